@@ -20,6 +20,8 @@ export interface Device {
   readonly cacheBytes: number;
   /** That run blocks; of a simulated GPU, the blocks that it holds at once. */
   readonly multiprocessors: number;
+  /** What it can do, as CUDA counts: [9, 0] is Hopper, which a simulated GPU is too. */
+  readonly capability: readonly [major: number, minor: number];
 
   /** Device memory of this rank, uninitialised. `purpose` appears in errors and findings: 'receive window'. */
   allocate(bytes: number, purpose: string): Memory;

@@ -4,7 +4,7 @@ import type { World } from '../net/world/index.js';
 import { ExpertsPlan } from './experts/experts-plan.js';
 import { addRows } from './experts/index.js';
 import { DenseMlp, ExpertsMlp } from './experts/mlp.js';
-import { Fp8Rows } from './fp8-rows.js';
+import { Fp8Rows } from './experts/fp8-rows.js';
 import type { LayerPlan, MoeLayerOptions } from './moe-options.js';
 import { ExpertParallel } from './rounds/expert-parallel.js';
 import type { Combining, Dispatched } from './rounds/in-flight.js';
@@ -59,7 +59,7 @@ export class MicroBatch {
     const { model, maxTokens, carrier, planned, rows, gemm } = plan;
     const { router: weights, experts: mlp, sharedExperts } = options;
     const router = await Router.create(world, model, weights, maxTokens);
-    const fp8 = rows === 'fp8' ? await Fp8Rows.create(world, maxTokens, model.hidden) : null;
+    const fp8 = rows === 'fp8' ? await Fp8Rows.create(world.device, maxTokens, model.hidden) : null;
     const ep = await ExpertParallel.create(world, carrier);
     const expertsPlan = await ExpertsPlan.create(ep, planned);
     const experts = await ExpertsMlp.create(ep, expertsPlan, {

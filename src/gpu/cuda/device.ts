@@ -72,6 +72,7 @@ export class CudaDevice implements Device {
   readonly model: string;
   readonly cacheBytes: number;
   readonly multiprocessors: number;
+  readonly capability: readonly [major: number, minor: number];
   readonly #home: Home;
   /** Streams, events, graphs, memory and windows, in the order in which they were made. */
   readonly #children = new Set<Disposable>();
@@ -109,6 +110,7 @@ export class CudaDevice implements Device {
     this.model = gpu.name;
     this.cacheBytes = gpu.l2Bytes;
     this.multiprocessors = gpu.multiprocessors;
+    this.capability = gpu.capability;
     const context = new Context(gpu.ordinal);
     this.#home = {
       context,

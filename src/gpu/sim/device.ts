@@ -63,6 +63,7 @@ export class SimDevice implements Device {
   readonly model = 'simulated GPU';
   readonly cacheBytes = 0;
   readonly multiprocessors: number;
+  readonly capability = [9, 0] as const;
   readonly #live = new Set<SimMemory>();
   #disposed = false;
   readonly #streams = new Set<SimStream>();

@@ -1,8 +1,9 @@
 /** The kernels of experts: their rows sorted by expert, and their products. What users hold of them comes by the door of moe. */
 export { expertsKernels } from './experts-options.js';
 export * from './kernels/example-experts.js';
-export { gemmTile, type MlpShape, mlpKernels, rowsMultiplied } from './kernels/gemm/kernels.js';
+export { type MlpShape, mlpKernels } from './kernels/gemm/kernels.js';
 export { swigluKernel } from './kernels/gemm/swiglu.js';
+export { mlpParts } from './mlp.js';
 export { addRows, rowsToFp8, rowsToFp8Kernel } from './kernels/rows.js';
 export {
   type ExpertsShape,

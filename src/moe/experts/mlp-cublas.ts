@@ -18,6 +18,8 @@ export async function cublasProducts(of: ProductsOf): Promise<Products> {
   if (!(device instanceof CudaDevice))
     throw new ArgumentError('gemm', 'cublas', `'heddle' on a ${device.description}`);
   const cublas = new Cublas(device, sms);
+  if (weights.gateUp.dtype === 'e4m3')
+    throw new ArgumentError('gemm', 'cublas', "'heddle', because weights are e4m3");
   const both = own(2 * inner, 'gates and what they scale');
   const between = own(inner, 'inner rows');
   const launch = { grid: (sms ?? device.multiprocessors) * 8, block: threads, rank: 0 };
@@ -32,8 +34,11 @@ export async function cublasProducts(of: ProductsOf): Promise<Products> {
   const up = { weights: weights.gateUp.data, to: both.data, inputs: hidden, outputs: 2 * inner };
   const back = { from: between.data, weights: weights.down.data, inputs: inner, outputs: hidden };
   let multiply: Multiply = () => {};
+  const sorted = routed === null ? null : { rows: own(hidden, 'expanded rows'), scales: null };
   const products: Products = {
-    gathers: false,
+    instructions: 'cublas',
+    rowUnit: 1,
+    sorted,
     take(count) {
       if (typeof count !== 'number') multiply = byExpert(cublas, routed!, count);
       else {

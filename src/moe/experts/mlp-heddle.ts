@@ -1,10 +1,13 @@
-/** An MLP by Heddle's kernels: two launches, rows gathered from where dispatch left them. */
+/** An MLP by Heddle's kernels for any GPU: two launches, rows gathered from where dispatch left them. */
+import { ArgumentError } from '../../base/errors.js';
 import { callSite } from '../../gpu/index.js';
 import { mlpKernels } from './kernels/gemm/kernels.js';
 import type { Products, ProductsOf } from './products.js';
 
 export async function heddleProducts(of: ProductsOf): Promise<Products> {
   const { device, hidden, inner, rows, sms, weights, routed, own } = of;
+  if (weights.gateUp.dtype === 'e4m3')
+    throw new ArgumentError('gateUp', 'e4m3', `bf16 on a ${device.description}: e4m3 needs a Hopper GPU`);
   const { kind, multiprocessors } = device;
   const kernels = mlpKernels({
     ...{ hidden, inner, kind, multiprocessors },
@@ -35,7 +38,9 @@ export async function heddleProducts(of: ProductsOf): Promise<Products> {
   gateUp.set.to(between.data);
   down.set.from(between.data);
   return {
-    gathers: true,
+    instructions: 'mma.sync',
+    rowUnit: kernels.rowUnit,
+    sorted: null,
     take(count) {
       for (const { set } of [gateUp, down]) set.count(typeof count === 'number' ? count : 0);
     },

@@ -25,6 +25,7 @@ import { type ExpertSizes, ExpertsPlan, type Receiving, requireReceiving } from 
 import { evenRows, slotsOf } from './kernels/shape.js';
 import { cublasProducts } from './mlp-cublas.js';
 import { heddleProducts } from './mlp-heddle.js';
+import { hopperProducts } from './mlp-hopper.js';
 import { type MlpWeights, type Products, type ProductsOf, requireWeights } from './products.js';
 
 /** Who multiplies. */
@@ -43,14 +44,15 @@ interface Work {
 async function workOf(gemm: Gemm, of: Omit<ProductsOf, 'own'>): Promise<Work> {
   const owned: OwnedTensor[] = [];
   const parts: MemoryPart[] = [];
-  const own = (columns: number, purpose: string): Tensor => {
-    const tensor = emptyTensor(of.device, 'bf16', [of.rows, columns], purpose);
+  const own = (columns: number, purpose: string, dtype: Dtype = 'bf16'): Tensor => {
+    const tensor = emptyTensor(of.device, dtype, [of.rows, columns], purpose);
     owned.push(tensor);
     parts.push({ purpose, section: null, bytes: tensor.bytes });
     return tensor;
   };
-  const create = gemm === 'cublas' ? cublasProducts : heddleProducts;
-  const products = await create({ ...of, own });
+  const all = { ...of, own };
+  const products =
+    gemm === 'cublas' ? await cublasProducts(all) : ((await hopperProducts(all)) ?? (await heddleProducts(all)));
   return {
     ...{ products, own },
     get memory() {
@@ -72,11 +74,20 @@ export interface ExpertsMlpOptions<P extends string = string> extends MlpWeights
   readonly gemm?: Gemm;
 }
 
+let insideOf: (mlp: ExpertsMlp) => { readonly products: Products; readonly rows: ExpertsRows };
+
+/** The inside of the experts, for measuring its parts. */
+export const mlpParts = (mlp: ExpertsMlp) => insideOf(mlp);
+
 /**
  * The experts of a plan, and of a slot's rows the weighted sum. Heddle's kernels gather rows from where dispatch left them, so
  * nothing is expanded, and only rows that a route needs are read.
  */
 export class ExpertsMlp {
+  static {
+    insideOf = (mlp) => ({ products: mlp.#work.products, rows: mlp.#rows });
+  }
+
   /** What lies between and behind the GEMMs: rows for all of the plan's. */
   readonly memory: MemoryUse;
   readonly gemm: Gemm;
@@ -127,9 +138,8 @@ export class ExpertsMlp {
       ...{ device: world.device, hidden, inner, rows: plan.rows, sms: null, weights: options },
       routed: { plan, experts, topK, evenRows: evenRows(layer), scales },
     });
-    const expanded = work.products.gathers ? null : work.own(hidden, 'expanded rows');
     const made = work.own(hidden, 'rows that experts made');
-    return new ExpertsMlp(gemm, plan, work, { payload, x, expanded, made });
+    return new ExpertsMlp(gemm, plan, work, { payload, scales: scalesName, x, made });
   }
 
   /**
@@ -140,10 +150,14 @@ export class ExpertsMlp {
     if (this.#disposed) throw new DisposedError('this ExpertsMlp');
     this.#plan.requirePlanned('run', received, stream);
     const { products } = this.#work;
-    const { payload, x, expanded, made } = this.#rows;
+    const { payload, scales, x, made } = this.#rows;
+    const { sorted } = products;
     products.take(sizes);
-    if (expanded !== null) this.#plan.expand(received, { [payload]: expanded }, stream);
-    products.widen(expanded ?? x, stream);
+    if (sorted !== null) {
+      const to = { [payload]: sorted.rows, ...(scales !== undefined && { [scales]: sorted.scales! }) };
+      this.#plan.expand(received, to, stream);
+    }
+    products.widen(sorted?.rows ?? x, stream);
     products.narrow(made, stream);
     this.#plan.reduce(received, made, stream);
   }
@@ -158,9 +172,9 @@ export class ExpertsMlp {
 
 interface ExpertsRows {
   readonly payload: string;
+  /** The payload of scales, where rows have them. */
+  readonly scales: string | undefined;
   readonly x: Tensor;
-  /** Those of `x` in the order of the plan; null where the products gather them. */
-  readonly expanded: Tensor | null;
   readonly made: Tensor;
 }
 

@@ -1,15 +1,23 @@
 /** What an MLP consists of, whoever multiplies: its weights, and two products with SwiGLU between them. */
 import { ArgumentError } from '../../base/errors.js';
 import type { Device, Stream } from '../../gpu/index.js';
+import { type Dtype, scaleBlock } from '../layer/index.js';
 import { requireTensor, requireVectors, type Tensor } from '../rounds/tensor.js';
 import type { ExpertSizes, ExpertsPlan } from './experts-plan.js';
 
-/** bf16, on the device; they stay the caller's. `experts` leads both shapes, except where there is one expert only. */
+/**
+ * bf16; or e4m3 with an f32 for every 128 × 128 weights, as DeepSeek-V3 is published. On the device; they stay the caller's. `experts`
+ * leads all shapes, except where there is one expert only.
+ */
 export interface MlpWeights {
   /** [experts, 2 · inner, hidden]: the gates' rows, then those of what they scale. */
   readonly gateUp: Tensor;
   /** [experts, hidden, inner] */
   readonly down: Tensor;
+  /** Of e4m3: [experts, 2 · inner / 128, hidden / 128]. */
+  readonly gateUpScales?: Tensor;
+  /** Of e4m3: [experts, hidden / 128, inner / 128]. */
+  readonly downScales?: Tensor;
 }
 
 /** What `hidden` and `inner` are multiples of: a tile of the kernels takes so many elements. */
@@ -21,7 +29,7 @@ export const mlpUnit = 64;
  */
 export function requireWeights(
   within: string,
-  { gateUp, down }: MlpWeights,
+  { gateUp, down, gateUpScales, downScales }: MlpWeights,
   experts: number | null,
   hidden: number,
   given?: number,
@@ -29,13 +37,27 @@ export function requireWeights(
   const lead = experts === null ? [] : [experts];
   requireTensor(`${within}gateUp`, gateUp);
   const inner = given ?? Math.floor((gateUp.shape.at(-2) ?? 0) / 2);
-  requireVectors(`${within}gateUp`, gateUp, ['bf16'], [...lead, 2 * inner, hidden]);
+  requireVectors(`${within}gateUp`, gateUp, ['bf16', 'e4m3'], [...lead, 2 * inner, hidden]);
   // Where the two differ in `inner`, either may be wrong.
   const why = given === undefined ? `because of ${2 * inner} rows of gateUp` : '';
-  requireVectors(`${within}down`, down, ['bf16'], [...lead, hidden, inner], why);
+  requireVectors(`${within}down`, down, [gateUp.dtype], [...lead, hidden, inner], why);
+  const scaled = gateUp.dtype === 'e4m3';
+  const unit = scaled ? scaleBlock : mlpUnit;
   for (const [name, length] of Object.entries({ hidden, inner }))
-    if (length === 0 || length % mlpUnit !== 0)
-      throw new ArgumentError(name, length, `a multiple of ${mlpUnit}, what a tile of the kernels takes`);
+    if (length === 0 || length % unit !== 0)
+      throw new ArgumentError(name, length, `a multiple of ${unit}, what a tile of the kernels takes`);
+  for (const [name, scales, rows, columns] of [
+    ['gateUpScales', gateUpScales, 2 * inner, hidden],
+    ['downScales', downScales, hidden, inner],
+  ] as const) {
+    if (scaled) {
+      if (scales === undefined)
+        throw new ArgumentError(`${within}${name}`, scales, 'an f32 for every 128 × 128 weights, because they are e4m3');
+      requireTensor(`${within}${name}`, scales);
+      requireVectors(`${within}${name}`, scales, ['f32'], [...lead, rows / scaleBlock, columns / scaleBlock]);
+    } else if (scales !== undefined)
+      throw new ArgumentError(`${within}${name}`, 'given', 'absent: weights of bf16 have no scales');
+  }
   return inner;
 }
 
@@ -62,13 +84,17 @@ export interface ProductsOf {
   readonly weights: MlpWeights;
   /** Null where one expert has all rows. */
   readonly routed: Routed | null;
-  /** Memory for as many rows. */
-  own(columns: number, purpose: string): Tensor;
+  /** Memory for as many rows; of bf16, unless it is said. */
+  own(columns: number, purpose: string, dtype?: Dtype): Tensor;
 }
 
 export interface Products {
-  /** Whether rows come in by way of the plan's routes, or in its order. */
-  readonly gathers: boolean;
+  /** What multiplies. */
+  readonly instructions: 'wgmma' | 'mma.sync' | 'cublas';
+  /** Rows of an expert that are multiplied are a multiple of it. */
+  readonly rowUnit: number;
+  /** Where rows of a plan, and their scales, must lie in its order; null where its routes find them. */
+  readonly sorted: { readonly rows: Tensor; readonly scales: Tensor | null } | null;
   /**
    * Takes how many rows come: a number where one expert has all, or what the plan's `sizes` gave. Nothing is enqueued before, so
    * that a refusal has no effect.

@@ -6,8 +6,7 @@
 
 import { HeddleError, UnavailableError } from '../../base/errors.js';
 import { Cublas, type CudaDevice, type CudaStream, type Product } from '../../gpu/cuda/index.js';
-import { callSite } from '../../gpu/index.js';
-import { gemmTile, mlpKernels, rowsMultiplied } from '../../moe/experts/index.js';
+import { mlpParts } from '../../moe/experts/index.js';
 import {
   bytesOf,
   type ExpertSizes,
@@ -155,39 +154,25 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
   const room = Math.max(planned.rows, experts * largest);
   const sorted = { x: some([room, hidden]), both: some([room, 2 * inner]), made: some([room, hidden]) };
   const between = some([room, inner]);
-  const shape = { experts, hidden, inner, topK, rows };
-  const { kind, multiprocessors } = device;
-  const kernels = mlpKernels({ of: 'plan', e4m3: false, ...shape, kind, multiprocessors });
+  const mlp = await ExpertsMlp.create(of, planned, weights);
+  const { products, rows: own } = mlpParts(mlp);
+  const ours = {
+    gateUp: () => products.widen(products.sorted?.rows ?? own.x, stream),
+    down: () => products.narrow(own.made, stream),
+  };
+  if (products.sorted !== null) planned.expand(received, { x: products.sorted.rows }, stream);
   const times = async (
     which: 'gateUp' | 'down',
-    addresses: Readonly<Record<'gathered' | 'from' | 'to' | 'library', number>>,
+    addresses: Readonly<Record<'from' | 'library', number>>,
     inputs: number,
     outputs: number,
   ): Promise<GemmTimes> => {
-    const { kernel, blocks, threads } = kernels[which];
-    const site = await callSite(device, kernel, {
-      grid: blocks,
-      block: threads,
-      programmatic: true,
-      rank: 0,
-    });
-    const { counts, offsets, routes } = planned.planned;
-    site.set.counts(counts.data);
-    site.set.offsets(offsets.data);
-    site.set.routes(routes.data);
-    site.set.count(0);
-    site.set.scales(addresses.gathered); // nobody looks
-    site.set.from(addresses.gathered);
-    site.set.weights(weights[which].data);
-    site.set.to(addresses.to);
-    const all = { ...addresses, to: addresses.library, weights: weights[which].data, inputs, outputs };
+    const all = { from: addresses.from, to: addresses.library, weights: weights[which].data, inputs, outputs };
     const forms: Partial<Record<GemmForm, () => void>> = {
-      heddle: () => site.launch(stream),
+      heddle: ours[which],
       ...(cublas !== null && cublasForms(cublas, stream as CudaStream, all, sizes, largest)),
     };
-    const gated = which === 'gateUp';
-    const tile = gemmTile(rows, { outputs: gated ? inner : hidden, gated, e4m3: false }, kind);
-    const padded = rowsOfForms(sizes.counts, largest, rowsMultiplied(tile));
+    const padded = rowsOfForms(sizes.counts, largest, products.rowUnit);
     const flops = (count: number): number => 2 * count * inputs * outputs;
     const used = sizes.counts.filter((count) => count > 0).length;
     const weightBytes = 2 * used * inputs * outputs;
@@ -201,16 +186,17 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
   };
   const gateUp = await times(
     'gateUp',
-    { gathered: received.payloads.x.data, from: sorted.x.data, to: between.data, library: sorted.both.data },
+    { from: sorted.x.data, library: sorted.both.data },
     hidden,
     2 * inner,
   );
   const down = await times(
     'down',
-    { gathered: between.data, from: between.data, to: sorted.made.data, library: sorted.made.data },
+    { from: between.data, library: sorted.made.data },
     inner,
     hidden,
   );
+  mlp.dispose();
   planned.dispose();
   for (const tensor of owned) tensor.free();
   return { rows, counts: [...sizes.counts], gateUp, down };
@@ -327,20 +313,15 @@ export interface Flops {
 export const paddedRows = (counts: Iterable<number>, unit: number): number =>
   [...counts].reduce((sum, count) => sum + Math.ceil(count / unit) * unit, 0);
 
-/** Of both GEMMs by Heddle's kernels, made for so many rows an expert. */
+/** Of both GEMMs of experts with so many rows each; `unit`: rows that a kernel multiplies are a multiple of it. */
 export function expertFlops(
   { hidden, inner }: Pick<MoeModel, 'hidden' | 'inner'>,
   counts: Iterable<number>,
-  likely: number,
-  kind: 'sim' | 'cuda',
+  unit: number,
 ): Flops {
-  const rows = (outputs: number, gated: boolean): number =>
-    paddedRows(counts, rowsMultiplied(gemmTile(likely, { outputs, gated, e4m3: false }, kind)));
-  const product = 2 * hidden * inner;
-  return {
-    usefulFlops: 3 * product * paddedRows(counts, 1),
-    paddedFlops: product * (2 * rows(inner, true) + rows(hidden, false)),
-  };
+  const all = [...counts];
+  const aRow = 6 * hidden * inner;
+  return { usefulFlops: aRow * paddedRows(all, 1), paddedFlops: aRow * paddedRows(all, unit) };
 }
 
 /** How many are useful, and how many more there are: `12.3` and `+50 %`. */

@@ -232,7 +232,7 @@ class LayerBench {
       },
     ]);
     const { total, counts } = await plan.sizes(stream);
-    const flops = expertFlops(this.#data.model, counts, evenRows(ep.shape), world.device.kind);
+    const flops = expertFlops(this.#data.model, counts, mlpParts(experts).products.rowUnit);
     const made = emptyTensor(world.device, 'bf16', [plan.rows, this.#data.model.hidden]);
     noise.fill(stream, made.data, Math.min(made.bytes, total * this.#data.model.hidden * 2));
     const reduce = await this.#time([() => plan.reduce(received, made, stream)]);

@@ -91,7 +91,7 @@ function ofPlan(
 }
 
 /** A GEMM of an expert. */
-function ofMlp(name: string, summary: string, which: keyof ReturnType<typeof mlpKernels>): RegisteredKernel {
+function ofMlp(name: string, summary: string, which: 'gateUp' | 'down'): RegisteredKernel {
   return entry<ParamSpecs>(name, summary, mlpParameters, (shape) => {
     const of = shape.text('of') === 'all' ? 'all' : 'plan';
     const experts = of === 'all' ? 1 : shape.number('experts');

@@ -61,9 +61,6 @@ export function gemmTile(
   };
 }
 
-/** Rows that are multiplied are a multiple of it: fragments of 16 that hold none are skipped only where rows are few. */
-export const rowsMultiplied = ({ few, rows }: GemmTile): number => (few ? 16 : rows);
-
 export const mlpKernels = remembered((mlp: MlpShape) => {
   const { of, e4m3, experts, hidden, inner, topK, rows, kind, multiprocessors } = mlp;
   const first: GemmRows = of === 'plan' ? 'gathered' : 'all';
@@ -74,7 +71,10 @@ export const mlpKernels = remembered((mlp: MlpShape) => {
     const { resident, warpRows, warpColumns } = tile;
     return { kernel: gemmKernel(shape, tile), blocks, resident, threads: 32 * warpRows * warpColumns };
   };
+  const { few, rows: tileRows } = gemmTile(rows, { outputs: hidden, gated: false, e4m3 }, kind);
   return {
+    /** Rows that are multiplied are a multiple of it: fragments of 16 that hold none are skipped only where rows are few. */
+    rowUnit: few ? 16 : tileRows,
     gateUp: make({ rows: first, e4m3, experts, inputs: hidden, outputs: inner, gated: true, topK }),
     down: make({ rows: second, e4m3: false, experts, inputs: inner, outputs: hidden, gated: false, topK }),
   };

@@ -1,9 +1,8 @@
-/** Rows as they travel with `rows: 'fp8'`: e4m3, and their scales. */
-import { type CallSite, callSite, type Stream } from '../gpu/index.js';
-import type { World } from '../net/world/index.js';
-import { rowsToFp8 } from './experts/index.js';
-import { scaleBlock } from './layer/index.js';
-import { emptyTensor, type OwnedTensor, type Tensor, wrap } from './rounds/tensor.js';
+/** Rows of bf16 as e4m3 with scales: as dispatch carries them with `rows: 'fp8'`, and as weights of e4m3 want them. */
+import { type CallSite, callSite, type Device, type Stream } from '../../gpu/index.js';
+import { scaleBlock } from '../layer/index.js';
+import { emptyTensor, type OwnedTensor, type Tensor, wrap } from '../rounds/tensor.js';
+import { rowsToFp8 } from './kernels/rows.js';
 
 export class Fp8Rows {
   readonly #x: OwnedTensor;
@@ -20,9 +19,9 @@ export class Fp8Rows {
     this.#site = site;
   }
 
-  static async create({ device, rank }: World, maxTokens: number, hidden: number): Promise<Fp8Rows> {
+  static async create(device: Device, maxTokens: number, hidden: number): Promise<Fp8Rows> {
     const { kernel, blocks, threads } = rowsToFp8[device.kind];
-    const site = await callSite(device, kernel, { grid: blocks, block: threads, programmatic: true, rank });
+    const site = await callSite(device, kernel, { grid: blocks, block: threads, programmatic: true, rank: 0 });
     const x = emptyTensor(device, 'e4m3', [maxTokens, hidden], 'rows as fp8');
     const scales = emptyTensor(device, 'f32', [maxTokens, hidden / scaleBlock], 'scales of rows');
     site.set.to(x.data);
@@ -40,6 +39,11 @@ export class Fp8Rows {
       x: wrap(this.#x.data, 'e4m3', [tokens, hidden]),
       scales: wrap(this.#scales.data, 'f32', [tokens, hidden / scaleBlock]),
     };
+  }
+
+  /** Where scales lie. */
+  get scales(): Tensor {
+    return this.#scales;
   }
 
   dispose(): void {

@@ -1,0 +1,74 @@
+/**
+ * A grouped GEMM on Hopper's tensor cores: its tiles, and who computes what. A block has three warp groups: one brings rows and
+ * weights to a ring of stages in shared memory, two multiply. What a block computes at a time is a unit: some rows of an
+ * expert times some rows of its weights.
+ */
+import { tile } from '../../../../lang/index.js';
+import type { GemmShape } from '../gemm/shape.js';
+
+/** Rows that a warp group multiplies: what one wgmma takes. */
+export const groupRows = 64;
+/** Bytes of a row that a stage holds: a swizzle's width. */
+const stageBytes = 128;
+export const groupThreads = 128;
+/** Warp groups that multiply. */
+export const groups = 2;
+
+/** What the kernel is made for. With e4m3 both rows and weights are, and rows that go out between the two GEMMs too. */
+export interface HopperShape extends Omit<GemmShape, 'e4m3'> {
+  readonly dtype: 'bf16' | 'e4m3';
+}
+
+export interface HopperTile {
+  /**
+   * How the two warp groups share a unit: `rows`: each has 64 rows of 128 and all columns, for experts with many rows;
+   * `columns`: both have the same 64 rows, and each half of the columns.
+   */
+  readonly split: 'rows' | 'columns';
+  /** Rows of weights that a warp group multiplies at a time: a multiple of 16, at most 256. */
+  readonly columns: number;
+  /** How often a unit goes through all of the inputs, each time with as many other rows of weights. */
+  readonly passes: number;
+  readonly stages: number;
+}
+
+/** Numbers that follow, for the kernel's parts. */
+export function hopperSizes(shape: HopperShape, of: HopperTile) {
+  const { dtype, inputs, outputs, gated } = shape;
+  const rowGroups = of.split === 'rows' ? groups : 1;
+  const columnGroups = groups / rowGroups;
+  const depth = stageBytes / (dtype === 'e4m3' ? 1 : 2);
+  /** Rows of weights that one box brings: those of a warp group, or its gates, or what these scale. */
+  const boxRows = of.columns / (gated ? 2 : 1);
+  const madeInPass = columnGroups * boxRows;
+  const made = of.passes * madeInPass;
+  const rows = rowGroups * groupRows;
+  const steps = inputs / depth;
+  const rowsTile = tile(dtype, [rows, depth], { swizzle: stageBytes });
+  const weightsTile = tile(dtype, [columnGroups * of.columns, depth], { swizzle: stageBytes });
+  return {
+    rows,
+    columnGroups,
+    boxRows,
+    boxes: columnGroups * (gated ? 2 : 1),
+    /** Elements of a row that goes out that a unit makes. */
+    made,
+    unitsAcross: outputs / made,
+    /** 16-byte vectors of a row in a stage, and stages of a row. */
+    stageVectors: stageBytes / 16,
+    steps,
+    rowsTile,
+    weightsTile,
+    boxTile: tile(dtype, [boxRows, depth], { swizzle: stageBytes }),
+    /** What both ways of bringing a stage need. */
+    bringing: {
+      WEIGHT_ROWS: outputs * (gated ? 2 : 1),
+      MADE_IN_PASS: madeInPass,
+      STEPS: steps,
+      DEPTH: depth,
+    },
+    /** f32 registers of a thread that hold a warp group's sums. */
+    sums: of.columns / 2,
+  };
+}
+export type HopperSizes = ReturnType<typeof hopperSizes>;

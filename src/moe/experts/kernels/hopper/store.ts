@@ -1,0 +1,170 @@
+/**
+ * Where a warp group's sums go. A lane has elements 2 · (lane % 4) and the next of each 8, of rows lane / 4 and 8 more; so that whole
+ * lines are stored, the rows of a warp, 16, pass through shared memory that is the warp's own.
+ */
+import { device, pointer, record, registers } from '../../../../lang/index.js';
+import { exponentFor } from '../../../formats/index.js';
+import { silu } from '../gemm/swiglu.js';
+import { groupRows, type HopperShape, type HopperSizes, type HopperTile } from './shape.js';
+
+/** Rows of a warp. */
+const warpRows = 16;
+/** Vectors of a row that pass at a time; one more lies between rows, so that rows begin in different banks. */
+const passing = 8;
+const rowVectors = passing + 1;
+/** Vectors of shared memory that a warp needs. */
+export const warpVectors = warpRows * rowVectors;
+
+/** Rows that go out: those of the tensor, from a warp's first on; those of the expert that are left; the first element. */
+const outPlace = record({ row: 'u32', left: 'u32', element: 'u32' });
+
+/** SwiGLU: gates are the first half of the sums, and what they scale the second. */
+export const gate = device(
+  { name: 'gate', params: { sums: registers('f32'), made: registers('f32') }, using: { silu } },
+  (g, { sums, made }, u) => {
+    for (const i of g.unroll(sums.length / 2))
+      made[i] = u.silu({ x: sums[i]! }) * sums[sums.length / 2 + i]!;
+  },
+);
+
+/** Vectors of a warp's rows from its shared memory to the tensor. */
+const sendRows = (vectors: number, outputs: number, type: 'bf16' | 'e4m3') =>
+  device(
+    {
+      name: 'send_rows',
+      params: { own: pointer('v16'), to: pointer('v16'), place: outPlace },
+      using: {
+        VECTORS: vectors,
+        ALL: warpRows * vectors,
+        PARTS: Math.ceil((warpRows * vectors) / 32),
+        APART: rowVectors,
+        PER_VECTOR: type === 'e4m3' ? 16 : 8,
+        ROW_VECTORS: outputs / (type === 'e4m3' ? 16 : 8),
+      },
+    },
+    (g, { own, to, place: { row, left, element } }, u) => {
+      g.warp.barrier();
+      for (const part of g.unroll(u.PARTS)) {
+        const i = part * 32 + g.laneId;
+        const there = i / u.VECTORS;
+        if (i < u.ALL && there < left) {
+          const vector = g.load(own.at(there * u.APART + (i % u.VECTORS)));
+          g.store(to.at((row + there) * u.ROW_VECTORS + element / u.PER_VECTOR + (i % u.VECTORS)), vector);
+        }
+      }
+      g.warp.barrier();
+    },
+  );
+
+/** Rows of bf16. */
+export const storeRows = ({ gated, outputs }: HopperShape, of: HopperTile) => {
+  const octets = of.columns / (gated ? 16 : 8);
+  const vectors = [passing, 4, 2, 1].find((some) => octets % some === 0)!;
+  return device(
+    {
+      name: 'store_rows',
+      params: { own: pointer('v16'), to: pointer('v16'), place: outPlace, values: registers('f32') },
+      using: {
+        PARTS: octets / vectors,
+        VECTORS: vectors,
+        APART: 4 * rowVectors,
+        sendRows: sendRows(vectors, outputs, 'bf16'),
+      },
+    },
+    (g, { own, to, place: { row, left, element }, values }, u) => {
+      const mine = own.as('u32').at((g.laneId / 4) * u.APART + (g.laneId % 4));
+      for (const part of g.unroll(u.PARTS)) {
+        for (const v of g.unroll(u.VECTORS)) {
+          const i = 4 * (part * u.VECTORS + v);
+          const four = g.registers('f32', 8);
+          for (const e of g.unroll(4)) four[e] = values[i + e]!;
+          const pairs = g.pack('bf16', four);
+          g.store(mine.at(4 * v), g.lane(pairs, 'u32', 0));
+          g.store(mine.at(8 * u.APART + 4 * v), g.lane(pairs, 'u32', 1));
+        }
+        u.sendRows({ own, to, place: { row, left, element: element + part * u.VECTORS * 8 } });
+      }
+    },
+  );
+};
+
+/** Rows as e4m3 with a scale for every 128 elements: those that a unit makes of a row. All of the unit's threads take part. */
+export const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: HopperSizes) => {
+  const { columnGroups, boxRows } = sizes;
+  return device(
+    {
+      name: 'store_scaled',
+      params: {
+        own: pointer('v16'),
+        to: pointer('v16'),
+        scales: pointer('f32'),
+        /** [warp group][row]: largest magnitudes, where groups share rows. */
+        peaks: pointer('u32'),
+        group: 'u32',
+        place: outPlace,
+        /** Of all passes, one behind the other. */
+        values: registers('f32'),
+      },
+      using: {
+        SHARED: columnGroups > 1,
+        GROUP_ROWS: groupRows,
+        PASSES: of.passes,
+        OCTETS: boxRows / 8,
+        BOX_ROWS: boxRows,
+        PACKS: Math.ceil(boxRows / 64),
+        APART: 8 * rowVectors,
+        THREADS: 2 * 128,
+        IN_PASS: columnGroups * boxRows,
+        SCALES: outputs / 128,
+        exponentFor,
+        sendRows: sendRows(boxRows / 16, outputs, 'e4m3'),
+      },
+    },
+    (g, { own, to, scales, peaks, group, place: { row, left, element }, values }, u) => {
+      const first = (g.warpId % 4) * 16 + g.laneId / 4;
+      const largest = g.registers('u32', 2);
+      for (const half of g.unroll(2)) {
+        for (const i of g.unroll(values.length / 2)) {
+          const value = values[4 * ((i - (i % 2)) / 2) + 2 * half + (i % 2)]!;
+          largest[half] = g.max(largest[half]!, g.bits('u32', value) & 0x7fffffff);
+        }
+        for (const by of g.unroll(2)) largest[half] = g.max(largest[half]!, g.warp.shuffleXor(largest[half]!, 1 << by));
+      }
+      if (u.SHARED) {
+        // Who has read the other group's peaks of the unit before has come to this barrier since.
+        g.group.barrier(1, u.THREADS);
+        for (const half of g.unroll(2))
+          if (g.laneId % 4 === 0) g.store(peaks.at(group * u.GROUP_ROWS + first + 8 * half), largest[half]!);
+        g.group.barrier(1, u.THREADS);
+        for (const half of g.unroll(2))
+          largest[half] = g.max(largest[half]!, g.load(peaks.at((1 - group) * u.GROUP_ROWS + first + 8 * half)));
+      }
+      const inverse = g.registers('f32', 2);
+      for (const half of g.unroll(2)) {
+        const exponent = u.exponentFor({ largest: largest[half]! });
+        inverse[half] = g.bits('f32', (254 - exponent) << 23);
+        // An infinity or a NaN makes all of its block NaN, never plausible numbers.
+        const scale = g.select(largest[half]! < 0x7f800000, exponent << 23, g.u32(0x7fc00000));
+        if (g.laneId % 4 === 0 && (!u.SHARED || group === 0) && g.laneId / 4 + 8 * half < left)
+          g.store(scales.at((row + g.laneId / 4 + 8 * half) * u.SCALES + element / 128), g.bits('f32', scale));
+      }
+      for (const pass of g.unroll(u.PASSES)) {
+        for (const half of g.unroll(2)) {
+          const some = g.registers('f32', 16);
+          const mine = own.as('u16').at((g.laneId / 4 + 8 * half) * u.APART + (g.laneId % 4));
+          for (const from of g.unroll(u.PACKS)) {
+            for (const i of g.unroll(16)) {
+              const at = pass * 4 * u.OCTETS + 32 * from + 4 * ((i - (i % 2)) / 2) + 2 * half + (i % 2);
+              if (at < values.length) some[i] = values[at]! * inverse[half]!;
+            }
+            const bytes = g.pack('e4m3', some);
+            for (const v of g.unroll(8))
+              if (8 * from + v < u.OCTETS) g.store(mine.at(4 * (8 * from + v)), g.lane(bytes, 'u16', v));
+          }
+        }
+        const begin = element + pass * u.IN_PASS + group * u.BOX_ROWS;
+        u.sendRows({ own, to, place: { row, left, element: begin } });
+      }
+    },
+  );
+};

@@ -1,0 +1,97 @@
+/** Which unit comes when: its expert, its rows, and its part of the rows that go out. */
+import { device, list, pointer, record } from '../../../../lang/index.js';
+import { sumUpTo } from '../../../families/common/sum-up-to.js';
+import type { HopperShape, HopperSizes } from './shape.js';
+
+/** What there is to do, in shared memory: for each expert tiles of rows up to it, its first row and how many it has. */
+export const work = record({
+  ends: pointer('u32'),
+  begins: pointer('u32'),
+  counts: pointer('u32'),
+  units: 'u32',
+});
+
+/** Of a plan, or of one expert that has `count` rows. One warp. */
+export const findWork = ({ rows, experts }: HopperShape, sizes: HopperSizes) => {
+  const all = rows === 'all';
+  return device(
+    {
+      name: 'find_work',
+      params: {
+        /** Of a plan; or how many rows one expert has that takes all. */
+        planned: record({ counts: list(pointer('u32'), all ? 0 : 1), offsets: list(pointer('u32'), all ? 0 : 1) }),
+        count: list('u32', all ? 1 : 0),
+        ends: pointer('u32'),
+        begins: pointer('u32'),
+        counts: pointer('u32'),
+      },
+      using: { EXPERTS: experts, ALL: all, ROWS: sizes.rows, sumUpTo },
+    },
+    (g, { planned, count, ends, begins, counts }, u) => {
+      let before = g.u32(0);
+      for (let base = g.u32(0); base < u.EXPERTS; base += 32) {
+        const e = base + g.laneId;
+        let here = g.u32(0);
+        let begin = g.u32(0);
+        if (e < u.EXPERTS) {
+          if (u.ALL) here = count[0]!;
+          else {
+            here = g.load(planned.counts[0]!.at(e));
+            begin = g.load(planned.offsets[0]!.at(e));
+          }
+        }
+        const end = before + u.sumUpTo({ value: (here + u.ROWS - 1) / u.ROWS });
+        before = g.warp.shuffle(end, 31);
+        if (e < u.EXPERTS) {
+          g.store(ends.at(e), end);
+          g.store(begins.at(e), begin);
+          g.store(counts.at(e), here);
+        }
+      }
+    },
+  );
+};
+
+/** So many tiles of rows meet all weights before the next are begun: as many rows as the cache holds. */
+const together = 16;
+
+/**
+ * Where unit `unit` lies. The search begins at an expert, before which there are `before` tiles of rows: those that the unit before
+ * had. Units of the same weights and other rows follow each other, so that blocks that run at the same time share weights in the
+ * cache.
+ */
+export const findUnit = (sizes: HopperSizes) =>
+  device(
+    {
+      name: 'find_unit',
+      params: { unit: 'u32', ends: pointer('u32'), expert: 'u32', before: 'u32' },
+      returns: record({
+        expert: 'u32',
+        before: 'u32',
+        /** The unit's first row, counted from the expert's first; its first element of the rows that go out. */
+        row: 'u32',
+        element: 'u32',
+      }),
+      using: { ACROSS: sizes.unitsAcross, ROWS: sizes.rows, MADE: sizes.made, TOGETHER: together },
+    },
+    (g, { unit, ends, expert: firstExpert, before: tilesBefore }, u) => {
+      let expert = firstExpert;
+      let before = tilesBefore;
+      let end = g.load(ends.at(expert));
+      while (unit >= end * u.ACROSS) {
+        expert += 1;
+        before = end;
+        end = g.load(ends.at(expert));
+      }
+      const within = unit - before * u.ACROSS;
+      const first = (within / (u.TOGETHER * u.ACROSS)) * u.TOGETHER;
+      const rowTiles = g.min(end - before - first, g.u32(u.TOGETHER));
+      const turn = within - first * u.ACROSS;
+      return {
+        expert,
+        before,
+        row: (first + (turn % rowTiles)) * u.ROWS,
+        element: (turn / rowTiles) * u.MADE,
+      };
+    },
+  );
