@@ -175,6 +175,7 @@ as many bytes, divided by theirs.`,
     });
 
 interface GemmFlags extends Flags {
+  readonly dtype: 'bf16' | 'fp8';
   readonly experts?: number;
   readonly rows?: readonly number[];
   readonly routes: 'even' | 'uniform';
@@ -194,14 +195,19 @@ that routes need, 'padded' how many more are multiplied because of Heddle's tile
     .option('--experts <n>', 'experts of the rank (default: 16, simulated 2)', experts)
     .option('--rows <list>', 'rows an expert (default: 16,512, simulated 2)', listOfTokens)
     .addOption(
+      new Option('--dtype <type>', 'of rows and weights; fp8: e4m3 with scales')
+        .choices(['bf16', 'fp8'])
+        .default('bf16'),
+    )
+    .addOption(
       new Option('--routes <kind>', 'every expert gets as many; or they are drawn')
         .choices(['even', 'uniform'])
         .default('even'),
     )
     .action(async (flags: GemmFlags) => {
-      const { profile, routes, device } = flags;
+      const { profile, routes, dtype, device } = flags;
       const plan = {
-        ...{ profile, routes, device },
+        ...{ profile, routes, dtype, device },
         experts: flags.experts ?? usual(flags, 16, 2),
         rows: flags.rows ?? usual(flags, [16, 512], [2]),
         iterations: flags.iterations ?? usual(flags, 20, 1),

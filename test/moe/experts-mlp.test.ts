@@ -21,7 +21,7 @@ import {
   randomElements,
   shapeOfRounds,
 } from '../../src/verify/testing/index.js';
-import { compareMlp, inE4m3, makeMlp, placeReceived, runMlp } from '../../src/verify/trials/index.js';
+import { compareMlp, inE4m3, makeMlp, makeScaledMlp, placeReceived, runMlp } from '../../src/verify/trials/index.js';
 
 const shape: RoundsShape = { ranks: 2, experts: 6, topK: 3, maxTokens: 12, hidden: 64, dtype: 'bf16' };
 const layer: Layer = { ...shapeOfRounds(shape), weights: true, counts: false };
@@ -82,6 +82,33 @@ test.each<[string, number, RoutesOptions]>([
   new Float32Array(scales.buffer)[2 * Math.floor(slot! / layer.topK) + 1]! *= 2;
   const other = { ...received, payloads: { ...received.payloads, scales } };
   expect(compareMlp(layer, 1, other, wide, capacity, actual!).different).toBeGreaterThan(0);
+});
+
+test.each<[string, number, number, RoutesOptions]>([
+  ['few rows an expert', 12, 128, {}],
+  ['many, and an expert with most of them', 90, 256, { router: { kind: 'zipf', exponent: 1 }, holes: 0.2 }],
+])('weights of e4m3 give what the reference gives of them: %s', async (_, maxTokens, inner, routes) => {
+  const hidden = 256;
+  const of: Layer = {
+    ...shapeOfRounds({ ...shape, maxTokens, hidden }),
+    ...{ weights: true, counts: false },
+  };
+  const { layer, sources } = inE4m3(of, makeSources(of, maxTokens, 6, routes));
+  const scaled = [4, 5, 6].map((seed) => makeScaledMlp(hidden, inner, seed));
+  const received = reference.dispatch(layer, sources, 1);
+  const [actual] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
+    const stream = device.createStream();
+    const placed = placeReceived(device, stream, layer, received);
+    await stream.synchronize();
+    return runMlp({ world: { device, rank: 1 }, shape: layer, received: placed }, scaled, {}, 2);
+  });
+  const capacity = layer.ranks * maxTokens * layer.topK;
+  expect(compareMlp(layer, 1, received, scaled, capacity, actual!)).toMatchObject({ different: 0 });
+  // Each scale of weights counts.
+  for (const part of ['gateUpScales', 'downScales'] as const) {
+    const other = scaled.map((matrices) => ({ ...matrices, [part]: matrices[part].slice().fill(1, 0, 1) }));
+    expect(compareMlp(layer, 1, received, other, capacity, actual!).different).toBeGreaterThan(0);
+  }
 });
 
 describe('no row is read that no route needs', () => {

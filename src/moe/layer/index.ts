@@ -12,7 +12,7 @@ export {
   expertForms,
   type ReferencePlan,
 } from './expert-rows.js';
-export type { MlpMatrices } from './mlp.js';
+export type { MlpMatrices, ScaledMatrices } from './mlp.js';
 export * from './profiles.js';
 export type { ReferenceReceived } from './reference.js';
 export * as reference from './reference.js';

@@ -1,12 +1,18 @@
 /** What an expert computes of a row, in the plainest code. Kernels agree with it but for the order in which they add. */
 import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
-import { type Bits, fromF32, requireBits, scaleBlock, toF32 } from '../formats/index.js';
+import { type Bits, dequantise, fromF32, quantise, requireBits, scaleBlock, toF32 } from '../formats/index.js';
 import { limits } from './shape.js';
 
 /** Of one expert, bf16: [2 · inner, hidden], gates first, and [hidden, inner]. */
 export interface MlpMatrices {
   readonly gateUp: Bits;
   readonly down: Bits;
+}
+
+/** Of one expert, e4m3, with a scale for every 128 × 128 elements: [2 · inner / 128, hidden / 128] and [hidden / 128, inner / 128]. */
+export interface ScaledMatrices extends MlpMatrices {
+  readonly gateUpScales: Float32Array;
+  readonly downScales: Float32Array;
 }
 
 /** down · (silu(gate · x) * (up · x)) of each bf16 row, [rows, hidden]; what lies between is rounded to bf16 too. */
@@ -19,23 +25,58 @@ export function mlp(rows: Bits, hidden: number, matrices: MlpMatrices): Bits {
   requireRows('gateUp', gateUp, 2 * down.length);
   const inner = down.length / hidden;
   const both = product(toF32('bf16', rows), toF32('bf16', gateUp), hidden);
-  const between = new Float32Array((rows.length / hidden) * inner);
-  for (let i = 0; i < between.length; i++) {
+  const rounded = toF32('bf16', fromF32('bf16', swiglu(both, inner)));
+  return fromF32('bf16', product(rounded, toF32('bf16', down), inner));
+}
+
+/**
+ * The same of e4m3 rows and weights, each times its scale. Rows between are rounded to e4m3 as well, with a power of two for every
+ * 128 elements; rows that go out are bf16.
+ */
+export function scaledMlp(rows: Bits, scales: Float32Array, hidden: number, matrices: ScaledMatrices): Bits {
+  requireInteger('hidden', hidden, scaleBlock, limits.rowBytes);
+  requireObject('matrices', matrices, 'those of an expert, gateUp and down, and their scales');
+  const { gateUp, gateUpScales, down, downScales } = matrices;
+  const inner = down.length / hidden;
+  const x = scaleRows(rows, scales);
+  const both = product(x, scaleWeights(gateUp, gateUpScales, hidden), hidden);
+  const between = swiglu(both, inner);
+  const rounded = between.slice();
+  for (let at = 0; at < rounded.length; at += inner)
+    rounded.set(dequantise(quantise(between.subarray(at, at + inner))), at);
+  return fromF32('bf16', product(rounded, scaleWeights(down, downScales, inner), inner));
+}
+
+/** silu(gate) · up of rows that have the gates first. */
+function swiglu(both: Float32Array, inner: number): Float32Array {
+  const made = new Float32Array(both.length / 2);
+  for (let i = 0; i < made.length; i++) {
     const at = Math.floor(i / inner) * 2 * inner + (i % inner);
     const gate = both[at]!;
-    between[i] = (gate / (1 + Math.exp(-gate))) * both[at + inner]!;
+    made[i] = (gate / (1 + Math.exp(-gate))) * both[at + inner]!;
   }
-  const rounded = toF32('bf16', fromF32('bf16', between));
-  return fromF32('bf16', product(rounded, toF32('bf16', down), inner));
+  return made;
+}
+
+/** e4m3 with a scale for every 128 elements. */
+function scaleRows(rows: Bits, scales: Float32Array): Float32Array {
+  requireBits('rows', 'e4m3', rows, 0);
+  requireBits('scales', 'f32', scales, Math.ceil(rows.length / scaleBlock));
+  return toF32('e4m3', rows).map((value, i) => value * scales[Math.floor(i / scaleBlock)]!);
+}
+
+/** e4m3 rows of `length` with a scale for every 128 × 128. */
+function scaleWeights(weights: Bits, scales: Float32Array, length: number): Float32Array {
+  const across = length / scaleBlock;
+  return toF32('e4m3', weights).map((value, i) => {
+    const [row, column] = [Math.floor(i / length), i % length];
+    return value * scales[Math.floor(row / scaleBlock) * across + Math.floor(column / scaleBlock)]!;
+  });
 }
 
 /** Rows of e4m3 with a scale for every 128 elements, as bf16. */
 export function widen(rows: Bits, scales: Float32Array): Bits {
-  requireBits('rows', 'e4m3', rows, 0);
-  requireBits('scales', 'f32', scales, Math.ceil(rows.length / scaleBlock));
-  const values = toF32('e4m3', rows);
-  for (let i = 0; i < values.length; i++) values[i]! *= scales[Math.floor(i / scaleBlock)]!;
-  return fromF32('bf16', values);
+  return fromF32('bf16', scaleRows(rows, scales));
 }
 
 /** Requires bf16, whole rows of that length. */

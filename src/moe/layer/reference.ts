@@ -10,7 +10,7 @@ import { expertsOf, isExpert, ownerOf, ranksOf, requireShape, type Shape, sharin
 import { requireSource, requireSources, type Source } from './source.js';
 
 export { expand, plan, reduce } from './expert-rows.js';
-export { mlp, widen } from './mlp.js';
+export { mlp, scaledMlp, widen } from './mlp.js';
 export { route } from './routing.js';
 
 export type { Source } from './source.js';

@@ -15,11 +15,14 @@ import {
   emptyTensor,
   type OwnedTensor,
   type Receiving,
+  type Received,
   read,
+  tensorFrom,
 } from '../../moe/index.js';
-import { type Layer, type MoeModel, profile, reference } from '../../moe/layer/index.js';
+import { type Layer, type MoeModel, profile, reference, scaleBlock } from '../../moe/layer/index.js';
 import { compareClosely, makeAllRoutes } from '../../verify/testing/index.js';
 import { pointByPoint, type Results, type Rig } from './harness.js';
+import { Noise } from './inputs.js';
 import { inSmall } from './layer-data.js';
 import { gigabytes, type Spread, type Unit } from './statistics.js';
 import { type Column, percent } from './table.js';
@@ -33,6 +36,8 @@ interface GemmBenchPlan {
   readonly rows: readonly number[];
   /** Every expert gets as many; or routes are drawn. */
   readonly routes: 'even' | 'uniform';
+  /** What rows and weights are. cuBLAS multiplies bf16 beside either. */
+  readonly dtype: 'bf16' | 'fp8';
   readonly device: 'cuda' | 'sim';
   readonly iterations: number;
 }
@@ -120,54 +125,87 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
   const { stream, world } = timing;
   const { device } = world;
   const model = profile(plan.profile);
+  const scaled = plan.dtype === 'fp8';
   const { hidden, inner, topK: most } = device.kind === 'sim' ? inSmall(model) : model;
   const { experts } = plan;
   const topK = Math.min(most, experts);
   const maxTokens = Math.max(1, Math.round((experts * rows) / topK));
   const layer: Layer = {
     ...{ ranks: 1, experts, topK, maxTokens, weights: false, counts: false },
-    payloads: [{ name: 'x', rowBytes: 2 * hidden }],
+    payloads: scaled
+      ? [
+          { name: 'x', rowBytes: hidden },
+          { name: 'scales', rowBytes: (4 * hidden) / scaleBlock },
+        ]
+      : [{ name: 'x', rowBytes: 2 * hidden }],
     output: { dtype: 'bf16', hidden },
   };
   const owned: OwnedTensor[] = [];
-  const some = (shape: readonly number[]): OwnedTensor => {
-    const tensor = emptyTensor(device, 'bf16', shape);
-    noise.fill(stream, tensor.data, tensor.bytes);
+  const eighths = scaled ? Noise.create(device, stream, 2, 'e4m3') : noise;
+  const filled = (shape: readonly number[], dtype: 'bf16' | 'e4m3'): OwnedTensor => {
+    const tensor = emptyTensor(device, dtype, shape);
+    (dtype === 'e4m3' ? eighths : noise).fill(stream, tensor.data, tensor.bytes);
+    owned.push(tensor);
+    return tensor;
+  };
+  const some = (shape: readonly number[]): OwnedTensor => filled(shape, 'bf16');
+  /** A scale for so many elements each way: of e4m3 noise makes about what bf16 noise is. */
+  const scalesOf = (shape: readonly number[]): OwnedTensor => {
+    const all = new Float32Array(shape.reduce((a, b) => a * b)).fill(2 ** -8);
+    const tensor = tensorFrom(device, stream, all, 'f32', shape);
     owned.push(tensor);
     return tensor;
   };
   const ids = emptyTensor(device, 'i32', [1, maxTokens, topK]);
   owned.push(ids);
   stream.copyIn(ids.data, bytesOf(idsOf(layer, plan.routes)));
-  const received = {
-    ...{ experts: ids, weights: null, counts: null, payloads: { x: some([1, maxTokens, hidden]) } },
+  const dtype = scaled ? 'e4m3' : 'bf16';
+  const received: Received = {
+    ...{ experts: ids, weights: null, counts: null },
+    payloads: {
+      x: filled([1, maxTokens, hidden], dtype),
+      ...(scaled && { scales: scalesOf([1, maxTokens, hidden / scaleBlock]) }),
+    },
     output: some([1, maxTokens, hidden]),
   };
   const of: Receiving = { world: { device, rank: 0 }, shape: layer, received };
-  const weights = { gateUp: some([experts, 2 * inner, hidden]), down: some([experts, hidden, inner]) };
+  const weights = { gateUp: filled([experts, 2 * inner, hidden], dtype), down: filled([experts, hidden, inner], dtype) };
+  const options = scaled
+    ? {
+        ...weights,
+        gateUpScales: scalesOf([experts, (2 * inner) / scaleBlock, hidden / scaleBlock]),
+        downScales: scalesOf([experts, hidden / scaleBlock, inner / scaleBlock]),
+        scales: 'scales',
+      }
+    : weights;
   const planned = await ExpertsPlan.create(of);
   planned.plan(received, stream);
   const sizes = await planned.sizes(stream);
-  if (cublas !== null) await verify(of, planned, weights, sizes, timing);
+  if (cublas !== null && !scaled) await verify(of, planned, weights, sizes, timing);
 
   const largest = sizes.counts.reduce((a, b) => Math.max(a, b), 0);
   const room = Math.max(planned.rows, experts * largest);
   const sorted = { x: some([room, hidden]), both: some([room, 2 * inner]), made: some([room, hidden]) };
   const between = some([room, inner]);
-  const mlp = await ExpertsMlp.create(of, planned, weights);
+  // cuBLAS multiplies bf16: as many weights, of any values.
+  const matrices = scaled ? { gateUp: some([experts, 2 * inner, hidden]), down: some([experts, hidden, inner]) } : weights;
+  const mlp = await ExpertsMlp.create(of, planned, options);
   const { products, rows: own } = mlpParts(mlp);
   const ours = {
     gateUp: () => products.widen(products.sorted?.rows ?? own.x, stream),
     down: () => products.narrow(own.made, stream),
   };
-  if (products.sorted !== null) planned.expand(received, { x: products.sorted.rows }, stream);
+  if (products.sorted !== null) {
+    const { rows: x, scales } = products.sorted;
+    planned.expand(received, { x, ...(scales !== null && { scales }) }, stream);
+  }
   const times = async (
     which: 'gateUp' | 'down',
     addresses: Readonly<Record<'from' | 'library', number>>,
     inputs: number,
     outputs: number,
   ): Promise<GemmTimes> => {
-    const all = { from: addresses.from, to: addresses.library, weights: weights[which].data, inputs, outputs };
+    const all = { from: addresses.from, to: addresses.library, weights: matrices[which].data, inputs, outputs };
     const forms: Partial<Record<GemmForm, () => void>> = {
       heddle: ours[which],
       ...(cublas !== null && cublasForms(cublas, stream as CudaStream, all, sizes, largest)),
@@ -175,7 +213,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
     const padded = rowsOfForms(sizes.counts, largest, products.rowUnit);
     const flops = (count: number): number => 2 * count * inputs * outputs;
     const used = sizes.counts.filter((count) => count > 0).length;
-    const weightBytes = 2 * used * inputs * outputs;
+    const weightBytes = (scaled ? 1 : 2) * used * inputs * outputs;
     return {
       weightBytes,
       bound: weightBytes / tools.copyBandwidth / 1000,
@@ -199,6 +237,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
   mlp.dispose();
   planned.dispose();
   for (const tensor of owned) tensor.free();
+  if (scaled) eighths.free();
   return { rows, counts: [...sizes.counts], gateUp, down };
 }
 

@@ -5,6 +5,7 @@
 import type { Device, Memory, Stream } from '../../gpu/index.js';
 import { type Tensor, wrap } from '../../moe/index.js';
 import { type Routes, randomElements } from '../../verify/testing/index.js';
+import { dtypes } from '../../moe/layer/index.js';
 import { rowBytesOf, type Workload } from './workload.js';
 
 /** How often the sets together exceed L2. */
@@ -19,7 +20,7 @@ export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number):
   return Math.max(1, Math.min(rounds, enough));
 }
 
-/** Random bf16 numbers in device memory (never NaN, whatever 16-bit float they are read as), to be copied about. */
+/** Random numbers in device memory, to be copied about: bf16 (never NaN, whatever 16-bit float they are read as), or e4m3. */
 export class Noise {
   readonly #memory: Memory;
   readonly #bytes: Uint8Array;
@@ -29,9 +30,9 @@ export class Noise {
     this.#bytes = bytes;
   }
 
-  static create(device: Device, stream: Stream, seed: number): Noise {
+  static create(device: Device, stream: Stream, seed: number, dtype: 'bf16' | 'e4m3' = 'bf16'): Noise {
     const memory = device.allocate(noiseBytes, 'random data');
-    const numbers = randomElements('bf16', noiseBytes / 2, seed);
+    const numbers = randomElements(dtype, noiseBytes / dtypes[dtype].size, seed);
     const bytes = new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
     stream.copyIn(memory.address, bytes);
     return new Noise(memory, bytes);

@@ -4,7 +4,7 @@
  */
 
 import { HeddleError } from '../../base/errors.js';
-import { evenRows } from '../../moe/experts/index.js';
+import { mlpParts } from '../../moe/experts/index.js';
 import {
   emptyTensor,
   layerBatches,

@@ -6,7 +6,7 @@ import {
   bitsArray,
   floatDtypes,
   fromF32,
-  type RowDtype,
+  type FloatDtype,
   requireDtype,
 } from '../../moe/layer/index.js';
 
@@ -39,7 +39,7 @@ const mostElements = 2 ** 30;
  * divided by a random power of two up to 2^spread: sums of such numbers round at every step, so a sum in the wrong
  * order shows.
  */
-export function randomElements(dtype: RowDtype, count: number, seed: number, spread = 0): Bits {
+export function randomElements(dtype: FloatDtype, count: number, seed: number, spread = 0): Bits {
   requireDtype('dtype', dtype, floatDtypes);
   requireInteger('count', count, 0, mostElements);
   requireInteger('spread', spread, 0, 126);

@@ -16,12 +16,14 @@ import {
   type Bits,
   bitsArray,
   bitsOf,
+  type Dtype,
   expertsOf,
   fromF32,
   type Layer,
   type MlpMatrices,
   type ReferenceReceived,
   reference,
+  type ScaledMatrices,
   type Shape,
   type Source,
   scaleBlock,
@@ -41,6 +43,23 @@ export function makeMlp(hidden: number, inner: number, seed: number): MlpMatrice
   return { gateUp: matrix(2 * inner, hidden, 2 * seed), down: matrix(hidden, inner, 2 * seed + 1) };
 }
 
+/** The same as e4m3: every block of 128 × 128 has a scale of its own, an f32 that is no power of two. */
+export function makeScaledMlp(hidden: number, inner: number, seed: number): ScaledMatrices {
+  const matrix = (rows: number, columns: number, own: number) => {
+    const across = columns / scaleBlock;
+    const scales = Float32Array.from(
+      { length: (rows / scaleBlock) * across },
+      (_, i) => ((1 + ((7 * i + own) % 5) / 8) * 2 ** -Math.round(Math.log2(columns) / 2)) / 128,
+    );
+    const values = toF32('bf16', randomElements('bf16', rows * columns, own)).map((x) => 128 * x);
+    return { bits: fromF32('e4m3', values), scales };
+  };
+  const [gateUp, down] = [matrix(2 * inner, hidden, 2 * seed), matrix(hidden, inner, 2 * seed + 1)];
+  return { gateUp: gateUp.bits, gateUpScales: gateUp.scales, down: down.bits, downScales: down.scales };
+}
+
+const isScaled = (matrices: MlpMatrices): matrices is ScaledMatrices => 'gateUpScales' in matrices;
+
 /** The weights of so many experts, or of one that takes all rows (null): what `make` gives for either matrix, of its shape. */
 export function mlpWeights(
   hidden: number,
@@ -57,14 +76,21 @@ export function mlpWeights(
 
 /** A matrix of each expert, one behind the other. */
 export function stacked(experts: readonly MlpMatrices[], part: keyof MlpMatrices): Bits {
+  return behindEachOther(
+    isScaled(experts[0]!) ? 'e4m3' : 'bf16',
+    experts.map((of) => of[part]),
+  );
+}
+
+function behindEachOther(dtype: Dtype, parts: readonly Bits[]): Bits {
   const all = bitsArray(
-    'bf16',
-    experts.reduce((sum, of) => sum + of[part].length, 0),
+    dtype,
+    parts.reduce((sum, part) => sum + part.length, 0),
   );
   let at = 0;
-  for (const { [part]: matrix } of experts) {
-    all.set(matrix, at);
-    at += matrix.length;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
   }
   return all;
 }
@@ -107,12 +133,21 @@ export async function runMlp(
   const { hidden } = shape.output;
   const inner = experts[0]!.down.length / hidden;
   const stream = device.createStream();
+  const scaled = experts.filter(isScaled);
   const weights = mlpWeights(hidden, inner, experts.length, (part, of) =>
-    tensorFrom(device, stream, stacked(experts, part), 'bf16', of, part),
+    tensorFrom(device, stream, stacked(experts, part), scaled.length > 0 ? 'e4m3' : 'bf16', of, part),
   );
+  const scalesOf = (part: 'gateUpScales' | 'downScales', rows: number, columns: number) => {
+    const bits = behindEachOther('f32', scaled.map((of) => of[part]));
+    return tensorFrom(device, stream, bits, 'f32', [experts.length, rows / scaleBlock, columns / scaleBlock], part);
+  };
+  const weightScales = scaled.length > 0 && {
+    gateUpScales: scalesOf('gateUpScales', 2 * inner, hidden),
+    downScales: scalesOf('downScales', hidden, inner),
+  };
   const plan = await ExpertsPlan.create(receiving, options);
   const scales = received.payloads[exampleScales] === undefined ? {} : { scales: exampleScales };
-  const mlp = await ExpertsMlp.create(receiving, plan, { ...weights, ...scales, gemm });
+  const mlp = await ExpertsMlp.create(receiving, plan, { ...weights, ...weightScales, ...scales, gemm });
   for (let n = 0; n < times; n++) {
     plan.plan(received, stream);
     mlp.run(
@@ -147,15 +182,25 @@ export function compareMlp(
       : reference.widen(rows!, bitsOf('f32', scales) as Float32Array);
   const made = bitsArray('bf16', capacity * hidden);
   for (const [e, own] of routes.entries()) {
-    const taken = bitsArray('bf16', own.length * hidden);
-    for (const [i, route] of own.entries()) {
-      const slot = Math.floor(route / layer.topK);
-      taken.set(x.subarray(slot * hidden, (slot + 1) * hidden), i * hidden);
-    }
-    made.set(reference.mlp(taken, hidden, experts[e]!), offsets[e]! * hidden);
+    const slots = own.map((route) => Math.floor(route / layer.topK));
+    const take = <B extends Bits>(from: B, length: number, into: B): B => {
+      for (const [i, slot] of slots.entries()) into.set(from.subarray(slot * length, (slot + 1) * length), i * length);
+      return into;
+    };
+    const expert = experts[e]!;
+    const ours = isScaled(expert)
+      ? reference.scaledMlp(
+          take(bitsOf('e4m3', rows!), hidden, bitsArray('e4m3', own.length * hidden)),
+          take(bitsOf('f32', scales!) as Float32Array, hidden / scaleBlock, new Float32Array((own.length * hidden) / scaleBlock)),
+          hidden,
+          expert,
+        )
+      : reference.mlp(take(x, hidden, bitsArray('bf16', own.length * hidden)), hidden, expert);
+    made.set(ours, offsets[e]! * hidden);
   }
   const expected = reference.reduce(layer, received, scatter, made, layer.weights);
   // Between cuBLAS's GEMM and SwiGLU rows are rounded once more.
-  const part = gemm === 'cublas' ? 2 ** -7 : 2 ** -9;
+  // A sum that differs in its last bit may be rounded to the next e4m3 between the GEMMs.
+  const part = gemm === 'cublas' ? 2 ** -7 : isScaled(experts[0]!) ? 2 ** -6 : 2 ** -9;
   return compareClosely('output', 'bf16', actual, expected, hidden, part);
 }
