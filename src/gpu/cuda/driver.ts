@@ -129,6 +129,10 @@ export interface Driver extends Calls {
   readonly version: number;
   /** Loads a kernel's code now; missing in drivers before 12.4, which load it with its module. */
   readonly cuFuncLoad: ((kernel: Address) => number) | null;
+  /** Where a parameter lies in the block that a launch passes, and its bytes; missing likewise. */
+  readonly cuFuncGetParamInfo:
+    | ((kernel: Address, index: number, offset: Address, bytes: Address) => number)
+    | null;
   /** Where calls store their results: 256 bytes that the next call may overwrite. */
   readonly out: Out;
 }
@@ -203,7 +207,12 @@ function load(): Driver {
   const cuFuncLoad = library.has('cuFuncLoad')
     ? library.declare<(kernel: Address) => number>('cuFuncLoad', 'i32', ['address'])
     : null;
-  return { ...(calls as unknown as Calls), version, cuFuncLoad, out };
+  const cuFuncGetParamInfo = library.has('cuFuncGetParamInfo')
+    ? library.declare<NonNullable<Driver['cuFuncGetParamInfo']>>('cuFuncGetParamInfo', 'i32', [
+        ...(['address', 'u64', 'address', 'address'] as const),
+      ])
+    : null;
+  return { ...(calls as unknown as Calls), version, cuFuncLoad, cuFuncGetParamInfo, out };
 }
 
 let resultName = (result: number): string => `CUresult ${result}`;

@@ -1,4 +1,4 @@
-import { ArgumentError, HeddleError, requireInteger } from '../../base/errors.js';
+import { ArgumentError, HeddleError, requireInteger, UnavailableError } from '../../base/errors.js';
 import { type Address, addressOf } from '../../base/native/index.js';
 import type { TensorRank, Tile } from '../../lang/index.js';
 import {
@@ -69,7 +69,9 @@ export class CudaProgram<M> {
     this.module = kernel.module;
     this.name = kernel.name;
     this.#function = loaded;
-    this.#block = block;
+    this.#block = block.parameters.some(({ boxes }) => boxes !== undefined)
+      ? asCompiled(home.context, loaded, kernel.name, block)
+      : block;
     this.#sharedBytes = kernel.sharedBytes;
     if (kernel.sharedBytes > 0) allowShared(home.context, loaded, kernel.name, kernel.sharedBytes);
     this.facts = readFacts(home.context, loaded, kernel.sharedBytes);
@@ -81,6 +83,31 @@ export class CudaProgram<M> {
     requireInteger('block', shape.block, 1, this.#maxThreads);
     return new CudaLauncher(this.#home, this.name, this.#function, this.#block, shape, this.#sharedBytes);
   }
+}
+
+/**
+ * The block as the compiler has it. Maps are aligned to 64 bytes of the memory that the GPU keeps parameters in, and the block begins
+ * there where only the driver knows.
+ */
+function asCompiled({ driver }: Context, loaded: Address, name: string, block: ParameterBlock): ParameterBlock {
+  const { out, cuFuncGetParamInfo } = driver;
+  if (cuFuncGetParamInfo === null)
+    throw new UnavailableError(
+      `${name} takes tensors, for which this driver is too old`,
+      'Update the driver to one for CUDA 12.4 or newer',
+    );
+  let end = 0;
+  const offsetOf = (index: number): number => {
+    const found = cuFuncGetParamInfo(loaded, index, out.address, out.address + 8);
+    check(found, 'cuFuncGetParamInfo', `asking for parameter ${index} of ${name}`);
+    const [offset, bytes] = [Number(out.u64[0]!), Number(out.u64[1]!)];
+    end = offset + bytes;
+    return offset;
+  };
+  const parameters = block.parameters.map((parameter, i) => ({ ...parameter, offset: offsetOf(i) }));
+  // The rank is the last.
+  const rankOffset = block.rankOffset === null ? null : offsetOf(parameters.length);
+  return { parameters, rankOffset, bytes: end };
 }
 
 const attributes = { maxThreads: 0, shared: 1, local: 3, registers: 4, mostDynamicShared: 8 } as const;

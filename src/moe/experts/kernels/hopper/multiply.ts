@@ -71,6 +71,7 @@ export const multiplyScaled = ({ gated }: HopperShape, of: HopperTile, sizes: Ho
       },
     },
     (g, { ring, part: { row, column, turn }, scales, sums }, u) => {
+      const products = g.registers('f32', sums.length);
       let upper = g.load(scales.rows.at(scales.at.upper));
       let lower = g.load(scales.rows.at(scales.at.lower));
       let gates = g.load(scales.weights.at(scales.at.gates));
@@ -81,7 +82,6 @@ export const multiplyScaled = ({ gated }: HopperShape, of: HopperTile, sizes: Ho
         g.mbarrier.await(ring.full.at(stage), ((turn + step) / u.STAGES) & 1);
         const rows = ring.rows.at(stage).rows(row, u.ROWS);
         const weights = ring.weights.at(stage).rows(column, u.COLUMNS);
-        const products = g.registers('f32', sums.length);
         g.wgmma.fence();
         g.wgmma.multiply(products, rows, weights, true);
         g.wgmma.commit();
