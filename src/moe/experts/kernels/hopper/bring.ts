@@ -1,6 +1,6 @@
 /** The warp group that brings: stage after stage, the rows and weights of one unit after the other. */
 import { device, pointer, tensorMap } from '../../../../lang/index.js';
-import { ringOf } from './ring.js';
+import { handOn, ringOf } from './ring.js';
 import { groupThreads, type HopperShape, type HopperSizes, type HopperTile } from './shape.js';
 import { findUnit, work } from './units.js';
 
@@ -27,7 +27,7 @@ const askForWeights = ({ gated, outputs }: HopperShape, sizes: HopperSizes) =>
         const to = ring.weights.at(stage).rows(box * u.BOX_ROWS, u.BOX_ROWS);
         let first = row + box * u.BOX_ROWS;
         if (u.GATED) first = row + (box % 2) * u.OUTPUTS + ((box - (box % 2)) / 2) * u.BOX_ROWS;
-        g.tensor.load(to, weights, [first, element], ring.full.at(stage));
+        g.tensor.load(to, weights, [first, element], ring.gates.full.at(stage));
       }
     },
   );
@@ -45,7 +45,7 @@ export const bringTiles = (shape: HopperShape, of: HopperTile, sizes: HopperSize
       },
       using: {
         ...sizes.bringing,
-        STAGES: of.stages,
+        acquire: handOn(shape, of).acquire,
         PASSES: of.passes,
         STAGE_BYTES: sizes.rowsTile.bytes + sizes.weightsTile.bytes,
         askForWeights: askForWeights(shape, sizes),
@@ -65,11 +65,10 @@ export const bringTiles = (shape: HopperShape, of: HopperTile, sizes: HopperSize
           for (const pass of g.unroll(u.PASSES)) {
             const weightRow = expert * u.WEIGHT_ROWS + place.element + pass * u.MADE_IN_PASS;
             for (let step = g.u32(0); step < u.STEPS; step += 1) {
-              const stage = turn % u.STAGES;
-              g.mbarrier.await(ring.empty.at(stage), ((turn / u.STAGES) & 1) ^ 1);
-              g.mbarrier.expect(ring.full.at(stage), u.STAGE_BYTES);
+              const stage = u.acquire({ gates: ring.gates, step: turn });
+              g.mbarrier.expect(ring.gates.full.at(stage), u.STAGE_BYTES);
               const element = step * u.DEPTH;
-              g.tensor.load(ring.rows.at(stage), rows, [first, element], ring.full.at(stage));
+              g.tensor.load(ring.rows.at(stage), rows, [first, element], ring.gates.full.at(stage));
               u.askForWeights({ ring, stage, weights, row: weightRow, element });
               turn += 1;
             }
@@ -97,7 +96,7 @@ export const bringGathered = (shape: HopperShape, of: HopperTile, sizes: HopperS
       },
       using: {
         ...sizes.bringing,
-        STAGES: of.stages,
+        acquire: handOn(shape, of).acquire,
         PASSES: of.passes,
         LAG: underWay,
         WEIGHT_BYTES: sizes.weightsTile.bytes,
@@ -109,7 +108,7 @@ export const bringGathered = (shape: HopperShape, of: HopperTile, sizes: HopperS
         ROW_VECTORS: sizes.steps * sizes.stageVectors,
         askForWeights: askForWeights(shape, sizes),
         findUnit: findUnit(sizes),
-        tellOf: tellOf(of, sizes),
+        tellOf: tellOf(shape, of, sizes),
       },
     },
     (g, { ring, work: { ends, begins, counts, units }, routes, from, weights }, u) => {
@@ -132,10 +131,9 @@ export const bringGathered = (shape: HopperShape, of: HopperTile, sizes: HopperS
         for (const pass of g.unroll(u.PASSES)) {
           const weightRow = expert * u.WEIGHT_ROWS + place.element + pass * u.MADE_IN_PASS;
           for (let step = g.u32(0); step < u.STEPS; step += 1) {
-            const stage = turn % u.STAGES;
-            g.mbarrier.await(ring.empty.at(stage), ((turn / u.STAGES) & 1) ^ 1);
+            const stage = u.acquire({ gates: ring.gates, step: turn });
             if (g.threadIdx.x === 0) {
-              g.mbarrier.expect(ring.full.at(stage), u.WEIGHT_BYTES);
+              g.mbarrier.expect(ring.gates.full.at(stage), u.WEIGHT_BYTES);
               u.askForWeights({ ring, stage, weights, row: weightRow, element: step * u.DEPTH });
             }
             for (const i of g.unroll(u.PARTS)) {
@@ -159,11 +157,15 @@ export const bringGathered = (shape: HopperShape, of: HopperTile, sizes: HopperS
   );
 
 /** This thread's rows of a stage have come. They are ordinary writes, which the tensor cores see behind the fence. */
-const tellOf = ({ stages }: HopperTile, sizes: HopperSizes) =>
+const tellOf = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
-    { name: 'tell_of', params: { ring: ringOf(sizes), turn: 'u32' }, using: { STAGES: stages } },
-    (g, { ring, turn }, { STAGES }) => {
+    {
+      name: 'tell_of',
+      params: { ring: ringOf(sizes), turn: 'u32' },
+      using: { commit: handOn(shape, of).commit },
+    },
+    (g, { ring, turn }, { commit }) => {
       g.proxyFence('shared');
-      g.mbarrier.arrive(ring.full.at(turn % STAGES));
+      commit({ gates: ring.gates, step: turn });
     },
   );

@@ -87,7 +87,7 @@ export const multiplyUnits = (shape: HopperShape, of: HopperTile, sizes: HopperS
         WARP_VECTORS: warpVectors,
         findUnit: findUnit(sizes),
         findScales: findScales(shape, sizes),
-        multiplyRows: multiplyRows(of, sizes),
+        multiplyRows: multiplyRows(shape, of, sizes),
         multiplyScaled: multiplyScaled(shape, of, sizes),
         gate,
         storeRows: storeRows(shape, of),

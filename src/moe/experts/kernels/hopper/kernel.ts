@@ -7,10 +7,13 @@
 import { kernel, list, pointer, tensorMap } from '../../../../lang/index.js';
 import { bringGathered, bringTiles } from './bring.js';
 import { multiplyUnits } from './compute.js';
-import { beginRing } from './ring.js';
+import { handOn } from './ring.js';
 import { groups, groupThreads, type HopperShape, type HopperTile, hopperSizes } from './shape.js';
 import { warpVectors } from './store.js';
 import { findWork } from './units.js';
+
+/** Of a thread: who brings needs few, and leaves the others theirs. */
+const registers = { bringing: 40, multiplying: 232 };
 
 export const hopperThreads = (1 + groups) * groupThreads;
 
@@ -43,7 +46,9 @@ function parts(shape: HopperShape, of: HopperTile) {
       ACROSS: sizes.unitsAcross,
       PASSAGE: groups * 4 * warpVectors,
       PEAKS: groups * 64,
-      beginRing: beginRing(shape, of),
+      start: handOn(shape, of).start,
+      GIVEN: registers.bringing,
+      TAKEN: registers.multiplying,
       findWork: findWork(shape, sizes),
       multiplyUnits: multiplyUnits(shape, of, sizes),
     },
@@ -72,18 +77,22 @@ export function tiledGemmKernel(shape: HopperShape, of: HopperTile) {
       const empty = g.shared('u64', u.STAGES);
       const rowStages = g.shared(u.ROWS_TILE, u.STAGES);
       const weightStages = g.shared(u.WEIGHTS_TILE, u.STAGES);
-      const ring = { rows: rowStages, weights: weightStages, full, empty };
+      const gates = { full, empty };
+      const ring = { rows: rowStages, weights: weightStages, gates };
       const ends = g.shared('u32', u.EXPERTS);
       const begins = g.shared('u32', u.EXPERTS);
       const counted = g.shared('u32', u.EXPERTS);
       const passage = g.shared('v16', u.PASSAGE);
       const peaks = g.shared('u32', u.PEAKS);
-      if (g.threadIdx.x === 0) u.beginRing({ full, empty });
+      if (g.threadIdx.x === 0) u.start({ gates });
       if (g.warpId === 1) u.findWork({ planned: { counts, offsets }, count, ends, begins, counts: counted });
       g.barrier();
       const work = { ends, begins, counts: counted, units: g.load(ends.at(u.EXPERTS - 1)) * u.ACROSS };
-      if (g.warpId < 4) u.bring({ ring, work, rows, weights });
-      else {
+      if (g.warpId < 4) {
+        g.group.giveRegisters(u.GIVEN);
+        u.bring({ ring, work, rows, weights });
+      } else {
+        g.group.takeRegisters(u.TAKEN);
         const outputs = { rowScales, weightScales, routes: [], to, toScales };
         u.multiplyUnits({ ring, work, outputs, passage, peaks, group: g.warpId / 4 - 1 });
       }
@@ -118,13 +127,14 @@ export function gatheredGemmKernel(shape: HopperShape, of: HopperTile) {
       const empty = g.shared('u64', u.STAGES);
       const rowStages = g.shared(u.ROWS_TILE, u.STAGES);
       const weightStages = g.shared(u.WEIGHTS_TILE, u.STAGES);
-      const ring = { rows: rowStages, weights: weightStages, full, empty };
+      const gates = { full, empty };
+      const ring = { rows: rowStages, weights: weightStages, gates };
       const ends = g.shared('u32', u.EXPERTS);
       const begins = g.shared('u32', u.EXPERTS);
       const counted = g.shared('u32', u.EXPERTS);
       const passage = g.shared('v16', u.PASSAGE);
       const peaks = g.shared('u32', u.PEAKS);
-      if (g.threadIdx.x === 0) u.beginRing({ full, empty });
+      if (g.threadIdx.x === 0) u.start({ gates });
       if (g.warpId === 1) u.findWork({ planned: { counts, offsets }, count: [], ends, begins, counts: counted });
       // Rows that an expert lacks are multiplied all the same: so that they are numbers, the first are zeros.
       for (let i = g.threadIdx.x; i < u.ROW_VECTORS; i += g.blockDim.x)
@@ -132,8 +142,11 @@ export function gatheredGemmKernel(shape: HopperShape, of: HopperTile) {
       g.proxyFence('shared');
       g.barrier();
       const work = { ends, begins, counts: counted, units: g.load(ends.at(u.EXPERTS - 1)) * u.ACROSS };
-      if (g.warpId < 4) u.bring({ ring, work, routes: routes[0]!, from, weights });
-      else {
+      if (g.warpId < 4) {
+        g.group.giveRegisters(u.GIVEN);
+        u.bring({ ring, work, routes: routes[0]!, from, weights });
+      } else {
+        g.group.takeRegisters(u.TAKEN);
         const outputs = { rowScales, weightScales, routes, to, toScales };
         u.multiplyUnits({ ring, work, outputs, passage, peaks, group: g.warpId / 4 - 1 });
       }

@@ -1,38 +1,28 @@
 /** A warp group's sums: one stage after the other, as they come. */
 import { device, pointer, record, registers } from '../../../../lang/index.js';
-import { ringOf } from './ring.js';
+import { handOn, ringOf } from './ring.js';
 import { groupRows, type HopperShape, type HopperSizes, type HopperTile } from './shape.js';
 
 /** A warp group's part of a stage, and the turn that the first stage has. */
 export const partOf = record({ row: 'u32', column: 'u32', turn: 'u32' });
 
-/** A warp has read a stage. */
-const release = ({ stages }: HopperTile, sizes: HopperSizes) =>
-  device(
-    { name: 'release', params: { ring: ringOf(sizes), turn: 'u32' }, using: { STAGES: stages } },
-    (g, { ring, turn }, { STAGES }) => {
-      if (g.laneId === 0) g.mbarrier.arrive(ring.empty.at(turn % STAGES));
-    },
-  );
-
 /** bf16: the tensor cores add all stages up. While one is multiplied, the next is asked for: a stage is released a turn later. */
-export const multiplyRows = (of: HopperTile, sizes: HopperSizes) =>
+export const multiplyRows = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       name: 'multiply_rows',
       params: { ring: ringOf(sizes), part: partOf, sums: registers('f32') },
       using: {
-        STAGES: of.stages,
         STEPS: sizes.steps,
         ROWS: groupRows,
         COLUMNS: of.columns,
-        release: release(of, sizes),
+        wait: handOn(shape, of).wait,
+        release: handOn(shape, of).release,
       },
     },
     (g, { ring, part: { row, column, turn }, sums }, u) => {
       for (let step = g.u32(0); step < u.STEPS; step += 1) {
-        const stage = (turn + step) % u.STAGES;
-        g.mbarrier.await(ring.full.at(stage), ((turn + step) / u.STAGES) & 1);
+        const stage = u.wait({ gates: ring.gates, step: turn + step });
         const rows = ring.rows.at(stage).rows(row, u.ROWS);
         const weights = ring.weights.at(stage).rows(column, u.COLUMNS);
         g.wgmma.fence();
@@ -40,11 +30,11 @@ export const multiplyRows = (of: HopperTile, sizes: HopperSizes) =>
         g.wgmma.commit();
         if (step > 0) {
           g.wgmma.wait(1);
-          u.release({ ring, turn: turn + step - 1 });
+          if (g.laneId === 0) u.release({ gates: ring.gates, step: turn + step - 1 });
         }
       }
       g.wgmma.wait(0);
-      u.release({ ring, turn: turn + u.STEPS - 1 });
+      if (g.laneId === 0) u.release({ gates: ring.gates, step: turn + u.STEPS - 1 });
     },
   );
 
@@ -56,18 +46,18 @@ const scalesOf = record({ rows: pointer('f32'), weights: pointer('f32'), at: sca
  * e4m3: the tensor cores add up a stage, 128 elements, and the threads add that to their sums, times the scales of its rows and
  * weights. A stage's scales are loaded while the one before is multiplied.
  */
-export const multiplyScaled = ({ gated }: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+export const multiplyScaled = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       name: 'multiply_scaled',
       params: { ring: ringOf(sizes), part: partOf, scales: scalesOf, sums: registers('f32') },
       using: {
-        STAGES: of.stages,
         STEPS: sizes.steps,
         ROWS: groupRows,
         COLUMNS: of.columns,
-        GATED: gated,
-        release: release(of, sizes),
+        GATED: shape.gated,
+        wait: handOn(shape, of).wait,
+        release: handOn(shape, of).release,
       },
     },
     (g, { ring, part: { row, column, turn }, scales, sums }, u) => {
@@ -78,8 +68,7 @@ export const multiplyScaled = ({ gated }: HopperShape, of: HopperTile, sizes: Ho
       let scaled = gates;
       if (u.GATED) scaled = g.load(scales.weights.at(scales.at.scaled));
       for (let step = g.u32(0); step < u.STEPS; step += 1) {
-        const stage = (turn + step) % u.STAGES;
-        g.mbarrier.await(ring.full.at(stage), ((turn + step) / u.STAGES) & 1);
+        const stage = u.wait({ gates: ring.gates, step: turn + step });
         const rows = ring.rows.at(stage).rows(row, u.ROWS);
         const weights = ring.weights.at(stage).rows(column, u.COLUMNS);
         g.wgmma.fence();
@@ -99,7 +88,7 @@ export const multiplyScaled = ({ gated }: HopperShape, of: HopperTile, sizes: Ho
           if (u.GATED) scaled = g.load(scales.weights.at(scales.at.scaled + step + 1));
         }
         g.wgmma.wait(0);
-        u.release({ ring, turn: turn + step });
+        if (g.laneId === 0) u.release({ gates: ring.gates, step: turn + step });
         for (const i of g.unroll(sums.length)) {
           if (u.GATED && i >= sums.length / 2) sums[i] = g.fma(products[i]!, by[(i % 4 < 2 ? 2 : 3)]!, sums[i]!);
           else sums[i] = g.fma(products[i]!, by[(i % 4 < 2 ? 0 : 1)]!, sums[i]!);
