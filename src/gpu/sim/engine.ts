@@ -74,6 +74,9 @@ export class Engine implements Machine {
   readonly #noticeable: number[];
   readonly #stepLimit: number;
   #turnPlanned = false;
+  /** How many hosts wait for what is outside; when all of those go on. */
+  #still = 0;
+  #moving: Promise<unknown> = Promise.resolve();
   /** If it comes after a pause. */
   #pause: NodeJS.Timeout | null = null;
   #hostTold = false;
@@ -234,6 +237,23 @@ export class Engine implements Machine {
     this.#planTurn();
   }
 
+  /**
+   * Nothing moves until then, and hosts that wait go on in the order in which they came: otherwise the time that it takes would
+   * decide who runs before whom, and no seed could repeat it.
+   */
+  async standStill<T>(until: Promise<T>): Promise<T> {
+    this.#still++;
+    const earlier = this.#moving;
+    this.#moving = Promise.allSettled([earlier, until]);
+    try {
+      await earlier;
+      return await until;
+    } finally {
+      this.#still--;
+      this.work();
+    }
+  }
+
   #planTurn(): void {
     if (this.#turnPlanned) return;
     this.#turnPlanned = true;
@@ -251,6 +271,7 @@ export class Engine implements Machine {
   #turn(): void {
     this.#turnPlanned = false;
     this.#pause = null;
+    if (this.#still > 0) return;
     this.#hostTold = false;
     for (let n = 0; n < stepsPerTurn; n++) {
       if (this.#hostTold) break;

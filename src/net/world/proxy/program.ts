@@ -51,10 +51,9 @@ export type ProxyMemory = Pick<WireMemory, 'address' | 'front' | 'placement' | '
 export async function prepareProxy(
   circle: ProxyCircle,
   connect: Connect,
-  { data, reach, ...named }: ProxyProgramName,
+  { make, data, reach }: Pick<ProxyProgramName, 'data' | 'reach'> & { readonly make: ProxyMaker },
   memory: ProxyMemory,
 ): Promise<PreparedProxy> {
-  const make = await proxyMaker(named);
   const link = await connect(circle, memory, reach);
   try {
     const { rank, ranks } = circle;

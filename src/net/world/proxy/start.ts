@@ -16,7 +16,7 @@ import { requireReach } from '../fabric.js';
 import { messageOf } from '../participant.js';
 import { type FromProxy, fromMail, serveCircle } from './mail.js';
 import { type FabricOptions, overFabric, overMachine } from './network.js';
-import { type ProxyMemory, type ProxyProgramName, prepareProxy } from './program.js';
+import { type ProxyMemory, type ProxyProgramName, prepareProxy, proxyMaker } from './program.js';
 import type { ProxyThreadData } from './thread.js';
 
 /** What a proxy runs, and on what. */
@@ -129,7 +129,9 @@ export const inMachine =
   (machine: SimMachine, gpu: number, fabric: FabricOptions | null): ProxyStarter =>
   async (circle, options) => {
     const connect = fabric === null ? overMachine(machine) : overFabric(timed(fabric, options));
-    const prepared = await prepareProxy(circle, connect, nameOf(options), asWire(options.memory));
+    const { data, reach } = options;
+    const make = await machine.standStill(proxyMaker(options));
+    const prepared = await prepareProxy(circle, connect, { make, data, reach }, asWire(options.memory));
     const running = new Running(circle, async () => {
       end();
       await prepared.close();

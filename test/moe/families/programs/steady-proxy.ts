@@ -9,7 +9,7 @@ import type { ProxyPlan } from '../../../../src/moe/families/portable/commands.j
 import type { Layer } from '../../../../src/moe/layer/index.js';
 import { LocalCircle, topologyOf } from '../../../../src/net/world/index.js';
 import { type Connect, overFabric } from '../../../../src/net/world/proxy/network.js';
-import { type PreparedProxy, prepareProxy } from '../../../../src/net/world/proxy/program.js';
+import { type PreparedProxy, prepareProxy, proxyMaker } from '../../../../src/net/world/proxy/program.js';
 
 const [family, network, roundsText] = process.argv.slice(2) as [string, string, string];
 const rounds = Number(roundsText);
@@ -132,10 +132,10 @@ await LocalCircle.run(2, async (circle) => {
   const memory = new NativeView(raw);
   const connect =
     network === 'copies' ? loopBack : overFabric({ provider: network as never, devices: ['lo'] });
-  const named = { ...program, module: program.module.href };
+  const made = { ...program, make: await proxyMaker(program) };
   const nics = { kind: 'host', raw: raw.subarray(front) } as const;
   const wire = { address, front, placement: 'host', host: memory, nics } as const;
-  const proxy = await prepareProxy(circle, connect, named, wire);
+  const proxy = await prepareProxy(circle, connect, made, wire);
   ranks[circle.rank] = { memory, raw, proxy };
   await circle.barrier('both are there');
   if (circle.rank === 0) measure(program.data);
