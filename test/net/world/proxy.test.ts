@@ -101,6 +101,33 @@ describe('a proxy in a thread', () => {
       }
     });
 
+  for (const provider of ['shm', 'tcp;ofi_rxm'] as const)
+    it(
+      `that is stopped brings what its kernels sent before, over ${provider}`,
+      needing(provider),
+      async () => {
+        const devices = provider === 'shm' ? [] : ['lo'];
+        const seen = await run(
+          healthy,
+          async ({ circle, memory: { host }, proxy }) => {
+            await circle.barrier();
+            if (circle.rank === 0) {
+              host.write(words.outgoing, new Uint8Array(16).fill(7));
+              host.store(words.sent, 1);
+              await proxy.stop();
+              return [];
+            }
+            await until(() => host.load(words.came) >= 1 || circle.signal.aborted);
+            const bytes = new Uint8Array(16);
+            host.read(words.incoming, bytes);
+            return [...new Set(bytes)];
+          },
+          { ...fabric, provider, devices },
+        );
+        expect(seen).toEqual([[], [7]]);
+      },
+    );
+
   it('stays on the processor of its rank, where some are given', needing('tcp;ofi_rxm'), async () => {
     const listOf = (task: string): string =>
       /Cpus_allowed_list:\s*(.*)/.exec(readFileSync(`/proc/self/task/${task}/status`, 'utf8'))![1]!;

@@ -12,6 +12,7 @@ import { messageOf } from '../participant.js';
 import { lostIn, MailedCircle } from './mail.js';
 import { type FabricOptions, overFabric, type ProxyCircle, withEnvironment } from './network.js';
 import {
+  deliver,
   type PreparedProxy,
   type ProxyMemory,
   type ProxyProgramName,
@@ -78,6 +79,10 @@ try {
   );
   circle.tell({ kind: 'ready' });
   run(circle, proxy);
+  await deliver(proxy, () => {
+    circle.readMail();
+    yieldProcessor();
+  });
 } catch (error) {
   // Errors lose their class on the way to another thread; what they say is what matters.
   const code = error instanceof HeddleError ? error.code : 'HEDDLE_PROXY';

@@ -46,6 +46,7 @@ const loopBack: Connect = async (circle) => {
       arrived: () => tags.take(),
     },
     progress: () => false,
+    allCame: () => true,
     close: async () => {},
   };
 };
