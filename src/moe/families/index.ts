@@ -1,6 +1,7 @@
 /** Ways for rows to travel between ranks, each a value that says what it needs and what it launches. */
-export { type Operation, operations, readFailure } from './common/failure.js';
-export { unitBytes, widestUnit } from './common/units.js';
+
+export { unitBytes, widestUnit } from './common/parts.js';
+export { type Operation, operations, readFailure } from './common/waits.js';
 export * from './families.js';
 export * from './family.js';
 export * from './hybrid/index.js';

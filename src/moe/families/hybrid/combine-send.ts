@@ -6,7 +6,7 @@ import { device, kernel, peers, windowOf } from '../../../lang/index.js';
 import { tokenOf } from '../common/groups.js';
 import { listOwners } from '../common/owners.js';
 import { patienceOf } from '../common/waits.js';
-import { copyHome } from './copy-home.js';
+import { copyHome, sumHome } from './home.js';
 import { meet } from './meet.js';
 import { combineMessage } from './messages.js';
 import {
@@ -19,7 +19,6 @@ import {
   sourceOf,
   sumsAtSource,
 } from './shape.js';
-import { sumHome } from './sum-home.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 

@@ -22,8 +22,8 @@
  */
 import { field, layout } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { failureField } from '../common/failure.js';
 import { receivedSections, rowsOf } from '../common/received.js';
+import { failureField } from '../common/waits.js';
 import { chunksOf, type HybridShape, hopsOf, sumsAtSource } from './shape.js';
 
 export function hybridWindow(shape: HybridShape) {

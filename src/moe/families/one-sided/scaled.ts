@@ -11,7 +11,7 @@ import { device, pointer, registers, windowOf } from '../../../lang/index.js';
 import { dtypes, loadValues, type Rounding, sharing, stretchesOf, sumsOf } from '../../layer/index.js';
 import { findOwners } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
-import { gatherParams, rowSum } from '../common/sum.js';
+import { gatherParams, mostHeld, rowSum } from '../common/sum.js';
 import { recordFailure } from '../common/waits.js';
 import { awaitVector, emptyWord, isEmpty, lookAt, makeEmpty } from './arrival.js';
 import { placeOf } from './gather.js';
@@ -178,8 +178,7 @@ export function sumScaled(shape: OneSidedShape, window: OneSidedWindow, rounding
         handOn: handOn(shape, window),
         rowSum: rowSum({
           rows,
-          // Sums of several groups take registers from the rows of the next.
-          most: rows > 8 ? 4 : 8,
+          most: mostHeld(rows),
           lane: 'e4m3',
           lanes: 16,
           scaled: true,

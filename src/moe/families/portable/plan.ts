@@ -2,8 +2,8 @@
 
 import type { Window } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
-import { failureView } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
+import { failureView } from '../common/waits.js';
 import { weighSteps } from '../common/weigh.js';
 import {
   type BufferPlan,
