@@ -1,10 +1,10 @@
 /** The plan of a layer: its window, which lies in GPU memory or where a network reaches it, and the launches of its phases. */
-
 import type { Window } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
+import { remembered } from '../common/remembered.js';
 import { failureView } from '../common/waits.js';
-import { weighSteps } from '../common/weigh.js';
+import { weighKernel, weighSteps } from '../common/weigh.js';
 import {
   type BufferPlan,
   type Place,
@@ -13,13 +13,20 @@ import {
   type Step,
   setSums,
   step,
+  type TransportName,
   type WindowPlan,
   type WirePlan,
 } from '../family.js';
+import { combineRecvKernel } from './combine-recv.js';
+import { combineSendKernel } from './combine-send.js';
 import { proxyPlan } from './commands.js';
-import { dispatchRecvSpread } from './dispatch-recv.js';
-import type { Kernels } from './kernels.js';
-import type { PortableShape } from './window.js';
+import { dispatchRecvKernel, dispatchRecvSpread } from './dispatch-recv.js';
+import { dispatchSendKernel } from './dispatch-send.js';
+import { nvshmem } from './nvshmem.js';
+import { proxied } from './proxied.js';
+import { stageKernel } from './stage.js';
+import { type Transport, windows } from './transport.js';
+import { type PortableShape, portableWindow } from './window.js';
 
 /** What all steps need: their kernels, and how these see the window. */
 interface Parts {
@@ -179,3 +186,24 @@ const combineRecvStep = (parts: Parts) =>
     },
     each: setSums,
   });
+
+/** Made once for a shape: ranks of one process and runs of one check share them, compiled code included. */
+function kernelsOf(transport: Transport, shape: PortableShape) {
+  const layout = portableWindow(shape);
+  return {
+    layout,
+    stage: shape.commands > 0 ? stageKernel(shape, layout) : null,
+    dispatchSend: dispatchSendKernel(shape, layout, transport),
+    dispatchRecv: dispatchRecvKernel(shape, layout, transport),
+    weigh: shape.weigh && weighKernel('portable_weigh', shape, layout, shape.weigh),
+    combineSend: combineSendKernel(shape, layout, transport),
+    combineRecv: combineRecvKernel(shape, layout, transport),
+  };
+}
+export type Kernels = ReturnType<typeof kernelsOf>;
+
+export const kernelsOver: Readonly<Record<TransportName, (shape: PortableShape) => Kernels>> = {
+  windows: remembered((shape: PortableShape) => kernelsOf(windows, shape)),
+  nvshmem: remembered((shape: PortableShape) => kernelsOf(nvshmem, shape)),
+  proxy: remembered((shape: PortableShape) => kernelsOf(proxied, shape)),
+};
