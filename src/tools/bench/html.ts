@@ -1,7 +1,7 @@
 /** One self-contained HTML page from a run's results: charts, tables, method. Nothing is loaded from anywhere. */
 import { type Chart, json, page, type Series, text } from '../../base/page.js';
 import { type Column, htmlTable } from '../../base/table.js';
-import { type BenchReport, type Phase, type Point, type Row, rowOf, type Subject } from './report.js';
+import { type BenchReport, type MeasuredPhase, type Point, type Row, rowOf, type Subject } from './report.js';
 import { columnsOf, number, wireNotes } from './table.js';
 import { routerInWords } from './workload.js';
 
@@ -67,9 +67,9 @@ function bandwidthChart({ points }: BenchReport): Chart {
   ]);
 }
 
-const times = (points: readonly Point[], subject: Subject, phase: Phase) =>
+const times = (points: readonly Point[], subject: Subject, phase: MeasuredPhase) =>
   points.map((point) => rowOf(point, subject, phase)?.time ?? null);
-const bandwidths = (points: readonly Point[], subject: Subject, phase: Phase) =>
+const bandwidths = (points: readonly Point[], subject: Subject, phase: MeasuredPhase) =>
   points.map((point) => rowOf(point, subject, phase)?.physical ?? null);
 
 const line = (label: string, colour: string, values: readonly (number | null)[], width: number): Series => ({

@@ -42,9 +42,9 @@ export interface LaunchPlan {
   /** In the order of the stream; the experts run between the last of dispatchRecv and the first of combineSend. */
   readonly launches: readonly PlannedLaunch[];
   /** What the experts read, and `output`, where they leave their rows. */
-  readonly received: Readonly<Record<string, Place>>;
+  readonly received: Readonly<Record<string, PlacedTensor>>;
   /** Four words; the first is 0, or what a wait was doing that gave up. Then the rank that did not come, the epoch, the block. */
-  readonly failure: Place & { readonly operations: Readonly<Record<string, number>> };
+  readonly failure: PlacedTensor & { readonly operations: Readonly<Record<string, number>> };
   readonly rules: readonly string[];
 }
 
@@ -70,7 +70,7 @@ interface Section {
 }
 
 /** A tensor in a window or a buffer. */
-export interface Place {
+export interface PlacedTensor {
   readonly in: string;
   readonly offset: number;
   readonly bytes: number;
@@ -178,7 +178,7 @@ function launchOf(
   };
 }
 
-function receivedOf({ payloads, ...views }: ReceivedPlan): Record<string, Place> {
+function receivedOf({ payloads, ...views }: ReceivedPlan): Record<string, PlacedTensor> {
   const named = Object.entries(payloads).map(([name, view]) => [`payloads.${name}`, view] as const);
   const all: (readonly [string, View | null])[] = [...Object.entries(views), ...named];
   return Object.fromEntries(all.flatMap(([name, view]) => (view === null ? [] : [[name, placeOf(view)]])));
@@ -200,7 +200,7 @@ const windowOf = ({ purpose, layout, allOnes }: WindowPlan): ExportedWindow => (
     })),
 });
 
-const placeOf = ({ in: memory, offset, dtype, shape }: View): Place => ({
+const placeOf = ({ in: memory, offset, dtype, shape }: View): PlacedTensor => ({
   in: memory.purpose,
   offset,
   bytes: shape.reduce((product, extent) => product * extent, dtypes[dtype].size),

@@ -3,7 +3,7 @@ import { ArgumentError, requireInteger } from '../../base/errors.js';
 import { type FormatName, formats, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { type Work, workOf } from './model.js';
 import tables from './rounds.json' with { type: 'json' };
-import { hits, type Place, type RoutingLaw } from './routing.js';
+import { hits, type RankPlacement, type RoutingLaw } from './routing.js';
 import { traffic, type Way } from './traffic.js';
 
 /** `both`: dispatch and combine, back to back. */
@@ -83,7 +83,7 @@ export function systemOf({ lib, mode }: Pick<Cell, 'lib' | 'mode'>): System {
 /** What a source that prints GB/s divides by the time: rows a token. */
 const countedRows: readonly {
   readonly name: string;
-  rows(cell: Cell, place: Place, law: RoutingLaw): number;
+  rows(cell: Cell, place: RankPlacement, law: RoutingLaw): number;
 }[] = [
   { name: 'rdma', rows: (cell, place, law) => sum(hits(layerOf(cell), place, law).nodes) },
   { name: 'nvlink', rows: (cell, place, law) => sum(hits(layerOf(cell), place, law).ranks) },
@@ -102,7 +102,7 @@ export interface Observation {
 
 export function observe(cell: Cell): Observation {
   const { way, law } = systemOf(cell);
-  const place: Place = { ranks: cell.ep, perNode: Math.min(cell.domain, cell.ep) };
+  const place: RankPlacement = { ranks: cell.ep, perNode: Math.min(cell.domain, cell.ep) };
   const row = rowBytes(cell.dtype, cell.hidden);
   const load = {
     hits: hits(layerOf(cell), place, law),
@@ -157,7 +157,7 @@ export function continuation(us: number, step: number, ep: number, most: number)
   return found;
 }
 
-function timeOf(cell: Cell, place: Place, law: RoutingLaw): number {
+function timeOf(cell: Cell, place: RankPlacement, law: RoutingLaw): number {
   if (cell.us !== null) return cell.us;
   const counted = countedRows.find(({ name }) => cell.gbps_def!.startsWith(name))!;
   const bytes = cell.tokens * counted.rows(cell, place, law) * rowBytes(cell.dtype, cell.hidden);

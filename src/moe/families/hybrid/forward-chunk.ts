@@ -139,7 +139,7 @@ const countOwed = (shape: HybridShape, window: HybridWindow) =>
       let rows = g.u32(0);
       if (g.laneId < count) rows = g.popc(g.load(wants.at(g.laneId)));
       const before = u.rowsBefore({ rows });
-      if (g.laneId < count) g.store(mine.owed.at(hop, chunk * u.CHUNK + g.laneId), before);
-      if (g.laneId === 31) g.store(mine.owedRows.at(hop, chunk), before + rows);
+      if (g.laneId < count) g.store(mine.returningFrom.at(hop, chunk * u.CHUNK + g.laneId), before);
+      if (g.laneId === 31) g.store(mine.returningRows.at(hop, chunk), before + rows);
     },
   );

@@ -99,7 +99,7 @@ const pushed = (launch: Spread & Pick<CombineTuning, 'ahead'>): CombineTuning =>
  * rows are. A push moves more than twice the bytes of a pull through each; but links carry stores faster than loads, which
  * counts where there are multiprocessors enough, and rows enough for them.
  */
-export function onFew(
+export function onFewMultiprocessors(
   { dispatch, combine }: OneSidedTuning,
   layer: Layer,
   split: boolean,

@@ -17,7 +17,7 @@ import {
   type WindowPlan,
   windowAndLimit,
 } from '../family.js';
-import { defaultTuning, onFew } from './defaults.js';
+import { defaultTuning, onFewMultiprocessors } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
 import { dispatchRecvKernel } from './dispatch-recv.js';
 import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
@@ -104,7 +104,7 @@ function refusesTuning(
 const pushable = (layer: Layer): boolean => !travelsAsItLies(layer) || outputRowBytes(layer) % 16 === 0;
 
 function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: Place): OneSidedTuning {
-  const { dispatch, combine } = sms === null ? found : onFew(found, layer, split, sms);
+  const { dispatch, combine } = sms === null ? found : onFewMultiprocessors(found, layer, split, sms);
   const way = !travelsAsItLies(layer) ? 'push' : pushable(layer) ? combine.way : 'pull';
   const threads = Math.min(combine.threads, formatOf(layer.output).mostThreads);
   return {

@@ -18,7 +18,7 @@ import { gatherPushed } from './gather.js';
 import { pushRow } from './push-row.js';
 import { pushScaled, sumScaled } from './scaled.js';
 import { sumPiece } from './sum-piece.js';
-import { takeSums } from './sums.js';
+import { receiveSums } from './sums.js';
 import { team } from './team.js';
 import { type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
 
@@ -98,7 +98,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       // What this team takes here, the same team of another rank has handed on above: none waits for one that waits.
       if (u.SHARES) {
         for (let piece = first; piece < pieces; piece += stride)
-          u.takeSums({ win, out, turn: piece / u.PARTS, tokens, part: piece % u.PARTS, epoch, patience });
+          u.receiveSums({ win, out, turn: piece / u.PARTS, tokens, part: piece % u.PARTS, epoch, patience });
       }
       if (u.COUNTS) u.zeroCounts({ mine });
     },
@@ -133,7 +133,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     ownStage: ownStage({ warps, stage: copies ? stage : 0 }),
     tellCopied: tellCopied(shape, window),
     SHARES: sharesSums(shape) && half !== 'send',
-    takeSums: takeSums(shape, window),
+    receiveSums: receiveSums(shape, window),
     sumPiece:
       rounding === null
         ? sumPiece(shape, window, gatherPushed(shape, window))

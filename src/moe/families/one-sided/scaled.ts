@@ -17,7 +17,7 @@ import { awaitVector, emptyWord, isEmpty, lookAt, makeEmpty } from './arrival.js
 import { placeOf } from './gather.js';
 import { pushParams } from './push-row.js';
 import { sumParams } from './sum-piece.js';
-import { handOn } from './sums.js';
+import { sendSum } from './sums.js';
 import { team } from './team.js';
 import { mostRows, type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
 
@@ -175,7 +175,7 @@ export function sumScaled(shape: OneSidedShape, window: OneSidedWindow, rounding
         VECTORS: dtypes[dtype].size,
         sumsOf: sumsOf(dtype),
         SHARES: sharesSums(shape),
-        handOn: handOn(shape, window),
+        sendSum: sendSum(shape, window),
         rowSum: rowSum({
           rows,
           most: mostHeld(rows),
@@ -201,7 +201,7 @@ export function sumScaled(shape: OneSidedShape, window: OneSidedWindow, rounding
           for (const v of g.unroll(u.VECTORS)) {
             const vector = u.sumsOf({ values: total, v });
             g.store(to.at(v), vector, { cache: 'stream' });
-            if (u.SHARES) u.handOn({ win, token, i: i * u.VECTORS + v, vector });
+            if (u.SHARES) u.sendSum({ win, token, i: i * u.VECTORS + v, vector });
           }
         }
       }

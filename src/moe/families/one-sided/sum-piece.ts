@@ -5,7 +5,7 @@ import { partialDtype, rowsOf } from '../common/received.js';
 import { type Gather, negativeZeros, rowSum, treeSum } from '../common/sum.js';
 import { awaitCopied } from './copies.js';
 import { lookPulled, lookPushed, placeOf, settlePushed } from './gather.js';
-import { handOn } from './sums.js';
+import { sendSum } from './sums.js';
 import { team, teamSize } from './team.js';
 import { mostRows, type OneSidedShape, type OneSidedWindow, pushes, sharesSums } from './window.js';
 
@@ -41,7 +41,7 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
         DTYPE: dtype,
         team: team(shape.combine),
         SHARES: sharesSums(shape),
-        handOn: handOn(shape, window),
+        sendSum: sendSum(shape, window),
         COPIED: shape.combine.way === 'bulk',
         awaitCopied: awaitCopied(shape, window),
         STRIP: stripVectors(shape),
@@ -75,7 +75,7 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
         const to = token * u.UNITS + i;
         if (u.VECTORS) g.store(out.as('v16').at(to), g.pack(u.DTYPE, total), { cache: 'stream' });
         else g.store(out.at(to), g.convert(u.DTYPE, total[0]!));
-        if (u.SHARES) u.handOn({ win, token, i, vector: g.pack(u.DTYPE, total) });
+        if (u.SHARES) u.sendSum({ win, token, i, vector: g.pack(u.DTYPE, total) });
       }
     },
   );
@@ -123,7 +123,7 @@ export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
         NEGATIVE_ZEROS: negativeZeros[dtype],
         team: team(shape.combine),
         SHARES: sharesSums(shape),
-        handOn: handOn(shape, window),
+        sendSum: sendSum(shape, window),
         look: pushes(shape) ? lookPushed(shape, window) : lookPulled(shape, window),
         SETTLES: shape.combine.way === 'push',
         settle: settlePushed(shape, window),
@@ -149,7 +149,7 @@ export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
           total[lane] = u.treeSum({ values });
         }
         g.store(out.as('v16').at(token * u.UNITS + i), g.pack(u.DTYPE, total), { cache: 'stream' });
-        if (u.SHARES) u.handOn({ win, token, i, vector: g.pack(u.DTYPE, total) });
+        if (u.SHARES) u.sendSum({ win, token, i, vector: g.pack(u.DTYPE, total) });
       }
     },
   );

@@ -29,7 +29,7 @@ import { type Transport, windows } from './transport.js';
 import { type PortableShape, portableWindow } from './window.js';
 
 /** What all steps need: their kernels, and how these see the window. */
-interface Parts {
+interface PlanParts {
   readonly shape: PortableShape;
   readonly kernels: Kernels;
   /** Kernels count the ranks of the world. */
@@ -42,7 +42,7 @@ export function planOf(shape: PortableShape, { rank, transport }: Place, kernels
   const { layout } = kernels;
   const memory = transport === 'proxy' ? wireOf(kernels) : windowOf(shape, kernels, transport === 'nvshmem');
   const routes = routesBuffer(shape);
-  const parts: Parts = { shape, kernels, rank, memory, routes };
+  const parts: PlanParts = { shape, kernels, rank, memory, routes };
   return {
     windows: memory.kind === 'window' ? [memory] : [],
     buffers: routes === null ? [] : [routes],
@@ -87,14 +87,14 @@ const wireOf = ({ layout }: Kernels): WirePlan => ({
 });
 
 /** Of a wire there is this rank's own, in which every peer's place is found too. */
-function seen({ memory, shape }: Parts, placed: Placed): Window {
+function seen({ memory, shape }: PlanParts, placed: Placed): Window {
   const window = placed.window(memory);
   return memory.kind === 'window'
     ? window
     : { ...window, bases: new Array<number>(shape.ranks).fill(window.bases[0]!) };
 }
 
-function stageSteps(parts: Parts): Step[] {
+function stageSteps(parts: PlanParts): Step[] {
   const { kernels, shape, rank } = parts;
   if (kernels.stage === null) return [];
   const { blocks, threads } = shape.dispatch;
@@ -115,7 +115,7 @@ function stageSteps(parts: Parts): Step[] {
 }
 
 /** Rows are sent from where they lie, or from where they were brought. */
-function dispatchSendStep(parts: Parts): Step {
+function dispatchSendStep(parts: PlanParts): Step {
   const { kernels, shape, rank } = parts;
   const { layout, stage } = kernels;
   const { blocks, threads } = shape.dispatch;
@@ -141,7 +141,7 @@ function dispatchSendStep(parts: Parts): Step {
   });
 }
 
-const dispatchRecvStep = (parts: Parts) =>
+const dispatchRecvStep = (parts: PlanParts) =>
   step({
     kernel: parts.kernels.dispatchRecv,
     summary: 'waits until all of a dispatch has come',
@@ -153,13 +153,13 @@ const dispatchRecvStep = (parts: Parts) =>
     },
   });
 
-const weighing = (parts: Parts): Step[] =>
+const weighing = (parts: PlanParts): Step[] =>
   weighSteps({
     ...{ kernel: parts.kernels.weigh, spread: parts.shape.weigh, routes: parts.routes, rank: parts.rank },
     window: (placed) => seen(parts, placed),
   });
 
-function combineSendStep(parts: Parts): Step {
+function combineSendStep(parts: PlanParts): Step {
   const { kernels, shape, rank } = parts;
   const { blocks, threads } = shape.combine;
   return step({
@@ -173,7 +173,7 @@ function combineSendStep(parts: Parts): Step {
 }
 
 /** A block more than there is work for: the meeting's. */
-const combineRecvStep = (parts: Parts) =>
+const combineRecvStep = (parts: PlanParts) =>
   step({
     kernel: parts.kernels.combineRecv,
     summary: 'adds up partial rows as they come home',
