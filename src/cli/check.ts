@@ -38,7 +38,6 @@ const mostWorkers = 8;
 const optimized = { ever: 61_440, inChecks: 3_000 };
 const optimizeUpTo = (bytes: number) => setFlagsFromString(`--max-optimized-bytecode-size=${bytes}`);
 
-/** Adds `heddle check`. */
 export function register(program: Command): void {
   program
     .command('check')

@@ -17,7 +17,6 @@ export interface Membership {
   readonly device: 'cuda' | 'sim' | undefined;
   /** How many ranks this process is, from `rank` on: more than one only where their GPUs are simulated. */
   readonly ranksHere: number;
-  /** Where the rendezvous is. */
   readonly address: Address;
   /** The same for all ranks of one start of one job, and for no other. */
   readonly world: string;

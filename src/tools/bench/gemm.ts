@@ -282,7 +282,6 @@ function cublasForms(
   };
 }
 
-/** Rows that a form multiplies. */
 const rowsOfForms = (
   counts: Uint32Array,
   largest: number,

@@ -5,7 +5,6 @@ import { type BenchReport, type MeasuredPhase, type Point, type Row, rowOf, type
 import { columnsOf, number, wireNotes } from './table.js';
 import { routerInWords } from './workload.js';
 
-/** The page as text. */
 export function htmlReport(report: BenchReport): string {
   const { workload: of } = report;
   const title = `Heddle bench: ${of.name}, EP${of.ranks}, ${of.dtype} there, ${of.combineDtype} back`;

@@ -116,7 +116,6 @@ const modelFor = ({ profile, ranks, expertsHere, device, rows }: LayerBenchPlan)
     ? modelWith(profile, ranks, expertsHere)
     : inSmall(modelWith(profile, ranks, expertsHere ?? 4), rows === 'fp8' ? scaleBlock : 64);
 
-/** One number of tokens. */
 class LayerBench {
   readonly io: { readonly x: OwnedTensor; readonly out: OwnedTensor };
   readonly options: MoeLayerOptions;

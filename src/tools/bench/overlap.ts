@@ -20,7 +20,6 @@ export interface OverlapPlan {
   readonly tokens: readonly number[];
   /** Multiprocessors of the phases, one after the other; null for a few numbers, and all. */
   readonly sms: readonly number[] | null;
-  /** The MLP's inner width. */
   readonly inner: number;
   readonly family?: string;
   /** Whose GEMMs the MLP runs. */

@@ -96,7 +96,6 @@ interface Tools extends Rig {
   readonly plan: Plan;
 }
 
-/** One number of tokens. */
 async function measure(
   { timing, noise, ceilings, communicator, of, real, plan }: Tools,
   tokens: number,

@@ -17,7 +17,6 @@ export type Subject =
   | 'loads'
   | 'network';
 
-/** One line of the results. */
 export interface Row {
   readonly subject: Subject;
   readonly phase: MeasuredPhase;

@@ -12,7 +12,6 @@ const colours = [
   ...['teal', 'rose', 'olive', 'brick', 'loads', 'ceiling'],
 ];
 
-/** The page as text. */
 export function planPage(
   question: Question,
   asked: readonly Candidate[],

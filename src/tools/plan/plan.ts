@@ -29,9 +29,7 @@ export interface Question {
 export interface Candidate {
   readonly name: string;
   readonly way: Way;
-  /** Where the figures come from. */
   readonly source: string;
-  /** One of Heddle's families. */
   readonly heddle: boolean;
   /** Bytes of a rank, where the library's layout is known. */
   memory(question: Question, tokens: number): number | null;

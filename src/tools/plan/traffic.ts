@@ -15,7 +15,6 @@ export interface Way extends Travel {
 export const chunksOf = ({ chunk }: Way, tokens: number): number =>
   chunk === undefined ? 0 : Math.ceil(tokens / chunk(tokens));
 
-/** What one phase is of. */
 interface Load {
   readonly hits: Hits;
   readonly place: RankPlacement;

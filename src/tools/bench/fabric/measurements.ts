@@ -8,11 +8,9 @@ const program = join(import.meta.dirname, `rank${extname(import.meta.filename)}`
 
 /** To how many other engines a scatter goes. */
 export const scatterPeers = 63;
-/** Processes of the all-to-all. */
 export const allToAllRanks = 16;
 export const mebibyte = 1 << 20;
 
-/** One figure. */
 export interface Figure {
   readonly provider: ProviderName;
   readonly what: string;
