@@ -42,7 +42,6 @@ function optimize({ bytes, after }: (typeof optimized)['ever']): void {
   setFlagsFromString(`--interrupt-budget=${after}`);
 }
 
-/** Adds `heddle check`. */
 export function register(program: Command): void {
   program
     .command('check')

@@ -23,9 +23,14 @@ import {
 } from '../rounds/tensor.js';
 import { type ExpertSizes, ExpertsPlan, type Receiving, requireReceiving } from './experts-plan.js';
 import { evenRows, slotsOf } from './kernels/shape.js';
-import { cublasProducts } from './mlp-cublas.js';
-import { heddleProducts } from './mlp-heddle.js';
-import { type MlpWeights, type Products, type ProductsOf, requireWeights } from './products.js';
+import {
+  cublasProducts,
+  heddleProducts,
+  type MlpWeights,
+  type Products,
+  type ProductsOf,
+  requireWeights,
+} from './products.js';
 
 /** Who multiplies. */
 export const gemms = ['heddle', 'cublas'] as const;

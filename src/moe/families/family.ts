@@ -86,7 +86,7 @@ export interface Plan {
   readonly wire: WirePlan | null;
   readonly phases: Readonly<Record<Phase, readonly Step[]>>;
   readonly received: ReceivedPlan;
-  /** Four words of a window, as common/failure.ts has them. */
+  /** Four words of a window, as common/waits.ts has them. */
   readonly failure: View;
 }
 

@@ -5,6 +5,7 @@
  */
 
 import { HeddleError, UnavailableError } from '../../base/errors.js';
+import type { Column } from '../../base/table.js';
 import { Cublas, type CudaDevice, type CudaStream, type Product } from '../../gpu/cuda/index.js';
 import { callSite } from '../../gpu/index.js';
 import { gemmTile, mlpKernels, rowsMultiplied } from '../../moe/experts/index.js';
@@ -23,7 +24,7 @@ import { compareClosely, makeAllRoutes } from '../../verify/testing/index.js';
 import { pointByPoint, type Results, type Rig } from './harness.js';
 import { inSmall } from './layer-data.js';
 import { gigabytes, type Spread, type Unit } from './statistics.js';
-import { type Column, percent } from './table.js';
+import { percent } from './table.js';
 import type { Timing } from './timing.js';
 
 interface GemmBenchPlan {
@@ -281,7 +282,6 @@ function cublasForms(
   };
 }
 
-/** Rows that a form multiplies. */
 const rowsOfForms = (
   counts: Uint32Array,
   largest: number,

@@ -110,7 +110,6 @@ export class Inputs {
     return new Inputs(sets, memory);
   }
 
-  /** The set of a round. */
   at(round: number): InputSet {
     return this.sets[round % this.sets.length]!;
   }

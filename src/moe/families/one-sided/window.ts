@@ -20,9 +20,9 @@
  */
 import { field, layout } from '../../../lang/index.js';
 import { combineRowBytes, formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
-import { failureField } from '../common/failure.js';
+import type { Spread } from '../common/parts.js';
 import { receivedSections, slotShape, unitsOfPart } from '../common/received.js';
-import type { Spread } from '../common/spread.js';
+import { failureField } from '../common/waits.js';
 import type { CombineTuning, DispatchTuning } from './knobs.js';
 import { teamSize } from './team.js';
 

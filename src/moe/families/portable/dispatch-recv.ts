@@ -4,8 +4,8 @@
  */
 import { kernel, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { wholeWarps } from '../common/parts.js';
 import { countRoutes } from '../common/received.js';
-import { wholeWarps } from '../common/spread.js';
 import { patienceOf, recordFailure } from '../common/waits.js';
 import { messagesOf } from './messages.js';
 import type { Transport } from './transport.js';

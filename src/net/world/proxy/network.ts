@@ -141,7 +141,6 @@ class FabricLink implements Link, Network {
   /** What the circle has lost: a lost rank never comes back, and every round needs every rank. */
   #loss: CircleLoss | null = null;
   readonly #stopListening: () => void;
-  /** Hears how writes end. */
   readonly #counter: Counter;
   /** By rank, the description of a write to it: filled in for each, so that posting allocates nothing. */
   readonly #writes: readonly (Write | undefined)[];
