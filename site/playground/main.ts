@@ -231,6 +231,7 @@ const titles: Readonly<Record<FoundMistake['kind'], string>> = {
   'uninitialised-read': 'A read of memory that nobody wrote',
   'out-of-bounds': 'An access out of bounds',
   misaligned: 'A misaligned access',
+  misuse: 'A misuse of the machine',
   divergence: 'Divergence',
   'stuck-wait': 'A wait that nobody will end',
   'wrong-result': 'A wrong result',

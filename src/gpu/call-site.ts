@@ -1,14 +1,16 @@
 /** A kernel loaded and ready to be launched from one place in the host's program, its parameters settable by name. */
-import type { Kernel, ListParam, ParamSpecs, PeersParam } from '../lang/index.js';
-import type { Device, Launcher, LaunchShape, Program, Stream, Window } from './device.js';
+import type { Kernel, ListParam, ParamSpecs, PeersParam, TensorMapParam } from '../lang/index.js';
+import type { Device, Launcher, LaunchShape, Program, Stream, Tensor, Window } from './device.js';
 
 /** `set.tokens(128)`, `set.win(window)`, `set.rows(0, address)`: a function for each of a kernel's parameters. */
 export type Setters<P extends ParamSpecs> = {
   readonly [N in keyof P]: P[N] extends PeersParam
     ? (window: Window) => void
-    : P[N] extends ListParam
-      ? (index: number, value: number | bigint) => void
-      : (value: number | bigint) => void;
+    : P[N] extends TensorMapParam
+      ? (tensor: Tensor) => void
+      : P[N] extends ListParam
+        ? (index: number, value: number | bigint) => void
+        : (value: number | bigint) => void;
 };
 
 export interface CallSite<P extends ParamSpecs = ParamSpecs> {
@@ -42,6 +44,7 @@ function setters<P extends ParamSpecs>(params: P, launcher: Launcher): Setters<P
     if (typeof spec === 'string' || spec.kind === 'pointer')
       return [name, (value: number | bigint) => launcher.set(name, value)];
     if (spec.kind === 'peers') return [name, (window: Window) => launcher.setWindow(name, window)];
+    if (spec.kind === 'tensorMap') return [name, (tensor: Tensor) => launcher.setTensor(name, tensor)];
     // A list's items are parameters of their own: rows_0, rows_1 …
     const items = Array.from({ length: spec.length }, (_, i) => `${name}_${i}`);
     return [name, (index: number, value: number | bigint) => launcher.set(items[index]!, value)];

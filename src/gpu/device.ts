@@ -152,6 +152,16 @@ export interface Window {
   readonly bytes: number;
 }
 
+/** A tensor of which a kernel moves boxes: rows one behind the other, maybe several matrices of them. */
+export interface Tensor {
+  /** Of its first element: a multiple of 16. */
+  readonly address: number;
+  /** Elements in each dimension, the outermost first: [rows, columns], or [matrices, rows, columns]. */
+  readonly extents: readonly number[];
+  /** Bytes from one row to the next, and before that from one matrix to the next: multiples of 16. By default, without gaps. */
+  readonly strides?: readonly number[];
+}
+
 export interface LaunchShape {
   /** Blocks. */
   readonly grid: number;
@@ -177,6 +187,8 @@ export interface Launcher {
   set(name: string, value: number | bigint): void;
   /** Sets a parameter that is a window. */
   setWindow(name: string, window: Window): void;
+  /** Sets a parameter that is a tensorMap. */
+  setTensor(name: string, tensor: Tensor): void;
   /** Changes the number of blocks for later launches. */
   setGrid(grid: number): void;
   /** Enqueues. Throws if a parameter was never set. */

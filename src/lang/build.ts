@@ -2,7 +2,8 @@
 import * as arithmetic from './arithmetic.js';
 import type { BinaryOp, Expr, UnaryOp } from './ir.js';
 import { computePure, type PureFunction } from './operations/pure.js';
-import type { ComputeName, IrType, Layout, Space, ValueName } from './types.js';
+import { showTile } from './tile.js';
+import type { ComputeName, IrType, Layout, Space, Tile, ValueName } from './types.js';
 
 const computeNames: readonly string[] = ['i32', 'u32', 'u64', 'f32', 'bool'] satisfies ComputeName[];
 export const isComputeName = (name: string): name is ComputeName => computeNames.includes(name);
@@ -20,6 +21,7 @@ export const pointerType = (to: Exclude<ValueName, 'bool'>, space: Space): IrTyp
   to,
   space,
 });
+export const tileType = (tile: Tile): IrType => ({ kind: 'pointer', to: tile.type, space: 'shared', tile });
 export const peersType = (layout: Layout): IrType => ({ kind: 'peers', layout });
 
 /** The name of a value type, undefined for pointers and the like. */
@@ -32,11 +34,14 @@ export function showType(type: IrType): string {
     case 'value':
       return type.name;
     case 'pointer':
+      if (type.tile !== undefined) return `tiles<${showTile(type.tile)}>`;
       return type.space === 'global' ? `pointer<${type.to}>` : `shared<${type.to}>`;
     case 'registers':
       return `${type.of}[${type.length}]`;
     case 'peers':
       return `peers<${type.layout.name}>`;
+    case 'tensorMap':
+      return `tensorMap<${showTile(type.tile)}, rank ${type.rank}>`;
     case 'void':
       return 'void';
   }

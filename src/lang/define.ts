@@ -17,6 +17,7 @@ import type {
 } from './kernel.js';
 import { lowerKernel } from './lower/index.js';
 import { type CallSite, callSite, functionSource } from './source.js';
+import { isTile } from './tile.js';
 
 /** A kernel, specialised by its `using`. Give it to a device to load, or print it. */
 export interface Kernel<P extends ParamSpecs = ParamSpecs> {
@@ -150,14 +151,15 @@ export function checkHeader(
 
 export const scalars: readonly ScalarParam[] = ['i32', 'u32', 'u64', 'f32', 'bool'];
 const opaques: readonly OpaqueParam[] = ['v16', 'bf16', 'f16', 'e4m3'];
-const kernelParams = `${scalars.join(', ')}, pointer(…), peers(…)`;
-const deviceParams = `${opaques.join(', ')}, ${kernelParams}, windowOf(…), registers(…), list(…), record(…), callable(…) or constant()`;
+const kernelParams = `${scalars.join(', ')}, pointer(…), peers(…), tensorMap(…)`;
+const deviceParams = `${opaques.join(', ')}, ${kernelParams}, windowOf(…), tiles(…), registers(…), list(…), record(…), callable(…) or constant()`;
 
 const isRecord = (value: unknown): value is { readonly [key: string]: unknown } =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
 function isKernelParam(spec: unknown): boolean {
   if (isRecord(spec) && spec.kind === 'list') return isPassed(spec.of) && typeof spec.length === 'number';
+  if (isRecord(spec) && spec.kind === 'tensorMap') return isTile(spec.tile);
   return isPassed(spec) || (isRecord(spec) && spec.kind === 'peers' && isLayout(spec.layout));
 }
 
@@ -177,6 +179,8 @@ function isDeviceParam(spec: unknown): boolean {
   switch (kind) {
     case 'window':
       return isLayout(spec.layout);
+    case 'tiles':
+      return isTile(spec.tile);
     case 'registers':
       return registerNames.some((name) => name === of);
     case 'list':

@@ -17,11 +17,22 @@ import type {
   PointerParam,
   RecordParam,
   RegistersParam,
+  TensorMapParam,
+  TilesParam,
   TypedLayout,
   WindowParam,
 } from './kernel.js';
 import type { MemoryName, RegisterName } from './language.js';
-import { byteSize, type Field, type Layout, sectionAlignment } from './types.js';
+import { isTile } from './tile.js';
+import {
+  byteSize,
+  type Field,
+  type Layout,
+  sectionAlignment,
+  type TensorRank,
+  type Tile,
+  type TileName,
+} from './types.js';
 
 const identifier = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
@@ -148,6 +159,20 @@ export function peers<S extends LayoutSpec>(of: TypedLayout<S>): PeersParam<S> {
   return { kind: 'peers', layout: of };
 }
 
+/**
+ * A tensor in global memory of which the copy engine (TMA) moves boxes: tiles. The host gives its address, extents and strides.
+ * Of rank 3, it is so many matrices one behind the other, and a box lies in one of them.
+ */
+export function tensorMap<T extends TileName, const R extends TensorRank = 2>(
+  of: Tile<T>,
+  rank?: R,
+): TensorMapParam<T, R>;
+export function tensorMap(of: Tile, rank: TensorRank = 2): TensorMapParam {
+  requireTile(of);
+  requireInteger('rank', rank, 2, 3);
+  return { kind: 'tensorMap', tile: of, rank };
+}
+
 /** `length` parameters of one type, reached by constant index; the host sets `name_0`, `name_1`, … */
 export function list<const P extends DeviceParam>(of: P, length: number): ListParam<P> {
   return { kind: 'list', of, length: requireInteger('length', length, 0, 256) };
@@ -159,6 +184,12 @@ export function list<const P extends DeviceParam>(of: P, length: number): ListPa
 export function windowOf<S extends LayoutSpec>(of: TypedLayout<S>): WindowParam<S> {
   requireLayout('layout', of);
   return { kind: 'window', layout: of };
+}
+
+/** Tiles in shared memory, one behind the other: what `g.shared(tile, n)` gives. */
+export function tiles<T extends TileName>(of: Tile<T>): TilesParam<T> {
+  requireTile(of);
+  return { kind: 'tiles', tile: of };
 }
 
 /** A register array of the caller, which sees what is written to it. Any length, unless one is given. */
@@ -191,9 +222,17 @@ export function constant(): ConstantParam {
   return { kind: 'constant' };
 }
 
+function requireTile(of: Tile): void {
+  if (!isTile(of)) throw new ArgumentError('tile', of, 'what tile() gives');
+}
+
 function requireLayout(argument: string, of: Layout): void {
   requireObject(argument, of, 'what layout() gives');
-  if (!Array.isArray(of.fields) || of.fields.some((field) => typeof field !== 'object' || field === null))
+  if (
+    typeof of.name !== 'string' ||
+    !Array.isArray(of.fields) ||
+    of.fields.some((field) => typeof field !== 'object' || field === null)
+  )
     throw new ArgumentError(argument, of, 'what layout() gives');
 }
 

@@ -26,6 +26,8 @@ export {
   record,
   registers,
   section,
+  tensorMap,
+  tiles,
   windowOf,
 } from './header.js';
 export type * from './ir.js';
@@ -40,20 +42,24 @@ export {
 export type { AccessForm, Argument, Await, Machine, Pause } from './operations/machine.js';
 export { matrixWords } from './operations/matrices.js';
 export { pureFunctions, pureNames } from './operations/pure.js';
+export { pipeline } from './pipeline.js';
 export { printIr } from './print.js';
 export { requireModule } from './require.js';
 export { dynamicSharedBytes, mostShared, type SharedRange, sharedLayout } from './shared.js';
 export { writtenLine } from './source.js';
 export { provideSource } from './textfile.js';
+export { isTile, offsetInTile, swizzled, tile } from './tile.js';
 export * from './types.js';
 export { validateIr } from './validate.js';
 export {
   bodies,
+  changedBy,
   children,
   type EffectPlace,
   effectsOf,
   expressionsOf,
   foreignSources,
+  hardwareOf,
   isLeftEarly,
   operands,
   rewriteEffects,

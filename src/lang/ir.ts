@@ -111,7 +111,7 @@ export interface InlinedCall {
   readonly name: string;
 }
 
-/** Memory shared by the threads of a block: static, laid out in declaration order, each 128-byte aligned if `v16`. */
+/** Memory shared by the threads of a block: laid out in declaration order, each aligned as its elements, or tiles, need. `length` counts elements. */
 export interface SharedArray {
   readonly variable: Variable;
   readonly length: number;

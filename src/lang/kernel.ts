@@ -4,8 +4,18 @@
  * values. Kernels are made by ordinary functions of a shape, so `using` holds concrete values when `kernel()` runs.
  */
 import type { Gpu } from './gpu.js';
-import type { MemoryName, Pointer, RegisterName, Registers, u32, ValueOf, View } from './language.js';
-import type { Layout } from './types.js';
+import type {
+  MemoryName,
+  Pointer,
+  RegisterName,
+  Registers,
+  TensorMap,
+  Tiles,
+  u32,
+  ValueOf,
+  View,
+} from './language.js';
+import type { Layout, TensorRank, Tile, TileName } from './types.js';
 
 /** A field of a layout, before it has an offset. */
 export interface FieldSpec<
@@ -31,6 +41,15 @@ export interface PointerParam<T extends MemoryName = MemoryName> {
 export interface PeersParam<S extends LayoutSpec = LayoutSpec> {
   readonly kind: 'peers';
   readonly layout: TypedLayout<S>;
+}
+export interface TensorMapParam<T extends TileName = TileName, R extends TensorRank = TensorRank> {
+  readonly kind: 'tensorMap';
+  readonly tile: Tile<T>;
+  readonly rank: R;
+}
+export interface TilesParam<T extends TileName = TileName> {
+  readonly kind: 'tiles';
+  readonly tile: Tile<T>;
 }
 export interface ListParam<P extends DeviceParam = DeviceParam> {
   readonly kind: 'list';
@@ -65,7 +84,12 @@ export type ScalarParam = 'i32' | 'u32' | 'u64' | 'f32' | 'bool';
 export type Constant = number | bigint | boolean | string;
 
 /** What a kernel takes: what a host can pass at a launch. */
-export type ParamSpec = ScalarParam | PointerParam | PeersParam | ListParam<ScalarParam | PointerParam>;
+export type ParamSpec =
+  | ScalarParam
+  | PointerParam
+  | PeersParam
+  | TensorMapParam
+  | ListParam<ScalarParam | PointerParam>;
 export type ParamSpecs = { readonly [name: string]: ParamSpec };
 
 /** What a device function takes and returns: any value of the language. */
@@ -74,6 +98,8 @@ export type DeviceParam =
   | OpaqueParam
   | PointerParam
   | PeersParam
+  | TensorMapParam
+  | TilesParam
   | ListParam
   | WindowParam
   | RegistersParam
@@ -102,19 +128,23 @@ type ParamValue<P> = P extends keyof ValueOf
     ? Pointer<T>
     : P extends PeersParam<infer S>
       ? Peers<S>
-      : P extends WindowParam<infer S>
-        ? WindowView<S>
-        : P extends RegistersParam<infer T>
-          ? Registers<T>
-          : P extends ListParam<infer Q>
-            ? readonly ParamValue<Q>[]
-            : P extends RecordParam<infer Q>
-              ? ParamValues<Q>
-              : P extends CallableParam<infer Q, infer R>
-                ? Callable<Q, R>
-                : P extends ConstantParam<infer T>
-                  ? T
-                  : never;
+      : P extends TensorMapParam<infer T, infer R>
+        ? TensorMap<T, R>
+        : P extends TilesParam<infer T>
+          ? Tiles<T>
+          : P extends WindowParam<infer S>
+            ? WindowView<S>
+            : P extends RegistersParam<infer T>
+              ? Registers<T>
+              : P extends ListParam<infer Q>
+                ? readonly ParamValue<Q>[]
+                : P extends RecordParam<infer Q>
+                  ? ParamValues<Q>
+                  : P extends CallableParam<infer Q, infer R>
+                    ? Callable<Q, R>
+                    : P extends ConstantParam<infer T>
+                      ? T
+                      : never;
 type ParamValues<P extends DeviceParams> = { readonly [N in keyof P]: ParamValue<P[N]> };
 export type ReturnValue<R extends DeviceReturn> = R extends 'void' ? ReturnType<() => void> : ParamValue<R>;
 
@@ -126,6 +156,7 @@ export type Using =
   | string
   | AnyDeviceFunction
   | Layout
+  | Tile
   | readonly Using[]
   | { readonly [name: string]: Using };
 export type UsingSpec = { readonly [name: string]: Using };

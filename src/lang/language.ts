@@ -5,7 +5,7 @@
  * Scalars are ordinary numbers with a flavour, so `a + b` stays natural to write; passing a `u32` where an `i32`
  * is wanted is an error in the editor, and the language's own checker settles the width of every operation.
  */
-import type { ComputeName, ValueName } from './types.js';
+import type { ComputeName, TensorRank, TileName, ValueName } from './types.js';
 
 declare const flavour: unique symbol;
 type Flavour<T, N extends string> = T & { readonly [flavour]?: N };
@@ -51,6 +51,25 @@ export interface Pointer<T extends MemoryName> {
 }
 
 type Index = u32 | i32;
+
+/** Tiles in shared memory, one behind the other. */
+export interface Tiles<T extends TileName> {
+  readonly [flavour]: `tiles of ${T}`;
+  /** The tile `index` tiles further on. */
+  at(index: Index): Tiles<T>;
+  /** Element (row, column) of the first one, wherever the swizzle puts it. */
+  element(row: Index, column: Index): Pointer<T>;
+  /** `count` of its rows (a constant), from row `first` on, as a tile: both are multiples of 8. */
+  rows(first: Index, count: number): Tiles<T>;
+  /** Its bytes as they lie. */
+  as<U extends MemoryName>(type: U): Pointer<U>;
+}
+
+/** A tensor as the copy engine knows it. */
+export interface TensorMap<T extends TileName, R extends TensorRank> {
+  readonly [flavour]: `tensor of ${T}`;
+  readonly rank: R;
+}
 
 /**
  * A field of several dimensions, or what is left of one where the first are indexed. It is also a pointer to its

@@ -89,6 +89,7 @@ class Printer {
     const parts = Object.entries(effect).flatMap(([key, part]): string[] => {
       if (key === 'op') return [];
       // Operands are the expressions among the properties; the rest are words and numbers.
+      if (Array.isArray(part)) return [`[${part.filter(isExpr).map(this.expr).join(', ')}]`];
       return [isExpr(part) ? this.expr(part) : String(part)];
     });
     return parts.length === 0 ? effect.op : `${effect.op} ${parts.join(', ')}`;
@@ -117,6 +118,8 @@ class Printer {
         return `bits<${showType(expr.type)}>(${this.expr(expr.arg)})`;
       case 'register':
         return `${this.name(expr.array)}[${expr.index}]`;
+      case 'array':
+        return this.name(expr.array);
       case 'lane':
         return `lane<${showType(expr.type)}>(${this.expr(expr.vector)}, ${expr.index})`;
       case 'pack':

@@ -1,12 +1,15 @@
 /** Shared memory of a block: where its arrays lie, and how much there may be. This is the one place that knows. */
 import { HeddleError } from '../base/errors.js';
 import type { SharedArray, Variable } from './ir.js';
-import { byteSize, sectionAlignment } from './types.js';
+import { byteSize, type IrType, sectionAlignment } from './types.js';
 
 /** What every GPU gives a block; more of it must be asked for at the launch. */
 const sharedByDefault = 48 * 1024;
 /** What the largest GPUs give a block that asks: sm_90 and sm_100. A device says what it has. */
 export const mostShared = 227 * 1024;
+
+/** Where the memory that a launch asks for begins: as tiles of the widest swizzle need it. One number, for programs have one of it. */
+export const dynamicAlignment = 1024;
 
 export interface SharedRange {
   readonly variable: Variable;
@@ -15,7 +18,13 @@ export interface SharedRange {
   readonly length: number;
 }
 
-/** Arrays in the order of their declarations, vectors on lines of their own. */
+/** Where an array may begin: vectors on lines of their own, tiles where the copy engine and the tensor cores take them. */
+export function sharedAlignment(type: IrType & { readonly kind: 'pointer' }): number {
+  if (type.tile !== undefined) return type.tile.alignment;
+  return type.to === 'v16' ? sectionAlignment : byteSize[type.to];
+}
+
+/** Arrays in the order of their declarations. */
 export function sharedLayout(arrays: readonly SharedArray[]): {
   readonly ranges: readonly SharedRange[];
   readonly bytes: number;
@@ -26,7 +35,7 @@ export function sharedLayout(arrays: readonly SharedArray[]): {
     if (type.kind !== 'pointer')
       throw new HeddleError('HEDDLE_PRINT', `the shared array ${name} is no pointer`);
     const elementBytes = byteSize[type.to];
-    const alignment = type.to === 'v16' ? sectionAlignment : elementBytes;
+    const alignment = sharedAlignment(type);
     const offset = Math.ceil(bytes / alignment) * alignment;
     bytes = offset + elementBytes * length;
     return { variable, offset, elementBytes, length };

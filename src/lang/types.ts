@@ -35,12 +35,39 @@ export type Space = 'global' | 'shared';
 /** A type of the IR. */
 export type IrType =
   | { readonly kind: 'value'; readonly name: ValueName }
-  | { readonly kind: 'pointer'; readonly to: Exclude<ValueName, 'bool'>; readonly space: Space }
+  /** `tile`: to tiles, one behind the other; indices are still those of elements. */
+  | {
+      readonly kind: 'pointer';
+      readonly to: Exclude<ValueName, 'bool'>;
+      readonly space: Space;
+      readonly tile?: Tile;
+    }
   /** A fixed array in registers: indices must be constants after unrolling. */
   | { readonly kind: 'registers'; readonly of: ComputeName | 'v16'; readonly length: number }
   /** The windows of all ranks of the node, one layout: `win.at(rank).field`. */
   | { readonly kind: 'peers'; readonly layout: Layout }
+  /** A tensor in global memory, as the copy engine (TMA) needs it described: boxes of it are tiles. */
+  | { readonly kind: 'tensorMap'; readonly tile: Tile; readonly rank: TensorRank }
   | { readonly kind: 'void' };
+
+/** What elements of a tile may be. */
+export type TileName = Exclude<ValueName, 'bool' | 'v16'>;
+/** Bytes in which the 16-byte pieces of a tile's rows change places; 0: they lie as they are. */
+export type Swizzle = 0 | 32 | 64 | 128;
+export type TensorRank = 2 | 3;
+
+/** How a matrix lies in shared memory. Made by `tile()`, then used by the host, kernels and the simulator alike. */
+export interface Tile<T extends TileName = TileName> {
+  readonly heddle: 'tile';
+  readonly type: T;
+  readonly rows: number;
+  readonly columns: number;
+  readonly swizzle: Swizzle;
+  /** Of the whole: a multiple of its alignment, so tiles stand one behind the other. */
+  readonly bytes: number;
+  /** Where in shared memory one may begin. */
+  readonly alignment: number;
+}
 
 /** One section of a window or of a rank's own state. Offsets are in bytes from the start. */
 export interface Field {

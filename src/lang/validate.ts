@@ -227,6 +227,10 @@ class Validator {
       case 'register':
         this.#same(expr.type, this.#element(expr.array, expr.index), expr.array.name);
         break;
+      case 'array':
+        this.#use(expr.array);
+        this.#same(expr.type, expr.array.type, expr.array.name);
+        break;
       case 'lane': {
         is(expr.vector, build.v16, 'lane');
         const lanes = laneCount(expr.type);
@@ -234,9 +238,10 @@ class Validator {
         break;
       }
       case 'pack':
-        this.#same(expr.type, build.v16, 'pack');
+        this.#require(['v16', 'u32'].includes(build.valueName(expr.type) ?? ''), 'pack makes a v16 or a u32');
         this.#require(
-          expr.lanes.length === laneCount(build.valueType(expr.of)),
+          expr.lanes.length ===
+            laneCount(build.valueType(expr.of)) / (build.valueName(expr.type) === 'u32' ? 4 : 1),
           `pack has ${expr.lanes.length} lanes`,
         );
         for (const lane of expr.lanes) this.#expr(lane);
@@ -287,6 +292,19 @@ class Validator {
           operand.of.some((word) => word === is),
           `${where} is ${is}`,
         );
+      else if (operand.kind === 'coordinates') {
+        const map = kept.get('map');
+        const rank = isExpr(map) && map.type.kind === 'tensorMap' ? map.type.rank : 0;
+        this.#require(Array.isArray(is) && is.length === rank, `${where} are not ${rank}`);
+      } else if (operand.kind === 'tiles')
+        this.#require(
+          isExpr(is) && is.type.kind === 'pointer' && is.type.tile !== undefined,
+          `${where} is no tile`,
+        );
+      else if (operand.kind === 'map')
+        this.#require(isExpr(is) && is.type.kind === 'tensorMap', `${where} is no tensor`);
+      else if (operand.kind === 'array')
+        this.#require(isExpr(is) && is.kind === 'array', `${where} are no registers`);
       else if (operand.kind === 'count') this.#require(typeof is === 'number', `${where} is no number`);
       else if (!isExpr(is)) this.#require(false, `${where} is missing`);
       else if (operand.kind === 'like') this.#same(is.type, typeOf(operand.operand), where);

@@ -1,6 +1,8 @@
 /** Visiting and rewriting the IR. Rewriting shares everything it leaves as it is. */
 import type { ForeignSource } from './foreign-source.js';
-import type { Effect, Expr, IrModule, Span, Stmt } from './ir.js';
+import type { Effect, Expr, IrModule, Span, Stmt, Variable } from './ir.js';
+import { operations } from './operations/index.js';
+import type { Hardware } from './operations/operation.js';
 import { requireModule } from './require.js';
 
 type EffectStmt = Stmt & { readonly kind: 'effect' };
@@ -26,6 +28,17 @@ export function effectsOf(module: IrModule): EffectPlace[] {
   const found: EffectPlace[] = [];
   walkStatements(module.entry.body, (stmt) => {
     if (stmt.kind === 'effect') found.push({ effect: stmt.effect, span: stmt.span, index: found.length });
+  });
+  return found;
+}
+
+/** What a module needs that only some GPUs have; null where all have it. `because`: the operation that needs it. */
+export function hardwareOf(module: IrModule): { readonly only: Hardware; readonly because: string } | null {
+  let found: { readonly only: Hardware; readonly because: string } | null = null;
+  walkStatements(module.entry.body, (stmt) => {
+    const only = stmt.kind === 'effect' ? operations[stmt.effect.op].only : undefined;
+    if (stmt.kind !== 'effect' || only === undefined || found?.only === 'hopper') return;
+    if (found === null || only === 'hopper') found = { only, because: `g.${stmt.effect.op}` };
   });
   return found;
 }
@@ -156,8 +169,14 @@ export function expressionsOf(stmt: Stmt): readonly Expr[] {
 
 /** The expressions that an effect takes. */
 export function operands(effect: Effect): readonly Expr[] {
-  return Object.values<unknown>({ ...effect }).filter(isExpr);
+  return Object.values<unknown>({ ...effect })
+    .flat()
+    .filter(isExpr);
 }
+
+/** The register arrays that an effect changes. */
+export const changedBy = (effect: Effect): readonly Variable[] =>
+  operands(effect).flatMap((operand) => (operand.kind === 'array' ? [operand.array] : []));
 
 export const isExpr = (part: unknown): part is Expr =>
   typeof part === 'object' && part !== null && 'kind' in part;

@@ -24,8 +24,18 @@ const source = { ...routes, payloads: { x: new Uint8Array(16) } };
 const received = testing.reference.dispatch(shape, [source, source], 0);
 const bits = new Uint16Array(8);
 export const window = lang.layout('fuzz', { flag: lang.field('u32', 4) });
+const boxes = lang.tile('bf16', [8, 64], { swizzle: 128 });
 export const kernel = lang.kernel(
-  { name: 'fuzz', params: { win: lang.peers(window), out: lang.pointer('u32'), n: 'u32', f: 'f32' } },
+  {
+    ...{ name: 'fuzz' },
+    params: {
+      win: lang.peers(window),
+      out: lang.pointer('u32'),
+      n: 'u32',
+      f: 'f32',
+      boxes: lang.tensorMap(boxes),
+    },
+  },
   (g, { win, out, n, f }) => {
     if (g.threadIdx.x < n && f > 0) g.store(out.at(g.threadIdx.x), g.load(win.at(g.rank).flag.at(0)));
   },
@@ -138,6 +148,11 @@ export const withArguments = {
   peers: call(lang.peers, window),
   pointer: call(lang.pointer, 'u32'),
   windowOf: call(lang.windowOf, window),
+  tile: call(lang.tile, 'bf16', [64, 64] as const, { swizzle: 128 } as const),
+  offsetInTile: call(lang.offsetInTile, boxes, 1, 2),
+  tensorMap: call(lang.tensorMap, boxes, 3),
+  tiles: call(lang.tiles, boxes),
+  pipeline: call(lang.pipeline, { stages: 4, fills: 1, empties: 8 }),
   writtenLine: call(lang.writtenLine, 'fuzz.js', { line: 1, column: 1 }),
   provideSource: call(lang.provideSource, 'fuzz.js', 'text'),
   registers: call(lang.registers, 'f32', 4),

@@ -227,6 +227,11 @@ export async function inWorld(of: Things) {
     }),
     'Launcher.set': call((a, b) => launcher.set(a, b), 'n', 0),
     'Launcher.setWindow': call((a, b) => launcher.setWindow(a, b), 'win', { ...shared }),
+    'Launcher.setTensor': call((a, b) => launcher.setTensor(a, b), 'boxes', {
+      address: 256,
+      extents: [8, 64],
+      strides: [128],
+    }),
     'Launcher.setGrid': call((a) => launcher.setGrid(a), 1),
     'Launcher.launch': call((a) => launcher.launch(a), stream),
     'Graph.launch': call((a) => graph.launch(a), stream),

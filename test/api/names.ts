@@ -78,10 +78,12 @@ export type PublicName =
 interface Reasons {
   'takes parts of IR, which only the compiler makes':
     | 'bodies'
+    | 'changedBy'
     | 'children'
     | 'dynamicSharedBytes'
     | 'expressionsOf'
     | 'foreignSources'
+    | 'hardwareOf'
     | 'isLeftEarly'
     | 'operands'
     | 'rewriteEffects'
@@ -100,7 +102,9 @@ interface Reasons {
     | 'ExpertsPlan.requirePlanned'
     | 'TransferEngine.probe'
     | 'createOut'
-    | 'nvrtcCandidates';
+    | 'isTile'
+    | 'nvrtcCandidates'
+    | 'swizzled';
   'is what `World.startProxy` does, which is called: for benchmarks without a world': 'proxyInThread';
   'is of processes that were started, which `Launch.start` here never does': 'Launch.signal';
 }

@@ -109,6 +109,7 @@ const cases: readonly Case[] = [
   ['HK305', 'g.atomicAdd(lines, 1, { order: "relaxed", scope: "gpu" });', 'lines', /i32, u32, u64/],
   ['HK305', 'g.load(out, { order: "release", scope: "sys" });', '"release"', /'weak', 'relaxed', 'acquire'/],
   ['HK305', 'g.fence("block");', '"block"', /'cta', 'gpu', 'sys'/],
+  ['HK305', 'g.proxyFence("local");', '"local"', /'shared', 'global'/],
   ['HK305', 'g.fence("gpu", { order: "relaxed" });', '"relaxed"', /'acq_rel', 'seq_cst'/],
   ['HK301', 'const x = g.fma(f, f, u);', 'u', /argument 3 of g\.fma; write g\.f32\(u\)/],
   ['HK305', 'const x = g.u32(lines);', 'lines', /cannot convert/],

@@ -6,7 +6,7 @@ import {
   UnavailableError,
 } from '../../base/errors.js';
 import { type Address, view } from '../../base/native/index.js';
-import type { IrModule } from '../../lang/index.js';
+import { hardwareOf, type IrModule } from '../../lang/index.js';
 import {
   type Device,
   type Fill,
@@ -272,6 +272,7 @@ export class CudaDevice implements Device {
   }
 
   async load(module: IrModule): Promise<CudaProgram<IrModule>> {
+    this.#requireHardware(module);
     const { kernel, parameters, sharedBytes } = printKernel(module);
     const { sharedBytesPerBlock, name } = this.gpu;
     if (sharedBytes > sharedBytesPerBlock) {
@@ -281,6 +282,17 @@ export class CudaDevice implements Device {
       );
     }
     return this.#load(kernel, parameters, module, module.maxThreads, sharedBytes);
+  }
+
+  #requireHardware(module: IrModule): void {
+    const { capability, name } = this.gpu;
+    const needs = hardwareOf(module);
+    if (needs === null || capability[0] === 9 || (needs.only !== 'hopper' && capability[0] > 9)) return;
+    const which = needs.only === 'hopper' ? '9.0 (Hopper) alone' : '9.0 (Hopper) and later';
+    throw new UnavailableError(
+      `${module.name} uses ${needs.because}, which GPUs of compute capability ${which} have; ${name} has ${capability.join('.')}`,
+      'Use a kernel without it on this GPU',
+    );
   }
 
   /** Compiles and loads a kernel given as CUDA C++ text; for baselines and tests beside the kernel language. */

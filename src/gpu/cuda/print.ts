@@ -73,8 +73,11 @@ function parameterBlock(module: IrModule): ParameterBlock {
   for (const { name, kind, offset, bytes } of parameterAbi(module)) {
     end = offset + bytes;
     if (kind === 'rank') rankOffset = offset;
-    else
-      parameters.push({ name, kind: kind === 'scalar' ? scalarKind(types.get(name)) : kind, offset, bytes });
+    else {
+      const type = types.get(name);
+      const boxes = type?.kind === 'tensorMap' ? { boxes: type } : {};
+      parameters.push({ name, kind: kind === 'scalar' ? scalarKind(type) : kind, offset, bytes, ...boxes });
+    }
   }
   return { parameters, rankOffset, bytes: end };
 }

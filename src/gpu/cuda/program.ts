@@ -1,16 +1,27 @@
 import { ArgumentError, HeddleError, requireInteger } from '../../base/errors.js';
 import { type Address, addressOf } from '../../base/native/index.js';
-import type { Launcher, LaunchShape, Stream, Window } from '../index.js';
+import type { TensorRank, Tile } from '../../lang/index.js';
+import {
+  type Launcher,
+  type LaunchShape,
+  requireTensor,
+  type Stream,
+  type Tensor,
+  type Window,
+} from '../index.js';
 import { type Context, check } from './driver.js';
 import { type Home, streamOf } from './stream.js';
+import { encodeTensorMap } from './tensor-map.js';
 
 /** One parameter of a kernel as it lies in the block of memory that a launch passes. */
 export interface Parameter {
   readonly name: string;
   /** `peers`: one 64-bit base address per rank, as a structure by value. */
-  readonly kind: 'i32' | 'u32' | 'u64' | 'f32' | 'bool' | 'pointer' | 'peers';
+  readonly kind: 'i32' | 'u32' | 'u64' | 'f32' | 'bool' | 'pointer' | 'peers' | 'tensorMap';
   readonly offset: number;
   readonly bytes: number;
+  /** Of a tensorMap: the boxes that it is for. */
+  readonly boxes?: { readonly tile: Tile; readonly rank: TensorRank };
 }
 
 /** All parameters of a kernel, the implicit rank included. */
@@ -217,6 +228,8 @@ export class CudaLauncher implements Launcher {
         break;
       case 'peers':
         throw this.#unfit(name, value, 'set with setWindow');
+      case 'tensorMap':
+        throw this.#unfit(name, value, 'set with setTensor');
     }
     this.#unset.delete(name);
   }
@@ -231,6 +244,21 @@ export class CudaLauncher implements Launcher {
     for (let rank = 0; rank < window.bases.length; rank++) {
       this.#writeAddress(this.#base + parameter.offset + 8 * rank, window.bases[rank]!);
     }
+    this.#unset.delete(name);
+  }
+
+  setTensor(name: string, tensor: Tensor): void {
+    const parameter = this.#parameters.get(name);
+    if (parameter === undefined) throw this.#unknown(name);
+    const { boxes, offset } = parameter;
+    if (boxes === undefined) throw this.#unfit(name, 'a tensor', 'set with set');
+    const strided = requireTensor(`${this.#name}.${name}`, tensor, boxes);
+    const { context } = this.#home;
+    context.use();
+    new Uint8Array(this.#view.buffer).set(
+      encodeTensorMap(context.driver, strided, boxes.tile, name),
+      this.#base + offset,
+    );
     this.#unset.delete(name);
   }
 

@@ -104,8 +104,8 @@ export class Blocks {
         thread.index = i;
         thread.turns = 0;
         run(thread);
+        thread.end();
       }
-      thread.end();
       this.end(block);
     } catch (error) {
       block.live = 1;
@@ -117,6 +117,7 @@ export class Blocks {
   end(block: Block): void {
     const { launch } = block;
     this.live.delete(block);
+    if (launch.error === null) this.#reportUnawaited(block);
     this.#machine.detector?.blockEnded(block.id);
     this.#giveShared(launch.compiled, block.shared);
     if (launch.compiled.isGenerator && launch.error === null) this.#keepThreads(block);
@@ -124,6 +125,20 @@ export class Blocks {
     launch.liveBlocks--;
     this.#starters[launch.home]!.blockEnded();
     if (launch.liveBlocks === 0 && launch.nextBlock === launch.grid) this.#endLaunch(launch);
+  }
+
+  #reportUnawaited({ mbarriers }: Block): void {
+    for (const { to, toAt, access } of mbarriers?.unawaited() ?? []) {
+      this.#machine.log.add({
+        kind: 'misuse',
+        message:
+          'its block ends while this load may still write shared memory, which is then the next block’s: await its mbarrier ' +
+          '(g.mbarrier.await) before the end of the kernel',
+        buffer: to.purpose,
+        location: to.describe(toAt),
+        access,
+      });
+    }
   }
 
   /** It has called releaseNext, or ended. */
@@ -163,6 +178,7 @@ export class Blocks {
     return compiled.shared.map(({ variable, elementBytes, length }) => {
       const bytes = elementBytes * length;
       const buffer = this.#machine.newBuffer(rank, bytes, 'shared memory');
+      buffer.space = 'shared';
       buffer.name(variable.name, 0, elementBytes, length);
       if (this.#machine.mode === 'checked') buffer.poison(0, bytes);
       return buffer;

@@ -66,4 +66,6 @@ export const pause = {
 } as const;
 
 /** What the lanes of a warp do together: generated code names it by its place. */
-export const warpOps: readonly OperationName[] = operationNames.filter((name) => name.startsWith('warp.'));
+export const warpOps: readonly OperationName[] = operationNames.filter(
+  (name) => name.startsWith('warp.') || name === 'wgmma.multiply',
+);

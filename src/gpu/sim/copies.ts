@@ -1,8 +1,10 @@
 /** The copies of one thread, bulk or asynchronous: what it posts, in groups, and what it awaits. */
+
+import { Box, type SimTensor } from './boxes.js';
 import type { StatementAccess } from './compiled.js';
 import type { AccessReport, CopyEngine, Detector, SiteId } from './detector/detector.js';
 import type { FindingLog } from './findings.js';
-import type { MBarrier } from './mbarriers.js';
+import { type MBarrier, mbarrierBytes } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';
 import { type Posted, PostedCopies } from './posted.js';
 import type { Random } from './random.js';
@@ -13,6 +15,8 @@ export interface Issuer {
   readonly rank: number;
   readonly block: { readonly launch: { readonly firstSite: SiteId; readonly traffic: Float64Array } };
   mbarrier(buffer: SimBuffer, offset: number): MBarrier;
+  /** Bytes of a buffer are about to change, by other operations than those of mbarriers. */
+  overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void;
   refuse(access: StatementAccess, buffer: SimBuffer, offset: number): void;
   report(access: StatementAccess): AccessReport;
   /** Bytes of a buffer have changed. */
@@ -33,6 +37,8 @@ export class Copies {
   readonly #posted: PostedCopies;
   #group = 0;
   #committed: number[] = [];
+  /** Checked mode: those that use shared memory as long as they are not awaited. */
+  #unawaited: { readonly copy: Posted; readonly group: number; readonly site: number }[] = [];
 
   constructor({ engine, issuer, hub }: Parts) {
     this.#engine = engine;
@@ -47,7 +53,59 @@ export class Copies {
     const copy = { to, toAt, from, fromAt, bytes };
     if (!this.#mayPost(copy, site)) return;
     this.#issued(copy, this.#group, site);
+    if (this.#detector !== null) this.#unawaited.push({ copy, group: this.#group, site });
     this.#posted.post(copy, this.#group, { move: (piece) => this.#move(piece), landed: () => {} });
+  }
+
+  /** A tile to a box of a tensor, which the group's end awaits. */
+  postBox(tensor: SimTensor, at: readonly number[], from: SimBuffer, fromAt: number, site: number): void {
+    const box = new Box(tensor, at, from, fromAt);
+    const group = this.#group;
+    if (!this.#mayMove(box, { tensor, group, site, kind: 'read' }, from, fromAt)) return;
+    const { bytes } = tensor.tile;
+    if (this.#detector !== null) {
+      const copy = { to: tensor.buffer, toAt: tensor.offset, from, fromAt, bytes };
+      this.#unawaited.push({ copy, group, site });
+    }
+    const whole = { to: tensor.buffer, toAt: 0, from, fromAt: 0, bytes };
+    this.#posted.post(whole, group, {
+      move: (piece) => {
+        box.store(piece.toAt, piece.bytes);
+        this.#moved(tensor.buffer, from, piece.bytes);
+        for (const { inTensor, bytes } of box.rows()) this.#issuer.wrote(tensor.buffer, inTensor, bytes);
+      },
+      landed: () => {},
+    });
+  }
+
+  /** A box of a tensor to a tile, which arrives at an mbarrier. */
+  loadBox(
+    to: SimBuffer,
+    toAt: number,
+    tensor: SimTensor,
+    at: readonly number[],
+    barrier: SimBuffer,
+    barrierAt: number,
+    site: number,
+  ): void {
+    const mbarrier = this.#issuer.mbarrier(barrier, barrierAt);
+    const box = new Box(tensor, at, to, toAt);
+    const { bytes } = tensor.tile;
+    const group = this.#group++;
+    const place = { buffer: barrier, offset: barrierAt };
+    const landed = this.#arrival(group, place, mbarrier, { to, toAt, bytes }, site);
+    if (!this.#mayMove(box, { tensor, group, site, kind: 'write' }, to, toAt)) {
+      landed();
+      return;
+    }
+    const whole = { to, toAt: 0, from: tensor.buffer, fromAt: 0, bytes };
+    const move = (piece: Posted) => {
+      box.load(piece.toAt, piece.bytes);
+      this.#moved(to, tensor.buffer, piece.bytes);
+      this.#issuer.wrote(to, toAt, bytes);
+    };
+    mbarrier.loads.post(whole, group, { move, landed });
+    this.#issuer.wrote(barrier, barrierAt, mbarrierBytes);
   }
 
   commit(): void {
@@ -58,6 +116,7 @@ export class Copies {
     const done = this.#committed.at(-1 - pending);
     if (done === undefined) return;
     this.#posted.finish(done);
+    this.#unawaited = this.#unawaited.filter(({ group }) => group > done);
     this.#detector?.copiesAwaited(this.#issuer.id, this.#engine, done, readsOnly);
   }
 
@@ -72,28 +131,76 @@ export class Copies {
     barrierAt: number,
     site: number,
   ): void {
-    const mbarrier = this.#issuer.mbarrier(barrier, barrierAt);
+    const issuer = this.#issuer;
+    const mbarrier = issuer.mbarrier(barrier, barrierAt);
     const copy = { to, toAt, from, fromAt, bytes };
     const group = this.#group++;
-    const landed = () => {
-      const { id, block } = this.#issuer;
-      const place = { buffer: barrier, offset: barrierAt };
-      this.#detector?.bulkArrived(id, group, place, block.launch.firstSite + site);
-      mbarrier.landed(bytes);
-    };
+    const landed = this.#arrival(group, { buffer: barrier, offset: barrierAt }, mbarrier, copy, site);
     if (!this.#mayPost(copy, site)) {
       landed();
       return;
     }
     this.#issued(copy, group, site);
     mbarrier.loads.post(copy, group, { move: (piece) => this.#move(piece), landed });
+    // If it was put off, it comes when a thread waits for it: those that do already look again.
+    issuer.wrote(barrier, barrierAt, mbarrierBytes);
   }
 
-  /** The thread has run to its end, and its copies with it. */
-  end(): void {
+  /** A load is on its way to an mbarrier; returns what to call once its last byte is there. */
+  #arrival(
+    group: number,
+    place: { readonly buffer: SimBuffer; readonly offset: number },
+    mbarrier: MBarrier,
+    { to, toAt, bytes }: Pick<Posted, 'to' | 'toAt' | 'bytes'>,
+    site: number,
+  ): () => void {
+    const { id, block } = this.#issuer;
+    const global = block.launch.firstSite + site;
+    this.#detector?.mbarrierNamed(id, place, global);
+    const access = { kind: 'write', order: 'weak', scope: 'cta', bytes, site } as const;
+    const arrived = mbarrier.expectLoad(
+      bytes,
+      this.#detector === null ? null : { to, toAt, access: this.#issuer.report(access) },
+    );
+    return () => {
+      this.#detector?.bulkArrived(id, group, place, global);
+      arrived();
+    };
+  }
+
+  /** The thread has run to its end, and its copies with it. `failed`: not as it was meant to. */
+  end(failed: boolean): void {
+    if (!failed) for (const one of this.#unawaited) this.#reportUnawaited(one);
+    this.#unawaited = [];
     this.#posted.finish(this.#group);
     this.#group = 0;
     this.#committed = [];
+  }
+
+  #reportUnawaited({
+    copy: { to, toAt, from, fromAt, bytes },
+    group,
+    site,
+  }: {
+    readonly copy: Posted;
+    readonly group: number;
+    readonly site: number;
+  }): void {
+    const reads = from.space === 'shared';
+    const [buffer, offset] = reads ? [from, fromAt] : [to, toAt];
+    const engine = `g.${this.#engine}`;
+    const what =
+      group === this.#group
+        ? `is of no group that can be awaited: ${engine}.commit comes first, then a wait`
+        : `has not been awaited: do so before the end of the kernel (${engine}.${reads ? 'waitReads' : 'wait'})`;
+    const kind = reads ? 'read' : 'write';
+    this.#log.add({
+      kind: 'misuse',
+      message: `its thread ends while this copy may still ${kind} shared memory, which is then the next block's; the copy ${what}`,
+      buffer: buffer.purpose,
+      location: buffer.describe(offset),
+      access: this.#issuer.report({ kind, order: 'weak', scope: 'cta', bytes, site }),
+    });
   }
 
   #issued({ to, toAt, from, fromAt, bytes }: Posted, group: number, site: number): void {
@@ -102,7 +209,10 @@ export class Copies {
       { buffer: from, offset: fromAt },
       { buffer: to, offset: toAt },
     ];
-    this.#detector?.copyIssued(id, this.#engine, group, source, target, bytes, block.launch.firstSite + site);
+    if (this.#detector === null) return;
+    this.#detector.copyIssued(id, this.#engine, group, source, target, bytes, block.launch.firstSite + site);
+    const access = { kind: 'write', order: 'weak', scope: 'cta', bytes, site } as const;
+    this.#issuer.overwrites(access, to, toAt, bytes);
   }
 
   #mayPost(copy: Posted, site: number): boolean {
@@ -111,10 +221,69 @@ export class Copies {
 
   #move({ to, toAt, from, fromAt, bytes }: Posted): void {
     to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
+    this.#moved(to, from, bytes);
+    this.#issuer.wrote(to, toAt, bytes);
+  }
+
+  /** Counts bytes that move between ranks. */
+  #moved(to: SimBuffer, from: SimBuffer, bytes: number): void {
     const { traffic } = this.#issuer.block.launch;
     if (to.rank !== this.#issuer.rank) traffic[0]! += bytes;
     if (from.rank !== this.#issuer.rank) traffic[1]! += bytes;
-    this.#issuer.wrote(to, toAt, bytes);
+  }
+
+  /** Checks that a box may move, and tells the detector what moves it. `kind`: what that does to the tile. */
+  #mayMove(
+    box: Box,
+    by: {
+      readonly tensor: SimTensor;
+      readonly group: number;
+      readonly site: number;
+      readonly kind: 'read' | 'write';
+    },
+    shared: SimBuffer,
+    at: number,
+  ): boolean {
+    if (this.#detector === null) return true;
+    const { kind, group, site } = by;
+    const { buffer, tile } = by.tensor;
+    const { bytes, alignment } = tile;
+    const inTile = { kind, order: 'weak', scope: 'cta', bytes, site } as const;
+    if (at < 0 || at + bytes > shared.bytes || at % alignment !== 0) {
+      this.#issuer.refuse(at % alignment === 0 ? inTile : { ...inTile, bytes: alignment }, shared, at);
+      return false;
+    }
+    if (buffer.freed) {
+      this.#issuer.refuse({ ...inTile, kind: kind === 'read' ? 'write' : 'read' }, buffer, by.tensor.offset);
+      return false;
+    }
+    const whole = [{ buffer: shared, offset: at, bytes }];
+    const rows = box.rows().map(({ inTensor, bytes }) => ({ buffer, offset: inTensor, bytes }));
+    const [reads, writes] = kind === 'read' ? [whole, rows] : [rows, whole];
+    for (const { buffer, offset, bytes } of reads) {
+      requireInitialised(this.#issuer, this.#log, { ...inTile, kind: 'read', bytes }, buffer, offset);
+      this.#tell({ kind: 'read', group, site }, buffer, offset, bytes);
+    }
+    for (const { buffer, offset, bytes } of writes) {
+      buffer.markInitialised(offset, bytes);
+      this.#tell({ kind: 'write', group, site }, buffer, offset, bytes);
+    }
+    return true;
+  }
+
+  /** Tells the detector of bytes that an asynchronous operation reads or writes. */
+  #tell(
+    { kind, group, site }: { readonly kind: 'read' | 'write'; readonly group: number; readonly site: number },
+    buffer: SimBuffer,
+    offset: number,
+    bytes: number,
+  ): void {
+    const { id, block } = this.#issuer;
+    const place = { buffer, offset };
+    const [source, target] = kind === 'read' ? [place, null] : [null, place];
+    this.#detector!.copyIssued(id, this.#engine, group, source, target, bytes, block.launch.firstSite + site);
+    const access = { kind, order: 'weak', scope: 'cta', bytes, site } as const;
+    if (kind === 'write') this.#issuer.overwrites(access, buffer, offset, bytes);
   }
 }
 
@@ -137,14 +306,24 @@ export function mayCopy(
     by.refuse({ ...access, kind, bytes: outside ? bytes : unit }, buffer, offset);
     may = false;
   }
-  if (may && !from.isInitialised(fromAt, bytes)) {
-    log.add({
-      kind: 'uninitialised-read',
-      buffer: from.purpose,
-      location: from.describe(from.firstUninitialised(fromAt, bytes)),
-      access: by.report(access),
-    });
-  }
+  if (may) requireInitialised(by, log, access, from, fromAt);
   if (may) to.markInitialised(toAt, bytes);
   return may;
+}
+
+/** Bytes that are read must have been written. */
+export function requireInitialised(
+  by: Pick<Issuer, 'report'>,
+  log: FindingLog,
+  access: StatementAccess,
+  from: SimBuffer,
+  offset: number,
+): void {
+  if (from.isInitialised(offset, access.bytes)) return;
+  log.add({
+    kind: 'uninitialised-read',
+    buffer: from.purpose,
+    location: from.describe(from.firstUninitialised(offset, access.bytes)),
+    access: by.report(access),
+  });
 }

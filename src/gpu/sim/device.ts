@@ -21,13 +21,16 @@ import {
   type PeerMemory,
   type Program,
   requireFills,
+  requireTensor,
   requireWire,
   type Stream,
+  type Tensor,
   type Window,
   type WindowMemory,
   type WireMemory,
   type WireShape,
 } from '../index.js';
+import type { SimTensor } from './boxes.js';
 import { compile } from './codegen/compile.js';
 import type { Compiled } from './compiled.js';
 import type { Engine } from './engine.js';
@@ -272,7 +275,11 @@ class SimLauncher implements Launcher {
     } else if (type.kind === 'value') {
       this.#args[at] = scalar(name, type.name, value);
     } else {
-      throw new ArgumentError(name, value, 'set with setWindow, as it is a window');
+      throw new ArgumentError(
+        name,
+        value,
+        `set with ${type.kind === 'peers' ? 'setWindow, as it is a window' : 'setTensor, as it is a tensorMap'}`,
+      );
     }
     this.#missing.delete(name);
   }
@@ -293,6 +300,17 @@ class SimLauncher implements Launcher {
     });
     this.#args[at] = buffers;
     this.#args[at + 1] = offsets;
+    this.#missing.delete(name);
+  }
+
+  setTensor(name: string, tensor: Tensor): void {
+    const { type, at } = this.#placeOf(name);
+    if (type.kind !== 'tensorMap')
+      throw new ArgumentError(name, tensor, 'set with set, as it is no tensorMap');
+    const { address, bytes, ...form } = requireTensor(name, tensor, type);
+    const { buffer, offset } = this.#shared.addresses.find(`${name}.address`, address, bytes);
+    const made: SimTensor = { ...form, buffer, offset, tile: type.tile };
+    this.#args[at] = made;
     this.#missing.delete(name);
   }
 

@@ -37,6 +37,8 @@ export function findingKey(finding: FindingContent): string {
     case 'out-of-bounds':
     case 'misaligned':
       return `${finding.kind} ${finding.buffer} ${finding.access.where}`;
+    case 'misuse':
+      return `misuse ${finding.access.where} ${finding.message}`;
     case 'divergence':
       return `divergence ${finding.operation} ${finding.where}`;
     case 'stuck-wait':
@@ -52,6 +54,7 @@ const headlines: Readonly<Record<Finding['kind'], string>> = {
   'uninitialised-read': 'Read of memory that nobody wrote',
   'out-of-bounds': 'Access out of bounds',
   misaligned: 'Misaligned access',
+  misuse: 'Misuse',
   divergence: 'Divergence',
   'stuck-wait': 'Waits that nobody will end',
   'wrong-result': 'Wrong result',
@@ -86,6 +89,12 @@ function body(finding: Finding): string[] {
     case 'out-of-bounds':
     case 'misaligned':
       return [`${headline}: ${finding.buffer}, ${finding.location}`, ...access(finding.access)];
+    case 'misuse':
+      return [
+        `${headline}: ${finding.message}`,
+        `    ${finding.buffer}, ${finding.location}`,
+        ...access(finding.access),
+      ];
     case 'divergence':
       return [
         `${headline}: not all threads take part in ${finding.operation}`,

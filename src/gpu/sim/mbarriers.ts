@@ -1,4 +1,5 @@
 /** Barriers in shared memory at which bulk loads arrive: their state, kept beside the memory that names them. */
+import type { AccessReport } from './detector/detector.js';
 import type { SimBuffer } from './memory.js';
 import { PostedCopies } from './posted.js';
 import type { Random } from './random.js';
@@ -29,12 +30,37 @@ export class MBarriers {
   at(buffer: SimBuffer, offset: number): MBarrier | undefined {
     return this.#all.get(buffer)?.get(offset);
   }
+
+  /** Where one lies among those bytes. */
+  within(buffer: SimBuffer, offset: number, bytes: number): number | null {
+    for (const at of this.#all.get(buffer)?.keys() ?? [])
+      if (at < offset + bytes && offset < at + mbarrierBytes) return at;
+    return null;
+  }
+
+  /** Loads that nobody has awaited. */
+  *unawaited(): Iterable<LoadReport> {
+    for (const here of this.#all.values()) for (const { unawaited } of here.values()) yield* unawaited;
+  }
+}
+
+export const mbarrierBytes = 8;
+/** What an mbarrier can count to: arrivals, and bytes in either direction. */
+export const mostCounted = 2 ** 20 - 1;
+
+/** A bulk load, for findings. */
+export interface LoadReport {
+  readonly to: SimBuffer;
+  readonly toAt: number;
+  readonly access: AccessReport;
 }
 
 export class MBarrier {
   #arrivals: number;
   #bytes = 0;
   #phase = 0;
+  /** Loads that nobody has awaited; the phase in which each came, once it has. */
+  #loads: { readonly report: LoadReport; phase: number }[] = [];
   readonly #count: number;
   readonly #onPhase: () => void;
 
@@ -49,23 +75,58 @@ export class MBarrier {
     this.#arrivals = count;
   }
 
-  /** A thread arrives, and announces bytes. */
-  expect(bytes: number): void {
+  /** A thread arrives, and announces bytes. Returns what is wrong with that. */
+  expect(bytes: number): string | null {
+    const tooMany =
+      this.#arrivals === 0 ? `this phase has had all ${this.#count} arrivals that it is for` : null;
     this.#bytes += bytes;
+    const tooMuch =
+      this.#bytes > mostCounted
+        ? `an mbarrier counts up to ${mostCounted} bytes a phase: announce, and copy, less at a time`
+        : null;
     this.#arrivals--;
     this.#advance();
+    return tooMany ?? tooMuch;
   }
 
-  /** Announced bytes have come. */
-  landed(bytes: number): void {
-    this.#bytes -= bytes;
-    this.#advance();
+  /** A load is on its way here; returns what to call once it has come. */
+  expectLoad(bytes: number, report: LoadReport | null): () => void {
+    const load = report === null ? null : { report, phase: Number.POSITIVE_INFINITY };
+    if (load !== null) this.#loads.push(load);
+    return () => {
+      if (load !== null) load.phase = this.#phase;
+      this.#bytes -= bytes;
+      this.#advance();
+    };
   }
 
   /** Whoever waits makes the loads happen that it waits for, at the latest. */
   isOver(parity: number): boolean {
     this.loads.finish(Number.POSITIVE_INFINITY);
-    return (this.#phase & 1) !== parity;
+    if ((this.#phase & 1) === parity) return false;
+    if (this.#loads.length > 0) this.#loads = this.#loads.filter(({ phase }) => phase >= this.#phase);
+    return true;
+  }
+
+  get unawaited(): readonly LoadReport[] {
+    return this.#loads.map(({ report }) => report);
+  }
+
+  /** Somebody has awaited it in vain, which has been said. */
+  givenUp(): void {
+    this.#loads = [];
+  }
+
+  /** What its phase lacks, for people. */
+  get lacking(): string {
+    const arrivals = `${this.#arrivals} of ${this.#count} arrivals`;
+    const bytes = this.#bytes;
+    if (bytes === 0) return `lacks ${arrivals}`;
+    const much =
+      bytes > 0
+        ? `${bytes} bytes that were announced and do not come`
+        : `the announcement of ${-bytes} bytes that have come`;
+    return this.#arrivals === 0 ? `lacks ${much}` : `lacks ${arrivals} and ${much}`;
   }
 
   /** Ends the phase once all have arrived and all announced bytes have. */

@@ -3,7 +3,7 @@
  * bytes were ever written.
  */
 import { ArgumentError, HeddleError } from '../../base/errors.js';
-import { byteSize, type Layout } from '../../lang/index.js';
+import { byteSize, type Layout, type Space } from '../../lang/index.js';
 import type { BufferInfo } from './detector/detector.js';
 
 const noWords = new Int32Array(0);
@@ -31,6 +31,7 @@ export class SimBuffer implements BufferInfo {
   u8: Uint8Array;
   u64: BigUint64Array;
   freed = false;
+  space: Space = 'global';
   /** Of a wire, the first byte that NICs reach. */
   front = 0;
   /** One bit a byte, set once written; null where everything counts as written. */

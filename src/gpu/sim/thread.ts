@@ -3,19 +3,24 @@
  * everything that involves other threads goes through the `Hub`, which the machine implements.
  */
 import { HeddleError } from '../../base/errors.js';
-import { type FenceOrder, matrixWords, type Scope } from '../../lang/index.js';
+import { type FenceOrder, matrixWords, type Scope, type Space, type Tile } from '../../lang/index.js';
 import type { Compiled, IndexedPlace, StatementAccess, StatementWait } from './compiled.js';
 import { type Condition, holds } from './condition.js';
 import { Copies } from './copies.js';
 import type { AccessReport, CopyEngine, Detector, SiteId } from './detector/detector.js';
 import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
-import { type MBarrier, MBarriers } from './mbarriers.js';
+import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';
+import { type Factors, Products, type WarpProducts } from './products.js';
 import type { Puts } from './puts.js';
 import type { Random } from './random.js';
+import { WarpRegisters } from './registers.js';
 import { Task } from './schedule.js';
 import type { Spins } from './spins.js';
+
+/** Of a warp group. */
+const groupThreads = 128;
 
 export interface Hub {
   /** Null in fast mode. */
@@ -131,6 +136,10 @@ export class Block {
   /** Barriers of groups of its warps. */
   groups: Groups<Thread> | null = null;
   mbarriers: MBarriers | null = null;
+  /** Products of tiles that are under way, by warp. */
+  readonly products: WarpProducts[] = [];
+  /** Who has how many registers, where warp groups give and take. */
+  registers: WarpRegisters | null = null;
 
   constructor(
     readonly id: number,
@@ -178,11 +187,15 @@ export class Thread extends Task {
   /** Whom its coming to a barrier of a group lets go on. */
   released: readonly Thread[] = [];
   satisfied = false;
+  /** What it has brought to a product of tiles. */
+  factors: Factors | null = null;
   /** What an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
   readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
   next: { buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
   readonly #copies: { [E in CopyEngine]?: Copies } = {};
+  readonly #sums: Float32Array[] = [];
+  #products: Products | null = null;
   readonly #hub: Hub;
 
   constructor(
@@ -222,8 +235,12 @@ export class Thread extends Task {
   access(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
-    if (access.kind === 'read') this.#hub.spins.glance(this, access, buffer, offset);
-    else this.#hub.spins.stir();
+    if (access.kind === 'read') {
+      this.#hub.spins.glance(this, access, buffer, offset);
+    } else {
+      this.overwrites(access, buffer, offset, access.bytes);
+      this.#hub.spins.stir();
+    }
     return true;
   }
 
@@ -231,6 +248,7 @@ export class Thread extends Task {
   change(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
+    this.overwrites(access, buffer, offset, access.bytes);
     const { spins } = this.#hub;
     if (access.kind === 'update') spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
     spins.writes(buffer, offset, access.bytes);
@@ -355,6 +373,10 @@ export class Thread extends Task {
     this.#hub.detector!.fence(this.id, order, scope);
   }
 
+  proxyFence(space: Space): void {
+    this.#hub.detector!.proxyFence(this.id, space);
+  }
+
   waitFor(
     { kind, until, access }: StatementWait,
     buffer: SimBuffer,
@@ -379,6 +401,7 @@ export class Thread extends Task {
     if (!there && !wait.expired && wait.limit !== 0) return false;
     this.wait = null;
     this.satisfied = there;
+    if (wait.expired) wait.mbarrier?.givenUp();
     if (there && detector !== null) {
       this.access(wait.access, wait.buffer, wait.offset);
     }
@@ -465,23 +488,118 @@ export class Thread extends Task {
     return this.#copies[engine];
   }
 
+  // Products of tiles.
+
+  /** Registers to which products are added: so many, all zeros at first, in the n-th array of its kind. */
+  sums(n: number, length: number): Float32Array {
+    this.#sums[n] ??= new Float32Array(length);
+    return this.#sums[n];
+  }
+
+  bringProduct(
+    sums: Float32Array,
+    a: SimBuffer,
+    aAt: number,
+    b: SimBuffer,
+    bAt: number,
+    begin: boolean,
+    columns: number,
+    swizzle: Tile['swizzle'],
+    isE4m3: boolean,
+    site: number,
+  ): void {
+    if (this.block.launch.block % groupThreads !== 0)
+      throw new Error(
+        `products of tiles are made by whole warp groups: a block has a multiple of ${groupThreads} threads`,
+      );
+    this.factors = { sums, a, aAt, b, bAt, begin, columns, swizzle, isE4m3, site };
+    if (this.isChecked) this.products.takePart(this.factors);
+  }
+
+  get isChecked(): boolean {
+    return this.#hub.detector !== null;
+  }
+
+  /** Its products, in checked mode. */
+  get products(): Products {
+    const { detector, log, random } = this.#hub;
+    this.#products ??= new Products(this, { detector: detector!, log, random });
+    return this.#products;
+  }
+
+  /** Its warp group takes registers, so many a thread in all, or gives others away. */
+  keepRegisters(count: number, takes: boolean, site: number): void {
+    const { block } = this;
+    block.registers ??= new WarpRegisters(block.launch.compiled.module.maxThreads, block.launch.block);
+    const wrong = block.registers.keep(this.index >>> 5, count, takes, site);
+    if (wrong !== null) this.reportRegisters(wrong, site);
+  }
+
+  reportRegisters(message: string, site: number): void {
+    const access = this.report({ kind: 'update', order: 'weak', scope: 'cta', site });
+    this.#hub.log.add({ kind: 'misuse', message, buffer: 'registers', location: 'of the block', access });
+  }
+
   // Barriers of bulk copies.
 
   mbarrierInit(access: StatementAccess, barrier: SimBuffer, offset: number, count: number): void {
-    if (this.#hub.detector !== null && !this.access(access, barrier, offset)) return;
     const hub = this.#hub;
+    if (hub.detector !== null) {
+      if (!this.#accessMBarrier(access, barrier, offset)) return;
+      const again = this.block.mbarriers?.at(barrier, offset) !== undefined;
+      if (again)
+        this.#misuse(
+          access,
+          barrier,
+          offset,
+          'this mbarrier has been initialised before: once a block is all, its phases follow each other',
+        );
+      if (count < 1 || count > mostCounted)
+        this.#misuse(
+          access,
+          barrier,
+          offset,
+          `an mbarrier is for 1 to ${mostCounted} arrivals, not for ${count}`,
+        );
+    }
     this.block.mbarriers ??= new MBarriers({
       random: hub.detector === null ? null : hub.random,
       onPhase: (buffer, at) => {
-        if (buffer.waiters !== 0) hub.wake(buffer, at, 8);
+        if (buffer.waiters !== 0) hub.wake(buffer, at, mbarrierBytes);
       },
     });
     this.block.mbarriers.init(barrier, offset, count);
   }
 
   mbarrierExpect(access: StatementAccess, barrier: SimBuffer, offset: number, bytes: number): void {
-    if (this.#hub.detector !== null && !this.access(access, barrier, offset)) return;
-    this.mbarrier(barrier, offset).expect(bytes);
+    const checked = this.#hub.detector !== null;
+    if (checked && !this.#accessMBarrier(access, barrier, offset)) return;
+    const wrong = this.mbarrier(barrier, offset).expect(bytes);
+    if (checked && wrong !== null) this.#misuse(access, barrier, offset, wrong);
+  }
+
+  /** What its own operations do to an mbarrier. */
+  #accessMBarrier(access: StatementAccess, barrier: SimBuffer, offset: number): boolean {
+    if (!this.mayAccess(access, barrier, offset)) return false;
+    this.#tell(access, barrier, offset, 0);
+    this.#hub.spins.stir();
+    return true;
+  }
+
+  overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void {
+    const at = this.block.mbarriers?.within(buffer, offset, bytes) ?? null;
+    if (at === null) return;
+    this.#misuse(access, buffer, at, 'this writes where an mbarrier is: only g.mbarrier may change one');
+  }
+
+  #misuse(access: StatementAccess, buffer: SimBuffer, offset: number, message: string): void {
+    this.#hub.log.add({
+      kind: 'misuse',
+      message,
+      buffer: buffer.purpose,
+      location: buffer.describe(offset),
+      access: this.report(access),
+    });
   }
 
   waitForPhase(
@@ -493,20 +611,36 @@ export class Thread extends Task {
   ): void {
     const mbarrier = this.mbarrier(buffer, offset);
     const wanted = parity & 1;
+    if (this.#hub.detector !== null && wanted !== parity)
+      this.#misuse(
+        access,
+        buffer,
+        offset,
+        `parities are 0 and 1, not ${parity >>> 0}: take the number of the phase % 2`,
+      );
     this.wait = { kind, until, access, buffer, offset, mask: 1, wanted, limit, mbarrier, expired: false };
   }
 
   mbarrier(buffer: SimBuffer, offset: number): MBarrier {
     const barrier = this.block.mbarriers?.at(buffer, offset);
     if (barrier !== undefined) return barrier;
-    throw new Error(`no mbarrier was initialised at ${buffer.describe(offset)}`);
+    throw new Error(
+      `no mbarrier is initialised at ${buffer.describe(offset)} yet: one thread does it (g.mbarrier.init), and a barrier ` +
+        'stands between that and all others',
+    );
   }
 
   /** The thread has run to its end. */
   end(): void {
     this.state = 'ended';
-    this.#copies.bulk?.end();
-    this.#copies.async?.end();
+    const failed = this.block.launch.error !== null;
+    this.#copies.bulk?.end(failed);
+    this.#copies.async?.end(failed);
+    this.#products?.end(failed);
+    if (!failed && this.block.live === 1) {
+      const lack = this.block.registers?.lack() ?? null;
+      if (lack !== null) this.reportRegisters(lack.message, lack.site);
+    }
   }
 }
 

@@ -112,7 +112,7 @@ function describe(thread: Thread) {
   return {
     ...thread.report({ ...wait.access, kind: 'wait' }),
     location: `${buffer.purpose} of rank ${buffer.rank}, ${buffer.describe(offset)}`,
-    value: kind === 'phase' ? 'in its phase' : String(word),
+    value: kind === 'phase' ? `in a phase that ${wait.mbarrier!.lacking}` : String(word),
     wanted: kind === 'phase' ? `the end of the phase of parity ${wanted}` : describeCondition(wait),
   };
 }

@@ -13,10 +13,11 @@ export interface AbiParameter {
    * - scalar: the value, little-endian; a bool is one byte, 0 or 1.
    * - pointer: a 64-bit device address.
    * - peers: `bytes / 8` 64-bit base addresses, the window of rank r at index r; unused ones are never read.
+   * - tensorMap: the 128 bytes that cuTensorMapEncodeTiled makes, aligned to 64.
    * - rank: this rank, counted as the windows are, a u32; every kernel has it as its last parameter.
    */
-  readonly kind: 'scalar' | 'pointer' | 'peers' | 'rank';
-  /** Where it lies in the parameter buffer (CU_LAUNCH_PARAM_BUFFER_POINTER); aligned to its own size, peers to 8. */
+  readonly kind: 'scalar' | 'pointer' | 'peers' | 'tensorMap' | 'rank';
+  /** Where it lies in the parameter buffer (CU_LAUNCH_PARAM_BUFFER_POINTER); aligned to its own size, peers to 8, maps to 64. */
   readonly offset: number;
   readonly bytes: number;
 }
@@ -36,7 +37,7 @@ export function parameterAbi(module: IrModule, options: AbiOptions = {}): readon
   const parameters: AbiParameter[] = [];
   let end = 0;
   const add = (name: string, kind: AbiParameter['kind'], bytes: number): void => {
-    const alignment = Math.min(bytes, 8);
+    const alignment = kind === 'tensorMap' ? 64 : Math.min(bytes, 8);
     const offset = Math.ceil(end / alignment) * alignment;
     parameters.push({ name, kind, offset, bytes });
     end = offset + bytes;
@@ -45,6 +46,7 @@ export function parameterAbi(module: IrModule, options: AbiOptions = {}): readon
     const { type } = param.variable;
     const name = parameterName(param);
     if (type.kind === 'pointer') add(name, 'pointer', 8);
+    else if (type.kind === 'tensorMap') add(name, 'tensorMap', 128);
     else if (type.kind === 'peers') add(name, 'peers', 8 * maxPeers);
     else if (type.kind === 'value' && type.name !== 'v16') {
       add(name, 'scalar', type.name === 'bool' ? 1 : byteSize[type.name]);

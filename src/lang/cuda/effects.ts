@@ -6,13 +6,14 @@ import type { NamedHelper } from '../operations/parts.js';
 import { operands } from '../walk.js';
 import type { Expressions } from './expressions.js';
 import type { Prelude } from './prelude.js';
+import type { Scopes } from './scopes.js';
 
 export class Effects {
   readonly #prelude: Prelude;
   readonly #text: Text;
   readonly #expressions: Expressions;
 
-  constructor(prelude: Prelude, expressions: Expressions) {
+  constructor(prelude: Prelude, expressions: Expressions, scopes: Scopes) {
     const print = (expr: Expr): string => expressions.print(expr);
     this.#prelude = prelude;
     this.#expressions = expressions;
@@ -20,6 +21,9 @@ export class Effects {
       prelude,
       args: (...of) => of.map(print).join(', '),
       place: (pointer) => expressions.place(pointer),
+      get arrays() {
+        return scopes.visibleArrays();
+      },
     };
   }
 

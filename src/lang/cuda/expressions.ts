@@ -54,6 +54,7 @@ function cppType(type: IrType): string {
       return 'void';
     case 'registers':
     case 'peers':
+    case 'tensorMap':
       throw new HeddleError('HEDDLE_PRINT', `a value of type ${type.kind} cannot be used here`);
   }
 }
@@ -164,10 +165,14 @@ export class Expressions {
         return this.#bits(valueName(expr.type), expr.arg);
       case 'register':
         return primary(`${this.#scopes.nameOf(expr.array)}[${expr.index}]`);
+      case 'array':
+        return primary(this.#scopes.nameOf(expr.array));
       case 'lane':
         return this.#call(`lane_${valueName(expr.type)}`, [this.print(expr.vector), String(expr.index)]);
       case 'pack':
-        return this.#pack(expr.of, expr.lanes);
+        return valueName(expr.type) === 'u32'
+          ? this.#word(expr.of, expr.lanes)
+          : this.#pack(expr.of, expr.lanes);
       case 'offset':
         return {
           text: `${this.#at(expr.pointer, strength['+'])} + ${this.#at(expr.index, strength['*'])}`,
@@ -179,6 +184,9 @@ export class Expressions {
       case 'view': {
         if (expr.type.kind !== 'pointer') throw new HeddleError('HEDDLE_PRINT', 'a view must be a pointer');
         this.type(expr.type);
+        // Tiles are named by their elements.
+        if (expr.pointer.type.kind === 'pointer' && expr.pointer.type.to === expr.type.to)
+          return this.#text(expr.pointer);
         this.#prelude.use('as');
         return primary(`as<${expr.type.to}>(${this.print(expr.pointer)})`);
       }
@@ -349,6 +357,14 @@ export class Expressions {
       return this.#call('bits_f32', [from === 'i32' ? this.#unsigned(arg).text : this.print(arg)]);
     const unsigned = from === 'f32' ? this.#call('bits_u32', [this.print(arg)]) : this.#unsigned(arg);
     return to === 'i32' ? primary(`i32(${unsigned.text})`) : unsigned;
+  }
+
+  /** 32 bits of f32, converted two at a time. */
+  #word(of: ValueName, lanes: readonly Expr[]): Text {
+    return this.#call(
+      `${of}x${lanes.length}`,
+      lanes.map((lane) => this.print(lane)),
+    );
   }
 
   #pack(of: ValueName, lanes: readonly Expr[]): Text {

@@ -93,7 +93,7 @@ export function liveVariables(body: readonly Stmt[]): Set<number> {
   });
   for (let expr = pending.pop(); expr !== undefined; expr = pending.pop()) {
     if (expr.kind === 'variable') read(expr.variable);
-    if (expr.kind === 'register') read(expr.array);
+    if (expr.kind === 'register' || expr.kind === 'array') read(expr.array);
     if (expr.kind === 'field') read(expr.window);
     pending.push(...matters(expr));
   }

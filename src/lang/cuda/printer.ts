@@ -4,9 +4,17 @@
  */
 import { HeddleError, requireInteger, requireObject } from '../../base/errors.js';
 import type { IrModule, Stmt } from '../ir.js';
+import { tensorMapHelper } from '../operations/tensors.js';
 import { requireModule } from '../require.js';
-import { dynamicSharedBytes, mostShared, sharedLayout } from '../shared.js';
-import { withoutTwins } from '../walk.js';
+import {
+  dynamicAlignment,
+  dynamicSharedBytes,
+  mostShared,
+  sharedAlignment,
+  sharedLayout,
+} from '../shared.js';
+import { sectionAlignment } from '../types.js';
+import { changedBy, walkStatements, withoutTwins } from '../walk.js';
 import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
 import { Effects } from './effects.js';
 import { Expressions } from './expressions.js';
@@ -64,6 +72,15 @@ function header(module: IrModule): string {
   return `// ${identifier(module.name)}${values}`;
 }
 
+/** The register arrays that operations change, by id. */
+function changedArrays(statements: readonly Stmt[]): ReadonlySet<number> {
+  const found = new Set<number>();
+  walkStatements(statements, (stmt) => {
+    if (stmt.kind === 'effect') for (const { id } of changedBy(stmt.effect)) found.add(id);
+  });
+  return found;
+}
+
 class ModulePrinter {
   readonly #module: IrModule;
   readonly #statements: readonly Stmt[];
@@ -106,12 +123,17 @@ class ModulePrinter {
     const scopes = new Scopes(
       (name) => this.#isReserved(name) || this.#offsets.names.includes(name),
       this.#offsets,
+      changedArrays(body),
     );
     const printer = this.#body(scopes);
     const params = entry.params.map(({ variable }) => {
       // In constant memory and indexed there: without __grid_constant__ a dynamic index would copy it to the stack.
       if (variable.type.kind === 'peers') {
         return `__grid_constant__ const ${this.#peers()} ${scopes.declare(variable)}`;
+      }
+      if (variable.type.kind === 'tensorMap') {
+        const type = this.#prelude.add(tensorMapHelper);
+        return `__grid_constant__ const ${type} ${scopes.declare(variable)}`;
       }
       return `${printer.expressions.type(variable.type)} ${scopes.declare(variable)}`;
     });
@@ -140,22 +162,27 @@ class ModulePrinter {
     }
     const live = liveVariables(this.#statements);
     const isDynamic = dynamicSharedBytes(shared) > 0;
+    const alignments = shared.map(({ variable: { type } }) =>
+      type.kind === 'pointer' ? sharedAlignment(type) : 0,
+    );
     if (isDynamic)
-      writer.line(`extern __shared__ __align__(128) ${this.#prelude.use('u8')} shared_memory[];`);
+      writer.line(
+        `extern __shared__ __align__(${dynamicAlignment}) ${this.#prelude.use('u8')} shared_memory[];`,
+      );
     for (const [i, { variable, offset, length }] of ranges.entries()) {
       if (variable.type.kind !== 'pointer' || !live.has(variable.id)) continue;
       const { to } = variable.type;
       expressions.type(variable.type);
       const text = isDynamic
         ? `${to}* const ${scopes.declare(variable)} = ${this.#prelude.use('as')}<${to}>(shared_memory + ${offset})`
-        : `__shared__${to === 'v16' ? ' alignas(128)' : ''} ${to} ${scopes.declare(variable)}[${length}]`;
+        : `__shared__${alignments[i]! >= sectionAlignment ? ` alignas(${alignments[i]})` : ''} ${to} ${scopes.declare(variable)}[${length}]`;
       writer.line(`${text};`, shared[i]!.span);
     }
   }
 
   #body(scopes: Scopes): Statements {
     const expressions = new Expressions(this.#prelude, scopes);
-    const effects = new Effects(this.#prelude, expressions);
+    const effects = new Effects(this.#prelude, expressions, scopes);
     const writer = new Writer(this.#module.sources, this.#options.lineDirectives ?? true);
     return new Statements(writer, scopes, expressions, effects);
   }

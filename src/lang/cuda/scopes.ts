@@ -13,7 +13,7 @@ or_eq private protected public register reinterpret_cast return short signed siz
 struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
 volatile wchar_t while xor xor_eq
 char8_t concept consteval constinit co_await co_return co_yield requires typeof`;
-const taken = `i32 u32 u64 f32 HeddlePeers HeddleIndex shared_memory rank threadIdx blockIdx blockDim gridDim warpSize linux unix stdin stdout
+const taken = `i32 u32 u64 f32 HeddlePeers HeddleTensorMap HeddleIndex shared_memory rank threadIdx blockIdx blockDim gridDim warpSize linux unix stdin stdout
 stderr math_errhandling alloca assert offsetof min max`;
 
 /**
@@ -95,13 +95,16 @@ export class Scopes {
   readonly #offsets: Offsets;
   readonly #names = new Map<number, string>();
   readonly #visible = new Set<string>();
-  /** What each scope adds to them, the innermost last. */
-  readonly #scopes: string[][] = [[]];
+  /** What each scope adds to them, the innermost last, and for which variable. */
+  readonly #scopes: { readonly name: string; readonly id: number }[][] = [[]];
   readonly #labels = new Map<InlinedCall, string>();
+  readonly #arrays: ReadonlySet<number>;
 
-  constructor(isReserved: (name: string) => boolean, offsets: Offsets) {
+  /** `arrays`: the register arrays, by id, that operations change. */
+  constructor(isReserved: (name: string) => boolean, offsets: Offsets, arrays: ReadonlySet<number>) {
     this.#isReserved = isReserved;
     this.#offsets = offsets;
+    this.#arrays = arrays;
   }
 
   enter(): void {
@@ -109,7 +112,7 @@ export class Scopes {
   }
 
   leave(): void {
-    for (const name of this.#scopes.pop() ?? []) this.#visible.delete(name);
+    for (const { name } of this.#scopes.pop() ?? []) this.#visible.delete(name);
   }
 
   /** A name for a variable that starts to live in the innermost scope. */
@@ -119,9 +122,15 @@ export class Scopes {
       (candidate) => this.#isReserved(candidate) || this.#visible.has(candidate),
     );
     this.#visible.add(name);
-    this.#scopes.at(-1)!.push(name);
+    this.#scopes.at(-1)!.push({ name, id: variable.id });
     this.#names.set(variable.id, name);
     return name;
+  }
+
+  /** Of the register arrays that operations change, those that can be named here. */
+  visibleArrays(): readonly string[] {
+    const visible = this.#scopes.flat().filter(({ id }) => this.#arrays.has(id));
+    return visible.map(({ name }) => name);
   }
 
   /** A text that stands wherever the variable is read. */

@@ -1,7 +1,7 @@
 /** Statements as C++: control flow, declarations, assignments. */
 import { HeddleError } from '../../base/errors.js';
 import type { Expr, InlinedCall, Span, Stmt, Variable } from '../ir.js';
-import { children, expressionsOf, walkExpression, walkStatements } from '../walk.js';
+import { changedBy, children, expressionsOf, walkExpression, walkStatements } from '../walk.js';
 import type { Effects } from './effects.js';
 import type { Expressions } from './expressions.js';
 import { settled } from './liveness.js';
@@ -299,6 +299,8 @@ function assigns(statements: readonly Stmt[], place: Expr): boolean {
   walkStatements(statements, (stmt) => {
     if (stmt.kind === 'assign') found ||= place.kind === 'variable' && stmt.variable === place.variable;
     if (stmt.kind === 'assignRegister') found ||= place.kind === 'register' && stmt.array === place.array;
+    if (stmt.kind === 'effect')
+      found ||= place.kind === 'register' && changedBy(stmt.effect).includes(place.array);
   });
   return found;
 }
@@ -312,7 +314,7 @@ function touches(statements: readonly Stmt[], variable: Variable): boolean {
     for (const expr of expressionsOf(stmt)) {
       walkExpression(expr, (part) => {
         found ||= part.kind === 'variable' && part.variable === variable;
-        found ||= part.kind === 'register' && part.array === variable;
+        found ||= (part.kind === 'register' || part.kind === 'array') && part.array === variable;
       });
     }
   });

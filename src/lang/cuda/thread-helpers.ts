@@ -27,11 +27,4 @@ export const threadHelpers: HelperTable = {
   shared_address: {
     text: 'DEVICE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }',
   },
-  // Two fences by state space, because the general form also waits for the thread's global stores (MEMBAR.ALL.GPU).
-  fence_async: {
-    text: `DEVICE void fence_async() {
-  asm volatile("fence.proxy.async.global;" ::: "memory");
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}`,
-  },
 };

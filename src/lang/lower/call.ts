@@ -82,6 +82,10 @@ export class Call {
         node,
       );
     }
+    if (type.tile !== undefined) {
+      const message = `argument ${index + 1} of ${this.name} must be a pointer, but \`${this.ctx.text(node)}\` is a tile; write .element(row, column), or .as('v16') for its bytes`;
+      return this.fail('HK305', message, node);
+    }
     if (allowed.length > 0 && !allowed.includes(type.to)) {
       return this.fail(
         'HK305',

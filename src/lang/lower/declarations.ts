@@ -121,6 +121,15 @@ function declareMemory(
   const args = init.arguments.map((argument) => ({ node: argument, value: evaluate(ctx, argument) }));
   const call = new Call(ctx, init, `g.${kind}`, args, undefined);
   if (kind === 'shared') {
+    const { value: of } = call.arg(0);
+    if (of.kind === 'tile') {
+      call.expect('tile, count?');
+      const count = call.has(1) ? positive(call, 1, 2 ** 20) : 1;
+      const variable = ctx.variable(name, build.tileType(of.tile));
+      ctx.module.addShared(variable, count * of.tile.rows * of.tile.columns, ctx.span(whole));
+      ctx.declare(name, expression(ctx.read(variable)));
+      return;
+    }
     call.expect('type, length');
     const variable = ctx.variable(name, build.pointerType(call.memoryName(0), 'shared'));
     ctx.module.addShared(variable, positive(call, 1, 2 ** 20), ctx.span(whole));

@@ -3,7 +3,7 @@ import type { CallExpression, Expression, MemberExpression, Node, Property, Spre
 import { isInteger } from '../arithmetic.js';
 import * as build from '../build.js';
 import type { Expr, Stmt, Variable } from '../ir.js';
-import { walkExpression, walkStatements } from '../walk.js';
+import { changedBy, walkExpression, walkStatements } from '../walk.js';
 import { type Argument, Call } from './call.js';
 import { anyValue, condition, unify } from './coerce.js';
 import { type Context, type Into, Poisoned } from './context.js';
@@ -16,7 +16,8 @@ import { binary } from './operators.js';
 import { indexShape, viewAs } from './shapes.js';
 import { habit } from './suggest.js';
 import { propertyName, unsupported, wording } from './syntax.js';
-import { describe, expression, type Value } from './values.js';
+import { tileMethod } from './tiles.js';
+import { describe, expression, type MethodName, type Value } from './values.js';
 
 /** `into`: where the result goes if the expression is one effect (see Context.effect). */
 export function evaluate(ctx: Context, node: Node, into?: Into): Value {
@@ -122,6 +123,7 @@ function writes(statements: readonly Stmt[], array: Variable): boolean {
   let found = false;
   walkStatements(statements, (stmt) => {
     found ||= stmt.kind === 'assignRegister' && stmt.array === array;
+    found ||= stmt.kind === 'effect' && changedBy(stmt.effect).includes(array);
   });
   return found;
 }
@@ -266,12 +268,14 @@ function misplaced(ctx: Context, node: Node, name: string): never {
   return unsupported(ctx, node, 'g.unroll outside a loop head', 'write for (const i of g.unroll(n))');
 }
 
-function method(call: Call, of: Value, name: 'at' | 'as'): Value {
+function method(call: Call, of: Value, name: MethodName): Value {
   if (of.kind === 'peers') {
     call.expect('rank');
     return { kind: 'window', variable: of.variable, layout: of.layout, rank: call.as(0, build.u32) };
   }
   const pointer = anyValue(call.ctx, call.node, of);
+  if (pointer.type.kind === 'pointer' && pointer.type.tile !== undefined)
+    return tileMethod(call, pointer, pointer.type.tile, name);
   const shape = of.kind === 'expr' ? of.shape : undefined;
   if (name === 'as') return viewAs(call, pointer, shape);
   if (shape !== undefined) return indexShape(call, pointer, shape);

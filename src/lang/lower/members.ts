@@ -3,11 +3,13 @@ import type { MemberExpression, Node } from 'acorn';
 import * as build from '../build.js';
 import { findField } from '../header.js';
 import type { Expr } from '../ir.js';
+import { showTile } from '../tile.js';
+import type { Tile } from '../types.js';
 import { constantInteger } from './coerce.js';
 import type { Context } from './context.js';
 import { builtins, groups, intrinsics, placed } from './intrinsics.js';
 import { habit, suggest } from './suggest.js';
-import { describe, expression, type Value } from './values.js';
+import { describe, expression, type MethodName, pointerMethods, tileMethods, type Value } from './values.js';
 
 /** `of.key` */
 export function named(ctx: Context, node: Node, of: Value, key: string): Value {
@@ -29,20 +31,29 @@ export function named(ctx: Context, node: Node, of: Value, key: string): Value {
       return ctx.fail(node, 'HK402', `say which rank's window: ${of.variable.name}.at(rank).${key}`);
     case 'window':
       return windowField(ctx, node, of, key);
-    case 'expr':
-      if (of.expr.type.kind === 'pointer' && (key === 'at' || key === 'as')) {
-        return { kind: 'method', of, name: key };
-      }
-      return missing(
-        ctx,
-        node,
-        build.showType(of.expr.type),
-        key,
-        of.expr.type.kind === 'pointer' ? ['at', 'as'] : [],
-      );
+    case 'tile':
+      return tileMember(ctx, node, of.tile, key);
+    case 'expr': {
+      const { type } = of.expr;
+      if (type.kind === 'tensorMap' && key === 'rank') return { kind: 'literal', value: type.rank };
+      const methods: readonly MethodName[] =
+        type.kind !== 'pointer' ? [] : type.tile === undefined ? pointerMethods : tileMethods;
+      const name = methods.find((method) => method === key);
+      if (name !== undefined) return { kind: 'method', of, name };
+      return missing(ctx, node, build.showType(type), key, methods);
+    }
     default:
       return missing(ctx, node, describe(of), key, []);
   }
+}
+
+/** What a kernel may know of a tile. */
+function tileMember(ctx: Context, node: Node, tile: Tile, key: string): Value {
+  const { type, rows, columns, swizzle, bytes, alignment } = tile;
+  const numbers: Readonly<Record<string, number>> = { rows, columns, swizzle, bytes, alignment };
+  if (key === 'type') return { kind: 'string', value: type };
+  if (Object.hasOwn(numbers, key)) return { kind: 'literal', value: numbers[key]! };
+  return missing(ctx, node, `the tile ${showTile(tile)}`, key, ['type', ...Object.keys(numbers)]);
 }
 
 function missing(ctx: Context, node: Node, what: string, key: string, known: readonly string[]): never {

@@ -142,6 +142,10 @@ class ModuleLowering implements ModuleContext {
       this.#layouts.add(spec.layout);
       return { kind: 'peers', variable: add(build.peersType(spec.layout), null), layout: spec.layout };
     }
+    if (typeof spec === 'object' && spec.kind === 'tensorMap') {
+      const { tile, rank } = spec;
+      return expression(ctx.read(add({ kind: 'tensorMap', tile, rank }, null)));
+    }
     if (typeof spec === 'object' && spec.kind === 'list') {
       const items = Array.from({ length: spec.length }, (_, i) => scalar(spec.of, i));
       return { kind: 'list', items, what: `the list ${name}` };

@@ -4,12 +4,13 @@ import type { Expr } from '../ir.js';
 import { type OperationEffect, type OperationName, operations } from '../operations/index.js';
 import { type like, type Operand, valueTypeOf } from '../operations/operation.js';
 import type { IrType, ValueName } from '../types.js';
+import { isExpr } from '../walk.js';
 import type { Call } from './call.js';
-import { condition } from './coerce.js';
-import type { Value } from './values.js';
+import { anyValue, condition } from './coerce.js';
+import { describe, type Value } from './values.js';
 
 /** What an effect keeps of its operands so far, by name. */
-type Kept = Record<string, Expr | string | number>;
+type Kept = Record<string, Expr | readonly Expr[] | string | number>;
 
 export function lowerOperation(op: OperationName): (call: Call) => Value {
   const { takes, options = {}, returns, named = '' } = operations[op];
@@ -35,26 +36,72 @@ export function lowerOperation(op: OperationName): (call: Call) => Value {
     }
     // The fields are those of the entry, which is where the effect's type comes from.
     const effect = { op, ...kept } as OperationEffect;
+    const wrong = refusal(effect);
+    if (wrong !== undefined) call.fail('HK305', `${call.name}: ${wrong}`);
     const result = returns === 'void' ? build.voidType : typeOf(returns, kept);
     return call.effect(effect, result, named);
   };
 }
 
+const refusal = <Op extends OperationName>(effect: OperationEffect<Op>): string | undefined =>
+  operations[effect.op].refuses?.(effect);
+
 /** A type that is named, or that of an operand before. */
 function typeOf(type: ValueName | ReturnType<typeof like>, kept: Kept): IrType {
   if (typeof type === 'string') return build.valueType(type);
   const operand = kept[type.operand];
-  return typeof operand === 'object' ? valueTypeOf(operand) : build.voidType;
+  return isExpr(operand) ? valueTypeOf(operand) : build.voidType;
 }
 
-function argument(
-  call: Call,
-  index: number,
-  name: string,
-  operand: Operand,
-  kept: Kept,
-): Expr | string | number {
+/** Where a box begins in a tensor: as many indices as that has dimensions, the outermost first. */
+function coordinates(call: Call, index: number, kept: Kept): readonly Expr[] {
+  const { node, value } = call.arg(index);
+  const map = kept.map;
+  const rank = isExpr(map) && map.type.kind === 'tensorMap' ? map.type.rank : 0;
+  if (value.kind !== 'list' || value.items.length !== rank)
+    return call.fail(
+      'HK305',
+      `argument ${index + 1} of ${call.name} must be ${rank} coordinates, [row, column]`,
+      node,
+    );
+  return value.items.map((item) => {
+    const expr = anyValue(call.ctx, node, item);
+    const name = build.valueName(expr.type);
+    if (name === 'u32' || name === 'i32') return expr;
+    return call.fail('HK305', `a coordinate is ${build.showType(expr.type)}; it must be u32 or i32`, node);
+  });
+}
+
+function argument(call: Call, index: number, name: string, operand: Operand, kept: Kept): Kept[string] {
   switch (operand.kind) {
+    case 'tiles': {
+      const { node, value } = call.arg(index);
+      const type = value.kind === 'expr' ? value.expr.type : undefined;
+      if (value.kind === 'expr' && type?.kind === 'pointer' && type.tile !== undefined) return value.expr;
+      const was = type === undefined ? describe(value) : build.showType(type);
+      return call.fail(
+        'HK305',
+        `argument ${index + 1} of ${call.name} must be a tile, but it is ${was}`,
+        node,
+      );
+    }
+    case 'map': {
+      const { node, value } = call.arg(index);
+      if (value.kind === 'expr' && value.expr.type.kind === 'tensorMap') return value.expr;
+      return call.fail('HK305', `argument ${index + 1} of ${call.name} must be a tensorMap parameter`, node);
+    }
+    case 'coordinates':
+      return coordinates(call, index, kept);
+    case 'array': {
+      const { node, value } = call.arg(index);
+      if (value.kind === 'registers' && value.of === operand.of)
+        return { kind: 'array', type: value.variable.type, array: value.variable };
+      return call.fail(
+        'HK305',
+        `argument ${index + 1} of ${call.name} must be registers of ${operand.of}`,
+        node,
+      );
+    }
     case 'pointer': {
       const { expr, space } = call.pointer(index, ...operand.to);
       if (operand.space === undefined || operand.space === space) return expr;

@@ -53,8 +53,11 @@ export function viewAs(call: Call, pointer: Expr, shape: Shape | undefined): Val
   call.expect('type');
   const to = call.memoryName(0);
   if (pointer.type.kind !== 'pointer') return { kind: 'expr', expr: pointer };
-  const { to: from, space } = pointer.type;
-  const expr: Expr = from === to ? pointer : { kind: 'view', type: build.pointerType(to, space), pointer };
+  const { to: from, space, tile } = pointer.type;
+  const expr: Expr =
+    from === to && tile === undefined
+      ? pointer
+      : { kind: 'view', type: build.pointerType(to, space), pointer };
   if (shape === undefined) return { kind: 'expr', expr };
   const { of, extents } = shape;
   const bytes = extents.at(-1)! * byteSize[from];

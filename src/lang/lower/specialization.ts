@@ -1,6 +1,7 @@
 /** The compile-time values as one short, stable text. */
 import { deviceDefinition } from '../definition.js';
 import type { Using } from '../kernel.js';
+import { isTile, showTile } from '../tile.js';
 
 /** `EP=8, flags={counts:true}`. Device functions are left out: what they were made with shows in the code. */
 export function describeUsing(using: { readonly [name: string]: Using }): string {
@@ -13,6 +14,7 @@ export function describeUsing(using: { readonly [name: string]: Using }): string
 function describe(value: Using): string {
   if (typeof value === 'bigint') return `${value}n`;
   if (typeof value !== 'object' && typeof value !== 'function') return String(value);
+  if (isTile(value)) return showTile(value);
   if (Array.isArray(value)) return `[${value.map(describe).join(',')}]`;
   const entries = Object.entries(value).map(([key, item]) => `${key}:${describe(item)}`);
   return `{${entries.join(',')}}`;

@@ -2,7 +2,7 @@
 import type { Node } from 'acorn';
 import * as build from '../build.js';
 import type { DeviceParam, DeviceParams } from '../kernel.js';
-import type { Layout } from '../types.js';
+import type { IrType, Layout } from '../types.js';
 import { valueAs } from './coerce.js';
 import type { Context } from './context.js';
 import { describe, type Value } from './values.js';
@@ -23,6 +23,15 @@ export function take(ctx: Context, node: Node, value: Value, spec: DeviceParam, 
       // Either memory will do: the function is lowered for each call.
       const type = build.pointerType(spec.to, value.expr.type.space);
       return { kind: 'expr', expr: valueAs(ctx, node, value, type, `for ${what}`) };
+    }
+    case 'tensorMap':
+    case 'tiles': {
+      const type: IrType =
+        spec.kind === 'tiles'
+          ? build.tileType(spec.tile)
+          : { kind: 'tensorMap', tile: spec.tile, rank: spec.rank };
+      if (value.kind === 'expr' && build.sameType(value.expr.type, type)) return value;
+      return wrong(build.showType(type));
     }
     case 'peers':
     case 'window': {

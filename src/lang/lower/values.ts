@@ -6,7 +6,8 @@ import type { Node } from 'acorn';
 import type { HeldName } from '../build.js';
 import type { DeviceDefinition } from '../definition.js';
 import type { Expr, Shaped, Variable } from '../ir.js';
-import type { Layout, ValueName } from '../types.js';
+import { showTile } from '../tile.js';
+import type { Layout, Tile, ValueName } from '../types.js';
 
 export type Value =
   /** `shape`: of the field, or the rest of one, that a pointer points to. */
@@ -35,14 +36,22 @@ export type Value =
   | { readonly kind: 'peers'; readonly variable: Variable; readonly layout: Layout }
   /** `win.at(rank)`: one rank's window. */
   | { readonly kind: 'window'; readonly variable: Variable; readonly layout: Layout; readonly rank: Expr }
+  /** What tile() gives, known when the kernel is made. */
+  | { readonly kind: 'tile'; readonly tile: Tile }
   /** `g` ('') or one of its parts ('warp', 'threadIdx'). */
   | { readonly kind: 'gpu'; readonly path: string }
   /** A function of `g`, by its path: 'load', 'warp.ballot'. */
   | { readonly kind: 'intrinsic'; readonly name: string }
-  /** `pointer.at`, `pointer.as` or `win.at`, not called yet. */
-  | { readonly kind: 'method'; readonly of: Value; readonly name: 'at' | 'as' }
+  /** `pointer.at`, `tiles.element`, `win.at` …, not called yet. */
+  | { readonly kind: 'method'; readonly of: Value; readonly name: MethodName }
   | { readonly kind: 'device'; readonly definition: DeviceDefinition; readonly name: string }
   | { readonly kind: 'void' };
+
+/** Of pointers. */
+export const pointerMethods = ['at', 'as'] as const;
+/** Of pointers to tiles. */
+export const tileMethods = ['at', 'element', 'rows', 'as'] as const;
+export type MethodName = (typeof tileMethods)[number];
 
 /** The dimensions that are left to index. */
 export interface Shape {
@@ -68,6 +77,8 @@ export function describe(value: Value): string {
       return `the windows ${value.variable.name}`;
     case 'window':
       return `a window of ${value.variable.name}`;
+    case 'tile':
+      return `the tile ${showTile(value.tile)}`;
     case 'gpu':
       return value.path === '' ? 'g' : `g.${value.path}`;
     case 'intrinsic':

@@ -2,10 +2,8 @@
  * What the threads of a block do together, and with the copy engine.
  *
  * Bulk copies run in the async proxy, a separate path to memory. Accesses of the two paths are ordered only where a
- * proxy fence lies between them, so each helper that starts a copy fences first: whatever this thread wrote, or has
- * learned of through a barrier or an acquire, is then visible to the copy. One fence in the issuing thread is enough,
- * because the fence needs to lie on the causality path, not in every writer. In the other direction the completion
- * (complete_tx of the mbarrier, wait_group) is the fence, so waiting for it is enough.
+ * proxy fence (`g.proxyFence`) lies between them. In the other direction the completion (complete_tx of the mbarrier,
+ * wait_group) is the fence, so waiting for it is enough.
  */
 import type { bool, Pointer, u32 } from '../language.js';
 import { count, misgivenBy, operation, optional, pointerIn, value } from './operation.js';
@@ -21,6 +19,34 @@ const pending = count('the number of pending groups', 63);
 /** What starting an mbarrier, and coming to it, is to the race detector. */
 const initialises = { kind: 'write', order: 'weak', scope: 'cta', bytes: 8 } as const;
 const arrives = { kind: 'update', order: 'release', scope: 'cta', bytes: 8 } as const;
+
+/** Four warps, of which the first is a multiple of four, do so together; `count` is a multiple of 8 from 24 on. */
+function registersOperation(direction: 'inc' | 'dec') {
+  const takes = direction === 'inc';
+  return operation({
+    signature: is<(count: number) => void>(),
+    takes: { count: count('the number of registers', 256) },
+    returns: 'void',
+    cuda: {
+      print({ count }, { prelude }) {
+        const name = prelude.add({
+          name: takes ? 'take_registers' : 'give_registers',
+          text: `template <int count>
+DEVICE void ${takes ? 'take' : 'give'}_registers() {
+  asm volatile("setmaxnreg.${direction}.sync.aligned.u32 %0;" ::"n"(count));
+}`,
+        });
+        return `${name}<${count}>()`;
+      },
+    },
+    refuses: ({ count }) =>
+      count >= 24 && count % 8 === 0
+        ? undefined
+        : `${count} registers; it must be a multiple of 8, at least 24`,
+    only: 'hopper and later',
+    simulate: ({ count }, machine) => machine.check('keepRegisters', count, takes, machine.site),
+  });
+}
 
 export const block = {
   /** All threads of the block meet; orders their accesses at block scope. Never under divergence. */
@@ -49,6 +75,10 @@ export const block = {
       simulate: ({ id, threads }, machine) => machine.pause('group', 'joinGroup', id, threads, machine.site),
       removable: true,
     }),
+    /** A warp group takes more registers, `count` a thread: it waits until others of the block have given so many. */
+    takeRegisters: registersOperation('inc'),
+    /** A warp group keeps only `count` registers a thread; the others are the block's, for `takeRegisters`. */
+    giveRegisters: registersOperation('dec'),
   },
 
   /** Bulk asynchronous copies by one thread (TMA); addresses and sizes are multiples of 16 bytes. */
@@ -61,13 +91,12 @@ export const block = {
       cuda: {
         name: 'bulk_load',
         text: `DEVICE void bulk_load(v16* to, const v16* from, u32 bytes, u64* barrier) {
-  fence_async();
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                :
                : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
 }`,
-        needs: ['v16', 'shared_address', 'fence_async'],
+        needs: ['v16', 'shared_address'],
       },
       simulate: ({ to, from, bytes, barrier }, machine) =>
         machine.call('bulk.load', to, from, bytes, barrier, machine.site),
@@ -79,13 +108,12 @@ export const block = {
       cuda: {
         name: 'bulk_store',
         text: `DEVICE void bulk_store(v16* to, const v16* from, u32 bytes) {
-  fence_async();
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
                :
                : "l"(__cvta_generic_to_global(to)), "r"(shared_address(from)), "r"(bytes)
                : "memory");
 }`,
-        needs: ['v16', 'shared_address', 'fence_async'],
+        needs: ['v16', 'shared_address'],
       },
       simulate: ({ to, from, bytes }, machine) => machine.call('bulk.post', to, from, bytes, machine.site),
     }),

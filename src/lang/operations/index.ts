@@ -8,10 +8,20 @@ import { network } from './network.js';
 import type { Fields, Operation, Text } from './operation.js';
 import type { NamedHelper, Signature } from './parts.js';
 import type { pure } from './pure.js';
+import { tensors } from './tensors.js';
 import { waits } from './waits.js';
 import { warp } from './warp.js';
+import { wgmma } from './wgmma.js';
 
-const ofKernels = { ...memory, ...waits, ...block, warp: { ...warp, ...matrices }, ...launch };
+const ofKernels = {
+  ...memory,
+  ...waits,
+  ...block,
+  ...tensors,
+  wgmma,
+  warp: { ...warp, ...matrices },
+  ...launch,
+};
 const table = { ...ofKernels, ...network };
 
 /** How authors call an operation. */
@@ -45,9 +55,11 @@ export type OperationEffect<Op extends OperationName = OperationName> = {
 }[Op];
 
 /** An operation, to whoever does not care which one. */
-interface Entry<Op extends OperationName> extends Omit<Operation, 'cuda' | 'simulate' | 'unnoticed'> {
+interface Entry<Op extends OperationName>
+  extends Omit<Operation, 'cuda' | 'simulate' | 'refuses' | 'unnoticed'> {
   readonly cuda: NamedHelper | { print(effect: OperationEffect<Op>, text: Text, used: boolean): string };
   simulate(effect: OperationEffect<Op>, machine: Machine): void;
+  refuses?(effect: OperationEffect<Op>): string | undefined;
   unnoticed?(effect: OperationEffect<Op>): boolean;
 }
 

@@ -3,6 +3,7 @@
  * threads do.
  */
 import type { Expr, FenceOrder, Order, Scope } from '../expression.js';
+import type { Space } from '../types.js';
 
 /** What a simulated thread gives up control for. */
 export type Pause = 'barrier' | 'group' | 'previous' | 'sleep' | 'wait';
@@ -15,8 +16,8 @@ export interface AccessForm {
   readonly bytes: number;
 }
 
-/** What a method of the simulated thread gets: a pointer is two arguments, its buffer and its offset. */
-export type Argument = Expr | AccessForm | number | boolean;
+/** What a method of the simulated thread gets: a pointer is two arguments, its buffer and its offset; a register array is one. */
+export type Argument = Expr | readonly Expr[] | AccessForm | number | boolean;
 
 /** A wait for what others write. */
 export interface Await {
@@ -35,6 +36,8 @@ export interface Machine {
   readonly site: number;
   /** Calls a method of the thread. */
   call(method: string, ...args: readonly Argument[]): void;
+  /** Likewise in checked mode; in fast mode there is nothing to do. */
+  check(method: string, ...args: readonly Argument[]): void;
   /** The result is what a method of the thread returns. */
   give(method: string, ...args: readonly Argument[]): void;
   /** Gives up control, having called a method of the thread. */
@@ -53,6 +56,7 @@ export interface Machine {
     change: (before: string, value: string) => string,
   ): void;
   fence(order: FenceOrder, scope: Scope): void;
+  proxyFence(space: Space): void;
   /** Until a word, or the last of 16 bytes, compares as `until` says; the result is whether it does, or the 16 bytes. */
   await(pointer: Expr, how: Await): void;
   /** Until the phase of that parity of an mbarrier is over; the result is whether it is. */
@@ -78,4 +82,6 @@ export interface Lanes {
   readonly end: number;
   /** The lanes that take part. */
   readonly mask: number;
+  /** Makes the product of tiles that the lanes have brought, or has it made later. */
+  multiply(): void;
 }

@@ -1,6 +1,7 @@
 /** Accesses of memory, and what orders them. The PTX of loads, stores and atomics is in ptx.ts. */
 import type { Cache, FenceOrder, Scope } from '../expression.js';
 import type { MemoryName, Pointer, u32, ValueOf } from '../language.js';
+import type { Space } from '../types.js';
 import { choice, like, operation, pointer, pointerIn } from './operation.js';
 import { is } from './parts.js';
 import { atomicAddHelper, loadHelper, pointerType, storeHelper } from './ptx.js';
@@ -106,6 +107,28 @@ export const memory = {
       },
     },
     simulate: ({ order, scope }, machine) => machine.fence(order, scope),
+    removable: true,
+  }),
+
+  /**
+   * Orders what this thread did in such memory, and has learned of by a barrier or an acquire, before the asynchronous
+   * operations (bulk copies) behind it: this thread's, and those of others of its block that learn of it. One fence between
+   * the accesses and the operations is enough: behind the barrier, by the thread that starts them.
+   */
+  proxyFence: operation({
+    signature: is<(space: Space) => void>(),
+    takes: { space: choice(['shared', 'global']) },
+    returns: 'void',
+    cuda: {
+      // By state space, because the general form also waits for the thread's global stores (MEMBAR.ALL.GPU).
+      print({ space }, { prelude }) {
+        const name = `proxy_fence_${space}`;
+        const ptx = space === 'shared' ? 'shared::cta' : 'global';
+        const text = `DEVICE void ${name}() { asm volatile("fence.proxy.async.${ptx};" ::: "memory"); }`;
+        return `${prelude.add({ name, text })}()`;
+      },
+    },
+    simulate: ({ space }, machine) => machine.proxyFence(space),
     removable: true,
   }),
 

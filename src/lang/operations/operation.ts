@@ -24,6 +24,14 @@ export type Operand =
   | { readonly kind: 'pointer'; readonly to: readonly MemoryName[]; readonly space: Space | undefined }
   /** A number known to the compiler. */
   | { readonly kind: 'count'; readonly what: string; readonly most: number }
+  /** Tiles in shared memory. */
+  | { readonly kind: 'tiles' }
+  /** A tensor that the host has described to the copy engine. */
+  | { readonly kind: 'map' }
+  /** Where a box begins in the tensor that is the operand `map`. */
+  | { readonly kind: 'coordinates' }
+  /** All of a register array, which the operation reads and changes. */
+  | { readonly kind: 'array'; readonly of: ComputeName }
   /** A text known to the compiler. */
   | { readonly kind: 'choice'; readonly of: readonly string[]; readonly otherwise: string | undefined };
 
@@ -40,12 +48,19 @@ export const count = (what: string, most: number) => ({ kind: 'count', what, mos
 export const choice = <const Word extends string>(of: readonly Word[], otherwise?: Word) =>
   ({ kind: 'choice', of, otherwise }) as const;
 
+export const tiles = { kind: 'tiles' } as const;
+export const map = { kind: 'map' } as const;
+export const coordinates = { kind: 'coordinates' } as const;
+export const array = (of: ComputeName) => ({ kind: 'array', of }) as const;
+
 /** What an effect keeps of an operand. */
 type Kept<O extends Operand> = O extends { readonly kind: 'count' }
   ? number
-  : O extends { readonly kind: 'choice'; readonly of: readonly (infer Word)[] }
-    ? Word
-    : Expr;
+  : O extends { readonly kind: 'coordinates' }
+    ? readonly Expr[]
+    : O extends { readonly kind: 'choice'; readonly of: readonly (infer Word)[] }
+      ? Word
+      : Expr;
 
 /** What an effect keeps of all of them. */
 export type Fields<Takes extends Operands, Options extends Operands> = {
@@ -63,6 +78,8 @@ export interface Text {
   args(...operands: readonly Expr[]): string;
   /** Memory that a pointer names, as an lvalue. */
   place(pointer: Expr): string;
+  /** The register arrays that operations change, of those that can be seen here. */
+  readonly arrays: readonly string[];
 }
 
 export interface Operation<
@@ -85,6 +102,10 @@ export interface Operation<
   together?(warp: Lanes): void;
   /** Of a warp: the meeting orders the lanes' accesses. */
   readonly orders?: true;
+  /** What is wrong with operands that are each as they must be, in words. */
+  refuses?(effect: Fields<Takes, Options>): string | undefined;
+  /** The only GPUs that have it; all, where nothing is said. */
+  readonly only?: Hardware;
   /** Whether nobody notices it unless the result is read. */
   unnoticed?(effect: Fields<Takes, Options>): boolean;
   /** Nothing but its thread and memory takes part: the twin of a foreign function may have it. What is done through each pointer. */
@@ -98,6 +119,9 @@ export interface Operation<
   /** Operands that others rely on, given wrongly: a mutant each. */
   readonly misgiven?: readonly Misgiven[];
 }
+
+/** Compute capabilities: 9.0 alone, or 9.0 and later. */
+export type Hardware = 'hopper' | 'hopper and later';
 
 /** What is done through a pointer. */
 export type Access = 'reads' | 'writes';

@@ -2,6 +2,7 @@
  * What a step's parameters are set to. Steps bind their kernels by themselves (kernels/family.ts), to the addresses and
  * numbers that they are given. Here these are names, so that what is exported is what Heddle's own host does.
  */
+import { HeddleError } from '../../base/errors.js';
 import type { Launcher, Window } from '../../gpu/index.js';
 import type { IrModule } from '../../lang/index.js';
 import type { Placed, Plan, Round, Step } from '../../moe/families/index.js';
@@ -54,6 +55,12 @@ export function binder(plan: Plan, payloads: readonly string[]): (step: Step) =>
     const launcher: Launcher = {
       set: (parameter, value) => sources.set(parameter, sourceOf(Number(value))),
       setWindow: (parameter, window) => sources.set(parameter, { from: 'window', window: purposeOf(window) }),
+      setTensor: (parameter) => {
+        throw new HeddleError(
+          'HEDDLE_EXPORT',
+          `${step.kernel.name} takes the tensorMap ${parameter}, which hosts would have to encode: it cannot be exported yet`,
+        );
+      },
       setGrid: () => {},
       launch: () => {},
     };

@@ -187,6 +187,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
         g.store(mine, value);
         g.barrier();
         if (g.threadIdx.x === 0) {
+          g.proxyFence('shared');
           g.bulk.store(out.as('v16'), tile, 64);
           g.bulk.commit();
           g.bulk.wait(0);

@@ -194,6 +194,8 @@ function bulk(): IrModule {
       ),
       ir.effect({ op: 'barrier' }),
       ir.when(first, [
+        ir.effect({ op: 'proxyFence', space: 'shared' }),
+        ir.effect({ op: 'proxyFence', space: 'global' }),
         ir.effect({ op: 'bulk.store', to: ir.read(to.variable), from: ir.read(tile.variable), bytes }),
         ir.effect({ op: 'bulk.commit' }),
         ir.effect({ op: 'bulk.waitReads', pending: 1 }),

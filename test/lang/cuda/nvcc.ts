@@ -47,7 +47,7 @@ export async function compileCuda(
     const log = stdout + stderr;
     return {
       kernels: log.split(/(?=Compiling entry function)/).flatMap(kernelReport),
-      warnings: log.split('\n').filter((line) => /warning/i.test(line)),
+      warnings: log.split('\n').filter((line) => /warning|Potential Performance Loss/i.test(line)),
       cubin: await readFile(join(folder, 'kernel.cubin')),
     };
   } finally {

@@ -2,8 +2,8 @@
  * From a kernel's IR to JavaScript functions: a plain function where no thread ever has to wait, a generator
  * otherwise.
  */
-import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt } from '../../../lang/index.js';
-import { sharedLayout } from '../../../lang/index.js';
+import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt, Variable } from '../../../lang/index.js';
+import { changedBy, sharedLayout, walkStatements } from '../../../lang/index.js';
 import { arithmetic } from '../arithmetic.js';
 import { type Compiled, type Mode, pause } from '../compiled.js';
 import type { Site } from '../detector/detector.js';
@@ -98,7 +98,7 @@ class ModuleCompiler {
    */
   #entry(name: string) {
     const f = this.#module.entry;
-    const printer = new FunctionPrinter(this.#checked, (span) => this.#site(span));
+    const printer = new FunctionPrinter(f.body, this.#checked, (span) => this.#site(span));
     const params = printer.params(f);
     for (const [i, array] of this.#module.shared.entries()) printer.shared(array.variable, i);
     params.forEach((param, i) => {
@@ -150,6 +150,15 @@ function constants(printer: FunctionPrinter, sharedArrays: number): string[] {
   return used.length === 0 ? [] : [`  const ${used.join(', ')};`];
 }
 
+/** The register arrays that operations take whole. */
+function changedArrays(body: readonly Stmt[]): readonly Variable[] {
+  const found = new Set<Variable>();
+  walkStatements(body, (stmt) => {
+    if (stmt.kind === 'effect') for (const array of changedBy(stmt.effect)) found.add(array);
+  });
+  return [...found];
+}
+
 type Loop = Extract<Stmt, { kind: 'while' | 'for' }>;
 
 /** A thread in checked mode that goes round so often without a pause never comes out: meanwhile nobody else does anything. */
@@ -167,13 +176,14 @@ class FunctionPrinter {
   /** Of the statement that is printed. */
   #span: Span | undefined;
   readonly #calls = new Map<InlinedCall, string>();
-  readonly #locals = new Locals();
+  readonly #locals: Locals;
   readonly #expressions: Expressions;
   readonly #effects: Effects;
   readonly #checked: boolean;
   readonly #site: (span: Span) => number;
 
-  constructor(checked: boolean, site: (span: Span) => number) {
+  constructor(body: readonly Stmt[], checked: boolean, site: (span: Span) => number) {
+    this.#locals = new Locals(changedArrays(body));
     this.#checked = checked;
     this.#site = site;
     const emit = (line: string) => this.#emit(line);
@@ -238,7 +248,16 @@ class FunctionPrinter {
       }
       case 'registers': {
         const fill = this.#values(s.fill);
-        localsOf(this.#locals.declare(s.variable)).forEach((name, i) => {
+        const slot = this.#locals.declare(s.variable);
+        if (slot.kind === 'registers' && slot.array !== null) {
+          const { arrays } = this.#locals;
+          const made = `t.sums(${arrays.indexOf(s.variable)}, ${slot.elements.length})`;
+          this.#emit(`${slot.array} = ${made};`);
+          this.#expressions.touch(s.variable);
+          this.#emit(`${slot.array}.fill(${fill[0]});`);
+          return;
+        }
+        localsOf(slot).forEach((name, i) => {
           this.#emit(`${name} = ${fill[i % fill.length]};`);
         });
         return;
@@ -247,6 +266,7 @@ class FunctionPrinter {
         this.#assign(s);
         return;
       case 'assignRegister':
+        this.#expressions.touch(s.array);
         this.#assignTo(this.#locals.slot(s.array, 'registers').elements[s.index]!, this.#values(s.value));
         return;
       case 'effect':

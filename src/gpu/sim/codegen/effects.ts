@@ -23,6 +23,7 @@ import {
   operations,
   type Pause,
   type Scope,
+  type Space,
   type Variable,
 } from '../../../lang/index.js';
 import { pause, type StatementAccess, type StatementWait, warpOps } from '../compiled.js';
@@ -82,6 +83,10 @@ export class Effects implements Machine {
     this.#emit(`${this.#calling(method, args)};`);
   }
 
+  check(method: string, ...args: readonly Argument[]): void {
+    if (this.#checked) this.call(method, ...args);
+  }
+
   give(method: string, ...args: readonly Argument[]): void {
     this.#bind(this.#calling(method, args));
   }
@@ -98,7 +103,10 @@ export class Effects implements Machine {
   #arguments(args: readonly Argument[]): string {
     const texts = args.map((arg) => {
       if (typeof arg !== 'object') return String(arg);
+      if (isList(arg)) return `[${arg.map((one) => this.#expressions.scalar(one)).join(', ')}]`;
       if ('order' in arg) return this.#access({ ...arg, site: this.site });
+      if (arg.kind === 'array') return this.#locals.arrayOf(arg.array);
+      if (arg.type.kind === 'tensorMap') return this.#expressions.tensor(arg);
       if (arg.type.kind !== 'pointer') return this.#expressions.scalar(arg);
       const { buffer, offset } = this.#expressions.address(arg);
       return `${buffer}, ${offset}`;
@@ -258,6 +266,10 @@ export class Effects implements Machine {
     this.#emit(`t.fence('${order}', '${scope}');`);
   }
 
+  proxyFence(space: Space): void {
+    if (this.#checked) this.#emit(`t.proxyFence('${space}');`);
+  }
+
   await(pointer: Expr, { until, wanted: by, mask: of, limit: most, order, scope }: Await): void {
     const place = this.#place(pointer);
     const filled = place.to === 'v16';
@@ -339,6 +351,8 @@ export class Effects implements Machine {
     }
   }
 }
+
+const isList = (arg: object): arg is readonly Expr[] => Array.isArray(arg);
 
 /** Where a thread has word i of its matrices. */
 const part = (i: number): string => `parts[${matrixWords} * threadIdx + ${i}]`;

@@ -11,6 +11,7 @@ import {
   pureFunctions,
   pureNames,
   type ValueName,
+  type Variable,
 } from '../../../lang/index.js';
 import type { IndexedPlace } from '../compiled.js';
 import type { Locals } from './locals.js';
@@ -71,12 +72,27 @@ export class Expressions {
       case 'bits':
         return this.#reinterpret(this.scalar(e.arg), valueName(e.arg), valueName(e));
       case 'register':
+        this.touch(e.array);
         return this.#locals.slot(e.array, 'registers').elements[e.index]![0]!;
       case 'lane':
         return this.#lane(this.words(e.vector), valueName(e), e.index);
+      case 'pack':
+        return joined(e.lanes.map((lane) => this.convertText(this.scalar(lane), valueName(lane), e.of)));
       default:
         throw new Error(`${e.kind} is not a scalar`);
     }
+  }
+
+  /** Says in checked mode that sums of products are read or written. */
+  touch(array: Variable): void {
+    if (!this.#checked || !this.#locals.arrays.includes(array)) return;
+    this.#emit(`t.products.touch(${this.#locals.arrayOf(array)}, ${this.#site()});`);
+  }
+
+  /** A tensorMap: only parameters are any. */
+  tensor(e: Expr): string {
+    if (e.kind !== 'variable') throw new Error(`${e.kind} is no tensorMap`);
+    return this.#locals.slot(e.variable, 'tensorMap').name;
   }
 
   #unary(e: Extract<Expr, { kind: 'unary' }>): string {
@@ -269,23 +285,14 @@ export class Expressions {
       if (e.of === 'f32') return bitsOf(this.convertText(text, from, 'f32'));
       return from === e.of ? text : this.convertText(text, from, e.of);
     });
-    const at = (i: number) => lanes[i]!;
     if (e.of === 'u64') {
       return [0, 1].flatMap((i) => {
-        const x = this.simple(at(i), 'n');
+        const x = this.simple(lanes[i]!, 'n');
         return [`u32of(${x})`, `u32of(${x} >> 32n)`];
       }) as unknown as Words;
     }
-    return [0, 1, 2, 3].map((i) => {
-      switch (lanes.length) {
-        case 4:
-          return at(i);
-        case 8:
-          return `(${at(2 * i)} | ${at(2 * i + 1)} << 16)`;
-        default:
-          return `(${at(4 * i)} | ${at(4 * i + 1)} << 8 | ${at(4 * i + 2)} << 16 | ${at(4 * i + 3)} << 24)`;
-      }
-    }) as unknown as Words;
+    const perWord = lanes.length / 4;
+    return [0, 1, 2, 3].map((i) => joined(lanes.slice(perWord * i, perWord * (i + 1)))) as unknown as Words;
   }
 
   address(e: Expr): Address {
@@ -354,6 +361,13 @@ export class Expressions {
     if (/^\d+$/.test(offset)) return String(Number(offset) + bytes);
     return this.#checked ? `(${offset} + ${bytes})` : `(${offset} + ${bytes} | 0)`;
   }
+}
+
+/** A word of one, two or four lanes. */
+function joined(lanes: readonly string[]): string {
+  if (lanes.length === 1) return lanes[0]!;
+  const bits = 32 / lanes.length;
+  return `(${lanes.map((lane, i) => (i === 0 ? lane : `${lane} << ${i * bits}`)).join(' | ')})`;
 }
 
 /** What generated code calls a pure function: `ffs`; `umin`, where it has several types. */

@@ -16,7 +16,13 @@ export type Slot =
   | { readonly kind: 'v16'; readonly words: readonly [string, string, string, string] }
   | { readonly kind: 'pointer'; readonly buffer: string; readonly offset: string }
   | { readonly kind: 'peers'; readonly buffers: string; readonly offsets: string }
-  | { readonly kind: 'registers'; readonly elements: readonly (readonly string[])[] };
+  | { readonly kind: 'tensorMap'; readonly name: string }
+  /** `array`: the typed array that the elements are in, where operations take them all at once. */
+  | {
+      readonly kind: 'registers';
+      readonly elements: readonly (readonly string[])[];
+      readonly array: string | null;
+    };
 
 function localKind(name: ValueName): LocalKind {
   if (name === 'f32') return 'f';
@@ -33,6 +39,18 @@ export class Locals {
   readonly #slots = new Map<number, Slot>();
   #scopes: string[][] = [[]];
   #temporaries: string[] = [];
+
+  constructor(
+    /** Register arrays that operations take whole: each is one typed array. */
+    readonly arrays: readonly Variable[],
+  ) {}
+
+  /** The typed array of a register array. */
+  arrayOf(variable: Variable): string {
+    const { array } = this.slot(variable, 'registers');
+    if (array === null) throw new Error(`${variable.name} is in no array`);
+    return array;
+  }
 
   #take(kind: LocalKind): string {
     return this.#free[kind].pop() ?? `${kind}${this.#counts[kind]++}`;
@@ -70,25 +88,32 @@ export class Locals {
 
   /** Gives a variable its locals in the current scope. */
   declare(variable: Variable): Slot {
-    const slot = this.#make(variable.type);
+    const slot = this.#make(variable.type, this.arrays.includes(variable));
     this.#slots.set(variable.id, slot);
     return slot;
   }
 
-  #make(type: IrType): Slot {
+  #make(type: IrType, inArray: boolean): Slot {
     switch (type.kind) {
       case 'value':
         if (type.name !== 'v16') return { kind: 'scalar', name: this.#own(localKind(type.name)) };
         return { kind: 'v16', words: [this.#own('i'), this.#own('i'), this.#own('i'), this.#own('i')] };
       case 'pointer':
         return { kind: 'pointer', buffer: this.#own('q'), offset: this.#own('i') };
+      case 'tensorMap':
+        return { kind: 'tensorMap', name: this.#own('q') };
       case 'peers':
         return { kind: 'peers', buffers: this.#own('q'), offsets: this.#own('q') };
       case 'registers': {
+        if (inArray) {
+          const array = this.#own('q');
+          const elements = Array.from({ length: type.length }, (_, i) => [`${array}[${i}]`]);
+          return { kind: 'registers', elements, array };
+        }
         const of = localKind(type.of);
         const words = type.of === 'v16' ? 4 : 1;
         const element = () => Array.from({ length: words }, () => this.#own(of));
-        return { kind: 'registers', elements: Array.from({ length: type.length }, element) };
+        return { kind: 'registers', elements: Array.from({ length: type.length }, element), array: null };
       }
       case 'void':
         throw new Error('a variable cannot be void');
@@ -120,6 +145,7 @@ export class Locals {
 export function localsOf(slot: Slot): readonly string[] {
   switch (slot.kind) {
     case 'scalar':
+    case 'tensorMap':
       return [slot.name];
     case 'v16':
       return slot.words;

@@ -2,8 +2,16 @@
  * Who acts: threads, the agents that copy for threads, and streams (host copies and fills). Every access in the
  * shadow memory names an actor and the actor's epoch at that time.
  */
-import type { Scope } from '../../../lang/index.js';
-import { type BlockClock, Clock, type ClockedBlock, joinBlocks, nothing, nothingOfBlock } from './clock.js';
+import type { Scope, Space } from '../../../lang/index.js';
+import {
+  type BlockClock,
+  Clock,
+  type ClockedBlock,
+  joinBlocks,
+  nothing,
+  nothingOfBlock,
+  type Reliances,
+} from './clock.js';
 import type { CopyEngine, LaunchId, StreamId } from './detector.js';
 
 /** How far apart two actors are, and how far a scope reaches. A scope includes what is not further than it. */
@@ -46,6 +54,9 @@ export class LaunchState {
   ended = false;
   /** What its threads awaited before their releaseNext: the launch after it starts behind that. */
   readonly released = new Set<Clock>();
+  /** What its threads learned from awaitPrevious, last. */
+  #awaited: Clock = nothing;
+  #awaitedReliances: Reliances | null = null;
 
   constructor(
     readonly id: LaunchId,
@@ -58,6 +69,16 @@ export class LaunchState {
     /** What their reads by way of L1 may rely on until awaitPrevious; null: all that they know. */
     readonly settled: Clock | null,
   ) {}
+
+  /** What a thread learns from awaitPrevious: the end of a launch is in order for asynchronous operations too. */
+  awaits(now: Clock): { readonly clock: Clock; readonly relied: Reliances } {
+    if (this.#awaitedReliances === null || now !== this.#awaited) {
+      const all = { others: this.start.join(now).withoutReliances(), own: nothingOfBlock };
+      this.#awaited = now;
+      this.#awaitedReliances = { shared: all, global: all };
+    }
+    return { clock: this.#awaited, relied: this.#awaitedReliances };
+  }
 }
 
 /** A block of a launch, or one operation of a stream (whose `launch` is null). */
@@ -180,7 +201,16 @@ export interface CopyPart {
 export interface CopyAgents {
   readonly reads: Actor;
   readonly writes: Actor;
+  /** Of the asynchronous proxy: what it may rely on stands here, not in the thread. Null for others. */
+  readonly proxy: Actor | null;
 }
+
+/** Told apart in the key of an agent. */
+const engines: Readonly<Record<CopyEngine, number>> = { bulk: 0, async: 2, wgmma: 4 };
+/** By the path of ordinary accesses: `async` loads. */
+const genericBit = engines.async;
+const isOfAsyncProxy = (agentKey: number): boolean => (agentKey & genericBit) === 0;
+export const hasAsyncProxy = (engine: CopyEngine): boolean => engine !== 'async';
 
 type Agents = { readonly [E in CopyEngine]?: CopyAgents };
 const noAgents: Agents = {};
@@ -203,7 +233,7 @@ export class Actor {
   sync: SyncState | null = null;
   retired = false;
   /** What it learned from awaitPrevious. */
-  awaited: readonly Clock[] = [];
+  awaited: Clock | null = null;
   /** What its reads by way of L1 may rely on; null: all that it knows. */
   settled: Clock | null = null;
   /** The agents of its copies, once it has issued one. */
@@ -271,7 +301,7 @@ export class Actor {
 
   get agentKey(): number {
     const { engine, does } = this.copies!;
-    return 4 * this.lane + (engine === 'async' ? 2 : 0) + (does === 'write' ? 1 : 0);
+    return 8 * this.lane + engines[engine] + (does === 'write' ? 1 : 0);
   }
 
   /** Learns what `clock` says. */
@@ -281,6 +311,26 @@ export class Actor {
     this.#acquired.push(clock);
     this.own = joinBlocks(this.own, clock.about(this.block));
     this.touched = true;
+  }
+
+  /** A proxy fence: asynchronous operations behind it may rely on all that this thread knows and did in such memory. */
+  fenceProxy(space: Space): void {
+    this.touched = true;
+    const own = this.own.withLane(this.lane, this.epoch).withoutReliance();
+    const all = { others: this.known.withoutReliances(), own };
+    this.own = this.own.relying({ shared: null, global: null, [space]: all });
+    this.endEpoch();
+  }
+
+  /**
+   * Knows what asynchronous operations that `thread` starts now may rely on: its latest proxy fences, and what it has awaited
+   * of other asynchronous operations of the block.
+   */
+  standForProxyOf(thread: Actor, space: Space): this {
+    const relied = thread.own.relied?.[space] ?? null;
+    this.#base = relied?.others ?? thread.block.launch!.start;
+    this.own = (relied?.own ?? nothingOfBlock).withAgentsOf(thread.own, isOfAsyncProxy);
+    return this;
   }
 
   /** The last epoch in which something happened. */

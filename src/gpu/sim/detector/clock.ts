@@ -11,6 +11,8 @@
  *   beyond that counter need entries.
  */
 
+import type { Space } from '../../../lang/index.js';
+
 /** A sparse map number → epoch: key, value, key, value …, keys ascending. */
 type Pairs = readonly number[];
 const none: Pairs = [];
@@ -75,6 +77,8 @@ export class BlockClock {
     readonly lanes: Pairs,
     /** Bulk copies: keyed by agent, up to a group. */
     readonly agents: Pairs,
+    /** What the block's asynchronous operations may rely on; null: what its launch began with. */
+    readonly relied: Reliances | null = null,
   ) {}
 
   coversLane(lane: number, epoch: number): boolean {
@@ -89,22 +93,88 @@ export class BlockClock {
   }
 
   withFloor(floor: number): BlockClock {
-    return new BlockClock(floor, none, none, this.agents);
+    return new BlockClock(floor, none, none, this.agents, this.relied);
   }
 
   withWarp(warp: number, epoch: number): BlockClock {
-    return new BlockClock(this.floor, withPair(this.warps, warp, epoch), this.lanes, this.agents);
+    return new BlockClock(
+      this.floor,
+      withPair(this.warps, warp, epoch),
+      this.lanes,
+      this.agents,
+      this.relied,
+    );
   }
 
   withLane(lane: number, epoch: number): BlockClock {
     if (this.coversLane(lane, epoch)) return this;
-    return new BlockClock(this.floor, this.warps, withPair(this.lanes, lane, epoch), this.agents);
+    return new BlockClock(
+      this.floor,
+      this.warps,
+      withPair(this.lanes, lane, epoch),
+      this.agents,
+      this.relied,
+    );
   }
 
   withAgent(agent: number, epoch: number): BlockClock {
     if (this.coversAgent(agent, epoch)) return this;
-    return new BlockClock(this.floor, this.warps, this.lanes, withPair(this.agents, agent, epoch));
+    const agents = withPair(this.agents, agent, epoch);
+    return new BlockClock(this.floor, this.warps, this.lanes, agents, this.relied);
   }
+
+  /** With what the agents that `which` names did, as far as `other` knows. */
+  withAgentsOf(other: BlockClock, which: (agent: number) => boolean): BlockClock {
+    let agents = this.agents;
+    for (let i = 0; i < other.agents.length; i += 2) {
+      const agent = other.agents[i]!;
+      if (which(agent)) agents = withPair(agents, agent, other.agents[i + 1]!);
+    }
+    if (agents === this.agents) return this;
+    return new BlockClock(this.floor, this.warps, this.lanes, agents, this.relied);
+  }
+
+  /** Relying on that, besides what is relied on already. */
+  relying(on: Reliances): BlockClock {
+    const relied = joinReliances(this.relied, on);
+    if (relied === this.relied) return this;
+    return new BlockClock(this.floor, this.warps, this.lanes, this.agents, relied);
+  }
+
+  withoutReliance(): BlockClock {
+    return this.relied === null ? this : new BlockClock(this.floor, this.warps, this.lanes, this.agents);
+  }
+}
+
+/** What was known where a thread passed a proxy fence: of other blocks, and of its own. */
+export interface Reliance {
+  readonly others: Clock;
+  readonly own: BlockClock;
+}
+
+/**
+ * What a block's asynchronous operations may rely on, in each space of memory. It travels with the knowledge of the thread
+ * that fenced, and is of use to threads of the block alone.
+ */
+export type Reliances = { readonly [S in Space]: Reliance | null };
+
+/** Returns one of its arguments where that one says everything. */
+function joinReliances(a: Reliances | null, b: Reliances | null): Reliances | null {
+  if (a === b || b === null) return a;
+  if (a === null) return b;
+  const shared = joinReliance(a.shared, b.shared);
+  const global = joinReliance(a.global, b.global);
+  if (shared === a.shared && global === a.global) return a;
+  return shared === b.shared && global === b.global ? b : { shared, global };
+}
+
+function joinReliance(a: Reliance | null, b: Reliance | null): Reliance | null {
+  if (a === b || b === null) return a;
+  if (a === null) return b;
+  const others = a.others.join(b.others);
+  const own = joinBlocks(a.own, b.own);
+  if (others === a.others && own === a.own) return a;
+  return others === b.others && own === b.own ? b : { others, own };
 }
 
 export const nothingOfBlock = new BlockClock(0, none, none, none);
@@ -122,8 +192,9 @@ export function joinBlocks(one: BlockClock, other: BlockClock): BlockClock {
   const warps = joinPairs(a.warps, b.warps, floor);
   const lanes = joinPairs(a.lanes, b.lanes, floor);
   const agents = joinPairs(a.agents, b.agents, 0);
-  if (warps === a.warps && lanes === a.lanes && agents === a.agents) return a;
-  return new BlockClock(floor, warps, lanes, agents);
+  const relied = joinReliances(a.relied, b.relied);
+  if (warps === a.warps && lanes === a.lanes && agents === a.agents && relied === a.relied) return a;
+  return new BlockClock(floor, warps, lanes, agents, relied);
 }
 
 /** True if `a` says everything that `b` says. */
@@ -133,7 +204,8 @@ function blockIncludes(a: BlockClock, b: BlockClock): boolean {
     a.floor >= b.floor &&
     pairsInclude(a.warps, b.warps, a.floor) &&
     pairsInclude(a.lanes, b.lanes, a.floor) &&
-    pairsInclude(a.agents, b.agents, 0)
+    pairsInclude(a.agents, b.agents, 0) &&
+    joinReliances(a.relied, b.relied) === a.relied
   );
 }
 
@@ -166,6 +238,12 @@ class StreamClock {
       else high = middle;
     }
     return nothingOfBlock;
+  }
+
+  withoutReliances(): StreamClock {
+    if (this.clocks.every(({ relied }) => relied === null)) return this;
+    const clocks = this.clocks.map((clock) => clock.withoutReliance());
+    return new StreamClock(this.completed, this.blocks, clocks);
   }
 }
 
@@ -211,6 +289,7 @@ function joinStreams(a: StreamClock, b: StreamClock): StreamClock {
 /** Everything known about every stream of every rank. */
 export class Clock {
   readonly #streams: readonly StreamClock[];
+  #bare: Clock | null = null;
 
   constructor(streams: readonly StreamClock[]) {
     this.#streams = streams;
@@ -273,6 +352,15 @@ export class Clock {
       streams.push(joined);
     }
     return new Clock(streams);
+  }
+
+  /** Without what blocks rely on, which others can do nothing with: reliances would keep each other alive. */
+  withoutReliances(): Clock {
+    if (this.#bare === null) {
+      const streams = this.#streams.map((stream) => stream.withoutReliances());
+      this.#bare = streams.every((stream, i) => stream === this.#streams[i]) ? this : new Clock(streams);
+    }
+    return this.#bare;
   }
 
   withBlock(block: ClockedBlock, clock: BlockClock): Clock {

@@ -11,10 +11,11 @@
  * between streams; the end of a launch → what the host or the stream does after it; programmatic launches only
  * from `awaitPrevious` on, and behind what threads of the launch before awaited before their `releaseNext`. Bulk and
  * asynchronous copies happen in agents of their issuing thread: after the issue, before the group's wait (or the mbarrier's
- * completion). A network's writes happen after they were posted, and before their tag is heard of, or before a release
+ * completion). Bulk copies are of the asynchronous proxy: they may rely on what their thread knows by way of a proxy fence of
+ * the block, or from the end of a launch, and on other operations of that proxy of the block. A network's writes happen after they were posted, and before their tag is heard of, or before a release
  * signal that was posted behind them.
  */
-import type { AccessForm, FenceOrder, Order, Scope, Span } from '../../../lang/index.js';
+import type { AccessForm, FenceOrder, Order, Scope, Space, Span } from '../../../lang/index.js';
 
 /** A buffer of the simulated machine: device memory, a window, or a block's shared memory. */
 export interface BufferInfo {
@@ -23,6 +24,7 @@ export interface BufferInfo {
   readonly purpose: string;
   /** The rank that owns it. */
   readonly rank: number;
+  readonly space: Space;
   readonly bytes: number;
   /** What is there. */
   readonly i32: Int32Array;
@@ -43,7 +45,12 @@ export interface Site {
 }
 
 /** What copies beside a thread: bulk copies, or asynchronous loads. Each counts its own groups. */
-export type CopyEngine = 'bulk' | 'async';
+export type CopyEngine = 'bulk' | 'async' | 'wgmma';
+/** Where something is in memory. */
+export interface Place {
+  readonly buffer: BufferInfo;
+  readonly offset: number;
+}
 
 export type AccessKind = AccessForm['kind'];
 
@@ -120,6 +127,8 @@ export interface Detector {
   /** The loads of this run that read something older than what was there, for explaining what followed from it. */
   readonly staleReads: readonly StaleRead[];
   fence(thread: ThreadId, order: FenceOrder, scope: Scope): void;
+  /** What the thread knows and did in such memory, asynchronous operations that come after this may rely on. */
+  proxyFence(thread: ThreadId, space: Space): void;
   blockBarrier(block: BlockId): void;
   /** Whole warps of a block met. */
   groupMet(threads: readonly ThreadId[]): void;
@@ -130,13 +139,20 @@ export interface Detector {
     thread: ThreadId,
     engine: CopyEngine,
     group: number,
-    source: { buffer: BufferInfo; offset: number },
-    target: { buffer: BufferInfo; offset: number },
+    /** What it reads, and what it writes; null for nothing. */
+    source: Place | null,
+    target: Place | null,
     bytes: number,
     site: SiteId,
   ): void;
-  /** All of the thread's groups numbered up to `group` are complete (or only their reads). */
-  copiesAwaited(thread: ThreadId, engine: CopyEngine, group: number, readsOnly: boolean): void;
+  /** For `thread`, all groups of `issuer` numbered up to `group` are complete (or only their reads). */
+  copiesAwaited(
+    thread: ThreadId,
+    engine: CopyEngine,
+    group: number,
+    readsOnly: boolean,
+    issuer?: ThreadId,
+  ): void;
   /** A thread, of a host or of a kernel, posts a write to a network; the write does what it does from now on, for itself. */
   networkPosted(write: number, by: ThreadId): void;
   /** Whether the thread comes behind the posting of a write. */
@@ -159,6 +175,8 @@ export interface Detector {
     target: { buffer: BufferInfo; offset: number },
   ): void;
 
+  /** A copy that the thread issues will arrive at that mbarrier, which it therefore has to know. */
+  mbarrierNamed(thread: ThreadId, barrier: { buffer: BufferInfo; offset: number }, site: SiteId): void;
   /** The copies of one group have arrived at their mbarrier: who acquires it from now on sees them. */
   bulkArrived(
     thread: ThreadId,
@@ -185,6 +203,14 @@ export type Finding = {
     }
   | {
       readonly kind: 'uninitialised-read' | 'out-of-bounds' | 'misaligned';
+      readonly buffer: string;
+      readonly location: string;
+      readonly access: AccessReport;
+    }
+  | {
+      /** Something that the machine forbids, or leaves undefined. */
+      readonly kind: 'misuse';
+      readonly message: string;
       readonly buffer: string;
       readonly location: string;
       readonly access: AccessReport;

@@ -5,6 +5,7 @@
  * leads from one such thread to the other.
  */
 
+import type { Space } from '../../../lang/index.js';
 import { bytesOf, isAtomic, isRead, kindOf, sameSize, scopeOf, siteOf } from './access.js';
 import {
   type Actor,
@@ -12,6 +13,7 @@ import {
   distance,
   gpu,
   happenedBefore,
+  hasAsyncProxy,
   type Observation,
   type ReleaseHead,
   scopeNames,
@@ -39,9 +41,17 @@ interface Circumstances {
   where(site: SiteId): string;
 }
 
+interface RaceCircumstances extends Circumstances {
+  readonly space: Space;
+}
+
 /** Looks at the state of things now, and returns what completes the hint later. */
-export function explain(first: Side, second: Side, around: Circumstances): () => string {
-  const now = betweenAtomics(first, second) ?? copy(first) ?? olderInL1(first, second);
+export function explain(first: Side, second: Side, around: RaceCircumstances): () => string {
+  const now =
+    betweenAtomics(first, second) ??
+    copy(first) ??
+    missingProxyFence(first, second, around) ??
+    olderInL1(first, second);
   return () =>
     now ??
     brokenSynchronisation(first, around) ??
@@ -90,6 +100,11 @@ function copy(first: Side): string | null {
       `The asynchronous copy at ${first.where} may still be under way: commit its group and await that (g.async.wait) ` +
       `before its ${does === 'write' ? 'target is used' : 'source is overwritten'}.`
     );
+  if (engine === 'wgmma')
+    return (
+      `The product at ${first.where} may still read its tiles: commit its group and await that (g.wgmma.wait) before they are ` +
+      'overwritten, in each warp that takes part, and let each tell whoever overwrites them.'
+    );
   const reads = issuer.agents.bulk?.reads;
   if (does === 'write' && reads !== undefined && happenedBefore(reads, first.epoch, issuer)) {
     return (
@@ -102,6 +117,26 @@ function copy(first: Side): string | null {
       ? 'await it (g.bulk.wait, or its mbarrier) before its target is used'
       : 'await it (g.bulk.waitReads, g.bulk.wait, or its mbarrier) before its source is overwritten';
   return `The bulk copy at ${first.where} may still be under way: ${what}.`;
+}
+
+/** All is in order but for the paths to memory. */
+function missingProxyFence(first: Side, second: Side, { known, space }: RaceCircumstances): string | null {
+  const agent = second.by;
+  if (agent.copies === null || !hasAsyncProxy(agent.copies.engine)) return null;
+  if (!known.includes(first.by, first.epoch)) return null;
+  const access = `the ${verb(first.meta)} at ${first.where}`;
+  const operation = agent.copies.engine === 'wgmma' ? 'product' : 'copy';
+  const start = `the ${operation === 'copy' ? 'bulk copy' : operation} at ${second.where}`;
+  const where =
+    first.by.block !== agent.block
+      ? `in the thread that starts the ${operation}, between what it learns of ${access} by and the ${operation}`
+      : first.by.lane === agent.lane
+        ? 'between the two'
+        : `in the thread that starts the ${operation}, between the barrier or acquire behind ${access} and the ${operation}`;
+  return (
+    `${capital(access)} comes before ${start}, but the ${operation} goes by a path to memory of its own (the asynchronous ` +
+    `proxy), which no barrier, release or acquire orders with ordinary accesses: put g.proxyFence('${space}') ${where}.`
+  );
 }
 
 /** An observation from after `first` to before the second access that failed: with it, they would be ordered. */

@@ -1,5 +1,5 @@
 /** The detector: turns the machine's events into clocks (who knows what) and shadow memory (who touched what). */
-import type { AccessForm, FenceOrder as FenceKind, Scope } from '../../../lang/index.js';
+import type { AccessForm, FenceOrder as FenceKind, Scope, Space } from '../../../lang/index.js';
 import { noSite, packAccess } from './access.js';
 import {
   Actor,
@@ -8,6 +8,7 @@ import {
   type CopyPart,
   distance,
   happenedBefore,
+  hasAsyncProxy,
   LaunchState,
   type Observation,
   ReleaseHead,
@@ -24,6 +25,7 @@ import type {
   Detector,
   Finding,
   LaunchId,
+  Place,
   SiteId,
   StaleRead,
   StreamId,
@@ -42,6 +44,8 @@ const nothingOlder: readonly never[] = [];
 /** What no stream and no launch of the machine has. */
 const noStream = -1;
 const noLaunch = -1;
+/** What nobody is that makes no accesses of its own. */
+const noActor = -1;
 
 /** A write of a network: who does it, and the moment at which it was posted. */
 interface NetworkWrite {
@@ -230,8 +234,11 @@ export class RaceDetector implements Detector {
     const actor = this.#threads[thread]!;
     const { owner, step } = actor.block;
     const previous = owner.running.find((launch) => launch.step === step - 1);
-    actor.awaited = previous?.ended ? [owner.now, previous.end] : [owner.now];
-    for (const clock of actor.awaited) actor.learn(clock);
+    const now = previous?.ended ? owner.now.join(previous.end) : owner.now;
+    const { clock, relied } = actor.block.launch!.awaits(now);
+    actor.awaited = clock;
+    actor.learn(clock);
+    actor.own = actor.own.relying(relied);
     actor.settled = null;
   }
 
@@ -241,7 +248,7 @@ export class RaceDetector implements Detector {
    */
   releaseNext(thread: ThreadId): void {
     const { awaited, block } = this.#threads[thread]!;
-    for (const clock of awaited) block.launch?.released.add(clock);
+    if (awaited !== null) block.launch!.released.add(awaited);
   }
 
   access(
@@ -328,6 +335,10 @@ export class RaceDetector implements Detector {
     else fence(me, reachOf[scope]);
   }
 
+  proxyFence(thread: ThreadId, space: Space): void {
+    this.#threads[thread]!.fenceProxy(space);
+  }
+
   blockBarrier(block: BlockId): void {
     const { threads } = this.#blocks.get(block)!;
     const { epoch, known, own: before } = met(threads);
@@ -359,8 +370,8 @@ export class RaceDetector implements Detector {
     thread: ThreadId,
     engine: CopyEngine,
     group: number,
-    source: { buffer: BufferInfo; offset: number },
-    target: { buffer: BufferInfo; offset: number },
+    source: Place | null,
+    target: Place | null,
     bytes: number,
     site: SiteId,
   ): void {
@@ -369,6 +380,7 @@ export class RaceDetector implements Detector {
     const agents = me.agents[engine] ?? {
       reads: this.#actor(me.block, me.lane, { engine, does: 'read' }, nothing),
       writes: this.#actor(me.block, me.lane, { engine, does: 'write' }, nothing),
+      proxy: hasAsyncProxy(engine) ? new Actor(noActor, me.block, me.lane, null, nothing) : null,
     };
     me.agents = { ...me.agents, [engine]: agents };
     agents.reads.epoch = group + 1;
@@ -376,17 +388,38 @@ export class RaceDetector implements Detector {
     me.touched = true;
     const read = packAccess({ kind: 'read', order: 'weak', scope: 'cta', bytes }, site);
     const write = packAccess({ kind: 'write', order: 'weak', scope: 'cta', bytes }, site);
-    this.#shadow(source.buffer).weak(me, agents.reads, read, source.offset, bytes);
-    this.#shadow(target.buffer).weak(me, agents.writes, write, target.offset, bytes);
+    const knower = ({ space }: BufferInfo) => agents.proxy?.standForProxyOf(me, space) ?? me;
+    if (source !== null)
+      this.#shadow(source.buffer).weak(knower(source.buffer), agents.reads, read, source.offset, bytes);
+    if (target !== null)
+      this.#shadow(target.buffer).weak(knower(target.buffer), agents.writes, write, target.offset, bytes);
   }
 
-  copiesAwaited(thread: ThreadId, engine: CopyEngine, group: number, readsOnly: boolean): void {
+  copiesAwaited(
+    thread: ThreadId,
+    engine: CopyEngine,
+    group: number,
+    readsOnly: boolean,
+    issuer: ThreadId = thread,
+  ): void {
     const me = this.#threads[thread]!;
-    const agents = me.agents[engine];
+    const agents = this.#threads[issuer]!.agents[engine];
     if (agents === undefined) return;
     me.own = me.own.withAgent(agents.reads.agentKey, group + 1);
     if (!readsOnly) me.own = me.own.withAgent(agents.writes.agentKey, group + 1);
     me.touched = true;
+  }
+
+  mbarrierNamed(
+    thread: ThreadId,
+    { buffer, offset }: { buffer: BufferInfo; offset: number },
+    site: SiteId,
+  ): void {
+    const me = this.#threads[thread]!;
+    me.touched = true;
+    const shadow = this.#shadow(buffer);
+    const meta = packAccess({ kind: 'read', order: 'relaxed', scope: 'cta', bytes: mbarrierBytes }, site);
+    shadow.strong(shadow.cells(offset, mbarrierBytes), { me, as: me, meta, offset });
   }
 
   bulkArrived(

@@ -49,15 +49,17 @@ export class RaceReports {
     const { seed, configuration } = options;
     const one = reportOf(options, first.by, first.meta);
     const other = reportOf(options, second.by, second.meta);
-    const known = new ReleaseHead(me, sys);
+    const thread = as.copies === null ? me : as.block.threads[as.lane]!;
+    const known = new ReleaseHead(thread, sys);
     // So that what explains this is told from what its thread does later.
-    me.endEpoch();
-    me.touched = true;
+    thread.endEpoch();
+    thread.touched = true;
     const hint = explain(
       { ...first, where: one.where },
       { ...second, where: other.where },
       {
         known,
+        space: buffer.space,
         writtenBefore: writes.some((write) => siteOf(write.meta) === siteOf(second.meta)),
         observations: this.#observations,
         where: whereIs(options),

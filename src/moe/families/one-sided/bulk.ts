@@ -9,8 +9,9 @@
  * `waitReads`, whose copies have then read it. Why the release in `arrive` covers what was sent: `wait(0)` returns once
  * the copies are complete and their writes visible to that thread, to its ordinary accesses too (PTX: completion is
  * followed by a fence between the proxies); from there on they are like its own stores, which the block's barrier and
- * the release behind it pass on. In the other direction `bulk.load` and `bulk.store` fence before they start, so that
- * what this thread knows (the inputs are written, the slots are free) holds for the copies too.
+ * the release behind it pass on. In the other direction nothing needs a proxy fence: what copies read and overwrite (inputs,
+ * slots of peers) was last touched before a launch began or was awaited, which orders both paths to memory, and no thread
+ * touches a stage but by copies.
  *
  * Waits for copies have no limit: they wait for this GPU's engine, not for a peer to do anything.
  */

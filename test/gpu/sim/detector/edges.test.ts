@@ -539,6 +539,137 @@ describe('streams', () => {
   });
 });
 
+describe('the asynchronous proxy', () => {
+  function setUp() {
+    const script = new Script();
+    const buffer = script.buffer('window');
+    const launch = script.launch(script.stream(), { threads: 2, blocks: 2 });
+    return { script, buffer, launch, me: launch.thread(0, 0) };
+  }
+  const far = 4096;
+  /** The copy reads what lies at 0. */
+  const copyOut = ({ script, buffer, me }: ReturnType<typeof setUp>) =>
+    script.bulk(me, 0, buffer, buffer, 0, 16, 'copy', 'bulk', far);
+  /** … overwrites it. */
+  const copyIn = ({ script, buffer, me }: ReturnType<typeof setUp>) =>
+    script.bulk(me, 0, buffer, buffer, far, 16, 'copy', 'bulk', 0);
+
+  it('knows what its thread did only behind a fence', () => {
+    const run = setUp();
+    run.script.write(run.me, run.buffer, 0, 'fill');
+    copyOut(run);
+    expect(run.script.races).toEqual(['fill copy']);
+    expect(run.script.findings[0]!.hint).toBe(
+      'The store at fill comes before the bulk copy at copy, but the copy goes by a path to memory of its own (the ' +
+        'asynchronous proxy), which no barrier, release or acquire orders with ordinary accesses: put ' +
+        "g.proxyFence('global') between the two.",
+    );
+  });
+
+  it('may not overwrite what was read before, either', () => {
+    const run = setUp();
+    run.script.read(run.me, run.buffer, 0, 'use');
+    copyIn(run);
+    expect(run.script.races).toEqual(['use copy']);
+  });
+
+  it('a fence stands on either side of a barrier', () => {
+    for (const side of ['before', 'behind', 'neither'] as const) {
+      const run = setUp();
+      const other = run.launch.thread(0, 1);
+      run.script.write(other, run.buffer, 0, 'fill');
+      if (side === 'before') run.script.proxyFence(other);
+      run.launch.barrier(0);
+      if (side === 'behind') run.script.proxyFence(run.me);
+      copyOut(run);
+      expect(run.script.races).toEqual(side === 'neither' ? ['fill copy'] : []);
+      if (side === 'neither')
+        expect(run.script.findings[0]!.hint).toContain(
+          "put g.proxyFence('global') in the thread that starts the copy, between the barrier or acquire behind the store at " +
+            'fill and the copy',
+        );
+    }
+  });
+
+  it('a fence before the barrier of a thread that did not write covers nothing', () => {
+    const run = setUp();
+    run.script.write(run.launch.thread(0, 1), run.buffer, 0, 'fill');
+    run.script.proxyFence(run.me);
+    run.launch.barrier(0);
+    copyOut(run);
+    expect(run.script.races).toEqual(['fill copy']);
+  });
+
+  it('of another block, a fence stands behind the acquire', () => {
+    for (const side of ['before', 'behind'] as const) {
+      const run = setUp();
+      const { script, launch, buffer, me } = run;
+      script.write(launch.thread(1, 0), buffer, 0, 'fill');
+      if (side === 'before') script.proxyFence(launch.thread(1, 0));
+      script.store(launch.thread(1, 0), 'release', 'gpu', buffer, flag, 'flag');
+      script.load(me, 'acquire', 'gpu', buffer, flag, 'poll');
+      if (side === 'behind') script.proxyFence(me);
+      copyOut(run);
+      expect(script.races).toEqual(side === 'behind' ? [] : ['fill copy']);
+    }
+  });
+
+  it('a fence is for one space of memory', () => {
+    const run = setUp();
+    run.script.write(run.me, run.buffer, 0, 'fill');
+    run.script.proxyFence(run.me, 'shared');
+    copyOut(run);
+    expect(run.script.races).toEqual(['fill copy']);
+  });
+
+  it('knows of its own block’s awaited copies, and of no others', () => {
+    const run = setUp();
+    const { script, launch, buffer, me } = run;
+    const [mate, stranger] = [launch.thread(0, 1), launch.thread(1, 0)];
+    copyIn(run);
+    script.detector.copiesAwaited(me, 'bulk', 0, false);
+    launch.barrier(0);
+    script.bulk(mate, 0, buffer, buffer, 0, 16, 'mate', 'bulk', 2 * far);
+    expect(script.races).toEqual([]);
+    script.store(me, 'release', 'gpu', buffer, flag, 'flag');
+    script.load(stranger, 'acquire', 'gpu', buffer, flag, 'poll');
+    script.bulk(stranger, 0, buffer, buffer, 0, 16, 'stranger', 'bulk', 3 * far);
+    expect(script.races).toEqual(['copy stranger']);
+  });
+
+  it('does not hold asynchronous loads of 16 bytes, whose target needs a fence', () => {
+    const run = setUp();
+    const { script, buffer, me } = run;
+    script.write(me, buffer, far, 'fill');
+    script.bulk(me, 0, buffer, buffer, far, 16, 'load', 'async', 0);
+    script.detector.copiesAwaited(me, 'async', 0, false);
+    expect(script.races).toEqual([]);
+    copyOut({ ...run, buffer });
+    expect(script.races).toEqual(['load copy', 'fill copy']);
+  });
+
+  it('knows all of the launches before its own, where that has awaited them', () => {
+    const script = new Script();
+    const buffer = script.buffer('window');
+    const stream = script.stream();
+    const first = script.launch(stream);
+    script.write(first.thread(0, 0), buffer, 0, 'fill');
+    first.end();
+    const second = script.launch(stream);
+    script.bulk(second.thread(0, 0), 0, buffer, buffer, 0, 16, 'copy', 'bulk', far);
+    script.write(second.thread(0, 0), buffer, 512, 'fill again');
+    const third = script.launch(stream, { threads: 2, programmatic: true });
+    second.end();
+    const [me, other] = [third.thread(0, 0), third.thread(0, 1)];
+    script.bulk(other, 0, buffer, buffer, 512, 16, 'early', 'bulk', 2 * far);
+    script.detector.awaitPrevious(me);
+    script.bulk(me, 0, buffer, buffer, 512, 16, 'late', 'bulk', 3 * far);
+    third.barrier(0);
+    script.bulk(other, 0, buffer, buffer, 512, 16, 'told', 'bulk', 4 * far);
+    expect(script.races).toEqual(['fill again early']);
+  });
+});
+
 describe('bulk copies', () => {
   function issue() {
     const script = new Script();
@@ -546,6 +677,7 @@ describe('bulk copies', () => {
     const launch = script.launch(script.stream(), { threads: 2, blocks: 2 });
     const me = launch.thread(0, 0);
     script.write(me, from, 0, 'fill');
+    script.proxyFence(me);
     script.bulk(me, 0, from, to, 0, 64, 'bulk');
     return { script, from, to, launch, me };
   }

@@ -84,6 +84,11 @@ class Both {
       const [kind, order] = atomics[how % atomics.length]!;
       this.#access(place, kind, order, scopes[scope % 3]!, atomicSpans[where % atomicSpans.length]!, how);
     } else if (what < 73) {
+      if (how % 3 === 2) {
+        this.script.detector.proxyFence(place.thread, 'global');
+        this.reference.link(place, [this.#after(place).last]);
+        return;
+      }
       const strength = how % 2 === 0 ? 'acq_rel' : 'seq_cst';
       this.script.fence(place.thread, scopes[scope % 3]!, strength);
       this.reference.fence(place, scopes[scope % 3]!, strength);
@@ -95,6 +100,7 @@ class Both {
       const awaited = this.reference.node(place, [owner.now, live.previous?.ended ?? null]);
       live.awaited.set(place.thread, awaited);
       this.reference.settled.delete(place.thread);
+      awaited.links = true;
       const { last } = this.#after(place);
       this.reference.follow([place.thread], this.reference.node(place, [last, awaited]));
     } else if (what < 87) {
@@ -183,8 +189,8 @@ class Both {
         this.script.site(label),
       );
       const after = [this.#after(place).last];
-      const read = this.reference.aside(place, after, 'read', source!, 16, label);
-      const write = this.reference.aside(place, after, 'write', target!, 16, label);
+      const read = this.reference.aside(place, after, 'read', source!, 16, label, engine === 'bulk');
+      const write = this.reference.aside(place, after, 'write', target!, 16, label, engine === 'bulk');
       this.#wrote(target!, 16);
       issued.push({ group, read, write });
       return;
@@ -256,7 +262,7 @@ class Both {
       for (const lane of lanes) {
         const place = { rank: stream.rank, block: names[block]!, thread: launch.thread(block, lane) };
         places.push(place);
-        this.reference.follow([place.thread], this.reference.node(place, [start]));
+        this.reference.link(place, [start]);
         if (programmatic) this.reference.settled.set(place.thread, stream.settled);
       }
     }

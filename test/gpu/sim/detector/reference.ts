@@ -31,6 +31,10 @@ interface Node {
     location: Location | null;
   } | null;
   readonly fence: { scope: Scope; order: FenceOrder } | null;
+  /** By another path to memory than ordinary accesses. */
+  asynchronous: boolean;
+  /** What came before this, asynchronous accesses of its block that come after it may rely on. */
+  links: boolean;
 }
 
 /** The atomic stores to just these bytes since anything else was stored there, and what each replaced. */
@@ -78,7 +82,8 @@ export class Reference {
       before.add(node);
       for (const earlier of node.before) before.add(earlier);
     }
-    const node: Node = { index: this.#nodes.length, before, place, access, fence };
+    const index = this.#nodes.length;
+    const node: Node = { index, before, place, access, fence, asynchronous: false, links: false };
     this.#nodes.push(node);
     return node;
   }
@@ -169,6 +174,14 @@ export class Reference {
     this.follow([place.thread], this.node(place, after, null, { scope, order }));
   }
 
+  /** A proxy fence, or the start of a thread. */
+  link(place: Place, after: readonly (Node | null)[]): Node {
+    const node = this.node(place, after);
+    node.links = true;
+    this.follow([place.thread], node);
+    return node;
+  }
+
   /** Accesses of an agent or a stream: weak, at the end of no thread's program order. */
   aside(
     place: Place,
@@ -177,6 +190,7 @@ export class Reference {
     offset: number,
     bytes: number,
     label: string,
+    asynchronous = false,
   ): Node {
     const access: Node['access'] = {
       kind,
@@ -189,6 +203,7 @@ export class Reference {
       location: null,
     };
     const node = this.node(place, after, access);
+    node.asynchronous = asynchronous;
     this.#touch(node);
     return node;
   }
@@ -201,7 +216,7 @@ export class Reference {
       if (theirs === null || earlier === node) continue;
       if (theirs.kind === 'read' && mine.kind === 'read') continue;
       if (theirs.offset + theirs.bytes <= mine.offset || mine.offset + mine.bytes <= theirs.offset) continue;
-      if (node.before.has(earlier) && this.#isSettled(earlier, node)) {
+      if (node.before.has(earlier) && this.#isSettled(earlier, node) && isOnItsPath(earlier, node)) {
         if (earlier.place.thread !== node.place.thread) this.orderedConflicts++;
         continue;
       }
@@ -287,6 +302,14 @@ export class Reference {
     }
     return seen;
   }
+}
+
+/** Asynchronous accesses rely on those of their block, and on what came before a link of their block. */
+function isOnItsPath(earlier: Node, { asynchronous, before, place: { block } }: Node): boolean {
+  if (!asynchronous || (earlier.asynchronous && earlier.place.block === block)) return true;
+  for (const node of before)
+    if (node.links && node.place.block === block && node.before.has(earlier)) return true;
+  return false;
 }
 
 function distance(a: Place, b: Place): number {

@@ -10,7 +10,7 @@ import type {
   ThreadId,
 } from '../../../../src/gpu/sim/detector/detector.js';
 import { createDetector } from '../../../../src/gpu/sim/detector/index.js';
-import type { FenceOrder, Order, Scope } from '../../../../src/lang/index.js';
+import type { FenceOrder, Order, Scope, Space } from '../../../../src/lang/index.js';
 
 export type Race = Extract<Finding, { kind: 'race' }>;
 
@@ -54,11 +54,12 @@ export class Script {
     return this.detector.findings.filter((finding): finding is Race => finding.kind === 'race');
   }
 
-  buffer(purpose = 'window', rank = 0): BufferInfo {
+  buffer(purpose = 'window', rank = 0, space: Space = 'global'): BufferInfo {
     return {
       id: this.#buffers++,
       purpose,
       rank,
+      space,
       bytes: 1 << 20,
       i32: new Int32Array(1 << 18),
       describe: (offset) => `byte ${offset}`,
@@ -158,6 +159,10 @@ export class Script {
     this.detector.fence(thread, order, scope);
   }
 
+  proxyFence(thread: ThreadId, space: Space = 'global'): void {
+    this.detector.proxyFence(thread, space);
+  }
+
   bulk(
     thread: ThreadId,
     group: number,
@@ -167,6 +172,7 @@ export class Script {
     bytes: number,
     label: string,
     engine: CopyEngine = 'bulk',
+    to = offset,
   ): void {
     const site = this.site(label);
     this.detector.copyIssued(
@@ -174,7 +180,7 @@ export class Script {
       engine,
       group,
       { buffer: source, offset },
-      { buffer: target, offset },
+      { buffer: target, offset: to },
       bytes,
       site,
     );

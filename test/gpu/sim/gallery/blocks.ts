@@ -87,6 +87,7 @@ const bulkRefill = kernel({ name: 'bulk_refill', params }, (g, { out }) => {
   const staging = g.shared('v16', 1);
   for (const i of g.unroll(2)) {
     g.store(staging, g.pack('u32', [i, i, i, i]));
+    g.proxyFence('shared');
     g.bulk.store(out.at(4 * i).as('v16'), staging, 16);
     g.bulk.commit();
   }
@@ -97,6 +98,7 @@ const bulkRefillAwaited = kernel({ name: 'bulk_refill_awaited', params }, (g, { 
   for (const i of g.unroll(2)) {
     g.bulk.waitReads(0);
     g.store(staging, g.pack('u32', [i, i, i, i]));
+    g.proxyFence('shared');
     g.bulk.store(out.at(4 * i).as('v16'), staging, 16);
     g.bulk.commit();
   }
@@ -108,6 +110,7 @@ const bulkReadsOnly = kernel({ name: 'bulk_reads_only', params }, (g, { input, o
   const staging = g.shared('v16', 1);
   if (g.blockIdx.x === 0) {
     g.store(staging, g.pack('u32', [1, 2, 3, 4]));
+    g.proxyFence('shared');
     g.bulk.store(out.as('v16'), staging, 16);
     g.bulk.commit();
     g.bulk.waitReads(0);
@@ -121,6 +124,7 @@ const bulkComplete = kernel({ name: 'bulk_complete', params }, (g, { input, out 
   const staging = g.shared('v16', 1);
   if (g.blockIdx.x === 0) {
     g.store(staging, g.pack('u32', [1, 2, 3, 4]));
+    g.proxyFence('shared');
     g.bulk.store(out.as('v16'), staging, 16);
     g.bulk.commit();
     g.bulk.wait(0);
@@ -208,6 +212,7 @@ const asyncRefilled = kernel({ name: 'async_refilled', params }, (g, { input, ou
     g.barrier();
     g.store(out.as('v16').at(4 * i + at), g.load(stages.at(4 * (i % 2) + 3 - at)));
   }
+  g.async.wait(0);
 });
 const asyncPipeline = kernel({ name: 'async_pipeline', params }, (g, { input, out }) => {
   const stages = g.shared('v16', 2 * 4);
@@ -223,6 +228,7 @@ const asyncPipeline = kernel({ name: 'async_pipeline', params }, (g, { input, ou
     g.store(out.as('v16').at(4 * i + at), g.load(stages.at(4 * (i % 2) + 3 - at)));
     g.barrier();
   }
+  g.async.wait(0);
 });
 
 export const blocks: readonly Exhibit[] = [

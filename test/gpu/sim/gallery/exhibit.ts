@@ -16,6 +16,7 @@ export interface Exhibit {
     readonly location?: RegExp;
     /** How the statements of both accesses begin (one, where a finding has one). */
     readonly statements: readonly string[];
+    /** What the finding says about the mistake. */
     readonly hint?: RegExp;
   };
 }

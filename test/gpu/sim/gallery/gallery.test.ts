@@ -4,6 +4,7 @@ import { basename } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { type Finding, formatFinding } from '../../../../src/gpu/sim/index.js';
 import { blocks } from './blocks.js';
+import { copies } from './copies.js';
 import { type Exhibit, findingsOf } from './exhibit.js';
 import { flags } from './flags.js';
 import { reuse } from './reuse.js';
@@ -35,7 +36,21 @@ function isExpected(finding: Finding, wanted: Exhibit['expect']): boolean {
   const inOrder = wanted.statements.every((start, i) => lines[i]!.startsWith(start));
   const reversed = wanted.statements.every((start, i) => lines.at(-1 - i)!.startsWith(start));
   if (!inOrder && !reversed) return false;
-  return wanted.hint === undefined || (finding.kind === 'race' && wanted.hint.test(finding.hint));
+  return wanted.hint === undefined || wanted.hint.test(adviceOf(finding));
+}
+
+/** What it says about the mistake. */
+function adviceOf(finding: Finding): string {
+  switch (finding.kind) {
+    case 'race':
+      return finding.hint;
+    case 'misuse':
+      return finding.message;
+    case 'stuck-wait':
+      return finding.waiting[0]!.value;
+    default:
+      return '';
+  }
 }
 
 function locationOf(finding: Finding): string {
@@ -67,7 +82,7 @@ function lineAt(where: string): string {
   return text.split('\n')[Number(line) - 1]!.trim();
 }
 
-const exhibits = [...flags, ...reuse, ...blocks, ...roles, ...streams];
+const exhibits = [...flags, ...reuse, ...blocks, ...copies, ...roles, ...streams];
 
 describe.each(exhibits)('$name', (exhibit) => {
   it('is found, with both lines and what is missing', async () => {

@@ -1,0 +1,280 @@
+/**
+ * Products of tiles (wgmma). Each warp makes its 16 of the group's 64 rows: products of elements are exact; those of a row of
+ * the tiles are added in 64 bits and then, rounded to 32, to the sum.
+ *
+ * In fast mode that is at once. In checked mode a product reads its tiles, and changes the sums, when it is started or as late
+ * as a wait allows; and what PTX forbids meanwhile is found.
+ */
+import { swizzled, type Tile } from '../../lang/index.js';
+import { e4m3ToF32 } from '../index.js';
+import type { StatementAccess } from './compiled.js';
+import { requireInitialised } from './copies.js';
+import type { AccessReport, Detector, SiteId } from './detector/detector.js';
+import type { FindingLog } from './findings.js';
+import type { SimBuffer } from './memory.js';
+import type { Random } from './random.js';
+
+/** What a lane brings to a product; the lanes of a warp agree on all but the sums. */
+export interface Factors {
+  readonly sums: Float32Array;
+  readonly a: SimBuffer;
+  readonly aAt: number;
+  readonly b: SimBuffer;
+  readonly bAt: number;
+  readonly begin: boolean;
+  /** Rows of b. */
+  readonly columns: number;
+  readonly swizzle: Tile['swizzle'];
+  readonly isE4m3: boolean;
+  readonly site: number;
+}
+
+/** A thread that takes part in products. */
+export interface Multiplier {
+  readonly id: number;
+  readonly index: number;
+  readonly block: {
+    readonly launch: { readonly firstSite: SiteId };
+    /** By warp. */
+    readonly products: WarpProducts[];
+    readonly firstThread: number;
+  };
+  refuse(access: StatementAccess, buffer: SimBuffer, offset: number): void;
+  report(access: Pick<StatementAccess, 'kind' | 'order' | 'scope' | 'site'>): AccessReport;
+}
+
+interface Parts {
+  readonly detector: Detector;
+  readonly log: FindingLog;
+  readonly random: Random;
+}
+
+/** What a warp has started and not yet made, in order. */
+export class WarpProducts {
+  readonly #late: { readonly group: number; readonly make: () => void }[] = [];
+
+  post(group: number, random: Random, make: () => void): void {
+    if (this.#late.length === 0 && random.below(2) !== 0) make();
+    else this.#late.push({ group, make });
+  }
+
+  /** Makes all of the groups up to `last`. */
+  finish(last: number): void {
+    while (this.#late.length > 0 && this.#late[0]!.group <= last) this.#late.shift()!.make();
+  }
+}
+
+/** The products of one thread, in checked mode: what it may do with its sums meanwhile. */
+export class Products {
+  readonly #thread: Multiplier;
+  readonly #hub: Parts;
+  #group = 0;
+  #committed: number[] = [];
+  /** Groups up to this one are complete. */
+  #awaited = -1;
+  /** In which group each array was last added to. */
+  readonly #lastGroup = new Map<Float32Array, number>();
+  /** Arrays that the thread has used since its last fence. */
+  readonly #used = new Set<Float32Array>();
+  /** Where it started the last one. */
+  #site: number | null = null;
+
+  constructor(thread: Multiplier, hub: Parts) {
+    this.#thread = thread;
+    this.#hub = hub;
+  }
+
+  fence(): void {
+    this.#used.clear();
+  }
+
+  commit(): void {
+    this.#committed.push(this.#group++);
+  }
+
+  wait(pending: number): void {
+    const done = this.#committed.at(-1 - pending);
+    if (done === undefined) return;
+    this.#awaited = Math.max(this.#awaited, done);
+    const { id, block } = this.#thread;
+    block.products[this.#warp]?.finish(done);
+    this.#hub.detector.copiesAwaited(id, 'wgmma', done, true, block.firstThread + 32 * this.#warp);
+  }
+
+  /** The thread reads or writes sums. */
+  touch(sums: Float32Array, site: number): void {
+    this.#used.add(sums);
+    if ((this.#lastGroup.get(sums) ?? -1) <= this.#awaited) return;
+    this.#misuse(
+      site,
+      'these sums belong to a product that is still under way: commit its group and await that (g.wgmma.wait) before they are read or written',
+    );
+  }
+
+  /** The thread takes part in a product. */
+  takePart({ sums, site }: Factors): void {
+    this.#site = site;
+    if (this.#used.has(sums)) {
+      this.#misuse(
+        site,
+        'this thread has used the sums, and no g.wgmma.fence() stands between that and this product, which may then read or write them before',
+      );
+      this.#used.delete(sums);
+    }
+    this.#lastGroup.set(sums, this.#group);
+  }
+
+  /** The product of its warp, as whose first lane it speaks. */
+  multiply(lanes: readonly Factors[]): void {
+    const [first] = lanes as [Factors];
+    if (!lanes.every((factors) => isSameProduct(factors, first))) {
+      this.#misuse(
+        first.site,
+        'the lanes of a warp name different tiles: a product is the whole warp group’s',
+      );
+    }
+    if (!this.#mayRead(first)) return;
+    const { block } = this.#thread;
+    const warp = this.#warp;
+    block.products[warp] ??= new WarpProducts();
+    block.products[warp].post(this.#group, this.#hub.random, () => multiplyTiles(lanes, warp));
+  }
+
+  /** The thread has run to its end. `failed`: not as it was meant to. */
+  end(failed: boolean): void {
+    if (!failed && this.#site !== null && Math.max(...this.#lastGroup.values()) > this.#awaited) {
+      this.#misuse(
+        this.#site,
+        'its thread ends while this product may still read shared memory, which is then the next block’s: await its group (g.wgmma.wait) before',
+      );
+    }
+    this.#thread.block.products[this.#warp]?.finish(Number.POSITIVE_INFINITY);
+    this.#group = 0;
+    this.#committed = [];
+    this.#awaited = -1;
+    this.#lastGroup.clear();
+    this.#used.clear();
+    this.#site = null;
+  }
+
+  get #warp(): number {
+    return this.#thread.index >>> 5;
+  }
+
+  /** Checks the rows that the warp multiplies, and tells the detector of them. */
+  #mayRead({ a, aAt, b, bAt, columns, swizzle, site }: Factors): boolean {
+    const thread = this.#thread;
+    const first = rowsOfWarp * (this.#warp & 3);
+    const operands = [
+      { buffer: a, tile: aAt, offset: aAt + first * swizzle, bytes: rowsOfWarp * swizzle },
+      { buffer: b, tile: bAt, offset: bAt, bytes: columns * swizzle },
+    ];
+    let may = true;
+    for (const { buffer, tile, offset, bytes } of operands) {
+      const access = { kind: 'read', order: 'weak', scope: 'cta', bytes, site } as const;
+      const aligned = tile % (8 * swizzle) === 0;
+      if (aligned && offset >= 0 && offset + bytes <= buffer.bytes) {
+        requireInitialised(thread, this.#hub.log, access, buffer, offset);
+        const global = thread.block.launch.firstSite + site;
+        const place = { buffer, offset };
+        this.#hub.detector.copyIssued(thread.id, 'wgmma', this.#group, place, null, bytes, global);
+      } else {
+        thread.refuse(aligned ? access : { ...access, bytes: 8 * swizzle }, buffer, aligned ? offset : tile);
+        may = false;
+      }
+    }
+    return may;
+  }
+
+  #misuse(site: number, message: string): void {
+    const access = this.#thread.report({ kind: 'update', order: 'weak', scope: 'cta', site });
+    this.#hub.log.add({ kind: 'misuse', message, buffer: 'registers', location: 'sums of products', access });
+  }
+}
+
+const isSameProduct = (x: Factors, y: Factors): boolean =>
+  x.a === y.a &&
+  x.aAt === y.aAt &&
+  x.b === y.b &&
+  x.bAt === y.bAt &&
+  x.begin === y.begin &&
+  x.site === y.site;
+
+const rowsOfWarp = 16;
+const mostColumns = 256;
+/** Elements of the widest row: e4m3, 128 bytes. */
+const mostDepth = 128;
+
+const a = new Float32Array(rowsOfWarp * mostDepth);
+const b = new Float32Array(mostColumns * mostDepth);
+const aWords = new Int32Array(a.buffer);
+const bWords = new Int32Array(b.buffer);
+const e4m3Words = new Int32Array(Float32Array.from({ length: 256 }, (_, bits) => e4m3ToF32(bits)).buffer);
+
+/** The product of one warp: `lanes` are those of its 32 threads, in their order. */
+export function multiplyTiles(lanes: readonly Factors[], warp: number): void {
+  const { swizzle, isE4m3, columns, begin, ...of } = lanes[0]!;
+  const depth = isE4m3 ? swizzle : swizzle / 2;
+  open(of.a, of.aAt, { first: rowsOfWarp * (warp & 3), rows: rowsOfWarp, swizzle, isE4m3 }, aWords);
+  open(of.b, of.bAt, { first: 0, rows: columns, swizzle, isE4m3 }, bWords);
+  for (let pair = 0; pair < 8; pair++) {
+    // Of each lane are columns 2c and 2c + 1 of every eight, in two rows eight apart.
+    const [upper, lower] = [pair * depth, (pair + 8) * depth];
+    for (let column = 0; column < columns; column += 2) {
+      const [left, right] = [column * depth, (column + 1) * depth];
+      let [s00, s01, s10, s11] = [0, 0, 0, 0];
+      for (let k = 0; k < depth; k++) {
+        const [x, y] = [a[upper + k]!, a[lower + k]!];
+        const [p, q] = [b[left + k]!, b[right + k]!];
+        s00 += x * p;
+        s01 += x * q;
+        s10 += y * p;
+        s11 += y * q;
+      }
+      const { sums } = lanes[4 * pair + ((column & 7) >> 1)]!;
+      const at = 4 * (column >> 3);
+      if (begin) {
+        sums[at] = s00;
+        sums[at + 1] = s01;
+        sums[at + 2] = s10;
+        sums[at + 3] = s11;
+      } else {
+        sums[at]! += s00;
+        sums[at + 1]! += s01;
+        sums[at + 2]! += s10;
+        sums[at + 3]! += s11;
+      }
+    }
+  }
+}
+
+interface Rows {
+  readonly first: number;
+  readonly rows: number;
+  readonly swizzle: Tile['swizzle'];
+  readonly isE4m3: boolean;
+}
+
+/** Rows of a tile as f32, one behind the other, as the words that they are. */
+function open(from: SimBuffer, at: number, { first, rows, swizzle, isE4m3 }: Rows, into: Int32Array): void {
+  const { i32 } = from;
+  const end = (first + rows) * swizzle;
+  let to = 0;
+  for (let piece = first * swizzle; piece < end; piece += 16) {
+    const source = (at + swizzled(swizzle, piece)) >>> 2;
+    for (let i = 0; i < 4; i++) {
+      const word = i32[source + i]!;
+      if (isE4m3) {
+        into[to] = e4m3Words[word & 255]!;
+        into[to + 1] = e4m3Words[(word >>> 8) & 255]!;
+        into[to + 2] = e4m3Words[(word >>> 16) & 255]!;
+        into[to + 3] = e4m3Words[word >>> 24]!;
+        to += 4;
+      } else {
+        into[to] = word << 16;
+        into[to + 1] = word & -65536;
+        to += 2;
+      }
+    }
+  }
+}

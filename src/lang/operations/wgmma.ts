@@ -1,0 +1,196 @@
+/**
+ * Matrices that a warp group, four warps of which the first is a multiple of four, multiplies on the tensor cores (wgmma):
+ * operands are tiles in shared memory, which the tensor cores read beside the threads; the sums are registers of the threads.
+ *
+ * All that has to do with the instruction is here: how sums lie in registers, the descriptors of operands, and what keeps the
+ * compiler from touching sums that are under way.
+ */
+import type { Expr } from '../expression.js';
+import type { bool, Registers, Tiles } from '../language.js';
+import { showTile } from '../tile.js';
+import { array, count, operation, tiles, value } from './operation.js';
+import { type Helpers, is, type NamedHelper } from './parts.js';
+import { tileOf } from './tensors.js';
+
+/** Rows of a, and of the sums, of a warp group. */
+const groupRows = 64;
+/** Bytes of a row that one instruction multiplies: 16 bf16, 32 e4m3. */
+const stepBytes = 32;
+const mostColumns = 256;
+const operandTypes: readonly string[] = ['bf16', 'e4m3'];
+
+/** Reads and changes that the compiler sees, so that it moves no use of the registers from one side to the other. */
+const hold: NamedHelper = {
+  name: 'hold',
+  text: `template <int n>
+DEVICE void hold(f32 (&sum)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; ++i) asm volatile("" : "+f"(sum[i])::"memory");
+}`,
+};
+
+/** K-major, as the copy engine leaves a tile: 8 rows are one piece, and a row is as wide as the swizzle. */
+const operandHelper: NamedHelper = {
+  name: 'wgmma_operand',
+  text: `template <u32 swizzle>
+DEVICE u64 wgmma_operand(const void* tile) {
+  constexpr u64 kind = swizzle == 128u ? 1u : swizzle == 64u ? 2u : 3u;
+  // Where it begins, and from one 8 rows to the next, in units of 16 bytes.
+  return kind << 62 | u64(8u * swizzle / 16u) << 32 | 1ull << 16 | (shared_address(tile) & 0x3ffffu) >> 4;
+}`,
+  needs: ['shared_address'],
+};
+
+/** One instruction: 64 rows, n columns, 32 bytes of each row of a and of b. */
+function instruction(n: number, type: string): NamedHelper {
+  const registers = n / 2;
+  const k = type === 'bf16' ? 16 : 32;
+  const name = `wgmma_m64n${n}k${k}_${type}`;
+  const lines = (of: (i: number) => string, perLine: number, between: string): string => {
+    const all = Array.from({ length: registers }, (_, i) => of(i));
+    const rows = Array.from({ length: Math.ceil(registers / perLine) }, (_, r) =>
+      all.slice(r * perLine, (r + 1) * perLine).join(', '),
+    );
+    return rows.join(between);
+  };
+  // The last two say that neither operand is transposed; types of 8 bits cannot be.
+  const ends = type === 'bf16' ? 'add, 1, 1, 0, 0' : 'add, 1, 1';
+  return {
+    name,
+    text: `DEVICE void ${name}(f32 (&sum)[${registers}], u64 a, u64 b, u32 add) {
+  asm volatile("{ .reg .pred add; setp.ne.b32 add, %${registers + 2}, 0; "
+               "wgmma.mma_async.sync.aligned.m64n${n}k${k}.f32.${type}.${type} {"
+               "${lines((i) => `%${i}`, 16, ', "\n               "')}"
+               "}, %${registers}, %${registers + 1}, ${ends}; }"
+               : ${lines((i) => `"+f"(sum[${i}])`, 6, ',\n                 ')}
+               : "l"(a), "l"(b), "r"(add));
+}`,
+  };
+}
+
+/** A whole tile: one instruction behind the other along its rows. */
+function multiplication(prelude: Helpers, n: number, type: string, swizzle: number): string {
+  prelude.add(operandHelper);
+  prelude.use(type);
+  const one = prelude.add(instruction(n, type));
+  const steps = swizzle / stepBytes;
+  const name = `wgmma_n${n}_${type}_${swizzle}`;
+  return prelude.add({
+    name,
+    text: `DEVICE void ${name}(f32 (&sum)[${n / 2}], const ${type}* a, const ${type}* b, bool begin) {
+  const u64 rows = wgmma_operand<${swizzle}>(a), columns = wgmma_operand<${swizzle}>(b);
+  ${one}(sum, rows, columns, begin ? 0u : 1u);${Array.from(
+    { length: steps - 1 },
+    (_, i) => `\n  ${one}(sum, rows + ${2 * (i + 1)}u, columns + ${2 * (i + 1)}u, 1u);`,
+  ).join('')}
+}`,
+  });
+}
+
+function wrongProduct(sum: Expr, a: Expr, b: Expr): string | undefined {
+  const [left, right] = [tileOf(a), tileOf(b)];
+  if (!operandTypes.includes(left.type) || left.type !== right.type)
+    return `operands are both bf16 or both e4m3, not ${left.type} and ${right.type}`;
+  if (left.swizzle === 0)
+    return 'the tensor cores take 8 rows of 16 bytes as one piece, which rows as they lie are not; use a tile with a swizzle';
+  if (left.swizzle !== right.swizzle)
+    return `a and b must be equally wide, but they are ${showTile(left)} and ${showTile(right)}`;
+  if (left.rows !== groupRows)
+    return `a warp group multiplies ${groupRows} rows, but a has ${left.rows}; take .rows(first, ${groupRows})`;
+  if (right.rows % 8 !== 0 || right.rows > mostColumns)
+    return `b has ${right.rows} rows; it must have a multiple of 8, up to ${mostColumns}`;
+  const length = sum.type.kind === 'registers' ? sum.type.length : 0;
+  if (length !== right.rows / 2)
+    return `the sums of ${right.rows} columns are ${right.rows / 2} registers a thread, not ${length}`;
+  return undefined;
+}
+
+export const wgmma = {
+  /** Before a first product, and wherever a thread has read or written the sums since the last: what it did comes before. */
+  fence: operation({
+    signature: is<() => void>(),
+    takes: {},
+    returns: 'void',
+    cuda: {
+      print(_, { prelude, arrays }) {
+        prelude.add(hold);
+        const name = prelude.add({
+          name: 'wgmma_fence',
+          text: `template <int... n>
+DEVICE void wgmma_fence(f32 (&... sums)[n]) {
+  (hold(sums), ...);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}`,
+        });
+        return `${name}(${arrays.join(', ')})`;
+      },
+    },
+    only: 'hopper',
+    simulate: (_, machine) => machine.check('products.fence'),
+    removable: true,
+  }),
+
+  /**
+   * Starts sum += a · bᵀ, or sum = a · bᵀ where `begin` is true: a is 64 rows, b as many as there are columns; a row is as
+   * long as the swizzle. Until a `wait`, a and b are read, and the sums are nobody's.
+   */
+  multiply: operation({
+    signature:
+      is<<T extends 'bf16' | 'e4m3'>(sum: Registers<'f32'>, a: Tiles<T>, b: Tiles<T>, begin: bool) => void>(),
+    takes: { sum: array('f32'), a: tiles, b: tiles, begin: value('bool') },
+    returns: 'void',
+    cuda: {
+      print({ sum, a, b, begin }, { prelude, args }) {
+        const { rows, type, swizzle } = tileOf(b);
+        return `${multiplication(prelude, rows, type, swizzle)}(${args(sum, a, b, begin)})`;
+      },
+    },
+    refuses: ({ sum, a, b }) => wrongProduct(sum, a, b),
+    only: 'hopper',
+    simulate({ sum, a, b, begin }, machine) {
+      const { rows, type, swizzle } = tileOf(b);
+      machine.call('bringProduct', sum, a, b, begin, rows, swizzle, type === 'e4m3', machine.site);
+      machine.meet();
+    },
+    together: (warp) => warp.multiply(),
+  }),
+
+  /** The products that this thread has started since the last commit are a group. */
+  commit: operation({
+    signature: is<() => void>(),
+    takes: {},
+    returns: 'void',
+    cuda: {
+      name: 'wgmma_commit',
+      text: 'DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }',
+    },
+    only: 'hopper',
+    simulate: (_, machine) => machine.check('products.commit'),
+    removable: true,
+  }),
+
+  /** Until at most `pending` groups of this thread's are unfinished: then their sums are its own again, and a and b are read. */
+  wait: operation({
+    signature: is<(pending: number) => void>(),
+    takes: { pending: count('the number of pending groups', 7) },
+    returns: 'void',
+    cuda: {
+      print({ pending }, { prelude, arrays }) {
+        prelude.add(hold);
+        const name = prelude.add({
+          name: 'wgmma_wait',
+          text: `template <int pending, int... n>
+DEVICE void wgmma_wait(f32 (&... sums)[n]) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+  (hold(sums), ...);
+}`,
+        });
+        return `${name}<${pending}>(${arrays.join(', ')})`;
+      },
+    },
+    only: 'hopper',
+    simulate: ({ pending }, machine) => machine.check('products.wait', pending),
+    removable: true,
+    misgiven: [{ operand: 'pending', description: 'pending + 1', count: (was) => was + 1 }],
+  }),
+};

@@ -1,0 +1,54 @@
+/** Kernels of tiles as nvcc sees them: no warning, no spilled register, and the instructions that they are for. */
+import { beforeAll, describe, expect, test } from 'vitest';
+import { entryName, hardwareOf, printCuda } from '../../../src/lang/index.js';
+import { needing } from '../../needs.js';
+import { type CompiledCuda, compileCuda, disassemble } from '../cuda/nvcc.js';
+import { boxKernel } from './cases.js';
+import { gemmKernel } from './gemm.js';
+
+const gemms = [
+  gemmKernel({ type: 'bf16', rows: 128, columns: 256, stages: 4 }),
+  gemmKernel({ type: 'e4m3', rows: 128, columns: 128, stages: 4 }),
+  gemmKernel({ type: 'bf16', rows: 64, columns: 8, stages: 2, swizzle: 32 }),
+  gemmKernel({ type: 'e4m3', rows: 256, columns: 96, stages: 6, swizzle: 64 }),
+].map(({ kernel }) => kernel.ir());
+const boxes = ([0, 32, 64, 128] as const).flatMap((swizzle) => [
+  boxKernel(swizzle, 2).ir(),
+  boxKernel(swizzle, 3).ir(),
+]);
+
+describe('nvcc for sm_90a', needing('nvcc'), () => {
+  let compiled: CompiledCuda;
+  beforeAll(async () => {
+    compiled = await compileCuda(printCuda([...gemms, ...boxes]), 'sm_90a');
+  });
+
+  test('compiles products and boxes without a warning, a spill, a stack, or products one after the other', () => {
+    const { kernels, warnings } = compiled;
+    expect(warnings).toEqual([]);
+    expect(kernels.map(({ name }) => name).sort()).toEqual([...gemms, ...boxes].map(entryName).sort());
+    expect(kernels.filter(({ spillBytes, stackBytes }) => spillBytes + stackBytes !== 0)).toEqual([]);
+  });
+
+  test('as the instructions that they are for', needing('nvcc', 'nvdisasm'), async () => {
+    const code = await disassemble(compiled.cubin);
+    const of = (name: string) => code.get(`${name}_kernel`)!.join('\n');
+    expect(of('gemm_bf16_128x256_128').match(/HGMMA\.64x256x16\.F32\.BF16/g)).toHaveLength(4);
+    expect(of('gemm_e4m3_128x128_128').match(/QGMMA\.64x128x32\.F32\.E4M3/g)).toHaveLength(4);
+    expect(of('gemm_bf16_128x256_128')).toMatch(/UTMALDG\.2D/);
+    expect(of('gemm_bf16_128x256_128').match(/USETMAXREG/g)).toHaveLength(2);
+    expect(of('box_128_3d')).toMatch(/UTMALDG\.3D/);
+    expect(of('box_128_3d')).toMatch(/UTMASTG\.3D/);
+  });
+});
+
+test('nvcc compiles boxes for sm_100a', needing('nvcc'), async () => {
+  const { warnings, kernels } = await compileCuda(printCuda(boxes), 'sm_100a');
+  expect(warnings).toEqual([]);
+  expect(kernels.length).toBe(boxes.length);
+});
+
+test('which GPUs have what a kernel uses is known before it is compiled', () => {
+  expect(hardwareOf(gemms[0]!)).toEqual({ only: 'hopper', because: 'g.wgmma.fence' });
+  expect(hardwareOf(boxes[0]!)).toEqual({ only: 'hopper and later', because: 'g.tensor.prefetch' });
+});
