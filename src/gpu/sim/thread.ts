@@ -181,7 +181,9 @@ export class Thread extends Task {
   /** What an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
   readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
-  next: { buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
+  next: { site: number; buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
+  /** How often it has written weakly. */
+  writes = 0;
   readonly #copies: { [E in CopyEngine]?: Copies } = {};
   readonly #hub: Hub;
 
@@ -202,6 +204,7 @@ export class Thread extends Task {
     this.index = index;
     this.state = 'ready';
     this.priority = 0;
+    this.chosen = 0;
   }
 
   get key(): string {
@@ -214,16 +217,20 @@ export class Thread extends Task {
   }
 
   /** Says what the thread will do when it goes on: an exhaustive schedule needs it to tell which orders matter. */
-  about({ kind, bytes }: StatementAccess, buffer: SimBuffer, offset: number): void {
-    if (this.#hub.explores) this.next = { buffer, offset, bytes, writes: kind !== 'read' };
+  about({ kind, bytes, site }: StatementAccess, buffer: SimBuffer, offset: number): void {
+    if (this.#hub.explores) this.next = { site, buffer, offset, bytes, writes: kind !== 'read' };
   }
 
   /** Checks an access and tells the detector. False where it must not happen. */
   access(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
-    if (access.kind === 'read') this.#hub.spins.glance(this, access, buffer, offset);
-    else this.#hub.spins.stir();
+    if (access.kind === 'read') {
+      this.#hub.spins.glance(this, access, buffer, offset);
+    } else {
+      this.writes++;
+      this.#hub.spins.stir();
+    }
     return true;
   }
 
