@@ -1,5 +1,6 @@
 import { field, section, type TypedLayout } from '../../../lang/index.js';
 import type { View, WindowPlan, WirePlan } from '../family.js';
+import { numberOfRound } from './rounds.js';
 
 /**
  * What a launch leaves behind when it gave up waiting for a peer: four words of its own window, read by its own host.
@@ -29,5 +30,5 @@ export function readFailure(
 ): { readonly operation: Operation; readonly peer: number; readonly epoch: number } | null {
   const [code, peer = 0, epoch = 0] = words;
   const operation = (Object.keys(operations) as Operation[]).find((name) => operations[name] === code);
-  return operation === undefined ? null : { operation, peer, epoch };
+  return operation === undefined ? null : { operation, peer, epoch: numberOfRound(epoch) };
 }

@@ -19,7 +19,7 @@ import {
 import { proxyPlan } from './commands.js';
 import { dispatchRecvSpread } from './dispatch-recv.js';
 import type { Kernels } from './kernels.js';
-import type { PortableShape } from './window.js';
+import { type PortableShape, roundWords } from './window.js';
 
 /** What all steps need: their kernels, and how these see the window. */
 interface Parts {
@@ -56,7 +56,7 @@ const windowOf = (shape: PortableShape, { layout }: Kernels, symmetric: boolean)
   purpose: 'receive window',
   layout,
   symmetric,
-  allOnes: [section(layout, 'experts')],
+  allOnes: [...roundWords(layout), section(layout, 'experts')],
   unwritten: [...unwrittenSections(shape, layout), section(layout, 'returned')],
 });
 
@@ -71,7 +71,7 @@ const wireOf = ({ layout }: Kernels): WirePlan => ({
   purpose: 'receive window',
   layout,
   front: frontOf(layout),
-  allOnes: [section(layout, 'experts')],
+  allOnes: [...roundWords(layout), section(layout, 'experts')],
   program: {
     module: new URL('./proxy.js', import.meta.url),
     name: 'portableProxy',
