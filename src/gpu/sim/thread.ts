@@ -331,6 +331,20 @@ export class Thread extends Task {
     return Number.NaN;
   }
 
+  /** A pointer into a field of a window has left it: what it points at is nowhere. */
+  strayed(field: string, all: number, bytes: number, within: number, site: number): number {
+    if (Number.isNaN(within)) return within; // an index of it was outside, which has been said
+    const last = within + bytes - 1;
+    const kind = 'address';
+    this.#hub.log.add({
+      kind: 'out-of-bounds',
+      buffer: field,
+      location: `bytes ${within} to ${last} of its ${all}, by a pointer into it`,
+      access: this.report({ kind, order: 'weak', scope: 'cta', site }),
+    });
+    return Number.NaN;
+  }
+
   report({ kind, order, scope, site }: Reported): AccessReport {
     const { launch } = this.block;
     const { where, text } = launch.compiled.sites[site]!;
