@@ -27,6 +27,8 @@ import { Time } from './time.js';
 import { Waits } from './waits.js';
 
 const stepsPerTurn = 20_000;
+/** Steps of checked mode after which those look again who mostly do so only when nobody else can run. */
+const wakeEvery = 1024;
 /** How long a look of a thread that polls takes, where time passes for nobody else. */
 const nanosecondsPerLook = 1000;
 /** Nanoseconds in which every time limit runs out. */
@@ -286,6 +288,7 @@ export class Engine implements Machine {
       this.#time.now++;
       if (this.#deaths.length > 0) this.#dieOnTime();
       if (this.killed[task.rank]) continue;
+      if (this.mode === 'checked' && this.steps % wakeEvery === 0) this.#wakeOverdue();
       if (task.isThread) {
         this.#runThread(task as Thread);
       } else {
@@ -335,6 +338,12 @@ export class Engine implements Machine {
     if (!found) this.#time.now += nanosecondsPerLook;
     for (const thread of this.#spinning.splice(0)) this.schedule.add(thread);
     return true;
+  }
+
+  /** Whoever runs may be polling for what only a sleeper, or a host that found nothing to do, will do. */
+  #wakeOverdue(): void {
+    this.#time.wakeOverdue();
+    this.#wakeHosts((host) => host.saw < this.#moves);
   }
 
   // Threads.

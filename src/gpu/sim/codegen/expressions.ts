@@ -14,7 +14,7 @@ import {
   type Variable,
 } from '../../../lang/index.js';
 import type { IndexedPlace } from '../compiled.js';
-import type { Locals } from './locals.js';
+import type { Bounds, Locals } from './locals.js';
 
 export type Words = readonly [string, string, string, string];
 export interface Address {
@@ -332,6 +332,46 @@ export class Expressions {
     }
   }
 
+  /** In checked mode, the field of a window that a pointer is of, where that is known. */
+  boundsOf(e: Expr): Bounds | null {
+    if (!this.#checked) return null;
+    switch (e.kind) {
+      case 'variable':
+        return this.#locals.boundsOf(e.variable);
+      case 'field': {
+        const { offsets } = this.#locals.slot(e.window, 'peers');
+        const base = `(${offsets}[${this.scalar(e.rank)}] ?? 0)`;
+        return { start: this.#add(base, e.field.offset), field: e.field, strays: false };
+      }
+      case 'view': {
+        const bounds = this.boundsOf(e.pointer);
+        return bounds && { ...bounds, strays: bounds.strays || bytesAt(e) > bytesAt(e.pointer) };
+      }
+      case 'offset': {
+        const bounds = this.boundsOf(e.pointer);
+        const known = e.index.kind === 'index' || (e.pointer.kind === 'field' && e.index.kind === 'const');
+        return bounds && { ...bounds, strays: bounds.strays || !known };
+      }
+      default:
+        return null;
+    }
+  }
+
+  /** The address of an access to `pointer`: nowhere, if that lies outside the field of the window that it is of. */
+  place(pointer: Expr): Address {
+    const { buffer, offset } = this.address(pointer);
+    const bounds = this.boundsOf(pointer);
+    if (!bounds?.strays) return { buffer, offset };
+    const { name, type, length } = bounds.field;
+    const bytes = bytesAt(pointer);
+    const within = this.#locals.temporary('i');
+    this.#emit(`${within} = ${offset} - ${bounds.start};`);
+    const all = length * byteSize[type];
+    const strayed = `t.strayed(${JSON.stringify(name)}, ${all}, ${bytes}, ${within}, ${this.#site()})`;
+    const inside = `${within} >= 0 && ${within} <= ${all - bytes}`;
+    return { buffer, offset: `(${inside} ? ${within} + ${bounds.start} : ${strayed})` };
+  }
+
   /** Fast mode wraps at 32 bits, which a view's index undoes; checked mode is exact, so that no overrun wraps. */
   #advance(offset: string, index: Expr, size: number): string {
     if (index.kind === 'const') return this.#add(offset, Number(index.value) * size);
@@ -368,6 +408,12 @@ function joined(lanes: readonly string[]): string {
   if (lanes.length === 1) return lanes[0]!;
   const bits = 32 / lanes.length;
   return `(${lanes.map((lane, i) => (i === 0 ? lane : `${lane} << ${i * bits}`)).join(' | ')})`;
+}
+
+/** Of what a pointer points at. */
+function bytesAt(pointer: Expr): number {
+  if (pointer.type.kind !== 'pointer') throw new Error(`a ${pointer.type.kind} is no pointer`);
+  return byteSize[pointer.type.to];
 }
 
 /** What generated code calls a pure function: `ffs`; `umin`, where it has several types. */

@@ -1,6 +1,7 @@
 /** How long launches wait, and what they leave behind when a peer did not come. */
 import { device, field, pointer, section, type TypedLayout } from '../../../lang/index.js';
 import type { View, WindowPlan, WirePlan } from '../family.js';
+import { numberOfRound } from './rounds.js';
 
 /**
  * How long a launch may wait: not at all behind one that gave up. So all that is enqueued ends within the time of one
@@ -61,5 +62,5 @@ export function readFailure(
 ): { readonly operation: Operation; readonly peer: number; readonly epoch: number } | null {
   const [code, peer = 0, epoch = 0] = words;
   const operation = (Object.keys(operations) as Operation[]).find((name) => operations[name] === code);
-  return operation === undefined ? null : { operation, peer, epoch };
+  return operation === undefined ? null : { operation, peer, epoch: numberOfRound(epoch) };
 }

@@ -16,6 +16,8 @@ import { combineMessage, dispatchMessage } from './messages.js';
 import { hybridProxyModule, type PhaseData, type ProxyData } from './proxy.js';
 import type { HybridShape } from './shape.js';
 import { type HybridKernels, kernelsOf, stepsOf } from './steps.js';
+import { roundWords } from './window.js';
+import { wireRoundWords } from './wire.js';
 
 export const hybrid: Family<HybridTuning> = {
   name: 'hybrid',
@@ -126,7 +128,7 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
     purpose: 'receive window',
     layout: kernels.window,
     // Where a rank is lost before its first dispatch, experts that run all the same find -1 everywhere.
-    allOnes: [section(kernels.window, 'experts')],
+    allOnes: [...roundWords(kernels.window), section(kernels.window, 'experts')],
     unwritten: unwrittenSections(shape, kernels.window),
   };
   const wire: WirePlan = {
@@ -134,6 +136,7 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
     purpose: 'messages between nodes',
     layout: kernels.wire,
     front: section(kernels.wire, 'dispatchOut').offset,
+    allOnes: wireRoundWords(kernels.wire),
     program: {
       ...hybridProxyModule,
       data: proxyData(shape, place.topology, kernels),

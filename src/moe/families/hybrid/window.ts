@@ -20,7 +20,7 @@
  * | sums | likewise | likewise | who hands on is behind its own combineSend, which awaited that of every rank of the node, which is behind its combineRecv |
  * | failure | its own rank | its own host | the host clears it by renewing the world |
  */
-import { field, layout } from '../../../lang/index.js';
+import { type Field, field, layout, section } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { receivedSections, rowsOf } from '../common/received.js';
 import { failureField } from '../common/waits.js';
@@ -65,4 +65,11 @@ export function hybridWindow(shape: HybridShape) {
     ...receivedSections(shape),
   });
 }
+
+/** Words that count rounds: they begin with every bit set, so that the first round wraps them. */
+export const roundWords = (window: HybridWindow): Field[] =>
+  (['begun', 'finished', 'dispatched', 'combined', 'dispatchLanded', 'combineLanded', 'handed'] as const).map(
+    (name) => section(window, name),
+  );
+
 export type HybridWindow = ReturnType<typeof hybridWindow>;

@@ -30,6 +30,7 @@ import {
   oneSidedWindow,
   pushes,
   returnedVectors,
+  roundWords,
   travelsAsItLies,
 } from './window.js';
 
@@ -141,7 +142,10 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
     layout,
     // `returned` and `sums` are EMPTY until vectors come. Where a rank is lost before its first dispatch, experts that run all the
     // same find -1 everywhere, not routes to expert 0.
-    allOnes: [section(layout, 'returned'), section(layout, 'sums'), section(layout, 'experts')],
+    allOnes: [
+      ...roundWords(layout),
+      ...(['returned', 'sums', 'experts'] as const).map((name) => section(layout, name)),
+    ],
     unwritten: unwrittenSections(layer, layout),
   };
   const routes = routesBuffer(layer);

@@ -26,7 +26,7 @@ import { nvshmem } from './nvshmem.js';
 import { proxied } from './proxied.js';
 import { stageKernel } from './stage.js';
 import { type Transport, windows } from './transport.js';
-import { type PortableShape, portableWindow } from './window.js';
+import { type PortableShape, portableWindow, roundWords } from './window.js';
 
 /** What all steps need: their kernels, and how these see the window. */
 interface PlanParts {
@@ -63,7 +63,7 @@ const windowOf = (shape: PortableShape, { layout }: Kernels, symmetric: boolean)
   purpose: 'receive window',
   layout,
   symmetric,
-  allOnes: [section(layout, 'experts')],
+  allOnes: [...roundWords(layout), section(layout, 'experts')],
   unwritten: [...unwrittenSections(shape, layout), section(layout, 'returned')],
 });
 
@@ -78,7 +78,7 @@ const wireOf = ({ layout }: Kernels): WirePlan => ({
   purpose: 'receive window',
   layout,
   front: frontOf(layout),
-  allOnes: [section(layout, 'experts')],
+  allOnes: [...roundWords(layout), section(layout, 'experts')],
   program: {
     module: new URL('./proxy.js', import.meta.url),
     name: 'portableProxy',

@@ -30,7 +30,7 @@
  *
  * So the sends wait for nobody; a round's one meeting of all ranks, `released`, is awaited where sums are made.
  */
-import { device, field, layout, pointer, windowOf } from '../../../lang/index.js';
+import { device, type Field, field, layout, pointer, section, windowOf } from '../../../lang/index.js';
 import { formatOf, type Layer, outputRowBytes, sharing, stretchesOf } from '../../layer/index.js';
 import { type Spread, type Unit, unitBytes, widestUnit } from '../common/parts.js';
 import { partialDtype, receivedSections, rowsOf, slotShape } from '../common/received.js';
@@ -86,6 +86,13 @@ export function portableWindow(shape: PortableShape) {
     sums: field(summedRow(shape).unit, [handedOn, summedRow(shape).units]),
   });
 }
+
+/** Words that count rounds, or what adds up to them: they begin with every bit set, so that the first round wraps them. */
+export const roundWords = (window: PortableWindow): Field[] =>
+  (['begun', 'finished', 'arrived', 'home', 'handed', 'released', 'numbered', 'posted'] as const).map(
+    (name) => section(window, name),
+  );
+
 export type PortableWindow = ReturnType<typeof portableWindow>;
 
 /** A row of sums, as the caller gets it. */

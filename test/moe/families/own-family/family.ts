@@ -58,7 +58,8 @@ function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
     kind: 'window',
     purpose: 'receive window',
     layout,
-    allOnes: [section(layout, 'experts')],
+    // Rounds begin where all words that count them wrap, as in every family (common/rounds.ts).
+    allOnes: (['rounds', 'dispatched', 'combined', 'experts'] as const).map((name) => section(layout, name)),
     unwritten: unwrittenSections(layer, layout),
   };
   const dispatch = step({
