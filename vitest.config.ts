@@ -81,7 +81,7 @@ export default defineConfig({
     hookTimeout: 120_000,
     pool: 'forks',
     maxWorkers: 2,
-    execArgv: [kernelsStayBytecode],
+    execArgv: kernelsStayBytecode,
     sequence: { sequencer: LongestFirst },
     projects: [
       {

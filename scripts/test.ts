@@ -5,13 +5,15 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { constants, setPriority, tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import type { Lack } from '../test/needs.js';
 
 interface Step {
   readonly name: string;
   readonly command: readonly string[];
+  /** Takes what others leave of the processors, and says what it has to say when it has ended. */
+  readonly behind?: boolean;
 }
 
 /** Of a test that was skipped by other means than test/needs.ts. */
@@ -53,7 +55,10 @@ const tests = (name: string, ...projects: readonly string[]): Step => ({
   ],
 });
 
-/** Steps of one row run at once: each of the first four keeps one processor busy. */
+/**
+ * Steps of one row run at once. Each of the first four keeps one processor busy; the tests wait for processes and for time, in which
+ * the last step runs.
+ */
 const everyday: readonly (readonly Step[])[] = [
   [
     { name: 'lint and format (Biome)', command: ['biome', 'check', '--error-on-warnings', '.'] },
@@ -67,11 +72,12 @@ const everyday: readonly (readonly Step[])[] = [
     // The step beside it checks it.
     { name: 'build', command: ['tsc', '-p', 'tsconfig.build.json', '--noCheck'] },
   ],
-  [tests('unit and property tests (Vitest)', 'together', 'apart')],
   [
+    tests('unit and property tests (Vitest)', 'together', 'apart'),
     {
       name: 'synchronisation of every kernel (heddle check)',
       command: ['node', 'dist/cli/main.js', 'check'],
+      behind: true,
     },
   ],
 ];
@@ -84,7 +90,7 @@ const rows = ring === undefined ? everyday : [[tests(rings[ring]!, ring)]];
 const count = rows.flat().length;
 if (ring === undefined) {
   console.log(
-    `${count} steps, which may take five minutes on two cores; most of it goes to the last two. Left out:`,
+    `${count} steps, which may take five minutes on two cores; most of it goes to the last two, which run at once. Left out:`,
   );
   for (const [name, what] of Object.entries(rings)) console.log(`  npm run test:${name.padEnd(8)} ${what}`);
 }
@@ -104,17 +110,28 @@ for (const row of rows) {
 /** Whether it succeeded. */
 async function run(step: Step): Promise<boolean> {
   console.log(`\n── ${rows.flat().indexOf(step) + 1}/${count} ${step.name}`);
-  const [program, ...args] = step.command;
   const begun = performance.now();
-  const status = await statusOf(program!, args);
+  const status = await statusOf(step);
   times.push(`${seconds(begun).padStart(8)}  ${step.name}`);
   return status === 0;
 }
 
 /** Of a program that has run: null if it was killed, or could not be started. */
-async function statusOf(program: string, args: readonly string[]): Promise<number | null> {
+async function statusOf({ command, behind = false, name }: Step): Promise<number | null> {
+  const [program = '', ...args] = command;
+  const output = behind ? 'pipe' : 'inherit';
   try {
-    const [status]: (number | null)[] = await once(spawn(program, args, { stdio: 'inherit', env }), 'exit');
+    const child = spawn(program, args, { stdio: ['inherit', output, output], env });
+    if (behind && child.pid !== undefined) setPriority(child.pid, constants.priority.PRIORITY_LOW);
+    const said = { stdout: '', stderr: '' };
+    for (const which of ['stdout', 'stderr'] as const) {
+      child[which]?.setEncoding('utf8').on('data', (text: string) => {
+        said[which] += text;
+      });
+    }
+    const [status]: (number | null)[] = await once(child, 'close');
+    // On stderr are how far it is, and why it fell.
+    if (behind) console.log(`\n── ${name}:\n${status === 0 ? '' : said.stderr}${said.stdout}`);
     return status;
   } catch (error) {
     console.error(`${program}: ${error instanceof Error ? error.message : error}; npm install provides it`);

@@ -1,2 +1,5 @@
-/** For processes that simulate GPUs: to optimise a kernel takes V8 longer than the few rounds of it that a test runs. */
-export const kernelsStayBytecode = '--max-optimized-bytecode-size=3000';
+/**
+ * For processes that simulate GPUs: to optimise a kernel takes V8 longer than the few rounds of it that a test runs, and what runs
+ * for long is optimised early enough after six times as much as V8 waits for.
+ */
+export const kernelsStayBytecode = ['--max-optimized-bytecode-size=3000', '--interrupt-budget=400000'];

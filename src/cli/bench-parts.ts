@@ -1,6 +1,7 @@
 /** The benchmarks of a part of a layer: `heddle bench experts`, `gemm`, `layer`, `overlap`. */
 import { type Command, Option } from 'commander';
 import { writeOutput } from '../base/files/index.js';
+import type { Column } from '../base/table.js';
 import { families } from '../moe/families/index.js';
 import { gemms } from '../moe/index.js';
 import { type Alignment, alignments, type ExpertForm, expertForms } from '../moe/layer/index.js';
@@ -9,7 +10,6 @@ import {
   benchGemm,
   benchLayer,
   benchOverlap,
-  type Column,
   chromeTrace,
   type ExpertsBenchPlan,
   expertsColumns,

@@ -66,7 +66,6 @@ interface BenchFlags {
   readonly json?: boolean;
 }
 
-/** Adds `heddle bench`. */
 export function register(program: Command): void {
   const command = program.command('bench').enablePositionalOptions();
   command

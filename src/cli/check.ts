@@ -32,13 +32,16 @@ const exhaustiveLimit = 10_000;
 const mostWorkers = 8;
 
 /**
- * The largest functions that V8 optimises. In a check larger ones stay as they are: those are kernels, each of which runs for
- * a few schedules only. To optimise them costs more than it saves, and it takes the processors of other workers.
+ * The largest functions that V8 optimises, and how much one runs before it does. In a check larger ones stay as they are, and others
+ * for longer: those are kernels, each of which runs for a few schedules only. To optimise them costs more than it saves, and
+ * it takes the processors of other workers.
  */
-const optimized = { ever: 61_440, inChecks: 3_000 };
-const optimizeUpTo = (bytes: number) => setFlagsFromString(`--max-optimized-bytecode-size=${bytes}`);
+const optimized = { ever: { bytes: 61_440, after: 67_584 }, inChecks: { bytes: 3_000, after: 400_000 } };
+function optimize({ bytes, after }: (typeof optimized)['ever']): void {
+  setFlagsFromString(`--max-optimized-bytecode-size=${bytes}`);
+  setFlagsFromString(`--interrupt-budget=${after}`);
+}
 
-/** Adds `heddle check`. */
 export function register(program: Command): void {
   program
     .command('check')
@@ -79,14 +82,14 @@ Examples:
         return;
       }
       const workers = Math.min(mostWorkers, availableParallelism());
-      optimizeUpTo(optimized.inChecks);
+      optimize(optimized.inChecks);
       try {
         const { text, clean } = await runCheck(checkSubjects, kernels, { workers, ...options });
         process.stdout.write(text);
         process.exitCode = clean ? 0 : 1;
       } finally {
         // Whoever calls this from a program of theirs goes on after it.
-        optimizeUpTo(optimized.ever);
+        optimize(optimized.ever);
       }
     });
 }

@@ -27,7 +27,6 @@ const roundSizes = { ranks: 8, tokens: 16, hidden, experts, topk: topK };
 const layerSizes = { ranks: 4, tokens: 6, hidden: 128, experts: 16, topk: 4 };
 const rowDtypes: readonly RowDtype[] = ['bf16', 'f16', 'f32'];
 
-/** Adds `heddle demo`. */
 export function register(program: Command): void {
   program
     .command('demo')

@@ -3,7 +3,6 @@ import type { Command } from 'commander';
 import { formatBytes } from '../gpu/cuda/index.js';
 import { type Diagnosis, diagnose, type GpuReport } from '../tools/doctor/index.js';
 
-/** Adds `heddle doctor`. */
 export function register(program: Command): void {
   program
     .command('doctor')

@@ -19,7 +19,6 @@ interface Emitted {
   readonly kernel: string;
   /** Its name in CUDA. */
   readonly name: string;
-  /** The compile-time values. */
   readonly specialization: string;
   readonly maxThreads: number;
   /** Bytes of static shared memory a block. */
@@ -29,7 +28,6 @@ interface Emitted {
   readonly text: string;
 }
 
-/** Adds `heddle emit`. */
 export function register(program: Command): void {
   program
     .command('emit')

@@ -19,7 +19,6 @@ interface Options {
 /** What Heddle's own tunings were measured on. */
 const tunedOn = { kind: 'cuda', model: 'NVIDIA H200' } as const;
 
-/** Adds `heddle export`. */
 export function register(program: Command): void {
   program
     .command('export')

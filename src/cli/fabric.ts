@@ -1,4 +1,5 @@
 import { type Command, Option } from 'commander';
+import { type Column, textTable } from '../base/table.js';
 import { limits } from '../moe/layer/index.js';
 import {
   type FabricDevice,
@@ -104,55 +105,45 @@ interface BenchFlags {
   readonly json?: boolean;
 }
 
+const deviceColumns: readonly Column<FabricDevice>[] = [
+  { head: 'provider', kind: 'name', cell: ({ provider }) => provider },
+  { head: 'device', kind: 'name', cell: ({ device }) => device },
+  { head: 'address', kind: 'name', cell: ({ address }) => address ?? '' },
+  { head: 'addressing', kind: 'name', cell: ({ addressing }) => addressing },
+  { head: 'completes on', kind: 'name', cell: ({ delivery }) => (delivery ? 'delivery' : 'sending') },
+  { head: 'immediates', kind: 'name', cell: ({ immediateBytes }) => `${immediateBytes} bytes` },
+  { head: 'inject', kind: 'name', cell: ({ injectBytes }) => `${injectBytes} bytes` },
+  { head: 'GPU memory', kind: 'name', cell: ({ gpuMemory }) => (gpuMemory ? 'claimed' : 'staged') },
+];
+
 function listText(reports: readonly ProviderReport[]): string {
-  const rows = [
-    ['provider', 'device', 'address', 'addressing', 'completes on', 'immediates', 'inject', 'GPU memory'],
-  ];
-  const row = ({ provider, device, address, ...promise }: FabricDevice) => [
-    provider,
-    device,
-    address ?? '',
-    promise.addressing,
-    promise.delivery ? 'delivery' : 'sending',
-    `${promise.immediateBytes} bytes`,
-    `${promise.injectBytes} bytes`,
-    promise.gpuMemory ? 'claimed' : 'staged',
-  ];
-  for (const { devices } of reports) rows.push(...devices.map(row));
-  const missing = reports.filter((report) => report.missing !== null);
-  const lines = missing.map(({ provider, missing: reason }) => `${provider}: ${reason}`);
-  return [...table(rows), '', ...lines].join('\n').trimEnd();
+  const devices = reports.flatMap((report) => report.devices);
+  const lacking = reports.filter(({ missing }) => missing !== null);
+  const lines = lacking.map(({ provider, missing }) => `${provider}: ${missing}`);
+  return [textTable(deviceColumns, devices), '', ...lines].join('\n').trimEnd();
 }
 
+const figureColumns: readonly Column<FabricBenchReport['figures'][number]>[] = [
+  { head: 'provider', kind: 'name', cell: ({ provider }) => provider },
+  { head: 'what', kind: 'name', cell: ({ what }) => what },
+  { head: 'Heddle', kind: 'name', cell: ({ heddle, unit }) => `${round(heddle)} ${unit}`.trim() },
+  { head: 'C', kind: 'name', cell: ({ c, unit }) => (c === null ? '' : `${round(c)} ${unit}`) },
+  { head: 'ratio', kind: 'name', cell: ({ ratio }) => ratio?.toFixed(2) ?? '' },
+  { head: 'goal', kind: 'name', cell: ({ goal }) => goal ?? '' },
+  {
+    head: '',
+    kind: 'name',
+    cell: ({ reached }) => (reached === null ? '' : reached ? 'reached' : 'missed'),
+  },
+];
+
 function benchText({ machine, baseline, figures }: FabricBenchReport): string {
-  const rows = [['provider', 'what', 'Heddle', 'C', 'ratio', 'goal', '']];
-  for (const { provider, what, unit, heddle, c, ratio, goal, reached } of figures) {
-    rows.push([
-      provider,
-      what,
-      `${round(heddle)} ${unit}`.trim(),
-      c === null ? '' : `${round(c)} ${unit}`,
-      ratio === null ? '' : ratio.toFixed(2),
-      goal ?? '',
-      reached === null ? '' : reached ? 'reached' : 'missed',
-    ]);
-  }
   const { cpu, processors, loadBefore, node, libfabric } = machine;
   const head = `${processors} × ${cpu}, load ${loadBefore.toFixed(1)} before, Node.js ${node}, libfabric ${libfabric}`;
   const without = baseline === null ? [] : [`Nothing from C to compare with: ${baseline}.`];
-  return [head, ...without, '', ...table(rows)].join('\n');
+  return [head, ...without, '', textTable(figureColumns, figures)].join('\n');
 }
 
 function round(value: number): string {
   return Number.isInteger(value) ? String(value) : value.toPrecision(3);
-}
-
-function table(rows: readonly (readonly string[])[]): string[] {
-  const widths = rows[0]!.map((_, column) => Math.max(...rows.map((row) => row[column]!.length)));
-  return rows.map((row) =>
-    row
-      .map((cell, column) => cell.padEnd(widths[column]!))
-      .join('  ')
-      .trimEnd(),
-  );
 }

@@ -113,7 +113,6 @@ const ranks = integerFrom(1, limits.worldRanks);
 
 const known = machines.map(({ name, aliases, title }) => `  ${[name, ...aliases].join(', ')}: ${title}`);
 
-/** Adds `heddle plan`. */
 export function register(program: Command): void {
   const command = program
     .command('plan')

@@ -22,7 +22,6 @@ const SIGNALS: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP'];
 /** Neighbouring ranks differ. */
 const COLOURS = ['cyan', 'yellow', 'green', 'magenta', 'blue', 'red'] as const;
 
-/** Adds `heddle run`. */
 export function register(program: Command): void {
   // Otherwise options after the program's name would be ours.
   program.enablePositionalOptions();

@@ -30,7 +30,6 @@ interface TuneFlags {
   readonly json?: boolean;
 }
 
-/** Adds `heddle tune`. */
 export function register(program: Command): void {
   const command = program
     .command('tune')

@@ -8,15 +8,26 @@ import {
 } from '../base/errors.js';
 import type { Device, Fill, Stream, WireShape } from './device.js';
 
+/** Where simulated GPUs run in a browser, no module of Node.js can tell. */
+const isProxy: (value: object) => boolean =
+  globalThis.process?.getBuiltinModule?.('node:util').types.isProxy ?? (() => false);
+
+/** A Proxy has nothing of what devices and streams keep for themselves: its methods would fail in the midst of their work. */
+function refuseProxy(argument: string, value: object, instead: string): void {
+  if (isProxy(value)) throw new ArgumentError(argument, 'a Proxy', `what it stands for: ${instead}`);
+}
+
 /** Requires something that can be a device: `world.device`. */
 export function requireDevice(argument: string, value: Device): void {
   requireObject(argument, value, 'a device: world.device');
+  refuseProxy(argument, value, 'world.device itself');
   requireFunction(`${argument}.allocate`, value.allocate, 'the method of a device');
 }
 
 /** Requires something that can be a stream. Whether it is one of this device, the device itself says. */
 export function requireStream(argument: string, value: Stream): void {
   requireObject(argument, value, 'a stream: device.createStream()');
+  refuseProxy(argument, value, 'the stream that device.createStream() gave');
   for (const method of ['copyIn', 'copyOut', 'synchronize'] as const) {
     requireFunction(`${argument}.${method}`, value[method], 'the method of a stream');
   }

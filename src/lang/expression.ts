@@ -62,7 +62,7 @@ export type Expr =
   | { readonly kind: 'array'; readonly type: IrType; readonly array: Variable }
   /** Lane `index` of a v16 seen as 16/size values of `type` (u32, f32, u64, bf16, f16, e4m3 …). */
   | { readonly kind: 'lane'; readonly type: IrType; readonly vector: Expr; readonly index: number }
-  /** A v16 from 16/size values of one type. Values may be of the storage type, or f32/u32 where that converts. */
+  /** A v16, or a u32, from as many values of one type as fill it. Values may be of the storage type, or f32/u32 where that converts. */
   | { readonly kind: 'pack'; readonly type: IrType; readonly of: ValueName; readonly lanes: readonly Expr[] }
   /** pointer + index · size of element. */
   | { readonly kind: 'offset'; readonly type: IrType; readonly pointer: Expr; readonly index: Expr }

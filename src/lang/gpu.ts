@@ -57,6 +57,9 @@ export interface Gpu extends KernelFunctions {
     type: T,
     lanes: readonly ValueOf[T][] | Registers<'f32'> | Registers<'u32'>,
   ): v16;
+  /** 32 bits from two or four f32, each rounded to nearest even: what threads that hold neighbours of a sum store. */
+  word(type: 'bf16' | 'f16', lanes: readonly [low: f32, high: f32]): u32;
+  word(type: 'e4m3', lanes: readonly [f32, f32, f32, f32]): u32;
   /** `length` registers of this thread, starting as `fill` (default 0; vectors: zeros). `u8` and `u16` are held as u32. */
   registers<T extends RegisterName>(type: T, length: number, fill?: ValueOf[T]): Registers<T>;
   /** Memory shared by the block's threads, uninitialised. Declared by a `const`, wherever it reads best. */

@@ -238,9 +238,10 @@ class Validator {
         break;
       }
       case 'pack':
-        this.#same(expr.type, build.v16, 'pack');
+        this.#require(['v16', 'u32'].includes(build.valueName(expr.type) ?? ''), 'pack makes a v16 or a u32');
         this.#require(
-          expr.lanes.length === laneCount(build.valueType(expr.of)),
+          expr.lanes.length ===
+            laneCount(build.valueType(expr.of)) / (build.valueName(expr.type) === 'u32' ? 4 : 1),
           `pack has ${expr.lanes.length} lanes`,
         );
         for (const lane of expr.lanes) this.#expr(lane);

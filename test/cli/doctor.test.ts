@@ -49,23 +49,26 @@ describe('heddle doctor', () => {
     expect(findings.find(({ name }) => name === 'Network of proxies')).toMatchObject({ state: 'found' });
   });
 
-  it.each([
-    ['HEDDLE_DEVICE', 'gpu', /HEDDLE_DEVICE is "gpu"; it must be one of 'cuda', 'sim'/],
-    ['HEDDLE_WINDOWS', 'curtains', /HEDDLE_WINDOWS is "curtains"; it must be one of 'auto'/],
-    ['HEDDLE_CACHE', '/dev/null/cache', /HEDDLE_CACHE: \/dev\/null\/cache cannot be made: /],
-    ['HEDDLE_TUNING', '/nope/tuning.json', /HEDDLE_TUNING: tuning file is .*ENOENT/],
-  ])('ends with 1 where %s asks for %s', (variable, value, detail) => {
+  it('ends with 1 where variables ask for what there is not, and says which', () => {
+    const env = {
+      ...{ HEDDLE_DEVICE: 'gpu', HEDDLE_WINDOWS: 'curtains' },
+      ...{ HEDDLE_CACHE: '/dev/null/cache', HEDDLE_TUNING: '/nope/tuning.json' },
+    };
     const child = spawnSync(process.execPath, [transpiled('src/cli/main.ts'), 'doctor', '--json'], {
       encoding: 'utf8',
-      env: { ...process.env, [variable]: value },
+      env: { ...process.env, ...env },
     });
     expect(child.status).toBe(1);
     const { findings, usable } = JSON.parse(child.stdout) as Diagnosis;
     expect(usable).toBe(true);
-    expect(findings.find(({ name }) => name === 'Settings')).toMatchObject({
-      state: 'broken',
-      detail: expect.stringMatching(detail),
-    });
+    const { state, detail } = findings.find(({ name }) => name === 'Settings')!;
+    expect(state).toBe('broken');
+    expect(detail.split('; HEDDLE_')).toEqual([
+      expect.stringMatching(/^HEDDLE_DEVICE: HEDDLE_DEVICE is "gpu"; it must be one of 'cuda', 'sim'/),
+      expect.stringMatching(/^WINDOWS: HEDDLE_WINDOWS is "curtains"; it must be one of 'auto'/),
+      expect.stringMatching(/^CACHE: \/dev\/null\/cache cannot be made: /),
+      expect.stringMatching(/^TUNING: tuning file is .*ENOENT/),
+    ]);
   });
 
   it('shows what is missing with its remedy, and which GPUs reach each other', () => {

@@ -21,7 +21,14 @@ import {
   randomElements,
   shapeOfRounds,
 } from '../../src/verify/testing/index.js';
-import { compareMlp, inE4m3, makeMlp, makeScaledMlp, placeReceived, runMlp } from '../../src/verify/trials/index.js';
+import {
+  compareMlp,
+  inE4m3,
+  makeMlp,
+  makeScaledMlp,
+  placeReceived,
+  runMlp,
+} from '../../src/verify/trials/index.js';
 
 const shape: RoundsShape = { ranks: 2, experts: 6, topK: 3, maxTokens: 12, hidden: 64, dtype: 'bf16' };
 const layer: Layer = { ...shapeOfRounds(shape), weights: true, counts: false };

@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { ArgumentError, DisposedError, HeddleError } from '../../src/base/errors.js';
 import { SimMachine } from '../../src/gpu/sim/index.js';
+import { kernel } from '../../src/lang/index.js';
 import {
   type DispatchInputs,
   ExpertParallel,
@@ -23,6 +24,8 @@ const good: ExpertParallelOptions = {
 
 const spread = { way: 'store', blocks: 1, threads: 32, parts: 1, inFlight: 4, teams: 1 } as const;
 const tuning = { dispatch: spread, combine: { ...spread, way: 'push', ahead: 1 } } as const;
+
+const nothing = kernel({ name: 'nothing', params: {} }, () => {});
 
 /** Values that no caller's types allow, but JavaScript and JSON do. */
 const any = (value: unknown): never => value as never;
@@ -288,6 +291,23 @@ describe('dispatch refuses', () => {
       { ranks: 2 },
     );
     expectArgument(error, 'stream');
+  });
+
+  it('a Proxy around a stream or a device', async () => {
+    await World.local({ ranks: 1, device: 'sim' }, async (world) => {
+      const { ep, stream, inputs } = await layer(world);
+      const { device } = world;
+      const wrapped = new Proxy(stream, {});
+      const itself =
+        'stream is "a Proxy"; it must be what it stands for: the stream that device.createStream() gave';
+      expect(() => ep.dispatch(inputs, wrapped)).toThrow(itself);
+      expect(() => tensorFrom(device, wrapped, [1], 'f32')).toThrow(itself);
+      expect(() => emptyTensor(new Proxy(device, {}), 'i32', [2])).toThrow(
+        'device is "a Proxy"; it must be what it stands for: world.device itself',
+      );
+      const launcher = (await device.load(nothing.ir())).launcher({ grid: 1, block: 1, rank: 0 });
+      expect(() => launcher.launch(wrapped)).toThrow(/^stream is .* a stream of the simulated GPU #0$/);
+    });
   });
 
   it('a tensor of another world', async () => {

@@ -147,8 +147,13 @@ export async function timesOfRounds(
     },
   };
 
+  const large = device.allocate(2 ** 27, 'a large copy');
+  const bytes = new Uint8Array(large.bytes);
   // A stage begins when all ranks are done with the one before: then a call that waits makes no peer give up.
   await gate.pass(async () => {
+    // The next copy finds its buffers no longer needed.
+    stream.copyIn(large.address, bytes);
+    await ep.synchronize(stream);
     for (const calls of [dispatch, { ...copies, ...look }, combine]) {
       gate.eagerly(calls);
       await looked;

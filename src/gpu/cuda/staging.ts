@@ -8,15 +8,16 @@ export interface Pinned {
   readonly bytes: Uint8Array;
 }
 
-/** Larger buffers go back to the system when they have been used. */
-const largestKept = 2 ** 26;
 const smallest = 2 ** 12;
+/** More bytes take several buffers. */
+const largest = 2 ** 26;
 /** Node.js 20 cannot view more at once. */
 export const largestCopy = 2 ** 32 - 2 ** 12;
 
 /**
  * Page-locked buffers that copies between host and GPU go through: a copy from ordinary memory would make the
- * driver wait for the stream. Buffers are used again once the event recorded behind their copy has passed.
+ * driver wait for the stream. Buffers are used again once the event recorded behind their copy has passed. Until the device is
+ * disposed of none is freed, for the driver would wait for all that runs: there are as many as copies have needed at one time.
  */
 export class Staging {
   readonly #context: Context;
@@ -28,18 +29,28 @@ export class Staging {
     this.#context = context;
   }
 
-  take(bytes: number): Pinned {
+  /** Buffers that hold so many bytes together: each of them is full but the last. */
+  take(bytes: number): readonly Pinned[] {
     this.#collect();
+    const taken: Pinned[] = [];
+    try {
+      for (let left = bytes; left > 0; left -= largest) taken.push(this.#takeOne(Math.min(left, largest)));
+    } catch (error) {
+      for (const pinned of taken) this.give(pinned);
+      throw error;
+    }
+    return taken;
+  }
+
+  #takeOne(bytes: number): Pinned {
     const size = Math.max(smallest, 2 ** Math.ceil(Math.log2(bytes)));
-    const found = size <= largestKept ? this.#free.get(size)?.pop() : undefined;
-    return found ?? allocatePinned(this.#context, Math.min(size, largestCopy), 'a copy buffer');
+    return this.#free.get(size)?.pop() ?? allocatePinned(this.#context, size, 'a copy buffer');
   }
 
   give(pinned: Pinned): void {
     const size = pinned.bytes.length;
     const kept = this.#free.get(size);
-    if (size > largestKept) freePinned(this.#context, pinned);
-    else if (kept === undefined) this.#free.set(size, [pinned]);
+    if (kept === undefined) this.#free.set(size, [pinned]);
     else kept.push(pinned);
   }
 

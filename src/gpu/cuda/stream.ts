@@ -66,11 +66,15 @@ export class CudaStream implements Stream {
       );
     }
     const { staging } = this.home;
-    const pinned = staging.take(bytes.length);
-    pinned.bytes.set(bytes);
-    this.#copy(to, pinned.address, bytes.length, 'copying in');
-    if (this.#captured === null) staging.giveAfter(pinned, this.handle);
-    else this.#captured.push(pinned);
+    let at = 0;
+    for (const pinned of staging.take(bytes.length)) {
+      const piece = bytes.subarray(at, at + pinned.bytes.length);
+      pinned.bytes.set(piece);
+      this.#copy(to + at, pinned.address, piece.length, 'copying in');
+      if (this.#captured === null) staging.giveAfter(pinned, this.handle);
+      else this.#captured.push(pinned);
+      at += piece.length;
+    }
   }
 
   async copyOut(from: number, bytes: number): Promise<Uint8Array> {
@@ -79,11 +83,21 @@ export class CudaStream implements Stream {
     requireInteger('bytes', bytes, 0, largestCopy);
     if (bytes === 0) return new Uint8Array(0);
     const { staging } = this.home;
-    const pinned = staging.take(bytes);
-    this.#copy(pinned.address, from, bytes, 'copying out');
+    const buffers = staging.take(bytes);
+    let at = 0;
+    for (const pinned of buffers) {
+      const length = Math.min(bytes - at, pinned.bytes.length);
+      this.#copy(pinned.address, from + at, length, 'copying out');
+      at += length;
+    }
     await this.#passed('copying out');
-    const copy = pinned.bytes.slice(0, bytes);
-    staging.give(pinned);
+    const copy = new Uint8Array(bytes);
+    at = 0;
+    for (const pinned of buffers) {
+      copy.set(pinned.bytes.subarray(0, bytes - at), at);
+      at += pinned.bytes.length;
+      staging.give(pinned);
+    }
     return copy;
   }
 

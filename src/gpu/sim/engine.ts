@@ -27,6 +27,8 @@ import { Time } from './time.js';
 import { Waits } from './waits.js';
 
 const stepsPerTurn = 20_000;
+/** Steps of checked mode after which those look again who mostly do so only when nobody else can run. */
+const wakeEvery = 1024;
 /** How long a look of a thread that polls takes, where time passes for nobody else. */
 const nanosecondsPerLook = 1000;
 /** Nanoseconds in which every time limit runs out. */
@@ -74,6 +76,9 @@ export class Engine implements Machine {
   readonly #noticeable: number[];
   readonly #stepLimit: number;
   #turnPlanned = false;
+  /** How many hosts wait for what is outside; when all of those go on. */
+  #still = 0;
+  #moving: Promise<unknown> = Promise.resolve();
   /** If it comes after a pause. */
   #pause: NodeJS.Timeout | null = null;
   #hostTold = false;
@@ -234,6 +239,23 @@ export class Engine implements Machine {
     this.#planTurn();
   }
 
+  /**
+   * Nothing moves until then, and hosts that wait go on in the order in which they came: otherwise the time that it takes would
+   * decide who runs before whom, and no seed could repeat it.
+   */
+  async standStill<T>(until: Promise<T>): Promise<T> {
+    this.#still++;
+    const earlier = this.#moving;
+    this.#moving = Promise.allSettled([earlier, until]);
+    try {
+      await earlier;
+      return await until;
+    } finally {
+      this.#still--;
+      this.work();
+    }
+  }
+
   #planTurn(): void {
     if (this.#turnPlanned) return;
     this.#turnPlanned = true;
@@ -251,6 +273,7 @@ export class Engine implements Machine {
   #turn(): void {
     this.#turnPlanned = false;
     this.#pause = null;
+    if (this.#still > 0) return;
     this.#hostTold = false;
     for (let n = 0; n < stepsPerTurn; n++) {
       if (this.#hostTold) break;
@@ -265,6 +288,7 @@ export class Engine implements Machine {
       this.#time.now++;
       if (this.#deaths.length > 0) this.#dieOnTime();
       if (this.killed[task.rank]) continue;
+      if (this.mode === 'checked' && this.steps % wakeEvery === 0) this.#wakeOverdue();
       if (task.isThread) {
         this.#runThread(task as Thread);
       } else {
@@ -314,6 +338,12 @@ export class Engine implements Machine {
     if (!found) this.#time.now += nanosecondsPerLook;
     for (const thread of this.#spinning.splice(0)) this.schedule.add(thread);
     return true;
+  }
+
+  /** Whoever runs may be polling for what only a sleeper, or a host that found nothing to do, will do. */
+  #wakeOverdue(): void {
+    this.#time.wakeOverdue();
+    this.#wakeHosts((host) => host.saw < this.#moves);
   }
 
   // Threads.

@@ -5,8 +5,13 @@
  * chance, and only those are tried the other way round. What was tried at a choice sleeps in the branches tried after
  * it, until something happens that it conflicts with (Godefroid's sleep sets): else each order would come up again
  * and again. Which of several stores a load reads is a choice of its own: all of them are tried.
+ *
+ * A thread polls if it looks where it has looked, sees what it has seen, and has written nothing since. After a few such looks
+ * all others come first: without that a loop of them would be a schedule without end, and one more for each turn of it
+ * (after Musuvathi and Qadeer's fair exploration).
  */
 import { holds } from './condition.js';
+import type { SimBuffer } from './memory.js';
 import type { Schedule, Task } from './schedule.js';
 import { Thread } from './thread.js';
 
@@ -17,7 +22,13 @@ export interface Exploration {
   readonly complete: boolean;
 }
 
+/** So often a thread may see again what it has seen while others could go on. */
+const mostLooksAgain = 1;
+
 interface Access {
+  /** The statement. */
+  readonly site: number;
+  readonly memory: SimBuffer;
   /** The buffer's number, which is the same in all runs that begin alike. */
   readonly buffer: number;
   readonly offset: number;
@@ -36,6 +47,8 @@ interface Step {
   readonly ready: readonly string[];
   /** The tasks that slept. */
   readonly asleep: ReadonlySet<string>;
+  /** Those that had polled long enough. */
+  readonly polling: ReadonlySet<string>;
   /** What it was about to access, and what it did access: a look that led to waiting saw nothing. */
   readonly attempt: Access | null;
   access: Access | null;
@@ -59,6 +72,9 @@ class RecordedSchedule implements Schedule {
   readonly #ready = new Map<string, Task>();
   #running: Task | undefined;
   #asleep = new Map<string, Access | null>();
+  readonly #pollers = new Pollers();
+  /** When each task last ran. */
+  readonly #ran = new Map<string, number>();
   /** The steps from here on were run before, in another branch. */
   redundantFrom = Number.POSITIVE_INFINITY;
   readonly #prefix: readonly Pick[];
@@ -87,7 +103,10 @@ class RecordedSchedule implements Schedule {
 
   next(): Task | undefined {
     const running = this.#running;
-    if (running instanceof Thread && running.state === 'parked') this.steps.at(-1)!.access = null;
+    if (running instanceof Thread) {
+      if (running.state === 'parked') this.steps.at(-1)!.access = null;
+      this.#pollers.ran(this.steps.at(-1)!, running);
+    }
     if (this.#ready.size === 0) {
       this.#running = undefined;
       return undefined;
@@ -101,7 +120,20 @@ class RecordedSchedule implements Schedule {
     this.#running = task;
     const attempt = accessOf(task);
     const asleep = new Set(this.#asleep.keys());
-    this.steps.push({ task: key, ready, asleep, attempt, access: attempt, store: 0, stores: 1, orders: [] });
+    const polling = this.#pollers.among(ready);
+    const orders: Step['orders'] = [];
+    this.steps.push({
+      task: key,
+      ready,
+      asleep,
+      polling,
+      attempt,
+      access: attempt,
+      store: 0,
+      stores: 1,
+      orders,
+    });
+    this.#ran.set(key, at);
     this.#stayAsleep(key, attempt, this.#choices[at]?.tried);
     return task;
   }
@@ -109,17 +141,28 @@ class RecordedSchedule implements Schedule {
   pickStore(count: number): number {
     const step = this.steps.at(-1)!;
     step.store = this.#prefix[this.steps.length - 1]?.store ?? 0;
-    step.stores = count;
+    step.stores = this.#pollers.tired(step.task) ? 1 : count;
     return step.store;
   }
 
-  /** Whoever ran last, as long as it can; nobody who sleeps, as long as somebody does not. */
+  /**
+   * Whoever ran last, as long as it can; nobody who sleeps, as long as somebody does not; and nobody who polls, as long as
+   * somebody does not.
+   */
   #pick(ready: readonly string[]): string {
     const last = this.#running?.key;
-    if (last !== undefined && this.#ready.has(last) && !this.#asleep.has(last)) return last;
-    const awake = ready.find((key) => !this.#asleep.has(key));
-    if (awake === undefined) this.redundantFrom = Math.min(this.redundantFrom, this.steps.length);
-    return awake ?? ready[0]!;
+    const polling = this.#pollers.among(ready);
+    const busy = polling.size < ready.length ? ready.filter((key) => !polling.has(key)) : ready;
+    const awake = busy.filter((key) => !this.#asleep.has(key));
+    if (awake.length === 0) this.redundantFrom = Math.min(this.redundantFrom, this.steps.length);
+    const some = awake.length === 0 ? busy : awake;
+    if (busy === ready && polling.size > 0) return this.#longestAgo(some);
+    return last !== undefined && some.includes(last) ? last : some[0]!;
+  }
+
+  #longestAgo(tasks: readonly string[]): string {
+    const when = (key: string): number => this.#ran.get(key) ?? -1;
+    return tasks.reduce((first, key) => (when(key) < when(first) ? key : first));
   }
 
   #stayAsleep(key: string, attempt: Access | null, tried: Choice['tried'] | undefined): void {
@@ -132,6 +175,62 @@ class RecordedSchedule implements Schedule {
   }
 }
 
+/** Threads that see again and again what they have seen. */
+class Pollers {
+  readonly #looks = new Map<string, { readonly seen: Map<string, Look>; again: number; writes: number }>();
+
+  /** The thread has made a step. */
+  ran({ task, access }: Step, { writes, seen }: Thread): void {
+    let looks = this.#looks.get(task);
+    if (looks === undefined || looks.writes !== writes) {
+      looks = { seen: new Map(), again: 0, writes };
+      this.#looks.set(task, looks);
+    }
+    if (access === null) return;
+    const { site, buffer, offset, bytes, memory } = access;
+    if (wordsOf(memory, offset, bytes).some((word, i) => word !== access.before[i])) {
+      looks.seen.clear();
+      looks.again = 0;
+      return;
+    }
+    const place = `${site} ${buffer} ${offset}`;
+    const last = looks.seen.get(place);
+    const words = access.writes ? access.before : wordsOf(seen, offset & 15, bytes);
+    looks.again = last?.words.every((word, i) => word === words[i]) ? looks.again + 1 : 0;
+    looks.seen.set(place, { memory, offset, words });
+  }
+
+  /** Those of them that have looked often enough, where nothing has changed since. */
+  among(tasks: readonly string[]): ReadonlySet<string> {
+    return new Set(tasks.filter((task) => this.tired(task) && !this.#changed(task)));
+  }
+
+  /** It has looked often enough. */
+  tired(task: string): boolean {
+    const { seen, again } = this.#looks.get(task) ?? nothing;
+    return seen.size > 0 && again >= mostLooksAgain * seen.size;
+  }
+
+  #changed(task: string): boolean {
+    for (const { memory, offset, words } of this.#looks.get(task)!.seen.values()) {
+      if (wordsOf(memory, offset, 4 * words.length).some((word, i) => word !== words[i])) return true;
+    }
+    return false;
+  }
+}
+
+const nothing = { seen: new Map(), again: 0 };
+
+interface Look {
+  readonly memory: SimBuffer;
+  readonly offset: number;
+  readonly words: readonly number[];
+}
+
+function wordsOf({ i32 }: SimBuffer, offset: number, bytes: number): number[] {
+  return Array.from(i32.subarray(offset >>> 2, (offset + bytes + 3) >>> 2));
+}
+
 function accessOf(task: Task): Access | null {
   if (!(task instanceof Thread)) return null;
   if (task.wait !== null) {
@@ -140,14 +239,16 @@ function accessOf(task: Task): Access | null {
     if (kind === 'phase') return null;
     const at = kind === 'filled' ? offset + 12 : offset;
     const wait = { at, satisfiedBy: (word: number) => holds(condition, word) };
-    return { buffer: buffer.id, offset, bytes: access.bytes, writes: false, before: [], wait };
+    const { bytes, site } = access;
+    const before = wordsOf(buffer, offset, bytes);
+    return { site, memory: buffer, buffer: buffer.id, offset, bytes, writes: false, before, wait };
   }
   const { next } = task;
   task.next = null;
   if (next === null) return null;
-  const { buffer, offset, bytes, writes } = next;
-  const before = Array.from(buffer.i32.subarray(offset >>> 2, (offset + bytes) >>> 2));
-  return { buffer: buffer.id, offset, bytes, writes, before, wait: null };
+  const { site, buffer, offset, bytes, writes } = next;
+  const before = wordsOf(buffer, offset, bytes);
+  return { site, memory: buffer, buffer: buffer.id, offset, bytes, writes, before, wait: null };
 }
 
 /** A choice on the way to the current run: what is still to be tried there. */
@@ -257,9 +358,9 @@ function join(into: Clock, from: Clock): void {
 
 /** Lets `task` come before what happened at step `at`; where it could not run yet, whoever might lead to it. */
 function reverse(steps: readonly Step[], choices: readonly Choice[], at: number, task: string): void {
-  const { ready, asleep } = steps[at]!;
+  const { ready, asleep, polling } = steps[at]!;
   const { tried, toTry } = choices[at]!;
   for (const other of ready.includes(task) ? [task] : ready) {
-    if (!tried.has(other) && !asleep.has(other)) toTry.add(other);
+    if (!tried.has(other) && !asleep.has(other) && !polling.has(other)) toTry.add(other);
   }
 }

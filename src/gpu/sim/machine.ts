@@ -230,6 +230,11 @@ export class SimMachine {
     };
   }
 
+  /** For a host that waits for what the machine knows nothing of, such as a file: nothing in the machine moves meanwhile. */
+  standStill<T>(until: Promise<T>): Promise<T> {
+    return this.#engine.standStill(until);
+  }
+
   /**
    * Runs a thread of the host of `rank` inside the machine: the schedule says when it takes a step, and the race detector
    * sees what it does in mapped memory. What this returns ends it.

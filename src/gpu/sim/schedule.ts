@@ -7,6 +7,10 @@ import type { Random } from './random.js';
 export abstract class Task {
   /** Larger runs first, in a priority schedule. */
   priority = 0;
+  /** How often it was chosen in a priority schedule since it last fell behind. */
+  chosen = 0;
+  /** When it became ready, in steps of a random schedule. */
+  readySince = 0;
   abstract readonly rank: number;
   /** Its name: the same in every run of the same program. */
   abstract readonly key: string;
@@ -99,12 +103,19 @@ class Lag {
   }
 }
 
+/** Steps after which the task that has waited longest has its turn, and how many steps that turn has. */
+const fairEvery = 64;
+const fairTurn = 8;
+
 /**
  * A random runnable task, for a random while. Ranks have random speeds, so that one may be a whole round ahead of
- * another; bursts have a random mean, so that both fine and coarse interleavings occur.
+ * another; bursts have a random mean, so that both fine and coarse interleavings occur. It is fair: from time to time the
+ * task that has waited longest runs, so each waits for so many steps at most, times the number of those that can run.
  */
 export class RandomSchedule implements Schedule {
   switches = 0;
+  #steps = 0;
+  #nextFair = fairEvery;
   readonly #threads: Task[][];
   readonly #others: Task[][];
   readonly #weights: number[];
@@ -136,6 +147,7 @@ export class RandomSchedule implements Schedule {
       return;
     }
     if (task === this.#running) this.switches++;
+    task.readySince = this.#steps;
     (task.isThread ? this.#threads : this.#others)[task.rank]!.push(task);
   }
 
@@ -144,10 +156,12 @@ export class RandomSchedule implements Schedule {
   }
 
   next(): Task | undefined {
+    this.#steps++;
     if (this.#again) {
       this.#again = false;
       return this.#running;
     }
+    if (this.#steps >= this.#nextFair) return this.#longestWaiting();
     const rank = this.#pickRank();
     if (rank < 0) return undefined;
     const threads = this.#threads[rank]!;
@@ -155,12 +169,34 @@ export class RandomSchedule implements Schedule {
     const from =
       others.length === 0 ? threads : threads.length === 0 || this.#random.below(4) === 0 ? others : threads;
     const at = this.#random.below(from.length);
+    return this.#take(from, at, this.#meanBurst === 1 ? 1 : 1 + this.#random.below(2 * this.#meanBurst));
+  }
+
+  /** Takes a task out and runs it for so many steps, as long as it can. */
+  #take(from: Task[], at: number, steps: number): Task {
     const task = from[at]!;
     from[at] = from[from.length - 1]!;
     from.pop();
     this.#running = task;
-    this.#burst = this.#meanBurst === 1 ? 0 : this.#random.below(2 * this.#meanBurst);
+    this.#burst = steps - 1;
     return task;
+  }
+
+  #longestWaiting(): Task | undefined {
+    let count = 0;
+    let from: Task[] | undefined;
+    let first = 0;
+    for (const tasks of [...this.#threads, ...this.#others]) {
+      count += tasks.length;
+      for (let i = 0; i < tasks.length; i++) {
+        if (from !== undefined && tasks[i]!.readySince >= from[first]!.readySince) continue;
+        from = tasks;
+        first = i;
+      }
+    }
+    // Where there are very many the search is what takes time.
+    this.#nextFair = this.#steps + Math.max(fairEvery, count >>> 6);
+    return from === undefined ? undefined : this.#take(from, first, fairTurn);
   }
 
   #pickRank(): number {
@@ -180,13 +216,15 @@ export class RandomSchedule implements Schedule {
   }
 }
 
+/** So often a task is chosen before it falls behind all others. */
+const mostTurns = 200;
+
 /**
  * Random priorities with a few points at which the running task falls behind all others (after Burckhardt et al.,
  * 'A randomized scheduler with probabilistic guarantees of finding bugs'): it reaches the rare order in which one
- * thread, block or rank is far behind at just the wrong place.
+ * thread, block or rank is far behind at just the wrong place. It is fair: a task falls behind too when it has had its turns,
+ * in a row or not, as it may be polling for what only others can do. So each waits for so many steps of each other at most.
  */
-const longestRun = 200;
-
 export class PrioritySchedule implements Schedule {
   switches = 0;
   readonly #heap: Task[] = [];
@@ -197,7 +235,6 @@ export class PrioritySchedule implements Schedule {
   #steps = 0;
   #lowest = 0;
   #last: Task | undefined;
-  #inARow = 0;
   readonly #random: Random;
 
   constructor(ranks: number, random: Random) {
@@ -230,27 +267,22 @@ export class PrioritySchedule implements Schedule {
   }
 
   next(): Task | undefined {
-    const top = this.#pop();
-    if (top === undefined) return undefined;
-    this.#steps++;
-    if (this.#changes.length > 0 && this.#steps >= this.#changes.at(-1)!) {
-      this.#changes.pop();
+    for (;;) {
+      const top = this.#pop();
+      if (top === undefined) return undefined;
+      this.#steps++;
+      const changes = this.#changes.length > 0 && this.#steps >= this.#changes.at(-1)!;
+      if (changes) this.#changes.pop();
+      if (!changes && top.chosen < mostTurns) {
+        top.chosen++;
+        if (top !== this.#last) this.switches++;
+        this.#last = top;
+        return top;
+      }
       top.priority = --this.#lowest;
+      top.chosen = 0;
       this.#push(top);
-      return this.next();
     }
-    if (top !== this.#last) {
-      this.switches++;
-      this.#inARow = 0;
-    } else if (++this.#inARow > longestRun) {
-      // It may be polling for what only others can do.
-      this.#inARow = 0;
-      top.priority = --this.#lowest;
-      this.#push(top);
-      return this.next();
-    }
-    this.#last = top;
-    return top;
   }
 
   #push(task: Task): void {

@@ -130,6 +130,11 @@ class SimGraph implements Graph {
 }
 
 export class SimStream extends Agent implements Stream {
+  /** A Proxy around a stream is none: it has nothing of what a stream keeps for itself. */
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    return typeof value === 'object' && value !== null && #engine in value;
+  }
+
   readonly key: string;
   readonly #id: number;
   readonly #operations: { readonly operation: Operation; readonly known: HostKnowledge | null }[] = [];

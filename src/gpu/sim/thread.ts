@@ -192,7 +192,9 @@ export class Thread extends Task {
   /** What an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
   readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
-  next: { buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
+  next: { site: number; buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
+  /** How often it has written weakly. */
+  writes = 0;
   readonly #copies: { [E in CopyEngine]?: Copies } = {};
   readonly #sums: Float32Array[] = [];
   #products: Products | null = null;
@@ -215,6 +217,7 @@ export class Thread extends Task {
     this.index = index;
     this.state = 'ready';
     this.priority = 0;
+    this.chosen = 0;
   }
 
   get key(): string {
@@ -227,8 +230,8 @@ export class Thread extends Task {
   }
 
   /** Says what the thread will do when it goes on: an exhaustive schedule needs it to tell which orders matter. */
-  about({ kind, bytes }: StatementAccess, buffer: SimBuffer, offset: number): void {
-    if (this.#hub.explores) this.next = { buffer, offset, bytes, writes: kind !== 'read' };
+  about({ kind, bytes, site }: StatementAccess, buffer: SimBuffer, offset: number): void {
+    if (this.#hub.explores) this.next = { site, buffer, offset, bytes, writes: kind !== 'read' };
   }
 
   /** Checks an access and tells the detector. False where it must not happen. */
@@ -239,6 +242,7 @@ export class Thread extends Task {
       this.#hub.spins.glance(this, access, buffer, offset);
     } else {
       this.overwrites(access, buffer, offset, access.bytes);
+      this.writes++;
       this.#hub.spins.stir();
     }
     return true;
@@ -338,6 +342,20 @@ export class Thread extends Task {
       buffer: layout,
       location: `${field}${'[…]'.repeat(before)}${parts.join('')}`,
       access: this.report({ kind: 'address', order: 'weak', scope: 'cta', site }),
+    });
+    return Number.NaN;
+  }
+
+  /** A pointer into a field of a window has left it: what it points at is nowhere. */
+  strayed(field: string, all: number, bytes: number, within: number, site: number): number {
+    if (Number.isNaN(within)) return within; // an index of it was outside, which has been said
+    const last = within + bytes - 1;
+    const kind = 'address';
+    this.#hub.log.add({
+      kind: 'out-of-bounds',
+      buffer: field,
+      location: `bytes ${within} to ${last} of its ${all}, by a pointer into it`,
+      access: this.report({ kind, order: 'weak', scope: 'cta', site }),
     });
     return Number.NaN;
   }

@@ -170,7 +170,9 @@ export class Expressions {
       case 'lane':
         return this.#call(`lane_${valueName(expr.type)}`, [this.print(expr.vector), String(expr.index)]);
       case 'pack':
-        return this.#pack(expr.of, expr.lanes);
+        return valueName(expr.type) === 'u32'
+          ? this.#word(expr.of, expr.lanes)
+          : this.#pack(expr.of, expr.lanes);
       case 'offset':
         return {
           text: `${this.#at(expr.pointer, strength['+'])} + ${this.#at(expr.index, strength['*'])}`,
@@ -355,6 +357,14 @@ export class Expressions {
       return this.#call('bits_f32', [from === 'i32' ? this.#unsigned(arg).text : this.print(arg)]);
     const unsigned = from === 'f32' ? this.#call('bits_u32', [this.print(arg)]) : this.#unsigned(arg);
     return to === 'i32' ? primary(`i32(${unsigned.text})`) : unsigned;
+  }
+
+  /** 32 bits of f32, converted two at a time. */
+  #word(of: ValueName, lanes: readonly Expr[]): Text {
+    return this.#call(
+      `${of}x${lanes.length}`,
+      lanes.map((lane) => this.print(lane)),
+    );
   }
 
   #pack(of: ValueName, lanes: readonly Expr[]): Text {

@@ -163,6 +163,20 @@ const values: Readonly<Record<Exclude<Functions, Placed>, Lowering>> = {
     if (of === 'v16') return call.fail('HK305', 'a lane is smaller than the vector', call.arg(0).node);
     return expression({ kind: 'pack', type: build.v16, of, lanes: packLanes(call, of) });
   },
+  word(call) {
+    call.expect('type, lanes');
+    const of = call.word(0, 'the type of the lanes', ['bf16', 'f16', 'e4m3']);
+    const { node, value } = call.arg(1);
+    const count = 4 / byteSize[of];
+    if (value.kind !== 'list' || value.items.length !== count)
+      return call.fail(
+        'HK305',
+        `the lanes must be an array of ${count} f32, which make 32 bits of ${of}`,
+        node,
+      );
+    const lanes = value.items.map((item) => valueAs(call.ctx, node, item, build.f32, `for a lane of ${of}`));
+    return expression({ kind: 'pack', type: build.u32, of, lanes });
+  },
 };
 
 /** Every function of `g`, by its path: 'load', 'warp.ballot'. */

@@ -21,7 +21,12 @@ export class Fp8Rows {
 
   static async create(device: Device, maxTokens: number, hidden: number): Promise<Fp8Rows> {
     const { kernel, blocks, threads } = rowsToFp8[device.kind];
-    const site = await callSite(device, kernel, { grid: blocks, block: threads, programmatic: true, rank: 0 });
+    const site = await callSite(device, kernel, {
+      grid: blocks,
+      block: threads,
+      programmatic: true,
+      rank: 0,
+    });
     const x = emptyTensor(device, 'e4m3', [maxTokens, hidden], 'rows as fp8');
     const scales = emptyTensor(device, 'f32', [maxTokens, hidden / scaleBlock], 'scales of rows');
     site.set.to(x.data);

@@ -3,7 +3,6 @@ export { expertsKernels } from './experts-options.js';
 export * from './kernels/example-experts.js';
 export { type MlpShape, mlpKernels } from './kernels/gemm/kernels.js';
 export { swigluKernel } from './kernels/gemm/swiglu.js';
-export { mlpParts } from './mlp.js';
 export { addRows, rowsToFp8, rowsToFp8Kernel } from './kernels/rows.js';
 export {
   type ExpertsShape,
@@ -13,3 +12,4 @@ export {
   rowsOfPlan,
   slotsOf,
 } from './kernels/shape.js';
+export { mlpParts } from './mlp.js';

@@ -52,7 +52,9 @@ async function workOf(gemm: Gemm, of: Omit<ProductsOf, 'own'>): Promise<Work> {
   };
   const all = { ...of, own };
   const products =
-    gemm === 'cublas' ? await cublasProducts(all) : ((await hopperProducts(all)) ?? (await heddleProducts(all)));
+    gemm === 'cublas'
+      ? await cublasProducts(all)
+      : ((await hopperProducts(all)) ?? (await heddleProducts(all)));
   return {
     ...{ products, own },
     get memory() {

@@ -52,7 +52,11 @@ export function requireWeights(
   ] as const) {
     if (scaled) {
       if (scales === undefined)
-        throw new ArgumentError(`${within}${name}`, scales, 'an f32 for every 128 × 128 weights, because they are e4m3');
+        throw new ArgumentError(
+          `${within}${name}`,
+          scales,
+          'an f32 for every 128 × 128 weights, because they are e4m3',
+        );
       requireTensor(`${within}${name}`, scales);
       requireVectors(`${within}${name}`, scales, ['f32'], [...lead, rows / scaleBlock, columns / scaleBlock]);
     } else if (scales !== undefined)

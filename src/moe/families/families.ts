@@ -1,9 +1,9 @@
 /** Every family; of those that can carry a layer the first does, unless another is asked for. */
 import { ArgumentError } from '../../base/errors.js';
 import type { Family } from './family.js';
-import { hybrid } from './hybrid/index.js';
-import { oneSided } from './one-sided/index.js';
-import { portable } from './portable/index.js';
+import { hybrid } from './hybrid/family.js';
+import { oneSided } from './one-sided/family.js';
+import { portable } from './portable/family.js';
 
 export const families: readonly Family[] = [oneSided, hybrid, portable];
 

@@ -86,7 +86,7 @@ export interface Plan {
   readonly wire: WirePlan | null;
   readonly phases: Readonly<Record<Phase, readonly Step[]>>;
   readonly received: ReceivedPlan;
-  /** Four words of a window, as common/failure.ts has them. */
+  /** Four words of a window, as common/waits.ts has them. */
   readonly failure: View;
 }
 
@@ -98,7 +98,10 @@ export interface WindowPlan {
   readonly layout: Layout;
   /** It lies in NVSHMEM's symmetric heap: its puts reach it, loads and stores of peers do not. */
   readonly symmetric?: boolean;
-  /** Windows start as zeros, except these, of which every bit is set. */
+  /**
+   * Windows start as zeros, except these, of which every bit is set: among them all words that count rounds, as the first round has the
+   * number 0 (common/rounds.ts).
+   */
   readonly allOnes: readonly Field[];
   /** What holds nothing before a kernel has written it: to read it earlier is a mistake, which the checker reports. */
   readonly unwritten: readonly Field[];

@@ -1,7 +1,6 @@
 import { isIP } from 'node:net';
 import { ArgumentError, requireText } from '../../base/errors.js';
 
-/** Where a rendezvous listens. */
 export interface Address {
   readonly host: string;
   readonly port: number;

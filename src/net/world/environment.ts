@@ -4,7 +4,7 @@ import { type Address, parseAddress } from './address.js';
 import { MAX_RANKS } from './circle.js';
 
 /** A process's place in its world, as its launcher's environment tells it. */
-export interface Place {
+export interface Membership {
   /** Who started this process, for messages. */
   readonly launcher: string;
   readonly rank: number;
@@ -17,7 +17,6 @@ export interface Place {
   readonly device: 'cuda' | 'sim' | undefined;
   /** How many ranks this process is, from `rank` on: more than one only where their GPUs are simulated. */
   readonly ranksHere: number;
-  /** Where the rendezvous is. */
   readonly address: Address;
   /** The same for all ranks of one start of one job, and for no other. */
   readonly world: string;
@@ -100,7 +99,7 @@ const LAUNCHERS: readonly Launcher[] = [
  * Slurm whose rank variable is set. HEDDLE_ADDRESS, HEDDLE_SECRET, HEDDLE_LOCAL_RANK, HEDDLE_NODE, HEDDLE_DEVICE,
  * HEDDLE_RANKS_HERE and HEDDLE_WORLD_ID count under every launcher.
  */
-export function readEnvironment(environment: Environment = process.env): Place {
+export function readEnvironment(environment: Environment = process.env): Membership {
   const get = (name: string) => {
     const value = environment[name];
     return value === undefined ? undefined : requireText(name, value) || undefined;

@@ -75,7 +75,6 @@ export class Exchange {
     return this.#seats.has(rank);
   }
 
-  /** Whether every rank has come. */
   get complete(): boolean {
     return this.#seats.size === this.#ranks;
   }

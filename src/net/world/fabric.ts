@@ -54,7 +54,6 @@ export async function connectFabric(
   return new FabricConnection(circle, engine, peers);
 }
 
-/** Requires ranks of a circle. */
 export function requireReach(reach: readonly number[], ranks: number): void {
   requireArray('reach', reach, 'an array of ranks');
   for (const rank of reach) requireInteger('reach', rank, 0, ranks - 1);

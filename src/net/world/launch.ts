@@ -146,9 +146,7 @@ export class Launch {
     requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
     if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
     if (options.keepGoing !== undefined) requireFlag('keepGoing', options.keepGoing);
-    const program = resolve(requireText('program', options.program, 'the path of a file'));
-    if (!statSync(program, { throwIfNoEntry: false })?.isFile())
-      throw new ArgumentError('program', options.program, 'an existing file');
+    const program = requireProgram(options.program);
     if (process.platform === 'win32') {
       throw new UnavailableError(
         'ranks cannot be started here: Windows has no process groups',
@@ -306,6 +304,19 @@ export class Launch {
       if (running) signalGroup(pid, signal);
     }
   }
+}
+
+/** Requires the path of a file; returns it from the root. */
+function requireProgram(path: string): string {
+  const program = resolve(requireText('program', path, 'the path of a file'));
+  let why = '';
+  try {
+    if (statSync(program, { throwIfNoEntry: false })?.isFile()) return program;
+  } catch (error) {
+    // Too long, in a folder that is closed to this user …
+    why = ` that can be read (${(error as NodeJS.ErrnoException).code})`;
+  }
+  throw new ArgumentError('program', path, `an existing file${why}`);
 }
 
 /** What one process is of the world. */

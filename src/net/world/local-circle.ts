@@ -1,7 +1,7 @@
 import { requireFunction, requireInteger, requireObject } from '../../base/errors.js';
 import { type CircleOptions, MAX_RANKS } from './circle.js';
 import { type Call, Exchange, type Loss } from './exchange.js';
-import { messageOf, Participant, toError } from './participant.js';
+import { Participant, runEach, toError } from './participant.js';
 
 /** Ranks that are async programs of one process, meeting in its memory. */
 export class LocalCircle extends Participant {
@@ -41,22 +41,11 @@ export class LocalCircle extends Participant {
     options: CircleOptions = {},
   ): Promise<T[]> {
     requireFunction('program', program, 'a function: what each rank does');
-    const failures: unknown[] = [];
-    const runOne = async (circle: LocalCircle): Promise<T | undefined> => {
-      try {
-        return await program(circle);
-      } catch (error) {
-        failures.push(error);
-        const { latest } = circle;
-        latest.#exchange.lose([latest.rank], messageOf(error)); // of no effect where it has left
-        return undefined;
-      } finally {
-        await circle.latest.dispose();
-      }
-    };
-    const results = await Promise.all(LocalCircle.create(ranks, options).map(runOne));
-    if (failures.length > 0) throw failures[0];
-    return results as T[];
+    return runEach(LocalCircle.create(ranks, options), program, {
+      // Of no effect where it has left.
+      lose: ({ latest }, reason) => latest.#exchange.lose([latest.rank], reason),
+      ended: ({ latest }) => latest.dispose(),
+    });
   }
 
   override get latest(): LocalCircle {

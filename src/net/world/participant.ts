@@ -31,6 +31,35 @@ interface Pending {
   reject(error: Error): void;
 }
 
+/** What becomes of a rank whose program has thrown, and of each whose program has ended. */
+interface Ends<Rank> {
+  lose(rank: Rank, reason: string): void;
+  ended(rank: Rank): void | Promise<void>;
+}
+
+/** Runs one program for each of these ranks. What was thrown first is thrown when every program has ended. */
+export async function runEach<Rank, T>(
+  ranks: readonly Rank[],
+  program: (rank: Rank) => Promise<T>,
+  { lose, ended }: Ends<Rank>,
+): Promise<T[]> {
+  const failures: unknown[] = [];
+  const runOne = async (rank: Rank): Promise<T | undefined> => {
+    try {
+      return await program(rank);
+    } catch (error) {
+      failures.push(error);
+      lose(rank, messageOf(error));
+      return undefined;
+    } finally {
+      await ended(rank);
+    }
+  };
+  const results = await Promise.all(ranks.map(runOne));
+  if (failures.length > 0) throw failures[0];
+  return results as T[];
+}
+
 /**
  * One rank's side of a circle: checks arguments, keeps its pending calls, remembers losses. How a call
  * reaches the exchange is left to the kind of circle.

@@ -19,7 +19,7 @@ import {
   MAX_PAYLOAD,
   MAX_RANKS,
 } from './circle.js';
-import { type Environment, type Place, readEnvironment } from './environment.js';
+import { type Environment, type Membership, readEnvironment } from './environment.js';
 import type { Call } from './exchange.js';
 import { type Message, PROTOCOL_VERSION, ProtocolError } from './messages.js';
 import { Participant, passing, toError } from './participant.js';
@@ -78,13 +78,13 @@ export class ProcessCircle extends Participant {
   readonly node: string | undefined;
   /** Leaves, at the end of the program. A world on top of the circle has more to let go of. */
   atProgramEnd: () => Promise<void> = () => this.dispose();
-  readonly #place: Place;
+  readonly #place: Membership;
   readonly #channel: Channel;
   readonly #rendezvous: Rendezvous | undefined;
   #ended = false;
 
   private constructor(
-    place: Place,
+    place: Membership,
     origins: readonly number[],
     options: CircleOptions,
     channel: Channel,
@@ -244,12 +244,12 @@ const unsaid = {
 };
 
 /** The options' place, and the environment's where it is needed. */
-export function findPlace(options: JoinOptions): Place {
+export function findPlace(options: JoinOptions): Membership {
   requireObject('options', options);
   const { rank, ranks, localRank, node, address, world, secret, hosted, environment } = options;
   if (environment !== undefined) requireObject('environment', environment, 'variables by name');
   const where = address === undefined ? undefined : parseAddress('address', address);
-  const told: Place =
+  const told: Membership =
     rank !== undefined && ranks !== undefined && where !== undefined
       ? { ...unsaid, rank, ranks, address: where }
       : readEnvironment(environment);
@@ -282,7 +282,7 @@ function shortId(id: string): string {
 
 /** Connects and is welcomed; tries again, since rank 0 may start last, until the time is over. */
 async function reach<T>(
-  place: Place,
+  place: Membership,
   timeoutMs: number,
   lossTimeoutMs: number,
   welcomed: (channel: Channel) => T,
@@ -309,7 +309,7 @@ async function reach<T>(
 
 /** One handshake. A refusal is a RendezvousError, anything else may pass. `welcomed` runs in the turn of the welcome, so that it misses no message after it. */
 function attempt<T>(
-  place: Place,
+  place: Membership,
   lossTimeoutMs: number,
   limitMs: number,
   welcomed: (channel: Channel) => T,

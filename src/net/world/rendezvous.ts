@@ -10,7 +10,6 @@ import { newNonce, prove, requireSecret, sameProof } from './secret.js';
 
 /** What a rendezvous serves, and where. */
 export interface RendezvousOptions {
-  /** How many ranks will join. */
   readonly ranks: number;
   /** Which world: a rank of another one, say of an earlier start of the same job, is refused. */
   readonly world: string;

@@ -18,7 +18,7 @@ import { type MachineOptions, maxRanks, SimMachine } from '../../gpu/sim/index.j
 import type { Circle, CircleOptions } from './circle.js';
 import { LocalCircle } from './local-circle.js';
 import { findTopology, joinSimulated, ordinalFor, requireOwnGpus } from './nodes.js';
-import { messageOf, passing } from './participant.js';
+import { messageOf, passing, runEach } from './participant.js';
 import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js';
 import type { FabricOptions } from './proxy/network.js';
 import {
@@ -122,15 +122,7 @@ export class World {
         host.left();
       }
     };
-    let results: T[];
-    try {
-      results = await LocalCircle.run(ranks, oneRank, options);
-    } catch (error) {
-      await World.#freeAll(worlds).catch(() => {}); // what went wrong first says more
-      throw error;
-    }
-    await World.#freeAll(worlds);
-    return results;
+    return World.#thenFree(worlds, LocalCircle.run(ranks, oneRank, options));
   }
 
   /**
@@ -163,23 +155,25 @@ export class World {
 
   /** A rank whose program throws is lost to the others. The first error is thrown, once all have ended. */
   static async #runAll<T>(worlds: readonly World[], program: (world: World) => Promise<T>): Promise<T[]> {
-    const failures: unknown[] = [];
-    const runOne = async (world: World): Promise<T | undefined> => {
-      try {
-        return await program(world);
-      } catch (error) {
-        failures.push(error);
-        world.circle.latest.abandon(messageOf(error));
-        return undefined;
-      } finally {
-        world.#host.left();
-      }
-    };
-    const results = await Promise.all(worlds.map(runOne));
-    await World.#freeAll(worlds).catch((error) => failures.push(error));
-    await Promise.all(worlds.map((world) => world.circle.latest.dispose()));
-    if (failures.length > 0) throw failures[0];
-    return results as T[];
+    const results = runEach(worlds, program, {
+      lose: (world, reason) => world.circle.latest.abandon(reason),
+      ended: (world) => world.#host.left(),
+    });
+    try {
+      return await World.#thenFree(worlds, results);
+    } finally {
+      await Promise.all(worlds.map((world) => world.circle.latest.dispose()));
+    }
+  }
+
+  /** Frees the worlds once their programs have ended, however they did; what went wrong first says more. */
+  static async #thenFree<T>(worlds: readonly World[], programs: Promise<T[]>): Promise<T[]> {
+    const results = await programs.catch(async (error) => {
+      await World.#freeAll(worlds).catch(() => {});
+      throw error;
+    });
+    await World.#freeAll(worlds);
+    return results;
   }
 
   static async #joinSimulated(options: JoinWorldOptions, ranksHere: number): Promise<World[]> {

@@ -3,7 +3,9 @@
  * copy that moves as many bytes. It is one rank's own work, so one GPU is enough, whatever the number of ranks: what would
  * have arrived is put where dispatch leaves it.
  */
+
 import { HeddleError } from '../../base/errors.js';
+import type { Column } from '../../base/table.js';
 import {
   bytesOf,
   ExpertsPlan,
@@ -18,7 +20,7 @@ import { makeAllRoutes } from '../../verify/testing/index.js';
 import { pointByPoint, type Results, type Rig } from './harness.js';
 import { type Noise, setsFor } from './inputs.js';
 import { gigabytes, type Spread, type Unit } from './statistics.js';
-import { type Column, percent } from './table.js';
+import { percent } from './table.js';
 import type { Timing } from './timing.js';
 import { type Workload, type WorkloadOptions, workload } from './workload.js';
 

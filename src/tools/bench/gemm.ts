@@ -5,6 +5,7 @@
  */
 
 import { HeddleError, UnavailableError } from '../../base/errors.js';
+import type { Column } from '../../base/table.js';
 import { Cublas, type CudaDevice, type CudaStream, type Product } from '../../gpu/cuda/index.js';
 import { mlpParts } from '../../moe/experts/index.js';
 import {
@@ -14,8 +15,8 @@ import {
   ExpertsPlan,
   emptyTensor,
   type OwnedTensor,
-  type Receiving,
   type Received,
+  type Receiving,
   read,
   tensorFrom,
 } from '../../moe/index.js';
@@ -25,7 +26,7 @@ import { pointByPoint, type Results, type Rig } from './harness.js';
 import { Noise } from './inputs.js';
 import { inSmall } from './layer-data.js';
 import { gigabytes, type Spread, type Unit } from './statistics.js';
-import { type Column, percent } from './table.js';
+import { percent } from './table.js';
 import type { Timing } from './timing.js';
 
 interface GemmBenchPlan {
@@ -169,7 +170,10 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
     output: some([1, maxTokens, hidden]),
   };
   const of: Receiving = { world: { device, rank: 0 }, shape: layer, received };
-  const weights = { gateUp: filled([experts, 2 * inner, hidden], dtype), down: filled([experts, hidden, inner], dtype) };
+  const weights = {
+    gateUp: filled([experts, 2 * inner, hidden], dtype),
+    down: filled([experts, hidden, inner], dtype),
+  };
   const options = scaled
     ? {
         ...weights,
@@ -188,7 +192,9 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
   const sorted = { x: some([room, hidden]), both: some([room, 2 * inner]), made: some([room, hidden]) };
   const between = some([room, inner]);
   // cuBLAS multiplies bf16: as many weights, of any values.
-  const matrices = scaled ? { gateUp: some([experts, 2 * inner, hidden]), down: some([experts, hidden, inner]) } : weights;
+  const matrices = scaled
+    ? { gateUp: some([experts, 2 * inner, hidden]), down: some([experts, hidden, inner]) }
+    : weights;
   const mlp = await ExpertsMlp.create(of, planned, options);
   const { products, rows: own } = mlpParts(mlp);
   const ours = {
@@ -205,7 +211,13 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
     inputs: number,
     outputs: number,
   ): Promise<GemmTimes> => {
-    const all = { from: addresses.from, to: addresses.library, weights: matrices[which].data, inputs, outputs };
+    const all = {
+      from: addresses.from,
+      to: addresses.library,
+      weights: matrices[which].data,
+      inputs,
+      outputs,
+    };
     const forms: Partial<Record<GemmForm, () => void>> = {
       heddle: ours[which],
       ...(cublas !== null && cublasForms(cublas, stream as CudaStream, all, sizes, largest)),
@@ -222,18 +234,8 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
       times: await timeAll(timing, forms),
     };
   };
-  const gateUp = await times(
-    'gateUp',
-    { from: sorted.x.data, library: sorted.both.data },
-    hidden,
-    2 * inner,
-  );
-  const down = await times(
-    'down',
-    { from: between.data, library: sorted.made.data },
-    inner,
-    hidden,
-  );
+  const gateUp = await times('gateUp', { from: sorted.x.data, library: sorted.both.data }, hidden, 2 * inner);
+  const down = await times('down', { from: between.data, library: sorted.made.data }, inner, hidden);
   mlp.dispose();
   planned.dispose();
   for (const tensor of owned) tensor.free();
@@ -306,7 +308,6 @@ function cublasForms(
   };
 }
 
-/** Rows that a form multiplies. */
 const rowsOfForms = (
   counts: Uint32Array,
   largest: number,

@@ -1,10 +1,10 @@
 /** One self-contained HTML page from a run's results: charts, tables, method. Nothing is loaded from anywhere. */
 import { type Chart, json, page, type Series, text } from '../../base/page.js';
-import { type BenchReport, type Phase, type Point, type Row, rowOf, type Subject } from './report.js';
-import { type Column, columnsOf, number, wireNotes } from './table.js';
+import { type Column, htmlTable } from '../../base/table.js';
+import { type BenchReport, type MeasuredPhase, type Point, type Row, rowOf, type Subject } from './report.js';
+import { columnsOf, number, wireNotes } from './table.js';
 import { routerInWords } from './workload.js';
 
-/** The page as text. */
 export function htmlReport(report: BenchReport): string {
   const { workload: of } = report;
   const title = `Heddle bench: ${of.name}, EP${of.ranks}, ${of.dtype} there, ${of.combineDtype} back`;
@@ -15,9 +15,9 @@ ${simulated ? simulatedNotice : tiles(report)}
 ${facts(report)}
 ${simulated ? '' : figures(report)}
 <h2>Round trips</h2>
-<div class="scroll">${summaryTable(report)}</div>
+${summaryTable(report)}
 <p class="soft">* calculated: both − dispatch.</p>
-<details><summary>Every measured row</summary><div class="scroll">${rowsTable(report)}</div></details>
+<details><summary>Every measured row</summary>${rowsTable(report)}</details>
 ${kernelsTable(report)}
 <h2>Method</h2>
 <ul>${methodLines(report)
@@ -66,9 +66,9 @@ function bandwidthChart({ points }: BenchReport): Chart {
   ]);
 }
 
-const times = (points: readonly Point[], subject: Subject, phase: Phase) =>
+const times = (points: readonly Point[], subject: Subject, phase: MeasuredPhase) =>
   points.map((point) => rowOf(point, subject, phase)?.time ?? null);
-const bandwidths = (points: readonly Point[], subject: Subject, phase: Phase) =>
+const bandwidths = (points: readonly Point[], subject: Subject, phase: MeasuredPhase) =>
   points.map((point) => rowOf(point, subject, phase)?.physical ?? null);
 
 const line = (label: string, colour: string, values: readonly (number | null)[], width: number): Series => ({
@@ -142,79 +142,57 @@ ${report.method.nodes > 1 ? '' : bandwidthFigure}`;
 const bandwidthFigure = `<h2>Bandwidth</h2>
 <figure data-chart="bandwidth"><figcaption>Bytes that leave a GPU over NVLink ÷ time; higher is better. The dashed lines are what the links carry.</figcaption><div class="chart"></div></figure>`;
 
-function summaryTable(report: BenchReport): string {
-  const columns: readonly Column<Point>[] = [
-    ...columnsOf(report),
-    ...publishedFor(report).map(({ microseconds }) => ({
-      head: 'best open µs',
-      cell: ({ tokens }: Point) => number(microseconds[tokens] ?? null),
-    })),
-  ];
-  const kind = (head: string): string => (head === 'tokens' ? 'name' : head.startsWith('both') ? 'main' : '');
-  return table(
-    columns.map(({ head }) => head),
-    report.points.map((point) => columns.map((column) => cell(column.cell(point), kind(column.head)))),
+const summaryTable = (report: BenchReport): string =>
+  htmlTable<Point>(
+    [
+      ...columnsOf(report),
+      ...publishedFor(report).map(({ microseconds }) => ({
+        head: 'best open µs',
+        cell: ({ tokens }: Point) => number(microseconds[tokens] ?? null),
+      })),
+    ],
+    report.points,
   );
-}
 
 function rowsTable({ points, unit }: BenchReport): string {
-  const head = [
-    'tokens',
-    'what',
-    'phase',
-    `median, ${unit}`,
-    'min',
-    'p10',
-    'p90',
-    'max',
-    'NVLink GB/s',
-    'logical GB/s',
-    'of ceiling',
-    '× NCCL',
+  const spread = (key: 'min' | 'p10' | 'p90' | 'max'): Column<Row> => ({
+    head: key,
+    cell: (row) => number(row.spread?.[key] ?? null),
+  });
+  const columns: readonly Column<Row & { readonly tokens: number }>[] = [
+    { head: 'tokens', kind: 'name', cell: ({ tokens }) => String(tokens) },
+    { head: 'what', kind: 'name', cell: ({ subject }) => subject },
+    {
+      head: 'phase',
+      kind: 'name',
+      cell: ({ phase, derived }) => (derived === null ? phase : `${phase} (${derived})`),
+    },
+    { head: `median, ${unit}`, kind: 'main', cell: ({ time }) => number(time) },
+    ...(['min', 'p10', 'p90', 'max'] as const).map(spread),
+    { head: 'NVLink GB/s', cell: ({ physical }) => number(physical, 1) },
+    { head: 'logical GB/s', cell: ({ logical }) => number(logical, 1) },
+    { head: 'of ceiling', cell: ({ ofCeiling }) => percent(ofCeiling) },
+    { head: '× NCCL', cell: ({ overNccl }) => number(overNccl, 2) },
   ];
-  const lines = points.flatMap((point) =>
-    point.rows.map((row: Row) => {
-      const { spread } = row;
-      const name = row.derived === null ? row.phase : `${row.phase} (${row.derived})`;
-      return [
-        cell(String(point.tokens), 'name'),
-        cell(row.subject, 'name'),
-        cell(name, 'name'),
-        cell(number(row.time), row.subject === 'heddle' ? 'main' : ''),
-        ...(['min', 'p10', 'p90', 'max'] as const).map((key) => cell(number(spread?.[key] ?? null))),
-        cell(number(row.physical, 1)),
-        cell(number(row.logical, 1)),
-        cell(percent(row.ofCeiling)),
-        cell(number(row.overNccl, 2)),
-      ];
-    }),
+  return htmlTable(
+    columns,
+    points.flatMap(({ tokens, rows }) => rows.map((row) => ({ ...row, tokens }))),
   );
-  return table(head, lines);
 }
 
 function kernelsTable({ points, unit }: BenchReport): string {
-  const lines = points.flatMap(({ tokens, kernels }) =>
-    (kernels ?? []).map(({ kernel, time, gap, blocks, threads, facts: compiled }) => [
-      cell(String(tokens), 'name'),
-      cell(kernel, 'name'),
-      cell(number(time)),
-      cell(number(gap)),
-      cell(`${blocks} × ${threads}`),
-      cell(compiled === null ? '–' : String(compiled.registers)),
-      cell(compiled === null ? '–' : String(compiled.localBytes)),
-    ]),
-  );
+  const lines = points.flatMap(({ tokens, kernels }) => (kernels ?? []).map((one) => ({ ...one, tokens })));
   if (lines.length === 0) return '';
-  const head = [
-    'tokens',
-    'kernel',
-    `between events, ${unit}`,
-    'events alone',
-    'blocks × threads',
-    'registers',
-    'local memory, bytes',
+  const columns: readonly Column<(typeof lines)[number]>[] = [
+    { head: 'tokens', kind: 'name', cell: ({ tokens }) => String(tokens) },
+    { head: 'kernel', kind: 'name', cell: ({ kernel }) => kernel },
+    { head: `between events, ${unit}`, cell: ({ time }) => number(time) },
+    { head: 'events alone', cell: ({ gap }) => number(gap) },
+    { head: 'blocks × threads', cell: ({ blocks, threads }) => `${blocks} × ${threads}` },
+    { head: 'registers', cell: ({ facts }) => (facts === null ? '–' : String(facts.registers)) },
+    { head: 'local memory, bytes', cell: ({ facts }) => (facts === null ? '–' : String(facts.localBytes)) },
   ];
-  return `<h2>Kernels</h2><p class="soft">Launched directly, with events between them, which cost time of their own: the sum is more than a round in a graph.</p><div class="scroll">${table(head, lines)}</div>`;
+  return `<h2>Kernels</h2><p class="soft">Launched directly, with events between them, which cost time of their own: the sum is more than a round in a graph.</p>${htmlTable(columns, lines)}`;
 }
 
 function methodLines({ method, unit, workload: of, points }: BenchReport): string[] {
@@ -242,22 +220,6 @@ const networkMethod = [
 
 const percent = (share: number | null | undefined): string =>
   share === null || share === undefined ? '–' : `${(share * 100).toFixed(1)} %`;
-
-const cell = (value: string, kind = ''): string =>
-  `<td${kind === '' ? '' : ` class="${kind}"`}>${text(value)}</td>`;
-
-function table(head: readonly string[], lines: readonly (readonly string[])[]): string {
-  const heads = head.map((name) => `<th>${text(name)}</th>`).join('');
-  let before = '';
-  const rows = lines.map((cells) => {
-    // A line above each new number of tokens, where several rows share one.
-    const first =
-      cells[0] !== before && before !== '' && lines.some((other) => other !== cells && other[0] === cells[0]);
-    before = cells[0]!;
-    return `<tr${first ? ' class="first"' : ''}>${cells.join('')}</tr>`;
-  });
-  return `<table><thead><tr>${heads}</tr></thead><tbody>${rows.join('\n')}</tbody></table>`;
-}
 
 /** What others' kernels were measured to need for the same round, on one kind of machine. */
 interface Published {

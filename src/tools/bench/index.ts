@@ -13,7 +13,6 @@ export * from './report.js';
 export { runBenchmark } from './run.js';
 export { type Unit, unitOf } from './statistics.js';
 export {
-  type Column,
   columnsOf,
   footnote,
   heading,

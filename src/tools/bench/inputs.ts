@@ -4,8 +4,8 @@
  */
 import type { Device, Memory, Stream } from '../../gpu/index.js';
 import { type Tensor, wrap } from '../../moe/index.js';
-import { type Routes, randomElements } from '../../verify/testing/index.js';
 import { dtypes } from '../../moe/layer/index.js';
+import { type Routes, randomElements } from '../../verify/testing/index.js';
 import { rowBytesOf, type Workload } from './workload.js';
 
 /** How often the sets together exceed L2. */
@@ -111,7 +111,6 @@ export class Inputs {
     return new Inputs(sets, memory);
   }
 
-  /** The set of a round. */
   at(round: number): InputSet {
     return this.sets[round % this.sets.length]!;
   }

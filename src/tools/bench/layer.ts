@@ -4,6 +4,7 @@
  */
 
 import { HeddleError } from '../../base/errors.js';
+import type { Column } from '../../base/table.js';
 import { mlpParts } from '../../moe/experts/index.js';
 import {
   emptyTensor,
@@ -21,7 +22,7 @@ import { type Span, traceLayer } from './layer-trace.js';
 import { joinNccl, ncclRound } from './nccl.js';
 import type { NcclCommunicator } from './nccl-library.js';
 import type { Spread, Unit } from './statistics.js';
-import { type Column, percent } from './table.js';
+import { percent } from './table.js';
 import type { Grouping, Steps } from './timing.js';
 import { routeSets, workload } from './workload.js';
 
@@ -115,7 +116,6 @@ const modelFor = ({ profile, ranks, expertsHere, device, rows }: LayerBenchPlan)
     ? modelWith(profile, ranks, expertsHere)
     : inSmall(modelWith(profile, ranks, expertsHere ?? 4), rows === 'fp8' ? scaleBlock : 64);
 
-/** One number of tokens. */
 class LayerBench {
   readonly io: { readonly x: OwnedTensor; readonly out: OwnedTensor };
   readonly options: MoeLayerOptions;

@@ -3,6 +3,7 @@
  * an MLP of the shared expert's size on another, with as many multiprocessors for the phases as asked for. Free would be
  * the longer of the two.
  */
+import type { Column } from '../../base/table.js';
 import type { Device, Stream } from '../../gpu/index.js';
 import { DenseMlp, emptyTensor, type Gemm } from '../../moe/index.js';
 import { pointByPoint, type Results, type Rig } from './harness.js';
@@ -10,7 +11,7 @@ import { setsFor } from './inputs.js';
 import { roundsFor } from './program.js';
 import { Round } from './round.js';
 import type { Spread, Unit } from './statistics.js';
-import { type Column, percent } from './table.js';
+import { percent } from './table.js';
 import type { Steps, Timing } from './timing.js';
 import { roundBytes, routeSets, type Workload, type WorkloadOptions, workload } from './workload.js';
 
@@ -19,7 +20,6 @@ export interface OverlapPlan {
   readonly tokens: readonly number[];
   /** Multiprocessors of the phases, one after the other; null for a few numbers, and all. */
   readonly sms: readonly number[] | null;
-  /** The MLP's inner width. */
   readonly inner: number;
   readonly family?: string;
   /** Whose GEMMs the MLP runs. */

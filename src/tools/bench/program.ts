@@ -9,7 +9,7 @@ import type { NcclCommunicator } from './nccl-library.js';
 import { NetworkCeiling, roomFor } from './network/ceiling.js';
 import { meanSent, type SentRounds, wiresOf } from './network/sent.js';
 import { timeNvshmem } from './nvshmem.js';
-import type { Phase, Point, Row, Subject } from './report.js';
+import type { MeasuredPhase, Point, Row, Subject } from './report.js';
 import { Round } from './round.js';
 import { gigabytes, type Spread, spread } from './statistics.js';
 import type { Timing } from './timing.js';
@@ -96,7 +96,6 @@ interface Tools extends Rig {
   readonly plan: Plan;
 }
 
-/** One number of tokens. */
 async function measure(
   { timing, noise, ceilings, communicator, of, real, plan }: Tools,
   tokens: number,
@@ -110,7 +109,8 @@ async function measure(
   const routes = routeSets(of, tokens, sets);
   const bytes = roundBytes(of, tokens, routes, plan.nodes);
   const times = new Map<string, Spread>();
-  const keep = (subject: Subject, phase: Phase, time: Spread) => times.set(`${subject}/${phase}`, time);
+  const keep = (subject: Subject, phase: MeasuredPhase, time: Spread) =>
+    times.set(`${subject}/${phase}`, time);
 
   doing('compiling');
   const round = await Round.create({ timing, noise }, of, routes, plan.how);
@@ -151,7 +151,7 @@ async function measure(
 
   if (communicator !== null) {
     const baseline = ncclRound({ timing, noise }, communicator, of, routes, rounds);
-    const plans: readonly (readonly [NcclWay, Phase, readonly NcclPhase[]])[] = [
+    const plans: readonly (readonly [NcclWay, MeasuredPhase, readonly NcclPhase[]])[] = [
       ['sparse', 'dispatch', ['dispatch']],
       ['sparse', 'combine', ['combine']],
       ['sparse', 'both', ['dispatch', 'combine']],
@@ -182,11 +182,11 @@ async function networkAlone(
   { world, options }: Timing,
   sent: SentRounds,
   rounds: number,
-): Promise<readonly (readonly [Phase, number[]])[]> {
+): Promise<readonly (readonly [MeasuredPhase, number[]])[]> {
   const memory = world.device.allocateMapped(roomFor(sent.wireBytes), 'messages, for the network alone');
   const ceiling = await NetworkCeiling.create(world, memory, sent);
   const { iterations, warmups } = options;
-  const times: [Phase, number[]][] = [];
+  const times: [MeasuredPhase, number[]][] = [];
   for (const phase of ['dispatch', 'combine', 'both'] as const)
     times.push([phase, await ceiling.time(phase, rounds, iterations, warmups)]);
   await ceiling.dispose();
@@ -200,8 +200,8 @@ export function rowsOf(
   bytes: Pick<RoundBytes, 'dispatch' | 'combine'>,
   scale = 1,
 ): Row[] {
-  const measured = (subject: Subject, phase: Phase) => times.get(`${subject}/${phase}`) ?? null;
-  const median = (subject: Subject, phase: Phase) => measured(subject, phase)?.median ?? null;
+  const measured = (subject: Subject, phase: MeasuredPhase) => times.get(`${subject}/${phase}`) ?? null;
+  const median = (subject: Subject, phase: MeasuredPhase) => measured(subject, phase)?.median ?? null;
   const both: PhaseBytes = {
     physical: bytes.dispatch.physical + bytes.combine.physical,
     logical: bytes.dispatch.logical + bytes.combine.logical,
@@ -216,7 +216,12 @@ export function rowsOf(
     both: limit === 'network' ? median('network', 'both') : stores,
   };
   const rows: Row[] = [];
-  const add = (subject: Subject, phase: Phase, given: number | null, derived: string | null): void => {
+  const add = (
+    subject: Subject,
+    phase: MeasuredPhase,
+    given: number | null,
+    derived: string | null,
+  ): void => {
     if (given === null) return;
     const isCeiling = subject === 'stores' || subject === 'loads' || subject === 'network';
     // Ceilings move the busiest GPU's bytes on every GPU.

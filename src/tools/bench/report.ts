@@ -6,7 +6,7 @@ import type { RoundBytes, Workload } from './workload.js';
 
 export const reportFormat = 'heddle-bench/1';
 
-export type Phase = 'dispatch' | 'combine' | 'both';
+export type MeasuredPhase = 'dispatch' | 'combine' | 'both';
 export type Subject =
   | 'heddle'
   | 'nccl sparse'
@@ -17,10 +17,9 @@ export type Subject =
   | 'loads'
   | 'network';
 
-/** One line of the results. */
 export interface Row {
   readonly subject: Subject;
-  readonly phase: Phase;
+  readonly phase: MeasuredPhase;
   /** Median over iterations of the slowest rank's time, in the report's unit. */
   readonly time: number;
   readonly spread: Spread | null;
@@ -102,6 +101,6 @@ export interface BenchReport {
   readonly notes: readonly string[];
 }
 
-export function rowOf(point: Point, subject: Subject, phase: Phase): Row | undefined {
+export function rowOf(point: Point, subject: Subject, phase: MeasuredPhase): Row | undefined {
   return point.rows.find((row) => row.subject === subject && row.phase === phase);
 }

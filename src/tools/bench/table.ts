@@ -1,4 +1,5 @@
 /** The table that a run prints: a line for each number of tokens, as it comes. */
+import type { Column } from '../../base/table.js';
 import type { BenchReport, Point, Row } from './report.js';
 import { rowOf } from './report.js';
 import { routerInWords } from './workload.js';
@@ -17,21 +18,14 @@ export function heading({ workload: of, machine, method, barrier, unit }: BenchR
   return lines.join('\n');
 }
 
-export interface Column<Of> {
-  readonly head: string;
-  /** Where it is not its head that says how wide. */
-  readonly width?: number;
-  cell(of: Of): string;
-}
-
-const aligned = <Of>(columns: readonly Column<Of>[], cell: (column: Column<Of>) => string): string =>
+const inColumns = <Of>(columns: readonly Column<Of>[], cell: (column: Column<Of>) => string): string =>
   columns
     .map((column) => cell(column).padStart(column.width ?? Math.max(10, column.head.length + 2)))
     .join('');
 
-export const headOf = <Of>(columns: readonly Column<Of>[]): string => aligned(columns, ({ head }) => head);
+export const headOf = <Of>(columns: readonly Column<Of>[]): string => inColumns(columns, ({ head }) => head);
 export const lineOf = <Of>(columns: readonly Column<Of>[], of: Of): string =>
-  aligned(columns, ({ cell }) => cell(of));
+  inColumns(columns, ({ cell }) => cell(of));
 
 const time =
   (subject: Row['subject'], phase: Row['phase']) =>
@@ -73,14 +67,14 @@ export function columnsOf({ unit, method }: Kind): readonly Column<Point>[] {
     { head: '× network', cell: (p) => number(1 / (both(p)?.ofCeiling ?? 0), 2) },
   ];
   return [
-    { head: 'tokens', width: 6, cell: ({ tokens }) => String(tokens) },
+    { head: 'tokens', width: 6, kind: 'name', cell: ({ tokens }) => String(tokens) },
     ...(oneNode
       ? [
           { head: `dispatch ${unit}`, cell: time('heddle', 'dispatch') },
           { head: `combine* ${unit}`, cell: time('heddle', 'combine') },
         ]
       : []),
-    { head: `both ${unit}`, cell: time('heddle', 'both') },
+    { head: `both ${unit}`, kind: 'main', cell: time('heddle', 'both') },
     ...(real ? [range, ...(oneNode ? limits : network)] : []),
     ...(oneNode ? withinNode : acrossNodes),
   ];

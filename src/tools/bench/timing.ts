@@ -82,7 +82,6 @@ async function prepareAlignment(world: World, limit: number): Promise<Alignment>
   return { window, barrier, failedAt: window.own.address + section(layout, 'failed').offset };
 }
 
-/** One rank's stopwatch. */
 export class Timing {
   readonly stream: Stream;
   /** Null where ranks are of several nodes. */

@@ -38,7 +38,6 @@ export type TuneEvent =
       readonly cut: boolean;
     };
 
-/** What is tuned for. */
 interface Target {
   readonly layer: Layer;
   readonly place: Place;

@@ -32,7 +32,6 @@ export interface Diagnosis {
   readonly nics: readonly Nic[];
 }
 
-/** Looks at this machine. */
 export async function diagnose(): Promise<Diagnosis> {
   const native = examineNative();
   // Everything but the simulator goes through foreign functions.

@@ -2,7 +2,7 @@
 import { phases } from '../../moe/families/index.js';
 import { outputRowBytes } from '../../moe/layer/index.js';
 import type { Source } from './binding.js';
-import type { LaunchParameter, LaunchPlan, Place, PlannedLaunch } from './launch-plan.js';
+import type { LaunchParameter, LaunchPlan, PlacedTensor, PlannedLaunch } from './launch-plan.js';
 
 const froms: readonly Source['from'][] = [
   'window',
@@ -94,7 +94,7 @@ export function printHeader(plan: LaunchPlan, prefix: string): string {
       .filter(({ start }) => start !== 0)
       .map(({ offset, bytes, start }) => `{${window}, ${offset}, ${bytes}, ${start}}`),
   );
-  const place = ({ in: name, offset, bytes }: Place): string => {
+  const place = ({ in: name, offset, bytes }: PlacedTensor): string => {
     const window = at(windows, name);
     return window >= 0
       ? `{0, ${window}, ${offset}, ${bytes}}`

@@ -15,14 +15,14 @@ import {
   phases,
   type ReceivedPlan,
   type Step,
+  unitBytes,
   type View,
   type WindowPlan,
+  widestUnit,
 } from '../../moe/families/index.js';
-import { type Dtype, dtypes, type Layer } from '../../moe/layer/index.js';
+import { type Dtype, dtypes, type Layer, outputRowBytes } from '../../moe/layer/index.js';
 import type { FamilyShape } from '../../verify/kernels/index.js';
 import { type Bound, binder, type Source } from './binding.js';
-import { meaningOf } from './meaning.js';
-import { rules } from './rules.js';
 
 /** What `plan.json` holds. Offsets and sizes are bytes; names are unique. */
 export interface LaunchPlan {
@@ -42,9 +42,9 @@ export interface LaunchPlan {
   /** In the order of the stream; the experts run between the last of dispatchRecv and the first of combineSend. */
   readonly launches: readonly PlannedLaunch[];
   /** What the experts read, and `output`, where they leave their rows. */
-  readonly received: Readonly<Record<string, Place>>;
+  readonly received: Readonly<Record<string, PlacedTensor>>;
   /** Four words; the first is 0, or what a wait was doing that gave up. Then the rank that did not come, the epoch, the block. */
-  readonly failure: Place & { readonly operations: Readonly<Record<string, number>> };
+  readonly failure: PlacedTensor & { readonly operations: Readonly<Record<string, number>> };
   readonly rules: readonly string[];
 }
 
@@ -70,7 +70,7 @@ interface Section {
 }
 
 /** A tensor in a window or a buffer. */
-export interface Place {
+export interface PlacedTensor {
   readonly in: string;
   readonly offset: number;
   readonly bytes: number;
@@ -178,7 +178,7 @@ function launchOf(
   };
 }
 
-function receivedOf({ payloads, ...views }: ReceivedPlan): Record<string, Place> {
+function receivedOf({ payloads, ...views }: ReceivedPlan): Record<string, PlacedTensor> {
   const named = Object.entries(payloads).map(([name, view]) => [`payloads.${name}`, view] as const);
   const all: (readonly [string, View | null])[] = [...Object.entries(views), ...named];
   return Object.fromEntries(all.flatMap(([name, view]) => (view === null ? [] : [[name, placeOf(view)]])));
@@ -200,10 +200,59 @@ const windowOf = ({ purpose, layout, allOnes }: WindowPlan): ExportedWindow => (
     })),
 });
 
-const placeOf = ({ in: memory, offset, dtype, shape }: View): Place => ({
+const placeOf = ({ in: memory, offset, dtype, shape }: View): PlacedTensor => ({
   in: memory.purpose,
   offset,
   bytes: shape.reduce((product, extent) => product * extent, dtypes[dtype].size),
   dtype,
   shape,
 });
+
+/** What every host of a launch plan keeps, whatever the family (docs/export.md). */
+export const rules: readonly string[] = [
+  'Before the first launch every rank allocates its windows at multiples of their alignment, sets them to their start ' +
+    'values, maps the windows of all other ranks, and waits until all ranks have come so far.',
+  'Kernels are loaded before the first launch (cuFuncLoad, or CUDA_MODULE_LOADING=EAGER): one that is loaded while another ' +
+    'waits for a peer may wait for that one to end.',
+  'A round is the launches in their order on one stream; the experts run before the first of combineSend. All ranks make ' +
+    'the same rounds, those without tokens too. Rounds follow each other without waiting, and may be captured as a graph.',
+  'Nothing is reset between rounds: kernels count them in the window, and flags carry these epochs. The host writes ' +
+    "nothing into a window, except the experts' rows into received.output.",
+  'topkIds stay as they are until the round has ended; rows and weights may be written again behind the last launch of ' +
+    'dispatchSend, and received.output is read until the round has ended.',
+  'What was received stays until the first launch of the next round. Slots without a local expert are not written.',
+  'A wait ends after `limit` microseconds. Then the first word of failure is not 0, no later launch waits, and results mean ' +
+    'nothing: all ranks allocate their windows anew.',
+  'Windows are freed when the last round of every rank has ended.',
+];
+
+/** What a host puts into a parameter, in a sentence. */
+export function meaningOf(source: Source, { topK, maxTokens, payloads, output, ranks }: Layer): string {
+  switch (source.from) {
+    case 'window':
+      return `where the ${source.window} of each rank is mapped on this GPU: ${ranks} addresses, by rank; the others are never read`;
+    case 'buffer':
+      return `address of this rank's ${source.buffer}`;
+    case 'rows': {
+      const { rowBytes } = payloads.find(({ name }) => name === source.payload)!;
+      const unit = unitBytes[widestUnit(rowBytes)];
+      return `address of ${source.payload}: [tokens] rows of ${rowBytes} bytes without gaps; a multiple of ${unit}`;
+    }
+    case 'tokens':
+      return `how many tokens this rank brings to the round, 0 to ${maxTokens}`;
+    case 'topkIds':
+      return `address of i32 [tokens][${topK}]: expert ids, -1 where there is none. Stays as it is until the round has ended`;
+    case 'topkWeights':
+      return `address of f32 [tokens][${topK}]: the router's weights`;
+    case 'out': {
+      const aligned = outputRowBytes({ output }) % 16 === 0 ? '; a multiple of 16' : '';
+      return `address of ${output.dtype} [tokens][${output.hidden}], where the sums go${aligned}`;
+    }
+    case 'limit':
+      return 'microseconds that a wait for a peer may take before it gives up: 10000000';
+    case 'rank':
+      return `this rank, 0 to ${ranks - 1}`;
+    case 'constant':
+      return `always ${source.value}`;
+  }
+}

@@ -1,10 +1,9 @@
 /** Measured cells: one time of one phase of one round, with its source; and what each says about the model. */
 import { ArgumentError, requireInteger } from '../../base/errors.js';
 import { type FormatName, formats, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
-import { heddleTables } from './measured.js';
 import { type Work, workOf } from './model.js';
-import { type PublishedTable, publishedTables } from './published.js';
-import { hits, type Place, type RoutingLaw } from './routing.js';
+import tables from './rounds.json' with { type: 'json' };
+import { hits, type RankPlacement, type RoutingLaw } from './routing.js';
 import { traffic, type Way } from './traffic.js';
 
 /** `both`: dispatch and combine, back to back. */
@@ -84,7 +83,7 @@ export function systemOf({ lib, mode }: Pick<Cell, 'lib' | 'mode'>): System {
 /** What a source that prints GB/s divides by the time: rows a token. */
 const countedRows: readonly {
   readonly name: string;
-  rows(cell: Cell, place: Place, law: RoutingLaw): number;
+  rows(cell: Cell, place: RankPlacement, law: RoutingLaw): number;
 }[] = [
   { name: 'rdma', rows: (cell, place, law) => sum(hits(layerOf(cell), place, law).nodes) },
   { name: 'nvlink', rows: (cell, place, law) => sum(hits(layerOf(cell), place, law).ranks) },
@@ -103,7 +102,7 @@ export interface Observation {
 
 export function observe(cell: Cell): Observation {
   const { way, law } = systemOf(cell);
-  const place: Place = { ranks: cell.ep, perNode: Math.min(cell.domain, cell.ep) };
+  const place: RankPlacement = { ranks: cell.ep, perNode: Math.min(cell.domain, cell.ep) };
   const row = rowBytes(cell.dtype, cell.hidden);
   const load = {
     hits: hits(layerOf(cell), place, law),
@@ -158,33 +157,35 @@ export function continuation(us: number, step: number, ep: number, most: number)
   return found;
 }
 
-function timeOf(cell: Cell, place: Place, law: RoutingLaw): number {
+function timeOf(cell: Cell, place: RankPlacement, law: RoutingLaw): number {
   if (cell.us !== null) return cell.us;
   const counted = countedRows.find(({ name }) => cell.gbps_def!.startsWith(name))!;
   const bytes = cell.tokens * counted.rows(cell, place, law) * rowBytes(cell.dtype, cell.hidden);
   return bytes / (cell.gbps! * 1000);
 }
 
-/** All that is shipped: what others published, and what Heddle measured. */
-export function shippedCells(): Cell[] {
-  return [...publishedTables, ...heddleTables].flatMap(cellsOf);
+/** Cells of one source, system, machine, phase and format, as rounds.json has them. */
+interface Table {
+  /** What is printed: µs; or GB/s, where it says what the source counts for them. */
+  readonly gbps?: string;
+  /** EP, tokens a rank → the figure. */
+  readonly cells: Readonly<Record<string, Readonly<Record<string, number>>>>;
 }
 
-function cellsOf(table: PublishedTable): Cell[] {
-  const { cells, gbps, note = '', ...rest } = table;
-  return Object.entries(cells).flatMap(([ep, row]) =>
-    Object.entries(row).map(([tokens, value]) => ({
-      ...rest,
-      ep: Number(ep),
-      tokens: Number(tokens),
-      hidden: 7168,
-      topk: 8,
-      experts: 256,
-      us: gbps === undefined ? value : null,
-      gbps: gbps === undefined ? null : value,
-      gbps_def: gbps ?? null,
-      note,
-    })),
+/**
+ * All that is shipped, of DeepSeek-V3's layer: what others published, as they print it, so sources may disagree; and what
+ * Heddle was measured to need, of which docs/results has the runs.
+ */
+export function shippedCells(): Cell[] {
+  return (tables as readonly Table[]).flatMap(({ cells, gbps, ...rest }) =>
+    Object.entries(cells).flatMap(([ep, row]) =>
+      Object.entries(row).map(([tokens, figure]) =>
+        cellFrom('rounds.json', {
+          ...{ ...rest, ep: Number(ep), tokens: Number(tokens), hidden: 7168, topk: 8, experts: 256 },
+          ...(gbps === undefined ? { us: figure } : { gbps: figure, gbps_def: gbps }),
+        }),
+      ),
+    ),
   );
 }
 

@@ -2,12 +2,12 @@
 
 import { firstOf, type Profile } from '../../moe/layer/index.js';
 import { makeAllRoutes, type Random, type RouterLaw, random } from '../../verify/testing/index.js';
-import { nodesOf, type Place, placed, type RoutingLaw, weightsFor } from './routing.js';
+import { nodesOf, placed, type RankPlacement, type RoutingLaw, weightsFor } from './routing.js';
 
 /** [source][token]: its experts. The ranks of a group bring the same. */
 export function drawRoutes(
   layer: Profile,
-  place: Place,
+  place: RankPlacement,
   law: RoutingLaw,
   of: { readonly tokens: number; readonly replicas: number; readonly seed: number },
 ): readonly (readonly ArrayLike<number>[])[] {
@@ -40,7 +40,7 @@ function routerOf(law: RoutingLaw): RouterLaw | null {
 
 function chooser(
   layer: Profile,
-  place: Place,
+  place: RankPlacement,
   law: RoutingLaw,
   experts: number,
 ): (draw: Random) => ArrayLike<number> {

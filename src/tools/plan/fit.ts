@@ -22,7 +22,6 @@ export interface Fit {
   readonly covariance: readonly (readonly number[])[];
   /** Standard deviation of the logarithm of measured ÷ fitted, far from every cell. */
   readonly scatter: number;
-  /** The cells. */
   readonly seen: readonly Seen[];
   /** Where they would go on with more ranks (`continuedBeyond`). */
   readonly continued: readonly Seen[];

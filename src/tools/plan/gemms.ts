@@ -1,5 +1,6 @@
 /** What the experts' GEMMs cost: measured cells, and a roofline fitted to them. */
 import type { MoeModel } from '../../moe/layer/index.js';
+import tables from './gemms.json' with { type: 'json' };
 import { leastSquares } from './linear.js';
 
 /** GEMMs of one library and format. Rows are the same for every expert. */
@@ -13,75 +14,8 @@ interface GemmTable {
   readonly cells: readonly (readonly [number, number, number, number])[];
 }
 
-const run = 'one H200, 2026-11-22, in CUDA graphs, weights of DeepSeek-V3’s experts out of L2';
-
 /** DeepGEMM with the faster of its own choice and the best of a few; cuBLAS in its fastest form. */
-export const gemmTables: readonly GemmTable[] = [
-  {
-    name: 'deepgemm-fp8',
-    format: 'fp8',
-    bytes: 1,
-    gpu: 'h200',
-    src: `DeepGEMM 54e2261, device kernels alone, rows sorted, without SwiGLU and rounding between; ${run}`,
-    cells: [
-      [16, 16, 120, 64],
-      [16, 32, 121, 64],
-      [16, 128, 131, 74],
-      [16, 256, 213, 111],
-      [16, 512, 407, 217],
-      [16, 2048, 1580, 829],
-      [4, 256, 53, 35],
-    ],
-  },
-  {
-    name: 'deepgemm-bf16',
-    format: 'bf16',
-    bytes: 2,
-    gpu: 'h200',
-    src: `DeepGEMM 54e2261, device kernels alone, rows sorted, without SwiGLU; ${run}`,
-    cells: [
-      [16, 16, 229, 120],
-      [16, 32, 234, 120],
-      [16, 128, 248, 129],
-      [16, 256, 346, 187],
-      [16, 512, 730, 373],
-      [16, 2048, 2790, 1439],
-      [4, 256, 100, 61],
-    ],
-  },
-  {
-    name: 'cublas-bf16',
-    format: 'bf16',
-    bytes: 2,
-    gpu: 'h200',
-    src: `cuBLAS 13.1, rows sorted, without SwiGLU; ${run}`,
-    cells: [
-      [16, 16, 240, 126],
-      [16, 32, 243, 128],
-      [16, 128, 253, 138],
-      [16, 256, 334, 176],
-      [16, 512, 667, 336],
-      [16, 2048, 2639, 1435],
-      [4, 256, 84, 50],
-    ],
-  },
-  {
-    name: 'heddle-bf16',
-    format: 'bf16',
-    bytes: 2,
-    gpu: 'h200',
-    src: `Heddle dd9e4ac, rows gathered by index, with SwiGLU; ${run}`,
-    cells: [
-      [16, 16, 229, 121],
-      [16, 32, 243, 133],
-      [16, 128, 294, 170],
-      [16, 256, 541, 320],
-      [16, 512, 1072, 604],
-      [16, 2048, 4427, 2313],
-      [4, 256, 140, 90],
-    ],
-  },
-];
+export const gemmTables = tables as unknown as readonly GemmTable[];
 
 /** What both GEMMs have to do. */
 interface GemmWork {

@@ -3,7 +3,7 @@
  * network, which overlap in part. Seven numbers a phase, all above zero. What the model cannot follow, a fit
  * learns from its cells (fit.ts).
  */
-import { nodesOf, type Place } from './routing.js';
+import { nodesOf, type RankPlacement } from './routing.js';
 import type { Traffic } from './traffic.js';
 
 export interface Parameters {
@@ -41,7 +41,7 @@ const sharpness = 4;
 export const serial = 0.25;
 
 /** Where a phase's time goes, µs. */
-export interface Parts {
+export interface TimeParts {
   readonly floor: number;
   readonly lead: number;
   readonly nvlink: number;
@@ -65,7 +65,7 @@ export interface Work {
   readonly messages: number;
 }
 
-export function workOf(phases: readonly Traffic[], place: Place): Work {
+export function workOf(phases: readonly Traffic[], place: RankPlacement): Work {
   const all = (pick: (busiest: Traffic['busiest']) => number): number =>
     phases.reduce((sum, { busiest }) => sum + pick(busiest), 0);
   return {
@@ -77,7 +77,7 @@ export function workOf(phases: readonly Traffic[], place: Place): Work {
   };
 }
 
-export function partsOf(of: Parameters, work: Work): Parts {
+export function partsOf(of: Parameters, work: Work): TimeParts {
   return {
     floor: of.floor,
     lead: of.lead,
@@ -90,17 +90,17 @@ export function partsOf(of: Parameters, work: Work): Parts {
   };
 }
 
-export const networkTime = ({ network }: Parts): number =>
+export const networkTime = ({ network }: TimeParts): number =>
   network.latency + Math.max(network.bytes, network.messages);
 
 /** µs of transport: NVLink and network, overlapped. */
-function transportTime(parts: Parts): number {
+function transportTime(parts: TimeParts): number {
   const network = networkTime(parts);
   return Math.max(parts.nvlink, network) + serial * Math.min(parts.nvlink, network);
 }
 
 /** µs of a phase whose transport takes so long. */
-export function phaseTime(parts: Parts, transport: number): number {
+export function phaseTime(parts: TimeParts, transport: number): number {
   const busy = parts.lead + transport;
   // Scaled, so that large powers stay finite.
   const most = Math.max(parts.floor, busy);
@@ -112,7 +112,7 @@ export function time(of: Parameters, work: Work): number {
   return phaseTime(parts, transportTime(parts));
 }
 
-export function boundOf(parts: Parts): Bound {
+export function boundOf(parts: TimeParts): Bound {
   const { network } = parts;
   if (parts.floor > parts.lead + transportTime(parts)) return 'floor';
   if (parts.nvlink > networkTime(parts)) return 'NVLink';

@@ -1,17 +1,17 @@
 /** One self-contained HTML page from a plan: charts, tables, what was assumed. Nothing is loaded from anywhere. */
 
 import { type Chart, page, type Series, text } from '../../base/page.js';
+import { htmlTable } from '../../base/table.js';
 import { limits } from '../../moe/layer/index.js';
 import { advice, advised } from './advice.js';
 import { type Answer, type Candidate, candidates, plan, type Question } from './plan.js';
-import { heading, memoryText, micro, middle } from './text.js';
+import { answerColumns, heading, micro, middle } from './text.js';
 
 const colours = [
   ...['heddle', 'nccl', 'published', 'dense', 'half', 'gather'],
   ...['teal', 'rose', 'olive', 'brick', 'loads', 'ceiling'],
 ];
 
-/** The page as text. */
 export function planPage(
   question: Question,
   asked: readonly Candidate[],
@@ -47,7 +47,10 @@ ${advised(answers, tokens)
   .map((best) => sensitivity(question, asked, best, tokens))
   .join('\n')}
 <h2>All figures</h2>
-<div class="scroll">${answersTable(answers)}</div>
+${htmlTable(
+  answerColumns(({ candidate }) => candidate),
+  answers,
+)}
 <h2>What is assumed</h2>
 <ul>${asked.map((one) => `<li>${text(assumed(one, answers))}</li>`).join('')}</ul>`;
   return page(title, body, charts);
@@ -120,42 +123,6 @@ function sensitivity(question: Question, asked: readonly Candidate[], best: Answ
   );
   const head = `<tr><th>${text(who.name)}: ${micro(best.time)} µs a round</th><th>would take</th><th>less</th><th></th></tr>`;
   return `<table><thead>${head}</thead><tbody>${rows.join('')}</tbody></table>`;
-}
-
-function answersTable(answers: readonly Answer[]): string {
-  const head = [
-    'tokens',
-    'who',
-    'dispatch µs',
-    '90 %',
-    'combine µs',
-    '90 %',
-    'both µs',
-    'NVLink MB',
-    'NIC MB',
-    'bound by',
-    'memory MB',
-  ];
-  const rows = answers.map((one) => {
-    const [there, back] = one.phases as [Answer['phases'][number], Answer['phases'][number]];
-    const bytes = (link: 'nvlink' | 'network') =>
-      ((there.traffic[link].bytes + back.traffic[link].bytes) / 1e6).toFixed(2);
-    const cells = [
-      String(one.tokens),
-      one.candidate,
-      micro(there.time),
-      `${micro(there.low)}–${micro(there.high)}`,
-      micro(back.time),
-      `${micro(back.low)}–${micro(back.high)}`,
-      micro(one.time),
-      bytes('nvlink'),
-      bytes('network'),
-      `${there.bound}, ${back.bound}`,
-      memoryText(one),
-    ];
-    return `<tr>${cells.map((cell, i) => `<td${i < 2 ? ' class="name"' : ''}>${text(cell)}</td>`).join('')}</tr>`;
-  });
-  return `<table><thead><tr>${head.map((name) => `<th>${text(name)}</th>`).join('')}</tr></thead><tbody>${rows.join('\n')}</tbody></table>`;
 }
 
 function assumed(who: Candidate, answers: readonly Answer[]): string {

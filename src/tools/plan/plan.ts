@@ -6,15 +6,15 @@ import { systemOf } from './cells.js';
 import { bulkNetwork, type Calibration, heddleMeasured, type KnownMachine } from './machines.js';
 import { workOf } from './model.js';
 import { type Basis, heddleBasis, type Prediction, predict } from './predict.js';
-import { type Hits, hits, nodesOf, type Place, type RoutingLaw } from './routing.js';
+import { type Hits, hits, nodesOf, type RankPlacement, type RoutingLaw } from './routing.js';
 import { type Simulated, simulate } from './simulate.js';
-import { type Phase, type Sum, type Traffic, traffic, type Way } from './traffic.js';
+import { type RoundHalf, type Sum, type Traffic, traffic, type Way } from './traffic.js';
 
 export interface Question {
   readonly model: string;
   readonly layer: Profile;
   readonly known: KnownMachine;
-  readonly place: Place;
+  readonly place: RankPlacement;
   /** Of a rank. */
   readonly tokens: readonly number[];
   readonly law: RoutingLaw;
@@ -29,19 +29,17 @@ export interface Question {
 export interface Candidate {
   readonly name: string;
   readonly way: Way;
-  /** Where the figures come from. */
   readonly source: string;
-  /** One of Heddle's families. */
   readonly heddle: boolean;
   /** Bytes of a rank, where the library's layout is known. */
   memory(question: Question, tokens: number): number | null;
-  basis(phase: Phase): Basis;
+  basis(phase: RoundHalf): Basis;
 }
 
-export const phases: readonly Phase[] = ['dispatch', 'combine'];
+export const phases: readonly RoundHalf[] = ['dispatch', 'combine'];
 
 interface PhaseAnswer extends Prediction {
-  readonly phase: Phase;
+  readonly phase: RoundHalf;
   readonly traffic: Traffic;
 }
 
@@ -67,7 +65,7 @@ export function placeOn(
   { machine }: KnownMachine,
   ranks: number,
   nodes = Math.ceil(ranks / machine.perNode),
-): Place {
+): RankPlacement {
   requireInteger('ep', ranks, 2, limits.worldRanks);
   requireInteger('nodes', nodes, 1, ranks);
   if (ranks % nodes !== 0) throw new ArgumentError('ep', ranks, `a multiple of nodes, ${nodes}`);
@@ -86,7 +84,7 @@ export function placeOn(
 }
 
 /** All that could carry the rows of `place` on the machine: Heddle's families, then what others published. */
-export function candidates(known: KnownMachine, place: Place, sum: Sum = 'nodes'): Candidate[] {
+export function candidates(known: KnownMachine, place: RankPlacement, sum: Sum = 'nodes'): Candidate[] {
   const { machine, calibrations } = known;
   const crosses = nodesOf(place) > 1;
   const whole = calibrations.filter(({ fits: { dispatch, combine } }) => dispatch && combine);
@@ -205,7 +203,7 @@ function heddleMemory(
 export interface SimulatedPhase {
   readonly tokens: number;
   readonly name: string;
-  readonly phase: Phase;
+  readonly phase: RoundHalf;
   readonly closed: number;
   readonly found: Simulated;
 }

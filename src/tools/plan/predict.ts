@@ -3,7 +3,7 @@ import type { Family } from '../../moe/families/index.js';
 import { alike, type Fit, gradient, likeness, type Seen } from './fit.js';
 import { dot, solve } from './linear.js';
 import type { Calibration, Machine } from './machines.js';
-import { type Bound, boundOf, type Parts, parameterNames, partsOf, time, type Work } from './model.js';
+import { type Bound, boundOf, parameterNames, partsOf, type TimeParts, time, type Work } from './model.js';
 
 export interface Prediction {
   /** µs. */
@@ -13,7 +13,7 @@ export interface Prediction {
   readonly high: number;
   readonly bound: Bound;
   /** Of the model alone, before what its cells say of places near by. */
-  readonly parts: Parts;
+  readonly parts: TimeParts;
   /** What lies outside of what was measured; empty where the fit interpolates. */
   readonly beyond: readonly string[];
 }

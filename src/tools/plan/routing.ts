@@ -20,7 +20,7 @@ export type RoutingLaw =
   | { readonly kind: 'routes'; readonly tokens: readonly (readonly number[])[] };
 
 /** Where the ranks are. */
-export interface Place {
+export interface RankPlacement {
   readonly ranks: number;
   /** Ranks that share NVLink; consecutive ones. */
   readonly perNode: number;
@@ -47,10 +47,10 @@ function independent(of: Omit<Hits, 'reach'>): Hits {
   };
 }
 
-export const nodesOf = ({ ranks, perNode }: Place): number => Math.ceil(ranks / perNode);
+export const nodesOf = ({ ranks, perNode }: RankPlacement): number => Math.ceil(ranks / perNode);
 
 /** @throws ArgumentError where ranks cannot be placed, or experts cannot be shared among them. */
-export function hits(layer: Profile, place: Place, law: RoutingLaw): Hits {
+export function hits(layer: Profile, place: RankPlacement, law: RoutingLaw): Hits {
   const { ranks, perNode } = place;
   requireInteger('ep', ranks, 1, 4096);
   requireInteger('ranks a node', perNode, 1, ranks);
@@ -135,7 +135,7 @@ function uniform(
 }
 
 /** Tokens run through the experts in turn; every start is as likely as any other. */
-function perfect(experts: number, topK: number, place: Place): Hits {
+function perfect(experts: number, topK: number, place: RankPlacement): Hits {
   const shape = { experts, ranks: place.ranks };
   const owners = interleaved(shape).map((id) => ownerOf(shape, id));
   const run = (routes: number): Omit<Hits, 'reach'> => {
@@ -161,7 +161,7 @@ function counted(
   tokens: readonly (readonly number[])[],
   layer: Profile,
   shape: { readonly experts: number; readonly ranks: number },
-  place: Place,
+  place: RankPlacement,
 ): Hits {
   const found = {
     routes: new Float64Array(place.ranks),

@@ -1,7 +1,8 @@
 /** The text and the page of `heddle plan serve`, for a person who has to buy or rent. */
 import { type Chart, page, type Series, text } from '../../base/page.js';
+import { type Column, htmlTable, textTable } from '../../base/table.js';
 import { type Demand, expertLayers, pareto, type Service } from './serve.js';
-import { lawInWords, micro, table } from './text.js';
+import { lawInWords, micro } from './text.js';
 
 const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
 
@@ -22,22 +23,19 @@ const sources = ({ gemm }: Demand): string[] => [
   'Copies: what one more expert on every rank would save where loads are skewed; rows travel as before.',
 ];
 
-const columns = [
-  ...['GPUs', 'EP', 'tokens a rank', 'ms a token', '90 %', 'layer µs', 'dispatch + combine'],
-  ...['weights', 'multiplying', 'bound by', 'copies save', 'carried by'],
-];
-
-const cells = (one: Service): string[] => [
-  ...[one.gpus, one.ep, one.tokens].map(String),
-  micro(one.latency),
-  `${micro(one.low)}–${micro(one.high)}`,
-  micro(one.layer),
-  micro(one.parts.network),
-  micro(one.parts.memory),
-  micro(one.parts.compute),
-  one.bound,
-  percent(one.replicas),
-  `${one.carrier}${one.beyond.length > 0 ? ' *' : ''}`,
+const columns: readonly Column<Service>[] = [
+  { head: 'GPUs', cell: ({ gpus }) => String(gpus) },
+  { head: 'EP', cell: ({ ep }) => String(ep) },
+  { head: 'tokens a rank', cell: ({ tokens }) => String(tokens) },
+  { head: 'ms a token', cell: ({ latency }) => micro(latency) },
+  { head: '90 %', cell: ({ low, high }) => `${micro(low)}–${micro(high)}` },
+  { head: 'layer µs', cell: ({ layer }) => micro(layer) },
+  { head: 'dispatch + combine', cell: ({ parts }) => micro(parts.network) },
+  { head: 'weights', cell: ({ parts }) => micro(parts.memory) },
+  { head: 'multiplying', cell: ({ parts }) => micro(parts.compute) },
+  { head: 'bound by', cell: ({ bound }) => bound },
+  { head: 'copies save', cell: ({ replicas }) => percent(replicas) },
+  { head: 'carried by', cell: ({ carrier, beyond }) => `${carrier}${beyond.length > 0 ? ' *' : ''}` },
 ];
 
 export function serveText(demand: Demand, all: readonly Service[]): string {
@@ -47,7 +45,7 @@ export function serveText(demand: Demand, all: readonly Service[]): string {
   return `${[
     ...lines(demand),
     '',
-    table([columns, ...best.map(cells)], 0),
+    textTable(columns, best),
     '',
     'Fewest GPUs first; no other is better in both GPUs and waiting. µs are of one layer: the busiest rank’s.',
     ...(starred.length > 0 ? [`* ${starred.join('; ')}`] : []),
@@ -82,12 +80,6 @@ export function servePage(demand: Demand, all: readonly Service[]): string {
       }),
     ],
   };
-  const rows = best.map(
-    (one) =>
-      `<tr>${cells(one)
-        .map((cell) => `<td>${text(cell)}</td>`)
-        .join('')}</tr>`,
-  );
   const body = `${lines(demand)
     .map((one) => `<p class="soft">${text(one)}</p>`)
     .join('\n')}
@@ -95,7 +87,7 @@ export function servePage(demand: Demand, all: readonly Service[]): string {
 <h2>GPUs against waiting</h2>
 <figure data-chart="pareto"><figcaption>Milliseconds between two tokens of one request against GPUs, both logarithmic. To the right a smaller batch.</figcaption><div class="chart"></div></figure>
 <h2>What no other beats in both</h2>
-<div class="scroll"><table><thead><tr>${columns.map((one) => `<th>${text(one)}</th>`).join('')}</tr></thead><tbody>${rows.join('\n')}</tbody></table></div>
+${htmlTable(columns, best)}
 <h2>Sources</h2>
 <ul>${[...sources(demand), ...new Set(best.flatMap(({ beyond }) => beyond))].map((one) => `<li>${text(one)}</li>`).join('')}</ul>`;
   const title = `Heddle plan: ${demand.tokensPerSecond} tokens a second of ${demand.model} on ${demand.known.machine.name}`;

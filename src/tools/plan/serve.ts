@@ -7,7 +7,7 @@ import { limits, type MoeModel } from '../../moe/layer/index.js';
 import { type GemmFit, gemmWork } from './gemms.js';
 import type { KnownMachine } from './machines.js';
 import { answer, type Candidate, candidates, named, placeOn, type Question, ranked } from './plan.js';
-import { hits, type Place, placed, type RoutingLaw } from './routing.js';
+import { hits, placed, type RankPlacement, type RoutingLaw } from './routing.js';
 
 /** Layers with experts. */
 export const expertLayers: Readonly<Record<string, number>> = {
@@ -80,7 +80,12 @@ export function services(demand: Demand): Service[] {
   });
 }
 
-function service(demand: Demand, place: Place, carriers: readonly Candidate[], tokens: number): Service[] {
+function service(
+  demand: Demand,
+  place: RankPlacement,
+  carriers: readonly Candidate[],
+  tokens: number,
+): Service[] {
   const { model, layer, known, law, gemm, rest } = demand;
   const layers = expertLayers[model]!;
   const question: Question = {

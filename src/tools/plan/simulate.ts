@@ -7,14 +7,14 @@ import { requireInteger } from '../../base/errors.js';
 import { limits, ownerOf, type Profile, type Shape } from '../../moe/layer/index.js';
 import { drawRoutes } from './draw.js';
 import { networkTime, type Parameters, partsOf, phaseTime, serial, time, type Work } from './model.js';
-import { nodesOf, type Place, type RoutingLaw } from './routing.js';
-import { chunksOf, type Phase, type Way } from './traffic.js';
+import { nodesOf, type RankPlacement, type RoutingLaw } from './routing.js';
+import { chunksOf, type RoundHalf, type Way } from './traffic.js';
 
 export interface Round {
   readonly layer: Profile;
-  readonly place: Place;
+  readonly place: RankPlacement;
   readonly way: Way;
-  readonly phase: Phase;
+  readonly phase: RoundHalf;
   readonly tokens: number;
   readonly rowBytes: number;
   readonly law: RoutingLaw;

@@ -1,31 +1,18 @@
 /** What `heddle plan` prints for people. */
+import { aligned, type Column, textTable } from '../../base/table.js';
 import { advice, advised } from './advice.js';
 import { type Cell, cellName } from './cells.js';
 import type { KnownMachine } from './machines.js';
 import { type ParameterName, parameterNames } from './model.js';
 import { type Answer, type Candidate, type Question, type SimulatedPhase, winners } from './plan.js';
 import { nodesOf, type RoutingLaw } from './routing.js';
-import type { Disagreement, SplitResult } from './validate.js';
-
-/** Columns as wide as their widest cell; numbers to the right, the first `left` columns to the left. */
-export function table(rows: readonly (readonly string[])[], left = 1): string {
-  const widths = rows[0]!.map((_, column) => Math.max(...rows.map((row) => row[column]!.length)));
-  return rows
-    .map((row) =>
-      row
-        .map((cell, i) => (i < left ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!)))
-        .join('  ')
-        .trimEnd(),
-    )
-    .join('\n');
-}
+import type { Traffic } from './traffic.js';
+import type { Check, Disagreement, SplitResult } from './validate.js';
 
 export const micro = (us: number): string =>
   us >= 100 ? us.toFixed(0) : us >= 10 ? us.toFixed(1) : us.toFixed(2);
 const range = (low: number, high: number): string => `${micro(low)}–${micro(high)}`;
 const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
-export const memoryText = ({ memory, fits }: Answer): string =>
-  memory === null ? '–' : `${mega(memory)}${fits ? '' : ' !'}`;
 const mega = (bytes: number): string => (bytes / 1e6).toFixed(bytes < 1e7 ? 2 : 0);
 
 export function lawInWords(law: RoutingLaw): string {
@@ -54,6 +41,31 @@ export function heading({ model, layer, known, place, law, dtype, combineDtype }
   ].join('\n');
 }
 
+/** `who`: what a line is called. */
+export function answerColumns(who: (answer: Answer) => string): readonly Column<Answer>[] {
+  const timed = (i: 0 | 1, name: string): readonly Column<Answer>[] => [
+    { head: `${name} µs`, cell: ({ phases }) => micro(phases[i]!.time) },
+    { head: '90 %', cell: ({ phases }) => range(phases[i]!.low, phases[i]!.high) },
+  ];
+  const moved = (of: (traffic: Traffic['busiest']) => number, { phases }: Answer): number =>
+    phases.reduce((sum, { traffic }) => sum + of(traffic), 0);
+  return [
+    { head: 'tokens', kind: 'name', cell: ({ tokens }) => String(tokens) },
+    { head: 'who', kind: 'name', cell: who },
+    ...timed(0, 'dispatch'),
+    ...timed(1, 'combine'),
+    { head: 'both µs', cell: ({ time }) => micro(time) },
+    { head: 'NVLink MB', cell: (answer) => mega(moved(({ nvlink }) => nvlink.bytes, answer)) },
+    { head: 'NIC MB', cell: (answer) => mega(moved(({ network }) => network.bytes, answer)) },
+    { head: 'messages', cell: (answer) => moved(({ network }) => network.messages, answer).toFixed(0) },
+    { head: 'bound by', cell: ({ phases }) => [...new Set(phases.map(({ bound }) => bound))].join(', ') },
+    {
+      head: 'memory MB',
+      cell: ({ memory, fits }) => (memory === null ? '–' : `${mega(memory)}${fits ? '' : ' !'}`),
+    },
+  ];
+}
+
 export function planText(
   question: Question,
   asked: readonly Candidate[],
@@ -63,40 +75,9 @@ export function planText(
   const sources = [...new Map(answers.map((one) => [one.source, one])).keys()];
   const mark = (source: string): string =>
     source === 'Heddle' ? '' : ` [${sources.filter((s) => s !== 'Heddle').indexOf(source) + 1}]`;
-  const head = [
-    'tokens',
-    'who',
-    'dispatch µs',
-    '90 %',
-    'combine µs',
-    '90 %',
-    'both µs',
-    'NVLink MB',
-    'NIC MB',
-    'messages',
-    'bound by',
-    'memory MB',
-  ];
-  const rows = answers.map((one) => {
-    const [there, back] = one.phases as [Answer['phases'][number], Answer['phases'][number]];
-    const bytes = (link: 'nvlink' | 'network') => mega(there.traffic[link].bytes + back.traffic[link].bytes);
-    const bounds = [...new Set([there.bound, back.bound])].join(', ');
-    return [
-      String(one.tokens),
-      `${one.candidate}${mark(one.source)}${one.beyond.length > 0 ? ' *' : ''}`,
-      micro(there.time),
-      range(there.low, there.high),
-      micro(back.time),
-      range(back.low, back.high),
-      micro(one.time),
-      bytes('nvlink'),
-      bytes('network'),
-      (there.traffic.network.messages + back.traffic.network.messages).toFixed(0),
-      bounds,
-      memoryText(one),
-    ];
-  });
-  out.push(table([head, ...rows], 2), '');
+  const who = ({ candidate, source, beyond }: Answer): string =>
+    `${candidate}${mark(source)}${beyond.length > 0 ? ' *' : ''}`;
+  out.push(textTable(answerColumns(who), answers), '');
   if (answers.some(({ fits }) => !fits))
     out.push(`! does not fit into the ${question.known.machine.memory} GB of a GPU, and is not ranked.`);
   out.push(
@@ -136,7 +117,7 @@ export function planText(
       `${micro(after)} µs`,
       `−${percent(1 - after / before)}`,
     ]);
-    out.push(table(lines));
+    out.push(aligned(lines));
   }
   return `${out.join('\n')}\n`;
 }
@@ -145,66 +126,49 @@ export function planText(
 export const middle = (tokens: readonly number[]): number =>
   tokens.reduce((best, one) => (Math.abs(Math.log(one / 128)) < Math.abs(Math.log(best / 128)) ? one : best));
 
-export function simulatedText(rows: readonly SimulatedPhase[]): string {
-  const head = [
-    'tokens',
-    'who',
-    'phase',
-    'closed form',
-    'these routes',
-    'simulated',
-    'median rank',
-    '99 %',
-    'slowest',
-    'burst µs',
-    'transfers',
-  ];
-  const lines = rows.map(({ tokens, name, phase, closed, found }) => {
-    const sorted = [...found.ranks].sort((a, b) => a - b);
-    const at = (share: number) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))]!;
-    return [
-      String(tokens),
-      name,
-      phase,
-      micro(closed),
-      micro(found.closed),
-      micro(found.time),
-      micro(at(0.5)),
-      micro(at(0.99)),
-      micro(sorted.at(-1)!),
-      micro(found.burst),
-      String(found.transfers),
-    ];
-  });
-  return `Message by message, from drawn routes (µs):\n${table([head, ...lines], 3)}\n`;
-}
+/** Of all ranks' times the one that such a share does not exceed. */
+const rankAt =
+  (share: number) =>
+  ({ found: { ranks } }: SimulatedPhase): string => {
+    const sorted = [...ranks].sort((a, b) => a - b);
+    return micro(sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))]!);
+  };
+
+const simulatedColumns: readonly Column<SimulatedPhase>[] = [
+  { head: 'tokens', kind: 'name', cell: ({ tokens }) => String(tokens) },
+  { head: 'who', kind: 'name', cell: ({ name }) => name },
+  { head: 'phase', kind: 'name', cell: ({ phase }) => phase },
+  { head: 'closed form', cell: ({ closed }) => micro(closed) },
+  { head: 'these routes', cell: ({ found }) => micro(found.closed) },
+  { head: 'simulated', cell: ({ found }) => micro(found.time) },
+  { head: 'median rank', cell: rankAt(0.5) },
+  { head: '99 %', cell: rankAt(0.99) },
+  { head: 'slowest', cell: rankAt(1) },
+  { head: 'burst µs', cell: ({ found }) => micro(found.burst) },
+  { head: 'transfers', cell: ({ found }) => String(found.transfers) },
+];
+
+export const simulatedText = (rows: readonly SimulatedPhase[]): string =>
+  `Message by message, from drawn routes (µs):\n${textTable(simulatedColumns, rows)}\n`;
+
+const resultColumns: readonly Column<SplitResult>[] = [
+  { head: 'fitted → predicted', kind: 'name', cell: ({ name }) => name },
+  { head: 'cells', cell: ({ summary }) => String(summary.cells) },
+  { head: 'mean', cell: ({ summary }) => percent(summary.mean) },
+  { head: 'worst', cell: ({ summary }) => percent(summary.worst) },
+  { head: '≤ 12 %', cell: ({ summary }) => percent(summary.within12) },
+  { head: 'in range', cell: ({ summary }) => percent(summary.inRange) },
+  { head: 'prior', cell: ({ summary }) => percent(summary.prior) },
+  { head: 'rule', cell: ({ summary: { rule } }) => (rule === null ? '' : percent(rule)) },
+  { head: 'bytes alone', cell: ({ summary }) => percent(summary.bytesAlone) },
+  {
+    head: 'goal',
+    cell: ({ goal, reached }) => (goal ? `≤ ${percent(goal.mean)}: ${reached ? 'reached' : 'missed'}` : ''),
+  },
+];
 
 export function validationText(results: readonly SplitResult[], sources: readonly Disagreement[]): string {
-  const head = [
-    'fitted → predicted',
-    'cells',
-    'mean',
-    'worst',
-    '≤ 12 %',
-    'in range',
-    'prior',
-    'rule',
-    'bytes alone',
-    'goal',
-  ];
-  const rows = results.map(({ name, summary, goal, reached }) => [
-    name,
-    String(summary.cells),
-    percent(summary.mean),
-    percent(summary.worst),
-    percent(summary.within12),
-    percent(summary.inRange),
-    percent(summary.prior),
-    summary.rule === null ? '' : percent(summary.rule),
-    percent(summary.bytesAlone),
-    goal === undefined ? '' : `≤ ${percent(goal.mean)}: ${reached ? 'reached' : 'missed'}`,
-  ]);
-  const out = [table([head, ...rows]), ''];
+  const out = [textTable(resultColumns, results), ''];
   out.push(
     'Mean and worst: the size of predicted ÷ measured − 1. In range: measured within the predicted 90 %.',
     'Beside them the mean errors of what is believed before any cell is seen (prior), of half of the last step again for every',
@@ -219,24 +183,24 @@ export function validationText(results: readonly SplitResult[], sources: readonl
         `${ratio.toFixed(2)} ×`,
         figures.map(({ hw, us }) => `${micro(us)} µs on ${hw}`).join(', '),
       ]);
-    out.push(table(lines));
+    out.push(aligned(lines));
   }
   return `${out.join('\n')}\n`;
 }
 
+const checkColumns: readonly Column<Check>[] = [
+  { head: 'cell', kind: 'name', cell: ({ cell }) => cellName(cell) },
+  { head: 'measured µs', cell: ({ measured }) => micro(measured) },
+  { head: 'predicted µs', cell: ({ predicted }) => micro(predicted.time) },
+  { head: '90 %', cell: ({ predicted }) => range(predicted.low, predicted.high) },
+  { head: 'error', cell: ({ error }) => `${error > 0 ? '+' : ''}${percent(error)}` },
+  { head: 'beyond', cell: ({ predicted }) => predicted.beyond.join('; ') },
+];
+
 /** Every cell of a result beside its prediction. */
 export function checksText({ checks }: SplitResult, unknown: readonly Cell[]): string {
-  const head = ['cell', 'measured µs', 'predicted µs', '90 %', 'error', 'beyond'];
-  const rows = checks.map(({ cell, measured, predicted, error }) => [
-    cellName(cell),
-    micro(measured),
-    micro(predicted.time),
-    range(predicted.low, predicted.high),
-    `${error > 0 ? '+' : ''}${percent(error)}`,
-    predicted.beyond.join('; '),
-  ]);
   const missing = unknown.map((cell) => `no shipped cells of its system on its machine: ${cellName(cell)}`);
-  return `${[table([head, ...rows]), ...missing].join('\n')}\n`;
+  return `${[textTable(checkColumns, checks), ...missing].join('\n')}\n`;
 }
 
 const units: Readonly<Record<ParameterName, string>> = {
@@ -264,7 +228,7 @@ export function calibrationText({ machine, calibrations, network }: KnownMachine
     ]);
     const scatter = ['  scatter of cells', ...phases.map(([, one]) => percent(one.scatter)), ''];
     const cells = ['  cells', ...phases.map(([, { seen }]) => String(seen.length)), ''];
-    return table([head, ...rows, scatter, cells]);
+    return aligned([head, ...rows, scatter, cells]);
   });
   return `${machine.title}\n\n${blocks.join('\n\n')}\n`;
 }

@@ -1,6 +1,6 @@
 /** What one phase moves, in expectation: rows, bytes, messages and peers, over NVLink and over the network. */
 import type { Travel } from '../../moe/families/index.js';
-import { type Hits, nodesOf, type Place } from './routing.js';
+import { type Hits, nodesOf, type RankPlacement } from './routing.js';
 
 /** Where rows of a token that one node has are added up. */
 export type Sum = 'nodes' | 'source';
@@ -15,10 +15,9 @@ export interface Way extends Travel {
 export const chunksOf = ({ chunk }: Way, tokens: number): number =>
   chunk === undefined ? 0 : Math.ceil(tokens / chunk(tokens));
 
-/** What one phase is of. */
 interface Load {
   readonly hits: Hits;
-  readonly place: Place;
+  readonly place: RankPlacement;
   /** Of a rank. */
   readonly tokens: number;
   readonly topK: number;
@@ -27,7 +26,7 @@ interface Load {
   readonly replicas: number;
 }
 
-export type Phase = 'dispatch' | 'combine';
+export type RoundHalf = 'dispatch' | 'combine';
 
 /** What passes one side of a GPU or of its NIC. */
 interface Flow {
@@ -49,7 +48,7 @@ export interface Traffic {
 /** Bytes of a token's ids and router weights. */
 const metadataBytes = (topK: number): number => 8 * topK;
 
-export function traffic(phase: Phase, way: Way, load: Load): Traffic {
+export function traffic(phase: RoundHalf, way: Way, load: Load): Traffic {
   const { place, topK, rowBytes } = load;
   // Combine sends the rows of dispatch back, those of a replicated token to every replica; by rails to the one that sent it,
   // which hands the others its sum.
@@ -107,7 +106,7 @@ function rowsOf(
   rows: Way['rows'],
   toRanks: Float64Array,
   toNodes: Float64Array,
-  place: Place,
+  place: RankPlacement,
   sum: Sum = 'nodes',
 ): readonly { readonly nvlink: number; readonly network: number }[] {
   const { ranks, perNode } = place;

@@ -4,9 +4,9 @@ import { Random } from '../../gpu/sim/index.js';
 import {
   type Bits,
   bitsArray,
+  type FloatDtype,
   floatDtypes,
   fromF32,
-  type FloatDtype,
   requireDtype,
 } from '../../moe/layer/index.js';
 

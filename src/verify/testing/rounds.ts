@@ -79,7 +79,7 @@ export function shapeOfRounds(of: RoundsShape): Shape {
     experts,
     topK,
     maxTokens,
-    ...(replicas && { replicas }),
+    ...(replicas !== undefined && { replicas }),
     payloads: [
       { name: exampleInput, rowBytes: hiddenBytes },
       ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),

@@ -138,8 +138,18 @@ export async function runMlp(
     tensorFrom(device, stream, stacked(experts, part), scaled.length > 0 ? 'e4m3' : 'bf16', of, part),
   );
   const scalesOf = (part: 'gateUpScales' | 'downScales', rows: number, columns: number) => {
-    const bits = behindEachOther('f32', scaled.map((of) => of[part]));
-    return tensorFrom(device, stream, bits, 'f32', [experts.length, rows / scaleBlock, columns / scaleBlock], part);
+    const bits = behindEachOther(
+      'f32',
+      scaled.map((of) => of[part]),
+    );
+    return tensorFrom(
+      device,
+      stream,
+      bits,
+      'f32',
+      [experts.length, rows / scaleBlock, columns / scaleBlock],
+      part,
+    );
   };
   const weightScales = scaled.length > 0 && {
     gateUpScales: scalesOf('gateUpScales', 2 * inner, hidden),
@@ -184,14 +194,19 @@ export function compareMlp(
   for (const [e, own] of routes.entries()) {
     const slots = own.map((route) => Math.floor(route / layer.topK));
     const take = <B extends Bits>(from: B, length: number, into: B): B => {
-      for (const [i, slot] of slots.entries()) into.set(from.subarray(slot * length, (slot + 1) * length), i * length);
+      for (const [i, slot] of slots.entries())
+        into.set(from.subarray(slot * length, (slot + 1) * length), i * length);
       return into;
     };
     const expert = experts[e]!;
     const ours = isScaled(expert)
       ? reference.scaledMlp(
           take(bitsOf('e4m3', rows!), hidden, bitsArray('e4m3', own.length * hidden)),
-          take(bitsOf('f32', scales!) as Float32Array, hidden / scaleBlock, new Float32Array((own.length * hidden) / scaleBlock)),
+          take(
+            bitsOf('f32', scales!) as Float32Array,
+            hidden / scaleBlock,
+            new Float32Array((own.length * hidden) / scaleBlock),
+          ),
           hidden,
           expert,
         )

@@ -46,22 +46,47 @@ describe('staging buffers', () => {
   it('are used again only when the copy behind them has passed', () => {
     const { context, passed } = fakeDriver();
     const staging = new Staging(context);
-    const first = staging.take(5000);
-    expect(first.bytes.length).toBeGreaterThanOrEqual(5000);
-    staging.giveAfter(first, 0);
-    const second = staging.take(5000);
-    expect(second.address).not.toBe(first.address);
+    const [first] = staging.take(5000);
+    expect(first!.bytes.length).toBeGreaterThanOrEqual(5000);
+    staging.giveAfter(first!, 0);
+    const [second] = staging.take(5000);
+    expect(second!.address).not.toBe(first!.address);
     passed.add(1);
-    expect(staging.take(6000).address).toBe(first.address);
+    expect(staging.take(6000)).toEqual([first]);
+  });
+
+  it('of many bytes are several, and none is freed while something may run', () => {
+    const { context, passed, live } = fakeDriver();
+    const staging = new Staging(context);
+    const taken = staging.take(2 ** 27 + 5000);
+    expect(taken.map(({ bytes }) => bytes.length)).toEqual([2 ** 26, 2 ** 26, 2 ** 13]);
+    for (const pinned of taken) staging.giveAfter(pinned, 0);
+    for (const event of [1, 2, 3]) passed.add(event);
+    expect(new Set(staging.take(2 ** 27))).toEqual(new Set(taken.slice(0, 2)));
+    expect(live.size).toBe(3);
+  });
+
+  it('stay with it where the driver has not enough for all of them', () => {
+    const { context, live } = fakeDriver();
+    const { driver } = context;
+    const allocate = driver.cuMemHostAlloc;
+    const outOfMemory = 2;
+    Object.assign(driver, {
+      cuMemHostAlloc: (...given: Parameters<typeof allocate>) =>
+        live.size < 2 ? allocate(...given) : outOfMemory,
+    });
+    const staging = new Staging(context);
+    expect(() => staging.take(2 ** 28)).toThrow(/page-locked host memory for a copy buffer/);
+    expect(staging.take(2 ** 27).length).toBe(2);
   });
 
   it('leave nothing behind', () => {
     const { context, live, events } = fakeDriver();
     const staging = new Staging(context);
-    staging.give(staging.take(100));
-    staging.giveAfter(staging.take(100_000), 0);
-    staging.give(staging.take(2 ** 27)); // too large to keep
-    expect(live.size).toBe(2);
+    for (const pinned of staging.take(100)) staging.give(pinned);
+    for (const pinned of staging.take(100_000)) staging.giveAfter(pinned, 0);
+    for (const pinned of staging.take(2 ** 27)) staging.give(pinned);
+    expect(live.size).toBe(4);
     staging.dispose();
     expect(live.size).toBe(0);
     expect(events()).toBe(0);

@@ -36,7 +36,7 @@ function fakeStream(fails = -1) {
     },
   } as unknown as Driver;
   const pinned = { address: host + 2 ** 27, bytes: new Uint8Array(64) };
-  const staging = { take: () => pinned, giveAfter() {} } as unknown as Staging;
+  const staging = { take: () => [pinned], giveAfter() {} } as unknown as Staging;
   const home = { context: { driver, use() {} }, staging, requireLive() {} } as unknown as Home;
   return { stream: new CudaStream(home, 7), enqueued };
 }
@@ -77,6 +77,27 @@ describe('a copy on a stream', () => {
 });
 
 describe('copyIn', () => {
+  it('is a copy from each of its buffers', () => {
+    const { stream, enqueued } = fakeStream();
+    const { staging, context } = stream.home;
+    Object.assign(context.driver, { cuStreamIsCapturing: () => 0 });
+    const buffers = [64, 64, 8].map((length, i) => ({
+      address: host + 64 * i,
+      bytes: new Uint8Array(length),
+    }));
+    Object.assign(staging, { take: () => buffers });
+    stream.copyIn(
+      gpu,
+      Uint8Array.from({ length: 131 }, (_, i) => i),
+    );
+    expect(enqueued).toEqual([
+      [gpu, host, 64],
+      [gpu + 64, host + 64, 64],
+      [gpu + 128, host + 128, 3],
+    ]);
+    expect(buffers.map(({ bytes }) => bytes[2])).toEqual([2, 66, 130]);
+  });
+
   it('goes by way of the GPU to host memory', () => {
     const { stream, enqueued } = fakeStream();
     Object.assign(stream.home.context.driver, { cuStreamIsCapturing: () => 0 });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Memory } from '../../../src/gpu/index.js';
 import { type Finding, formatFinding } from '../../../src/gpu/sim/index.js';
-import { field, kernel, layout, peers, pointer } from '../../../src/lang/index.js';
+import { device, field, kernel, layout, peers, pointer } from '../../../src/lang/index.js';
 import { type Arguments, download, launch, machineOf, type Rank, upload, windowsOf } from './harness.js';
 
 type Kernel = ReturnType<typeof kernel>;
@@ -108,6 +108,49 @@ describe('an access out of bounds', () => {
     ]);
     expect(await at(1, -1, 0)).toContain('Rows, rows[source 1][token -1 of 8]');
     expect(await at(0, 0, 0, 2)).toEqual(['Rows, plain[2 of 2][0]']);
+  });
+
+  it('is found where a pointer into a field goes on behind it: moved, widened, kept, or handed to a function', async () => {
+    const rows = layout('Rows', {
+      rows: field('u32', [4, 8]),
+      bytes: field('u8', 20),
+      after: field('u32', 64),
+    });
+    const put = device({ name: 'put', params: { to: pointer('u32'), at: 'u32' } }, (g, { to, at }) => {
+      g.store(to.at(at), 1);
+    });
+    const reach = kernel(
+      { name: 'reach', params: { win: peers(rows), way: 'u32', by: 'i32' }, using: { put } },
+      (g, { win, way, by }, { put }) => {
+        const mine = win.at(0);
+        const last = mine.rows.at(3, 0);
+        const wide = mine.bytes.at(0).as('v16');
+        if (way === 0) g.store(mine.rows.at(3, 0).at(by), 1);
+        else if (way === 1) g.store(last.at(by), 1);
+        else if (way === 2) put({ to: last, at: g.u32(by) });
+        else if (way === 3) g.store(wide.at(by), g.pack('u32', [1, 1, 1, 1]));
+        else g.awaitEpoch(last.at(by), 0, { order: 'acquire', scope: 'sys', limit: 0 });
+      },
+    );
+    const module = reach.ir();
+    const at = async (way: number, by: number): Promise<unknown[]> => {
+      const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
+      const [win] = await windowsOf(ranks, rows.bytes);
+      await launch(ranks[0]!, module, { block: 1 }, { win: win!, way, by });
+      await ranks[0]!.stream.synchronize();
+      return machine.findings.map((f) =>
+        f.kind === 'out-of-bounds' ? `${f.buffer}, ${f.location}` : f.kind,
+      );
+    };
+    for (const way of [0, 1, 2, 4]) {
+      expect(await at(way, 7)).toEqual([]);
+      expect(await at(way, 8)).toEqual(['rows, bytes 128 to 131 of its 128, by a pointer into it']);
+    }
+    // It may leave its row, which it has been given without.
+    expect(await at(0, -1)).toEqual([]);
+    expect(await at(0, -25)).toEqual(['rows, bytes -4 to -1 of its 128, by a pointer into it']);
+    expect(await at(3, 0)).toEqual([]);
+    expect(await at(3, 1)).toEqual(['bytes, bytes 16 to 31 of its 20, by a pointer into it']);
   });
 
   it('is found at the window of a rank that does not exist', async () => {

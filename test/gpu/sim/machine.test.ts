@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { SimMachine } from '../../../src/gpu/sim/index.js';
 import { field, kernel, layout, peers, pointer } from '../../../src/lang/index.js';
 import { download, launch, machineOf, upload, windowsOf } from './harness.js';
 
@@ -109,4 +110,21 @@ describe.each(modes)('a %s machine', (mode) => {
     });
     expect(machine.trace.map((entry) => entry.rank).sort()).toEqual([0, 1, 2, 3]);
   });
+});
+
+it('hosts that wait for something outside of a machine go on in the order in which they came', async () => {
+  const machine = SimMachine.create({ ranks: 1 });
+  const order: string[] = [];
+  let come = (): void => {};
+  const late = new Promise<void>((resolve) => {
+    come = resolve;
+  });
+  const first = machine.standStill(late).then(() => order.push('first'));
+  const failed = machine
+    .standStill(Promise.reject(new Error('nothing there')))
+    .catch(() => order.push('failed'));
+  const last = machine.standStill(Promise.resolve()).then(() => order.push('last'));
+  setImmediate(come);
+  await Promise.all([first, failed, last]);
+  expect(order).toEqual(['first', 'failed', 'last']);
 });

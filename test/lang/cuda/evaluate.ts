@@ -188,6 +188,7 @@ function evaluate(expr: Expr, env: Environment): Value {
     }
     case 'pack': {
       const bytes = new Uint8Array(16);
+      const isWord = nameOf(expr) === 'u32';
       const of16 = expr.of as Exclude<ValueName, 'bool'>;
       expr.lanes.forEach((inner, i) => {
         const from = nameOf(inner);
@@ -199,7 +200,7 @@ function evaluate(expr: Expr, env: Environment): Value {
           same ? of(inner) : convert(from, of16, of(inner)),
         );
       });
-      return bytes;
+      return isWord ? new DataView(bytes.buffer).getUint32(0, true) : bytes;
     }
     case 'offset': {
       const { memory, offset } = of(expr.pointer) as Pointer;

@@ -37,6 +37,7 @@ export function everyOperation(type: Computed): {
       made[storage] = ir.convert('f32', ir.convert(storage, a));
       // Packed two at a time, where the target has an instruction for that.
       const lanes = Array.from({ length: storage === 'e4m3' ? 16 : 8 }, (_, i) => (i % 2 === 0 ? a : b));
+      made[`${storage} word`] = ir.packWord(storage, lanes.slice(0, storage === 'e4m3' ? 4 : 2));
       made[`${storage} lane`] = ir.convert('f32', ir.lane(storage, ir.pack(storage, lanes), 5));
     }
   } else {

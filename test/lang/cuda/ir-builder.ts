@@ -68,6 +68,12 @@ export const lane = (type: ValueName, vector: Expr, index: number): Expr => ({
   index,
 });
 export const pack = (of: ValueName, lanes: Expr[]): Expr => ({ kind: 'pack', type: value('v16'), of, lanes });
+export const packWord = (of: ValueName, lanes: Expr[]): Expr => ({
+  kind: 'pack',
+  type: value('u32'),
+  of,
+  lanes,
+});
 export const offset = (base: Expr, index: Expr): Expr => ({
   kind: 'offset',
   type: base.type,

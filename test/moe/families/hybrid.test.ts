@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { RankLostError, UnavailableError } from '../../../src/base/errors.js';
 import { NativeView, type Network, type Placement, type RemoteWrite } from '../../../src/gpu/index.js';
 import { formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
+import { beforeFirst, numberOfRound } from '../../../src/moe/families/common/rounds.js';
 import {
   chunkOfTag,
   inRound,
@@ -307,6 +308,10 @@ test('over the network goes what traffic counts: a row for each token and other 
   expect(between.rows / tokens).toBeLessThanOrEqual(1.02);
 });
 
+/** The number that words and tags carry in a round, counted from 1. */
+const epochOf = (round: number) => (beforeFirst + round) >>> 0;
+const tagIn = (tag: number, round: number) => inRound(tag, epochOf(round));
+
 /** A proxy of rank 0 of 2 nodes, or of another, with a network and memory that do what a test says. */
 function proxyOfTwo(placement: Placement = 'host', place = placeOn([0, 1])) {
   const { length: ranks } = place.topology.members.flat();
@@ -315,7 +320,9 @@ function proxyOfTwo(placement: Placement = 'host', place = placeOn([0, 1])) {
     dispatch: { chunk: 2, blocks: 1, threads: 32 },
   });
   const data = wire!.program.data as ProxyData;
-  const memory = new NativeView(new Uint8Array(wire!.layout.bytes));
+  const bytes = new Uint8Array(wire!.layout.bytes);
+  for (const { offset, length } of wire!.allOnes!) bytes.fill(0xff, offset, offset + 4 * length);
+  const memory = new NativeView(bytes);
   const writes: RemoteWrite[] = [];
   const tags: number[] = [];
   let room = Number.POSITIVE_INFINITY;
@@ -339,16 +346,17 @@ function proxyOfTwo(placement: Placement = 'host', place = placeOn([0, 1])) {
       room = n;
     },
     /** The kernels make a message of dispatch ready. */
-    ready(chunk: number, epoch: number, rows: number) {
+    ready(chunk: number, round: number, rows: number) {
       memory.store(dispatch.counts + 4 * chunk, rows);
-      memory.store(dispatch.ready + 4 * chunk, epoch);
+      memory.store(dispatch.ready + 4 * chunk, epochOf(round));
     },
     /** A message of dispatch has come from rank 1. */
-    comes(chunk: number, words: readonly number[], tag = inRound(tagOf(0, 1, chunk), words[0]!)) {
-      header(dispatch.in + chunk * dispatch.room, words);
+    comes(chunk: number, words: readonly number[], tag = tagIn(tagOf(0, 1, chunk), words[0]!)) {
+      header(dispatch.in + chunk * dispatch.room, [epochOf(words[0]!), ...words.slice(1)]);
       tags.push(tag);
     },
-    came: (chunk: number) => memory.load(dispatch.came + 4 * chunk),
+    /** The round of the last message that the kernels were told of. */
+    came: (chunk: number) => numberOfRound(memory.load(dispatch.came + 4 * chunk)),
   };
 }
 
@@ -361,7 +369,7 @@ describe('the proxy', () => {
     expect(proxy.step()).toBe(false);
     const from = dispatch.out + dispatch.room;
     const [to, bytes] = [dispatch.in + dispatch.room, dispatch.rows + dispatch.row];
-    expect(writes).toEqual([{ peer: 1, from, to, bytes, tag: inRound(1, 1) }]);
+    expect(writes).toEqual([{ peer: 1, from, to, bytes, tag: tagIn(1, 1) }]);
   });
 
   test('tries again where the network has no room', () => {
@@ -398,11 +406,11 @@ describe('the proxy', () => {
     { of: 'rows of another chunk’s tokens', words: [1, 5, 0b100, 1] },
     { of: 'fewer rows than tokens', words: [1, 5, 0b11, 1] },
     { of: 'more rows than its tokens may have', words: [1, 5, 0b11, 3] },
-    { of: 'a chunk that is not', tag: inRound((1 << 20) | 3, 1) },
-    { of: 'this node', tag: inRound(0, 1) },
-    { of: 'a node that is not', tag: inRound(2 << 20, 1) },
-    { of: 'a node beyond that', tag: inRound(3 << 20, 1) },
-    { of: 'another round than its tag', tag: inRound(1 << 20, 1), words: [2, 5, 0] },
+    { of: 'a chunk that is not', tag: tagIn((1 << 20) | 3, 1) },
+    { of: 'this node', tag: tagIn(0, 1) },
+    { of: 'a node that is not', tag: tagIn(2 << 20, 1) },
+    { of: 'a node beyond that', tag: tagIn(3 << 20, 1) },
+    { of: 'another round than its tag', tag: tagIn(1 << 20, 1), words: [2, 5, 0] },
   ])('refuses a message of $of', ({ chunk = 0, words = [1, 5, 0], tag }) => {
     const { proxy, comes, came } = proxyOfTwo();
     comes(chunk, words, tag);
@@ -414,7 +422,7 @@ describe('the proxy', () => {
     const { proxy, arrives } = proxyOfTwo('host', placeOn([0, 0, 1, 1], 3));
     arrives(tagOf(0, 2, 0));
     expect(() => proxy.step()).toThrow(/of rank 5 names no message/);
-    arrives(inRound(tagOf(0, 0, 0), 2));
+    arrives(tagIn(tagOf(0, 0, 0), 2));
     expect(() => proxy.step()).toThrow('of rank 1 is not of round 1');
   });
 
@@ -428,13 +436,13 @@ describe('the proxy', () => {
 
   test('tells the kernels likewise of messages that it does not see, by their tags', () => {
     const { proxy, arrives, came } = proxyOfTwo('gpu');
-    const comes = (chunk: number, epoch: number) => arrives(inRound(tagOf(0, 1, chunk), epoch));
-    for (let epoch = 1; epoch <= 20; epoch++) {
+    const comes = (chunk: number, round: number) => arrives(tagIn(tagOf(0, 1, chunk), round));
+    for (let round = 1; round <= 20; round++) {
       // Of two rounds in turn: a chunk ahead of its round's first, and one that comes behind it.
-      comes(epoch % 2, epoch);
-      comes(1 - (epoch % 2), epoch);
+      comes(round % 2, round);
+      comes(1 - (round % 2), round);
       proxy.step();
-      expect([came(0), came(1), came(2)]).toEqual([epoch, epoch, 0]);
+      expect([came(0), came(1), came(2)]).toEqual([round, round, 0]);
     }
     comes(1, 20);
     expect(() => proxy.step()).toThrow('is not of round 21');
@@ -451,32 +459,32 @@ describe('the proxy', () => {
       {
         arbitrary: fc
           .tuple(fc.nat(1), fc.nat(2), fc.nat(3), fc.constantFrom(1, 1, 1, 0, 2))
-          .map(([phase, node, chunk, round]) => inRound(tagOf(phase, node, chunk), round)),
+          .map(([phase, node, chunk, round]) => tagIn(tagOf(phase, node, chunk), round)),
         weight: 9,
       },
     );
     const ones = (word: number) => word.toString(2).replaceAll('0', '').length;
     let believed = 0;
     fc.assert(
-      fc.property(tag, near, count, near, (tag, epoch, tokens, mask) => {
+      fc.property(tag, near, count, near, (tag, round, tokens, mask) => {
         const { proxy, memory, writes, phases, arrives } = proxyOfTwo();
         // Every message says so: the tag picks one of them, or none.
         for (const { in: into, room } of phases) {
           for (let chunk = 0; chunk < 3; chunk++) {
-            for (const [i, word] of [epoch, tokens, mask, ones(mask)].entries())
+            for (const [i, word] of [epochOf(round), tokens, mask, ones(mask)].entries())
               memory.store(into + chunk * room + 4 * i, word);
           }
         }
         const raised = () =>
-          phases.map(({ came }) => [0, 1, 2].map((chunk) => memory.load(came + 4 * chunk)));
+          phases.map(({ came }) => [0, 1, 2].map((chunk) => numberOfRound(memory.load(came + 4 * chunk))));
         arrives(tag);
         const chunk = chunkOfTag(tag);
         const here = Math.min(Math.max(tokens - 2 * chunk, 0), 2);
         const right =
-          roundsAfter(0, tag) === 1 &&
+          roundsAfter(beforeFirst, tag) === 1 &&
           nodeOfTag(tag) === 1 &&
           chunk < 3 &&
-          epoch === 1 &&
+          round === 1 &&
           tokens <= 5 &&
           (chunk === 0 || here > 0) &&
           mask < 2 ** here;

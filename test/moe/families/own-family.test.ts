@@ -76,13 +76,18 @@ describe('commands take it', () => {
     // It says that it carries neither.
     expect(names.filter((name) => /split|groups|nodes|e4m3|weighs/.test(name))).toEqual([]);
     out = '';
-    expect(await heddle(['check', 'naive', '--seeds', '2', '--workers', '1'])).toBe(0);
+    expect(await heddle(['check', 'naive', '--seeds', '1', '--workers', '1'])).toBe(0);
     expect(out).toMatch(/: no finding\n/);
   });
 
   test('check catches mistakes where its ranks meet', async () => {
+    const meeting = /, (2 ranks|a graph, replayed|uneven tokens.*)$/;
+    const subjects = checkSubjects.map((subject) => ({
+      ...subject,
+      configurations: subject.configurations.filter(({ name }) => meeting.test(name)),
+    }));
     const options = { only: ['naive'], seeds: 1, mutants: true, schedulesPerMutant: 4 };
-    const { mutants } = await check(checkSubjects, options);
+    const { mutants } = await check(subjects, options);
     expect(mutants.total).toBeGreaterThan(30);
     const survivors = mutants.survivors.map(({ id }) => id);
     expect(survivors.filter((id) => /meet\.ts.*(release|acquire)/.test(id))).toEqual([]);

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
-import { runRanks } from '../../../src/tools/bench/fabric/ranks.js';
 import { needing } from '../../needs.js';
 import { transpiledUrl } from '../../tree.js';
+import { runRanks } from './ranks.js';
 
 const module = transpiledUrl('src/tools/bench/fabric/roles.ts');
 

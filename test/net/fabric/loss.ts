@@ -1,7 +1,7 @@
 import { expect } from 'vitest';
-import { type Ranks, runRanks } from '../../../src/tools/bench/fabric/ranks.js';
 import { transpiledUrl } from '../../tree.js';
 import type { Hosts } from './hosts.js';
+import { type Ranks, runRanks } from './ranks.js';
 import type { LossReport } from './roles.js';
 
 const module = transpiledUrl('test/net/fabric/roles.ts');

@@ -1,6 +1,6 @@
 import type { EngineOptions } from '../../../src/net/fabric/index.js';
-import type { Rank } from '../../../src/tools/bench/fabric/ranks.js';
 import { meet } from '../../../src/tools/bench/fabric/roles.js';
+import type { TestRank } from './ranks.js';
 
 /** What the ranks of the tests do; each function runs in a process of its own. */
 
@@ -25,7 +25,7 @@ export interface LossReport {
  * Rank 1 is the victim, rank 2 a bystander, rank 0 writes to both all the time. When the writes to the victim
  * flow, the starting process ends the victim one way or another and tells when.
  */
-export async function losesAPeer(rank: Rank): Promise<LossReport | { landed: number } | null> {
+export async function losesAPeer(rank: TestRank): Promise<LossReport | { landed: number } | null> {
   const { options, bytes } = rank.args as { options: EngineOptions; bytes: number };
   const { engine, peers, region, remotes } = await meet(rank, options, 2 * bytes);
   if (rank.rank > 0) {

@@ -9,6 +9,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { ArgumentError, UnavailableError } from '../../../src/base/errors.js';
 import { register } from '../../../src/cli/run.js';
 import { Launch, type LaunchOptions, loaderArguments } from '../../../src/net/world/launch.js';
+import { launchReporting } from '../../../src/net/world/report-lines.js';
 import { transpiled, transpiledUrl } from '../../tree.js';
 import { freePort } from './circles.js';
 
@@ -219,6 +220,9 @@ describe('a launch', () => {
   it('refuses a program that is not there, and numbers out of range', async () => {
     await expect(Launch.start({ ranks: 1, program: folder })).rejects.toThrow('an existing file');
     await expect(start({ ranks: 1, program: 'no/such.ts' })).rejects.toThrow(ArgumentError);
+    await expect(launchReporting('it', { ranks: 1, program: 'x'.repeat(300) }, () => {})).rejects.toThrow(
+      /^program is "x+…"; it must be an existing file that can be read \(ENAMETOOLONG\)$/,
+    );
     for (const ranks of [0, -1, 1.5, 1025]) {
       await expect(start({ ranks, program: FALL })).rejects.toMatchObject({ argument: 'ranks' });
     }

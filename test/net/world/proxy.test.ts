@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { RankLostError } from '../../../src/base/errors.js';
 import { allocate } from '../../../src/base/native/index.js';
 import { type MappedMemory, NativeView } from '../../../src/gpu/index.js';
+import { SimMachine } from '../../../src/gpu/sim/index.js';
 import { type Circle, type FabricOptions, type RunningProxy, World } from '../../../src/net/world/index.js';
 import { LocalCircle } from '../../../src/net/world/local-circle.js';
 import { inThread } from '../../../src/net/world/proxy/start.js';
@@ -100,6 +101,33 @@ describe('a proxy in a thread', () => {
       }
     });
 
+  for (const provider of ['shm', 'tcp;ofi_rxm'] as const)
+    it(
+      `that is stopped brings what its kernels sent before, over ${provider}`,
+      needing(provider),
+      async () => {
+        const devices = provider === 'shm' ? [] : ['lo'];
+        const seen = await run(
+          healthy,
+          async ({ circle, memory: { host }, proxy }) => {
+            await circle.barrier();
+            if (circle.rank === 0) {
+              host.write(words.outgoing, new Uint8Array(16).fill(7));
+              host.store(words.sent, 1);
+              await proxy.stop();
+              return [];
+            }
+            await until(() => host.load(words.came) >= 1 || circle.signal.aborted);
+            const bytes = new Uint8Array(16);
+            host.read(words.incoming, bytes);
+            return [...new Set(bytes)];
+          },
+          { ...fabric, provider, devices },
+        );
+        expect(seen).toEqual([[], [7]]);
+      },
+    );
+
   it('stays on the processor of its rank, where some are given', needing('tcp;ofi_rxm'), async () => {
     const listOf = (task: string): string =>
       /Cpus_allowed_list:\s*(.*)/.exec(readFileSync(`/proc/self/task/${task}/status`, 'utf8'))![1]!;
@@ -186,6 +214,26 @@ describe('the same program beside simulated GPUs', () => {
       exchange(world, module, 3),
     );
     expect(sums).toEqual([63, 60]);
+  });
+
+  it('takes the same steps however long its module takes to come', async () => {
+    // The first rank's comes last. Only the first run waits for them.
+    const slow = [20, 5, 12].map((ms) => {
+      const late = `await new Promise((come) => setTimeout(come, ${ms})); export { relay } from '${module.href}';`;
+      return new URL(`data:text/javascript,${encodeURIComponent(late)}`);
+    });
+    const steps: number[] = [];
+    for (let i = 0; i < 3; i++) {
+      const sim = SimMachine.create({ ranks: 3, mode: 'checked', seed: 'random-0', schedule: 'random' });
+      await World.local({ ranks: 3, nodes: 3, device: 'sim', sim }, async (world) => {
+        const { address, bytes } = world.device.allocate(64, 'other work');
+        const stream = world.device.createStream();
+        for (let n = 0; n < 8; n++) stream.fill(address, bytes, n);
+        await exchange(world, slow[world.rank]!, 3);
+      });
+      steps.push(sim.statistics.steps);
+    }
+    expect(steps).toEqual([steps[0], steps[0], steps[0]]);
   });
 
   it(

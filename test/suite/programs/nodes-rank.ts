@@ -6,7 +6,7 @@ import { World } from '../../../src/net/world/index.js';
 import { kernelsStayBytecode } from '../../v8.js';
 import { casesAcross, familiesAcross } from '../round-trip.js';
 
-setFlagsFromString(kernelsStayBytecode);
+for (const flag of kernelsStayBytecode) setFlagsFromString(flag);
 const provider = process.argv[2] as ProviderName;
 const devices = provider === 'shm' ? [] : ['lo'];
 

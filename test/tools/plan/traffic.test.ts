@@ -1,7 +1,13 @@
 /** Exact expectations against an enumeration of every choice that a router can make. */
 import { describe, expect, it } from 'vitest';
 import { ownerOf } from '../../../src/moe/layer/index.js';
-import { hits, type Place, type RoutingLaw, traffic, type Way } from '../../../src/tools/plan/index.js';
+import {
+  hits,
+  type RankPlacement,
+  type RoutingLaw,
+  traffic,
+  type Way,
+} from '../../../src/tools/plan/index.js';
 import { byPopularity, interleaved, makeAllRoutes } from '../../../src/verify/testing/index.js';
 
 /** A token's choice and its probability. */
@@ -28,7 +34,7 @@ interface Case {
   readonly name: string;
   readonly experts: number;
   readonly topK: number;
-  readonly place: Place;
+  readonly place: RankPlacement;
   readonly law: RoutingLaw;
   readonly choices: readonly Choice[];
 }

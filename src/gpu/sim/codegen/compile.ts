@@ -239,8 +239,13 @@ class FunctionPrinter {
     switch (s.kind) {
       case 'let': {
         // Evaluated before the variable takes its locals: they are fresh, so nothing it reads is overwritten.
-        const values = s.init === null ? [] : this.#values(s.init);
-        const names = localsOf(this.#locals.declare(s.variable));
+        let values = s.init === null ? [] : this.#values(s.init);
+        const bounds = s.init === null || s.variable.mutable ? null : this.#expressions.boundsOf(s.init);
+        const names = [...localsOf(this.#locals.declare(s.variable))];
+        if (bounds !== null) {
+          names.push(this.#locals.bindBounds(s.variable, bounds));
+          values = [...values, bounds.start];
+        }
         values.forEach((value, i) => {
           this.#emit(`${names[i]} = ${value};`);
         });

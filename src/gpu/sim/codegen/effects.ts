@@ -108,7 +108,7 @@ export class Effects implements Machine {
       if (arg.kind === 'array') return this.#locals.arrayOf(arg.array);
       if (arg.type.kind === 'tensorMap') return this.#expressions.tensor(arg);
       if (arg.type.kind !== 'pointer') return this.#expressions.scalar(arg);
-      const { buffer, offset } = this.#expressions.address(arg);
+      const { buffer, offset } = this.#expressions.place(arg);
       return `${buffer}, ${offset}`;
     });
     return texts.join(', ');
@@ -136,7 +136,7 @@ export class Effects implements Machine {
   #place(pointer: Expr) {
     if (pointer.type.kind !== 'pointer') throw new Error('an access needs a pointer');
     const { to, space } = pointer.type;
-    const address: Address = this.#expressions.address(pointer);
+    const address: Address = this.#expressions.place(pointer);
     const buffer = this.#expressions.simple(address.buffer, 'q');
     const offset = this.#expressions.simple(address.offset, 'i');
     const [view, shift] = views[to];

@@ -14,7 +14,7 @@ import {
   type Variable,
 } from '../../../lang/index.js';
 import type { IndexedPlace } from '../compiled.js';
-import type { Locals } from './locals.js';
+import type { Bounds, Locals } from './locals.js';
 
 export type Words = readonly [string, string, string, string];
 export interface Address {
@@ -76,6 +76,8 @@ export class Expressions {
         return this.#locals.slot(e.array, 'registers').elements[e.index]![0]!;
       case 'lane':
         return this.#lane(this.words(e.vector), valueName(e), e.index);
+      case 'pack':
+        return joined(e.lanes.map((lane) => this.convertText(this.scalar(lane), valueName(lane), e.of)));
       default:
         throw new Error(`${e.kind} is not a scalar`);
     }
@@ -283,23 +285,14 @@ export class Expressions {
       if (e.of === 'f32') return bitsOf(this.convertText(text, from, 'f32'));
       return from === e.of ? text : this.convertText(text, from, e.of);
     });
-    const at = (i: number) => lanes[i]!;
     if (e.of === 'u64') {
       return [0, 1].flatMap((i) => {
-        const x = this.simple(at(i), 'n');
+        const x = this.simple(lanes[i]!, 'n');
         return [`u32of(${x})`, `u32of(${x} >> 32n)`];
       }) as unknown as Words;
     }
-    return [0, 1, 2, 3].map((i) => {
-      switch (lanes.length) {
-        case 4:
-          return at(i);
-        case 8:
-          return `(${at(2 * i)} | ${at(2 * i + 1)} << 16)`;
-        default:
-          return `(${at(4 * i)} | ${at(4 * i + 1)} << 8 | ${at(4 * i + 2)} << 16 | ${at(4 * i + 3)} << 24)`;
-      }
-    }) as unknown as Words;
+    const perWord = lanes.length / 4;
+    return [0, 1, 2, 3].map((i) => joined(lanes.slice(perWord * i, perWord * (i + 1)))) as unknown as Words;
   }
 
   address(e: Expr): Address {
@@ -339,6 +332,46 @@ export class Expressions {
     }
   }
 
+  /** In checked mode, the field of a window that a pointer is of, where that is known. */
+  boundsOf(e: Expr): Bounds | null {
+    if (!this.#checked) return null;
+    switch (e.kind) {
+      case 'variable':
+        return this.#locals.boundsOf(e.variable);
+      case 'field': {
+        const { offsets } = this.#locals.slot(e.window, 'peers');
+        const base = `(${offsets}[${this.scalar(e.rank)}] ?? 0)`;
+        return { start: this.#add(base, e.field.offset), field: e.field, strays: false };
+      }
+      case 'view': {
+        const bounds = this.boundsOf(e.pointer);
+        return bounds && { ...bounds, strays: bounds.strays || bytesAt(e) > bytesAt(e.pointer) };
+      }
+      case 'offset': {
+        const bounds = this.boundsOf(e.pointer);
+        const known = e.index.kind === 'index' || (e.pointer.kind === 'field' && e.index.kind === 'const');
+        return bounds && { ...bounds, strays: bounds.strays || !known };
+      }
+      default:
+        return null;
+    }
+  }
+
+  /** The address of an access to `pointer`: nowhere, if that lies outside the field of the window that it is of. */
+  place(pointer: Expr): Address {
+    const { buffer, offset } = this.address(pointer);
+    const bounds = this.boundsOf(pointer);
+    if (!bounds?.strays) return { buffer, offset };
+    const { name, type, length } = bounds.field;
+    const bytes = bytesAt(pointer);
+    const within = this.#locals.temporary('i');
+    this.#emit(`${within} = ${offset} - ${bounds.start};`);
+    const all = length * byteSize[type];
+    const strayed = `t.strayed(${JSON.stringify(name)}, ${all}, ${bytes}, ${within}, ${this.#site()})`;
+    const inside = `${within} >= 0 && ${within} <= ${all - bytes}`;
+    return { buffer, offset: `(${inside} ? ${within} + ${bounds.start} : ${strayed})` };
+  }
+
   /** Fast mode wraps at 32 bits, which a view's index undoes; checked mode is exact, so that no overrun wraps. */
   #advance(offset: string, index: Expr, size: number): string {
     if (index.kind === 'const') return this.#add(offset, Number(index.value) * size);
@@ -368,6 +401,19 @@ export class Expressions {
     if (/^\d+$/.test(offset)) return String(Number(offset) + bytes);
     return this.#checked ? `(${offset} + ${bytes})` : `(${offset} + ${bytes} | 0)`;
   }
+}
+
+/** A word of one, two or four lanes. */
+function joined(lanes: readonly string[]): string {
+  if (lanes.length === 1) return lanes[0]!;
+  const bits = 32 / lanes.length;
+  return `(${lanes.map((lane, i) => (i === 0 ? lane : `${lane} << ${i * bits}`)).join(' | ')})`;
+}
+
+/** Of what a pointer points at. */
+function bytesAt(pointer: Expr): number {
+  if (pointer.type.kind !== 'pointer') throw new Error(`a ${pointer.type.kind} is no pointer`);
+  return byteSize[pointer.type.to];
 }
 
 /** What generated code calls a pure function: `ffs`; `umin`, where it has several types. */

@@ -6,7 +6,7 @@
  * Locals are reused once their block of the kernel has ended: a suspended generator keeps all of its function's
  * locals, and a machine keeps a hundred thousand generators.
  */
-import type { IrType, ValueName, Variable } from '../../../lang/index.js';
+import type { Field, IrType, ValueName, Variable } from '../../../lang/index.js';
 
 /** What a JavaScript local holds, so that V8 sees one representation in each: integer, float, bigint, boolean, object. */
 type LocalKind = 'i' | 'f' | 'n' | 'b' | 'q';
@@ -24,6 +24,15 @@ export type Slot =
       readonly array: string | null;
     };
 
+/** The field that a pointer is of. */
+export interface Bounds {
+  /** Where it begins, as something cheap to repeat. */
+  readonly start: string;
+  readonly field: Field;
+  /** Whether the pointer was moved, or widened, behind the index that was held against the field's shape. */
+  readonly strays: boolean;
+}
+
 function localKind(name: ValueName): LocalKind {
   if (name === 'f32') return 'f';
   if (name === 'u64') return 'n';
@@ -37,6 +46,7 @@ export class Locals {
   readonly #counts: Record<LocalKind, number> = { i: 0, f: 0, n: 0, b: 0, q: 0 };
   readonly #free: Record<LocalKind, string[]> = { i: [], f: [], n: [], b: [], q: [] };
   readonly #slots = new Map<number, Slot>();
+  readonly #bounds = new Map<number, Bounds>();
   #scopes: string[][] = [[]];
   #temporaries: string[] = [];
 
@@ -122,6 +132,17 @@ export class Locals {
 
   bind(variable: Variable, slot: Slot): void {
     this.#slots.set(variable.id, slot);
+  }
+
+  /** A pointer that keeps its value is of this field; the local in which to keep where that begins. */
+  bindBounds(variable: Variable, { field, strays }: Bounds): string {
+    const start = this.#own('i');
+    this.#bounds.set(variable.id, { start, field, strays });
+    return start;
+  }
+
+  boundsOf(variable: Variable): Bounds | null {
+    return this.#bounds.get(variable.id) ?? null;
   }
 
   slot<K extends Slot['kind']>(variable: Variable, kind: K): Extract<Slot, { kind: K }> {

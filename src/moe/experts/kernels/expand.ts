@@ -3,7 +3,7 @@
  * it is loaded once, and stored for each of its routes.
  */
 import { device, kernel, list, pointer } from '../../../lang/index.js';
-import { unitBytes, widestUnit } from '../../families/common/units.js';
+import { unitBytes, widestUnit } from '../../families/common/parts.js';
 import type { Payload } from '../../layer/index.js';
 import { type ExpertsShape, type ExpertsSpread, slotsOf } from './shape.js';
 

@@ -8,7 +8,7 @@
  * of the blocks before or after. Those counts, summed up for each expert, say where each warp begins.
  */
 import { device, kernel, pointer } from '../../../lang/index.js';
-import { sumUpTo } from '../../families/common/sum-up-to.js';
+import { sumUpTo } from '../../families/common/lanes.js';
 import { type ExpertsShape, type ExpertsSpread, routesOf, rowsOfPlan } from './shape.js';
 
 /** Vectors of ids that a thread has in flight. */

@@ -12,7 +12,7 @@ import {
   split,
 } from '../../layer/index.js';
 import type { BufferPlan, ReceivedPlan, View, WindowPlan, WirePlan } from '../family.js';
-import { type Unit, unitBytes, widestUnit } from './units.js';
+import { type Unit, unitBytes, widestUnit } from './parts.js';
 
 /** Most experts any rank owns: the first own one more where they do not divide. */
 export const localExperts = (layer: Pick<Layer, 'experts' | 'ranks'>): number => expertsOf(layer, 0).count;

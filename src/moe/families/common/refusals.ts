@@ -3,8 +3,8 @@ import { ArgumentError, type HeddleError, UnavailableError } from '../../../base
 import type { Topology } from '../../../gpu/index.js';
 import { formatOf, type Layer } from '../../layer/index.js';
 import type { Place } from '../family.js';
+import { unitBytes, widestUnit } from './parts.js';
 import { rowsOf } from './received.js';
-import { unitBytes, widestUnit } from './units.js';
 
 /** Why a family whose ranks map each other's windows cannot carry the layer; null where it can. */
 export function refusesOnNode(layer: Layer, topology: Topology, elements = 0): HeddleError | null {

@@ -18,8 +18,8 @@ import {
 } from '../../../lang/index.js';
 import { dtypes, type Layer, sharing } from '../../layer/index.js';
 import { type BufferPlan, type Place, type Placed, type Step, step } from '../family.js';
+import type { Spread } from './parts.js';
 import { partialDtype, type ReceivedSections, rowsOf } from './received.js';
-import type { Spread } from './spread.js';
 import { gatherParams, rowSum } from './sum.js';
 
 /**

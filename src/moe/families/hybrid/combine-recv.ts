@@ -10,7 +10,7 @@ import { patienceOf } from '../common/waits.js';
 import { type HybridShape, hopsOf, sumsAtSource } from './shape.js';
 import { sumAtSource } from './sum-source.js';
 import { sumToken } from './sum-token.js';
-import { handOn, takeSums } from './sums.js';
+import { receiveSums, sendSum } from './sums.js';
 import { awaitLanded, watchCombine } from './watch.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
@@ -37,11 +37,11 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         REPLICAS: sharing(shape).replicas,
         COUNTS: shape.counts,
         awaitRows: awaitRows(shape, window),
-        handOn: handOn(shape, window),
+        sendSum: sendSum(shape, window),
         patienceOf,
         shareOf: shareOf(shape),
         sumToken: (sumsAtSource(shape) ? sumAtSource : sumToken)(shape, window, wire),
-        takeSums: takeSums(shape, window),
+        receiveSums: receiveSums(shape, window),
         tokenOf: tokenOf(shape),
         watchCombine: watchCombine(shape, window, wire),
         zeroCounts: zeroCounts(shape, window),
@@ -68,7 +68,7 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         if (g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));
         if (u.awaitRows({ mine, turn, epoch })) {
           u.sumToken({ win, wire, out, id, token, turn, node, part });
-          if (u.REPLICAS > 1) u.handOn({ win, out, token, part, epoch });
+          if (u.REPLICAS > 1) u.sendSum({ win, out, token, part, epoch });
         }
       }
       // What this warp takes here, the same warp of another rank has handed on above: none waits for one that waits.
@@ -77,7 +77,7 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         const turns = (tokens + u.REPLICAS - 1) / u.REPLICAS;
         for (let piece = first; piece < turns * u.PARTS; piece += warps) {
           const turn = piece / u.PARTS;
-          u.takeSums({ mine, out, turn, tokens, part: piece % u.PARTS, node, epoch, patience });
+          u.receiveSums({ mine, out, turn, tokens, part: piece % u.PARTS, node, epoch, patience });
         }
       }
     },

@@ -6,7 +6,7 @@ import { device, kernel, peers, windowOf } from '../../../lang/index.js';
 import { tokenOf } from '../common/groups.js';
 import { listOwners } from '../common/owners.js';
 import { patienceOf } from '../common/waits.js';
-import { copyHome } from './copy-home.js';
+import { copyHome, sumHome } from './home.js';
 import { meet } from './meet.js';
 import { combineMessage } from './messages.js';
 import {
@@ -19,7 +19,6 @@ import {
   sourceOf,
   sumsAtSource,
 } from './shape.js';
-import { sumHome } from './sum-home.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -115,7 +114,7 @@ function packPart(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
       const owner = u.localOwner({ expert: id, node });
       const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
       let first = row;
-      if (u.AT_SOURCE) first = g.load(mine.owed.at(hop, chunk * u.CHUNK + row));
+      if (u.AT_SOURCE) first = g.load(mine.returningFrom.at(hop, chunk * u.CHUNK + row));
       const to = wire.at(0).combineOut.at(hop, chunk, u.ROWS + first * u.ROW);
       const token = u.tokenOf({ turn }); // the rail's rank is the same member of its group
       u.sendHome({ win, to, source, token, part, owners, count });
@@ -148,7 +147,7 @@ function finishPiece(shape: HybridShape, window: HybridWindow, wire: HybridWire)
         if (before + 1 === pieces) {
           g.store(packed, 0);
           let rows = g.popc(mask);
-          if (AT_SOURCE) rows = g.load(mine.owedRows.at(hop, chunk));
+          if (AT_SOURCE) rows = g.load(mine.returningRows.at(hop, chunk));
           g.store(wire.at(0).combineOut.at(hop, chunk, 0), g.pack('u32', [epoch, tokens, mask, rows]));
           g.store(wire.at(0).combineRows.at(hop, chunk), rows);
           const ready = wire.at(0).combineReady.at(hop, chunk);

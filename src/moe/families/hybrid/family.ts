@@ -5,19 +5,19 @@ import { ArgumentError, type HeddleError, UnavailableError } from '../../../base
 import type { Topology } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
 import { formatOf, type Layer, sharing } from '../../layer/index.js';
-import { failureView } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { refusesRows, refusesTransport } from '../common/refusals.js';
+import { failureView } from '../common/waits.js';
 import { weighSpread } from '../common/weigh.js';
 import type { Family, Place, Plan, WindowPlan, WirePlan } from '../family.js';
-import { oneSided } from '../one-sided/index.js';
-import { defaultTuning } from './defaults.js';
-import { type HybridKernels, kernelsOf } from './kernels.js';
-import { type HybridTuning, hybridKnobs } from './knobs.js';
+import { oneSided } from '../one-sided/family.js';
+import { defaultTuning, type HybridTuning, hybridKnobs } from './knobs.js';
 import { combineMessage, dispatchMessage } from './messages.js';
 import { hybridProxyModule, type PhaseData, type ProxyData } from './proxy.js';
 import type { HybridShape } from './shape.js';
-import { stepsOf } from './steps.js';
+import { type HybridKernels, kernelsOf, stepsOf } from './steps.js';
+import { roundWords } from './window.js';
+import { wireRoundWords } from './wire.js';
 
 export const hybrid: Family<HybridTuning> = {
   name: 'hybrid',
@@ -128,7 +128,7 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
     purpose: 'receive window',
     layout: kernels.window,
     // Where a rank is lost before its first dispatch, experts that run all the same find -1 everywhere.
-    allOnes: [section(kernels.window, 'experts')],
+    allOnes: [...roundWords(kernels.window), section(kernels.window, 'experts')],
     unwritten: unwrittenSections(shape, kernels.window),
   };
   const wire: WirePlan = {
@@ -136,6 +136,7 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
     purpose: 'messages between nodes',
     layout: kernels.wire,
     front: section(kernels.wire, 'dispatchOut').offset,
+    allOnes: wireRoundWords(kernels.wire),
     program: {
       ...hybridProxyModule,
       data: proxyData(shape, place.topology, kernels),

@@ -2,11 +2,10 @@
 import { device, peers, pointer, record, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { tokenOf } from '../common/groups.js';
-import { partsOf } from '../common/parts.js';
-import { unitBytes } from '../common/units.js';
+import { rowsBefore } from '../common/lanes.js';
+import { partsOf, unitBytes } from '../common/parts.js';
 import { storeRows, tellRoutes } from './deliver.js';
 import { dispatchMessage, header } from './messages.js';
-import { rowsBefore } from './rows-before.js';
 import { type HybridShape, localOwner, railRank, sourceOf, sumsAtSource } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
@@ -140,7 +139,7 @@ const countOwed = (shape: HybridShape, window: HybridWindow) =>
       let rows = g.u32(0);
       if (g.laneId < count) rows = g.popc(g.load(wants.at(g.laneId)));
       const before = u.rowsBefore({ rows });
-      if (g.laneId < count) g.store(mine.owed.at(hop, chunk * u.CHUNK + g.laneId), before);
-      if (g.laneId === 31) g.store(mine.owedRows.at(hop, chunk), before + rows);
+      if (g.laneId < count) g.store(mine.returningFrom.at(hop, chunk * u.CHUNK + g.laneId), before);
+      if (g.laneId === 31) g.store(mine.returningRows.at(hop, chunk), before + rows);
     },
   );

@@ -1,7 +1,6 @@
 /** Block b of a launch meets block b of the other ranks of its node. */
 import { device, peers } from '../../../lang/index.js';
-import type { Operation } from '../common/failure.js';
-import { recordFailure } from '../common/waits.js';
+import { type Operation, recordFailure } from '../common/waits.js';
 import type { HybridShape } from './shape.js';
 import type { HybridWindow } from './window.js';
 

@@ -1,11 +1,10 @@
 /** The message of dispatch that brings a chunk of tokens to one node; a block packs it. */
 import { device, list, peers, pointer, windowOf } from '../../../lang/index.js';
 import { tokenOf } from '../common/groups.js';
+import { rowsBefore } from '../common/lanes.js';
 import { expertOwner } from '../common/owners.js';
-import { partsOf } from '../common/parts.js';
-import { unitBytes } from '../common/units.js';
+import { partsOf, unitBytes } from '../common/parts.js';
 import { dispatchMessage } from './messages.js';
-import { rowsBefore } from './rows-before.js';
 import { type HybridShape, nodeAt, sumsAtSource } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';

@@ -6,6 +6,7 @@
 
 import { HeddleError } from '../../../base/errors.js';
 import type { HostView, Network, ProxyParts, ProxyProgram, RemoteWrite } from '../../../gpu/index.js';
+import { beforeFirst, numberOfRound } from '../common/rounds.js';
 import { chunkOfTag, header, inRound, nodeOfTag, phaseOfTag, roundsAfter, tagOf } from './messages.js';
 
 /** What the program must know of the wire; threads can send it each other. Offsets and lengths are in bytes. */
@@ -134,14 +135,15 @@ class HybridProxy implements ProxyProgram {
     const after = roundsAfter(last, tag);
     const epoch = (last + after) >>> 0;
     if (after === 1 || (after === 0 && epoch !== message.seen)) return epoch;
-    throw this.#strange(tag, `is not of round ${(last + 1) >>> 0}`);
+    throw this.#strange(tag, `is not of round ${numberOfRound(last + 1)}`);
   }
 
   /** What the kernels take from a header becomes a length: it must be one that there is. */
   #requirePossible(tag: number, { chunk: index, in: at, most }: Message, epoch: number): void {
     this.#memory.read(at, this.#headerBytes);
     const said = this.#header[header.epoch]!;
-    if (said !== epoch) throw this.#strange(tag, `is of round ${said}, not ${epoch}`);
+    if (said !== epoch)
+      throw this.#strange(tag, `is of round ${numberOfRound(said)}, not ${numberOfRound(epoch)}`);
     const { share, chunk } = this.#data;
     const tokens = this.#header[header.tokens]!;
     const here = Math.min(tokens - index * chunk, chunk);
@@ -183,7 +185,7 @@ function messagesOf({ nodes, node, localRanks, localRank, share, chunk, phases }
           came: came + at * 4,
           in: into + at * room,
           first: made[0] ?? null,
-          ...{ posted: 0, seen: 0 },
+          ...{ posted: beforeFirst, seen: beforeFirst },
         });
       }
       return made;

@@ -2,7 +2,7 @@
 import { device } from '../../../lang/index.js';
 import { type Layer, sharing } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
-import type { Spread } from '../common/spread.js';
+import type { Spread } from '../common/parts.js';
 import type { HybridTuning } from './knobs.js';
 
 export interface HybridShape extends Layer, HybridTuning {

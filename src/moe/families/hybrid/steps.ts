@@ -1,6 +1,7 @@
 /** The launches of a round: the same four, and `weigh` where combine weighs, whether other work stands between halves or not. */
 import type { Window } from '../../../gpu/index.js';
-import { weighSteps } from '../common/weigh.js';
+import { remembered } from '../common/remembered.js';
+import { weighKernel, weighSteps } from '../common/weigh.js';
 import {
   type BufferPlan,
   type Placed,
@@ -12,8 +13,13 @@ import {
   type WindowPlan,
   type WirePlan,
 } from '../family.js';
-import type { HybridKernels } from './kernels.js';
+import { combineRecvKernel } from './combine-recv.js';
+import { combineSendKernel } from './combine-send.js';
+import { dispatchRecvKernel } from './dispatch-recv.js';
+import { dispatchSendKernel } from './dispatch-send.js';
 import { type HybridShape, mostPackers } from './shape.js';
+import { hybridWindow } from './window.js';
+import { hybridWire } from './wire.js';
 
 interface Memories {
   readonly window: WindowPlan;
@@ -109,3 +115,19 @@ const combineRecvStep = (
     once: setWaiting(memories),
     each: setSums,
   });
+
+/** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
+export const kernelsOf = remembered((shape: HybridShape) => {
+  const window = hybridWindow(shape);
+  const wire = hybridWire(shape);
+  return {
+    window,
+    wire,
+    dispatchSend: dispatchSendKernel(shape, window, wire),
+    dispatchRecv: dispatchRecvKernel(shape, window, wire),
+    weigh: shape.weigh && weighKernel('hybrid_weigh', shape, window, shape.weigh),
+    combineSend: combineSendKernel(shape, window, wire),
+    combineRecv: combineRecvKernel(shape, window, wire),
+  };
+});
+export type HybridKernels = ReturnType<typeof kernelsOf>;

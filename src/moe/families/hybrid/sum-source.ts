@@ -5,8 +5,7 @@
 import { device, record, registers, windowOf } from '../../../lang/index.js';
 import { findOwners } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
-import { gatherParams, rowSum, travelled } from '../common/sum.js';
-import { sumParams, sumUnit } from '../common/sum-row.js';
+import { gatherParams, rowSum, sumParams, sumUnit, travelled } from '../common/sum.js';
 import { combineMessage } from './messages.js';
 import { type HybridShape, sourceOf } from './shape.js';
 import { sumTokenParams, tokenFields, tokenSum } from './sum-token.js';

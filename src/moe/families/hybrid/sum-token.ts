@@ -9,9 +9,8 @@ import {
   registers,
 } from '../../../lang/index.js';
 import { listOwners } from '../common/owners.js';
-import { type Sum, sumParams, sumRow, sumUnit, unitsInPart } from '../common/sum-row.js';
-import { addRows } from './add-rows.js';
-import { nodeSum } from './node-sum.js';
+import { type Sum, sumParams, sumRow, sumUnit, unitsInPart } from '../common/sum.js';
+import { addRows, nodeSum } from './node-sum.js';
 import { type HybridShape, localOwner, mostOwners, sourceOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';

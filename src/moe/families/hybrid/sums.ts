@@ -17,10 +17,10 @@ function partOf(shape: HybridShape) {
 }
 
 /** Stores a part of a sum that this warp has made in the windows of the others. */
-export const handOn = (shape: HybridShape, window: HybridWindow) =>
+export const sendSum = (shape: HybridShape, window: HybridWindow) =>
   device(
     {
-      name: 'hand_on',
+      name: 'send_sum',
       params: {
         win: peers(window),
         out: pointer(shape.output.dtype),
@@ -48,10 +48,10 @@ export const handOn = (shape: HybridShape, window: HybridWindow) =>
   );
 
 /** A part of the sums that the others made in a turn, on its way to the caller's tensor. */
-export const takeSums = (shape: HybridShape, window: HybridWindow) =>
+export const receiveSums = (shape: HybridShape, window: HybridWindow) =>
   device(
     {
-      name: 'take_sums',
+      name: 'receive_sums',
       params: {
         mine: windowOf(window),
         out: pointer(shape.output.dtype),

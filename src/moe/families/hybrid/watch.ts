@@ -7,8 +7,7 @@
  */
 import { device, peers, pointer, registers, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import type { Operation } from '../common/failure.js';
-import { patienceOf, recordFailure } from '../common/waits.js';
+import { type Operation, patienceOf, recordFailure } from '../common/waits.js';
 import { header } from './messages.js';
 import { chunksOf, type HybridShape, hopsOf, railRank } from './shape.js';
 import type { HybridWindow } from './window.js';

@@ -9,7 +9,7 @@
  * | begun, finished | dispatchSend; combineRecv of its own rank | the launches behind it | launches of a stream follow each other |
  * | dispatched, combined | each rank of the node its words | the owner's dispatchRecv; combineSend | they only grow; waits are ≥ |
  * | dispatchLanded, combineLanded | the watcher of dispatchRecv; combineRecv | the other blocks of the launch | likewise |
- * | tokens, came, owed, owedRows | dispatchRecv of its own rank: the watcher; who forwards | the launch, combineSend | launches of a stream follow each other |
+ * | tokens, came, returningFrom, returningRows | dispatchRecv of its own rank: the watcher; who forwards | the launch, combineSend | launches of a stream follow each other |
  * | sent, expected | dispatchSend of its own rank | its combineRecv | likewise |
  * | packed | combineSend of its own rank | the same | launches of a stream follow each other; who packs the last piece zeroes it |
  * | routes | dispatchRecv of its own rank | its combineSend | likewise |
@@ -20,10 +20,10 @@
  * | sums | likewise | likewise | who hands on is behind its own combineSend, which awaited that of every rank of the node, which is behind its combineRecv |
  * | failure | its own rank | its own host | the host clears it by renewing the world |
  */
-import { field, layout } from '../../../lang/index.js';
+import { type Field, field, layout, section } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { failureField } from '../common/failure.js';
 import { receivedSections, rowsOf } from '../common/received.js';
+import { failureField } from '../common/waits.js';
 import { chunksOf, type HybridShape, hopsOf, sumsAtSource } from './shape.js';
 
 export function hybridWindow(shape: HybridShape) {
@@ -52,8 +52,8 @@ export function hybridWindow(shape: HybridShape) {
     /** [hop][chunk]: how many pieces of the message that goes home are packed; 0 between rounds. */
     packed: field('u32', messages),
     /** [hop][place]: the first of a token's rows in the message that goes home, which it is the place-th token of; its rows. */
-    owed: field('u32', [hopsOf(shape), atSource ? turns : 0]),
-    owedRows: field('u32', atSource ? messages : [0, 0]),
+    returningFrom: field('u32', [hopsOf(shape), atSource ? turns : 0]),
+    returningRows: field('u32', atSource ? messages : [0, 0]),
     /** [hop][turn]: likewise of a token of this rank, in what comes back. */
     expected: field('u32', [hopsOf(shape), atSource ? turns : 0]),
     /** [hop][turn][k]: the ids of tokens that came from there. */
@@ -65,4 +65,11 @@ export function hybridWindow(shape: HybridShape) {
     ...receivedSections(shape),
   });
 }
+
+/** Words that count rounds: they begin with every bit set, so that the first round wraps them. */
+export const roundWords = (window: HybridWindow): Field[] =>
+  (['begun', 'finished', 'dispatched', 'combined', 'dispatchLanded', 'combineLanded', 'handed'] as const).map(
+    (name) => section(window, name),
+  );
+
 export type HybridWindow = ReturnType<typeof hybridWindow>;

@@ -19,7 +19,7 @@
  *
  * The last four rest on chunk 0, which travels in every round, both ways, between every two ranks of a rail.
  */
-import { field, layout } from '../../../lang/index.js';
+import { type Field, field, layout, section } from '../../../lang/index.js';
 import { combineMessage, dispatchMessage } from './messages.js';
 import { chunksOf, type HybridShape, hopsOf } from './shape.js';
 
@@ -45,4 +45,11 @@ export function hybridWire(shape: HybridShape) {
     combineIn: combined,
   });
 }
+
+/** Likewise those of the wire. */
+export const wireRoundWords = (wire: HybridWire): Field[] =>
+  (['dispatchReady', 'combineReady', 'dispatchCame', 'combineCame'] as const).map((name) =>
+    section(wire, name),
+  );
+
 export type HybridWire = ReturnType<typeof hybridWire>;

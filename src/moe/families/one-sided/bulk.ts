@@ -16,7 +16,7 @@
  * Waits for copies have no limit: they wait for this GPU's engine, not for a peer to do anything.
  */
 import { device, pointer, record } from '../../../lang/index.js';
-import { widestUnit } from '../common/units.js';
+import { widestUnit } from '../common/parts.js';
 import { type OneSidedShape, partVectors } from './window.js';
 
 /** For the stages of a block: two blocks fit on a multiprocessor, and one alone keeps enough in flight. */

@@ -2,10 +2,11 @@
  * How the kernels of a layer are spread over a device, where nobody measured this very machine: rules of thumb for
  * GPUs (docs/results holds the measurements behind them), and the cheapest spread for the simulator.
  */
-import { type Layer, outputRowBytes } from '../../layer/index.js';
-import { type Spread, wholeWarps } from '../common/spread.js';
+import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import { type Spread, wholeWarps } from '../common/parts.js';
 import type { Place } from '../family.js';
-import type { CombineTuning, DispatchTuning, OneSidedTuning } from './knobs.js';
+import { type CombineTuning, type DispatchTuning, type OneSidedTuning, oneSidedKnobs } from './knobs.js';
+import { mostRows, travelsAsItLies } from './window.js';
 
 /** The tuning that a layer has unless it is told another, where nothing was measured. */
 export function defaultTuning(
@@ -92,3 +93,43 @@ const pushed = (launch: Spread & Pick<CombineTuning, 'ahead'>): CombineTuning =>
   teams: 1,
   inFlight: 4,
 });
+
+/**
+ * Few multiprocessors carry the links only where each has much in flight: all the threads of one, in teams, so that many
+ * rows are. A push moves more than twice the bytes of a pull through each; but links carry stores faster than loads, which
+ * counts where there are multiprocessors enough, and rows enough for them.
+ */
+export function onFewMultiprocessors(
+  { dispatch, combine }: OneSidedTuning,
+  layer: Layer,
+  split: boolean,
+  sms: number,
+): OneSidedTuning {
+  const { maxTokens } = layer;
+  const most = { inFlight: oneSidedKnobs.dispatch.inFlight.max };
+  const sending = Math.max(1, Math.min(16, 2 ** Math.floor(Math.log2(maxTokens / sms))));
+  // Sums of many rows take the registers of more threads.
+  const rows = mostRows(layer);
+  const launch = { ...most, threads: rows > 4 ? 512 : 896, teams: 4, ahead: 1 };
+  const mayPull = !split && travelsAsItLies(layer) && sharing(layer).replicas === 1;
+  const pulls = mayPull && (sms < 32 || maxTokens <= 256);
+  // Whole rows bring more of a thread's loads together; where a team has few of them, parts come out more even. Not more parts
+  // than rows: a thread has the same vector of each under way, and too little with few rows and small parts.
+  const partsPulled = maxTokens < 4 * sms * launch.teams ? 4 : 1;
+  const way = pulls
+    ? ({ way: 'pull', blocks: sms, parts: Math.min(partsPulled, rows) } as const)
+    : { blocks: sms - 1, parts: Math.min(partsPushed(maxTokens, split, sms), rows) };
+  return {
+    dispatch:
+      dispatch.blocks <= sms
+        ? dispatch
+        : { ...dispatch, ...most, blocks: sms, threads: 1024, teams: sending, parts: 1, way: 'store' },
+    combine: combine.blocks < sms ? combine : { ...combine, ...launch, ...way },
+  };
+}
+
+/** As measured. */
+function partsPushed(maxTokens: number, split: boolean, sms: number): number {
+  if (split && (maxTokens <= 256 || (sms >= 12 && sms < 24))) return 4;
+  return maxTokens > 512 && sms < 24 ? 1 : 2;
+}

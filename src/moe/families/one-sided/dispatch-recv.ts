@@ -6,8 +6,7 @@ import { kernel, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
-import { countRound } from './epochs.js';
-import { flags } from './flags.js';
+import { countRound, flags } from './flags.js';
 import { dispatchRecvSpread, type OneSidedShape, type OneSidedWindow } from './window.js';
 
 export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow) {

@@ -2,10 +2,10 @@
 import { ArgumentError, type HeddleError } from '../../../base/errors.js';
 import { section } from '../../../lang/index.js';
 import { formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
-import { failureView } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { refusesFew, refusesOnNode, refusesTransport } from '../common/refusals.js';
 import { remembered } from '../common/remembered.js';
+import { failureView } from '../common/waits.js';
 import { weighKernel, weighSpread, weighSteps } from '../common/weigh.js';
 import {
   type Family,
@@ -17,10 +17,9 @@ import {
   type WindowPlan,
   windowAndLimit,
 } from '../family.js';
-import { defaultTuning } from './defaults.js';
+import { defaultTuning, onFewMultiprocessors } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
 import { dispatchRecvKernel } from './dispatch-recv.js';
-import { onFew } from './few.js';
 import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
 import { pullKernel } from './pull.js';
 import { pushKernel } from './push.js';
@@ -31,6 +30,7 @@ import {
   oneSidedWindow,
   pushes,
   returnedVectors,
+  roundWords,
   travelsAsItLies,
 } from './window.js';
 
@@ -105,7 +105,7 @@ function refusesTuning(
 const pushable = (layer: Layer): boolean => !travelsAsItLies(layer) || outputRowBytes(layer) % 16 === 0;
 
 function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: Place): OneSidedTuning {
-  const { dispatch, combine } = sms === null ? found : onFew(found, layer, split, sms);
+  const { dispatch, combine } = sms === null ? found : onFewMultiprocessors(found, layer, split, sms);
   const way = !travelsAsItLies(layer) ? 'push' : pushable(layer) ? combine.way : 'pull';
   const threads = Math.min(combine.threads, formatOf(layer.output).mostThreads);
   return {
@@ -142,7 +142,10 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
     layout,
     // `returned` and `sums` are EMPTY until vectors come. Where a rank is lost before its first dispatch, experts that run all the
     // same find -1 everywhere, not routes to expert 0.
-    allOnes: [section(layout, 'returned'), section(layout, 'sums'), section(layout, 'experts')],
+    allOnes: [
+      ...roundWords(layout),
+      ...(['returned', 'sums', 'experts'] as const).map((name) => section(layout, name)),
+    ],
     unwritten: unwrittenSections(layer, layout),
   };
   const routes = routesBuffer(layer);

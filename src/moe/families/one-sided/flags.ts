@@ -6,9 +6,8 @@
  * block, no reset, and block 0 does not wait for block 131. A launch ends when all its blocks have ended, which is
  * when every rank has sent everything.
  */
-import { device, peers, windowOf } from '../../../lang/index.js';
-import type { Operation } from '../common/failure.js';
-import { recordFailure } from '../common/waits.js';
+import { device, peers, pointer, windowOf } from '../../../lang/index.js';
+import { type Operation, recordFailure } from '../common/waits.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 /** A phase's flags of its window. */
@@ -90,3 +89,18 @@ export function release(window: OneSidedWindow, { ranks }: OneSidedShape) {
 
   return { releaseSlots, awaitSlots };
 }
+
+/**
+ * Counts a round, in a word that one block of one kernel owns and nothing else touches. May be called before `awaitPrevious`:
+ * the launch of the last round, which left the count, has ended, since a phase that lies between has awaited it. So the word
+ * may also be raised at once. It is not read by way of L1, where something older might linger.
+ */
+export const countRound = device(
+  { name: 'count_round', params: { count: pointer('u32') }, returns: 'u32' },
+  (g, { count }) => {
+    const epoch = g.load(count, { order: 'relaxed', scope: 'gpu' }) + 1;
+    g.barrier(); // all of the block have read it
+    if (g.threadIdx.x === 0) g.store(count, epoch);
+    return epoch;
+  },
+);

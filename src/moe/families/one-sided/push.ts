@@ -6,20 +6,19 @@
  * As one launch, pushing runs a few pieces ahead of adding up, so that a block never waits for what it could still send.
  * Split, the send only pushes and the receive only adds up.
  */
-import { kernel } from '../../../lang/index.js';
+import { device, kernel, peers } from '../../../lang/index.js';
 import { formatOf, sharing } from '../../layer/index.js';
 import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { combineStages, ownStage } from './bulk.js';
-import { tellCopied } from './copies.js';
-import { countRound } from './epochs.js';
-import { release } from './flags.js';
+import { copyParams, copyRow, tellCopied } from './copies.js';
+import { countRound, release } from './flags.js';
 import { gatherPushed } from './gather.js';
-import { pushPiece } from './push-piece.js';
-import { sumScaled } from './scaled.js';
+import { pushRow } from './push-row.js';
+import { pushScaled, sumScaled } from './scaled.js';
 import { sumPiece } from './sum-piece.js';
-import { takeSums } from './sums.js';
+import { receiveSums } from './sums.js';
 import { team } from './team.js';
 import { type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
 
@@ -99,7 +98,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       // What this team takes here, the same team of another rank has handed on above: none waits for one that waits.
       if (u.SHARES) {
         for (let piece = first; piece < pieces; piece += stride)
-          u.takeSums({ win, out, turn: piece / u.PARTS, tokens, part: piece % u.PARTS, epoch, patience });
+          u.receiveSums({ win, out, turn: piece / u.PARTS, tokens, part: piece % u.PARTS, epoch, patience });
       }
       if (u.COUNTS) u.zeroCounts({ mine });
     },
@@ -134,7 +133,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     ownStage: ownStage({ warps, stage: copies ? stage : 0 }),
     tellCopied: tellCopied(shape, window),
     SHARES: sharesSums(shape) && half !== 'send',
-    takeSums: takeSums(shape, window),
+    receiveSums: receiveSums(shape, window),
     sumPiece:
       rounding === null
         ? sumPiece(shape, window, gatherPushed(shape, window))
@@ -143,4 +142,49 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     releaseSlots,
     awaitSlots,
   };
+}
+
+/** Pushes one piece (a part of a token's row) to all ranks that sent the token here. */
+export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
+  const { rounding } = formatOf(shape.output);
+  return device(
+    {
+      name: 'push_piece',
+      params: { win: peers(window), piece: 'u32', epoch: 'u32', ...copyParams },
+      using: {
+        RANKS: shape.ranks,
+        REPLICAS: sharing(shape).replicas,
+        PARTS: shape.combine.parts,
+        // Where rows are rounded on their way, this rank's own are too.
+        OTHERS: rounding === null ? shape.ranks - 1 : shape.ranks,
+        COPIES: shape.combine.way === 'bulk',
+        pushRow: rounding === null ? pushRow(shape) : pushScaled(shape, rounding),
+        copyRow: copyRow(shape, window),
+        tellCopied: tellCopied(shape, window),
+      },
+    },
+    (g, { win, piece, epoch, bulk, copied }, u) => {
+      const mine = win.at(g.rank);
+      const turn = piece / u.PARTS;
+      // Ranks start with different peers, so that no window is everybody's first. One source after the other: several at
+      // a time were slower (docs/results).
+      for (let other = 1; other <= u.OTHERS; other += 1) {
+        const source = (g.rank + other) % u.RANKS;
+        const group = source / u.REPLICAS;
+        const token = turn * u.REPLICAS + (source % u.REPLICAS);
+        if (g.load(mine.present.at(epoch % 2, group, token)) !== 0) {
+          const from = mine.output.at(group, token).as('v16');
+          const to = win.at(source).returned.at(g.rank, turn);
+          const part = piece % u.PARTS;
+          if (u.COPIES) u.copyRow({ win, from, to, part, epoch, bulk, copied });
+          else u.pushRow({ from, to, part });
+        }
+      }
+      if (u.COPIES) {
+        // Where nothing of this piece travelled, nothing has been told meanwhile.
+        u.tellCopied({ win, epoch, copied });
+        copied[1] = piece + 1;
+      }
+    },
+  );
 }

@@ -11,13 +11,13 @@ import { device, pointer, registers, windowOf } from '../../../lang/index.js';
 import { dtypes, loadValues, type Rounding, sharing, stretchesOf, sumsOf } from '../../layer/index.js';
 import { findOwners } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
-import { gatherParams, rowSum } from '../common/sum.js';
+import { gatherParams, mostHeld, rowSum } from '../common/sum.js';
 import { recordFailure } from '../common/waits.js';
 import { awaitVector, emptyWord, isEmpty, lookAt, makeEmpty } from './arrival.js';
 import { placeOf } from './gather.js';
 import { pushParams } from './push-row.js';
 import { sumParams } from './sum-piece.js';
-import { handOn } from './sums.js';
+import { sendSum } from './sums.js';
 import { team } from './team.js';
 import { mostRows, type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
 
@@ -175,11 +175,10 @@ export function sumScaled(shape: OneSidedShape, window: OneSidedWindow, rounding
         VECTORS: dtypes[dtype].size,
         sumsOf: sumsOf(dtype),
         SHARES: sharesSums(shape),
-        handOn: handOn(shape, window),
+        sendSum: sendSum(shape, window),
         rowSum: rowSum({
           rows,
-          // Sums of several groups take registers from the rows of the next.
-          most: rows > 8 ? 4 : 8,
+          most: mostHeld(rows),
           lane: 'e4m3',
           lanes: 16,
           scaled: true,
@@ -202,7 +201,7 @@ export function sumScaled(shape: OneSidedShape, window: OneSidedWindow, rounding
           for (const v of g.unroll(u.VECTORS)) {
             const vector = u.sumsOf({ values: total, v });
             g.store(to.at(v), vector, { cache: 'stream' });
-            if (u.SHARES) u.handOn({ win, token, i: i * u.VECTORS + v, vector });
+            if (u.SHARES) u.sendSum({ win, token, i: i * u.VECTORS + v, vector });
           }
         }
       }

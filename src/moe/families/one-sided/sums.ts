@@ -12,10 +12,10 @@ import { team } from './team.js';
 import { type OneSidedShape, type OneSidedWindow, partVectors } from './window.js';
 
 /** Hands one vector of a token's sum to all others. */
-export const handOn = (shape: OneSidedShape, window: OneSidedWindow) =>
+export const sendSum = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'hand_on',
+      name: 'send_sum',
       params: { win: peers(window), token: 'u32', i: 'u32', vector: 'v16' },
       using: {
         REPLICAS: sharing(shape).replicas,
@@ -33,10 +33,10 @@ export const handOn = (shape: OneSidedShape, window: OneSidedWindow) =>
   );
 
 /** Takes the same part of the sums that the others made in this turn. */
-export const takeSums = (shape: OneSidedShape, window: OneSidedWindow) =>
+export const receiveSums = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'take_sums',
+      name: 'receive_sums',
       params: turnParams(window, shape),
       using: {
         REPLICAS: sharing(shape).replicas,

@@ -18,11 +18,11 @@
  *
  * So dispatch and combine alternate: a round is dispatch, experts, combine.
  */
-import { field, layout } from '../../../lang/index.js';
+import { type Field, field, layout, section } from '../../../lang/index.js';
 import { combineRowBytes, formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
-import { failureField } from '../common/failure.js';
+import type { Spread } from '../common/parts.js';
 import { receivedSections, slotShape, unitsOfPart } from '../common/received.js';
-import type { Spread } from '../common/spread.js';
+import { failureField } from '../common/waits.js';
 import type { CombineTuning, DispatchTuning } from './knobs.js';
 import { teamSize } from './team.js';
 
@@ -65,6 +65,15 @@ export function oneSidedWindow(shape: OneSidedShape) {
     sums: field('v16', [sharesSums(shape) ? maxTokens : 0, Math.ceil(outputRowBytes(shape) / 16)]),
   });
 }
+
+/** Words that count rounds: they begin with every bit set, so that the first round wraps them. */
+export const roundWords = (window: OneSidedWindow): Field[] =>
+  (
+    [
+      ...(['dispatches', 'combines', 'dispatchRecvs', 'combineRecvs'] as const),
+      ...(['dispatched', 'combined', 'released', 'copied'] as const),
+    ] as const
+  ).map((name) => section(window, name));
 
 /** The experts' rank pushes rows, by whatever means. */
 export const pushes = ({ combine }: Pick<OneSidedShape, 'combine'>): boolean => combine.way !== 'pull';

@@ -9,7 +9,7 @@ import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf, recordFailure } from '../common/waits.js';
 import { sumPart } from './sum-part.js';
-import { handOn, takeSums } from './sums.js';
+import { receiveSums, sendSum } from './sums.js';
 import type { Transport } from './transport.js';
 import { beginsEarly, ownStays, type PortableShape, type PortableWindow, returnedParts } from './window.js';
 
@@ -32,9 +32,9 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
         meet: meet(shape, window, transport),
         patienceOf,
         DTYPE: shape.output.dtype,
-        handOn: handOn(shape, window, transport),
+        sendSum: sendSum(shape, window, transport),
         sumPart: sumPart(shape, window),
-        takeSums: takeSums(shape, window, transport),
+        receiveSums: receiveSums(shape, window, transport),
         zeroCounts: zeroCounts(shape, window),
       },
     },
@@ -70,7 +70,7 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
               token,
               part,
             });
-            u.handOn({ win, token, part, epoch });
+            u.sendSum({ win, token, part, epoch });
           } else {
             u.sumPart({ at: { mine, token, owners, count }, out, token, part });
           }
@@ -81,7 +81,7 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
         const pieces = ((tokens + u.REPLICAS - 1) / u.REPLICAS) * u.PARTS;
         for (let piece = first; piece < pieces; piece += warps) {
           const turn = piece / u.PARTS;
-          u.takeSums({ win, out, turn, tokens, part: piece % u.PARTS, epoch, patience });
+          u.receiveSums({ win, out, turn, tokens, part: piece % u.PARTS, epoch, patience });
         }
       }
     },

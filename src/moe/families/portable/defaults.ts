@@ -1,6 +1,6 @@
 /** How the kernels are spread where nobody measured: on a GPU a warp for every piece of a row, as far as there is room. */
 import { type Layer, sharing } from '../../layer/index.js';
-import type { Spread } from '../common/spread.js';
+import type { Spread } from '../common/parts.js';
 import type { Place } from '../family.js';
 import type { PortableTuning } from './knobs.js';
 import { chunksOf } from './messages.js';

@@ -4,8 +4,8 @@
  */
 import { kernel, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { wholeWarps } from '../common/parts.js';
 import { countRoutes } from '../common/received.js';
-import { wholeWarps } from '../common/spread.js';
 import { patienceOf, recordFailure } from '../common/waits.js';
 import { messagesOf } from './messages.js';
 import type { Transport } from './transport.js';
@@ -46,7 +46,9 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
       const peer = g.threadIdx.x;
       if (peer < u.RANKS) {
         const signal = mine.arrived.at(peer);
-        const came = u.awaitSignal({ signal, value: epoch * u.OF_ROUND, limit: patience });
+        // The word began as 2^32 − 1, and round 0 is the first.
+        const value = (epoch + 1) * u.OF_ROUND - 1;
+        const came = u.awaitSignal({ signal, value, limit: patience });
         if (!came && patience > 0) u.failed({ failure: mine.failure, peer, epoch });
       }
       // The end of a launch stands for that of all before it, also where others' work lies between the send and this.

@@ -2,11 +2,11 @@
  * The send of a dispatch: routes to every peer, a token's rows once to each rank that owns one of its experts. Messages are
  * warps' (messages.ts counts them); nobody waits.
  */
-import { kernel } from '../../../lang/index.js';
+import { device, kernel, list, pointer } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { dispatchParams } from '../common/params.js';
+import { prefetchPart } from '../common/prefetch.js';
 import { chunksOf } from './messages.js';
-import { prefetchRows } from './prefetch.js';
 import { sendRows } from './send-rows.js';
 import { tellRoutes } from './tell-routes.js';
 import type { Transport } from './transport.js';
@@ -70,6 +70,36 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
         const value = g.load(told.at(peer));
         if (value > 0) u.settle({ mine, peer, signal, value, adds: true });
       }
+    },
+  );
+}
+
+/** Asks for each warp's first rows and their ids to be brought near. */
+export function prefetchRows(shape: PortableShape) {
+  return device(
+    {
+      name: 'prefetch_rows',
+      params: {
+        topkIds: pointer('i32'),
+        rows: list(pointer('v16'), shape.payloads.length),
+        tokens: 'u32',
+      },
+      using: {
+        K: shape.topK,
+        ROUTES: shape.ranks * chunksOf(shape),
+        REPLICAS: sharing(shape).replicas,
+        PARTS: shape.dispatch.parts,
+        prefetchPart: prefetchPart(shape, shape.dispatch.parts),
+      },
+    },
+    (g, { topkIds, rows, tokens }, u) => {
+      let piece = g.warpId * g.gridDim.x + g.blockIdx.x;
+      if (piece < u.ROUTES) piece += (g.blockDim.x / 32) * g.gridDim.x;
+      piece -= u.ROUTES;
+      const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
+      if (token >= tokens) return;
+      u.prefetchPart({ rows, token, part: piece % u.PARTS, thread: g.laneId, threads: g.u32(32) });
+      if (g.laneId === 0) g.prefetch(topkIds.at(token * u.K));
     },
   );
 }

@@ -6,10 +6,9 @@ import { weighSpread } from '../common/weigh.js';
 import type { Family, Place } from '../family.js';
 import { proxyPlan, ringSlots } from './commands.js';
 import { defaultTuning } from './defaults.js';
-import { kernelsOver } from './kernels.js';
 import { type PortableTuning, portableKnobs } from './knobs.js';
 import { messagesOf, mostAdded } from './messages.js';
-import { planOf } from './plan.js';
+import { kernelsOver, planOf } from './plan.js';
 import { type PortableShape, portableWindow } from './window.js';
 
 /** Both forms of a phase are the same launches, back to back or with work between. */

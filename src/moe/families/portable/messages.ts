@@ -4,7 +4,7 @@
  * Routes travel in chunks of 32 tokens, to every peer, as one message of ids and one of weights. Rows travel to the ranks
  * that own one of their token's experts. A row's message adds 1 to the peer's `arrived`; a chunk's adds 1 as well, and
  * one for every message of the rows that do not come. So a round adds the same to every word, whatever the routes, and
- * nothing is counted in advance, or zeroed: round n has come when the word has reached n times that.
+ * nothing is counted in advance, or zeroed: n rounds have come when the word has grown by n times that.
  *
  * Ranks of a group send the rows of their share, and take turns with the chunks. For a chunk of another's turn a rank adds
  * the same without a message.

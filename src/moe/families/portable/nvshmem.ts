@@ -4,7 +4,7 @@
  */
 import { nvshmemHeaders } from '../../../gpu/cuda/index.js';
 import { device, type ForeignSource, foreign, pointer } from '../../../lang/index.js';
-import { type Unit, unitBytes } from '../common/units.js';
+import { type Unit, unitBytes } from '../common/parts.js';
 import { awaitParams, putParams, signalParams, type Transport, windows } from './transport.js';
 import type { PortableWindow } from './window.js';
 

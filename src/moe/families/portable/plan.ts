@@ -1,10 +1,10 @@
 /** The plan of a layer: its window, which lies in GPU memory or where a network reaches it, and the launches of its phases. */
-
 import type { Window } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
-import { failureView } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
-import { weighSteps } from '../common/weigh.js';
+import { remembered } from '../common/remembered.js';
+import { failureView } from '../common/waits.js';
+import { weighKernel, weighSteps } from '../common/weigh.js';
 import {
   type BufferPlan,
   type Place,
@@ -13,16 +13,23 @@ import {
   type Step,
   setSums,
   step,
+  type TransportName,
   type WindowPlan,
   type WirePlan,
 } from '../family.js';
+import { combineRecvKernel } from './combine-recv.js';
+import { combineSendKernel } from './combine-send.js';
 import { proxyPlan } from './commands.js';
-import { dispatchRecvSpread } from './dispatch-recv.js';
-import type { Kernels } from './kernels.js';
-import type { PortableShape } from './window.js';
+import { dispatchRecvKernel, dispatchRecvSpread } from './dispatch-recv.js';
+import { dispatchSendKernel } from './dispatch-send.js';
+import { nvshmem } from './nvshmem.js';
+import { proxied } from './proxied.js';
+import { stageKernel } from './stage.js';
+import { type Transport, windows } from './transport.js';
+import { type PortableShape, portableWindow, roundWords } from './window.js';
 
 /** What all steps need: their kernels, and how these see the window. */
-interface Parts {
+interface PlanParts {
   readonly shape: PortableShape;
   readonly kernels: Kernels;
   /** Kernels count the ranks of the world. */
@@ -35,7 +42,7 @@ export function planOf(shape: PortableShape, { rank, transport }: Place, kernels
   const { layout } = kernels;
   const memory = transport === 'proxy' ? wireOf(kernels) : windowOf(shape, kernels, transport === 'nvshmem');
   const routes = routesBuffer(shape);
-  const parts: Parts = { shape, kernels, rank, memory, routes };
+  const parts: PlanParts = { shape, kernels, rank, memory, routes };
   return {
     windows: memory.kind === 'window' ? [memory] : [],
     buffers: routes === null ? [] : [routes],
@@ -56,7 +63,7 @@ const windowOf = (shape: PortableShape, { layout }: Kernels, symmetric: boolean)
   purpose: 'receive window',
   layout,
   symmetric,
-  allOnes: [section(layout, 'experts')],
+  allOnes: [...roundWords(layout), section(layout, 'experts')],
   unwritten: [...unwrittenSections(shape, layout), section(layout, 'returned')],
 });
 
@@ -71,7 +78,7 @@ const wireOf = ({ layout }: Kernels): WirePlan => ({
   purpose: 'receive window',
   layout,
   front: frontOf(layout),
-  allOnes: [section(layout, 'experts')],
+  allOnes: [...roundWords(layout), section(layout, 'experts')],
   program: {
     module: new URL('./proxy.js', import.meta.url),
     name: 'portableProxy',
@@ -80,14 +87,14 @@ const wireOf = ({ layout }: Kernels): WirePlan => ({
 });
 
 /** Of a wire there is this rank's own, in which every peer's place is found too. */
-function seen({ memory, shape }: Parts, placed: Placed): Window {
+function seen({ memory, shape }: PlanParts, placed: Placed): Window {
   const window = placed.window(memory);
   return memory.kind === 'window'
     ? window
     : { ...window, bases: new Array<number>(shape.ranks).fill(window.bases[0]!) };
 }
 
-function stageSteps(parts: Parts): Step[] {
+function stageSteps(parts: PlanParts): Step[] {
   const { kernels, shape, rank } = parts;
   if (kernels.stage === null) return [];
   const { blocks, threads } = shape.dispatch;
@@ -108,7 +115,7 @@ function stageSteps(parts: Parts): Step[] {
 }
 
 /** Rows are sent from where they lie, or from where they were brought. */
-function dispatchSendStep(parts: Parts): Step {
+function dispatchSendStep(parts: PlanParts): Step {
   const { kernels, shape, rank } = parts;
   const { layout, stage } = kernels;
   const { blocks, threads } = shape.dispatch;
@@ -134,7 +141,7 @@ function dispatchSendStep(parts: Parts): Step {
   });
 }
 
-const dispatchRecvStep = (parts: Parts) =>
+const dispatchRecvStep = (parts: PlanParts) =>
   step({
     kernel: parts.kernels.dispatchRecv,
     summary: 'waits until all of a dispatch has come',
@@ -146,13 +153,13 @@ const dispatchRecvStep = (parts: Parts) =>
     },
   });
 
-const weighing = (parts: Parts): Step[] =>
+const weighing = (parts: PlanParts): Step[] =>
   weighSteps({
     ...{ kernel: parts.kernels.weigh, spread: parts.shape.weigh, routes: parts.routes, rank: parts.rank },
     window: (placed) => seen(parts, placed),
   });
 
-function combineSendStep(parts: Parts): Step {
+function combineSendStep(parts: PlanParts): Step {
   const { kernels, shape, rank } = parts;
   const { blocks, threads } = shape.combine;
   return step({
@@ -166,7 +173,7 @@ function combineSendStep(parts: Parts): Step {
 }
 
 /** A block more than there is work for: the meeting's. */
-const combineRecvStep = (parts: Parts) =>
+const combineRecvStep = (parts: PlanParts) =>
   step({
     kernel: parts.kernels.combineRecv,
     summary: 'adds up partial rows as they come home',
@@ -179,3 +186,24 @@ const combineRecvStep = (parts: Parts) =>
     },
     each: setSums,
   });
+
+/** Made once for a shape: ranks of one process and runs of one check share them, compiled code included. */
+function kernelsOf(transport: Transport, shape: PortableShape) {
+  const layout = portableWindow(shape);
+  return {
+    layout,
+    stage: shape.commands > 0 ? stageKernel(shape, layout) : null,
+    dispatchSend: dispatchSendKernel(shape, layout, transport),
+    dispatchRecv: dispatchRecvKernel(shape, layout, transport),
+    weigh: shape.weigh && weighKernel('portable_weigh', shape, layout, shape.weigh),
+    combineSend: combineSendKernel(shape, layout, transport),
+    combineRecv: combineRecvKernel(shape, layout, transport),
+  };
+}
+export type Kernels = ReturnType<typeof kernelsOf>;
+
+export const kernelsOver: Readonly<Record<TransportName, (shape: PortableShape) => Kernels>> = {
+  windows: remembered((shape: PortableShape) => kernelsOf(windows, shape)),
+  nvshmem: remembered((shape: PortableShape) => kernelsOf(nvshmem, shape)),
+  proxy: remembered((shape: PortableShape) => kernelsOf(proxied, shape)),
+};

@@ -3,7 +3,7 @@
  * in a peer's is the same place in that. A put is a command for the proxy; what a rank puts to itself are stores.
  */
 import { constant, device, section, windowOf } from '../../../lang/index.js';
-import { unitBytes } from '../common/units.js';
+import { unitBytes } from '../common/parts.js';
 import { putParams, signalParams, type Transport, windows } from './transport.js';
 import type { PortableWindow } from './window.js';
 

@@ -4,6 +4,7 @@
  */
 import { HeddleError } from '../../../base/errors.js';
 import type { ProxyMaker, RemoteWrite } from '../../../gpu/index.js';
+import { beforeFirst } from '../common/rounds.js';
 import { commandBytes, type ProxyPlan, roundNear, tagOf } from './commands.js';
 
 export const portableProxy: ProxyMaker<ProxyPlan> = ({ network, memory, data: { ring, signals } }) => {
@@ -11,10 +12,10 @@ export const portableProxy: ProxyMaker<ProxyPlan> = ({ network, memory, data: { 
   const command = new Uint32Array(bytes.buffer);
   const write: RemoteWrite = { peer: 0, from: 0, to: 0, bytes: 0, tag: 0 };
   /** What signals have been raised to, of those that are added to: nobody else writes them. */
-  const sums = new Uint32Array(signals.count);
+  const sums = new Uint32Array(signals.count).fill(beforeFirst);
   /** The command to be posted next, and the last round that a signal spoke of: neighbours of those that others will. */
-  let next = 0;
-  let round = 0;
+  let next = beforeFirst;
+  let round = beforeFirst;
 
   /** A command that the network has no room for stays where it is. */
   const post = (): boolean => {

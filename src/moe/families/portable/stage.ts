@@ -1,6 +1,6 @@
 /** Copies the caller's rows to where the network reads them: the first launch of a dispatch by a proxy. */
 import { device, kernel, list, peers, pointer } from '../../../lang/index.js';
-import { unitBytes, widestUnit } from '../common/units.js';
+import { unitBytes, widestUnit } from '../common/parts.js';
 import type { PortableShape, PortableWindow } from './window.js';
 
 export function stageKernel(shape: PortableShape, window: PortableWindow) {

@@ -2,10 +2,8 @@
 import { device, record, registers, windowOf } from '../../../lang/index.js';
 import { formatOf, stretchesOf } from '../../layer/index.js';
 import { partialDtype } from '../common/received.js';
-import { gatherParams, rowSum, scaleOf, travelled } from '../common/sum.js';
-import { sumParams, sumRow, sumUnit } from '../common/sum-row.js';
-import { rowOf } from './row-of.js';
-import { type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
+import { gatherParams, rowSum, scaleOf, sumParams, sumRow, sumUnit, travelled } from '../common/sum.js';
+import { type PortableShape, type PortableWindow, returnedParts, returnedRow, rowOf } from './window.js';
 
 /** A token's rows: the first `count` of `owners` have one, in the order of the sum. */
 const rowsOfToken = (window: PortableWindow) =>

@@ -19,10 +19,10 @@ function partOf(shape: PortableShape) {
 }
 
 /** Puts a part of a sum that this warp has made to the others. */
-export const handOn = (shape: PortableShape, window: PortableWindow, transport: Transport) =>
+export const sendSum = (shape: PortableShape, window: PortableWindow, transport: Transport) =>
   device(
     {
-      name: 'hand_on',
+      name: 'send_sum',
       params: { win: peers(window), token: 'u32', part: 'u32', epoch: 'u32' },
       using: {
         REPLICAS: sharing(shape).replicas,
@@ -61,10 +61,10 @@ export const handOn = (shape: PortableShape, window: PortableWindow, transport: 
   );
 
 /** A part of all sums of a turn, this rank's and those that come, on its way to the caller's tensor. */
-export const takeSums = (shape: PortableShape, window: PortableWindow, transport: Transport) =>
+export const receiveSums = (shape: PortableShape, window: PortableWindow, transport: Transport) =>
   device(
     {
-      name: 'take_sums',
+      name: 'receive_sums',
       params: turnParams(window, shape),
       using: {
         REPLICAS: sharing(shape).replicas,

@@ -2,7 +2,7 @@
 import { device, peers, pointer, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
-import { unitBytes, widestUnit } from '../common/units.js';
+import { unitBytes, widestUnit } from '../common/parts.js';
 import { chunkTokens, messagesOf } from './messages.js';
 import type { Transport } from './transport.js';
 import type { PortableShape, PortableWindow } from './window.js';

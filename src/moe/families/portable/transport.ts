@@ -11,7 +11,7 @@ import {
   type WindowParam,
   windowOf,
 } from '../../../lang/index.js';
-import type { Unit } from '../common/units.js';
+import type { Unit } from '../common/parts.js';
 import type { PortableWindow } from './window.js';
 
 /** Which word of which peer is raised, and to what. */

@@ -30,12 +30,11 @@
  *
  * So the sends wait for nobody; a round's one meeting of all ranks, `released`, is awaited where sums are made.
  */
-import { field, layout } from '../../../lang/index.js';
+import { device, type Field, field, layout, pointer, section, windowOf } from '../../../lang/index.js';
 import { formatOf, type Layer, outputRowBytes, sharing, stretchesOf } from '../../layer/index.js';
-import { failureField } from '../common/failure.js';
+import { type Spread, type Unit, unitBytes, widestUnit } from '../common/parts.js';
 import { partialDtype, receivedSections, rowsOf, slotShape } from '../common/received.js';
-import type { Spread } from '../common/spread.js';
-import { type Unit, unitBytes, widestUnit } from '../common/units.js';
+import { failureField } from '../common/waits.js';
 import type { PortableTuning } from './knobs.js';
 
 /** What the kernels of one ExpertParallel are specialised to. */
@@ -87,6 +86,13 @@ export function portableWindow(shape: PortableShape) {
     sums: field(summedRow(shape).unit, [handedOn, summedRow(shape).units]),
   });
 }
+
+/** Words that count rounds, or what adds up to them: they begin with every bit set, so that the first round wraps them. */
+export const roundWords = (window: PortableWindow): Field[] =>
+  (['begun', 'finished', 'arrived', 'home', 'handed', 'released', 'numbered', 'posted'] as const).map(
+    (name) => section(window, name),
+  );
+
 export type PortableWindow = ReturnType<typeof portableWindow>;
 
 /** A row of sums, as the caller gets it. */
@@ -119,3 +125,20 @@ export const ownStays = ({ output }: Pick<Layer, 'output'>): boolean => formatOf
  */
 export const beginsEarly = (layer: Layer): boolean =>
   rowsOf(layer, partialDtype(layer)).vectors && sharing(layer).replicas === 1;
+
+/** Where one row of a token's sum lies: where it came home, or where this rank's experts left it. */
+export const rowOf = (shape: PortableShape, window: PortableWindow) =>
+  device(
+    {
+      name: 'row_of',
+      params: { mine: windowOf(window), owner: 'u32', token: 'u32' },
+      returns: pointer('u8'),
+      using: { REPLICAS: sharing(shape).replicas, STAYS: ownStays(shape) },
+    },
+    (g, { mine, owner, token }, u) => {
+      if (u.STAYS) {
+        if (owner === g.rank) return mine.output.at(g.rank / u.REPLICAS, token, 0).as('u8');
+      }
+      return mine.returned.at(owner, token / u.REPLICAS, 0).as('u8');
+    },
+  );

@@ -12,7 +12,6 @@ export interface RouterShape {
   readonly routing: Routing;
   /** The type of the router's weights. */
   readonly weights: 'bf16' | 'f32';
-  /** Something is added to logits. */
   readonly bias: boolean;
   /** Something is added to scores where experts are chosen. */
   readonly correction: boolean;

@@ -29,7 +29,6 @@ export class Lane {
   constructor(
     /** Among all lanes of the engine. */
     readonly index: number,
-    /** The peer's number. */
     readonly peer: number,
     readonly rail: number,
     readonly endpoint: Endpoint,

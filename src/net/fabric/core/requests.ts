@@ -9,7 +9,6 @@ import { type Address, allocate, type NativeMemory } from '../../../base/native/
 export class Requests {
   /** The structure: storing a number into a word keeps its lower 32 bits. */
   readonly words: Int32Array;
-  /** Its address. */
   readonly structure: Address;
   /** What is kept of each request, `kept.words` words each. */
   state = new Int32Array(0);

@@ -18,7 +18,7 @@ import {
 /** Pages of one command: long enough to be cheap, short enough to leave room in the ring. */
 const longestPiece = 1024;
 
-interface Parts {
+interface PostingParts {
   /** The engine, which owns the regions that writes read. */
   readonly engine: Progress;
   /** @throws when the engine is closed or broken */
@@ -51,7 +51,7 @@ export class Posting {
   readonly #capacity: number;
   readonly #longestWrite: number;
 
-  constructor({ engine, requireOpen, peers, operations, ring, shards, queue, longestWrite }: Parts) {
+  constructor({ engine, requireOpen, peers, operations, ring, shards, queue, longestWrite }: PostingParts) {
     this.#engine = engine;
     this.#requireOpen = requireOpen;
     this.#peers = peers;

@@ -226,7 +226,6 @@ export function method<F extends (...args: never[]) => unknown>(
   return functionAt<F>(readAddress(readAddress(object + tableOffset) + slotOffset), result, parameters);
 }
 
-/** Closes any libfabric object. */
 export function closeObject(object: Address): number {
   return method<(fid: Address) => number>(object, table.fid, slot.fidClose, 'i32', ['address'])(object);
 }

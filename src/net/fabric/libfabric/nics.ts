@@ -36,7 +36,6 @@ export function distancesFrom(pciBusId: string, root = '/sys'): ReadonlyMap<stri
   return distances;
 }
 
-/** From one folder to another. */
 function stepsBetween(from: string, to: string): number {
   const [a, b] = [from.split('/'), to.split('/')];
   let common = 0;

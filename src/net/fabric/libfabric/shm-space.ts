@@ -8,7 +8,6 @@ const endpointBytes = 4 * mebibyte;
 /** libfabric offers shm only where so much is free. */
 const reserve = 32 * mebibyte;
 
-/** Bytes of /dev/shm. */
 interface ShmSpace {
   readonly total: number;
   readonly free: number;

@@ -46,6 +46,8 @@ export interface Link {
   readonly network: Network;
   /** Makes progress; true when anything moved. @throws RankLostError where a peer is gone. */
   progress(): boolean;
+  /** Whether every write has come to its peer. */
+  allCame(): boolean;
   /** Ends what is under way. Memory may be freed then. */
   close(): Promise<void>;
 }
@@ -139,7 +141,6 @@ class FabricLink implements Link, Network {
   /** What the circle has lost: a lost rank never comes back, and every round needs every rank. */
   #loss: CircleLoss | null = null;
   readonly #stopListening: () => void;
-  /** Hears how writes end. */
   readonly #counter: Counter;
   /** By rank, the description of a write to it: filled in for each, so that posting allocates nothing. */
   readonly #writes: readonly (Write | undefined)[];
@@ -214,6 +215,10 @@ class FabricLink implements Link, Network {
     return moved;
   }
 
+  allCame(): boolean {
+    return this.#writes.every((write) => write === undefined || write.target.peer.underway === 0);
+  }
+
   /** A peer that a write does not reach is as good as lost, though it may still answer: it waits for that write. */
   #lossIn(error: unknown): unknown {
     if (!(error instanceof FabricError)) return this.#fabric.toRankLost(error);
@@ -242,7 +247,7 @@ export const overMachine =
     );
     const { network, close } = machine.openNetwork(circle.rank, addresses);
     await circle.barrier('the network: all are there');
-    return { network, progress: () => false, close: async () => close() };
+    return { network, progress: () => false, allCame: () => true, close: async () => close() };
   };
 
 /** Which providers a rank can use. */

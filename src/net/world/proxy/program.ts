@@ -19,6 +19,8 @@ export interface ProxyProgramName {
 /** A program with its network, connected. */
 export interface PreparedProxy {
   step(): boolean;
+  /** Whether every write has come to its peer. */
+  allCame(): boolean;
   close(): Promise<void>;
 }
 
@@ -51,10 +53,9 @@ export type ProxyMemory = Pick<WireMemory, 'address' | 'front' | 'placement' | '
 export async function prepareProxy(
   circle: ProxyCircle,
   connect: Connect,
-  { data, reach, ...named }: ProxyProgramName,
+  { make, data, reach }: Pick<ProxyProgramName, 'data' | 'reach'> & { readonly make: ProxyMaker },
   memory: ProxyMemory,
 ): Promise<PreparedProxy> {
-  const make = await proxyMaker(named);
   const link = await connect(circle, memory, reach);
   try {
     const { rank, ranks } = circle;
@@ -71,10 +72,27 @@ export async function prepareProxy(
         const moved = link.progress();
         return program.step() || moved;
       },
+      allCame: () => link.allCame(),
       close: () => link.close(),
     };
   } catch (error) {
     await link.close();
     throw error;
+  }
+}
+
+/** A peer that has left takes nothing any more. */
+const longestDeliveryMs = 1000;
+
+/** Before a proxy ends: brings to the peers what its rank has sent, and what they may still wait for. */
+export async function deliver(
+  proxy: Pick<PreparedProxy, 'step' | 'allCame'>,
+  pause: () => Promise<void> | void,
+): Promise<void> {
+  const end = performance.now() + longestDeliveryMs;
+  try {
+    while ((proxy.step() || !proxy.allCame()) && performance.now() < end) await pause();
+  } catch {
+    // A peer is lost, or the program failed in its last turns: what it could not bring is lost with it, as it would be anyway.
   }
 }

@@ -16,7 +16,7 @@ import { requireReach } from '../fabric.js';
 import { messageOf } from '../participant.js';
 import { type FromProxy, fromMail, serveCircle } from './mail.js';
 import { type FabricOptions, overFabric, overMachine } from './network.js';
-import { type ProxyMemory, type ProxyProgramName, prepareProxy } from './program.js';
+import { deliver, type ProxyMemory, type ProxyProgramName, prepareProxy, proxyMaker } from './program.js';
 import type { ProxyThreadData } from './thread.js';
 
 /** What a proxy runs, and on what. */
@@ -129,15 +129,26 @@ export const inMachine =
   (machine: SimMachine, gpu: number, fabric: FabricOptions | null): ProxyStarter =>
   async (circle, options) => {
     const connect = fabric === null ? overMachine(machine) : overFabric(timed(fabric, options));
-    const prepared = await prepareProxy(circle, connect, nameOf(options), asWire(options.memory));
+    const { data, reach } = options;
+    const make = await machine.standStill(proxyMaker(options));
+    const prepared = await prepareProxy(circle, connect, { make, data, reach }, asWire(options.memory));
+    let moved = true;
     const running = new Running(circle, async () => {
+      // Turns are the machine's to give, until it has given one in which nothing moved.
+      moved = true;
+      const turns = { step: () => moved, allCame: () => prepared.allCame() };
+      if (fabric !== null && running.error === null && !circle.signal.aborted)
+        await deliver(turns, () => new Promise(setImmediate));
       end();
       await prepared.close();
     });
     const end = machine.startHost(gpu, {
       name: options.name,
       hearsOutside: fabric !== null,
-      step: () => prepared.step(),
+      step: () => {
+        moved = prepared.step();
+        return moved;
+      },
       onError: (error) => running.failed(error),
     });
     return running;

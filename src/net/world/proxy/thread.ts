@@ -11,7 +11,14 @@ import { NativeView, type ReachedGpu, type WireShape } from '../../../gpu/index.
 import { messageOf } from '../participant.js';
 import { lostIn, MailedCircle } from './mail.js';
 import { type FabricOptions, overFabric, type ProxyCircle, withEnvironment } from './network.js';
-import { type PreparedProxy, type ProxyMemory, type ProxyProgramName, prepareProxy } from './program.js';
+import {
+  deliver,
+  type PreparedProxy,
+  type ProxyMemory,
+  type ProxyProgramName,
+  prepareProxy,
+  proxyMaker,
+} from './program.js';
 
 /** What the thread is started with. */
 export interface ProxyThreadData {
@@ -64,9 +71,18 @@ let proxy: PreparedProxy | undefined;
 try {
   const { processors = [] } = withEnvironment(fabric);
   if (processors.length > 0) stayOn(processors[place.rank % processors.length]!);
-  proxy = await prepareProxy(circle, overFabric(fabric), program, memoryOf(memory));
+  proxy = await prepareProxy(
+    circle,
+    overFabric(fabric),
+    { ...program, make: await proxyMaker(program) },
+    memoryOf(memory),
+  );
   circle.tell({ kind: 'ready' });
   run(circle, proxy);
+  await deliver(proxy, () => {
+    circle.readMail();
+    yieldProcessor();
+  });
 } catch (error) {
   // Errors lose their class on the way to another thread; what they say is what matters.
   const code = error instanceof HeddleError ? error.code : 'HEDDLE_PROXY';

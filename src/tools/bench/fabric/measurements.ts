@@ -1,17 +1,16 @@
 /** What the measurements of one provider share: taking turns with C, keeping figures, starting the processes of a role. */
-import type { EngineOptions, ProviderName } from '../../../net/fabric/index.js';
+import { extname, join } from 'node:path';
+import { type EngineOptions, type ProviderName, sweepShm } from '../../../net/fabric/index.js';
+import { launchReporting } from '../../../net/world/index.js';
 import type { Baseline } from './baseline.js';
-import { runRanks } from './ranks.js';
 
-const module = new URL(`./roles.${import.meta.url.endsWith('.ts') ? 'ts' : 'js'}`, import.meta.url);
+const program = join(import.meta.dirname, `rank${extname(import.meta.filename)}`);
 
 /** To how many other engines a scatter goes. */
 export const scatterPeers = 63;
-/** Processes of the all-to-all. */
 export const allToAllRanks = 16;
 export const mebibyte = 1 << 20;
 
-/** One figure. */
 export interface Figure {
   readonly provider: ProviderName;
   readonly what: string;
@@ -83,7 +82,16 @@ export class Measurements {
 
   /** Runs a function of roles.ts in so many processes; resolves with what each returned. */
   async roles<T>(name: string, ranks: number, args: object): Promise<T[]> {
-    return (await runRanks({ ranks, module, name, args, timeoutMs: 3_600_000 })) as T[];
+    let results: T[] = [];
+    const launch = { ranks, program, args: [name, JSON.stringify(args)], timeoutMs: 3_600_000 };
+    try {
+      await launchReporting(`the measurement ${name}`, launch, (report) => {
+        ({ results } = report as { results: T[] });
+      });
+    } finally {
+      sweepShm(); // what processes that were ended could not clean up themselves
+    }
+    return results;
   }
 
   async measure({ what, unit, how, ours, c, goal }: Measured): Promise<number> {

@@ -11,9 +11,17 @@ import {
   type RemoteRegion,
   TransferEngine,
 } from '../../../net/fabric/index.js';
-import type { Rank } from './ranks.js';
 
-/** What the ranks of the benchmark do; each function runs in several processes, see ranks.ts. */
+/** What the ranks of the benchmark do; each function runs in several processes (rank.ts). */
+
+/** What one of the processes sees. */
+export interface Rank {
+  readonly rank: number;
+  readonly ranks: number;
+  readonly args: unknown;
+  /** Gives a value to everybody and gets everybody's, by rank. */
+  exchange<T>(value: T): Promise<T[]>;
+}
 
 interface Setup {
   readonly engine: TransferEngine;

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { MappedMemory } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
 import type { RunningProxy, World } from '../../../net/world/index.js';
-import type { Phase } from '../report.js';
+import type { MeasuredPhase } from '../report.js';
 import { slowest } from '../statistics.js';
 import { type AloneData, type ControlWord, control, type Exchanged } from './alone.js';
 import type { Message, SentRound, SentRounds } from './sent.js';
@@ -14,7 +14,7 @@ export type Ranks = Pick<World, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'st
 const phases = ['dispatch', 'combine'] as const;
 
 /** By what is measured, a bit for each phase. */
-const asked: Readonly<Record<Phase, number>> = { dispatch: 1, combine: 2, both: 3 };
+const asked: Readonly<Record<MeasuredPhase, number>> = { dispatch: 1, combine: 2, both: 3 };
 
 /** Memory for messages between offsets of a wire of so many bytes, and for what the host asks behind them. */
 export const roomFor = (wireBytes: number): number => controlAt(wireBytes) + control.bytes;
@@ -53,7 +53,7 @@ export class NetworkCeiling {
   }
 
   /** Microseconds a round of one phase or both, the slowest rank's, for each iteration. Every rank gets the same. */
-  async time(phase: Phase, rounds: number, iterations: number, warmups: number): Promise<number[]> {
+  async time(phase: MeasuredPhase, rounds: number, iterations: number, warmups: number): Promise<number[]> {
     const mine = new Float64Array(iterations);
     for (let n = -warmups; n < iterations; n++) {
       await this.#ranks.barrier('an iteration');

@@ -1,9 +1,9 @@
 /** A family in a folder of its own: as little as one needs that Heddle does not have. One block a launch, and no tricks. */
 import { ArgumentError, type HeddleError } from '../../../../src/base/errors.js';
 import { section } from '../../../../src/lang/index.js';
-import { failureView } from '../../../../src/moe/families/common/failure.js';
 import { receivedPlan, unwrittenSections } from '../../../../src/moe/families/common/received.js';
 import { refusesOnNode, refusesTransport } from '../../../../src/moe/families/common/refusals.js';
+import { failureView } from '../../../../src/moe/families/common/waits.js';
 import {
   type Family,
   type Place,
@@ -58,7 +58,8 @@ function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
     kind: 'window',
     purpose: 'receive window',
     layout,
-    allOnes: [section(layout, 'experts')],
+    // Rounds begin where all words that count them wrap, as in every family (common/rounds.ts).
+    allOnes: (['rounds', 'dispatched', 'combined', 'experts'] as const).map((name) => section(layout, name)),
     unwritten: unwrittenSections(layer, layout),
   };
   const dispatch = step({

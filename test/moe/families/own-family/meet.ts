@@ -1,8 +1,7 @@
 /** Every rank tells every other that it has come to a round's dispatch or combine, and waits until all have. */
 
 import { device, peers } from '../../../../src/lang/index.js';
-import type { Operation } from '../../../../src/moe/families/common/failure.js';
-import { patienceOf, recordFailure } from '../../../../src/moe/families/common/waits.js';
+import { type Operation, patienceOf, recordFailure } from '../../../../src/moe/families/common/waits.js';
 import type { Layer } from '../../../../src/moe/layer/index.js';
 import type { NaiveWindow } from './window.js';
 

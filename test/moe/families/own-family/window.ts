@@ -13,8 +13,8 @@
  */
 
 import { field, layout } from '../../../../src/lang/index.js';
-import { failureField } from '../../../../src/moe/families/common/failure.js';
 import { receivedSections } from '../../../../src/moe/families/common/received.js';
+import { failureField } from '../../../../src/moe/families/common/waits.js';
 import type { Layer } from '../../../../src/moe/layer/index.js';
 
 export const naiveWindow = (layer: Layer) =>

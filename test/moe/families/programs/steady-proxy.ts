@@ -3,13 +3,15 @@
 
 import { allocate } from '../../../../src/base/native/index.js';
 import { NativeView } from '../../../../src/gpu/index.js';
+import { byteSize } from '../../../../src/lang/index.js';
+import { beforeFirst } from '../../../../src/moe/families/common/rounds.js';
 import type { ProxyData } from '../../../../src/moe/families/hybrid/proxy.js';
 import { familyNamed, type Place, type WirePlan } from '../../../../src/moe/families/index.js';
 import type { ProxyPlan } from '../../../../src/moe/families/portable/commands.js';
 import type { Layer } from '../../../../src/moe/layer/index.js';
 import { LocalCircle, topologyOf } from '../../../../src/net/world/index.js';
 import { type Connect, overFabric } from '../../../../src/net/world/proxy/network.js';
-import { type PreparedProxy, prepareProxy } from '../../../../src/net/world/proxy/program.js';
+import { type PreparedProxy, prepareProxy, proxyMaker } from '../../../../src/net/world/proxy/program.js';
 
 const [family, network, roundsText] = process.argv.slice(2) as [string, string, string];
 const rounds = Number(roundsText);
@@ -46,6 +48,7 @@ const loopBack: Connect = async (circle) => {
       arrived: () => tags.take(),
     },
     progress: () => false,
+    allCame: () => true,
     close: async () => {},
   };
 };
@@ -94,6 +97,7 @@ function hybridRound({ phases, share, chunk }: ProxyData, epoch: number): void {
 
 /** A put, which sets the first signal. */
 function portableRound({ ring, signals }: ProxyPlan, epoch: number): void {
+  // One a round, so they have the same numbers.
   const slot = (epoch - 1) & (ring.slots - 1);
   const at = ring.commands + 32 * slot;
   for (let rank = 0; rank < 2; rank++) {
@@ -126,16 +130,17 @@ const wireOf = (rank: number): WirePlan => {
 };
 
 await LocalCircle.run(2, async (circle) => {
-  const { layout, front, program } = wireOf(circle.rank);
+  const { layout, front, program, allOnes = [] } = wireOf(circle.rank);
   const { address, buffer } = allocate(layout.bytes);
   const raw = new Uint8Array(buffer);
+  for (const { offset, type, length } of allOnes) raw.fill(0xff, offset, offset + byteSize[type] * length);
   const memory = new NativeView(raw);
   const connect =
     network === 'copies' ? loopBack : overFabric({ provider: network as never, devices: ['lo'] });
-  const named = { ...program, module: program.module.href };
+  const made = { ...program, make: await proxyMaker(program) };
   const nics = { kind: 'host', raw: raw.subarray(front) } as const;
   const wire = { address, front, placement: 'host', host: memory, nics } as const;
-  const proxy = await prepareProxy(circle, connect, named, wire);
+  const proxy = await prepareProxy(circle, connect, made, wire);
   ranks[circle.rank] = { memory, raw, proxy };
   await circle.barrier('both are there');
   if (circle.rank === 0) measure(program.data);
@@ -147,9 +152,12 @@ function measure(data: unknown): void {
   const round = (epoch: number): void =>
     family === 'hybrid' ? hybridRound(data as ProxyData, epoch) : portableRound(data as ProxyPlan, epoch);
   const used = (): number => process.memoryUsage().heapUsed;
-  let epoch = 0;
+  let epoch = beforeFirst;
   const run = (): void => {
-    for (let n = 0; n < rounds; n++) round(++epoch);
+    for (let n = 0; n < rounds; n++) {
+      epoch = (epoch + 1) >>> 0;
+      round(epoch);
+    }
   };
   run();
   for (let span = 0; span < spans; span++) {

@@ -19,8 +19,6 @@ async function round(world: World): Promise<void> {
   const inputs = { topkIds: Int32Array.of(0), topkWeights: Float32Array.of(1) };
   ep.dispatch({ ...inputs, payloads: { x: new Float32Array(4) } }, stream);
   await ep.synchronize(stream);
-  // A rank that leaves takes along what a peer has not read yet.
-  await world.barrier('all have their rows');
 }
 
 if (mode === 'a process a rank') await round(await World.join({ fabric }));

@@ -5,7 +5,6 @@ import { multiplyTile } from './multiply.js';
 import { type GemmShape, type GemmTile, tileSizes } from './shape.js';
 import { storeTile } from './store.js';
 
-/** The kernel's pointers. */
 const gemmPointers = record({
   routes: pointer('i32'),
   from: pointer('v16'),

@@ -135,7 +135,8 @@ export function gatheredGemmKernel(shape: HopperShape, of: HopperTile) {
       const passage = g.shared('v16', u.PASSAGE);
       const peaks = g.shared('u32', u.PEAKS);
       if (g.threadIdx.x === 0) u.start({ gates });
-      if (g.warpId === 1) u.findWork({ planned: { counts, offsets }, count: [], ends, begins, counts: counted });
+      if (g.warpId === 1)
+        u.findWork({ planned: { counts, offsets }, count: [], ends, begins, counts: counted });
       // Rows that an expert lacks are multiplied all the same: so that they are numbers, the first are zeros.
       for (let i = g.threadIdx.x; i < u.ROW_VECTORS; i += g.blockDim.x)
         g.store(ring.rows.as('v16').at(i), g.pack('u32', [0, 0, 0, 0]));

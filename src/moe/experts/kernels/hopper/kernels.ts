@@ -5,7 +5,8 @@ import type { MlpShape } from '../gemm/kernels.js';
 import { gatheredGemmKernel, tiledGemmKernel } from './kernel.js';
 import { groupRows, type HopperShape, type HopperTile, hopperSizes } from './shape.js';
 
-export interface HopperMlp extends Pick<MlpShape, 'of' | 'experts' | 'hidden' | 'inner' | 'topK' | 'rows' | 'kind'> {
+export interface HopperMlp
+  extends Pick<MlpShape, 'of' | 'experts' | 'hidden' | 'inner' | 'topK' | 'rows' | 'kind'> {
   readonly dtype: 'bf16' | 'e4m3';
 }
 
@@ -13,7 +14,10 @@ export interface HopperMlp extends Pick<MlpShape, 'of' | 'experts' | 'hidden' | 
  * A tile by the rows that an expert is likely to have; null where the weights cannot be cut into such tiles. Few rows: weights are all
  * that is read, and a unit has 64 rows. Many: as large as registers allow, so that shared memory keeps up with the tensor cores.
  */
-function tileFor({ dtype, rows, kind }: HopperMlp, shape: Pick<HopperShape, 'inputs' | 'outputs' | 'gated'>): HopperTile | null {
+function tileFor(
+  { dtype, rows, kind }: HopperMlp,
+  shape: Pick<HopperShape, 'inputs' | 'outputs' | 'gated'>,
+): HopperTile | null {
   const { outputs, gated, inputs } = shape;
   const many = rows > groupRows;
   const scaled = dtype === 'e4m3';

@@ -90,8 +90,9 @@ export const multiplyScaled = (shape: HopperShape, of: HopperTile, sizes: Hopper
         g.wgmma.wait(0);
         if (g.laneId === 0) u.release({ gates: ring.gates, step: turn + step });
         for (const i of g.unroll(sums.length)) {
-          if (u.GATED && i >= sums.length / 2) sums[i] = g.fma(products[i]!, by[(i % 4 < 2 ? 2 : 3)]!, sums[i]!);
-          else sums[i] = g.fma(products[i]!, by[(i % 4 < 2 ? 0 : 1)]!, sums[i]!);
+          if (u.GATED && i >= sums.length / 2)
+            sums[i] = g.fma(products[i]!, by[i % 4 < 2 ? 2 : 3]!, sums[i]!);
+          else sums[i] = g.fma(products[i]!, by[i % 4 < 2 ? 0 : 1]!, sums[i]!);
         }
       }
     },

@@ -22,8 +22,7 @@ const outPlace = record({ row: 'u32', left: 'u32', element: 'u32' });
 export const gate = device(
   { name: 'gate', params: { sums: registers('f32'), made: registers('f32') }, using: { silu } },
   (g, { sums, made }, u) => {
-    for (const i of g.unroll(sums.length / 2))
-      made[i] = u.silu({ x: sums[i]! }) * sums[sums.length / 2 + i]!;
+    for (const i of g.unroll(sums.length / 2)) made[i] = u.silu({ x: sums[i]! }) * sums[sums.length / 2 + i]!;
   },
 );
 
@@ -128,7 +127,8 @@ export const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: Hop
           const value = values[4 * ((i - (i % 2)) / 2) + 2 * half + (i % 2)]!;
           largest[half] = g.max(largest[half]!, g.bits('u32', value) & 0x7fffffff);
         }
-        for (const by of g.unroll(2)) largest[half] = g.max(largest[half]!, g.warp.shuffleXor(largest[half]!, 1 << by));
+        for (const by of g.unroll(2))
+          largest[half] = g.max(largest[half]!, g.warp.shuffleXor(largest[half]!, 1 << by));
       }
       if (u.SHARED) {
         // Who has read the other group's peaks of the unit before has come to this barrier since.
@@ -137,7 +137,10 @@ export const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: Hop
           if (g.laneId % 4 === 0) g.store(peaks.at(group * u.GROUP_ROWS + first + 8 * half), largest[half]!);
         g.group.barrier(1, u.THREADS);
         for (const half of g.unroll(2))
-          largest[half] = g.max(largest[half]!, g.load(peaks.at((1 - group) * u.GROUP_ROWS + first + 8 * half)));
+          largest[half] = g.max(
+            largest[half]!,
+            g.load(peaks.at((1 - group) * u.GROUP_ROWS + first + 8 * half)),
+          );
       }
       const inverse = g.registers('f32', 2);
       for (const half of g.unroll(2)) {
@@ -146,7 +149,10 @@ export const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: Hop
         // An infinity or a NaN makes all of its block NaN, never plausible numbers.
         const scale = g.select(largest[half]! < 0x7f800000, exponent << 23, g.u32(0x7fc00000));
         if (g.laneId % 4 === 0 && (!u.SHARED || group === 0) && g.laneId / 4 + 8 * half < left)
-          g.store(scales.at((row + g.laneId / 4 + 8 * half) * u.SCALES + element / 128), g.bits('f32', scale));
+          g.store(
+            scales.at((row + g.laneId / 4 + 8 * half) * u.SCALES + element / 128),
+            g.bits('f32', scale),
+          );
       }
       for (const pass of g.unroll(u.PASSES)) {
         for (const half of g.unroll(2)) {

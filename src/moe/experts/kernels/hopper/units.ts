@@ -1,6 +1,6 @@
 /** Which unit comes when: its expert, its rows, and its part of the rows that go out. */
 import { device, list, pointer, record } from '../../../../lang/index.js';
-import { sumUpTo } from '../../../families/common/sum-up-to.js';
+import { sumUpTo } from '../../../families/common/lanes.js';
 import type { HopperShape, HopperSizes } from './shape.js';
 
 /** What there is to do, in shared memory: for each expert tiles of rows up to it, its first row and how many it has. */
@@ -19,7 +19,10 @@ export const findWork = ({ rows, experts }: HopperShape, sizes: HopperSizes) => 
       name: 'find_work',
       params: {
         /** Of a plan; or how many rows one expert has that takes all. */
-        planned: record({ counts: list(pointer('u32'), all ? 0 : 1), offsets: list(pointer('u32'), all ? 0 : 1) }),
+        planned: record({
+          counts: list(pointer('u32'), all ? 0 : 1),
+          offsets: list(pointer('u32'), all ? 0 : 1),
+        }),
         count: list('u32', all ? 1 : 0),
         ends: pointer('u32'),
         begins: pointer('u32'),

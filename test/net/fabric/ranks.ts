@@ -1,16 +1,16 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import { HeddleError } from '../../../base/errors.js';
-import { sweepShm } from '../../../net/fabric/index.js';
+import { sweepShm } from '../../../src/net/fabric/index.js';
+import type { Rank } from '../../../src/tools/bench/fabric/roles.js';
 
 /**
  * Several local processes that run one function each, and that exchange what they have to tell one another
- * through the process that started them. For the benchmark and the tests; a world has a rendezvous of its own.
+ * through the process that started them, which may also end them.
  */
 interface RanksOptions {
   readonly ranks: number;
-  /** A module whose export `name` is a `(rank: Rank) => Promise<result>`. */
+  /** A module whose export `name` is a `(rank: TestRank) => Promise<result>`. */
   readonly module: URL;
   readonly name: string;
   readonly args: unknown;
@@ -30,13 +30,8 @@ export interface Ranks {
   tell(rank: number, what: unknown): void;
 }
 
-/** What one of the processes sees. */
-export interface Rank {
-  readonly rank: number;
-  readonly ranks: number;
-  readonly args: unknown;
-  /** Gives a value to everybody and gets everybody's, by rank (undefined for those that are gone). */
-  exchange<T>(value: T): Promise<T[]>;
+/** What one of the processes sees. In what it exchanges, ranks that are gone are undefined. */
+export interface TestRank extends Rank {
   /** Tells the starting process something. */
   tell(what: unknown): void;
   /** Waits for the starting process to tell something. */
@@ -91,7 +86,7 @@ export async function runRanks(options: RanksOptions): Promise<unknown[]> {
   let timer: NodeJS.Timeout | undefined;
   try {
     await new Promise<void>((resolve, reject) => {
-      const fail = (message: string) => reject(new HeddleError('HEDDLE_RANKS', `${message}\n${output}`));
+      const fail = (message: string) => reject(new Error(`${message}\n${output}`));
       timer = setTimeout(
         () => fail(`${options.name}: no end after ${options.timeoutMs} ms`),
         options.timeoutMs,
@@ -142,14 +137,9 @@ export async function runRanks(options: RanksOptions): Promise<unknown[]> {
   return results;
 }
 
-const source = import.meta.url.endsWith('.ts');
-
 function start(under: readonly string[]): ChildProcess {
-  const main = fileURLToPath(new URL(`./rank-main.${source ? 'ts' : 'js'}`, import.meta.url));
-  // Run from source, a rank needs the loader that this process was started with.
-  const loader = source
-    ? ['--import', pathToFileURL(createRequire(import.meta.url).resolve('tsx')).href]
-    : [];
+  const main = fileURLToPath(new URL('./rank-main.ts', import.meta.url));
+  const loader = ['--import', pathToFileURL(createRequire(import.meta.url).resolve('tsx')).href];
   const [command, ...args] = [...under, process.execPath, ...loader, main];
   return spawn(command!, args, {
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],

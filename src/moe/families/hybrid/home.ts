@@ -1,11 +1,13 @@
-/** One part of a token's sum over this node, into the message that takes it home; a warp. */
+/** Rows of a token on their way into the message that takes them home. */
 import { device, peers, pointer, registers } from '../../../lang/index.js';
 import { formatOf, type Rounding, storeStretch, stretchesOf } from '../../layer/index.js';
-import { sumUnit, unitsInPart } from '../common/sum-row.js';
+import { sumUnit, unitsInPart } from '../common/sum.js';
+import { combineMessage } from './messages.js';
 import { nodeSum } from './node-sum.js';
 import type { HybridShape } from './shape.js';
 import type { HybridWindow } from './window.js';
 
+/** One part of a token's sum over this node, into the message that takes it home; a warp. */
 export function sumHome(shape: HybridShape, window: HybridWindow) {
   const { rounding } = formatOf(shape.output);
   return rounding === null ? sumRows(shape, window) : sumRounded(shape, window, rounding);
@@ -72,6 +74,40 @@ function sumRounded(shape: HybridShape, window: HybridWindow, rounding: Rounding
         const values = g.registers('f32', 16);
         if (i < u.UNITS) u.nodeSum({ at: { win, source, token, i, owners, count }, values });
         u.storeStretch({ to, stretch, values });
+      }
+    },
+  );
+}
+
+/** One part of a token's rows on this node, each owner's by itself, into the message that takes them home; a warp. */
+export function copyHome(shape: HybridShape, window: HybridWindow) {
+  const { units, vectors } = sumUnit(shape);
+  return device(
+    {
+      name: 'copy_home',
+      params: homeParams(window),
+      using: {
+        ROW: combineMessage(shape).row,
+        UNITS: units,
+        PART_UNITS: Math.ceil(units / shape.combine.parts),
+        UNIT: vectors ? ('v16' as const) : shape.output.dtype,
+      },
+    },
+    (g, { win, to, source, token, part, owners, count }, u) => {
+      const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
+      for (let i = part * u.PART_UNITS + g.laneId; i < end; i += 32) {
+        for (const r of g.unroll(owners.length)) {
+          if (r < count) {
+            const row = win.at(owners[r]!).output.at(source, token, i);
+            g.store(
+              to
+                .at(r * u.ROW)
+                .as(u.UNIT)
+                .at(i),
+              g.load(row.as(u.UNIT)),
+            );
+          }
+        }
       }
     },
   );

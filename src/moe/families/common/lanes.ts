@@ -1,3 +1,4 @@
+/** Sums over the lanes of a warp. */
 import { device } from '../../../lang/index.js';
 
 /** The sum of the values of the lanes up to this one, its own included; a warp. */
@@ -11,4 +12,10 @@ export const sumUpTo = device(
     }
     return sum;
   },
+);
+
+/** How many `rows` the lanes before this one have together; a warp. */
+export const rowsBefore = device(
+  { name: 'rows_before', params: { rows: 'u32' }, returns: 'u32', using: { sumUpTo } },
+  (_, { rows }, { sumUpTo }) => sumUpTo({ value: rows }) - rows,
 );

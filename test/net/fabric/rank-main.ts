@@ -1,4 +1,4 @@
-import type { FromRank, Rank, ToRank } from './ranks.js';
+import type { FromRank, TestRank, ToRank } from './ranks.js';
 
 /** The process of one rank: waits for its part, plays it, tells the result. See ranks.ts. */
 
@@ -12,7 +12,7 @@ const told: unknown[] = [];
 const listeners: ((what: unknown) => void)[] = [];
 
 async function play({ rank, options }: Extract<ToRank, { kind: 'start' }>): Promise<void> {
-  const self: Rank = {
+  const self: TestRank = {
     rank,
     ranks: options.ranks,
     args: options.args,
@@ -25,7 +25,7 @@ async function play({ rank, options }: Extract<ToRank, { kind: 'start' }>): Prom
     told: () =>
       told.length > 0 ? Promise.resolve(told.shift()) : new Promise((resolve) => listeners.push(resolve)),
   };
-  const module = (await import(options.module)) as Record<string, (rank: Rank) => Promise<unknown>>;
+  const module = (await import(options.module)) as Record<string, (rank: TestRank) => Promise<unknown>>;
   try {
     await send({ kind: 'result', value: await module[options.name]!(self) });
     process.disconnect();

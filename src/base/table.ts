@@ -1,0 +1,41 @@
+/** Tables, as text and in pages: a line for each thing, by columns that say what they show of it. */
+import { text } from './page.js';
+
+export interface Column<Of> {
+  readonly head: string;
+  /** Where it is not its head that says how wide, in a table whose lines come one by one. */
+  readonly width?: number;
+  /** A number, which is to the right, unless it says something else. In pages the main number of a line stands out. */
+  readonly kind?: 'name' | 'main';
+  cell(of: Of): string;
+}
+
+/** Columns as wide as their widest cell. The first `names` are to the left. */
+export function aligned(rows: readonly (readonly string[])[], names = 1): string {
+  const widths = rows[0]!.map((_, column) => Math.max(...rows.map((row) => row[column]!.length)));
+  const padded = (cell: string, i: number): string =>
+    i < names ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!);
+  return rows.map((row) => row.map(padded).join('  ').trimEnd()).join('\n');
+}
+
+/** Names come before numbers. */
+export const textTable = <Of>(columns: readonly Column<Of>[], lines: readonly Of[]): string =>
+  aligned(
+    [columns.map(({ head }) => head), ...lines.map((line) => columns.map(({ cell }) => cell(line)))],
+    columns.filter(({ kind }) => kind === 'name').length,
+  );
+
+/** With a rule above each new value of the first column, where several lines share one. */
+export function htmlTable<Of>(columns: readonly Column<Of>[], lines: readonly Of[]): string {
+  const first = lines.map((line) => columns[0]!.cell(line));
+  const rows = lines.map((line, i) => {
+    const begins =
+      i > 0 && first[i] !== first[i - 1] && first.indexOf(first[i]!) !== first.lastIndexOf(first[i]!);
+    const cells = columns.map(
+      ({ kind, cell }) => `<td${kind === undefined ? '' : ` class="${kind}"`}>${text(cell(line))}</td>`,
+    );
+    return `<tr${begins ? ' class="first"' : ''}>${cells.join('')}</tr>`;
+  });
+  const heads = columns.map(({ head }) => `<th>${text(head)}</th>`).join('');
+  return `<div class="scroll"><table><thead><tr>${heads}</tr></thead><tbody>${rows.join('\n')}</tbody></table></div>`;
+}

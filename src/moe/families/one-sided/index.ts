@@ -1,2 +1,0 @@
-export { oneSided } from './family.js';
-export type { OneSidedTuning } from './knobs.js';

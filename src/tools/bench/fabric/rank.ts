@@ -1,0 +1,15 @@
+/** A process of a measurement: started by measurements.ts with its role's name and arguments. Rank 0 reports what all returned. */
+import { deserialize, serialize } from 'node:v8';
+import { ProcessCircle } from '../../../net/world/index.js';
+import * as roles from './roles.js';
+
+const [name, args] = process.argv.slice(2) as [Exclude<keyof typeof roles, 'meet'>, string];
+// A rank that polls says nothing for minutes, which is no sign of its loss.
+const circle = await ProcessCircle.join({ timeoutMs: 2 ** 31 - 1, lossTimeoutMs: 2 ** 31 - 1 });
+const { rank, ranks } = circle;
+const { [name]: play } = roles;
+const exchange = async <T>(value: T): Promise<T[]> =>
+  (await circle.allGather(serialize(value), 'an exchange')).map((bytes) => deserialize(bytes) as T);
+const results = await exchange(await play({ rank, ranks, args: JSON.parse(args), exchange }));
+if (rank === 0) process.stdout.write(`${JSON.stringify({ results })}\n`);
+await circle.dispose();

@@ -1,0 +1,166 @@
+/** The kernels that only measure a machine: a meeting of all ranks, and what the links carry at best. */
+import { field, kernel, layout, peers, pointer } from '../../lang/index.js';
+import { limits } from '../../moe/layer/index.js';
+import { layerParameters } from './layer.js';
+import { entry, number, type RegisteredKernel } from './shape.js';
+
+// The flag barrier: what it costs that all ranks meet, and nothing else. One block a rank; each round every rank
+// tells every other that it has come, and waits until all have.
+//
+// With a pause it also aligns the ranks for a measurement: all meet, everybody waits while the hosts enqueue what is
+// to be measured, all meet again.
+
+/** `failed` is 1 + the rank that did not come, 0 while all do. */
+export function flagBarrierWindow(ranks: number) {
+  return layout('flag barrier', {
+    /** Rounds that this rank has come to: written and read by its own launches only. */
+    rounds: field('u32', 1),
+    failed: field('u32', 1),
+    /** [source]: the round that it has come to. It only grows, so a peer that is ahead does no harm. */
+    arrived: field('u32', ranks),
+  });
+}
+
+export type FlagBarrierWindow = ReturnType<typeof flagBarrierWindow>;
+
+/** Launched with one block of whole warps, a thread for each rank at least. */
+export function flagBarrierKernel(ranks: number, window: FlagBarrierWindow) {
+  return kernel(
+    {
+      name: 'flag_barrier',
+      params: {
+        win: peers(window),
+        rounds: 'u32',
+        /** Microseconds between the first round and the others. */
+        pause: 'u32',
+        /** Microseconds to wait for a peer. */
+        limit: 'u32',
+      },
+      using: { RANKS: ranks },
+    },
+    (g, { win, rounds, pause, limit }, { RANKS }) => {
+      const mine = win.at(g.rank);
+      const before = g.load(mine.rounds);
+      const peer = g.threadIdx.x;
+      for (let round = g.u32(1); round <= rounds; round += 1) {
+        // All threads have met their peers of the last round, and the release covers what they did.
+        g.barrier();
+        if (peer === 0) g.store(mine.rounds, before + round);
+        if (peer < RANKS) {
+          g.store(win.at(peer).arrived.at(g.rank), before + round, { order: 'release', scope: 'sys' });
+          const came = g.awaitEpoch(mine.arrived.at(peer), before + round, {
+            order: 'acquire',
+            scope: 'sys',
+            limit,
+          });
+          if (!came) g.store(mine.failed, peer + 1, { order: 'relaxed', scope: 'cta' });
+        }
+        if (round === 1 && pause > 0) {
+          const start = g.clock();
+          while (g.clock() - start < g.u64(pause) * 1000n) g.sleep(500);
+        }
+      }
+    },
+  );
+}
+
+// What the links carry at best: every rank stores to every peer, or loads from every peer, so many 16-byte vectors,
+// all ranks at once, with no ids, no flags and no rendezvous. Dispatch and combine are measured against these.
+
+/** [source][vector]: each source has a place of its own, so the ranks never write to the same bytes. */
+export function transferWindow(ranks: number, capacity: number) {
+  return layout('transfer window', { rows: field('v16', ranks * capacity) });
+}
+
+export type TransferWindow = ReturnType<typeof transferWindow>;
+
+/** Blocks and threads that saturate NVLink. For many bytes most launches do; this one is fast for few bytes too. */
+export const transferLaunch = { blocks: 96, threads: 512 } as const;
+
+/**
+ * Stores. The vectors come from registers: what reading them from memory costs is dispatch's affair, not the links'.
+ * A block's worth of vectors at a time goes to one peer: runs of 8 KiB cost less than a warp's 512 bytes to each peer in
+ * turn.
+ */
+export function storeCeilingKernel(ranks: number, capacity: number, window: TransferWindow) {
+  return kernel(
+    {
+      name: 'ceiling_stores',
+      maxThreads: transferLaunch.threads,
+      params: {
+        win: peers(window),
+        /** To each peer; at most the capacity. */
+        vectors: 'u32',
+      },
+      using: { RANKS: ranks, CAPACITY: capacity },
+    },
+    (g, { win, vectors }, { RANKS, CAPACITY }) => {
+      const runs = (vectors + g.blockDim.x - 1) / g.blockDim.x;
+      for (let run = g.blockIdx.x; run < runs * (RANKS - 1); run += g.gridDim.x) {
+        // Each rank begins with another peer: no link waits while another is full.
+        const peer = (g.rank + 1 + (run % (RANKS - 1))) % RANKS;
+        const i = (run / (RANKS - 1)) * g.blockDim.x + g.threadIdx.x;
+        if (i < vectors) {
+          // Not zeros, and not one value over and over.
+          const value = g.pack('u32', [i, i * 2654435761, g.rank + i, i ^ 2863311530]);
+          g.store(win.at(peer).rows.at(g.rank * CAPACITY + i), value);
+        }
+      }
+    },
+  );
+}
+
+/**
+ * Loads. `sink` is [threads of the grid] u32: a loaded value must be used, or the compiler drops the load. Plain ones:
+ * with L1::no_allocate loads from a peer reach less than half of that, since they go out sector by sector.
+ */
+export function loadCeilingKernel(ranks: number, capacity: number, window: TransferWindow) {
+  return kernel(
+    {
+      name: 'ceiling_loads',
+      maxThreads: transferLaunch.threads,
+      params: { win: peers(window), vectors: 'u32', sink: pointer('u32') },
+      using: { RANKS: ranks, CAPACITY: capacity },
+    },
+    (g, { win, vectors, sink }, { RANKS, CAPACITY }) => {
+      const runs = (vectors + g.blockDim.x - 1) / g.blockDim.x;
+      let seen = g.u32(0);
+      for (let run = g.blockIdx.x; run < runs * (RANKS - 1); run += g.gridDim.x) {
+        const peer = (g.rank + 1 + (run % (RANKS - 1))) % RANKS;
+        const i = (run / (RANKS - 1)) * g.blockDim.x + g.threadIdx.x;
+        if (i < vectors) {
+          const row = g.load(win.at(peer).rows.at(g.rank * CAPACITY + i));
+          seen ^= g.lane(row, 'u32', 0) ^ g.lane(row, 'u32', 3);
+        }
+      }
+      g.store(sink.at(g.blockIdx.x * g.blockDim.x + g.threadIdx.x), seen);
+    },
+  );
+}
+
+/** The kernels that only measure a machine. */
+export const ceilings: readonly RegisteredKernel[] = [
+  entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {
+    const ranks = shape.number('ranks');
+    return flagBarrierKernel(ranks, flagBarrierWindow(ranks));
+  }),
+  ...(
+    [
+      ['ceiling_stores', 'what the links carry at best: stores to all peers', storeCeilingKernel],
+      ['ceiling_loads', 'what the links carry at best: loads from all peers', loadCeilingKernel],
+    ] as const
+  ).map(([name, summary, make]) =>
+    entry(
+      name,
+      summary,
+      {
+        ranks: number('ranks', [2, limits.ranks], 8),
+        vectors: number('16-byte vectors to each peer', [1, 2 ** 26], 2 ** 16),
+      },
+      (shape) => {
+        const [ranks, vectors] = [shape.number('ranks'), shape.number('vectors')];
+        return make(ranks, vectors, transferWindow(ranks, vectors));
+      },
+    ),
+  ),
+];

@@ -1,2 +1,0 @@
-export * from './flag-barrier.js';
-export * from './transfers.js';
