@@ -47,7 +47,7 @@ const subject = {
 };
 const schedule = { seed: 'random-0', schedule: 'random', stepLimit: 1000 };
 const mutant = { id: 'm', kernel: 'fuzz', where: 'a.ts:1:1', text: 'g.barrier()', description: 'removed' };
-const { expand, mlp, plan, reduce, route, widen } = testing.reference;
+const { expand, mlp, plan, reduce, route, scaledMlp, widen } = testing.reference;
 
 export const withArguments = {
   wrap: call(heddle.wrap, 256, 'bf16', [2, 8], [8, 1]),
@@ -93,6 +93,12 @@ export const withArguments = {
     ...[bits, true],
   ),
   'reference.mlp': call(mlp, bits, 8, { gateUp: new Uint16Array(32), down: new Uint16Array(16) }),
+  'reference.scaledMlp': call(scaledMlp, new Uint8Array(128), new Float32Array(1), 128, {
+    gateUp: new Uint8Array(256 * 128),
+    gateUpScales: new Float32Array(2),
+    down: new Uint8Array(128 * 128),
+    downScales: new Float32Array(1),
+  }),
   'reference.widen': call(widen, new Uint8Array(256), new Float32Array(2)),
   'reference.route': call(
     route,

@@ -261,7 +261,9 @@ export class Copies {
     const rows = box.rows().map(({ inTensor, bytes }) => ({ buffer, offset: inTensor, bytes }));
     const [reads, writes] = kind === 'read' ? [whole, rows] : [rows, whole];
     for (const { buffer, offset, bytes } of reads) {
-      requireInitialised(this.#issuer, this.#log, { ...inTile, kind: 'read', bytes }, buffer, offset);
+      // A tile at the end of a matrix may bring rows that nobody wrote. They are NaNs, so that no result can depend on them.
+      if (kind === 'write') buffer.fillUnwritten(offset, bytes);
+      else requireInitialised(this.#issuer, this.#log, { ...inTile, kind: 'read', bytes }, buffer, offset);
       this.#tell({ kind: 'read', group, site }, buffer, offset, bytes);
     }
     for (const { buffer, offset, bytes } of writes) {

@@ -103,6 +103,12 @@ export class SimBuffer implements BufferInfo {
   }
 
   /** The first byte of a range that nobody wrote. */
+  /** Sets every bit of what nobody wrote: as a float of any width that is a NaN. */
+  fillUnwritten(offset: number, bytes: number): void {
+    if (this.isInitialised(offset, bytes)) return;
+    for (let i = offset; i < offset + bytes; i++) if (!this.isInitialised(i, 1)) this.u8[i] = 0xff;
+  }
+
   firstUninitialised(offset: number, bytes: number): number {
     for (let i = offset; i < offset + bytes; i++) if (!this.isInitialised(i, 1)) return i;
     return offset;

@@ -1,6 +1,6 @@
 /** Tiles on the simulated machine: products (wgmma), and boxes that the copy engine (TMA) brings and takes. */
 import { describe, expect, test } from 'vitest';
-import type { Device } from '../../../src/gpu/index.js';
+import { bf16ToF32, type Device } from '../../../src/gpu/index.js';
 import { formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
 import { type Mutant, mutantsOf, mutate } from '../../../src/verify/check/index.js';
 import {
@@ -32,6 +32,32 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     expect(machine.findings).toEqual([]);
     expect(result).toEqual(expected);
   });
+});
+
+test('a box that begins in the middle of 16 bytes ends its kernel, as on Hopper', async () => {
+  const { ranks } = machineOf({ ranks: 1, mode: 'fast' });
+  const moved = moveBox(ranks[0]!.device, { swizzle: 128, extents: [40, 80], from: [0, 1], to: [0, 0] });
+  await expect(moved).rejects.toThrow('a box begins at column 1, byte 2 of a row: it must be a multiple of 16');
+});
+
+test('rows that nobody wrote come as NaNs, and are no mistake by themselves', async () => {
+  const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
+  const { device } = ranks[0]!;
+  const stream = device.createStream();
+  const [source, target] = ['source', 'target'].map((name) => device.allocate(16 * 128, name));
+  // Of 16 rows the first 10 are written.
+  stream.fill(source!.address, 10 * 128, 0);
+  const launcher = (await device.load(boxKernel(128, 2).ir())).launcher({ grid: 1, block: 32, rank: 0 });
+  for (const [name, memory] of Object.entries({ source, target }))
+    launcher.setTensor(name, { address: memory!.address, extents: [16, 64] });
+  for (const index of ['i0', 'i1', 'i2', 'o0', 'o1', 'o2']) launcher.set(index, 0);
+  launcher.launch(stream);
+  const bytes = await stream.copyOut(target!.address, 16 * 128);
+  const came = Array.from(new Uint16Array(bytes.slice().buffer), bf16ToF32);
+  expect(came.map((value) => (Number.isNaN(value) ? 'NaN' : value))).toEqual(
+    Array.from({ length: 16 * 64 }, (_, i) => (i < 10 * 64 ? 1 : 'NaN')),
+  );
+  expect(machine.findings).toEqual([]);
 });
 
 /** What the schedules of some seeds show of a kernel on a checked machine: kinds of findings, and 'wrong' results. */

@@ -85,10 +85,10 @@ export interface BoxCase {
 export const boxCases: readonly BoxCase[] = ([0, 32, 64, 128] as const).flatMap((swizzle): BoxCase[] => {
   const columns = swizzle === 0 ? 24 : swizzle / 2;
   return [
-    { swizzle, extents: [40, 80], from: [3, 8], to: [9, 1] },
-    { swizzle, extents: [40, 80], from: [-5, -3], to: [30, 80 - columns / 2] },
-    { swizzle, extents: [40, 80], from: [36, 80 - 5], to: [-9, -7] },
-    { swizzle, extents: [3, 24, 80], from: [1, 20, 2], to: [2, -3, 5] },
+    { swizzle, extents: [40, 80], from: [3, 8], to: [9, 16] },
+    { swizzle, extents: [40, 80], from: [-5, -8], to: [30, 80 - columns + 8] },
+    { swizzle, extents: [40, 72], from: [36, 64], to: [-9, -8] },
+    { swizzle, extents: [3, 24, 80], from: [1, 20, 24], to: [2, -3, 40] },
     { swizzle, extents: [3, 24, 80], from: [3, 0, 0], to: [0, 0, 0] },
   ];
 });
