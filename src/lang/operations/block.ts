@@ -202,7 +202,8 @@ export const block = {
   },
 
   mbarrier: {
-    // The fence makes the initialised barrier known to the copy engine; other threads learn of it at a block barrier.
+    // The fences make it known to the block's cluster and to the copy engine; other threads learn of it at a barrier. A kernel
+    // could not fence for itself with less: an mbarrier is there for both, and is initialised once.
     init: operation({
       signature: is<(barrier: Pointer<'u64'>, count: u32) => void>(),
       takes: { barrier, count: value('u32') },
@@ -212,6 +213,7 @@ export const block = {
         text: `DEVICE void mbarrier_init(u64* barrier, u32 count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }`,
         needs: ['shared_address'],
       },

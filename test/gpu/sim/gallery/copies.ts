@@ -6,7 +6,7 @@ const params = { input: pointer('u32'), scratch: pointer('u32'), out: pointer('u
 
 /**
  * A stage that is filled by bulk loads and read by all lanes, again and again. The barrier says that all have read, but by
- * another path to memory than the next load. DeepEP's combine had that (its issue 621, mended in 642): wrong sums on NVL72.
+ * another path to memory than the next load. DeepEP's combine had that (its issue 621, mended in 642): wrong sums on GB200.
  */
 const stageRefilled = kernel({ name: 'stage_refilled', params }, (g, { input, out }) => {
   const stage = g.shared('u32', 32);
@@ -42,6 +42,53 @@ const stageFenced = kernel({ name: 'stage_fenced', params }, (g, { input, out })
     g.warp.barrier();
   }
   g.store(out.at(g.laneId), sum);
+});
+
+/**
+ * One thread copies rows through two stages. Before a stage is loaded again its own store must have read it, and that is the
+ * latest: one store may not be left under way. DeepEP's copies between stages of a pipeline left it (its issue 657).
+ */
+const twoStagesLeft = kernel({ name: 'two_stages_left', params }, (g, { input, out }) => {
+  const stages = g.shared('v16', 2);
+  const full = g.shared('u64', 2);
+  for (const s of g.unroll(2)) {
+    g.mbarrier.init(full.at(s), 1);
+    g.mbarrier.expect(full.at(s), 16);
+    g.bulk.load(stages.at(s), input.as('v16').at(s), 16, full.at(s));
+  }
+  for (let i = g.u32(0); i < 4; i += 1) {
+    const s = i % 2;
+    g.mbarrier.await(full.at(s), (i / 2) % 2);
+    g.bulk.store(out.as('v16').at(i), stages.at(s), 16);
+    g.bulk.commit();
+    if (i < 2) {
+      g.bulk.waitReads(1);
+      g.mbarrier.expect(full.at(s), 16);
+      g.bulk.load(stages.at(s), input.as('v16').at(i + 2), 16, full.at(s));
+    }
+  }
+  g.bulk.wait(0);
+});
+const twoStagesAwaited = kernel({ name: 'two_stages_awaited', params }, (g, { input, out }) => {
+  const stages = g.shared('v16', 2);
+  const full = g.shared('u64', 2);
+  for (const s of g.unroll(2)) {
+    g.mbarrier.init(full.at(s), 1);
+    g.mbarrier.expect(full.at(s), 16);
+    g.bulk.load(stages.at(s), input.as('v16').at(s), 16, full.at(s));
+  }
+  for (let i = g.u32(0); i < 4; i += 1) {
+    const s = i % 2;
+    g.mbarrier.await(full.at(s), (i / 2) % 2);
+    g.bulk.store(out.as('v16').at(i), stages.at(s), 16);
+    g.bulk.commit();
+    if (i < 2) {
+      g.bulk.waitReads(0);
+      g.mbarrier.expect(full.at(s), 16);
+      g.bulk.load(stages.at(s), input.as('v16').at(i + 2), 16, full.at(s));
+    }
+  }
+  g.bulk.wait(0);
 });
 
 /** All lanes fill a stage, and one of them sends it. */
@@ -282,6 +329,17 @@ export const copies: readonly Exhibit[] = [
       buffer: shared,
       statements: ['sum += g.load(stage', 'g.bulk.load(stage'],
       hint: /g\.proxyFence\('shared'\) in the thread that starts the copy/,
+    },
+  },
+  {
+    name: 'stage loaded again while a bulk store reads it',
+    ranks: 1,
+    run: onDevice({ wrong: twoStagesLeft, right: twoStagesAwaited }, alone),
+    expect: {
+      kind: 'race',
+      buffer: shared,
+      statements: ['g.bulk.store(out', 'g.bulk.load(stages'],
+      hint: /still be under way.*g\.bulk\.waitReads/,
     },
   },
   {

@@ -143,6 +143,15 @@ describe('a finding as text', () => {
     `);
   });
 
+  it('says what the machine forbids', async () => {
+    expect(await textOf('bulk store not awaited at the end')).toMatchInlineSnapshot(`
+      "Misuse: its thread ends while this copy may still read shared memory, which is then the next block's; the copy has not been awaited: do so before the end of the kernel (g.bulk.waitReads)
+          shared memory, stage[n]
+          test/gpu/sim/gallery/copies.ts:156:3  g.bulk.store(out.as('v16'), stage, 16)
+            read, weak, by sent_and_gone on rank 0, block 0, thread n"
+    `);
+  });
+
   it('lists who takes part in a divergent operation', async () => {
     expect(await textOf('barrier under divergence')).toMatchInlineSnapshot(`
       "Divergence: not all threads take part in a barrier of the block
