@@ -355,7 +355,9 @@ const ranksOf = ({ rank, ranks }: Part): number[] => Array.from({ length: ranks 
 /** What Node.js needs before the program: nothing, or tsx where it cannot run TypeScript by itself. */
 export function loaderArguments(
   program: string,
-  stripsTypes = Boolean((process.features as { typescript?: unknown }).typescript),
+  // Run from source, programs get the source too: by tsx, from the paths of tsconfig.json. Node.js would give them the build.
+  stripsTypes = !import.meta.filename.endsWith('.ts') &&
+    Boolean((process.features as { typescript?: unknown }).typescript),
   places: readonly string[] = [program, import.meta.filename],
 ): string[] {
   if (!/\.([mc]?ts|tsx)$/.test(program)) return [];

@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ import { ArgumentError, UnavailableError } from '../../../src/base/errors.js';
 import { register } from '../../../src/cli/run.js';
 import { Launch, type LaunchOptions, loaderArguments } from '../../../src/net/world/launch.js';
 import { launchReporting } from '../../../src/net/world/report-lines.js';
-import { transpiled, transpiledUrl } from '../../tree.js';
+import { root, transpiled, transpiledUrl } from '../../tree.js';
 import { freePort } from './circles.js';
 
 const fixture = (name: string) => transpiled(`test/net/world/programs/${name}.ts`);
@@ -287,6 +287,17 @@ describe('loaderArguments', () => {
       '--import',
       expect.stringMatching(/^file:.*tsx/),
     ]);
+  });
+
+  it('takes tsx where heddle runs from source, though Node.js strips types: programs get the source, too', () => {
+    const text = `
+      process.features.typescript ??= 'strip';
+      const { loaderArguments } = await import('./src/net/world/launch.ts');
+      console.log(loaderArguments('examples/processes.ts').join(' '));`;
+    const node = ['--import', 'tsx', '--input-type=module', '--eval', text];
+    expect(spawnSync(process.execPath, node, { cwd: root, encoding: 'utf8' }).stdout).toMatch(
+      /^--import file:.*tsx/,
+    );
   });
 
   it('says what to install otherwise', () => {
