@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import koffi, { type LibraryHandle } from 'koffi';
-import { UnavailableError } from '../errors.js';
+import { messageOf, UnavailableError } from '../errors.js';
 import { type Address, koffiType, type NativeFunction, type NativeType, type Signature } from './types.js';
 
 /** A shared library that is open for the life of the process. */
@@ -101,8 +101,7 @@ function wrap(name: string, handle: LibraryHandle): Library {
 }
 
 function reasonOf(error: unknown): string {
-  const message = error instanceof Error ? error.message : String(error);
-  return message.replace('Failed to load shared library: ', '');
+  return messageOf(error).replace('Failed to load shared library: ', '');
 }
 
 /** `libx.so.1` is usually a link to `libx.so.1.2.3`; the kernel's map of this process names the real file. */
