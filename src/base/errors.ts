@@ -56,8 +56,7 @@ export class FileError extends HeddleError {
 }
 
 /** Without the call, and the path that it was given, at the end of what Node.js says. */
-const reasonOf = (cause: unknown): string =>
-  (cause instanceof Error ? cause.message : String(cause)).replace(/, \w+( '.*)?$/, '');
+const reasonOf = (cause: unknown): string => messageOf(cause).replace(/, \w+( '.*)?$/, '');
 
 /** A rank of the world died, left or stopped answering while others needed it. */
 export class RankLostError extends HeddleError {
@@ -155,6 +154,12 @@ export function requireKnown(argument: string, value: object, known: Readonly<Re
       const names = Object.keys(known).join(', ');
       throw new ArgumentError(`${argument}.${name}`, was, `left out: there are ${names}`);
     }
+}
+
+/** The message of whatever was thrown. */
+export function messageOf(error: unknown): string {
+  if (error instanceof Error) return error.message;
+  return typeof error === 'string' ? error : show(error);
 }
 
 /** A short, safe rendering of a value for a message. */

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { type Command, Option } from 'commander';
-import { ArgumentError, requireInteger, UnavailableError } from '../base/errors.js';
+import { ArgumentError, messageOf, requireInteger, UnavailableError } from '../base/errors.js';
 import { writeOutput } from '../base/files/index.js';
 import { families } from '../moe/families/index.js';
 import { type FormatName, formats, limits, type Profile, profile, profiles } from '../moe/layer/index.js';
@@ -411,7 +411,7 @@ function read(name: string, path: string): string {
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
+    const why = messageOf(error);
     throw new UnavailableError(`--${name} ${path} cannot be read: ${why}`, 'Give the path of a JSON file');
   }
 }

@@ -3,7 +3,7 @@
  * works even where another one's libraries do not.
  */
 import { Command, CommanderError } from 'commander';
-import { ArgumentError, HeddleError, UnavailableError } from '../base/errors.js';
+import { ArgumentError, HeddleError, messageOf, UnavailableError } from '../base/errors.js';
 import { version } from './start.js';
 
 interface CommandModule {
@@ -138,7 +138,7 @@ const printError = (code: string, message: string): void => {
 function report(error: unknown, json: boolean): number {
   const known = error instanceof HeddleError;
   const code = known ? error.code : 'HEDDLE_INTERNAL';
-  const message = error instanceof Error ? error.message : String(error);
+  const message = messageOf(error);
   if (json) printError(code, message);
   else if (known) process.stderr.write(`heddle: ${message} (${code})\n`);
   else {

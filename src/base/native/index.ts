@@ -14,4 +14,11 @@ export {
 } from './memory.js';
 export { type Probe, probe, type VersionCall } from './probe.js';
 export { runApart, startThread, stayOn, yieldProcessor } from './thread.js';
-export { type Address, type ByValue, byValue, type NativeType } from './types.js';
+export {
+  type Address,
+  type ByValue,
+  byValue,
+  type NativeFunction,
+  type NativeType,
+  type Signature,
+} from './types.js';

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import koffi, { type LibraryHandle } from 'koffi';
-import { UnavailableError } from '../errors.js';
-import { type Address, koffiType, type NativeType } from './types.js';
+import { messageOf, UnavailableError } from '../errors.js';
+import { type Address, koffiType, type NativeFunction, type NativeType, type Signature } from './types.js';
 
 /** A shared library that is open for the life of the process. */
 export interface Library {
@@ -18,6 +18,10 @@ export interface Library {
     result: NativeType,
     parameters: readonly NativeType[],
   ): F;
+  /** Declares exported functions by name. Their TypeScript types follow from their C types. */
+  functions<const T extends Readonly<Record<string, Signature>>>(
+    signatures: T,
+  ): { readonly [Name in keyof T]: NativeFunction<T[Name]> };
   /** The address of an exported symbol. */
   addressOf(symbol: string): Address;
 }
@@ -53,13 +57,12 @@ function keepMapped(name: string): void {
 }
 
 /** Makes a callable of a function pointer, such as an entry of a C function table. */
-export function functionAt<F extends (...args: never[]) => unknown>(
+export function functionAt<const S extends Signature>(
   address: Address,
-  result: NativeType,
-  parameters: readonly NativeType[],
-): F {
+  [result, ...parameters]: S,
+): NativeFunction<S> {
   const prototype = koffi.proto(koffiType(result), parameters.map(koffiType));
-  return koffi.decode(address, prototype) as F;
+  return koffi.decode(address, prototype) as NativeFunction<S>;
 }
 
 /** The C library's `errno` as the last foreign call of this thread left it. */
@@ -86,13 +89,19 @@ function wrap(name: string, handle: LibraryHandle): Library {
     declare<F>(symbol: string, result: NativeType, parameters: readonly NativeType[]): F {
       return handle.func(symbol, koffiType(result), parameters.map(koffiType)) as F;
     },
+    functions<T extends Readonly<Record<string, Signature>>>(signatures: T) {
+      const declared = Object.entries(signatures).map(([name, [result, ...parameters]]) => [
+        name,
+        handle.func(name, koffiType(result), parameters.map(koffiType)),
+      ]);
+      return Object.fromEntries(declared) as { readonly [Name in keyof T]: NativeFunction<T[Name]> };
+    },
     addressOf: (symbol) => Number(handle.symbol(symbol)),
   };
 }
 
 function reasonOf(error: unknown): string {
-  const message = error instanceof Error ? error.message : String(error);
-  return message.replace('Failed to load shared library: ', '');
+  return messageOf(error).replace('Failed to load shared library: ', '');
 }
 
 /** `libx.so.1` is usually a link to `libx.so.1.2.3`; the kernel's map of this process names the real file. */

@@ -55,8 +55,8 @@ export function allocate(bytes: number, alignment = 4096): NativeMemory {
   requireInteger('alignment', alignment, 16, 2 ** 30);
   // aligned_alloc wants a multiple of the alignment.
   const rounded = Math.ceil(bytes / alignment) * alignment;
-  const { alignedAlloc, memset, free } = libc();
-  const address = alignedAlloc(alignment, rounded);
+  const { aligned_alloc, memset, free } = libc();
+  const address = aligned_alloc(alignment, rounded);
   if (address === 0) {
     throw new UnavailableError(
       `${bytes} bytes of memory could not be allocated`,
@@ -85,23 +85,17 @@ export function allocate(bytes: number, alignment = 4096): NativeMemory {
   };
 }
 
-interface Libc {
-  alignedAlloc(alignment: number, bytes: number): Address;
-  memset(address: Address, value: number, bytes: number): Address;
-  free(address: Address): void;
-}
+let cached: ReturnType<typeof declareLibc> | undefined;
 
-let cached: Libc | undefined;
+const declareLibc = () =>
+  openLibrary(null, '').functions({
+    aligned_alloc: ['address', 'u64', 'u64'],
+    memset: ['address', 'address', 'i32', 'u64'],
+    free: ['void', 'address'],
+  });
 
-function libc(): Libc {
-  if (cached === undefined) {
-    const library = openLibrary(null, '');
-    cached = {
-      alignedAlloc: library.declare('aligned_alloc', 'address', ['u64', 'u64']),
-      memset: library.declare('memset', 'address', ['address', 'i32', 'u64']),
-      free: library.declare('free', 'void', ['address']),
-    };
-  }
+function libc(): ReturnType<typeof declareLibc> {
+  cached ??= declareLibc();
   return cached;
 }
 

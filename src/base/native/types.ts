@@ -38,6 +38,38 @@ export function byValue(bytes: number): ByValue {
   return { bytes };
 }
 
+/** What an argument of each type is, and a result; 64-bit results of the functions that are declared are safe integers. */
+interface Values {
+  void: undefined;
+  bool: boolean;
+  i8: number;
+  u8: number;
+  i16: number;
+  u16: number;
+  i32: number;
+  u32: number;
+  i64: number;
+  u64: number;
+  f32: number;
+  f64: number;
+  address: Address;
+  buffer: ArrayBufferView | ArrayBufferLike;
+  string: string;
+}
+type Result<T extends NativeType> = T extends keyof Values ? Values[T] : { readonly bytes: Uint8Array };
+type Argument<T extends NativeType> = T extends 'i64' | 'u64' ? number | bigint : Result<T>;
+
+/** A foreign function: what it returns, then what it takes. */
+export type Signature = readonly [result: NativeType, ...parameters: NativeType[]];
+
+/** The same in TypeScript. */
+export type NativeFunction<S extends Signature> = S extends readonly [
+  infer R extends NativeType,
+  ...infer P extends readonly NativeType[],
+]
+  ? (...args: { -readonly [K in keyof P]: Argument<P[K]> }) => Result<R>
+  : never;
+
 const names = {
   void: 'void',
   bool: 'bool',

@@ -1,7 +1,7 @@
 /** How kernels are spread over a device, as it was measured: the files that keep it, and the nearest shape in them. */
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { ArgumentError, requireInteger } from '../../base/errors.js';
+import { ArgumentError, messageOf, requireInteger } from '../../base/errors.js';
 import { makeFolder, readRegular, warnOnce, writeWhole } from '../../base/files/index.js';
 import { cacheFolder } from '../../gpu/cuda/index.js';
 import type { Device } from '../../gpu/index.js';
@@ -55,7 +55,7 @@ export function readTuning(path: string): TuningFile {
     }
     return file;
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = messageOf(error);
     throw new ArgumentError(
       'tuning file',
       path,
@@ -101,7 +101,7 @@ function ownShapes(): readonly TunedShape[] {
   try {
     return tunedIn(tuningPath());
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = messageOf(error);
     warnOnce('HEDDLE_TUNING', `what was tuned here is not used: ${reason}`);
     return [];
   }

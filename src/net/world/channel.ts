@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
+import { messageOf } from '../../base/errors.js';
 import { encodeFrame, FrameReader } from './frame.js';
 import { MAX_HEAD, type Message, ProtocolError, parseMessage } from './messages.js';
-import { messageOf } from './participant.js';
 
 /** How long a closing connection may take to deliver what is under way. */
 const CLOSE_MS = 2_000;

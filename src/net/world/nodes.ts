@@ -1,11 +1,10 @@
 /** How the ranks of a world of processes find their GPUs, and which of them share a node. */
 
 import { randomUUID } from 'node:crypto';
-import { ArgumentError, UnavailableError } from '../../base/errors.js';
+import { ArgumentError, messageOf, UnavailableError } from '../../base/errors.js';
 import { type Device, nodesByReach, type Topology, topologyOf } from '../../gpu/index.js';
 import { SimMachine } from '../../gpu/sim/index.js';
 import type { Circle } from './circle.js';
-import { messageOf } from './participant.js';
 import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js';
 
 /** The number of a rank's GPU among the `visible` ones. A process that was shown a single one takes that. */

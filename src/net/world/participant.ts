@@ -1,12 +1,12 @@
 import {
   ArgumentError,
   DisposedError,
+  messageOf,
   RankLostError,
   requireArray,
   requireFunction,
   requireInteger,
   requireText,
-  show,
 } from '../../base/errors.js';
 import {
   type Circle,
@@ -297,11 +297,6 @@ export abstract class Participant implements Circle {
 
 export function toError(loss: Loss): RankLostError {
   return new RankLostError(loss.ranks, loss.operation, undefined, { cause: new Error(loss.why) });
-}
-
-/** The message of whatever was thrown. */
-export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : show(error);
 }
 
 /**

@@ -1,9 +1,8 @@
 /** Memory that all ranks make in the same step: windows that a node's ranks map, and those in NVSHMEM's symmetric heap. */
 
-import { HeddleError, UnavailableError } from '../../base/errors.js';
+import { HeddleError, messageOf, UnavailableError } from '../../base/errors.js';
 import { type CudaDevice, NvshmemHeap, nvshmem } from '../../gpu/cuda/index.js';
 import type { Device, Fill, Topology, Window, WindowMemory } from '../../gpu/index.js';
-import { messageOf } from './participant.js';
 
 /** The windows of all ranks of this rank's node, mapped here: `rank` and `bases` count those, from 0. */
 export interface SharedWindow extends Window {

@@ -5,6 +5,7 @@
 
 import {
   ArgumentError,
+  messageOf,
   RankLostError,
   requireFunction,
   requireInteger,
@@ -18,7 +19,7 @@ import { type MachineOptions, maxRanks, SimMachine } from '../../gpu/sim/index.j
 import type { Circle, CircleOptions } from './circle.js';
 import { LocalCircle } from './local-circle.js';
 import { findTopology, joinSimulated, ordinalFor, requireOwnGpus } from './nodes.js';
-import { messageOf, passing, runEach } from './participant.js';
+import { passing, runEach } from './participant.js';
 import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js';
 import type { FabricOptions } from './proxy/network.js';
 import {

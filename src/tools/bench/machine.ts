@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { UnavailableError } from '../../base/errors.js';
+import { messageOf, UnavailableError } from '../../base/errors.js';
 import { findCompiler, listGpus } from '../../gpu/cuda/index.js';
 import { ncclVersion, ncclVersionNumber } from './nccl-library.js';
 import type { Machine } from './report.js';
@@ -36,7 +36,7 @@ export function ncclHere(): { readonly version: string | null; readonly reason: 
   try {
     return { version: ncclVersion(ncclVersionNumber()), reason: '' };
   } catch (error) {
-    return { version: null, reason: error instanceof Error ? error.message : String(error) };
+    return { version: null, reason: messageOf(error) };
   }
 }
 

@@ -1,6 +1,13 @@
 /** NCCL, for the benchmark's baselines: what the same exchange costs with the library that everybody has. */
 import { ArgumentError, DisposedError, requireInteger } from '../../base/errors.js';
-import { type Address, byValue, type NativeType, openLibrary, readString } from '../../base/native/index.js';
+import {
+  type Address,
+  byValue,
+  type NativeFunction,
+  openLibrary,
+  readString,
+  type Signature,
+} from '../../base/native/index.js';
 import {
   type CudaDevice,
   CudaError,
@@ -19,48 +26,28 @@ type NcclType = keyof typeof types;
 const uint8 = 1;
 const sum = 0;
 
-type Move = (
-  buffer: Address,
-  count: number,
-  type: number,
-  peer: number,
-  communicator: Address,
-  stream: Address,
-) => number;
-interface Calls {
-  ncclGetVersion(version: Address): number;
-  ncclGetUniqueId(id: Address): number;
-  ncclCommInitRank(out: Address, ranks: number, id: { readonly bytes: Uint8Array }, rank: number): number;
-  ncclCommDestroy(communicator: Address): number;
-  ncclCommAbort(communicator: Address): number;
-  ncclGroupStart(): number;
-  ncclGroupEnd(): number;
-  ncclSend: Move;
-  ncclRecv: Move;
-  ncclAllGather(
-    from: Address,
-    to: Address,
-    count: number,
-    type: number,
-    communicator: Address,
-    stream: Address,
-  ): number;
-  ncclReduceScatter(
-    from: Address,
-    to: Address,
-    count: number,
-    type: number,
-    operation: number,
-    communicator: Address,
-    stream: Address,
-  ): number;
-  ncclGetErrorString(result: number): Address;
-  ncclGetLastError(communicator: Address): Address;
-}
+/** As nccl.h declares them. */
+const calls = {
+  ncclGetVersion: ['i32', 'address'],
+  ncclGetUniqueId: ['i32', 'address'],
+  ncclCommInitRank: ['i32', 'address', 'i32', byValue(ncclUniqueIdBytes), 'i32'],
+  ncclCommDestroy: ['i32', 'address'],
+  ncclCommAbort: ['i32', 'address'],
+  ncclGroupStart: ['i32'],
+  ncclGroupEnd: ['i32'],
+  // Buffer, count, type, peer, communicator, stream.
+  ncclSend: ['i32', 'address', 'u64', 'i32', 'i32', 'address', 'address'],
+  ncclRecv: ['i32', 'address', 'u64', 'i32', 'i32', 'address', 'address'],
+  // From, to, count, type, communicator, stream; the second takes an operation behind the type.
+  ncclAllGather: ['i32', 'address', 'address', 'u64', 'i32', 'address', 'address'],
+  ncclReduceScatter: ['i32', 'address', 'address', 'u64', 'i32', 'i32', 'address', 'address'],
+  ncclGetErrorString: ['address', 'i32'],
+  ncclGetLastError: ['address', 'address'],
+} as const satisfies Readonly<Record<string, Signature>>;
 
-interface Nccl extends Calls {
+type Nccl = { readonly [Name in keyof typeof calls]: NativeFunction<(typeof calls)[Name]> } & {
   readonly out: Out;
-}
+};
 
 let loaded: Nccl | undefined;
 
@@ -72,44 +59,14 @@ function nccl(): Nccl {
 function load(): Nccl {
   // NVLink multicast (NVLS) can take a machine's GPUs out of service when a program that uses it is killed; the
   // comparison is with NCCL's ordinary NVLink paths. From the C environment, as NCCL reads it.
-  const setenv = openLibrary(null, '').declare<(name: string, value: string, overwrite: number) => number>(
-    'setenv',
-    'i32',
-    ['string', 'string', 'i32'],
-  );
-  setenv('NCCL_NVLS_ENABLE', '0', 1);
+  openLibrary(null, '')
+    .functions({ setenv: ['i32', 'string', 'string', 'i32'] })
+    .setenv('NCCL_NVLS_ENABLE', '0', 1);
   const library = openLibrary(
     ncclCandidates,
     'Install NCCL: pip install nvidia-nccl-cu13, and put its lib folder on LD_LIBRARY_PATH',
   );
-  const call = <Name extends keyof Calls>(name: Name, ...parameters: NativeType[]) =>
-    library.declare<Calls[Name]>(name, 'i32', parameters);
-  const move = ['address', 'u64', 'i32', 'i32', 'address', 'address'] as const;
-  return {
-    out: createOut(256),
-    ncclGetVersion: call('ncclGetVersion', 'address'),
-    ncclGetUniqueId: call('ncclGetUniqueId', 'address'),
-    ncclCommInitRank: call('ncclCommInitRank', 'address', 'i32', byValue(ncclUniqueIdBytes), 'i32'),
-    ncclCommDestroy: call('ncclCommDestroy', 'address'),
-    ncclCommAbort: call('ncclCommAbort', 'address'),
-    ncclGroupStart: call('ncclGroupStart'),
-    ncclGroupEnd: call('ncclGroupEnd'),
-    ncclSend: call('ncclSend', ...move),
-    ncclRecv: call('ncclRecv', ...move),
-    ncclAllGather: call('ncclAllGather', 'address', 'address', 'u64', 'i32', 'address', 'address'),
-    ncclReduceScatter: call(
-      'ncclReduceScatter',
-      'address',
-      'address',
-      'u64',
-      'i32',
-      'i32',
-      'address',
-      'address',
-    ),
-    ncclGetErrorString: library.declare('ncclGetErrorString', 'address', ['i32']),
-    ncclGetLastError: library.declare('ncclGetLastError', 'address', ['address']),
-  };
+  return { out: createOut(256), ...library.functions(calls) };
 }
 
 function check(result: number, call: string, doing = ''): void {

@@ -1,4 +1,5 @@
 /** A rank of `heddle bench --world processes`: started by run.ts with the plan as its argument. */
+import { messageOf } from '../../base/errors.js';
 import { World } from '../../net/world/index.js';
 import { onRank } from './harness.js';
 import { type BenchEvent, benchmark, type Plan } from './program.js';
@@ -17,7 +18,7 @@ try {
   );
   await world.dispose();
 } catch (error) {
-  const reason = error instanceof Error ? error.message : String(error);
+  const reason = messageOf(error);
   process.stderr.write(`rank ${world.rank}: ${reason}\n`);
   world.circle.abandon(reason);
   process.exitCode = 1;

@@ -1,4 +1,5 @@
 /** What this machine has of CUDA: each library is tried in a child process before this one trusts it. */
+import { messageOf } from '../../base/errors.js';
 import { probe, runApart } from '../../base/native/index.js';
 import {
   allowsTakingDescriptors,
@@ -24,7 +25,7 @@ import {
   openNvml,
 } from '../../gpu/cuda/index.js';
 import { ncclCandidates, ncclVersion } from '../bench/index.js';
-import { about, type DoctorFinding, messageOf } from './finding.js';
+import { about, type DoctorFinding } from './finding.js';
 
 export interface GpuReport extends Gpu {
   readonly links: Links | null;

@@ -1,4 +1,5 @@
 /** What doctor says of one thing that it looked for. */
+import { messageOf } from '../../base/errors.js';
 import type { Probe } from '../../base/native/index.js';
 
 export interface DoctorFinding {
@@ -45,8 +46,4 @@ export function about(name: string, enables: string) {
       }
     },
   };
-}
-
-export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

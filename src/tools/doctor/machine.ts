@@ -1,5 +1,5 @@
 /** `heddle doctor`: what of Heddle this machine can run, and what is missing. */
-import { requireOneOf } from '../../base/errors.js';
+import { messageOf, requireOneOf } from '../../base/errors.js';
 import { probe } from '../../base/native/index.js';
 import { formatBytes, requireOwnCache, windowKinds } from '../../gpu/cuda/index.js';
 import { SimMachine } from '../../gpu/sim/index.js';
@@ -19,7 +19,7 @@ import {
 } from '../../net/fabric/index.js';
 import { World } from '../../net/world/index.js';
 import { type CudaReport, examineCuda, type GpuReport } from './cuda.js';
-import { about, type DoctorFinding, messageOf } from './finding.js';
+import { about, type DoctorFinding } from './finding.js';
 
 /** Everything that `heddle doctor` found; what `--json` prints. */
 export interface Diagnosis {

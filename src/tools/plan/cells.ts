@@ -1,5 +1,5 @@
 /** Measured cells: one time of one phase of one round, with its source; and what each says about the model. */
-import { ArgumentError, requireInteger } from '../../base/errors.js';
+import { ArgumentError, messageOf, requireInteger } from '../../base/errors.js';
 import { type FormatName, formats, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { type Work, workOf } from './model.js';
 import tables from './rounds.json' with { type: 'json' };
@@ -208,7 +208,7 @@ export function parseJson(name: string, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new ArgumentError(name, text, `JSON (${error instanceof Error ? error.message : error})`);
+    throw new ArgumentError(name, text, `JSON (${messageOf(error)})`);
   }
 }
 

@@ -21,7 +21,7 @@ describe('libraries', () => {
     const libm = openLibrary(['libno-such-thing.so', 'libm.so.6'], 'Install libm');
     expect(libm.name).toBe('libm.so.6');
     expect(libm.path).toMatch(/^\/.*libm/);
-    expect(libm.declare<(x: number) => number>('sqrt', 'f64', ['f64'])(2)).toBeCloseTo(Math.SQRT2);
+    expect(libm.functions({ sqrt: ['f64', 'f64'] }).sqrt(2)).toBeCloseTo(Math.SQRT2);
     expect(libm.has('sqrt')).toBe(true);
     expect(libm.has('no_such_symbol')).toBe(false);
   });
@@ -46,17 +46,14 @@ describe('libraries', () => {
 
   it('calls through a function pointer', () => {
     const libc = openLibrary(null, '');
-    const strlen = functionAt<(text: Uint8Array) => number>(libc.addressOf('strlen'), 'u64', ['buffer']);
+    const strlen = functionAt(libc.addressOf('strlen'), ['u64', 'buffer']);
     expect(strlen(Buffer.from('seven..\0'))).toBe(7);
   });
 
   it('passes a structure by value', () => {
     const libc = openLibrary(null, '');
     // div_t div(int, int) returns two ints by value.
-    const div = libc.declare<(a: number, b: number) => { bytes: Uint8Array }>('div', byValue(8), [
-      'i32',
-      'i32',
-    ]);
+    const { div } = libc.functions({ div: [byValue(8), 'i32', 'i32'] });
     const { bytes } = div(17, 5);
     expect([...new Int32Array(bytes.buffer, bytes.byteOffset, 2)]).toEqual([3, 2]);
   });

@@ -19,7 +19,9 @@ export class Clock {
 
   constructor() {
     this.#into = this.#memory.address;
-    this.#getTime = openLibrary(null, '').declare('clock_gettime', 'i32', ['i32', 'address']);
+    ({ clock_gettime: this.#getTime } = openLibrary(null, '').functions({
+      clock_gettime: ['i32', 'i32', 'address'],
+    }));
   }
 
   read(): void {

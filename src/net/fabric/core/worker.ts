@@ -1,5 +1,5 @@
 import { type MessagePort, receiveMessageOnPort, workerData } from 'node:worker_threads';
-import { HeddleError } from '../../../base/errors.js';
+import { HeddleError, messageOf } from '../../../base/errors.js';
 import { yieldProcessor } from '../../../base/native/index.js';
 import { libfabric } from '../libfabric/bindings.js';
 import { Core, type CoreOptions } from './core.js';
@@ -47,7 +47,7 @@ function reply(answer: ControlReply): void {
 function failed(error: unknown): ControlReply {
   // Errors lose their class on the way to another thread; their code and message are what matters.
   const code = error instanceof HeddleError ? error.code : 'HEDDLE_FABRIC';
-  return { ok: false, code, message: error instanceof Error ? error.message : String(error) };
+  return { ok: false, code, message: messageOf(error) };
 }
 
 function serve(core: Core): void {

@@ -77,5 +77,5 @@ export function coreOptions(options: EngineOptions): CoreOptions {
 
 /** Says what is wrong with the provider or the devices here, rather than from another thread. */
 export function requireProvider(options: CoreOptions): void {
-  for (const { info } of choose(options)) libfabric().freeinfo(info);
+  for (const { info } of choose(options)) libfabric().fi_freeinfo(info);
 }

@@ -3,10 +3,12 @@ import {
   type Address,
   functionAt,
   type Library,
+  type NativeFunction,
   openLibrary,
   probe,
   readAddress,
   readString,
+  type Signature,
   view,
 } from '../../../base/native/index.js';
 import { FabricError } from './errors.js';
@@ -136,23 +138,23 @@ export const errno = {
   AVAIL: 259,
 } as const;
 
-interface Libfabric {
+const declareCalls = (library: Library) =>
+  library.functions({
+    // Version, node, service, flags, hints, out.
+    fi_getinfo: ['i32', 'u32', 'address', 'address', 'u64', 'address', 'buffer'],
+    fi_dupinfo: ['address', 'address'],
+    fi_freeinfo: ['void', 'address'],
+    // Attributes, out, context.
+    fi_fabric: ['i32', 'address', 'buffer', 'address'],
+    fi_strerror: ['address', 'i32'],
+  });
+
+interface Libfabric extends ReturnType<typeof declareCalls> {
   readonly path: string;
   /** What the library is, as `major.minor`. */
   readonly version: string;
   /** The interface version asked of it: its own, or the newest that this binding knows. */
   readonly negotiated: number;
-  getinfo(
-    version: number,
-    node: Address,
-    service: Address,
-    flags: number,
-    hints: Address,
-    out: BigUint64Array,
-  ): number;
-  dupinfo(info: Address): Address;
-  freeinfo(info: Address): void;
-  fabric(attr: Address, out: BigUint64Array, context: Address): number;
 }
 
 const major = 1;
@@ -161,7 +163,6 @@ const newestMinor = 20;
 const oldestMinor = 9;
 
 let opened: Libfabric | undefined;
-let library: Library | undefined;
 
 /** libfabric, opened once. Every process probes it in a child first: providers run code as it loads. */
 export function libfabric(trusted = false): Libfabric {
@@ -178,8 +179,8 @@ export function libfabric(trusted = false): Libfabric {
     const answer = probe(candidates, { symbol: 'fi_version', how: 'returns' });
     if (!answer.ok) throw new UnavailableError(`libfabric cannot be used (${answer.reason})`, remedy);
   }
-  library = openLibrary(candidates, remedy);
-  const version = library.declare<() => number>('fi_version', 'u32', [])();
+  const library = openLibrary(candidates, remedy);
+  const version = library.functions({ fi_version: ['u32'] }).fi_version();
   const [has, minor] = [version >>> 16, version & 0xffff];
   // 2.x keeps the 1.x interface for callers that ask for it.
   if (has < major || (has === major && minor < oldestMinor)) {
@@ -190,10 +191,7 @@ export function libfabric(trusted = false): Libfabric {
     path: library.path,
     version: `${has}.${minor}`,
     negotiated: (major << 16) | asked,
-    getinfo: library.declare('fi_getinfo', 'i32', ['u32', 'address', 'address', 'u64', 'address', 'buffer']),
-    dupinfo: library.declare('fi_dupinfo', 'address', ['address']),
-    freeinfo: library.declare('fi_freeinfo', 'void', ['address']),
-    fabric: library.declare('fi_fabric', 'i32', ['address', 'buffer', 'address']),
+    ...declareCalls(library),
   };
   return opened;
 }
@@ -205,9 +203,8 @@ export function knowsDmabuf(): boolean {
 
 /** libfabric's words for an error number. */
 export function strerror(code: number): string {
-  if (library === undefined) return `error ${code}`;
-  const fiStrerror = library.declare<(code: number) => Address>('fi_strerror', 'address', ['i32']);
-  return readString(fiStrerror(Math.abs(code))) ?? `error ${code}`;
+  const words = opened && readString(opened.fi_strerror(Math.abs(code)));
+  return words ?? `error ${code}`;
 }
 
 /** Throws when a libfabric call returned a negative error number. */
@@ -216,18 +213,15 @@ export function check(call: string, status: number): void {
 }
 
 /** The function at `tableOffset` → `slotOffset` of an object: what libfabric's inline functions do at every call. */
-export function method<F extends (...args: never[]) => unknown>(
+export const method = <const S extends Signature>(
   object: Address,
   tableOffset: number,
   slotOffset: number,
-  result: Parameters<typeof functionAt>[1],
-  parameters: Parameters<typeof functionAt>[2],
-): F {
-  return functionAt<F>(readAddress(readAddress(object + tableOffset) + slotOffset), result, parameters);
-}
+  signature: S,
+): NativeFunction<S> => functionAt(readAddress(readAddress(object + tableOffset) + slotOffset), signature);
 
 export function closeObject(object: Address): number {
-  return method<(fid: Address) => number>(object, table.fid, slot.fidClose, 'i32', ['address'])(object);
+  return method(object, table.fid, slot.fidClose, ['i32', 'address'])(object);
 }
 
 /** A structure in C memory, for set-up code. */

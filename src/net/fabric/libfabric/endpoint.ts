@@ -67,7 +67,7 @@ function postAt(endpoint: Address, tableOffset: number, slotOffset: number): Pos
   const at = readAddress(readAddress(endpoint + tableOffset) + slotOffset);
   let found = posts.get(at);
   if (found === undefined) {
-    found = functionAt<Post>(at, 'i64', post);
+    found = functionAt(at, ['i64', ...post]);
     posts.set(at, found);
   }
   return found;
@@ -87,39 +87,26 @@ export class Endpoint {
       open(inDomain, slot.domainAvOpen, 'fi_av_open', attributes.address),
     );
     this.endpoint = open(inDomain, slot.domainEndpoint, 'fi_endpoint', description);
-    const bind = method<(fid: Address, other: Address, flags: number) => number>(
-      this.endpoint,
-      table.fid,
-      slot.fidBind,
-      'i32',
-      post,
-    );
+    const bind = method(this.endpoint, table.fid, slot.fidBind, ['i32', ...post]);
     check('fi_ep_bind of the completion queue', bind(this.endpoint, queue, FI.TRANSMIT | FI.RECV));
     check('fi_ep_bind of the address vector', bind(this.endpoint, this.#vector, 0));
     if (name !== null) setName(this.endpoint, name);
-    const control = method<(fid: Address, command: number, argument: Address) => number>(
-      this.endpoint,
-      table.fid,
-      slot.fidControl,
-      'i32',
-      ['address', 'i32', 'address'],
-    );
+    const control = method(this.endpoint, table.fid, slot.fidControl, ['i32', 'address', 'i32', 'address']);
     check('fi_enable', control(this.endpoint, FI.ENABLE, 0));
     this.writeMessage = postAt(this.endpoint, table.epRma, slot.rmaWriteMsg);
   }
 
   /** Makes a peer's endpoint known; returns libfabric's handle for it. */
   insert(address: Uint8Array): U64 {
-    const insert = method<
-      (
-        av: Address,
-        address: Uint8Array,
-        n: number,
-        out: Uint32Array,
-        flags: number,
-        context: Address,
-      ) => number
-    >(this.#vector, table.av, slot.avInsert, 'i32', ['address', 'buffer', 'u64', 'buffer', 'u64', 'address']);
+    const insert = method(this.#vector, table.av, slot.avInsert, [
+      'i32',
+      'address',
+      'buffer',
+      'u64',
+      'buffer',
+      'u64',
+      'address',
+    ]);
     const out = new Uint32Array(2);
     // The provider reads as far as its kind of address goes, or to a NUL: never beyond these bytes.
     const whole = new Uint8Array(maxAddressBytes + 1);
@@ -133,13 +120,7 @@ export class Endpoint {
 
   /** Forgets a peer's endpoint; libfabric drops its connection. */
   remove(peer: U64): void {
-    const remove = method<(av: Address, address: Uint32Array, n: number, flags: number) => number>(
-      this.#vector,
-      table.av,
-      slot.avRemove,
-      'i32',
-      ['address', 'buffer', 'u64', 'u64'],
-    );
+    const remove = method(this.#vector, table.av, slot.avRemove, ['i32', 'address', 'buffer', 'u64', 'u64']);
     remove(this.#vector, Uint32Array.of(peer.low, peer.high), 1, 0);
   }
 
@@ -174,7 +155,7 @@ export class Rail {
     this.device = device;
     this.#description = description;
     const root = struct(description, info.bytes);
-    this.#fabric = make('fi_fabric', (out) => libfabric().fabric(readU64(root, info.fabric), out, 0));
+    this.#fabric = make('fi_fabric', (out) => libfabric().fi_fabric(readU64(root, info.fabric), out, 0));
     const inFabric = { object: this.#fabric, table: table.fabric };
     this.#domain = open(inFabric, slot.fabricDomain, 'fi_domain', description);
     this.queue = withZeroed(64, (attributes) => {
@@ -187,8 +168,8 @@ export class Rail {
     this.#names = device.provider === 'shm' ? ShmNames.claim() : null;
     this.main = this.#endpoint();
     this.address = ownAddress(this.main.endpoint);
-    this.readQueue = method(this.queue, table.cq, slot.cqRead, 'i64', post);
-    this.#readErrorOf = method(this.queue, table.cq, slot.cqReadErr, 'i64', post);
+    this.readQueue = method(this.queue, table.cq, slot.cqRead, ['i64', ...post]);
+    this.#readErrorOf = method(this.queue, table.cq, slot.cqReadErr, ['i64', ...post]);
     this.entries = allocate(completionBatch * completionWords * 4);
     this.#errorEntry = allocate(128);
   }
@@ -214,13 +195,18 @@ export class Rail {
     // Some providers carry a write by messages of their own.
     const access = FI.SEND | FI.RECV | FI.READ | FI.WRITE | FI.REMOTE_WRITE;
     if (reach.kind === 'host') {
-      const registerHost = method<(...args: (number | BigUint64Array)[]) => number>(
-        this.#domain,
-        table.domainMr,
-        slot.mrReg,
+      const registerHost = method(this.#domain, table.domainMr, slot.mrReg, [
         'i32',
-        ['address', 'address', 'u64', 'u64', 'u64', 'u64', 'u64', 'buffer', 'address'],
-      );
+        'address',
+        'address',
+        'u64',
+        'u64',
+        'u64',
+        'u64',
+        'u64',
+        'buffer',
+        'address',
+      ]);
       check('fi_mr_reg', registerHost(this.#domain, address, bytes, access, 0, key, 0, out, 0));
     } else {
       check('fi_mr_regattr', this.#registerGpu({ ...memory, reach }, { access, key }, out));
@@ -253,7 +239,7 @@ export class Rail {
   /** Closes the rest, once its endpoints are closed and nothing is registered any more. */
   close(): void {
     for (const object of [this.queue, this.#domain, this.#fabric]) closeObject(object);
-    libfabric().freeinfo(this.#description);
+    libfabric().fi_freeinfo(this.#description);
     this.entries.free();
     this.#errorEntry.free();
     this.#names?.release();
@@ -284,9 +270,13 @@ export class Rail {
     attributes.setBigUint64(32, BigInt(key), true);
     attributes.setUint32(64, FI.HMEM_CUDA, true);
     attributes.setInt32(72, reach.ordinal, true);
-    const regattr = method<
-      (domain: Address, attributes: DataView, flags: bigint, out: BigUint64Array) => number
-    >(this.#domain, table.domainMr, slot.mrRegAttr, 'i32', ['address', 'buffer', 'u64', 'buffer']);
+    const regattr = method(this.#domain, table.domainMr, slot.mrRegAttr, [
+      'i32',
+      'address',
+      'buffer',
+      'u64',
+      'buffer',
+    ]);
     return regattr(this.#domain, attributes, reach.kind === 'dmabuf' ? FI.MR_DMABUF : 0n, out);
   }
 }
@@ -313,32 +303,18 @@ function open(
   call: string,
   attributes: Address,
 ): Address {
-  const create = method<
-    (parent: Address, attributes: Address, out: BigUint64Array, context: Address) => number
-  >(parent.object, parent.table, at, 'i32', ['address', 'address', 'buffer', 'address']);
+  const create = method(parent.object, parent.table, at, ['i32', 'address', 'address', 'buffer', 'address']);
   return make(call, (out) => create(parent.object, attributes, out, 0));
 }
 
 function setName(endpoint: Address, name: string): void {
-  const set = method<(fid: Address, name: Uint8Array, length: number) => number>(
-    endpoint,
-    table.epCm,
-    slot.cmSetName,
-    'i32',
-    ['address', 'buffer', 'u64'],
-  );
+  const set = method(endpoint, table.epCm, slot.cmSetName, ['i32', 'address', 'buffer', 'u64']);
   const text = Buffer.from(`${name}\0`);
   check('fi_setname', set(endpoint, text, text.length));
 }
 
 function ownAddress(endpoint: Address): Uint8Array {
-  const getname = method<(fid: Address, out: Uint8Array, length: BigUint64Array) => number>(
-    endpoint,
-    table.epCm,
-    slot.cmGetName,
-    'i32',
-    ['address', 'buffer', 'buffer'],
-  );
+  const getname = method(endpoint, table.epCm, slot.cmGetName, ['i32', 'address', 'buffer', 'buffer']);
   const out = new Uint8Array(maxAddressBytes);
   const length = BigUint64Array.of(BigInt(maxAddressBytes));
   check('fi_getname', getname(endpoint, out, length));

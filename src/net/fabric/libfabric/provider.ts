@@ -114,7 +114,7 @@ export function choose({ provider, devices, near, rails, gpuMemory }: Wanted): C
     const found = withGpu.length > 0 ? withGpu : query(candidate, false);
     try {
       const chosen = pick(found, devices, rails, near);
-      if (chosen) return chosen.map(({ device, info }) => ({ device, info: libfabric().dupinfo(info) }));
+      if (chosen) return chosen.map(({ device, info }) => ({ device, info: libfabric().fi_dupinfo(info) }));
       if (provider !== 'auto' && found.length > 0) {
         const names = [...new Set(found.map(({ device }) => device.device))].join(', ');
         throw new ArgumentError('devices', devices.join(', '), `among this provider's devices: ${names}`);
@@ -172,7 +172,7 @@ function query(provider: ProviderName, gpuMemory: boolean): Chosen[] {
     for (const address of getinfo(provider, { gpuMemory, delivery, demanding: true })) {
       const device = describe(provider, address, delivery, gpuMemory);
       const key = `${device.device} ${device.address}`;
-      if (device.immediateBytes < 4 || seen.has(key)) libfabric().freeinfo(address);
+      if (device.immediateBytes < 4 || seen.has(key)) libfabric().fi_freeinfo(address);
       else seen.set(key, { device, info: address });
     }
   }
@@ -180,7 +180,7 @@ function query(provider: ProviderName, gpuMemory: boolean): Chosen[] {
 }
 
 function release(found: readonly Chosen[]): void {
-  for (const { info } of found) libfabric().freeinfo(info);
+  for (const { info } of found) libfabric().fi_freeinfo(info);
 }
 
 interface Demands {
@@ -191,8 +191,8 @@ interface Demands {
 
 /** fi_getinfo: a list of descriptions, each owned by the caller. */
 function getinfo(provider: ProviderName, { gpuMemory, delivery, demanding }: Demands): Address[] {
-  const fi = libfabric();
-  const hints = fi.dupinfo(0);
+  const { negotiated, fi_dupinfo, fi_freeinfo, fi_getinfo } = libfabric();
+  const hints = fi_dupinfo(0);
   const name = Buffer.from(`${provider}\0`);
   const root = struct(hints, info.bytes);
   const fabric = struct(readU64(root, info.fabric), fabricAttr.bytes);
@@ -210,16 +210,16 @@ function getinfo(provider: ProviderName, { gpuMemory, delivery, demanding }: Dem
     if (delivery) tx.setBigUint64(txAttr.opFlags, BigInt(FI.DELIVERY_COMPLETE), true);
   }
   const out = new BigUint64Array(1);
-  const status = fi.getinfo(fi.negotiated, 0, 0, 0, hints, out);
+  const status = fi_getinfo(negotiated, 0, 0, 0, hints, out);
   // The name lives in JavaScript memory: libfabric must not free it with the hints.
   fabric.setBigUint64(fabricAttr.provName, 0n, true);
-  fi.freeinfo(hints);
+  fi_freeinfo(hints);
   if (status === -errno.NODATA) return [];
   check('fi_getinfo', status);
   const list: Address[] = [];
   for (let at = Number(out[0]); at !== 0; at = readU64(struct(at, info.bytes), info.next))
-    list.push(fi.dupinfo(at));
-  fi.freeinfo(Number(out[0]));
+    list.push(fi_dupinfo(at));
+  fi_freeinfo(Number(out[0]));
   return list;
 }
 
@@ -292,7 +292,7 @@ function whatIsMissing(provider: ProviderName): string {
     root.getBigUint64(info.mode, true) === 0n ? null : 'a mode without duties for the caller (fi_info.mode)',
     other === 0 ? null : `memory registration that the engine knows (mr_mode 0x${other.toString(16)})`,
   ].filter((line) => line !== null);
-  for (const address of list) libfabric().freeinfo(address);
+  for (const address of list) libfabric().fi_freeinfo(address);
   return lacks.length > 0
     ? `it lacks ${lacks.join(', ')}`
     : 'its offer does not meet the demands of the engine';

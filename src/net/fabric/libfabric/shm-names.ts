@@ -9,7 +9,7 @@ import { randomBytes } from 'node:crypto';
 import { closeSync, constants, fstatSync, openSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
-import { openLibrary } from '../../../base/native/index.js';
+import { type NativeFunction, openLibrary } from '../../../base/native/index.js';
 import { pidNamespace } from './address.js';
 
 const folder = '/dev/shm';
@@ -98,13 +98,10 @@ function isAt(name: string, descriptor: number): boolean {
 }
 
 const [LOCK_EX, LOCK_NB] = [2, 4] as const;
-let flock: ((descriptor: number, operation: number) => number) | undefined;
+let flock: NativeFunction<['i32', 'i32', 'i32']> | undefined;
 
 function tryLock(descriptor: number): boolean {
-  flock ??= openLibrary(null, '').declare<(descriptor: number, operation: number) => number>('flock', 'i32', [
-    'i32',
-    'i32',
-  ]);
+  flock ??= openLibrary(null, '').functions({ flock: ['i32', 'i32', 'i32'] }).flock;
   return flock(descriptor, LOCK_EX | LOCK_NB) === 0;
 }
 

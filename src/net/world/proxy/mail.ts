@@ -1,8 +1,7 @@
 /** How a proxy's thread takes part in its rank's circle: by mail to the thread that the circle lives in. */
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
-import { HeddleError, RankLostError } from '../../../base/errors.js';
+import { HeddleError, messageOf, RankLostError } from '../../../base/errors.js';
 import type { Circle, CircleLoss } from '../circle.js';
-import { messageOf } from '../participant.js';
 import type { ProxyCircle } from './network.js';
 
 /** What of a RankLostError the mail carries. */

@@ -1,7 +1,6 @@
 /** A proxy's program, found by its name and connected. */
-import { HeddleError, requireObject, requireText } from '../../../base/errors.js';
+import { HeddleError, messageOf, requireObject, requireText } from '../../../base/errors.js';
 import type { ProxyMaker, WireMemory } from '../../../gpu/index.js';
-import { messageOf } from '../participant.js';
 import type { Connect, ProxyCircle } from './network.js';
 
 /** Which program: threads share no functions, so it is named. */

@@ -3,6 +3,7 @@ import { MessageChannel } from 'node:worker_threads';
 import {
   ArgumentError,
   HeddleError,
+  messageOf,
   RankLostError,
   requireInteger,
   requireObject,
@@ -13,7 +14,6 @@ import type { MappedMemory, WireMemory } from '../../../gpu/index.js';
 import type { SimMachine } from '../../../gpu/sim/index.js';
 import { type Circle, LONGEST_TIMEOUT_MS } from '../circle.js';
 import { requireReach } from '../fabric.js';
-import { messageOf } from '../participant.js';
 import { type FromProxy, fromMail, serveCircle } from './mail.js';
 import { type FabricOptions, overFabric, overMachine } from './network.js';
 import { deliver, type ProxyMemory, type ProxyProgramName, prepareProxy, proxyMaker } from './program.js';

@@ -5,10 +5,9 @@
  * a nap.
  */
 import { type MessagePort, workerData } from 'node:worker_threads';
-import { HeddleError } from '../../../base/errors.js';
+import { HeddleError, messageOf } from '../../../base/errors.js';
 import { stayOn, view, yieldProcessor } from '../../../base/native/index.js';
 import { NativeView, type ReachedGpu, type WireShape } from '../../../gpu/index.js';
-import { messageOf } from '../participant.js';
 import { lostIn, MailedCircle } from './mail.js';
 import { type FabricOptions, overFabric, type ProxyCircle, withEnvironment } from './network.js';
 import {

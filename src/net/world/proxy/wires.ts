@@ -3,11 +3,10 @@
  * first is allocated, by trying. Each rank finds it for itself: what peers write to is told them with its keys.
  */
 
-import { HeddleError, requireOneOf, UnavailableError } from '../../../base/errors.js';
+import { HeddleError, messageOf, requireOneOf, UnavailableError } from '../../../base/errors.js';
 import type { Device, Placement } from '../../../gpu/index.js';
 import { type ProviderName, type Region, TransferEngine } from '../../fabric/index.js';
 import type { Circle } from '../circle.js';
-import { messageOf } from '../participant.js';
 import {
   agreeOnProvider,
   type FabricOptions,
