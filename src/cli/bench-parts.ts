@@ -228,6 +228,7 @@ interface LayerFlags extends Flags {
   readonly tokens?: readonly number[];
   readonly family?: string;
   readonly rows: 'bf16' | 'fp8';
+  readonly dtype: 'bf16' | 'fp8';
   readonly nccl: boolean;
   readonly trace?: string;
 }
@@ -256,13 +257,19 @@ row is read for them.`,
     .addOption(
       new Option('--rows <format>', 'as dispatch carries them').choices(['bf16', 'fp8']).default('bf16'),
     )
+    .addOption(
+      new Option('--dtype <type>', 'of weights; fp8: e4m3 with scales, and rows travel as fp8')
+        .choices(['bf16', 'fp8'])
+        .default('bf16'),
+    )
     .option('--no-nccl', 'without NCCL in Heddle’s place')
     .option('--trace <file>', 'write a timeline of one forward, for ui.perfetto.dev')
     .action(async (flags: LayerFlags) => {
-      const { profile, ep, device, nccl, family, rows, trace } = flags;
+      const { profile, ep, device, nccl, family, dtype, trace } = flags;
       requireOutputFile('--trace', trace);
       const plan = {
-        ...{ profile, ranks: ep, expertsHere: flags.experts ?? null, nccl, rows, device },
+        ...{ profile, ranks: ep, expertsHere: flags.experts ?? null, nccl, device },
+        ...{ rows: dtype === 'fp8' ? dtype : flags.rows, weights: dtype },
         ...{ trace: trace !== undefined, ...set({ family }) },
         tokens: flags.tokens ?? usual(flags, [1, 8, 32, 128, 512, 4096], [2]),
         iterations: flags.iterations ?? usual(flags, 30, 1),

@@ -2,7 +2,7 @@
 
 import { SimMachine } from '../gpu/sim/index.js';
 import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, tensorFrom } from '../moe/index.js';
-import { type Bits, type MoeModel, payloadsFor, profiles, traffic, withExperts } from '../moe/layer/index.js';
+import { type Bits, type MoeModel, payloadsFor, profiles, scaleBlock, traffic, withExperts } from '../moe/layer/index.js';
 import { World } from '../net/world/index.js';
 import { LayerClock, type Span } from '../tools/bench/index.js';
 import { compareBits, shapeOfRounds } from '../verify/testing/index.js';
@@ -26,7 +26,7 @@ export interface DemoSizes {
   readonly experts: number;
   readonly topk: number;
   readonly seed: number;
-  /** As a layer's dispatch carries them. */
+  /** As a layer's dispatch carries them; with fp8 weights are e4m3 with scales, too. */
   readonly rows: 'bf16' | 'fp8';
 }
 
@@ -38,13 +38,15 @@ export interface LayerFigures {
 }
 
 /** DeepSeek-V3's layer, in small. */
-export const layerModel = ({ hidden, experts, topk }: DemoSizes): MoeModel => ({
-  ...withExperts(profiles.deepseek_v3, experts, topk),
-  ...{ hidden, inner, sharedInner: inner },
-});
+export function layerModel({ hidden, experts, topk, rows }: DemoSizes): MoeModel {
+  const inner = layerUnit(rows);
+  return {
+    ...withExperts(profiles.deepseek_v3, experts, topk),
+    ...{ hidden, inner, sharedInner: inner },
+  };
+}
 /** What rows must be a multiple of, and elements between the GEMMs of an expert. */
-export const layerUnit = 64;
-const inner = layerUnit;
+export const layerUnit = (rows: DemoSizes['rows']): number => (rows === 'fp8' ? scaleBlock : 64);
 
 /** First one phase after another, then in two micro-batches, on the simulated machine in another order. */
 export async function demoLayer(
@@ -55,7 +57,7 @@ export async function demoLayer(
   const started = performance.now();
   const { ranks, nodes, tokens, seed, rows } = sizes;
   const model = layerModel(sizes);
-  const inputs = makeLayer(model, new Array<number>(ranks).fill(tokens), seed);
+  const inputs = makeLayer(model, new Array<number>(ranks).fill(tokens), seed, rows);
   progress('router, dispatch, experts, combine …');
   const first = await runOnce(inputs, { nodes, tokens, simulated }, 'in-order', {
     ...{ rows, overlap: false },
@@ -65,7 +67,7 @@ export async function demoLayer(
   progress(`the same again, ${again} …`);
   const second = await runOnce(inputs, { nodes, tokens, simulated }, 'random', { rows, microBatches });
   progress('comparing with plain code …');
-  const { hidden, experts, topK } = model;
+  const { hidden, inner, experts, topK } = model;
   const shape = {
     ...shapeOfRounds({ ranks, experts, topK, maxTokens: tokens, hidden, dtype: 'bf16' }),
     payloads: payloadsFor(rows, hidden),
@@ -76,7 +78,7 @@ export async function demoLayer(
   return {
     ...{ shape, nodes, simulated, seconds, layer: { inner, family, why } },
     about: [
-      `rows of ${hidden} ${rows === 'fp8' ? 'fp8 there, bf16 back' : rows}, experts of ${inner}, a shared one; router, dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
+      `rows of ${hidden} ${rows === 'fp8' ? 'fp8 there, bf16 back' : rows}, experts of ${inner}${rows === 'fp8' ? ' with weights of fp8' : ''}, a shared one; router, dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
       `carried by ${family}: ${why}`,
     ],
     says: {

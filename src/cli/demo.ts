@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { ArgumentError, requireInteger } from '../base/errors.js';
 import { gpusHere } from '../gpu/cuda/index.js';
 import { leastWindowBytes, MoeLayer } from '../moe/index.js';
-import { dtypes, limits, profiles, type RowDtype, type Shape, scaleBlock } from '../moe/layer/index.js';
+import { dtypes, limits, profiles, type RowDtype, type Shape } from '../moe/layer/index.js';
 import { mostRoutedExperts } from '../moe/router/index.js';
 import type { DeviceChoice } from '../net/world/index.js';
 import { shapeOfRounds } from '../verify/testing/index.js';
@@ -38,7 +38,11 @@ export function register(program: Command): void {
     .option('--hidden <n>', `elements of a row${otherwise('hidden')}`, elements)
     .option('--experts <n>', `experts of all ranks together${otherwise('experts')}`, expertsOf)
     .option('--topk <n>', `experts that a token goes to${otherwise('topk')}`, routes)
-    .option('--dtype <type>', 'of the rows: bf16, f16 or f32; of a layer bf16, or fp8 to the experts', 'bf16')
+    .option(
+      '--dtype <type>',
+      'of the rows: bf16, f16 or f32; of a layer bf16, or fp8: rows and weights',
+      'bf16',
+    )
     .option('--seed <n>', 'of the routes and rows', seed, 1)
     .option('--device <kind>', 'auto (GPUs where there are enough, else simulated ones), sim or cuda', 'auto')
     .option('--json', 'print the figures as JSON')
@@ -109,7 +113,7 @@ function sizesOf({ layer = false, dtype, seed, nodes, ...flags }: Flags): DemoSi
   const { ranks, tokens, hidden, experts, topk } = { ...(layer ? layerSizes : roundSizes), ...flags };
   const output = outputDtype(layer, dtype);
   const rows = dtype === 'fp8' ? dtype : 'bf16';
-  const unit = rows === 'fp8' ? scaleBlock : layerUnit;
+  const unit = layerUnit(rows);
   requireInteger('--nodes', nodes, 1, ranks);
   if (ranks % nodes !== 0)
     throw new ArgumentError('--nodes', nodes, `a divisor of ${ranks}, the number of ranks`);

@@ -2,9 +2,9 @@
 import { type CallSite, callSite, type Stream } from '../gpu/index.js';
 import type { World } from '../net/world/index.js';
 import { ExpertsPlan } from './experts/experts-plan.js';
+import { Fp8Rows } from './experts/fp8-rows.js';
 import { addRows } from './experts/index.js';
 import { DenseMlp, ExpertsMlp } from './experts/mlp.js';
-import { Fp8Rows } from './experts/fp8-rows.js';
 import type { LayerPlan, MoeLayerOptions } from './moe-options.js';
 import { ExpertParallel } from './rounds/expert-parallel.js';
 import type { Combining, Dispatched } from './rounds/in-flight.js';
@@ -157,7 +157,6 @@ async function createShared(
   { model, maxTokens }: LayerPlan,
   weights: NonNullable<MoeLayerOptions['sharedExperts']>,
 ): Promise<Shared> {
-  const { gateUp, down } = weights;
-  const mlp = await DenseMlp.create(device, { gateUp, down, maxTokens });
+  const mlp = await DenseMlp.create(device, { ...weights, maxTokens });
   return { mlp, made: emptyTensor(device, 'bf16', [maxTokens, model.hidden], 'what the shared expert made') };
 }

@@ -1,7 +1,7 @@
 /** What an MoE layer takes of a rank's memory beside its weights. */
 
 import { expertsShapeOf } from './experts/experts-options.js';
-import { rowsOfPlan } from './experts/index.js';
+import { evenRows, rowsOfPlan, sortsRows } from './experts/index.js';
 import { dtypes, type Layer, outputRowBytes, scaleBlock } from './layer/index.js';
 import type { LayerPlan } from './moe-options.js';
 import { type MemoryPart, type MemoryUse, useOf } from './rounds/memory.js';
@@ -9,7 +9,7 @@ import { layerOf } from './rounds/options.js';
 
 /** `carrier`: what the windows and buffers of one micro-batch's ExpertParallel take. */
 export function layerMemory(
-  { model, microBatches, maxTokens, carrier: options, planned: how, rows, gemm }: LayerPlan,
+  { model, microBatches, maxTokens, carrier: options, planned: how, rows, weights, gemm }: LayerPlan,
   { ranks, rank }: { readonly ranks: number; readonly rank: number },
   carrier: MemoryUse,
 ): MemoryUse {
@@ -18,18 +18,28 @@ export function layerMemory(
   const planned = rowsOfPlan(shape);
   const routes = ranks * maxTokens * model.topK;
   const row = outputRowBytes(layer);
-  const between = dtypes.bf16.size * (model.sharedInner ?? 0);
-  const { hidden, inner } = model;
-  // cuBLAS's rows are copied first, and gates lie beside what they scale until SwiGLU.
-  const elements = gemm === 'cublas' ? 2 * hidden + 3 * inner : hidden + inner;
+  const { hidden, inner, sharedInner } = model;
+  /** Of a row that a GEMM multiplies. */
+  const multiplied = (length: number): number =>
+    weights === 'fp8' ? length + (4 * length) / scaleBlock : dtypes.bf16.size * length;
+  const sorted = sortsRows({ of: 'plan', rows: evenRows(layer) });
+  const scaleBytes = weights === 'fp8' && sorted ? (4 * hidden) / scaleBlock : 0;
+  // With cuBLAS gates lie beside what they scale until SwiGLU.
+  const ofExperts =
+    dtypes.bf16.size * hidden +
+    (gemm === 'cublas' ? dtypes.bf16.size * 3 * inner : multiplied(inner) + scaleBytes);
+  const ofShared =
+    sharedInner === undefined
+      ? 0
+      : multiplied(sharedInner) + row + (weights === 'fp8' ? multiplied(hidden) : 0);
   const own = (purpose: string, bytes: number): MemoryPart => ({ purpose, section: null, bytes });
   const parts = [
     own('router', maxTokens * 4 * (model.experts + 2 * model.topK)),
     own('rows as fp8', rows === 'fp8' ? maxTokens * (hidden + (4 * hidden) / scaleBlock) : 0),
     ...carrier.parts,
     own('plan', 4 * (routes + planned + 2 * shape.experts + 2)),
-    own('rows of experts', planned * dtypes.bf16.size * elements),
-    own('shared expert', between === 0 ? 0 : maxTokens * (between + row)),
+    own('rows of experts', planned * ofExperts),
+    own('shared expert', maxTokens * ofShared),
   ];
   return useOf(parts.map((part) => ({ ...part, bytes: part.bytes * microBatches })));
 }

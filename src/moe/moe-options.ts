@@ -32,6 +32,11 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
    */
   readonly rows?: 'bf16' | 'fp8';
   /**
+   * What the experts' weights are: bf16 (default), or e4m3 with scales, for which `rows` must be 'fp8'. `create` sees it by the
+   * weights themselves.
+   */
+  readonly weights?: 'bf16' | 'fp8';
+  /**
    * Whose GEMMs the routed experts run: Heddle's (default), or cuBLAS's, which take sizes from the host: then every expert
    * has `capacity` rows of its own, all of them multiplied.
    */
@@ -39,7 +44,7 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
 }
 
 export interface MoeLayerOptions extends MoeLayerSizes, Pick<ExpertParallelOptions, 'sms' | 'waitMs'> {
-  /** Of this rank's experts, bf16: [experts here, 2 · inner, hidden] and [experts here, hidden, inner]. */
+  /** Of this rank's experts: [experts here, 2 · inner, hidden] and [experts here, hidden, inner], with scales where they are e4m3. */
   readonly experts: MlpWeights;
   /** Of the expert that every token goes to, [2 · inner, hidden] and [hidden, inner], where the model has one. */
   readonly sharedExperts?: MlpWeights;
@@ -56,6 +61,7 @@ const optionNames: Readonly<Record<keyof MoeLayerOptions | 'ranks', true>> = {
   microBatches: true,
   family: true,
   rows: true,
+  weights: true,
   gemm: true,
   sms: true,
   waitMs: true,
@@ -76,6 +82,7 @@ export interface LayerPlan {
   readonly carrier: ExpertParallelOptions;
   readonly planned: ExpertsPlanOptions;
   readonly rows: 'bf16' | 'fp8';
+  readonly weights: 'bf16' | 'fp8';
   readonly gemm: Gemm;
 }
 
@@ -87,6 +94,16 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
   const overlap = requireFlag('overlap', options.overlap ?? true);
   const gemm = requireOneOf('gemm', options.gemm ?? 'heddle', gemms);
   const rows = requireOneOf('rows', options.rows ?? 'bf16', ['bf16', 'fp8']);
+  const given = options.experts?.gateUp?.dtype === 'e4m3' ? 'fp8' : 'bf16';
+  const weights = requireOneOf('weights', options.weights ?? given, ['bf16', 'fp8']);
+  if (options.experts !== undefined && weights !== given)
+    throw new ArgumentError('weights', weights, `'${given}', what experts.gateUp is`);
+  if (weights === 'fp8' && rows !== 'fp8')
+    throw new ArgumentError(
+      'rows',
+      rows,
+      "'fp8', because the weights are e4m3: their GEMMs multiply rows of e4m3",
+    );
   if (rows === 'fp8' && model.hidden % scaleBlock !== 0)
     throw new ArgumentError(
       'model.hidden',
@@ -100,7 +117,7 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
   const maxTokens = Math.ceil(most / microBatches);
   const { experts, topK, hidden } = model;
   return {
-    ...{ model, overlap, microBatches, maxTokens, rows, gemm },
+    ...{ model, overlap, microBatches, maxTokens, rows, weights, gemm },
     carrier: {
       ...{ experts, topK, maxTokens },
       payloads:

@@ -49,16 +49,37 @@ async function onGpu<T>(received: ReturnType<typeof arrived>, body: (of: Receivi
   return result!;
 }
 
-test.each<[string, RoutesOptions]>([
-  ['uniform routes', {}],
-  ['an expert with most of the rows, and holes', { router: { kind: 'zipf', exponent: 2 }, holes: 0.3 }],
-  ['no routes at all', { holes: 1 }],
-])('experts give what the reference gives: %s', async (_, routes) => {
-  const received = arrived(routes);
-  const capacity = layer.ranks * layer.maxTokens * layer.topK;
-  const actual = await onGpu(received, (of) => runMlp(of, experts, {}, 2));
-  const found = compareMlp(layer, 1, received, experts, capacity, actual);
-  expect(found).toMatchObject({ different: 0 });
+describe.each(['mma.sync', 'wgmma'] as const)('multiplied by %s', (instructions) => {
+  test.each<[string, RoutesOptions]>([
+    ['uniform routes', {}],
+    ['an expert with most of the rows, and holes', { router: { kind: 'zipf', exponent: 2 }, holes: 0.3 }],
+    ['no routes at all', { holes: 1 }],
+  ])('experts give what the reference gives: %s', async (_, routes) => {
+    const received = arrived(routes);
+    const capacity = layer.ranks * layer.maxTokens * layer.topK;
+    const actual = await onGpu(received, (of) => runMlp(of, experts, {}, 2, { instructions }));
+    const found = compareMlp(layer, 1, received, experts, capacity, actual);
+    expect(found).toMatchObject({ different: 0 });
+
+    test('many rows come in order', async () => {
+      const of: Layer = { ...shapeOfRounds({ ...shape, maxTokens: 70 }), weights: true, counts: false };
+      const received = reference.dispatch(
+        of,
+        makeSources(of, 70, 3, { router: { kind: 'zipf', exponent: 1 } }),
+        1,
+      );
+      const [actual] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
+        const stream = device.createStream();
+        const placed = placeReceived(device, stream, of, received);
+        await stream.synchronize();
+        return runMlp({ world: { device, rank: 1 }, shape: of, received: placed }, experts, {}, 2, {
+          instructions,
+        });
+      });
+      const capacity = of.ranks * of.maxTokens * of.topK;
+      expect(compareMlp(of, 1, received, experts, capacity, actual!)).toMatchObject({ different: 0 });
+    });
+  });
 });
 
 test.each<[string, number, RoutesOptions]>([
@@ -127,7 +148,9 @@ describe('no row is read that no route needs', () => {
       const placed = placeReceived(device, stream, layer, written);
       stream.copyIn(placed.experts.data, bytesOf(received.experts));
       await stream.synchronize();
-      await runMlp({ world: { device, rank: 1 }, shape: layer, received: placed }, experts);
+      const of = { world: { device, rank: 1 }, shape: layer, received: placed };
+      await runMlp(of, experts, {}, 1, { instructions: 'mma.sync' });
+      await runMlp(of, experts, {}, 1, { instructions: 'wgmma' });
     });
     return machine.findings.map(formatFinding);
   };
@@ -190,6 +213,7 @@ describe('bad input is refused', () => {
     payload?: string;
     scales?: string;
     gemm?: Gemm;
+    instructions?: 'wgmma' | 'mma.sync';
   }) =>
     onGpu(arrived(), async (of) => {
       const plan = await ExpertsPlan.create(of);
@@ -207,6 +231,7 @@ describe('bad input is refused', () => {
     ['payload', { payload: 'y' }],
     ['payload', { scales: 'scales' }],
     ['scales', { scales: 'scales', gemm: 'cublas' as const }],
+    ['instructions', { instructions: 'hmma' as never }],
   ])('%s %j', async (argument, change) => {
     await expect(create(change)).rejects.toMatchObject({ code: 'HEDDLE_ARGUMENT', argument });
   });

@@ -75,6 +75,27 @@ describe('rows that travel as fp8', () => {
   });
 });
 
+describe('weights of e4m3', () => {
+  const model = { ...deep, hidden: 128, inner: 128, sharedInner: 128 };
+  const inputs = makeLayer(model, [3, 2], 11, 'fp8');
+  const expected = plainLayer(inputs, 'fp8');
+
+  it.each<[string, How, number]>([
+    ['one-sided', {}, 1],
+    ['hybrid', { microBatches: 2 }, 2],
+  ])('routed experts and the shared one, carried by %s: %j', async (family, how, nodes) => {
+    const { outs, findings } = await forwards(inputs, { family, rows: 'fp8', ...how }, { nodes });
+    expect(findings).toEqual([]);
+    expect(compareLayer(128, outs, expected)).toMatchObject({ different: 0 });
+  });
+
+  it('want rows of fp8', async () => {
+    await expect(forwards(inputs, {})).rejects.toThrow(
+      'rows is "bf16"; it must be \'fp8\', because the weights are e4m3',
+    );
+  });
+});
+
 test('a graph of a forward gives the same bits, with micro-batches too', async () => {
   for (const how of [{ overlap: false }, {}, { microBatches: 2 }] as const) {
     const { outs, findings } = await forwards(deepInputs, how, { graph: true });

@@ -58,7 +58,7 @@ describe('experts', needs(1, 120_000), () => {
           const placed = placeReceived(device, stream, layer, received);
           await stream.synchronize();
           const of = { world: { device, rank }, shape: layer, received: placed };
-          const actual = await runMlp(of, experts, options, 2, gemm);
+          const actual = await runMlp(of, experts, options, 2, { gemm });
           const { different, first } = compareMlp(
             layer,
             rank,

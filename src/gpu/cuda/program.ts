@@ -89,7 +89,12 @@ export class CudaProgram<M> {
  * The block as the compiler has it. Maps are aligned to 64 bytes of the memory that the GPU keeps parameters in, and the block begins
  * there where only the driver knows.
  */
-function asCompiled({ driver }: Context, loaded: Address, name: string, block: ParameterBlock): ParameterBlock {
+function asCompiled(
+  { driver }: Context,
+  loaded: Address,
+  name: string,
+  block: ParameterBlock,
+): ParameterBlock {
   const { out, cuFuncGetParamInfo } = driver;
   if (cuFuncGetParamInfo === null)
     throw new UnavailableError(

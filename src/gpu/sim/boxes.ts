@@ -46,7 +46,9 @@ export class Box {
     const size = byteSize[type];
     // Hopper stops a kernel that asks for another: measured, PTX does not say so.
     if ((column * size) % piece !== 0)
-      throw new Error(`a box begins at column ${column}, byte ${column * size} of a row: it must be a multiple of ${piece}`);
+      throw new Error(
+        `a box begins at column ${column}, byte ${column * size} of a row: it must be a multiple of ${piece}`,
+      );
     this.#tensor = tensor;
     this.#tile = tile;
     this.#tileAt = tileAt;

@@ -14,7 +14,7 @@ const threads = 256;
 type Multiply = (all: Omit<Product, 'rows'>, stream: CudaStream) => void;
 
 export async function cublasProducts(of: ProductsOf): Promise<Products> {
-  const { device, hidden, inner, rows, sms, weights, routed, own } = of;
+  const { device, hidden, inner, rows, sms, weights, routed, made, own } = of;
   if (!(device instanceof CudaDevice))
     throw new ArgumentError('gemm', 'cublas', `'heddle' on a ${device.description}`);
   const cublas = new Cublas(device, sms);
@@ -34,7 +34,7 @@ export async function cublasProducts(of: ProductsOf): Promise<Products> {
   const up = { weights: weights.gateUp.data, to: both.data, inputs: hidden, outputs: 2 * inner };
   const back = { from: between.data, weights: weights.down.data, inputs: inner, outputs: hidden };
   let multiply: Multiply = () => {};
-  const sorted = routed === null ? null : { rows: own(hidden, 'expanded rows'), scales: null };
+  const sorted = made === null ? null : { rows: made, scales: null };
   const products: Products = {
     instructions: 'cublas',
     rowUnit: 1,

@@ -1,6 +1,7 @@
 /** An MLP by Heddle's kernels for Hopper's tensor cores: two launches; rows of a plan are sorted before where there are many. */
 import { callSite } from '../../gpu/index.js';
 import { scaleBlock } from '../layer/index.js';
+import { wrap } from '../rounds/tensor.js';
 import { Fp8Rows } from './fp8-rows.js';
 import { hopperThreads } from './kernels/hopper/kernel.js';
 import { hopperKernels } from './kernels/hopper/kernels.js';
@@ -9,22 +10,21 @@ import type { Products, ProductsOf } from './products.js';
 /** Blocks on a simulated GPU. */
 const simulated = 2;
 
-/** Null where the GPU is no Hopper, or where sizes do not divide into these kernels' tiles. */
+/** Null where the GPU is no Hopper, or where rows are e4m3 and weights are not. */
 export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
-  const { device, hidden, inner, rows, sms, weights, routed, own } = of;
+  const { device, hidden, inner, rows, sms, weights, routed, made, own } = of;
   const scaled = weights.gateUp.dtype === 'e4m3';
-  // Rows that came as e4m3 are multiplied by such weights only, and others by others.
-  const fits = routed === null || (routed.scales !== null) === scaled;
+  const dtype = scaled ? 'e4m3' : 'bf16';
+  const alike = routed === null || (routed.scales !== null) === scaled;
+  if (device.capability[0] !== 9 || !alike) return null;
   const experts = routed?.experts ?? 1;
   const kernels = hopperKernels({
     ...{ hidden, inner, experts, kind: device.kind },
-    dtype: scaled ? 'e4m3' : 'bf16',
+    dtype,
     of: routed === null ? 'all' : 'plan',
     topK: routed?.topK ?? 1,
     rows: routed?.evenRows ?? rows,
   });
-  if (device.capability[0] !== 9 || !fits || kernels === null) return null;
-
   const blocks = device.kind === 'sim' ? simulated : device.multiprocessors;
   const launch = {
     grid: Math.min(blocks, sms ?? blocks),
@@ -34,13 +34,13 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
     programmatic: routed !== null,
     rank: 0,
   };
-  /** Rows in order with a scale for every 128 elements, where they are e4m3. */
-  const ordered = (columns: number, purpose: string) => ({
-    rows: own(columns, purpose, scaled ? 'e4m3' : 'bf16'),
-    scales: scaled ? own(columns / scaleBlock, `scales of ${purpose}`, 'f32') : null,
-  });
-  const between = ordered(inner, 'inner rows');
-  const sorted = routed === null || kernels.gateUp.gathers ? null : ordered(hidden, 'sorted rows');
+  const scalesOf = (columns: number, purpose: string) =>
+    scaled ? own(columns / scaleBlock, purpose, 'f32') : null;
+  const between = { rows: own(inner, 'inner rows', dtype), scales: scalesOf(inner, 'scales of inner rows') };
+  const sorted =
+    made === null || kernels.gateUp.gathers
+      ? null
+      : { rows: wrap(made.data, dtype, [rows, hidden]), scales: scalesOf(hidden, 'scales of sorted rows') };
   const rounded = routed === null && scaled ? await Fp8Rows.create(device, rows, hidden) : null;
 
   const [gathered, tiled, down] = await Promise.all([
@@ -81,7 +81,9 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
     widen(from, stream) {
       gathered?.set.from(from.data);
       const came = rounded === null ? from : rounded.payloads(from, stream).x;
-      tiled?.set.rows({ address: came.data, extents: [Math.max(1, came.shape[0]!), hidden] });
+      // No rows are no tensor: then any will do, for nobody looks at it.
+      const [address, count] = came.shape[0] === 0 ? [weights.gateUp.data, 1] : [came.data, came.shape[0]!];
+      tiled?.set.rows({ address, extents: [count, hidden] });
       up.launch(stream);
     },
     narrow(to, stream) {

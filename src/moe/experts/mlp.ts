@@ -24,24 +24,46 @@ import {
 import { type ExpertSizes, ExpertsPlan, type Receiving, requireReceiving } from './experts-plan.js';
 import { evenRows, slotsOf } from './kernels/shape.js';
 import { cublasProducts } from './mlp-cublas.js';
-import { heddleProducts } from './mlp-heddle.js';
 import { hopperProducts } from './mlp-hopper.js';
+import { mmaProducts } from './mlp-mma.js';
 import { type MlpWeights, type Products, type ProductsOf, requireWeights } from './products.js';
 
 /** Who multiplies. */
 export const gemms = ['heddle', 'cublas'] as const;
 export type Gemm = (typeof gemms)[number];
 
+/** By which instructions Heddle's kernels multiply: Hopper's, of warp groups; or those of warps, which every GPU has. */
+const instructionNames = ['wgmma', 'mma.sync'] as const;
+export type Instructions = (typeof instructionNames)[number];
+
 /** The products of an MLP, and the rows of its own that they work on. */
 interface Work {
   readonly products: Products;
+  readonly made: Tensor | null;
   readonly memory: MemoryUse;
-  /** For rows beside those of the products. */
-  readonly own: ProductsOf['own'];
   free(): void;
 }
 
-async function workOf(gemm: Gemm, of: Omit<ProductsOf, 'own'>): Promise<Work> {
+/** Heddle's products: by wgmma where it fits, unless others are asked for. */
+async function heddlesProducts(of: ProductsOf, wanted: Instructions | undefined): Promise<Products> {
+  const { device, weights } = of;
+  // Of few rows the simulated machine multiplies 64 by wgmma, which takes it eight times as long.
+  const slow = device.kind === 'sim' && weights.gateUp.dtype === 'bf16' && wanted === undefined;
+  const hopper = slow || wanted === 'mma.sync' ? null : await hopperProducts(of);
+  if (hopper === null && wanted === 'wgmma') {
+    const must =
+      "'mma.sync' here: 'wgmma' needs a Hopper GPU, and rows and weights that are both bf16 or both e4m3";
+    throw new ArgumentError('instructions', wanted, must);
+  }
+  return hopper ?? mmaProducts(of);
+}
+
+async function workOf(
+  { gemm = 'heddle', instructions }: Pick<DenseMlpOptions, 'gemm' | 'instructions'>,
+  of: Omit<ProductsOf, 'own' | 'made'>,
+): Promise<Work> {
+  requireOneOf('gemm', gemm, gemms);
+  if (instructions !== undefined) requireOneOf('instructions', instructions, instructionNames);
   const owned: OwnedTensor[] = [];
   const parts: MemoryPart[] = [];
   const own = (columns: number, purpose: string, dtype: Dtype = 'bf16'): Tensor => {
@@ -50,16 +72,11 @@ async function workOf(gemm: Gemm, of: Omit<ProductsOf, 'own'>): Promise<Work> {
     parts.push({ purpose, section: null, bytes: tensor.bytes });
     return tensor;
   };
-  const all = { ...of, own };
-  const products =
-    gemm === 'cublas'
-      ? await cublasProducts(all)
-      : ((await hopperProducts(all)) ?? (await heddleProducts(all)));
+  const made = of.routed === null ? null : own(of.hidden, 'rows that experts made');
+  const all = { ...of, own, made };
+  const products = gemm === 'cublas' ? await cublasProducts(all) : await heddlesProducts(all, instructions);
   return {
-    ...{ products, own },
-    get memory() {
-      return useOf(parts);
-    },
+    ...{ products, made, memory: useOf(parts) },
     free() {
       products.dispose();
       for (const tensor of owned) tensor.free();
@@ -74,6 +91,8 @@ export interface ExpertsMlpOptions<P extends string = string> extends MlpWeights
   readonly scales?: P;
   /** Default 'heddle'. */
   readonly gemm?: Gemm;
+  /** Of Heddle's kernels. Default: 'wgmma' where the GPU and the sizes allow it; simulated, only where weights are e4m3. */
+  readonly instructions?: Instructions;
 }
 
 let insideOf: (mlp: ExpertsMlp) => { readonly products: Products; readonly rows: ExpertsRows };
@@ -136,12 +155,11 @@ export class ExpertsMlp {
       scalesName === undefined ? null : arrived('scales', scalesName, hidden / scaleBlock, 'f32');
     const experts = expertsOf(layer, world.rank).count;
     const inner = requireWeights('', options, experts, hidden);
-    const work = await workOf(gemm, {
+    const work = await workOf(options, {
       ...{ device: world.device, hidden, inner, rows: plan.rows, sms: null, weights: options },
       routed: { plan, experts, topK, evenRows: evenRows(layer), scales },
     });
-    const made = work.own(hidden, 'rows that experts made');
-    return new ExpertsMlp(gemm, plan, work, { payload, scales: scalesName, x, made });
+    return new ExpertsMlp(gemm, plan, work, { payload, scales: scalesName, x, made: work.made! });
   }
 
   /**
@@ -186,6 +204,8 @@ export interface DenseMlpOptions extends MlpWeights {
   readonly maxTokens: number;
   /** Default 'heddle'. */
   readonly gemm?: Gemm;
+  /** Of Heddle's kernels. Default: 'wgmma' where the GPU and the sizes allow it; simulated, only where weights are e4m3. */
+  readonly instructions?: Instructions;
   /**
    * The most multiprocessors that a run takes: those that a round beside it leaves. Default: all. cuBLAS takes it as advice.
    */
@@ -211,15 +231,14 @@ export class DenseMlp {
   static async create(device: Device, options: DenseMlpOptions): Promise<DenseMlp> {
     requireDevice('device', device);
     requireObject('options', options, '{ gateUp, down, maxTokens }');
-    const { gateUp, maxTokens, gemm = 'heddle' } = options;
+    const { gateUp, maxTokens } = options;
     requireInteger('maxTokens', maxTokens, 1, limits.maxTokens);
-    requireOneOf('gemm', gemm, gemms);
     const sms = options.sms === undefined ? null : requireInteger('sms', options.sms, 1, 1024);
     requireTensor('gateUp', gateUp);
     const hidden = gateUp.shape.at(-1) ?? 0;
     const inner = requireWeights('', options, null, hidden);
     const of = { device, hidden, inner, rows: maxTokens, sms, weights: options, routed: null };
-    return new DenseMlp(hidden, maxTokens, await workOf(gemm, of));
+    return new DenseMlp(hidden, maxTokens, await workOf(options, of));
   }
 
   /** The first `tokens` rows of `out` from those of `x`, [rows, hidden] each. */

@@ -88,6 +88,8 @@ export interface ProductsOf {
   readonly weights: MlpWeights;
   /** Null where one expert has all rows. */
   readonly routed: Routed | null;
+  /** Of a plan, where the second product leaves its rows: bf16. Until then the first may have rows sorted there. */
+  readonly made: Tensor | null;
   /** Memory for as many rows; of bf16, unless it is said. */
   own(columns: number, purpose: string, dtype?: Dtype): Tensor;
 }

@@ -1,6 +1,14 @@
 /** What an expert computes of a row, in the plainest code. Kernels agree with it but for the order in which they add. */
 import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
-import { type Bits, dequantise, fromF32, quantise, requireBits, scaleBlock, toF32 } from '../formats/index.js';
+import {
+  type Bits,
+  dequantise,
+  fromF32,
+  quantise,
+  requireBits,
+  scaleBlock,
+  toF32,
+} from '../formats/index.js';
 import { limits } from './shape.js';
 
 /** Of one expert, bf16: [2 · inner, hidden], gates first, and [hidden, inner]. */

@@ -23,7 +23,7 @@ import {
 import { type Layer, type MoeModel, profile, reference, scaleBlock } from '../../moe/layer/index.js';
 import { compareClosely, makeAllRoutes } from '../../verify/testing/index.js';
 import { pointByPoint, type Results, type Rig } from './harness.js';
-import { Noise } from './inputs.js';
+import { Noise, scaleOfNoise } from './inputs.js';
 import { inSmall } from './layer-data.js';
 import { gigabytes, type Spread, type Unit } from './statistics.js';
 import { percent } from './table.js';
@@ -127,7 +127,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
   const { device } = world;
   const model = profile(plan.profile);
   const scaled = plan.dtype === 'fp8';
-  const { hidden, inner, topK: most } = device.kind === 'sim' ? inSmall(model) : model;
+  const { hidden, inner, topK: most } = device.kind === 'sim' ? inSmall(model, scaled ? scaleBlock : 64) : model;
   const { experts } = plan;
   const topK = Math.min(most, experts);
   const maxTokens = Math.max(1, Math.round((experts * rows) / topK));
@@ -150,9 +150,8 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
     return tensor;
   };
   const some = (shape: readonly number[]): OwnedTensor => filled(shape, 'bf16');
-  /** A scale for so many elements each way: of e4m3 noise makes about what bf16 noise is. */
   const scalesOf = (shape: readonly number[]): OwnedTensor => {
-    const all = new Float32Array(shape.reduce((a, b) => a * b)).fill(2 ** -8);
+    const all = new Float32Array(shape.reduce((a, b) => a * b)).fill(scaleOfNoise);
     const tensor = tensorFrom(device, stream, all, 'f32', shape);
     owned.push(tensor);
     return tensor;

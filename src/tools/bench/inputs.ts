@@ -20,6 +20,9 @@ export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number):
   return Math.max(1, Math.min(rounds, enough));
 }
 
+/** Times it, weights of e4m3 noise make numbers of about the size that rows of bf16 noise have. */
+export const scaleOfNoise = 2 ** -8;
+
 /** Random numbers in device memory, to be copied about: bf16 (never NaN, whatever 16-bit float they are read as), or e4m3. */
 export class Noise {
   readonly #memory: Memory;

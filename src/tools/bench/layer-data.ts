@@ -9,12 +9,13 @@ import {
 } from '../../moe/index.js';
 import { type MoeModel, profile, withExperts } from '../../moe/layer/index.js';
 import { random } from '../../verify/testing/index.js';
-import { layerWeights } from '../../verify/trials/index.js';
+import { layerWeights, type WeightsPart } from '../../verify/trials/index.js';
 import type { Rig } from './harness.js';
+import { Noise, scaleOfNoise } from './inputs.js';
 
 /** What can be simulated of a model. */
-export function inSmall({ sharedInner, ...model }: MoeModel, hidden = 64): MoeModel {
-  return { ...model, hidden, inner: 64, ...(sharedInner !== undefined && { sharedInner: 64 }) };
+export function inSmall({ sharedInner, ...model }: MoeModel, length = 64): MoeModel {
+  return { ...model, hidden: length, inner: length, ...(sharedInner !== undefined && { sharedInner: length }) };
 }
 
 /** The model, with so many experts on each of the ranks instead of its own. */
@@ -36,7 +37,7 @@ export class LayerData {
     this.#owned = owned;
   }
 
-  static create({ timing, noise }: Rig, model: MoeModel, seed: number): LayerData {
+  static create({ timing, noise }: Rig, model: MoeModel, seed: number, weights: 'bf16' | 'fp8'): LayerData {
     const { world, stream } = timing;
     const { device } = world;
     const { hidden, experts } = model;
@@ -45,9 +46,15 @@ export class LayerData {
       owned.push(tensor);
       return tensor;
     };
-    const filled = (shape: readonly number[]): Tensor => {
-      const tensor = own(emptyTensor(device, 'bf16', shape, 'weights'));
-      noise.fill(stream, tensor.data, tensor.bytes);
+    const dtype = weights === 'fp8' ? 'e4m3' : 'bf16';
+    const values = dtype === 'e4m3' ? Noise.create(device, stream, seed, dtype) : noise;
+    const part = (name: WeightsPart, shape: readonly number[]): Tensor => {
+      if (name === 'gateUpScales' || name === 'downScales') {
+        const all = new Float32Array(shape.reduce((a, b) => a * b)).fill(scaleOfNoise);
+        return own(tensorFrom(device, stream, all, 'f32', shape, 'scales of weights'));
+      }
+      const tensor = own(emptyTensor(device, dtype, shape, 'weights'));
+      values.fill(stream, tensor.data, tensor.bytes);
       return tensor;
     };
     // Logits of about ±2: what is chosen varies from token to token.
@@ -58,9 +65,13 @@ export class LayerData {
     );
     return new LayerData(
       model,
-      layerWeights(model, world, (_, __, shape) => filled(shape), {
-        weights: own(tensorFrom(device, stream, rows, 'bf16', [experts, hidden], 'router')),
-      }),
+      layerWeights(
+        model,
+        world,
+        (_, name, shape) => part(name, shape),
+        { weights: own(tensorFrom(device, stream, rows, 'bf16', [experts, hidden], 'router')) },
+        dtype,
+      ),
       owned,
     );
   }

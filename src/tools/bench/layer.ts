@@ -35,6 +35,8 @@ interface LayerBenchPlan {
   readonly family?: string;
   /** How dispatch carries rows. */
   readonly rows: 'bf16' | 'fp8';
+  /** Of the experts; fp8: e4m3 with scales, for which rows travel so too. */
+  readonly weights: 'bf16' | 'fp8';
   readonly nccl: boolean;
   /** Also look at one forward of the last number of tokens, event by event. */
   readonly trace: boolean;
@@ -96,7 +98,7 @@ export async function benchLayer(
   const model = modelFor(plan);
   let spans: readonly Span[] = [];
   const results = await pointByPoint('layer', plan, on, async (rig, tell) => {
-    const data = LayerData.create(rig, model, 1);
+    const data = LayerData.create(rig, model, 1, plan.weights);
     const nccl = device === 'cuda' && plan.nccl ? await joinNccl(rig.timing, true) : null;
     for (const tokens of plan.tokens) {
       const bench = new LayerBench(rig, data, plan, tokens, nccl);

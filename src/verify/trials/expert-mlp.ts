@@ -3,6 +3,7 @@
 import {
   bytesOf,
   ExpertsMlp,
+  type ExpertsMlpOptions,
   ExpertsPlan,
   type ExpertsPlanOptions,
   type Gemm,
@@ -16,7 +17,6 @@ import {
   type Bits,
   bitsArray,
   bitsOf,
-  type Dtype,
   expertsOf,
   fromF32,
   type Layer,
@@ -58,42 +58,48 @@ export function makeScaledMlp(hidden: number, inner: number, seed: number): Scal
   return { gateUp: gateUp.bits, gateUpScales: gateUp.scales, down: down.bits, downScales: down.scales };
 }
 
-const isScaled = (matrices: MlpMatrices): matrices is ScaledMatrices => 'gateUpScales' in matrices;
+export const isScaled = (matrices: MlpMatrices): matrices is ScaledMatrices => 'gateUpScales' in matrices;
 
-/** The weights of so many experts, or of one that takes all rows (null): what `make` gives for either matrix, of its shape. */
+/** A matrix of an MLP, or its scales where it is e4m3. */
+export type WeightsPart = keyof MlpWeights;
+
+/** The weights of so many experts, or of one that takes all rows (null): what `make` gives for each part, of its shape. */
 export function mlpWeights(
-  hidden: number,
-  inner: number,
+  {
+    hidden,
+    inner,
+    dtype = 'bf16',
+  }: { readonly hidden: number; readonly inner: number; readonly dtype?: 'bf16' | 'e4m3' },
   experts: number | null,
-  make: (part: keyof MlpMatrices, shape: readonly number[]) => Tensor,
+  make: (part: WeightsPart, shape: readonly number[]) => Tensor,
 ): MlpWeights {
   const lead = experts === null ? [] : [experts];
-  return {
-    gateUp: make('gateUp', [...lead, 2 * inner, hidden]),
-    down: make('down', [...lead, hidden, inner]),
-  };
+  const matrix = (part: 'gateUp' | 'down', rows: number, columns: number): Partial<MlpWeights> => ({
+    [part]: make(part, [...lead, rows, columns]),
+    ...(dtype === 'e4m3' && {
+      [`${part}Scales`]: make(`${part}Scales`, [...lead, rows / scaleBlock, columns / scaleBlock]),
+    }),
+  });
+  return { ...matrix('gateUp', 2 * inner, hidden), ...matrix('down', hidden, inner) } as MlpWeights;
 }
 
-/** A matrix of each expert, one behind the other. */
-export function stacked(experts: readonly MlpMatrices[], part: keyof MlpMatrices): Bits {
-  return behindEachOther(
-    isScaled(experts[0]!) ? 'e4m3' : 'bf16',
-    experts.map((of) => of[part]),
-  );
-}
-
-function behindEachOther(dtype: Dtype, parts: readonly Bits[]): Bits {
+/** A part of each expert, one behind the other. */
+export function stacked(experts: readonly MlpMatrices[], part: WeightsPart): Bits {
+  const parts = experts.map((of) => (of as ScaledMatrices)[part]);
   const all = bitsArray(
-    dtype,
-    parts.reduce((sum, part) => sum + part.length, 0),
+    dtypeOf(experts[0]!, part),
+    parts.reduce((sum, one) => sum + one.length, 0),
   );
   let at = 0;
-  for (const part of parts) {
-    all.set(part, at);
-    at += part.length;
+  for (const one of parts) {
+    all.set(one, at);
+    at += one.length;
   }
   return all;
 }
+
+export const dtypeOf = (of: MlpMatrices, part: WeightsPart): 'bf16' | 'e4m3' | 'f32' =>
+  part === 'gateUpScales' || part === 'downScales' ? 'f32' : isScaled(of) ? 'e4m3' : 'bf16';
 
 /** The payload of scales, where rows are e4m3. */
 const exampleScales = 'scales';
@@ -126,44 +132,26 @@ export async function runMlp(
   experts: readonly MlpMatrices[],
   options: ExpertsPlanOptions = {},
   times = 1,
-  gemm: Gemm = 'heddle',
+  how: Pick<ExpertsMlpOptions, 'gemm' | 'instructions'> = {},
 ): Promise<Bits> {
   const { world, shape, received } = receiving;
   const { device } = world;
   const { hidden } = shape.output;
   const inner = experts[0]!.down.length / hidden;
   const stream = device.createStream();
-  const scaled = experts.filter(isScaled);
-  const weights = mlpWeights(hidden, inner, experts.length, (part, of) =>
-    tensorFrom(device, stream, stacked(experts, part), scaled.length > 0 ? 'e4m3' : 'bf16', of, part),
+  const dtype = isScaled(experts[0]!) ? 'e4m3' : 'bf16';
+  const weights = mlpWeights({ hidden, inner, dtype }, experts.length, (part, of) =>
+    tensorFrom(device, stream, stacked(experts, part), dtypeOf(experts[0]!, part), of, part),
   );
-  const scalesOf = (part: 'gateUpScales' | 'downScales', rows: number, columns: number) => {
-    const bits = behindEachOther(
-      'f32',
-      scaled.map((of) => of[part]),
-    );
-    return tensorFrom(
-      device,
-      stream,
-      bits,
-      'f32',
-      [experts.length, rows / scaleBlock, columns / scaleBlock],
-      part,
-    );
-  };
-  const weightScales = scaled.length > 0 && {
-    gateUpScales: scalesOf('gateUpScales', 2 * inner, hidden),
-    downScales: scalesOf('downScales', hidden, inner),
-  };
   const plan = await ExpertsPlan.create(receiving, options);
   const scales = received.payloads[exampleScales] === undefined ? {} : { scales: exampleScales };
-  const mlp = await ExpertsMlp.create(receiving, plan, { ...weights, ...weightScales, ...scales, gemm });
+  const mlp = await ExpertsMlp.create(receiving, plan, { ...weights, ...scales, ...how });
   for (let n = 0; n < times; n++) {
     plan.plan(received, stream);
     mlp.run(
       received,
       stream,
-      gemm === 'cublas' && plan.form === 'contiguous' ? await plan.sizes(stream) : undefined,
+      how.gemm === 'cublas' && plan.form === 'contiguous' ? await plan.sizes(stream) : undefined,
     );
   }
   return readBits(received.output, stream);

@@ -22,7 +22,15 @@ import {
 } from '../../moe/layer/index.js';
 import type { World } from '../../net/world/index.js';
 import { type Comparison, compareClosely, mergeComparisons } from '../testing/index.js';
-import { makeMlp, mlpWeights, stacked } from './expert-mlp.js';
+import {
+  dtypeOf,
+  isScaled,
+  makeMlp,
+  makeScaledMlp,
+  mlpWeights,
+  stacked,
+  type WeightsPart,
+} from './expert-mlp.js';
 import { expectedRoutes, makeRouted, type RoutedInputs, routedTolerance } from './routed.js';
 
 /** All weights of a layer, of all ranks, and what each rank brings. */
@@ -39,7 +47,13 @@ export interface LayerInputs {
  * `tokens[rank]`. A router that corrects its choices, where scores are sigmoids, as such models do; and tokens whose choices
  * do not hang by rounding.
  */
-export function makeLayer(model: MoeModel, tokens: readonly number[], seed: number): LayerInputs {
+export function makeLayer(
+  model: MoeModel,
+  tokens: readonly number[],
+  seed: number,
+  weights: 'bf16' | 'fp8' = 'bf16',
+): LayerInputs {
+  const make = weights === 'fp8' ? makeScaledMlp : makeMlp;
   const { hidden, experts, inner, sharedInner } = model;
   const correction = model.routing.scores === 'sigmoid';
   const all = tokens.reduce((sum, own) => sum + own, 0);
@@ -47,8 +61,8 @@ export function makeLayer(model: MoeModel, tokens: readonly number[], seed: numb
   let at = 0;
   return {
     model,
-    experts: Array.from({ length: experts }, (_, e) => makeMlp(hidden, inner, seed * 1009 + e)),
-    shared: sharedInner === undefined ? null : makeMlp(hidden, sharedInner, seed * 1009 + experts),
+    experts: Array.from({ length: experts }, (_, e) => make(hidden, inner, seed * 1009 + e)),
+    shared: sharedInner === undefined ? null : make(hidden, sharedInner, seed * 1009 + experts),
     routed: tokens.map((own) => {
       const start = at;
       at += own;
@@ -76,13 +90,14 @@ const isClear = (inputs: RoutedInputs): boolean => expectedRoutes(inputs).margin
 export function layerWeights(
   model: MoeModel,
   { rank, ranks }: { readonly rank: number; readonly ranks: number },
-  make: (of: 'experts' | 'sharedExperts', part: keyof MlpMatrices, shape: readonly number[]) => Tensor,
+  make: (of: 'experts' | 'sharedExperts', part: WeightsPart, shape: readonly number[]) => Tensor,
   router: RouterWeights,
+  dtype: 'bf16' | 'e4m3' = 'bf16',
 ): Pick<MoeLayerOptions, 'experts' | 'sharedExperts' | 'router'> {
   const { hidden, inner, sharedInner } = model;
   const { count } = expertsOf({ ...model, ranks }, rank);
   const mlp = (of: 'experts' | 'sharedExperts', length: number, experts: number | null) =>
-    mlpWeights(hidden, length, experts, (part, shape) => make(of, part, shape));
+    mlpWeights({ hidden, inner: length, dtype }, experts, (part, shape) => make(of, part, shape));
   return {
     experts: mlp('experts', inner, count),
     ...(sharedInner !== undefined && { sharedExperts: mlp('sharedExperts', sharedInner, null) }),
@@ -98,19 +113,30 @@ export function placeWeights(
 ): ReturnType<typeof layerWeights> {
   const { first, count } = expertsOf({ ...model, ranks: world.ranks }, world.rank);
   const mine = { experts: experts.slice(first, first + count), sharedExperts: shared ? [shared] : [] };
-  const place = (bits: Bits | Float32Array, dtype: 'bf16' | 'f32', shape: readonly number[], what: string) =>
-    tensorFrom(world.device, stream, bits, dtype, shape, what);
+  const place = (
+    bits: Bits | Float32Array,
+    dtype: 'bf16' | 'e4m3' | 'f32',
+    shape: readonly number[],
+    what: string,
+  ) => tensorFrom(world.device, stream, bits, dtype, shape, what);
   const { weights, dtype, correction } = routed[0]!;
   return layerWeights(
     model,
     world,
-    (of, part, shape) => place(stacked(mine[of], part), 'bf16', shape, `${of}, ${part}`),
+    (of, part, shape) =>
+      place(
+        stacked(mine[of], part),
+        dtypeOf((of === 'experts' ? experts[0] : shared)!, part),
+        shape,
+        `${of}, ${part}`,
+      ),
     {
       weights: place(weights, dtype, [model.experts, model.hidden], 'router'),
       ...(correction && {
         correction: place(Float32Array.from(correction), 'f32', [model.experts], 'correction'),
       }),
     },
+    isScaled(experts[0]!) ? 'e4m3' : 'bf16',
   );
 }
 
@@ -153,8 +179,11 @@ export function plainLayer(
   rows: 'bf16' | 'fp8' = 'bf16',
 ): Bits[] {
   const { hidden, topK } = model;
-  const made = (row: Float32Array, expert: MlpMatrices): Float32Array =>
-    toF32('bf16', reference.mlp(fromF32('bf16', row), hidden, expert));
+  const made = (row: Float32Array, expert: MlpMatrices): Float32Array => {
+    if (!isScaled(expert)) return toF32('bf16', reference.mlp(fromF32('bf16', row), hidden, expert));
+    const { e4m3, scales } = quantise(row);
+    return toF32('bf16', reference.scaledMlp(e4m3, scales, hidden, expert));
+  };
   return routed.map((inputs) => {
     const { topkIds, topkWeights } = expectedRoutes(inputs);
     const out = new Float32Array(inputs.x.length);

@@ -128,12 +128,15 @@ export const multiplyUnits = (shape: HopperShape, of: HopperTile, sizes: HopperS
             u.multiplyScaled({ ring, part, scales, sums });
           } else u.multiplyRows({ ring, part, sums });
           turn += u.STEPS;
-          if (u.GATED) {
-            const some = g.registers('f32', u.MADE);
-            u.gate({ sums, made: some });
-            if (u.SCALED) for (const i of g.unroll(u.MADE)) made[pass * u.MADE + i] = some[i]!;
-            else u.storeRows({ own, to: outputs.to, place: { row, left, element }, values: some });
-          } else u.storeRows({ own, to: outputs.to, place: { row, left, element }, values: sums });
+          // A warp without rows has nothing to make of its sums.
+          if (left > 0) {
+            if (u.GATED) {
+              const some = g.registers('f32', u.MADE);
+              u.gate({ sums, made: some });
+              if (u.SCALED) for (const i of g.unroll(u.MADE)) made[pass * u.MADE + i] = some[i]!;
+              else u.storeRows({ own, to: outputs.to, place: { row, left, element }, values: some });
+            } else u.storeRows({ own, to: outputs.to, place: { row, left, element }, values: sums });
+          }
         }
         if (u.GATED && u.SCALED) {
           const place = { row, left, element: unitPlace.element };

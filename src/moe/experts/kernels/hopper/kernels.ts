@@ -3,7 +3,7 @@ import { remembered } from '../../../families/common/remembered.js';
 import { scaleBlock } from '../../../formats/index.js';
 import type { MlpShape } from '../gemm/kernels.js';
 import { gatheredGemmKernel, tiledGemmKernel } from './kernel.js';
-import { groupRows, type HopperShape, type HopperTile, hopperSizes } from './shape.js';
+import { groupRows, type HopperShape, type HopperTile, hopperSizes, madeBy } from './shape.js';
 
 export interface HopperMlp
   extends Pick<MlpShape, 'of' | 'experts' | 'hidden' | 'inner' | 'topK' | 'rows' | 'kind'> {
@@ -11,48 +11,52 @@ export interface HopperMlp
 }
 
 /**
- * A tile by the rows that an expert is likely to have; null where the weights cannot be cut into such tiles. Few rows: weights are all
- * that is read, and a unit has 64 rows. Many: as large as registers allow, so that shared memory keeps up with the tensor cores.
+ * A tile by the rows that an expert is likely to have. Few: weights are all that is read, and a unit has 64 rows. Many: as large as
+ * registers allow, so that shared memory keeps up with the tensor cores.
  */
 function tileFor(
   { dtype, rows, kind }: HopperMlp,
-  shape: Pick<HopperShape, 'inputs' | 'outputs' | 'gated'>,
-): HopperTile | null {
-  const { outputs, gated, inputs } = shape;
+  { outputs, gated }: Pick<HopperShape, 'outputs' | 'gated'>,
+): HopperTile {
   const many = rows > groupRows;
   const scaled = dtype === 'e4m3';
-  const block = scaled ? scaleBlock : 64;
-  if (inputs % block !== 0) return null;
   // Sums that the threads scale lie in registers twice.
   const widest = kind === 'sim' ? 64 : many && !scaled ? 256 : 128;
-  for (const columns of [widest, widest / 2]) {
-    const split = many ? 'rows' : 'columns';
+  const tileOf = (columns: number): HopperTile => {
     const madeInPass = (columns / (gated ? 2 : 1)) * (many ? 1 : 2);
-    // A row that goes out rounded needs 128 elements to find their scale.
-    const passes = scaled && gated ? Math.max(1, scaleBlock / madeInPass) : 1;
-    const stages = kind === 'sim' ? 4 : many ? (scaled ? 6 : 4) : 5;
-    if (outputs % (madeInPass * passes) === 0) return { split, columns, passes, stages };
-  }
-  return null;
+    return {
+      split: many ? 'rows' : 'columns',
+      columns,
+      // A row that goes out rounded needs 128 elements to find their scale.
+      passes: scaled && gated ? Math.max(1, scaleBlock / madeInPass) : 1,
+      stages: kind === 'sim' ? 4 : many ? (scaled ? 6 : 4) : 5,
+    };
+  };
+  const tiles = [widest, widest / 2, widest / 4].map(tileOf);
+  // Outputs are a multiple of 64, or of 128 where they are scaled: the last fits all.
+  return tiles.find((tile) => outputs % madeBy(tile, gated) === 0)!;
 }
 
-/** Null where the shape does not fit the tensor cores of Hopper in this way. */
+/** Whether the first finds rows by their routes: copying them costs threads more than it costs the copy engine to bring many in order. */
+const gathersRows = ({ of, rows }: Pick<HopperMlp, 'of' | 'rows'>): boolean =>
+  of === 'plan' && rows <= groupRows;
+
+/** Whether rows of a plan are sorted for it. */
+export const sortsRows = (mlp: Pick<HopperMlp, 'of' | 'rows'>): boolean =>
+  mlp.of === 'plan' && !gathersRows(mlp);
+
 export const hopperKernels = remembered((mlp: HopperMlp) => {
-  const { of, dtype, experts, hidden, inner, topK, rows } = mlp;
-  const up = { inputs: hidden, outputs: inner, gated: true };
-  const back = { inputs: inner, outputs: hidden, gated: false };
-  const [upTile, backTile] = [tileFor(mlp, up), tileFor(mlp, back)];
-  if (upTile === null || backTile === null) return null;
-  // Copying rows by their routes costs the threads more than the copy engine, which many rows are then brought by in order.
-  const gathers = of === 'plan' && rows <= groupRows;
-  const order = of === 'plan' ? 'sorted' : 'all';
-  const common = { dtype, experts, topK };
-  const down: HopperShape = { ...common, ...back, rows: order };
+  const { of, dtype, experts, hidden, inner, topK } = mlp;
+  const up = { dtype, experts, topK, inputs: hidden, outputs: inner, gated: true };
+  const rows = of === 'plan' ? 'sorted' : 'all';
+  const down: HopperShape = { dtype, experts, topK, inputs: inner, outputs: hidden, gated: false, rows };
+  const [upTile, downTile] = [tileFor(mlp, up), tileFor(mlp, down)];
+  const gathers = gathersRows(mlp);
   return {
-    rowUnit: hopperSizes(down, backTile).rows,
+    rowUnit: hopperSizes(down, downTile).rows,
     gateUp: gathers
-      ? { gathers, kernel: gatheredGemmKernel({ ...common, ...up, rows: 'gathered' }, upTile) }
-      : { gathers, kernel: tiledGemmKernel({ ...common, ...up, rows: order }, upTile) },
-    down: tiledGemmKernel(down, backTile),
+      ? { gathers, kernel: gatheredGemmKernel({ ...up, rows: 'gathered' }, upTile) }
+      : { gathers, kernel: tiledGemmKernel({ ...up, rows }, upTile) },
+    down: tiledGemmKernel(down, downTile),
   } as const;
 });

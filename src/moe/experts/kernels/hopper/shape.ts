@@ -32,6 +32,10 @@ export interface HopperTile {
   readonly stages: number;
 }
 
+/** Elements of a row that goes out that a unit makes. */
+export const madeBy = ({ split, columns, passes }: HopperTile, gated: boolean): number =>
+  passes * (columns / (gated ? 2 : 1)) * (split === 'rows' ? 1 : groups);
+
 /** Numbers that follow, for the kernel's parts. */
 export function hopperSizes(shape: HopperShape, of: HopperTile) {
   const { dtype, inputs, outputs, gated } = shape;
@@ -41,7 +45,7 @@ export function hopperSizes(shape: HopperShape, of: HopperTile) {
   /** Rows of weights that one box brings: those of a warp group, or its gates, or what these scale. */
   const boxRows = of.columns / (gated ? 2 : 1);
   const madeInPass = columnGroups * boxRows;
-  const made = of.passes * madeInPass;
+  const made = madeBy(of, gated);
   const rows = rowGroups * groupRows;
   const steps = inputs / depth;
   const rowsTile = tile(dtype, [rows, depth], { swizzle: stageBytes });

@@ -4,7 +4,7 @@ import { callSite } from '../../gpu/index.js';
 import { mlpKernels } from './kernels/gemm/kernels.js';
 import type { Products, ProductsOf } from './products.js';
 
-export async function heddleProducts(of: ProductsOf): Promise<Products> {
+export async function mmaProducts(of: ProductsOf): Promise<Products> {
   const { device, hidden, inner, rows, sms, weights, routed, own } = of;
   if (weights.gateUp.dtype === 'e4m3')
     throw new ArgumentError('gateUp', 'e4m3', `bf16 on a ${device.description}: e4m3 needs a Hopper GPU`);
