@@ -6,7 +6,7 @@ import type { Expr, FenceOrder, Order, Scope } from '../expression.js';
 import type { Space } from '../types.js';
 
 /** What a simulated thread gives up control for. */
-export type Pause = 'barrier' | 'group' | 'previous' | 'sleep' | 'wait';
+export type Pause = 'barrier' | 'cluster' | 'group' | 'previous' | 'sleep' | 'wait';
 
 /** What an access is, wherever it goes: atomic when its order is not 'weak'. `update`: a read-modify-write. */
 export interface AccessForm {
