@@ -284,6 +284,14 @@ export class Thread extends Task {
     return true;
   }
 
+  /** A compare-and-swap that found something else: it has read the newest, and written nothing. */
+  missed(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
+    if (!this.mayAccess(access, buffer, offset)) return false;
+    this.#tell(access, buffer, offset, 0);
+    this.#hub.spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
+    return true;
+  }
+
   /** Puts what is there into `seen`, or what a load reads instead. */
   #see(buffer: SimBuffer, offset: number, bytes: number, instead: readonly number[] | null): void {
     const to = this.seen.i32;

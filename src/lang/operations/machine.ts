@@ -47,13 +47,17 @@ export interface Machine {
 
   load(pointer: Expr, order: Order, scope: Scope): void;
   store(pointer: Expr, value: Expr, order: Order, scope: Scope): void;
-  /** Replaces a word by what JavaScript makes of it and of `value`; the result is the word before. */
+  /**
+   * Replaces a word by what JavaScript makes of it and of `value`, only where it is `expected`, if that is given; the result is the
+   * word before.
+   */
   update(
     pointer: Expr,
     value: Expr,
     order: Order,
     scope: Scope,
     change: (before: string, value: string) => string,
+    expected?: Expr,
   ): void;
   fence(order: FenceOrder, scope: Scope): void;
   proxyFence(space: Space): void;

@@ -248,23 +248,40 @@ export class Effects implements Machine {
     order: Order,
     scope: Scope,
     change: (before: string, value: string) => string,
+    expected?: Expr,
   ): void {
     const place = this.#place(pointer);
     const kind = place.to === 'u64' ? 'n' : 'i';
     const by = this.#expressions.simple(this.#expressions.scalar(value), kind);
+    const wanted =
+      expected === undefined ? null : this.#expressions.simple(this.#expressions.scalar(expected), kind);
     const old = this.#locals.temporary(kind);
     const at = `${place.view}[${place.index}]`;
     if (this.#checked) {
       const may = this.#ask({ kind: 'update', order, scope }, place);
       this.#emit(`${old} = ${kind === 'n' ? '0n' : '0'};`);
+      if (wanted !== null) this.#miss({ order, scope }, place, { old, at, wanted });
       this.#emit(`if (${may}) {`);
     }
     this.#emit(`${old} = ${at};`);
-    this.#emit(`${at} = ${change(old, by)};`);
+    this.#emit(`${wanted === null ? '' : `if (${old} === ${wanted}) `}${at} = ${change(old, by)};`);
     this.#count(place, 0);
     this.#wrote(place);
     if (this.#checked) this.#emit('}');
     this.#bind(old);
+  }
+
+  /** Where something else is there than expected, checked mode sees a load, which releases nothing; what follows is the other case. */
+  #miss(
+    { order, scope }: { readonly order: Order; readonly scope: Scope },
+    { buffer, offset, bytes }: { readonly buffer: string; readonly offset: string; readonly bytes: number },
+    { old, at, wanted }: { readonly old: string; readonly at: string; readonly wanted: string },
+  ): void {
+    const reads = order === 'acquire' || order === 'acq_rel' ? 'acquire' : 'relaxed';
+    const access = this.#access({ kind: 'read', order: reads, scope, bytes, site: this.site });
+    this.#emit(
+      `if (${at} !== ${wanted}) { if (t.missed(${access}, ${buffer}, ${offset})) ${old} = ${at}; } else`,
+    );
   }
 
   fence(order: FenceOrder, scope: Scope): void {
