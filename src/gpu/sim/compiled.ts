@@ -63,6 +63,7 @@ export const pause = {
   sleep: 5,
   end: 6,
   group: 7,
+  cluster: 8,
 } as const;
 
 /** What the lanes of a warp do together: generated code names it by its place. */

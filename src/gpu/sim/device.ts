@@ -21,6 +21,7 @@ import {
   type PeerMemory,
   type Program,
   requireFills,
+  requireGrid,
   requireTensor,
   requireWire,
   type Stream,
@@ -238,7 +239,7 @@ class SimLauncher implements Launcher {
     this.#shared = shared;
     this.#compiled = compiled;
     this.#shape = shape;
-    this.#grid = requireInteger('grid', shape.grid, 1, maxGrid);
+    this.#grid = requireGrid(shape.grid, maxGrid, compiled.module.cluster);
     this.#block = requireInteger('block', shape.block, 1, compiled.module.maxThreads);
     this.#programmatic = shape.programmatic ?? false;
     this.#firstSite = shared.sites.register(compiled);
@@ -316,7 +317,7 @@ class SimLauncher implements Launcher {
   }
 
   setGrid(grid: number): void {
-    this.#grid = requireInteger('grid', grid, 1, maxGrid);
+    this.#grid = requireGrid(grid, maxGrid, this.#compiled.module.cluster);
   }
 
   launch(stream: Stream): void {
