@@ -60,25 +60,25 @@ describe.each(['mma.sync', 'wgmma'] as const)('multiplied by %s', (instructions)
     const actual = await onGpu(received, (of) => runMlp(of, experts, {}, 2, { instructions }));
     const found = compareMlp(layer, 1, received, experts, capacity, actual);
     expect(found).toMatchObject({ different: 0 });
+  });
 
-    test('many rows come in order', async () => {
-      const of: Layer = { ...shapeOfRounds({ ...shape, maxTokens: 70 }), weights: true, counts: false };
-      const received = reference.dispatch(
-        of,
-        makeSources(of, 70, 3, { router: { kind: 'zipf', exponent: 1 } }),
-        1,
-      );
-      const [actual] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
-        const stream = device.createStream();
-        const placed = placeReceived(device, stream, of, received);
-        await stream.synchronize();
-        return runMlp({ world: { device, rank: 1 }, shape: of, received: placed }, experts, {}, 2, {
-          instructions,
-        });
+  test('many rows come in order', async () => {
+    const of: Layer = { ...shapeOfRounds({ ...shape, maxTokens: 70 }), weights: true, counts: false };
+    const received = reference.dispatch(
+      of,
+      makeSources(of, 70, 3, { router: { kind: 'zipf', exponent: 1 } }),
+      1,
+    );
+    const [actual] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
+      const stream = device.createStream();
+      const placed = placeReceived(device, stream, of, received);
+      await stream.synchronize();
+      return runMlp({ world: { device, rank: 1 }, shape: of, received: placed }, experts, {}, 2, {
+        instructions,
       });
-      const capacity = of.ranks * of.maxTokens * of.topK;
-      expect(compareMlp(of, 1, received, experts, capacity, actual!)).toMatchObject({ different: 0 });
     });
+    const capacity = of.ranks * of.maxTokens * of.topK;
+    expect(compareMlp(of, 1, received, experts, capacity, actual!)).toMatchObject({ different: 0 });
   });
 });
 
@@ -139,7 +139,7 @@ test.each<[string, number, number, RoutesOptions]>([
   }
 });
 
-describe('no row is read that no route needs', () => {
+describe.each(['mma.sync', 'wgmma'] as const)('no row is read that no route needs, by %s', (instructions) => {
   /** On the checked machine, which reports reads of what nobody wrote: rows that no route needs, and those between GEMMs. */
   const findings = async (received: ReturnType<typeof arrived>, written = received) => {
     const machine = SimMachine.create({ ranks: 1, mode: 'checked' });
@@ -149,8 +149,7 @@ describe('no row is read that no route needs', () => {
       stream.copyIn(placed.experts.data, bytesOf(received.experts));
       await stream.synchronize();
       const of = { world: { device, rank: 1 }, shape: layer, received: placed };
-      await runMlp(of, experts, {}, 1, { instructions: 'mma.sync' });
-      await runMlp(of, experts, {}, 1, { instructions: 'wgmma' });
+      await runMlp(of, experts, {}, 1, { instructions });
     });
     return machine.findings.map(formatFinding);
   };
