@@ -11,8 +11,10 @@ import type { AccessReport, CopyEngine, Detector, SiteId } from './detector/dete
 import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
-import type { SimBuffer } from './memory.js';
 import { type Factors, Products, type WarpProducts } from './products.js';
+import { type AddressSpace, SimBuffer } from './memory.js';
+import { windows } from './ptx/code.js';
+import { type LaneMeeting, LaneMeetings, type Open } from './ptx/lanes.js';
 import type { Puts } from './puts.js';
 import type { Random } from './random.js';
 import { WarpRegisters } from './registers.js';
@@ -39,6 +41,7 @@ export interface Hub {
   readonly puts: Puts;
   /** Where atomic loads leave what they read. */
   readonly seen: SimBuffer;
+  newBuffer(rank: number, bytes: number, purpose: string): SimBuffer;
   clock(): bigint;
   sleep(thread: Thread, nanoseconds: number): void;
   /** The block has called releaseNext or ended. */
@@ -140,6 +143,8 @@ export class Block {
   readonly products: WarpProducts[] = [];
   /** Who has how many registers, where warp groups give and take. */
   registers: WarpRegisters | null = null;
+  /** Operations of its warps for which lanes wait that a mask names. */
+  lanesMet: LaneMeetings<Thread> | null = null;
 
   constructor(
     readonly id: number,
@@ -172,7 +177,16 @@ interface Wait extends StatementWait, Condition {
 /** What a finding says of an access, besides who made it. */
 type Reported = Pick<AccessReport, 'kind' | 'order' | 'scope'> & Pick<StatementAccess, 'site'>;
 
-type ThreadState = 'ready' | 'barrier' | 'group' | 'warp' | 'parked' | 'previous' | 'sleep' | 'ended';
+type ThreadState =
+  | 'ready'
+  | 'barrier'
+  | 'group'
+  | 'warp'
+  | 'lanes'
+  | 'parked'
+  | 'previous'
+  | 'sleep'
+  | 'ended';
 
 export class Thread extends Task {
   readonly isThread = true;
@@ -189,6 +203,11 @@ export class Thread extends Task {
   satisfied = false;
   /** What it has brought to a product of tiles. */
   factors: Factors | null = null;
+  /** The meeting of lanes that its coming completes. */
+  completed: Open<Thread> | null = null;
+  /** The upper word of the time that `clockWords` gave. */
+  clockHigh = 0;
+  #local: SimBuffer | null = null;
   /** What an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
   readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
@@ -461,6 +480,61 @@ export class Thread extends Task {
 
   clock(): bigint {
     return this.#hub.clock();
+  }
+
+  /** The time's lower word; the upper one is left in `clockHigh`. */
+  clockWords(): number {
+    const now = this.#hub.clock();
+    this.clockHigh = Number(BigInt.asIntN(32, now >> 32n));
+    return Number(BigInt.asIntN(32, now));
+  }
+
+  /** The kernel has given up, at a statement that says so. */
+  trap(site: number): never {
+    const { where, text } = this.block.launch.compiled.sites[site]!;
+    throw new Error(`trap at ${where}  ${text}`);
+  }
+
+  // Of kernels in PTX, whose addresses are numbers.
+
+  /** Memory that no other thread sees. */
+  localMemory(bytes: number): SimBuffer {
+    this.#local ??= this.#hub.newBuffer(this.rank, bytes, 'local memory');
+    return this.#local;
+  }
+
+  /** The buffer to which addresses of this upper word belong, where it is not one of the first that there were. */
+  find(slot: number, low: number): SimBuffer {
+    if (slot === windows.shared && this.block.shared.length > 0) return this.block.shared[0]!;
+    if (slot === windows.local && this.#local !== null) return this.#local;
+    const { args } = this.block.launch;
+    if (slot === windows.param) return args[0] as SimBuffer;
+    const found = (args.at(-1) as AddressSpace).at(slot);
+    if (found !== undefined) return found;
+    const address = `0x${(slot * 2 ** 32 + low).toString(16)}`;
+    if (this.#hub.detector === null) throw new Error(`no memory is at address ${address}`);
+    return new SimBuffer(-1, `address ${address}, where no memory is`, -1, 0);
+  }
+
+  /** Comes to an operation of the lanes that a mask names. */
+  meetLanes(meeting: LaneMeeting, mask: number, site: number): void {
+    this.site = site;
+    const { block } = this;
+    block.lanesMet ??= new LaneMeetings();
+    // Who is not named meets them all the same, which the machine then reports.
+    this.completed = block.lanesMet.come(this, meeting, mask | (1 << (this.index & 31)), block.threads);
+    if ((mask >>> (this.index & 31)) & 1) return;
+    const { launch } = block;
+    this.#hub.log.add({
+      kind: 'divergence',
+      operation: 'an operation of the warp, whose mask leaves out a lane that executes it',
+      where: launch.compiled.sites[site]!.where,
+      rank: launch.home,
+      kernel: launch.kernel,
+      block: block.index,
+      present: [this.index],
+      absent: [],
+    });
   }
 
   sleep(nanoseconds: number): void {
