@@ -205,6 +205,7 @@ export class Instruction {
       case 'special':
         return this.#special(operand.name);
       case 'symbol': {
+        if (operand.name === 'WARP_SZ') return ['32', '0'];
         const place = places.get(operand.name);
         if (place === undefined) this.refuse(`'${operand.name}' is declared nowhere`);
         if (place.space === 'global') return [String(operand.offset), `(args[${3 + place.number}])`];
