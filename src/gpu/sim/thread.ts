@@ -3,11 +3,11 @@
  * everything that involves other threads goes through the `Hub`, which the machine implements.
  */
 import { HeddleError } from '../../base/errors.js';
-import { type FenceOrder, matrixWords, type Scope, type Space, type Tile } from '../../lang/index.js';
+import { matrixWords, type Scope, type Space, type Tile } from '../../lang/index.js';
 import type { Compiled, IndexedPlace, StatementAccess, StatementWait } from './compiled.js';
 import { type Condition, holds } from './condition.js';
 import { Copies } from './copies.js';
-import type { AccessReport, CopyEngine, Detector, SiteId } from './detector/detector.js';
+import type { AccessReport, CopyEngine, Detector, FenceKind, SiteId } from './detector/detector.js';
 import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
@@ -15,6 +15,7 @@ import { type Factors, Products, type WarpProducts } from './products.js';
 import { type AddressSpace, SimBuffer } from './memory.js';
 import { windows } from './ptx/code.js';
 import { type LaneMeeting, LaneMeetings, type Open } from './ptx/lanes.js';
+import { type Address, printed } from './ptx/printf.js';
 import type { Puts } from './puts.js';
 import type { Random } from './random.js';
 import { WarpRegisters } from './registers.js';
@@ -208,6 +209,7 @@ export class Thread extends Task {
   /** The upper word of the time that `clockWords` gave. */
   clockHigh = 0;
   #local: SimBuffer | null = null;
+  #said = '';
   /** What an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
   readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
@@ -406,7 +408,7 @@ export class Thread extends Task {
     if (buffer.waiters !== 0) this.#hub.wake(buffer, offset, bytes);
   }
 
-  fence(order: FenceOrder, scope: Scope): void {
+  fence(order: FenceKind, scope: Scope): void {
     this.#hub.detector!.fence(this.id, order, scope);
   }
 
@@ -492,7 +494,15 @@ export class Thread extends Task {
   /** The kernel has given up, at a statement that says so. */
   trap(site: number): never {
     const { where, text } = this.block.launch.compiled.sites[site]!;
-    throw new Error(`trap at ${where}  ${text}`);
+    throw new Error(`trap at ${where}  ${text}${this.#said === '' ? '' : `, which said: ${this.#said}`}`);
+  }
+
+  /** What `printf` writes. It is kept for the message of a trap, before which kernels say why. */
+  print(format: Address, values: Address): void {
+    const text = this.find(format.slot, format.low);
+    const end = text.u8.indexOf(0, format.low);
+    const of = String.fromCharCode(...text.u8.subarray(format.low, end));
+    this.#said = printed(of, this.find(values.slot, values.low), values.low).trim();
   }
 
   // Of kernels in PTX, whose addresses are numbers.

@@ -162,7 +162,8 @@ class KernelCompiler {
       );
     if (end > 0) this.#shared = { bytes: end, ranges };
     for (const { name, space, align, bytes, line } of entry.variables) {
-      if (space !== 'local' && space !== 'param') continue;
+      // Each call has parameters of its own, under the same names.
+      if ((space !== 'local' && space !== 'param') || this.#places.get(name)?.space === 'local') continue;
       if (bytes === null)
         throw new PtxError(`${module.file}:${line}`, 'local memory must say how long it is');
       const offset = Math.ceil(this.#localBytes / align) * align;

@@ -1,7 +1,8 @@
 /** Instructions that touch memory. What only the thread itself can see is read and written as it is, all else is asked for. */
-import type { FenceOrder, Order, Scope } from '../../../lang/index.js';
+import type { Order, Scope } from '../../../lang/index.js';
 import { type PtxOperand, type PtxType, ptxBytes } from '../../../lang/ptx/index.js';
 import { pause } from '../compiled.js';
+import type { FenceKind } from '../detector/detector.js';
 import { type Instruction, type Pair, unsigned, windows } from './code.js';
 
 /** A place in memory, in generated code: cheap to repeat. */
@@ -440,7 +441,7 @@ function fence(x: Instruction): void {
     x.ignore(/^(release|cluster)$/);
     return;
   }
-  let order: FenceOrder = 'acq_rel';
+  let order: FenceKind = 'acq_rel';
   let scope: Scope;
   if (x.name === 'membar') {
     const level = x.among('cta', 'gl', 'sys');
@@ -449,10 +450,8 @@ function fence(x: Instruction): void {
     order = 'seq_cst';
   } else {
     const said = x.among('sc', 'acq_rel', 'acquire', 'release');
-    // One-sided fences promise less than the machine knows.
-    if (said === 'acquire' || said === 'release')
-      x.refuse('fences of one direction are not simulated; acq_rel is');
-    if (said === 'sc' || said === null) order = 'seq_cst';
+    if (said === null || said === 'sc') order = 'seq_cst';
+    else order = said;
     const named = scopeOf(x);
     if (named === null) x.refuse('it says no scope');
     scope = named;

@@ -34,9 +34,29 @@ export const together: Readonly<Record<string, Handler>> = {
     x.code.line(`t.trap(${x.site});`);
   },
   brkpt() {},
+  call,
   cp: copy,
   mbarrier,
 };
+
+/** Functions that compilers leave are few: most are inlined. */
+function call(x: Instruction): void {
+  x.has('uni');
+  const [result, name, given] = x.operands;
+  if (name?.kind !== 'symbol' || name.name !== 'vprintf' || given?.kind !== 'list' || result?.kind !== 'list')
+    x.refuse('of functions that are called, `printf` is simulated; others must be inlined (__forceinline__)');
+  const read = (operand: PtxOperand | undefined): string => {
+    if (operand?.kind !== 'symbol') x.refuse('its operands must be parameters');
+    const { buffer, offset } = spot(
+      x,
+      { kind: 'address', base: operand, offset: 0, coordinates: [] },
+      'param',
+    );
+    const at = `${buffer}.i32[(${offset}) >> 2]`;
+    return `{ slot: ${buffer}.i32[(${offset} >> 2) + 1], low: ${at} }`;
+  };
+  x.code.line(`t.print(${read(given.elements[0])}, ${read(given.elements[1])});`);
+}
 
 const give = (x: Instruction, word: number, value: string): void =>
   x.code.line(`parts[${laneWords} * threadIdx + ${word}] = ${value};`);
