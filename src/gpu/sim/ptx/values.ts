@@ -99,17 +99,7 @@ export const values: Readonly<Record<string, Handler>> = {
       x.setPair(x.operand(0), low, 'up[0]');
     } else x.setWord(x.operand(0), `bfe(${x.word(x.operand(1))}, ${at}, ${length}, ${isSigned(type)})`);
   },
-  bfi(x) {
-    const type = x.type();
-    const rest = `${x.word(x.operand(3))}, ${x.word(x.operand(4))}`;
-    if (isWide(type)) {
-      const low = x.simple(
-        `bfi64(${[...x.pair(x.operand(1)), ...x.pair(x.operand(2))].join(', ')}, ${rest})`,
-        'i',
-      );
-      x.setPair(x.operand(0), low, 'up[0]');
-    } else x.setWord(x.operand(0), `bfi(${x.word(x.operand(1))}, ${x.word(x.operand(2))}, ${rest})`);
-  },
+  bfi: insert,
   prmt(x) {
     x.type();
     const [a, b, by] = [1, 2, 3].map((i) => x.word(x.operand(i)));
@@ -732,6 +722,31 @@ function chosen(x: Instruction, type: PtxType, test: string): void {
 function count(x: Instruction, word: (a: string) => string, pair: (a: Pair) => string): void {
   const text = isWide(x.type()) ? pair(x.pair(x.operand(1))) : word(x.word(x.operand(1)));
   x.setWord(x.operand(0), text);
+}
+
+function insert(x: Instruction): void {
+  const type = x.type();
+  const [at, length] = [x.operand(3), x.operand(4)];
+  const rest = `${x.word(at)}, ${x.word(length)}`;
+  const to = x.operand(0);
+  if (!isWide(type)) {
+    x.setWord(to, `bfi(${x.word(x.operand(1))}, ${x.word(x.operand(2))}, ${rest})`);
+    return;
+  }
+  const [from, into] = [x.pair(x.operand(1)), x.pair(x.operand(2))];
+  if (at.kind === 'integer' && length.kind === 'integer' && at.value < 64n && length.value <= 64n) {
+    const mask = BigInt.asUintN(64, BigInt.asUintN(Number(length.value), -1n) << at.value);
+    const moved = at.value === 0n ? from : shifted(from[0], from[1], Number(at.value), true, false);
+    const merged = (i: 0 | 1): string => {
+      const bits = Number(BigInt.asIntN(32, mask >> BigInt(32 * i)));
+      if (bits === 0) return into[i];
+      return bits === -1 ? moved[i] : `${into[i]} & ${~bits} | (${moved[i]}) & ${bits}`;
+    };
+    x.setPair(to, merged(0), merged(1));
+    return;
+  }
+  const low = x.simple(`bfi64(${[...from, ...into].join(', ')}, ${rest})`, 'i');
+  x.setPair(to, low, 'up[0]');
 }
 
 function findBit(x: Instruction): void {

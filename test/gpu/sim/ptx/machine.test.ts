@@ -240,6 +240,7 @@ describe('races', () => {
       messagePassing(),
       messagePassing({ ...relaxed, before: 'fence.acq_rel.gpu;', after: 'fence.acq_rel.gpu;' }),
       messagePassing({ ...relaxed, before: 'membar.gl;', after: 'membar.gl;' }),
+      messagePassing({ ...relaxed, before: 'fence.release.gpu;', after: 'fence.acquire.gpu;' }),
     ]) {
       for (let seed = 0; seed < 20; seed++) {
         const { words, findings } = await run(text, { grid: 2, seed: `${seed}` });
@@ -252,6 +253,7 @@ describe('races', () => {
   test.each([
     ['a missing fence', { store: 'st.relaxed.gpu', load: 'ld.relaxed.gpu', after: 'fence.acq_rel.gpu;' }],
     ['a relaxed load', { load: 'ld.relaxed.gpu' }],
+    ['a fence of the wrong direction', { store: 'st.relaxed.gpu', before: 'fence.acquire.gpu;' }],
     ['a volatile flag', { store: 'st.volatile', load: 'ld.volatile' }],
     ['a scope too narrow', { store: 'st.release.cta' }],
   ])('%s is found by the line of the source', async (_, how) => {
@@ -305,10 +307,24 @@ describe('refusals name the line, and what is not known', () => {
     ],
     ['add.cc.u32 %r0, %r0, 1;', 'carries are not kept'],
     ['ld.global.newish.u32 %r0, [%out];', "'.newish' is not known of it"],
-    ['fence.acquire.gpu;', 'fences of one direction are not simulated'],
+    ['atom.global.add.noftz.b128 %r0, [%out], 1;', '128 bits are not updated'],
     ['bra NOWHERE;', "no label 'NOWHERE'"],
   ])('%s', async (body, message) => {
     await expect(run(fileOf(body))).rejects.toThrow(message);
+  });
+
+  test('what was printed stands beside the trap that follows', async () => {
+    const declarations =
+      '.global .align 1 .b8 text[24] = {119, 97, 105, 116, 101, 100, 32, 37, 100, 32, 37, 108, 108, 117, 0};';
+    const body = `
+  .local .align 8 .b8 stack[16];
+  mov.u64 %rd1, stack; st.local.u32 [%rd1], -3; st.local.u64 [%rd1+8], 5000000000; cvta.local.u64 %rd2, %rd1;
+  mov.u64 %rd3, text;
+  { .param .b64 a; .param .b64 b; .param .b32 r;
+    st.param.b64 [a], %rd3; st.param.b64 [b], %rd2; call.uni (r), vprintf, (a, b); ld.param.b32 %r1, [r]; }
+  trap;`;
+    const { error } = await run(fileOf(body, { declarations }));
+    expect(String(error)).toContain('which said: waited -3 5000000000');
   });
 
   test('a trap ends the launch, and says where', async () => {
