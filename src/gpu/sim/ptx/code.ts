@@ -387,7 +387,7 @@ export class Instruction {
     if (kept === 'double') this.code.line(`${lower} = doubleOf(${low}, ${high});`);
     else if (kept === 'pair') {
       // The upper word may be made of what the lower one was.
-      const held = this.simple(low, 'i');
+      const held = /^ti\d+$/.test(low) ? low : this.simple(low, 'i');
       this.code.line(`${upper} = ${high};`);
       this.code.line(`${lower} = ${held};`);
     } else this.refuse(`${register.name} has no 64 bits`);

@@ -390,6 +390,11 @@ function products(x: Instruction, type: PtxType): void {
 /** 64 bits of two words. */
 function wideProduct(x: Instruction, a: PtxOperand, b: PtxOperand, signed: boolean): Pair {
   const by = x.word(b);
+  const power = b.kind === 'integer' ? b.value.toString(2).length - 1 : 0;
+  if (b.kind === 'integer' && b.value > 1n && b.value < 1n << 31n && b.value === 1n << BigInt(power)) {
+    const left = x.word(a);
+    return [`(${left} << ${power})`, `(${left} ${signed ? '>>' : '>>>'} ${32 - power})`];
+  }
   if (b.kind === 'integer' && b.value > 0n && b.value < 1n << 20n) {
     // A double is exact.
     const product = x.simple(`${signed ? x.word(a) : unsigned(x.word(a))} * ${by}`, 'f');
