@@ -274,6 +274,7 @@ class SimMemory implements WindowMemory {
 interface Arguments {
   set(name: string, value: number | bigint): void;
   setWindow(name: string, window: Window): void;
+  setTensor(name: string, tensor: Tensor): void;
   setBytes(name: string, bytes: Uint8Array): void;
   /** Parameters that nobody has set. */
   readonly missing: ReadonlySet<string>;
@@ -352,6 +353,17 @@ class IrArguments implements Arguments {
     }
     this.#args[at] = buffers;
     this.#args[at + 1] = offsets;
+    this.missing.delete(name);
+  }
+
+  setTensor(name: string, tensor: Tensor): void {
+    const { type, at } = this.#placeOf(name);
+    if (type.kind !== 'tensorMap')
+      throw new ArgumentError(name, tensor, 'set with set, as it is no tensorMap');
+    const { address, bytes, ...form } = requireTensor(name, tensor, type);
+    const { buffer, offset } = this.#shared.addresses.find(`${name}.address`, address, bytes);
+    const made: SimTensor = { ...form, buffer, offset, tile: type.tile };
+    this.#args[at] = made;
     this.missing.delete(name);
   }
 
@@ -443,6 +455,10 @@ class PtxArguments implements Arguments {
     this.missing.delete(name);
   }
 
+  setTensor(name: string, tensor: Tensor): void {
+    throw new ArgumentError(name, tensor, 'no tensor: kernels in PTX are simulated without tensor maps');
+  }
+
   /** The addresses of all ranks' windows, one after the other. */
   setWindow(name: string, window: Window): void {
     const { offset, bytes } = this.#find(name);
@@ -501,14 +517,7 @@ class SimLauncher implements PtxLauncher {
   }
 
   setTensor(name: string, tensor: Tensor): void {
-    const { type, at } = this.#placeOf(name);
-    if (type.kind !== 'tensorMap')
-      throw new ArgumentError(name, tensor, 'set with set, as it is no tensorMap');
-    const { address, bytes, ...form } = requireTensor(name, tensor, type);
-    const { buffer, offset } = this.#shared.addresses.find(`${name}.address`, address, bytes);
-    const made: SimTensor = { ...form, buffer, offset, tile: type.tile };
-    this.#args[at] = made;
-    this.#missing.delete(name);
+    this.#arguments.setTensor(name, tensor);
   }
 
   setGrid(grid: number): void {

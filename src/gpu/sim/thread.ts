@@ -11,8 +11,8 @@ import type { AccessReport, CopyEngine, Detector, FenceKind, SiteId } from './de
 import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
-import { type Factors, Products, type WarpProducts } from './products.js';
 import { type AddressSpace, SimBuffer } from './memory.js';
+import { type Factors, Products, type WarpProducts } from './products.js';
 import { windows } from './ptx/code.js';
 import { type LaneMeeting, LaneMeetings, type Open } from './ptx/lanes.js';
 import { type Address, printed } from './ptx/printf.js';

@@ -429,11 +429,13 @@ const levels = { cta: 'cta', gl: 'gpu', sys: 'sys' } as const;
 
 function fence(x: Instruction): void {
   if (x.has('proxy')) {
-    // Copies of the asynchronous proxy see what their thread wrote; nothing here tells the proxies apart.
-    if (x.among('async', 'async::generic', 'alias', 'tensormap::generic') === null)
-      x.refuse('no such proxy is known');
-    spaceOf(x);
-    x.ignore(/^(acquire|release|cta|cluster|gpu|sys|sync_restrict::.*)$/);
+    if (!x.has('async')) x.refuse('of the other proxies, that of asynchronous copies is simulated');
+    const space = spaceOf(x);
+    if (space !== null && space !== 'global' && space !== 'shared')
+      x.refuse('it says no space that is known');
+    if (x.checked)
+      for (const one of space === null ? ['global', 'shared'] : [space])
+        x.code.line(`t.proxyFence('${one}');`);
     return;
   }
   if (x.has('mbarrier_init')) {
