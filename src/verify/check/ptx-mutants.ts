@@ -41,9 +41,12 @@ const weaker: Readonly<Record<string, readonly string[]>> = {
   acquire: ['relaxed'],
   release: ['relaxed'],
   sys: ['gpu'],
-  gl: ['cta'],
   gpu: ['cta'],
 };
+
+const fences: Readonly<Record<string, readonly string[]>> = { sc: ['acq_rel'], sys: ['gpu'], gpu: ['cta'] };
+const membars: Readonly<Record<string, readonly string[]>> = { sys: ['gl'], gl: ['cta'] };
+const scopes: readonly string[] = ['cta', 'cluster', 'gpu', 'sys'];
 
 const accesses: ReadonlySet<string> = new Set(['ld', 'st', 'atom', 'red']);
 
@@ -51,13 +54,17 @@ function changesOf(instruction: PtxInstruction): Change[] {
   const { parts, operands } = instruction;
   const [name] = parts;
   const removed: Change = { description: `${name} removed`, instruction: null };
-  if (accesses.has(name!)) return [...lessOrdered(instruction), ...madeWeak(instruction)];
+  if (accesses.has(name!))
+    return [...replaced(instruction, weaker), ...madeWeak(instruction), ...narrowed(instruction)];
   switch (name) {
-    case 'fence':
     case 'membar':
-      // Of those the machine tells nothing apart.
-      if (parts.includes('proxy') || parts.includes('mbarrier_init')) return [];
-      return [removed, ...lessOrdered(instruction).filter((change) => !/acq_rel →/.test(change.description))];
+      return [removed, ...replaced(instruction, membars)];
+    case 'fence':
+      // Threads learn of a new mbarrier at a barrier of their block, with or without it.
+      if (parts.includes('mbarrier_init')) return [];
+      if (parts.includes('proxy')) return [removed];
+      // A fence of one direction is as good where only that one matters.
+      return [removed, ...replaced(instruction, fences)];
     case 'bar':
     case 'barrier':
       return [removed];
@@ -97,11 +104,12 @@ const withPart = (instruction: PtxInstruction, at: number, part: string): PtxIns
   parts: instruction.parts.with(at, part),
 });
 
-function lessOrdered(instruction: PtxInstruction): Change[] {
+/** With one part of its name in place of another. */
+function replaced(instruction: PtxInstruction, by: Readonly<Record<string, readonly string[]>>): Change[] {
   return instruction.parts.flatMap((part, i) =>
     i === 0
       ? []
-      : (weaker[part] ?? []).map((less) => ({
+      : (by[part] ?? []).map((less) => ({
           description: `${part} → ${less}`,
           instruction: withPart(instruction, i, less),
         })),
@@ -113,8 +121,21 @@ function madeWeak(instruction: PtxInstruction): Change[] {
   const { parts } = instruction;
   const was = parts.find((part) => part === 'relaxed' || part === 'volatile');
   if (was === undefined || (parts[0] !== 'ld' && parts[0] !== 'st')) return [];
-  const left = parts.filter((part) => part !== was && !['cta', 'cluster', 'gpu', 'sys'].includes(part));
+  const left = parts.filter((part) => part !== was && !scopes.includes(part));
   return [{ description: `${was} → weak`, instruction: { ...instruction, parts: left } }];
+}
+
+/** An update that says no scope has that of the GPU. */
+function narrowed(instruction: PtxInstruction): Change[] {
+  const [name, ...rest] = instruction.parts;
+  if ((name !== 'atom' && name !== 'red') || rest.some((part) => scopes.includes(part))) return [];
+  const parts = [
+    name,
+    ...rest.filter((part) => part === 'relaxed'),
+    'cta',
+    ...rest.filter((part) => part !== 'relaxed'),
+  ];
+  return [{ description: 'gpu → cta', instruction: { ...instruction, parts } }];
 }
 
 function moreBy(instruction: PtxInstruction, operand: number, more: number): Change[] {
