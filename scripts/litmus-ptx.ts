@@ -90,8 +90,9 @@ function make(test: Litmus): Made {
     const value = (text: string): string => (/^-?\d+$/.test(text) ? text : register(text));
     const place = (name: string): string => {
       const offset = offsets.get(name);
-      if (offset === undefined) throw new NotExpressed(`a place '${name}' that is not declared`);
-      return `[%mem+${offset}]`;
+      // A place that nobody declares begins as 0.
+      if (offset === undefined) offsets.set(name, stride * offsets.size);
+      return `[%mem+${offsets.get(name)}]`;
     };
     const lines = thread.lines.flatMap((line) => instruction(line, { number, register, value, place }));
     for (const key of test.registers.keys())

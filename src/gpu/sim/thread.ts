@@ -238,6 +238,7 @@ export class Thread extends Task {
     this.index = index;
     this.state = 'ready';
     this.priority = 0;
+    this.#said = '';
     this.chosen = 0;
   }
 

@@ -359,7 +359,7 @@ function copy(x: Instruction): void {
   const [to, from] = [spot(x, x.operand(0), 'shared'), spot(x, x.operand(1), 'global')];
   const bytes = x.operand(2);
   if (bytes.kind !== 'integer') x.refuse('it must say how many bytes it copies');
-  if (x.operands.length > 3) x.refuse('copies that fill up with zeros are not simulated');
+  if (bytes.value !== 16n || x.operands.length > 3) x.refuse('only copies of 16 whole bytes are simulated');
   x.code.line(
     `t.async.post(${to.buffer}, ${to.offset}, ${from.buffer}, ${from.offset}, ${bytes.value}, ${x.site});`,
   );
