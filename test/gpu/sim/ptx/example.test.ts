@@ -4,11 +4,17 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { check, formatFinding, ptxSubject } from '../../../../src/verify/check/index.js';
+import host from '../../../../examples/ptx/all-reduce.js';
+import { ptx } from '../../../../src/lang/index.js';
+import { type CheckSubject, check, formatFinding, ptxSubject } from '../../../../src/verify/check/index.js';
 import { cudaTool, needing } from '../../../needs.js';
 
 const root = new URL('../../../../', import.meta.url).pathname;
-const host = join(root, 'examples/ptx/all-reduce.ts');
+
+function subjectOf(file: string): CheckSubject {
+  const program = ptx(readFileSync(file, 'utf8'), 'all-reduce.ptx');
+  return { name: 'all-reduce', kernels: program.kernels, configurations: host(program) };
+}
 
 describe('the all-reduce of examples/ptx', () => {
   const folder = mkdtempSync(join(tmpdir(), 'heddle-example-'));
@@ -27,14 +33,14 @@ describe('the all-reduce of examples/ptx', () => {
   }
 
   test('is clean, and each of its mutants is caught', needing('nvcc'), async () => {
-    const report = await check([await ptxSubject(compile(), host)], { seeds: 20, mutants: true });
+    const report = await check([subjectOf(compile())], { seeds: 20, mutants: true });
     expect(report.findings.map(formatFinding)).toEqual([]);
     expect(report.mutants.survivors).toEqual([]);
     expect(report.mutants.total).toBeGreaterThan(5);
   });
 
   test('without its fence has the finding that docs/ptx.md shows', needing('nvcc'), async () => {
-    const { findings } = await check([await ptxSubject(compile('-DWITHOUT_FENCE'), host)], { seeds: 20 });
+    const { findings } = await check([subjectOf(compile('-DWITHOUT_FENCE'))], { seeds: 20 });
     const text = findings.map(formatFinding).join('\n');
     const page = readFileSync(join(root, 'docs/ptx.md'), 'utf8');
     for (const part of [
@@ -47,10 +53,26 @@ describe('the all-reduce of examples/ptx', () => {
     }
   });
 
-  test('a file that is none, and a host that launches nothing, are refused', async () => {
-    await expect(ptxSubject(join(folder, 'missing.ptx'), host)).rejects.toThrow('cannot be read');
-    const other = join(folder, 'host.mjs');
+  test('a host is a module whose default export gives configurations', async () => {
+    const file = join(folder, 'nothing.ptx');
+    writeFileSync(
+      file,
+      '.version 8.0\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n',
+    );
+    const module = join(folder, 'host.mjs');
+    writeFileSync(
+      module,
+      'export default (kernels) => [{ name: kernels.kernels[0], ranks: 1, run: async () => {} }];',
+    );
+    const subject = await ptxSubject(file, module);
+    expect([subject.name, subject.kernels, subject.configurations[0]!.name]).toEqual([
+      'nothing',
+      ['nothing'],
+      'nothing',
+    ]);
+    await expect(ptxSubject(join(folder, 'missing.ptx'), module)).rejects.toThrow('cannot be read');
+    const other = join(folder, 'other.mjs');
     writeFileSync(other, 'export const nothing = 1;');
-    await expect(ptxSubject(join(folder, 'missing.ptx'), other)).rejects.toThrow('default export');
+    await expect(ptxSubject(file, other)).rejects.toThrow('default export');
   });
 });
