@@ -14,10 +14,16 @@ export function writtenAs(
   return { where: placeIn(source, own, module.sources), text: `${written} (${place})` };
 }
 
-/** The place itself, or, where that is in a header of others, the one that called it. */
+/**
+ * The place itself, and the one that called it, if it was inlined: whoever uses a function twice must tell the two apart. Of
+ * what is in a header of others, the caller alone.
+ */
 function placeIn(source: PtxLocation, own: number | undefined, files: ReadonlyMap<number, string>): string {
-  let at = source;
-  while (at.file !== own && at.inlinedAt !== null) at = at.inlinedAt;
-  const path = files.get(at.file) ?? `file ${at.file}`;
-  return `${path.slice(path.lastIndexOf('/') + 1)}:${at.line}:${at.column}`;
+  const show = ({ file, line, column }: PtxLocation): string => {
+    const path = files.get(file) ?? `file ${file}`;
+    return `${path.slice(path.lastIndexOf('/') + 1)}:${line}:${column}`;
+  };
+  const { inlinedAt } = source;
+  if (inlinedAt === null) return show(source);
+  return source.file === own ? `${show(source)}, inlined at ${show(inlinedAt)}` : show(inlinedAt);
 }
