@@ -4,5 +4,5 @@ export * from './mapped.js';
 export type * from './network.js';
 export * from './numerics.js';
 export * from './require.js';
-export { requireTensor, type StridedTensor } from './tensor.js';
+export { requireGrid, requireTensor, type StridedTensor } from './tensor.js';
 export { evenNodes, maxWorldRanks, nodesByReach, type Topology, topologyOf } from './topology.js';

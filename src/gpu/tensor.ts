@@ -17,6 +17,13 @@ export interface StridedTensor {
   readonly bytes: number;
 }
 
+/** So many blocks, in whole clusters. */
+export function requireGrid(grid: number, most: number, cluster: number): number {
+  requireInteger('grid', grid, 1, most);
+  if (grid % cluster === 0) return grid;
+  throw new ArgumentError('grid', grid, `a multiple of ${cluster}, the blocks of a cluster`);
+}
+
 /** @throws ArgumentError where the copy engine could not move boxes of it. */
 export function requireTensor(
   name: string,

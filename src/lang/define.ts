@@ -36,7 +36,16 @@ export interface KernelHeader<P extends ParamSpecs, U extends UsingSpec> {
   readonly using?: U;
   /** Most threads a block may be launched with; fewer leave more registers to each. Default 1024. */
   readonly maxThreads?: number;
+  /**
+   * Blocks of a cluster: so many, one behind the other in the grid, run at once and reach each other's shared memory. Default 1.
+   * A launch has whole clusters.
+   */
+  readonly cluster?: ClusterSize;
 }
+
+/** What every GPU with clusters can hold. */
+export type ClusterSize = 1 | 2 | 4 | 8;
+const clusterSizes: readonly ClusterSize[] = [1, 2, 4, 8];
 
 export interface DeviceHeader<P extends DeviceParams, U extends UsingSpec, R extends DeviceReturn> {
   /** Its name in messages and in printed CUDA; by default the name under which it comes through `using`. */
@@ -65,6 +74,9 @@ export function kernel<P extends ParamSpecs, U extends UsingSpec = NoUsing>(
     `${kernelParams} or a list of these`,
   );
   const maxThreads = requireInteger('maxThreads', header.maxThreads ?? mostThreads, 1, mostThreads);
+  const cluster = header.cluster ?? 1;
+  if (!clusterSizes.includes(cluster))
+    throw new ArgumentError('cluster', cluster, `one of ${clusterSizes.join(', ')}`);
   let module: IrModule | undefined;
   return {
     name: header.name,
@@ -76,6 +88,7 @@ export function kernel<P extends ParamSpecs, U extends UsingSpec = NoUsing>(
         using: header.using ?? {},
         source: functionSource(body.toString(), site),
         maxThreads,
+        cluster,
       });
       return module;
     },

@@ -13,6 +13,7 @@ export interface Definition {
 export interface KernelDefinition extends Definition {
   readonly params: ParamSpecs;
   readonly maxThreads: number;
+  readonly cluster: number;
 }
 export interface DeviceDefinition extends Definition {
   /** False where the header gave no name: the name it is used by is taken. */

@@ -154,6 +154,8 @@ export interface IrModule {
   readonly sources: readonly SourceText[];
   /** Most threads a block may be launched with: the printer's __launch_bounds__, the host's check. */
   readonly maxThreads: number;
+  /** Blocks of a cluster. */
+  readonly cluster: number;
   /** A short, stable text of the compile-time values, for messages and cache keys. */
   readonly specialization: string;
 }

@@ -6,7 +6,9 @@ import { isExpr } from './walk.js';
 
 export function printIr(module: IrModule): string {
   requireModule('module', module);
-  const lines = [`kernel ${module.name} (at most ${module.maxThreads} threads a block)`];
+  const lines = [
+    `kernel ${module.name} (at most ${module.maxThreads} threads a block${module.cluster === 1 ? '' : `, clusters of ${module.cluster}`})`,
+  ];
   if (module.specialization !== '') lines.push(`using ${module.specialization}`);
   for (const layout of module.layouts) {
     lines.push(`layout ${layout.name}: ${layout.bytes} bytes`);

@@ -34,7 +34,8 @@ export function effectsOf(module: IrModule): EffectPlace[] {
 
 /** What a module needs that only some GPUs have; null where all have it. `because`: the operation that needs it. */
 export function hardwareOf(module: IrModule): { readonly only: Hardware; readonly because: string } | null {
-  let found: { readonly only: Hardware; readonly because: string } | null = null;
+  let found: { readonly only: Hardware; readonly because: string } | null =
+    module.cluster === 1 ? null : { only: 'hopper and later', because: 'clusters of blocks' };
   walkStatements(module.entry.body, (stmt) => {
     const only = stmt.kind === 'effect' ? operations[stmt.effect.op].only : undefined;
     if (stmt.kind !== 'effect' || only === undefined || found?.only === 'hopper') return;

@@ -53,6 +53,14 @@ export interface CudaSource {
   readonly maxThreads: number;
 }
 
+/** What launches of a kernel may have, and ask for. */
+interface Asked<M> {
+  readonly module: M;
+  readonly maxThreads: number;
+  readonly sharedBytes: number;
+  readonly cluster: number;
+}
+
 /** Pages of the host. */
 const pageBytes = 4096;
 
@@ -281,7 +289,8 @@ export class CudaDevice implements Device {
         'Use smaller tiles or fewer stages on this GPU',
       );
     }
-    return this.#load(kernel, parameters, module, module.maxThreads, sharedBytes);
+    const { maxThreads, cluster } = module;
+    return this.#load(kernel, parameters, { module, maxThreads, sharedBytes, cluster });
   }
 
   #requireHardware(module: IrModule): void {
@@ -297,15 +306,18 @@ export class CudaDevice implements Device {
 
   /** Compiles and loads a kernel given as CUDA C++ text; for baselines and tests beside the kernel language. */
   loadSource(source: CudaSource): Promise<CudaProgram<CudaSource>> {
-    return this.#load(source.kernel, source.parameters, source, source.maxThreads, 0);
+    return this.#load(source.kernel, source.parameters, {
+      module: source,
+      maxThreads: source.maxThreads,
+      sharedBytes: 0,
+      cluster: 1,
+    });
   }
 
   async #load<M>(
     kernel: KernelSource,
     parameters: ParameterBlock,
-    module: M,
-    maxThreads: number,
-    sharedBytes: number,
+    { module, maxThreads, sharedBytes, cluster }: Asked<M>,
   ): Promise<CudaProgram<M>> {
     this.#enter();
     const parts = [kernel, ...(kernel.linked ?? [])];
@@ -332,7 +344,7 @@ export class CudaDevice implements Device {
     if (d.cuFuncLoad !== null) check(d.cuFuncLoad(entry), 'cuFuncLoad', loading);
     return new CudaProgram(
       this.#home,
-      { module, name: kernel.entry, maxThreads, sharedBytes },
+      { module, name: kernel.entry, maxThreads, sharedBytes, cluster },
       entry,
       parameters,
     );

@@ -4,6 +4,7 @@ import type { TensorRank, Tile } from '../../lang/index.js';
 import {
   type Launcher,
   type LaunchShape,
+  requireGrid,
   requireTensor,
   type Stream,
   type Tensor,
@@ -51,7 +52,7 @@ export class CudaProgram<M> {
   readonly #function: Address;
   readonly #block: ParameterBlock;
   readonly #maxThreads: number;
-  readonly #sharedBytes: number;
+  readonly #asked: { readonly sharedBytes: number; readonly cluster: number };
 
   constructor(
     home: Home,
@@ -61,6 +62,8 @@ export class CudaProgram<M> {
       readonly maxThreads: number;
       /** Shared memory that each launch asks for. */
       readonly sharedBytes: number;
+      /** Blocks of a cluster. */
+      readonly cluster: number;
     },
     loaded: Address,
     block: ParameterBlock,
@@ -70,7 +73,7 @@ export class CudaProgram<M> {
     this.name = kernel.name;
     this.#function = loaded;
     this.#block = block;
-    this.#sharedBytes = kernel.sharedBytes;
+    this.#asked = kernel;
     if (kernel.sharedBytes > 0) allowShared(home.context, loaded, kernel.name, kernel.sharedBytes);
     this.facts = readFacts(home.context, loaded, kernel.sharedBytes);
     this.#maxThreads = Math.min(kernel.maxThreads, this.facts.maxThreads);
@@ -79,7 +82,7 @@ export class CudaProgram<M> {
   launcher(shape: LaunchShape): CudaLauncher {
     this.#home.requireLive();
     requireInteger('block', shape.block, 1, this.#maxThreads);
-    return new CudaLauncher(this.#home, this.name, this.#function, this.#block, shape, this.#sharedBytes);
+    return new CudaLauncher(this.#home, this.name, this.#function, this.#block, shape, this.#asked);
   }
 }
 
@@ -145,6 +148,7 @@ export class CudaLauncher implements Launcher {
   readonly #view: DataView;
   readonly #base: number;
   readonly #config: Address;
+  readonly #cluster: number;
   readonly #extra: Address;
   readonly #launch: (config: Address, kernel: Address, parameters: Address, extra: Address) => number;
 
@@ -154,8 +158,9 @@ export class CudaLauncher implements Launcher {
     loaded: Address,
     block: ParameterBlock,
     shape: LaunchShape,
-    sharedBytes: number,
+    { sharedBytes, cluster }: { readonly sharedBytes: number; readonly cluster: number },
   ) {
+    this.#cluster = cluster;
     this.#home = home;
     this.#name = name;
     this.#function = loaded;
@@ -263,7 +268,7 @@ export class CudaLauncher implements Launcher {
   }
 
   setGrid(grid: number): void {
-    this.#words[config.gridX] = requireInteger('grid', grid, 1, maxGrid);
+    this.#words[config.gridX] = requireGrid(grid, maxGrid, this.#cluster);
   }
 
   launch(stream: Stream): void {

@@ -42,7 +42,7 @@ export class Blocks {
     this.#starters = Array.from(
       { length: ranks },
       (_, rank) =>
-        new BlockStarter(rank, residentBlocks, machine.schedule, (launch) => this.#startBlock(launch)),
+        new BlockStarter(rank, residentBlocks, machine.schedule, (launch) => this.#startBlocks(launch)),
     );
   }
 
@@ -62,15 +62,26 @@ export class Blocks {
     for (const block of this.live) if (block.launch.home === rank) this.live.delete(block);
   }
 
-  #startBlock(launch: SimLaunch): void {
+  /** The next block, or all of its cluster. */
+  #startBlocks(launch: SimLaunch): void {
+    const { compiled } = launch;
+    const cluster = Array.from({ length: compiled.module.cluster }, () => this.#makeBlock(launch));
+    for (const block of cluster) block.cluster = cluster;
+    if (cluster.length > 1) this.#machine.detector?.clusterStarted(cluster.map(({ id }) => id));
+    for (const block of cluster) {
+      if (compiled.isGenerator) this.#startThreads(block);
+      else this.#runToEnd(block);
+    }
+  }
+
+  #makeBlock(launch: SimLaunch): Block {
     const { compiled } = launch;
     const index = launch.nextBlock++;
     const shared = this.#takeShared(launch.home, compiled);
     const block = new Block(this.#nextBlock++, launch, index, shared, this.#machine.newThreads(launch.block));
     launch.liveBlocks++;
     this.#machine.detector?.blockStarted(block.id, launch.id, index, block.firstThread, launch.block);
-    if (compiled.isGenerator) this.#startThreads(block);
-    else this.#runToEnd(block);
+    return block;
   }
 
   #startThreads(block: Block): void {
@@ -236,8 +247,9 @@ class BlockStarter extends Agent {
     this.#queued = false;
     const launch = this.#launches[0];
     if (launch === undefined || this.#resident >= this.#limit) return;
-    this.#resident++;
-    if (launch.nextBlock + 1 === launch.grid) this.#launches.shift();
+    const { cluster } = launch.compiled.module;
+    this.#resident += cluster;
+    if (launch.nextBlock + cluster === launch.grid) this.#launches.shift();
     this.#start(launch);
     this.#kick();
   }

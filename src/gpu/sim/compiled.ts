@@ -76,7 +76,8 @@ export const pause = {
   sleep: 5,
   end: 6,
   group: 7,
-  lanes: 8,
+  cluster: 8,
+  lanes: 9,
 } as const;
 
 /** What the lanes of a warp do together: generated code names it by its place. */

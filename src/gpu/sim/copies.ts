@@ -29,6 +29,17 @@ interface Parts {
   readonly hub: { readonly detector: Detector | null; readonly log: FindingLog; readonly random: Random };
 }
 
+/** A box of a tensor on its way to a tile. */
+interface BoxLoad {
+  readonly to: SimBuffer;
+  readonly toAt: number;
+  readonly tensor: SimTensor;
+  readonly at: readonly number[];
+  readonly barrier: SimBuffer;
+  readonly barrierAt: number;
+  readonly mbarrier: MBarrier;
+}
+
 export class Copies {
   readonly #engine: CopyEngine;
   readonly #issuer: Issuer;
@@ -89,6 +100,11 @@ export class Copies {
     site: number,
   ): void {
     const mbarrier = this.#issuer.mbarrier(barrier, barrierAt);
+    this.loadBoxAt({ to, toAt, tensor, at, barrier, barrierAt, mbarrier }, site);
+  }
+
+  /** The same, be the tile this block's or that of another of its cluster. */
+  loadBoxAt({ to, toAt, tensor, at, barrier, barrierAt, mbarrier }: BoxLoad, site: number): void {
     const box = new Box(tensor, at, to, toAt);
     const { bytes } = tensor.tile;
     const group = this.#group++;

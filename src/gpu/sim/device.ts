@@ -29,6 +29,7 @@ import {
   type PeerMemory,
   type Program,
   requireFills,
+  requireGrid,
   requireTensor,
   requireWire,
   type Stream,
@@ -498,7 +499,7 @@ class SimLauncher implements PtxLauncher {
     this.#compiled = compiled;
     this.#shape = shape;
     this.#arguments = args;
-    this.#grid = requireInteger('grid', shape.grid, 1, maxGrid);
+    this.#grid = requireGrid(shape.grid, maxGrid, compiled.module.cluster);
     this.#block = requireInteger('block', shape.block, 1, compiled.module.maxThreads);
     this.#programmatic = shape.programmatic ?? false;
     this.#firstSite = shared.sites.register(compiled);
@@ -521,7 +522,7 @@ class SimLauncher implements PtxLauncher {
   }
 
   setGrid(grid: number): void {
-    this.#grid = requireInteger('grid', grid, 1, maxGrid);
+    this.#grid = requireGrid(grid, maxGrid, this.#compiled.module.cluster);
   }
 
   launch(stream: Stream): void {

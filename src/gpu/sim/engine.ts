@@ -382,6 +382,9 @@ export class Engine implements Machine {
       case pause.barrier:
         this.#meetings.atBarrier(thread);
         return;
+      case pause.cluster:
+        this.#meetings.inCluster(thread);
+        return;
       case pause.group:
         this.#meetings.inGroup(thread);
         return;
@@ -454,6 +457,7 @@ export class Engine implements Machine {
     block.warpLive[thread.index >>> 5]!--;
     if (block.live === 0) {
       this.#blocks.end(block);
+      this.#meetings.clusterLeft(block);
       return;
     }
     this.#meetings.left(thread);
@@ -478,6 +482,7 @@ export class Engine implements Machine {
     if (this.#meetings.endLanes(this.#blocks.live)) return;
     if (!this.#waits.any) {
       if (this.#meetings.endGroups(this.#blocks.live)) return;
+      if (this.#meetings.endClusters(this.#blocks.live)) return;
       this.#giveUp('streams wait for events that will never be recorded');
       return;
     }

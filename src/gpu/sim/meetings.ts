@@ -40,6 +40,27 @@ export class Meetings {
     this.#releaseGroup(thread.released);
   }
 
+  inCluster(thread: Thread): void {
+    thread.state = 'cluster';
+    this.#releaseCluster(thread.block.cluster, false);
+  }
+
+  /** Once all that are left have come; or, where some never will, those that have. */
+  #releaseCluster(cluster: readonly Block[], anyway: boolean): void {
+    const there = cluster.flatMap(({ threads }) => threads.filter(({ state }) => state === 'cluster'));
+    const live = cluster.reduce((sum, { live }) => sum + live, 0);
+    if (there.length === 0 || (there.length < live && !anyway)) return;
+    if (this.#detector !== null) {
+      for (const block of cluster) {
+        const mine = there.filter((thread) => thread.block === block);
+        if (mine.length > 0) this.#reportDivergence('a barrier of the cluster', block, mine, block.threads);
+      }
+      this.#detector.clusterMet(cluster.filter(({ live }) => live > 0).map(({ id }) => id));
+    }
+    this.#schedule.ordered?.(there, there);
+    for (const thread of there) this.#makeReady(thread);
+  }
+
   inWarp(thread: Thread): void {
     const { block } = thread;
     const warp = thread.index >>> 5;
@@ -72,8 +93,14 @@ export class Meetings {
     const warp = index >>> 5;
     for (const open of block.lanesMet?.left(warp, block.threads) ?? []) this.#releaseLanes(block, open);
     if (block.arrived > 0 && block.arrived === block.live) this.#releaseBarrier(block);
+    this.clusterLeft(block);
     const waiting = block.warpArrived[warp]!;
     if (waiting > 0 && waiting === block.warpLive[warp]) this.#releaseWarp(block, warp);
+  }
+
+  /** A thread of a block has ended, the last one maybe, and its cluster may have waited for it alone. */
+  clusterLeft({ cluster }: Block): void {
+    if (cluster.length > 1) this.#releaseCluster(cluster, false);
   }
 
   #releaseBarrier(block: Block): void {
@@ -202,6 +229,16 @@ export class Meetings {
       }
     }
     return any;
+  }
+
+  /** Barriers of clusters to which some threads never come. */
+  endClusters(blocks: Iterable<Block>): boolean {
+    for (const block of [...blocks]) {
+      if (!block.threads.some(({ state }) => state === 'cluster')) continue;
+      this.#releaseCluster(block.cluster, true);
+      return true;
+    }
+    return false;
   }
 
   /** Barriers of groups to which the others never come. */

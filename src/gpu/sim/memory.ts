@@ -96,9 +96,12 @@ export class SimBuffer implements BufferInfo {
       const mask = ((1 << bytes) - 1) << (offset & 7);
       return (map[offset >>> 3]! & mask) === mask;
     }
-    for (let i = offset; i < offset + bytes; i++) {
-      if (!((map[i >>> 3]! >>> (i & 7)) & 1)) return false;
-    }
+    let i = offset;
+    const end = offset + bytes;
+    const isSet = (at: number) => ((map[at >>> 3]! >>> (at & 7)) & 1) !== 0;
+    while (i < end && (i & 7) !== 0) if (!isSet(i++)) return false;
+    for (; i + 8 <= end; i += 8) if (map[i >>> 3] !== 0xff) return false;
+    while (i < end) if (!isSet(i++)) return false;
     return true;
   }
 

@@ -219,13 +219,20 @@ export function multiplyTiles(lanes: readonly Factors[], warp: number): void {
   open(of.b, of.bAt, { first: 0, rows: columns, swizzle, isE4m3 }, bWords);
   for (let pair = 0; pair < 8; pair++) {
     // Of each lane are columns 2c and 2c + 1 of every eight, in two rows eight apart.
-    const [upper, lower] = [pair * depth, (pair + 8) * depth];
+    const upper = pair * depth;
+    const lower = upper + 8 * depth;
     for (let column = 0; column < columns; column += 2) {
-      const [left, right] = [column * depth, (column + 1) * depth];
-      let [s00, s01, s10, s11] = [0, 0, 0, 0];
+      const left = column * depth;
+      const right = left + depth;
+      let s00 = 0;
+      let s01 = 0;
+      let s10 = 0;
+      let s11 = 0;
       for (let k = 0; k < depth; k++) {
-        const [x, y] = [a[upper + k]!, a[lower + k]!];
-        const [p, q] = [b[left + k]!, b[right + k]!];
+        const x = a[upper + k]!;
+        const y = a[lower + k]!;
+        const p = b[left + k]!;
+        const q = b[right + k]!;
         s00 += x * p;
         s01 += x * q;
         s10 += y * p;

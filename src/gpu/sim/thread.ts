@@ -4,6 +4,7 @@
  */
 import { HeddleError } from '../../base/errors.js';
 import { matrixWords, type Scope, type Space, type Tile } from '../../lang/index.js';
+import type { SimTensor } from './boxes.js';
 import type { Compiled, IndexedPlace, StatementAccess, StatementWait } from './compiled.js';
 import { type Condition, holds } from './condition.js';
 import { Copies } from './copies.js';
@@ -140,6 +141,8 @@ export class Block {
   /** Barriers of groups of its warps. */
   groups: Groups<Thread> | null = null;
   mbarriers: MBarriers | null = null;
+  /** The blocks of its cluster, by rank in it: itself alone, where there are no clusters. */
+  cluster: readonly Block[] = [this];
   /** Products of tiles that are under way, by warp. */
   readonly products: WarpProducts[] = [];
   /** Who has how many registers, where warp groups give and take. */
@@ -181,6 +184,7 @@ type Reported = Pick<AccessReport, 'kind' | 'order' | 'scope'> & Pick<StatementA
 type ThreadState =
   | 'ready'
   | 'barrier'
+  | 'cluster'
   | 'group'
   | 'warp'
   | 'lanes'
@@ -291,6 +295,14 @@ export class Thread extends Task {
     this.#tell(access, buffer, offset, choice);
     const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
     this.#hub.spins.look(this, access, buffer, offset, value);
+    return true;
+  }
+
+  /** A compare-and-swap that found something else: it has read the newest, and written nothing. */
+  missed(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
+    if (!this.mayAccess(access, buffer, offset)) return false;
+    this.#tell(access, buffer, offset, 0);
+    this.#hub.spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
     return true;
   }
 
@@ -630,6 +642,56 @@ export class Thread extends Task {
     return this.#products;
   }
 
+  /** Block `rank` of the cluster, whose shared memory is reached. */
+  #inCluster(rank: number, site: number): Block {
+    const { cluster, launch } = this.block;
+    const block = cluster[rank];
+    if (block === undefined)
+      throw new Error(`block ${rank} of a cluster of ${cluster.length} does not exist`);
+    if (this.isChecked && block.live === 0) {
+      const access = this.report({ kind: 'update', order: 'relaxed', scope: 'gpu', site });
+      const message = `block ${block.index} has ended, and its shared memory may be another block's: the cluster meets (g.cluster.barrier) before the first of them ends`;
+      this.#hub.log.add({
+        kind: 'misuse',
+        message,
+        buffer: 'shared memory',
+        location: `of ${launch.kernel}`,
+        access,
+      });
+    }
+    return block;
+  }
+
+  /** Arrives at the mbarrier of another block of the cluster. */
+  clusterArrive(access: StatementAccess, barrier: SimBuffer, offset: number, rank: number): void {
+    const there = this.#inCluster(rank, access.site);
+    const buffer = sameIn(there, this.block, barrier);
+    if (this.isChecked && !this.#accessMBarrier(access, buffer, offset)) return;
+    const wrong = mbarrierOf(there, buffer, offset).expect(0);
+    if (this.isChecked && wrong !== null) this.#misuse(access, buffer, offset, wrong);
+  }
+
+  /** A box to several blocks of the cluster. */
+  multicastBox(
+    to: SimBuffer,
+    toAt: number,
+    tensor: SimTensor,
+    at: readonly number[],
+    barrier: SimBuffer,
+    barrierAt: number,
+    blocks: number,
+    site: number,
+  ): void {
+    for (let rank = 0; rank < 32; rank++) {
+      if (((blocks >>> rank) & 1) === 0) continue;
+      const there = this.#inCluster(rank, site);
+      const gate = sameIn(there, this.block, barrier);
+      const mbarrier = mbarrierOf(there, gate, barrierAt);
+      const tile = sameIn(there, this.block, to);
+      this.bulk.loadBoxAt({ to: tile, toAt, tensor, at, barrier: gate, barrierAt, mbarrier }, site);
+    }
+  }
+
   /** Its warp group takes registers, so many a thread in all, or gives others away. */
   keepRegisters(count: number, takes: boolean, site: number): void {
     const { block } = this;
@@ -725,12 +787,7 @@ export class Thread extends Task {
   }
 
   mbarrier(buffer: SimBuffer, offset: number): MBarrier {
-    const barrier = this.block.mbarriers?.at(buffer, offset);
-    if (barrier !== undefined) return barrier;
-    throw new Error(
-      `no mbarrier is initialised at ${buffer.describe(offset)} yet: one thread does it (g.mbarrier.init), and a barrier ` +
-        'stands between that and all others',
-    );
+    return mbarrierOf(this.block, buffer, offset);
   }
 
   /** The thread has run to its end. */
@@ -746,6 +803,19 @@ export class Thread extends Task {
     }
   }
 }
+
+function mbarrierOf({ mbarriers, cluster }: Block, buffer: SimBuffer, offset: number): MBarrier {
+  const barrier = mbarriers?.at(buffer, offset);
+  if (barrier !== undefined) return barrier;
+  throw new Error(
+    `no mbarrier is initialised at ${buffer.describe(offset)} yet: one thread does it (g.mbarrier.init), and a barrier ` +
+      `${cluster.length > 1 ? 'of the block, or of the cluster, ' : ''}stands between that and all others`,
+  );
+}
+
+/** The array of another block's shared memory that a buffer is of this one's. */
+const sameIn = (other: Block, own: Block, buffer: SimBuffer): SimBuffer =>
+  other.shared[own.shared.indexOf(buffer)]!;
 
 /** Whether so many bytes may be accessed there. */
 function isPlace(buffer: SimBuffer, offset: number, bytes: number): boolean {

@@ -13,7 +13,7 @@ export class Effects {
   readonly #text: Text;
   readonly #expressions: Expressions;
 
-  constructor(prelude: Prelude, expressions: Expressions, scopes: Scopes) {
+  constructor(prelude: Prelude, expressions: Expressions, scopes: Scopes, inCluster: boolean) {
     const print = (expr: Expr): string => expressions.print(expr);
     this.#prelude = prelude;
     this.#expressions = expressions;
@@ -21,6 +21,7 @@ export class Effects {
       prelude,
       args: (...of) => of.map(print).join(', '),
       place: (pointer) => expressions.place(pointer),
+      inCluster,
       get arrays() {
         return scopes.visibleArrays();
       },

@@ -118,7 +118,7 @@ class ModulePrinter {
   }
 
   #kernel(): string {
-    const { entry, maxThreads } = this.#module;
+    const { entry, maxThreads, cluster } = this.#module;
     const body = this.#statements;
     const scopes = new Scopes(
       (name) => this.#isReserved(name) || this.#offsets.names.includes(name),
@@ -144,7 +144,8 @@ class ModulePrinter {
     const list = oneLine.length > 90 ? `\n    ${params.join(',\n    ')}` : oneLine;
     // One block a multiprocessor is promised: without a second number ptxas picks an occupancy by itself and would
     // rather spill than give it up (seen for sm_100a: 40 registers and a spill where 56 and none were to be had).
-    const qualifiers = `extern "C" __global__ void __launch_bounds__(${maxThreads}, 1)`;
+    const clusters = cluster === 1 ? '' : ` __cluster_dims__(${cluster}, 1, 1)`;
+    const qualifiers = `extern "C" __global__ void${clusters} __launch_bounds__(${maxThreads}, 1)`;
     return `${qualifiers}\n${entryName(this.#module)}(${list}) {\n${printer.writer.print()}\n}`;
   }
 
@@ -182,7 +183,7 @@ class ModulePrinter {
 
   #body(scopes: Scopes): Statements {
     const expressions = new Expressions(this.#prelude, scopes);
-    const effects = new Effects(this.#prelude, expressions, scopes);
+    const effects = new Effects(this.#prelude, expressions, scopes, this.#module.cluster > 1);
     const writer = new Writer(this.#module.sources, this.#options.lineDirectives ?? true);
     return new Statements(writer, scopes, expressions, effects);
   }

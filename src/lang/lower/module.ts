@@ -58,6 +58,7 @@ class ModuleLowering implements ModuleContext {
       layouts: [...this.#layouts],
       sources: this.#sources,
       maxThreads: kernel.maxThreads,
+      cluster: kernel.cluster,
       specialization: describeUsing(kernel.using),
     };
   }

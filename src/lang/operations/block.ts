@@ -263,11 +263,11 @@ export const block = {
       returns: 'bool',
       named: 'over',
       cuda: {
-        print({ barrier, parity, limit }, { prelude, args }, used) {
+        print({ barrier, parity, limit }, { prelude, args, inCluster }, used) {
           if (limit.kind === 'const' && limit.value === noLimit && !used) {
-            return `${prelude.add(mbarrierAwait)}(${args(barrier, parity)})`;
+            return `${prelude.add(mbarrierAwait(inCluster))}(${args(barrier, parity)})`;
           }
-          return `${prelude.add(mbarrierAwaitFor)}(${args(barrier, parity, limit)})`;
+          return `${prelude.add(mbarrierAwaitFor(inCluster))}(${args(barrier, parity, limit)})`;
         },
       },
       simulate: ({ barrier, parity, limit }, machine) => machine.awaitPhase(barrier, parity, limit),
@@ -277,35 +277,39 @@ export const block = {
 };
 
 /** Suspends the thread for a while in hardware; has acquire order at block scope by default. */
-const tryWait = `asm volatile("{ .reg .pred complete; mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], %2; "
+const tryWait = (
+  inCluster: boolean,
+) => `asm volatile("{ .reg .pred complete; mbarrier.try_wait.parity${inCluster ? '.acquire.cluster' : ''}.shared::cta.b64 complete, [%1], %2; "
                  "selp.u32 %0, 1, 0, complete; }"
                  : "=r"(done)
                  : "r"(shared_address(barrier)), "r"(parity)
                  : "memory");`;
 
-const mbarrierAwait: NamedHelper = {
-  name: 'mbarrier_await',
-  text: `DEVICE void mbarrier_await(u64* barrier, u32 parity) {
+const awaitName = (inCluster: boolean): string => `mbarrier_await${inCluster ? '_of_cluster' : ''}`;
+
+const mbarrierAwait = (inCluster: boolean): NamedHelper => ({
+  name: awaitName(inCluster),
+  text: `DEVICE void ${awaitName(inCluster)}(u64* barrier, u32 parity) {
   u32 done = 0u;
   while (done == 0u) {
-    ${tryWait}
+    ${tryWait(inCluster)}
   }
 }`,
   needs: ['shared_address'],
-};
+});
 
-const mbarrierAwaitFor: NamedHelper = {
-  name: 'mbarrier_await_for',
-  text: `DEVICE bool mbarrier_await_for(u64* barrier, u32 parity, u32 limit_us) {
+const mbarrierAwaitFor = (inCluster: boolean): NamedHelper => ({
+  name: `${awaitName(inCluster)}_for`,
+  text: `DEVICE bool ${awaitName(inCluster)}_for(u64* barrier, u32 parity, u32 limit_us) {
   u64 start = 0u;
   for (u32 done = 0u;;) {
-    ${tryWait}
+    ${tryWait(inCluster)}
     if (done != 0u) return true;
     if (limit_us == 0u || past_limit(start, limit_us)) return false;
   }
 }`,
   needs: ['shared_address', 'past_limit'],
-};
+});
 
 function groupWait(prelude: Helpers, name: string, instruction: string): string {
   return prelude.add({

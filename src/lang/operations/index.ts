@@ -1,5 +1,6 @@
 /** All operations, by their paths on `g`. A new one is an object of one of these files. */
 import { block } from './block.js';
+import { clusters } from './clusters.js';
 import { launch } from './launch.js';
 import type { Machine } from './machine.js';
 import { matrices } from './matrices.js';
@@ -18,6 +19,7 @@ const ofKernels = {
   ...waits,
   ...block,
   ...tensors,
+  ...clusters,
   wgmma,
   warp: { ...warp, ...matrices },
   ...launch,

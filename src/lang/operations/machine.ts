@@ -6,7 +6,7 @@ import type { Expr, FenceOrder, Order, Scope } from '../expression.js';
 import type { Space } from '../types.js';
 
 /** What a simulated thread gives up control for. */
-export type Pause = 'barrier' | 'group' | 'previous' | 'sleep' | 'wait';
+export type Pause = 'barrier' | 'cluster' | 'group' | 'previous' | 'sleep' | 'wait';
 
 /** What an access is, wherever it goes: atomic when its order is not 'weak'. `update`: a read-modify-write. */
 export interface AccessForm {
@@ -47,13 +47,17 @@ export interface Machine {
 
   load(pointer: Expr, order: Order, scope: Scope): void;
   store(pointer: Expr, value: Expr, order: Order, scope: Scope): void;
-  /** Replaces a word by what JavaScript makes of it and of `value`; the result is the word before. */
+  /**
+   * Replaces a word by what JavaScript makes of it and of `value`, only where it is `expected`, if that is given; the result is the
+   * word before.
+   */
   update(
     pointer: Expr,
     value: Expr,
     order: Order,
     scope: Scope,
     change: (before: string, value: string) => string,
+    expected?: Expr,
   ): void;
   fence(order: FenceOrder, scope: Scope): void;
   proxyFence(space: Space): void;

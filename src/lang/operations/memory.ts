@@ -4,7 +4,7 @@ import type { MemoryName, Pointer, u32, ValueOf } from '../language.js';
 import type { Space } from '../types.js';
 import { choice, like, operation, pointer, pointerIn } from './operation.js';
 import { is } from './parts.js';
-import { atomicAddHelper, loadHelper, pointerType, storeHelper } from './ptx.js';
+import { atomicHelper, loadHelper, pointerType, storeHelper } from './ptx.js';
 
 export const scope = choice(['cta', 'gpu', 'sys']);
 const cache = choice(['keep', 'stream'], 'keep');
@@ -81,11 +81,63 @@ export const memory = {
     cuda: {
       print(effect, { prelude, args }) {
         const { to, space } = pointerType(effect.pointer);
-        return `${atomicAddHelper(prelude, to, space, effect)}(${args(effect.pointer, effect.value)})`;
+        return `${atomicHelper(prelude, 'add', to, space, effect)}(${args(effect.pointer, effect.value)})`;
       },
     },
     simulate: ({ pointer, value, order, scope }, machine) =>
       machine.update(pointer, value, order, scope, (before, value) => `${before} + ${value}`),
+  }),
+
+  /** Puts a value in the place of another, and returns that. */
+  atomicExchange: operation({
+    signature:
+      is<
+        <T extends 'i32' | 'u32' | 'u64'>(
+          pointer: Pointer<T>,
+          value: ValueOf[T],
+          options: AtomicOptions,
+        ) => ValueOf[T]
+      >(),
+    takes: { pointer: pointer('i32', 'u32', 'u64'), value: like('pointer') },
+    options: { order: choice(['relaxed', 'acquire', 'release', 'acq_rel']), scope },
+    returns: like('pointer'),
+    alone: { pointer: ['reads', 'writes'] },
+    named: 'before',
+    cuda: {
+      print(effect, { prelude, args }) {
+        const { to, space } = pointerType(effect.pointer);
+        return `${atomicHelper(prelude, 'exch', to, space, effect)}(${args(effect.pointer, effect.value)})`;
+      },
+    },
+    simulate: ({ pointer, value, order, scope }, machine) =>
+      machine.update(pointer, value, order, scope, (_, value) => value),
+  }),
+
+  /** The same where `expected` is there; otherwise it reads, and writes nothing. Returns the value before. */
+  atomicCas: operation({
+    signature:
+      is<
+        <T extends 'i32' | 'u32' | 'u64'>(
+          pointer: Pointer<T>,
+          expected: ValueOf[T],
+          value: ValueOf[T],
+          options: AtomicOptions,
+        ) => ValueOf[T]
+      >(),
+    takes: { pointer: pointer('i32', 'u32', 'u64'), expected: like('pointer'), value: like('pointer') },
+    options: { order: choice(['relaxed', 'acquire', 'release', 'acq_rel']), scope },
+    returns: like('pointer'),
+    alone: { pointer: ['reads', 'writes'] },
+    named: 'before',
+    cuda: {
+      print(effect, { prelude, args }) {
+        const { to, space } = pointerType(effect.pointer);
+        const helper = atomicHelper(prelude, 'cas', to, space, effect);
+        return `${helper}(${args(effect.pointer, effect.expected, effect.value)})`;
+      },
+    },
+    simulate: ({ pointer, expected, value, order, scope }, machine) =>
+      machine.update(pointer, value, order, scope, (_, value) => value, expected),
   }),
 
   /**

@@ -78,6 +78,8 @@ export interface Text {
   args(...operands: readonly Expr[]): string;
   /** Memory that a pointer names, as an lvalue. */
   place(pointer: Expr): string;
+  /** The kernel's blocks are in clusters: what others of them do to an mbarrier is to be seen. */
+  readonly inCluster: boolean;
   /** The register arrays that operations change, of those that can be seen here. */
   readonly arrays: readonly string[];
 }

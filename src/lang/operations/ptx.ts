@@ -177,9 +177,13 @@ export function storeHelper(
   );
 }
 
-/** The name of a helper that adds atomically and returns the value before; adds it to the prelude. */
-export function atomicAddHelper(
+/** The operands behind the place, in PTX's order. */
+const atomics = { add: ['value'], exch: ['value'], cas: ['expected', 'value'] } as const;
+
+/** The name of a helper that changes a word atomically and returns the value before; adds it to the prelude. */
+export function atomicHelper(
   prelude: Helpers,
+  what: keyof typeof atomics,
   to: Accessible,
   space: Space,
   { order, scope }: Omit<Manner, 'cache'>,
@@ -187,17 +191,19 @@ export function atomicAddHelper(
   if (to !== 'i32' && to !== 'u32' && to !== 'u64') {
     throw new HeddleError('HEDDLE_PRINT', `atomics work on i32, u32 and u64, not on ${to}`);
   }
-  const name = `atomic_add${suffix(order, scope, 'keep', space)}`;
+  const name = `atomic_${what}${suffix(order, scope, 'keep', space)}`;
   const { constraint: register, ptx } = accesses[to];
+  const type = what === 'add' ? ptx : to === 'u64' ? 'b64' : 'b32';
+  const operands = atomics[what];
   const { constraint, text } = address(space);
   return prelude.add(
     {
       name,
-      text: `DEVICE ${to} ${name}(${to}* p, ${to} value) {
+      text: `DEVICE ${to} ${name}(${to}* p, ${operands.map((operand) => `${to} ${operand}`).join(', ')}) {
   ${to} before;
-  asm volatile("atom.${order}.${scope}.${space}.add.${ptx} %0, [%1], %2;"
+  asm volatile("atom.${order}.${scope}.${space}.${what}.${type} %0, [%1], ${operands.map((_, i) => `%${i + 2}`).join(', ')};"
                : "=${register}"(before)
-               : "${constraint}"(${text}), "${register}"(value)
+               : "${constraint}"(${text}), ${operands.map((operand) => `"${register}"(${operand})`).join(', ')}
                : "memory");
   return before;
 }`,

@@ -6,7 +6,7 @@ import type { Expr } from '../expression.js';
 import type { i32, Pointer, TensorMap, Tiles, u32 } from '../language.js';
 import { showTile } from '../tile.js';
 import type { Tile, TileName } from '../types.js';
-import { coordinates, map, operation, pointerIn, type Text, tiles } from './operation.js';
+import { coordinates, map, operation, pointerIn, type Text, tiles, value } from './operation.js';
 import { is, type NamedHelper } from './parts.js';
 
 /** Where a box begins, the outermost dimension first. */
@@ -44,6 +44,19 @@ const load = (rank: number): NamedHelper => ({
                : "memory");
 }`,
   needs: ['shared_address'],
+});
+
+const multicast = (rank: number): NamedHelper => ({
+  name: `tensor_multicast_${rank}d`,
+  text: `DEVICE void tensor_multicast_${rank}d(void* to, const HeddleTensorMap& map, ${parameters(rank)}, u64* barrier,
+                                        u32 blocks) {
+  asm volatile("cp.async.bulk.tensor.${rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+               "[%0], [%1, {${indices(rank, 4)}}], [%2], %3;"
+               :
+               : "r"(shared_address(to)), "l"(&map), "r"(shared_address(barrier)), "h"(u16(blocks)), ${operandsOf(rank)}
+               : "memory");
+}`,
+  needs: ['shared_address', 'u16'],
 });
 
 const store = (rank: number): NamedHelper => ({
@@ -94,6 +107,33 @@ export const tensors = {
       only: 'hopper and later',
       simulate: ({ to, map, at, barrier }, machine) =>
         machine.call('bulk.loadBox', to, map, at, barrier, machine.site),
+    }),
+    /**
+     * A box to the tiles that lie, in several blocks of the cluster, where `to` does here; bit r of `blocks`: block r of the
+     * cluster. In each, its bytes complete on the mbarrier that lies where `mbarrier` does.
+     */
+    multicast: operation({
+      signature:
+        is<
+          <T extends TileName, R extends 2 | 3>(
+            to: Tiles<T>,
+            map: TensorMap<T, R>,
+            at: At<R>,
+            mbarrier: Pointer<'u64'>,
+            blocks: u32,
+          ) => void
+        >(),
+      takes: { to: tiles, map, at: coordinates, barrier: pointerIn('shared', 'u64'), blocks: value('u32') },
+      returns: 'void',
+      cuda: {
+        print({ to, map, at, barrier, blocks }, text) {
+          return `${helper(text, multicast(at.length))}(${text.args(to, map, ...at, barrier, blocks)})`;
+        },
+      },
+      refuses: ({ to, map }) => differ(to, map),
+      only: 'hopper and later',
+      simulate: ({ to, map, at, barrier, blocks }, machine) =>
+        machine.call('multicastBox', to, map, at, barrier, blocks, machine.site),
     }),
     /** A tile to a box, as part of the thread's bulk group: `g.bulk.commit` and `.wait` know when it is done. */
     store: operation({

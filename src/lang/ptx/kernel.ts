@@ -29,6 +29,8 @@ export interface PtxKernel {
   /** By parameter: what lies in the window that it takes, for findings. */
   readonly layouts: ReadonlyMap<string, Layout>;
   readonly maxThreads: number;
+  /** Blocks of a cluster: clusters of several are not simulated. */
+  readonly cluster: 1;
 }
 
 export interface PtxKernelOptions {
@@ -101,6 +103,7 @@ function kernelOf(
     sharedBytes: requireInteger('sharedBytes', options.sharedBytes ?? 0, 0, mostShared),
     layouts: new Map(Object.entries(options.layouts ?? {})),
     maxThreads: entry.maxThreads ?? mostThreads,
+    cluster: 1,
   };
 }
 

@@ -76,7 +76,7 @@ function prepare(programmatic = false, sharedBytes = 0) {
   const home = fakeHome(launched, allowed);
   const program = new CudaProgram(
     home,
-    { module: null, name: 'weave', maxThreads: 1024, sharedBytes },
+    { module: null, name: 'weave', maxThreads: 1024, cluster: 1, sharedBytes },
     0x5555_0000,
     block,
   );

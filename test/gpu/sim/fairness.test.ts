@@ -88,6 +88,14 @@ const ticketLock = kernel({ name: 'ticketLock', params }, (g, { win }) => {
   g.store(words.at(4), ticket + 1, { order: 'release', scope: 'sys' });
 });
 
+/** A lock that whoever finds it open closes behind itself. */
+const casLock = kernel({ name: 'casLock', params }, (g, { win }) => {
+  const { words } = win.at(0);
+  while (g.atomicCas(words, 0, 1, { order: 'acquire', scope: 'sys' }) !== 0) {}
+  g.store(words.at(8), g.load(words.at(8)) + 1);
+  g.store(words, 0, { order: 'release', scope: 'sys' });
+});
+
 /** The same, and who waits counts how often it has looked: memory changes all the time. */
 const countingLock = kernel({ name: 'countingLock', params }, (g, { win }) => {
   const { words } = win.at(0);
@@ -167,6 +175,7 @@ describe.each(['random', 'priority'] as const)('under %s schedules, where nobody
     ['a ticket lock', ticketLock, { grid: 3, block: 1 }],
     ['a ticket lock of many', ticketLock, { grid: 2, block: 8 }],
     ['a ticket lock whose waiters write', countingLock, { grid: 3, block: 1 }],
+    ['a lock by compare-and-swap', casLock, { grid: 3, block: 4 }],
     ['a writer that sleeps', sleepingWriter, { block: 32 }],
   ] as const)('%s ends', async (_, { ir }, shape, args: Arguments = {}) => {
     const module = ir();
@@ -186,6 +195,7 @@ describe('an exhaustive search of loops that poll', () => {
   it.each([
     ['a ticket lock of two', ticketLock, 2, [2]],
     ['a ticket lock of three', ticketLock, 3, [3]],
+    ['a lock by compare-and-swap', casLock, 2, [2]],
     ['a loop that looks at two places', both, 3, [2]],
     ['a loop that gives up', impatient, 2, [1, 2], { looks: 2 }],
   ] as const)('comes to its end: %s', async (_, { ir }, ranks, wanted, args: Arguments = {}) => {

@@ -45,6 +45,21 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     expect(await words(signs, 4, { block: 1 })).toEqual([0xfffffffe, 0xfffffffb, 0, 1]);
   });
 
+  it('exchanges, and swaps only where it finds what is expected', async () => {
+    const swaps = kernel({ name: 'swaps', params: { out: pointer('u32') } }, (g, { out }) => {
+      const how = { order: 'acq_rel', scope: 'gpu' } as const;
+      g.store(out.at(1), 7);
+      g.store(out.at(0), g.atomicExchange(out.at(1), 0xffffffff, how));
+      g.store(out.at(2), g.atomicCas(out.at(1), 7, 8, how));
+      g.store(out.at(3), g.atomicCas(out.at(1), 0xffffffff, 9, how));
+      const long = out.as('u64').at(2);
+      g.store(long, g.u64(0xffffffff) * g.u64(4));
+      g.store(out.as('u64').at(3), g.atomicCas(long, g.u64(0xffffffff) * g.u64(4), 5n, how));
+    });
+    const bits = 0xffffffff;
+    expect(await words(swaps, 8, { block: 1 })).toEqual([7, 9, bits, bits, 5, 0, bits - 3, 3]);
+  });
+
   it('lanes of a warp exchange values', async () => {
     const exchange = kernel({ name: 'exchange', params: { out: pointer('u32') } }, (g, { out }) => {
       const me = g.laneId;
@@ -344,4 +359,28 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     const got = await words(partial, 40, { block: 40 });
     expect(got).toEqual([...new Array(32).fill(0xffffffff), ...new Array(8).fill(0xff)]);
   });
+});
+
+it('a compare-and-swap that found something else has released nothing', async () => {
+  const fails = kernel({ name: 'fails', params: { out: pointer('u32') } }, (g, { out }) => {
+    if (g.blockIdx.x === 0) {
+      g.store(out.at(4), 1, { order: 'relaxed', scope: 'gpu' });
+    } else if (g.blockIdx.x === 1) {
+      g.store(out, 7);
+      g.awaitEpoch(out.at(4), 1, { order: 'relaxed', scope: 'gpu', limit: 1000 });
+      g.atomicCas(out.at(4), 0, 2, { order: 'release', scope: 'gpu' });
+      g.store(out.at(8), 1, { order: 'relaxed', scope: 'gpu' });
+    } else {
+      g.awaitEpoch(out.at(8), 1, { order: 'relaxed', scope: 'gpu', limit: 1000 });
+      g.load(out.at(4), { order: 'acquire', scope: 'gpu' });
+      g.store(out.at(1), g.load(out));
+    }
+  });
+  for (let seed = 0; seed < 20; seed++) {
+    const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked', seed: `${seed}` });
+    const out = ranks[0]!.device.allocateWindow(64, 'out');
+    await launch(ranks[0]!, fails.ir(), { grid: 3, block: 1 }, { out });
+    await ranks[0]!.stream.synchronize();
+    expect(machine.findings.map(({ kind }) => kind)).toEqual(['race']);
+  }
 });

@@ -8,12 +8,14 @@ import {
   boxCases,
   boxKernel,
   boxName,
+  clusterKernel,
   type GemmCase,
   gemmCases,
   gemmName,
   moveBox,
   multiply,
   type Outcome,
+  shareBoxes,
 } from '../../lang/hopper/cases.js';
 import { gemmKernel } from '../../lang/hopper/gemm.js';
 import { machineOf } from './harness.js';
@@ -24,6 +26,15 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     const { result, expected } = await multiply(ranks[0]!.device, one);
     expect(machine.findings).toEqual([]);
     expect(result).toEqual(expected);
+  });
+
+  test('boxes for both blocks of a cluster', async () => {
+    for (const seed of mode === 'fast' ? ['0'] : Array.from({ length: 20 }, (_, i) => String(i))) {
+      const { machine, ranks } = machineOf({ ranks: 1, mode, seed });
+      const { result, expected } = await shareBoxes(ranks[0]!.device);
+      expect(machine.findings).toEqual([]);
+      expect(result).toEqual(expected);
+    }
   });
 
   test.each(boxCases.map((one) => ({ name: boxName(one), one })))('a box, $name', async ({ one }) => {
@@ -68,6 +79,14 @@ describe('each mistake of synchronisation is found', () => {
     'a GEMM: $text, $description',
     async ({ mutant }) => {
       expect(await shown((device) => multiply(device, gemm), product.name, mutant, 20)).not.toEqual([]);
+    },
+  );
+
+  const shared = clusterKernel();
+  test.each(mutantsOf(shared.ir()).map((mutant) => ({ mutant, ...mutant })))(
+    'a cluster: $text, $description',
+    async ({ mutant }) => {
+      expect(await shown(shareBoxes, shared.name, mutant, 40)).not.toEqual([]);
     },
   );
 

@@ -61,10 +61,17 @@ function atomics(name: 'i32' | 'u32' | 'u64'): IrModule {
       for (const scope of scopes) {
         const pointer = ir.offset(ir.read(base), ir.u32(1));
         const before = v('before', name);
-        const add: Effect = { op: 'atomicAdd', pointer, value, order, scope };
-        body.push(ir.effect(add, before), ir.assign(sum, ir.binary('+', ir.read(sum), ir.read(before))));
-        // Nobody reads this one.
-        body.push(ir.effect(add));
+        const expected = ir.read(sum);
+        const all: readonly Effect[] = [
+          { op: 'atomicAdd', pointer, value, order, scope },
+          { op: 'atomicExchange', pointer, value, order, scope },
+          { op: 'atomicCas', pointer, expected, value, order, scope },
+        ];
+        for (const effect of all) {
+          body.push(ir.effect(effect, before), ir.assign(sum, ir.binary('+', ir.read(sum), ir.read(before))));
+          // Nobody reads this one.
+          body.push(ir.effect(effect));
+        }
       }
     }
   }

@@ -204,6 +204,7 @@ export function module(
     layouts: [],
     sources: [],
     maxThreads: 256,
+    cluster: 1,
     specialization: '',
     ...more,
   };

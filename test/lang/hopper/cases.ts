@@ -7,7 +7,7 @@ import {
   f32ToE4m3,
   type Stream,
 } from '../../../src/gpu/index.js';
-import { type Kernel, kernel, tensorMap, tile } from '../../../src/lang/index.js';
+import { type Kernel, kernel, pipeline, pointer, tensorMap, tile } from '../../../src/lang/index.js';
 import { type GemmShape, gemmKernel } from './gemm.js';
 
 export interface GemmCase extends GemmShape {
@@ -180,4 +180,71 @@ export async function moveBox(device: Device, { swizzle, extents, from, to }: Bo
     }
   }
   return { result: Float32Array.from(bits, bf16ToF32), expected };
+}
+
+/** Column sums of a tensor by two blocks of a cluster: each brings half of the rows to both of them. */
+export function clusterKernel() {
+  const T = tile('u32', [8, 32], { swizzle: 128 });
+  return kernel(
+    {
+      name: 'shared_boxes',
+      params: { source: tensorMap(T), out: pointer('u32'), steps: 'u32' },
+      // Of each block the consumers say when a stage is empty.
+      using: { T, ring: pipeline({ stages: 2, empties: 2 }) },
+      maxThreads: 64,
+      cluster: 2,
+    },
+    (g, { source, out, steps }, { T, ring }) => {
+      const boxes = g.shared(T, 2 * ring.stages);
+      const full = g.shared('u64', ring.stages);
+      const empty = g.shared('u64', ring.stages);
+      const gates = { full, empty };
+      const rank = g.blockIdx.x % 2;
+      if (g.threadIdx.x === 0) ring.start({ gates });
+      g.cluster.barrier();
+      if (g.warpId === 0) {
+        if (g.laneId === 0) {
+          for (let step = g.u32(0); step < steps; step += 1) {
+            const stage = ring.acquire({ gates, step });
+            // Threads have read what the copies overwrite.
+            g.proxyFence('shared');
+            g.mbarrier.expect(full.at(stage), 2 * T.bytes);
+            const row = (2 * step + rank) * T.rows;
+            g.tensor.multicast(boxes.at(2 * stage + rank), source, [row, 0], full.at(stage), 3);
+          }
+        }
+      } else {
+        let sum = g.u32(0);
+        for (let step = g.u32(0); step < steps; step += 1) {
+          const stage = ring.wait({ gates, step });
+          for (const half of g.unroll(2))
+            for (const row of g.unroll(T.rows))
+              sum += g.load(boxes.at(2 * stage + half).element(row, g.laneId));
+          g.warp.barrier();
+          // The copies of both blocks come here: both have to know.
+          if (g.laneId < 2) g.cluster.arrive(empty.at(stage), g.laneId);
+        }
+        g.store(out.at(g.blockIdx.x * 32 + g.laneId), sum);
+      }
+      g.cluster.barrier();
+    },
+  );
+}
+
+export async function shareBoxes(device: Device): Promise<Outcome> {
+  const stream = device.createStream();
+  const [steps, grid] = [5, 4];
+  const values = Uint32Array.from({ length: steps * 16 * 32 }, (_, i) => (i * 7919) % 1000);
+  const source = place(device, stream, new Uint8Array(values.buffer));
+  const out = device.allocate(grid * 32 * 4, 'out');
+  const launcher = (await device.load(clusterKernel().ir())).launcher({ grid, block: 64, rank: 0 });
+  launcher.setTensor('source', { address: source, extents: [steps * 16, 32] });
+  launcher.set('out', out.address);
+  launcher.set('steps', steps);
+  launcher.launch(stream);
+  const words = new Uint32Array((await stream.copyOut(out.address, out.bytes)).slice().buffer);
+  const expected = new Float32Array(grid * 32);
+  for (const [i, value] of values.entries())
+    for (let block = 0; block < grid; block++) expected[block * 32 + (i % 32)]! += value;
+  return { result: Float32Array.from(words), expected };
 }

@@ -3,7 +3,7 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { entryName, hardwareOf, printCuda } from '../../../src/lang/index.js';
 import { needing } from '../../needs.js';
 import { type CompiledCuda, compileCuda, disassemble } from '../cuda/nvcc.js';
-import { boxKernel } from './cases.js';
+import { boxKernel, clusterKernel } from './cases.js';
 import { gemmKernel } from './gemm.js';
 
 const gemms = [
@@ -12,10 +12,13 @@ const gemms = [
   gemmKernel({ type: 'bf16', rows: 64, columns: 8, stages: 2, swizzle: 32 }),
   gemmKernel({ type: 'e4m3', rows: 256, columns: 96, stages: 6, swizzle: 64 }),
 ].map(({ kernel }) => kernel.ir());
-const boxes = ([0, 32, 64, 128] as const).flatMap((swizzle) => [
-  boxKernel(swizzle, 2).ir(),
-  boxKernel(swizzle, 3).ir(),
-]);
+const boxes = [
+  clusterKernel().ir(),
+  ...([0, 32, 64, 128] as const).flatMap((swizzle) => [
+    boxKernel(swizzle, 2).ir(),
+    boxKernel(swizzle, 3).ir(),
+  ]),
+];
 
 describe('nvcc for sm_90a', needing('nvcc'), () => {
   let compiled: CompiledCuda;
@@ -50,5 +53,6 @@ test('nvcc compiles boxes for sm_100a', needing('nvcc'), async () => {
 
 test('which GPUs have what a kernel uses is known before it is compiled', () => {
   expect(hardwareOf(gemms[0]!)).toEqual({ only: 'hopper', because: 'g.wgmma.fence' });
-  expect(hardwareOf(boxes[0]!)).toEqual({ only: 'hopper and later', because: 'g.tensor.prefetch' });
+  expect(hardwareOf(boxes[1]!)).toEqual({ only: 'hopper and later', because: 'g.tensor.prefetch' });
+  expect(hardwareOf(boxes[0]!)).toEqual({ only: 'hopper and later', because: 'clusters of blocks' });
 });

@@ -60,6 +60,26 @@ test('keeps the order of copies that overlap in the host’s time', async () => 
   stream.dispose();
 });
 
+test('takes the bytes of a copy before it returns, also behind a kernel that runs', async () => {
+  const stream = device.createStream();
+  const launcher = (await device.loadSource(spin)).launcher({ grid: 1, block: 1, rank: 0 });
+  launcher.set('microseconds', 50_000);
+  for (const bytes of [4, 2 ** 16, 2 ** 24, 2 ** 26 + 4]) {
+    const memory = device.allocate(bytes, 'a buffer');
+    const source = new Uint8Array(bytes).fill(1);
+    launcher.launch(stream);
+    stream.copyIn(memory.address, source);
+    source.fill(2);
+    const there = await stream.copyOut(memory.address, bytes);
+    assert.ok(
+      there.every((byte) => byte === 1),
+      `${bytes} bytes`,
+    );
+    memory.free();
+  }
+  stream.dispose();
+});
+
 test('lets the event loop turn while a kernel runs', async () => {
   const stream = device.createStream();
   const launcher = (await device.loadSource(spin)).launcher({ grid: 1, block: 1, rank: 0 });

@@ -1,7 +1,15 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { CudaDevice } from '../../../src/gpu/cuda/index.js';
-import { boxCases, boxName, gemmCases, gemmName, moveBox, multiply } from '../../lang/hopper/cases.js';
+import {
+  boxCases,
+  boxName,
+  gemmCases,
+  gemmName,
+  moveBox,
+  multiply,
+  shareBoxes,
+} from '../../lang/hopper/cases.js';
 
 let device: CudaDevice;
 before(() => {
@@ -15,6 +23,11 @@ for (const one of boxCases) {
     assert.deepEqual(result, expected);
   });
 }
+
+test('boxes for both blocks of a cluster', async () => {
+  const { result, expected } = await shareBoxes(device);
+  assert.deepEqual(result, expected);
+});
 
 for (const one of gemmCases) {
   test(`a GEMM of ${gemmName(one)}`, async (t) => {

@@ -103,7 +103,7 @@ class ModuleCompiler {
    */
   #entry(name: string) {
     const f = this.#module.entry;
-    const printer = new FunctionPrinter(f.body, this.#checked, (span) => this.#site(span));
+    const printer = new FunctionPrinter(this.#module, this.#checked, (span) => this.#site(span));
     const params = printer.params(f);
     for (const [i, array] of this.#module.shared.entries()) printer.shared(array.variable, i);
     params.forEach((param, i) => {
@@ -187,16 +187,22 @@ class FunctionPrinter {
   readonly #checked: boolean;
   readonly #site: (span: Span) => number;
 
-  constructor(body: readonly Stmt[], checked: boolean, site: (span: Span) => number) {
-    this.#locals = new Locals(changedArrays(body));
+  constructor({ entry, cluster }: IrModule, checked: boolean, site: (span: Span) => number) {
+    this.#locals = new Locals(changedArrays(entry.body));
     this.#checked = checked;
     this.#site = site;
     const emit = (line: string) => this.#emit(line);
     this.#expressions = new Expressions(this.#locals, checked, emit, () => this.#site(this.#span!));
-    this.#effects = new Effects(this.#expressions, this.#locals, checked, emit, () => {
-      const loop = this.#loops.at(-1);
-      if (loop !== undefined) loop.polls = true;
-    });
+    this.#effects = new Effects(
+      this.#expressions,
+      this.#locals,
+      { checked, inCluster: cluster > 1 },
+      emit,
+      () => {
+        const loop = this.#loops.at(-1);
+        if (loop !== undefined) loop.polls = true;
+      },
+    );
   }
 
   #emit(line: string): void {

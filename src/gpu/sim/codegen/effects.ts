@@ -57,18 +57,20 @@ export class Effects implements Machine {
   readonly #expressions: Expressions;
   readonly #locals: Locals;
   readonly #checked: boolean;
+  readonly #inCluster: boolean;
   readonly #emit: (line: string) => void;
 
   constructor(
     expressions: Expressions,
     locals: Locals,
-    checked: boolean,
+    { checked, inCluster }: { readonly checked: boolean; readonly inCluster: boolean },
     emit: (line: string) => void,
     readonly polls: () => void,
   ) {
     this.#expressions = expressions;
     this.#locals = locals;
     this.#checked = checked;
+    this.#inCluster = inCluster;
     this.#emit = emit;
   }
 
@@ -104,7 +106,7 @@ export class Effects implements Machine {
     const texts = args.map((arg) => {
       if (typeof arg !== 'object') return String(arg);
       if (isList(arg)) return `[${arg.map((one) => this.#expressions.scalar(one)).join(', ')}]`;
-      if ('order' in arg) return this.#access({ ...arg, site: this.site });
+      if ('order' in arg) return this.#access({ ...arg, scope: this.#reach(arg.scope), site: this.site });
       if (arg.kind === 'array') return this.#locals.arrayOf(arg.array);
       if (arg.type.kind === 'tensorMap') return this.#expressions.tensor(arg);
       if (arg.type.kind !== 'pointer') return this.#expressions.scalar(arg);
@@ -112,6 +114,11 @@ export class Effects implements Machine {
       return `${buffer}, ${offset}`;
     });
     return texts.join(', ');
+  }
+
+  /** mbarriers of a block in a cluster are seen by all of it. Blocks of a cluster are no nearer to each other than others here. */
+  #reach(scope: Scope): Scope {
+    return this.#inCluster && this.#op.startsWith('mbarrier.') ? 'gpu' : scope;
   }
 
   /** The name of an access. */
@@ -241,23 +248,40 @@ export class Effects implements Machine {
     order: Order,
     scope: Scope,
     change: (before: string, value: string) => string,
+    expected?: Expr,
   ): void {
     const place = this.#place(pointer);
     const kind = place.to === 'u64' ? 'n' : 'i';
     const by = this.#expressions.simple(this.#expressions.scalar(value), kind);
+    const wanted =
+      expected === undefined ? null : this.#expressions.simple(this.#expressions.scalar(expected), kind);
     const old = this.#locals.temporary(kind);
     const at = `${place.view}[${place.index}]`;
     if (this.#checked) {
       const may = this.#ask({ kind: 'update', order, scope }, place);
       this.#emit(`${old} = ${kind === 'n' ? '0n' : '0'};`);
+      if (wanted !== null) this.#miss({ order, scope }, place, { old, at, wanted });
       this.#emit(`if (${may}) {`);
     }
     this.#emit(`${old} = ${at};`);
-    this.#emit(`${at} = ${change(old, by)};`);
+    this.#emit(`${wanted === null ? '' : `if (${old} === ${wanted}) `}${at} = ${change(old, by)};`);
     this.#count(place, 0);
     this.#wrote(place);
     if (this.#checked) this.#emit('}');
     this.#bind(old);
+  }
+
+  /** Where something else is there than expected, checked mode sees a load, which releases nothing; what follows is the other case. */
+  #miss(
+    { order, scope }: { readonly order: Order; readonly scope: Scope },
+    { buffer, offset, bytes }: { readonly buffer: string; readonly offset: string; readonly bytes: number },
+    { old, at, wanted }: { readonly old: string; readonly at: string; readonly wanted: string },
+  ): void {
+    const reads = order === 'acquire' || order === 'acq_rel' ? 'acquire' : 'relaxed';
+    const access = this.#access({ kind: 'read', order: reads, scope, bytes, site: this.site });
+    this.#emit(
+      `if (${at} !== ${wanted}) { if (t.missed(${access}, ${buffer}, ${offset})) ${old} = ${at}; } else`,
+    );
   }
 
   fence(order: FenceOrder, scope: Scope): void {
@@ -306,7 +330,8 @@ export class Effects implements Machine {
   }
 
   awaitPhase(barrier: Expr, parity: Expr, limit: Expr): void {
-    const access = { kind: 'read', order: 'acquire', scope: 'cta', bytes: 8, site: this.site } as const;
+    const scope = this.#reach('cta');
+    const access = { kind: 'read', order: 'acquire', scope, bytes: 8, site: this.site } as const;
     const wait = this.#wait({ kind: 'phase', until: '!=', access });
     const operands = [barrier, parity, limit];
     this.#emit(`t.waitForPhase(${wait}, ${this.#arguments(operands)}); yield ${pause.wait};`);

@@ -86,6 +86,8 @@ export class BlockState implements ClockedBlock {
   readonly stream: number;
   readonly rank: number;
   threads: readonly Actor[] = [];
+  /** The blocks of its cluster; nobody, where there are no clusters. */
+  cluster: readonly BlockState[] = [];
 
   constructor(
     readonly sequence: number,
@@ -328,9 +330,20 @@ export class Actor {
    */
   standForProxyOf(thread: Actor, space: Space): this {
     const relied = thread.own.relied?.[space] ?? null;
-    this.#base = relied?.others ?? thread.block.launch!.start;
+    this.#base = thread.#withCluster(relied?.others ?? thread.block.launch!.start);
     this.own = (relied?.own ?? nothingOfBlock).withAgentsOf(thread.own, isOfAsyncProxy);
     return this;
+  }
+
+  /** With what asynchronous operations of the cluster's other blocks did, as far as this thread knows. */
+  #withCluster(relied: Clock): Clock {
+    let all = relied;
+    for (const block of this.block.cluster) {
+      if (block === this.block) continue;
+      const theirs = nothingOfBlock.withAgentsOf(this.known.about(block), isOfAsyncProxy);
+      if (theirs !== nothingOfBlock) all = all.join(nothing.withBlock(block, theirs));
+    }
+    return all;
   }
 
   /** The last epoch in which something happened. */

@@ -133,6 +133,9 @@ export interface Detector {
   /** What the thread knows and did in such memory, asynchronous operations that come after this may rely on. */
   proxyFence(thread: ThreadId, space: Space): void;
   blockBarrier(block: BlockId): void;
+  /** Blocks that have started are a cluster; such blocks have met. */
+  clusterStarted(blocks: readonly BlockId[]): void;
+  clusterMet(blocks: readonly BlockId[]): void;
   /** Whole warps of a block met. */
   groupMet(threads: readonly ThreadId[]): void;
   /** The warp whose first thread is `firstLane` met at a warp barrier. */

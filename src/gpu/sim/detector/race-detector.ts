@@ -369,6 +369,24 @@ export class RaceDetector implements Detector {
     for (const thread of threads) thread.meet(known, own, epoch);
   }
 
+  clusterStarted(ids: readonly BlockId[]): void {
+    const cluster = ids.map((id) => this.#blocks.get(id)!);
+    for (const block of cluster) block.cluster = cluster;
+  }
+
+  clusterMet(ids: readonly BlockId[]): void {
+    for (const id of ids) this.blockBarrier(id);
+    const blocks = ids.map((id) => this.#blocks.get(id)!);
+    // All of a block know the same now: one speaks for it.
+    const known = blocks.map(({ threads }) => {
+      threads[0]!.touched = true;
+      return release(threads[0]!);
+    });
+    for (const [i, { threads }] of blocks.entries())
+      for (const thread of threads)
+        for (const [j, clock] of known.entries()) if (i !== j) thread.learn(clock);
+  }
+
   groupMet(ids: readonly ThreadId[]): void {
     const threads = ids.map((id) => this.#threads[id]!);
     const { epoch, known, own: before } = met(threads);
@@ -441,7 +459,8 @@ export class RaceDetector implements Detector {
     const me = this.#threads[thread]!;
     me.touched = true;
     const shadow = this.#shadow(buffer);
-    const meta = packAccess({ kind: 'read', order: 'relaxed', scope: 'cta', bytes: mbarrierBytes }, site);
+    const scope = reachOfMBarriers(me.block);
+    const meta = packAccess({ kind: 'read', order: 'relaxed', scope, bytes: mbarrierBytes }, site);
     shadow.strong(shadow.cells(offset, mbarrierBytes), { me, as: me, meta, offset });
   }
 
@@ -454,7 +473,8 @@ export class RaceDetector implements Detector {
     const agents = this.#threads[thread]!.agents.bulk;
     if (agents === undefined) return;
     const cells = this.#shadow(barrier.buffer).cells(barrier.offset, mbarrierBytes);
-    const meta = packAccess({ kind: 'update', order: 'release', scope: 'cta', bytes: mbarrierBytes }, site);
+    const scope = reachOfMBarriers(this.#threads[thread]!.block);
+    const meta = packAccess({ kind: 'update', order: 'release', scope, bytes: mbarrierBytes }, site);
     const location = this.#location(cells, barrier.offset, mbarrierBytes);
     const write = arrive(agents, group + 1, meta, location.newest.write);
     location.store(write, wordsAt(barrier.buffer.i32, barrier.offset, mbarrierBytes));
@@ -562,6 +582,9 @@ function release(thread: Actor): Clock {
   thread.endEpoch();
   return clock;
 }
+
+/** In a cluster all of its blocks see an mbarrier. */
+const reachOfMBarriers = ({ cluster }: BlockState): 'cta' | 'gpu' => (cluster.length > 1 ? 'gpu' : 'cta');
 
 /** What threads that meet know together; `epoch` ends what any of them did before. */
 function met(threads: readonly Actor[]): { epoch: number; known: Clock; own: BlockClock } {

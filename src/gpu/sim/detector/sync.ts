@@ -173,7 +173,7 @@ export function arrive(
   const arrived = new Actor(writes.index, writes.block, writes.lane, writes.copies, nothing);
   arrived.epoch = group;
   arrived.own = nothingOfBlock.withAgent(reads.agentKey, group).withAgent(writes.agentKey, group);
-  const moment = new ReleaseHead(arrived, cta);
+  const moment = new ReleaseHead(arrived, scopeOf(meta));
   const inherited = before === null ? [] : [...before.inherited, ...before.heads];
   return { moment, meta, heads: [moment], inherited: inherited.filter((head) => !replaces(moment, head)) };
 }

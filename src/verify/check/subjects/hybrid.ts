@@ -209,6 +209,10 @@ export const hybrid: CheckSubject = {
       ...{ ...alone, nodes: 2, ranks: 4 },
       tuning: { ...alone.tuning, dispatch: { blocks: 2, threads: 64, chunk: 2 } },
     }),
+    // Neither a rank of the first node nor the first of its own, named by the ranks of its node and of its rail.
+    ...(['dispatch', 'combine'] as const).map((operation) =>
+      lossOf('hybrid, nodes of 2', operation, { ...alone, nodes: 2, ranks: 4, victim: 3, silent: true }),
+    ),
     // One warp watches for all messages.
     lossOf('hybrid, nodes of 2', 'combine', {
       ...{ ...alone, nodes: 2, ranks: 4 },

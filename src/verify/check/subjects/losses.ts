@@ -13,8 +13,6 @@ import { shapeOfRounds } from '../../testing/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
 import { oneRound } from './one-round.js';
 
-/** Of the words that a failure leaves, its number is 0. */
-const victim = 0;
 export const lossLayer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
 
 /** Several blocks, which all give up, and each of which has more to wait for. */
@@ -53,6 +51,10 @@ type How = Pick<
 > & {
   readonly nodes?: number;
   readonly ranks?: number;
+  /** The rank that dies. Default 0: of the words that a failure leaves, its number is 0. */
+  readonly victim?: number;
+  /** Its host lives on and says nothing: the others know only whom their kernels missed. */
+  readonly silent?: boolean;
   /** The victim has sent what it had for a combine: only what it would still have handed its group is missing. */
   readonly afterSend?: boolean;
   /** A rank that has given up goes on with what is enqueued, and races: nothing of that counts. Others send nothing more. */
@@ -62,36 +64,42 @@ type How = Pick<
 /** Unless it is said. */
 export const ranksOfLoss = (replicas = 1): number => (replicas === 1 ? 3 : 2 * replicas);
 
-/** `victim` is gone when the others begin the operation, or its receive, in the first round. */
+/** A rank is gone when the others begin the operation, or its receive, in the first round. */
 export function lossOf(
   name: string,
   operation: Operation,
-  { nodes = 1, ranks: given, ...how }: How,
+  { nodes = 1, ranks: given, victim = 0, silent = false, ...how }: How,
   wire: RowFormatName = 'rows',
 ): CheckConfiguration {
   const { replicas = 1 } = how;
   const ranks = given ?? ranksOfLoss(replicas);
   const shape = shapeOfRounds({ ...lossLayer, ranks, replicas, wire });
   return {
-    name: `${name}${replicas > 1 ? `, groups of ${replicas}` : ''}, a rank lost in ${operation}${how.afterSend ? ', after its send' : ''}`,
+    name: `${name}${replicas > 1 ? `, groups of ${replicas}` : ''}, ${silent ? 'one that says nothing' : 'a rank'} lost in ${operation}${how.afterSend ? ', after its send' : ''}`,
     ranks,
     async run(machine) {
       const errors: unknown[] = [];
+      const local = ranks / nodes;
+      /** Others may miss those that waited for it. */
+      const waitsForIt = (rank: number) =>
+        Math.floor(rank / local) === Math.floor(victim / local) || rank % local === victim % local;
       const world = World.local({ ranks, nodes, device: 'sim', sim: machine }, async (world) => {
-        errors.push(await survive(world, machine, shape, how, operation));
+        const error = await survive(world, machine, shape, { ...how, victim, silent }, operation);
+        if (world.rank !== victim) errors[world.rank] = error;
       });
       await world.catch((error: unknown) => {
         if (!(error instanceof HeddleError && error.code === 'HEDDLE_KILLED')) throw error;
       });
-      const right = errors.filter((error) => {
+      const right = errors.filter((error, rank) => {
         if (!(error instanceof RankLostError)) return false;
+        if ((!silent || waitsForIt(rank)) && String(error.ranks) !== String(victim)) return false;
         // Behind its send a proxy's write to it may be the first that fails, which is no operation's.
         if (how.afterSend && error.epoch === undefined) return true;
         return error.operation === operation && error.epoch === 1;
       });
       if (right.length !== ranks - 1) {
         throw new WrongResult(
-          `survivors saw ${errors.map(String).join('; ')} instead of a loss in ${operation}`,
+          `survivors saw ${errors.map(String).join('; ')} instead of a loss of rank ${victim} in ${operation}`,
         );
       }
       const { timeLimits } = machine.statistics;
@@ -100,12 +108,20 @@ export function lossOf(
   };
 }
 
+const givenUp = 'the others have given up';
+
 /** One rank's round up to the loss; resolves with what it was told. */
 async function survive(
   world: World,
   machine: SimMachine,
   shape: Shape,
-  { afterSend = false, goesOn = false, ...how }: Omit<How, 'nodes' | 'ranks'>,
+  {
+    afterSend = false,
+    goesOn = false,
+    victim,
+    silent,
+    ...how
+  }: Omit<How, 'nodes' | 'ranks'> & { readonly victim: number },
   operation: Operation,
 ): Promise<unknown> {
   const { ep, stream, experts, out, inputs } = await oneRound(world, shape, how, 2);
@@ -119,7 +135,11 @@ async function survive(
   }
   if (world.rank === victim) {
     machine.kill(victim);
-    await ep.synchronize(stream);
+    const killed = ep.synchronize(stream);
+    if (!silent) await killed;
+    await killed.catch(() => {});
+    await world.barrier(givenUp);
+    return 'killed';
   }
   try {
     if (operation === 'dispatch') ep.dispatch(inputs, stream);
@@ -131,6 +151,7 @@ async function survive(
     }
     await ep.synchronize(stream);
   } catch (error) {
+    if (silent) await world.barrier(givenUp);
     return error;
   }
   return 'no error';

@@ -1,0 +1,50 @@
+/**
+ * What blocks of a cluster do together. A kernel's header says how many blocks form one; those of cluster c are blocks c · n to
+ * c · n + n − 1 of the grid, so a block's rank in its cluster is `g.blockIdx.x % n`.
+ */
+import type { Pointer, u32 } from '../language.js';
+import { operation, pointerIn, value } from './operation.js';
+import { is } from './parts.js';
+
+const arrives = { kind: 'update', order: 'release', scope: 'gpu', bytes: 8 } as const;
+
+export const clusters = {
+  cluster: {
+    /** All threads of the cluster's blocks meet. Before it, others may not have begun; behind the last, they may have ended. */
+    barrier: operation({
+      signature: is<() => void>(),
+      takes: {},
+      returns: 'void',
+      cuda: {
+        name: 'cluster_barrier',
+        text: `DEVICE void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}`,
+      },
+      only: 'hopper and later',
+      simulate: (_, machine) => machine.pause('cluster'),
+      removable: true,
+    }),
+    /** Arrives at an mbarrier that lies, in block `rank` of the cluster, where `barrier` does here. */
+    arrive: operation({
+      signature: is<(barrier: Pointer<'u64'>, rank: u32) => void>(),
+      takes: { barrier: pointerIn('shared', 'u64'), rank: value('u32') },
+      returns: 'void',
+      cuda: {
+        name: 'cluster_arrive',
+        text: `DEVICE void cluster_arrive(u64* barrier, u32 rank) {
+  asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+               "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }"
+               :
+               : "r"(shared_address(barrier)), "r"(rank)
+               : "memory");
+}`,
+        needs: ['shared_address'],
+      },
+      only: 'hopper and later',
+      simulate: ({ barrier, rank }, machine) => machine.call('clusterArrive', arrives, barrier, rank),
+      removable: true,
+    }),
+  },
+};
