@@ -42,7 +42,7 @@ const fromTranspiled: NonNullable<ViteUserConfig['plugins']>[number] = {
 
 /** Slow by nature, and in need of something: a script of its own each (`npm run test:nvcc` …), which `npm test` leaves out. */
 const rings = {
-  nvcc: ['test/verify/kernels/nvcc.test.ts'],
+  nvcc: ['test/verify/kernels/nvcc.test.ts', 'test/gpu/sim/ptx/own.test.ts'],
   nodes: ['test/suite/nodes-over-*.test.ts'],
   faults: ['test/faults/*.test.ts', 'test/net/fabric/{killed,cut-off}.test.ts'],
   package: ['test/rooms/tarball.test.ts'],

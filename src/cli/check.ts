@@ -2,6 +2,7 @@ import { availableParallelism } from 'node:os';
 import { styleText } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
 import type { Command } from 'commander';
+import { ArgumentError } from '../base/errors.js';
 import {
   type CheckOptions,
   type CheckProgress,
@@ -11,6 +12,7 @@ import {
   checkSubjects,
   checkSubjectsModule,
   formatFinding,
+  ptxSubject,
   subjectsNamed,
 } from '../verify/check/index.js';
 import { integerFrom } from './options.js';
@@ -23,6 +25,8 @@ interface Options {
   readonly workers?: number;
   readonly list?: boolean;
   readonly json?: boolean;
+  readonly ptx?: string;
+  readonly host?: string;
 }
 
 /** Schedules of one tiny configuration at which `--exhaustive` stops. */
@@ -66,6 +70,8 @@ export function register(program: Command): void {
       count,
     )
     .option('--json', 'print the report as JSON')
+    .option('--ptx <file>', 'instead of Heddle’s kernels, those of a file of PTX; with --host')
+    .option('--host <file>', 'the module that says how the kernels of --ptx are launched')
     .addHelpText(
       'after',
       `
@@ -76,17 +82,23 @@ Examples:
   $ heddle check one_sided_dispatch --seeds 500 --mutants
   $ heddle check portable --seeds 1
   $ heddle check --list router
-  $ heddle check --replay 'push, 3 ranks/priority-17'`,
+  $ heddle check --replay 'push, 3 ranks/priority-17'
+  $ heddle check --ptx all-reduce.ptx --host all-reduce.ts --mutants`,
     )
     .action(async (kernels: readonly string[], options: Options) => {
+      const subjects = await subjectsOf(options);
       if (options.list === true) {
-        process.stdout.write(listSubjects(checkSubjects, kernels, options.json === true));
+        process.stdout.write(listSubjects(subjects, kernels, options.json === true));
         return;
       }
-      const workers = Math.min(mostWorkers, availableParallelism());
+      const workers = options.workers ?? Math.min(mostWorkers, availableParallelism());
       optimize(optimized.inChecks);
       try {
-        const { text, clean } = await runCheck(checkSubjects, kernels, { workers, ...options });
+        const { text, clean } = await runCheck(subjects, kernels, {
+          ...options,
+          // What a host says are functions, which other threads would not get.
+          workers: options.ptx === undefined ? workers : 1,
+        });
         process.stdout.write(text);
         process.exitCode = clean ? 0 : 1;
       } finally {
@@ -94,6 +106,16 @@ Examples:
         optimize(optimized.ever);
       }
     });
+}
+
+/** Heddle's own, or those of a file. */
+async function subjectsOf({ ptx, host }: Options): Promise<readonly CheckSubject[]> {
+  if (ptx === undefined && host === undefined) return checkSubjects;
+  if (ptx === undefined)
+    throw new ArgumentError('--ptx', ptx, 'a file of PTX, for --host to launch its kernels');
+  if (host === undefined)
+    throw new ArgumentError('--host', host, 'a module that launches the kernels of --ptx');
+  return [await ptxSubject(ptx, host)];
 }
 
 /** What there is to check: counts, and the names of the configurations where subjects are named, or for JSON. */

@@ -44,6 +44,14 @@ export { matrixWords } from './operations/matrices.js';
 export { pureFunctions, pureNames } from './operations/pure.js';
 export { pipeline } from './pipeline.js';
 export { printIr } from './print.js';
+export {
+  PtxError,
+  type PtxKernel,
+  type PtxKernelOptions,
+  type PtxParameter,
+  type PtxProgram,
+  ptx,
+} from './ptx/index.js';
 export { requireModule } from './require.js';
 export { dynamicSharedBytes, mostShared, type SharedRange, sharedLayout } from './shared.js';
 export { writtenLine } from './source.js';

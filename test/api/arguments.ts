@@ -41,6 +41,7 @@ export const kernel = lang.kernel(
   },
 );
 const body = (): void => {};
+const emptyPtx = '.version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }\n';
 const subject = {
   ...{ name: 'fuzz', kernels: ['fuzz'] },
   configurations: [{ name: 'one', ranks: 1, residentBlocks: 4, tiny: true, run: async () => {} }],
@@ -167,6 +168,7 @@ export const withArguments = {
   section: call(lang.section, window, 'flag', 0),
   printCuda: call(lang.printCuda, kernel.ir(), { maxPeers: 8, lineDirectives: false }),
   printIr: call(lang.printIr, kernel.ir()),
+  ptx: call((text, file, name) => lang.ptx(text, file).kernel(name), emptyPtx, 'k.ptx', 'k'),
   validateIr: call(lang.validateIr, kernel.ir()),
   requireModule: call((module) => lang.requireModule('module', module), kernel.ir()),
   parameterAbi: call(lang.parameterAbi, kernel.ir(), { maxPeers: 8 }),
@@ -180,6 +182,7 @@ export const withArguments = {
   }),
   mutantsOf: call(checking.mutantsOf, kernel.ir()),
   mutate: call(checking.mutate, kernel.ir(), mutant),
+  ptxSubject: call(checking.ptxSubject, 'nowhere.ptx', 'nowhere.js'),
   runOnce: call(checking.runOnce, subject.configurations[0], schedule),
   seedOf: call(checking.seedOf, 3),
   subjectsNamed: call(checking.subjectsNamed, [subject], ['fuzz']),

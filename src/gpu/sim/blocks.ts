@@ -10,7 +10,6 @@ export interface Machine extends Hub {
   readonly mode: Mode;
   readonly schedule: Schedule;
   steps: number;
-  newBuffer(rank: number, bytes: number, purpose: string): SimBuffer;
   /** Numbers for so many threads; returns the first. */
   newThreads(count: number): number;
   makeReady(thread: Thread): void;
@@ -181,16 +180,16 @@ export class Blocks {
     else for (const thread of block.threads) kept.push(thread);
   }
 
-  /** A buffer for each array. */
+  /** Its buffers. */
   #takeShared(rank: number, compiled: Compiled): readonly SimBuffer[] {
     // They are reused where nobody tells one block's memory from another's.
     const spare = this.#spareShared.get(compiled)?.pop();
     if (spare !== undefined) return spare;
-    return compiled.shared.map(({ variable, elementBytes, length }) => {
-      const bytes = elementBytes * length;
+    return compiled.shared.map(({ bytes, ranges }) => {
       const buffer = this.#machine.newBuffer(rank, bytes, 'shared memory');
       buffer.space = 'shared';
-      buffer.name(variable.name, 0, elementBytes, length);
+      for (const { name, offset, elementBytes, length } of ranges)
+        buffer.name(name, offset, elementBytes, length);
       if (this.#machine.mode === 'checked') buffer.poison(0, bytes);
       return buffer;
     });

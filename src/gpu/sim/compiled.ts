@@ -1,12 +1,8 @@
-import {
-  type AccessForm,
-  type IrModule,
-  type OperationName,
-  operationNames,
-  type SharedRange,
-} from '../../lang/index.js';
+import { type AccessForm, type IrModule, type OperationName, operationNames } from '../../lang/index.js';
+import type { PtxKernel } from '../../lang/ptx/index.js';
 import type { Condition } from './condition.js';
 import type { Site } from './detector/detector.js';
+import type { LaneMeeting } from './ptx/lanes.js';
 
 /** What a statement does to memory. There is one object for each, which generated code names by its number. */
 export interface StatementAccess extends AccessForm {
@@ -33,9 +29,25 @@ export interface IndexedPlace {
 /** `fast` checks nothing; `checked` checks every access and asks the scheduler before every synchronising one. */
 export type Mode = 'fast' | 'checked';
 
+/** What a machine can load. */
+export type KernelModule = IrModule | PtxKernel;
+
+export const isPtx = (module: KernelModule): module is PtxKernel => 'kind' in module && module.kind === 'ptx';
+
+/** A buffer that each block has of its own, and what lies in it. */
+export interface SharedMemory {
+  readonly bytes: number;
+  readonly ranges: readonly {
+    readonly name: string;
+    readonly offset: number;
+    readonly elementBytes: number;
+    readonly length: number;
+  }[];
+}
+
 /** A kernel that the machine can run. */
 export interface Compiled {
-  readonly module: IrModule;
+  readonly module: KernelModule;
   /**
    * Runs a `Thread`: to its end; or, if it is a generator, until it yields a `pause` code. A generator that yielded
    * `pause.end` can go on as another thread once the Thread object has become that.
@@ -44,11 +56,12 @@ export interface Compiled {
   readonly isGenerator: boolean;
   readonly usesWarps: boolean;
   readonly usesMatrices: boolean;
-  readonly shared: readonly SharedRange[];
+  readonly shared: readonly SharedMemory[];
   readonly sites: readonly Site[];
   /** By the numbers that its code uses. */
   readonly accesses: readonly StatementAccess[];
   readonly waits: readonly StatementWait[];
+  readonly meetings: readonly LaneMeeting[];
   /** The JavaScript, for people. */
   readonly text: string;
 }
@@ -64,6 +77,7 @@ export const pause = {
   end: 6,
   group: 7,
   cluster: 8,
+  lanes: 9,
 } as const;
 
 /** What the lanes of a warp do together: generated code names it by its place. */

@@ -8,7 +8,15 @@ import {
   requireObject,
   requireText,
 } from '../../base/errors.js';
-import { byteSize, type IrModule, type IrType, type Param, requireModule } from '../../lang/index.js';
+import {
+  byteSize,
+  type IrModule,
+  type IrType,
+  type Layout,
+  type Param,
+  requireModule,
+} from '../../lang/index.js';
+import { type PtxKernel, type PtxParameter, type PtxVariable, ptxBytes } from '../../lang/ptx/index.js';
 import {
   type Device,
   type Event,
@@ -33,11 +41,13 @@ import {
 } from '../index.js';
 import type { SimTensor } from './boxes.js';
 import { compile } from './codegen/compile.js';
-import type { Compiled } from './compiled.js';
+import { type Compiled, isPtx, type KernelModule } from './compiled.js';
 import type { Engine } from './engine.js';
 import type { HostSubstitute } from './host-substitute.js';
 import { SimHostView } from './mapped.js';
 import { type AddressSpace, maxBufferBytes, type SimBuffer } from './memory.js';
+import { compilePtx, globalsOf } from './ptx/compile.js';
+import { fillVariable } from './ptx/variables.js';
 import type { SiteRegistry } from './sites.js';
 import { SimEvent, SimStream } from './stream.js';
 import { SimLaunch } from './thread.js';
@@ -49,9 +59,21 @@ export interface Shared {
   readonly addresses: AddressSpace;
   readonly sites: SiteRegistry;
   /** The module to run where another is loaded. */
-  substitute(module: IrModule): IrModule;
+  substitute(module: KernelModule): KernelModule;
   /** Likewise for what hosts reach. */
   readonly host: HostSubstitute;
+}
+
+/** A launch of a kernel in PTX, whose parameters may be structs. */
+export interface PtxLauncher extends Launcher {
+  /** Sets a parameter's bytes; those that are not given are zeros. */
+  setBytes(name: string, bytes: Uint8Array): void;
+}
+
+/** A kernel in PTX, loaded. */
+export interface PtxProgram {
+  readonly module: PtxKernel;
+  launcher(shape: LaunchShape): PtxLauncher;
 }
 
 /** On a GPU a launch may have at most this many blocks and threads. */
@@ -68,6 +90,7 @@ export class SimDevice implements Device {
   readonly #live = new Set<SimMemory>();
   #disposed = false;
   readonly #streams = new Set<SimStream>();
+  readonly #globals = new Map<PtxVariable, SimMemory>();
   readonly #shared: Shared;
 
   constructor(
@@ -145,17 +168,51 @@ export class SimDevice implements Device {
     return { address: Number(address), close: () => {} };
   }
 
-  async load(module: IrModule): Promise<Program> {
+  load(module: IrModule): Promise<Program>;
+  load(module: PtxKernel): Promise<PtxProgram>;
+  async load<M extends KernelModule>(
+    module: M,
+  ): Promise<{ module: M; launcher(shape: LaunchShape): SimLauncher }> {
     this.#requireLive();
-    requireModule('module', module);
-    const compiled = compile(this.#shared.substitute(module), this.#shared.engine.mode);
+    requireObject('module', module);
+    if (!isPtx(module)) requireModule('module', module);
+    const runs = this.#shared.substitute(module);
+    const { mode } = this.#shared.engine;
+    const compiled = isPtx(runs) ? compilePtx(runs, mode) : compile(runs, mode);
+    const args = isPtx(runs)
+      ? () => new PtxArguments(runs, this.#shared, this.rank, this.#globalsOf(runs))
+      : () => new IrArguments(runs, this.#shared);
     return {
       module,
       launcher: (shape) => {
         requireObject('shape', shape);
-        return new SimLauncher(this.rank, this.#shared, compiled, shape);
+        return new SimLauncher(this.rank, this.#shared, compiled, shape, args());
       },
     };
+  }
+
+  /** Makes the variables of a module that lie in memory of the device, once for all its kernels. */
+  #globalsOf(kernel: PtxKernel): number[] {
+    const variables = globalsOf(kernel);
+    const addressOf = (name: string): number => {
+      const found = this.#globals.get(variables.find((one) => one.name === name)!);
+      if (found === undefined)
+        throw new HeddleError('HEDDLE_PTX', `'${name}' is no variable of ${kernel.module.file}`);
+      return found.address;
+    };
+    const fresh = variables.filter((variable) => !this.#globals.has(variable));
+    for (const variable of fresh) {
+      const memory = this.#place(Math.max(1, variable.bytes ?? 1), variable.name);
+      memory.buffer.name(
+        variable.name,
+        0,
+        ptxBytes[variable.type],
+        (variable.bytes ?? 0) / ptxBytes[variable.type],
+      );
+      this.#globals.set(variable, memory);
+    }
+    for (const variable of fresh) fillVariable(this.#globals.get(variable)!.buffer.u8, variable, addressOf);
+    return variables.map((variable) => this.#globals.get(variable)!.address / 2 ** 32);
   }
 
   createStream(): Stream {
@@ -215,38 +272,39 @@ class SimMemory implements WindowMemory {
   };
 }
 
+/** What a launch is given, parameter by parameter. */
+interface Arguments {
+  set(name: string, value: number | bigint): void;
+  setWindow(name: string, window: Window): void;
+  setTensor(name: string, tensor: Tensor): void;
+  setBytes(name: string, bytes: Uint8Array): void;
+  /** Parameters that nobody has set. */
+  readonly missing: ReadonlySet<string>;
+  /** What generated code finds them in, as they are now. */
+  take(rank: number): unknown[];
+}
+
 /** Where a parameter's value stands among the arguments of generated code. */
 interface Place {
   readonly type: IrType;
   readonly at: number;
 }
 
-class SimLauncher implements Launcher {
+/** Of kernels in TypeScript. */
+class IrArguments implements Arguments {
   readonly #places = new Map<string, Place>();
   readonly #args: unknown[] = [];
-  readonly #missing = new Set<string>();
-  readonly #block: number;
-  readonly #firstSite: number;
-  readonly #programmatic: boolean;
-  #grid: number;
-  readonly #home: number;
+  readonly missing = new Set<string>();
+  readonly #module: IrModule;
   readonly #shared: Shared;
-  readonly #compiled: Compiled;
-  readonly #shape: LaunchShape;
 
-  constructor(home: number, shared: Shared, compiled: Compiled, shape: LaunchShape) {
-    this.#home = home;
+  constructor(module: IrModule, shared: Shared) {
+    this.#module = module;
     this.#shared = shared;
-    this.#compiled = compiled;
-    this.#shape = shape;
-    this.#grid = requireGrid(shape.grid, maxGrid, compiled.module.cluster);
-    this.#block = requireInteger('block', shape.block, 1, compiled.module.maxThreads);
-    this.#programmatic = shape.programmatic ?? false;
-    this.#firstSite = shared.sites.register(compiled);
-    for (const param of compiled.module.entry.params) {
+    for (const param of module.entry.params) {
       const name = flatName(param);
       this.#places.set(name, { type: param.variable.type, at: this.#args.length });
-      this.#missing.add(name);
+      this.missing.add(name);
       const { kind } = param.variable.type;
       this.#args.push(...(kind === 'pointer' || kind === 'peers' ? [null, null] : [null]));
     }
@@ -258,7 +316,7 @@ class SimLauncher implements Launcher {
       throw new ArgumentError(
         'name',
         name,
-        `a parameter of kernel ${this.#compiled.module.name}: ${[...this.#places.keys()].join(', ') || 'it has none'}`,
+        `a parameter of kernel ${this.#module.name}: ${[...this.#places.keys()].join(', ') || 'it has none'}`,
       );
     }
     return place;
@@ -283,26 +341,21 @@ class SimLauncher implements Launcher {
         `set with ${type.kind === 'peers' ? 'setWindow, as it is a window' : 'setTensor, as it is a tensorMap'}`,
       );
     }
-    this.#missing.delete(name);
+    this.missing.delete(name);
   }
 
   setWindow(name: string, window: Window): void {
     const { type, at } = this.#placeOf(name);
     if (type.kind !== 'peers') throw new ArgumentError(name, window, 'set with set, as it is not a window');
-    requireObject(name, window, 'a window');
-    if (!Array.isArray(window.bases))
-      throw new ArgumentError(`${name}.bases`, window.bases, 'an array of addresses');
     const buffers: SimBuffer[] = [];
     const offsets: number[] = [];
-    window.bases.forEach((base, rank) => {
-      const place = this.#shared.addresses.find(`${name}.bases[${rank}]`, base, type.layout.bytes);
-      if (this.#shared.engine.mode === 'checked') place.buffer.nameFields(type.layout, place.offset);
+    for (const place of windowPlaces(this.#shared, name, window, type.layout)) {
       buffers.push(place.buffer);
       offsets.push(place.offset);
-    });
+    }
     this.#args[at] = buffers;
     this.#args[at + 1] = offsets;
-    this.#missing.delete(name);
+    this.missing.delete(name);
   }
 
   setTensor(name: string, tensor: Tensor): void {
@@ -313,7 +366,160 @@ class SimLauncher implements Launcher {
     const { buffer, offset } = this.#shared.addresses.find(`${name}.address`, address, bytes);
     const made: SimTensor = { ...form, buffer, offset, tile: type.tile };
     this.#args[at] = made;
-    this.#missing.delete(name);
+    this.missing.delete(name);
+  }
+
+  setBytes(name: string, bytes: Uint8Array): void {
+    throw new ArgumentError(name, bytes, 'set with set or setWindow: only kernels in PTX take bytes');
+  }
+
+  take(): unknown[] {
+    return this.#args.slice();
+  }
+}
+
+/** Where a window lies on each rank. With a layout, findings speak of its fields. */
+function windowPlaces(
+  { addresses, engine }: Shared,
+  name: string,
+  window: Window,
+  layout: Layout | null,
+): { readonly buffer: SimBuffer; readonly offset: number }[] {
+  requireObject(name, window, 'a window');
+  if (!Array.isArray(window.bases))
+    throw new ArgumentError(`${name}.bases`, window.bases, 'an array of addresses');
+  return window.bases.map((base, rank) => {
+    const place = addresses.find(`${name}.bases[${rank}]`, base, layout?.bytes ?? 0);
+    if (layout !== null && engine.mode === 'checked') place.buffer.nameFields(layout, place.offset);
+    return place;
+  });
+}
+
+/** Of kernels in PTX: bytes, as a GPU has them. */
+class PtxArguments implements Arguments {
+  readonly missing: Set<string>;
+  readonly #bytes: Uint8Array;
+  readonly #view: DataView;
+  readonly #kernel: PtxKernel;
+  readonly #shared: Shared;
+  readonly #home: number;
+  /** Upper words of the addresses of its variables. */
+  readonly #globals: readonly number[];
+
+  constructor(kernel: PtxKernel, shared: Shared, home: number, globals: readonly number[]) {
+    this.#kernel = kernel;
+    this.#shared = shared;
+    this.#home = home;
+    this.#globals = globals;
+    this.#bytes = new Uint8Array(Math.max(8, kernel.parameterBytes));
+    this.#view = new DataView(this.#bytes.buffer);
+    this.missing = new Set(
+      kernel.params.map(({ name }) => name).filter((name) => name !== kernel.rankParameter),
+    );
+  }
+
+  #find(name: string): PtxParameter {
+    const { params } = this.#kernel;
+    const found = params.find((param) => param.name === name);
+    if (found !== undefined) return found;
+    const names = params.map((param) => param.name).join(', ');
+    throw new ArgumentError(
+      'name',
+      name,
+      `a parameter of kernel ${this.#kernel.name}: ${names || 'it has none'}`,
+    );
+  }
+
+  set(name: string, value: number | bigint): void {
+    const { type, offset, bytes } = this.#find(name);
+    if (type === null)
+      throw new ArgumentError(name, value, 'set with setBytes or setWindow, as it is a struct or an array');
+    if (typeof value === 'number' && type === 'f32') this.#view.setFloat32(offset, value, true);
+    else if (typeof value === 'number' && type === 'f64') this.#view.setFloat64(offset, value, true);
+    else {
+      if (typeof value !== 'bigint')
+        requireInteger(name, value, Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
+      const bits = BigInt(value);
+      const most = 1n << BigInt(8 * bytes);
+      if (bits < -most / 2n || bits >= most)
+        throw new ArgumentError(name, value, `an integer of ${8 * bytes} bits`);
+      for (let i = 0; i < bytes; i++) this.#bytes[offset + i] = Number((bits >> BigInt(8 * i)) & 255n);
+    }
+    this.missing.delete(name);
+  }
+
+  setBytes(name: string, from: Uint8Array): void {
+    const { offset, bytes } = this.#find(name);
+    if (!(from instanceof Uint8Array) || from.length > bytes)
+      throw new ArgumentError(name, from, `at most ${bytes} bytes`);
+    this.#bytes.fill(0, offset, offset + bytes);
+    this.#bytes.set(from, offset);
+    this.missing.delete(name);
+  }
+
+  setTensor(name: string, tensor: Tensor): void {
+    throw new ArgumentError(name, tensor, 'no tensor: kernels in PTX are simulated without tensor maps');
+  }
+
+  /** The addresses of all ranks' windows, one after the other. */
+  setWindow(name: string, window: Window): void {
+    const { offset, bytes } = this.#find(name);
+    windowPlaces(this.#shared, name, window, this.#kernel.layouts.get(name) ?? null);
+    if (8 * window.bases.length > bytes)
+      throw new ArgumentError(name, window, `a window of at most ${Math.floor(bytes / 8)} ranks`);
+    window.bases.forEach((base, rank) => {
+      this.#view.setBigUint64(offset + 8 * rank, BigInt(base), true);
+    });
+    this.missing.delete(name);
+  }
+
+  take(rank: number): unknown[] {
+    const { rankParameter } = this.#kernel;
+    if (rankParameter !== null) this.set(rankParameter, rank);
+    const { addresses, engine } = this.#shared;
+    const params = engine.newBuffer(this.#home, this.#bytes.length, 'parameters');
+    params.u8.set(this.#bytes);
+    return [params, addresses.table, addresses.tableBase, ...this.#globals, addresses];
+  }
+}
+
+class SimLauncher implements PtxLauncher {
+  readonly #arguments: Arguments;
+  readonly #block: number;
+  readonly #firstSite: number;
+  readonly #programmatic: boolean;
+  #grid: number;
+  readonly #home: number;
+  readonly #shared: Shared;
+  readonly #compiled: Compiled;
+  readonly #shape: LaunchShape;
+
+  constructor(home: number, shared: Shared, compiled: Compiled, shape: LaunchShape, args: Arguments) {
+    this.#home = home;
+    this.#shared = shared;
+    this.#compiled = compiled;
+    this.#shape = shape;
+    this.#arguments = args;
+    this.#grid = requireGrid(shape.grid, maxGrid, compiled.module.cluster);
+    this.#block = requireInteger('block', shape.block, 1, compiled.module.maxThreads);
+    this.#programmatic = shape.programmatic ?? false;
+    this.#firstSite = shared.sites.register(compiled);
+  }
+
+  set(name: string, value: number | bigint): void {
+    this.#arguments.set(name, value);
+  }
+
+  setWindow(name: string, window: Window): void {
+    this.#arguments.setWindow(name, window);
+  }
+
+  setBytes(name: string, bytes: Uint8Array): void {
+    this.#arguments.setBytes(name, bytes);
+  }
+
+  setTensor(name: string, tensor: Tensor): void {
+    this.#arguments.setTensor(name, tensor);
   }
 
   setGrid(grid: number): void {
@@ -321,10 +527,11 @@ class SimLauncher implements Launcher {
   }
 
   launch(stream: Stream): void {
-    if (this.#missing.size > 0) {
+    const { missing } = this.#arguments;
+    if (missing.size > 0) {
       throw new HeddleError(
         'HEDDLE_LAUNCH',
-        `kernel ${this.#compiled.module.name} needs ${[...this.#missing].join(', ')}: set every parameter before the launch`,
+        `kernel ${this.#compiled.module.name} needs ${[...missing].join(', ')}: set every parameter before the launch`,
       );
     }
     const { engine } = this.#shared;
@@ -336,8 +543,8 @@ class SimLauncher implements Launcher {
     const compiled = this.#compiled;
     const home = this.#home;
     const firstSite = this.#firstSite;
-    const args = this.#args.slice();
     const { rank } = this.#shape;
+    const args = this.#arguments.take(rank);
     stream.launch({
       programmatic: this.#programmatic,
       make: (previous, on) => {

@@ -296,6 +296,8 @@ export class Engine implements Machine {
         if (!(task instanceof HostThread)) this.spins.stir();
       }
       if (this.mode === 'checked' && this.spins.step(this.#blocks) && !this.#endSpins()) return;
+      // Who spins keeps the schedule busy: hosts that found nothing to do look again meanwhile.
+      if (this.#idleHosts.size > 0 && this.spins.stands) this.#wakeHosts(() => true);
       if (this.steps > this.#stepLimit) {
         this.#giveUp(`no end in sight after ${this.steps} steps: some loop waits for what never comes`);
         return;
@@ -389,6 +391,9 @@ export class Engine implements Machine {
       case pause.warp:
         this.#meetings.inWarp(thread);
         return;
+      case pause.lanes:
+        this.#meetings.inLanes(thread);
+        return;
       case pause.wait:
         // Fast code has already looked; checked mode looks when the schedule next picks the thread.
         if (this.mode === 'fast' && thread.wait !== null) this.#waits.park(thread);
@@ -474,6 +479,7 @@ export class Engine implements Machine {
    */
   #endHopelessWaits(): void {
     if (this.#meetings.endDivergent(this.#blocks.live)) return;
+    if (this.#meetings.endLanes(this.#blocks.live)) return;
     if (!this.#waits.any) {
       if (this.#meetings.endGroups(this.#blocks.live)) return;
       if (this.#meetings.endClusters(this.#blocks.live)) return;
@@ -504,6 +510,7 @@ export class Engine implements Machine {
       const waiting = [...spins.reports(), ...this.#waits.reports()];
       if (waiting.length > 0) this.#reportWaits(waiting);
       this.#time.now += eternity;
+      this.timeLimits++;
       spins.timeIsOver = true;
     }
     spins.forget();

@@ -7,9 +7,8 @@ import {
   requireObject,
   requireText,
 } from '../../base/errors.js';
-import type { IrModule } from '../../lang/index.js';
-import type { Device, Network } from '../index.js';
-import type { Mode } from './compiled.js';
+import type { Network } from '../index.js';
+import type { KernelModule, Mode } from './compiled.js';
 import type { Detector, Finding, HostKnowledge, Site, SiteId, StaleRead } from './detector/detector.js';
 import { createDetector } from './detector/index.js';
 import { SimDevice } from './device.js';
@@ -47,7 +46,7 @@ export interface MachineOptions {
   /** Gives up after so many steps. Default: never in fast mode, 100 million in checked mode. */
   readonly stepLimit?: number;
   /** Sees every kernel that is loaded, and says what runs in its place: how mutants come in. */
-  readonly substitute?: (module: IrModule) => IrModule;
+  readonly substitute?: (module: KernelModule) => KernelModule;
   /** Likewise for threads of hosts: what they reach of mapped memory, and of the network. */
   readonly substituteHost?: HostSubstitute;
   /** Checked mode: whether findings tell the lines of hosts' programs. Default true; it takes time at each access. */
@@ -106,7 +105,7 @@ export class SimMachine {
     addresses: AddressSpace,
     nics: Nics,
     sites: SiteRegistry,
-    substitute: (module: IrModule) => IrModule,
+    substitute: (module: KernelModule) => KernelModule,
     host: HostSubstitute,
   ) {
     this.#engine = engine;
@@ -127,7 +126,7 @@ export class SimMachine {
     if (mode !== 'fast' && mode !== 'checked') throw new ArgumentError('mode', mode, "'fast' or 'checked'");
     const seed = requireText('seed', options.seed ?? '0');
     const configuration = requireText('configuration', options.configuration ?? '');
-    const substitute = options.substitute ?? ((module: IrModule) => module);
+    const substitute = options.substitute ?? ((module: KernelModule) => module);
     requireFunction('substitute', substitute);
     const sites = new SiteRegistry(options.hostLines ?? true);
     const site = (id: SiteId) => sites.site(id);
@@ -154,7 +153,7 @@ export class SimMachine {
   }
 
   /** The GPU of a rank. */
-  device(rank: number): Device {
+  device(rank: number): SimDevice {
     return this.#devices[requireInteger('rank', rank, 0, this.ranks - 1)]!;
   }
 

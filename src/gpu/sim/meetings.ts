@@ -1,8 +1,9 @@
 /** Threads that meet: at a barrier of their block, of a group of its warps, or in an operation of their warp. */
 import { operations } from '../../lang/index.js';
-import { warpOps } from './compiled.js';
+import { isPtx, warpOps } from './compiled.js';
 import type { Detector } from './detector/detector.js';
 import type { FindingLog } from './findings.js';
+import type { Open } from './ptx/lanes.js';
 import type { Schedule } from './schedule.js';
 import type { Block, Thread } from './thread.js';
 import { completeWarpOperation } from './warp.js';
@@ -67,9 +68,30 @@ export class Meetings {
     if (++block.warpArrived[warp]! === block.warpLive[warp]) this.#releaseWarp(block, warp);
   }
 
+  /** `thread.completed` says whom its coming lets go on. */
+  inLanes(thread: Thread): void {
+    thread.state = 'lanes';
+    if (thread.completed !== null) this.#releaseLanes(thread.block, thread.completed);
+  }
+
+  #releaseLanes(block: Block, { meeting, warp, there }: Open<Thread>): void {
+    let mask = 0;
+    for (const { index } of there) mask |= 1 << (index & 31);
+    if (this.#detector !== null) {
+      if (meeting.orders) this.#detector.groupMet(there.map((thread) => thread.id));
+      this.#schedule.ordered?.(there, there);
+    }
+    meeting.complete?.(block.parts!, 32 * warp, mask);
+    for (const thread of there) {
+      thread.completed = null;
+      this.#makeReady(thread);
+    }
+  }
+
   /** A thread of the block has ended, and others may have waited for it alone. */
   left({ block, index }: Thread): void {
     const warp = index >>> 5;
+    for (const open of block.lanesMet?.left(warp, block.threads) ?? []) this.#releaseLanes(block, open);
     if (block.arrived > 0 && block.arrived === block.live) this.#releaseBarrier(block);
     this.clusterLeft(block);
     const waiting = block.warpArrived[warp]!;
@@ -84,12 +106,25 @@ export class Meetings {
   #releaseBarrier(block: Block): void {
     const there = block.threads.filter((thread) => thread.state === 'barrier');
     if (this.#detector !== null) {
-      this.#reportDivergence('a barrier of the block', block, there, block.threads);
+      this.#reportMissed(block, there);
       this.#detector.blockBarrier(block.id);
     }
     this.#schedule.ordered?.(there, there);
     block.arrived = 0;
     for (const thread of there) this.#makeReady(thread);
+  }
+
+  /** Of TypeScript all must be at one statement; of PTX, whose compilers make several of one, those of a warp that are left. */
+  #reportMissed(block: Block, there: readonly Thread[]): void {
+    const operation = 'a barrier of the block';
+    if (!isPtx(block.launch.compiled.module)) {
+      this.#reportDivergence(operation, block, there, block.threads);
+      return;
+    }
+    for (const warp of new Set(there.map(({ index }) => index >>> 5))) {
+      const lanes = there.filter(({ index }) => index >>> 5 === warp);
+      this.#reportDivergence(operation, block, lanes, lanes);
+    }
   }
 
   /** Each of its warps must be there whole, and at one statement. */
@@ -175,6 +210,21 @@ export class Meetings {
         const lanes = block.threads.slice(warp * 32, warp * 32 + 32);
         if (!lanes.every((t) => t.state === 'warp' || t.state === 'barrier' || t.state === 'ended')) continue;
         this.#releaseWarp(block, warp);
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  /** Operations of warps to which lanes that their masks name never come. */
+  endLanes(blocks: Iterable<Block>): boolean {
+    let any = false;
+    for (const block of [...blocks]) {
+      const { lanesMet, threads } = block;
+      for (const open of lanesMet?.abandoned() ?? []) {
+        const absent = lanesMet!.absent(open, threads);
+        this.#reportAbsent('an operation of the warp', block, open.there, absent);
+        this.#releaseLanes(block, open);
         any = true;
       }
     }

@@ -191,6 +191,10 @@ export class AddressSpace {
   readonly #buffers = new Map<number, SimBuffer>();
   readonly #reusable: number[] = [];
   readonly #first = machines++ * apart;
+  /** The same, from the first stride on, for kernels that address memory by numbers: they look there first. */
+  readonly table: SimBuffer[] = [];
+  /** Of which stride the table's first is. */
+  readonly tableBase = 1 + (this.#first % maxBuffers);
 
   /** Gives the buffer an address. */
   place(buffer: SimBuffer): number {
@@ -202,7 +206,15 @@ export class AddressSpace {
       );
     }
     this.#buffers.set(index, buffer);
+    // Behind the last stride the first ones follow: those are found by `at`.
+    if (index >= this.tableBase && index - this.tableBase <= this.table.length)
+      this.table[index - this.tableBase] = buffer;
     return index * stride;
+  }
+
+  /** The buffer of a stride. */
+  at(index: number): SimBuffer | undefined {
+    return this.#buffers.get(index);
   }
 
   /** None is 0, which is no address. */

@@ -25,6 +25,8 @@ const suspicious = 2_000;
 /** Steps in which nothing changes and nobody sees anything new before all is lost, and more of them for each thread. */
 const hopeless = 100_000;
 const hopelessPerThread = 300;
+/** Steps in which nothing changes, after which hosts look again. */
+const standing = 256;
 /** Time limits that run out one after the other, while nothing changes. */
 const mostLimits = 32;
 /** So many times as long where nobody looks with an atomic: threads may be at work in their registers. */
@@ -63,6 +65,11 @@ export class Spins {
     this.timeIsOver = false;
     this.forget();
     return false;
+  }
+
+  /** Every so often while nothing changes. */
+  get stands(): boolean {
+    return this.#still % standing === standing - 1;
   }
 
   /** The limits of all waits have run out: true if they do so again and again, in a loop. */

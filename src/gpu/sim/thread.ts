@@ -3,17 +3,20 @@
  * everything that involves other threads goes through the `Hub`, which the machine implements.
  */
 import { HeddleError } from '../../base/errors.js';
-import { type FenceOrder, matrixWords, type Scope, type Space, type Tile } from '../../lang/index.js';
+import { matrixWords, type Scope, type Space, type Tile } from '../../lang/index.js';
 import type { SimTensor } from './boxes.js';
 import type { Compiled, IndexedPlace, StatementAccess, StatementWait } from './compiled.js';
 import { type Condition, holds } from './condition.js';
 import { Copies } from './copies.js';
-import type { AccessReport, CopyEngine, Detector, SiteId } from './detector/detector.js';
+import type { AccessReport, CopyEngine, Detector, FenceKind, SiteId } from './detector/detector.js';
 import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
-import type { SimBuffer } from './memory.js';
+import { type AddressSpace, SimBuffer } from './memory.js';
 import { type Factors, Products, type WarpProducts } from './products.js';
+import { windows } from './ptx/code.js';
+import { type LaneMeeting, LaneMeetings, type Open } from './ptx/lanes.js';
+import { type Address, printed } from './ptx/printf.js';
 import type { Puts } from './puts.js';
 import type { Random } from './random.js';
 import { WarpRegisters } from './registers.js';
@@ -40,6 +43,7 @@ export interface Hub {
   readonly puts: Puts;
   /** Where atomic loads leave what they read. */
   readonly seen: SimBuffer;
+  newBuffer(rank: number, bytes: number, purpose: string): SimBuffer;
   clock(): bigint;
   sleep(thread: Thread, nanoseconds: number): void;
   /** The block has called releaseNext or ended. */
@@ -143,6 +147,8 @@ export class Block {
   readonly products: WarpProducts[] = [];
   /** Who has how many registers, where warp groups give and take. */
   registers: WarpRegisters | null = null;
+  /** Operations of its warps for which lanes wait that a mask names. */
+  lanesMet: LaneMeetings<Thread> | null = null;
 
   constructor(
     readonly id: number,
@@ -181,6 +187,7 @@ type ThreadState =
   | 'cluster'
   | 'group'
   | 'warp'
+  | 'lanes'
   | 'parked'
   | 'previous'
   | 'sleep'
@@ -201,6 +208,12 @@ export class Thread extends Task {
   satisfied = false;
   /** What it has brought to a product of tiles. */
   factors: Factors | null = null;
+  /** The meeting of lanes that its coming completes. */
+  completed: Open<Thread> | null = null;
+  /** The upper word of the time that `clockWords` gave. */
+  clockHigh = 0;
+  #local: SimBuffer | null = null;
+  #said = '';
   /** What an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
   readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
@@ -229,6 +242,7 @@ export class Thread extends Task {
     this.index = index;
     this.state = 'ready';
     this.priority = 0;
+    this.#said = '';
     this.chosen = 0;
   }
 
@@ -407,7 +421,7 @@ export class Thread extends Task {
     if (buffer.waiters !== 0) this.#hub.wake(buffer, offset, bytes);
   }
 
-  fence(order: FenceOrder, scope: Scope): void {
+  fence(order: FenceKind, scope: Scope): void {
     this.#hub.detector!.fence(this.id, order, scope);
   }
 
@@ -481,6 +495,69 @@ export class Thread extends Task {
 
   clock(): bigint {
     return this.#hub.clock();
+  }
+
+  /** The time's lower word; the upper one is left in `clockHigh`. */
+  clockWords(): number {
+    const now = this.#hub.clock();
+    this.clockHigh = Number(BigInt.asIntN(32, now >> 32n));
+    return Number(BigInt.asIntN(32, now));
+  }
+
+  /** The kernel has given up, at a statement that says so. */
+  trap(site: number): never {
+    const { where, text } = this.block.launch.compiled.sites[site]!;
+    throw new Error(`trap at ${where}  ${text}${this.#said === '' ? '' : `, which said: ${this.#said}`}`);
+  }
+
+  /** What `printf` writes. It is kept for the message of a trap, before which kernels say why. */
+  print(format: Address, values: Address): void {
+    const text = this.find(format.slot, format.low);
+    const end = text.u8.indexOf(0, format.low);
+    const of = String.fromCharCode(...text.u8.subarray(format.low, end));
+    this.#said = printed(of, this.find(values.slot, values.low), values.low).trim();
+  }
+
+  // Of kernels in PTX, whose addresses are numbers.
+
+  /** Memory that no other thread sees. */
+  localMemory(bytes: number): SimBuffer {
+    this.#local ??= this.#hub.newBuffer(this.rank, bytes, 'local memory');
+    return this.#local;
+  }
+
+  /** The buffer to which addresses of this upper word belong, where it is not one of the first that there were. */
+  find(slot: number, low: number): SimBuffer {
+    if (slot === windows.shared && this.block.shared.length > 0) return this.block.shared[0]!;
+    if (slot === windows.local && this.#local !== null) return this.#local;
+    const { args } = this.block.launch;
+    if (slot === windows.param) return args[0] as SimBuffer;
+    const found = (args.at(-1) as AddressSpace).at(slot);
+    if (found !== undefined) return found;
+    const address = `0x${(slot * 2 ** 32 + low).toString(16)}`;
+    if (this.#hub.detector === null) throw new Error(`no memory is at address ${address}`);
+    return new SimBuffer(-1, `address ${address}, where no memory is`, -1, 0);
+  }
+
+  /** Comes to an operation of the lanes that a mask names. */
+  meetLanes(meeting: LaneMeeting, mask: number, site: number): void {
+    this.site = site;
+    const { block } = this;
+    block.lanesMet ??= new LaneMeetings();
+    // Who is not named meets them all the same, which the machine then reports.
+    this.completed = block.lanesMet.come(this, meeting, mask | (1 << (this.index & 31)), block.threads);
+    if ((mask >>> (this.index & 31)) & 1) return;
+    const { launch } = block;
+    this.#hub.log.add({
+      kind: 'divergence',
+      operation: 'an operation of the warp, whose mask leaves out a lane that executes it',
+      where: launch.compiled.sites[site]!.where,
+      rank: launch.home,
+      kernel: launch.kernel,
+      block: block.index,
+      present: [this.index],
+      absent: [],
+    });
   }
 
   sleep(nanoseconds: number): void {

@@ -11,7 +11,7 @@ import {
   type Nic,
   type SimHostView,
 } from '../../gpu/sim/index.js';
-import type { Mutant } from './mutants.js';
+import type { Mutant } from './mutant.js';
 
 interface Operations {
   load(own: SimHostView, offset: number): number;

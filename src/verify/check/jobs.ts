@@ -1,9 +1,9 @@
 /** What a check runs, as data: jobs that this thread does itself, or others do. */
 
-import { explore, type Finding, type HostSite } from '../../gpu/sim/index.js';
-import type { IrModule } from '../../lang/index.js';
+import { explore, type Finding, type HostSite, type KernelModule } from '../../gpu/sim/index.js';
 import { hostMutantsOf, mutateHosts } from './host-mutants.js';
-import { type Mutant, mutantsOf, mutate } from './mutants.js';
+import type { Mutant } from './mutant.js';
+import { mutantsOf, mutate } from './mutants.js';
 import { runOnce, scheduleOf, seedOf } from './run.js';
 import type { CheckConfiguration } from './subject.js';
 
@@ -131,8 +131,8 @@ async function runMutant(
   { mutant, limit }: JobOf<'mutant'>,
   ran: () => void,
 ): Promise<Outcome> {
-  const mutated = new Map<IrModule, IrModule>();
-  const substitute = (module: IrModule) => {
+  const mutated = new Map<KernelModule, KernelModule>();
+  const substitute = (module: KernelModule) => {
     let result = mutated.get(module);
     if (result === undefined) {
       result = mutate(module, mutant);
@@ -161,9 +161,9 @@ async function runMutant(
 
 /** The kernels that a configuration loads, one of each name. */
 class Kernels {
-  readonly #modules = new Map<string, IrModule>();
+  readonly #modules = new Map<string, KernelModule>();
 
-  readonly remember = (module: IrModule): IrModule => {
+  readonly remember = (module: KernelModule): KernelModule => {
     if (!this.#modules.has(module.name)) this.#modules.set(module.name, module);
     return module;
   };

@@ -6,6 +6,7 @@
  * together.
  */
 import { requireObject } from '../../base/errors.js';
+import { isPtx, type KernelModule } from '../../gpu/sim/index.js';
 import {
   type Effect,
   type Expr,
@@ -18,20 +19,8 @@ import {
   type Stmt,
   type Variable,
 } from '../../lang/index.js';
-
-/** Plain data, so that it can be sent to another thread; `mutate` applies it, `mutateHosts` where it is a host's. */
-export interface Mutant {
-  /** Stable while the source is: 'one_sided_combine dispatch.ts:41:7 release → relaxed'. */
-  readonly id: string;
-  /** Or the program of a host. */
-  readonly kernel: string;
-  /** 'dispatch.ts:41:7' */
-  readonly where: string;
-  /** The statement as written, one line. */
-  readonly text: string;
-  /** 'release → relaxed' */
-  readonly description: string;
-}
+import type { Mutant } from './mutant.js';
+import { mutatePtx, ptxMutantsOf } from './ptx-mutants.js';
 
 /** A change to one effect; null removes it. */
 interface Change {
@@ -40,7 +29,8 @@ interface Change {
 }
 
 /** Every single mutant of a kernel, in source order. */
-export function mutantsOf(module: IrModule): Mutant[] {
+export function mutantsOf(module: KernelModule): Mutant[] {
+  if (isPtx(module)) return ptxMutantsOf(module);
   requireModule('module', module);
   const places = placesOf(module);
   const mutants = new Map<string, Mutant>();
@@ -57,9 +47,13 @@ export function mutantsOf(module: IrModule): Mutant[] {
 }
 
 /** The kernel with this mutation; the same module where it lacks the operation. */
-export function mutate(module: IrModule, mutant: Mutant): IrModule {
-  requireModule('module', module);
+export function mutate(module: IrModule, mutant: Mutant): IrModule;
+export function mutate(module: KernelModule, mutant: Mutant): KernelModule;
+export function mutate(module: KernelModule, mutant: Mutant): KernelModule {
+  requireObject('module', module, "a kernel's ir()");
   requireObject('mutant', mutant, 'one of mutantsOf');
+  if (isPtx(module)) return module.name === mutant.kernel ? mutatePtx(module, mutant) : module;
+  requireModule('module', module);
   const { kernel, where, description } = mutant;
   if (module.name !== kernel) return module;
   const places = placesOf(module);

@@ -84,10 +84,15 @@ class ModuleCompiler {
       isGenerator,
       usesWarps: /\bt\.warpOp = /.test(text),
       usesMatrices: /\bparts\[/.test(text),
-      shared: ranges,
+      // Each array is a buffer of its own.
+      shared: ranges.map(({ variable: { name }, elementBytes, length }) => ({
+        bytes: elementBytes * length,
+        ranges: [{ name, offset: 0, elementBytes, length }],
+      })),
       sites: this.#sites,
       accesses,
       waits,
+      meetings: [],
       text,
     };
   }

@@ -44,6 +44,9 @@ export interface Site {
   readonly text: string;
 }
 
+/** Fences of one direction only PTX has. */
+export type FenceKind = FenceOrder | 'acquire' | 'release';
+
 /** What copies beside a thread: bulk copies, or asynchronous loads. Each counts its own groups. */
 export type CopyEngine = 'bulk' | 'async' | 'wgmma';
 /** Where something is in memory. */
@@ -126,7 +129,7 @@ export interface Detector {
   ): readonly { readonly words: readonly number[] }[];
   /** The loads of this run that read something older than what was there, for explaining what followed from it. */
   readonly staleReads: readonly StaleRead[];
-  fence(thread: ThreadId, order: FenceOrder, scope: Scope): void;
+  fence(thread: ThreadId, order: FenceKind, scope: Scope): void;
   /** What the thread knows and did in such memory, asynchronous operations that come after this may rely on. */
   proxyFence(thread: ThreadId, space: Space): void;
   blockBarrier(block: BlockId): void;

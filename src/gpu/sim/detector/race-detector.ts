@@ -1,5 +1,5 @@
 /** The detector: turns the machine's events into clocks (who knows what) and shadow memory (who touched what). */
-import type { AccessForm, FenceOrder as FenceKind, Scope, Space } from '../../../lang/index.js';
+import type { AccessForm, Scope, Space } from '../../../lang/index.js';
 import { noSite, packAccess } from './access.js';
 import {
   Actor,
@@ -23,6 +23,7 @@ import type {
   BufferInfo,
   CopyEngine,
   Detector,
+  FenceKind,
   Finding,
   LaunchId,
   Place,
@@ -35,7 +36,17 @@ import { Location, wordsAt } from './location.js';
 import { type DetectorOptions, RaceReports } from './report.js';
 import { type Cell, locationOf, Shadow } from './shadow.js';
 import { StaleReads } from './stale.js';
-import { acquireEarlier, arrive, FenceOrder, fence, mutual, observe, publish } from './sync.js';
+import {
+  acquireEarlier,
+  acquireFence,
+  arrive,
+  FenceOrder,
+  fence,
+  mutual,
+  observe,
+  publish,
+  releaseFence,
+} from './sync.js';
 
 /** How many observations are kept to explain races with. */
 const observationsKept = 8192;
@@ -331,8 +342,20 @@ export class RaceDetector implements Detector {
 
   fence(thread: ThreadId, order: FenceKind, scope: Scope): void {
     const me = this.#threads[thread]!;
-    if (order === 'seq_cst') this.#fences.pass(me, reachOf[scope]);
-    else fence(me, reachOf[scope]);
+    const reach = reachOf[scope];
+    switch (order) {
+      case 'seq_cst':
+        this.#fences.pass(me, reach);
+        return;
+      case 'acquire':
+        acquireFence(me, reach);
+        return;
+      case 'release':
+        releaseFence(me, reach);
+        return;
+      case 'acq_rel':
+        fence(me, reach);
+    }
   }
 
   proxyFence(thread: ThreadId, space: Space): void {

@@ -186,16 +186,33 @@ function replaces(newer: ReleaseHead, older: ReleaseHead): boolean {
 }
 
 export function fence(me: Actor, scope: Reach): ReleaseHead {
+  learnAll(me, scope);
+  const head = releaseFence(me, scope);
+  settle(me, scope, () => true);
+  return head;
+}
+
+/** What it has read counts as acquired. */
+export function acquireFence(me: Actor, scope: Reach): void {
+  learnAll(me, scope);
+  settle(me, scope, () => true);
+}
+
+function learnAll(me: Actor, scope: Reach): void {
   const sync = me.ensureSync();
   for (const [location, clocks] of sync.pending) {
     learnPending(me, clocks, scope);
     if (scope === sys) sync.pending.delete(location);
   }
+}
+
+/** What it stores from now on counts as a release of what it knows now. */
+export function releaseFence(me: Actor, scope: Reach): ReleaseHead {
+  const sync = me.ensureSync();
   for (const reach of reaches) if (reach <= scope) sync.fences[reach] = null;
   const head = new ReleaseHead(me, scope);
   sync.fences[scope] = head;
   me.endEpoch();
-  settle(me, scope, () => true);
   return head;
 }
 

@@ -1,0 +1,373 @@
+/**
+ * Arithmetic of PTX that JavaScript lacks, as generated code calls it. Words are signed 32-bit integers; 64 bits are two words.
+ * What gives 64 bits returns the lower word and leaves the upper one in `up[0]`. f32 are doubles that hold an f32.
+ */
+import { pureFunctions } from '../../../lang/index.js';
+import { bf16ToF32, e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../../index.js';
+
+const up = new Int32Array(1);
+const long = new BigUint64Array(1);
+const words = new Int32Array(long.buffer);
+const double = new Float64Array(long.buffer);
+const float = new Float32Array(long.buffer);
+
+const fma = pureFunctions.fma.forms.f32!.compute as (a: number, b: number, c: number) => number;
+
+function give(value: bigint): number {
+  long[0] = BigInt.asUintN(64, value);
+  up[0] = words[1]!;
+  return words[0]!;
+}
+
+const unsigned = (low: number, high: number): bigint => (BigInt(high >>> 0) << 32n) | BigInt(low >>> 0);
+const signed = (low: number, high: number): bigint => (BigInt(high) << 32n) | BigInt(low >>> 0);
+const ofBig = (isSigned: boolean) => (isSigned ? signed : unsigned);
+
+/** The upper word of a product. */
+function umulh(a: number, b: number): number {
+  const [al, ah, bl, bh] = [a & 0xffff, a >>> 16, b & 0xffff, b >>> 16];
+  const low = al * bl;
+  const middle = ah * bl + (low >>> 16);
+  const cross = al * bh + (middle & 0xffff);
+  // Each term is below 2^32, and so is the sum.
+  return (ah * bh + Math.floor(middle / 0x10000) + Math.floor(cross / 0x10000)) | 0;
+}
+
+/** The double's lowest bit is set where something was lost, so that rounding it again rounds but once. */
+function toOdd(sum: number, error: number): number {
+  if (error === 0 || !Number.isFinite(sum)) return sum;
+  double[0] = sum;
+  if ((words[0]! & 1) === 0) long[0]! += error > 0 === sum > 0 ? 1n : -1n;
+  return double[0]!;
+}
+
+/** What a + b lacks of the sum. */
+function lost(a: number, b: number, sum: number): number {
+  const back = sum - a;
+  return a - (sum - back) + (b - back);
+}
+
+/** The sum of an exact product and another number, to be rounded once more. */
+const oddSum = (product: number, c: number): number => {
+  const sum = product + c;
+  return toOdd(sum, Number.isFinite(sum) ? lost(product, c, sum) : 0);
+};
+
+/** An f32 that rounds to fewer bits as the double would. */
+function oddFloat(value: number): number {
+  const rounded = Math.fround(value);
+  if (rounded === value || !Number.isFinite(rounded)) return rounded;
+  float[0] = rounded;
+  if ((words[0]! & 1) === 0) words[0]! += Math.abs(rounded) < Math.abs(value) ? 1 : -1;
+  return float[0]!;
+}
+
+/** f32 in one of the directed modes; `error` is what `value` lacks. */
+function directed(value: number, error: number, mode: string): number {
+  const rounded = Math.fround(value);
+  if (!Number.isFinite(value)) return rounded;
+  const above = rounded > value || (rounded === value && error < 0);
+  const below = rounded < value || (rounded === value && error > 0);
+  const down = mode === 'rm' || (mode === 'rz' && value > 0);
+  if (down && above) return next(rounded, -1);
+  if (!down && below) return next(rounded, 1);
+  return rounded;
+}
+
+/** The f32 just above or below. */
+function next(value: number, step: 1 | -1): number {
+  float[0] = value;
+  if (value === 0) words[0] = step > 0 ? 1 : -0x7fffffff;
+  else words[0]! += value > 0 === step > 0 ? 1 : -1;
+  return float[0]!;
+}
+
+function roundEven(x: number): number {
+  const floor = Math.floor(x);
+  const rest = x - floor;
+  if (rest < 0.5) return floor === 0 && x < 0 ? -0 : floor;
+  if (rest > 0.5) return floor + 1 === 0 ? -0 : floor + 1;
+  const even = floor % 2 === 0 ? floor : floor + 1;
+  return even === 0 && x < 0 ? -0 : even;
+}
+
+const wholes: Readonly<Record<string, (x: number) => number>> = {
+  rni: roundEven,
+  rzi: Math.trunc,
+  rmi: Math.floor,
+  rpi: Math.ceil,
+};
+
+const half = {
+  f16: { read: f16ToF32, write: f32ToF16 },
+  bf16: { read: bf16ToF32, write: f32ToBf16 },
+} as const;
+
+export type HalfType = keyof typeof half;
+export type HalfOperation = 'add' | 'sub' | 'mul' | 'fma' | 'min' | 'max' | 'neg' | 'abs' | 'ex2' | 'tanh';
+
+/** One operation on 16-bit floats, which rounds once. */
+function halfOne(type: HalfType, op: HalfOperation, a: number, b: number, c: number): number {
+  const { read, write } = half[type];
+  const x = read(a & 0xffff);
+  const y = read(b & 0xffff);
+  const round = (value: number): number => write(oddFloat(value));
+  switch (op) {
+    case 'add':
+      return round(oddSum(x, y));
+    case 'sub':
+      return round(oddSum(x, -y));
+    case 'mul':
+      return round(x * y);
+    case 'fma':
+      return round(oddSum(x * y, read(c & 0xffff)));
+    case 'min':
+      return write(fmin(x, y));
+    case 'max':
+      return write(fmax(x, y));
+    case 'neg':
+      return (a ^ 0x8000) & 0xffff;
+    case 'abs':
+      return a & 0x7fff;
+    case 'ex2':
+      return round(2 ** x);
+    case 'tanh':
+      return round(Math.tanh(x));
+  }
+}
+
+const fmin = (a: number, b: number): number => (Number.isNaN(a) ? b : Number.isNaN(b) ? a : Math.min(a, b));
+const fmax = (a: number, b: number): number => (Number.isNaN(a) ? b : Number.isNaN(b) ? a : Math.max(a, b));
+
+const clampInteger = (x: number, low: number, high: number): number =>
+  Number.isNaN(x) ? 0 : x < low ? low : x > high ? high : x;
+
+export const ptxArithmetic = {
+  up,
+  fround: Math.fround,
+  imul: Math.imul,
+  clz32: Math.clz32,
+  fma,
+  fmin,
+  fmax,
+  umulh,
+  smulh: (a: number, b: number): number => (umulh(a, b) - (a < 0 ? b : 0) - (b < 0 ? a : 0)) | 0,
+
+  // Bits.
+  bitsOf(value: number): number {
+    // What the GPU's own arithmetic gives for no number.
+    if (Number.isNaN(value)) return 0x7fffffff;
+    float[0] = value;
+    return words[0]!;
+  },
+  floatOf(bits: number): number {
+    words[0] = bits;
+    return float[0]!;
+  },
+  doubleOf(low: number, high: number): number {
+    words[0] = low;
+    words[1] = high;
+    return double[0]!;
+  },
+  /** The lower word; the upper one is in `up`. */
+  bitsOfDouble(value: number): number {
+    if (Number.isNaN(value)) {
+      up[0] = 0x7ff80000;
+      return 0;
+    }
+    double[0] = value;
+    up[0] = words[1]!;
+    return words[0]!;
+  },
+
+  // Words.
+  idiv: (a: number, b: number): number => (b === 0 ? -1 : (a / b) | 0),
+  irem: (a: number, b: number): number => (b === 0 ? a : (a % b) | 0),
+  udiv: (a: number, b: number): number => (b === 0 ? -1 : ((a >>> 0) / (b >>> 0)) | 0),
+  urem: (a: number, b: number): number => (b === 0 ? a : ((a >>> 0) % (b >>> 0)) | 0),
+  popc: pureFunctions.popc.forms.u32!.compute as (a: number) => number,
+  brev(a: number): number {
+    let x = ((a >>> 1) & 0x55555555) | ((a & 0x55555555) << 1);
+    x = ((x >>> 2) & 0x33333333) | ((x & 0x33333333) << 2);
+    x = ((x >>> 4) & 0x0f0f0f0f) | ((x & 0x0f0f0f0f) << 4);
+    x = ((x >>> 8) & 0x00ff00ff) | ((x & 0x00ff00ff) << 8);
+    return (x >>> 16) | (x << 16);
+  },
+  prmt(a: number, b: number, selection: number): number {
+    let result = 0;
+    for (let i = 0; i < 4; i++) {
+      const nibble = (selection >>> (4 * i)) & 15;
+      const index = nibble & 7;
+      let byte = ((index < 4 ? a : b) >>> (8 * (index & 3))) & 255;
+      if (nibble & 8) byte = byte & 128 ? 255 : 0;
+      result |= byte << (8 * i);
+    }
+    return result;
+  },
+  lop3(a: number, b: number, c: number, table: number): number {
+    let result = 0;
+    for (let i = 0; i < 8; i++)
+      if ((table >>> i) & 1) result |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
+    return result;
+  },
+  /** The bits of b:a from `by` on. */
+  funnel: (low: number, high: number, by: number): number =>
+    by === 0 ? low : by >= 32 ? high : (low >>> by) | (high << (32 - by)),
+  bfe(a: number, at: number, length: number, isSigned: boolean): number {
+    const [from, count] = [at & 255, length & 255];
+    if (count === 0) return 0;
+    const shifted = from > 31 ? (isSigned && a < 0 ? -1 : 0) : isSigned ? a >> from : a >>> from;
+    if (count >= 32) return shifted | 0;
+    return isSigned ? (shifted << (32 - count)) >> (32 - count) : shifted & ((1 << count) - 1);
+  },
+  bfi(a: number, into: number, at: number, length: number): number {
+    const [from, count] = [at & 255, length & 255];
+    if (from > 31 || count === 0) return into;
+    const mask = count >= 32 ? -1 << from : ((1 << count) - 1) << from;
+    return (into & ~mask) | ((a << from) & mask);
+  },
+  fns(mask: number, base: number, offset: number): number {
+    if (offset === 0) return (mask >>> (base & 31)) & 1 ? base : -1;
+    const step = offset > 0 ? 1 : -1;
+    let left = Math.abs(offset);
+    for (let at = base; at >= 0 && at < 32; at += step) if ((mask >>> at) & 1 && --left === 0) return at;
+    return -1;
+  },
+
+  // Pairs.
+  mul64(al: number, ah: number, bl: number, bh: number): number {
+    up[0] = umulh(al, bl) + Math.imul(al, bh) + Math.imul(ah, bl);
+    return Math.imul(al, bl);
+  },
+  mulHigh64: (al: number, ah: number, bl: number, bh: number, isSigned: boolean): number =>
+    give((ofBig(isSigned)(al, ah) * ofBig(isSigned)(bl, bh)) >> 64n),
+  shl64(low: number, high: number, by: number): number {
+    const n = by >>> 0;
+    if (n === 0) up[0] = high;
+    else if (n < 32) up[0] = (high << n) | (low >>> (32 - n));
+    else up[0] = n > 63 ? 0 : low << (n - 32);
+    return n > 31 ? 0 : low << n;
+  },
+  shr64(low: number, high: number, by: number, isSigned: boolean): number {
+    const n = by >>> 0;
+    const fill = isSigned ? high >> 31 : 0;
+    if (n === 0) {
+      up[0] = high;
+      return low;
+    }
+    if (n < 32) {
+      up[0] = isSigned ? high >> n : high >>> n;
+      return (low >>> n) | (high << (32 - n));
+    }
+    up[0] = fill;
+    if (n > 63) return fill;
+    return isSigned ? high >> (n - 32) : high >>> (n - 32);
+  },
+  div64(al: number, ah: number, bl: number, bh: number, isSigned: boolean): number {
+    const by = ofBig(isSigned)(bl, bh);
+    return give(by === 0n ? -1n : ofBig(isSigned)(al, ah) / by);
+  },
+  rem64(al: number, ah: number, bl: number, bh: number, isSigned: boolean): number {
+    const by = ofBig(isSigned)(bl, bh);
+    const a = ofBig(isSigned)(al, ah);
+    return give(by === 0n ? a : a % by);
+  },
+  bfe64(low: number, high: number, at: number, length: number, isSigned: boolean): number {
+    const [from, count] = [BigInt(at & 255), BigInt(length & 255)];
+    const shifted = ofBig(isSigned)(low, high) >> from;
+    return give(
+      isSigned && count > 0n ? BigInt.asIntN(Number(count), shifted) : BigInt.asUintN(Number(count), shifted),
+    );
+  },
+  bfi64(al: number, ah: number, bl: number, bh: number, at: number, length: number): number {
+    const [from, count] = [BigInt(at & 255), length & 255];
+    const mask = BigInt.asUintN(64, BigInt.asUintN(count, -1n) << from);
+    return give((unsigned(bl, bh) & ~mask) | ((unsigned(al, ah) << from) & mask));
+  },
+
+  // f32 and f64.
+  directed,
+  lost,
+  divDirected: (a: number, b: number, mode: string): number => directed(a / b, 0, mode),
+  ftz: (x: number): number => (Math.abs(x) < 2 ** -126 ? (x < 0 || Object.is(x, -0) ? -0 : 0) : x),
+  sat: (x: number): number => (x > 0 ? (x < 1 ? x : 1) : 0),
+  minNaN: Math.min,
+  maxNaN: Math.max,
+  copysign: (sign: number, x: number): number =>
+    sign < 0 || Object.is(sign, -0) ? -Math.abs(x) : Math.abs(x),
+  /** f64 with one rounding: exact integers of any length. */
+  fma64(a: number, b: number, c: number): number {
+    const product = a * b;
+    if (!Number.isFinite(product) || !Number.isFinite(c) || product === 0) return product + c;
+    return exactFma(a, b, c);
+  },
+  whole: (x: number, mode: string): number => wholes[mode]!(x),
+  toInt: (x: number, mode: string, low: number, high: number): number =>
+    clampInteger(wholes[mode]!(x), low, high) | 0,
+  toLong(x: number, mode: string, isSigned: boolean): number {
+    if (Number.isNaN(x)) return give(1n << 63n);
+    const [low, high] = isSigned ? [-(2 ** 63), 2 ** 63] : [0, 2 ** 64];
+    const whole = wholes[mode]!(x);
+    if (whole <= low) return give(BigInt(low));
+    return give(whole >= high ? BigInt(high) - 1n : BigInt(whole));
+  },
+  /** To f32, rounded once. */
+  fromLong(low: number, high: number, isSigned: boolean): number {
+    const big = ofBig(isSigned)(low, high);
+    const magnitude = big < 0n ? -big : big;
+    const rounded =
+      magnitude < 1n << 53n
+        ? Math.fround(Number(magnitude))
+        : Math.fround(Number((magnitude >> 11n) | ((magnitude & 2047n) === 0n ? 0n : 1n)) * 2048);
+    return big < 0n ? -rounded : rounded;
+  },
+  doubleFromLong: (low: number, high: number, isSigned: boolean): number =>
+    Number(ofBig(isSigned)(low, high)),
+
+  // Small floats.
+  halfOne,
+  halfTwo: (type: HalfType, op: HalfOperation, a: number, b: number, c: number): number =>
+    halfOne(type, op, a, b, c) | (halfOne(type, op, a >>> 16, b >>> 16, c >>> 16) << 16),
+  f16ToF32,
+  bf16ToF32,
+  f32ToF16,
+  f32ToBf16,
+  doubleToF16: (x: number): number => f32ToF16(oddFloat(x)),
+  doubleToBf16: (x: number): number => f32ToBf16(oddFloat(x)),
+  truncateToBf16(x: number): number {
+    if (Number.isNaN(x)) return 0x7fff;
+    float[0] = x;
+    return words[0]! >>> 16;
+  },
+  f32ToE4m3,
+  e4m3ToF16: (bits: number): number => f32ToF16(e4m3ToF32(bits)),
+  /** No number stays none. */
+  relu: (x: number): number => Math.max(x, 0),
+};
+
+/** a · b + c of f64, exact as a ratio of integers before it is rounded. */
+function exactFma(a: number, b: number, c: number): number {
+  const [x, y, z] = [parts(a), parts(b), parts(c)];
+  const exponent = Math.min(x.exponent + y.exponent, z.exponent);
+  const product = (x.mantissa * y.mantissa) << BigInt(x.exponent + y.exponent - exponent);
+  const sum = product + (z.mantissa << BigInt(z.exponent - exponent));
+  if (sum === 0n) return a * b + c;
+  const magnitude = sum < 0n ? -sum : sum;
+  // 64 bits and a sticky one are enough for Number, which rounds to nearest even.
+  const excess = Math.max(0, magnitude.toString(2).length - 64);
+  const kept = magnitude >> BigInt(excess);
+  const sticky = kept << BigInt(excess) === magnitude ? 0n : 1n;
+  const scaled = Number(kept | sticky);
+  const power = exponent + excess;
+  const value = power < -1000 ? scaled * 2 ** -1000 * 2 ** (power + 1000) : scaled * 2 ** power;
+  return sum < 0n ? -value : value;
+}
+
+/** A finite double as mantissa · 2^exponent. */
+function parts(value: number): { readonly mantissa: bigint; readonly exponent: number } {
+  double[0] = value;
+  const biased = (words[1]! >>> 20) & 0x7ff;
+  const fraction = long[0]! & 0xfffffffffffffn;
+  const mantissa = biased === 0 ? fraction : fraction | 0x10000000000000n;
+  return { mantissa: value < 0 ? -mantissa : mantissa, exponent: Math.max(biased, 1) - 1075 };
+}

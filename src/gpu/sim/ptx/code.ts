@@ -1,0 +1,510 @@
+/** The JavaScript of one PTX kernel while it is written: operands, results, and what an instruction may ask for. */
+
+import type { AccessForm } from '../../../lang/index.js';
+import {
+  isPtxType,
+  PtxError,
+  type PtxGuard,
+  type PtxInstruction,
+  type PtxOperand,
+  type PtxRegister,
+  type PtxType,
+  ptxBytes,
+} from '../../../lang/ptx/index.js';
+import type { StatementAccess, StatementWait } from '../compiled.js';
+import type { LaneMeeting } from './lanes.js';
+import type { Registers } from './registers.js';
+
+/** Where a variable lies. */
+export type Place =
+  /** At an offset of the block's shared memory, of the thread's own, or of the parameters. */
+  | { readonly space: 'shared' | 'local' | 'param'; readonly offset: number }
+  /** In a buffer of its own, by its number. */
+  | { readonly space: 'global'; readonly number: number };
+
+/** What the printed code has besides instructions. */
+export interface Surroundings {
+  readonly checked: boolean;
+  readonly file: string;
+  readonly registers: Registers;
+  readonly accesses: StatementAccess[];
+  readonly meetings: LaneMeeting[];
+  readonly waits: StatementWait[];
+  readonly places: ReadonlyMap<string, Place>;
+  readonly sharedBytes: number;
+  readonly dynamicShared: { readonly offset: number; readonly bytes: number };
+  site(instruction: PtxInstruction): number;
+}
+
+/** Both words of 64 bits. */
+export type Pair = readonly [low: string, high: string];
+
+/** Upper words of addresses of memory that has none of its own: each block, and each thread, sees its own there. */
+export const windows = { shared: 0x10000, local: 0x10001, param: 0x10002 } as const;
+
+const simple = /^-?[\w$]+(\.\w+)?$|^\(-\d+\)$/;
+
+export class Code {
+  readonly lines: string[] = [];
+  indent = 0;
+  /** Of temporaries, by kind: how many there are, and how many the instruction has taken. */
+  readonly #temporaries = { i: 0, f: 0, b: 0, q: 0 };
+  readonly #taken = { i: 0, f: 0, b: 0, q: 0 };
+
+  constructor(readonly around: Surroundings) {}
+
+  line(text: string): void {
+    this.lines.push('  '.repeat(this.indent) + text);
+  }
+
+  temporary(kind: 'i' | 'f' | 'b' | 'q'): string {
+    const number = this.#taken[kind]++;
+    this.#temporaries[kind] = Math.max(this.#temporaries[kind], number + 1);
+    return `t${kind}${number}`;
+  }
+
+  endInstruction(): void {
+    Object.assign(this.#taken, { i: 0, f: 0, b: 0, q: 0 });
+  }
+
+  declaration(): string {
+    const values = { i: '0', f: '0.5', b: 'false', q: 'null' };
+    const names = (['i', 'f', 'b', 'q'] as const).flatMap((kind) =>
+      Array.from({ length: this.#temporaries[kind] }, (_, n) => `t${kind}${n} = ${values[kind]}`),
+    );
+    return names.length === 0 ? '' : `let ${names.join(', ')};`;
+  }
+}
+
+/** One instruction on its way to JavaScript. What of its name nobody asks for, it is refused for. */
+export class Instruction {
+  readonly name: string;
+  readonly #asked = new Set<number>();
+  readonly #parts: readonly string[];
+  readonly operands: readonly PtxOperand[];
+  readonly #guard: PtxGuard | null;
+  #site = -1;
+
+  constructor(
+    readonly code: Code,
+    readonly of: PtxInstruction,
+  ) {
+    this.#parts = of.parts;
+    this.name = of.parts[0]!;
+    this.operands = of.operands;
+    this.#guard = of.guard;
+    this.#asked.add(0);
+  }
+
+  get checked(): boolean {
+    return this.code.around.checked;
+  }
+
+  get site(): number {
+    if (this.#site < 0) this.#site = this.code.around.site(this.of);
+    return this.#site;
+  }
+
+  // Its name.
+
+  has(part: string): boolean {
+    const at = this.#parts.indexOf(part, 1);
+    if (at < 0) return false;
+    this.#asked.add(at);
+    return true;
+  }
+
+  /** The one of these that it has, if any. */
+  among<T extends string>(...parts: readonly T[]): T | null {
+    return parts.find((part) => this.has(part)) ?? null;
+  }
+
+  /** Its types, in the order in which they stand. */
+  types(): readonly PtxType[] {
+    return this.#parts.flatMap((part, i) => {
+      if (i === 0 || !isPtxType(part)) return [];
+      this.#asked.add(i);
+      return [part];
+    });
+  }
+
+  type(): PtxType {
+    const [type] = this.types();
+    if (type === undefined) this.refuse('it has no type');
+    return type;
+  }
+
+  /** Parts that mean nothing to the simulated machine, such as hints to caches. */
+  ignore(like: RegExp): void {
+    this.#parts.forEach((part, i) => {
+      if (like.test(part)) this.#asked.add(i);
+    });
+  }
+
+  /** Whether somebody has asked for every part. */
+  requireKnown(): void {
+    const unknown = this.#parts.find((_, i) => !this.#asked.has(i));
+    if (unknown !== undefined) this.refuse(`'.${unknown}' is not known of it`);
+  }
+
+  refuse(why: string): never {
+    throw new PtxError(
+      `${this.code.around.file}:${this.of.line}`,
+      `the simulated machine does not have '${this.#parts.join('.')}': ${why}`,
+    );
+  }
+
+  operand(index: number): PtxOperand {
+    const operand = this.operands[index];
+    if (operand === undefined) this.refuse(`it has only ${this.operands.length} operands`);
+    return operand;
+  }
+
+  // Operands.
+
+  /** At most 32 bits as an integer: as a type has it, signed or not. */
+  word(operand: PtxOperand, type: PtxType = 'b32', as: 'integer' | 'bits' = 'integer'): string {
+    if (operand.kind === 'register') {
+      const { registers } = this.code.around;
+      registers.reads(operand, as);
+      const [low] = registers.locals(operand);
+      const kept = registers.kept(operand);
+      if (kept === 'predicate') this.refuse(`${operand.name} is a predicate`);
+      return narrowed(
+        kept === 'single' ? `bitsOf(${low})` : kept === 'double' ? `bitsOfDouble(${low})` : low!,
+        type,
+        operand,
+      );
+    }
+    if (operand.kind === 'integer') return number(narrow(operand.value, type));
+    if (operand.kind === 'float') return number(Number(BigInt.asIntN(32, singleBits(operand))));
+    if (operand.kind === 'special') return this.#special(operand.name)[0];
+    return this.pair(operand)[0];
+  }
+
+  pair(operand: PtxOperand, as: 'integer' | 'bits' = 'integer'): Pair {
+    const { registers, places } = this.code.around;
+    switch (operand.kind) {
+      case 'register': {
+        registers.reads(operand, as);
+        const [low, high] = registers.locals(operand);
+        const kept = registers.kept(operand);
+        if (kept === 'double') {
+          const lower = this.simple(`bitsOfDouble(${low})`, 'i');
+          return [lower, this.simple('up[0]', 'i')];
+        }
+        if (kept !== 'pair') return [this.word(operand), '0'];
+        return [low!, high!];
+      }
+      case 'integer':
+        return [number(narrow(operand.value, 'b32')), number(narrow(operand.value >> 32n, 'b32'))];
+      case 'float': {
+        const bits = doubleBits(operand);
+        return [number(narrow(bits, 'b32')), number(narrow(bits >> 32n, 'b32'))];
+      }
+      case 'special':
+        return this.#special(operand.name);
+      case 'symbol': {
+        if (operand.name === 'WARP_SZ') return ['32', '0'];
+        const place = places.get(operand.name);
+        if (place === undefined) this.refuse(`'${operand.name}' is declared nowhere`);
+        if (place.space === 'global') return [String(operand.offset), `(args[${3 + place.number}])`];
+        return [String(place.offset + operand.offset), '0'];
+      }
+      default:
+        this.refuse('one of its operands has another form');
+    }
+  }
+
+  /** The words of 128 bits. */
+  quad(operand: PtxOperand): readonly string[] {
+    if (operand.kind !== 'register' || this.code.around.registers.kept(operand) !== 'quad')
+      this.refuse('128 bits must stand there');
+    this.code.around.registers.reads(operand, 'bits');
+    return this.code.around.registers.locals(operand);
+  }
+
+  #special(name: string): Pair {
+    const { sharedBytes, dynamicShared } = this.code.around;
+    const word = (text: string): Pair => [text, '0'];
+    switch (name) {
+      case 'tid.x':
+        return word('threadIdx');
+      case 'ntid.x':
+        return word('blockDim');
+      case 'ctaid.x':
+        return word('blockIdx');
+      case 'nctaid.x':
+        return word('gridDim');
+      case 'tid.y':
+      case 'tid.z':
+      case 'ctaid.y':
+      case 'ctaid.z':
+      case 'cluster_ctarank':
+      case 'cluster_ctaid.x':
+      case 'cluster_ctaid.y':
+      case 'cluster_ctaid.z':
+        return word('0');
+      case 'ntid.y':
+      case 'ntid.z':
+      case 'nctaid.y':
+      case 'nctaid.z':
+      case 'cluster_nctarank':
+      case 'cluster_nctaid.x':
+      case 'cluster_nctaid.y':
+      case 'cluster_nctaid.z':
+        return word('1');
+      case 'clusterid.x':
+        return word('blockIdx');
+      case 'nclusterid.x':
+        return word('gridDim');
+      case 'laneid':
+        return word('(threadIdx & 31)');
+      case 'warpid':
+        return word('(threadIdx >>> 5)');
+      case 'nwarpid':
+        return word('(blockDim + 31 >>> 5)');
+      case 'lanemask_eq':
+        return word('(1 << (threadIdx & 31))');
+      case 'lanemask_lt':
+        return word('((1 << (threadIdx & 31)) - 1)');
+      case 'lanemask_le':
+        return word('((2 << (threadIdx & 31)) - 1)');
+      case 'lanemask_gt':
+        return word('(-2 << (threadIdx & 31))');
+      case 'lanemask_ge':
+        return word('(-1 << (threadIdx & 31))');
+      case 'smid':
+        return word('(blockIdx % 132)');
+      case 'nsmid':
+        return word('132');
+      case 'gridid':
+        return word('0');
+      case 'total_smem_size':
+        return word(String(sharedBytes));
+      case 'dynamic_smem_size':
+        return word(String(dynamicShared.bytes));
+      case 'clock':
+      case 'clock64':
+      case 'globaltimer':
+      case 'globaltimer_lo':
+      case 'clock_hi':
+      case 'globaltimer_hi': {
+        const low = this.simple('t.clockWords()', 'i');
+        return name.endsWith('_hi') ? ['t.clockHigh', '0'] : [low, 't.clockHigh'];
+      }
+      default:
+        this.refuse(`'%${name}' is no register that it knows`);
+    }
+  }
+
+  predicate(operand: PtxOperand): string {
+    if (operand.kind === 'not') return `!${this.predicate(operand.of)}`;
+    if (operand.kind === 'integer') return operand.value === 0n ? 'false' : 'true';
+    if (operand.kind !== 'register') this.refuse('a predicate must stand there');
+    const { registers } = this.code.around;
+    registers.reads(operand, 'bits');
+    return registers.locals(operand)[0]!;
+  }
+
+  single(operand: PtxOperand): string {
+    if (operand.kind === 'float') return float(Math.fround(operand.value));
+    if (operand.kind === 'integer') return `floatOf(${narrow(operand.value, 'b32')})`;
+    if (operand.kind !== 'register') this.refuse('a number must stand there');
+    const { registers } = this.code.around;
+    registers.reads(operand, 'float');
+    const [low] = registers.locals(operand);
+    return registers.kept(operand) === 'single' ? low! : `floatOf(${low})`;
+  }
+
+  double(operand: PtxOperand): string {
+    if (operand.kind === 'float') return float(operand.value);
+    if (operand.kind !== 'register') this.refuse('a number must stand there');
+    const { registers } = this.code.around;
+    registers.reads(operand, 'float');
+    const [low, high] = registers.locals(operand);
+    return registers.kept(operand) === 'double' ? low! : `doubleOf(${low}, ${high})`;
+  }
+
+  /** Something that is cheap to repeat, and does not change with what is written meanwhile. */
+  simple(text: string, kind: 'i' | 'f' | 'b' | 'q'): string {
+    if (/^\(?-?\d+\)?$/.test(text)) return text;
+    const name = this.code.temporary(kind);
+    this.code.line(`${name} = ${text};`);
+    return name;
+  }
+
+  /** Something that is cheap to repeat. */
+  short(text: string, kind: 'i' | 'f' | 'b' | 'q'): string {
+    return simple.test(text) ? text : this.simple(text, kind);
+  }
+
+  // Results.
+
+  #target(operand: PtxOperand): PtxRegister | null {
+    if (operand.kind === 'sink') return null;
+    if (operand.kind !== 'register') this.refuse('its result must go to a register');
+    return operand;
+  }
+
+  get #surely(): boolean {
+    return this.#guard === null;
+  }
+
+  /** Of at most 32 bits, extended to the register's by the sign of a type. */
+  setWord(to: PtxOperand, text: string, type: PtxType = 'b32', as: 'integer' | 'bits' = 'integer'): void {
+    const register = this.#target(to);
+    if (register === null) return;
+    const { registers } = this.code.around;
+    registers.writes(register, as, this.#surely);
+    const [low, high] = registers.locals(register);
+    const kept = registers.kept(register);
+    const bits = register.type === 'pred' ? 0 : 8 * ptxBytes[register.type];
+    if (kept === 'predicate' || kept === 'quad') this.refuse(`${register.name} holds no number`);
+    switch (kept) {
+      case 'single':
+        this.code.line(`${low} = floatOf(${text});`);
+        return;
+      case 'pair':
+        this.code.line(`${low} = ${text};`);
+        this.code.line(`${high} = ${type.startsWith('s') ? `${low} >> 31` : '0'};`);
+        return;
+      case 'double':
+        this.code.line(`${low} = doubleOf(${text}, 0);`);
+        return;
+      case 'word':
+        this.code.line(`${low} = ${bits < 32 ? `(${text}) & ${bits === 16 ? 65535 : 255}` : text};`);
+    }
+  }
+
+  setPair(to: PtxOperand, low: string, high: string, as: 'integer' | 'bits' = 'integer'): void {
+    const register = this.#target(to);
+    if (register === null) return;
+    const { registers } = this.code.around;
+    registers.writes(register, as, this.#surely);
+    const [lower, upper] = registers.locals(register);
+    const kept = registers.kept(register);
+    if (kept === 'double') this.code.line(`${lower} = doubleOf(${low}, ${high});`);
+    else if (kept === 'pair') {
+      // The upper word may be made of what the lower one was.
+      const held = /^ti\d+$/.test(low) ? low : this.simple(low, 'i');
+      this.code.line(`${upper} = ${high};`);
+      this.code.line(`${lower} = ${held};`);
+    } else this.refuse(`${register.name} has no 64 bits`);
+  }
+
+  setQuad(to: PtxOperand, words: readonly string[]): void {
+    const register = this.#target(to);
+    if (register === null) return;
+    const { registers } = this.code.around;
+    if (registers.kept(register) !== 'quad') this.refuse(`${register.name} has no 128 bits`);
+    registers.writes(register, 'bits', this.#surely);
+    const locals = registers.locals(register);
+    const held = words.map((word) => this.simple(word, 'i'));
+    held.forEach((word, i) => {
+      this.code.line(`${locals[i]} = ${word};`);
+    });
+  }
+
+  setSingle(to: PtxOperand, text: string): void {
+    const register = this.#target(to);
+    if (register === null) return;
+    const { registers } = this.code.around;
+    registers.writes(register, 'float', this.#surely);
+    const [low] = registers.locals(register);
+    this.code.line(`${low} = ${registers.kept(register) === 'single' ? text : `bitsOf(${text})`};`);
+  }
+
+  setDouble(to: PtxOperand, text: string): void {
+    const register = this.#target(to);
+    if (register === null) return;
+    const { registers } = this.code.around;
+    registers.writes(register, 'float', this.#surely);
+    const [low, high] = registers.locals(register);
+    if (registers.kept(register) === 'double') this.code.line(`${low} = ${text};`);
+    else this.code.line(`${low} = bitsOfDouble(${text}); ${high} = up[0];`);
+  }
+
+  setPredicate(to: PtxOperand, text: string): void {
+    const register = this.#target(to);
+    if (register === null) return;
+    const { registers } = this.code.around;
+    registers.writes(register, 'bits', this.#surely);
+    this.code.line(`${registers.locals(register)[0]} = ${text};`);
+  }
+
+  /** How both are kept, if they are registers that are kept alike; they become so if they can. */
+  alike(to: PtxOperand, ...from: readonly PtxOperand[]): 'single' | 'double' | null {
+    const { registers } = this.code.around;
+    const all = [to, ...from].filter((one) => one.kind === 'register');
+    for (const one of all.slice(1)) registers.links(all[0]!, one);
+    if (all.length === 0 || to.kind !== 'register') return null;
+    const kept = registers.kept(to);
+    if (!all.every((one) => registers.kept(one) === kept)) return null;
+    // A double keeps no bits of what is no number.
+    if (from.some((one) => one.kind !== 'register' && !(one.kind === 'float' && !Number.isNaN(one.value))))
+      return null;
+    return kept === 'single' || kept === 'double' ? kept : null;
+  }
+
+  /** A register as it is kept, with no use of its value. */
+  local(operand: PtxOperand, kept: 'single' | 'double'): string {
+    if (operand.kind === 'float')
+      return float(kept === 'single' ? Math.fround(operand.value) : operand.value);
+    if (operand.kind !== 'register') this.refuse('a register must stand there');
+    const { registers } = this.code.around;
+    registers.reads(operand, 'bits');
+    return registers.locals(operand)[0]!;
+  }
+
+  setLocal(operand: PtxOperand, text: string): void {
+    const register = this.#target(operand);
+    if (register === null) return;
+    const { registers } = this.code.around;
+    registers.writes(register, 'bits', this.#surely);
+    this.code.line(`${registers.locals(register)[0]} = ${text};`);
+  }
+
+  /** The name of an access. */
+  access(form: AccessForm): string {
+    const { accesses } = this.code.around;
+    return `accesses[${accesses.push({ ...form, site: this.site }) - 1}]`;
+  }
+}
+
+const singleBits = (operand: Extract<PtxOperand, { kind: 'float' }>): bigint => {
+  if (operand.single) return operand.bits;
+  view.setFloat32(0, operand.value);
+  return BigInt(view.getInt32(0));
+};
+const doubleBits = (operand: Extract<PtxOperand, { kind: 'float' }>): bigint => {
+  if (!operand.single) return operand.bits;
+  view.setFloat64(0, operand.value);
+  return view.getBigUint64(0);
+};
+const view = new DataView(new ArrayBuffer(8));
+
+function narrow(value: bigint, type: PtxType): number {
+  const bits = Math.min(32, 8 * ptxBytes[type]);
+  if (bits === 32 || type.startsWith('s')) return Number(BigInt.asIntN(bits, value));
+  return Number(BigInt.asUintN(bits, value));
+}
+
+const number = (value: number): string => (value < 0 ? `(${value})` : String(value));
+
+function float(value: number): string {
+  if (Object.is(value, -0)) return '(-0)';
+  return value < 0 ? `(${value})` : String(value);
+}
+
+/** 16-bit registers hold no sign. */
+function narrowed(text: string, type: PtxType, register: PtxRegister): string {
+  const bits = 8 * ptxBytes[type];
+  if (bits >= 32) return text;
+  const held = register.type === 'pred' ? 1 : 8 * ptxBytes[register.type];
+  if (type.startsWith('s')) return `(${text} << ${32 - bits} >> ${32 - bits})`;
+  return held === bits ? text : `(${text} & ${bits === 16 ? 65535 : 255})`;
+}
+
+/** Unsigned, for comparisons and the like. */
+export const unsigned = (text: string): string => (/^\d+$/.test(text) ? text : `(${text} >>> 0)`);

@@ -1,0 +1,263 @@
+/** From a kernel in PTX to a JavaScript function that the machine runs like those of kernels in TypeScript. */
+import { mostShared } from '../../../lang/index.js';
+import {
+  PtxError,
+  type PtxInstruction,
+  type PtxKernel,
+  type PtxVariable,
+  ptxBytes,
+  writtenAs,
+} from '../../../lang/ptx/index.js';
+import {
+  type Compiled,
+  type Mode,
+  pause,
+  type SharedMemory,
+  type StatementAccess,
+  type StatementWait,
+} from '../compiled.js';
+import type { Site } from '../detector/detector.js';
+import { ptxArithmetic } from './arithmetic.js';
+import { Code, Instruction, type Place } from './code.js';
+import { blocksOf, printFlow } from './flow.js';
+import type { LaneMeeting } from './lanes.js';
+import { type Handler, memory } from './memory.js';
+import { Registers } from './registers.js';
+import { together } from './together.js';
+import { values } from './values.js';
+
+const handlers: Readonly<Record<string, Handler>> = { ...memory, ...values, ...together };
+
+/** What generated code names of the thread and of its launch. */
+const prologue: Readonly<Record<string, string>> = {
+  threadIdx: 't.index',
+  blockIdx: 't.block.index',
+  blockDim: 't.block.launch.block',
+  gridDim: 't.block.launch.grid',
+  args: 't.block.launch.args',
+  params: 't.block.launch.args[0]',
+  B: 't.block.launch.args[1]',
+  base: 't.block.launch.args[2]',
+  home: 't.rank',
+  traffic: 't.block.launch.traffic',
+  parts: 't.block.parts',
+  shared0: 't.block.shared[0]',
+  accesses: 't.block.launch.compiled.accesses',
+  waits: 't.block.launch.compiled.waits',
+  meetings: 't.block.launch.compiled.meetings',
+};
+
+const cache = { fast: new WeakMap<PtxKernel, Compiled>(), checked: new WeakMap<PtxKernel, Compiled>() };
+
+export function compilePtx(kernel: PtxKernel, mode: Mode): Compiled {
+  let compiled = cache[mode].get(kernel);
+  if (compiled === undefined) {
+    compiled = new KernelCompiler(kernel, mode === 'checked').compile();
+    cache[mode].set(kernel, compiled);
+  }
+  return compiled;
+}
+
+/** Variables that have a buffer of their own on every device, in the order of their numbers. */
+export const globalsOf = ({ module, entry }: PtxKernel): PtxVariable[] =>
+  [...module.variables, ...entry.variables].filter(({ space }) => space === 'global' || space === 'const');
+
+/** A thread that goes round so often without a pause never comes out. */
+const mostTurns = 4_000_000;
+
+class KernelCompiler {
+  readonly #kernel: PtxKernel;
+  readonly #checked: boolean;
+  readonly #sites: Site[] = [];
+  readonly #places = new Map<string, Place>();
+  #shared: SharedMemory | null = null;
+  #localBytes = 0;
+  #dynamic = { offset: 0, bytes: 0 };
+
+  constructor(kernel: PtxKernel, checked: boolean) {
+    this.#kernel = kernel;
+    this.#checked = checked;
+  }
+
+  compile(): Compiled {
+    const { module, entry } = this.#kernel;
+    this.#layOut();
+    const blocks = blocksOf(entry, module.file);
+    const registers = new Registers();
+    this.#print(blocks, registers);
+    registers.settle(blocks);
+    this.#sites.length = 0;
+    const { code, accesses, waits, meetings } = this.#print(blocks, registers);
+    const body = code.lines.join('\n');
+    const isGenerator = /\byield \d/.test(body);
+    const name = `ptx_${this.#kernel.name.replace(/\W/g, '_')}`;
+    const text = [
+      "'use strict';",
+      `function${isGenerator ? '*' : ''} ${name}(t) {`,
+      code.declaration(),
+      registers.declaration(),
+      isGenerator ? 'for (;;) {' : '',
+      constants(body),
+      this.#localBytes === 0 ? '' : `const local0 = t.localMemory(${this.#localBytes});`,
+      'thread: {',
+      body,
+      '}',
+      isGenerator ? `yield ${pause.end}; }` : '',
+      '}',
+      `return ${name};`,
+    ].join('\n');
+    const run = new Function(...Object.keys(ptxArithmetic), text)(
+      ...Object.values(ptxArithmetic),
+    ) as Compiled['run'];
+    const meets = meetings.length > 0;
+    return {
+      module: this.#kernel,
+      run,
+      isGenerator,
+      usesWarps: false,
+      usesMatrices: meets,
+      shared: this.#shared === null ? [] : [this.#shared],
+      sites: this.#sites,
+      accesses,
+      waits,
+      meetings,
+      text,
+    };
+  }
+
+  /** Gives variables their places. */
+  #layOut(): void {
+    const { module, entry, params, sharedBytes } = this.#kernel;
+    const all = [...module.variables, ...entry.variables];
+    entry.params.forEach(({ name }, i) => {
+      this.#places.set(name, { space: 'param', offset: params[i]!.offset });
+    });
+    globalsOf(this.#kernel).forEach(({ name }, number) => {
+      this.#places.set(name, { space: 'global', number });
+    });
+    const ranges: SharedMemory['ranges'][number][] = [];
+    let end = 0;
+    // What the launch makes as long as it likes comes last.
+    const shared = all.filter(({ space }) => space === 'shared');
+    for (const { name, align, bytes, type } of shared.filter(({ bytes }) => bytes !== null)) {
+      const offset = Math.ceil(end / align) * align;
+      this.#places.set(name, { space: 'shared', offset });
+      ranges.push({ name, offset, elementBytes: ptxBytes[type], length: bytes! / ptxBytes[type] });
+      end = offset + bytes!;
+    }
+    const dynamic = shared.filter(({ bytes }) => bytes === null);
+    if (dynamic.length > 0) {
+      const align = Math.max(16, ...dynamic.map((one) => one.align));
+      const offset = Math.ceil(end / align) * align;
+      for (const { name } of dynamic) this.#places.set(name, { space: 'shared', offset });
+      this.#dynamic = { offset, bytes: sharedBytes };
+      if (sharedBytes > 0)
+        ranges.push({ name: dynamic[0]!.name, offset, elementBytes: 1, length: sharedBytes });
+      end = offset + sharedBytes;
+    }
+    if (end > mostShared)
+      throw new PtxError(
+        module.file,
+        `${this.#kernel.name} has ${end} bytes of shared memory; a block has at most ${mostShared}`,
+      );
+    if (end > 0) this.#shared = { bytes: end, ranges };
+    for (const { name, space, align, bytes, line } of entry.variables) {
+      // Each call has parameters of its own, under the same names.
+      if ((space !== 'local' && space !== 'param') || this.#places.get(name)?.space === 'local') continue;
+      if (bytes === null)
+        throw new PtxError(`${module.file}:${line}`, 'local memory must say how long it is');
+      const offset = Math.ceil(this.#localBytes / align) * align;
+      this.#places.set(name, { space: 'local', offset });
+      this.#localBytes = offset + bytes;
+    }
+  }
+
+  #print(blocks: ReturnType<typeof blocksOf>, registers: Registers) {
+    const { module } = this.#kernel;
+    const accesses: StatementAccess[] = [];
+    const waits: StatementWait[] = [];
+    const meetings: LaneMeeting[] = [];
+    const code = new Code({
+      checked: this.#checked,
+      file: module.file,
+      registers,
+      accesses,
+      waits,
+      meetings,
+      places: this.#places,
+      sharedBytes: this.#shared?.bytes ?? 0,
+      dynamicShared: this.#dynamic,
+      site: (instruction) => this.#site(instruction),
+    });
+    printFlow(blocks, {
+      line(text, indent) {
+        code.indent = indent;
+        code.line(text);
+      },
+      block: (number, indent) => {
+        code.indent = indent;
+        registers.enter(number);
+        for (const instruction of blocks[number]!.instructions) this.#instruction(code, instruction);
+      },
+      test: (end) => {
+        if (end.kind === 'table') return new Instruction(code, end.by).word(end.by.operands[0]!);
+        registers.reads(end.register, 'bits');
+        return `${end.negated ? '!' : ''}${registers.locals(end.register)[0]}`;
+      },
+      turn: (loop, indent) => {
+        code.indent = indent;
+        const inside = [...loop].flatMap((at) => blocks[at]!.instructions);
+        if (this.#checked) {
+          const last = inside.at(-1);
+          const site = last === undefined ? 0 : this.#site(last);
+          code.line(`if (++t.turns > ${mostTurns}) t.endless(${site});`);
+        } else if (inside.some(polls)) code.line(`yield ${pause.preempt};`);
+      },
+    });
+    return { code, accesses, waits, meetings };
+  }
+
+  #instruction(code: Code, of: PtxInstruction): void {
+    const handler = Object.hasOwn(handlers, of.parts[0]!) ? handlers[of.parts[0]!] : undefined;
+    const x: Instruction = new Instruction(code, of);
+    if (handler === undefined) x.refuse('no such instruction is simulated');
+    const { guard } = of;
+    if (guard !== null) {
+      code.line(`if (${guard.negated ? '!' : ''}${x.predicate(guard.register)}) {`);
+      code.indent++;
+    }
+    handler(x);
+    x.requireKnown();
+    if (guard !== null) {
+      code.indent--;
+      code.line('}');
+    }
+    code.endInstruction();
+  }
+
+  /** The line of the source, and beside it the instruction with its own. */
+  #site(instruction: PtxInstruction): number {
+    const { line } = instruction;
+    const span = { start: line, end: line, source: 0 };
+    this.#sites.push({ kernel: this.#kernel.name, span, ...writtenAs(this.#kernel, instruction) });
+    return this.#sites.length - 1;
+  }
+}
+
+/** Declares what a text uses. */
+function constants(body: string): string {
+  const used = Object.entries(prologue)
+    .filter(([name]) => new RegExp(`(?<![.\\w])${name}\\b`).test(body))
+    .map(([name, value]) => `${name} = ${value}`);
+  return used.length === 0 ? '' : `const ${used.join(', ')};`;
+}
+
+/** Whether it looks at what others do meanwhile, so that a loop with it may wait for them. */
+function polls({ parts, operands }: PtxInstruction): boolean {
+  const [name] = parts;
+  if (name === 'atom' || name === 'nanosleep') return true;
+  if (name === 'mov')
+    return operands.some((one) => one.kind === 'special' && /clock|globaltimer/.test(one.name));
+  if (name === 'ld') return parts.some((part) => ['relaxed', 'acquire', 'volatile', 'mmio'].includes(part));
+  return name === 'mbarrier' && (parts.includes('try_wait') || parts.includes('test_wait'));
+}

@@ -1,0 +1,487 @@
+/** Instructions that touch memory. What only the thread itself can see is read and written as it is, all else is asked for. */
+import type { Order, Scope } from '../../../lang/index.js';
+import { type PtxOperand, type PtxType, ptxBytes } from '../../../lang/ptx/index.js';
+import { pause } from '../compiled.js';
+import type { FenceKind } from '../detector/detector.js';
+import { type Instruction, type Pair, unsigned, windows } from './code.js';
+
+/** A place in memory, in generated code: cheap to repeat. */
+export interface Spot {
+  readonly buffer: string;
+  readonly offset: string;
+  /** Others reach it too. */
+  readonly isShared: boolean;
+  /** Other ranks may. */
+  readonly isGlobal: boolean;
+}
+
+const hints = /^(L[12]::|nc$|ca$|cg$|cs$|lu$|cv$|wb$|wt$|noftz$)/;
+
+export type Handler = (x: Instruction) => void;
+
+export const memory: Readonly<Record<string, Handler>> = {
+  ld: load,
+  ldu: load,
+  st: store,
+  atom: (x) => update(x, true),
+  red: (x) => update(x, false),
+  fence,
+  membar: fence,
+  cvta: convertAddress,
+  isspacep: isSpace,
+  mapa: (x) => x.refuse('clusters of more than one block are not simulated'),
+  getctarank: (x) => x.refuse('clusters of more than one block are not simulated'),
+  prefetch: hint,
+  prefetchu: hint,
+  applypriority: hint,
+  discard: (x) => x.refuse('bytes that are discarded have no value to simulate'),
+  createpolicy(x) {
+    // A policy is a hint to caches.
+    x.ignore(/./);
+    x.setPair(x.operand(0), '0', '0');
+  },
+};
+
+/** Where an operand in brackets points. */
+export function spot(
+  x: Instruction,
+  operand: PtxOperand,
+  space: 'global' | 'shared' | 'local' | 'param' | 'const' | null,
+): Spot {
+  if (operand.kind !== 'address') x.refuse('an address must stand in brackets there');
+  const { base, offset } = operand;
+  if (base.kind === 'symbol') {
+    const place = x.code.around.places.get(base.name);
+    if (place === undefined) x.refuse(`'${base.name}' is declared nowhere`);
+    const at = (place.space === 'global' ? 0 : place.offset) + base.offset + offset;
+    if (place.space !== 'global') return windowSpot(place.space, String(at));
+    const buffer = x.simple(
+      `(B[args[${3 + place.number}] - base] || t.find(args[${3 + place.number}], 0))`,
+      'q',
+    );
+    return { buffer, offset: String(at), isShared: true, isGlobal: true };
+  }
+  if (space === 'shared' || space === 'local' || space === 'param') {
+    const low =
+      base.kind === 'register' && base.type !== 'pred' && ptxBytes[base.type] < 8
+        ? x.word(base)
+        : x.pair(base)[0];
+    return windowSpot(space, sum(x, low, offset));
+  }
+  const [low, high] = x.pair(base);
+  const slot = `${high} + (${low} >>> 31)`;
+  // What lies beyond half of the addresses of a buffer lies before the next one.
+  const buffer = x.simple(`B[${slot} - base] || t.find(${slot}, ${low})`, 'q');
+  return { buffer, offset: sum(x, low, offset), isShared: true, isGlobal: true };
+}
+
+function windowSpot(space: 'shared' | 'local' | 'param', offset: string): Spot {
+  const buffer = { shared: 'shared0', local: 'local0', param: 'params' }[space];
+  return { buffer, offset, isShared: space === 'shared', isGlobal: false };
+}
+
+const sum = (x: Instruction, low: string, offset: number): string =>
+  /^\d+$/.test(low) ? String(Number(low) + offset) : x.simple(offset === 0 ? low : `${low} + ${offset}`, 'i');
+
+function plus(offset: string, bytes: number): string {
+  if (bytes === 0) return offset;
+  return /^\d+$/.test(offset) ? String(Number(offset) + bytes) : `(${offset} + ${bytes})`;
+}
+
+const index = (offset: string, shift: number): string =>
+  /^\d+$/.test(offset) ? String(Number(offset) >>> shift) : shift === 0 ? offset : `${offset} >> ${shift}`;
+
+export const spaceOf = (x: Instruction): 'global' | 'shared' | 'local' | 'param' | 'const' | null => {
+  if (x.has('shared::cta') || x.has('shared::cluster')) return 'shared';
+  if (x.has('param::entry') || x.has('param::func')) return 'param';
+  return x.among('global', 'shared', 'local', 'param', 'const');
+};
+
+export const scopeOf = (x: Instruction): Scope | null => {
+  const scope = x.among('cta', 'cluster', 'gpu', 'sys');
+  // A cluster is one block here.
+  return scope === 'cluster' ? 'cta' : scope;
+};
+
+interface Ordering {
+  readonly order: Order;
+  readonly scope: Scope;
+}
+
+function ordering(x: Instruction): Ordering {
+  if (x.has('volatile') || x.has('mmio')) {
+    x.has('relaxed');
+    scopeOf(x);
+    return { order: 'relaxed', scope: 'sys' };
+  }
+  x.has('weak');
+  const order = x.among('relaxed', 'acquire', 'release');
+  const scope = scopeOf(x);
+  if (order === null) return { order: 'weak', scope: 'cta' };
+  if (scope === null) x.refuse('it says no scope');
+  return { order, scope };
+}
+
+/** How many elements it moves at a time. */
+const width = (x: Instruction): number => Number(x.among('v2', 'v4', 'v8')?.slice(1) ?? 1);
+
+const elements = (operand: PtxOperand): readonly PtxOperand[] =>
+  operand.kind === 'list' ? operand.elements : [operand];
+
+function load(x: Instruction): void {
+  const form = ordering(x);
+  const space = spaceOf(x);
+  const count = width(x);
+  x.ignore(hints);
+  const type = x.type();
+  const bytes = ptxBytes[type];
+  const to = elements(x.operand(0));
+  if (to.length !== count) x.refuse(`it loads ${count} and has ${to.length} registers`);
+  const from = spot(x, x.operand(1), space);
+  if (!from.isShared || (!x.checked && form.order === 'weak')) {
+    to.forEach((register, i) => {
+      read(x, register, type, from.buffer, plus(from.offset, i * bytes));
+    });
+    if (from.isShared) traffic(x, from, 1, count * bytes);
+    return;
+  }
+  // An element each where it is atomic: a vector of atomics is not one atomic.
+  const step = form.order === 'weak' ? Math.min(count, Math.max(1, 16 / bytes)) : 1;
+  for (let first = 0; first < count; first += step) {
+    const at = { ...from, offset: plus(from.offset, first * bytes) };
+    const part = to.slice(first, first + step);
+    const guard = x.checked ? ask(x, { kind: 'read', ...form, bytes: bytes * step }, at) : null;
+    if (guard !== null) x.code.line(`if (${guard}) {`);
+    const seen = x.checked && form.order !== 'weak';
+    const buffer = seen ? 't.seen' : at.buffer;
+    const offset = seen ? `(${at.offset} & 15)` : at.offset;
+    part.forEach((register, i) => {
+      read(x, register, type, buffer, plus(offset, i * bytes));
+    });
+    traffic(x, at, 1, bytes * step);
+    if (guard === null) continue;
+    x.code.line('} else {');
+    for (const register of part) clear(x, register);
+    x.code.line('}');
+  }
+}
+
+/** Reads one element into a register. */
+function read(x: Instruction, to: PtxOperand, type: PtxType, buffer: string, offset: string): void {
+  if (to.kind === 'sink') return;
+  const bytes = ptxBytes[type];
+  const { registers } = x.code.around;
+  if (bytes === 8) {
+    const at = index(offset, 2);
+    x.setPair(to, `${buffer}.i32[${at}]`, `${buffer}.i32[${addOne(at)}]`, 'bits');
+  } else if (bytes === 4) {
+    if (to.kind === 'register' && registers.kept(to) === 'single')
+      x.setLocal(to, `${buffer}.f32[${index(offset, 2)}]`);
+    else x.setWord(to, `${buffer}.i32[${index(offset, 2)}]`, type, 'bits');
+  } else if (bytes === 2) {
+    const text = `${buffer}.u16[${index(offset, 1)}]`;
+    x.setWord(to, type === 's16' ? `(${text} << 16 >> 16)` : text, type, 'bits');
+  } else if (bytes === 1) {
+    const text = `${buffer}.u8[${offset}]`;
+    x.setWord(to, type === 's8' ? `(${text} << 24 >> 24)` : text, type, 'bits');
+  } else
+    x.setQuad(
+      to,
+      [0, 1, 2, 3].map((i) => `${buffer}.i32[(${index(offset, 2)}) + ${i}]`),
+    );
+}
+
+const addOne = (at: string): string => (/^\d+$/.test(at) ? String(Number(at) + 1) : `(${at}) + 1`);
+
+function clear(x: Instruction, to: PtxOperand): void {
+  if (to.kind !== 'register') return;
+  const kept = x.code.around.registers.kept(to);
+  if (kept === 'quad') x.setQuad(to, ['0', '0', '0', '0']);
+  else if (kept === 'pair' || kept === 'double') x.setPair(to, '0', '0', 'bits');
+  else x.setWord(to, '0', 'b32', 'bits');
+}
+
+function store(x: Instruction): void {
+  const form = ordering(x);
+  const space = spaceOf(x);
+  const count = width(x);
+  x.ignore(hints);
+  x.has('async');
+  const type = x.type();
+  const bytes = ptxBytes[type];
+  const to = spot(x, x.operand(0), space);
+  const from = elements(x.operand(1));
+  if (from.length !== count) x.refuse(`it stores ${count} and has ${from.length} registers`);
+  const step = !to.isShared || form.order === 'weak' ? Math.min(count, Math.max(1, 16 / bytes)) : 1;
+  for (let first = 0; first < count; first += step) {
+    const at = { ...to, offset: plus(to.offset, first * bytes) };
+    const guard =
+      x.checked && to.isShared ? ask(x, { kind: 'write', ...form, bytes: bytes * step }, at) : null;
+    if (guard !== null) x.code.line(`if (${guard}) {`);
+    from.slice(first, first + step).forEach((register, i) => {
+      write(x, register, type, at.buffer, plus(at.offset, i * bytes));
+    });
+    if (to.isShared) traffic(x, at, 0, bytes * step);
+    if (guard === null) continue;
+    wrote(x, at, bytes * step);
+    x.code.line('}');
+  }
+}
+
+function write(x: Instruction, from: PtxOperand, type: PtxType, buffer: string, offset: string): void {
+  const bytes = ptxBytes[type];
+  const { registers } = x.code.around;
+  if (bytes === 8) {
+    const [low, high] = x.pair(from, 'bits');
+    const at = index(offset, 2);
+    x.code.line(`${buffer}.i32[${at}] = ${low}; ${buffer}.i32[${addOne(at)}] = ${high};`);
+  } else if (bytes === 4) {
+    const isSingle = from.kind === 'register' && registers.kept(from) === 'single';
+    const text = x.word(from, 'b32', 'bits');
+    const at = index(offset, 2);
+    if (isSingle) {
+      // What is no number has bits of its own on a GPU.
+      const local = x.local(from, 'single');
+      x.code.line(
+        `if (${local} === ${local}) ${buffer}.f32[${at}] = ${local}; else ${buffer}.i32[${at}] = 0x7fffffff;`,
+      );
+    } else x.code.line(`${buffer}.i32[${at}] = ${text};`);
+  } else if (bytes === 2) x.code.line(`${buffer}.u16[${index(offset, 1)}] = ${x.word(from, 'b32', 'bits')};`);
+  else if (bytes === 1) x.code.line(`${buffer}.u8[${offset}] = ${x.word(from, 'b32', 'bits')};`);
+  else
+    x.quad(from).forEach((word, i) => {
+      x.code.line(`${buffer}.i32[(${index(offset, 2)}) + ${i}] = ${word};`);
+    });
+}
+
+/** The call that asks for a checked access; where it is atomic, others may come before it. */
+function ask(
+  x: Instruction,
+  form: { kind: 'read' | 'write' | 'update'; bytes: number } & Ordering,
+  { buffer, offset }: Spot,
+): string {
+  const operands = `${x.access(form)}, ${buffer}, ${offset}`;
+  if (form.order === 'weak') return `t.access(${operands})`;
+  x.code.line(`t.about(${operands}); yield ${pause.preempt};`);
+  return `t.${form.kind === 'read' ? 'look' : 'change'}(${operands})`;
+}
+
+/** Counts bytes that move between ranks. */
+function traffic(x: Instruction, { buffer, isGlobal }: Spot, direction: 0 | 1, bytes: number): void {
+  if (isGlobal) x.code.line(`if (${buffer}.rank !== home) traffic[${direction}] += ${bytes};`);
+}
+
+/** Who waits there looks again. */
+function wrote(x: Instruction, { buffer, offset }: Spot, bytes: number): void {
+  if (x.checked) x.code.line(`if (${buffer}.waiters !== 0) t.wrote(${buffer}, ${offset}, ${bytes});`);
+}
+
+const updates = ['add', 'exch', 'cas', 'and', 'or', 'xor', 'min', 'max', 'inc', 'dec'] as const;
+type Update = (typeof updates)[number];
+
+function update(x: Instruction, gives: boolean): void {
+  const order = x.among('relaxed', 'acquire', 'release', 'acq_rel') ?? 'relaxed';
+  const scope = scopeOf(x) ?? 'gpu';
+  x.ignore(hints);
+  const space = spaceOf(x);
+  if (x.has('async')) x.refuse('asynchronous updates of other blocks are not simulated');
+  const op = x.among(...updates);
+  if (op === null) x.refuse('it says no operation');
+  const count = width(x);
+  const type = x.type();
+  const bytes = ptxBytes[type];
+  if (bytes === 16) x.refuse('128 bits are not updated');
+  const result = elements(gives ? x.operand(0) : { kind: 'sink' });
+  const at = spot(x, x.operand(gives ? 1 : 0), space);
+  const by = elements(x.operand(gives ? 2 : 1));
+  if (by.length !== count) x.refuse(`it updates ${count} and has ${by.length} registers`);
+  const other = op === 'cas' ? x.operand(3) : null;
+  by.forEach((operand, i) => {
+    const one = { ...at, offset: plus(at.offset, i * bytes) };
+    const to = result[i] ?? { kind: 'sink' };
+    const value = bytes === 8 ? x.pair(operand) : ([x.word(operand, type), '0'] as const);
+    const swap = other === null ? null : bytes === 8 ? x.pair(other) : ([x.word(other, type), '0'] as const);
+    const old = x.code.temporary('i');
+    const oldHigh = bytes === 8 ? x.code.temporary('i') : '0';
+    x.code.line(bytes === 8 ? `${old} = 0; ${oldHigh} = 0;` : `${old} = 0;`);
+    if (x.checked) x.code.line(`if (${ask(x, { kind: 'update', order, scope, bytes }, one)}) {`);
+    change(x, { op, type, at: one, old: [old, oldHigh], value, swap });
+    traffic(x, one, 0, bytes);
+    wrote(x, one, bytes);
+    if (x.checked) x.code.line('}');
+    if (to.kind === 'sink') return;
+    if (bytes === 8) x.setPair(to, old, oldHigh, 'bits');
+    else x.setWord(to, old, type, 'bits');
+  });
+}
+
+interface Change {
+  readonly op: Update;
+  readonly type: PtxType;
+  readonly at: Spot;
+  /** Where what was there before goes. */
+  readonly old: Pair;
+  readonly value: Pair;
+  /** What `cas` puts there. */
+  readonly swap: Pair | null;
+}
+
+function change(x: Instruction, { op, type, at, old, value, swap }: Change): void {
+  const bytes = ptxBytes[type];
+  const line = (text: string): void => x.code.line(text);
+  if (bytes === 8) {
+    const k = index(at.offset, 2);
+    const [low, high] = [`${at.buffer}.i32[${k}]`, `${at.buffer}.i32[${addOne(k)}]`];
+    line(`${old[0]} = ${low}; ${old[1]} = ${high};`);
+    const [newLow, newHigh] = changed64(x, op, type, old, value, swap);
+    line(`${high} = ${newHigh}; ${low} = ${newLow};`);
+    return;
+  }
+  const place =
+    bytes === 4 ? `${at.buffer}.i32[${index(at.offset, 2)}]` : `${at.buffer}.u16[${index(at.offset, 1)}]`;
+  line(`${old[0]} = ${place};`);
+  line(`${place} = ${changed32(x, op, type, old[0], value[0], swap?.[0] ?? null)};`);
+}
+
+function changed32(
+  x: Instruction,
+  op: Update,
+  type: PtxType,
+  a: string,
+  b: string,
+  swap: string | null,
+): string {
+  if (op === 'exch') return b;
+  if (op === 'cas') return `${a} === ${b} ? ${swap} : ${a}`;
+  if (type === 'f32' && op === 'add') return `bitsOf(fround(floatOf(${a}) + floatOf(${b})))`;
+  if (type === 'f16x2' || type === 'bf16x2' || type === 'f16' || type === 'bf16') {
+    if (op !== 'add' && op !== 'min' && op !== 'max') x.refuse(`'.${op}' is not known of '.${type}'`);
+    const [of, call] = [type.replace('x2', ''), type.endsWith('x2') ? 'halfTwo' : 'halfOne'];
+    return `${call}('${of}', '${op}', ${a}, ${b}, 0)`;
+  }
+  if (type.startsWith('f')) x.refuse(`'.${op}' is not known of '.${type}'`);
+  const isSigned = type.startsWith('s');
+  const [x1, y1] = isSigned ? [a, b] : [unsigned(a), unsigned(b)];
+  switch (op) {
+    case 'add':
+      return `${a} + ${b} | 0`;
+    case 'and':
+      return `${a} & ${b}`;
+    case 'or':
+      return `${a} | ${b}`;
+    case 'xor':
+      return `${a} ^ ${b}`;
+    case 'min':
+      return `${x1} < ${y1} ? ${a} : ${b}`;
+    case 'max':
+      return `${x1} > ${y1} ? ${a} : ${b}`;
+    case 'inc':
+      return `${x1} >= ${y1} ? 0 : ${a} + 1`;
+    case 'dec':
+      return `${a} === 0 || ${x1} > ${y1} ? ${b} : ${a} - 1`;
+  }
+}
+
+function changed64(x: Instruction, op: Update, type: PtxType, a: Pair, b: Pair, swap: Pair | null): Pair {
+  const both = (operator: string): Pair => [`${a[0]} ${operator} ${b[0]}`, `${a[1]} ${operator} ${b[1]}`];
+  switch (op) {
+    case 'exch':
+      return b;
+    case 'and':
+      return both('&');
+    case 'or':
+      return both('|');
+    case 'xor':
+      return both('^');
+    case 'cas': {
+      const equal = x.simple(`${a[0]} === ${b[0]} && ${a[1]} === ${b[1]}`, 'b');
+      return [`${equal} ? ${swap![0]} : ${a[0]}`, `${equal} ? ${swap![1]} : ${a[1]}`];
+    }
+    case 'min':
+    case 'max': {
+      const isLess = x.simple(less64(a, b, type.startsWith('s')), 'b');
+      const [first, second] = op === 'min' ? [a, b] : [b, a];
+      return [`${isLess} ? ${first[0]} : ${second[0]}`, `${isLess} ? ${first[1]} : ${second[1]}`];
+    }
+    case 'add': {
+      if (type === 'f64') {
+        const low = x.simple(`bitsOfDouble(doubleOf(${a[0]}, ${a[1]}) + doubleOf(${b[0]}, ${b[1]}))`, 'i');
+        return [low, 'up[0]'];
+      }
+      return add64(x, a, b);
+    }
+    default:
+      x.refuse(`'.${op}' is not known of 64 bits`);
+  }
+}
+
+export function add64(x: Instruction, a: Pair, b: Pair): Pair {
+  const low = x.simple(`${a[0]} + ${b[0]} | 0`, 'i');
+  return [low, `${a[1]} + ${b[1]} + (${unsigned(low)} < ${unsigned(a[0])} | 0) | 0`];
+}
+
+export function less64(a: Pair, b: Pair, isSigned: boolean): string {
+  const [high, other] = isSigned ? [a[1], b[1]] : [unsigned(a[1]), unsigned(b[1])];
+  return `${high} < ${other} || (${a[1]} === ${b[1]} && ${unsigned(a[0])} < ${unsigned(b[0])})`;
+}
+
+const levels = { cta: 'cta', gl: 'gpu', sys: 'sys' } as const;
+
+function fence(x: Instruction): void {
+  if (x.has('proxy')) {
+    if (!x.has('async')) x.refuse('of the other proxies, that of asynchronous copies is simulated');
+    const space = spaceOf(x);
+    if (space !== null && space !== 'global' && space !== 'shared')
+      x.refuse('it says no space that is known');
+    if (x.checked)
+      for (const one of space === null ? ['global', 'shared'] : [space])
+        x.code.line(`t.proxyFence('${one}');`);
+    return;
+  }
+  if (x.has('mbarrier_init')) {
+    // Other threads learn of an mbarrier at a barrier of the block.
+    x.ignore(/^(release|cluster)$/);
+    return;
+  }
+  let order: FenceKind = 'acq_rel';
+  let scope: Scope;
+  if (x.name === 'membar') {
+    const level = x.among('cta', 'gl', 'sys');
+    if (level === null) x.refuse('it says no level');
+    scope = levels[level];
+    order = 'seq_cst';
+  } else {
+    const said = x.among('sc', 'acq_rel', 'acquire', 'release');
+    if (said === null || said === 'sc') order = 'seq_cst';
+    else order = said;
+    const named = scopeOf(x);
+    if (named === null) x.refuse('it says no scope');
+    scope = named;
+  }
+  if (!x.checked) return;
+  x.code.line(`t.site = ${x.site}; yield ${pause.preempt};`);
+  x.code.line(`t.fence('${order}', '${scope}');`);
+}
+
+function convertAddress(x: Instruction): void {
+  const isTo = x.has('to');
+  const space = spaceOf(x);
+  x.type();
+  const [low, high] = x.pair(x.operand(1));
+  if (space === 'global' || space === 'const') x.setPair(x.operand(0), low, high);
+  else if (space === null) x.refuse('it says no space');
+  else x.setPair(x.operand(0), low, isTo ? '0' : String(windows[space]));
+}
+
+function isSpace(x: Instruction): void {
+  const space = spaceOf(x);
+  const [, high] = x.pair(x.operand(1));
+  if (space === null || space === 'const') x.refuse('it says no space that is known');
+  const test = space === 'global' ? `${high} < ${windows.shared}` : `${high} === ${windows[space]}`;
+  x.setPredicate(x.operand(0), test);
+}
+
+/** It brings lines to caches, and is no access. */
+function hint(x: Instruction): void {
+  x.ignore(/./);
+}

@@ -1,0 +1,211 @@
+/**
+ * Registers of PTX as locals of JavaScript. 16 and 32 bits are an integer, 64 bits are two, a predicate is a boolean. A register
+ * that arithmetic of floats reads or writes is a double, unless it may carry bits that a double would not keep, which are those
+ * of a NaN: what is loaded and stored, and computed with besides, stays an integer. Registers that do not live at the same time
+ * share a local, for a thread that pauses saves all of them.
+ */
+import { type PtxRegister, ptxBytes } from '../../../lang/ptx/index.js';
+import { type BasicBlock, followers } from './flow.js';
+
+/** How a register is kept. */
+export type Kept = 'predicate' | 'word' | 'pair' | 'quad' | 'single' | 'double';
+
+interface Known {
+  readonly name: string;
+  readonly declared: Kept;
+  /** Registers that move into each other are kept alike. */
+  parent: Known | null;
+  computed: boolean;
+  integer: boolean;
+  loaded: boolean;
+  stored: boolean;
+}
+
+/** What one block does with a register, in order. */
+interface Event {
+  readonly name: string;
+  readonly writes: boolean;
+}
+
+function declaredAs({ type }: PtxRegister): Kept {
+  if (type === 'pred') return 'predicate';
+  if (ptxBytes[type] === 16) return 'quad';
+  return ptxBytes[type] === 8 ? 'pair' : 'word';
+}
+
+export class Registers {
+  readonly #known = new Map<string, Known>();
+  readonly #events: Event[][] = [];
+  #block: Event[] = [];
+  /** Null while it learns. */
+  #locals: Map<string, readonly string[]> | null = null;
+  #counts: Readonly<Record<'i' | 'f' | 'b', number>> = { i: 0, f: 0, b: 0 };
+
+  /** What is read and written from now on is of this block. */
+  enter(block: number): void {
+    this.#block = [];
+    this.#events[block] = this.#block;
+  }
+
+  #of(register: PtxRegister): Known {
+    const { name } = register;
+    let known = this.#known.get(name);
+    if (known === undefined) {
+      const declared = declaredAs(register);
+      known = { name, declared, parent: null, computed: false, integer: false, loaded: false, stored: false };
+      this.#known.set(name, known);
+    }
+    return known;
+  }
+
+  #root(known: Known): Known {
+    let at = known;
+    while (at.parent !== null) at = at.parent;
+    return at;
+  }
+
+  reads(register: PtxRegister, as: 'integer' | 'float' | 'bits'): void {
+    if (this.#locals !== null) return;
+    this.#block.push({ name: register.name, writes: false });
+    const root = this.#root(this.#of(register));
+    if (as === 'integer') root.integer = true;
+    else if (as === 'float') root.computed = true;
+    else root.stored = true;
+  }
+
+  /** Where it may not happen, the value before lives on. */
+  writes(register: PtxRegister, as: 'integer' | 'float' | 'bits', surely: boolean): void {
+    if (this.#locals !== null) return;
+    if (!surely) this.#block.push({ name: register.name, writes: false });
+    this.#block.push({ name: register.name, writes: true });
+    const root = this.#root(this.#of(register));
+    if (as === 'integer') root.integer = true;
+    else if (as === 'float') root.computed = true;
+    else root.loaded = true;
+  }
+
+  /** One is moved into the other. */
+  links(a: PtxRegister, b: PtxRegister): void {
+    if (this.#locals !== null) return;
+    const [one, other] = [this.#root(this.#of(a)), this.#root(this.#of(b))];
+    if (one === other || one.declared !== other.declared) return;
+    other.parent = one;
+    one.computed ||= other.computed;
+    one.integer ||= other.integer;
+    one.loaded ||= other.loaded;
+    one.stored ||= other.stored;
+  }
+
+  kept(register: PtxRegister): Kept {
+    const { declared, computed, integer, loaded, stored } = this.#root(this.#of(register));
+    if (declared === 'predicate' || declared === 'quad' || !computed || integer || (loaded && stored))
+      return declared;
+    return declared === 'pair' ? 'double' : 'single';
+  }
+
+  /** Ends the learning: gives every register its locals. */
+  settle(blocks: readonly BasicBlock[]): void {
+    const { first, last } = lives(blocks, this.#events);
+    const order = [...first.keys()].sort((a, b) => first.get(a)! - first.get(b)!);
+    const free: Record<'i' | 'f' | 'b', number[]> = { i: [], f: [], b: [] };
+    const counts = { i: 0, f: 0, b: 0 };
+    const busy: { readonly until: number; readonly kind: 'i' | 'f' | 'b'; readonly number: number }[] = [];
+    const locals = new Map<string, readonly string[]>();
+    for (const name of order) {
+      const now = first.get(name)!;
+      for (let i = busy.length - 1; i >= 0; i--) {
+        if (busy[i]!.until >= now) continue;
+        const { kind, number } = busy.splice(i, 1)[0]!;
+        free[kind].push(number);
+      }
+      const known = this.#known.get(name)!;
+      const kept = this.kept({ kind: 'register', name, type: 'b32' });
+      const kind = kept === 'predicate' ? 'b' : kept === 'single' || kept === 'double' ? 'f' : 'i';
+      const names = Array.from({ length: kept === 'quad' ? 4 : kept === 'pair' ? 2 : 1 }, () => {
+        const number = free[kind].pop() ?? counts[kind]++;
+        busy.push({ until: last.get(name)!, kind, number });
+        return `${kind}${number}`;
+      });
+      locals.set(known.name, names);
+    }
+    this.#locals = locals;
+    this.#counts = counts;
+  }
+
+  /** One local, or those of a pair or a quad, the lowest first. */
+  locals({ name, type }: PtxRegister): readonly string[] {
+    // Nothing is printed of what it learns from.
+    if (this.#locals === null) return ['x', 'x', 'x', 'x'];
+    // Never written, and read where control never comes.
+    return (
+      this.#locals.get(name) ??
+      Array.from({ length: type === 'pred' ? 1 : Math.ceil(ptxBytes[type] / 4) }, () => '0')
+    );
+  }
+
+  declaration(): string {
+    const { i, f, b } = this.#counts;
+    const names = (kind: string, count: number, value: string): string[] =>
+      Array.from({ length: count }, (_, n) => `${kind}${n} = ${value}`);
+    const all = [...names('i', i, '0'), ...names('f', f, '0.5'), ...names('b', b, 'false')];
+    return all.length === 0 ? '' : `let ${all.join(', ')};`;
+  }
+}
+
+/** From the first to the last place, in the order of the blocks, at which each register is alive. */
+function lives(blocks: readonly BasicBlock[], events: readonly (readonly Event[] | undefined)[]) {
+  const numbers = new Map<string, number>();
+  for (const list of events)
+    for (const { name } of list ?? []) if (!numbers.has(name)) numbers.set(name, numbers.size);
+  const width = (numbers.size >>> 5) + 1;
+  const bits = (): Int32Array => new Int32Array(width);
+  const read = blocks.map(bits);
+  const written = blocks.map(bits);
+  const alive = blocks.map(bits);
+  for (const [i, list] of events.entries()) {
+    for (const { name, writes } of list ?? []) {
+      const n = numbers.get(name)!;
+      const [word, bit] = [n >>> 5, 1 << (n & 31)];
+      if (writes) written[i]![word]! |= bit;
+      else if ((written[i]![word]! & bit) === 0) read[i]![word]! |= bit;
+    }
+  }
+  // Alive before a block is what it reads, and what is alive behind it and not written in it.
+  for (let changed = true; changed; ) {
+    changed = false;
+    for (let i = blocks.length - 1; i >= 0; i--) {
+      const next = followers(blocks[i]!.end);
+      const at = alive[i]!;
+      for (let word = 0; word < width; word++) {
+        let after = 0;
+        for (const to of next) after |= alive[to]![word]!;
+        const now = read[i]![word]! | (after & ~written[i]![word]!);
+        if (now !== at[word]) {
+          at[word] = now;
+          changed = true;
+        }
+      }
+    }
+  }
+  const first = new Map<string, number>();
+  const last = new Map<string, number>();
+  const touch = (name: string, place: number): void => {
+    if (!first.has(name) || first.get(name)! > place) first.set(name, place);
+    if (!last.has(name) || last.get(name)! < place) last.set(name, place);
+  };
+  const names = [...numbers.keys()];
+  let place = 0;
+  for (const [i, block] of blocks.entries()) {
+    const inside = (set: Int32Array, at: number): void => {
+      for (let word = 0; word < width; word++) {
+        for (let rest = set[word]!; rest !== 0; rest &= rest - 1)
+          touch(names[32 * word + 31 - Math.clz32(rest & -rest)]!, at);
+      }
+    };
+    inside(alive[i]!, place++);
+    for (const { name } of events[i] ?? []) touch(name, place++);
+    for (const to of followers(block.end)) inside(alive[to]!, place);
+    place++;
+  }
+  return { first, last };
+}

@@ -1,0 +1,439 @@
+/** Instructions with which threads meet others, wait, copy beside themselves, or end. */
+import { type PtxOperand, ptxBytes } from '../../../lang/ptx/index.js';
+import { pause } from '../compiled.js';
+import type { Instruction } from './code.js';
+import { type LaneMeeting, laneWords } from './lanes.js';
+import { multiplyTile } from './matrices.js';
+import { type Handler, spaceOf, spot } from './memory.js';
+
+export const together: Readonly<Record<string, Handler>> = {
+  bar: barrier,
+  barrier,
+  shfl,
+  vote,
+  match,
+  redux,
+  elect,
+  activemask(x) {
+    // Nothing says that other lanes are here too.
+    x.type();
+    x.setWord(x.operand(0), '1 << (threadIdx & 31)');
+  },
+  ldmatrix,
+  mma,
+  griddepcontrol(x) {
+    if (x.among('wait', 'launch_dependents') === 'wait')
+      x.code.line(`t.site = ${x.site}; yield ${pause.previous};`);
+    else x.code.line('t.releaseNext();');
+  },
+  nanosleep(x) {
+    x.type();
+    x.code.line(`t.sleep(${x.word(x.operand(0))}); yield ${pause.sleep};`);
+  },
+  trap(x) {
+    x.code.line(`t.trap(${x.site});`);
+  },
+  brkpt() {},
+  call,
+  cp: copy,
+  mbarrier,
+};
+
+/** Functions that compilers leave are few: most are inlined. */
+function call(x: Instruction): void {
+  x.has('uni');
+  const [result, name, given] = x.operands;
+  if (name?.kind !== 'symbol' || name.name !== 'vprintf' || given?.kind !== 'list' || result?.kind !== 'list')
+    x.refuse('of functions that are called, `printf` is simulated; others must be inlined (__forceinline__)');
+  const read = (operand: PtxOperand | undefined): string => {
+    if (operand?.kind !== 'symbol') x.refuse('its operands must be parameters');
+    const { buffer, offset } = spot(
+      x,
+      { kind: 'address', base: operand, offset: 0, coordinates: [] },
+      'param',
+    );
+    const at = `${buffer}.i32[(${offset}) >> 2]`;
+    return `{ slot: ${buffer}.i32[(${offset} >> 2) + 1], low: ${at} }`;
+  };
+  x.code.line(`t.print(${read(given.elements[0])}, ${read(given.elements[1])});`);
+}
+
+const give = (x: Instruction, word: number, value: string): void =>
+  x.code.line(`parts[${laneWords} * threadIdx + ${word}] = ${value};`);
+const got = (word: number): string => `parts[${laneWords} * threadIdx + ${word}]`;
+
+/** Brings words to the lanes that a mask names, and waits for them. */
+function meet(x: Instruction, meeting: LaneMeeting, mask: string, words: readonly string[]): void {
+  words.forEach((word, i) => {
+    give(x, i, word);
+  });
+  const { meetings } = x.code.around;
+  const number = meetings.push(meeting) - 1;
+  x.code.line(`t.meetLanes(meetings[${number}], ${mask}, ${x.site}); yield ${pause.lanes};`);
+}
+
+type Complete = NonNullable<LaneMeeting['complete']>;
+
+/** Runs something for every lane of a mask. */
+function each(mask: number, run: (lane: number) => void): void {
+  for (let rest = mask; rest !== 0; rest &= rest - 1) run(31 - Math.clz32(rest & -rest));
+}
+
+const brought = new Int32Array(32);
+
+function shfl(x: Instruction): void {
+  if (!x.has('sync')) x.refuse('lanes without a mask are not known to be together');
+  const mode = x.among('up', 'down', 'bfly', 'idx');
+  if (mode === null) x.refuse('it says no mode');
+  x.type();
+  const to = x.operand(0);
+  const words = [1, 2, 3].map((i) => x.word(x.operand(i)));
+  const meeting = { key: `shfl ${mode}`, orders: false, complete: shuffles[mode] };
+  meet(x, meeting, x.word(x.operand(4)), words);
+  const [value, valid] = to.kind === 'pair' ? [to.first, to.second] : [to, null];
+  x.setWord(value, got(0), 'b32', 'bits');
+  if (valid !== null) x.setPredicate(valid, `${got(1)} !== 0`);
+}
+
+/** The lane to read from; more or less than the limit means none. */
+const source = {
+  up: (lane: number, by: number, limit: number): number => (lane - by >= limit ? lane - by : -1),
+  down: (lane: number, by: number, limit: number): number => (lane + by <= limit ? lane + by : -1),
+  bfly: (lane: number, by: number, limit: number): number => ((lane ^ by) <= limit ? lane ^ by : -1),
+};
+
+function shuffle(mode: 'up' | 'down' | 'bfly' | 'idx'): Complete {
+  return (words, first, mask) => {
+    each(mask, (lane) => {
+      brought[lane] = words[laneWords * (first + lane)]!;
+    });
+    each(mask, (lane) => {
+      const at = laneWords * (first + lane);
+      const by = words[at + 1]! & 31;
+      const clamp = words[at + 2]! & 31;
+      const segment = (words[at + 2]! >>> 8) & 31;
+      const limit = (lane & segment) | (clamp & ~segment);
+      let from = (lane & segment) | (by & ~segment);
+      if (mode !== 'idx') from = source[mode](lane, by, limit);
+      else if (from > limit) from = -1;
+      words[at] = brought[from < 0 ? lane : from]!;
+      words[at + 1] = from < 0 ? 0 : 1;
+    });
+  };
+}
+
+const shuffles = { up: shuffle('up'), down: shuffle('down'), bfly: shuffle('bfly'), idx: shuffle('idx') };
+
+function vote(x: Instruction): void {
+  if (!x.has('sync')) x.refuse('lanes without a mask are not known to be together');
+  const mode = x.among('ballot', 'any', 'all', 'uni');
+  if (mode === null) x.refuse('it says no mode');
+  if (mode === 'ballot') x.type();
+  else x.has('pred');
+  const mask = x.word(x.operand(2));
+  meet(x, { key: `vote ${mode}`, orders: false, complete: ballot }, mask, [
+    `${x.predicate(x.operand(1))} ? 1 : 0`,
+  ]);
+  const to = x.operand(0);
+  if (mode === 'ballot') x.setWord(to, got(0));
+  else if (mode === 'any') x.setPredicate(to, `${got(0)} !== 0`);
+  else if (mode === 'all') x.setPredicate(to, `${got(0)} === ${got(1)}`);
+  else x.setPredicate(to, `${got(0)} === 0 || ${got(0)} === ${got(1)}`);
+}
+
+/** Which lanes said yes, and which were asked. */
+const ballot: Complete = (words, first, mask) => {
+  let votes = 0;
+  each(mask, (lane) => {
+    if (words[laneWords * (first + lane)] !== 0) votes |= 1 << lane;
+  });
+  each(mask, (lane) => {
+    words[laneWords * (first + lane)] = votes;
+    words[laneWords * (first + lane) + 1] = mask;
+  });
+};
+
+function match(x: Instruction): void {
+  const mode = x.among('any', 'all');
+  if (mode === null || !x.has('sync')) x.refuse('it says no mode');
+  const isWide = ptxBytes[x.type()] === 8;
+  const operand = x.operand(1);
+  const words = isWide ? x.pair(operand) : [x.word(operand), '0'];
+  meet(x, { key: `match ${mode} ${isWide}`, orders: false, complete: alike }, x.word(x.operand(2)), words);
+  const to = x.operand(0);
+  if (mode === 'any') {
+    x.setWord(to, got(0));
+    return;
+  }
+  const [value, all] = to.kind === 'pair' ? [to.first, to.second] : [to, null];
+  const same = x.simple(`${got(0)} === ${got(1)}`, 'b');
+  x.setWord(value, `${same} ? ${got(1)} : 0`);
+  if (all !== null) x.setPredicate(all, same);
+}
+
+/** Which lanes brought the same, and which were asked. */
+const alike: Complete = (words, first, mask) => {
+  const values = new Map<number, string>();
+  each(mask, (lane) => {
+    const at = laneWords * (first + lane);
+    values.set(lane, `${words[at]} ${words[at + 1]}`);
+  });
+  each(mask, (lane) => {
+    let same = 0;
+    each(mask, (other) => {
+      if (values.get(other) === values.get(lane)) same |= 1 << other;
+    });
+    words[laneWords * (first + lane)] = same;
+    words[laneWords * (first + lane) + 1] = mask;
+  });
+};
+
+const reductions: Readonly<Record<string, (a: number, b: number) => number>> = {
+  'add u32': (a, b) => (a + b) | 0,
+  'add s32': (a, b) => (a + b) | 0,
+  'min u32': (a, b) => (a >>> 0 < b >>> 0 ? a : b),
+  'max u32': (a, b) => (a >>> 0 > b >>> 0 ? a : b),
+  'min s32': Math.min,
+  'max s32': Math.max,
+  'and b32': (a, b) => a & b,
+  'or b32': (a, b) => a | b,
+  'xor b32': (a, b) => a ^ b,
+};
+
+function redux(x: Instruction): void {
+  x.has('sync');
+  const op = x.among('add', 'min', 'max', 'and', 'or', 'xor');
+  const type = x.type();
+  const combine = reductions[`${op} ${type}`];
+  if (combine === undefined) x.refuse('it reduces in no way that is known');
+  const complete: Complete = (words, first, mask) => {
+    let result: number | null = null;
+    each(mask, (lane) => {
+      const value = words[laneWords * (first + lane)]!;
+      result = result === null ? value : combine(result, value);
+    });
+    each(mask, (lane) => {
+      words[laneWords * (first + lane)] = result!;
+    });
+  };
+  meet(x, { key: `redux ${op} ${type}`, orders: false, complete }, x.word(x.operand(2)), [
+    x.word(x.operand(1)),
+  ]);
+  x.setWord(x.operand(0), got(0));
+}
+
+function elect(x: Instruction): void {
+  x.has('sync');
+  const to = x.operand(0);
+  if (to.kind !== 'pair') x.refuse('it needs a lane and a predicate to write to');
+  meet(x, { key: 'elect', orders: false, complete: ballot }, x.word(x.operand(1)), ['0']);
+  const leader = x.simple(`31 - clz32(${got(1)} & -${got(1)})`, 'i');
+  x.setWord(to.first, leader);
+  x.setPredicate(to.second, `(threadIdx & 31) === ${leader}`);
+}
+
+function barrier(x: Instruction): void {
+  x.has('cta');
+  if (x.has('warp')) {
+    x.has('sync');
+    meet(x, { key: 'bar.warp', orders: true }, x.word(x.operand(0)), []);
+    return;
+  }
+  if (x.has('cluster')) {
+    // A cluster is one block here: who arrives waits at the barrier of the block, which comes to the same.
+    x.ignore(/^(aligned|acquire|release)$/);
+    if (x.among('arrive', 'wait') === 'wait') x.code.line(`t.site = ${x.site}; yield ${pause.barrier};`);
+    else if (x.has('relaxed')) x.refuse('a relaxed arrival is not simulated');
+    return;
+  }
+  x.has('aligned');
+  if (x.among('sync', 'arrive', 'red') !== 'sync')
+    x.refuse('only barriers at which their threads wait are simulated');
+  const id = x.operand(0);
+  if (x.operands.length === 1 && id.kind === 'integer' && id.value === 0n) {
+    x.code.line(`t.site = ${x.site}; yield ${pause.barrier};`);
+    return;
+  }
+  const threads = x.operands.length > 1 ? x.word(x.operand(1)) : 'blockDim';
+  x.code.line(`t.joinGroup(${x.word(id)}, ${threads}, ${x.site}); yield ${pause.group};`);
+}
+
+const fullWarp = '(-1)';
+
+function elementsOf(x: Instruction, operand: PtxOperand, count: number): readonly PtxOperand[] {
+  const elements = operand.kind === 'list' ? operand.elements : [operand];
+  if (elements.length !== count) x.refuse(`it has ${elements.length} registers where ${count} are needed`);
+  return elements;
+}
+
+function ldmatrix(x: Instruction): void {
+  x.ignore(/^(sync|aligned|m8n8)$/);
+  const count = Number(x.among('x1', 'x2', 'x4')?.slice(1) ?? 0);
+  const turned = x.has('trans');
+  const space = spaceOf(x);
+  if (x.type() !== 'b16' || count === 0) x.refuse('only 8×8 matrices of 16 bits are simulated');
+  const to = elementsOf(x, x.operand(0), count);
+  const from = spot(x, x.operand(1), space);
+  const words = [0, 1, 2, 3].map((i) => `${from.buffer}.i32[(${from.offset} >> 2) + ${i}]`);
+  const load = (): void => {
+    for (const [i, word] of words.entries()) give(x, i, word);
+  };
+  // Lanes that name no row bring nothing.
+  x.code.line(`if ((threadIdx & 31) < ${8 * count}) {`);
+  if (x.checked) {
+    const access = x.access({ kind: 'read', order: 'weak', scope: 'cta', bytes: 16 });
+    x.code.line(`if (t.access(${access}, ${from.buffer}, ${from.offset})) {`);
+    load();
+    x.code.line('}');
+  } else load();
+  x.code.line('}');
+  meet(x, { key: `ldmatrix ${count} ${turned}`, orders: false, complete: deal(count, turned) }, fullWarp, []);
+  to.forEach((register, i) => {
+    x.setWord(register, got(i), 'b32', 'bits');
+  });
+}
+
+/** Lane 8 · m + r brought row r of matrix m; each gets a pair of every matrix. */
+function deal(count: number, turned: boolean): Complete {
+  return (words, first) => {
+    const halves = new Uint16Array(64 * count);
+    for (let row = 0; row < 8 * count; row++) {
+      for (let i = 0; i < 4; i++) {
+        const word = words[laneWords * (first + row) + i]!;
+        halves[8 * row + 2 * i] = word;
+        halves[8 * row + 2 * i + 1] = word >>> 16;
+      }
+    }
+    for (let lane = 0; lane < 32; lane++) {
+      const [row, column] = [lane >> 2, 2 * (lane & 3)];
+      for (let m = 0; m < count; m++) {
+        const at = (i: number): number =>
+          turned ? halves[64 * m + 8 * (column + i) + row]! : halves[64 * m + 8 * row + column + i]!;
+        words[laneWords * (first + lane) + m] = at(0) | (at(1) << 16);
+      }
+    }
+  };
+}
+
+function mma(x: Instruction): void {
+  x.ignore(/^(sync|aligned|row|col)$/);
+  const shape = x.among('m16n8k16', 'm16n8k8');
+  const type = x.of.parts.at(-2);
+  x.types();
+  if (shape === null || (type !== 'bf16' && type !== 'f16') || x.of.parts.at(-1) !== 'f32')
+    x.refuse('only products of bf16 or f16 that add up to f32 are simulated');
+  const k = shape === 'm16n8k16' ? 16 : 8;
+  const to = elementsOf(x, x.operand(0), 4);
+  const words = [
+    ...elementsOf(x, x.operand(1), k / 4).map((one) => x.word(one)),
+    ...elementsOf(x, x.operand(2), k / 8).map((one) => x.word(one)),
+    ...elementsOf(x, x.operand(3), 4).map((one) =>
+      one.kind === 'register' ? x.word(one, 'b32', 'bits') : x.word(one),
+    ),
+  ];
+  meet(x, { key: `mma ${shape} ${type}`, orders: false, complete: multiplyTile(type, k) }, fullWarp, words);
+  to.forEach((register, i) => {
+    x.setWord(register, got(i), 'b32', 'bits');
+  });
+}
+
+function copy(x: Instruction): void {
+  if (!x.has('async')) x.refuse('only asynchronous copies are known');
+  if (x.has('bulk')) {
+    bulk(x);
+    return;
+  }
+  if (x.has('commit_group')) {
+    x.code.line('t.async.commit();');
+    return;
+  }
+  if (x.has('wait_all')) {
+    x.code.line('t.async.commit(); t.async.wait(0, false);');
+    return;
+  }
+  if (x.has('wait_group')) {
+    x.code.line(`t.async.wait(${x.word(x.operand(0))}, false);`);
+    return;
+  }
+  x.ignore(/^(ca|cg|L2::.*|shared|shared::cta|global)$/);
+  const [to, from] = [spot(x, x.operand(0), 'shared'), spot(x, x.operand(1), 'global')];
+  const bytes = x.operand(2);
+  if (bytes.kind !== 'integer') x.refuse('it must say how many bytes it copies');
+  if (bytes.value !== 16n || x.operands.length > 3) x.refuse('only copies of 16 whole bytes are simulated');
+  x.code.line(
+    `t.async.post(${to.buffer}, ${to.offset}, ${from.buffer}, ${from.offset}, ${bytes.value}, ${x.site});`,
+  );
+}
+
+function bulk(x: Instruction): void {
+  if (x.has('commit_group')) {
+    x.code.line('t.bulk.commit();');
+    return;
+  }
+  if (x.has('wait_group')) {
+    x.code.line(`t.bulk.wait(${x.word(x.operand(0))}, ${x.has('read')});`);
+    return;
+  }
+  if (x.has('tensor') || x.has('prefetch') || x.has('reduce'))
+    x.refuse('of bulk copies, those of plain bytes are simulated');
+  x.has('L2::cache_hint');
+  if (x.has('mbarrier::complete_tx::bytes')) {
+    x.ignore(/^(shared::cluster|shared::cta|global)$/);
+    const [to, from] = [spot(x, x.operand(0), 'shared'), spot(x, x.operand(1), 'global')];
+    const at = spot(x, x.operand(3), 'shared');
+    const operands = [
+      to.buffer,
+      to.offset,
+      from.buffer,
+      from.offset,
+      x.word(x.operand(2)),
+      at.buffer,
+      at.offset,
+    ];
+    x.code.line(`t.bulk.load(${operands.join(', ')}, ${x.site});`);
+    return;
+  }
+  if (!x.has('bulk_group')) x.refuse('it says no way in which it completes');
+  x.ignore(/^(shared::cta|global)$/);
+  const [to, from] = [spot(x, x.operand(0), 'global'), spot(x, x.operand(1), 'shared')];
+  const operands = [to.buffer, to.offset, from.buffer, from.offset, x.word(x.operand(2))];
+  x.code.line(`t.bulk.post(${operands.join(', ')}, ${x.site});`);
+}
+
+/** As much as a wait may take, in microseconds: as good as for ever. */
+const noLimit = -1;
+
+function mbarrier(x: Instruction): void {
+  x.types();
+  x.ignore(/^shared(::cta)?$/);
+  if (x.has('init')) {
+    const at = spot(x, x.operand(0), 'shared');
+    const access = x.access({ kind: 'write', order: 'weak', scope: 'cta', bytes: 8 });
+    x.code.line(`t.mbarrierInit(${access}, ${at.buffer}, ${at.offset}, ${x.word(x.operand(1))});`);
+  } else if (x.has('arrive')) {
+    x.ignore(/^(release|cta)$/);
+    const expects = x.has('expect_tx');
+    if (x.operand(0).kind !== 'sink') x.refuse('the state of an mbarrier is not kept; wait for a parity');
+    const at = spot(x, x.operand(1), 'shared');
+    if (!expects && x.operands.length > 2) x.refuse('several arrivals at once are not simulated');
+    const access = x.access({ kind: 'update', order: 'release', scope: 'cta', bytes: 8 });
+    x.code.line(
+      `t.mbarrierExpect(${access}, ${at.buffer}, ${at.offset}, ${expects ? x.word(x.operand(2)) : 0});`,
+    );
+  } else if (x.has('try_wait') || x.has('test_wait')) {
+    if (!x.has('parity')) x.refuse('the state of an mbarrier is not kept; wait for a parity');
+    x.ignore(/^(acquire|cta)$/);
+    const at = spot(x, x.operand(1), 'shared');
+    const access = { kind: 'read', order: 'acquire', scope: 'cta', bytes: 8, site: x.site } as const;
+    const { waits } = x.code.around;
+    const number = waits.push({ kind: 'phase', until: '!=', access }) - 1;
+    // To look once and to wait differ in when they give up.
+    const limit = x.of.parts.includes('try_wait') ? noLimit : 0;
+    x.code.line(
+      `t.waitForPhase(waits[${number}], ${at.buffer}, ${at.offset}, ${x.word(x.operand(2))}, ${limit}); yield ${pause.wait};`,
+    );
+    x.setPredicate(x.operand(0), 't.satisfied');
+  } else if (x.has('inval')) {
+    spot(x, x.operand(0), 'shared');
+  } else x.refuse('that operation of mbarriers is not simulated');
+}

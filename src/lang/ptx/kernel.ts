@@ -1,0 +1,114 @@
+/** One kernel of a PTX module, as a simulated GPU loads it. */
+import { ArgumentError, requireInteger, requireObject, requireText } from '../../base/errors.js';
+import { mostShared } from '../shared.js';
+import type { Layout } from '../types.js';
+import { PtxError, type PtxFunction, type PtxModule, type PtxVariable, ptxBytes } from './module.js';
+import { parsePtx } from './parse.js';
+
+/** A parameter, where it lies among all of them. */
+export interface PtxParameter {
+  readonly name: string;
+  readonly offset: number;
+  readonly bytes: number;
+  /** What `set` takes; null where it is a struct or an array, whose bytes the host sets. */
+  readonly type: PtxVariable['type'] | null;
+}
+
+export interface PtxKernel {
+  readonly kind: 'ptx';
+  readonly name: string;
+  readonly module: PtxModule;
+  readonly entry: PtxFunction;
+  readonly params: readonly PtxParameter[];
+  /** The parameter that is the launch's rank; null where the host sets all. */
+  readonly rankParameter: string | null;
+  /** Of all parameters. */
+  readonly parameterBytes: number;
+  /** Bytes of dynamic shared memory. */
+  readonly sharedBytes: number;
+  /** By parameter: what lies in the window that it takes, for findings. */
+  readonly layouts: ReadonlyMap<string, Layout>;
+  readonly maxThreads: number;
+  /** Blocks of a cluster: clusters of several are not simulated. */
+  readonly cluster: 1;
+}
+
+export interface PtxKernelOptions {
+  /** How the host calls the parameters, in their order; without it `param_0`, `param_1` and so on. */
+  readonly params?: readonly string[];
+  /** The one of them that each launch sets to its own rank. */
+  readonly rankParameter?: string;
+  /** Bytes of dynamic shared memory, which `extern __shared__` leaves to the launch. Default 0. */
+  readonly sharedBytes?: number;
+  /** What findings call it. Default: its name in the PTX. */
+  readonly name?: string;
+  /** By parameter that is a window: what lies in it, so that findings name fields. */
+  readonly layouts?: Readonly<Record<string, Layout>>;
+}
+
+export interface PtxProgram {
+  readonly module: PtxModule;
+  /** Names of the kernels in it. */
+  readonly kernels: readonly string[];
+  kernel(name: string, options?: PtxKernelOptions): PtxKernel;
+}
+
+/** As many as any GPU lets a block have. */
+const mostThreads = 1024;
+
+/** Reads the text of a PTX file. `file` is how findings call it. */
+export function ptx(text: string, file?: string): PtxProgram {
+  const module = parsePtx(text, file);
+  const entries = [...module.functions.values()].filter(({ isEntry }) => isEntry).map(({ name }) => name);
+  return {
+    module,
+    kernels: entries,
+    kernel: (name, options = {}) => kernelOf(module, entries, name, options),
+  };
+}
+
+function kernelOf(
+  module: PtxModule,
+  entries: readonly string[],
+  name: string,
+  options: PtxKernelOptions,
+): PtxKernel {
+  requireText('name', name);
+  requireObject('options', options);
+  const found = entries.find((entry) => entry === name) ?? onlyLike(entries, name);
+  if (found === undefined)
+    throw new ArgumentError('name', name, `one of ${entries.join(', ') || 'none: no kernel is in it'}`);
+  const entry = module.functions.get(found)!;
+  const names = options.params ?? entry.params.map((param) => param.name.replace(`${found}_`, ''));
+  if (names.length !== entry.params.length)
+    throw new ArgumentError('params', names, `the names of its ${entry.params.length} parameters`);
+  const { rankParameter = null } = options;
+  if (rankParameter !== null && !names.includes(rankParameter))
+    throw new ArgumentError('rankParameter', rankParameter, `one of ${names.join(', ')}`);
+  let end = 0;
+  const params = entry.params.map(({ type, align, bytes, line }, i): PtxParameter => {
+    if (bytes === null) throw new PtxError(`${module.file}:${line}`, 'a parameter must say how long it is');
+    const offset = Math.ceil(end / align) * align;
+    end = offset + bytes;
+    return { name: names[i]!, offset, bytes, type: bytes === ptxBytes[type] && type !== 'b8' ? type : null };
+  });
+  return {
+    kind: 'ptx',
+    name: options.name ?? found,
+    module,
+    entry,
+    params,
+    rankParameter,
+    parameterBytes: end,
+    sharedBytes: requireInteger('sharedBytes', options.sharedBytes ?? 0, 0, mostShared),
+    layouts: new Map(Object.entries(options.layouts ?? {})),
+    maxThreads: entry.maxThreads ?? mostThreads,
+    cluster: 1,
+  };
+}
+
+/** The one whose name in C++ contains this one: `_Z6reducePfi` for `reduce`. */
+function onlyLike(entries: readonly string[], name: string): string | undefined {
+  const like = entries.filter((entry) => entry.includes(`${name.length}${name}`));
+  return like.length === 1 ? like[0] : undefined;
+}

@@ -1,0 +1,475 @@
+/** Text of PTX to a module. It reads every instruction there may be; what the machine knows of them, src/gpu/sim says. */
+import { requireText } from '../../base/errors.js';
+import {
+  isPtxType,
+  type PtxFloat,
+  type PtxFunction,
+  type PtxGuard,
+  type PtxInstruction,
+  type PtxInteger,
+  type PtxLocation,
+  type PtxModule,
+  type PtxOperand,
+  type PtxRegister,
+  type PtxSpace,
+  type PtxSymbol,
+  type PtxType,
+  type PtxVariable,
+  ptxBytes,
+} from './module.js';
+import { Tokens } from './tokens.js';
+
+const spaces: ReadonlySet<string> = new Set(['.global', '.shared', '.local', '.const', '.param']);
+const linkage: ReadonlySet<string> = new Set(['.visible', '.extern', '.weak', '.common']);
+
+/** Reads PTX. `file` is how errors and findings call it. */
+export function parsePtx(text: string, file = 'kernel.ptx'): PtxModule {
+  return new Parser(requireText('text', text), requireText('file', file)).module();
+}
+
+interface Declared {
+  readonly space: PtxSpace;
+  readonly type: PtxType;
+  readonly align: number;
+  readonly elements: number;
+}
+
+interface Scope {
+  readonly parent: Scope | null;
+  /** `%r` of `%r<12>` stands for all that begin so. */
+  readonly registers: Map<string, { readonly type: PtxType | 'pred'; readonly count: number | null }>;
+  readonly labels: Map<string, string>;
+  /** Tells its names from those of other scopes. */
+  readonly suffix: string;
+}
+
+class Parser {
+  readonly #tokens: Tokens;
+  readonly #text: string;
+  readonly #sources = new Map<number, string>();
+  readonly #variables: PtxVariable[] = [];
+  readonly #functions = new Map<string, PtxFunction>();
+  #version = '';
+  #target = '';
+
+  constructor(text: string, file: string) {
+    this.#text = text;
+    this.#tokens = new Tokens(text, file);
+  }
+
+  module(): PtxModule {
+    const tokens = this.#tokens;
+    while (tokens.next !== '') this.#directive();
+    if (this.#version === '') throw tokens.error("this is no PTX: it has no '.version'");
+    return {
+      file: tokens.file,
+      version: this.#version,
+      target: this.#target,
+      sources: this.#sources,
+      variables: this.#variables,
+      functions: this.#functions,
+      lines: this.#text.split('\n'),
+    };
+  }
+
+  #directive(): void {
+    const tokens = this.#tokens;
+    switch (tokens.next) {
+      case '.version':
+        tokens.take();
+        this.#version = tokens.take();
+        return;
+      case '.target':
+        tokens.take();
+        this.#target = tokens.take();
+        while (tokens.accept(',')) tokens.take();
+        return;
+      case '.address_size':
+        tokens.take();
+        if (tokens.take() !== '64') throw tokens.error('addresses must have 64 bits');
+        return;
+      case '.file':
+        this.#source(tokens.restOfLine());
+        return;
+      case '.section':
+        tokens.take();
+        tokens.take();
+        tokens.skipBraces();
+        return;
+      case '.pragma':
+        while (!tokens.accept(';')) tokens.take();
+        return;
+    }
+    this.#definition();
+  }
+
+  #source(line: string): void {
+    const [, number, path] = /^\.file\s+(\d+)\s+"([^"]*)"/.exec(line) ?? [];
+    if (path === undefined) throw this.#tokens.error(`'${line}' names no file`);
+    this.#sources.set(Number(number), path);
+  }
+
+  #definition(): void {
+    const tokens = this.#tokens;
+    while (linkage.has(tokens.next)) tokens.take();
+    if (tokens.next === '.entry' || tokens.next === '.func') this.#function();
+    else if (spaces.has(tokens.next)) this.#variables.push(...this.#variableList());
+    else throw tokens.error(`'${tokens.next}' is nothing that a module may have`);
+  }
+
+  /** `.shared .align 16 .b8 name[64];`, and more of the same type behind commas. */
+  #variableList(): PtxVariable[] {
+    const tokens = this.#tokens;
+    const declared = this.#declared();
+    const variables = [this.#variable(declared)];
+    while (tokens.accept(',')) variables.push(this.#variable(declared));
+    tokens.expect(';');
+    return variables;
+  }
+
+  #declared(): Declared {
+    const tokens = this.#tokens;
+    const space = tokens.take().slice(1) as PtxSpace;
+    let align = 0;
+    let elements = 1;
+    for (;;) {
+      const token = tokens.take();
+      if (token === '.align') align = Number(tokens.take());
+      else if (token === '.v2') elements = 2;
+      else if (token === '.v4') elements = 4;
+      // What a pointer points to.
+      else if (token === '.ptr') {
+        while (spaces.has(tokens.next) || tokens.next === '.align')
+          if (tokens.take() === '.align') tokens.take();
+        return { space, type: 'u64', align: align || 8, elements };
+      } else if (isPtxType(token.slice(1))) {
+        const type = token.slice(1) as PtxType;
+        if (tokens.next === '.ptr') continue;
+        return { space, type, align: align || ptxBytes[type] * elements, elements };
+      } else if (!token.startsWith('.attribute')) {
+        throw tokens.error(`'${token}' is not known in a declaration`);
+      }
+    }
+  }
+
+  #variable({ space, type, align, elements }: Declared): PtxVariable {
+    const tokens = this.#tokens;
+    const { line } = tokens;
+    const name = tokens.take();
+    let length: number | null = elements;
+    while (tokens.accept('[')) {
+      if (tokens.accept(']')) {
+        length = null;
+        continue;
+      }
+      length = (length ?? 1) * Number(tokens.take());
+      tokens.expect(']');
+    }
+    const init = tokens.accept('=') ? this.#initial() : null;
+    if (length === null && init !== null) length = init.length;
+    return { name, space, type, align, bytes: length === null ? null : length * ptxBytes[type], init, line };
+  }
+
+  #initial(): (PtxInteger | PtxFloat | PtxSymbol)[] {
+    const tokens = this.#tokens;
+    if (tokens.accept('{')) {
+      const values: (PtxInteger | PtxFloat | PtxSymbol)[] = [];
+      while (!tokens.accept('}')) {
+        values.push(...this.#initial());
+        tokens.accept(',');
+      }
+      return values;
+    }
+    if (tokens.accept('generic')) {
+      tokens.expect('(');
+      const value = this.#constant();
+      tokens.expect(')');
+      return [value];
+    }
+    return [this.#constant()];
+  }
+
+  #constant(): PtxInteger | PtxFloat | PtxSymbol {
+    const operand = new Operands(this.#tokens, null).operand();
+    if (operand.kind === 'integer' || operand.kind === 'float' || operand.kind === 'symbol') return operand;
+    throw this.#tokens.error('a constant must stand here');
+  }
+
+  #params(): PtxVariable[] {
+    const tokens = this.#tokens;
+    const params: PtxVariable[] = [];
+    tokens.expect('(');
+    while (!tokens.accept(')')) {
+      if (tokens.next === '.reg')
+        throw tokens.error('a function of old PTX, with registers as its parameters');
+      params.push(this.#variable(this.#declared()));
+      tokens.accept(',');
+    }
+    return params;
+  }
+
+  #function(): void {
+    const tokens = this.#tokens;
+    const isEntry = tokens.take() === '.entry';
+    const returns = tokens.next === '(' ? this.#params() : [];
+    const { line } = tokens;
+    const name = tokens.take();
+    const params = tokens.next === '(' ? this.#params() : [];
+    let maxThreads: number | null = null;
+    while (tokens.next !== '{' && tokens.next !== ';') {
+      const directive = tokens.take();
+      if (directive === '.maxntid' || directive === '.reqntid') {
+        maxThreads = Number(tokens.take());
+        while (tokens.accept(',')) maxThreads *= Number(tokens.take());
+      } else if (['.minnctapersm', '.maxnreg', '.maxnctapersm'].includes(directive)) tokens.take();
+      else if (directive === '.pragma') while (tokens.next !== '{' && !tokens.accept(';')) tokens.take();
+      else if (directive !== '.noreturn') throw tokens.error(`'${directive}' is not known of a function`);
+    }
+    // Declared here, and defined elsewhere.
+    if (tokens.accept(';')) return;
+    const body = new Body(tokens).read(() => this.#variableList());
+    this.#functions.set(name, { name, isEntry, params, returns, ...body, maxThreads, line });
+  }
+}
+
+type Found = Pick<PtxFunction, 'variables' | 'instructions' | 'labels' | 'tables'>;
+
+/** The body of one function. */
+class Body {
+  readonly #tokens: Tokens;
+  readonly #variables: PtxVariable[] = [];
+  readonly #instructions: PtxInstruction[] = [];
+  readonly #labels = new Map<string, number>();
+  readonly #tables = new Map<string, readonly string[]>();
+  /** Labels that instructions name, with the scope in which they do. */
+  readonly #named: { readonly operand: { name: string }; readonly scope: Scope }[] = [];
+  #scopes = 0;
+  #source: PtxLocation | null = null;
+
+  constructor(tokens: Tokens) {
+    this.#tokens = tokens;
+  }
+
+  read(variables: () => PtxVariable[]): Found {
+    this.#block(null, variables);
+    // A label may stand behind the instruction that names it.
+    for (const { operand, scope } of this.#named) {
+      let at: Scope | null = scope;
+      while (at !== null && !at.labels.has(operand.name)) at = at.parent;
+      if (at !== null) operand.name = at.labels.get(operand.name)!;
+    }
+    return {
+      variables: this.#variables,
+      instructions: this.#instructions,
+      labels: this.#labels,
+      tables: this.#tables,
+    };
+  }
+
+  #block(parent: Scope | null, variables: () => PtxVariable[]): void {
+    const tokens = this.#tokens;
+    const suffix = parent === null ? '' : `#${++this.#scopes}`;
+    const scope: Scope = { parent, registers: new Map(), labels: new Map(), suffix };
+    tokens.expect('{');
+    while (!tokens.accept('}')) {
+      const { next } = tokens;
+      if (next === '') throw tokens.error("a '}' is missing");
+      else if (next === '{') this.#block(scope, variables);
+      else if (next === '.reg') this.#registers(scope);
+      else if (spaces.has(next)) this.#variables.push(...variables());
+      else if (next === '.loc') this.#location(tokens.restOfLine());
+      else if (next === '.pragma') while (!tokens.accept(';')) tokens.take();
+      else if (next === ';') tokens.take();
+      else this.#statement(scope);
+    }
+  }
+
+  #registers(scope: Scope): void {
+    const tokens = this.#tokens;
+    tokens.take();
+    const type = tokens.take().slice(1);
+    if (type !== 'pred' && !isPtxType(type))
+      throw tokens.error(`'.${type}' is no type of registers that is known`);
+    do {
+      const name = tokens.take();
+      let count: number | null = null;
+      if (tokens.accept('<')) {
+        count = Number(tokens.take());
+        tokens.expect('>');
+      }
+      scope.registers.set(name, { type, count });
+    } while (tokens.accept(','));
+    tokens.expect(';');
+  }
+
+  #location(line: string): void {
+    const found = /^\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?/.exec(line);
+    if (found === null) throw this.#tokens.error(`'${line}' names no line`);
+    const [file, row, column, ofFile, ofRow, ofColumn] = found.slice(1).map(Number);
+    const inlinedAt =
+      ofFile === undefined || Number.isNaN(ofFile)
+        ? null
+        : { file: ofFile, line: ofRow!, column: ofColumn!, inlinedAt: null };
+    // Line 0 is nobody's: what was moved there keeps the line before.
+    if (row !== 0) this.#source = { file: file!, line: row!, column: column!, inlinedAt };
+  }
+
+  #statement(scope: Scope): void {
+    const tokens = this.#tokens;
+    const { line } = tokens;
+    const operands = new Operands(tokens, scope, (operand) => this.#named.push({ operand, scope }));
+    let guard: PtxGuard | null = null;
+    if (tokens.accept('@')) {
+      const negated = tokens.accept('!');
+      guard = { register: operands.register(), negated };
+    }
+    const first = tokens.take();
+    if (guard === null && tokens.accept(':')) {
+      this.#label(first, scope);
+      return;
+    }
+    const parts = first.split('.');
+    const list: PtxOperand[] = [];
+    while (!tokens.accept(';')) {
+      list.push(operands.operand());
+      if (!tokens.accept(',') && tokens.next !== ';')
+        throw tokens.error(`';' should stand before '${tokens.next}'`);
+    }
+    this.#instructions.push({ parts, guard, operands: list, line, source: this.#source });
+  }
+
+  #label(name: string, scope: Scope): void {
+    const tokens = this.#tokens;
+    if (tokens.accept('.branchtargets')) {
+      const labels: string[] = [];
+      do labels.push(tokens.take());
+      while (tokens.accept(','));
+      tokens.expect(';');
+      this.#tables.set(name, labels);
+      return;
+    }
+    const unique = `${name}${scope.suffix}`;
+    scope.labels.set(name, unique);
+    this.#labels.set(unique, this.#instructions.length);
+  }
+}
+
+/** Operands, with the registers that a scope knows. */
+class Operands {
+  readonly #tokens: Tokens;
+  readonly #scope: Scope | null;
+  readonly #symbol: (operand: { name: string }) => void;
+
+  constructor(tokens: Tokens, scope: Scope | null, symbol: (operand: { name: string }) => void = () => {}) {
+    this.#tokens = tokens;
+    this.#scope = scope;
+    this.#symbol = symbol;
+  }
+
+  operand(): PtxOperand {
+    const tokens = this.#tokens;
+    if (tokens.accept('[')) return this.#address();
+    if (tokens.accept('{')) return this.#list('}');
+    if (tokens.accept('(')) return this.#list(')');
+    if (tokens.accept('!')) return { kind: 'not', of: this.register() };
+    const first = this.#simple();
+    if (!tokens.accept('|')) return first;
+    return { kind: 'pair', first, second: this.#simple() };
+  }
+
+  #list(end: string): PtxOperand {
+    const tokens = this.#tokens;
+    const elements: PtxOperand[] = [];
+    while (!tokens.accept(end)) {
+      elements.push(this.operand());
+      tokens.accept(',');
+    }
+    return { kind: 'list', elements };
+  }
+
+  #address(): PtxOperand {
+    const tokens = this.#tokens;
+    const base = this.#simple();
+    if (base.kind !== 'register' && base.kind !== 'symbol' && base.kind !== 'integer')
+      throw tokens.error('this is no address');
+    const offset = tokens.accept('+') ? this.#offset() : 0;
+    const coordinates = tokens.accept(',') ? [this.operand()] : [];
+    tokens.expect(']');
+    return { kind: 'address', base, offset, coordinates };
+  }
+
+  #offset(): number {
+    const value = this.#simple();
+    if (value.kind !== 'integer') throw this.#tokens.error('a distance from an address must be a number');
+    return Number(value.value);
+  }
+
+  #simple(): PtxOperand {
+    const tokens = this.#tokens;
+    if (tokens.accept('-')) {
+      const value = this.#simple();
+      if (value.kind === 'integer') return { ...value, value: -value.value };
+      throw tokens.error("'-' should stand before a number");
+    }
+    const text = tokens.take();
+    if (text === '_') return { kind: 'sink' };
+    if (/^\d/.test(text)) return this.#number(text);
+    const register = this.#register(text);
+    if (register !== null) return register;
+    if (text.startsWith('%')) return { kind: 'special', name: text.slice(1) };
+    if (!/^[\w$.]/.test(text)) throw tokens.error(`'${text}' is no operand`);
+    const symbol = { kind: 'symbol' as const, name: text, offset: 0 };
+    if (tokens.next === '+') {
+      tokens.take();
+      symbol.offset = this.#offset();
+    }
+    this.#symbol(symbol);
+    return symbol;
+  }
+
+  register(): PtxRegister {
+    const name = this.#tokens.take();
+    const register = this.#register(name);
+    if (register === null) throw this.#tokens.error(`'${name}' is no register`);
+    return register;
+  }
+
+  #register(name: string): PtxRegister | null {
+    const stem = name.replace(/\d+$/, '');
+    const number = stem === name ? Number.NaN : Number(name.slice(stem.length));
+    for (let scope = this.#scope; scope !== null; scope = scope.parent) {
+      let found = scope.registers.get(name);
+      if (found === undefined || found.count !== null) {
+        found = scope.registers.get(stem);
+        if (found === undefined || found.count === null || !(number < found.count)) continue;
+      }
+      return { kind: 'register', name: `${name}${scope.suffix}`, type: found.type };
+    }
+    return null;
+  }
+
+  #number(text: string): PtxOperand {
+    const single = /^0[fF]([\da-fA-F]{8})$/.exec(text);
+    if (single !== null) {
+      const bits = Number.parseInt(single[1]!, 16);
+      view.setUint32(0, bits);
+      return { kind: 'float', value: view.getFloat32(0), bits: BigInt(bits), single: true };
+    }
+    const double = /^0[dD]([\da-fA-F]{16})$/.exec(text);
+    if (double !== null) {
+      const bits = BigInt(`0x${double[1]}`);
+      view.setBigUint64(0, bits);
+      return { kind: 'float', value: view.getFloat64(0), bits, single: false };
+    }
+    if (/^(0[xX][\da-fA-F]+|0[bB][01]+|\d+)U?$/.test(text)) {
+      const digits = text.replace(/U$/, '');
+      return { kind: 'integer', value: BigInt(/^0\d/.test(digits) ? `0o${digits.slice(1)}` : digits) };
+    }
+    const value = Number(text);
+    if (Number.isNaN(value)) throw this.#tokens.error(`'${text}' is no number`);
+    view.setFloat64(0, value);
+    return { kind: 'float', value, bits: view.getBigUint64(0), single: false };
+  }
+}
+
+const view = new DataView(new ArrayBuffer(8));

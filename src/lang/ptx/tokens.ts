@@ -1,0 +1,99 @@
+/** PTX as words and signs. */
+import { PtxError } from './module.js';
+
+/** Names, numbers, directives and instructions with all their dots: 'ld.global.L1::no_allocate.u32'. */
+const word = /(?:[\w$%.]|::)+/y;
+const blank = /(?:[ \t\r]+|\/\/[^\n]*|\/\*[\s\S]*?\*\/|\n)+/y;
+
+export class Tokens {
+  /** The token that comes next; '' at the end. */
+  next = '';
+  /** Where it stands. */
+  line = 1;
+  #at = 0;
+  #start = 0;
+  readonly #text: string;
+  readonly file: string;
+
+  constructor(text: string, file: string) {
+    this.#text = text;
+    this.file = file;
+    this.#read();
+  }
+
+  #read(): void {
+    this.#skipBlank();
+    const text = this.#text;
+    this.#start = this.#at;
+    if (this.#at >= text.length) {
+      this.next = '';
+      return;
+    }
+    word.lastIndex = this.#at;
+    const found = word.exec(text);
+    if (found !== null) {
+      this.next = found[0];
+      this.#at = word.lastIndex;
+    } else if (text[this.#at] === '"') {
+      const end = text.indexOf('"', this.#at + 1);
+      if (end < 0) throw this.error('a text without an end');
+      this.next = text.slice(this.#at, end + 1);
+      this.#at = end + 1;
+    } else {
+      this.next = text[this.#at++]!;
+    }
+  }
+
+  #skipBlank(): void {
+    blank.lastIndex = this.#at;
+    const found = blank.exec(this.#text);
+    if (found === null) return;
+    const skipped = found[0];
+    for (let at = skipped.indexOf('\n'); at >= 0; at = skipped.indexOf('\n', at + 1)) this.line++;
+    this.#at = blank.lastIndex;
+  }
+
+  take(): string {
+    const { next } = this;
+    this.#read();
+    return next;
+  }
+
+  /** Takes the token if it is this one. */
+  accept(wanted: string): boolean {
+    if (this.next !== wanted) return false;
+    this.#read();
+    return true;
+  }
+
+  expect(wanted: string): void {
+    if (!this.accept(wanted)) throw this.error(`'${wanted}' should stand before '${this.next}'`);
+  }
+
+  /** The rest of the line, with the next token. */
+  restOfLine(): string {
+    const end = this.#text.indexOf('\n', this.#start);
+    const rest = this.#text.slice(this.#start, end < 0 ? undefined : end);
+    this.#at = this.#start + rest.length;
+    this.#read();
+    return rest;
+  }
+
+  /** Goes behind the next '}'. */
+  skipBraces(): void {
+    const end = this.#text.indexOf('}', this.#start);
+    if (end < 0) throw this.error("'{' without '}'");
+    for (
+      let at = this.#text.indexOf('\n', this.#start);
+      at >= 0 && at < end;
+      at = this.#text.indexOf('\n', at + 1)
+    )
+      this.line++;
+    this.#at = end + 1;
+    this.#read();
+  }
+
+  error(message: string): PtxError {
+    return new PtxError(`${this.file}:${this.line}`, message);
+  }
+}

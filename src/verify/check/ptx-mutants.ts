@@ -1,0 +1,154 @@
+/** Mutants of kernels in PTX: one synchronising instruction weakened or removed, by its line. */
+import { type PtxInstruction, type PtxKernel, type PtxOperand, writtenAs } from '../../lang/ptx/index.js';
+import type { Mutant } from './mutant.js';
+
+/** Null removes the instruction. */
+interface Change {
+  readonly description: string;
+  readonly instruction: PtxInstruction | null;
+}
+
+export function ptxMutantsOf(kernel: PtxKernel): Mutant[] {
+  return kernel.entry.instructions.flatMap((instruction) => {
+    const { where, text } = writtenAs(kernel, instruction);
+    return changesOf(instruction).map(({ description }) => {
+      const id = `${kernel.name} ${kernel.module.file}:${instruction.line} ${description}`;
+      return { id, kernel: kernel.name, where, text, description };
+    });
+  });
+}
+
+/** The kernel with this mutation; the same where it lacks the instruction. */
+export function mutatePtx(kernel: PtxKernel, mutant: Mutant): PtxKernel {
+  const { instructions, labels } = kernel.entry;
+  for (const [i, instruction] of instructions.entries()) {
+    if (!mutant.id.startsWith(`${kernel.name} ${kernel.module.file}:${instruction.line} `)) continue;
+    const change = changesOf(instruction).find(({ description }) => description === mutant.description);
+    if (change === undefined) continue;
+    const put = change.instruction === null ? [] : [change.instruction];
+    const moved = [...labels].map(([label, at]) => [label, at > i ? at - 1 + put.length : at] as const);
+    return {
+      ...kernel,
+      entry: { ...kernel.entry, instructions: instructions.toSpliced(i, 1, ...put), labels: new Map(moved) },
+    };
+  }
+  return kernel;
+}
+
+const weaker: Readonly<Record<string, readonly string[]>> = {
+  sc: ['acq_rel'],
+  acq_rel: ['acquire', 'release'],
+  acquire: ['relaxed'],
+  release: ['relaxed'],
+  sys: ['gpu'],
+  gpu: ['cta'],
+};
+
+const fences: Readonly<Record<string, readonly string[]>> = { sc: ['acq_rel'], sys: ['gpu'], gpu: ['cta'] };
+const membars: Readonly<Record<string, readonly string[]>> = { sys: ['gl'], gl: ['cta'] };
+const scopes: readonly string[] = ['cta', 'cluster', 'gpu', 'sys'];
+
+const accesses: ReadonlySet<string> = new Set(['ld', 'st', 'atom', 'red']);
+
+function changesOf(instruction: PtxInstruction): Change[] {
+  const { parts, operands } = instruction;
+  const [name] = parts;
+  const removed: Change = { description: `${name} removed`, instruction: null };
+  if (accesses.has(name!))
+    return [...replaced(instruction, weaker), ...madeWeak(instruction), ...narrowed(instruction)];
+  switch (name) {
+    case 'membar':
+      return [removed, ...replaced(instruction, membars)];
+    case 'fence':
+      // Threads learn of a new mbarrier at a barrier of their block, with or without it.
+      if (parts.includes('mbarrier_init')) return [];
+      if (parts.includes('proxy')) return [removed];
+      // A fence of one direction is as good where only that one matters.
+      return [removed, ...replaced(instruction, fences)];
+    case 'bar':
+    case 'barrier':
+      return [removed];
+    case 'griddepcontrol':
+      return parts.includes('wait') ? [removed] : [];
+    case 'cp':
+      if (parts.includes('commit_group')) return [removed];
+      if (parts.includes('wait_all')) return [removed];
+      if (!parts.includes('wait_group')) return [];
+      return [
+        removed,
+        ...moreBy(instruction, 0, 1),
+        ...(parts.includes('bulk') && !parts.includes('read') ? [readsOnly(instruction)] : []),
+      ];
+    case 'mbarrier':
+      if (parts.includes('init')) return [removed, ...moreBy(instruction, 1, 1)];
+      if (parts.includes('expect_tx'))
+        return [removed, ...moreBy(instruction, 2, 16), ...moreBy(instruction, 2, -16)];
+      if (parts.includes('arrive')) return [removed];
+      if (parts.includes('try_wait') || parts.includes('test_wait')) {
+        const yes: PtxOperand = { kind: 'integer', value: 1n };
+        return [
+          {
+            description: 'mbarrier removed',
+            instruction: { ...instruction, parts: ['mov', 'pred'], operands: [operands[0]!, yes] },
+          },
+        ];
+      }
+      return [];
+    default:
+      return [];
+  }
+}
+
+const withPart = (instruction: PtxInstruction, at: number, part: string): PtxInstruction => ({
+  ...instruction,
+  parts: instruction.parts.with(at, part),
+});
+
+/** With one part of its name in place of another. */
+function replaced(instruction: PtxInstruction, by: Readonly<Record<string, readonly string[]>>): Change[] {
+  return instruction.parts.flatMap((part, i) =>
+    i === 0
+      ? []
+      : (by[part] ?? []).map((less) => ({
+          description: `${part} → ${less}`,
+          instruction: withPart(instruction, i, less),
+        })),
+  );
+}
+
+/** Updates are atomic whatever they say; loads and stores need not be. */
+function madeWeak(instruction: PtxInstruction): Change[] {
+  const { parts } = instruction;
+  const was = parts.find((part) => part === 'relaxed' || part === 'volatile');
+  if (was === undefined || (parts[0] !== 'ld' && parts[0] !== 'st')) return [];
+  const left = parts.filter((part) => part !== was && !scopes.includes(part));
+  return [{ description: `${was} → weak`, instruction: { ...instruction, parts: left } }];
+}
+
+/** An update that says no scope has that of the GPU. */
+function narrowed(instruction: PtxInstruction): Change[] {
+  const [name, ...rest] = instruction.parts;
+  if ((name !== 'atom' && name !== 'red') || rest.some((part) => scopes.includes(part))) return [];
+  const parts = [
+    name,
+    ...rest.filter((part) => part === 'relaxed'),
+    'cta',
+    ...rest.filter((part) => part !== 'relaxed'),
+  ];
+  return [{ description: 'gpu → cta', instruction: { ...instruction, parts } }];
+}
+
+function moreBy(instruction: PtxInstruction, operand: number, more: number): Change[] {
+  const was = instruction.operands[operand];
+  if (was?.kind !== 'integer') return [];
+  const value = was.value + BigInt(more);
+  const operands = instruction.operands.with(operand, { kind: 'integer', value });
+  return [{ description: `${was.value} → ${value}`, instruction: { ...instruction, operands } }];
+}
+
+function readsOnly(instruction: PtxInstruction): Change {
+  return {
+    description: 'waits for reads only',
+    instruction: { ...instruction, parts: [...instruction.parts, 'read'] },
+  };
+}

@@ -1,0 +1,47 @@
+/** Kernels of others as a subject: a file of PTX, and a program that says how they are launched. */
+import { readFileSync } from 'node:fs';
+import { basename, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { ArgumentError, FileError, UnavailableError } from '../../base/errors.js';
+import { type PtxProgram, ptx } from '../../lang/index.js';
+import type { CheckConfiguration, CheckSubject } from './subject.js';
+
+/** What the module of a host exports as its default: the ways to run the kernels. */
+export type PtxHost = (kernels: PtxProgram) => readonly CheckConfiguration[];
+
+/** Reads both files. */
+export async function ptxSubject(ptxFile: string, hostFile: string): Promise<CheckSubject> {
+  const host = await importHost(hostFile);
+  const program = ptx(readText(ptxFile), basename(ptxFile));
+  return { name: basename(ptxFile, '.ptx'), kernels: program.kernels, configurations: host(program) };
+}
+
+function readText(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new FileError(path, 'read', error);
+  }
+}
+
+async function importHost(path: string): Promise<PtxHost> {
+  readText(path);
+  let module: { readonly default?: unknown };
+  try {
+    module = await import(pathToFileURL(resolve(path)).href);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ERR_UNKNOWN_FILE_EXTENSION') throw error;
+    throw new UnavailableError(
+      `Node.js ${process.versions.node} cannot run ${path} by itself`,
+      'Run `npx tsx node_modules/.bin/heddle check …`, or use Node.js 22.18 or newer',
+      { cause: error },
+    );
+  }
+  const host = module.default;
+  if (typeof host === 'function') return host as PtxHost;
+  throw new ArgumentError(
+    'host',
+    path,
+    'a module whose default export is a function of the kernels, which gives configurations',
+  );
+}

@@ -1,0 +1,78 @@
+/** The example of docs/ptx.md: a CUDA kernel of one's own, its host, and what `heddle check` says of it. */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, test } from 'vitest';
+import host from '../../../../examples/ptx/all-reduce.js';
+import { ptx } from '../../../../src/lang/index.js';
+import { type CheckSubject, check, formatFinding, ptxSubject } from '../../../../src/verify/check/index.js';
+import { cudaTool, needing } from '../../../needs.js';
+
+const root = new URL('../../../../', import.meta.url).pathname;
+
+function subjectOf(file: string): CheckSubject {
+  const program = ptx(readFileSync(file, 'utf8'), 'all-reduce.ptx');
+  return { name: 'all-reduce', kernels: program.kernels, configurations: host(program) };
+}
+
+describe('the all-reduce of examples/ptx', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'heddle-example-'));
+  afterAll(() => rmSync(folder, { recursive: true }));
+
+  function compile(...options: readonly string[]): string {
+    const file = join(folder, `all-reduce${options.length}.ptx`);
+    const source = join(root, 'examples/ptx/all-reduce.cu');
+    const { status, stderr } = spawnSync(
+      cudaTool('nvcc')!,
+      ['-ptx', '-arch=sm_90', '-lineinfo', ...options, source, '-o', file],
+      { encoding: 'utf8' },
+    );
+    expect(status, stderr).toBe(0);
+    return file;
+  }
+
+  test('is clean, and each of its mutants is caught', needing('nvcc'), async () => {
+    const report = await check([subjectOf(compile())], { seeds: 20, mutants: true });
+    expect(report.findings.map(formatFinding)).toEqual([]);
+    expect(report.mutants.survivors).toEqual([]);
+    expect(report.mutants.total).toBeGreaterThan(5);
+  });
+
+  test('without its fence has the finding that docs/ptx.md shows', needing('nvcc'), async () => {
+    const { findings } = await check([subjectOf(compile('-DWITHOUT_FENCE'))], { seeds: 20 });
+    const text = findings.map(formatFinding).join('\n');
+    const page = readFileSync(join(root, 'docs/ptx.md'), 'utf8');
+    for (const part of [
+      'all-reduce.cu:11:5',
+      'all-reduce.cu:29:5',
+      'The store at all-reduce.cu:19:5 was seen by the load at all-reduce.cu:21:5, but releases nothing',
+    ]) {
+      expect(text).toContain(part);
+      expect(page).toContain(part);
+    }
+  });
+
+  test('a host is a module whose default export gives configurations', async () => {
+    const file = join(folder, 'nothing.ptx');
+    writeFileSync(
+      file,
+      '.version 8.0\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n',
+    );
+    const module = join(folder, 'host.mjs');
+    writeFileSync(
+      module,
+      'export default (kernels) => [{ name: kernels.kernels[0], ranks: 1, run: async () => {} }];',
+    );
+    const subject = await ptxSubject(file, module);
+    expect([subject.name, subject.kernels, subject.configurations[0]!.name]).toEqual([
+      'nothing',
+      ['nothing'],
+      'nothing',
+    ]);
+    await expect(ptxSubject(join(folder, 'missing.ptx'), module)).rejects.toThrow('cannot be read');
+    const other = join(folder, 'other.mjs');
+    writeFileSync(other, 'export const nothing = 1;');
+    await expect(ptxSubject(file, other)).rejects.toThrow('default export');
+  });
+});

@@ -1,0 +1,69 @@
+import { type Finding, SimMachine } from '../../../../src/gpu/sim/index.js';
+import { type PtxKernelOptions, ptx } from '../../../../src/lang/ptx/index.js';
+
+/** A file with one kernel `k`, whose first parameter is a pointer that `%out` holds when its body begins. */
+export const fileOf = (body: string, { declarations = '', params = '' } = {}): string => `.version 8.0
+.target sm_90
+.address_size 64
+${declarations}
+.visible .entry k(.param .u64 out${params === '' ? '' : `, ${params}`})
+{
+  .reg .pred %p<20>; .reg .b16 %h<20>; .reg .b32 %r<40>; .reg .f32 %f<20>; .reg .b64 %rd<40>; .reg .f64 %fd<20>;
+  .reg .b64 %out;
+  ld.param.u64 %out, [out];
+${body}
+  ret;
+}
+`;
+
+export interface Shape {
+  readonly grid?: number;
+  readonly block?: number;
+  readonly mode?: 'fast' | 'checked';
+  readonly seed?: string;
+  readonly options?: PtxKernelOptions;
+  /** Bytes of `out`. */
+  readonly bytes?: number;
+  readonly set?: Readonly<Record<string, number | bigint | Uint8Array>>;
+}
+
+export interface Ran {
+  readonly words: Uint32Array;
+  readonly floats: Float32Array;
+  readonly findings: readonly Finding[];
+  readonly error: unknown;
+}
+
+/** Runs `k` on one rank; gives what it wrote to `out`. */
+export async function run(text: string, shape: Shape = {}): Promise<Ran> {
+  const { grid = 1, block = 1, mode = 'checked', seed = '0', bytes = 256, set = {}, options = {} } = shape;
+  const machine = SimMachine.create({ ranks: 1, mode, seed });
+  const device = machine.device(0);
+  const stream = device.createStream();
+  const out = device.allocateWindow(bytes, 'out');
+  const program = await device.load(
+    ptx(text, 'k.ptx').kernel('k', { params: ['out', ...Object.keys(set)], ...options }),
+  );
+  const launcher = program.launcher({ grid, block, rank: 0 });
+  launcher.set('out', out.address);
+  for (const [name, value] of Object.entries(set)) {
+    if (value instanceof Uint8Array) launcher.setBytes(name, value);
+    else launcher.set(name, value);
+  }
+  let error: unknown = null;
+  let result = new Uint8Array(bytes);
+  machine.hostEntered(0);
+  try {
+    launcher.launch(stream);
+    result = (await stream.copyOut(out.address, bytes)).slice();
+  } catch (thrown) {
+    error = thrown;
+  }
+  machine.hostLeft(0);
+  return {
+    words: new Uint32Array(result.buffer),
+    floats: new Float32Array(result.buffer),
+    findings: machine.findings,
+    error,
+  };
+}

@@ -1,0 +1,334 @@
+/** Kernels in PTX on the simulated machine: how control flows, what lanes do together, and what a race looks like. */
+import { describe, expect, test } from 'vitest';
+import { formatFinding, type KernelModule, SimMachine } from '../../../../src/gpu/sim/index.js';
+import { ptx } from '../../../../src/lang/ptx/index.js';
+import { mutantsOf, mutate } from '../../../../src/verify/check/index.js';
+import { fileOf, run } from './harness.js';
+
+/** Stores `%r0` at the thread's place. */
+const storeOfThread = `
+  mov.u32 %r9, %tid.x; mul.wide.u32 %rd9, %r9, 4; add.s64 %rd9, %out, %rd9; st.global.u32 [%rd9], %r0;`;
+
+describe('control flow', () => {
+  test('a loop, and a way out of its middle', async () => {
+    const body = `
+  mov.u32 %r0, 0; mov.u32 %r1, 0;
+HEAD:
+  setp.eq.u32 %p0, %r1, 7;
+  @%p0 bra OUT;
+  add.u32 %r0, %r0, %r1;
+  add.u32 %r1, %r1, 1;
+  setp.lt.u32 %p1, %r1, 100;
+  @%p1 bra HEAD;
+  mov.u32 %r0, 999;
+OUT:
+  st.global.u32 [%out], %r0;`;
+    for (const mode of ['fast', 'checked'] as const)
+      expect((await run(fileOf(body), { mode })).words[0]).toBe(21);
+  });
+
+  test('a loop that can be entered in two places', async () => {
+    const body = `
+  mov.u32 %r0, 0; mov.u32 %r1, %tid.x;
+  setp.eq.u32 %p0, %r1, 0;
+  @%p0 bra SECOND;
+FIRST:
+  add.u32 %r0, %r0, 1;
+SECOND:
+  add.u32 %r0, %r0, 10;
+  setp.lt.u32 %p1, %r0, 30;
+  @%p1 bra FIRST;${storeOfThread}`;
+    expect([...(await run(fileOf(body), { block: 2 })).words.slice(0, 2)]).toEqual([32, 33]);
+  });
+
+  test('a table of branches', async () => {
+    const body = `
+  mov.u32 %r1, %tid.x;
+  TABLE: .branchtargets ZERO, ONE, ZERO;
+  brx.idx %r1, TABLE;
+ZERO: mov.u32 %r0, 5; bra DONE;
+ONE: mov.u32 %r0, 6;
+DONE:${storeOfThread}`;
+    expect([...(await run(fileOf(body), { block: 3 })).words.slice(0, 3)]).toEqual([5, 6, 5]);
+  });
+
+  test('names of an inner scope are its own', async () => {
+    const body = `
+  mov.u32 %r0, 1;
+  { .reg .b32 %r<3>; mov.u32 %r0, 7; LABEL: add.u32 %r0, %r0, 1; setp.lt.u32 %p0, %r0, 9; @%p0 bra LABEL; st.global.u32 [%out+4], %r0; }
+  { .reg .pred %q; LABEL: setp.eq.u32 %q, %r0, 1; @!%q bra LABEL; }
+  st.global.u32 [%out], %r0;`;
+    expect([...(await run(fileOf(body))).words.slice(0, 2)]).toEqual([1, 9]);
+  });
+});
+
+describe('memory', () => {
+  test('shared, local and constant memory, and their generic addresses', async () => {
+    const declarations = `.shared .align 8 .b8 tile[64];
+.const .align 4 .u32 table[3] = {10, 20, 30};
+.global .align 8 .u64 where = table;`;
+    const body = `
+  .local .align 4 .b8 stack[16];
+  mov.u32 %r1, tile; st.shared.u32 [%r1+8], 1;
+  mov.u64 %rd1, tile; cvta.shared.u64 %rd2, %rd1; ld.u32 %r2, [%rd2+8];
+  mov.u64 %rd3, stack; st.local.u32 [stack+4], 2; cvta.local.u64 %rd4, %rd3; ld.u32 %r3, [%rd4+4];
+  ld.global.u64 %rd5, [where]; ld.const.u32 %r4, [%rd5+8];
+  add.u32 %r0, %r2, %r3; add.u32 %r0, %r0, %r4;
+  st.global.u32 [%out], %r0;`;
+    const { words, findings } = await run(fileOf(body, { declarations }));
+    expect(findings).toEqual([]);
+    expect(words[0]).toBe(33);
+  });
+
+  test('an address past the end of a buffer, and before its start, hits no other one', async () => {
+    const past = await run(fileOf('st.global.u32 [%out+256], 1;'));
+    expect(past.findings[0]).toMatchObject({
+      kind: 'out-of-bounds',
+      buffer: 'out',
+      location: 'bytes 256 to 259 of 256',
+    });
+    const before = await run(fileOf('add.s64 %rd0, %out, -8; st.global.u32 [%rd0+4], 1;'));
+    expect(before.findings[0]).toMatchObject({
+      kind: 'out-of-bounds',
+      buffer: 'out',
+      location: 'bytes -4 to -1 of 256',
+    });
+    const nowhere = await run(fileOf('mov.u64 %rd0, 16; ld.global.u32 %r0, [%rd0];'));
+    expect(nowhere.findings[0]).toMatchObject({
+      kind: 'out-of-bounds',
+      buffer: 'address 0x10, where no memory is',
+    });
+    const fast = await run(
+      fileOf('mov.u64 %rd0, 16; ld.global.u32 %r0, [%rd0]; st.global.u32 [%out], %r0;'),
+      { mode: 'fast' },
+    );
+    expect(String(fast.error)).toContain('no memory is at address 0x10');
+  });
+
+  test('updates give what was there before', async () => {
+    const body = `
+  st.global.u32 [%out], 5;
+  atom.global.add.u32 %r0, [%out], 3; st.global.u32 [%out+4], %r0;
+  atom.global.cas.b32 %r0, [%out], 8, 1; st.global.u32 [%out+8], %r0;
+  atom.global.inc.u32 %r0, [%out], 1; st.global.u32 [%out+12], %r0;
+  red.global.max.s32 [%out], -1;
+  mov.u64 %rd1, 1; atom.global.exch.b64 %rd2, [%out+16], %rd1; atom.global.add.u64 %rd2, [%out+16], -2;
+  st.global.u64 [%out+24], %rd2;
+  mov.u16 %h0, 7; st.global.u16 [%out+32], %h0; ld.global.s8 %r1, [%out+32]; st.global.u32 [%out+36], %r1;`;
+    const { words, findings } = await run(fileOf(body));
+    expect(findings).toEqual([]);
+    expect([...words.slice(0, 10)]).toEqual([0, 5, 8, 1, 0xffffffff, 0xffffffff, 1, 0, 7, 7]);
+  });
+
+  test('128 bits at once', async () => {
+    const body = `
+  .reg .b128 %q;
+  mov.u64 %rd1, 1; mov.u64 %rd2, 2; mov.b128 %q, {%rd1, %rd2};
+  st.relaxed.gpu.global.b128 [%out+16], %q;
+  ld.relaxed.gpu.global.b128 %q, [%out+16]; mov.b128 {%rd3, %rd4}, %q;
+  st.global.v2.u64 [%out], {%rd4, %rd3};`;
+    expect([...(await run(fileOf(body))).words.slice(0, 4)]).toEqual([2, 0, 1, 0]);
+  });
+
+  test('structs by value are bytes', async () => {
+    const text = fileOf(
+      'mov.b64 %rd1, pair; add.s64 %rd1, %rd1, 4; ld.param.u32 %r0, [%rd1]; ld.param.u32 %r1, [pair]; sub.u32 %r0, %r0, %r1; st.global.u32 [%out], %r0;',
+      {
+        params: '.param .align 4 .b8 pair[8]',
+      },
+    );
+    const pair = new Uint8Array(new Uint32Array([3, 10]).buffer);
+    expect((await run(text, { set: { pair } })).words[0]).toBe(7);
+  });
+});
+
+describe('lanes', () => {
+  test.each([
+    [
+      'shfl.sync.up.b32 %r0|%p0, %r1, 1, 0, -1; @!%p0 mov.u32 %r0, 77;',
+      (lane: number) => (lane === 0 ? 77 : lane - 1),
+    ],
+    ['shfl.sync.down.b32 %r0, %r1, 3, 31, -1;', (lane: number) => (lane + 3 > 31 ? lane : lane + 3)],
+    ['shfl.sync.bfly.b32 %r0, %r1, 5, 31, -1;', (lane: number) => lane ^ 5],
+    // Segments of eight lanes.
+    ['shfl.sync.idx.b32 %r0, %r1, 2, 0x181f, -1;', (lane: number) => (lane & 24) + 2],
+    ['setp.lt.u32 %p0, %r1, 4; vote.sync.ballot.b32 %r0, %p0, -1;', () => 15],
+    ['setp.lt.u32 %p0, %r1, 4; vote.sync.all.pred %p1, %p0, -1; selp.u32 %r0, 1, 0, %p1;', () => 0],
+    [
+      'and.b32 %r2, %r1, 1; match.any.sync.b32 %r0, %r2, -1;',
+      (lane: number) => (lane & 1 ? 0xaaaaaaaa : 0x55555555),
+    ],
+    ['match.all.sync.b32 %r0|%p0, 5, -1;', () => 0xffffffff],
+    ['redux.sync.add.s32 %r0, %r1, -1;', () => 496],
+    ['redux.sync.min.u32 %r0, %r1, -1;', () => 0],
+    ['elect.sync %r0|%p0, -1;', () => 0],
+  ])('%s', async (body, of) => {
+    const { words, findings } = await run(fileOf(`mov.u32 %r1, %tid.x; ${body}${storeOfThread}`), {
+      block: 32,
+    });
+    expect(findings).toEqual([]);
+    expect([...words.slice(0, 32)]).toEqual(Array.from({ length: 32 }, (_, lane) => of(lane) >>> 0));
+  });
+
+  const inHalves = (mask: string): string => `
+  mov.u32 %r1, %tid.x; setp.lt.u32 %p0, %r1, 16;
+  mov.u32 %r2, ${mask}; @!%p0 mov.u32 %r2, 0xffff0000;
+  @!%p0 bra OTHERS;
+  redux.sync.add.s32 %r0, %r1, %r2; bra DONE;
+OTHERS:
+  redux.sync.add.s32 %r0, %r1, %r2;
+DONE:${storeOfThread}`;
+
+  test('halves of a warp meet by their masks, each at an instruction of its own', async () => {
+    const { words, findings } = await run(fileOf(inHalves('0xffff')), { block: 32 });
+    expect(findings).toEqual([]);
+    expect([words[0], words[31]]).toEqual([120, 376]);
+  });
+
+  test('a lane that a mask names and that does not come is a finding, and so is one that it leaves out', async () => {
+    const apart =
+      'mov.u32 %r1, %tid.x; setp.gt.u32 %p0, %r1, 15; @%p0 bra ON; redux.sync.add.s32 %r0, 1, 0x1ffff; ON: bar.sync 0;';
+    const awaited = await run(fileOf(apart), { block: 32 });
+    expect(awaited.findings[0]).toMatchObject({
+      kind: 'divergence',
+      operation: 'an operation of the warp',
+      absent: [16],
+    });
+    const leftOut = await run(fileOf(inHalves('0x7fff')), { block: 32 });
+    expect(leftOut.findings[0]).toMatchObject({ kind: 'divergence', present: [15] });
+  });
+
+  test('those that have ended are not awaited', async () => {
+    const body = `mov.u32 %r1, %tid.x; setp.gt.u32 %p0, %r1, 3; @%p0 ret; redux.sync.add.s32 %r0, 1, -1;${storeOfThread}`;
+    const { words, findings } = await run(fileOf(body), { block: 32 });
+    expect(findings).toEqual([]);
+    expect(words[3]).toBe(4);
+  });
+});
+
+/** Thread 0 of block 0 writes a word and raises a flag; thread 0 of block 1 waits for it, and reads. */
+const messagePassing = ({
+  store = 'st.release.gpu',
+  load = 'ld.acquire.gpu',
+  before = '',
+  after = '',
+} = {}): string =>
+  fileOf(
+    `
+  mov.u32 %r1, %ctaid.x; setp.ne.u32 %p0, %r1, 0; @%p0 bra READER;
+  .loc 1 10 3
+  st.global.u32 [%out], 42;
+  ${before}
+  .loc 1 12 3
+  ${store}.global.u32 [%out+4], 1;
+  ret;
+READER:
+  .loc 1 20 5
+  ${load}.global.u32 %r2, [%out+4];
+  setp.eq.u32 %p1, %r2, 0; @%p1 bra READER;
+  ${after}
+  .loc 1 22 5
+  ld.global.u32 %r3, [%out];
+  st.global.u32 [%out+8], %r3;`,
+    { declarations: '.file 1 "/home/me/mine.cu"' },
+  );
+
+describe('races', () => {
+  test('the weakest correct forms of message passing are silent', async () => {
+    const relaxed = { store: 'st.relaxed.gpu', load: 'ld.relaxed.gpu' };
+    for (const text of [
+      messagePassing(),
+      messagePassing({ ...relaxed, before: 'fence.acq_rel.gpu;', after: 'fence.acq_rel.gpu;' }),
+      messagePassing({ ...relaxed, before: 'membar.gl;', after: 'membar.gl;' }),
+      messagePassing({ ...relaxed, before: 'fence.release.gpu;', after: 'fence.acquire.gpu;' }),
+    ]) {
+      for (let seed = 0; seed < 20; seed++) {
+        const { words, findings } = await run(text, { grid: 2, seed: `${seed}` });
+        expect(findings).toEqual([]);
+        expect(words[2]).toBe(42);
+      }
+    }
+  });
+
+  test.each([
+    ['a missing fence', { store: 'st.relaxed.gpu', load: 'ld.relaxed.gpu', after: 'fence.acq_rel.gpu;' }],
+    ['a relaxed load', { load: 'ld.relaxed.gpu' }],
+    ['a fence of the wrong direction', { store: 'st.relaxed.gpu', before: 'fence.acquire.gpu;' }],
+    ['a volatile flag', { store: 'st.volatile', load: 'ld.volatile' }],
+    ['a scope too narrow', { store: 'st.release.cta' }],
+  ])('%s is found by the line of the source', async (_, how) => {
+    const { findings } = await run(messagePassing(how), { grid: 2 });
+    const text = findings.map(formatFinding).join('\n');
+    expect(text).toContain('mine.cu:22:5  ld.global.u32 %r3, [%out]; (k.ptx:');
+    expect(text).toContain('mine.cu:10:3  st.global.u32 [%out], 42; (k.ptx:');
+  });
+
+  test('every mutant of it is caught', async () => {
+    const kernel = ptx(messagePassing(), 'k.ptx').kernel('k');
+    const mutants = mutantsOf(kernel);
+    expect(mutants.map(({ where, description }) => `${where} ${description}`)).toEqual([
+      'mine.cu:12:3 release → relaxed',
+      'mine.cu:12:3 gpu → cta',
+      'mine.cu:20:5 acquire → relaxed',
+      'mine.cu:20:5 gpu → cta',
+    ]);
+    for (const mutant of mutants) expect(await survives(kernel, mutate(kernel, mutant))).toBe(false);
+    expect(await survives(kernel, kernel)).toBe(true);
+  });
+
+  async function survives(
+    kernel: ReturnType<ReturnType<typeof ptx>['kernel']>,
+    instead: KernelModule,
+  ): Promise<boolean> {
+    const machine = SimMachine.create({ ranks: 1, mode: 'checked', substitute: () => instead });
+    const device = machine.device(0);
+    const out = device.allocateWindow(64, 'out');
+    const launcher = (await device.load(kernel)).launcher({ grid: 2, block: 1, rank: 0 });
+    const stream = device.createStream();
+    launcher.set('out', out.address);
+    launcher.launch(stream);
+    await stream.synchronize();
+    return machine.findings.length === 0;
+  }
+
+  test('a barrier in a branch', async () => {
+    const body =
+      'mov.u32 %r1, %tid.x; setp.lt.u32 %p0, %r1, 16; @%p0 bra ON; bar.sync 0; ret; ON: bar.warp.sync -1;';
+    const { findings } = await run(fileOf(body), { block: 32 });
+    expect(findings[0]).toMatchObject({ kind: 'divergence' });
+  });
+});
+
+describe('refusals name the line, and what is not known', () => {
+  test.each([
+    [
+      'tex.1d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [a, {%r0}];',
+      "k.ptx:10: the simulated machine does not have 'tex.1d.v4.f32.s32': no such instruction",
+    ],
+    ['add.cc.u32 %r0, %r0, 1;', 'carries are not kept'],
+    ['ld.global.newish.u32 %r0, [%out];', "'.newish' is not known of it"],
+    ['atom.global.add.noftz.b128 %r0, [%out], 1;', '128 bits are not updated'],
+    ['bra NOWHERE;', "no label 'NOWHERE'"],
+  ])('%s', async (body, message) => {
+    await expect(run(fileOf(body))).rejects.toThrow(message);
+  });
+
+  test('what was printed stands beside the trap that follows', async () => {
+    const declarations =
+      '.global .align 1 .b8 text[24] = {119, 97, 105, 116, 101, 100, 32, 37, 100, 32, 37, 108, 108, 117, 0};';
+    const body = `
+  .local .align 8 .b8 stack[16];
+  mov.u64 %rd1, stack; st.local.u32 [%rd1], -3; st.local.u64 [%rd1+8], 5000000000; cvta.local.u64 %rd2, %rd1;
+  mov.u64 %rd3, text;
+  { .param .b64 a; .param .b64 b; .param .b32 r;
+    st.param.b64 [a], %rd3; st.param.b64 [b], %rd2; call.uni (r), vprintf, (a, b); ld.param.b32 %r1, [r]; }
+  trap;`;
+    const { error } = await run(fileOf(body, { declarations }));
+    expect(String(error)).toContain('which said: waited -3 5000000000');
+  });
+
+  test('a trap ends the launch, and says where', async () => {
+    const { error } = await run(fileOf('trap;'));
+    expect(String(error)).toContain('trap at k.ptx:10  trap;');
+  });
+});
