@@ -13,7 +13,7 @@ export default async function setup(project: TestProject): Promise<void> {
 async function transpile(): Promise<void> {
   await build({
     absWorkingDir: root,
-    entryPoints: ['src/**/*.ts', 'src/**/*.json', 'test/**/*.ts', 'examples/*.ts'],
+    entryPoints: ['src/**/*.ts', 'src/**/*.json', 'test/**/*.ts', 'examples/**/*.ts'],
     loader: { '.json': 'copy' },
     outdir: tree,
     outbase: root,

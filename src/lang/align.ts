@@ -102,11 +102,22 @@ function match(wanted: readonly Token[], there: readonly Token[], start: number)
       result[i++] = j++;
       continue;
     }
+    if (isRenaming(wanted, i)) {
+      i += 2;
+      continue;
+    }
     const next = resume(wanted, there, i, j);
     if (next === undefined) break;
     [i, j] = next;
   }
   return result;
+}
+
+/** `: A2`, where `{ A }` became `{ A: A2 }`: transpilers rename what shadows another name. */
+function isRenaming(wanted: readonly Token[], i: number): boolean {
+  const [name, is] = [wanted[i - 1]?.key, wanted[i + 1]?.key];
+  if (wanted[i]!.key !== ':' || name === undefined || is === undefined) return false;
+  return is.startsWith(name) && /^\d+$/.test(is.slice(name.length));
 }
 
 /** The nearest pair of positions from which two tokens in a row agree again. */

@@ -105,7 +105,7 @@ test('tsx: errors and findings are about what was written, not about what tsx ma
   const script = fileURLToPath(new URL('fixtures/print-squeezed.ts', import.meta.url));
   const told = JSON.parse(
     execFileSync(process.execPath, ['--import', 'tsx', script], { encoding: 'utf8' }),
-  ) as Record<'inner' | 'declared' | 'joined' | 'mutants', string[]>;
+  ) as Record<'inner' | 'declared' | 'joined' | 'mutants' | 'shadows', string[]>;
   const nested = expect.stringMatching(/^HK102 .*: a nested function; make it a device\(\)/);
   expect(told.inner).toEqual([nested]);
   expect(told.declared).toEqual([nested, expect.stringMatching(/^HK101 `twice` /)]);
@@ -113,6 +113,8 @@ test('tsx: errors and findings are about what was written, not about what tsx ma
   const statement =
     "g.store(out.at(g.threadIdx.x % 2), g.threadIdx.x === 0 ? 1 : 2, { order: 'release', scope: 'sys', })";
   expect(told.mutants).toEqual([statement, statement]);
+  const shadowing = "g.store(out.at(A + B + C), D, { order: 'release', scope: 'gpu' })";
+  expect(told.shadows).toEqual([shadowing, shadowing]);
 });
 
 test('equal bodies in one file are told apart by where they were made', () => {

@@ -55,6 +55,7 @@ export function explain(first: Side, second: Side, around: RaceCircumstances): (
   return () =>
     now ??
     brokenSynchronisation(first, around) ??
+    toldTooEarly(first, second) ??
     earlyStart(first, second) ??
     publishedTooEarly(first, around) ??
     waitedElsewhere(first, second, around, true) ??
@@ -117,6 +118,15 @@ function copy(first: Side): string | null {
       ? 'await it (g.bulk.wait, or its mbarrier) before its target is used'
       : 'await it (g.bulk.waitReads, g.bulk.wait, or its mbarrier) before its source is overwritten';
   return `The bulk copy at ${first.where} may still be under way: ${what}.`;
+}
+
+/** Its thread has awaited a product, but whoever overwrites the tiles knows of a time before that. */
+function toldTooEarly(first: Side, second: Side): string | null {
+  if (first.by.copies?.engine !== 'wgmma') return null;
+  return (
+    `The product at ${first.where} has been awaited, but nothing orders the ${verb(second.meta)} at ${second.where} behind that ` +
+    'wait: tell whoever overwrites its tiles after g.wgmma.wait, not before.'
+  );
 }
 
 /** All is in order but for the paths to memory. */
