@@ -157,7 +157,6 @@ async function createShared(
   { model, maxTokens }: LayerPlan,
   weights: NonNullable<MoeLayerOptions['sharedExperts']>,
 ): Promise<Shared> {
-  const { gateUp, down } = weights;
-  const mlp = await DenseMlp.create(device, { gateUp, down, maxTokens });
+  const mlp = await DenseMlp.create(device, { ...weights, maxTokens });
   return { mlp, made: emptyTensor(device, 'bf16', [maxTokens, model.hidden], 'what the shared expert made') };
 }
