@@ -105,8 +105,7 @@ export class OpenFiles {
 
   async find(name: string): Promise<Located> {
     const place = this.#places.get(name);
-    if (place === undefined)
-      throw new WeightsError(this.#folder, name, `no file has it${this.#instead(name)}`, complete);
+    if (place === undefined) throw new WeightsError(this.#folder, name, 'no file has it', complete);
     let file = this.#open.get(place);
     if (file === undefined) {
       file = await this.#openFile(join(this.#folder, place), name);
@@ -136,14 +135,6 @@ export class OpenFiles {
         },
       );
     }
-  }
-
-  /** What there is of the same matrix: another way of quantising calls its parts otherwise. */
-  #instead(name: string): string {
-    const stem = name.slice(0, name.lastIndexOf('.') + 1);
-    const others = [...this.#places.keys()].filter((other) => stem !== '' && other.startsWith(stem));
-    if (others.length === 0) return '';
-    return `; of the same matrix there is ${others.map((other) => other.slice(stem.length)).join(', ')}`;
   }
 }
 

@@ -141,6 +141,13 @@ export class ModelFiles {
     const { layer, onProgress } = options;
     if (onProgress !== undefined) requireFunction('onProgress', onProgress);
     const names = this.#names.get(layer);
+    if (names?.unknown)
+      throw new WeightsError(
+        this.folder,
+        names.unknown,
+        'the layer has this too, and nothing here takes it: without it the layer would be another',
+        'take a model of another form',
+      );
     if (names !== undefined) return names;
     const have = [...this.#names.keys()];
     const which =

@@ -18,6 +18,8 @@ export interface LayerNames {
   /** The expert that every token goes to. */
   readonly shared: MatrixNames | null;
   readonly router: RouterNames;
+  /** A tensor beside these, where there is one: without it the layer would be another. */
+  readonly unknown: string | null;
 }
 
 export interface RouterNames {
@@ -35,6 +37,10 @@ const matrices = {
 /** A model may have any prefix: `model.`, `language_model.model.`, none. */
 const expertName =
   /^((?:.+\.)?layers\.(0|[1-9]\d{0,8})\.(mlp|block_sparse_moe)\.)experts\.(?:(0|[1-9]\d{0,8})\.|(gate_up_proj|down_proj)(?:_|$))/;
+
+/** What may stand behind the prefix of a layer that has experts. */
+const knownName =
+  /^(?:(?:experts\.\d+|shared_experts)\.(?:\w+_proj|w[123])\.weight(?:_scale_inv)?|experts\.(?:gate_up|down)_proj(?:_\w+)?|(?:gate|router)\.(?:weight|bias|e_score_correction_bias))$/;
 
 interface Seen {
   readonly prefix: string;
@@ -62,11 +68,26 @@ export function layersOf(folder: string, names: ReadonlySet<string>): ReadonlyMa
     seen.set(Number(layer), of);
     if (id !== undefined) of.ids.add(Number(id));
   }
+  const prefixes = new Set([...seen.values()].map(({ prefix }) => prefix));
+  const unknown = new Map<string, string>();
+  for (const name of names) {
+    const [prefix = ''] = /^(?:.+\.)?layers\.\d+\.\w+\./.exec(name) ?? [];
+    if (prefixes.has(prefix) && !knownName.test(name.slice(prefix.length))) unknown.set(prefix, name);
+  }
   const inOrder = [...seen].sort(([a], [b]) => a - b);
-  return new Map(inOrder.map(([layer, of]) => [layer, namesOf(folder, of, names)]));
+  return new Map(
+    inOrder.map(([layer, of]) => [
+      layer,
+      { ...namesOf(folder, of, names), unknown: unknown.get(of.prefix) ?? null },
+    ]),
+  );
 }
 
-function namesOf(folder: string, { prefix, block, ids }: Seen, names: ReadonlySet<string>): LayerNames {
+function namesOf(
+  folder: string,
+  { prefix, block, ids }: Seen,
+  names: ReadonlySet<string>,
+): Omit<LayerNames, 'unknown'> {
   for (let id = 0; id < ids.size; id++)
     if (!ids.has(id))
       throw new WeightsError(

@@ -257,7 +257,7 @@ describe('what cannot be loaded leaves nothing behind', () => {
     [
       'a scale is missing',
       without(`${stem}down_proj.weight_scale_inv`),
-      `"${stem}down_proj.weight_scale_inv": no file has it; of the same matrix there is weight`,
+      `"${stem}down_proj.weight_scale_inv": no file has it`,
     ],
     [
       'an expert is of another size',
@@ -304,7 +304,17 @@ describe('what cannot be loaded leaves nothing behind', () => {
       Object.fromEntries(
         Object.entries(good).map(([name, of]) => [name.replace(/weight$/, 'weight_packed'), of]),
       ),
-      'no file has it; of the same matrix there is weight_packed, weight_scale_inv',
+      'proj.weight_packed": the layer has this too, and nothing here takes it',
+    ],
+    [
+      'the shared expert has a gate of its own, as in Qwen2-MoE',
+      { ...good, 'model.layers.3.mlp.shared_expert_gate.weight': drawn('BF16', [1, 256], 1) },
+      '"model.layers.3.mlp.shared_expert_gate.weight": the layer has this too',
+    ],
+    [
+      'an expert has a bias',
+      { ...good, [`${stem}up_proj.bias`]: drawn('BF16', [128], 1) },
+      `"${stem}up_proj.bias": the layer has this too`,
     ],
   ])('%s', async (_, model, message) => {
     const files = await ModelFiles.open(folderWith(sharded(model)));
@@ -343,7 +353,7 @@ describe('what cannot be loaded leaves nothing behind', () => {
     const bytes = 3 * 2 ** 25;
     const header = {
       [name]: { dtype: 'F32', shape: [3 * 2 ** 10, 2 ** 13], data_offsets: [0, bytes] },
-      'model.layers.3.mlp.experts.0.x': { dtype: 'U8', shape: [0], data_offsets: [bytes, bytes] },
+      'model.layers.3.mlp.experts.0.w1.weight': { dtype: 'U8', shape: [0], data_offsets: [bytes, bytes] },
     };
     const begun = fileOf(JSON.stringify(header), new Uint8Array());
     const folder = folderWith({ 'model.safetensors': begun });

@@ -17,7 +17,7 @@ describe('the names of', () => {
   ])('%s', (_, prefix, matrices) => {
     const [gate, up, down] = matrices.map((matrix) => `${prefix}experts.1.${matrix}`);
     const layer = of(...weights(`${prefix}experts.`, matrices), `${prefix}gate.weight`).get(3)!;
-    expect(layer).toMatchObject({ prefix, experts: 2, shared: null });
+    expect(layer).toMatchObject({ prefix, experts: 2, shared: null, unknown: null });
     expect(layer.expert(1)).toEqual({ gate, up, down });
     expect(layer.router).toEqual({ weights: `${prefix}gate.weight`, bias: null, correction: null });
   });
@@ -66,6 +66,14 @@ test('layers are those with experts, in order of their numbers', () => {
     'vision.blocks.0.experts.0.x',
   );
   expect([...found.keys()]).toEqual([1, 9, 10]);
+});
+
+test('what is in the part of a layer that has experts, and is none of theirs, is named', () => {
+  const prefix = 'model.layers.1.mlp.';
+  const experts = weights(`${prefix}experts.`, projections);
+  const elsewhere = ['model.layers.1.self_attn.q_proj.bias', 'model.layers.0.mlp.gate_proj.bias'];
+  expect(of(...experts, ...elsewhere).get(1)?.unknown).toBe(null);
+  expect(of(...experts, `${prefix}moe_statics.bias`).get(1)?.unknown).toBe(`${prefix}moe_statics.bias`);
 });
 
 test("Qwen3-Next's drafts are no layers of the model", () => {

@@ -38,6 +38,12 @@ describe('a header', () => {
     ]);
   });
 
+  test('may name tensors in another order than they lie', () => {
+    const { a, b, none, c } = entriesOf(model);
+    const text = JSON.stringify({ c, none, b, a });
+    expect(parse(text).get('a')).toMatchObject({ at: 8 + text.length, bytes: 12 });
+  });
+
   test('is refused, or all its tensors are in the file, each in a place of its own', () => {
     const texts = [...spoiltJson(header), ...drawnJson(header, 5)];
     const read = (text: string) => ({ start: 8 + utf8(text).length, tensors: parse(text) });
