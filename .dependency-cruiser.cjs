@@ -4,7 +4,7 @@ const rooms = {
   cli: [],
   tools: ['doctor', 'plan', 'export', 'bench'],
   verify: ['check', 'trials', 'testing', 'kernels'],
-  moe: ['experts', 'router', 'rounds', 'families', 'layer', 'formats'],
+  moe: ['weights', 'experts', 'router', 'rounds', 'families', 'layer', 'formats'],
   net: ['world', 'fabric'],
   gpu: ['cuda', 'sim'],
   lang: [],

@@ -6,10 +6,12 @@
 export {
   ArgumentError,
   DisposedError,
+  FileError,
   HeddleError,
   RankLostError,
   RendezvousError,
   UnavailableError,
+  WeightsError,
 } from './base/errors.js';
 export type { Device, Event, Graph, Launcher, Memory, Program, Stream, Window } from './gpu/index.js';
 export type { Tuning } from './moe/families/index.js';
@@ -31,10 +33,16 @@ export {
   emptyTensor,
   type Gemm,
   type Input,
+  type LoadedMlp,
+  type LoadedRouter,
+  type LoadOptions,
+  type LoadProgress,
   type MemoryOptions,
   type MemoryPart,
   type MemoryUse,
   type MlpWeights,
+  ModelFiles,
+  type ModelLayer,
   MoeLayer,
   type MoeLayerOptions,
   type MoeLayerSizes,

@@ -55,6 +55,21 @@ export class FileError extends HeddleError {
   }
 }
 
+/** The weights of a model cannot be taken from its files. Names the file, or their folder, and the tensor where one is wrong. */
+export class WeightsError extends HeddleError {
+  constructor(
+    readonly file: string,
+    readonly tensor: string | null,
+    wrong: string,
+    remedy: string,
+    options?: ErrorOptions,
+  ) {
+    // Whoever wrote the file chose the name: it may be long, or end a line.
+    const named = tensor === null ? '' : ` ${JSON.stringify(tensor).slice(0, 200)}:`;
+    super('HEDDLE_WEIGHTS', `${file}:${named} ${wrong}; ${remedy}`, options);
+  }
+}
+
 /** Without the call, and the path that it was given, at the end of what Node.js says. */
 const reasonOf = (cause: unknown): string => messageOf(cause).replace(/, \w+( '.*)?$/, '');
 

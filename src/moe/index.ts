@@ -27,3 +27,11 @@ export { type ExpertParallelOptions, type Row, row } from './rounds/options.js';
 export * from './rounds/tensor.js';
 export * from './rounds/tuned.js';
 export { type RoutedModel, type RoutedTokens, Router, type RouterWeights } from './router/router.js';
+export type { LoadProgress } from './weights/load.js';
+export {
+  type LoadedMlp,
+  type LoadedRouter,
+  type LoadOptions,
+  ModelFiles,
+  type ModelLayer,
+} from './weights/model-files.js';

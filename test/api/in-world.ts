@@ -2,6 +2,14 @@
 import * as heddle from '../../src/index.js';
 import * as worlds from '../../src/net/world/index.js';
 import * as testing from '../../src/verify/testing/index.js';
+import {
+  deepseek,
+  drawn,
+  expertOf,
+  layerOf as expertsIn,
+  folderWith,
+  safetensors,
+} from '../moe/weights/files.js';
 import { freePort } from '../net/world/circles.js';
 import { kernel, layer, window } from './arguments.js';
 import { type Call, call } from './call.js';
@@ -33,6 +41,16 @@ export async function things(world: heddle.World) {
   return { world, device, stream, gone, ep, split, disposed, tensor, freed, memory, mapped, event, shared };
 }
 export type Things = Awaited<ReturnType<typeof things>>;
+
+/** A model with a layer that has all that can be loaded. */
+const modelFolder = () =>
+  folderWith({
+    'model.safetensors': safetensors({
+      ...expertsIn(deepseek, 2, [128, 128]),
+      ...expertOf(deepseek, `${deepseek.prefix}shared_experts.`, [128, 128], 1),
+      [`${deepseek.prefix}gate.weight`]: drawn('BF16', [2, 128], 1),
+    }),
+  });
 
 /** Experts of a layer with rows as wide as they take. */
 async function expertsOf(world: heddle.World, weights: heddle.MlpWeights) {
@@ -69,6 +87,10 @@ export async function inWorld(of: Things) {
   const moe = await heddle.MoeLayer.create(world, whole);
   const ofExperts = await expertsOf(world, stacked);
   ofExperts.plan.plan(ofExperts.ep.received, stream);
+  const folder = modelFolder();
+  const files = await heddle.ModelFiles.open(folder);
+  const place = { device, rank: 0, ranks: 1 };
+  const told = { layer: 3, onProgress: () => {} };
   stream.beginCapture();
   const graph = stream.endCapture();
   const bytes = new Uint8Array(8);
@@ -198,6 +220,19 @@ export async function inWorld(of: Things) {
     'MoeLayer.create': call(async (a, b) => (await heddle.MoeLayer.create(a, b)).dispose(), world, whole),
     'MoeLayer.forward': call((a, b, c) => moe.forward(a, b, c), wide, made, stream),
     'MoeLayer.synchronize': call((a) => moe.synchronize(a), stream),
+    'ModelFiles.open': call((a) => heddle.ModelFiles.open(a), folder),
+    'ModelFiles.loadExperts': call(
+      async (a, b, c) => (await files.loadExperts(a, b, c)).free(),
+      ...[place, stream, told],
+    ),
+    'ModelFiles.loadShared': call(
+      async (a, b, c) => (await files.loadShared(a, b, c)).free(),
+      ...[place, stream, told],
+    ),
+    'ModelFiles.loadRouter': call(
+      async (a, b, c) => (await files.loadRouter(a, b, c)).free(),
+      ...[place, stream, told],
+    ),
     'ExampleExperts.create': call(
       async (a, b, c, d, e) => (await testing.ExampleExperts.create(a, b, c, d, e)).free(),
       ...[world, ep, stream, { blocks: 1, threads: 32, programmatic: true }, ep.received],

@@ -1,0 +1,141 @@
+/** The folder of a model: in which file each of its tensors is. */
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { FileError, WeightsError } from '../../base/errors.js';
+import {
+  isObject,
+  openRegular,
+  parseObject,
+  readInto,
+  type StoredTensor,
+  TensorFile,
+} from './safetensors.js';
+
+/** From a tensor's name to that of its file. */
+export type Places = ReadonlyMap<string, string>;
+
+const index = 'model.safetensors.index.json';
+const single = 'model.safetensors';
+
+/** DeepSeek-V3's has 9 MB. */
+const mostIndexBytes = 100_000_000;
+
+/** By the index where there is one; else from the headers of `model.safetensors`, or of all files of the format. */
+export async function placesOf(folder: string): Promise<Places> {
+  let names: string[];
+  try {
+    names = await readdir(folder);
+  } catch (error) {
+    throw new FileError(folder, 'read', error);
+  }
+  if (names.includes(index)) return readIndex(join(folder, index));
+  const files = names.includes(single)
+    ? [single]
+    : names.filter((name) => name.endsWith('.safetensors')).sort();
+  if (files.length === 0)
+    throw new WeightsError(
+      folder,
+      null,
+      'no file in it ends in .safetensors',
+      "give the folder of a model's files",
+    );
+  const places = new Map<string, string>();
+  for (const file of files) {
+    const opened = await TensorFile.open(join(folder, file));
+    await opened.close();
+    for (const name of opened.tensors.keys()) {
+      const other = places.get(name);
+      if (other !== undefined)
+        throw new WeightsError(
+          join(folder, file),
+          name,
+          `${other} has it too`,
+          'keep the files of one model only',
+        );
+      places.set(name, file);
+    }
+  }
+  return places;
+}
+
+async function readIndex(path: string): Promise<Places> {
+  const { handle, bytes } = await openRegular(path);
+  let text: Buffer;
+  try {
+    if (bytes > mostIndexBytes)
+      throw new WeightsError(path, null, `it has ${bytes} bytes, too many for an index`, 'download it again');
+    text = Buffer.alloc(bytes);
+    await readInto(handle, path, 0, text);
+  } finally {
+    await handle.close();
+  }
+  return parseIndex(path, text);
+}
+
+/** From a tensor's name to its file's, as an index says. */
+export function parseIndex(path: string, text: Uint8Array): Places {
+  const { weight_map: map } = parseObject(path, 'it', text);
+  if (!isObject(map)) throw new WeightsError(path, null, 'its weight_map is no object', 'download it again');
+  const places = new Map<string, string>();
+  for (const [name, file] of Object.entries(map)) {
+    // Another folder is nobody's business here, whoever wrote the index.
+    if (typeof file !== 'string' || !/^[^/\\\0]+\.safetensors$/.test(file))
+      throw new WeightsError(path, name, 'it names no .safetensors file of this folder', 'download it again');
+    places.set(name, file);
+  }
+  return places;
+}
+
+/** A tensor and the file that has it, open. */
+export interface Located {
+  readonly file: TensorFile;
+  readonly tensor: StoredTensor;
+}
+
+/** The files of a folder that one call reads: each is opened when the first of its tensors is asked for. */
+export class OpenFiles {
+  readonly #folder: string;
+  readonly #places: Places;
+  readonly #open = new Map<string, TensorFile>();
+
+  constructor(folder: string, places: Places) {
+    this.#folder = folder;
+    this.#places = places;
+  }
+
+  async find(name: string): Promise<Located> {
+    const place = this.#places.get(name);
+    if (place === undefined) throw new WeightsError(this.#folder, name, 'no file has it', complete);
+    let file = this.#open.get(place);
+    if (file === undefined) {
+      file = await this.#openFile(join(this.#folder, place), name);
+      this.#open.set(place, file);
+    }
+    const tensor = file.tensors.get(name);
+    if (tensor !== undefined) return { file, tensor };
+    throw new WeightsError(file.path, name, 'it is not in this file, though the index says so', complete);
+  }
+
+  async close(): Promise<void> {
+    for (const file of this.#open.values()) await file.close();
+  }
+
+  async #openFile(path: string, name: string): Promise<TensorFile> {
+    try {
+      return await TensorFile.open(path);
+    } catch (error) {
+      if (!(error instanceof FileError && error.reason.startsWith('ENOENT'))) throw error;
+      throw new WeightsError(
+        path,
+        name,
+        'the index says that it is in this file, which is not there',
+        complete,
+        {
+          cause: error,
+        },
+      );
+    }
+  }
+}
+
+const complete = 'complete the folder: it must hold one whole model';

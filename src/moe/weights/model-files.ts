@@ -1,0 +1,269 @@
+/** A model as it is published: a folder of safetensors files, and from it what one layer of a rank needs. */
+import {
+  ArgumentError,
+  requireFunction,
+  requireInteger,
+  requireKnown,
+  requireObject,
+  requireText,
+  WeightsError,
+} from '../../base/errors.js';
+import { type Device, requireDevice, requireStream, type Stream } from '../../gpu/index.js';
+import type { MlpWeights } from '../experts/products.js';
+import { type Dtype, expertsOf, limits, scaleBlock } from '../layer/index.js';
+import type { RouterWeights } from '../router/router.js';
+import { type Located, OpenFiles, type Places, placesOf } from './folder.js';
+import { type LoadProgress, load, type Wanted } from './load.js';
+import { type LayerNames, layersOf, type MatrixNames } from './names.js';
+
+/** A layer that has experts. */
+export interface ModelLayer {
+  /** Its number, as the files count. */
+  readonly layer: number;
+  /** How many experts are routed to; null where they are not read: `loadExperts` says why. */
+  readonly experts: number | null;
+  /** Whether there is an expert that every token goes to. */
+  readonly shared: boolean;
+}
+
+export interface LoadOptions {
+  /** One of `layers`, by its number. */
+  readonly layer: number;
+  /** Called after each chunk, of 32 MiB at most. */
+  readonly onProgress?: (progress: LoadProgress) => void;
+}
+
+const optionNames: Readonly<Record<keyof LoadOptions, true>> = { layer: true, onProgress: true };
+
+/** The memory of all that was loaded goes back with `free`. */
+export interface LoadedMlp extends MlpWeights {
+  free(): void;
+}
+
+/** The memory of all that was loaded goes back with `free`. */
+export interface LoadedRouter extends RouterWeights {
+  free(): void;
+}
+
+/** Whose memory weights go to, and which experts are its own: a World, or the like. */
+interface Place {
+  readonly device: Device;
+  readonly rank: number;
+  readonly ranks: number;
+}
+
+/**
+ * The files of a model. What it loads is in the memory of a GPU when the call resolves, and belongs to the caller. A call that fails
+ * leaves nothing there. Files are open only during a call.
+ */
+export class ModelFiles {
+  readonly folder: string;
+  /** In order. */
+  readonly layers: readonly ModelLayer[];
+  readonly #places: Places;
+  readonly #names: ReadonlyMap<number, LayerNames>;
+
+  private constructor(folder: string, places: Places) {
+    this.folder = folder;
+    this.#places = places;
+    this.#names = layersOf(folder, new Set(places.keys()));
+    this.layers = [...this.#names].map(([layer, { experts, shared }]) => ({
+      layer,
+      experts: typeof experts === 'number' ? experts : null,
+      shared: shared !== null,
+    }));
+  }
+
+  /**
+   * Looks at which tensors there are: by `model.safetensors.index.json`, or in `model.safetensors`, or in all files of the format.
+   * @throws FileError where a file or the folder cannot be read, WeightsError where there is something else in it.
+   */
+  static async open(folder: string): Promise<ModelFiles> {
+    requireText('folder', folder, "the path of a folder with a model's files");
+    return new ModelFiles(folder, await placesOf(folder));
+  }
+
+  /** The experts of a rank, with their scales where they are e4m3. */
+  async loadExperts(world: Place, stream: Stream, options: LoadOptions): Promise<LoadedMlp> {
+    const names = this.#begin(world, stream, options);
+    const ranks = requireInteger('world.ranks', world.ranks, 1, limits.worldRanks);
+    const rank = requireInteger('world.rank', world.rank, 0, ranks - 1);
+    const { experts } = names;
+    if (typeof experts !== 'number')
+      throw new WeightsError(this.folder, `${names.prefix}experts`, experts.refused, 'take another model');
+    const { first, count } = expertsOf({ experts, ranks }, rank);
+    const own = Array.from({ length: count }, (_, i) => names.expert(first + i));
+    return this.#load(world, stream, options, (files) =>
+      wantedMlp(files, own, names.expert(first % experts), [count]),
+    );
+  }
+
+  /** The expert that every token goes to: weights without a dimension of experts. */
+  async loadShared(world: Place, stream: Stream, options: LoadOptions): Promise<LoadedMlp> {
+    const { prefix, shared } = this.#begin(world, stream, options);
+    if (shared === null)
+      throw new WeightsError(
+        this.folder,
+        `${prefix}shared_experts`,
+        'the layer has no expert that every token goes to',
+        'leave this call out where `shared` of the layer is false',
+      );
+    return this.#load(world, stream, options, (files) => wantedMlp(files, [shared], shared, []));
+  }
+
+  /** The router's weights, with what is added to logits or to scores where the model has that. */
+  async loadRouter(world: Place, stream: Stream, options: LoadOptions): Promise<LoadedRouter> {
+    const { router } = this.#begin(world, stream, options);
+    return this.#load(world, stream, options, async (files) => {
+      const weights = await files.find(router.weights);
+      const [experts = 0, hidden = 0] = weights.tensor.shape;
+      const dtype = requireStored(weights, ['BF16', 'F32'], [experts, hidden], 'a matrix');
+      const vector = async (name: string): Promise<Wanted> => {
+        const found = await files.find(name);
+        requireStored(found, ['F32', 'BF16'], [experts], `as ${router.weights} has ${experts} rows`);
+        return { dtype: 'f32', shape: [experts], parts: [found] };
+      };
+      return {
+        weights: { dtype, shape: [experts, hidden], parts: [weights] },
+        ...(router.bias !== null && { bias: await vector(router.bias) }),
+        ...(router.correction !== null && { correction: await vector(router.correction) }),
+      };
+    });
+  }
+
+  /** Checks the arguments; returns what the layer's tensors are called. */
+  #begin(world: Place, stream: Stream, options: LoadOptions): LayerNames {
+    requireObject('world', world, 'what has a device, a rank and ranks');
+    requireDevice('world.device', world.device);
+    requireStream('stream', stream);
+    requireObject('options', options, '{ layer }');
+    requireKnown('options', options, optionNames);
+    const { layer, onProgress } = options;
+    if (onProgress !== undefined) requireFunction('onProgress', onProgress);
+    const names = this.#names.get(layer);
+    if (names?.unknown)
+      throw new WeightsError(
+        this.folder,
+        names.unknown,
+        'the layer has this too, and nothing here takes it: without it the layer would be another',
+        'take a model of another form',
+      );
+    if (names !== undefined) return names;
+    const have = [...this.#names.keys()];
+    const which =
+      have.length === 0
+        ? 'none has'
+        : have.length === 1
+          ? `only ${have[0]} has`
+          : `${have[0]} to ${have.at(-1)} have`;
+    throw new ArgumentError(
+      'layer',
+      layer,
+      `the number of a layer that has experts in ${this.folder}: ${which}`,
+    );
+  }
+
+  async #load<W extends Readonly<Partial<Record<keyof W, Wanted>>>>(
+    { device }: Place,
+    stream: Stream,
+    { onProgress = () => {} }: LoadOptions,
+    wantedOf: (files: OpenFiles) => Promise<W>,
+  ) {
+    const files = new OpenFiles(this.folder, this.#places);
+    try {
+      return await load(device, stream, await wantedOf(files), onProgress);
+    } finally {
+      await files.close();
+    }
+  }
+}
+
+/** The types that experts may have. */
+const expertTypes = ['BF16', 'F8_E4M3'] as const;
+type StoredType = (typeof expertTypes)[number] | 'F32';
+
+const dtypeOf = { BF16: 'bf16', F8_E4M3: 'e4m3', F32: 'f32' } as const satisfies Record<StoredType, Dtype>;
+
+/** What becomes of experts that are all of the size and type of one, `like`. `lead`: the dimensions before those of one. */
+async function wantedMlp(
+  files: OpenFiles,
+  experts: readonly MatrixNames[],
+  like: MatrixNames,
+  lead: readonly number[],
+) {
+  const first = await files.find(`${like.gate}.weight`);
+  const [inner = 0, hidden = 0] = first.tensor.shape;
+  const dtype = requireStored(first, expertTypes, [inner, hidden], 'a matrix');
+  const why = `as ${first.tensor.name} is ${first.tensor.dtype} [${inner}, ${hidden}]`;
+  const scaled = dtype === 'e4m3';
+  if (scaled && (inner % scaleBlock !== 0 || hidden % scaleBlock !== 0))
+    throw new WeightsError(
+      first.file.path,
+      first.tensor.name,
+      `it is [${inner}, ${hidden}], and e4m3 comes with a scale for every ${scaleBlock} × ${scaleBlock}`,
+      `take a model whose matrices are multiples of ${scaleBlock}`,
+    );
+  /** One behind the other: the parts of a tensor. */
+  const parts = async (
+    suffix: 'weight' | 'weight_scale_inv',
+    types: readonly StoredType[],
+    of: readonly (keyof MatrixNames)[],
+  ): Promise<Located[]> => {
+    const unit = suffix === 'weight' ? 1 : scaleBlock;
+    const found: Located[] = [];
+    for (const names of experts)
+      for (const matrix of of) {
+        const located = await files.find(`${names[matrix]}.${suffix}`);
+        const shape = matrix === 'down' ? [hidden, inner] : [inner, hidden];
+        requireStored(
+          located,
+          types,
+          shape.map((length) => length / unit),
+          why,
+        );
+        found.push(located);
+      }
+    return found;
+  };
+  const stored = [first.tensor.dtype as StoredType];
+  const wide = [...lead, 2 * inner, hidden];
+  const narrow = [...lead, hidden, inner];
+  const weights = {
+    gateUp: { dtype, shape: wide, parts: await parts('weight', stored, ['gate', 'up']) },
+    down: { dtype, shape: narrow, parts: await parts('weight', stored, ['down']) },
+  };
+  if (!scaled) return weights;
+  const blocks = (shape: readonly number[]) => [
+    ...lead,
+    ...shape.slice(-2).map((length) => length / scaleBlock),
+  ];
+  // DeepSeek-V3 has them as f32, Qwen3 as bf16.
+  const types = ['F32', 'BF16'] as const;
+  const scales = async (shape: readonly number[], of: readonly (keyof MatrixNames)[]): Promise<Wanted> => ({
+    ...{ dtype: 'f32', shape: blocks(shape) },
+    parts: await parts('weight_scale_inv', types, of),
+  });
+  return {
+    ...weights,
+    gateUpScales: await scales(wide, ['gate', 'up']),
+    downScales: await scales(narrow, ['down']),
+  };
+}
+
+/** Requires a stored tensor of one of these types and of this shape (`why`); returns its type's name here. */
+function requireStored<T extends StoredType>(
+  { file, tensor }: Located,
+  types: readonly T[],
+  shape: readonly number[],
+  why: string,
+): (typeof dtypeOf)[T] {
+  const type = types.find((name) => name === tensor.dtype);
+  const fits = tensor.shape.length === shape.length && shape.every((length, i) => length === tensor.shape[i]);
+  if (type !== undefined && fits) return dtypeOf[type];
+  throw new WeightsError(
+    file.path,
+    tensor.name,
+    `it is ${tensor.dtype} [${tensor.shape.join(', ')}], and ${types.join(' or ')} [${shape.join(', ')}] is wanted, ${why}`,
+    'take a model of another form',
+  );
+}

@@ -1,0 +1,127 @@
+/** Folders of models, as small as they get, that tests write. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+import { bytesOf } from '../../../src/moe/index.js';
+import { type Bits, fromF32 } from '../../../src/moe/layer/index.js';
+import { randomElements } from '../../../src/verify/testing/index.js';
+
+export interface Stored {
+  readonly dtype: string;
+  readonly shape: readonly number[];
+  readonly bits: Bits;
+}
+export type StoredModel = Readonly<Record<string, Stored>>;
+
+export const stored = (dtype: string, shape: readonly number[], bits: Bits): Stored => ({
+  dtype,
+  shape,
+  bits,
+});
+
+const types = { BF16: 'bf16', F32: 'f32', F8_E4M3: 'e4m3' } as const;
+
+/** With elements from a seed. */
+export function drawn(dtype: keyof typeof types, shape: readonly number[], seed: number): Stored {
+  const length = shape.reduce((product, n) => product * n, 1);
+  const values = Float32Array.from(randomElements('f32', length, seed));
+  return stored(dtype, shape, fromF32(types[dtype], values));
+}
+
+export interface Entry {
+  readonly dtype: unknown;
+  readonly shape: unknown;
+  readonly data_offsets: unknown;
+}
+
+/** What a header says of tensors that lie in this order. */
+export function entriesOf<K extends string>(model: Readonly<Record<K, Stored>>): Record<K, Entry> {
+  let at = 0;
+  const entries = Object.entries<Stored>(model).map(([name, { dtype, shape, bits }]) => {
+    const from = at;
+    at += bits.byteLength;
+    return [name, { dtype, shape, data_offsets: [from, at] }];
+  });
+  return Object.fromEntries(entries) as Record<K, Entry>;
+}
+
+/** A file whose header is this text. */
+export function fileOf(header: string, data: Uint8Array): Uint8Array {
+  const text = new TextEncoder().encode(header);
+  const length = new Uint8Array(8);
+  new DataView(length.buffer).setBigUint64(0, BigInt(text.length), true);
+  return Buffer.concat([length, text, data]);
+}
+
+export function safetensors(model: StoredModel): Uint8Array {
+  const data = Buffer.concat(Object.values(model).map(({ bits }) => bytesOf(bits)));
+  // Writers fill up with blanks.
+  return fileOf(`${JSON.stringify({ __metadata__: { format: 'pt' }, ...entriesOf(model) })}   `, data);
+}
+
+/** A folder that is gone after the test. */
+export function folderWith(files: Readonly<Record<string, Uint8Array | string>> = {}): string {
+  const folder = mkdtempSync(join(tmpdir(), 'heddle-weights-'));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  for (const [name, contents] of Object.entries(files)) writeFileSync(join(folder, name), contents);
+  return folder;
+}
+
+/** The model in so many files with an index, tensors in turns. */
+export function sharded(model: StoredModel, shards = 3): Record<string, Uint8Array | string> {
+  const names = Object.keys(model);
+  const fileName = (i: number) => `model-0000${(i % shards) + 1}-of-0000${shards}.safetensors`;
+  const map = Object.fromEntries(names.map((name, i) => [name, fileName(i)]));
+  const files = Array.from({ length: shards }, (_, shard) => {
+    const own = Object.entries(model).filter((_, i) => i % shards === shard);
+    return [fileName(shard), safetensors(Object.fromEntries(own))] as const;
+  });
+  const index = JSON.stringify({ metadata: { total_size: 1 }, weight_map: map });
+  return { ...Object.fromEntries(files), 'model.safetensors.index.json': index };
+}
+
+/** How a model writes a layer. */
+export interface Style {
+  /** 'model.layers.3.mlp.' */
+  readonly prefix: string;
+  readonly matrices: readonly [gate: string, up: string, down: string];
+  readonly dtype: 'BF16' | 'F8_E4M3';
+  /** Of scales, where weights are e4m3. */
+  readonly scales?: 'F32' | 'BF16';
+}
+
+/** The three matrices of an expert, by their whole names. */
+export function expertOf(
+  { matrices, dtype, scales = 'F32' }: Style,
+  stem: string,
+  [inner, hidden]: readonly [inner: number, hidden: number],
+  seed: number,
+): StoredModel {
+  const parts = matrices.flatMap((matrix, i) => {
+    const shape = i === 2 ? [hidden, inner] : [inner, hidden];
+    const weight = [`${stem}${matrix}.weight`, drawn(dtype, shape, 8 * seed + i)] as const;
+    if (dtype === 'BF16') return [weight];
+    const blocks = shape.map((length) => length / 128);
+    return [weight, [`${stem}${matrix}.weight_scale_inv`, drawn(scales, blocks, 8 * seed + 4 + i)] as const];
+  });
+  return Object.fromEntries(parts);
+}
+
+/** A layer with experts from seeds; its experts are written from the last to the first, as no reader should mind. */
+export function layerOf(
+  style: Style,
+  experts: number,
+  size: readonly [inner: number, hidden: number],
+): StoredModel {
+  const all = Array.from({ length: experts }, (_, e) =>
+    expertOf(style, `${style.prefix}experts.${e}.`, size, e + 1),
+  );
+  return Object.assign({}, ...all.reverse()) as StoredModel;
+}
+
+export const deepseek: Style = {
+  prefix: 'model.layers.3.mlp.',
+  matrices: ['gate_proj', 'up_proj', 'down_proj'],
+  dtype: 'F8_E4M3',
+};

@@ -1,0 +1,116 @@
+/** What models call their experts. */
+import { describe, expect, it, test } from 'vitest';
+import { WeightsError } from '../../../src/base/errors.js';
+import { layersOf } from '../../../src/moe/weights/names.js';
+
+const of = (...names: string[]) => layersOf('folder', new Set(names));
+const weights = (stem: string, matrices: readonly string[], experts = 2) =>
+  Array.from({ length: experts }, (_, e) => matrices.map((matrix) => `${stem}${e}.${matrix}.weight`)).flat();
+const projections = ['gate_proj', 'up_proj', 'down_proj'];
+
+describe('the names of', () => {
+  it.each([
+    ['DeepSeek-V3', 'model.layers.3.mlp.', projections],
+    ['Kimi-K2 within a model of more than text', 'language_model.model.layers.3.mlp.', projections],
+    ['a model without a prefix', 'layers.3.mlp.', projections],
+    ['Mixtral', 'model.layers.3.block_sparse_moe.', ['w1', 'w3', 'w2']],
+  ])('%s', (_, prefix, matrices) => {
+    const [gate, up, down] = matrices.map((matrix) => `${prefix}experts.1.${matrix}`);
+    const layer = of(...weights(`${prefix}experts.`, matrices), `${prefix}gate.weight`).get(3)!;
+    expect(layer).toMatchObject({ prefix, experts: 2, shared: null, unknown: null });
+    expect(layer.expert(1)).toEqual({ gate, up, down });
+    expect(layer.router).toEqual({ weights: `${prefix}gate.weight`, bias: null, correction: null });
+  });
+
+  test('a shared expert and a correction', () => {
+    const prefix = 'model.layers.60.mlp.';
+    const layer = of(
+      ...weights(`${prefix}experts.`, projections),
+      ...projections.map((matrix) => `${prefix}shared_experts.${matrix}.weight`),
+      ...[`${prefix}gate.weight`, `${prefix}gate.e_score_correction_bias`],
+    ).get(60)!;
+    expect(layer.shared).toEqual({
+      gate: `${prefix}shared_experts.gate_proj`,
+      up: `${prefix}shared_experts.up_proj`,
+      down: `${prefix}shared_experts.down_proj`,
+    });
+    expect(layer.router.correction).toBe(`${prefix}gate.e_score_correction_bias`);
+  });
+
+  test('gpt-oss: its experts are refused, its router is not', () => {
+    const prefix = 'model.layers.0.mlp.';
+    const parts = ['gate_up_proj', 'down_proj'].flatMap((matrix) =>
+      ['_blocks', '_scales', '_bias'].map((part) => `${prefix}experts.${matrix}${part}`),
+    );
+    const layer = of(...parts, `${prefix}router.weight`, `${prefix}router.bias`).get(0)!;
+    expect(layer.experts).toEqual({ refused: expect.stringContaining('ExpertsMlp has none of that') });
+    expect(layer.router).toEqual({
+      ...{ weights: `${prefix}router.weight`, bias: `${prefix}router.bias`, correction: null },
+    });
+  });
+
+  test('a model with all experts in one tensor: they are refused', () => {
+    const layer = of('model.layers.0.mlp.experts.gate_up_proj', 'model.layers.0.mlp.experts.down_proj').get(
+      0,
+    )!;
+    expect(layer.experts).toEqual({ refused: expect.stringContaining('lie in one tensor') });
+  });
+});
+
+test('layers are those with experts, in order of their numbers', () => {
+  const layers = [10, 9, 1].flatMap((n) => weights(`model.layers.${n}.mlp.experts.`, projections, 1));
+  const found = of(
+    'model.layers.0.mlp.gate_proj.weight',
+    'lm_head.weight',
+    ...layers,
+    'vision.blocks.0.experts.0.x',
+  );
+  expect([...found.keys()]).toEqual([1, 9, 10]);
+});
+
+test('what is in the part of a layer that has experts, and is none of theirs, is named', () => {
+  const prefix = 'model.layers.1.mlp.';
+  const experts = weights(`${prefix}experts.`, projections);
+  const elsewhere = ['model.layers.1.self_attn.q_proj.bias', 'model.layers.0.mlp.gate_proj.bias'];
+  expect(of(...experts, ...elsewhere).get(1)?.unknown).toBe(null);
+  expect(of(...experts, `${prefix}moe_statics.bias`).get(1)?.unknown).toBe(`${prefix}moe_statics.bias`);
+});
+
+test("Qwen3-Next's drafts are no layers of the model", () => {
+  const names = ['mtp.layers.0', 'model.layers.0'].flatMap((of) =>
+    weights(`${of}.mlp.experts.`, projections),
+  );
+  expect(of(...names).get(0)?.prefix).toBe('model.layers.0.mlp.');
+});
+
+it.each<[string, string[], string]>([
+  [
+    'an expert that is missing',
+    weights('layers.0.mlp.experts.', projections, 4).filter((name) => !name.includes('.2.')),
+    'folder: "layers.0.mlp.experts.2": no file has this expert, and there are 3 others',
+  ],
+  [
+    'one expert of a huge number',
+    ['layers.0.mlp.experts.999999999.gate_proj.weight'],
+    'folder: "layers.0.mlp.experts.0": no file has this expert',
+  ],
+  [
+    'two models',
+    [...weights('a.layers.0.mlp.experts.', projections), ...weights('b.layers.0.mlp.experts.', projections)],
+    'layer 0 is called a.layers.0.mlp.experts too; keep the files of one model only',
+  ],
+])('%s is refused', (_, names, message) => {
+  expect(() => of(...names)).toThrow(WeightsError);
+  expect(() => of(...names)).toThrow(message);
+});
+
+test('names that only look like experts are none', () => {
+  const odd = [
+    'layers.03.mlp.experts.0.w',
+    'layers.1.mlp.experts.00.w',
+    'xlayers.1.mlp.experts.0.w',
+    '__proto__',
+    '',
+  ];
+  expect(of(...odd, `${'layers.'.repeat(50_000)}x`).size).toBe(0);
+});
