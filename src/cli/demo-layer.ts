@@ -2,7 +2,15 @@
 
 import { SimMachine } from '../gpu/sim/index.js';
 import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, tensorFrom } from '../moe/index.js';
-import { type Bits, type MoeModel, payloadsFor, profiles, scaleBlock, traffic, withExperts } from '../moe/layer/index.js';
+import {
+  type Bits,
+  type MoeModel,
+  payloadsFor,
+  profiles,
+  scaleBlock,
+  traffic,
+  withExperts,
+} from '../moe/layer/index.js';
 import { World } from '../net/world/index.js';
 import { LayerClock, type Span } from '../tools/bench/index.js';
 import { compareBits, shapeOfRounds } from '../verify/testing/index.js';

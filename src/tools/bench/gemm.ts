@@ -127,7 +127,11 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
   const { device } = world;
   const model = profile(plan.profile);
   const scaled = plan.dtype === 'fp8';
-  const { hidden, inner, topK: most } = device.kind === 'sim' ? inSmall(model, scaled ? scaleBlock : 64) : model;
+  const {
+    hidden,
+    inner,
+    topK: most,
+  } = device.kind === 'sim' ? inSmall(model, scaled ? scaleBlock : 64) : model;
   const { experts } = plan;
   const topK = Math.min(most, experts);
   const maxTokens = Math.max(1, Math.round((experts * rows) / topK));

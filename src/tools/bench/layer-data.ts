@@ -15,7 +15,12 @@ import { Noise, scaleOfNoise } from './inputs.js';
 
 /** What can be simulated of a model. */
 export function inSmall({ sharedInner, ...model }: MoeModel, length = 64): MoeModel {
-  return { ...model, hidden: length, inner: length, ...(sharedInner !== undefined && { sharedInner: length }) };
+  return {
+    ...model,
+    hidden: length,
+    inner: length,
+    ...(sharedInner !== undefined && { sharedInner: length }),
+  };
 }
 
 /** The model, with so many experts on each of the ranks instead of its own. */

@@ -48,7 +48,9 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
 test('a box that begins in the middle of 16 bytes ends its kernel, as on Hopper', async () => {
   const { ranks } = machineOf({ ranks: 1, mode: 'fast' });
   const moved = moveBox(ranks[0]!.device, { swizzle: 128, extents: [40, 80], from: [0, 1], to: [0, 0] });
-  await expect(moved).rejects.toThrow('a box begins at column 1, byte 2 of a row: it must be a multiple of 16');
+  await expect(moved).rejects.toThrow(
+    'a box begins at column 1, byte 2 of a row: it must be a multiple of 16',
+  );
 });
 
 test('rows that nobody wrote come as NaNs, and are no mistake by themselves', async () => {
