@@ -70,6 +70,11 @@ export class Copies {
 
   /** A tile to a box of a tensor, which the group's end awaits. */
   postBox(tensor: SimTensor, at: readonly number[], from: SimBuffer, fromAt: number, site: number): void {
+    // As with columns between pieces of 16 bytes: loads may begin before a tensor, stores may not. Measured, PTX does not say so.
+    if (at.some((index) => index < 0))
+      throw new Error(
+        `a box is stored to ${at.join(', ')}: Hopper stops a kernel that stores to before a tensor's first element`,
+      );
     const box = new Box(tensor, at, from, fromAt);
     const group = this.#group;
     if (!this.#mayMove(box, { tensor, group, site, kind: 'read' }, from, fromAt)) return;

@@ -53,6 +53,12 @@ test('a box that begins in the middle of 16 bytes ends its kernel, as on Hopper'
   );
 });
 
+test('a box that is stored to before a tensor ends its kernel, as on Hopper', async () => {
+  const { ranks } = machineOf({ ranks: 1, mode: 'fast' });
+  const moved = moveBox(ranks[0]!.device, { swizzle: 128, extents: [40, 80], from: [0, 0], to: [-1, 0] });
+  await expect(moved).rejects.toThrow('a box is stored to -1, 0');
+});
+
 test('rows that nobody wrote come as NaNs, and are no mistake by themselves', async () => {
   const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
   const { device } = ranks[0]!;

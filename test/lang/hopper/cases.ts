@@ -87,8 +87,8 @@ export const boxCases: readonly BoxCase[] = ([0, 32, 64, 128] as const).flatMap(
   return [
     { swizzle, extents: [40, 80], from: [3, 8], to: [9, 16] },
     { swizzle, extents: [40, 80], from: [-5, -8], to: [30, 80 - columns + 8] },
-    { swizzle, extents: [40, 72], from: [36, 64], to: [-9, -8] },
-    { swizzle, extents: [3, 24, 80], from: [1, 20, 24], to: [2, -3, 40] },
+    { swizzle, extents: [40, 72], from: [36, 64], to: [33, 64] },
+    { swizzle, extents: [3, 24, 80], from: [1, 20, -8], to: [2, 20, 72] },
     { swizzle, extents: [3, 24, 80], from: [3, 0, 0], to: [0, 0, 0] },
   ];
 });
