@@ -8,9 +8,11 @@ export type Setters<P extends ParamSpecs> = {
     ? (window: Window) => void
     : P[N] extends TensorMapParam
       ? (tensor: Tensor) => void
-      : P[N] extends ListParam
-        ? (index: number, value: number | bigint) => void
-        : (value: number | bigint) => void;
+      : P[N] extends ListParam<TensorMapParam>
+        ? (index: number, tensor: Tensor) => void
+        : P[N] extends ListParam
+          ? (index: number, value: number | bigint) => void
+          : (value: number | bigint) => void;
 };
 
 export interface CallSite<P extends ParamSpecs = ParamSpecs> {
@@ -47,6 +49,8 @@ function setters<P extends ParamSpecs>(params: P, launcher: Launcher): Setters<P
     if (spec.kind === 'tensorMap') return [name, (tensor: Tensor) => launcher.setTensor(name, tensor)];
     // A list's items are parameters of their own: rows_0, rows_1 …
     const items = Array.from({ length: spec.length }, (_, i) => `${name}_${i}`);
+    if (typeof spec.of === 'object' && spec.of.kind === 'tensorMap')
+      return [name, (index: number, tensor: Tensor) => launcher.setTensor(items[index]!, tensor)];
     return [name, (index: number, value: number | bigint) => launcher.set(items[index]!, value)];
   });
   // The types of the functions follow from the specs, which the loop above can tell apart and the compiler cannot.

@@ -171,9 +171,10 @@ const isRecord = (value: unknown): value is { readonly [key: string]: unknown } 
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
 function isKernelParam(spec: unknown): boolean {
-  if (isRecord(spec) && spec.kind === 'list') return isPassed(spec.of) && typeof spec.length === 'number';
-  if (isRecord(spec) && spec.kind === 'tensorMap') return isTile(spec.tile);
-  return isPassed(spec) || (isRecord(spec) && spec.kind === 'peers' && isLayout(spec.layout));
+  const isMap = (one: unknown): boolean => isRecord(one) && one.kind === 'tensorMap' && isTile(one.tile);
+  if (isRecord(spec) && spec.kind === 'list')
+    return (isPassed(spec.of) || isMap(spec.of)) && typeof spec.length === 'number';
+  return isPassed(spec) || isMap(spec) || (isRecord(spec) && spec.kind === 'peers' && isLayout(spec.layout));
 }
 
 export const isScalar = (spec: unknown): boolean => scalars.some((scalar) => scalar === spec);

@@ -89,7 +89,7 @@ export type ParamSpec =
   | PointerParam
   | PeersParam
   | TensorMapParam
-  | ListParam<ScalarParam | PointerParam>;
+  | ListParam<ScalarParam | PointerParam | TensorMapParam>;
 export type ParamSpecs = { readonly [name: string]: ParamSpec };
 
 /** What a device function takes and returns: any value of the language. */

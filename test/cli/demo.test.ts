@@ -208,7 +208,7 @@ describe('heddle demo', () => {
   it('carries a layer’s rows to the experts as fp8', async () => {
     const { code, out } = await demo(...layer, '--hidden', '128', '--tokens', '3', '--dtype', 'fp8');
     expect(code, out).toBe(0);
-    expect(out).toContain('rows of 128 fp8 there, bf16 back, experts of 64');
+    expect(out).toContain('rows of 128 fp8 there, bf16 back, experts of 128 with weights of fp8');
     expect(out).toMatch(/✓ right: 768 values, as plain code makes them/);
   });
 

@@ -32,7 +32,8 @@ export type Mode = 'fast' | 'checked';
 /** What a machine can load. */
 export type KernelModule = IrModule | PtxKernel;
 
-export const isPtx = (module: KernelModule): module is PtxKernel => 'kind' in module && module.kind === 'ptx';
+export const isPtx = (module: KernelModule): module is PtxKernel =>
+  typeof module === 'object' && module !== null && 'kind' in module && module.kind === 'ptx';
 
 /** A buffer that each block has of its own, and what lies in it. */
 export interface SharedMemory {

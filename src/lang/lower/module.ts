@@ -3,7 +3,7 @@ import * as build from '../build.js';
 import type { DeviceDefinition, KernelDefinition } from '../definition.js';
 import { type Diagnostic, type FramedSource, KernelError, Problem } from '../diagnostics.js';
 import type { IrFunction, IrModule, Param, SharedArray, Span, Stmt, Variable } from '../ir.js';
-import type { ParamSpec, PointerParam, ScalarParam } from '../kernel.js';
+import type { ParamSpec, PointerParam, ScalarParam, TensorMapParam } from '../kernel.js';
 import { operations } from '../operations/index.js';
 import { isMinified } from '../parse.js';
 import { mostShared, sharedLayout } from '../shared.js';
@@ -135,23 +135,21 @@ class ModuleLowering implements ModuleContext {
       params.push({ variable, name, index });
       return variable;
     };
-    const scalar = (of: ScalarParam | PointerParam, index: number | null): Value => {
-      const type = typeof of === 'string' ? build.valueType(of) : build.pointerType(of.to, 'global');
-      return expression(ctx.read(add(type, index)));
+    const one = (of: ScalarParam | PointerParam | TensorMapParam, index: number | null): Value => {
+      if (typeof of === 'string') return expression(ctx.read(add(build.valueType(of), index)));
+      if (of.kind === 'pointer') return expression(ctx.read(add(build.pointerType(of.to, 'global'), index)));
+      const { tile, rank } = of;
+      return expression(ctx.read(add({ kind: 'tensorMap', tile, rank }, index)));
     };
     if (typeof spec === 'object' && spec.kind === 'peers') {
       this.#layouts.add(spec.layout);
       return { kind: 'peers', variable: add(build.peersType(spec.layout), null), layout: spec.layout };
     }
-    if (typeof spec === 'object' && spec.kind === 'tensorMap') {
-      const { tile, rank } = spec;
-      return expression(ctx.read(add({ kind: 'tensorMap', tile, rank }, null)));
-    }
     if (typeof spec === 'object' && spec.kind === 'list') {
-      const items = Array.from({ length: spec.length }, (_, i) => scalar(spec.of, i));
+      const items = Array.from({ length: spec.length }, (_, i) => one(spec.of, i));
       return { kind: 'list', items, what: `the list ${name}` };
     }
-    return scalar(spec, null);
+    return one(spec, null);
   }
 
   #checkShared(): void {

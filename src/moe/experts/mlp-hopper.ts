@@ -10,9 +10,28 @@ import type { Products, ProductsOf } from './products.js';
 /** Blocks on a simulated GPU. */
 const simulated = 2;
 
+/** Rows between the GEMMs, sorted ones before them, and what rounds the rows of one expert; each where there is a need for it. */
+async function rowsFor(
+  { device, hidden, inner, rows, weights, routed, made, own }: ProductsOf,
+  gathers: boolean,
+) {
+  const { dtype } = weights.gateUp;
+  const scaled = dtype === 'e4m3';
+  const scalesOf = (columns: number, purpose: string) =>
+    scaled ? own(columns / scaleBlock, purpose, 'f32') : null;
+  return {
+    between: { rows: own(inner, 'inner rows', dtype), scales: scalesOf(inner, 'scales of inner rows') },
+    sorted:
+      made === null || gathers
+        ? null
+        : { rows: wrap(made.data, dtype, [rows, hidden]), scales: scalesOf(hidden, 'scales of sorted rows') },
+    rounded: routed === null && scaled ? await Fp8Rows.create(device, rows, hidden) : null,
+  };
+}
+
 /** Null where the GPU is no Hopper, or where rows are e4m3 and weights are not. */
 export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
-  const { device, hidden, inner, rows, sms, weights, routed, made, own } = of;
+  const { device, hidden, inner, rows, sms, weights, routed } = of;
   const scaled = weights.gateUp.dtype === 'e4m3';
   const dtype = scaled ? 'e4m3' : 'bf16';
   const alike = routed === null || (routed.scales !== null) === scaled;
@@ -34,21 +53,11 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
     programmatic: routed !== null,
     rank: 0,
   };
-  const scalesOf = (columns: number, purpose: string) =>
-    scaled ? own(columns / scaleBlock, purpose, 'f32') : null;
-  const between = { rows: own(inner, 'inner rows', dtype), scales: scalesOf(inner, 'scales of inner rows') };
-  const sorted =
-    made === null || kernels.gateUp.gathers
-      ? null
-      : { rows: wrap(made.data, dtype, [rows, hidden]), scales: scalesOf(hidden, 'scales of sorted rows') };
-  const rounded = routed === null && scaled ? await Fp8Rows.create(device, rows, hidden) : null;
-
-  const [gathered, tiled, down] = await Promise.all([
-    kernels.gateUp.gathers ? callSite(device, kernels.gateUp.kernel, launch) : null,
-    kernels.gateUp.gathers ? null : callSite(device, kernels.gateUp.kernel, launch),
+  const { between, sorted, rounded } = await rowsFor(of, kernels.gathers);
+  const [up, down] = await Promise.all([
+    callSite(device, kernels.gateUp, launch),
     callSite(device, kernels.down, launch),
   ]);
-  const up = (gathered ?? tiled)!;
   for (const [{ set }, matrix, scales] of [
     [up, weights.gateUp, weights.gateUpScales] as const,
     [down, weights.down, weights.downScales] as const,
@@ -62,28 +71,28 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
     }
   }
   up.set.to(between.rows.data);
-  down.set.rows({ address: between.rows.data, extents: [rows, inner] });
+  down.set.rows(0, { address: between.rows.data, extents: [rows, inner] });
   if (scaled) {
     up.set.toScales(0, between.scales!.data);
     down.set.rowScales(0, between.scales!.data);
     const arrived = sorted?.scales ?? rounded?.scales ?? routed?.scales;
     up.set.rowScales(0, arrived!.data);
   }
-  gathered?.set.routes(0, routed!.plan.planned.routes.data);
+  if (kernels.gathers) up.set.routes(0, routed!.plan.planned.routes.data);
   return {
     instructions: 'wgmma',
     rowUnit: kernels.rowUnit,
     sorted,
     take(count) {
       if (routed !== null) return;
-      for (const site of [tiled, down]) site?.set.count(0, typeof count === 'number' ? count : 0);
+      for (const { set } of [up, down]) set.count(0, typeof count === 'number' ? count : 0);
     },
     widen(from, stream) {
-      gathered?.set.from(from.data);
       const came = rounded === null ? from : rounded.payloads(from, stream).x;
       // No rows are no tensor: then any will do, for nobody looks at it.
       const [address, count] = came.shape[0] === 0 ? [weights.gateUp.data, 1] : [came.data, came.shape[0]!];
-      tiled?.set.rows({ address, extents: [count, hidden] });
+      if (kernels.gathers) up.set.from(0, from.data);
+      else up.set.rows(0, { address, extents: [count, hidden] });
       up.launch(stream);
     },
     narrow(to, stream) {

@@ -28,9 +28,9 @@ export function mlp(rows: Bits, hidden: number, matrices: MlpMatrices): Bits {
   requireInteger('hidden', hidden, 1, limits.rowBytes);
   requireObject('matrices', matrices, 'those of an expert, gateUp and down');
   const { gateUp, down } = matrices;
-  requireRows('rows', rows, hidden);
-  requireRows('down', down, hidden);
-  requireRows('gateUp', gateUp, 2 * down.length);
+  requireWhole('rows', 'bf16', rows, hidden);
+  requireWhole('down', 'bf16', down, hidden);
+  requireWhole('gateUp', 'bf16', gateUp, 2 * down.length);
   const inner = down.length / hidden;
   const both = product(toF32('bf16', rows), toF32('bf16', gateUp), hidden);
   const rounded = toF32('bf16', fromF32('bf16', swiglu(both, inner)));
@@ -45,7 +45,12 @@ export function scaledMlp(rows: Bits, scales: Float32Array, hidden: number, matr
   requireInteger('hidden', hidden, scaleBlock, limits.rowBytes);
   requireObject('matrices', matrices, 'those of an expert, gateUp and down, and their scales');
   const { gateUp, gateUpScales, down, downScales } = matrices;
+  requireWhole('rows', 'e4m3', rows, hidden);
+  requireWhole('down', 'e4m3', down, hidden * scaleBlock);
+  requireWhole('gateUp', 'e4m3', gateUp, 2 * down.length);
   const inner = down.length / hidden;
+  requireBits('gateUpScales', 'f32', gateUpScales, gateUp.length / scaleBlock ** 2);
+  requireBits('downScales', 'f32', downScales, down.length / scaleBlock ** 2);
   const x = scaleRows(rows, scales);
   const both = product(x, scaleWeights(gateUp, gateUpScales, hidden), hidden);
   const between = swiglu(both, inner);
@@ -87,9 +92,9 @@ export function widen(rows: Bits, scales: Float32Array): Bits {
   return fromF32('bf16', scaleRows(rows, scales));
 }
 
-/** Requires bf16, whole rows of that length. */
-function requireRows(argument: string, rows: Bits, length: number): void {
-  requireBits(argument, 'bf16', rows, 0);
+/** Requires whole rows of that length. */
+function requireWhole(argument: string, dtype: 'bf16' | 'e4m3', rows: Bits, length: number): void {
+  requireBits(argument, dtype, rows, 0);
   if (rows.length % length !== 0) throw new ArgumentError(argument, rows, `a multiple of ${length} elements`);
 }
 

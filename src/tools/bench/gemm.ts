@@ -200,6 +200,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
     : weights;
   const mlp = await ExpertsMlp.create(of, planned, options);
   const { products, rows: own } = mlpParts(mlp);
+  products.take(sizes);
   const ours = {
     gateUp: () => products.widen(products.sorted?.rows ?? own.x, stream),
     down: () => products.narrow(own.made, stream),

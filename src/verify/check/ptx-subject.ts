@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { basename, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { ArgumentError, FileError, UnavailableError } from '../../base/errors.js';
+import { ArgumentError, FileError, requireText, UnavailableError } from '../../base/errors.js';
 import { type PtxProgram, ptx } from '../../lang/index.js';
 import type { CheckConfiguration, CheckSubject } from './subject.js';
 
@@ -11,6 +11,8 @@ export type PtxHost = (kernels: PtxProgram) => readonly CheckConfiguration[];
 
 /** Reads both files. */
 export async function ptxSubject(ptxFile: string, hostFile: string): Promise<CheckSubject> {
+  requireText('ptxFile', ptxFile, 'the path of a file of PTX');
+  requireText('hostFile', hostFile, 'the path of a module that launches its kernels');
   const host = await importHost(hostFile);
   const program = ptx(readText(ptxFile), basename(ptxFile));
   return { name: basename(ptxFile, '.ptx'), kernels: program.kernels, configurations: host(program) };

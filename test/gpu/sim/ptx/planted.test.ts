@@ -3,12 +3,13 @@ import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { formatFinding, SimMachine } from '../../../../src/gpu/sim/index.js';
 import { type PtxProgram, ptx } from '../../../../src/lang/index.js';
 import { cudaTool, needing } from '../../../needs.js';
 
-const source = new URL('planted.cu', import.meta.url).pathname;
+const source = fileURLToPath(new URL('planted.cu', import.meta.url));
 
 describe('planted mistakes', needing('nvcc'), () => {
   const folder = mkdtempSync(join(tmpdir(), 'heddle-planted-'));

@@ -1,11 +1,177 @@
 /** The warp group that brings: stage after stage, the rows and weights of one unit after the other. */
-import { device, pointer, tensorMap } from '../../../../lang/index.js';
+import { device, list, pointer, record, registers, tensorMap } from '../../../../lang/index.js';
 import { handOn, ringOf } from './ring.js';
 import { groupThreads, type HopperShape, type HopperSizes, type HopperTile } from './shape.js';
-import { findUnit, work } from './units.js';
+import { findUnit, placeOf, work } from './units.js';
 
 /** Stages that a thread's own copies may be under way before it waits for the first of them. */
 const underWay = 2;
+
+/** Where rows and weights come from: rows in order; or those that dispatch left, [slot][vector], which [row] its route finds. */
+export const sourcesOf = ({ rows }: HopperShape, sizes: HopperSizes) => {
+  const gathered = rows === 'gathered' ? 1 : 0;
+  return record({
+    rows: list(tensorMap(sizes.rowsTile), 1 - gathered),
+    routes: list(pointer('i32'), gathered),
+    from: list(pointer('v16'), gathered),
+    weights: tensorMap(sizes.boxTile),
+  });
+};
+
+/** A unit, and the turn that its first stage has. */
+const unitOf = (shape: HopperShape, sizes: HopperSizes) =>
+  ({ ring: ringOf(sizes), work, sources: sourcesOf(shape, sizes), place: placeOf, turn: 'u32' }) as const;
+
+/** All units of this block. Where the copy engine brings all, one thread asks it. */
+export const bring = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) => {
+  const gathered = shape.rows === 'gathered';
+  return device(
+    {
+      name: 'bring',
+      params: { ring: ringOf(sizes), work, sources: sourcesOf(shape, sizes) },
+      using: {
+        GATHERED: gathered,
+        STAGES_OF_UNIT: of.passes * sizes.steps,
+        LAG: underWay,
+        findUnit: findUnit(sizes),
+        bringUnit: (gathered ? gatherUnit : bringUnit)(shape, of, sizes),
+        tellOf: tellOf(shape, of, sizes),
+      },
+    },
+    (g, { ring, work, sources }, u) => {
+      if (u.GATHERED || g.threadIdx.x === 0) {
+        let turn = g.u32(0);
+        let expert = g.u32(0);
+        let before = g.u32(0);
+        for (let unit = g.blockIdx.x; unit < work.units; unit += g.gridDim.x) {
+          const place = u.findUnit({ unit, ends: work.ends, expert, before });
+          expert = place.expert;
+          before = place.before;
+          u.bringUnit({ ring, work, sources, place, turn });
+          turn += u.STAGES_OF_UNIT;
+        }
+        if (u.GATHERED) {
+          g.async.wait(0);
+          for (let late = g.min(turn, g.u32(u.LAG)); late > 0; late -= 1)
+            u.tellOf({ ring, turn: turn - late });
+        }
+      }
+    },
+  );
+};
+
+/** Rows in order: the copy engine brings them and the weights. */
+const bringUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+  device(
+    {
+      name: 'bring_unit',
+      params: unitOf(shape, sizes),
+      using: {
+        ...sizes.bringing,
+        PASSES: of.passes,
+        STAGE_BYTES: sizes.rowsTile.bytes + sizes.weightsTile.bytes,
+        acquire: handOn(shape, of).acquire,
+        askForWeights: askForWeights(shape, sizes),
+      },
+    },
+    (g, { ring, work, sources: { rows, weights }, place, turn }, u) => {
+      const first = g.load(work.begins.at(place.expert)) + place.row;
+      for (const pass of g.unroll(u.PASSES)) {
+        const row = place.expert * u.WEIGHT_ROWS + place.element + pass * u.MADE_IN_PASS;
+        for (let step = g.u32(0); step < u.STEPS; step += 1) {
+          const stage = u.acquire({ gates: ring.gates, step: turn + pass * u.STEPS + step });
+          const full = ring.gates.full.at(stage);
+          g.mbarrier.expect(full, u.STAGE_BYTES);
+          const element = step * u.DEPTH;
+          g.tensor.load(ring.rows.at(stage), rows[0]!, [first, element], full);
+          u.askForWeights({ ring, stage, weights, row, element });
+        }
+      }
+    },
+  );
+
+/**
+ * Rows that dispatch left: each thread copies one vector in eight of every sixteenth row. Behind the last row it copies the last one
+ * again; sixteen rows of which there is none stay as they are, and nobody uses their sums.
+ */
+const gatherUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+  device(
+    {
+      name: 'gather_unit',
+      params: unitOf(shape, sizes),
+      using: {
+        ...sizes.bringing,
+        PASSES: of.passes,
+        LAG: underWay,
+        WEIGHT_BYTES: sizes.weightsTile.bytes,
+        VECTOR_ELEMENTS: sizes.bringing.DEPTH / sizes.stageVectors,
+        VECTORS: sizes.stageVectors,
+        PARTS: sizes.rows / (groupThreads / sizes.stageVectors),
+        APART: groupThreads / sizes.stageVectors,
+        acquire: handOn(shape, of).acquire,
+        askForWeights: askForWeights(shape, sizes),
+        findSources: findSources(shape, sizes),
+        tellOf: tellOf(shape, of, sizes),
+      },
+    },
+    (g, { ring, work, sources: { routes, from, weights }, place, turn }, u) => {
+      const vector = g.threadIdx.x % u.VECTORS;
+      const own = g.threadIdx.x / u.VECTORS;
+      const there = g.load(work.counts.at(place.expert)) - place.row;
+      const rows = g.registers('u32', u.PARTS);
+      u.findSources({ routes, first: g.load(work.begins.at(place.expert)) + place.row, there, rows });
+      for (const pass of g.unroll(u.PASSES)) {
+        const row = place.expert * u.WEIGHT_ROWS + place.element + pass * u.MADE_IN_PASS;
+        for (let step = g.u32(0); step < u.STEPS; step += 1) {
+          const now = turn + pass * u.STEPS + step;
+          const stage = u.acquire({ gates: ring.gates, step: now });
+          if (g.threadIdx.x === 0) {
+            g.mbarrier.expect(ring.gates.full.at(stage), u.WEIGHT_BYTES);
+            u.askForWeights({ ring, stage, weights, row, element: step * u.DEPTH });
+          }
+          for (const i of g.unroll(u.PARTS)) {
+            if (i * u.APART < there) {
+              const to = ring.rows.at(stage).element(own + i * u.APART, vector * u.VECTOR_ELEMENTS);
+              g.async.load(to.as('v16'), from[0]!.at(rows[i]! + step * u.VECTORS));
+            }
+          }
+          g.async.commit();
+          if (now >= u.LAG) {
+            g.async.wait(u.LAG);
+            u.tellOf({ ring, turn: now - u.LAG });
+          }
+        }
+      }
+    },
+  );
+
+/** The first vector of each row that this thread copies. */
+const findSources = ({ topK }: HopperShape, { steps, stageVectors }: HopperSizes) =>
+  device(
+    {
+      name: 'find_sources',
+      params: {
+        routes: list(pointer('i32'), 1),
+        /** Of the plan; and how many the expert has from it on. */
+        first: 'u32',
+        there: 'u32',
+        rows: registers('u32'),
+      },
+      using: {
+        K: topK,
+        VECTORS: stageVectors,
+        APART: groupThreads / stageVectors,
+        ROW_VECTORS: steps * stageVectors,
+      },
+    },
+    (g, { routes, first, there, rows }, u) => {
+      for (const i of g.unroll(rows.length)) {
+        const row = g.min(g.threadIdx.x / u.VECTORS + i * u.APART, there - 1);
+        const route = g.load(routes[0]!.at(first + row));
+        rows[i] = (g.u32(route) / u.K) * u.ROW_VECTORS + (g.threadIdx.x % u.VECTORS);
+      }
+    },
+  );
 
 /** Asks the copy engine for the weights of a stage: a box for each warp group, or one of gates and one of what they scale. One thread. */
 const askForWeights = ({ gated, outputs }: HopperShape, sizes: HopperSizes) =>
@@ -29,130 +195,6 @@ const askForWeights = ({ gated, outputs }: HopperShape, sizes: HopperSizes) =>
         if (u.GATED) first = row + (box % 2) * u.OUTPUTS + ((box - (box % 2)) / 2) * u.BOX_ROWS;
         g.tensor.load(to, weights, [first, element], ring.gates.full.at(stage));
       }
-    },
-  );
-
-/** Rows in the order of the plan, or of one expert: the copy engine brings them too. One thread does it all. */
-export const bringTiles = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
-  device(
-    {
-      name: 'bring_tiles',
-      params: {
-        ring: ringOf(sizes),
-        work,
-        rows: tensorMap(sizes.rowsTile),
-        weights: tensorMap(sizes.boxTile),
-      },
-      using: {
-        ...sizes.bringing,
-        acquire: handOn(shape, of).acquire,
-        PASSES: of.passes,
-        STAGE_BYTES: sizes.rowsTile.bytes + sizes.weightsTile.bytes,
-        askForWeights: askForWeights(shape, sizes),
-        findUnit: findUnit(sizes),
-      },
-    },
-    (g, { ring, work: { ends, begins, units }, rows, weights }, u) => {
-      if (g.threadIdx.x === 0) {
-        let turn = g.u32(0);
-        let expert = g.u32(0);
-        let before = g.u32(0);
-        for (let unit = g.blockIdx.x; unit < units; unit += g.gridDim.x) {
-          const place = u.findUnit({ unit, ends, expert, before });
-          expert = place.expert;
-          before = place.before;
-          const first = g.load(begins.at(expert)) + place.row;
-          for (const pass of g.unroll(u.PASSES)) {
-            const weightRow = expert * u.WEIGHT_ROWS + place.element + pass * u.MADE_IN_PASS;
-            for (let step = g.u32(0); step < u.STEPS; step += 1) {
-              const stage = u.acquire({ gates: ring.gates, step: turn });
-              g.mbarrier.expect(ring.gates.full.at(stage), u.STAGE_BYTES);
-              const element = step * u.DEPTH;
-              g.tensor.load(ring.rows.at(stage), rows, [first, element], ring.gates.full.at(stage));
-              u.askForWeights({ ring, stage, weights, row: weightRow, element });
-              turn += 1;
-            }
-          }
-        }
-      }
-    },
-  );
-
-/**
- * Rows that dispatch left, found by the plan's routes: each thread copies one vector in eight of every sixteenth row. Behind the
- * last row it copies the last one again; sixteen rows of which there is none stay as they are, and nobody uses their sums.
- */
-export const bringGathered = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
-  device(
-    {
-      name: 'bring_gathered',
-      params: {
-        ring: ringOf(sizes),
-        work,
-        routes: pointer('i32'),
-        /** [slot][vector] */
-        from: pointer('v16'),
-        weights: tensorMap(sizes.boxTile),
-      },
-      using: {
-        ...sizes.bringing,
-        acquire: handOn(shape, of).acquire,
-        PASSES: of.passes,
-        LAG: underWay,
-        WEIGHT_BYTES: sizes.weightsTile.bytes,
-        VECTOR_ELEMENTS: sizes.bringing.DEPTH / sizes.stageVectors,
-        K: shape.topK,
-        VECTORS: sizes.stageVectors,
-        PARTS: sizes.rows / (groupThreads / sizes.stageVectors),
-        APART: groupThreads / sizes.stageVectors,
-        ROW_VECTORS: sizes.steps * sizes.stageVectors,
-        askForWeights: askForWeights(shape, sizes),
-        findUnit: findUnit(sizes),
-        tellOf: tellOf(shape, of, sizes),
-      },
-    },
-    (g, { ring, work: { ends, begins, counts, units }, routes, from, weights }, u) => {
-      const vector = g.threadIdx.x % u.VECTORS;
-      const own = g.threadIdx.x / u.VECTORS;
-      let turn = g.u32(0);
-      let expert = g.u32(0);
-      let before = g.u32(0);
-      for (let unit = g.blockIdx.x; unit < units; unit += g.gridDim.x) {
-        const place = u.findUnit({ unit, ends, expert, before });
-        expert = place.expert;
-        before = place.before;
-        const there = g.load(counts.at(expert)) - place.row;
-        const first = g.load(begins.at(expert)) + place.row;
-        const sources = g.registers('u32', u.PARTS);
-        for (const i of g.unroll(u.PARTS)) {
-          const route = g.load(routes.at(first + g.min(own + i * u.APART, there - 1)));
-          sources[i] = (g.u32(route) / u.K) * u.ROW_VECTORS + vector;
-        }
-        for (const pass of g.unroll(u.PASSES)) {
-          const weightRow = expert * u.WEIGHT_ROWS + place.element + pass * u.MADE_IN_PASS;
-          for (let step = g.u32(0); step < u.STEPS; step += 1) {
-            const stage = u.acquire({ gates: ring.gates, step: turn });
-            if (g.threadIdx.x === 0) {
-              g.mbarrier.expect(ring.gates.full.at(stage), u.WEIGHT_BYTES);
-              u.askForWeights({ ring, stage, weights, row: weightRow, element: step * u.DEPTH });
-            }
-            for (const i of g.unroll(u.PARTS)) {
-              if (i * u.APART < there) {
-                const to = ring.rows.at(stage).element(own + i * u.APART, vector * u.VECTOR_ELEMENTS);
-                g.async.load(to.as('v16'), from.at(sources[i]! + step * u.VECTORS));
-              }
-            }
-            g.async.commit();
-            if (turn >= u.LAG) {
-              g.async.wait(u.LAG);
-              u.tellOf({ ring, turn: turn - u.LAG });
-            }
-            turn += 1;
-          }
-        }
-      }
-      g.async.wait(0);
-      for (let late = g.min(turn, g.u32(u.LAG)); late > 0; late -= 1) u.tellOf({ ring, turn: turn - late });
     },
   );
 

@@ -4,7 +4,7 @@ import { multiplyRows, multiplyScaled, scalePlaces } from './multiply.js';
 import { ringOf } from './ring.js';
 import { groupRows, type HopperShape, type HopperSizes, type HopperTile } from './shape.js';
 import { gate, storeRows, storeScaled, warpVectors } from './store.js';
-import { findUnit, work } from './units.js';
+import { findUnit, placeOf, work } from './units.js';
 
 /** Pointers of the kernel that only those use that multiply. */
 export const outputsOf = ({ dtype, gated, rows }: HopperShape) =>
@@ -57,35 +57,61 @@ const findScales = (shape: HopperShape, sizes: HopperSizes) =>
     },
   );
 
-export const multiplyUnits = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) => {
-  const { gated, dtype } = shape;
-  return device(
+/** A warp group: what it shares with others, what its warps have to themselves, and which of the groups that multiply it is. */
+const groupOf = (shape: HopperShape, sizes: HopperSizes) => ({
+  ring: ringOf(sizes),
+  work,
+  outputs: outputsOf(shape),
+  /** Vectors of shared memory for each warp, and the groups' peaks. */
+  passage: pointer('v16'),
+  peaks: pointer('u32'),
+  group: 'u32' as const,
+});
+
+/** All units of this block. */
+export const multiplyUnits = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+  device(
     {
       name: 'multiply_units',
-      params: {
-        ring: ringOf(sizes),
-        work,
-        outputs: outputsOf(shape),
-        /** Vectors of shared memory for each warp, and the groups' peaks. */
-        passage: pointer('v16'),
-        peaks: pointer('u32'),
-        /** Which of the groups that multiply this is. */
-        group: 'u32',
+      params: groupOf(shape, sizes),
+      using: {
+        STAGES_OF_UNIT: of.passes * sizes.steps,
+        findUnit: findUnit(sizes),
+        multiplyUnit: multiplyUnit(shape, of, sizes),
       },
+    },
+    (g, { ring, work, outputs, passage, peaks, group }, u) => {
+      let turn = g.u32(0);
+      let expert = g.u32(0);
+      let before = g.u32(0);
+      for (let unit = g.blockIdx.x; unit < work.units; unit += g.gridDim.x) {
+        const place = u.findUnit({ unit, ends: work.ends, expert, before });
+        u.multiplyUnit({ ring, work, outputs, passage, peaks, group, place, turn });
+        turn += u.STAGES_OF_UNIT;
+        expert = place.expert;
+        before = place.before;
+      }
+    },
+  );
+
+const multiplyUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+  device(
+    {
+      name: 'multiply_unit',
+      params: { ...groupOf(shape, sizes), place: placeOf, turn: 'u32' },
       using: {
         BY_ROWS: of.split === 'rows',
         GROUP_ROWS: groupRows,
         COLUMNS: of.columns,
-        GATED: gated,
-        SCALED: dtype === 'e4m3',
+        GATED: shape.gated,
+        SCALED: shape.dtype === 'e4m3',
         PASSES: of.passes,
         SUMS: sizes.sums,
-        MADE: gated ? sizes.sums / 2 : 1,
+        MADE: shape.gated ? sizes.sums / 2 : 1,
         STEPS: sizes.steps,
         MADE_IN_PASS: sizes.bringing.MADE_IN_PASS,
         BOX_ROWS: sizes.boxRows,
         WARP_VECTORS: warpVectors,
-        findUnit: findUnit(sizes),
         findScales: findScales(shape, sizes),
         multiplyRows: multiplyRows(shape, of, sizes),
         multiplyScaled: multiplyScaled(shape, of, sizes),
@@ -94,56 +120,42 @@ export const multiplyUnits = (shape: HopperShape, of: HopperTile, sizes: HopperS
         storeScaled: storeScaled(shape, of, sizes),
       },
     },
-    (g, { ring, work: { ends, begins, counts, units }, outputs, passage, peaks, group }, u) => {
-      const warp = g.warpId % 4;
-      const own = passage.at((group * 4 + warp) * u.WARP_VECTORS);
-      let groupRow = g.u32(0);
-      let column = group * u.COLUMNS;
-      if (u.BY_ROWS) {
-        groupRow = group * u.GROUP_ROWS;
-        column = g.u32(0);
+    (g, { ring, work: { begins, counts }, outputs, passage, peaks, group, place, turn }, u) => {
+      const own = passage.at((g.warpId - 4) * u.WARP_VECTORS);
+      const groupRow = u.BY_ROWS ? group * u.GROUP_ROWS : g.u32(0);
+      const beside = u.BY_ROWS ? g.u32(0) : group;
+      const { expert } = place;
+      const first = place.row + groupRow + (g.warpId % 4) * 16;
+      const there = g.load(counts.at(expert));
+      // None where the expert has no row for this warp.
+      const left = g.max(first, there) - first;
+      const begin = g.load(begins.at(expert));
+      const row = begin + first;
+      const { to } = outputs;
+      const made = g.registers('f32', u.PASSES * u.MADE);
+      for (const pass of g.unroll(u.PASSES)) {
+        const element = place.element + pass * u.MADE_IN_PASS + beside * u.BOX_ROWS;
+        const part = { row: groupRow, column: beside * u.COLUMNS, turn: turn + pass * u.STEPS };
+        const sums = g.registers('f32', u.SUMS);
+        if (u.SCALED) {
+          const at = u.findScales({ outputs, expert, begin, last: there - 1, first, element });
+          const scales = { rows: outputs.rowScales[0]!, weights: outputs.weightScales[0]!, at };
+          u.multiplyScaled({ ring, part, scales, sums });
+        } else u.multiplyRows({ ring, part, sums });
+        // A warp without rows has nothing to make of its sums.
+        if (left > 0) {
+          if (u.GATED) {
+            const some = g.registers('f32', u.MADE);
+            u.gate({ sums, made: some });
+            if (u.SCALED) for (const i of g.unroll(u.MADE)) made[pass * u.MADE + i] = some[i]!;
+            else u.storeRows({ own, to, place: { row, left, element }, values: some });
+          } else u.storeRows({ own, to, place: { row, left, element }, values: sums });
+        }
       }
-      const beside = column / u.COLUMNS;
-      let turn = g.u32(0);
-      let expert = g.u32(0);
-      let before = g.u32(0);
-      for (let unit = g.blockIdx.x; unit < units; unit += g.gridDim.x) {
-        const unitPlace = u.findUnit({ unit, ends, expert, before });
-        expert = unitPlace.expert;
-        before = unitPlace.before;
-        const first = unitPlace.row + groupRow + warp * 16;
-        const there = g.load(counts.at(expert));
-        // None where the expert has no row for this warp.
-        const left = g.max(first, there) - first;
-        const begin = g.load(begins.at(expert));
-        const row = begin + first;
-        const made = g.registers('f32', u.PASSES * u.MADE);
-        for (const pass of g.unroll(u.PASSES)) {
-          const element = unitPlace.element + pass * u.MADE_IN_PASS + beside * u.BOX_ROWS;
-          const part = { row: groupRow, column, turn };
-          const sums = g.registers('f32', u.SUMS);
-          if (u.SCALED) {
-            const at = u.findScales({ outputs, expert, begin, last: there - 1, first, element });
-            const scales = { rows: outputs.rowScales[0]!, weights: outputs.weightScales[0]!, at };
-            u.multiplyScaled({ ring, part, scales, sums });
-          } else u.multiplyRows({ ring, part, sums });
-          turn += u.STEPS;
-          // A warp without rows has nothing to make of its sums.
-          if (left > 0) {
-            if (u.GATED) {
-              const some = g.registers('f32', u.MADE);
-              u.gate({ sums, made: some });
-              if (u.SCALED) for (const i of g.unroll(u.MADE)) made[pass * u.MADE + i] = some[i]!;
-              else u.storeRows({ own, to: outputs.to, place: { row, left, element }, values: some });
-            } else u.storeRows({ own, to: outputs.to, place: { row, left, element }, values: sums });
-          }
-        }
-        if (u.GATED && u.SCALED) {
-          const place = { row, left, element: unitPlace.element };
-          const toScales = outputs.toScales[0]!;
-          u.storeScaled({ own, to: outputs.to, scales: toScales, peaks, group: beside, place, values: made });
-        }
+      if (u.GATED && u.SCALED) {
+        const whole = { row, left, element: place.element };
+        const scales = outputs.toScales[0]!;
+        u.storeScaled({ own, to, scales, peaks, group: beside, place: whole, values: made });
       }
     },
   );
-};

@@ -2,7 +2,7 @@
 import { remembered } from '../../../families/common/remembered.js';
 import { scaleBlock } from '../../../formats/index.js';
 import type { MlpShape } from '../gemm/kernels.js';
-import { gatheredGemmKernel, tiledGemmKernel } from './kernel.js';
+import { hopperGemmKernel } from './kernel.js';
 import { groupRows, type HopperShape, type HopperTile, hopperSizes, madeBy } from './shape.js';
 
 export interface HopperMlp
@@ -54,9 +54,8 @@ export const hopperKernels = remembered((mlp: HopperMlp) => {
   const gathers = gathersRows(mlp);
   return {
     rowUnit: hopperSizes(down, downTile).rows,
-    gateUp: gathers
-      ? { gathers, kernel: gatheredGemmKernel({ ...up, rows: 'gathered' }, upTile) }
-      : { gathers, kernel: tiledGemmKernel({ ...up, rows }, upTile) },
-    down: tiledGemmKernel(down, downTile),
-  } as const;
+    gathers,
+    gateUp: hopperGemmKernel({ ...up, rows: gathers ? 'gathered' : rows }, upTile),
+    down: hopperGemmKernel(down, downTile),
+  };
 });

@@ -5,7 +5,14 @@
 import { device, pointer, record, registers } from '../../../../lang/index.js';
 import { exponentFor } from '../../../formats/index.js';
 import { silu } from '../gemm/swiglu.js';
-import { groupRows, type HopperShape, type HopperSizes, type HopperTile } from './shape.js';
+import {
+  groupRows,
+  groups,
+  groupThreads,
+  type HopperShape,
+  type HopperSizes,
+  type HopperTile,
+} from './shape.js';
 
 /** Rows of a warp. */
 const warpRows = 16;
@@ -87,6 +94,42 @@ export const storeRows = ({ gated, outputs }: HopperShape, of: HopperTile) => {
   );
 };
 
+/** The bits of the largest magnitudes that a unit makes of a thread's two rows. */
+const findPeaks = ({ columnGroups }: HopperSizes) =>
+  device(
+    {
+      name: 'find_peaks',
+      params: {
+        /** [warp group][row], where groups share rows. */
+        peaks: pointer('u32'),
+        group: 'u32',
+        values: registers('f32'),
+        largest: registers('u32'),
+      },
+      using: { SHARED: columnGroups > 1, ROWS: groupRows, THREADS: groups * groupThreads },
+    },
+    (g, { peaks, group, values, largest }, u) => {
+      for (const half of g.unroll(2)) {
+        for (const i of g.unroll(values.length / 2)) {
+          const value = values[4 * ((i - (i % 2)) / 2) + 2 * half + (i % 2)]!;
+          largest[half] = g.max(largest[half]!, g.bits('u32', value) & 0x7fffffff);
+        }
+        for (const by of g.unroll(2))
+          largest[half] = g.max(largest[half]!, g.warp.shuffleXor(largest[half]!, 1 << by));
+      }
+      if (u.SHARED) {
+        const row = (g.warpId % 4) * 16 + g.laneId / 4;
+        // Who has read the other group's peaks of the unit before has come to this barrier since.
+        g.group.barrier(1, u.THREADS);
+        for (const half of g.unroll(2))
+          if (g.laneId % 4 === 0) g.store(peaks.at(group * u.ROWS + row + 8 * half), largest[half]!);
+        g.group.barrier(1, u.THREADS);
+        for (const half of g.unroll(2))
+          largest[half] = g.max(largest[half]!, g.load(peaks.at((1 - group) * u.ROWS + row + 8 * half)));
+      }
+    },
+  );
+
 /** Rows as e4m3 with a scale for every 128 elements: those that a unit makes of a row. All of the unit's threads take part. */
 export const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: HopperSizes) => {
   const { columnGroups, boxRows } = sizes;
@@ -106,42 +149,21 @@ export const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: Hop
       },
       using: {
         SHARED: columnGroups > 1,
-        GROUP_ROWS: groupRows,
         PASSES: of.passes,
         OCTETS: boxRows / 8,
         BOX_ROWS: boxRows,
         PACKS: Math.ceil(boxRows / 64),
         APART: 8 * rowVectors,
-        THREADS: 2 * 128,
         IN_PASS: columnGroups * boxRows,
         SCALES: outputs / 128,
         exponentFor,
+        findPeaks: findPeaks(sizes),
         sendRows: sendRows(boxRows / 16, outputs, 'e4m3'),
       },
     },
     (g, { own, to, scales, peaks, group, place: { row, left, element }, values }, u) => {
-      const first = (g.warpId % 4) * 16 + g.laneId / 4;
       const largest = g.registers('u32', 2);
-      for (const half of g.unroll(2)) {
-        for (const i of g.unroll(values.length / 2)) {
-          const value = values[4 * ((i - (i % 2)) / 2) + 2 * half + (i % 2)]!;
-          largest[half] = g.max(largest[half]!, g.bits('u32', value) & 0x7fffffff);
-        }
-        for (const by of g.unroll(2))
-          largest[half] = g.max(largest[half]!, g.warp.shuffleXor(largest[half]!, 1 << by));
-      }
-      if (u.SHARED) {
-        // Who has read the other group's peaks of the unit before has come to this barrier since.
-        g.group.barrier(1, u.THREADS);
-        for (const half of g.unroll(2))
-          if (g.laneId % 4 === 0) g.store(peaks.at(group * u.GROUP_ROWS + first + 8 * half), largest[half]!);
-        g.group.barrier(1, u.THREADS);
-        for (const half of g.unroll(2))
-          largest[half] = g.max(
-            largest[half]!,
-            g.load(peaks.at((1 - group) * u.GROUP_ROWS + first + 8 * half)),
-          );
-      }
+      u.findPeaks({ peaks, group, values, largest });
       const inverse = g.registers('f32', 2);
       for (const half of g.unroll(2)) {
         const exponent = u.exponentFor({ largest: largest[half]! });

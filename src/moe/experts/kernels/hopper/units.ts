@@ -55,6 +55,16 @@ export const findWork = ({ rows, experts }: HopperShape, sizes: HopperSizes) => 
   );
 };
 
+/** Where a unit lies. */
+export const placeOf = record({
+  expert: 'u32',
+  /** Tiles of rows of the experts before. */
+  before: 'u32',
+  /** Its first row, counted from the expert's first; its first element of the rows that go out. */
+  row: 'u32',
+  element: 'u32',
+});
+
 /** So many tiles of rows meet all weights before the next are begun: as many rows as the cache holds. */
 const together = 16;
 
@@ -68,13 +78,7 @@ export const findUnit = (sizes: HopperSizes) =>
     {
       name: 'find_unit',
       params: { unit: 'u32', ends: pointer('u32'), expert: 'u32', before: 'u32' },
-      returns: record({
-        expert: 'u32',
-        before: 'u32',
-        /** The unit's first row, counted from the expert's first; its first element of the rows that go out. */
-        row: 'u32',
-        element: 'u32',
-      }),
+      returns: placeOf,
       using: { ACROSS: sizes.unitsAcross, ROWS: sizes.rows, MADE: sizes.made, TOGETHER: together },
     },
     (g, { unit, ends, expert: firstExpert, before: tilesBefore }, u) => {
