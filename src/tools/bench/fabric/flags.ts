@@ -6,7 +6,7 @@
 import { HeddleError } from '../../../base/errors.js';
 import { allocate } from '../../../base/native/index.js';
 import { NativeView } from '../../../gpu/index.js';
-import { hybridProxyModule, type ProxyData } from '../../../moe/families/index.js';
+import { beforeFirst, hybridProxyModule, type ProxyData } from '../../../moe/families/index.js';
 import { type FabricOptions, LocalCircle, proxyInThread } from '../../../net/world/index.js';
 import { quantile } from '../statistics.js';
 
@@ -32,10 +32,13 @@ export async function flagToFlag(
 ): Promise<number> {
   const memories = [0, 1].map(() => allocate(2 * 16_384));
   const views = memories.map(({ buffer }) => new NativeView(new Uint8Array(buffer)));
-  for (const view of views) view.store(counts, 1);
+  for (const view of views) {
+    view.store(counts, 1);
+    for (const word of [ready, came]) view.store(word, beforeFirst);
+  }
   const samples: number[] = [];
   const measure = (): void => {
-    for (let n = 1; n <= warmups + count; n++) {
+    for (let n = 0; n < warmups + count; n++) {
       const begun = performance.now();
       for (const from of [0, 1]) {
         views[from]!.write(out, new Uint8Array(Uint32Array.of(n, 1, 1, 1).buffer));
@@ -45,7 +48,7 @@ export async function flagToFlag(
             throw new HeddleError('HEDDLE_PROXY', `no message came to rank ${1 - from} within ${mostMs} ms`);
         }
       }
-      if (n > warmups) samples.push((performance.now() - begun) * 500);
+      if (n >= warmups) samples.push((performance.now() - begun) * 500);
     }
   };
   await LocalCircle.run(2, async (circle) => {
