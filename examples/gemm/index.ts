@@ -5,5 +5,6 @@ import { wgmma } from './3-wgmma.js';
 import { roles } from './4-roles.js';
 import { persistent } from './5-persistent.js';
 
-export { type Gemm, prepare, type Sizes } from './multiply.js';
+export type { Gemm, Sizes } from './multiply.js';
+export { prepare } from './multiply.js';
 export const steps = [loop, shared, wgmma, roles, persistent] as const;

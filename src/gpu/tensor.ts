@@ -1,6 +1,6 @@
 /** What both kinds of device ask of a tensor that a kernel's tensorMap is to name. */
 import { ArgumentError, requireInteger, requireObject } from '../base/errors.js';
-import { byteSize, type TensorRank, type Tile } from '../lang/index.js';
+import type { TensorRank, Tile } from '../lang/index.js';
 import type { Tensor } from './device.js';
 
 /** The copy engine counts in pieces of 16 bytes. */
@@ -42,7 +42,7 @@ export function requireTensor(
   if (!Array.isArray(extents) || extents.length !== rank)
     throw new ArgumentError(`${name}.extents`, extents, `${rank} numbers, the outermost first`);
   for (const [i, extent] of extents.entries()) requireInteger(`${name}.extents[${i}]`, extent, 1, mostExtent);
-  const rowBytes = extents[rank - 1]! * byteSize[tile.type];
+  const rowBytes = (extents[rank - 1]! * tile.bytes) / (tile.rows * tile.columns);
   const dense = rank === 2 ? [rowBytes] : [extents[1]! * rowBytes, rowBytes];
   const strides = given ?? dense;
   if (!Array.isArray(strides) || strides.length !== rank - 1)
