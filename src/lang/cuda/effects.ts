@@ -5,6 +5,7 @@ import type { Text } from '../operations/operation.js';
 import type { NamedHelper } from '../operations/parts.js';
 import { operands } from '../walk.js';
 import type { Expressions } from './expressions.js';
+import type { heldSums } from './held-sums.js';
 import type { Prelude } from './prelude.js';
 import type { Scopes } from './scopes.js';
 
@@ -13,7 +14,12 @@ export class Effects {
   readonly #text: Text;
   readonly #expressions: Expressions;
 
-  constructor(prelude: Prelude, expressions: Expressions, scopes: Scopes, inCluster: boolean) {
+  constructor(
+    prelude: Prelude,
+    expressions: Expressions,
+    scopes: Scopes,
+    of: { readonly inCluster: boolean; readonly held: ReturnType<typeof heldSums> },
+  ) {
     const print = (expr: Expr): string => expressions.print(expr);
     this.#prelude = prelude;
     this.#expressions = expressions;
@@ -21,10 +27,8 @@ export class Effects {
       prelude,
       args: (...of) => of.map(print).join(', '),
       place: (pointer) => expressions.place(pointer),
-      inCluster,
-      get arrays() {
-        return scopes.visibleArrays();
-      },
+      inCluster: of.inCluster,
+      heldAt: (effect) => scopes.namesOf(of.held.get(effect) ?? new Set()),
     };
   }
 

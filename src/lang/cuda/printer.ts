@@ -14,10 +14,11 @@ import {
   sharedLayout,
 } from '../shared.js';
 import { sectionAlignment } from '../types.js';
-import { changedBy, walkStatements, withoutTwins } from '../walk.js';
+import { withoutTwins } from '../walk.js';
 import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
 import { Effects } from './effects.js';
 import { Expressions } from './expressions.js';
+import { heldSums } from './held-sums.js';
 import { liveVariables, prune } from './liveness.js';
 import { Prelude } from './prelude.js';
 import { identifier, Offsets, reservedNames, Scopes } from './scopes.js';
@@ -72,15 +73,6 @@ function header(module: IrModule): string {
   return `// ${identifier(module.name)}${values}`;
 }
 
-/** The register arrays that operations change, by id. */
-function changedArrays(statements: readonly Stmt[]): ReadonlySet<number> {
-  const found = new Set<number>();
-  walkStatements(statements, (stmt) => {
-    if (stmt.kind === 'effect') for (const { id } of changedBy(stmt.effect)) found.add(id);
-  });
-  return found;
-}
-
 class ModulePrinter {
   readonly #module: IrModule;
   readonly #statements: readonly Stmt[];
@@ -123,7 +115,6 @@ class ModulePrinter {
     const scopes = new Scopes(
       (name) => this.#isReserved(name) || this.#offsets.names.includes(name),
       this.#offsets,
-      changedArrays(body),
     );
     const printer = this.#body(scopes);
     const params = entry.params.map(({ variable }) => {
@@ -183,7 +174,10 @@ class ModulePrinter {
 
   #body(scopes: Scopes): Statements {
     const expressions = new Expressions(this.#prelude, scopes);
-    const effects = new Effects(this.#prelude, expressions, scopes, this.#module.cluster > 1);
+    const effects = new Effects(this.#prelude, expressions, scopes, {
+      inCluster: this.#module.cluster > 1,
+      held: heldSums(this.#statements),
+    });
     const writer = new Writer(this.#module.sources, this.#options.lineDirectives ?? true);
     return new Statements(writer, scopes, expressions, effects);
   }

@@ -98,13 +98,10 @@ export class Scopes {
   /** What each scope adds to them, the innermost last, and for which variable. */
   readonly #scopes: { readonly name: string; readonly id: number }[][] = [[]];
   readonly #labels = new Map<InlinedCall, string>();
-  readonly #arrays: ReadonlySet<number>;
 
-  /** `arrays`: the register arrays, by id, that operations change. */
-  constructor(isReserved: (name: string) => boolean, offsets: Offsets, arrays: ReadonlySet<number>) {
+  constructor(isReserved: (name: string) => boolean, offsets: Offsets) {
     this.#isReserved = isReserved;
     this.#offsets = offsets;
-    this.#arrays = arrays;
   }
 
   enter(): void {
@@ -127,9 +124,9 @@ export class Scopes {
     return name;
   }
 
-  /** Of the register arrays that operations change, those that can be named here. */
-  visibleArrays(): readonly string[] {
-    const visible = this.#scopes.flat().filter(({ id }) => this.#arrays.has(id));
+  /** The names of those of these variables that can be named here. */
+  namesOf(ids: ReadonlySet<number>): readonly string[] {
+    const visible = this.#scopes.flat().filter(({ id }) => ids.has(id));
     return visible.map(({ name }) => name);
   }
 

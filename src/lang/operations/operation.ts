@@ -80,8 +80,8 @@ export interface Text {
   place(pointer: Expr): string;
   /** The kernel's blocks are in clusters: what others of them do to an mbarrier is to be seen. */
   readonly inCluster: boolean;
-  /** The register arrays that operations change, of those that can be seen here. */
-  readonly arrays: readonly string[];
+  /** The sums of products that this effect, a fence or a wait, hands over. */
+  heldAt(effect: object): readonly string[];
 }
 
 export interface Operation<

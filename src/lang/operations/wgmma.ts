@@ -112,7 +112,7 @@ export const wgmma = {
     takes: {},
     returns: 'void',
     cuda: {
-      print(_, { prelude, arrays }) {
+      print(effect, { prelude, heldAt }) {
         prelude.add(hold);
         const name = prelude.add({
           name: 'wgmma_fence',
@@ -122,7 +122,7 @@ DEVICE void wgmma_fence(f32 (&... sums)[n]) {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }`,
         });
-        return `${name}(${arrays.join(', ')})`;
+        return `${name}(${heldAt(effect).join(', ')})`;
       },
     },
     only: 'hopper',
@@ -175,7 +175,7 @@ DEVICE void wgmma_fence(f32 (&... sums)[n]) {
     takes: { pending: count('the number of pending groups', 7) },
     returns: 'void',
     cuda: {
-      print({ pending }, { prelude, arrays }) {
+      print(effect, { prelude, heldAt }) {
         prelude.add(hold);
         const name = prelude.add({
           name: 'wgmma_wait',
@@ -185,7 +185,7 @@ DEVICE void wgmma_wait(f32 (&... sums)[n]) {
   (hold(sums), ...);
 }`,
         });
-        return `${name}<${pending}>(${arrays.join(', ')})`;
+        return `${name}<${effect.pending}>(${heldAt(effect).join(', ')})`;
       },
     },
     only: 'hopper',

@@ -1,6 +1,7 @@
 /** Kernels of tiles as nvcc sees them: no warning, no spilled register, and the instructions that they are for. */
 import { beforeAll, describe, expect, test } from 'vitest';
-import { entryName, hardwareOf, printCuda } from '../../../src/lang/index.js';
+import { entryName, hardwareOf, kernel, pointer, printCuda, tile } from '../../../src/lang/index.js';
+import { hopperKernels } from '../../../src/moe/experts/kernels/hopper/kernels.js';
 import { needing } from '../../needs.js';
 import { type CompiledCuda, compileCuda, disassemble } from '../cuda/nvcc.js';
 import { boxKernel, clusterKernel } from './cases.js';
@@ -20,16 +21,24 @@ const boxes = [
   ]),
 ];
 
+/** The experts' kernels that need most registers. */
+const { gateUp, down } = hopperKernels({
+  ...{ of: 'plan', experts: 16, hidden: 7168, inner: 2048, topK: 8, rows: 512, kind: 'cuda', dtype: 'e4m3' },
+});
+const experts = [gateUp.ir(), down.ir()];
+
 describe('nvcc for sm_90a', needing('nvcc'), () => {
   let compiled: CompiledCuda;
   beforeAll(async () => {
-    compiled = await compileCuda(printCuda([...gemms, ...boxes]), 'sm_90a');
+    compiled = await compileCuda(printCuda([...gemms, ...boxes, ...experts]), 'sm_90a');
   });
 
   test('compiles products and boxes without a warning, a spill, a stack, or products one after the other', () => {
     const { kernels, warnings } = compiled;
     expect(warnings).toEqual([]);
-    expect(kernels.map(({ name }) => name).sort()).toEqual([...gemms, ...boxes].map(entryName).sort());
+    expect(kernels.map(({ name }) => name).sort()).toEqual(
+      [...gemms, ...boxes, ...experts].map(entryName).sort(),
+    );
     expect(kernels.filter(({ spillBytes, stackBytes }) => spillBytes + stackBytes !== 0)).toEqual([]);
   });
 
@@ -55,4 +64,30 @@ test('which GPUs have what a kernel uses is known before it is compiled', () => 
   expect(hardwareOf(gemms[0]!)).toEqual({ only: 'hopper', because: 'g.wgmma.fence' });
   expect(hardwareOf(boxes[1]!)).toEqual({ only: 'hopper and later', because: 'g.tensor.prefetch' });
   expect(hardwareOf(boxes[0]!)).toEqual({ only: 'hopper and later', because: 'clusters of blocks' });
+});
+
+test('a fence and a wait hold the sums that they hand over, and none that is under way', () => {
+  const operand = tile('bf16', [64, 64], { swizzle: 128 });
+  const twoSets = kernel(
+    { name: 'two_sets', params: { to: pointer('f32') }, using: { operand } },
+    (g, { to }, { operand }) => {
+      const tiles = g.shared(operand, 2);
+      const even = g.registers('f32', 32);
+      const odd = g.registers('f32', 32);
+      g.wgmma.fence();
+      g.wgmma.multiply(even, tiles.at(0), tiles.at(1), true);
+      g.wgmma.commit();
+      g.wgmma.fence();
+      g.wgmma.multiply(odd, tiles.at(0), tiles.at(1), true);
+      g.wgmma.commit();
+      g.wgmma.wait(1);
+      g.store(to.at(g.threadIdx.x), even[0]!);
+      g.wgmma.wait(0);
+      g.store(to.at(128 + g.threadIdx.x), odd[0]!);
+    },
+  );
+  const calls = printCuda(twoSets.ir()).match(/wgmma_(fence|wait<\d>)\([a-z, ]*\)/g);
+  expect(calls).toEqual([
+    ...['wgmma_fence(even)', 'wgmma_fence(odd)', 'wgmma_wait<1>(even)', 'wgmma_wait<0>(odd)'],
+  ]);
 });

@@ -2,7 +2,14 @@
 import { device, list, pointer, record } from '../../../../lang/index.js';
 import { multiplyRows, multiplyScaled, scalePlaces } from './multiply.js';
 import { ringOf } from './ring.js';
-import { groupRows, type HopperShape, type HopperSizes, type HopperTile } from './shape.js';
+import {
+  groupRows,
+  groups,
+  groupThreads,
+  type HopperShape,
+  type HopperSizes,
+  type HopperTile,
+} from './shape.js';
 import { gate, storeRows, storeScaled, warpVectors } from './store.js';
 import { findUnit, placeOf, work } from './units.js';
 
@@ -65,6 +72,8 @@ const groupOf = (shape: HopperShape, sizes: HopperSizes) => ({
   /** Vectors of shared memory for each warp, and the groups' peaks. */
   passage: pointer('v16'),
   peaks: pointer('u32'),
+  /** [value][thread]: what the passes but the last made, where rows go out rounded. */
+  kept: pointer('f32'),
   group: 'u32' as const,
 });
 
@@ -80,13 +89,13 @@ export const multiplyUnits = (shape: HopperShape, of: HopperTile, sizes: HopperS
         multiplyUnit: multiplyUnit(shape, of, sizes),
       },
     },
-    (g, { ring, work, outputs, passage, peaks, group }, u) => {
+    (g, { ring, work, outputs, passage, peaks, kept, group }, u) => {
       let turn = g.u32(0);
       let expert = g.u32(0);
       let before = g.u32(0);
       for (let unit = g.blockIdx.x; unit < work.units; unit += g.gridDim.x) {
         const place = u.findUnit({ unit, ends: work.ends, expert, before });
-        u.multiplyUnit({ ring, work, outputs, passage, peaks, group, place, turn });
+        u.multiplyUnit({ ring, work, outputs, passage, peaks, kept, group, place, turn });
         turn += u.STAGES_OF_UNIT;
         expert = place.expert;
         before = place.before;
@@ -112,6 +121,7 @@ const multiplyUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
         MADE_IN_PASS: sizes.bringing.MADE_IN_PASS,
         BOX_ROWS: sizes.boxRows,
         WARP_VECTORS: warpVectors,
+        THREADS: groups * groupThreads,
         findScales: findScales(shape, sizes),
         multiplyRows: multiplyRows(shape, of, sizes),
         multiplyScaled: multiplyScaled(shape, of, sizes),
@@ -120,7 +130,7 @@ const multiplyUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
         storeScaled: storeScaled(shape, of, sizes),
       },
     },
-    (g, { ring, work: { begins, counts }, outputs, passage, peaks, group, place, turn }, u) => {
+    (g, { ring, work: { begins, counts }, outputs, passage, peaks, kept, group, place, turn }, u) => {
       const own = passage.at((g.warpId - 4) * u.WARP_VECTORS);
       const groupRow = u.BY_ROWS ? group * u.GROUP_ROWS : g.u32(0);
       const beside = u.BY_ROWS ? g.u32(0) : group;
@@ -131,31 +141,43 @@ const multiplyUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
       const left = g.max(first, there) - first;
       const begin = g.load(begins.at(expert));
       const row = begin + first;
-      const { to } = outputs;
-      const made = g.registers('f32', u.PASSES * u.MADE);
-      for (const pass of g.unroll(u.PASSES)) {
-        const element = place.element + pass * u.MADE_IN_PASS + beside * u.BOX_ROWS;
+      const mine = kept.at(g.threadIdx.x - 128);
+      const sums = g.registers('f32', u.SUMS);
+      for (let pass = g.u32(0); pass < u.PASSES; pass += 1) {
         const part = { row: groupRow, column: beside * u.COLUMNS, turn: turn + pass * u.STEPS };
-        const sums = g.registers('f32', u.SUMS);
         if (u.SCALED) {
+          const element = place.element + pass * u.MADE_IN_PASS + beside * u.BOX_ROWS;
           const at = u.findScales({ outputs, expert, begin, last: there - 1, first, element });
           const scales = { rows: outputs.rowScales[0]!, weights: outputs.weightScales[0]!, at };
           u.multiplyScaled({ ring, part, scales, sums });
         } else u.multiplyRows({ ring, part, sums });
         // A warp without rows has nothing to make of its sums.
-        if (left > 0) {
-          if (u.GATED) {
-            const some = g.registers('f32', u.MADE);
-            u.gate({ sums, made: some });
-            if (u.SCALED) for (const i of g.unroll(u.MADE)) made[pass * u.MADE + i] = some[i]!;
-            else u.storeRows({ own, to, place: { row, left, element }, values: some });
-          } else u.storeRows({ own, to, place: { row, left, element }, values: sums });
+        if (u.PASSES > 1) {
+          if (pass + 1 < u.PASSES && left > 0) {
+            const made = g.registers('f32', u.MADE);
+            u.gate({ sums, made });
+            for (const i of g.unroll(u.MADE)) g.store(mine.at((pass * u.MADE + i) * u.THREADS), made[i]!);
+          }
         }
       }
-      if (u.GATED && u.SCALED) {
-        const whole = { row, left, element: place.element };
+      const out = { row, left, element: place.element + (u.SCALED && u.GATED ? 0 : beside * u.BOX_ROWS) };
+      if (u.SCALED && u.GATED) {
+        // Those of the passes before the last each thread kept for itself.
+        const all = g.registers('f32', u.PASSES * u.MADE);
+        const made = g.registers('f32', u.MADE);
+        if (left > 0) {
+          u.gate({ sums, made });
+          for (const i of g.unroll((u.PASSES - 1) * u.MADE)) all[i] = g.load(mine.at(i * u.THREADS));
+        }
+        for (const i of g.unroll(u.MADE)) all[(u.PASSES - 1) * u.MADE + i] = made[i]!;
         const scales = outputs.toScales[0]!;
-        u.storeScaled({ own, to, scales, peaks, group: beside, place: whole, values: made });
+        u.storeScaled({ own, to: outputs.to, scales, peaks, group: beside, place: out, values: all });
+      } else if (left > 0) {
+        if (u.GATED) {
+          const made = g.registers('f32', u.MADE);
+          u.gate({ sums, made });
+          u.storeRows({ own, to: outputs.to, place: out, values: made });
+        } else u.storeRows({ own, to: outputs.to, place: out, values: sums });
       }
     },
   );

@@ -19,8 +19,9 @@ import {
 import { warpVectors } from './store.js';
 import { findWork } from './units.js';
 
-/** Of a thread: who brings needs few, and leaves the others theirs. */
-const registers = { bringing: 40, multiplying: 232 };
+/** Of a thread: those that bring need few, fewest where the copy engine does it all; they leave the others theirs. */
+const registersOf = ({ rows }: HopperShape) =>
+  rows === 'gathered' ? { bringing: 40, multiplying: 232 } : { bringing: 24, multiplying: 240 };
 
 export const hopperThreads = (1 + groups) * groupThreads;
 
@@ -69,8 +70,9 @@ export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
         ACROSS: sizes.unitsAcross,
         PASSAGE: groups * 4 * warpVectors,
         PEAKS: groups * 64,
-        GIVEN: registers.bringing,
-        TAKEN: registers.multiplying,
+        KEPT: Math.max(1, sizes.kept),
+        GIVEN: registersOf(shape).bringing,
+        TAKEN: registersOf(shape).multiplying,
         start: handOn(shape, of).start,
         findWork: findWork(shape, sizes),
         bring: bring(shape, of, sizes),
@@ -89,6 +91,7 @@ export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
       const counts = g.shared('u32', u.EXPERTS);
       const passage = g.shared('v16', u.PASSAGE);
       const peaks = g.shared('u32', u.PEAKS);
+      const kept = g.shared('f32', u.KEPT);
       const gates = { full, empty };
       const ring = { rows: rowStages, weights: weightStages, gates };
       if (g.threadIdx.x === 0) u.start({ gates });
@@ -110,7 +113,9 @@ export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
         g.group.takeRegisters(u.TAKEN);
         const { rowScales, weightScales, routes, to, toScales } = p;
         const outputs = { rowScales, weightScales, routes, to, toScales };
-        u.multiplyUnits({ ring, work, outputs, passage, peaks, group: g.warpId / 4 - 1 });
+        // A lane's number tells the compiler that all lanes of a warp have the same.
+        const group = g.warp.shuffle(g.warpId / 4, 0) - 1;
+        u.multiplyUnits({ ring, work, outputs, passage, peaks, kept, group });
       }
     },
   );

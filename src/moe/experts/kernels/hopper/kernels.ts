@@ -29,7 +29,7 @@ function tileFor(
       columns,
       // A row that goes out rounded needs 128 elements to find their scale.
       passes: scaled && gated ? Math.max(1, scaleBlock / madeInPass) : 1,
-      stages: kind === 'sim' ? 4 : many ? (scaled ? 6 : 4) : 5,
+      stages: kind === 'sim' ? 4 : many ? (scaled && !gated ? 6 : scaled ? 5 : 4) : 5,
     };
   };
   const tiles = [widest, widest / 2, widest / 4].map(tileOf);

@@ -42,9 +42,51 @@ export const multiplyRows = (shape: HopperShape, of: HopperTile, sizes: HopperSi
 export const scalePlaces = record({ upper: 'u32', lower: 'u32', gates: 'u32', scaled: 'u32' });
 const scalesOf = record({ rows: pointer('f32'), weights: pointer('f32'), at: scalePlaces });
 
+/** A stage's products: its tensor cores start; returns the stage. */
+const startStage = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+  device(
+    {
+      name: 'start_stage',
+      params: { ring: ringOf(sizes), part: partOf, turn: 'u32', products: registers('f32') },
+      returns: 'u32',
+      using: { ROWS: groupRows, COLUMNS: of.columns, wait: handOn(shape, of).wait },
+    },
+    (g, { ring, part: { row, column }, turn, products }, u) => {
+      const stage = u.wait({ gates: ring.gates, step: turn });
+      const rows = ring.rows.at(stage).rows(row, u.ROWS);
+      const weights = ring.weights.at(stage).rows(column, u.COLUMNS);
+      g.wgmma.fence();
+      g.wgmma.multiply(products, rows, weights, true);
+      g.wgmma.commit();
+      return stage;
+    },
+  );
+
+/** Adds a stage's products to the sums, times the scales of the stage: of the thread's two rows, of gates (or all), of what these scale. */
+const addScaled = ({ gated }: HopperShape) =>
+  device(
+    {
+      name: 'add_scaled',
+      params: { products: registers('f32'), scales: registers('f32'), sums: registers('f32') },
+      using: { GATED: gated },
+    },
+    (g, { products, scales, sums }, u) => {
+      const by = g.registers('f32', 4);
+      for (const i of g.unroll(4)) by[i] = scales[i % 2]! * scales[u.GATED && i >= 2 ? 3 : 2]!;
+      for (const i of g.unroll(sums.length)) {
+        if (u.GATED && i >= sums.length / 2) sums[i] = g.fma(products[i]!, by[i % 4 < 2 ? 2 : 3]!, sums[i]!);
+        else sums[i] = g.fma(products[i]!, by[i % 4 < 2 ? 0 : 1]!, sums[i]!);
+      }
+    },
+  );
+
+/** Stages that follow each other without a pause: a divisor of all. */
+const inARow = (steps: number): number => [8, 7, 6, 5, 4, 3, 2, 1].find((some) => steps % some === 0)!;
+
 /**
  * e4m3: the tensor cores add up a stage, 128 elements, and the threads add that to their sums, times the scales of its rows and
- * weights. A stage's scales are loaded while the one before is multiplied.
+ * weights. Products lie in two sets of registers: while one is scaled, the tensor cores fill the other. After some stages both
+ * are done, because the compiler cannot follow registers that are under way from one turn of a loop to the next.
  */
 export const multiplyScaled = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
@@ -53,46 +95,40 @@ export const multiplyScaled = (shape: HopperShape, of: HopperTile, sizes: Hopper
       params: { ring: ringOf(sizes), part: partOf, scales: scalesOf, sums: registers('f32') },
       using: {
         STEPS: sizes.steps,
-        ROWS: groupRows,
-        COLUMNS: of.columns,
+        IN_A_ROW: inARow(sizes.steps),
         GATED: shape.gated,
-        wait: handOn(shape, of).wait,
+        startStage: startStage(shape, of, sizes),
+        addScaled: addScaled(shape),
         release: handOn(shape, of).release,
       },
     },
-    (g, { ring, part: { row, column, turn }, scales, sums }, u) => {
-      const products = g.registers('f32', sums.length);
-      let upper = g.load(scales.rows.at(scales.at.upper));
-      let lower = g.load(scales.rows.at(scales.at.lower));
-      let gates = g.load(scales.weights.at(scales.at.gates));
-      let scaled = gates;
-      if (u.GATED) scaled = g.load(scales.weights.at(scales.at.scaled));
-      for (let step = g.u32(0); step < u.STEPS; step += 1) {
-        const stage = u.wait({ gates: ring.gates, step: turn + step });
-        const rows = ring.rows.at(stage).rows(row, u.ROWS);
-        const weights = ring.weights.at(stage).rows(column, u.COLUMNS);
-        g.wgmma.fence();
-        g.wgmma.multiply(products, rows, weights, true);
-        g.wgmma.commit();
-        // Of rows 0 and 8 of the thread, with gates (or all), and with what gates scale.
-        const by = g.registers('f32', 4);
-        by[0] = upper * gates;
-        by[1] = lower * gates;
-        by[2] = upper * scaled;
-        by[3] = lower * scaled;
-        if (step + 1 < u.STEPS) {
-          upper = g.load(scales.rows.at(scales.at.upper + step + 1));
-          lower = g.load(scales.rows.at(scales.at.lower + step + 1));
-          gates = g.load(scales.weights.at(scales.at.gates + step + 1));
-          scaled = gates;
-          if (u.GATED) scaled = g.load(scales.weights.at(scales.at.scaled + step + 1));
-        }
-        g.wgmma.wait(0);
-        if (g.laneId === 0) u.release({ gates: ring.gates, step: turn + step });
-        for (const i of g.unroll(sums.length)) {
-          if (u.GATED && i >= sums.length / 2)
-            sums[i] = g.fma(products[i]!, by[i % 4 < 2 ? 2 : 3]!, sums[i]!);
-          else sums[i] = g.fma(products[i]!, by[i % 4 < 2 ? 0 : 1]!, sums[i]!);
+    (g, { ring, part, scales: { rows, weights, at }, sums }, u) => {
+      for (const i of g.unroll(sums.length)) sums[i] = g.f32(0);
+      const even = g.registers('f32', sums.length);
+      const odd = g.registers('f32', sums.length);
+      for (let base = g.u32(0); base < u.STEPS; base += u.IN_A_ROW) {
+        const upper = rows.at(at.upper).at(base);
+        const lower = rows.at(at.lower).at(base);
+        const gates = weights.at(at.gates).at(base);
+        const scaled = weights.at(at.scaled).at(base);
+        const now = g.registers('f32', 4);
+        for (const i of g.unroll(u.IN_A_ROW + 1)) {
+          const before = g.registers('f32', 4);
+          for (const s of g.unroll(4)) before[s] = now[s]!;
+          const step = base + i;
+          if (i < u.IN_A_ROW) {
+            now[0] = g.load(upper.at(i));
+            now[1] = g.load(lower.at(i));
+            now[2] = g.load(gates.at(i));
+            if (u.GATED) now[3] = g.load(scaled.at(i));
+            u.startStage({ ring, part, turn: part.turn + step, products: i % 2 === 0 ? even : odd });
+          }
+          if (i > 0) {
+            if (i < u.IN_A_ROW) g.wgmma.wait(1);
+            else g.wgmma.wait(0);
+            if (g.laneId === 0) u.release({ gates: ring.gates, step: part.turn + step - 1 });
+            u.addScaled({ products: i % 2 === 0 ? odd : even, scales: before, sums });
+          }
         }
       }
     },

@@ -73,6 +73,8 @@ export function hopperSizes(shape: HopperShape, of: HopperTile) {
     },
     /** f32 registers of a thread that hold a warp group's sums. */
     sums: of.columns / 2,
+    /** Values that wait in shared memory for the last pass: a row that goes out rounded needs all for its scale. */
+    kept: gated && dtype === 'e4m3' ? (of.passes - 1) * (of.columns / 4) * groups * groupThreads : 0,
   };
 }
 export type HopperSizes = ReturnType<typeof hopperSizes>;
