@@ -1,5 +1,6 @@
 import { describe, expect, it, test } from 'vitest';
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
+import { fromF32 } from '../../src/moe/formats/index.js';
 import {
   bytesOf,
   DenseMlp,
@@ -199,6 +200,49 @@ test.each<[string, { readonly sms?: number }]>([
   });
   const found = compareClosely('out', 'bf16', out!, reference.mlp(rows, hidden, one!), hidden);
   expect(found).toMatchObject({ different: 0 });
+});
+
+describe('where an expert has too few tiles for all blocks, they share them', () => {
+  const tokens = 21;
+  /** Sums of small integers are the same in any order, so any difference is a mistake. */
+  const few = (count: number, seed: number) =>
+    Float32Array.from({ length: count }, (_, i) => (((i * 2654435761 + seed) >>> 7) % 5) - 2);
+  const run = (dtype: 'bf16' | 'e4m3', hidden: number, inner: number, sms?: number) =>
+    World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
+      const stream = device.createStream();
+      const place = (type: 'bf16' | 'e4m3', count: number, seed: number, of: readonly number[]) =>
+        tensorFrom(device, stream, fromF32(type, few(count, seed)), type, of);
+      const scales = (rows: number, columns: number) => {
+        const values = Float32Array.from({ length: rows * columns }, (_, i) => 2 ** ((i % 3) - 1));
+        return tensorFrom(device, stream, values, 'f32', [rows, columns]);
+      };
+      const mlp = await DenseMlp.create(device, {
+        gateUp: place(dtype, 2 * inner * hidden, 1, [2 * inner, hidden]),
+        down: place(dtype, hidden * inner, 2, [hidden, inner]),
+        ...(dtype === 'e4m3' && {
+          gateUpScales: scales((2 * inner) / 128, hidden / 128),
+          downScales: scales(hidden / 128, inner / 128),
+        }),
+        ...{ maxTokens: 32, instructions: 'wgmma', ...(sms !== undefined && { sms }) },
+      });
+      const to = emptyTensor(device, 'bf16', [tokens, hidden]);
+      mlp.run(place('bf16', tokens * hidden, 3, [tokens, hidden]), to, tokens, stream);
+      const shares = mlp.memory.parts.filter(({ purpose }) => purpose === 'sums of parts').length;
+      return { out: await readBits(to, stream), shares };
+    });
+
+  test.each([
+    ['bf16', 256, 128, 2],
+    ['e4m3', 256, 128, 1],
+    ['e4m3', 128, 256, 1],
+  ] as const)('%s, hidden %d, inner %d', async (dtype, hidden, inner, shares) => {
+    const [alone] = await run(dtype, hidden, inner, 1);
+    const [together] = await run(dtype, hidden, inner);
+    expect(alone!.shares).toBe(0);
+    expect(together!.shares).toBe(shares);
+    expect(new Set(alone!.out).size).toBeGreaterThan(50);
+    expect(together!.out).toEqual(alone!.out);
+  });
 });
 
 describe('bad input is refused', () => {

@@ -31,9 +31,9 @@ export const bring = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
       params: { ring: ringOf(sizes), work, sources: sourcesOf(shape, sizes) },
       using: {
         GATHERED: gathered,
-        STAGES_OF_UNIT: of.passes * sizes.steps,
+        STAGES_OF_UNIT: of.passes * sizes.stepsOfPart,
         LAG: underWay,
-        findUnit: findUnit(sizes),
+        findUnit: findUnit(sizes, of),
         bringUnit: (gathered ? gatherUnit : bringUnit)(shape, of, sizes),
         tellOf: tellOf(shape, of, sizes),
       },
@@ -82,7 +82,7 @@ const bringUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
           const stage = u.acquire({ gates: ring.gates, step: turn + pass * u.STEPS + step });
           const full = ring.gates.full.at(stage);
           g.mbarrier.expect(full, u.STAGE_BYTES);
-          const element = step * u.DEPTH;
+          const element = (place.step + step) * u.DEPTH;
           g.tensor.load(ring.rows.at(stage), rows[0]!, [first, element], full);
           u.askForWeights({ ring, stage, weights, row, element });
         }
@@ -127,12 +127,12 @@ const gatherUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
           const stage = u.acquire({ gates: ring.gates, step: now });
           if (g.threadIdx.x === 0) {
             g.mbarrier.expect(ring.gates.full.at(stage), u.WEIGHT_BYTES);
-            u.askForWeights({ ring, stage, weights, row, element: step * u.DEPTH });
+            u.askForWeights({ ring, stage, weights, row, element: (place.step + step) * u.DEPTH });
           }
           for (const i of g.unroll(u.PARTS)) {
             if (i * u.APART < there) {
               const to = ring.rows.at(stage).element(own + i * u.APART, vector * u.VECTOR_ELEMENTS);
-              g.async.load(to.as('v16'), from[0]!.at(rows[i]! + step * u.VECTORS));
+              g.async.load(to.as('v16'), from[0]!.at(rows[i]! + (place.step + step) * u.VECTORS));
             }
           }
           g.async.commit();

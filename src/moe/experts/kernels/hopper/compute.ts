@@ -1,5 +1,5 @@
 /** A warp group that multiplies: unit after unit, its sums and where they go. */
-import { device, list, pointer, record } from '../../../../lang/index.js';
+import { device, pointer } from '../../../../lang/index.js';
 import { multiplyRows, multiplyScaled, scalePlaces } from './multiply.js';
 import { ringOf } from './ring.js';
 import {
@@ -10,32 +10,23 @@ import {
   type HopperSizes,
   type HopperTile,
 } from './shape.js';
-import { gate, storeRows, storeScaled, warpVectors } from './store.js';
+import { gate, outputsOf, send, warpVectors } from './store.js';
 import { findUnit, placeOf, work } from './units.js';
 
-/** Pointers of the kernel that only those use that multiply. */
-export const outputsOf = ({ dtype, gated, rows }: HopperShape) =>
-  record({
-    rowScales: list(pointer('f32'), dtype === 'e4m3' ? 1 : 0),
-    weightScales: list(pointer('f32'), dtype === 'e4m3' ? 1 : 0),
-    routes: list(pointer('i32'), rows === 'gathered' ? 1 : 0),
-    to: pointer('v16'),
-    toScales: list(pointer('f32'), dtype === 'e4m3' && gated ? 1 : 0),
-  });
-
 /** Scales of the rows that a thread has sums of, and of weights: where those of the first stage lie. */
-const findScales = (shape: HopperShape, sizes: HopperSizes) =>
+const findScales = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       name: 'find_scales',
       params: {
-        outputs: outputsOf(shape),
+        outputs: outputsOf(shape, of),
         expert: 'u32',
         /** Its first row, and the last that it has; the warp's first. All but the first count from the expert's. */
         begin: 'u32',
         last: 'u32',
         first: 'u32',
         element: 'u32',
+        step: 'u32',
       },
       returns: scalePlaces,
       using: {
@@ -46,7 +37,7 @@ const findScales = (shape: HopperShape, sizes: HopperSizes) =>
         OUTPUTS: shape.outputs,
       },
     },
-    (g, { outputs: { routes }, expert, begin, last, first, element }, u) => {
+    (g, { outputs: { routes }, expert, begin, last, first, element, step }, u) => {
       // Behind the last row nobody uses sums: they take its scale.
       let upper = begin + g.min(first + g.laneId / 4, last);
       let lower = begin + g.min(first + g.laneId / 4 + 8, last);
@@ -56,19 +47,19 @@ const findScales = (shape: HopperShape, sizes: HopperSizes) =>
       }
       const gates = (expert * u.WEIGHT_ROWS + element) / 128;
       return {
-        upper: upper * u.STEPS,
-        lower: lower * u.STEPS,
-        gates: gates * u.STEPS,
-        scaled: (gates + u.OUTPUTS / 128) * u.STEPS,
+        upper: upper * u.STEPS + step,
+        lower: lower * u.STEPS + step,
+        gates: gates * u.STEPS + step,
+        scaled: (gates + u.OUTPUTS / 128) * u.STEPS + step,
       };
     },
   );
 
 /** A warp group: what it shares with others, what its warps have to themselves, and which of the groups that multiply it is. */
-const groupOf = (shape: HopperShape, sizes: HopperSizes) => ({
+const groupOf = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) => ({
   ring: ringOf(sizes),
   work,
-  outputs: outputsOf(shape),
+  outputs: outputsOf(shape, of),
   /** Vectors of shared memory for each warp, and the groups' peaks. */
   passage: pointer('v16'),
   peaks: pointer('u32'),
@@ -82,10 +73,10 @@ export const multiplyUnits = (shape: HopperShape, of: HopperTile, sizes: HopperS
   device(
     {
       name: 'multiply_units',
-      params: groupOf(shape, sizes),
+      params: groupOf(shape, of, sizes),
       using: {
-        STAGES_OF_UNIT: of.passes * sizes.steps,
-        findUnit: findUnit(sizes),
+        STAGES_OF_UNIT: of.passes * sizes.stepsOfPart,
+        findUnit: findUnit(sizes, of),
         multiplyUnit: multiplyUnit(shape, of, sizes),
       },
     },
@@ -107,27 +98,25 @@ const multiplyUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       name: 'multiply_unit',
-      params: { ...groupOf(shape, sizes), place: placeOf, turn: 'u32' },
+      params: { ...groupOf(shape, of, sizes), place: placeOf, turn: 'u32' },
       using: {
         BY_ROWS: of.split === 'rows',
         GROUP_ROWS: groupRows,
         COLUMNS: of.columns,
-        GATED: shape.gated,
         SCALED: shape.dtype === 'e4m3',
         PASSES: of.passes,
         SUMS: sizes.sums,
         MADE: shape.gated ? sizes.sums / 2 : 1,
-        STEPS: sizes.steps,
+        STEPS: sizes.stepsOfPart,
         MADE_IN_PASS: sizes.bringing.MADE_IN_PASS,
         BOX_ROWS: sizes.boxRows,
         WARP_VECTORS: warpVectors,
         THREADS: groups * groupThreads,
-        findScales: findScales(shape, sizes),
+        findScales: findScales(shape, of, sizes),
         multiplyRows: multiplyRows(shape, of, sizes),
         multiplyScaled: multiplyScaled(shape, of, sizes),
         gate,
-        storeRows: storeRows(shape, of),
-        storeScaled: storeScaled(shape, of, sizes),
+        send: send(shape, of, sizes),
       },
     },
     (g, { ring, work: { begins, counts }, outputs, passage, peaks, kept, group, place, turn }, u) => {
@@ -147,7 +136,15 @@ const multiplyUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
         const part = { row: groupRow, column: beside * u.COLUMNS, turn: turn + pass * u.STEPS };
         if (u.SCALED) {
           const element = place.element + pass * u.MADE_IN_PASS + beside * u.BOX_ROWS;
-          const at = u.findScales({ outputs, expert, begin, last: there - 1, first, element });
+          const at = u.findScales({
+            outputs,
+            expert,
+            begin,
+            last: there - 1,
+            first,
+            element,
+            step: place.step,
+          });
           const scales = { rows: outputs.rowScales[0]!, weights: outputs.weightScales[0]!, at };
           u.multiplyScaled({ ring, part, scales, sums });
         } else u.multiplyRows({ ring, part, sums });
@@ -160,24 +157,7 @@ const multiplyUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
           }
         }
       }
-      const out = { row, left, element: place.element + (u.SCALED && u.GATED ? 0 : beside * u.BOX_ROWS) };
-      if (u.SCALED && u.GATED) {
-        // Those of the passes before the last each thread kept for itself.
-        const all = g.registers('f32', u.PASSES * u.MADE);
-        const made = g.registers('f32', u.MADE);
-        if (left > 0) {
-          u.gate({ sums, made });
-          for (const i of g.unroll((u.PASSES - 1) * u.MADE)) all[i] = g.load(mine.at(i * u.THREADS));
-        }
-        for (const i of g.unroll(u.MADE)) all[(u.PASSES - 1) * u.MADE + i] = made[i]!;
-        const scales = outputs.toScales[0]!;
-        u.storeScaled({ own, to: outputs.to, scales, peaks, group: beside, place: out, values: all });
-      } else if (left > 0) {
-        if (u.GATED) {
-          const made = g.registers('f32', u.MADE);
-          u.gate({ sums, made });
-          u.storeRows({ own, to: outputs.to, place: out, values: made });
-        } else u.storeRows({ own, to: outputs.to, place: out, values: sums });
-      }
+      const out = { row, left, element: place.element + beside * u.BOX_ROWS };
+      u.send({ own, outputs, peaks, kept: mine, group: beside, part: place.part, place: out, sums });
     },
   );

@@ -15,6 +15,7 @@ import {
   type HopperSizes,
   type HopperTile,
   hopperSizes,
+  roundsRows,
 } from './shape.js';
 import { warpVectors } from './store.js';
 import { findWork } from './units.js';
@@ -26,7 +27,8 @@ const registersOf = ({ rows }: HopperShape) =>
 export const hopperThreads = (1 + groups) * groupThreads;
 
 /** What a launch is given. */
-function paramsOf({ rows, gated, dtype }: HopperShape, sizes: HopperSizes) {
+function paramsOf(shape: HopperShape, of: HopperTile, sizes: HopperSizes) {
+  const { rows, dtype } = shape;
   const [all, gathered, scaled] = [
     rows === 'all' ? 1 : 0,
     rows === 'gathered' ? 1 : 0,
@@ -47,9 +49,12 @@ function paramsOf({ rows, gated, dtype }: HopperShape, sizes: HopperSizes) {
     /** Of e4m3: a scale for every 128 elements of a row, and for every 128 × 128 weights. */
     rowScales: list(pointer('f32'), scaled),
     weightScales: list(pointer('f32'), scaled),
-    /** Rows that go out, in the order of the plan: bf16; between two GEMMs of e4m3 they are e4m3 with scales too. */
+    /**
+     * Rows that go out, in the order of the plan: bf16; between two GEMMs of e4m3 they are e4m3 with scales too. Where blocks share
+     * a unit, [row][part] f32 sums.
+     */
     to: pointer('v16'),
-    toScales: list(pointer('f32'), gated ? scaled : 0),
+    toScales: list(pointer('f32'), roundsRows(shape, of) ? 1 : 0),
   };
 }
 
@@ -59,7 +64,7 @@ export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
     {
       name: `experts_${shape.gated ? 'gate_up' : 'down'}_${shape.dtype}`,
       maxThreads: hopperThreads,
-      params: paramsOf(shape, sizes),
+      params: paramsOf(shape, of, sizes),
       using: {
         GATHERED: shape.rows === 'gathered',
         EXPERTS: shape.experts,
@@ -67,7 +72,7 @@ export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
         ROWS_TILE: sizes.rowsTile,
         WEIGHTS_TILE: sizes.weightsTile,
         ROW_VECTORS: (of.stages * sizes.rowsTile.bytes) / 16,
-        ACROSS: sizes.unitsAcross,
+        UNITS: sizes.unitsAcross * of.parts,
         PASSAGE: groups * 4 * warpVectors,
         PEAKS: groups * 64,
         KEPT: Math.max(1, sizes.kept),
@@ -104,7 +109,7 @@ export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
         g.proxyFence('shared');
       }
       g.barrier();
-      const work = { ends, begins, counts, units: g.load(ends.at(u.EXPERTS - 1)) * u.ACROSS };
+      const work = { ends, begins, counts, units: g.load(ends.at(u.EXPERTS - 1)) * u.UNITS };
       if (g.warpId < 4) {
         g.group.giveRegisters(u.GIVEN);
         const { weights, rows, routes, from } = p;

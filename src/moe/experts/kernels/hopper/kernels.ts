@@ -3,38 +3,53 @@ import { remembered } from '../../../families/common/remembered.js';
 import { scaleBlock } from '../../../formats/index.js';
 import type { MlpShape } from '../gemm/kernels.js';
 import { hopperGemmKernel } from './kernel.js';
-import { groupRows, type HopperShape, type HopperTile, hopperSizes, madeBy } from './shape.js';
+import { addPartsKernel } from './parts.js';
+import { groupRows, groups, type HopperShape, type HopperTile, hopperSizes, madeBy } from './shape.js';
 
 export interface HopperMlp
   extends Pick<MlpShape, 'of' | 'experts' | 'hidden' | 'inner' | 'topK' | 'rows' | 'kind'> {
   readonly dtype: 'bf16' | 'e4m3';
+  /** Of a launch. */
+  readonly blocks: number;
 }
 
 /**
  * A tile by the rows that an expert is likely to have. Few: weights are all that is read, and a unit has 64 rows. Many: as large as
- * registers allow, so that shared memory keeps up with the tensor cores.
+ * registers allow, so that shared memory keeps up with the tensor cores. Where all units together leave half of the blocks
+ * idle, blocks share them.
  */
-function tileFor(
-  { dtype, rows, kind }: HopperMlp,
-  { outputs, gated }: Pick<HopperShape, 'outputs' | 'gated'>,
-): HopperTile {
+function tileFor(mlp: HopperMlp, gemm: Pick<HopperShape, 'inputs' | 'outputs' | 'gated'>): HopperTile {
+  const { outputs, gated } = gemm;
+  const { dtype, experts, rows, kind, blocks } = mlp;
   const many = rows > groupRows;
   const scaled = dtype === 'e4m3';
   // Sums that the threads scale lie in registers twice.
   const widest = kind === 'sim' ? 64 : many && !scaled ? 256 : 128;
   const tileOf = (columns: number): HopperTile => {
-    const madeInPass = (columns / (gated ? 2 : 1)) * (many ? 1 : 2);
-    return {
-      split: many ? 'rows' : 'columns',
-      columns,
-      // A row that goes out rounded needs 128 elements to find their scale.
-      passes: scaled && gated ? Math.max(1, scaleBlock / madeInPass) : 1,
-      stages: kind === 'sim' ? 4 : many ? (scaled && !gated ? 6 : scaled ? 5 : 4) : 5,
-    };
+    const madeInPass = (columns / (gated ? 2 : 1)) * (many ? 1 : groups);
+    // A row that goes out rounded needs 128 elements to find their scale.
+    const passes = scaled && gated ? Math.max(1, scaleBlock / madeInPass) : 1;
+    const stages = kind === 'sim' ? 4 : !many ? 5 : !scaled ? 4 : gated ? 5 : 6;
+    return { split: many ? 'rows' : 'columns', columns, passes, stages, parts: 1 };
   };
-  const tiles = [widest, widest / 2, widest / 4].map(tileOf);
   // Outputs are a multiple of 64, or of 128 where they are scaled: the last fits all.
-  return tiles.find((tile) => outputs % madeBy(tile, gated) === 0)!;
+  const fitting = (tile: HopperTile): boolean => outputs % madeBy(tile, gated) === 0;
+  const widths = [widest, widest / 2, widest / 4].map(tileOf);
+  const shared = widths.map((tile) => ({ ...tile, passes: 1 })).find(fitting)!;
+  const rowTiles = experts * Math.ceil(rows / ((many ? groups : 1) * groupRows));
+  const units = rowTiles * (outputs / madeBy(shared, gated));
+  const stages = gemm.inputs / (scaled ? 128 : 64);
+  const parts = [16, 8, 7, 6, 5, 4, 3, 2].find((some) => stages % some === 0 && units * some <= blocks);
+  return parts === undefined ? widths.find(fitting)! : { ...shared, parts };
+}
+
+/** Of a block that adds parts up. */
+export const addingThreads = { sim: 64, cuda: 256 } as const;
+
+/** How many blocks share a unit, and the kernel that adds their sums up. */
+export interface HopperParts {
+  readonly parts: number;
+  readonly add: ReturnType<typeof addPartsKernel>;
 }
 
 /** Whether the first finds rows by their routes: copying them costs threads more than it costs the copy engine to bring many in order. */
@@ -46,6 +61,8 @@ export const sortsRows = (mlp: Pick<HopperMlp, 'of' | 'rows'>): boolean =>
   mlp.of === 'plan' && !gathersRows(mlp);
 
 export const hopperKernels = remembered((mlp: HopperMlp) => {
+  const partsOf = (shape: HopperShape, { parts }: HopperTile): HopperParts | null =>
+    parts === 1 ? null : { parts, add: addPartsKernel(shape, parts, addingThreads[mlp.kind]) };
   const { of, dtype, experts, hidden, inner, topK } = mlp;
   const up = { dtype, experts, topK, inputs: hidden, outputs: inner, gated: true };
   const rows = of === 'plan' ? 'sorted' : 'all';
@@ -57,5 +74,7 @@ export const hopperKernels = remembered((mlp: HopperMlp) => {
     gathers,
     gateUp: hopperGemmKernel({ ...up, rows: gathers ? 'gathered' : rows }, upTile),
     down: hopperGemmKernel(down, downTile),
+    /** Where blocks share units: how many, and the kernel that adds their sums up. */
+    parts: { gateUp: partsOf({ ...up, rows }, upTile), down: partsOf(down, downTile) },
   };
 });

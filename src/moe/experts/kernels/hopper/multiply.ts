@@ -13,7 +13,7 @@ export const multiplyRows = (shape: HopperShape, of: HopperTile, sizes: HopperSi
       name: 'multiply_rows',
       params: { ring: ringOf(sizes), part: partOf, sums: registers('f32') },
       using: {
-        STEPS: sizes.steps,
+        STEPS: sizes.stepsOfPart,
         ROWS: groupRows,
         COLUMNS: of.columns,
         wait: handOn(shape, of).wait,
@@ -94,8 +94,8 @@ export const multiplyScaled = (shape: HopperShape, of: HopperTile, sizes: Hopper
       name: 'multiply_scaled',
       params: { ring: ringOf(sizes), part: partOf, scales: scalesOf, sums: registers('f32') },
       using: {
-        STEPS: sizes.steps,
-        IN_A_ROW: inARow(sizes.steps),
+        STEPS: sizes.stepsOfPart,
+        IN_A_ROW: inARow(sizes.stepsOfPart),
         GATED: shape.gated,
         startStage: startStage(shape, of, sizes),
         addScaled: addScaled(shape),

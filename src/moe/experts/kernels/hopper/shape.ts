@@ -30,11 +30,17 @@ export interface HopperTile {
   /** How often a unit goes through all of the inputs, each time with as many other rows of weights. */
   readonly passes: number;
   readonly stages: number;
+  /** Blocks that share a unit's inputs: where units are few, each multiplies a part, and another kernel adds the parts up (parts.ts). */
+  readonly parts: number;
 }
 
 /** Elements of a row that goes out that a unit makes. */
 export const madeBy = ({ split, columns, passes }: HopperTile, gated: boolean): number =>
   passes * (columns / (gated ? 2 : 1)) * (split === 'rows' ? 1 : groups);
+
+/** Whether rows that go out are rounded to e4m3: those between the two GEMMs, unless what goes out are sums of parts. */
+export const roundsRows = ({ dtype, gated }: HopperShape, { parts }: HopperTile): boolean =>
+  dtype === 'e4m3' && gated && parts === 1;
 
 /** Numbers that follow, for the kernel's parts. */
 export function hopperSizes(shape: HopperShape, of: HopperTile) {
@@ -48,6 +54,7 @@ export function hopperSizes(shape: HopperShape, of: HopperTile) {
   const made = madeBy(of, gated);
   const rows = rowGroups * groupRows;
   const steps = inputs / depth;
+  const stepsOfPart = steps / of.parts;
   const rowsTile = tile(dtype, [rows, depth], { swizzle: stageBytes });
   const weightsTile = tile(dtype, [columnGroups * of.columns, depth], { swizzle: stageBytes });
   return {
@@ -58,9 +65,10 @@ export function hopperSizes(shape: HopperShape, of: HopperTile) {
     /** Elements of a row that goes out that a unit makes. */
     made,
     unitsAcross: outputs / made,
-    /** 16-byte vectors of a row in a stage, and stages of a row. */
+    /** 16-byte vectors of a row in a stage, stages of a row, and those that a block multiplies of it. */
     stageVectors: stageBytes / 16,
     steps,
+    stepsOfPart,
     rowsTile,
     weightsTile,
     boxTile: tile(dtype, [boxRows, depth], { swizzle: stageBytes }),
@@ -68,13 +76,13 @@ export function hopperSizes(shape: HopperShape, of: HopperTile) {
     bringing: {
       WEIGHT_ROWS: outputs * (gated ? 2 : 1),
       MADE_IN_PASS: madeInPass,
-      STEPS: steps,
+      STEPS: stepsOfPart,
       DEPTH: depth,
     },
     /** f32 registers of a thread that hold a warp group's sums. */
     sums: of.columns / 2,
     /** Values that wait in shared memory for the last pass: a row that goes out rounded needs all for its scale. */
-    kept: gated && dtype === 'e4m3' ? (of.passes - 1) * (of.columns / 4) * groups * groupThreads : 0,
+    kept: roundsRows(shape, of) ? (of.passes - 1) * (of.columns / 4) * groups * groupThreads : 0,
   };
 }
 export type HopperSizes = ReturnType<typeof hopperSizes>;

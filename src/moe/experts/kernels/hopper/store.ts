@@ -2,7 +2,7 @@
  * Where a warp group's sums go. A lane has elements 2 · (lane % 4) and the next of each 8, of rows lane / 4 and 8 more; so that whole
  * lines are stored, the rows of a warp, 16, pass through shared memory that is the warp's own.
  */
-import { device, pointer, record, registers } from '../../../../lang/index.js';
+import { device, list, pointer, record, registers } from '../../../../lang/index.js';
 import { exponentFor } from '../../../formats/index.js';
 import { silu } from '../gemm/swiglu.js';
 import {
@@ -12,6 +12,7 @@ import {
   type HopperShape,
   type HopperSizes,
   type HopperTile,
+  roundsRows,
 } from './shape.js';
 
 /** Rows of a warp. */
@@ -21,6 +22,16 @@ const passing = 8;
 const rowVectors = passing + 1;
 /** Vectors of shared memory that a warp needs. */
 export const warpVectors = warpRows * rowVectors;
+
+/** Pointers of the kernel that only those use that multiply. */
+export const outputsOf = (shape: HopperShape, of: HopperTile) =>
+  record({
+    rowScales: list(pointer('f32'), shape.dtype === 'e4m3' ? 1 : 0),
+    weightScales: list(pointer('f32'), shape.dtype === 'e4m3' ? 1 : 0),
+    routes: list(pointer('i32'), shape.rows === 'gathered' ? 1 : 0),
+    to: pointer('v16'),
+    toScales: list(pointer('f32'), roundsRows(shape, of) ? 1 : 0),
+  });
 
 /** Rows that go out: those of the tensor, from a warp's first on; those of the expert that are left; the first element. */
 const outPlace = record({ row: 'u32', left: 'u32', element: 'u32' });
@@ -63,7 +74,7 @@ const sendRows = (vectors: number, outputs: number, type: 'bf16' | 'e4m3') =>
   );
 
 /** Rows of bf16. */
-export const storeRows = ({ gated, outputs }: HopperShape, of: HopperTile) => {
+const storeRows = ({ gated, outputs }: HopperShape, of: HopperTile) => {
   const octets = of.columns / (gated ? 16 : 8);
   const vectors = [passing, 4, 2, 1].find((some) => octets % some === 0)!;
   return device(
@@ -131,7 +142,7 @@ const findPeaks = ({ columnGroups }: HopperSizes) =>
   );
 
 /** Rows as e4m3 with a scale for every 128 elements: those that a unit makes of a row. All of the unit's threads take part. */
-export const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: HopperSizes) => {
+const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: HopperSizes) => {
   const { columnGroups, boxRows } = sizes;
   return device(
     {
@@ -196,3 +207,100 @@ export const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: Hop
     },
   );
 };
+
+/** What a warp group has of a unit when all its sums are there. Warps without rows have nothing to send. */
+const sending = (shape: HopperShape, of: HopperTile) => ({
+  own: pointer('v16'),
+  outputs: outputsOf(shape, of),
+  peaks: pointer('u32'),
+  /** This thread's: [value][thread] of what passes before made. */
+  kept: pointer('f32'),
+  group: 'u32' as const,
+  part: 'u32' as const,
+  place: outPlace,
+  sums: registers('f32'),
+});
+
+/** How a unit's sums leave. */
+export const send = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) => {
+  if (of.parts > 1) return sendSums(shape, of);
+  if (roundsRows(shape, of)) return sendScaled(shape, of, sizes);
+  return shape.gated ? sendGated(shape, of) : sendPlain(shape, of);
+};
+
+const sendPlain = (shape: HopperShape, of: HopperTile) =>
+  device(
+    { name: 'send_plain', params: sending(shape, of), using: { storeRows: storeRows(shape, of) } },
+    (_, { own, outputs: { to }, place, sums }, u) => {
+      if (place.left > 0) u.storeRows({ own, to, place, values: sums });
+    },
+  );
+
+const sendGated = (shape: HopperShape, of: HopperTile) =>
+  device(
+    { name: 'send_gated', params: sending(shape, of), using: { gate, storeRows: storeRows(shape, of) } },
+    (g, { own, outputs: { to }, place, sums }, u) => {
+      if (place.left > 0) {
+        const made = g.registers('f32', sums.length / 2);
+        u.gate({ sums, made });
+        u.storeRows({ own, to, place, values: made });
+      }
+    },
+  );
+
+const sendScaled = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+  device(
+    {
+      name: 'send_scaled',
+      params: sending(shape, of),
+      using: {
+        PASSES: of.passes,
+        THREADS: groups * groupThreads,
+        BOX_ROWS: sizes.boxRows,
+        gate,
+        storeScaled: storeScaled(shape, of, sizes),
+      },
+    },
+    (g, { own, outputs: { to, toScales }, peaks, kept, group, place: { row, left, element }, sums }, u) => {
+      const made = g.registers('f32', sums.length / 2);
+      const all = g.registers('f32', u.PASSES * made.length);
+      if (left > 0) {
+        u.gate({ sums, made });
+        for (const i of g.unroll((u.PASSES - 1) * made.length)) all[i] = g.load(kept.at(i * u.THREADS));
+      }
+      for (const i of g.unroll(made.length)) all[(u.PASSES - 1) * made.length + i] = made[i]!;
+      const place = { row, left, element: element - group * u.BOX_ROWS };
+      u.storeScaled({ own, to, scales: toScales[0]!, peaks, group, place, values: all });
+    },
+  );
+
+/** Sums of a part of the inputs, as they are: [row][part][column]. Two lanes exchange halves, so that each stores four in a row. */
+const sendSums = (shape: HopperShape, of: HopperTile) =>
+  device(
+    {
+      name: 'send_sums',
+      params: sending(shape, of),
+      using: { PARTS: of.parts, OUTPUTS: shape.outputs, HALVES: shape.gated ? 2 : 1 },
+    },
+    (g, { outputs: { to }, part, place: { row, left, element }, sums }, u) => {
+      const odd = g.laneId % 2;
+      const own = g.laneId / 4 + 8 * odd;
+      const from =
+        ((row + own) * u.PARTS + part) * (u.HALVES * u.OUTPUTS) + element + 2 * (g.laneId % 4) - 2 * odd;
+      for (const half of g.unroll(u.HALVES)) {
+        for (const octet of g.unroll(sums.length / (4 * u.HALVES))) {
+          const i = (half * sums.length) / u.HALVES + 4 * octet;
+          const got = g.registers('u32', 2);
+          const four = g.registers('u32', 4);
+          for (const e of g.unroll(2)) {
+            const upper = g.bits('u32', sums[i + e]!);
+            const lower = g.bits('u32', sums[i + 2 + e]!);
+            got[e] = g.warp.shuffleXor(g.select(odd === 1, upper, lower), 1);
+            four[e] = g.select(odd === 1, got[e]!, upper);
+            four[2 + e] = g.select(odd === 1, lower, got[e]!);
+          }
+          if (own < left) g.store(to.at((from + half * u.OUTPUTS + 8 * octet) / 4), g.pack('u32', four));
+        }
+      }
+    },
+  );

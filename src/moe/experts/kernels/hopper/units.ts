@@ -1,7 +1,7 @@
 /** Which unit comes when: its expert, its rows, and its part of the rows that go out. */
 import { device, list, pointer, record } from '../../../../lang/index.js';
 import { sumUpTo } from '../../../families/common/lanes.js';
-import type { HopperShape, HopperSizes } from './shape.js';
+import type { HopperShape, HopperSizes, HopperTile } from './shape.js';
 
 /** What there is to do, in shared memory: for each expert tiles of rows up to it, its first row and how many it has. */
 export const work = record({
@@ -63,6 +63,9 @@ export const placeOf = record({
   /** Its first row, counted from the expert's first; its first element of the rows that go out. */
   row: 'u32',
   element: 'u32',
+  /** The first stage of its inputs, and which part of them it is. */
+  step: 'u32',
+  part: 'u32',
 });
 
 /** So many tiles of rows meet all weights before the next are begun: as many rows as the cache holds. */
@@ -73,15 +76,20 @@ const together = 16;
  * had. Units of the same weights and other rows follow each other, so that blocks that run at the same time share weights in the
  * cache.
  */
-export const findUnit = (sizes: HopperSizes) =>
+export const findUnit = (sizes: HopperSizes, { parts }: HopperTile) =>
   device(
     {
       name: 'find_unit',
       params: { unit: 'u32', ends: pointer('u32'), expert: 'u32', before: 'u32' },
       returns: placeOf,
-      using: { ACROSS: sizes.unitsAcross, ROWS: sizes.rows, MADE: sizes.made, TOGETHER: together },
+      using: {
+        ...{ ACROSS: sizes.unitsAcross, ROWS: sizes.rows, MADE: sizes.made, TOGETHER: together },
+        ...{ PARTS: parts, STEPS: sizes.stepsOfPart },
+      },
     },
-    (g, { unit, ends, expert: firstExpert, before: tilesBefore }, u) => {
+    (g, { unit: all, ends, expert: firstExpert, before: tilesBefore }, u) => {
+      const unit = all / u.PARTS;
+      const part = all % u.PARTS;
       let expert = firstExpert;
       let before = tilesBefore;
       let end = g.load(ends.at(expert));
@@ -99,6 +107,8 @@ export const findUnit = (sizes: HopperSizes) =>
         before,
         row: (first + (turn % rowTiles)) * u.ROWS,
         element: (turn / rowTiles) * u.MADE,
+        step: part * u.STEPS,
+        part,
       };
     },
   );
