@@ -1,10 +1,9 @@
 import { join } from 'node:path';
 import { UnavailableError } from '../../base/errors.js';
 import { type Address, addressOf, openLibrary, readString } from '../../base/native/index.js';
-import type { Compiled, Compiler } from './compilers.js';
+import { type Compiled, type Compiler, toolkitFolders } from './compilers.js';
 import { createOut, loadedDriverVersion } from './driver.js';
 import { CudaError } from './errors.js';
-import { toolkitFolders } from './toolkit.js';
 
 /**
  * Where NVRTC may be: wherever the loader looks (LD_LIBRARY_PATH), then the toolkits' folders. A driver of CUDA 12
