@@ -10,11 +10,11 @@ import { join } from 'node:path';
 import { describe, type TestOptions } from 'vitest';
 import { UnavailableError } from '../src/base/errors.js';
 import { probe } from '../src/base/native/index.js';
+import { toolkitFolders } from '../src/gpu/cuda/compilers.js';
 import { driverCandidates } from '../src/gpu/cuda/driver.js';
 import { nvrtcCandidates } from '../src/gpu/cuda/nvrtc.js';
 import { nvshmemCandidates } from '../src/gpu/cuda/nvshmem/library.js';
 import { canTakeDescriptors } from '../src/gpu/cuda/posix.js';
-import { toolkitFolders } from '../src/gpu/cuda/toolkit.js';
 import {
   libfabricVersion,
   type ProviderName,

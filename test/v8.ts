@@ -7,5 +7,8 @@ const takesBudget = Number.parseInt(process.versions.node, 10) < 22;
  */
 export const kernelsStayBytecode = [
   '--max-optimized-bytecode-size=3000',
+  // What threads of kernels make is garbage after a few of their steps: most of it is gone by the time so much has been made.
+  '--min-semi-space-size=32',
+  '--max-semi-space-size=32',
   ...(takesBudget ? ['--interrupt-budget=400000'] : []),
 ];

@@ -38,13 +38,19 @@ const mostWorkers = 8;
 /**
  * The largest functions that V8 optimises, and how much one runs before it does. In a check larger ones stay as they are, and others
  * for longer: those are kernels, each of which runs for a few schedules only. To optimise them costs more than it saves, and
- * it takes the processors of other workers.
+ * it takes the processors of other workers. And what threads of kernels make is garbage a few of their steps later: of `young` MiB little
+ * is left to keep, while V8 begins with far less.
  */
-const optimized = { ever: { bytes: 61_440, after: 67_584 }, inChecks: { bytes: 3_000, after: 400_000 } };
+const optimized = {
+  ever: { bytes: 61_440, after: 67_584, young: { least: 1, most: 16 } },
+  inChecks: { bytes: 3_000, after: 400_000, young: { least: 32, most: 32 } },
+};
 /** Node.js 20 alone takes it; newer ones have a quick compiler in between, and refuse the flag. */
 const takesBudget = Number.parseInt(process.versions.node, 10) < 22;
-function optimize({ bytes, after }: (typeof optimized)['ever']): void {
+function optimize({ bytes, after, young }: (typeof optimized)['ever']): void {
   setFlagsFromString(`--max-optimized-bytecode-size=${bytes}`);
+  setFlagsFromString(`--min-semi-space-size=${young.least}`);
+  setFlagsFromString(`--max-semi-space-size=${young.most}`);
   if (takesBudget) setFlagsFromString(`--interrupt-budget=${after}`);
 }
 

@@ -15,7 +15,7 @@ import type {
   ScalarParam,
   UsingSpec,
 } from './kernel.js';
-import { lowerKernel } from './lower/index.js';
+import { lowerKernel } from './lower/module.js';
 import { type CallSite, callSite, functionSource } from './source.js';
 import { isTile } from './tile.js';
 

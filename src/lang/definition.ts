@@ -1,7 +1,7 @@
 /** What `kernel()` and `device()` keep of a header and a body, and what lowering starts from. */
 import type { FramedSource } from './diagnostics.js';
 import type { FenceOrder, Order, Scope } from './expression.js';
-import type { ForeignSource } from './foreign-source.js';
+import type { ForeignSource } from './ir.js';
 import type { DeviceParams, DeviceReturn, ParamSpecs, Using } from './kernel.js';
 
 export interface Definition {

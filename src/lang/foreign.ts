@@ -3,8 +3,8 @@ import { ArgumentError, requireFlag, requireFunction, requireObject, show } from
 import { reservedNames } from './cuda/scopes.js';
 import { checkHeader, isPassed, isScalar, scalars } from './define.js';
 import { type ForeignEffects, type Ordering, orderings, rememberDevice } from './definition.js';
-import type { ForeignSource } from './foreign-source.js';
 import type { TwinGpu } from './gpu.js';
+import type { ForeignSource } from './ir.js';
 import type { Body, DeviceFunction, PointerParam, ReturnValue, ScalarParam, UsingSpec } from './kernel.js';
 import { functionSource } from './source.js';
 

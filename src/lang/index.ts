@@ -13,7 +13,6 @@ export { type DeviceHeader, device, type Kernel, type KernelHeader, kernel } fro
 export type { Ordering } from './definition.js';
 export { type Code, codes, type Diagnostic, formatDiagnostic, KernelError } from './diagnostics.js';
 export { type ForeignHeader, foreign } from './foreign.js';
-export type { ForeignSource } from './foreign-source.js';
 export type * from './gpu.js';
 export {
   callable,

@@ -13,7 +13,6 @@
  */
 
 import type { Expr, Variable } from './expression.js';
-import type { ForeignSource } from './foreign-source.js';
 import type { OperationEffect } from './operations/index.js';
 import type { IrType, Layout } from './types.js';
 
@@ -158,4 +157,12 @@ export interface IrModule {
   readonly cluster: number;
   /** A short, stable text of the compile-time values, for messages and cache keys. */
   readonly specialization: string;
+}
+
+/** CUDA that defines foreign functions, each `extern "C"`: compiled by itself, linked to every kernel that calls one. */
+export interface ForeignSource {
+  /** For messages: 'NVSHMEM'. */
+  readonly name: string;
+  /** Called where a kernel is compiled: the text, and the folders in which its `#include`s are looked for. */
+  find(): { readonly text: string; readonly folders: readonly string[] };
 }

@@ -1,6 +1,5 @@
 /** Visiting and rewriting the IR. Rewriting shares everything it leaves as it is. */
-import type { ForeignSource } from './foreign-source.js';
-import type { Effect, Expr, IrModule, Span, Stmt, Variable } from './ir.js';
+import type { Effect, Expr, ForeignSource, IrModule, Span, Stmt, Variable } from './ir.js';
 import { operations } from './operations/index.js';
 import type { Hardware } from './operations/operation.js';
 import { requireModule } from './require.js';

@@ -25,7 +25,13 @@ export type How = Partial<
 export async function forwards(inputs: LayerInputs, how: How, { nodes = 1, graph = false } = {}) {
   const ranks = inputs.routed.length;
   const maxTokens = Math.max(...inputs.routed.map(({ x }) => x.length / inputs.model.hidden));
-  const machine = SimMachine.create({ ranks, mode: 'checked', schedule: 'random', seed: '7' });
+  const machine = SimMachine.create({
+    ranks,
+    mode: 'checked',
+    schedule: 'random',
+    seed: '7',
+    hostLines: false,
+  });
   const runs = await World.local({ ranks, nodes, device: 'sim', sim: machine }, (world) =>
     runLayer(world, inputs, { maxTokens, ...how }, { times: 2, graph }),
   );

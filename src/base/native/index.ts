@@ -2,7 +2,7 @@
  * Foreign functions: the one place that knows koffi. Libraries are opened at run time, addresses are plain
  * numbers, raw memory is seen through zero-copy views. And threads, started on a module.
  */
-export { errno, functionAt, type Library, openLibrary } from './library.js';
+export { errno, functionAt, type Library, openLibrary, setEnvironment } from './library.js';
 export {
   addressOf,
   allocate,
@@ -16,9 +16,9 @@ export { type Probe, probe, type VersionCall } from './probe.js';
 export { runApart, startThread, stayOn, yieldProcessor } from './thread.js';
 export {
   type Address,
-  type ByValue,
   byValue,
   type NativeFunction,
   type NativeType,
   type Signature,
+  type Signatures,
 } from './types.js';

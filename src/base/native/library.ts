@@ -2,7 +2,14 @@ import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import koffi, { type LibraryHandle } from 'koffi';
 import { messageOf, UnavailableError } from '../errors.js';
-import { type Address, koffiType, type NativeFunction, type NativeType, type Signature } from './types.js';
+import {
+  type Address,
+  koffiType,
+  type NativeFunction,
+  type NativeFunctions,
+  type Signature,
+  type Signatures,
+} from './types.js';
 
 /** A shared library that is open for the life of the process. */
 export interface Library {
@@ -10,18 +17,12 @@ export interface Library {
   readonly name: string;
   /** The file that was mapped, where the system tells; otherwise the same as `name`. */
   readonly path: string;
-  /** Whether the library exports `symbol`. */
-  has(symbol: string): boolean;
-  /** Declares an exported function. The caller states its TypeScript type; nothing checks it. */
-  declare<F extends (...args: never[]) => unknown>(
-    symbol: string,
-    result: NativeType,
-    parameters: readonly NativeType[],
-  ): F;
   /** Declares exported functions by name. Their TypeScript types follow from their C types. */
-  functions<const T extends Readonly<Record<string, Signature>>>(
+  functions<const T extends Signatures>(signatures: T): NativeFunctions<T>;
+  /** The same for functions that not every version of the library exports: null where it does not. */
+  optional<const T extends Signatures>(
     signatures: T,
-  ): { readonly [Name in keyof T]: NativeFunction<T[Name]> };
+  ): { readonly [Name in keyof T]: NativeFunction<T[Name]> | null };
   /** The address of an exported symbol. */
   addressOf(symbol: string): Address;
 }
@@ -76,28 +77,36 @@ const opened: LibraryHandle[] = [];
 
 function wrap(name: string, handle: LibraryHandle): Library {
   opened.push(handle);
+  const declared = (name: string, [result, ...parameters]: Signature) =>
+    handle.func(name, koffiType(result), parameters.map(koffiType));
+  const exports = (name: string): boolean => {
+    try {
+      return Boolean(handle.symbol(name));
+    } catch {
+      return false;
+    }
+  };
   return {
     name,
     path: mappedPath(name),
-    has(symbol) {
-      try {
-        return Boolean(handle.symbol(symbol));
-      } catch {
-        return false;
-      }
-    },
-    declare<F>(symbol: string, result: NativeType, parameters: readonly NativeType[]): F {
-      return handle.func(symbol, koffiType(result), parameters.map(koffiType)) as F;
-    },
-    functions<T extends Readonly<Record<string, Signature>>>(signatures: T) {
-      const declared = Object.entries(signatures).map(([name, [result, ...parameters]]) => [
-        name,
-        handle.func(name, koffiType(result), parameters.map(koffiType)),
-      ]);
-      return Object.fromEntries(declared) as { readonly [Name in keyof T]: NativeFunction<T[Name]> };
-    },
+    functions: (signatures) => mapped(signatures, declared) as never,
+    optional: (signatures) =>
+      mapped(signatures, (name, signature) => (exports(name) ? declared(name, signature) : null)) as never,
     addressOf: (symbol) => Number(handle.symbol(symbol)),
   };
+}
+
+const mapped = (signatures: Signatures, make: (name: string, signature: Signature) => unknown) =>
+  Object.fromEntries(Object.entries(signatures).map(([name, given]) => [name, make(name, given)]));
+
+/**
+ * Sets a variable where libraries read it, in the C environment: a thread's `process.env` is only a copy. What is set
+ * already stays, unless `overwrite`.
+ */
+export function setEnvironment(name: string, value: string, overwrite: boolean): void {
+  openLibrary(null, '')
+    .functions({ setenv: ['i32', 'string', 'string', 'i32'] })
+    .setenv(name, value, overwrite ? 1 : 0);
 }
 
 function reasonOf(error: unknown): string {

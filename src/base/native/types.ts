@@ -70,6 +70,9 @@ export type NativeFunction<S extends Signature> = S extends readonly [
   ? (...args: { -readonly [K in keyof P]: Argument<P[K]> }) => Result<R>
   : never;
 
+export type Signatures = Readonly<Record<string, Signature>>;
+export type NativeFunctions<T extends Signatures> = { readonly [Name in keyof T]: NativeFunction<T[Name]> };
+
 const names = {
   void: 'void',
   bool: 'bool',

@@ -1,4 +1,7 @@
-/** A compiler of CUDA C++ on this machine. */
+/** Compilers of CUDA C++ on this machine: what one is, and where toolkits bring one. */
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+
 export interface Compiler {
   readonly kind: 'nvrtc' | 'nvcc';
   /** '13.0'; NVRTC tells no more. */
@@ -12,3 +15,16 @@ export interface Compiler {
 export type Compiled =
   | { readonly ok: true; readonly cubin: Uint8Array }
   | { readonly ok: false; readonly log: string };
+
+/** Folders where CUDA toolkits live, the chosen one first: CUDA_HOME, CUDA_PATH, /usr/local/cuda, then by version. */
+export function toolkitFolders(): readonly string[] {
+  const folders = [process.env.CUDA_HOME, process.env.CUDA_PATH, '/usr/local/cuda'];
+  try {
+    const versioned = readdirSync('/usr/local').filter((name) => /^cuda-\d/.test(name));
+    versioned.sort((a, b) => b.localeCompare(a, 'en', { numeric: true }));
+    folders.push(...versioned.map((name) => join('/usr/local', name)));
+  } catch {
+    // No /usr/local: nothing there.
+  }
+  return [...new Set(folders)].filter((folder): folder is string => Boolean(folder) && existsSync(folder!));
+}

@@ -3,13 +3,13 @@ import { DisposedError, UnavailableError } from '../../base/errors.js';
 import {
   type Address,
   allocate,
-  type Library,
   type NativeMemory,
   openLibrary,
   readString,
+  type Signatures,
 } from '../../base/native/index.js';
 import type { CudaDevice } from './device.js';
-import { createOut, forgetCurrentContext, type Out } from './driver.js';
+import { createOut, forgetCurrentContext } from './driver.js';
 import { CudaError } from './errors.js';
 import type { CudaStream } from './stream.js';
 
@@ -19,61 +19,48 @@ const remedy = 'Install cuBLAS: pip install nvidia-cublas, and put its lib folde
 // cuBLAS's own numbers.
 const [transposed, asIs, bf16, sumsInF32, anyAlgorithm] = [1, 0, 14, 68, -1] as const;
 
-type Call = (...args: readonly (number | Address)[]) => number;
-interface Calls {
-  readonly out: Out;
-  readonly cublasGetStatusName: Call;
-  readonly cublasCreate_v2: Call;
-  readonly cublasDestroy_v2: Call;
-  readonly cublasGetVersion_v2: Call;
-  readonly cublasSetStream_v2: Call;
-  readonly cublasSetWorkspace_v2: Call;
-  readonly cublasSetSmCountTarget: Call;
-  readonly cublasGemmEx: Call;
-  readonly cublasGemmStridedBatchedEx: Call;
-  /** Since 12.5. */
-  readonly cublasGemmGroupedBatchedEx: Call | null;
-}
+// As cublas_v2.h declares them: the factors are addresses, a matrix is its address, its type and its leading dimension.
+const product = ['i32', 'address', 'i32', 'i32', 'i32', 'i32', 'i32', 'address'] as const;
+const matrix = ['address', 'i32', 'i32'] as const;
+const strided = [...matrix, 'i64'] as const;
+const matrices = ['address', 'i32', 'address'] as const;
+const calls = {
+  cublasGetStatusName: ['address', 'i32'],
+  cublasCreate_v2: ['i32', 'address'],
+  cublasDestroy_v2: ['i32', 'address'],
+  cublasGetVersion_v2: ['i32', 'address', 'address'],
+  cublasSetStream_v2: ['i32', 'address', 'address'],
+  cublasSetWorkspace_v2: ['i32', 'address', 'address', 'u64'],
+  cublasSetSmCountTarget: ['i32', 'address', 'i32'],
+  cublasGemmEx: [...product, ...matrix, ...matrix, 'address', ...matrix, 'i32', 'i32'],
+  cublasGemmStridedBatchedEx: [
+    ...product,
+    ...strided,
+    ...strided,
+    'address',
+    ...strided,
+    'i32',
+    'i32',
+    'i32',
+  ],
+} as const satisfies Signatures;
+/** Since 12.5. */
+const newer = {
+  cublasGemmGroupedBatchedEx: [
+    ...['i32', 'address', 'address', 'address', 'address', 'address', 'address', 'address'],
+    ...[...matrices, ...matrices, 'address', ...matrices, 'i32', 'address', 'i32'],
+  ],
+} as const satisfies Signatures;
 
-let loaded: Calls | undefined;
+const load = () => {
+  const library = openLibrary(candidates, remedy);
+  return { out: createOut(64), ...library.functions(calls), ...library.optional(newer) };
+};
+let loaded: ReturnType<typeof load> | undefined;
 
-function cublas(): Calls {
-  loaded ??= load(openLibrary(candidates, remedy));
+function cublas(): ReturnType<typeof load> {
+  loaded ??= load();
   return loaded;
-}
-
-const gemm = ['address', 'i32', 'i32', 'i32', 'i32', 'i32', 'address'] as const;
-
-function load(library: Library): Calls {
-  const grouped = 'cublasGemmGroupedBatchedEx';
-  const matrix = ['address', 'i32', 'i32'] as const;
-  const strided = [...matrix, 'i64'] as const;
-  const many = ['address', 'i32', 'address'] as const;
-  return {
-    out: createOut(64),
-    cublasGetStatusName: library.declare('cublasGetStatusName', 'address', ['i32']),
-    cublasCreate_v2: library.declare('cublasCreate_v2', 'i32', ['address']),
-    cublasDestroy_v2: library.declare('cublasDestroy_v2', 'i32', ['address']),
-    cublasGetVersion_v2: library.declare('cublasGetVersion_v2', 'i32', ['address', 'address']),
-    cublasSetStream_v2: library.declare('cublasSetStream_v2', 'i32', ['address', 'address']),
-    cublasSetWorkspace_v2: library.declare('cublasSetWorkspace_v2', 'i32', ['address', 'address', 'u64']),
-    cublasSetSmCountTarget: library.declare('cublasSetSmCountTarget', 'i32', ['address', 'i32']),
-    cublasGemmEx: library.declare('cublasGemmEx', 'i32', [
-      ...[...gemm, ...matrix, ...matrix, 'address' as const, ...matrix],
-      ...(['i32', 'i32'] as const),
-    ]),
-    cublasGemmStridedBatchedEx: library.declare('cublasGemmStridedBatchedEx', 'i32', [
-      ...[...gemm, ...strided, ...strided, 'address' as const, ...strided],
-      ...(['i32', 'i32', 'i32'] as const),
-    ]),
-    cublasGemmGroupedBatchedEx: library.has(grouped)
-      ? library.declare(grouped, 'i32', [
-          ...(['address', 'address', 'address', 'address', 'address', 'address', 'address'] as const),
-          ...[...many, ...many, 'address' as const, ...many],
-          ...(['i32', 'address', 'i32'] as const),
-        ])
-      : null,
-  };
 }
 
 /** What there is to multiply: rows [rows, inputs] times the transpose of weights [outputs, inputs]. */
@@ -171,26 +158,13 @@ export class Cublas {
       words.set(values, index * count);
       return host.address + 4 * index * count;
     };
-    const same = (index: number, value: number) =>
-      column(
-        index,
-        some.map(() => value),
-      );
+    const same = (index: number, value: number) => column(index, Array<number>(count).fill(value));
+    const rows = some.map((product) => product.rows);
     const inputs = some.map((product) => product.inputs);
     const outputs = some.map((product) => product.outputs);
     const one = new Int32Array(Float32Array.of(1).buffer)[0]!;
-    const sizes = [
-      ...[same(0, transposed), same(1, asIs)],
-      ...[
-        column(2, outputs),
-        column(
-          3,
-          some.map(({ rows }) => rows),
-        ),
-        column(4, inputs),
-        same(5, one),
-      ],
-    ];
+    const shapes = [same(0, transposed), same(1, asIs), column(2, outputs), column(3, rows)] as const;
+    const sizes = [...shapes, column(4, inputs), same(5, one)] as const;
     const [ofWeights, ofRows, ofMade] = [column(6, inputs), column(7, inputs), column(8, outputs)];
     const [zeros, ones] = [same(9, 0), same(10, 1)];
     return {

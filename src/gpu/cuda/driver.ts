@@ -3,139 +3,117 @@ import {
   type Address,
   allocate,
   byValue,
-  type Library,
-  type NativeType,
+  type NativeFunction,
   openLibrary,
   readString,
+  type Signatures,
+  setEnvironment,
 } from '../../base/native/index.js';
 import { CudaError, remedies } from './errors.js';
 
 /** Oldest driver API that has every call below: launches with attributes came with 11.8. */
 const oldestDriver = 12_000;
 
-type Args = readonly NativeType[];
-
 // Where a call has a newer version under a suffixed name, that is the one that cuda.h maps to.
 const signatures = {
-  cuDeviceGetCount: ['address'],
-  cuDeviceGetName: ['address', 'i32', 'i32'],
-  cuDeviceGetAttribute: ['address', 'i32', 'i32'],
-  cuDeviceGetUuid_v2: ['address', 'i32'],
-  cuDeviceGetPCIBusId: ['address', 'i32', 'i32'],
-  cuDeviceTotalMem_v2: ['address', 'i32'],
-  cuDeviceCanAccessPeer: ['address', 'i32', 'i32'],
-  cuDeviceGetP2PAttribute: ['address', 'i32', 'i32', 'i32'],
-  cuDevicePrimaryCtxRetain: ['address', 'i32'],
-  cuDevicePrimaryCtxRelease_v2: ['i32'],
-  cuCtxSetCurrent: ['address'],
-  cuCtxEnablePeerAccess: ['address', 'u32'],
-  cuMemGetInfo_v2: ['address', 'address'],
-  cuMemAlloc_v2: ['address', 'u64'],
-  cuMemFree_v2: ['address'],
-  cuMemAllocAsync: ['address', 'u64', 'address'],
-  cuMemFreeAsync: ['address', 'address'],
-  cuMemHostAlloc: ['address', 'u64', 'u32'],
-  cuMemFreeHost: ['address'],
-  cuMemHostGetDevicePointer_v2: ['address', 'address', 'u32'],
-  cuPointerGetAttribute: ['address', 'i32', 'address'],
-  cuMemCreate: ['address', 'u64', 'address', 'u64'],
-  cuMemRelease: ['u64'],
-  cuMemAddressReserve: ['address', 'u64', 'u64', 'address', 'u64'],
-  cuMemAddressFree: ['address', 'u64'],
-  cuMemMap: ['address', 'u64', 'u64', 'u64', 'u64'],
-  cuMemUnmap: ['address', 'u64'],
-  cuMemSetAccess: ['address', 'u64', 'address', 'u64'],
-  cuMemGetAllocationGranularity: ['address', 'address', 'i32'],
-  cuMemExportToShareableHandle: ['address', 'u64', 'i32', 'u64'],
-  cuMemImportFromShareableHandle: ['address', 'address', 'i32'],
-  cuMemGetHandleForAddressRange: ['address', 'address', 'u64', 'i32', 'u64'],
-  cuFlushGPUDirectRDMAWrites: ['i32', 'i32'],
-  cuIpcGetMemHandle: ['address', 'address'],
-  cuIpcOpenMemHandle_v2: ['address', byValue(64), 'u32'],
-  cuIpcCloseMemHandle: ['address'],
-  cuMemcpyAsync: ['address', 'address', 'u64', 'address'],
-  cuMemcpyHtoD_v2: ['address', 'buffer', 'u64'],
-  cuMemcpyDtoH_v2: ['buffer', 'address', 'u64'],
-  cuMemsetD8Async: ['address', 'u8', 'u64', 'address'],
-  cuStreamCreate: ['address', 'u32'],
-  cuStreamDestroy_v2: ['address'],
-  cuStreamSynchronize: ['address'],
-  cuStreamQuery: ['address'],
-  cuStreamWaitEvent: ['address', 'address', 'u32'],
-  cuStreamBeginCapture_v2: ['address', 'i32'],
-  cuStreamEndCapture: ['address', 'address'],
-  cuStreamIsCapturing: ['address', 'address'],
-  cuEventCreate: ['address', 'u32'],
-  cuEventDestroy_v2: ['address'],
-  cuEventRecord: ['address', 'address'],
-  cuEventQuery: ['address'],
-  cuEventElapsedTime: ['address', 'address', 'address'],
-  cuModuleLoadData: ['address', 'buffer'],
-  cuModuleUnload: ['address'],
-  cuModuleGetFunction: ['address', 'address', 'string'],
-  cuModuleGetGlobal_v2: ['address', 'address', 'address', 'string'],
-  cuLinkCreate_v2: ['u32', 'address', 'address', 'address'],
-  cuLinkAddData_v2: ['address', 'i32', 'buffer', 'u64', 'string', 'u32', 'address', 'address'],
-  cuLinkComplete: ['address', 'address', 'address'],
-  cuLinkDestroy: ['address'],
-  cuFuncGetAttribute: ['address', 'i32', 'address'],
-  cuFuncSetAttribute: ['address', 'i32', 'i32'],
-  cuLaunchKernelEx: ['address', 'address', 'address', 'address'],
+  cuDeviceGetCount: ['i32', 'address'],
+  cuDeviceGetName: ['i32', 'address', 'i32', 'i32'],
+  cuDeviceGetAttribute: ['i32', 'address', 'i32', 'i32'],
+  cuDeviceGetUuid_v2: ['i32', 'address', 'i32'],
+  cuDeviceGetPCIBusId: ['i32', 'address', 'i32', 'i32'],
+  cuDeviceTotalMem_v2: ['i32', 'address', 'i32'],
+  cuDeviceCanAccessPeer: ['i32', 'address', 'i32', 'i32'],
+  cuDeviceGetP2PAttribute: ['i32', 'address', 'i32', 'i32', 'i32'],
+  cuDevicePrimaryCtxRetain: ['i32', 'address', 'i32'],
+  cuDevicePrimaryCtxRelease_v2: ['i32', 'i32'],
+  cuCtxSetCurrent: ['i32', 'address'],
+  cuCtxEnablePeerAccess: ['i32', 'address', 'u32'],
+  cuMemGetInfo_v2: ['i32', 'address', 'address'],
+  cuMemAlloc_v2: ['i32', 'address', 'u64'],
+  cuMemFree_v2: ['i32', 'address'],
+  cuMemAllocAsync: ['i32', 'address', 'u64', 'address'],
+  cuMemFreeAsync: ['i32', 'address', 'address'],
+  cuMemHostAlloc: ['i32', 'address', 'u64', 'u32'],
+  cuMemFreeHost: ['i32', 'address'],
+  cuMemHostGetDevicePointer_v2: ['i32', 'address', 'address', 'u32'],
+  cuPointerGetAttribute: ['i32', 'address', 'i32', 'address'],
+  cuMemCreate: ['i32', 'address', 'u64', 'address', 'u64'],
+  cuMemRelease: ['i32', 'u64'],
+  cuMemAddressReserve: ['i32', 'address', 'u64', 'u64', 'address', 'u64'],
+  cuMemAddressFree: ['i32', 'address', 'u64'],
+  cuMemMap: ['i32', 'address', 'u64', 'u64', 'u64', 'u64'],
+  cuMemUnmap: ['i32', 'address', 'u64'],
+  cuMemSetAccess: ['i32', 'address', 'u64', 'address', 'u64'],
+  cuMemGetAllocationGranularity: ['i32', 'address', 'address', 'i32'],
+  cuMemExportToShareableHandle: ['i32', 'address', 'u64', 'i32', 'u64'],
+  cuMemImportFromShareableHandle: ['i32', 'address', 'address', 'i32'],
+  cuMemGetHandleForAddressRange: ['i32', 'address', 'address', 'u64', 'i32', 'u64'],
+  cuFlushGPUDirectRDMAWrites: ['i32', 'i32', 'i32'],
+  cuIpcGetMemHandle: ['i32', 'address', 'address'],
+  cuIpcOpenMemHandle_v2: ['i32', 'address', byValue(64), 'u32'],
+  cuIpcCloseMemHandle: ['i32', 'address'],
+  cuMemcpyAsync: ['i32', 'address', 'address', 'u64', 'address'],
+  cuMemcpyHtoD_v2: ['i32', 'address', 'buffer', 'u64'],
+  cuMemcpyDtoH_v2: ['i32', 'buffer', 'address', 'u64'],
+  cuMemsetD8Async: ['i32', 'address', 'u8', 'u64', 'address'],
+  cuStreamCreate: ['i32', 'address', 'u32'],
+  cuStreamDestroy_v2: ['i32', 'address'],
+  cuStreamSynchronize: ['i32', 'address'],
+  cuStreamQuery: ['i32', 'address'],
+  cuStreamWaitEvent: ['i32', 'address', 'address', 'u32'],
+  cuStreamBeginCapture_v2: ['i32', 'address', 'i32'],
+  cuStreamEndCapture: ['i32', 'address', 'address'],
+  cuStreamIsCapturing: ['i32', 'address', 'address'],
+  cuEventCreate: ['i32', 'address', 'u32'],
+  cuEventDestroy_v2: ['i32', 'address'],
+  cuEventRecord: ['i32', 'address', 'address'],
+  cuEventQuery: ['i32', 'address'],
+  cuEventElapsedTime: ['i32', 'address', 'address', 'address'],
+  cuModuleLoadData: ['i32', 'address', 'buffer'],
+  cuModuleUnload: ['i32', 'address'],
+  cuModuleGetFunction: ['i32', 'address', 'address', 'string'],
+  cuModuleGetGlobal_v2: ['i32', 'address', 'address', 'address', 'string'],
+  cuLinkCreate_v2: ['i32', 'u32', 'address', 'address', 'address'],
+  cuLinkAddData_v2: ['i32', 'address', 'i32', 'buffer', 'u64', 'string', 'u32', 'address', 'address'],
+  cuLinkComplete: ['i32', 'address', 'address', 'address'],
+  cuLinkDestroy: ['i32', 'address'],
+  cuFuncGetAttribute: ['i32', 'address', 'i32', 'address'],
+  cuFuncSetAttribute: ['i32', 'address', 'i32', 'i32'],
+  cuLaunchKernelEx: ['i32', 'address', 'address', 'address', 'address'],
+  // Map, type, rank, address, then extents, strides, box and steps; interleaving, swizzle, promotion, what lies outside.
   cuTensorMapEncodeTiled: [
-    ...[
-      'address',
-      'i32',
-      'u32',
-      'address',
-      'address',
-      'address',
-      'address',
-      'address',
-      'i32',
-      'i32',
-      'i32',
-      'i32',
-    ],
+    ...['i32', 'address', 'i32', 'u32', 'address', 'address', 'address', 'address', 'address'],
+    ...['i32', 'i32', 'i32', 'i32'],
   ],
-  cuGraphInstantiateWithFlags: ['address', 'address', 'u64'],
-  cuGraphUpload: ['address', 'address'],
-  cuGraphLaunch: ['address', 'address'],
-  cuGraphExecDestroy: ['address'],
-  cuGraphDestroy: ['address'],
-} as const satisfies Record<string, Args>;
+  cuGraphInstantiateWithFlags: ['i32', 'address', 'address', 'u64'],
+  cuGraphUpload: ['i32', 'address', 'address'],
+  cuGraphLaunch: ['i32', 'address', 'address'],
+  cuGraphExecDestroy: ['i32', 'address'],
+  cuGraphDestroy: ['i32', 'address'],
+} as const satisfies Signatures;
 
-/** How a parameter looks from JavaScript. */
-type JsOf<T> = T extends 'buffer'
-  ? ArrayBufferView
-  : T extends 'string'
-    ? string
-    : T extends 'u64'
-      ? number | bigint
-      : T extends { readonly bytes: number }
-        ? { readonly bytes: Uint8Array }
-        : number;
-type JsArgs<A extends Args> = { -readonly [I in keyof A]: JsOf<A[I]> };
+/** Missing in drivers before 12.4, which load a kernel's code with its module. */
+const newer = {
+  cuFuncLoad: ['i32', 'address'],
+  // Kernel, index; then where the parameter lies in the block that a launch passes, and its bytes.
+  cuFuncGetParamInfo: ['i32', 'address', 'u64', 'address', 'address'],
+} as const satisfies Signatures;
+
 /** `cuMemAlloc_v2` is called `cuMemAlloc`, as everybody does. */
 type Plain<N> = N extends `${infer Base}_v2` ? Base : N;
 
 /** The driver's functions, each returning its result code. */
 type Calls = {
-  readonly [N in keyof typeof signatures as Plain<N>]: (...args: JsArgs<(typeof signatures)[N]>) => number;
-};
+  readonly [N in keyof typeof signatures as Plain<N>]: NativeFunction<(typeof signatures)[N]>;
+} & { readonly [N in keyof typeof newer]: NativeFunction<(typeof newer)[N]> | null };
 
 /** The CUDA driver (libcuda.so.1), loaded and initialised. One per thread of the program. */
-export interface Driver extends Calls {
+export type Driver = Calls & {
   /** The CUDA version that the driver implements: 13000 for 13.0. */
   readonly version: number;
-  /** Loads a kernel's code now; missing in drivers before 12.4, which load it with its module. */
-  readonly cuFuncLoad: ((kernel: Address) => number) | null;
-  /** Where a parameter lies in the block that a launch passes, and its bytes; missing likewise. */
-  readonly cuFuncGetParamInfo:
-    | ((kernel: Address, index: number, offset: Address, bytes: Address) => number)
-    | null;
   /** Where calls store their results: 256 bytes that the next call may overwrite. */
   readonly out: Out;
-}
+};
 
 /** A little native memory for results, read as numbers. */
 export interface Out {
@@ -171,21 +149,16 @@ export const driverRemedy =
 
 function load(): Driver {
   // Lazy loading brings a kernel's code in at its first launch and waits for the GPU to do so; behind a kernel
-  // that waits for that very launch it would wait for ever. The driver reads this variable in cuInit, from the
-  // C environment: in a worker, process.env is only a copy, so set it there directly.
-  const libc = openLibrary(null, '');
-  const setenv = libc.declare<(name: string, value: string, overwrite: number) => number>('setenv', 'i32', [
-    'string',
-    'string',
-    'i32',
-  ]);
-  setenv('CUDA_MODULE_LOADING', 'EAGER', 0);
+  // that waits for that very launch it would wait for ever. The driver reads this variable in cuInit.
+  setEnvironment('CUDA_MODULE_LOADING', 'EAGER', false);
 
   const library = openLibrary(driverCandidates, driverRemedy);
   const out = createOut(256);
-  const cuDriverGetVersion = library.declare<(version: Address) => number>('cuDriverGetVersion', 'i32', [
-    'address',
-  ]);
+  const { cuDriverGetVersion, cuInit, cuGetErrorName } = library.functions({
+    cuDriverGetVersion: ['i32', 'address'],
+    cuInit: ['i32', 'u32'],
+    cuGetErrorName: ['i32', 'i32', 'address'],
+  });
   const version = cuDriverGetVersion(out.address) === 0 ? out.i32[0]! : 0;
   if (version < oldestDriver) {
     throw new UnavailableError(
@@ -193,39 +166,21 @@ function load(): Driver {
       'Update the driver to 525 or newer',
     );
   }
-  const cuInit = library.declare<(flags: number) => number>('cuInit', 'i32', ['u32']);
-  resultName = nameReader(library);
+  const name = createOut(16);
+  resultName = (result) =>
+    (cuGetErrorName(result, name.address) === 0 ? readString(name.number()) : null) ?? `CUresult ${result}`;
   const initialised = cuInit(0);
   if (initialised !== 0) {
     const cause = failure('cuInit', initialised, '');
     throw new UnavailableError(`CUDA cannot be used here (${cause.message})`, driverRemedy, { cause });
   }
-  const calls: Record<string, unknown> = {};
-  for (const [symbol, parameters] of Object.entries(signatures)) {
-    calls[symbol.replace(/_v2$/, '')] = library.declare(symbol, 'i32', parameters);
-  }
-  const cuFuncLoad = library.has('cuFuncLoad')
-    ? library.declare<(kernel: Address) => number>('cuFuncLoad', 'i32', ['address'])
-    : null;
-  const cuFuncGetParamInfo = library.has('cuFuncGetParamInfo')
-    ? library.declare<NonNullable<Driver['cuFuncGetParamInfo']>>('cuFuncGetParamInfo', 'i32', [
-        ...(['address', 'u64', 'address', 'address'] as const),
-      ])
-    : null;
-  return { ...(calls as unknown as Calls), version, cuFuncLoad, cuFuncGetParamInfo, out };
+  const calls = Object.entries(library.functions(signatures)).map(
+    ([symbol, call]) => [symbol.replace(/_v2$/, ''), call] as const,
+  );
+  return { ...Object.fromEntries(calls), ...library.optional(newer), version, out } as Driver;
 }
 
 let resultName = (result: number): string => `CUresult ${result}`;
-
-function nameReader(library: Library): (result: number) => string {
-  const get = library.declare<(result: number, name: Address) => number>('cuGetErrorName', 'i32', [
-    'i32',
-    'address',
-  ]);
-  const out = createOut(16);
-  return (result) =>
-    (get(result, out.address) === 0 ? readString(out.number()) : null) ?? `CUresult ${result}`;
-}
 
 /** Throws a CudaError unless `result` is 0. `doing` says what for: 'allocating 1.5 GiB for the receive window'. */
 export function check(result: number, call: string, doing = ''): void {

@@ -4,8 +4,7 @@ import { access, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { UnavailableError } from '../../base/errors.js';
-import type { Compiled, Compiler } from './compilers.js';
-import { toolkitFolders } from './toolkit.js';
+import { type Compiled, type Compiler, toolkitFolders } from './compilers.js';
 
 const compileLimit = 300_000;
 const versionLimit = 20_000;

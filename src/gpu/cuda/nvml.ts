@@ -1,5 +1,5 @@
 /** NVML, the library behind nvidia-smi: which NVLinks a GPU has and where they lead. */
-import { type Address, openLibrary } from '../../base/native/index.js';
+import { type Address, type NativeFunction, openLibrary } from '../../base/native/index.js';
 import { createOut } from './driver.js';
 
 export const nvmlCandidates = ['libnvidia-ml.so.1'] as const;
@@ -30,30 +30,31 @@ const remoteIsSwitch = 2;
 const pciInfoBytes = 68;
 const busIdAt = 36;
 
-type PerLink = (device: Address, link: number, result: Address) => number;
+/** Device, link, result. */
+const perLink = ['i32', 'address', 'u32', 'address'] as const;
+type PerLink = NativeFunction<typeof perLink>;
 
 /** Opens NVML, which must have been probed before; null where it does not come up. */
 export function openNvml(): Nvml | null {
   const library = openLibrary(nvmlCandidates, 'It comes with the NVIDIA driver');
-  const perLink = (symbol: string) =>
-    library.has(symbol) ? library.declare<PerLink>(symbol, 'i32', ['address', 'u32', 'address']) : null;
-  const initialise = library.declare<() => number>('nvmlInit_v2', 'i32', []);
-  const shutdown = library.declare<() => number>('nvmlShutdown', 'i32', []);
-  const driverVersion = library.declare<(text: Address, length: number) => number>(
-    'nvmlSystemGetDriverVersion',
-    'i32',
-    ['address', 'u32'],
-  );
-  const byBusId = library.declare<(id: string, device: Address) => number>(
-    'nvmlDeviceGetHandleByPciBusId_v2',
-    'i32',
-    ['string', 'address'],
-  );
-  const state = perLink('nvmlDeviceGetNvLinkState');
-  const version = perLink('nvmlDeviceGetNvLinkVersion');
-  const remoteType = perLink('nvmlDeviceGetNvLinkRemoteDeviceType');
-  const remoteInfo = perLink('nvmlDeviceGetNvLinkRemotePciInfo_v2');
-  if (initialise() !== 0) return null;
+  const nvml = library.functions({
+    nvmlInit_v2: ['i32'],
+    nvmlShutdown: ['i32'],
+    nvmlSystemGetDriverVersion: ['i32', 'address', 'u32'],
+    nvmlDeviceGetHandleByPciBusId_v2: ['i32', 'string', 'address'],
+  });
+  const {
+    nvmlDeviceGetNvLinkState: state,
+    nvmlDeviceGetNvLinkVersion: version,
+    nvmlDeviceGetNvLinkRemoteDeviceType: remoteType,
+    nvmlDeviceGetNvLinkRemotePciInfo_v2: remoteInfo,
+  } = library.optional({
+    nvmlDeviceGetNvLinkState: perLink,
+    nvmlDeviceGetNvLinkVersion: perLink,
+    nvmlDeviceGetNvLinkRemoteDeviceType: perLink,
+    nvmlDeviceGetNvLinkRemotePciInfo_v2: perLink,
+  });
+  if (nvml.nvmlInit_v2() !== 0) return null;
 
   const out = createOut(256);
   const text = (at: number) => {
@@ -63,13 +64,14 @@ export function openNvml(): Nvml | null {
   const ask = (call: PerLink | null, device: Address, link: number) =>
     call !== null && call(device, link, out.address) === 0 ? out.i32[0]! : null;
   return {
-    driverVersion: driverVersion(out.address, 80) === 0 ? text(0) : 'unknown',
+    driverVersion: nvml.nvmlSystemGetDriverVersion(out.address, 80) === 0 ? text(0) : 'unknown',
     links(pciBusId) {
       const toGpus: Record<string, number> = {};
       let active = 0;
       let toSwitch = 0;
       let linkVersion: string | null = null;
-      if (byBusId(pciBusId, out.address) !== 0) return { active, version: linkVersion, toSwitch, toGpus };
+      if (nvml.nvmlDeviceGetHandleByPciBusId_v2(pciBusId, out.address) !== 0)
+        return { active, version: linkVersion, toSwitch, toGpus };
       const device = out.number();
       for (let link = 0; link < mostLinks; link++) {
         if (ask(state, device, link) !== 1) continue;
@@ -86,7 +88,7 @@ export function openNvml(): Nvml | null {
       return { active, version: linkVersion, toSwitch, toGpus };
     },
     close: () => {
-      shutdown();
+      nvml.nvmlShutdown();
     },
   };
 }

@@ -1,10 +1,9 @@
 import { join } from 'node:path';
 import { UnavailableError } from '../../base/errors.js';
 import { type Address, addressOf, openLibrary, readString } from '../../base/native/index.js';
-import type { Compiled, Compiler } from './compilers.js';
+import { type Compiled, type Compiler, toolkitFolders } from './compilers.js';
 import { createOut, loadedDriverVersion } from './driver.js';
 import { CudaError } from './errors.js';
-import { toolkitFolders } from './toolkit.js';
 
 /**
  * Where NVRTC may be: wherever the loader looks (LD_LIBRARY_PATH), then the toolkits' folders. A driver of CUDA 12
@@ -24,42 +23,30 @@ const noCubin = 'the compiler made no machine code; name a real architecture (sm
 /** Opens NVRTC. */
 export function openNvrtc(): Compiler {
   const library = openLibrary(nvrtcCandidates(), 'Put the folder of libnvrtc on LD_LIBRARY_PATH');
-  const version = library.declare<(major: Address, minor: Address) => number>('nvrtcVersion', 'i32', [
-    'address',
-    'address',
-  ]);
-  const errorString = library.declare<(result: number) => Address>('nvrtcGetErrorString', 'address', ['i32']);
-  const createProgram = library.declare<
-    (
-      program: Address,
-      text: string,
-      name: string,
-      headers: number,
-      sources: Address,
-      names: Address,
-    ) => number
-  >('nvrtcCreateProgram', 'i32', ['address', 'string', 'string', 'i32', 'address', 'address']);
-  const compileProgram = library.declare<(program: Address, count: number, options: Address) => number>(
-    'nvrtcCompileProgram',
-    'i32',
-    ['address', 'i32', 'address'],
-  );
-  type Sized = (program: Address, size: Address) => number;
-  type Filled = (program: Address, bytes: Uint8Array) => number;
-  const cubinSize = library.declare<Sized>('nvrtcGetCUBINSize', 'i32', ['address', 'address']);
-  const cubin = library.declare<Filled>('nvrtcGetCUBIN', 'i32', ['address', 'buffer']);
-  const logSize = library.declare<Sized>('nvrtcGetProgramLogSize', 'i32', ['address', 'address']);
-  const log = library.declare<Filled>('nvrtcGetProgramLog', 'i32', ['address', 'buffer']);
-  const destroyProgram = library.declare<(program: Address) => number>('nvrtcDestroyProgram', 'i32', [
-    'address',
-  ]);
+  const calls = library.functions({
+    nvrtcVersion: ['i32', 'address', 'address'],
+    nvrtcGetErrorString: ['address', 'i32'],
+    // Out, text, name; headers: how many, their texts, their names.
+    nvrtcCreateProgram: ['i32', 'address', 'string', 'string', 'i32', 'address', 'address'],
+    nvrtcCompileProgram: ['i32', 'address', 'i32', 'address'],
+    nvrtcGetCUBINSize: ['i32', 'address', 'address'],
+    nvrtcGetCUBIN: ['i32', 'address', 'buffer'],
+    nvrtcGetProgramLogSize: ['i32', 'address', 'address'],
+    nvrtcGetProgramLog: ['i32', 'address', 'buffer'],
+    nvrtcDestroyProgram: ['i32', 'address'],
+  });
 
   const out = createOut(64);
   const check = (result: number, call: string) => {
     if (result === success) return;
-    throw new CudaError(call, result, readString(errorString(result)) ?? `nvrtcResult ${result}`, '');
+    throw new CudaError(
+      call,
+      result,
+      readString(calls.nvrtcGetErrorString(result)) ?? `nvrtcResult ${result}`,
+      '',
+    );
   };
-  check(version(out.address, out.address + 4), 'nvrtcVersion');
+  check(calls.nvrtcVersion(out.address, out.address + 4), 'nvrtcVersion');
   const found = `${out.i32[0]}.${out.i32[1]}`;
   if (out.i32[0]! < 12) {
     throw new UnavailableError(
@@ -68,29 +55,29 @@ export function openNvrtc(): Compiler {
     );
   }
 
-  const read = (size: Sized, fill: Filled, name: string, program: Address) => {
-    check(size(program, out.address), `${name}Size`);
+  const read = (name: 'nvrtcGetCUBIN' | 'nvrtcGetProgramLog', program: Address) => {
+    check(calls[`${name}Size`](program, out.address), `${name}Size`);
     const bytes = new Uint8Array(out.number());
-    check(fill(program, bytes), name);
+    check(calls[name](program, bytes), name);
     return bytes;
   };
   // Compiling holds the thread for some tens of milliseconds: kernels are compiled when they are loaded, once.
   const compile = async (text: string, options: readonly string[]): Promise<Compiled> => {
-    check(createProgram(out.address, text, 'kernel.cu', 0, 0, 0), 'nvrtcCreateProgram');
+    check(calls.nvrtcCreateProgram(out.address, text, 'kernel.cu', 0, 0, 0), 'nvrtcCreateProgram');
     const program = out.number();
     try {
       const parameters = stringArray(options);
-      const result = compileProgram(program, options.length, addressOf(parameters));
+      const result = calls.nvrtcCompileProgram(program, options.length, addressOf(parameters));
       if (result === compilationError) {
-        const bytes = read(logSize, log, 'nvrtcGetProgramLog', program);
+        const bytes = read('nvrtcGetProgramLog', program);
         return { ok: false, log: Buffer.from(bytes).toString('utf8').replace(/\0+$/, '') };
       }
       check(result, 'nvrtcCompileProgram');
-      const made = read(cubinSize, cubin, 'nvrtcGetCUBIN', program);
+      const made = read('nvrtcGetCUBIN', program);
       return made.length > 0 ? { ok: true, cubin: made } : { ok: false, log: noCubin };
     } finally {
       out.u64[0] = BigInt(program);
-      destroyProgram(out.address);
+      calls.nvrtcDestroyProgram(out.address);
     }
   };
   return { kind: 'nvrtc', version: found, path: library.path, compile };

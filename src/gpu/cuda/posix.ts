@@ -12,24 +12,17 @@ const ESRCH = 3;
 const EBADF = 9;
 const ENOSYS = 38;
 
-interface Libc {
-  syscall(number: number, a: number, b: number, c: number): number;
-  close(fd: number): number;
-  prctl(option: number, a: number, b: number, c: number, d: number): number;
-}
+const open = () =>
+  openLibrary(null, '').functions({
+    syscall: ['i64', 'i64', 'i64', 'i64', 'i64'],
+    close: ['i32', 'i32'],
+    prctl: ['i32', 'i32', 'i64', 'i64', 'i64', 'i64'],
+  });
+let opened: ReturnType<typeof open> | undefined;
 
-let libc: Libc | undefined;
-
-function c(): Libc {
-  if (libc === undefined) {
-    const library = openLibrary(null, '');
-    libc = {
-      syscall: library.declare('syscall', 'i64', ['i64', 'i64', 'i64', 'i64']),
-      close: library.declare('close', 'i32', ['i32']),
-      prctl: library.declare('prctl', 'i32', ['i32', 'i64', 'i64', 'i64', 'i64']),
-    };
-  }
-  return libc;
+function libc(): ReturnType<typeof open> {
+  opened ??= open();
+  return opened;
 }
 
 /** When a process started, in clock ticks since the machine did: with its id, this names a process for good. */
@@ -67,7 +60,7 @@ type Takeover =
 
 /** Duplicates descriptor `fd` of process `pid` into this process. */
 export function takeDescriptor(pid: number, fd: number): Takeover {
-  const { syscall, close } = c();
+  const { syscall, close } = libc();
   const pidfd = syscall(sysPidfdOpen, pid, 0, 0);
   if (pidfd < 0) return refusal('pidfd_open', errno());
   const taken = syscall(sysPidfdGetfd, pidfd, fd, 0);
@@ -103,11 +96,11 @@ export function allowDescriptorsToBeTaken(): void {
     // No Yama: nothing restricts it.
   }
   // The C declaration takes an unsigned long; -1 is PR_SET_PTRACER_ANY.
-  if (scope === '1') c().prctl(prSetPtracer, -1, 0, 0, 0);
+  if (scope === '1') libc().prctl(prSetPtracer, -1, 0, 0, 0);
 }
 
 export function closeDescriptor(fd: number): void {
-  if (c().close(fd) !== 0) {
+  if (libc().close(fd) !== 0) {
     throw new HeddleError('HEDDLE_INTERNAL', `descriptor ${fd} could not be closed (errno ${errno()})`);
   }
 }

@@ -19,7 +19,6 @@ import { Puts } from './puts.js';
 import type { Random } from './random.js';
 import type { Agent, Schedule } from './schedule.js';
 import { hostProgram } from './sites.js';
-import { soon } from './soon.js';
 import { Spins } from './spins.js';
 import { Statistics } from './statistics.js';
 import type { Block, SimLaunch, Thread } from './thread.js';
@@ -259,7 +258,7 @@ export class Engine implements Machine {
   #planTurn(): void {
     if (this.#turnPlanned) return;
     this.#turnPlanned = true;
-    soon(() => this.#turn());
+    inTurnOfItsOwn(() => this.#turn());
   }
 
   /** A turn after a pause, for those who hear from outside. A process in which nobody else waits for one may end. */
@@ -586,4 +585,20 @@ export class Engine implements Machine {
       rank,
     );
   }
+}
+
+/** Runs something in a turn of the event loop of its own, behind what hosts already wait for. */
+const inTurnOfItsOwn: (run: () => void) => void =
+  globalThis.setImmediate === undefined ? overChannel() : (run) => setImmediate(run);
+
+/** Browsers have no setImmediate, and let timers that set each other wait for milliseconds. */
+function overChannel(): (run: () => void) => void {
+  const { port1, port2 } = new MessageChannel();
+  const waiting: (() => void)[] = [];
+  port1.addEventListener('message', () => waiting.shift()?.());
+  port1.start();
+  return (run) => {
+    waiting.push(run);
+    port2.postMessage(null);
+  };
 }

@@ -14,8 +14,7 @@ import { freeze } from './keep.js';
 import { indexed, named } from './members.js';
 import { binary } from './operators.js';
 import { indexShape, viewAs } from './shapes.js';
-import { habit } from './suggest.js';
-import { propertyName, unsupported, wording } from './syntax.js';
+import { habit, propertyName, unsupported, wording } from './syntax.js';
 import { tileMethod } from './tiles.js';
 import { describe, expression, type MethodName, type Value } from './values.js';
 

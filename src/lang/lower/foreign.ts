@@ -7,9 +7,8 @@ import type { Expr, Stmt, Variable } from '../ir.js';
 import { rewriteStatements } from '../walk.js';
 import type { Call } from './call.js';
 import type { Into } from './context.js';
-import { lowerCall } from './inline.js';
+import { lowerCall, withoutJumps } from './inline.js';
 import { resultOf } from './results.js';
-import { withoutJumps } from './tail.js';
 import { broken } from './twin.js';
 import { describe, expression, type Value } from './values.js';
 

@@ -8,7 +8,7 @@ import type { Tile } from '../types.js';
 import { constantInteger } from './coerce.js';
 import type { Context } from './context.js';
 import { builtins, groups, intrinsics, placed } from './intrinsics.js';
-import { habit, suggest } from './suggest.js';
+import { habit, suggest } from './syntax.js';
 import { describe, expression, type MethodName, pointerMethods, tileMethods, type Value } from './values.js';
 
 /** `of.key` */

@@ -11,7 +11,7 @@ import type { IrType, Layout } from '../types.js';
 import { walkStatements, withoutTwins } from '../walk.js';
 import { lowerBody } from './body.js';
 import { type CallPlace, Context, type ModuleContext } from './context.js';
-import { describeUsing } from './specialization.js';
+import { describeUsing } from './using.js';
 import { expression, type Value } from './values.js';
 
 /** A body that is inlined more often than this is a mistake, and would take minutes to compile. */

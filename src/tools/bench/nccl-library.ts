@@ -3,10 +3,10 @@ import { ArgumentError, DisposedError, requireInteger } from '../../base/errors.
 import {
   type Address,
   byValue,
-  type NativeFunction,
   openLibrary,
   readString,
-  type Signature,
+  type Signatures,
+  setEnvironment,
 } from '../../base/native/index.js';
 import {
   type CudaDevice,
@@ -14,7 +14,6 @@ import {
   type CudaStream,
   createOut,
   forgetCurrentContext,
-  type Out,
 } from '../../gpu/cuda/index.js';
 
 export const ncclCandidates = ['libnccl.so.2'] as const;
@@ -43,25 +42,19 @@ const calls = {
   ncclReduceScatter: ['i32', 'address', 'address', 'u64', 'i32', 'i32', 'address', 'address'],
   ncclGetErrorString: ['address', 'i32'],
   ncclGetLastError: ['address', 'address'],
-} as const satisfies Readonly<Record<string, Signature>>;
+} as const satisfies Signatures;
 
-type Nccl = { readonly [Name in keyof typeof calls]: NativeFunction<(typeof calls)[Name]> } & {
-  readonly out: Out;
-};
+let loaded: ReturnType<typeof load> | undefined;
 
-let loaded: Nccl | undefined;
-
-function nccl(): Nccl {
+function nccl(): ReturnType<typeof load> {
   loaded ??= load();
   return loaded;
 }
 
-function load(): Nccl {
+function load() {
   // NVLink multicast (NVLS) can take a machine's GPUs out of service when a program that uses it is killed; the
-  // comparison is with NCCL's ordinary NVLink paths. From the C environment, as NCCL reads it.
-  openLibrary(null, '')
-    .functions({ setenv: ['i32', 'string', 'string', 'i32'] })
-    .setenv('NCCL_NVLS_ENABLE', '0', 1);
+  // comparison is with NCCL's ordinary NVLink paths.
+  setEnvironment('NCCL_NVLS_ENABLE', '0', true);
   const library = openLibrary(
     ncclCandidates,
     'Install NCCL: pip install nvidia-nccl-cu13, and put its lib folder on LD_LIBRARY_PATH',

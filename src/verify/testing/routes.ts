@@ -146,10 +146,11 @@ function chooser(
         draw,
       );
     case 'repeated': {
-      const few = Math.max(1, Math.min(shape.experts, Math.ceil(shape.topK / 2)));
+      const offered = Math.max(1, Math.min(shape.experts, Math.ceil(shape.topK / 2)));
       return (_, ids) => {
         // An evenly spread handful, so that the repeats also share ranks.
-        for (let k = 0; k < ids.length; k++) ids[k] = Math.floor((draw.below(few) * shape.experts) / few);
+        for (let k = 0; k < ids.length; k++)
+          ids[k] = Math.floor((draw.below(offered) * shape.experts) / offered);
       };
     }
     case 'balanced': {

@@ -12,6 +12,7 @@ import {
   probe,
   readAddress,
   readString,
+  setEnvironment,
   view,
 } from '../../../src/base/native/index.js';
 import { transpiledUrl } from '../../tree.js';
@@ -22,8 +23,9 @@ describe('libraries', () => {
     expect(libm.name).toBe('libm.so.6');
     expect(libm.path).toMatch(/^\/.*libm/);
     expect(libm.functions({ sqrt: ['f64', 'f64'] }).sqrt(2)).toBeCloseTo(Math.SQRT2);
-    expect(libm.has('sqrt')).toBe(true);
-    expect(libm.has('no_such_symbol')).toBe(false);
+    const { cbrt, no_such_symbol } = libm.optional({ cbrt: ['f64', 'f64'], no_such_symbol: ['void'] });
+    expect(cbrt?.(27)).toBeCloseTo(3);
+    expect(no_such_symbol).toBeNull();
   });
 
   it('stays when the thread that opened it has ended: its handlers of signals may be called', async () => {
@@ -48,6 +50,19 @@ describe('libraries', () => {
     const libc = openLibrary(null, '');
     const strlen = functionAt(libc.addressOf('strlen'), ['u64', 'buffer']);
     expect(strlen(Buffer.from('seven..\0'))).toBe(7);
+  });
+
+  it('sets the environment that libraries read', () => {
+    const { getenv } = openLibrary(null, '').functions({ getenv: ['address', 'string'] });
+    const set = (value: string, overwrite: boolean) => {
+      setEnvironment('HEDDLE_TEST_NATIVE', value, overwrite);
+      return readString(getenv('HEDDLE_TEST_NATIVE'));
+    };
+    expect([set('first', false), set('second', false), set('third', true)]).toEqual([
+      'first',
+      'first',
+      'third',
+    ]);
   });
 
   it('passes a structure by value', () => {

@@ -171,15 +171,16 @@ describe.each(['random', 'priority'] as const)('under %s schedules, where nobody
     ['one polls for its warp', pollAndShuffle, { block: 32 }],
     ['one polls for its block', pollAndMeet, { block: 64 }],
     ['warps that take turns', pingPong, { block: 32 }],
-    ['a barrier of words', wordBarrier, { grid: 4, block: 32 }, { ranks: 3 }],
+    // Runs long: with schedules that are unfair, the first fifty already leave somebody out.
+    ['a barrier of words', wordBarrier, { grid: 4, block: 32 }, { ranks: 3 }, 50],
     ['a ticket lock', ticketLock, { grid: 3, block: 1 }],
     ['a ticket lock of many', ticketLock, { grid: 2, block: 8 }],
     ['a ticket lock whose waiters write', countingLock, { grid: 3, block: 1 }],
     ['a lock by compare-and-swap', casLock, { grid: 3, block: 4 }],
     ['a writer that sleeps', sleepingWriter, { block: 32 }],
-  ] as const)('%s ends', async (_, { ir }, shape, args: Arguments = {}) => {
+  ] as const)('%s ends', async (_, { ir }, shape, args: Arguments = {}, tried: number = seeds) => {
     const module = ir();
-    for (let seed = 0; seed < seeds; seed++) {
+    for (let seed = 0; seed < tried; seed++) {
       const { findings } = await run(
         module,
         shape,

@@ -52,10 +52,10 @@ describe('printed programs on the host', needing('c++'), () => {
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   function entry(module: IrModule, parameters: readonly NativeType[]): (...args: unknown[]) => void {
-    const native = library.declare<(...args: unknown[]) => void>(entryName(module), 'void', [
-      ...parameters,
-      'u32',
-    ]);
+    const name = entryName(module);
+    const native = library.functions({ [name]: ['void', ...parameters, 'u32'] })[name] as (
+      ...args: unknown[]
+    ) => void;
     // Last comes the rank.
     return (...args) => native(...args, 0);
   }

@@ -2,7 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { UnavailableError } from '../../../base/errors.js';
-import { toolkitFolders } from '../toolkit.js';
+import { toolkitFolders } from '../compilers.js';
 import { nvshmem, nvshmemRemedy } from './library.js';
 
 export interface NvshmemHeaders {

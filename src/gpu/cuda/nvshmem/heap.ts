@@ -26,8 +26,8 @@ export class NvshmemHeap {
   /** What one rank makes and all are given. */
   static uniqueId(): Uint8Array {
     const id = blankUniqueId();
-    const { getUniqueId } = nvshmem().calls;
-    check(getUniqueId(id), 'nvshmemx_get_uniqueid', 'making the id by which ranks find each other');
+    const { nvshmemx_get_uniqueid } = nvshmem().calls;
+    check(nvshmemx_get_uniqueid(id), 'nvshmemx_get_uniqueid', 'making the id by which ranks find each other');
     return id;
   }
 
@@ -42,12 +42,12 @@ export class NvshmemHeap {
         'Start a process for each world that uses NVSHMEM',
       );
     const library = nvshmem();
-    const { init, initStatus } = library.calls;
+    const { nvshmemx_hostlib_init_attr, nvshmemx_init_status } = library.calls;
     cameBy = Uint8Array.from(id);
-    const result = init(byUniqueId, attributes(addressOf(cameBy), rank, ranks));
+    const result = nvshmemx_hostlib_init_attr(byUniqueId, attributes(addressOf(cameBy), rank, ranks));
     forgetCurrentContext();
     // It returns 0 for errors too.
-    const status = initStatus();
+    const status = nvshmemx_init_status();
     if (result !== 0 || status < initialised)
       throw new UnavailableError(
         `NVSHMEM did not start on rank ${rank} of ${ranks} (result ${result}, status ${status})`,
@@ -64,7 +64,7 @@ export class NvshmemHeap {
 
   /** Memory at the same place of every rank's heap: all of them call it, with the same size. */
   allocate(bytes: number, purpose: string): Address {
-    const address = this.#library.calls.malloc(bytes);
+    const address = this.#library.calls.nvshmem_malloc(bytes);
     forgetCurrentContext();
     if (address !== 0) return address;
     throw new UnavailableError(
@@ -75,26 +75,26 @@ export class NvshmemHeap {
 
   /** All ranks call it, in the same order. */
   free(address: Address): void {
-    this.#library.calls.free(address);
+    this.#library.calls.nvshmem_free(address);
     forgetCurrentContext();
   }
 
   /** Before the first launch of a kernel that calls NVSHMEM, whose accesses would fault without. */
   enter(module: Address, kernel: string): void {
-    const { initModule } = this.#library.calls;
-    check(initModule(module), 'nvshmemx_cumodule_init', `loading the kernel ${kernel}`);
+    const { nvshmemx_cumodule_init } = this.#library.calls;
+    check(nvshmemx_cumodule_init(module), 'nvshmemx_cumodule_init', `loading the kernel ${kernel}`);
     forgetCurrentContext();
   }
 
   /** Before it is unloaded. */
   leave(module: Address): void {
-    this.#library.calls.finalizeModule(module);
+    this.#library.calls.nvshmemx_cumodule_finalize(module);
     forgetCurrentContext();
   }
 
   /** NVSHMEM's own exchange: `bytes` of every rank's `from` to every rank's `to`, both in the heap. */
   alltoall(to: Address, from: Address, bytes: number, stream: Address): void {
-    const result = this.#library.calls.alltoall(teamWorld, to, from, bytes, stream);
+    const result = this.#library.calls.nvshmemx_alltoallmem_on_stream(teamWorld, to, from, bytes, stream);
     check(result, 'nvshmemx_alltoallmem_on_stream', 'the exchange of NVSHMEM');
     forgetCurrentContext();
   }
@@ -112,7 +112,7 @@ export class NvshmemHeap {
    * code 255.
    */
   end(): void {
-    this.#library.calls.finalize();
+    this.#library.calls.nvshmemx_hostlib_finalize();
     forgetCurrentContext();
   }
 }

@@ -1,7 +1,5 @@
 /** NVSHMEM's host library, opened at run time. */
-
-import type { Address, Library } from '../../../base/native/index.js';
-import { openLibrary } from '../../../base/native/index.js';
+import { type Library, openLibrary, setEnvironment } from '../../../base/native/index.js';
 import { createOut } from '../driver.js';
 import { requireKnownVersion, type Version } from './attributes.js';
 
@@ -41,14 +39,8 @@ export function nvshmem(): NvshmemLibrary {
 }
 
 function open(): NvshmemLibrary {
-  // From the C environment, as the library reads it: a worker's process.env is only a copy.
-  const setenv = openLibrary(null, '').declare<(name: string, value: string, overwrite: number) => number>(
-    'setenv',
-    'i32',
-    ['string', 'string', 'i32'],
-  );
   for (const [name, value] of Object.entries(environment))
-    setenv(name, value, name === 'NVSHMEM_DISABLE_NVLS' ? 1 : 0);
+    setEnvironment(name, value, name === 'NVSHMEM_DISABLE_NVLS');
   const library = openLibrary(nvshmemCandidates, nvshmemRemedy);
   const version = versionOf(library);
   requireKnownVersion(version);
@@ -57,31 +49,22 @@ function open(): NvshmemLibrary {
 
 function versionOf(library: Library): Version {
   const out = createOut(64);
-  const ask = library.declare<(major: Address, minor: Address, patch: Address) => void>(
-    'nvshmemx_vendor_get_version_info',
-    'void',
-    ['address', 'address', 'address'],
-  );
-  ask(out.address, out.address + 4, out.address + 8);
+  library
+    .functions({ nvshmemx_vendor_get_version_info: ['void', 'address', 'address', 'address'] })
+    .nvshmemx_vendor_get_version_info(out.address, out.address + 4, out.address + 8);
   return [out.i32[0]!, out.i32[1]!, out.i32[2]!];
 }
 
-const callsOf = (library: Library) => ({
-  getUniqueId: library.declare<(id: Uint8Array) => number>('nvshmemx_get_uniqueid', 'i32', ['buffer']),
-  init: library.declare<(flags: number, attributes: Uint8Array) => number>(
-    'nvshmemx_hostlib_init_attr',
-    'i32',
-    ['u32', 'buffer'],
-  ),
-  initStatus: library.declare<() => number>('nvshmemx_init_status', 'i32', []),
-  finalize: library.declare<() => void>('nvshmemx_hostlib_finalize', 'void', []),
-  malloc: library.declare<(bytes: number) => Address>('nvshmem_malloc', 'address', ['u64']),
-  free: library.declare<(memory: Address) => void>('nvshmem_free', 'void', ['address']),
-  initModule: library.declare<(module: Address) => number>('nvshmemx_cumodule_init', 'i32', ['address']),
-  finalizeModule: library.declare<(module: Address) => number>('nvshmemx_cumodule_finalize', 'i32', [
-    'address',
-  ]),
-  alltoall: library.declare<
-    (team: number, to: Address, from: Address, bytes: number, stream: Address) => number
-  >('nvshmemx_alltoallmem_on_stream', 'i32', ['i32', 'address', 'address', 'u64', 'address']),
-});
+const callsOf = (library: Library) =>
+  library.functions({
+    nvshmemx_get_uniqueid: ['i32', 'buffer'],
+    nvshmemx_hostlib_init_attr: ['i32', 'u32', 'buffer'],
+    nvshmemx_init_status: ['i32'],
+    nvshmemx_hostlib_finalize: ['void'],
+    nvshmem_malloc: ['address', 'u64'],
+    nvshmem_free: ['void', 'address'],
+    nvshmemx_cumodule_init: ['i32', 'address'],
+    nvshmemx_cumodule_finalize: ['i32', 'address'],
+    // Team, to, from, bytes, stream.
+    nvshmemx_alltoallmem_on_stream: ['i32', 'i32', 'address', 'address', 'u64', 'address'],
+  });

@@ -1,1 +1,0 @@
-export { lowerKernel } from './module.js';
