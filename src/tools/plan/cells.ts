@@ -176,8 +176,8 @@ interface Table {
  * All that is shipped, of DeepSeek-V3's layer: what others published, as they print it, so sources may disagree; and what
  * Heddle was measured to need, of which docs/results has the runs.
  */
-export function shippedCells(): Cell[] {
-  return (tables as readonly Table[]).flatMap(({ cells, gbps, ...rest }) =>
+export const shippedCells = once((): readonly Cell[] =>
+  (tables as readonly Table[]).flatMap(({ cells, gbps, ...rest }) =>
     Object.entries(cells).flatMap(([ep, row]) =>
       Object.entries(row).map(([tokens, figure]) =>
         cellFrom('rounds.json', {
@@ -186,7 +186,13 @@ export function shippedCells(): Cell[] {
         }),
       ),
     ),
-  );
+  ),
+);
+
+/** What is made when it is first asked for. */
+export function once<T>(make: () => T): () => T {
+  let made: T | undefined;
+  return () => (made ??= make());
 }
 
 const texts = ['set', 'lib', 'mode', 'hw', 'fabric', 'dtype', 'phase', 'src'] as const;
@@ -281,6 +287,17 @@ export function cellFrom(at: string, value: unknown): Cell {
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** Cells of the same key, in the order of the first of each. */
+export function grouped(cells: readonly Cell[], key: (cell: Cell) => string): Cell[][] {
+  const groups = new Map<string, Cell[]>();
+  for (const cell of cells) {
+    const group = groups.get(key(cell));
+    if (group === undefined) groups.set(key(cell), [cell]);
+    else group.push(cell);
+  }
+  return [...groups.values()];
 }
 
 /** How errors and tables call a cell. */

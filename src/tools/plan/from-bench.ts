@@ -106,7 +106,7 @@ export function networkOfBench(name: string, text: string, nominal: Nominal): Ca
   const fit: Fit = {
     parameters,
     covariance: parameterNames.map((a) => parameterNames.map((b) => (a === b ? widths[a] ** 2 : 0))),
-    scatter: doubt,
+    ...{ nominal, scatter: doubt, wider: 1 },
     seen: [],
     continued: [],
   };

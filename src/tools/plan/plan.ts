@@ -8,6 +8,7 @@ import { workOf } from './model.js';
 import { type Basis, heddleBasis, type Prediction, predict } from './predict.js';
 import { type Hits, hits, nodesOf, type RankPlacement, type RoutingLaw } from './routing.js';
 import { type Simulated, simulate } from './simulate.js';
+import { between } from './sources.js';
 import { type RoundHalf, type Sum, type Traffic, traffic, type Way } from './traffic.js';
 
 export interface Question {
@@ -125,7 +126,7 @@ function published(calibration: Calibration, own: boolean): Candidate {
     source: `${src.join('; ')} (${hw})`,
     heddle: false,
     memory: ({ layer }, tokens) => memory?.(layer, tokens) ?? null,
-    basis: (phase) => ({ fit: fits[phase]!, assumes: [], elsewhere: !own }),
+    basis: (phase) => ({ fit: fits[phase]!, assumes: [], elsewhere: own ? 0 : between(calibration) }),
   };
 }
 

@@ -6,8 +6,9 @@ import type { KnownMachine } from './machines.js';
 import { type ParameterName, parameterNames } from './model.js';
 import { type Answer, type Candidate, type Question, type SimulatedPhase, winners } from './plan.js';
 import { nodesOf, type RoutingLaw } from './routing.js';
+import type { Disagreement } from './sources.js';
 import type { Traffic } from './traffic.js';
-import type { Check, Disagreement, SplitResult } from './validate.js';
+import type { Check, SplitResult } from './validate.js';
 
 export const micro = (us: number): string =>
   us >= 100 ? us.toFixed(0) : us >= 10 ? us.toFixed(1) : us.toFixed(2);
@@ -159,7 +160,11 @@ const resultColumns: readonly Column<SplitResult>[] = [
   { head: '≤ 12 %', cell: ({ summary }) => percent(summary.within12) },
   { head: 'in range', cell: ({ summary }) => percent(summary.inRange) },
   { head: 'prior', cell: ({ summary }) => percent(summary.prior) },
-  { head: 'rule', cell: ({ summary: { rule } }) => (rule === null ? '' : percent(rule)) },
+  {
+    head: 'rule (fit)',
+    cell: ({ summary: { rule, besideRule } }) =>
+      rule === null ? '' : `${percent(rule)} (${percent(besideRule!)})`,
+  },
   { head: 'bytes alone', cell: ({ summary }) => percent(summary.bytesAlone) },
   {
     head: 'goal',
@@ -172,14 +177,15 @@ export function validationText(results: readonly SplitResult[], sources: readonl
   out.push(
     'Mean and worst: the size of predicted ÷ measured − 1. In range: measured within the predicted 90 %.',
     'Beside them the mean errors of what is believed before any cell is seen (prior), of half of the last step again for every',
-    'doubling of EP (rule, where two steps are known), and of bytes over nominal bandwidth.',
+    'doubling of EP (rule, where two steps are known; beside it the fit’s, of the same cells), and of bytes over nominal bandwidth.',
+    'of …: a source’s cells, over all questions that its other cells answer.',
   );
   if (sources.length > 0) {
     out.push('', 'Sources that disagree most about one kernel on one kind of machine:');
     const lines = sources
       .slice(0, 6)
-      .map(({ system, what, figures, ratio }) => [
-        `${system}, ${what}`,
+      .map(({ lib, mode, what, figures, ratio }) => [
+        `${lib} ${mode}, ${what}`,
         `${ratio.toFixed(2)} ×`,
         figures.map(({ hw, us }) => `${micro(us)} µs on ${hw}`).join(', '),
       ]);
