@@ -20,6 +20,7 @@ import {
   fitGemms,
   gemmTables,
   type KnownMachine,
+  knownFrom,
   knownMachine,
   lawFrom,
   machineFrom,
@@ -356,13 +357,11 @@ function calibrateOne(flags: CalibrateFlags): void {
     ...(nvlink === undefined ? {} : { nvlink }),
     ...(nic === undefined ? {} : { nic }),
     ...(bench === null ? {} : { stores: ceilingOfBench(...bench) }),
-    ...(fabric === undefined
-      ? {}
-      : { network: (nominal) => networkOfBench(basename(fabric), read('fabric', fabric), nominal) }),
+    ...(fabric === undefined ? {} : { network: networkOfBench(basename(fabric), read('fabric', fabric)) }),
   });
   const text = `${JSON.stringify(machine, null, 2)}\n`;
   if (flags.output !== undefined) writeOutput(flags.output, text);
-  process.stdout.write(flags.json === true ? text : calibrationText(machine));
+  process.stdout.write(flags.json === true ? text : calibrationText(knownFrom(machine)));
 }
 
 function serve(flags: ServeFlags): void {

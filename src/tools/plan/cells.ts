@@ -200,7 +200,6 @@ const integers = ['ep', 'domain', 'tokens', 'hidden', 'topk', 'experts'] as cons
 /** µs or GB/s: what is computed from it stays finite, and above 0. */
 const mostOfAFigure = 1e12;
 const phases: readonly CellPhase[] = ['dispatch', 'combine', 'both'];
-export const isPhase = (name: string): boolean => phases.some((phase) => phase === name);
 
 /** Cells from the text of a file; `name` is how errors call it. */
 export function parseCells(name: string, text: string): Cell[] {
