@@ -1,6 +1,6 @@
 /** A machine as a file, for `--machine`: a few figures that describe one, and cells and its network where they were measured. */
-import { ArgumentError, requireInteger, requireText } from '../../base/errors.js';
-import { type Cell, cellFrom, isRecord, parseJson } from './cells.js';
+import { ArgumentError, requireInteger, requireOneOf, requireText } from '../../base/errors.js';
+import { type Cell, cellFrom, figure, isRecord, parseJson } from './cells.js';
 import { fitCells } from './fit.js';
 import {
   byOrigin,
@@ -64,8 +64,6 @@ export function parseMachine(file: string, text: string): KnownMachine {
       'what heddle plan calibrate wrote, or perNode, nvlink, nic and memory',
     );
   const { fabric = 'cx7', name = file.replace(/\.json$/, ''), cells = [], network, stores } = value;
-  if (fabric !== 'cx7' && fabric !== 'efa')
-    throw new ArgumentError(`${file}.fabric`, fabric, 'cx7 or efa: whose NICs its own are like');
   if (!Array.isArray(cells)) throw new ArgumentError(`${file}.cells`, cells, 'a list of cells');
   return knownFrom({
     name: requireText(`${file}.name`, name, 'a name'),
@@ -73,7 +71,7 @@ export function parseMachine(file: string, text: string): KnownMachine {
     nvlink: figure(`${file}.nvlink`, value.nvlink),
     nic: value.nic === 0 ? 0 : figure(`${file}.nic`, value.nic),
     memory: figure(`${file}.memory`, value.memory),
-    fabric,
+    fabric: requireOneOf(`${file}.fabric`, fabric, ['cx7', 'efa']),
     ...(stores === undefined ? {} : { stores: figure(`${file}.stores`, stores) }),
     ...(network === undefined ? {} : { network: networkFrom(`${file}.network`, network) }),
     cells: cells.map((cell: unknown, i) => cellFrom(`${file}.cells[${i}]`, cell)),
@@ -88,12 +86,6 @@ function networkFrom(at: string, value: unknown): Network {
     message: figure(`${at}.message`, value.message),
     nic: figure(`${at}.nic`, value.nic),
   };
-}
-
-/** What is computed from it stays finite, and above 0. */
-export function figure(name: string, value: unknown): number {
-  if (typeof value === 'number' && value >= 1e-9 && value <= 1e9) return value;
-  throw new ArgumentError(name, value, 'a number above 0');
 }
 
 /** Fits what was measured on the machine. */

@@ -1,5 +1,5 @@
 /** Measured cells: one time of one phase of one round, with its source; and what each says about the model. */
-import { ArgumentError, messageOf, requireInteger } from '../../base/errors.js';
+import { ArgumentError, messageOf, requireInteger, requireOneOf, requireText } from '../../base/errors.js';
 import { type FormatName, formats, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { type Work, workOf } from './model.js';
 import tables from './rounds.json' with { type: 'json' };
@@ -197,8 +197,6 @@ export function once<T>(make: () => T): () => T {
 
 const texts = ['set', 'lib', 'mode', 'hw', 'fabric', 'dtype', 'phase', 'src'] as const;
 const integers = ['ep', 'domain', 'tokens', 'hidden', 'topk', 'experts'] as const;
-/** µs or GB/s: what is computed from it stays finite, and above 0. */
-const mostOfAFigure = 1e12;
 const phases: readonly CellPhase[] = ['dispatch', 'combine', 'both'];
 
 /** Cells from the text of a file; `name` is how errors call it. */
@@ -217,6 +215,12 @@ export function parseJson(name: string, text: string): unknown {
   }
 }
 
+/** A time or a rate: what is computed from it stays finite, and above 0. */
+export function figure(name: string, value: unknown): number {
+  if (typeof value === 'number' && value >= 1e-9 && value <= 1e12) return value;
+  throw new ArgumentError(name, value, 'a number above 0, at most 1e12');
+}
+
 /** @throws ArgumentError where the value is no cell; `at` is how it calls it. */
 export function cellFrom(at: string, value: unknown): Cell {
   if (!isRecord(value)) throw new ArgumentError(at, value, 'an object');
@@ -230,23 +234,13 @@ export function cellFrom(at: string, value: unknown): Cell {
       `a cell with ${missing.join(', ')} too; it has ${Object.keys(value).join(', ')}`,
     );
   }
-  const text = (field: string): string => {
-    const found = value[field];
-    if (typeof found !== 'string') throw new ArgumentError(`${at}.${field}`, found, 'a string');
-    return found;
-  };
-  const oneOf = <T extends string>(field: string, names: readonly T[]): T => {
-    const found = names.find((one) => one === value[field]);
-    if (found === undefined)
-      throw new ArgumentError(`${at}.${field}`, value[field], `one of ${names.join(', ')}`);
-    return found;
-  };
+  const text = (field: string) => requireText(`${at}.${field}`, value[field]);
+  const oneOf = <T extends string>(field: string, names: readonly T[]): T =>
+    requireOneOf(`${at}.${field}`, value[field], names);
   const whole = (field: string) => requireInteger(`${at}.${field}`, value[field], 1, 2 ** 22);
-  const positive = (field: string): number | null => {
+  const positive = (field: string) => {
     const found = value[field] ?? null;
-    if (found !== null && !(typeof found === 'number' && found > 0 && found <= mostOfAFigure))
-      throw new ArgumentError(`${at}.${field}`, found, `a number above 0, at most ${mostOfAFigure}, or null`);
-    return found;
+    return found === null ? null : figure(`${at}.${field}`, found);
   };
   const us = positive('us');
   const gbps = positive('gbps');

@@ -1,8 +1,8 @@
 /** Calibration from Heddle's own reports: rounds of `heddle bench`, and the network of `heddle fabric bench`. */
-import { ArgumentError, requireInteger, requireText } from '../../base/errors.js';
+import { ArgumentError, requireInteger, requireOneOf, requireText } from '../../base/errors.js';
 import { type FormatName, formats } from '../../moe/layer/index.js';
-import { figure, type Network } from './calibration-file.js';
-import { type Cell, cellFrom, isRecord, parseJson } from './cells.js';
+import type { Network } from './calibration-file.js';
+import { type Cell, cellFrom, figure, isRecord, parseJson } from './cells.js';
 
 const benchFormat = 'heddle-bench/1';
 
@@ -19,10 +19,9 @@ export function cellsOfBench(name: string, text: string): Cell[] {
   if (router !== 'uniform') throw new ArgumentError(`${name}.workload.router`, router, 'uniform');
   const number = (field: string): number =>
     requireInteger(`${name}.workload.${field}`, of[field], 1, 2 ** 22);
-  const dtype = Object.keys(formats).find((one) => one === of.dtype) as FormatName | undefined;
-  const back = Object.keys(formats).find((one) => one === of.combineDtype) as FormatName | undefined;
-  if (dtype === undefined || back === undefined)
-    throw new ArgumentError(`${name}.workload.dtype`, of.dtype, `one of ${Object.keys(formats).join(', ')}`);
+  const format = (field: string): FormatName =>
+    requireOneOf(`${name}.workload.${field}`, of[field], Object.keys(formats) as FormatName[]);
+  const [dtype, back] = [format('dtype'), format('combineDtype')];
   const ranks = number('ranks');
   const common = {
     set: name,
@@ -35,10 +34,7 @@ export function cellsOfBench(name: string, text: string): Cell[] {
     hidden: number('hidden'),
     topk: number('topK'),
     experts: number('experts'),
-    gbps: null,
-    gbps_def: null,
     src: name,
-    note: '',
   };
   return report.points.flatMap((point: unknown) => {
     if (!isRecord(point) || !Array.isArray(point.rows))

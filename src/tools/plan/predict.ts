@@ -19,7 +19,7 @@ export interface Prediction {
 }
 
 /** Half of the width that nine tenths of a normal distribution have, in standard deviations. */
-const ninety = 1.645;
+export const ninety = 1.645;
 /** What another machine or kernel than was measured adds to the logarithm's standard deviation. */
 const unlike = 0.2;
 

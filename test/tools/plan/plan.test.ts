@@ -198,7 +198,7 @@ describe('machines', () => {
     const text = JSON.stringify({ perNode: 8, nvlink: 450, nic: 25 });
     expect(() => parseMachine('mine.json', text)).toThrow(/mine\.json\.memory is undefined.*above 0/);
     const odd = JSON.stringify({ perNode: 8, nvlink: 450, nic: 25, memory: 80, fabric: 'tin' });
-    expect(() => parseMachine('mine.json', odd)).toThrow(/fabric is "tin"; it must be cx7 or efa/);
+    expect(() => parseMachine('mine.json', odd)).toThrow(/fabric is "tin"; it must be one of 'cx7', 'efa'/);
   });
 });
 

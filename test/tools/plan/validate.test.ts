@@ -43,7 +43,7 @@ describe('validation', () => {
     'EP64 and more from EP32 and less: all',
     'no cell of its source: all',
     'all that a source’s other cells answer',
-  ])('%s: ranges of 90 %% hold 85 to 95 %% of what was not fitted', (name) => {
+  ])('%s: ranges hold 0.85 to 0.95 of what was not fitted', (name) => {
     const { inRange, cells } = called(name).summary;
     expect(cells).toBeGreaterThan(50);
     expect(inRange).toBeGreaterThan(0.85);
@@ -51,7 +51,7 @@ describe('validation', () => {
   });
 
   it.each(results.filter(({ name }) => name.startsWith('of ')))(
-    '$name: its ranges hold as many as ranges of 85 to 95 %% would',
+    '$name: its ranges hold as many as ranges of 0.85 to 0.95 would',
     ({ summary: { cells, inRange } }) => {
       const held = Math.round(inRange * cells);
       expect(atMost(held, cells, 0.85), `${held} of ${cells}`).toBeGreaterThan(0.05);
