@@ -10,6 +10,7 @@ import {
   advised,
   type Cell,
   calibrationText,
+  candidateOf,
   candidates,
   ceilingOfBench,
   cellsOfBench,
@@ -287,13 +288,9 @@ function predictAll(flags: PlanFlags): void {
       question: { ...rest, ...place, machine: on.machine.name },
       answers,
       winners: winners(answers),
-      advice: advised(answers, tokens).map(({ candidate, source }) => ({
-        ...{ candidate, source, tokens },
-        changes: advice(
-          question,
-          asked.find((one) => one.name === candidate && one.source === source)!,
-          tokens,
-        ),
+      advice: advised(answers, tokens).map((best) => ({
+        ...{ candidate: best.candidate, source: best.source, tokens },
+        changes: advice(question, candidateOf(best, asked), tokens),
       })),
       ...(flags.simulate === true ? { simulated } : {}),
     };
@@ -336,9 +333,7 @@ function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: Laws, nodes:
   if (nodesPerToken !== undefined) requireInteger('nodes-per-token', nodesPerToken, 1, nodes);
   if (loads !== undefined) return lawFrom(basename(loads), read('loads', loads));
   if (perfectRouter === true) return { kind: 'perfect' };
-  if (skew !== undefined) {
-    return { kind: 'skewed', exponent: skew, seed };
-  }
+  if (skew !== undefined) return { kind: 'skewed', exponent: skew, seed };
   return { kind: 'uniform', ...(nodesPerToken === undefined ? {} : { nodesAtMost: nodesPerToken }) };
 }
 

@@ -4,7 +4,15 @@ import { advice, advised } from './advice.js';
 import { type Cell, cellName } from './cells.js';
 import type { KnownMachine } from './machines.js';
 import { type ParameterName, parameterNames } from './model.js';
-import { type Answer, type Candidate, type Question, type SimulatedPhase, winners } from './plan.js';
+import {
+  type Answer,
+  assumed,
+  type Candidate,
+  candidateOf,
+  type Question,
+  type SimulatedPhase,
+  winners,
+} from './plan.js';
 import { nodesOf, type RoutingLaw } from './routing.js';
 import type { Disagreement } from './sources.js';
 import type { Traffic } from './traffic.js';
@@ -85,13 +93,7 @@ export function planText(
     'Bytes and messages: of a rank, both phases together, in the mean. Nine of ten measurements are expected in the range.',
   );
   for (const one of asked) {
-    const beyond = [
-      ...new Set(
-        answers
-          .filter(({ candidate, source }) => candidate === one.name && source === one.source)
-          .flatMap((answer) => answer.beyond),
-      ),
-    ];
+    const beyond = assumed(one, answers);
     if (beyond.length > 0) out.push(`* ${one.name}${mark(one.source)}: ${beyond.join('; ')}`);
   }
   for (const [i, source] of sources.filter((s) => s !== 'Heddle').entries()) out.push(`[${i + 1}] ${source}`);
@@ -106,7 +108,7 @@ export function planText(
   }
   const tokens = middle(question.tokens);
   for (const best of advised(answers, tokens)) {
-    const candidate = asked.find(({ name, source }) => name === best.candidate && source === best.source)!;
+    const candidate = candidateOf(best, asked);
     const changes = advice(question, candidate, tokens).slice(0, 6);
     if (changes.length === 0) continue;
     out.push(
