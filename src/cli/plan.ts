@@ -10,6 +10,7 @@ import {
   advised,
   type Cell,
   calibrationText,
+  candidateOf,
   candidates,
   ceilingOfBench,
   cellsOfBench,
@@ -20,6 +21,7 @@ import {
   fitGemms,
   gemmTables,
   type KnownMachine,
+  knownFrom,
   knownMachine,
   lawFrom,
   machineFrom,
@@ -286,13 +288,9 @@ function predictAll(flags: PlanFlags): void {
       question: { ...rest, ...place, machine: on.machine.name },
       answers,
       winners: winners(answers),
-      advice: advised(answers, tokens).map(({ candidate, source }) => ({
-        ...{ candidate, source, tokens },
-        changes: advice(
-          question,
-          asked.find((one) => one.name === candidate && one.source === source)!,
-          tokens,
-        ),
+      advice: advised(answers, tokens).map((best) => ({
+        ...{ candidate: best.candidate, source: best.source, tokens },
+        changes: advice(question, candidateOf(best, asked), tokens),
       })),
       ...(flags.simulate === true ? { simulated } : {}),
     };
@@ -335,9 +333,7 @@ function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: Laws, nodes:
   if (nodesPerToken !== undefined) requireInteger('nodes-per-token', nodesPerToken, 1, nodes);
   if (loads !== undefined) return lawFrom(basename(loads), read('loads', loads));
   if (perfectRouter === true) return { kind: 'perfect' };
-  if (skew !== undefined) {
-    return { kind: 'skewed', exponent: skew, seed };
-  }
+  if (skew !== undefined) return { kind: 'skewed', exponent: skew, seed };
   return { kind: 'uniform', ...(nodesPerToken === undefined ? {} : { nodesAtMost: nodesPerToken }) };
 }
 
@@ -356,13 +352,11 @@ function calibrateOne(flags: CalibrateFlags): void {
     ...(nvlink === undefined ? {} : { nvlink }),
     ...(nic === undefined ? {} : { nic }),
     ...(bench === null ? {} : { stores: ceilingOfBench(...bench) }),
-    ...(fabric === undefined
-      ? {}
-      : { network: (nominal) => networkOfBench(basename(fabric), read('fabric', fabric), nominal) }),
+    ...(fabric === undefined ? {} : { network: networkOfBench(basename(fabric), read('fabric', fabric)) }),
   });
   const text = `${JSON.stringify(machine, null, 2)}\n`;
   if (flags.output !== undefined) writeOutput(flags.output, text);
-  process.stdout.write(flags.json === true ? text : calibrationText(machine));
+  process.stdout.write(flags.json === true ? text : calibrationText(knownFrom(machine)));
 }
 
 function serve(flags: ServeFlags): void {

@@ -1,5 +1,5 @@
 /** Measured cells: one time of one phase of one round, with its source; and what each says about the model. */
-import { ArgumentError, messageOf, requireInteger } from '../../base/errors.js';
+import { ArgumentError, messageOf, requireInteger, requireOneOf, requireText } from '../../base/errors.js';
 import { type FormatName, formats, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { type Work, workOf } from './model.js';
 import tables from './rounds.json' with { type: 'json' };
@@ -176,8 +176,8 @@ interface Table {
  * All that is shipped, of DeepSeek-V3's layer: what others published, as they print it, so sources may disagree; and what
  * Heddle was measured to need, of which docs/results has the runs.
  */
-export function shippedCells(): Cell[] {
-  return (tables as readonly Table[]).flatMap(({ cells, gbps, ...rest }) =>
+export const shippedCells = once((): readonly Cell[] =>
+  (tables as readonly Table[]).flatMap(({ cells, gbps, ...rest }) =>
     Object.entries(cells).flatMap(([ep, row]) =>
       Object.entries(row).map(([tokens, figure]) =>
         cellFrom('rounds.json', {
@@ -186,15 +186,18 @@ export function shippedCells(): Cell[] {
         }),
       ),
     ),
-  );
+  ),
+);
+
+/** What is made when it is first asked for. */
+export function once<T>(make: () => T): () => T {
+  let made: T | undefined;
+  return () => (made ??= make());
 }
 
 const texts = ['set', 'lib', 'mode', 'hw', 'fabric', 'dtype', 'phase', 'src'] as const;
 const integers = ['ep', 'domain', 'tokens', 'hidden', 'topk', 'experts'] as const;
-/** µs or GB/s: what is computed from it stays finite, and above 0. */
-const mostOfAFigure = 1e12;
 const phases: readonly CellPhase[] = ['dispatch', 'combine', 'both'];
-export const isPhase = (name: string): boolean => phases.some((phase) => phase === name);
 
 /** Cells from the text of a file; `name` is how errors call it. */
 export function parseCells(name: string, text: string): Cell[] {
@@ -212,6 +215,12 @@ export function parseJson(name: string, text: string): unknown {
   }
 }
 
+/** A time or a rate: what is computed from it stays finite, and above 0. */
+export function figure(name: string, value: unknown): number {
+  if (typeof value === 'number' && value >= 1e-9 && value <= 1e12) return value;
+  throw new ArgumentError(name, value, 'a number above 0, at most 1e12');
+}
+
 /** @throws ArgumentError where the value is no cell; `at` is how it calls it. */
 export function cellFrom(at: string, value: unknown): Cell {
   if (!isRecord(value)) throw new ArgumentError(at, value, 'an object');
@@ -225,23 +234,13 @@ export function cellFrom(at: string, value: unknown): Cell {
       `a cell with ${missing.join(', ')} too; it has ${Object.keys(value).join(', ')}`,
     );
   }
-  const text = (field: string): string => {
-    const found = value[field];
-    if (typeof found !== 'string') throw new ArgumentError(`${at}.${field}`, found, 'a string');
-    return found;
-  };
-  const oneOf = <T extends string>(field: string, names: readonly T[]): T => {
-    const found = names.find((one) => one === value[field]);
-    if (found === undefined)
-      throw new ArgumentError(`${at}.${field}`, value[field], `one of ${names.join(', ')}`);
-    return found;
-  };
+  const text = (field: string) => requireText(`${at}.${field}`, value[field]);
+  const oneOf = <T extends string>(field: string, names: readonly T[]): T =>
+    requireOneOf(`${at}.${field}`, value[field], names);
   const whole = (field: string) => requireInteger(`${at}.${field}`, value[field], 1, 2 ** 22);
-  const positive = (field: string): number | null => {
+  const positive = (field: string) => {
     const found = value[field] ?? null;
-    if (found !== null && !(typeof found === 'number' && found > 0 && found <= mostOfAFigure))
-      throw new ArgumentError(`${at}.${field}`, found, `a number above 0, at most ${mostOfAFigure}, or null`);
-    return found;
+    return found === null ? null : figure(`${at}.${field}`, found);
   };
   const us = positive('us');
   const gbps = positive('gbps');
@@ -281,6 +280,17 @@ export function cellFrom(at: string, value: unknown): Cell {
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** Cells of the same key, in the order of the first of each. */
+export function grouped(cells: readonly Cell[], key: (cell: Cell) => string): Cell[][] {
+  const groups = new Map<string, Cell[]>();
+  for (const cell of cells) {
+    const group = groups.get(key(cell));
+    if (group === undefined) groups.set(key(cell), [cell]);
+    else group.push(cell);
+  }
+  return [...groups.values()];
 }
 
 /** How errors and tables call a cell. */

@@ -17,11 +17,15 @@ import {
 
 /** What one set of cells says about one phase. */
 export interface Fit {
+  /** Of the machine that the cells were measured on. */
+  readonly nominal: Nominal;
   readonly parameters: Parameters;
   /** Of the logarithms of the parameters, row by row, after the fit. */
   readonly covariance: readonly (readonly number[])[];
   /** Standard deviation of the logarithm of measured ÷ fitted, far from every cell. */
   readonly scatter: number;
+  /** How much wider ranges are than the model has them, so that its cells lie in those that are predicted without them. */
+  readonly wider: number;
   readonly seen: readonly Seen[];
   /** Where they would go on with more ranks (`continuedBeyond`). */
   readonly continued: readonly Seen[];
@@ -36,11 +40,16 @@ export interface Seen {
 }
 
 /** What a source is believed to scatter before its cells are seen, as if one cell had said so. */
-const usualScatter = 0.25;
+const usualScatter = 0.35;
 /** The share of it that two cells of the very same place do not have in common. */
 const own = 0.02;
 /** Doublings over which likeness falls to a third. */
 const reach = { ranks: 2, tokens: 32 };
+
+/** What every doubling beyond the measured ranks, or tokens, adds to the logarithm's standard deviation. */
+const perDoubling = { ranks: 0.1, tokens: 0.05 };
+/** The same for a network of which no cell crossed any. */
+const unseenNetwork = 0.15;
 
 /** How alike two places are off: nothing where only one of them crosses the network. */
 export function alike(a: Omit<Seen, 'over'>, b: Omit<Seen, 'over'>): number {
@@ -77,18 +86,99 @@ export function fitCells(observations: readonly Observation[], nominal: Nominal)
       found.at,
     );
     const off = forward(ofMeasured, over(found.at, measured));
-    scatter = Math.sqrt((usualScatter ** 2 + dot(off, off)) / (1 + off.length));
+    // A cell that a parameter follows says nothing of scatter.
+    const used = inverse(found.normal).reduce((sum, row, i) => sum + 1 - row[i]! / spread[i]! ** 2, 0);
+    scatter = Math.sqrt((usualScatter ** 2 + dot(off, off)) / (1 + Math.max(0, off.length - used)));
   }
   const places = over(found.at).map((value, i): Seen => {
     const { tokens, work } = all[i]!;
     return { tokens, work, over: value };
   });
+  const seen = places.slice(0, measured.length);
+  const parameters = parametersAt(found.at);
+  const slopes = seen.map(({ work }) => gradient(parameters, work));
+  const moved = found.at.map((value, i) => value - centre[i]!);
+  const believed = seen.map(({ over: off }, i) => off + dot(slopes[i]!, moved));
+  const together = seen.map((a, i) =>
+    seen.map((b, j) => {
+      const shared = slopes[i]!.reduce((sum, slope, k) => sum + slope * slopes[j]![k]! * spread[k]! ** 2, 0);
+      return shared + scatter ** 2 * (i === j ? 1 : alike(a, b));
+    }),
+  );
   return {
-    parameters: parametersAt(found.at),
-    covariance: inverse(found.normal),
-    scatter,
-    seen: places.slice(0, measured.length),
+    ...{ nominal, parameters, covariance: inverse(found.normal), scatter, seen },
+    wider: leftOut(seen, believed, inverse(together)),
     continued: places.slice(measured.length),
+  };
+}
+
+/**
+ * Each EP from the others, few tokens from many and back, every other number of tokens: how far off the cells are that are left out,
+ * in standard deviations of what the others say of them. One such question counts as having been asked before, with the answer 1.
+ */
+function leftOut(
+  seen: readonly Seen[],
+  off: readonly number[],
+  precision: readonly (readonly number[])[],
+): number {
+  const sizes = [...new Set(seen.map(({ tokens }) => tokens))].sort((a, b) => a - b);
+  const ranks = [...new Set(seen.map(({ work }) => work.ranks))];
+  const at = ({ tokens }: Seen) => sizes.indexOf(tokens);
+  const questions: ((one: Seen) => boolean)[] = [
+    ...(ranks.length > 1
+      ? ranks.map(
+          (ep) =>
+            ({ work }: Seen) =>
+              work.ranks === ep,
+        )
+      : []),
+    ...(sizes.length > 1
+      ? [0, 1].map((half) => (one: Seen) => Number(at(one) >= sizes.length >> 1) === half)
+      : []),
+    ...(sizes.length > 3 ? [0, 1].map((turn) => (one: Seen) => at(one) % 2 === turn) : []),
+  ];
+  const weighted = precision.map((row) => dot(row, off));
+  const squares = questions.map((held) => {
+    const out = [...seen.keys()].filter((i) => held(seen[i]!));
+    const rest = seen.filter((one) => !held(one));
+    const spread = inverse(out.map((i) => out.map((j) => precision[i]![j]!)));
+    const here = out.map((i) => weighted[i]!);
+    const each = out.map((i, n) => {
+      const variance = spread[n]![n]! + distance(rest, seen[i]!).spread ** 2;
+      return dot(spread[n]!, here) ** 2 / variance;
+    });
+    return each.reduce((sum, one) => sum + one, 0) / each.length;
+  });
+  return Math.sqrt(squares.reduce((sum, one) => sum + one, 1) / (1 + squares.length));
+}
+
+/** How far a phase lies from what was measured, in words and as a standard deviation; and whether it alone crosses the network, or alone does not. */
+export function distance(seen: readonly Seen[], { work, tokens }: Omit<Seen, 'over'>) {
+  if (seen.length === 0) return { beyond: [], spread: 0, aside: false };
+  const crosses = work.networkBytes > 0;
+  const aside = seen.every((one) => one.work.networkBytes > 0 !== crosses);
+  const beyond = (what: string, each: number, value: number, values: readonly number[]) => {
+    const [least, most] = [Math.min(...values), Math.max(...values)];
+    const doublings = Math.max(0, Math.log2(value / most), Math.log2(least / value));
+    // One size says nothing of how the time answers to another.
+    const spread = each * doublings * (least === most ? 2 : 1);
+    const measured = least === most ? `${least}` : `${least} to ${most}`;
+    return { spread, words: doublings > 0 ? [`beyond the ${what} measured, ${measured}`] : [] };
+  };
+  const ranks = seen.map((one) => one.work.ranks);
+  const sizes = seen.map((one) => one.tokens);
+  const off = [
+    beyond('EP', perDoubling.ranks, work.ranks, ranks),
+    beyond('tokens', perDoubling.tokens, tokens, sizes),
+    {
+      spread: aside && crosses ? unseenNetwork : 0,
+      words: aside ? [`nothing measured ${crosses ? 'crossed the network' : 'stayed in a node'}`] : [],
+    },
+  ];
+  return {
+    aside,
+    beyond: off.flatMap(({ words }) => words),
+    spread: Math.hypot(...off.map(({ spread }) => spread)),
   };
 }
 

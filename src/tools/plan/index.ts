@@ -20,6 +20,7 @@ export * from './routing.js';
 export * from './serve.js';
 export * from './serve-text.js';
 export { type Round, type Simulated, simulate } from './simulate.js';
+export * from './sources.js';
 export * from './text.js';
 export * from './traffic.js';
 export * from './validate.js';

@@ -1,6 +1,6 @@
 /** The machines that there are cells of, and what `heddle plan calibrate` writes about others. */
 import { ArgumentError } from '../../base/errors.js';
-import { type Cell, observe, shippedCells } from './cells.js';
+import { type Cell, grouped, observe, once, shippedCells } from './cells.js';
 import { type Fit, fitCells } from './fit.js';
 import type { Nominal } from './model.js';
 
@@ -111,15 +111,11 @@ export interface Calibration {
 }
 
 type Origin = Pick<Cell, 'set' | 'lib' | 'mode' | 'hw' | 'fabric'>;
-const originOf = ({ set, lib, mode, hw, fabric }: Origin): string =>
+export const originOf = ({ set, lib, mode, hw, fabric }: Origin): string =>
   JSON.stringify([set, lib, mode, hw, fabric]);
 
 /** Cells of the same source, system and machine, in the order of the first of each. */
-export function byOrigin(cells: readonly Cell[]): Cell[][] {
-  const groups = new Map<string, Cell[]>();
-  for (const cell of cells) groups.set(originOf(cell), [...(groups.get(originOf(cell)) ?? []), cell]);
-  return [...groups.values()];
-}
+export const byOrigin = (cells: readonly Cell[]): Cell[][] => grouped(cells, originOf);
 
 /** Fits cells of one origin. */
 export function calibrate(cells: readonly Cell[], nominal: Nominal): Calibration {
@@ -154,22 +150,25 @@ export function knownMachine(name: string): KnownMachine {
 }
 
 /** How Heddle's own kernels do on the machine that they were measured on. */
-export function heddleMeasured(): Calibration {
-  return calibrate(
+export const heddleMeasured = once(() =>
+  calibrate(
     shippedCells().filter(({ lib, phase }) => lib === 'heddle' && phase !== 'both'),
     machineNamed('h200-nvlink').nominal,
-  );
-}
+  ),
+);
 
 /**
  * Whose network Heddle's kernels are believed to share: another library that sends bulk messages through a host proxy,
  * on the same kind of NIC.
  */
-export function bulkNetwork({ machine, network }: KnownMachine): Calibration {
-  if (network !== undefined) return network;
-  const fabric = machine.cells[0]?.fabric === 'efa' ? 'efa' : 'cx7';
-  return calibrate(
-    shippedCells().filter((cell) => cell.lib === 'pplx-garden' && cell.fabric === fabric),
-    machineNamed('h200-cx7').nominal,
+export const bulkNetwork = ({ machine, network }: KnownMachine): Calibration =>
+  network ?? bulkNetworks[machine.cells[0]?.fabric === 'efa' ? 'efa' : 'cx7']();
+
+const bulkOver = (fabric: string) =>
+  once(() =>
+    calibrate(
+      shippedCells().filter((cell) => cell.lib === 'pplx-garden' && cell.fabric === fabric),
+      machineNamed('h200-cx7').nominal,
+    ),
   );
-}
+const bulkNetworks = { cx7: bulkOver('cx7'), efa: bulkOver('efa') };

@@ -4,7 +4,16 @@ import { type Chart, page, type Series, text } from '../../base/page.js';
 import { htmlTable } from '../../base/table.js';
 import { limits } from '../../moe/layer/index.js';
 import { advice, advised } from './advice.js';
-import { type Answer, type Candidate, candidates, plan, type Question } from './plan.js';
+import {
+  type Answer,
+  assumed,
+  type Candidate,
+  candidateOf,
+  candidates,
+  isAbout,
+  plan,
+  type Question,
+} from './plan.js';
 import { answerColumns, heading, micro, middle } from './text.js';
 
 const colours = [
@@ -52,14 +61,12 @@ ${htmlTable(
   answers,
 )}
 <h2>What is assumed</h2>
-<ul>${asked.map((one) => `<li>${text(assumed(one, answers))}</li>`).join('')}</ul>`;
+<ul>${asked.map((one) => `<li>${text([`${one.name} (${one.source})`, ...assumed(one, answers)].join('; '))}</li>`).join('')}</ul>`;
   return page(title, body, charts);
 }
 
-const is = (who: Candidate) => (answer: Answer) =>
-  answer.candidate === who.name && answer.source === who.source;
 const find = (answers: readonly Answer[], who: Candidate, tokens: number): Answer | undefined =>
-  answers.find((answer) => is(who)(answer) && answer.tokens === tokens);
+  answers.find((answer) => isAbout(who)(answer) && answer.tokens === tokens);
 
 const rangeOf = (answer: Answer | undefined) => answer && [answer.time, answer.low, answer.high];
 
@@ -91,41 +98,29 @@ function overRanks(question: Question, asked: readonly Candidate[], tokens: numb
   const { known, place, layer } = question;
   const { machine } = known;
   const most = machine.nominal.nic > 0 ? limits.worldRanks : machine.perNode;
-  const ranks: number[] = [];
-  for (let n = 2; n <= most; n *= 2) {
-    const perNode = Math.min(n, place.perNode === place.ranks ? machine.perNode : place.perNode);
-    const shared = n <= layer.experts || n % layer.experts === 0;
-    if (n % perNode === 0 && shared) ranks.push(n);
+  const found = new Map<number, Answer[]>();
+  for (let ranks = 2; ranks <= most; ranks *= 2) {
+    const perNode = Math.min(ranks, place.perNode === place.ranks ? machine.perNode : place.perNode);
+    const shared = ranks <= layer.experts || ranks % layer.experts === 0;
+    if (ranks % perNode !== 0 || !shared) continue;
+    const there = { ranks, perNode };
+    const carriers = candidates(known, there, question.sum).filter((one) =>
+      asked.some((who) => who.name === one.name && who.source === one.source),
+    );
+    found.set(ranks, plan({ ...question, place: there, tokens: [tokens], replicas: 1 }, carriers));
   }
-  const found = new Map(
-    ranks.map((n) => {
-      const perNode = Math.min(n, place.perNode === place.ranks ? machine.perNode : place.perNode);
-      const there = { ranks: n, perNode };
-      const known_ = candidates(known, there, question.sum).filter((one) =>
-        asked.some((who) => same(who, one)),
-      );
-      return [n, plan({ ...question, place: there, tokens: [tokens], replicas: 1 }, known_)] as const;
-    }),
-  );
   return {
-    ranks,
+    ranks: [...found.keys()],
     find: (who: Candidate, n: number) => find(found.get(n) ?? [], who, tokens),
   };
 }
 
-const same = (a: Candidate, b: Candidate): boolean => a.name === b.name && a.source === b.source;
-
 function sensitivity(question: Question, asked: readonly Candidate[], best: Answer, tokens: number): string {
-  const who = asked.find((one) => is(one)(best))!;
+  const who = candidateOf(best, asked);
   const rows = advice(question, who, tokens).map(
     ({ what, before, after }) =>
       `<tr><td class="name">${text(what)}</td><td>${micro(after)} µs</td><td>−${(100 * (1 - after / before)).toFixed(1)} %</td><td class="name"><meter min="0" max="1" value="${(1 - after / before).toFixed(3)}"></meter></td></tr>`,
   );
   const head = `<tr><th>${text(who.name)}: ${micro(best.time)} µs a round</th><th>would take</th><th>less</th><th></th></tr>`;
   return `<table><thead>${head}</thead><tbody>${rows.join('')}</tbody></table>`;
-}
-
-function assumed(who: Candidate, answers: readonly Answer[]): string {
-  const beyond = [...new Set(answers.filter(is(who)).flatMap((answer) => answer.beyond))];
-  return `${who.name} (${who.source})${beyond.length === 0 ? '' : `: ${beyond.join('; ')}`}`;
 }

@@ -8,6 +8,7 @@ import { workOf } from './model.js';
 import { type Basis, heddleBasis, type Prediction, predict } from './predict.js';
 import { type Hits, hits, nodesOf, type RankPlacement, type RoutingLaw } from './routing.js';
 import { type Simulated, simulate } from './simulate.js';
+import { between } from './sources.js';
 import { type RoundHalf, type Sum, type Traffic, traffic, type Way } from './traffic.js';
 
 export interface Question {
@@ -125,7 +126,7 @@ function published(calibration: Calibration, own: boolean): Candidate {
     source: `${src.join('; ')} (${hw})`,
     heddle: false,
     memory: ({ layer }, tokens) => memory?.(layer, tokens) ?? null,
-    basis: (phase) => ({ fit: fits[phase]!, assumes: [], elsewhere: !own }),
+    basis: (phase) => ({ fit: fits[phase]!, assumes: [], elsewhere: own ? 0 : between(calibration) }),
   };
 }
 
@@ -141,6 +142,21 @@ export function named(all: readonly Candidate[], name: string | undefined): read
     `one that is known for this machine and so many nodes: ${names.join(', ')}`,
   );
 }
+
+/** Whether an answer is about it. */
+export const isAbout =
+  (who: Candidate) =>
+  ({ candidate, source }: Answer): boolean =>
+    candidate === who.name && source === who.source;
+
+/** Whom an answer is about. */
+export const candidateOf = (answer: Answer, asked: readonly Candidate[]): Candidate =>
+  asked.find((one) => isAbout(one)(answer))!;
+
+/** What all that is said of it assumes, and beyond what it extrapolates. */
+export const assumed = (who: Candidate, answers: readonly Answer[]): string[] => [
+  ...new Set(answers.filter(isAbout(who)).flatMap(({ beyond }) => beyond)),
+];
 
 /** What every candidate needs for every number of tokens. */
 export function plan(question: Question, asked: readonly Candidate[]): Answer[] {
@@ -214,9 +230,9 @@ export function simulateAll(
   asked: readonly Candidate[],
   { seed, late }: { readonly seed: number; readonly late: number },
 ): SimulatedPhase[] {
-  const answers = plan(question, asked);
-  return answers.flatMap(({ candidate: name, source, tokens, phases: parts }) => {
-    const candidate = asked.find((one) => one.name === name && one.source === source)!;
+  return plan(question, asked).flatMap((answer) => {
+    const { candidate: name, tokens, phases: parts } = answer;
+    const candidate = candidateOf(answer, asked);
     return parts.map(({ phase, time: closed }) => {
       const { layer, place, law, dtype, combineDtype, replicas } = question;
       const row = rowBytes(phase === 'dispatch' ? dtype : combineDtype, layer.hidden);

@@ -1,6 +1,6 @@
 /** Predictions with ranges: what a fit says about a phase that it may not have seen. */
 import type { Family } from '../../moe/families/index.js';
-import { alike, type Fit, gradient, likeness, type Seen } from './fit.js';
+import { alike, distance, type Fit, fitCells, gradient, likeness, type Seen } from './fit.js';
 import { dot, solve } from './linear.js';
 import type { Calibration, Machine } from './machines.js';
 import { type Bound, boundOf, parameterNames, partsOf, type TimeParts, time, type Work } from './model.js';
@@ -19,24 +19,26 @@ export interface Prediction {
 }
 
 /** Half of the width that nine tenths of a normal distribution have, in standard deviations. */
-const ninety = 1.645;
-/** What every doubling beyond the measured ranks, or tokens, adds to the logarithm's standard deviation. */
-const perDoubling = { ranks: 0.1, tokens: 0.05 };
-/** The same for a network of which no cell crossed any, and for another harness, machine or kernel than was measured. */
-const unseen = { network: 0.15, other: 0.2 };
+export const ninety = 1.645;
+/** What another machine or kernel than was measured adds to the logarithm's standard deviation. */
+const unlike = 0.2;
 
 /** What is put together from several fits, or stands in for something unmeasured, says so here. */
 export interface Basis {
   readonly fit: Fit;
   /** Why the fit is not of the very thing, where it is not. */
   readonly assumes: readonly string[];
-  /** Another harness, on such a machine but not on this one, measured the very thing. */
-  readonly elsewhere?: boolean;
+  /** By how much another harness than one's own may differ, which measured the very thing: a standard deviation of the logarithm. */
+  readonly elsewhere?: number;
 }
 
-export function predict({ fit, assumes, elsewhere = false }: Basis, work: Work, tokens: number): Prediction {
-  const { parameters, covariance, scatter, seen, continued } = fit;
+export function predict(basis: Basis, work: Work, tokens: number): Prediction {
+  const { assumes, elsewhere = 0 } = basis;
   const here = { work, tokens };
+  const { beyond, spread, aside } = distance(basis.fit.seen, here);
+  // Phases that cross the network hide what NVLink costs: of one that does not, they say less than nominal figures.
+  const fit = aside && work.networkBytes === 0 ? fitCells([], basis.fit.nominal) : basis.fit;
+  const { parameters, covariance, scatter, wider, seen, continued } = fit;
   // What the cells near by were off is what this will be off, as far as it is like them.
   const known = [...seen, ...continued];
   const to = (places: readonly Seen[]) => places.map((place) => alike(here, place));
@@ -56,9 +58,8 @@ export function predict({ fit, assumes, elsewhere = false }: Basis, work: Work, 
       ),
   );
   const doubt = covariance.reduce((sum, row, i) => sum + slopes[i]! * dot(row, slopes), 0);
-  const { beyond, spread } = distance(seen, here);
-  const other = elsewhere || assumes.length > 0 ? unseen.other : 0;
-  const deviation = Math.sqrt(scatter ** 2 * (1 - told) + doubt + spread ** 2 + other ** 2);
+  const other = Math.max(elsewhere, assumes.length > 0 ? unlike : 0);
+  const deviation = Math.hypot(wider * Math.sqrt(scatter ** 2 * (1 - told) + doubt + spread ** 2), other);
   const middle = time(parameters, work) * Math.exp(dot(off, to(known)));
   const parts = partsOf(parameters, work);
   return {
@@ -69,39 +70,6 @@ export function predict({ fit, assumes, elsewhere = false }: Basis, work: Work, 
     parts,
     beyond: [...assumes, ...beyond],
   };
-}
-
-/** How far a phase lies from what was measured, in words and as a standard deviation. */
-function distance(seen: readonly Seen[], { work, tokens }: Omit<Seen, 'over'>) {
-  if (seen.length === 0) return { beyond: [], spread: 0 };
-  const range = (values: readonly number[]) => [Math.min(...values), Math.max(...values)] as const;
-  const covered = {
-    ranks: range(seen.map((one) => one.work.ranks)),
-    tokens: range(seen.map((one) => one.tokens)),
-  };
-  const crosses = work.networkBytes > 0 && seen.every((one) => one.work.networkBytes === 0);
-  const off = {
-    ranks: doublingsBeyond(work.ranks, covered.ranks),
-    tokens: doublingsBeyond(tokens, covered.tokens),
-  };
-  const measured = ([least, most]: readonly [number, number]) =>
-    least === most ? `${least}` : `${least} to ${most}`;
-  return {
-    beyond: [
-      ...(off.ranks > 0 ? [`beyond the EP measured, ${measured(covered.ranks)}`] : []),
-      ...(off.tokens > 0 ? [`beyond the tokens measured, ${measured(covered.tokens)}`] : []),
-      ...(crosses ? ['nothing measured crossed the network'] : []),
-    ],
-    spread: Math.hypot(
-      perDoubling.ranks * off.ranks,
-      perDoubling.tokens * off.tokens,
-      crosses ? unseen.network : 0,
-    ),
-  };
-}
-
-function doublingsBeyond(value: number, [least, most]: readonly [number, number]): number {
-  return Math.max(0, Math.log2(value / most), Math.log2(least / value));
 }
 
 /**
@@ -130,6 +98,7 @@ export function heddleBasis(
   const from = (name: string) => (name === 'nvlink' ? inside : outside);
   return {
     fit: {
+      nominal: machine.nominal,
       parameters: {
         ...outside.parameters,
         nvlink,
@@ -139,6 +108,7 @@ export function heddleBasis(
         parameterNames.map((b, j) => (from(a) === from(b) ? from(a).covariance[i]![j]! : 0)),
       ),
       scatter: Math.max(inside.scatter, outside.scatter),
+      wider: Math.max(inside.wider, outside.wider),
       // The other library's rows go another way, so what its cells were off says nothing here.
       seen: [],
       continued: [],

@@ -134,25 +134,34 @@ function uniform(
   });
 }
 
+/** Of tokens that are all as likely; each is given by the owners of its routes. */
+function tallied(
+  tokens: readonly (readonly number[])[],
+  { ranks, perNode }: RankPlacement,
+): Omit<Hits, 'reach'> {
+  const found = {
+    routes: new Float64Array(ranks),
+    ranks: new Float64Array(ranks),
+    nodes: new Float64Array(nodesOf({ ranks, perNode })),
+  };
+  for (const met of tokens) {
+    for (const rank of met) found.routes[rank]! += 1 / tokens.length;
+    for (const rank of new Set(met)) found.ranks[rank]! += 1 / tokens.length;
+    for (const node of new Set(met.map((rank) => Math.floor(rank / perNode))))
+      found.nodes[node]! += 1 / tokens.length;
+  }
+  return found;
+}
+
 /** Tokens run through the experts in turn; every start is as likely as any other. */
 function perfect(experts: number, topK: number, place: RankPlacement): Hits {
   const shape = { experts, ranks: place.ranks };
   const owners = interleaved(shape).map((id) => ownerOf(shape, id));
-  const run = (routes: number): Omit<Hits, 'reach'> => {
-    const found = {
-      routes: new Float64Array(place.ranks),
-      ranks: new Float64Array(place.ranks),
-      nodes: new Float64Array(nodesOf(place)),
-    };
-    for (let start = 0; start < experts; start++) {
-      const met = Array.from({ length: routes }, (_, k) => owners[(start + k) % experts]!);
-      for (const rank of met) found.routes[rank]! += 1 / experts;
-      for (const rank of new Set(met)) found.ranks[rank]! += 1 / experts;
-      for (const node of new Set(met.map((rank) => Math.floor(rank / place.perNode))))
-        found.nodes[node]! += 1 / experts;
-    }
-    return found;
-  };
+  const run = (routes: number): Omit<Hits, 'reach'> =>
+    tallied(
+      owners.map((_, start) => Array.from({ length: routes }, (_, k) => owners[(start + k) % experts]!)),
+      place,
+    );
   return { ...run(topK), reach: (tokens) => run(Math.min(experts, Math.ceil(tokens) * topK)) };
 }
 
@@ -163,13 +172,8 @@ function counted(
   shape: { readonly experts: number; readonly ranks: number },
   place: RankPlacement,
 ): Hits {
-  const found = {
-    routes: new Float64Array(place.ranks),
-    ranks: new Float64Array(place.ranks),
-    nodes: new Float64Array(nodesOf(place)),
-  };
   const copies = shape.experts / layer.experts;
-  for (const [token, ids] of tokens.entries()) {
+  const owners = tokens.map((ids, token) => {
     const bad = ids.findIndex((id) => !(Number.isInteger(id) && id >= 0 && id < layer.experts));
     if (bad >= 0)
       throw new ArgumentError(
@@ -177,14 +181,9 @@ function counted(
         ids[bad],
         `an expert from 0 to ${layer.experts - 1}`,
       );
-    const copy = token % copies;
-    const met = ids.map((id) => ownerOf(shape, id + copy * layer.experts));
-    for (const rank of met) found.routes[rank]! += 1 / tokens.length;
-    for (const rank of new Set(met)) found.ranks[rank]! += 1 / tokens.length;
-    for (const node of new Set(met.map((rank) => Math.floor(rank / place.perNode))))
-      found.nodes[node]! += 1 / tokens.length;
-  }
-  return independent(found);
+    return ids.map((id) => ownerOf(shape, id + (token % copies) * layer.experts));
+  });
+  return independent(tallied(owners, place));
 }
 
 function weighted(

@@ -2,9 +2,7 @@
 import { type Chart, page, type Series, text } from '../../base/page.js';
 import { type Column, htmlTable, textTable } from '../../base/table.js';
 import { type Demand, expertLayers, pareto, type Service } from './serve.js';
-import { lawInWords, micro } from './text.js';
-
-const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
+import { lawInWords, micro, percent } from './text.js';
 
 function lines({ model, layer, known, tokensPerSecond, law, gemm, rest }: Demand): string[] {
   return [

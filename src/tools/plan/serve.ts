@@ -7,6 +7,7 @@ import { limits, type MoeModel } from '../../moe/layer/index.js';
 import { type GemmFit, gemmWork } from './gemms.js';
 import type { KnownMachine } from './machines.js';
 import { answer, type Candidate, candidates, named, placeOn, type Question, ranked } from './plan.js';
+import { ninety } from './predict.js';
 import { hits, placed, type RankPlacement, type RoutingLaw } from './routing.js';
 
 /** Layers with experts. */
@@ -52,8 +53,6 @@ export interface Service {
   readonly beyond: readonly string[];
 }
 
-/** Half of the width that nine tenths of a normal distribution have, in standard deviations. */
-const ninety = 1.645;
 /** The share of a GPU's memory that weights of experts and buffers may take: the rest is for attention and its cache. */
 const forExperts = 0.7;
 

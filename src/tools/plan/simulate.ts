@@ -68,36 +68,36 @@ export function simulate(round: Round): Simulated {
   };
 }
 
-const links = ['nvlink', 'network'] as const;
+/** NVLink, or the network. */
 type Link = 0 | 1;
 
 /** Transfers as columns, because there may be millions. */
 class Transfers {
-  count = 0;
-  from = new Int32Array(1024);
-  to = new Int32Array(1024);
-  /** Index of `links`. */
-  link = new Uint8Array(1024);
-  bytes = new Float64Array(1024);
-  posts = new Int32Array(1024);
+  readonly from: number[] = [];
+  readonly to: number[] = [];
+  readonly link: Link[] = [];
+  readonly bytes: number[] = [];
+  readonly posts: number[] = [];
   /** The transfer that waits for this one, or −1; or the first of those that this one lets go. */
-  next = new Int32Array(1024);
+  readonly next: number[] = [];
   /** The following one of those that the same transfer lets go. */
-  sibling = new Int32Array(1024);
+  readonly sibling: number[] = [];
   /** Transfers that must have arrived before. */
-  waits = new Int32Array(1024);
+  readonly waits: number[] = [];
+
+  get count(): number {
+    return this.from.length;
+  }
 
   add(from: number, to: number, link: Link, bytes: number, posts: number): number {
-    if (this.count === this.from.length) this.#grow();
-    const i = this.count++;
-    this.from[i] = from;
-    this.to[i] = to;
-    this.link[i] = link;
-    this.bytes[i] = bytes;
-    this.posts[i] = posts;
-    this.next[i] = -1;
-    this.sibling[i] = -1;
-    return i;
+    this.to.push(to);
+    this.link.push(link);
+    this.bytes.push(bytes);
+    this.posts.push(posts);
+    this.next.push(-1);
+    this.sibling.push(-1);
+    this.waits.push(0);
+    return this.from.push(from) - 1;
   }
 
   /** `after` may start once `before` has arrived. */
@@ -105,22 +105,6 @@ class Transfers {
     this.waits[after]!++;
     this.sibling[after] = this.next[before]!;
     this.next[before] = after;
-  }
-
-  #grow(): void {
-    const wider = <T extends Int32Array | Uint8Array | Float64Array>(old: T, made: T): T => {
-      made.set(old);
-      return made;
-    };
-    const size = 2 * this.count;
-    this.from = wider(this.from, new Int32Array(size));
-    this.to = wider(this.to, new Int32Array(size));
-    this.link = wider(this.link, new Uint8Array(size));
-    this.bytes = wider(this.bytes, new Float64Array(size));
-    this.posts = wider(this.posts, new Int32Array(size));
-    this.next = wider(this.next, new Int32Array(size));
-    this.sibling = wider(this.sibling, new Int32Array(size));
-    this.waits = wider(this.waits, new Int32Array(size));
   }
 }
 
@@ -274,18 +258,22 @@ function run(
   const ranks = start.length;
   const nvlink = of.nvlink / 1e6;
   const nic = of.nic / 1e6;
-  const free = links.map(() => ({ out: start.slice(), in: new Float64Array(ranks) }));
-  const queues = new Queues(all, ranks);
+  const free = [0, 1].map(() => ({ out: start.slice(), in: new Float64Array(ranks) }));
+  // What each rank may send at once, by link, in order. Only the first of a queue is an event; it brings the next.
+  const queues = Array.from({ length: 2 * ranks }, (): number[] => []);
+  for (let i = 0; i < all.count; i++)
+    if (all.waits[i] === 0) queues[2 * all.from[i]! + all.link[i]!]!.push(i);
+  const sent = new Int32Array(2 * ranks);
   const ends = start.slice();
   const events = new Events();
   let burst = 0;
   for (let queue = 0; queue < 2 * ranks; queue++) {
-    const first = queues.take(queue);
-    if (first >= 0) events.push(start[queue >> 1]!, first << 1);
+    const [first] = queues[queue]!;
+    if (first !== undefined) events.push(start[queue >> 1]!, first << 1);
   }
   for (let event = events.pop(); event !== null; event = events.pop()) {
     const i = event.id >> 1;
-    const link = all.link[i]! as Link;
+    const link = all.link[i]!;
     const { out, in: into } = free[link]!;
     const [from, to] = [all.from[i]!, all.to[i]!];
     const service =
@@ -293,12 +281,12 @@ function run(
     if ((event.id & 1) === 0) {
       // Ready to be sent.
       const begin = Math.max(event.time, out[from]!);
-      const sent = begin + service;
-      out[from] = sent;
+      out[from] = begin + service;
       events.push(begin + (link === 1 ? latency : 0), event.id | 1);
       if (all.waits[i] === 0) {
-        const following = queues.take(2 * from + link);
-        if (following >= 0) events.push(sent, following << 1);
+        const queue = 2 * from + link;
+        const following = queues[queue]![++sent[queue]!];
+        if (following !== undefined) events.push(begin + service, following << 1);
       }
     } else {
       const begin = Math.max(event.time, into[to]!);
@@ -318,45 +306,13 @@ function run(
   return { ends, burst };
 }
 
-/** What each rank may send at once, by link, in order. Only the first of a queue is an event; it brings the next. */
-class Queues {
-  readonly #ids: Int32Array;
-  readonly #at: Int32Array;
-  readonly #end: Int32Array;
-
-  constructor(all: Transfers, ranks: number) {
-    const queueOf = (i: number): number => 2 * all.from[i]! + all.link[i]!;
-    const sizes = new Int32Array(2 * ranks + 1);
-    for (let i = 0; i < all.count; i++) if (all.waits[i] === 0) sizes[queueOf(i) + 1]!++;
-    for (let q = 0; q < 2 * ranks; q++) sizes[q + 1]! += sizes[q]!;
-    this.#at = sizes.slice(0, 2 * ranks);
-    this.#end = this.#at.slice();
-    this.#ids = new Int32Array(sizes[2 * ranks]!);
-    for (let i = 0; i < all.count; i++) if (all.waits[i] === 0) this.#ids[this.#end[queueOf(i)]!++] = i;
-  }
-
-  /** The next of a queue; −1 from an empty one. */
-  take(queue: number): number {
-    return this.#at[queue]! < this.#end[queue]! ? this.#ids[this.#at[queue]!++]! : -1;
-  }
-}
-
 /** A heap of events by time. */
 class Events {
-  #times = new Float64Array(1024);
-  #ids = new Int32Array(1024);
-  #size = 0;
+  readonly #times: number[] = [];
+  readonly #ids: number[] = [];
 
   push(time: number, id: number): void {
-    if (this.#size === this.#times.length) {
-      const times = new Float64Array(2 * this.#size);
-      times.set(this.#times);
-      this.#times = times;
-      const ids = new Int32Array(2 * this.#size);
-      ids.set(this.#ids);
-      this.#ids = ids;
-    }
-    let at = this.#size++;
+    let at = this.#times.length;
     while (at > 0) {
       const parent = (at - 1) >> 1;
       if (this.#times[parent]! <= time) break;
@@ -369,22 +325,24 @@ class Events {
   }
 
   pop(): { readonly time: number; readonly id: number } | null {
-    if (this.#size === 0) return null;
-    const first = { time: this.#times[0]!, id: this.#ids[0]! };
-    const time = this.#times[--this.#size]!;
-    const id = this.#ids[this.#size]!;
+    const [times, ids] = [this.#times, this.#ids];
+    if (times.length === 0) return null;
+    const first = { time: times[0]!, id: ids[0]! };
+    const [time, id] = [times.pop()!, ids.pop()!];
+    const size = times.length;
+    if (size === 0) return first;
     let at = 0;
     for (;;) {
       let child = 2 * at + 1;
-      if (child >= this.#size) break;
-      if (child + 1 < this.#size && this.#times[child + 1]! < this.#times[child]!) child++;
-      if (this.#times[child]! >= time) break;
-      this.#times[at] = this.#times[child]!;
-      this.#ids[at] = this.#ids[child]!;
+      if (child >= size) break;
+      if (child + 1 < size && times[child + 1]! < times[child]!) child++;
+      if (times[child]! >= time) break;
+      times[at] = times[child]!;
+      ids[at] = ids[child]!;
       at = child;
     }
-    this.#times[at] = time;
-    this.#ids[at] = id;
+    times[at] = time;
+    ids[at] = id;
     return first;
   }
 }

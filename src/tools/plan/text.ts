@@ -4,15 +4,24 @@ import { advice, advised } from './advice.js';
 import { type Cell, cellName } from './cells.js';
 import type { KnownMachine } from './machines.js';
 import { type ParameterName, parameterNames } from './model.js';
-import { type Answer, type Candidate, type Question, type SimulatedPhase, winners } from './plan.js';
+import {
+  type Answer,
+  assumed,
+  type Candidate,
+  candidateOf,
+  type Question,
+  type SimulatedPhase,
+  winners,
+} from './plan.js';
 import { nodesOf, type RoutingLaw } from './routing.js';
+import type { Disagreement } from './sources.js';
 import type { Traffic } from './traffic.js';
-import type { Check, Disagreement, SplitResult } from './validate.js';
+import type { Check, SplitResult } from './validate.js';
 
 export const micro = (us: number): string =>
   us >= 100 ? us.toFixed(0) : us >= 10 ? us.toFixed(1) : us.toFixed(2);
 const range = (low: number, high: number): string => `${micro(low)}–${micro(high)}`;
-const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
+export const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
 const mega = (bytes: number): string => (bytes / 1e6).toFixed(bytes < 1e7 ? 2 : 0);
 
 export function lawInWords(law: RoutingLaw): string {
@@ -84,13 +93,7 @@ export function planText(
     'Bytes and messages: of a rank, both phases together, in the mean. Nine of ten measurements are expected in the range.',
   );
   for (const one of asked) {
-    const beyond = [
-      ...new Set(
-        answers
-          .filter(({ candidate, source }) => candidate === one.name && source === one.source)
-          .flatMap((answer) => answer.beyond),
-      ),
-    ];
+    const beyond = assumed(one, answers);
     if (beyond.length > 0) out.push(`* ${one.name}${mark(one.source)}: ${beyond.join('; ')}`);
   }
   for (const [i, source] of sources.filter((s) => s !== 'Heddle').entries()) out.push(`[${i + 1}] ${source}`);
@@ -105,7 +108,7 @@ export function planText(
   }
   const tokens = middle(question.tokens);
   for (const best of advised(answers, tokens)) {
-    const candidate = asked.find(({ name, source }) => name === best.candidate && source === best.source)!;
+    const candidate = candidateOf(best, asked);
     const changes = advice(question, candidate, tokens).slice(0, 6);
     if (changes.length === 0) continue;
     out.push(
@@ -159,7 +162,11 @@ const resultColumns: readonly Column<SplitResult>[] = [
   { head: '≤ 12 %', cell: ({ summary }) => percent(summary.within12) },
   { head: 'in range', cell: ({ summary }) => percent(summary.inRange) },
   { head: 'prior', cell: ({ summary }) => percent(summary.prior) },
-  { head: 'rule', cell: ({ summary: { rule } }) => (rule === null ? '' : percent(rule)) },
+  {
+    head: 'rule (fit)',
+    cell: ({ summary: { rule, besideRule } }) =>
+      rule === null ? '' : `${percent(rule)} (${percent(besideRule!)})`,
+  },
   { head: 'bytes alone', cell: ({ summary }) => percent(summary.bytesAlone) },
   {
     head: 'goal',
@@ -172,14 +179,15 @@ export function validationText(results: readonly SplitResult[], sources: readonl
   out.push(
     'Mean and worst: the size of predicted ÷ measured − 1. In range: measured within the predicted 90 %.',
     'Beside them the mean errors of what is believed before any cell is seen (prior), of half of the last step again for every',
-    'doubling of EP (rule, where two steps are known), and of bytes over nominal bandwidth.',
+    'doubling of EP (rule, where two steps are known; beside it the fit’s, of the same cells), and of bytes over nominal bandwidth.',
+    'of …: a source’s cells, over all questions that its other cells answer.',
   );
   if (sources.length > 0) {
     out.push('', 'Sources that disagree most about one kernel on one kind of machine:');
     const lines = sources
       .slice(0, 6)
-      .map(({ system, what, figures, ratio }) => [
-        `${system}, ${what}`,
+      .map(({ lib, mode, what, figures, ratio }) => [
+        `${lib} ${mode}, ${what}`,
         `${ratio.toFixed(2)} ×`,
         figures.map(({ hw, us }) => `${micro(us)} µs on ${hw}`).join(', '),
       ]);

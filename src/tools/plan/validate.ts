@@ -2,9 +2,9 @@
  * Validation: fit on a stated part of the cells, predict the others, and say how far off. The parts are stated here and
  * nowhere else, so nobody can choose them by their result.
  */
-import { type Cell, cellName, continuation, observe, shippedCells } from './cells.js';
-import { fitCells } from './fit.js';
-import { byOrigin, type Calibration, calibrate, machineOf, nominalOf } from './machines.js';
+import { type Cell, cellName, continuation, grouped, observe, shippedCells } from './cells.js';
+import { type Fit, fitCells } from './fit.js';
+import { byOrigin, calibrate, machineOf, nominalOf, originOf } from './machines.js';
 import type { Nominal, Work } from './model.js';
 import { type Prediction, predict } from './predict.js';
 
@@ -13,14 +13,17 @@ export interface Split {
   readonly name: string;
   readonly of: (cell: Cell) => boolean;
   readonly parts: readonly ((cell: Cell) => boolean)[];
-  /** What was asked of the mean error and of the share of cells within 12 %, where something was. */
-  readonly goal?: { readonly mean: number; readonly within12?: number };
+}
+
+interface Goal extends Split {
+  /** What was asked of the mean error and of the share of cells within 12 %. */
+  readonly goal: { readonly mean: number; readonly within12?: number };
 }
 
 const ep = (size: number) => [(cell: Cell): boolean => cell.ep === size];
 const heddleRounds = (cell: Cell): boolean => cell.lib === 'heddle' && cell.phase === 'both';
 
-export const goals: readonly Split[] = [
+export const goals: readonly Goal[] = [
   {
     name: 'one-sided on GB200: EP8, EP16 → EP32',
     of: (cell) => cell.set === 'trtllm' && cell.ep <= 32,
@@ -43,6 +46,8 @@ export const goals: readonly Split[] = [
   { name: 'Heddle on H200: EP4 → EP2', of: heddleRounds, parts: ep(2), goal: { mean: 0.08 } },
   { name: 'Heddle on H200: EP2 → EP4', of: heddleRounds, parts: ep(4), goal: { mean: 0.08 } },
 ];
+
+const nothing = 'no cell of its source';
 
 /** What is asked of every source that has cells enough. */
 const questions: readonly {
@@ -76,43 +81,10 @@ const questions: readonly {
     name: 'EP64 and more from EP32 and less',
     parts: (cells) => (cells.some((cell) => cell.ep >= 64) ? [(cell) => cell.ep >= 64] : []),
   },
+  { name: nothing, parts: () => [() => true] },
 ];
 
-/** Every question to every source; then every source from others that measured the same system on the same kind of machine. */
-function crossValidation(cells: readonly Cell[]): Split[] {
-  const sources = new Map<string, Cell[]>();
-  for (const cell of cells) {
-    if (cell.phase === 'both') continue;
-    const name = sourceOf(cell);
-    sources.set(name, [...(sources.get(name) ?? []), cell]);
-  }
-  const asked = questions.flatMap((question) =>
-    [...sources].flatMap(([source, mine]): Split[] => {
-      const parts = question.parts(mine);
-      const of = (cell: Cell) => cell.phase !== 'both' && sourceOf(cell) === source;
-      return parts.length > 0 ? [{ name: `${question.name}: ${source}`, of, parts }] : [];
-    }),
-  );
-  const others = [...sources].map(([source, mine]): Split => {
-    const { set: own } = mine[0]!;
-    const systems = new Set(mine.map((cell) => JSON.stringify([cell.phase, kindOf(cell)])));
-    return {
-      name: `another source: ${source}`,
-      of: (cell) => systems.has(JSON.stringify([cell.phase, kindOf(cell)])),
-      parts: [(cell) => cell.set === own],
-    };
-  });
-  const known = ({ of, parts }: Split) => cells.some((cell) => of(cell) && !parts[0]!(cell));
-  return [...asked, ...others.filter(known)];
-}
-
 const sourceOf = ({ set: name, lib, mode }: Cell): string => `${lib}/${mode} (${name})`;
-
-/** A system on a kind of GPU and network. */
-function kindOf({ lib, mode, ep: ranks, domain, fabric, hw }: Cell): string {
-  const network = ranks > domain ? fabric : 'one node';
-  return JSON.stringify([lib, mode, network, hw.startsWith('H') ? 'Hopper' : hw]);
-}
 
 /** A held-out cell beside what was predicted without it. Errors are predicted ÷ measured − 1. */
 export interface Check {
@@ -135,6 +107,8 @@ export interface Summary {
   readonly prior: number;
   /** Of the cells for which the rule says anything; null where it says nothing. */
   readonly rule: number | null;
+  /** Beside the rule: the mean error of the prediction, of the same cells. */
+  readonly besideRule: number | null;
   readonly bytesAlone: number;
   readonly worst: number;
   /** Shares of the cells whose error is at most 12 %, and which lie in the predicted range. */
@@ -144,103 +118,98 @@ export interface Summary {
 
 export interface SplitResult {
   readonly name: string;
-  readonly goal?: NonNullable<Split['goal']>;
+  readonly goal?: Goal['goal'];
   readonly reached: boolean | null;
   readonly summary: Summary;
   readonly checks: readonly Check[];
 }
 
-/** The goals, then cross-validation source by source, and of each question the sum over sources. */
+/**
+ * The goals; every question to every source; and the sums: of each source, over the questions that its other cells answer, of each
+ * question, and of all.
+ */
 export function validate(cells: readonly Cell[] = shippedCells()): SplitResult[] {
-  const run = ({ name, of, parts, goal }: Split): SplitResult => {
+  const run = ({ of, parts }: Split): Check[] => {
     const mine = cells.filter(of);
-    const checks = parts.flatMap((held) => {
-      const fitted = mine.filter((cell) => !held(cell));
-      return checksOf(fitted, mine.filter(held)).flatMap((check) => check ?? []);
-    });
-    const summary = summarise(checks);
-    const reached =
-      goal === undefined ? null : summary.mean <= goal.mean && summary.within12 >= (goal.within12 ?? 0);
-    return { name, ...(goal === undefined ? {} : { goal }), reached, summary, checks };
+    return parts.flatMap((held) =>
+      checksOf(
+        mine.filter((cell) => !held(cell)),
+        mine.filter(held),
+      ),
+    );
   };
-  const crossed = crossValidation(cells).map(run);
-  const all = (name: string, checks: readonly Check[]): SplitResult => ({
-    name,
-    reached: null,
-    summary: summarise(checks),
-    checks,
-  });
-  const asked = [...questions.map(({ name }) => name), 'another source'].map((name) =>
-    all(
-      `${name}: all`,
-      crossed.filter((one) => one.name.startsWith(`${name}:`)).flatMap(({ checks }) => checks),
-    ),
+  const sources = grouped(
+    cells.filter(({ phase }) => phase !== 'both'),
+    sourceOf,
   );
+  const crossed = questions.flatMap(({ name: question, parts }) =>
+    sources.flatMap((mine) => {
+      const checks = run({ name: question, of: (cell) => mine.includes(cell), parts: parts(mine) });
+      return checks.length > 0 ? [{ question, source: sourceOf(mine[0]!), checks }] : [];
+    }),
+  );
+  const sum = (name: string, of: (one: (typeof crossed)[number]) => boolean): SplitResult => {
+    const checks = crossed.filter(of).flatMap((one) => one.checks);
+    return { name, reached: null, summary: summarise(checks), checks };
+  };
   return [
-    ...goals.map(run),
-    ...crossed,
-    ...asked,
-    all(
-      'all',
-      asked.flatMap(({ checks }) => checks),
+    ...goals.map((split): SplitResult => {
+      const checks = run(split);
+      const { name, goal } = split;
+      const summary = summarise(checks);
+      const reached = summary.mean <= goal.mean && summary.within12 >= (goal.within12 ?? 0);
+      return { name, goal, reached, summary, checks };
+    }),
+    ...crossed.map((one) => sum(`${one.question}: ${one.source}`, (other) => other === one)),
+    ...sources.map((mine) =>
+      sum(
+        `of ${sourceOf(mine[0]!)}`,
+        ({ question, source }) => source === sourceOf(mine[0]!) && question !== nothing,
+      ),
     ),
+    ...questions.map(({ name }) => sum(`${name}: all`, ({ question }) => question === name)),
+    sum('all that a source’s other cells answer', ({ question }) => question !== nothing),
   ];
 }
 
-/** Other cells against everything that is shipped; `unknown` are those of systems or machines without any cell. */
+/** Other cells against everything that is shipped; `unknown` are those of machines of which nothing is known. */
 export function validateCells(others: readonly Cell[]): {
   readonly result: SplitResult;
   readonly unknown: readonly Cell[];
 } {
-  const found = checksOf(shippedCells(), others);
-  const checks = found.flatMap((check) => check ?? []);
+  const known = others.filter((cell) => machineOf(cell) !== undefined);
+  const checks = checksOf(shippedCells(), known);
+  const name = 'the cells of the file, fitted on all that is shipped';
   return {
-    result: {
-      name: 'the cells of the file, fitted on all that is shipped',
-      reached: null,
-      summary: summarise(checks),
-      checks,
-    },
-    unknown: others.filter((_, i) => found[i] === undefined),
+    result: { name, reached: null, summary: summarise(checks), checks },
+    unknown: others.filter((cell) => !known.includes(cell)),
   };
 }
 
-/** By the same source where it is known, else by the most cells of the same system on the same kind of machine. */
-function checksOf(fitted: readonly Cell[], held: readonly Cell[]): (Check | undefined)[] {
+/**
+ * By the fit of the same source on such a machine, else from nominal figures alone: fits of another source were off by more than
+ * those are.
+ */
+function checksOf(fitted: readonly Cell[], held: readonly Cell[]): Check[] {
   const known = byOrigin(fitted).map((group) => calibrate(group, nominalOf(group[0]!)));
   return held.map((cell) => {
-    const cells = ({ fits }: Calibration) => fits[cell.phase]?.seen.length ?? 0;
-    const same = known
-      .filter((one) => one.lib === cell.lib && one.mode === cell.mode && cells(one) > 0)
-      .sort((a, b) => cells(b) - cells(a));
-    const machine = machineOf(cell);
-    const here = ({ hw, fabric }: Calibration) =>
-      (hw === cell.hw && fabric === cell.fabric) ||
-      (machine !== undefined && machineOf({ hw, fabric }) === machine);
-    const by =
-      same.find((one) => one.set === cell.set && here(one)) ??
-      same.find(here) ??
-      same.find(({ hw }) => cell.hw.startsWith('H') && hw.startsWith('H'));
-    return by && check(by, cell, fitted);
+    const { us, work } = observe(cell);
+    const nominal = nominalOf(cell);
+    const by = known.find((one) => originOf(one) === originOf(cell))?.fits[cell.phase];
+    const from = (fit: Fit) => predict({ fit, assumes: [] }, work, cell.tokens);
+    const none = from(fitCells([], nominal));
+    const predicted = by ? from(by) : { ...none, beyond: ['no cell of its source'] };
+    const rule = byRule(cell, fitted);
+    return {
+      cell,
+      measured: us,
+      predicted,
+      error: predicted.time / us - 1,
+      prior: none.time / us - 1,
+      rule: rule === null ? null : rule / us - 1,
+      bytesAlone: bytesAlone(work, nominal) / us - 1,
+    };
   });
-}
-
-function check(by: Calibration, cell: Cell, fitted: readonly Cell[]): Check {
-  const { us, work } = observe(cell);
-  const nominal = nominalOf(cell);
-  const assumes = by.set === cell.set ? [] : [`measured by another source, ${by.set}`];
-  const predicted = predict({ fit: by.fits[cell.phase]!, assumes }, work, cell.tokens);
-  const prior = predict({ fit: fitCells([], nominal), assumes: [] }, work, cell.tokens);
-  const rule = byRule(cell, fitted);
-  return {
-    cell,
-    measured: us,
-    predicted,
-    error: predicted.time / us - 1,
-    prior: prior.time / us - 1,
-    rule: rule === null ? null : rule / us - 1,
-    bytesAlone: bytesAlone(work, nominal) / us - 1,
-  };
 }
 
 /** What the last two doublings of the fitted cells of the same load say, from EP16 on. */
@@ -259,12 +228,14 @@ const bytesAlone = ({ nvlinkBytes, networkBytes }: Work, { nvlink, nic }: Nomina
 export function summarise(checks: readonly Check[]): Summary {
   const mean = (values: readonly number[]): number =>
     values.reduce((sum, value) => sum + Math.abs(value), 0) / values.length;
-  const rules = checks.flatMap(({ rule }) => rule ?? []);
+  const ruled = checks.filter(({ rule }) => rule !== null);
+  const ofRuled = (of: (check: Check) => number) => (ruled.length === 0 ? null : mean(ruled.map(of)));
   return {
     cells: checks.length,
     mean: mean(checks.map(({ error }) => error)),
     prior: mean(checks.map(({ prior }) => prior)),
-    rule: rules.length === 0 ? null : mean(rules),
+    rule: ofRuled(({ rule }) => rule!),
+    besideRule: ofRuled(({ error }) => error),
     bytesAlone: mean(checks.map((check) => check.bytesAlone)),
     worst: Math.max(...checks.map(({ error }) => Math.abs(error))),
     within12: mean(checks.map(({ error }) => (Math.abs(error) <= 0.12 ? 1 : 0))),
@@ -272,36 +243,4 @@ export function summarise(checks: readonly Check[]): Summary {
       checks.map(({ measured, predicted: { low, high } }) => (measured >= low && measured <= high ? 1 : 0)),
     ),
   };
-}
-
-/** Two sources' figures for the same system, ranks, tokens, phase and format on the same kind of GPU and network. */
-export interface Disagreement {
-  readonly system: string;
-  readonly what: string;
-  readonly figures: readonly { readonly src: string; readonly hw: string; readonly us: number }[];
-  /** Largest ÷ smallest. */
-  readonly ratio: number;
-}
-
-export function disagreements(): Disagreement[] {
-  const groups = new Map<string, Cell[]>();
-  for (const cell of shippedCells()) {
-    const { phase, dtype, ep: ranks, tokens } = cell;
-    const key = JSON.stringify([kindOf(cell), phase, dtype, ranks, tokens]);
-    groups.set(key, [...(groups.get(key) ?? []), cell]);
-  }
-  const found = [...groups.values()]
-    .filter((cells) => new Set(cells.map((cell) => cell.set)).size > 1)
-    .map((cells): Disagreement => {
-      const { lib, mode, phase, dtype, ep: ranks, tokens } = cells[0]!;
-      const figures = cells.map((cell) => ({ src: cell.src, hw: cell.hw, us: observe(cell).us }));
-      const times = figures.map(({ us }) => us);
-      return {
-        system: `${lib} ${mode}`,
-        what: `${phase} ${dtype}, EP${ranks}, ${tokens} tokens`,
-        figures,
-        ratio: Math.max(...times) / Math.min(...times),
-      };
-    });
-  return found.sort((a, b) => b.ratio - a.ratio);
 }

@@ -89,10 +89,10 @@ describe('a file of cells', () => {
     [JSON.stringify([{ ...cell, us: null, gbps: 3, gbps_def: 'odd' }]), /one of rdma, nvlink, per-rank/],
     [
       JSON.stringify([{ ...cell, mode: 'psychic' }]),
-      /mode is "psychic"; it must be one of one_sided, ll, normal/,
+      /mode is "psychic"; it must be one of 'one_sided', 'll', 'normal'/,
     ],
-    [JSON.stringify([{ ...cell, dtype: 'int3' }]), /dtype is "int3"; it must be one of f32, bf16/],
-    [JSON.stringify([{ ...cell, phase: 'lunch' }]), /one of dispatch, combine, both/],
+    [JSON.stringify([{ ...cell, dtype: 'int3' }]), /dtype is "int3"; it must be one of 'f32', 'bf16'/],
+    [JSON.stringify([{ ...cell, phase: 'lunch' }]), /one of 'dispatch', 'combine', 'both'/],
     [JSON.stringify([{ ...cell, ep: 12 }]), /ep is 12; it must be at most its domain, 8, or a multiple/],
     [JSON.stringify([{ ...cell, topk: 300 }]), /topk is 300; it must be at most experts, 256/],
     [JSON.stringify([{ ...cell, tokens: 1.5 }]), /tokens is 1\.5; it must be an integer/],

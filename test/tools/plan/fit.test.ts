@@ -81,6 +81,15 @@ describe('a fit', () => {
     expect(width(grid([8], [128]))).toBeGreaterThan(width(grid([8, 16, 32], sizes)));
   });
 
+  it('does not take cells that its parameters follow for a source that scatters little', () => {
+    const truth = fitCells([], nominal).parameters;
+    const [few, many] = [[1, 2048], sizes].map(
+      (tokens) => fitCells(made(truth, grid([8, 16], tokens)), nominal).scatter,
+    );
+    expect(few!).toBeGreaterThan(1.2 * many!);
+    expect(few!).toBeGreaterThan(0.2);
+  });
+
   it('says when it extrapolates, and beyond what', () => {
     const fit = fitCells(made(fitCells([], nominal).parameters, grid([8], [1, 128])), nominal);
     const at = (ep: number, tokens: number) =>
@@ -111,7 +120,7 @@ describe('beyond the EP that was measured', () => {
     expect(width(at(64))).toBeGreaterThan(1.2 * width(at(32)));
     expect(width(at(256))).toBeGreaterThan(width(at(64)));
     const { work } = observe(cells[1]!);
-    const elsewhere = predict({ fit, assumes: [], elsewhere: true }, work, 128);
+    const elsewhere = predict({ fit, assumes: [], elsewhere: 0.2 }, work, 128);
     expect(width(elsewhere)).toBeGreaterThan(1.3 * width(at(32)));
   });
 });

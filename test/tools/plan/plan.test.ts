@@ -10,6 +10,7 @@ import {
   ceilingOfBench,
   cellsOfBench,
   hits,
+  knownFrom,
   knownMachine,
   lawFrom,
   machineFrom,
@@ -133,7 +134,7 @@ describe('the fastest', () => {
     expect(winner).toMatchObject({ candidate: 'one-sided', predicted: true });
     expect(winner!.instead).toMatchObject({ candidate: 'trtllm/one_sided' });
     expect(planText(q, asked, answers)).toMatch(
-      /one-sided; beyond what was measured: the first that was is trtllm\/one_sided \[1\], \d/,
+      /one-sided, but another one’s range overlaps; beyond what was measured: the first that was is trtllm\/one_sided \[1\], \d/,
     );
   });
 
@@ -197,7 +198,7 @@ describe('machines', () => {
     const text = JSON.stringify({ perNode: 8, nvlink: 450, nic: 25 });
     expect(() => parseMachine('mine.json', text)).toThrow(/mine\.json\.memory is undefined.*above 0/);
     const odd = JSON.stringify({ perNode: 8, nvlink: 450, nic: 25, memory: 80, fabric: 'tin' });
-    expect(() => parseMachine('mine.json', odd)).toThrow(/fabric is "tin"; it must be cx7 or efa/);
+    expect(() => parseMachine('mine.json', odd)).toThrow(/fabric is "tin"; it must be one of 'cx7', 'efa'/);
   });
 });
 
@@ -260,7 +261,7 @@ describe('what does not fit is refused', () => {
     [() => hits(layer, { ranks: 8, perNode: 8 }, lawFrom('l', '[[1,999]]')), /loads\[0\]\[1\] is 999/],
     [
       () => parseMachine('m.json', '{"format":"heddle-machine/1"}'),
-      /a file that heddle plan calibrate wrote/,
+      /what heddle plan calibrate wrote, or perNode/,
     ],
   ])('%s', (wrong, message) => {
     expect(wrong).toThrow(message);
@@ -285,7 +286,7 @@ describe('a machine of one’s own', () => {
   const mine = machineFrom(cells, {
     name: 'lab',
     nic: 1,
-    network: (nominal) => networkOfBench('fabric.json', read('fabric-tcp.json'), nominal),
+    network: networkOfBench('fabric.json', read('fabric-tcp.json')),
   });
 
   it('comes back from its file, and predicts what it was fitted to', () => {
@@ -302,7 +303,7 @@ describe('a machine of one’s own', () => {
     const small = cells.filter(({ tokens }) => tokens <= 16);
     const large = cells.find(({ tokens, phase }) => tokens === 4096 && phase === 'dispatch')!.us!;
     const [off, offWithout] = [{ stores }, {}].map((facts) => {
-      const known = machineFrom(small, { name: 'lab', ...facts });
+      const known = knownFrom(machineFrom(small, { name: 'lab', ...facts }));
       const place = placeOn(known, 4);
       const q = question('h200-nvlink', 4, { known, place, dtype: 'bf16', tokens: [4096] });
       const [only] = plan(q, candidates(known, place));
@@ -315,7 +316,7 @@ describe('a machine of one’s own', () => {
 
   it('is planned with as others measured it, where its own cells are of whole rounds only', () => {
     const whole = cells.map((cell): Cell => ({ ...cell, phase: 'both' }));
-    const known = machineFrom(whole, { name: 'lab' });
+    const known = knownFrom(machineFrom(whole, { name: 'lab' }));
     const [first] = candidates(known, placeOn(known, 4));
     expect(first!.basis('dispatch').fit.seen.length).toBeGreaterThan(0);
   });
@@ -332,7 +333,7 @@ describe('a machine of one’s own', () => {
 
   it('answers to its NIC', () => {
     const [slow, fast] = [12.5, 50].map((nic) => {
-      const known = machineFrom(cells, { name: 'lab', nic });
+      const known = knownFrom(machineFrom(cells, { name: 'lab', nic }));
       const q = question('p5en', 16, { known, place: placeOn(known, 16), tokens: [4096] });
       return plan(q, named(candidates(known, q.place), 'hybrid'))[0]!.time;
     });
@@ -341,8 +342,6 @@ describe('a machine of one’s own', () => {
 
   it('needs the figures of its network', () => {
     const some = JSON.stringify({ figures: [{ provider: 'tcp', what: 'other', heddle: 1 }] });
-    expect(() => networkOfBench('fabric.json', some, { nvlink: 450, nic: 1 })).toThrow(
-      /latency of an 8-byte write/,
-    );
+    expect(() => networkOfBench('fabric.json', some)).toThrow(/latency of an 8-byte write/);
   });
 });

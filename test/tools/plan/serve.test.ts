@@ -1,4 +1,6 @@
 /** Whole layers: the experts' GEMMs, what bounds a layer, and who serves so many tokens a second with the fewest GPUs. */
+import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { profile } from '../../../src/moe/layer/index.js';
 import {
@@ -33,6 +35,25 @@ describe('the experts’ GEMMs', () => {
       const { time } = fit.of(gemmWork(layer, table.bytes, experts, experts * rows));
       expect(Math.abs(time / (gateUp + down) - 1)).toBeLessThan(0.1);
     }
+  });
+
+  it('are as docs/results has them', () => {
+    const file = '../../../docs/results/2026-11-23-h200-experts.md';
+    const [, bf16, fp8] = readFileSync(resolve(import.meta.dirname, file), 'utf8').split(
+      /^\| rows an expert .*$/m,
+    );
+    const rows = (text: string) =>
+      [...text.split('\n\n')[0]!.matchAll(/^\| (\d.*) \|$/gm)].map(([, line]) => line!.split(' | '));
+    const cells = (name: string) =>
+      gemmTables.find((one) => one.name === name)!.cells.filter(([experts]) => experts === 16);
+    const expected = (text: string, gateUp: number, down: number) =>
+      rows(text)
+        .filter(([n]) => /^\d+$/.test(n!))
+        .map((row) => [16, Number(row[0]), Number(row[gateUp]), Number(row[down])]);
+    expect(cells('heddle-bf16')).toEqual(expected(bf16!, 1, 3));
+    expect(cells('cublas-bf16')).toEqual(expected(bf16!, 2, 4));
+    expect(cells('heddle-fp8')).toEqual(expected(fp8!, 1, 3));
+    expect(cells('heddle-fp8')).toHaveLength(6);
   });
 
   it('are never faster than reading the weights or multiplying alone', () => {
