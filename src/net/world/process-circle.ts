@@ -3,6 +3,8 @@ import { requireFlag, requireInteger, requireObject, requireText } from '../../b
 import { parseAddress } from './address.js';
 import { type CircleOptions, DEFAULT_TIMEOUT_MS, LONGEST_TIMEOUT_MS, MAX_NAME, MAX_RANKS } from './circle.js';
 import { type Environment, type Membership, readEnvironment } from './environment.js';
+import { parseEtcdAddress } from './etcd/address.js';
+import { EtcdLink } from './etcd/link.js';
 import type { Call } from './exchange.js';
 import { HostLink } from './host-link.js';
 import type { Link } from './link.js';
@@ -18,6 +20,8 @@ export interface JoinOptions extends CircleOptions {
   readonly node?: string;
   /** 'host:port' of the rendezvous. */
   readonly address?: string;
+  /** 'etcd://host:port/prefix': the ranks meet there instead. */
+  readonly rendezvous?: string;
   /** Names the world; all its ranks must say the same. */
   readonly world?: string;
   /** At least 16 characters; required when the address is not loopback. */
@@ -84,11 +88,12 @@ export class ProcessCircle extends Participant {
     requireInteger('lossTimeoutMs', lossTimeoutMs, 1, LONGEST_TIMEOUT_MS);
     const origins = Array.from({ length: place.ranks }, (_, rank) => rank);
     const limits = { timeoutMs, lossTimeoutMs };
-    const circle = await HostLink.join(
-      place,
-      limits,
-      (link) => new ProcessCircle(place, origins, { timeoutMs }, link),
-    );
+    const welcomed = (link: Link) => new ProcessCircle(place, origins, { timeoutMs }, link);
+    const { etcd } = place;
+    const circle =
+      etcd === undefined
+        ? await HostLink.join(place, limits, welcomed)
+        : await EtcdLink.join({ ...place, etcd }, limits, welcomed);
     passing('join', 'welcomed');
     try {
       await circle.barrier('join');
@@ -128,16 +133,17 @@ export class ProcessCircle extends Participant {
 
 /** Of a place that options describe without the environment. */
 const unsaid = {
-  ...{ launcher: 'options', world: 'world', hosted: false, ranksHere: 1 },
+  ...{ launcher: 'options', world: 'world', hosted: false, ranksHere: 1, etcd: undefined },
   ...{ localRank: undefined, node: undefined, device: undefined, secret: undefined },
 };
 
 /** The options' place, and the environment's where it is needed. */
 export function findPlace(options: JoinOptions): Membership {
   requireObject('options', options);
-  const { rank, ranks, localRank, node, address, world, secret, hosted, environment } = options;
+  const { rank, ranks, localRank, node, address, rendezvous, world, secret, hosted, environment } = options;
   if (environment !== undefined) requireObject('environment', environment, 'variables by name');
-  const where = address === undefined ? undefined : parseAddress('address', address);
+  const etcd = rendezvous === undefined ? undefined : parseEtcdAddress('rendezvous', rendezvous);
+  const where = address === undefined ? etcd?.endpoints[0] : parseAddress('address', address);
   const told: Membership =
     rank !== undefined && ranks !== undefined && where !== undefined
       ? { ...unsaid, rank, ranks, address: where }
@@ -151,6 +157,7 @@ export function findPlace(options: JoinOptions): Membership {
     localRank: local === undefined ? undefined : requireInteger('localRank', local, 0, size - 1),
     node: node ?? told.node,
     address: where ?? told.address,
+    etcd: etcd ?? (address === undefined ? told.etcd : undefined),
     world: shortId(requireText('world', world ?? told.world)),
     secret: secret ?? told.secret,
     hosted: requireFlag('hosted', hosted ?? told.hosted),
