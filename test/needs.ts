@@ -129,6 +129,8 @@ const things = {
   'no efa': () =>
     lacksLibfabric() ?? unless(!usableProviders([]).includes('efa'), 'a machine without EFA', missed),
   'no nvshmem': () => unless(!probe(nvshmemCandidates).ok, 'a machine without NVSHMEM', missed),
+  etcd: () => unless(runs('etcd'), 'etcd', 'apt-get install etcd-server'),
+  openssl: () => unless(spawnSync('openssl', ['version']).status === 0, 'openssl', 'apt-get install openssl'),
   chromium: () => unless(findChromium() !== null, 'Chromium', 'apt-get install chromium'),
 } satisfies Readonly<Record<string, () => Lack | null>>;
 

@@ -214,6 +214,7 @@ export const withArguments = {
     ...{ ranks: 2, nodes: 2, device: 'sim', program: 'no-such-program.ts', args: ['x'], timeoutMs: 100 },
     ...{ graceMs: 100, prefix: () => '', stdout: null, stderr: null, onNote: body },
   }),
+  askEtcd: call(worlds.askEtcd, 'etcd://127.0.0.1:9/heddle'),
   launchReporting: call(
     (what, options, onReport) => worlds.launchReporting(what, options, onReport),
     ...['it', { ranks: 2, program: 'no-such-program.ts' }, () => {}],

@@ -13,7 +13,7 @@ export {
   view,
 } from './memory.js';
 export { type Probe, probe, type VersionCall } from './probe.js';
-export { runApart, startThread, stayOn, yieldProcessor } from './thread.js';
+export { endOrderly, runApart, startThread, stayOn, stepDone, yieldProcessor } from './thread.js';
 export {
   type Address,
   byValue,

@@ -21,6 +21,49 @@ export function startThread(module: URL, data: unknown, transferList: readonly T
   return new Worker(importing(module), { ...given, eval: true, execArgv: [] });
 }
 
+/** How a thread comes out of foreign calls for good: `steps` ask for one thing after another. */
+export interface Orderly {
+  readonly steps: readonly (() => void)[];
+  /** One shared word, which the thread raises by `stepDone`. */
+  readonly done: Int32Array;
+}
+
+const orderly = new Set<Orderly>();
+/** How long the end of the process waits for its threads. Longer than a proxy brings its peers what is left. */
+const longestEndMs = 3_000;
+
+/**
+ * When its process ends, Node.js terminates a thread wherever it is. Inside of a foreign call that is fatal: koffi cannot
+ * hand to JavaScript what the call returns, and aborts the process. So a process that ends, in whatever way, first gets such
+ * threads out of their calls: all through the first step, then all through the next, since endpoints of a process may share
+ * memory. Call what this returns when the thread has ended.
+ */
+export function endOrderly(thread: Orderly): () => void {
+  if (orderly.size === 0) process.on('exit', endAll);
+  orderly.add(thread);
+  return () => {
+    if (orderly.delete(thread) && orderly.size === 0) process.off('exit', endAll);
+  };
+}
+
+function endAll(): void {
+  const end = performance.now() + longestEndMs;
+  const most = Math.max(...[...orderly].map(({ steps }) => steps.length));
+  for (let step = 0; step < most; step++) {
+    for (const { steps } of orderly) steps[step]?.();
+    for (const { steps, done } of orderly) {
+      for (let at = Atomics.load(done, 0); at <= step && at < steps.length; at = Atomics.load(done, 0))
+        if (Atomics.wait(done, 0, at, Math.max(0, end - performance.now())) === 'timed-out') return;
+    }
+  }
+}
+
+/** In the thread: it has done so many of its steps. */
+export function stepDone(done: Int32Array, steps: number): void {
+  Atomics.store(done, 0, steps);
+  Atomics.notify(done, 0);
+}
+
 /** A program that imports a module and does no more. */
 function importing(module: URL): string {
   if (!fromSource) return `import(${JSON.stringify(module.href)})`;

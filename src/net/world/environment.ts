@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { ArgumentError, integerIn, requireText, UnavailableError } from '../../base/errors.js';
 import { type Address, parseAddress } from './address.js';
 import { MAX_RANKS } from './circle.js';
+import { type EtcdAddress, parseEtcdAddress } from './etcd/address.js';
 
 /** A process's place in its world, as its launcher's environment tells it. */
 export interface Membership {
@@ -18,6 +19,8 @@ export interface Membership {
   /** How many ranks this process is, from `rank` on: more than one only where their GPUs are simulated. */
   readonly ranksHere: number;
   readonly address: Address;
+  /** Where the ranks meet instead, if somebody said so. */
+  readonly etcd: EtcdAddress | undefined;
   /** The same for all ranks of one start of one job, and for no other. */
   readonly world: string;
   readonly secret: string | undefined;
@@ -96,7 +99,7 @@ const LAUNCHERS: readonly Launcher[] = [
 
 /**
  * Reads this process's place from the environment: the first of HEDDLE_*, torchrun, Open MPI, PMI, PMIx and
- * Slurm whose rank variable is set. HEDDLE_ADDRESS, HEDDLE_SECRET, HEDDLE_LOCAL_RANK, HEDDLE_NODE, HEDDLE_DEVICE,
+ * Slurm whose rank variable is set. HEDDLE_RENDEZVOUS, HEDDLE_ADDRESS, HEDDLE_SECRET, HEDDLE_LOCAL_RANK, HEDDLE_NODE, HEDDLE_DEVICE,
  * HEDDLE_RANKS_HERE and HEDDLE_WORLD_ID count under every launcher.
  */
 export function readEnvironment(environment: Environment = process.env): Membership {
@@ -141,7 +144,10 @@ export function readEnvironment(environment: Environment = process.env): Members
   const world = get('HEDDLE_WORLD_ID') ?? (job.length > 0 ? `${launcher.name} ${job.join('.')}` : 'world');
   const localSize = first(launcher.localRanks);
   const oneMachine = localSize !== undefined && number(localSize, 1, Number.MAX_SAFE_INTEGER, '') >= ranks;
-  const address = findAddress(get, launcher, oneMachine, job.length > 0 ? world : undefined);
+  const rendezvous = get('HEDDLE_RENDEZVOUS');
+  const etcd = rendezvous === undefined ? undefined : parseEtcdAddress('HEDDLE_RENDEZVOUS', rendezvous);
+  const address =
+    etcd?.endpoints[0] ?? findAddress(get, launcher, oneMachine, job.length > 0 ? world : undefined);
   return {
     launcher: launcher.name,
     rank,
@@ -151,6 +157,7 @@ export function readEnvironment(environment: Environment = process.env): Members
     device,
     ranksHere,
     address,
+    etcd,
     world,
     secret: environment.HEDDLE_SECRET || undefined, // looked at where it is used, by what shows nothing of it
     hosted: get('HEDDLE_HOSTED') === '1',

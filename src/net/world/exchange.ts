@@ -18,7 +18,7 @@ export interface Loss {
 }
 
 /** How the exchange speaks to one rank. */
-interface Seat {
+export interface Seat {
   /** A call is complete; the parts are everybody's bytes, by rank. */
   completed(id: number, parts: readonly Uint8Array[]): void;
   /** A call can never complete, because ranks that it needs left in good order. */
@@ -61,6 +61,12 @@ export class Exchange {
 
   /** Hears of every loss, for whoever keeps the ranks. */
   onLost: (ranks: readonly number[], why: string) => void = () => {};
+
+  /**
+   * Hears of ranks that did not come in time, instead of their being lost at once: for an exchange of which each rank has a copy,
+   * whose copies agree first. The process need not stay for that. As `onLost` it counts as when the world began.
+   */
+  onLate: ((ranks: readonly number[], why: string) => void) | undefined;
 
   /** `origins`: what its ranks were numbered when the world began, where that is another number. */
   constructor(
@@ -174,10 +180,20 @@ export class Exchange {
     round.deadline = deadline;
     const expire = () => {
       if (!this.#rounds.has(round)) return;
-      this.lose(this.#toBlame(round), `the others waited ${timeoutMs} ms${this.#whereabouts()}`);
+      const [late, why] = [this.#toBlame(round), `the others waited ${timeoutMs} ms${this.#whereabouts()}`];
+      if (this.onLate === undefined) return this.lose(late, why);
+      start();
+      this.onLate(
+        late.map((rank) => this.origins[rank]!),
+        why,
+      );
     };
     // Perhaps it is this process that stood still: it first hears what the others have sent meanwhile.
-    round.timer = setTimeout(() => setImmediate(expire), timeoutMs);
+    const start = () => {
+      round.timer = setTimeout(() => setImmediate(expire), timeoutMs);
+      if (this.onLate !== undefined) round.timer.unref();
+    };
+    start();
   }
 
   #missingFrom(round: Round): number[] {
@@ -202,6 +218,7 @@ export class Exchange {
       members.map((rank) => this.origins[rank]!),
     );
     next.onLost = this.onLost;
+    next.onLate = this.onLate;
     for (const rank of members) this.#seats.get(rank)!.renewed(next, members);
   }
 

@@ -18,6 +18,8 @@ import { evenNodes } from '../../gpu/index.js';
 import { maxRanks } from '../../gpu/sim/index.js';
 import { formatAddress } from './address.js';
 import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './circle.js';
+import { parseEtcdAddress } from './etcd/address.js';
+import { EtcdHost } from './etcd/host.js';
 import { forwardLines, Outlet } from './output.js';
 import { Reaper } from './reaper.js';
 import { Rendezvous } from './rendezvous.js';
@@ -101,7 +103,7 @@ export class Launch {
   /** Resolves when every rank has ended and nothing of it is left. */
   readonly finished: Promise<LaunchResult>;
   readonly #ranks: readonly RankProcess[];
-  readonly #rendezvous: Rendezvous;
+  readonly #rendezvous: Rendezvous | EtcdHost;
   readonly #reaper: Reaper;
   readonly #graceMs: number;
   readonly #keepGoing: boolean;
@@ -114,7 +116,7 @@ export class Launch {
 
   private constructor(
     ranks: readonly RankProcess[],
-    rendezvous: Rendezvous,
+    rendezvous: Rendezvous | EtcdHost,
     reaper: Reaper,
     { timeoutMs, graceMs, keepGoing = false, onNote = () => {} }: LaunchOptions & { graceMs: number },
   ) {
@@ -156,7 +158,13 @@ export class Launch {
     const command = [...loaderArguments(program), program, ...args];
     const world = randomBytes(8).toString('hex');
     const secret = randomBytes(32).toString('hex');
-    const rendezvous = await Rendezvous.listen({ ranks: options.ranks, world, secret });
+    const { HEDDLE_RENDEZVOUS } = process.env;
+    const of = { ranks: options.ranks, world, secret };
+    const rendezvous = HEDDLE_RENDEZVOUS
+      ? await EtcdHost.open({ ...of, etcd: parseEtcdAddress('HEDDLE_RENDEZVOUS', HEDDLE_RENDEZVOUS) })
+      : await Rendezvous.listen(of);
+    // Such ranks may outlive the launcher.
+    const reaped = !(rendezvous instanceof EtcdHost && options.keepGoing);
     const reaper = new Reaper(graceMs);
     const ranks: RankProcess[] = [];
     try {
@@ -172,13 +180,15 @@ export class Launch {
           HEDDLE_RANK: String(rank),
           HEDDLE_WORLD: String(options.ranks),
           HEDDLE_LOCAL_RANK: String(rank),
-          HEDDLE_ADDRESS: formatAddress(rendezvous.address),
+          ...(rendezvous instanceof Rendezvous && {
+            HEDDLE_ADDRESS: formatAddress(rendezvous.address),
+            HEDDLE_HOSTED: '1',
+          }),
           HEDDLE_SECRET: secret,
           HEDDLE_WORLD_ID: world,
-          HEDDLE_HOSTED: '1',
         };
         const started = await startRank(part, command, environment, stdout, stderr, prefix(part.label, rank));
-        reaper.started(started.pid);
+        if (reaped) reaper.started(started.pid);
         ranks.push(started);
       }
       return new Launch(ranks, rendezvous, reaper, { ...options, graceMs });

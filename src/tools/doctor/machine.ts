@@ -17,7 +17,7 @@ import {
   shmSpace,
   TransferEngine,
 } from '../../net/fabric/index.js';
-import { World } from '../../net/world/index.js';
+import { askEtcd, World } from '../../net/world/index.js';
 import { type CudaReport, examineCuda, type GpuReport } from './cuda.js';
 import { about, type DoctorFinding } from './finding.js';
 
@@ -47,6 +47,7 @@ export async function diagnose(): Promise<Diagnosis> {
     simulator,
     native,
     examineSettings(),
+    ...(await examineRendezvous()),
     ...cuda.findings,
     ...fabric,
     sharedMemory(shmSpace()),
@@ -80,6 +81,19 @@ function examineSettings(): DoctorFinding {
   return wrong.length > 0
     ? of.broken(wrong.join('; '), 'Set these otherwise, or unset them')
     : of.found(set.join(', ') || 'none is set');
+}
+
+/** The etcd that ranks are to meet in, where one is named. */
+export async function examineRendezvous(): Promise<DoctorFinding[]> {
+  const { HEDDLE_RENDEZVOUS: rendezvous } = process.env;
+  if (!rendezvous) return [];
+  const of = about('Rendezvous', 'worlds of processes that meet in etcd (HEDDLE_RENDEZVOUS)');
+  return [
+    await of.tried(
+      async () => `etcd ${await askEtcd(rendezvous)} answers`,
+      'Start etcd, let it be reached from here, and give its user leave for the prefix; or unset HEDDLE_RENDEZVOUS',
+    ),
+  ];
 }
 
 /** Two simulated GPUs write into each other's windows. */

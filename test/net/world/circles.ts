@@ -1,11 +1,14 @@
+import { afterAll, beforeAll, describe } from 'vitest';
 import { RendezvousError } from '../../../src/base/errors.js';
 import type { Circle, CircleOptions } from '../../../src/net/world/circle.js';
 import { LocalCircle } from '../../../src/net/world/local-circle.js';
-import { ProcessCircle } from '../../../src/net/world/process-circle.js';
+import { type JoinOptions, ProcessCircle } from '../../../src/net/world/process-circle.js';
 import { Rendezvous } from '../../../src/net/world/rendezvous.js';
+import { needing } from '../../needs.js';
+import { EtcdServer } from './etcd/server.js';
 
 /** Makes the circles of all ranks, in this process; `end` lets go of everything. */
-export interface Maker {
+interface Maker {
   readonly name: string;
   make(ranks: number, options?: CircleOptions): Promise<{ circles: Circle[]; end(): Promise<void> }>;
 }
@@ -45,7 +48,40 @@ const hosted: Maker = {
   },
 };
 
-export const makers = [local, processes, hosted];
+let server: EtcdServer;
+let worlds = 0;
+const inEtcd: Maker = {
+  name: 'ProcessCircle, in etcd',
+  async make(ranks, options) {
+    const circles = await joinInEtcd(server, ranks, options);
+    return { circles, end: () => disposeAll(circles) };
+  },
+};
+
+export function joinInEtcd(
+  { rendezvous }: Pick<EtcdServer, 'rendezvous'>,
+  ranks: number,
+  options: JoinOptions = {},
+): Promise<ProcessCircle[]> {
+  const world = `test ${worlds++}`;
+  return Promise.all(
+    Array.from({ length: ranks }, (_, rank) =>
+      ProcessCircle.join({ world, ...options, rank, ranks, rendezvous }),
+    ),
+  );
+}
+
+/** The same tests of every kind of circle. */
+export function describeCircles(title: (name: string) => string, tests: (make: Maker['make']) => void): void {
+  for (const { name, make } of [local, processes, hosted]) describe(title(name), () => tests(make));
+  describe(title(inEtcd.name), needing('etcd'), () => {
+    beforeAll(async () => {
+      server = await EtcdServer.start();
+    });
+    afterAll(() => server.end());
+    tests(inEtcd.make);
+  });
+}
 
 export async function joinAll(ranks: number, options: CircleOptions = {}) {
   const rendezvous = await Rendezvous.listen({ ranks, world: 'test' });

@@ -17,7 +17,7 @@ import {
 } from '../../../src/verify/testing/index.js';
 import { needing } from '../../needs.js';
 import { transpiled } from '../../tree.js';
-import { freePort, makers } from './circles.js';
+import { describeCircles, freePort } from './circles.js';
 
 const renewed = (circles: readonly (Circle | undefined)[]) =>
   Promise.all(circles.map((circle) => circle!.renew()));
@@ -25,118 +25,121 @@ const placeOf = ({ rank, ranks, origins }: Circle) => ({ rank, ranks, origins })
 /** What a rank brings, so that the order in which it arrives shows. */
 const bringOrigin = (circle: Circle) => circle.allGather(Uint8Array.of(circle.origins[circle.rank]!));
 
-describe.each(makers)('a renewal of $name', ({ make }) => {
-  const ends: (() => Promise<void>)[] = [];
-  const create = async (ranks: number, options?: CircleOptions) => {
-    const { circles, end } = await make(ranks, options);
-    ends.push(end);
-    return circles;
-  };
-  const keep = <T extends Circle>(circles: readonly T[]) => {
-    // Before the circles that they come from, whose rendezvous they need.
-    ends.unshift(async () => void (await Promise.all(circles.map((circle) => circle.dispose()))));
-    return circles;
-  };
-  beforeEach(() => {
-    ends.length = 0;
-  });
-  afterEach(async () => {
-    for (const end of ends) await end();
-  });
+describeCircles(
+  (name) => `a renewal of ${name}`,
+  (make) => {
+    const ends: (() => Promise<void>)[] = [];
+    const create = async (ranks: number, options?: CircleOptions) => {
+      const { circles, end } = await make(ranks, options);
+      ends.push(end);
+      return circles;
+    };
+    const keep = <T extends Circle>(circles: readonly T[]) => {
+      // Before the circles that they come from, whose rendezvous they need.
+      ends.unshift(async () => void (await Promise.all(circles.map((circle) => circle.dispose()))));
+      return circles;
+    };
+    beforeEach(() => {
+      ends.length = 0;
+    });
+    afterEach(async () => {
+      for (const end of ends) await end();
+    });
 
-  it('is a circle of those that are left, in their order', async () => {
-    const [a, b, c, d] = await create(4);
-    b!.abandon('it falls');
-    const next = keep(await renewed([d, a, c]));
-    expect(next.map(placeOf)).toEqual([
-      { rank: 2, ranks: 3, origins: [0, 2, 3] },
-      { rank: 0, ranks: 3, origins: [0, 2, 3] },
-      { rank: 1, ranks: 3, origins: [0, 2, 3] },
-    ]);
-    for (const parts of await Promise.all(next.map(bringOrigin)))
-      expect(parts.map(([origin]) => origin)).toEqual([0, 2, 3]);
-    expect(next[0]!.signal.aborted).toBe(false);
-  });
+    it('is a circle of those that are left, in their order', async () => {
+      const [a, b, c, d] = await create(4);
+      b!.abandon('it falls');
+      const next = keep(await renewed([d, a, c]));
+      expect(next.map(placeOf)).toEqual([
+        { rank: 2, ranks: 3, origins: [0, 2, 3] },
+        { rank: 0, ranks: 3, origins: [0, 2, 3] },
+        { rank: 1, ranks: 3, origins: [0, 2, 3] },
+      ]);
+      for (const parts of await Promise.all(next.map(bringOrigin)))
+        expect(parts.map(([origin]) => origin)).toEqual([0, 2, 3]);
+      expect(next[0]!.signal.aborted).toBe(false);
+    });
 
-  it('leaves nothing to do in the circle before', async () => {
-    const [a, b, c] = await create(3);
-    c!.abandon('it falls');
-    const next = keep(await renewed([a, b]));
-    await expect(a!.barrier()).rejects.toThrow(DisposedError);
-    expect(() => a!.accuse([1], 'too late')).toThrow(DisposedError);
-    await expect(a!.renew()).rejects.toThrow(DisposedError);
-    await a!.dispose();
-    await Promise.all(next.map((circle) => circle.barrier()));
-  });
+    it('leaves nothing to do in the circle before', async () => {
+      const [a, b, c] = await create(3);
+      c!.abandon('it falls');
+      const next = keep(await renewed([a, b]));
+      await expect(a!.barrier()).rejects.toThrow(DisposedError);
+      expect(() => a!.accuse([1], 'too late')).toThrow(DisposedError);
+      await expect(a!.renew()).rejects.toThrow(DisposedError);
+      await a!.dispose();
+      await Promise.all(next.map((circle) => circle.barrier()));
+    });
 
-  it('needs nobody that has left, and calls that were pending end', async () => {
-    const [a, b, c] = await create(3);
-    const pending = a!.barrier('never');
-    const rejected = expect(pending).rejects.toThrow(DisposedError);
-    const renewal = renewed([a, b]);
-    await rejected;
-    await c!.dispose();
-    expect(keep(await renewal).map(placeOf)).toMatchObject([{ origins: [0, 1] }, { origins: [0, 1] }]);
-  });
+    it('needs nobody that has left, and calls that were pending end', async () => {
+      const [a, b, c] = await create(3);
+      const pending = a!.barrier('never');
+      const rejected = expect(pending).rejects.toThrow(DisposedError);
+      const renewal = renewed([a, b]);
+      await rejected;
+      await c!.dispose();
+      expect(keep(await renewal).map(placeOf)).toMatchObject([{ origins: [0, 1] }, { origins: [0, 1] }]);
+    });
 
-  it('loses who does not come in time', async () => {
-    // The three have it for joining, too.
-    const [a, b] = await create(3, { timeoutMs: 1000 });
-    const next = keep(await renewed([a, b]));
-    expect(next.map(placeOf)).toMatchObject([
-      { rank: 0, origins: [0, 1] },
-      { rank: 1, origins: [0, 1] },
-    ]);
-  });
+    it('loses who does not come in time', async () => {
+      // The three have it for joining, too.
+      const [a, b] = await create(3, { timeoutMs: 1000 });
+      const next = keep(await renewed([a, b]));
+      expect(next.map(placeOf)).toMatchObject([
+        { rank: 0, origins: [0, 1] },
+        { rank: 1, origins: [0, 1] },
+      ]);
+    });
 
-  it('goes on without one that falls while the others wait for it', async () => {
-    const [a, b, c, d] = await create(4);
-    d!.abandon('the first');
-    const renewal = renewed([a, c]);
-    b!.abandon('the second');
-    expect(keep(await renewal).map(placeOf)).toMatchObject([{ origins: [0, 2] }, { origins: [0, 2] }]);
-  });
+    it('goes on without one that falls while the others wait for it', async () => {
+      const [a, b, c, d] = await create(4);
+      d!.abandon('the first');
+      const renewal = renewed([a, c]);
+      b!.abandon('the second');
+      expect(keep(await renewal).map(placeOf)).toMatchObject([{ origins: [0, 2] }, { origins: [0, 2] }]);
+    });
 
-  it('is refused to a rank that the others have lost', async () => {
-    const [a, b] = await create(2);
-    const heard = new Promise((resolve) => b!.onRankLost(resolve));
-    a!.accuse([1], 'it does not answer');
-    await heard;
-    await expect(b!.renew()).rejects.toThrow(RankLostError);
-    keep(await renewed([a]));
-  });
+    it('is refused to a rank that the others have lost', async () => {
+      const [a, b] = await create(2);
+      const heard = new Promise((resolve) => b!.onRankLost(resolve));
+      a!.accuse([1], 'it does not answer');
+      await heard;
+      await expect(b!.renew()).rejects.toThrow(RankLostError);
+      keep(await renewed([a]));
+    });
 
-  it('says to a rank that is lost meanwhile why it came to nothing, and says it again', async () => {
-    const [a, b, c] = await create(3);
-    const refused = expect(b!.renew()).rejects.toMatchObject({ ranks: [1] });
-    a!.accuse([1], 'it does not answer');
-    await refused;
-    await expect(b!.renew()).rejects.toMatchObject({ ranks: [1] });
-    keep(await renewed([a, c]));
-  });
+    it('says to a rank that is lost meanwhile why it came to nothing, and says it again', async () => {
+      const [a, b, c] = await create(3);
+      const refused = expect(b!.renew()).rejects.toMatchObject({ ranks: [1] });
+      a!.accuse([1], 'it does not answer');
+      await refused;
+      await expect(b!.renew()).rejects.toMatchObject({ ranks: [1] });
+      keep(await renewed([a, c]));
+    });
 
-  it('may follow another, and losses are numbered as the circle is', async () => {
-    const [a, b, c, d] = await create(4);
-    b!.abandon('the first');
-    const [a1, c1, d1] = await renewed([a, c, d]);
-    const lost = new Promise((resolve) => a1!.onRankLost(resolve));
-    c1!.abandon('the second');
-    expect(await lost).toMatchObject({ ranks: [1] });
-    expect(keep(await renewed([a1, d1])).map(placeOf)).toMatchObject([
-      { rank: 0, origins: [0, 3] },
-      { rank: 1, origins: [0, 3] },
-    ]);
-  });
+    it('may follow another, and losses are numbered as the circle is', async () => {
+      const [a, b, c, d] = await create(4);
+      b!.abandon('the first');
+      const [a1, c1, d1] = await renewed([a, c, d]);
+      const lost = new Promise((resolve) => a1!.onRankLost(resolve));
+      c1!.abandon('the second');
+      expect(await lost).toMatchObject({ ranks: [1] });
+      expect(keep(await renewed([a1, d1])).map(placeOf)).toMatchObject([
+        { rank: 0, origins: [0, 3] },
+        { rank: 1, origins: [0, 3] },
+      ]);
+    });
 
-  it('ends when the rank that waits for it leaves', async () => {
-    const [a, b, c] = await create(3);
-    c!.abandon('it falls');
-    const refused = expect(b!.renew()).rejects.toThrow(DisposedError);
-    await b!.dispose();
-    await refused;
-    expect(keep([await a!.renew()]).map(placeOf)).toMatchObject([{ ranks: 1, origins: [0] }]);
-  });
-});
+    it('ends when the rank that waits for it leaves', async () => {
+      const [a, b, c] = await create(3);
+      c!.abandon('it falls');
+      const refused = expect(b!.renew()).rejects.toThrow(DisposedError);
+      await b!.dispose();
+      await refused;
+      expect(keep([await a!.renew()]).map(placeOf)).toMatchObject([{ ranks: 1, origins: [0] }]);
+    });
+  },
+);
 
 describe('a renewal without the process that hosts the rendezvous', () => {
   const join = async (ranks: number) => {

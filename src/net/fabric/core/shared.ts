@@ -33,11 +33,15 @@ export const word = {
   wakeAt: 81,
   coreSleeps: 82,
   stop: 83,
+  stopped: 85,
   request: 84,
   reply: 96,
   immediatesLost: 97,
   count: 112,
 } as const;
+
+/** Where the core's thread says that it has stopped. */
+export const stoppedWord = ({ control }: Shared): Int32Array => new Int32Array(control, 4 * word.stopped, 1);
 
 /** An event: ticket, error number (0 for success), peer that it is about. */
 export const eventWords = 4;

@@ -1,9 +1,9 @@
 import { type MessagePort, receiveMessageOnPort, workerData } from 'node:worker_threads';
 import { HeddleError, messageOf } from '../../../base/errors.js';
-import { yieldProcessor } from '../../../base/native/index.js';
+import { stepDone, yieldProcessor } from '../../../base/native/index.js';
 import { libfabric } from '../libfabric/bindings.js';
 import { Core, type CoreOptions } from './core.js';
-import { word } from './shared.js';
+import { stoppedWord, word } from './shared.js';
 
 /**
  * The dedicated thread of an engine. It never returns to an event loop: one round after another, with the
@@ -101,4 +101,5 @@ try {
 } catch (error) {
   reply(failed(error));
 }
+stepDone(stoppedWord(options.shared), 1);
 port.close();

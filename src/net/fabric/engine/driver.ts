@@ -1,9 +1,9 @@
 import { setImmediate } from 'node:timers/promises';
 import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } from 'node:worker_threads';
 import { HeddleError } from '../../../base/errors.js';
-import { startThread, yieldProcessor } from '../../../base/native/index.js';
+import { endOrderly, startThread, yieldProcessor } from '../../../base/native/index.js';
 import { Core, type CoreInfo, type CoreOptions } from '../core/core.js';
-import { type Shared, word } from '../core/shared.js';
+import { type Shared, stoppedWord, word } from '../core/shared.js';
 import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
 
 /** The methods of a core that set things up; they are called rarely and answer before the call returns. */
@@ -112,6 +112,9 @@ export class WorkerDriver implements Driver {
     const { port1, port2 } = new MessageChannel();
     const data: WorkerData = { options, port: port2 };
     const worker = startThread(new URL('../core/worker.js', import.meta.url), data, [port2]);
+    const control = new Int32Array(options.shared.control);
+    const steps = [() => stop(control)];
+    worker.once('exit', endOrderly({ steps, done: stoppedWord(options.shared) }));
     const died = new Promise<never>((_, reject) => {
       worker.once('error', reject);
       worker.once('exit', (code) =>
@@ -156,10 +159,7 @@ export class WorkerDriver implements Driver {
   }
 
   commandsWritten(): void {
-    if (Atomics.load(this.#control, word.coreSleeps) !== 0) {
-      Atomics.store(this.#control, word.coreSleeps, 0);
-      Atomics.notify(this.#control, word.coreSleeps);
-    }
+    wake(this.#control);
   }
 
   progress(): boolean {
@@ -215,11 +215,22 @@ export class WorkerDriver implements Driver {
   async close(): Promise<void> {
     this.#stopped = true;
     const gone = new Promise((resolve) => this.#worker.once('exit', resolve));
-    Atomics.store(this.#control, word.stop, 1);
-    this.commandsWritten();
+    stop(this.#control);
     await gone;
     this.#port.close();
   }
+}
+
+function wake(control: Int32Array): void {
+  if (Atomics.load(control, word.coreSleeps) !== 0) {
+    Atomics.store(control, word.coreSleeps, 0);
+    Atomics.notify(control, word.coreSleeps);
+  }
+}
+
+function stop(control: Int32Array): void {
+  Atomics.store(control, word.stop, 1);
+  wake(control);
 }
 
 const controlTimeoutMs = 60_000;

@@ -1,6 +1,7 @@
 /** How a proxy's thread takes part in its rank's circle: by mail to the thread that the circle lives in. */
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
-import { HeddleError, messageOf, RankLostError } from '../../../base/errors.js';
+import { DisposedError, HeddleError, messageOf, RankLostError } from '../../../base/errors.js';
+import { stepDone } from '../../../base/native/index.js';
 import type { Circle, CircleLoss } from '../circle.js';
 import type { ProxyCircle } from './network.js';
 
@@ -56,6 +57,10 @@ export type FromProxy =
       /** Where other ranks were lost to it. */
       readonly lost: Lost | null;
     };
+
+/** What both threads see: how many messages were posted to the proxy's, and how far it is with its end. */
+export const newMail = (): SharedArrayBuffer => new SharedArrayBuffer(8);
+export const stoppedWord = (mail: SharedArrayBuffer): Int32Array => new Int32Array(mail, 4, 1);
 
 /** The circle's side. */
 interface Mailbox {
@@ -114,6 +119,7 @@ export function serveCircle(circle: Circle, port: MessagePort, mail: SharedArray
 export class MailedCircle implements ProxyCircle {
   stopped = false;
   readonly #count: Int32Array;
+  readonly #stopped: Int32Array;
   readonly #calls = new Map<
     number,
     { resolve(parts: readonly Uint8Array[]): void; reject(error: Error): void }
@@ -136,6 +142,7 @@ export class MailedCircle implements ProxyCircle {
     this.rank = rank;
     this.ranks = ranks;
     this.#count = new Int32Array(mail);
+    this.#stopped = stoppedWord(mail);
     // Until the first turn the thread has an event loop, and the connecting that happens then waits for answers.
     port.on('message', (message: ToProxy) => this.#receive(message));
   }
@@ -182,7 +189,14 @@ export class MailedCircle implements ProxyCircle {
       this.#onClose = resolve;
     });
     this.tell({ kind: 'stopped' });
+    stepDone(this.#stopped, 1);
     await close;
+  }
+
+  /** Says that its thread calls nothing foreign any more. */
+  end(): void {
+    stepDone(this.#stopped, 2);
+    this.#port.close();
   }
 
   /** Waits for the word to stop, with an event loop. */
@@ -196,6 +210,7 @@ export class MailedCircle implements ProxyCircle {
   #call(message: (id: number) => FromProxy): Promise<readonly Uint8Array[]> {
     const id = this.#calls.size;
     return new Promise((resolve, reject) => {
+      if (this.stopped) throw stoppedInCall();
       this.#calls.set(id, { resolve, reject });
       this.tell(message(id));
     });
@@ -217,6 +232,7 @@ export class MailedCircle implements ProxyCircle {
       }
       case 'stop':
         this.stopped = true;
+        for (const { reject } of this.#calls.values()) reject(stoppedInCall());
         this.#onStop();
         break;
       case 'close':
@@ -224,3 +240,6 @@ export class MailedCircle implements ProxyCircle {
     }
   }
 }
+
+/** Only where the process ends before the proxy has connected. */
+const stoppedInCall = () => new DisposedError('this proxy');

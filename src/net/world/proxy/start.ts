@@ -9,12 +9,12 @@ import {
   requireObject,
   requireText,
 } from '../../../base/errors.js';
-import { startThread } from '../../../base/native/index.js';
+import { endOrderly, startThread } from '../../../base/native/index.js';
 import type { MappedMemory, WireMemory } from '../../../gpu/index.js';
 import type { SimMachine } from '../../../gpu/sim/index.js';
 import { type Circle, LONGEST_TIMEOUT_MS } from '../circle.js';
 import { requireReach } from '../fabric.js';
-import { type FromProxy, fromMail, serveCircle } from './mail.js';
+import { type FromProxy, fromMail, newMail, serveCircle, stoppedWord } from './mail.js';
 import { type FabricOptions, overFabric, overMachine } from './network.js';
 import { deliver, type ProxyMemory, type ProxyProgramName, prepareProxy, proxyMaker } from './program.js';
 import type { ProxyThreadData } from './thread.js';
@@ -75,7 +75,7 @@ export const inThread =
     const { address, bytes, front, placement, nics } = asWire(options.memory);
     const given: ProxyThreadData = {
       port: port2,
-      mail: new SharedArrayBuffer(4),
+      mail: newMail(),
       place: { rank: circle.rank, ranks: circle.ranks },
       program: nameOf(options),
       memory: { address, bytes, front, placement, gpu: nics.kind === 'gpu' ? nics : null },
@@ -91,6 +91,8 @@ export const inThread =
       );
     });
     const mail = serveCircle(circle, port, given.mail);
+    const steps = [() => mail.post({ kind: 'stop' }), () => mail.post({ kind: 'close' })];
+    thread.once('exit', endOrderly({ steps, done: stoppedWord(given.mail) }));
     const siblings = siblingsOf(circle);
     const stopped = siblings.begin();
     const running = new Running(circle, async () => {

@@ -22,7 +22,7 @@ import {
 /** What the thread is started with. */
 export interface ProxyThreadData {
   readonly port: MessagePort;
-  /** Counts the messages that were posted to the thread. */
+  /** As `newMail` makes it. */
   readonly mail: SharedArrayBuffer;
   readonly place: Pick<ProxyCircle, 'rank' | 'ranks'>;
   readonly program: ProxyProgramName;
@@ -91,5 +91,5 @@ try {
 } finally {
   if (circle.stopped) await circle.untilAllStopped();
   await proxy?.close();
-  port.close();
+  circle.end();
 }

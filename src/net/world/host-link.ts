@@ -1,0 +1,252 @@
+import { connect } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { RankLostError, RendezvousError } from '../../base/errors.js';
+import { formatAddress } from './address.js';
+import { Channel } from './channel.js';
+import { MAX_PAYLOAD } from './circle.js';
+import type { Membership } from './environment.js';
+import type { Call } from './exchange.js';
+import type { Hearer, Link } from './link.js';
+import { type Message, PROTOCOL_VERSION, ProtocolError } from './messages.js';
+import { passing, toError } from './participant.js';
+import { Rendezvous } from './rendezvous.js';
+import { newNonce, prove, requireSecret, sameProof } from './secret.js';
+
+/** One attempt to connect and be welcomed. */
+const ATTEMPT_MS = 10_000;
+/** Has at least so long, however little is left: a shorter one would only tell of its own haste. */
+const SHORTEST_ATTEMPT_MS = 500;
+/** The first and the longest pause between attempts. */
+const PAUSE_MS = 25;
+const LONGEST_PAUSE_MS = 1_000;
+
+/** A connection to the process that hosts the rendezvous: rank 0, unless the launcher does. */
+export class HostLink implements Link {
+  readonly #channel: Channel;
+  readonly #rendezvous: Rendezvous | undefined;
+  /** Of these days: a renewal changes rank and ranks. */
+  #place: Membership;
+  #hearer!: Hearer;
+  #ended = false;
+
+  private constructor(place: Membership, channel: Channel, rendezvous: Rendezvous | undefined) {
+    this.#place = place;
+    this.#channel = channel;
+    this.#rendezvous = rendezvous;
+    channel.trust(place.ranks * MAX_PAYLOAD);
+    channel.onMessage = (message, bytes) => this.#receive(message, bytes);
+    channel.onClose = (why) => this.#hostIsGone(why);
+  }
+
+  /** Welcomed by the host, which this process may be itself. `hearer` is made in the turn of the welcome, so that nothing is missed. */
+  static async join<T>(
+    place: Membership,
+    { timeoutMs, lossTimeoutMs }: { readonly timeoutMs: number; readonly lossTimeoutMs: number },
+    welcomed: (link: HostLink) => T,
+  ): Promise<T> {
+    requireSecret(place.address.host, place.secret);
+    const hosts = place.rank === 0 && !place.hosted;
+    const rendezvous = hosts ? await Rendezvous.listen(place) : undefined;
+    passing('join', 'ready');
+    const here = rendezvous ? { ...place, address: rendezvous.address } : place;
+    try {
+      return await reach(here, timeoutMs, lossTimeoutMs, (channel) => {
+        const silent = `it gave no sign of life for ${lossTimeoutMs} ms`;
+        channel.watch(lossTimeoutMs, () => channel.destroy(silent), false);
+        return welcomed(new HostLink(place, channel, rendezvous));
+      });
+    } catch (error) {
+      await rendezvous?.close();
+      throw error;
+    }
+  }
+
+  hear(hearer: Hearer): void {
+    this.#hearer = hearer;
+  }
+
+  arrive({ id, kind, operation, timeoutMs, bytes }: Call): void {
+    // A socket may keep what it is given; the caller may reuse its bytes as soon as the call returns.
+    this.#channel.send({ type: 'arrive', id, kind, operation, timeoutMs }, bytes.slice());
+  }
+
+  giveUp(ranks: readonly number[], reason: string): void {
+    this.#channel.send({ type: 'abandon', ranks: [...new Set(ranks)], why: reason.slice(0, 1000) });
+  }
+
+  async leave(): Promise<void> {
+    this.#ended = true;
+    this.#channel.send({ type: 'leave' });
+    await this.#channel.end();
+    await this.#rendezvous?.close();
+  }
+
+  keepAlive(yes: boolean): void {
+    this.#channel.keepAlive(yes);
+  }
+
+  #receive(message: Message, bytes: Uint8Array): void {
+    switch (message.type) {
+      case 'completed': {
+        const total = message.lengths.reduce((sum, length) => sum + length, 0);
+        if (message.lengths.length !== this.#place.ranks || total !== bytes.length)
+          throw new ProtocolError(`${bytes.length} bytes as the parts of ${message.lengths.length} ranks`);
+        let end = 0;
+        const parts = message.lengths.map((length) => {
+          end += length;
+          return bytes.slice(end - length, end);
+        });
+        this.#hearer.completed(message.id, parts);
+        break;
+      }
+      case 'failed':
+        this.#hearer.failed(message.id, message);
+        break;
+      case 'lost':
+        this.#hearer.lost(toError(message));
+        break;
+      case 'renewed':
+        this.#goOn(message.ranks);
+        break;
+      case 'ping':
+        this.#channel.send({ type: 'pong' });
+        break;
+      case 'farewell':
+        if (this.#place.hosted) {
+          this.#hostIsGone('it ended the rendezvous');
+        } else {
+          this.#ended = true;
+          this.#hearer.departed({ ranks: [0], why: 'it left the world' });
+          this.#hearer.ended(this.#cannotRenew());
+        }
+        break;
+      default:
+        this.#channel.destroy(`it sent ${message.type}, which the host does not send to a member`);
+    }
+  }
+
+  /** The same connection serves those that are left, as it did the ranks of the circle before. */
+  #goOn(members: readonly number[]): void {
+    const { rank, ranks } = this.#place;
+    if (!members.includes(rank) || members.some((member) => member >= ranks))
+      throw new ProtocolError(`a renewal of ranks ${members.join(', ')} to rank ${rank} of ${ranks}`);
+    this.#place = { ...this.#place, rank: members.indexOf(rank), ranks: members.length };
+    this.#hearer.renewed(members);
+  }
+
+  #cannotRenew(cause?: Error): RendezvousError {
+    return new RendezvousError(
+      'the rendezvous of this world is gone with the process that hosted it, so the world cannot be renewed; ' +
+        "under 'heddle run' the launcher hosts it, and any rank may be lost",
+      { cause },
+    );
+  }
+
+  #hostIsGone(why: string): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    const cause = new Error(why);
+    this.#hearer.ended(this.#cannotRenew(cause));
+    const { hosted, address } = this.#place;
+    this.#hearer.lost(
+      hosted
+        ? new RendezvousError(
+            `the launcher, which hosts the rendezvous at ${formatAddress(address)}, is gone; this world cannot go on`,
+            { cause },
+          )
+        : new RankLostError([0], 'work between calls', undefined, { cause }),
+    );
+  }
+}
+
+/** Connects and is welcomed; tries again, since rank 0 may start last, until the time is over. */
+async function reach<T>(
+  place: Membership,
+  timeoutMs: number,
+  lossTimeoutMs: number,
+  welcomed: (channel: Channel) => T,
+): Promise<T> {
+  const deadline = performance.now() + timeoutMs;
+  for (let pause = PAUSE_MS; ; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
+    const leftMs = Math.max(deadline - performance.now(), SHORTEST_ATTEMPT_MS);
+    const limitMs = Math.ceil(Math.min(leftMs, ATTEMPT_MS));
+    try {
+      return await attempt(place, lossTimeoutMs, limitMs, welcomed);
+    } catch (error) {
+      // A refusal is final: trying again would bring the same.
+      if (error instanceof RendezvousError) throw error;
+      if (deadline - performance.now() <= pause) {
+        throw new RendezvousError(
+          `rank ${place.rank} found no rendezvous at ${formatAddress(place.address)} within ${timeoutMs} ms: ${(error as Error).message}; is rank 0 running, and does HEDDLE_ADDRESS (or the launcher's address) lead to it?`,
+          { cause: error },
+        );
+      }
+    }
+    await delay(pause);
+  }
+}
+
+/** One handshake. A refusal is a RendezvousError, anything else may pass. `welcomed` runs in the turn of the welcome, so that it misses no message after it. */
+function attempt<T>(
+  place: Membership,
+  lossTimeoutMs: number,
+  limitMs: number,
+  welcomed: (channel: Channel) => T,
+): Promise<T> {
+  const { rank, ranks, world, secret } = place;
+  const [host, port] = [
+    place.address.host === 'localhost' ? '127.0.0.1' : place.address.host,
+    place.address.port,
+  ];
+  return new Promise((resolve, reject) => {
+    const channel = new Channel(connect({ host, port }));
+    const timer = setTimeout(() => channel.destroy(`it did not answer within ${limitMs} ms`), limitMs);
+    const refuse = (why: string) => {
+      reject(
+        new RendezvousError(
+          `rank ${rank} cannot join at ${formatAddress(place.address)}: the rendezvous says that ${why}`,
+        ),
+      );
+      channel.destroy('refused');
+    };
+    channel.onClose = (why) => {
+      clearTimeout(timer);
+      reject(new Error(why));
+    };
+    const joinerNonce = newNonce();
+    let hostNonce: string | undefined;
+    channel.onMessage = (message) => {
+      const handshake = {
+        world,
+        rank,
+        ranks,
+        version: PROTOCOL_VERSION,
+        hostNonce: hostNonce ?? '',
+        joinerNonce,
+      };
+      if (message.type === 'hello' && hostNonce === undefined) {
+        hostNonce = message.nonce;
+        if (message.version !== PROTOCOL_VERSION) {
+          refuse(
+            `it speaks protocol version ${message.version}, this rank ${PROTOCOL_VERSION}; use one version of heddle everywhere`,
+          );
+          return;
+        }
+        const proof = prove(secret, 'joiner', { ...handshake, hostNonce });
+        const { version } = handshake;
+        channel.send({ type: 'join', version, world, rank, ranks, lossTimeoutMs, nonce: joinerNonce, proof });
+      } else if (message.type === 'refused') {
+        refuse(message.why);
+      } else if (message.type === 'welcome' && hostNonce !== undefined) {
+        if (!sameProof(message.proof, prove(secret, 'host', handshake))) {
+          refuse('this rank may join, but it does not know the secret itself; who listens there?');
+          return;
+        }
+        clearTimeout(timer);
+        resolve(welcomed(channel));
+      } else {
+        channel.destroy(`it sent ${message.type} in the handshake`);
+      }
+    };
+  });
+}

@@ -1,0 +1,240 @@
+/** Worlds that meet in a real etcd, of which anything falls. */
+import { spawn, spawnSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { RendezvousError } from '../../../../src/base/errors.js';
+import { under } from '../../../../src/net/world/etcd/client.js';
+import { ProcessCircle } from '../../../../src/net/world/process-circle.js';
+import { examineRendezvous } from '../../../../src/tools/doctor/machine.js';
+import { needing } from '../../../needs.js';
+import { transpiled } from '../../../tree.js';
+import { joinInEtcd } from '../circles.js';
+import { Detour, EtcdServer } from './server.js';
+
+const fixture = (name: string) => transpiled(`test/net/world/programs/${name}.ts`);
+const disposeAll = (circles: readonly ProcessCircle[]) =>
+  Promise.all(circles.map((circle) => circle.dispose()));
+const longMs = 20_000;
+
+describe('in etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
+  let server: EtcdServer;
+  beforeAll(async () => {
+    server = await EtcdServer.start();
+  });
+  afterAll(() => server.end());
+
+  /** Ranks in processes of their own, started by nobody in particular. */
+  const startRanks = (ranks: number, program: string, args: readonly string[], world: string) =>
+    Array.from({ length: ranks }, (_, rank) =>
+      spawn(process.execPath, [fixture(program), ...args], {
+        stdio: ['ignore', 'pipe', 'inherit'],
+        env: {
+          ...process.env,
+          ...{ HEDDLE_RANK: String(rank), HEDDLE_WORLD: String(ranks), HEDDLE_WORLD_ID: world },
+          HEDDLE_RENDEZVOUS: server.rendezvous,
+        },
+      }),
+    );
+
+  it.each([
+    [0, 'between calls'],
+    [2, 'in a barrier'],
+    [1, 'in the middle of a frame'],
+    [0, 'stopped'],
+  ])('every rank hears by its name of rank %i, killed or stopped %s', async (victim, point) => {
+    const ranks = startRanks(3, 'fall', [String(victim), point, '1000'], `${victim} ${point}`);
+    const said = await Promise.all(
+      ranks.filter((_, rank) => rank !== victim).map(({ stdout }) => text(stdout!)),
+    );
+    ranks[victim]!.kill('SIGKILL');
+    for (const line of said)
+      expect(JSON.parse(line)).toMatchObject({
+        ...{ ranks: [victim], heard: true, aborted: true },
+        why: expect.stringContaining('no sign of life'),
+      });
+  });
+
+  it('a world goes on without its launcher, and then without rank 0', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'heddle-outlive-'));
+    const there = (what: string) => readdirSync(folder).filter((name) => name.startsWith(what));
+    const launcher = spawn(
+      process.execPath,
+      [fixture('cli'), 'run', '-n', '3', '--keep-going', fixture('outlive'), folder, '1000'],
+      { stdio: 'ignore', env: { ...process.env, HEDDLE_RENDEZVOUS: server.rendezvous } },
+    );
+    await vi.waitFor(() => expect(there('ready')).toHaveLength(3), longMs);
+    launcher.kill('SIGKILL');
+    await vi.waitFor(() => expect(there('done')).toHaveLength(2), longMs);
+    for (const rank of [1, 2])
+      expect(JSON.parse(readFileSync(join(folder, `done ${rank}`), 'utf8'))).toEqual({
+        lost: [0],
+        origins: [1, 2],
+        parts: [1, 2],
+      });
+    rmSync(folder, { recursive: true });
+  });
+
+  it('a joiner is refused a place that is taken, and a world of another size or secret', async () => {
+    const circles = await joinInEtcd(server, 2, { world: 'taken' });
+    const join = (options: object) =>
+      ProcessCircle.join({ ranks: 2, rank: 1, rendezvous: server.rendezvous, world: 'taken', ...options });
+    await expect(join({ lossTimeoutMs: 500 })).rejects.toThrow('rank 1 has already joined');
+    await expect(join({ ranks: 3, rank: 2 })).rejects.toThrow('has 2 ranks, this rank was started for 3');
+    await expect(join({ secret: 'another secret of theirs' })).rejects.toThrow('another secret');
+    await disposeAll(circles);
+  });
+
+  it('doctor says whether it answers', async () => {
+    vi.stubEnv('HEDDLE_RENDEZVOUS', server.rendezvous);
+    const detail = expect.stringMatching(/^etcd \d+\.\d+\.\d+ answers$/);
+    expect(await examineRendezvous()).toMatchObject([{ state: 'found', detail }]);
+    vi.stubEnv('HEDDLE_RENDEZVOUS', 'etcd://127.0.0.1:9/heddle');
+    expect(await examineRendezvous()).toMatchObject([{ state: 'broken' }]);
+    vi.unstubAllEnvs();
+  });
+
+  it('leaves nothing behind', async () => {
+    await disposeAll(await joinInEtcd(server, 3, { world: 'gone' }));
+    expect(await server.count('heddle/tests/gone/')).toBe(0);
+  });
+
+  it('keeps of the calls what somebody may still have to read', async () => {
+    const circles = await joinInEtcd(server, 3, { world: 'long' });
+    for (let call = 0; call < 20; call++) await Promise.all(circles.map((circle) => circle.barrier()));
+    expect(await server.count('heddle/tests/long/said/')).toBeLessThanOrEqual(3 * 4);
+    await disposeAll(circles);
+  });
+});
+
+describe('an etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
+  const servers: EtcdServer[] = [];
+  const start = async (...options: string[]) => {
+    servers.push(await EtcdServer.start(...options));
+    return servers.at(-1)!;
+  };
+  afterEach(async () => {
+    for (const server of servers.splice(0)) await server.end();
+  });
+  const meet = (circles: readonly ProcessCircle[]) =>
+    Promise.all(circles.map((circle) => circle.allGather(Uint8Array.of(circle.rank))));
+  const allMet = (ranks: number) =>
+    Array.from({ length: ranks }, () => Array.from({ length: ranks }, (_, rank) => Uint8Array.of(rank)));
+
+  it('that stands still costs that time; for longer than a lease, it ends the world and blames no rank', async () => {
+    const server = await start();
+    const circles = await joinInEtcd(server, 3, { lossTimeoutMs: 2000 });
+    server.signal('SIGSTOP');
+    const meeting = meet(circles);
+    await delay(500);
+    server.signal('SIGCONT');
+    expect(await meeting).toEqual(allMet(3));
+    server.signal('SIGSTOP');
+    const over = circles.map((circle) => expect(circle.barrier()).rejects.toThrow(RendezvousError));
+    await delay(6000);
+    server.signal('SIGCONT');
+    await Promise.all(over);
+    await disposeAll(circles);
+  });
+
+  it('that is killed, and started again after longer than a lease, goes on with the world', async () => {
+    const server = await start();
+    const circles = await joinInEtcd(server, 3, { lossTimeoutMs: 1000 });
+    await server.kill();
+    const meeting = meet(circles);
+    await delay(3000);
+    await server.restart();
+    expect(await meeting).toEqual(allMet(3));
+    expect(circles.map(({ signal }) => signal.aborted)).toEqual([false, false, false]);
+    await disposeAll(circles);
+  });
+
+  it('that is slow makes calls slow, and loses nobody', async () => {
+    const server = await start();
+    const slow = await Detour.to(server.port, 150);
+    const circles = await joinInEtcd(slow, 3, { lossTimeoutMs: 2000 });
+    for (let round = 0; round < 2; round++) expect(await meet(circles)).toEqual(allMet(3));
+    await disposeAll(circles);
+  });
+
+  it('that has forgotten its history tells it anew, from what lies there', async () => {
+    const server = await start();
+    const detour = await Detour.to(server.port, 0);
+    const options = { world: 'compacted', ranks: 3, lossTimeoutMs: 20_000 };
+    const [a, b, c] = await Promise.all(
+      [server, server, detour].map(({ rendezvous }, rank) =>
+        ProcessCircle.join({ ...options, rank, rendezvous }),
+      ),
+    );
+    detour.cut();
+    const meeting = meet([a!, b!]);
+    await vi.waitFor(() => expect(server.count('heddle/tests/compacted/said/')).resolves.toBe(5));
+    await server.compact();
+    detour.mend();
+    expect([...(await meet([c!])), ...(await meeting)]).toEqual(allMet(3));
+    await disposeAll([a!, b!, c!]);
+  });
+
+  it('that is gone for good is named where a call waits for it, and not before', async () => {
+    const server = await start();
+    const [circle, other] = await joinInEtcd(server, 2, { lossTimeoutMs: 500, timeoutMs: 1000 });
+    await server.kill();
+    await delay(2000);
+    expect(circle!.signal.aborted).toBe(false);
+    await expect(circle!.barrier()).rejects.toThrow(/has not answered for \d+ ms/);
+    await expect(circle!.renew()).rejects.toThrow(RendezvousError);
+    await disposeAll([circle!, other!]);
+  });
+
+  it('that has lost its data has lost the world', async () => {
+    const server = await start();
+    const circles = await joinInEtcd(server, 2, { lossTimeoutMs: 1000 });
+    const over = expect(circles[0]!.barrier()).rejects.toThrow('no longer in etcd');
+    await server.ask('kv/deleterange', under('heddle/'));
+    await over;
+    await disposeAll(circles);
+  });
+
+  it('is one of several that may answer', async () => {
+    const server = await start();
+    const rendezvous = `etcd://127.0.0.1:9,${server.address}/heddle`;
+    const circles = await joinInEtcd({ rendezvous }, 2);
+    expect(await meet(circles)).toEqual(allMet(2));
+    await disposeAll(circles);
+  });
+
+  it('that speaks TLS is believed by its certificate alone', needing('openssl'), async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'heddle-tls-'));
+    const [cert, key] = ['cert.pem', 'key.pem'].map((name) => join(folder, name)) as [string, string];
+    const of = ['-subj', '/CN=etcd', '-addext', 'subjectAltName=IP:127.0.0.1', '-days', '2', '-nodes'];
+    const made = ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', ...of];
+    expect(spawnSync('openssl', [...made, '-keyout', key, '-out', cert]).status).toBe(0);
+    const server = await start('--cert-file', cert, '--key-file', key);
+    const rendezvous = `etcds://${server.address}/heddle`;
+    const circles = await joinInEtcd({ rendezvous: `${rendezvous}?cacert=${cert}` }, 2);
+    expect(await meet(circles)).toEqual(allMet(2));
+    await disposeAll(circles);
+    await expect(joinInEtcd({ rendezvous }, 1, { timeoutMs: 1000 })).rejects.toThrow('self-signed');
+    rmSync(folder, { recursive: true });
+  });
+
+  it('that asks for a user and a password is given them', async () => {
+    const server = await start();
+    for (const [path, body] of [
+      ['user/add', { name: 'root', password: 'a:b' }],
+      ['role/add', { name: 'root' }],
+      ['user/grant', { user: 'root', role: 'root' }],
+      ['enable', {}],
+    ] as const)
+      await server.ask(`auth/${path}`, body);
+    const rendezvous = `etcd://root:a%3Ab@${server.address}/heddle`;
+    const circles = await joinInEtcd({ rendezvous }, 2);
+    expect(await meet(circles)).toEqual(allMet(2));
+    await disposeAll(circles);
+    const wrong = { rendezvous: `etcd://root:wrong@${server.address}/heddle` };
+    await expect(joinInEtcd(wrong, 1)).rejects.toThrow(/authentication failed.*HEDDLE_RENDEZVOUS/);
+  });
+});

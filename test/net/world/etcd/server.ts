@@ -1,0 +1,141 @@
+/** A real etcd on loopback, with its data in a temporary folder. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { connect, createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { EtcdClient, under } from '../../../../src/net/world/etcd/client.js';
+import { freePort } from '../circles.js';
+
+export class EtcdServer {
+  readonly #folder = mkdtempSync(join(tmpdir(), 'heddle-etcd-'));
+  #process: ChildProcess | null = null;
+
+  private constructor(
+    readonly port: number,
+    readonly peerPort: number,
+    readonly options: readonly string[],
+  ) {}
+
+  static async start(...options: readonly string[]): Promise<EtcdServer> {
+    const server = new EtcdServer(await freePort(), await freePort(), options);
+    await server.restart();
+    return server;
+  }
+
+  get address(): string {
+    return `127.0.0.1:${this.port}`;
+  }
+
+  get rendezvous(): string {
+    return `etcd://${this.address}/heddle/tests`;
+  }
+
+  /** Starts it on the data that are there. */
+  async restart(): Promise<void> {
+    const peer = `http://127.0.0.1:${this.peerPort}`;
+    const scheme = this.options.includes('--cert-file') ? 'https' : 'http';
+    this.#process = spawn(
+      'etcd',
+      [
+        ...['--data-dir', this.#folder, '--logger', 'zap', '--log-level', 'error', '--unsafe-no-fsync'],
+        ...['--listen-client-urls', `${scheme}://${this.address}`],
+        ...['--advertise-client-urls', `${scheme}://${this.address}`],
+        ...['--listen-peer-urls', peer, '--initial-advertise-peer-urls', peer],
+        ...['--initial-cluster', `default=${peer}`, ...this.options],
+      ],
+      { stdio: 'ignore', env: { PATH: process.env.PATH, ETCD_UNSUPPORTED_ARCH: process.arch } },
+    );
+    for (;;) {
+      const socket = connect(this.port, '127.0.0.1');
+      const connected = await once(socket, 'connect').then(
+        () => true,
+        () => false,
+      );
+      socket.destroy();
+      if (connected) break;
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    if (scheme === 'http') await this.ask('kv/range', { key: 'aA==' });
+  }
+
+  signal(name: NodeJS.Signals): void {
+    this.#process!.kill(name);
+  }
+
+  async kill(): Promise<void> {
+    const { exitCode, signalCode } = this.#process!;
+    if (exitCode !== null || signalCode !== null) return;
+    const ended = once(this.#process!, 'exit');
+    this.signal('SIGKILL');
+    await ended;
+  }
+
+  async ask<T>(path: string, body: object): Promise<T> {
+    const [host, port] = ['127.0.0.1', this.port];
+    const client = new EtcdClient(
+      { endpoints: [{ host, port }], prefix: '', user: undefined, tls: undefined },
+      10_000,
+    );
+    try {
+      return await client.call<T>(path, body);
+    } finally {
+      client.close();
+    }
+  }
+
+  async count(prefix: string): Promise<number> {
+    const of = { ...under(prefix), count_only: true };
+    return Number((await this.ask<{ readonly count?: string }>('kv/range', of)).count ?? 0);
+  }
+
+  /** Forgets all history. */
+  async compact(): Promise<void> {
+    const { header } = await this.ask<{ header: { revision: string } }>('kv/range', { key: 'aA==' });
+    await this.ask('kv/compaction', { revision: header.revision, physical: true });
+  }
+
+  async end(): Promise<void> {
+    this.signal('SIGCONT');
+    await this.kill();
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+}
+
+/** What lies between ranks and a server: bytes take a while, and may be cut off. */
+export class Detour {
+  readonly #sockets = new Set<Socket>();
+  #open = true;
+
+  private constructor(readonly port: number) {}
+
+  static async to(target: number, delayMs: number): Promise<Detour> {
+    const detour = new Detour(await freePort());
+    const server = createServer((from) => {
+      if (!detour.#open) return void from.destroy();
+      const to = connect(target, '127.0.0.1');
+      for (const [one, other] of [[from, to] as const, [to, from] as const]) {
+        detour.#sockets.add(one);
+        one.on('data', (bytes) => setTimeout(() => other.writable && other.write(bytes), delayMs));
+        one.on('error', () => {}).on('close', () => other.destroy());
+      }
+    });
+    server.unref();
+    await once(server.listen(detour.port, '127.0.0.1'), 'listening');
+    return detour;
+  }
+
+  get rendezvous(): string {
+    return `etcd://127.0.0.1:${this.port}/heddle/tests`;
+  }
+
+  cut(): void {
+    this.#open = false;
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  mend(): void {
+    this.#open = true;
+  }
+}
