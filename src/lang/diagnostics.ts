@@ -39,6 +39,7 @@ export const codes = {
   HK607: 'A return does not fit what the header says.',
   HK608: 'More shared memory than a block has.',
   HK609: 'A synchronising access does not name its order and scope.',
+  HK610: 'Sums of a product are read or written before it is awaited.',
   HK701: 'A device function calls itself.',
   HK702: 'Something is called that is no function.',
   HK703: 'Device functions are called too often.',

@@ -9,6 +9,7 @@ import type { Compiled, IndexedPlace, StatementAccess, StatementWait } from './c
 import { type Condition, holds } from './condition.js';
 import { Copies } from './copies.js';
 import type { AccessReport, CopyEngine, Detector, FenceKind, SiteId } from './detector/detector.js';
+import { wordsAt } from './detector/location.js';
 import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
@@ -223,6 +224,8 @@ export class Thread extends Task {
   readonly #copies: { [E in CopyEngine]?: Copies } = {};
   readonly #sums: Float32Array[] = [];
   #products: Products | null = null;
+  /** Where its store is about to come before others, and what they left there. */
+  overtaken: { buffer: SimBuffer; offset: number; bytes: number; words: readonly number[] } | null = null;
   readonly #hub: Hub;
 
   constructor(
@@ -277,12 +280,25 @@ export class Thread extends Task {
   /** An atomic store or update: like `access`. */
   change(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
-    this.#tell(access, buffer, offset, 0);
+    const { bytes } = access;
+    const newer =
+      access.kind === 'write' ? this.#hub.detector!.newerStores(this.id, buffer, offset, bytes) : 0;
+    const behind = newer === 0 ? 0 : this.#hub.pickStore(1 + newer);
+    if (behind > 0) this.overtaken = { buffer, offset, bytes, words: wordsAt(buffer.i32, offset, bytes) };
+    this.#tell(access, buffer, offset, behind);
     this.overwrites(access, buffer, offset, access.bytes);
     const { spins } = this.#hub;
     if (access.kind === 'update') spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
     spins.writes(buffer, offset, access.bytes);
     return true;
+  }
+
+  /** What it has just stored comes before what was there, which stays. */
+  giveWay(): void {
+    const { buffer, offset, bytes, words } = this.overtaken!;
+    this.overtaken = null;
+    this.#hub.detector!.cameBehind(wordsAt(buffer.i32, offset, bytes));
+    buffer.i32.set(words, offset >>> 2);
   }
 
   /** An atomic load: like `access`, and puts what it reads into `seen`. */

@@ -11,6 +11,7 @@ import type { IrType, Layout } from '../types.js';
 import { walkStatements, withoutTwins } from '../walk.js';
 import { lowerBody } from './body.js';
 import { type CallPlace, Context, type ModuleContext } from './context.js';
+import { findEarlyUses } from './sums.js';
 import { describeUsing } from './using.js';
 import { expression, type Value } from './values.js';
 
@@ -44,6 +45,7 @@ class ModuleLowering implements ModuleContext {
       entry = this.#lower();
       this.#checkShared();
       this.#checkTwins(entry.body);
+      this.#checkSums(entry.body);
     } catch (error) {
       // Whatever goes wrong, the author hears of it as an error of this kernel.
       if (!(error instanceof Problem)) throw internalError(kernel, error);
@@ -167,6 +169,13 @@ class ModuleLowering implements ModuleContext {
       const { source, start, end } = stmt.span;
       const message = `g.${stmt.effect.op} stands in the twin of a foreign function only; call one`;
       this.report(new Problem('HK705', message, this.#sources[source]!, start, end));
+    });
+  }
+
+  #checkSums(body: readonly Stmt[]): void {
+    findEarlyUses(body, ({ source, start, end }, { name }) => {
+      const message = `${name} belongs to a product that is still under way: commit its group (g.wgmma.commit) and await that (g.wgmma.wait) before`;
+      this.report(new Problem('HK610', message, this.#sources[source]!, start, end));
     });
   }
 

@@ -5,6 +5,7 @@ import {
   type ExpertsShape,
   exampleExpertsKernel,
   expertsKernels,
+  hopperKernels,
   mlpKernels,
   mostLocalExperts,
   rowsToFp8Kernel,
@@ -13,7 +14,16 @@ import {
 import { count } from '../../moe/families/index.js';
 import { alignments, type ExpertForm, expertForms, expertsOf, type RowDtype } from '../../moe/layer/index.js';
 import { aGpu, layerOf, layerParameters, travelling } from './layer.js';
-import { entry, none, number, type Parameters, type RegisteredKernel, word, yesNo } from './shape.js';
+import {
+  type CheckedShape,
+  entry,
+  none,
+  number,
+  type Parameters,
+  type RegisteredKernel,
+  word,
+  yesNo,
+} from './shape.js';
 
 /** DeepSeek-V3's experts, as many as four of its ranks have at 128 tokens each. */
 const mlpParameters = {
@@ -51,6 +61,8 @@ export const ofExperts: readonly RegisteredKernel[] = [
   ofPlan('experts_reduce', 'adds up the experts’ rows of each slot', 'reduce'),
   ofMlp('experts_gate_up', 'rows times gates and what they scale, gathered by the plan; SwiGLU', 'gateUp'),
   ofMlp('experts_down', 'what SwiGLU made, times the second weights of experts', 'down'),
+  ...onHopper('bf16'),
+  ...onHopper('e4m3'),
   entry(
     'experts_swiglu',
     'SwiGLU as a launch of its own, for cuBLAS',
@@ -100,4 +112,30 @@ function ofMlp(name: string, summary: string, which: 'gateUp' | 'down'): Registe
     const e4m3 = shape.text('format') === 'fp8';
     return mlpKernels({ of, e4m3, experts, hidden, inner, topK, rows, ...aGpu })[which].kernel;
   });
+}
+
+/** The same two on Hopper's tensor cores, of rows and weights of this type. */
+function onHopper(dtype: 'bf16' | 'e4m3'): RegisteredKernel[] {
+  const { format: _, ...parameters } = mlpParameters;
+  const build = (shape: CheckedShape) =>
+    hopperKernels({
+      ...{ dtype, of: shape.text('of') === 'all' ? 'all' : 'plan' },
+      ...{ experts: shape.text('of') === 'all' ? 1 : shape.number('experts'), topK: shape.number('topk') },
+      ...{ hidden: shape.number('hidden'), inner: shape.number('inner'), rows: shape.number('rows') },
+      kind: aGpu.kind,
+    });
+  return [
+    entry<ParamSpecs>(
+      `experts_gate_up_${dtype}`,
+      `the same on Hopper's tensor cores, of ${dtype}: rows times gates and what they scale; SwiGLU`,
+      parameters,
+      (shape) => build(shape).gateUp,
+    ),
+    entry<ParamSpecs>(
+      `experts_down_${dtype}`,
+      `the same on Hopper's tensor cores, of ${dtype}: what SwiGLU made, times the second weights`,
+      parameters,
+      (shape) => build(shape).down,
+    ),
+  ];
 }

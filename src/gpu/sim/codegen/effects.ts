@@ -231,6 +231,7 @@ export class Effects implements Machine {
     }
     this.#count(place, 0);
     this.#wrote(place);
+    if (this.#checked && order !== 'weak') this.#emit('if (t.overtaken !== null) t.giveWay();');
     if (this.#checked) this.#emit('}');
   }
 

@@ -136,15 +136,38 @@ export class ReleaseHead {
   }
 }
 
+/** So many heads are worth a join of their own. */
+const manyHeads = 8;
+
 /** An atomic write as its readers see it. */
-export interface AtomicWrite {
-  /** The moment of the write itself (released or not), for finding out what it could have ordered. */
-  readonly moment: ReleaseHead;
-  readonly meta: number;
-  /** What the write releases: itself as a release, and the writer's fences and releases of the location before it. */
-  readonly heads: readonly ReleaseHead[];
-  /** Heads of the writes before it that it carries on, being a read-modify-write. */
-  readonly inherited: readonly ReleaseHead[];
+export class AtomicWrite {
+  /**
+   * What all that it carries on says together, where that is much: hundreds of threads arrive at an mbarrier, and hundreds
+   * wait for them.
+   */
+  readonly inheritedClock: Clock | null;
+
+  constructor(
+    /** The moment of the write itself (released or not), for finding out what it could have ordered. */
+    readonly moment: ReleaseHead,
+    readonly meta: number,
+    /** What the write releases: itself as a release, and the writer's fences and releases of the location before it. */
+    readonly heads: readonly ReleaseHead[],
+    /** Heads of the writes before it that it carries on, being a read-modify-write of what `before` wrote. */
+    readonly inherited: readonly ReleaseHead[],
+    before: AtomicWrite | null,
+  ) {
+    if (inherited.length < manyHeads) {
+      this.inheritedClock = null;
+      return;
+    }
+    const known = before?.inheritedClock ?? null;
+    const more = known === null ? inherited : before!.heads;
+    this.inheritedClock = Clock.joinAll([
+      ...(known === null ? [] : [known]),
+      ...more.map(({ clock }) => clock),
+    ]);
+  }
 }
 
 /** Why a thread that read an atomic write did not learn what the writer knew. */
@@ -185,7 +208,7 @@ interface SyncState {
    * Released to this thread's relaxed loads of a location by writers at each distance; a fence that reaches them
    * acquires it, or a later acquire of the same location.
    */
-  readonly pending: Map<object, Clock[]>;
+  readonly pending: Map<object, Clock[][]>;
   /** The relaxed loads behind `pending`. */
   observations: Observation[];
 }

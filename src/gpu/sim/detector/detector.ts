@@ -1,8 +1,8 @@
 /**
  * The seam between the simulated machine and its race detector. In checked mode the machine reports every
  * synchronising event and every memory access here, in the order in which they happen in the simulated run; the
- * detector answers with findings. It influences the run in one way only: it knows which older values an atomic load may
- * still read, and the schedule picks one.
+ * detector answers with findings. It influences the run in two ways only: it knows which older values an atomic load may
+ * still read, and which stores an atomic store may come before, and the schedule picks one.
  *
  * Happens-before edges: program order; block barrier; warp barrier (all 32 lanes meet; votes and shuffles order
  * nothing); release → acquire through the value of one location, when the scopes of both include the other thread
@@ -110,7 +110,7 @@ export interface Detector {
 
   /**
    * One access by one thread, before it changes memory. `older`: a load reads not what is there but that entry, counted
-   * from 1, of `olderValues`.
+   * from 1, of `olderValues`; a store comes before so many of `newerStores`.
    */
   access(
     thread: ThreadId,
@@ -127,6 +127,10 @@ export interface Detector {
     offset: number,
     bytes: number,
   ): readonly { readonly words: readonly number[] }[];
+  /** How many stores that the run has made an atomic store may come before. */
+  newerStores(thread: ThreadId, buffer: BufferInfo, offset: number, bytes: number): number;
+  /** What the store that came before others, the latest of them, has stored. */
+  cameBehind(words: readonly number[]): void;
   /** The loads of this run that read something older than what was there, for explaining what followed from it. */
   readonly staleReads: readonly StaleRead[];
   fence(thread: ThreadId, order: FenceKind, scope: Scope): void;
@@ -243,15 +247,15 @@ export type Finding = {
   | { readonly kind: 'failure'; readonly message: string }
 );
 
-/** A load that read an older value, as relaxed and acquire loads may. */
+/** A load that read an older value, as relaxed and acquire loads may; or a store that came before one that the run had made already. */
 export interface StaleRead {
   readonly buffer: string;
   readonly location: string;
   readonly load: AccessReport;
-  /** What it read, and who had stored that; null: it was there before any atomic store. */
+  /** What it read, and who had stored that; null: it was there before any atomic store. Or what it stored itself. */
   readonly value: string;
   readonly from: AccessReport | null;
-  /** The newest store, which it did not see. */
+  /** The newest store, which it did not see, or came before. */
   readonly missing: AccessReport;
   readonly missingValue: string;
   /** What would have put that store before the load. */

@@ -1,10 +1,12 @@
 /**
- * The stores that somebody may still read, of each location that is accessed atomically: the order in which a run makes
- * them is the order in which everybody sees them, but a load may lag behind. What it cannot read any more:
+ * The stores that somebody may still read, of each location that is accessed atomically, in the order in which everybody sees
+ * them. A store may come before others that the run made earlier, as long as nothing orders it behind them. A load may lag behind.
+ * What it cannot read any more:
  *
  * - what an older store left, once a newer one happened before the load (coherence of writes and reads);
  * - what is older than something that it, or a load that happened before it, has read (coherence of reads).
  */
+import { kindOf } from './access.js';
 import { type Actor, type AtomicWrite, happenedBefore, type ReleaseHead } from './actors.js';
 
 /** A thread read a store: from its epoch on, nothing older can be read. */
@@ -86,19 +88,37 @@ export class Location {
     return found ?? none;
   }
 
+  /**
+   * How many of the newest stores one by `me` may come before: those that it does not know. A read-modify-write comes right behind
+   * what it read.
+   */
+  newerFor(me: Actor): number {
+    const versions = this.#versions;
+    let count = 0;
+    for (let i = versions.length - 1; i > 0 && !versions[i]!.isKnownTo(me); i--) {
+      if (kindOf(versions[i]!.write!.meta) === 'update') break;
+      count++;
+    }
+    return count;
+  }
+
   /** `me` has read `version`, each one's scope including the other. */
   saw(version: Version, me: Actor, meta: number): void {
     if (version === this.#versions[0] || version.isKnownTo(me)) return;
     version.sightings.push({ by: me, epoch: me.epoch, meta });
   }
 
-  /** The store replaces `words`, what is there. */
-  store(write: AtomicWrite, words: readonly number[]): void {
-    this.newest.words = words;
-    this.#versions.push(new Version(write));
-    if (this.#versions.length <= mostVersions) return;
-    this.#versions.shift();
-    this.#versions[0]!.sightings = [];
+  /** The store replaces `words`, what is there; or comes before so many newer ones, and its own words will be told. */
+  store(write: AtomicWrite, words: readonly number[], behind = 0): Version {
+    const version = new Version(write);
+    const versions = this.#versions;
+    if (behind === 0) this.newest.words = words;
+    versions.splice(versions.length - behind, 0, version);
+    if (versions.length > mostVersions) {
+      versions.shift();
+      versions[0]!.sightings = [];
+    }
+    return version;
   }
 
   releasesOf(me: Actor): readonly ReleaseHead[] {

@@ -32,7 +32,7 @@ import type {
   StreamId,
   ThreadId,
 } from './detector.js';
-import { Location, wordsAt } from './location.js';
+import { Location, type Version, wordsAt } from './location.js';
 import { type DetectorOptions, RaceReports } from './report.js';
 import { type Cell, locationOf, Shadow } from './shadow.js';
 import { StaleReads } from './stale.js';
@@ -91,6 +91,8 @@ export class RaceDetector implements Detector {
   readonly #fences = new FenceOrder();
   readonly #reports: RaceReports;
   readonly #stale: StaleReads;
+  /** The latest store that came before others. */
+  #behind: Version | null = null;
 
   constructor(options: DetectorOptions) {
     this.#reports = new RaceReports(options, this.#observations);
@@ -293,7 +295,8 @@ export class RaceDetector implements Detector {
     const location = locationOf(cells);
     const acquires = order === 'acquire' || order === 'acq_rel';
     const newest = location?.newest ?? null;
-    const read = older === 0 ? newest : location!.olderFor(me)[older - 1]!;
+    const behind = kind === 'write' ? older : 0;
+    const read = older === behind ? newest : location!.olderFor(me)[older - 1]!;
     const before = kind === 'write' ? null : (read?.write ?? null);
     if (location !== null && kind !== 'write') {
       const linked = before !== null && this.#observe(me, location, before, meta, acquires);
@@ -310,7 +313,21 @@ export class RaceDetector implements Detector {
     if (kind === 'read') return;
     const releases = order === 'release' || order === 'acq_rel';
     const target = this.#location(cells, offset, bytes);
-    target.store(publish(me, target, meta, releases, before), wordsAt(buffer.i32, offset, bytes));
+    const words = wordsAt(buffer.i32, offset, bytes);
+    const stored = target.store(publish(me, target, meta, releases, before), words, behind);
+    if (behind === 0) return;
+    this.#behind = stored;
+    this.#stale.add(me, meta, target, stored, buffer);
+  }
+
+  newerStores(thread: ThreadId, buffer: BufferInfo, offset: number, bytes: number): number {
+    const location = locationOf(this.#shadow(buffer).cells(offset, bytes));
+    if (location === null || !location.is(offset, bytes)) return 0;
+    return location.newerFor(this.#threads[thread]!);
+  }
+
+  cameBehind(words: readonly number[]): void {
+    this.#behind!.words = words;
   }
 
   olderValues(

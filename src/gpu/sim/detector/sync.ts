@@ -10,7 +10,7 @@
 import { isAtomic, sameSize, scopeOf } from './access.js';
 import {
   Actor,
-  type AtomicWrite,
+  AtomicWrite,
   type BlockState,
   type CopyAgents,
   cta,
@@ -23,10 +23,12 @@ import {
   ReleaseHead,
   sys,
 } from './actors.js';
-import { type Clock, nothing, nothingOfBlock } from './clock.js';
+import { Clock, nothing, nothingOfBlock } from './clock.js';
 import type { Location } from './location.js';
 
 const reaches: readonly Reach[] = [cta, gpu, sys];
+/** Clocks to be acquired later that are kept before they are joined. */
+const mostPending = 16;
 const noHeads: readonly ReleaseHead[] = [];
 /** Relaxed loads that a thread remembers until its next fence, to explain races with. */
 const observationsAwaitingFence = 64;
@@ -49,7 +51,7 @@ export function observe(
   let outcome = brokenLink(write, meta, needs);
   if (outcome === null) {
     // What is inherited comes from others; whether the write itself released is what an explanation wants to know.
-    for (const head of write.inherited) learnFrom(me, location, head, meta, acquires);
+    inherit(me, location, write, meta, acquires);
     outcome = write.heads.length === 0 ? 'no-release' : 'release-fence-scope';
     for (const head of write.heads) outcome = learnFrom(me, location, head, meta, acquires) ?? outcome;
   }
@@ -73,6 +75,40 @@ export function observe(
   return observation;
 }
 
+/** `me` learns what the write carries on: at once, where all of it is as far away. */
+function inherit(
+  me: Actor,
+  location: Location,
+  { inherited, inheritedClock }: AtomicWrite,
+  meta: number,
+  acquires: boolean,
+): void {
+  const needs = inheritedClock === null ? 0 : distance(inherited[0]!.by, me);
+  if (
+    inheritedClock !== null &&
+    inherited.every(({ by, scope }) => scope >= needs && distance(by, me) === needs)
+  ) {
+    if (acquires && scopeOf(meta) >= needs) me.learn(inheritedClock);
+    else learnLater(me, location, needs, inheritedClock);
+    return;
+  }
+  for (const head of inherited) learnFrom(me, location, head, meta, acquires);
+}
+
+/** What `me` learns at its next fence that reaches as far as `needs`, or when it acquires the location. */
+function learnLater(me: Actor, location: Location, needs: Reach, clock: Clock): void {
+  const { pending } = me.ensureSync();
+  let clocks = pending.get(location);
+  if (clocks === undefined) {
+    clocks = [[], [], []];
+    pending.set(location, clocks);
+  }
+  const there = clocks[needs]!;
+  // Joined when there are many, or when somebody acquires them, which of most nobody does.
+  if (there.length === mostPending) there.splice(0, mostPending, Clock.joinAll(there));
+  there.push(clock);
+}
+
 /** Null where the release does not reach the reader. */
 function learnFrom(
   me: Actor,
@@ -88,15 +124,7 @@ function learnFrom(
     if (!learnt) me.learn(head.clock);
     return 'synchronised';
   }
-  if (!learnt) {
-    const { pending } = me.ensureSync();
-    let clocks = pending.get(location);
-    if (clocks === undefined) {
-      clocks = [nothing, nothing, nothing];
-      pending.set(location, clocks);
-    }
-    clocks[needs] = clocks[needs]!.join(head.clock);
-  }
+  if (!learnt) learnLater(me, location, needs, head.clock);
   return 'no-acquire';
 }
 
@@ -109,11 +137,12 @@ export function acquireEarlier(me: Actor, location: Location, scope: Reach): voi
   settle(me, scope, (observation) => observation.location === location);
 }
 
-function learnPending(me: Actor, clocks: Clock[], scope: Reach): void {
+function learnPending(me: Actor, clocks: Clock[][], scope: Reach): void {
   for (const reach of reaches) {
     if (reach > scope) break;
-    me.learn(clocks[reach]!);
-    clocks[reach] = nothing;
+    const there = clocks[reach]!;
+    if (there.length > 0) me.learn(Clock.joinAll(there));
+    there.length = 0;
   }
 }
 
@@ -159,7 +188,7 @@ export function publish(
     );
   }
   me.endEpoch();
-  return { moment, meta, heads, inherited };
+  return new AtomicWrite(moment, meta, heads, inherited, before);
 }
 
 /** A thread's bulk copies up to `group` arrive at an mbarrier: they publish themselves, not what their thread did. */
@@ -175,7 +204,8 @@ export function arrive(
   arrived.own = nothingOfBlock.withAgent(reads.agentKey, group).withAgent(writes.agentKey, group);
   const moment = new ReleaseHead(arrived, scopeOf(meta));
   const inherited = before === null ? [] : [...before.inherited, ...before.heads];
-  return { moment, meta, heads: [moment], inherited: inherited.filter((head) => !replaces(moment, head)) };
+  const others = inherited.filter((head) => !replaces(moment, head));
+  return new AtomicWrite(moment, meta, [moment], others, before);
 }
 
 /** Whoever can acquire `older` can acquire `newer`, and learns as much: only sure within one block. */

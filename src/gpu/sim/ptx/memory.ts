@@ -224,6 +224,7 @@ function store(x: Instruction): void {
     if (to.isShared) traffic(x, at, 0, bytes * step);
     if (guard === null) continue;
     wrote(x, at, bytes * step);
+    if (form.order !== 'weak') x.code.line('if (t.overtaken !== null) t.giveWay();');
     x.code.line('}');
   }
 }

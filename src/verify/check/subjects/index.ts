@@ -5,7 +5,7 @@ import { ceilings } from './ceilings.js';
 import { experts } from './experts.js';
 import { generalOf } from './general.js';
 import { hybrid } from './hybrid.js';
-import { mlp } from './mlp.js';
+import { hopper, mlp } from './mlp.js';
 import { oneSided } from './one-sided.js';
 import { portable } from './portable.js';
 import { router } from './router.js';
@@ -27,5 +27,5 @@ const ofFamily = (family: Family): CheckSubject[] =>
 
 export const checkSubjects: readonly CheckSubject[] = [
   ...families.flatMap(ofFamily),
-  ...[experts, mlp, swiglu, router, rows, ceilings],
+  ...[experts, mlp, hopper, swiglu, router, rows, ceilings],
 ];

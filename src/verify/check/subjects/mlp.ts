@@ -1,8 +1,8 @@
-/** The experts' GEMMs behind a plan, twice over the same memory. */
+/** The experts' GEMMs behind a plan, twice over the same memory; those on Hopper, which take longer, once. */
 import { type Layer, reference } from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
 import { makeSources, type RoundsShape, type RoutesOptions, shapeOfRounds } from '../../testing/index.js';
-import { compareMlp, inE4m3, makeMlp, placeReceived, runMlp } from '../../trials/index.js';
+import { compareMlp, inE4m3, makeMlp, makeScaledMlp, placeReceived, runMlp } from '../../trials/index.js';
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
 
 interface Experts {
@@ -10,6 +10,7 @@ interface Experts {
   readonly shape?: Partial<RoundsShape>;
   readonly inner?: number;
   readonly routes?: RoutesOptions;
+  /** Rows that arrive are e4m3; for Hopper's kernels weights are too. */
   readonly e4m3?: boolean;
   readonly on?: Pick<CheckConfiguration, 'residentBlocks'>;
 }
@@ -40,20 +41,46 @@ const all: Readonly<Record<string, Experts>> = {
 export const mlp: CheckSubject = {
   name: 'mlp',
   kernels: ['experts_gate_up', 'experts_down'],
-  configurations: Object.entries(all).map(([name, of]) => configuration(`mlp, ${name}`, of)),
+  configurations: Object.entries(all).map(([name, of]) => configuration(`mlp, ${name}`, of, 'mma.sync')),
+};
+
+/**
+ * Hopper's kernels. In every GEMM each block takes more steps than there are stages, and so fills them again. Few rows are gathered; many
+ * are brought in order, and the second tile of their expert has two rows.
+ */
+const few: Experts = { shape: { hidden: 192 }, inner: 128, on: { residentBlocks: 1 } };
+const many: Experts = {
+  shape: { topK: 1, maxTokens: 130, hidden: 192 },
+  inner: 128,
+  routes: { router: { kind: 'repeated' } },
+};
+const onHopper: Readonly<Record<string, Experts>> = {
+  'few rows': few,
+  'many rows': many,
+  'few rows of e4m3': { ...few, shape: { experts: 5, topK: 5, hidden: 256 }, e4m3: true },
+  'many rows of e4m3': { ...many, shape: { ...many.shape, hidden: 384 }, e4m3: true },
+};
+
+export const hopper: CheckSubject = {
+  name: 'hopper',
+  kernels: ['experts_gate_up_bf16', 'experts_down_bf16', 'experts_gate_up_e4m3', 'experts_down_e4m3'],
+  configurations: Object.entries(onHopper).map(([name, of]) => configuration(`hopper, ${name}`, of, 'wgmma')),
 };
 
 function configuration(
   name: string,
   { shape, inner = 64, routes, e4m3 = false, on }: Experts,
+  instructions: 'mma.sync' | 'wgmma',
 ): CheckConfiguration {
   const wide: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights: true, counts: false };
   const { experts, maxTokens, topK, output } = wide;
   const brought = makeSources(wide, maxTokens, 1, routes);
   const { layer, sources } = e4m3 ? inE4m3(wide, brought) : { layer: wide, sources: brought };
+  const times = instructions === 'wgmma' ? 1 : 2;
+  const makeExpert = e4m3 && instructions === 'wgmma' ? makeScaledMlp : makeMlp;
   const made = () => ({
     received: reference.dispatch(layer, sources, 0),
-    weights: Array.from({ length: experts }, (_, e) => makeMlp(output.hidden, inner, e)),
+    weights: Array.from({ length: experts }, (_, e) => makeExpert(output.hidden, inner, e)),
   });
   // The same in every schedule, so made once.
   let once: ReturnType<typeof made> | undefined;
@@ -69,7 +96,7 @@ function configuration(
         const placed = placeReceived(device, stream, layer, received);
         await stream.synchronize();
         const of = { world: { device, rank }, shape: layer, received: placed };
-        const actual = await runMlp(of, weights, {}, 2);
+        const actual = await runMlp(of, weights, {}, times, { instructions });
         const { different, first } = compareMlp(layer, rank, received, weights, maxTokens * topK, actual);
         if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
       });

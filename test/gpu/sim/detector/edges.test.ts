@@ -326,6 +326,32 @@ describe('release and acquire', () => {
     expect(script.races).toEqual([]);
   });
 
+  it('many who count themselves in are all known to those who acquire the count, as far as scopes reach', () => {
+    for (const [order, fenced, scope, races] of [
+      ['acquire', false, 'gpu', 1],
+      ['relaxed', true, 'gpu', 1],
+      ['relaxed', false, 'gpu', 41],
+      ['acquire', false, 'cta', 41],
+    ] as const) {
+      const script = new Script();
+      const buffer = script.buffer();
+      const launch = script.launch(script.stream(0), { blocks: 2, threads: 40 });
+      const reader = launch.thread(1, 0);
+      for (let lane = 0; lane < 40; lane++) {
+        const thread = launch.thread(0, lane);
+        script.write(thread, buffer, 4 * lane, `write ${lane}`);
+        script.update(thread, 'release', 'gpu', buffer, flag, `count ${lane}`);
+      }
+      script.write(launch.thread(0, 7), buffer, 4 * 40, 'write behind its count');
+      script.load(reader, order, scope, buffer, flag, 'look');
+      if (fenced) script.fence(reader, scope);
+      for (let word = 0; word < 41; word++) script.read(reader, buffer, 4 * word, `read ${word}`);
+      const found = script.races.filter((race) => race.includes('write'));
+      expect(found).toHaveLength(races);
+      expect(found).toContain('write behind its count read 40');
+    }
+  });
+
   it('a chain of relaxed read-modify-writes keeps the release of its head', () => {
     const script = new Script();
     const buffer = script.buffer();

@@ -26,11 +26,13 @@ function expectExplained(finding: Finding): void {
   expect(finding.stale).not.toEqual([]);
   const text = formatFinding(finding);
   for (const { load, value, missing, missingValue, hint } of finding.stale!.slice(-1)) {
+    const said =
+      load.kind === 'write'
+        ? [`put ${value} into `, `before ${missingValue} by`]
+        : [`saw ${value} in `, `not ${missingValue}, by`];
     expect(missingValue).not.toBe(value);
     expect(missing.kind).not.toBe('read');
-    for (const said of [load.where, `saw ${value} in `, `not ${missingValue}, by`, missing.where]) {
-      expect(text).toContain(said);
-    }
+    for (const part of [load.where, ...said, missing.where]) expect(text).toContain(part);
     expect(hint).toMatch(/scope|fence|acquire|release|publish|order/);
     expect(text).toContain(hint);
   }

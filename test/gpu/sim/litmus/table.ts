@@ -170,8 +170,47 @@ export const litmusTests: readonly Litmus[] = [
     name: 'two writes each',
     never: 'x=1 y=1',
     right: of('x = 1 relaxed; fence seq_cst; y = 2 relaxed', 'y = 1 relaxed; fence seq_cst; x = 2 relaxed'),
-    wrong: {},
-    notShown: 'everybody sees stores in the order in which the run makes them',
+    wrong: {
+      'no fence': of('x = 1 relaxed; y = 2 relaxed', 'y = 1 relaxed; x = 2 relaxed'),
+      'one fence': of('x = 1 relaxed; fence seq_cst; y = 2 relaxed', 'y = 1 relaxed; x = 2 relaxed'),
+      'fences of acquire and release': of(
+        'x = 1 relaxed; fence acq_rel; y = 2 relaxed',
+        'y = 1 relaxed; fence acq_rel; x = 2 relaxed',
+      ),
+      releases: of('x = 1 release; y = 2 release', 'y = 1 release; x = 2 release'),
+      'between blocks': {
+        ...of('x = 1 relaxed; y = 2 relaxed', 'y = 1 relaxed; x = 2 relaxed'),
+        apart: 'blocks',
+      },
+    },
+  },
+  {
+    name: 'a store behind one that a load has led to (S)',
+    never: 'a=1 x=2',
+    right: of('x = 2 relaxed; y = 1 release', 'a = y acquire; x = 1 relaxed'),
+    wrong: {
+      'relaxed store': of('x = 2 relaxed; y = 1 relaxed', 'a = y acquire; x = 1 relaxed'),
+      'relaxed load': of('x = 2 relaxed; y = 1 release', 'a = y relaxed; x = 1 relaxed'),
+      'a release of another place': of('x = 2 release; y = 1 relaxed', 'a = y acquire; x = 1 release'),
+    },
+  },
+  {
+    name: 'coherence of a read and a write',
+    never: 'a=1 x=1',
+    right: of('x = 1 relaxed', 'a = x relaxed; x = 2 relaxed'),
+    wrong: { 'scope of the GPU': of('x = 1 relaxed gpu', 'a = x relaxed; x = 2 relaxed') },
+  },
+  {
+    name: 'coherence of two writes of a thread',
+    never: 'x=1',
+    right: of('x = 1 relaxed; x = 2 relaxed', 'x = 3 relaxed'),
+    wrong: { 'a weak store': of('x = 1 relaxed; x = 2 relaxed', 'x = 3 weak') },
+  },
+  {
+    name: 'a store never comes between a read-modify-write and what that read',
+    never: 'a=0 x=1',
+    right: of('a += x 1 relaxed', 'x = 3 relaxed'),
+    wrong: { 'a load and a store': of('a = x relaxed; x = 1 relaxed', 'x = 3 relaxed') },
   },
   {
     name: 'independent reads of independent writes',

@@ -103,10 +103,10 @@ export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
       const planned = { counts: p.counts, offsets: p.offsets };
       if (g.warpId === 1) u.findWork({ planned, count: p.count, ends, begins, counts });
       if (u.GATHERED) {
-        // Rows that an expert lacks are multiplied all the same: so that they are numbers, the first are zeros.
+        // Rows that an expert lacks are multiplied all the same: so that they are numbers, the first are zeros. The tensor cores see them
+        // behind the fences of those who bring a stage.
         for (let i = g.threadIdx.x; i < u.ROW_VECTORS; i += g.blockDim.x)
           g.store(rowStages.as('v16').at(i), g.pack('u32', [0, 0, 0, 0]));
-        g.proxyFence('shared');
       }
       g.barrier();
       const work = { ends, begins, counts, units: g.load(ends.at(u.EXPERTS - 1)) * u.UNITS };
