@@ -1,5 +1,5 @@
 /** Barriers of groups of warps: who waits at which, until as many have come as the barrier is for. */
-/** Barrier 0 is the block's own. */
+/** Barrier 0 is the block's own; of PTX it may be a group's as well. */
 const mostGroups = 15;
 
 interface Group<Thread> {
@@ -12,7 +12,7 @@ export class Groups<Thread> {
 
   /** Who may go on now that `thread` has come; nobody while some are missing. */
   arrive(thread: Thread, id: number, wanted: number): readonly Thread[] {
-    if (id < 1 || id > mostGroups) throw new Error(`barrier ${id} of a group: it must be 1 to ${mostGroups}`);
+    if (id < 0 || id > mostGroups) throw new Error(`barrier ${id} of a group: it must be 1 to ${mostGroups}`);
     if (wanted % 32 !== 0 || wanted < 32) {
       throw new Error(
         `barrier ${id} is for ${wanted} threads: groups are of whole warps, so a multiple of 32`,

@@ -6,7 +6,7 @@ import type { FindingLog } from './findings.js';
 import type { Open } from './ptx/lanes.js';
 import type { Schedule } from './schedule.js';
 import type { Block, Thread } from './thread.js';
-import { completeWarpOperation } from './warp.js';
+import { completeWarpOperation, multiplyOf } from './warp.js';
 
 interface Parts {
   readonly detector: Detector | null;
@@ -82,6 +82,7 @@ export class Meetings {
       this.#schedule.ordered?.(there, there);
     }
     meeting.complete?.(block.parts!, 32 * warp, mask);
+    if (meeting.multiplies) multiplyOf(block, warp, mask);
     for (const thread of there) {
       thread.completed = null;
       this.#makeReady(thread);

@@ -332,3 +332,32 @@ describe('refusals name the line, and what is not known', () => {
     expect(String(error)).toContain('trap at k.ptx:10  trap;');
   });
 });
+
+test('copies of an instruction from one place of the source are one mutant; others are their own', () => {
+  const barrier = (line: number) => `.loc 1 ${line} 3\n  bar.sync 0;`;
+  const kernel = ptx(
+    `${fileOf(`${barrier(5)}\n${barrier(5)}\n${barrier(6)}`)}.file 1 "k.cu"\n`,
+    'k.ptx',
+  ).kernel('k');
+  const mutants = mutantsOf(kernel);
+  expect(mutants.map(({ where }) => where)).toEqual(['k.cu:5:3', 'k.cu:6:3']);
+  const left = mutants.map((mutant) =>
+    (mutate(kernel, mutant) as typeof kernel).entry.instructions.filter(({ parts }) => parts[0] === 'bar'),
+  );
+  expect(left.map(({ length }) => length)).toEqual([1, 2]);
+});
+
+test('barrier 0 is of as many threads as come to it say', async () => {
+  // The first warp alone meets at it, while the second waits at another.
+  const body = `
+  .shared .align 4 .b32 word;
+  mov.u32 %r1, %tid.x; setp.gt.u32 %p0, %r1, 31; mov.u32 %r3, 0; mov.u32 %r4, 32;
+  @%p0 bra SECOND;
+  setp.ne.u32 %p1, %r1, 0; @%p1 bra MEET; st.shared.u32 [word], 7;
+MEET: bar.sync %r3, %r4; ld.shared.u32 %r0, [word]; bra DONE;
+SECOND: bar.sync 1, 32; mov.u32 %r0, 1;
+DONE: bar.sync 0, 64;${storeOfThread}`;
+  const { words, findings } = await run(fileOf(body), { block: 64 });
+  expect(findings.map(formatFinding)).toEqual([]);
+  expect([words[31], words[32]]).toEqual([7, 1]);
+});
