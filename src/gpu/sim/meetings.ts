@@ -40,6 +40,12 @@ export class Meetings {
     this.#releaseGroup(thread.released);
   }
 
+  /** It does not wait for those whom its coming lets go on. */
+  arrived(thread: Thread): void {
+    this.#releaseGroup(thread.released);
+    this.#makeReady(thread);
+  }
+
   inCluster(thread: Thread): void {
     thread.state = 'cluster';
     this.#releaseCluster(thread.block.cluster, false);

@@ -140,6 +140,8 @@ export class Block {
   readonly parts: Int32Array | null;
   /** Barriers of groups of its warps. */
   groups: Groups<Thread> | null = null;
+  /** Checked mode: a word for each, by which those who wait learn of those who only arrive. */
+  arrivals: SimBuffer | null = null;
   mbarriers: MBarriers | null = null;
   /** The blocks of its cluster, by rank in it: itself alone, where there are no clusters. */
   cluster: readonly Block[] = [this];
@@ -206,6 +208,9 @@ export class Thread extends Task {
   /** Whom its coming to a barrier of a group lets go on. */
   released: readonly Thread[] = [];
   satisfied = false;
+  /** What it says at a barrier at which threads vote, and how many say yes. */
+  says = false;
+  yes = 0;
   /** What it has brought to a product of tiles. */
   factors: Factors | null = null;
   /** The meeting of lanes that its coming completes. */
@@ -417,6 +422,34 @@ export class Thread extends Task {
     this.block.groups ??= new Groups();
     this.released = this.block.groups.arrive(this, id, wanted);
     return true;
+  }
+
+  /** The same, and says yes or no: `yes` of those who came do. */
+  voteInGroup(id: number, wanted: number, says: boolean, site: number): void {
+    this.site = site;
+    this.says = says;
+    this.block.groups ??= new Groups();
+    this.released = this.block.groups.arrive(this, id, wanted);
+    const yes = this.released.filter((thread) => thread.says).length;
+    for (const thread of this.released) thread.yes = yes;
+  }
+
+  /** Comes to a barrier at which others wait, and goes on. What it did comes before what they do then. */
+  arriveAtGroup(access: StatementAccess, id: number, wanted: number): void {
+    this.site = access.site;
+    this.block.groups ??= new Groups();
+    this.released = this.block.groups.arrive(this, id, wanted, false);
+    if (this.isChecked) this.#tell(access, this.#arrivals, 8 * id, 0);
+  }
+
+  /** Has waited at a barrier at which others may only have arrived. */
+  awaitedGroup(access: StatementAccess, id: number): void {
+    this.#tell(access, this.#arrivals, 8 * id, 0);
+  }
+
+  get #arrivals(): SimBuffer {
+    this.block.arrivals ??= this.#hub.newBuffer(this.rank, 128, 'barriers');
+    return this.block.arrivals;
   }
 
   wrote(buffer: SimBuffer, offset: number, bytes: number): void {

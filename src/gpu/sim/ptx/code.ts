@@ -28,6 +28,8 @@ export interface Surroundings {
   readonly file: string;
   /** Blocks of a cluster. */
   readonly cluster: number;
+  /** Whether threads arrive at barriers without waiting. */
+  readonly arrives: boolean;
   readonly registers: Registers;
   readonly accesses: StatementAccess[];
   readonly meetings: LaneMeeting[];

@@ -181,6 +181,7 @@ class KernelCompiler {
       checked: this.#checked,
       file: module.file,
       cluster: this.#kernel.cluster,
+      arrives: this.#kernel.entry.instructions.some(arrivesAtBarrier),
       registers,
       accesses,
       waits,
@@ -244,6 +245,9 @@ class KernelCompiler {
     return this.#sites.length - 1;
   }
 }
+
+const arrivesAtBarrier = ({ parts }: PtxInstruction): boolean =>
+  (parts[0] === 'bar' || parts[0] === 'barrier') && parts.includes('arrive') && !parts.includes('cluster');
 
 /** Declares what a text uses. */
 function constants(body: string): string {

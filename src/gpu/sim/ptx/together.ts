@@ -239,17 +239,43 @@ function barrier(x: Instruction): void {
     return;
   }
   x.has('aligned');
-  if (x.among('sync', 'arrive', 'red') !== 'sync')
-    x.refuse('only barriers at which their threads wait are simulated');
-  const id = x.operand(0);
-  if (x.operands.length === 1 && id.kind === 'integer' && id.value === 0n) {
+  const kind = x.among('sync', 'arrive', 'red');
+  if (kind === null) x.refuse('it says no way to come to it');
+  const { arrives } = x.code.around;
+  // Where threads vote the result stands before them, and what each says behind.
+  const operands = kind === 'red' ? x.operands.slice(1, -1) : x.operands;
+  const [id = x.operand(0), count] = operands;
+  if (kind === 'sync' && !arrives && count === undefined && id.kind === 'integer' && id.value === 0n) {
     x.code.line(`t.site = ${x.site}; yield ${pause.barrier};`);
     return;
   }
   const number = x.short(x.word(id), 'i');
-  const threads = x.operands.length > 1 ? x.word(x.operand(1)) : 'blockDim';
-  x.code.line(`if (t.joinGroup(${number}, ${threads}, ${x.site})) yield ${pause.group};`);
-  x.code.line(`else yield ${pause.barrier};`);
+  const threads = x.short(count === undefined ? 'blockDim' : x.word(count), 'i');
+  const form = { order: 'release', scope: 'cta', bytes: 8 } as const;
+  if (kind === 'arrive') {
+    const access = x.access({ ...form, kind: 'update' });
+    x.code.line(`t.arriveAtGroup(${access}, ${number}, ${threads}); yield ${pause.arrived};`);
+    return;
+  }
+  if (kind === 'red') {
+    const says = x.predicate(x.operand(x.operands.length - 1));
+    x.code.line(`t.voteInGroup(${number}, ${threads}, ${says}, ${x.site}); yield ${pause.group};`);
+  } else {
+    x.code.line(`if (t.joinGroup(${number}, ${threads}, ${x.site})) yield ${pause.group};`);
+    x.code.line(`else yield ${pause.barrier};`);
+  }
+  if (arrives && x.checked)
+    x.code.line(`t.awaitedGroup(${x.access({ ...form, kind: 'read', order: 'acquire' })}, ${number});`);
+  if (kind === 'red') voted(x, threads);
+}
+
+function voted(x: Instruction, threads: string): void {
+  const op = x.among('popc', 'and', 'or');
+  x.has('pred');
+  x.types();
+  if (op === 'popc') x.setWord(x.operand(0), 't.yes');
+  else if (op !== null) x.setPredicate(x.operand(0), op === 'and' ? `t.yes === ${threads}` : 't.yes !== 0');
+  else x.refuse('it says no vote');
 }
 
 const fullWarp = '(-1)';
