@@ -213,6 +213,43 @@ function holds(condition: string, state: State): boolean {
   return new Function(`return ${text === '' ? 'true' : text};`)() as boolean;
 }
 
+interface Access {
+  readonly thread: Thread;
+  readonly place: string;
+  readonly writes: boolean;
+  /** Null where it is weak. */
+  readonly scope: string | null;
+}
+
+function* accessesOf(test: Litmus): Iterable<Access> {
+  for (const thread of test.threads) {
+    for (const line of thread.lines) {
+      const [name = '', ...rest] = line.replace(/^\w+:\s*/, '').split(/[\s,]+/);
+      const [kind = '', ...parts] = name.split('.');
+      if (parts.length === 0 || !['ld', 'st', 'atom', 'red'].includes(kind)) continue;
+      const place = rest[kind === 'ld' || kind === 'atom' ? 1 : 0]!;
+      const scope = parts.find((part) => ['cta', 'gpu', 'sys'].includes(part)) ?? null;
+      yield { thread, place, writes: kind !== 'ld', scope: parts.includes('weak') ? null : scope };
+    }
+  }
+}
+
+/** Whether two accesses conflict, and are not morally strong: where nothing orders them, PTX calls them a data race. */
+function mayRace(test: Litmus): boolean {
+  const reaches = ({ thread: by, scope }: Access, { thread: to }: Access): boolean =>
+    scope === 'sys' || (scope !== null && by.gpu === to.gpu && (scope === 'gpu' || by.cta === to.cta));
+  const all = [...accessesOf(test)];
+  return all.some((a) =>
+    all.some(
+      (b) =>
+        a.thread !== b.thread &&
+        a.place === b.place &&
+        (a.writes || b.writes) &&
+        !(reaches(a, b) && reaches(b, a)),
+    ),
+  );
+}
+
 interface Tried {
   readonly seen: boolean;
   /** Of weak accesses the machine shows no older values: that they race is what it says. */
@@ -308,8 +345,9 @@ for (const path of litmusFiles(join(folder, 'litmus/PTX'))) {
     const { seen, races, schedules } = await run(test, wanted);
     counts[isAllowed ? 'allowed' : 'forbidden']++;
     if (isAllowed && seen) counts.shown++;
-    else if (isAllowed && races) counts.raced++;
-    else if (isAllowed) missed.push(name);
+    else if (isAllowed && races && mayRace(test)) counts.raced++;
+    else if (isAllowed)
+      missed.push(races ? `${name}, where a race is reported that PTX does not call one` : name);
     else if (seen) wrong.push(`${name} (schedule ${schedules})`);
   } catch (error) {
     if (!(error instanceof NotExpressed) && !(error instanceof HeddleError)) throw error;
@@ -330,7 +368,7 @@ function* litmusFiles(at: string): Iterable<string> {
 process.stdout.write(`${counts.forbidden} tests whose outcome is forbidden: seen in ${wrong.length}\n`);
 for (const name of wrong) process.stdout.write(`  ${name}\n`);
 process.stdout.write(
-  `${counts.allowed} whose outcome is allowed: seen in ${counts.shown}, and in ${counts.raced} more a race is reported\n`,
+  `${counts.allowed} whose outcome is allowed: seen in ${counts.shown}, and in ${counts.raced} more a race is reported, of two accesses that PTX calls one\n`,
 );
 for (const name of missed) process.stdout.write(`  not seen: ${name}\n`);
 const left = [...unexpressed.values()].reduce((sum, count) => sum + count, 0);

@@ -79,6 +79,7 @@ export const pause = {
   group: 7,
   cluster: 8,
   lanes: 9,
+  arrived: 10,
 } as const;
 
 /** What the lanes of a warp do together: generated code names it by its place. */

@@ -77,6 +77,7 @@ export interface PtxProgram {
 }
 
 /** On a GPU a launch may have at most this many blocks and threads. */
+const tensorMapBytes = 128;
 const maxGrid = 2 ** 31 - 1;
 
 export class SimDevice implements Device {
@@ -400,6 +401,8 @@ class PtxArguments implements Arguments {
   readonly missing: Set<string>;
   readonly #bytes: Uint8Array;
   readonly #view: DataView;
+  /** By the offset of the parameter that is a tensor's map. */
+  readonly #tensors = new Map<number, SimTensor>();
   readonly #kernel: PtxKernel;
   readonly #shared: Shared;
   readonly #home: number;
@@ -458,7 +461,14 @@ class PtxArguments implements Arguments {
   }
 
   setTensor(name: string, tensor: Tensor): void {
-    throw new ArgumentError(name, tensor, 'no tensor: kernels in PTX are simulated without tensor maps');
+    const { offset, bytes: all } = this.#find(name);
+    const boxes = this.#kernel.tensors.get(name);
+    if (boxes === undefined || all !== tensorMapBytes)
+      throw new ArgumentError(name, tensor, 'set with set or setBytes: `tensors` does not name it');
+    const { address, bytes, ...form } = requireTensor(name, tensor, boxes);
+    const place = this.#shared.addresses.find(`${name}.address`, address, bytes);
+    this.#tensors.set(offset, { ...form, buffer: place.buffer, offset: place.offset, tile: boxes.tile });
+    this.missing.delete(name);
   }
 
   /** The addresses of all ranks' windows, one after the other. */
@@ -479,7 +489,14 @@ class PtxArguments implements Arguments {
     const { addresses, engine } = this.#shared;
     const params = engine.newBuffer(this.#home, this.#bytes.length, 'parameters');
     params.u8.set(this.#bytes);
-    return [params, addresses.table, addresses.tableBase, ...this.#globals, addresses];
+    return [
+      params,
+      addresses.table,
+      addresses.tableBase,
+      ...this.#globals,
+      new Map(this.#tensors),
+      addresses,
+    ];
   }
 }
 

@@ -387,6 +387,9 @@ export class Engine implements Machine {
       case pause.group:
         this.#meetings.inGroup(thread);
         return;
+      case pause.arrived:
+        this.#meetings.arrived(thread);
+        return;
       case pause.warp:
         this.#meetings.inWarp(thread);
         return;

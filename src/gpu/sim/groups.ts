@@ -1,18 +1,20 @@
 /** Barriers of groups of warps: who waits at which, until as many have come as the barrier is for. */
-/** Barrier 0 is the block's own. */
+/** Barrier 0 is the block's own; of PTX it may be a group's as well. */
 const mostGroups = 15;
 
 interface Group<Thread> {
   readonly wanted: number;
+  /** Who waits; others have come and gone on. */
   readonly there: Thread[];
+  come: number;
 }
 
 export class Groups<Thread> {
   readonly #waiting = new Map<number, Group<Thread>>();
 
-  /** Who may go on now that `thread` has come; nobody while some are missing. */
-  arrive(thread: Thread, id: number, wanted: number): readonly Thread[] {
-    if (id < 1 || id > mostGroups) throw new Error(`barrier ${id} of a group: it must be 1 to ${mostGroups}`);
+  /** Who may go on now that `thread` has come, and waits if it does; nobody while some are missing. */
+  arrive(thread: Thread, id: number, wanted: number, waits = true): readonly Thread[] {
+    if (id < 0 || id > mostGroups) throw new Error(`barrier ${id} of a group: it must be 1 to ${mostGroups}`);
     if (wanted % 32 !== 0 || wanted < 32) {
       throw new Error(
         `barrier ${id} is for ${wanted} threads: groups are of whole warps, so a multiple of 32`,
@@ -20,19 +22,22 @@ export class Groups<Thread> {
     }
     let group = this.#waiting.get(id);
     if (group === undefined) {
-      group = { wanted, there: [] };
+      group = { wanted, there: [], come: 0 };
       this.#waiting.set(id, group);
     }
     if (group.wanted !== wanted) {
       throw new Error(`barrier ${id} is for ${group.wanted} threads to some and for ${wanted} to others`);
     }
-    group.there.push(thread);
-    return group.there.length === wanted ? this.#take(id) : [];
+    if (waits) group.there.push(thread);
+    return ++group.come === wanted ? this.#take(id) : [];
   }
 
   /** Those who wait in vain, a barrier at a time: they may go on. */
   *abandoned(): Iterable<{ readonly id: number; readonly there: readonly Thread[] }> {
-    for (const id of [...this.#waiting.keys()]) yield { id, there: this.#take(id) };
+    for (const id of [...this.#waiting.keys()]) {
+      const there = this.#take(id);
+      if (there.length > 0) yield { id, there };
+    }
   }
 
   #take(id: number): readonly Thread[] {

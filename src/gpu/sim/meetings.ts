@@ -6,7 +6,7 @@ import type { FindingLog } from './findings.js';
 import type { Open } from './ptx/lanes.js';
 import type { Schedule } from './schedule.js';
 import type { Block, Thread } from './thread.js';
-import { completeWarpOperation } from './warp.js';
+import { completeWarpOperation, multiplyOf } from './warp.js';
 
 interface Parts {
   readonly detector: Detector | null;
@@ -38,6 +38,12 @@ export class Meetings {
   inGroup(thread: Thread): void {
     thread.state = 'group';
     this.#releaseGroup(thread.released);
+  }
+
+  /** It does not wait for those whom its coming lets go on. */
+  arrived(thread: Thread): void {
+    this.#releaseGroup(thread.released);
+    this.#makeReady(thread);
   }
 
   inCluster(thread: Thread): void {
@@ -82,6 +88,7 @@ export class Meetings {
       this.#schedule.ordered?.(there, there);
     }
     meeting.complete?.(block.parts!, 32 * warp, mask);
+    if (meeting.multiplies) multiplyOf(block, warp, mask);
     for (const thread of there) {
       thread.completed = null;
       this.#makeReady(thread);

@@ -1,6 +1,6 @@
 /**
- * Products of tiles (wgmma). Each warp makes its 16 of the group's 64 rows: products of elements are exact; those of a row of
- * the tiles are added in 64 bits and then, rounded to 32, to the sum.
+ * Products of tiles (wgmma). Each warp makes its 16 of the group's 64 rows: products of elements are exact; those of 32 bytes of
+ * a row, as much as one instruction takes, are added in 64 bits and then, rounded to 32, to the sum.
  *
  * In fast mode that is at once. In checked mode a product reads its tiles, and changes the sums, when it is started or as late
  * as a wait allows; and what PTX forbids meanwhile is found.
@@ -24,7 +24,14 @@ export interface Factors {
   readonly begin: boolean;
   /** Rows of b. */
   readonly columns: number;
+  /** Bytes of a row. */
   readonly swizzle: Tile['swizzle'];
+  /** Which of them are multiplied, of a and of b. */
+  readonly aFrom: number;
+  readonly bFrom: number;
+  readonly bytes: number;
+  /** Its sums are in registers that may move: it is made when it is started. */
+  readonly atOnce: boolean;
   readonly isE4m3: boolean;
   readonly site: number;
 }
@@ -137,7 +144,8 @@ export class Products {
     const { block } = this.#thread;
     const warp = this.#warp;
     block.products[warp] ??= new WarpProducts();
-    block.products[warp].post(this.#group, this.#hub.random, () => multiplyTiles(lanes, warp));
+    if (first.atOnce) multiplyTiles(lanes, warp);
+    else block.products[warp].post(this.#group, this.#hub.random, () => multiplyTiles(lanes, warp));
   }
 
   /** The thread has run to its end. `failed`: not as it was meant to. */
@@ -197,10 +205,14 @@ const isSameProduct = (x: Factors, y: Factors): boolean =>
   x.aAt === y.aAt &&
   x.b === y.b &&
   x.bAt === y.bAt &&
+  x.aFrom === y.aFrom &&
+  x.bFrom === y.bFrom &&
   x.begin === y.begin &&
   x.site === y.site;
 
 const rowsOfWarp = 16;
+/** Of a row: what one instruction multiplies. */
+const stepBytes = 32;
 const mostColumns = 256;
 /** Elements of the widest row: e4m3, 128 bytes. */
 const mostDepth = 128;
@@ -213,10 +225,12 @@ const e4m3Words = new Int32Array(Float32Array.from({ length: 256 }, (_, bits) =>
 
 /** The product of one warp: `lanes` are those of its 32 threads, in their order. */
 export function multiplyTiles(lanes: readonly Factors[], warp: number): void {
-  const { swizzle, isE4m3, columns, begin, ...of } = lanes[0]!;
-  const depth = isE4m3 ? swizzle : swizzle / 2;
-  open(of.a, of.aAt, { first: rowsOfWarp * (warp & 3), rows: rowsOfWarp, swizzle, isE4m3 }, aWords);
-  open(of.b, of.bAt, { first: 0, rows: columns, swizzle, isE4m3 }, bWords);
+  const { swizzle, bytes, isE4m3, columns, begin, ...of } = lanes[0]!;
+  const depth = isE4m3 ? bytes : bytes / 2;
+  const step = isE4m3 ? stepBytes : stepBytes / 2;
+  const form = { swizzle, bytes, isE4m3 };
+  open(of.a, of.aAt, { ...form, first: rowsOfWarp * (warp & 3), rows: rowsOfWarp, from: of.aFrom }, aWords);
+  open(of.b, of.bAt, { ...form, first: 0, rows: columns, from: of.bFrom }, bWords);
   for (let pair = 0; pair < 8; pair++) {
     // Of each lane are columns 2c and 2c + 1 of every eight, in two rows eight apart.
     const upper = pair * depth;
@@ -224,28 +238,24 @@ export function multiplyTiles(lanes: readonly Factors[], warp: number): void {
     for (let column = 0; column < columns; column += 2) {
       const left = column * depth;
       const right = left + depth;
-      let s00 = 0;
-      let s01 = 0;
-      let s10 = 0;
-      let s11 = 0;
-      for (let k = 0; k < depth; k++) {
-        const x = a[upper + k]!;
-        const y = a[lower + k]!;
-        const p = b[left + k]!;
-        const q = b[right + k]!;
-        s00 += x * p;
-        s01 += x * q;
-        s10 += y * p;
-        s11 += y * q;
-      }
       const { sums } = lanes[4 * pair + ((column & 7) >> 1)]!;
       const at = 4 * (column >> 3);
-      if (begin) {
-        sums[at] = s00;
-        sums[at + 1] = s01;
-        sums[at + 2] = s10;
-        sums[at + 3] = s11;
-      } else {
+      if (begin) sums.fill(0, at, at + 4);
+      for (let first = 0; first < depth; first += step) {
+        let s00 = 0;
+        let s01 = 0;
+        let s10 = 0;
+        let s11 = 0;
+        for (let k = first; k < first + step; k++) {
+          const x = a[upper + k]!;
+          const y = a[lower + k]!;
+          const p = b[left + k]!;
+          const q = b[right + k]!;
+          s00 += x * p;
+          s01 += x * q;
+          s10 += y * p;
+          s11 += y * q;
+        }
         sums[at]! += s00;
         sums[at + 1]! += s01;
         sums[at + 2]! += s10;
@@ -259,15 +269,24 @@ interface Rows {
   readonly first: number;
   readonly rows: number;
   readonly swizzle: Tile['swizzle'];
+  /** Of each row. */
+  readonly from: number;
+  readonly bytes: number;
   readonly isE4m3: boolean;
 }
 
-/** Rows of a tile as f32, one behind the other, as the words that they are. */
-function open(from: SimBuffer, at: number, { first, rows, swizzle, isE4m3 }: Rows, into: Int32Array): void {
-  const { i32 } = from;
-  const end = (first + rows) * swizzle;
+/** Rows of a tile, or parts of them, as f32, one behind the other, as the words that they are. */
+function open(
+  buffer: SimBuffer,
+  at: number,
+  { first, rows, swizzle, from, bytes, isE4m3 }: Rows,
+  into: Int32Array,
+): void {
+  const { i32 } = buffer;
+  const pieces = bytes / 16;
   let to = 0;
-  for (let piece = first * swizzle; piece < end; piece += 16) {
+  for (let n = 0; n < rows * pieces; n++) {
+    const piece = (first + Math.floor(n / pieces)) * swizzle + from + 16 * (n % pieces);
     const source = (at + swizzled(swizzle, piece)) >>> 2;
     for (let i = 0; i < 4; i++) {
       const word = i32[source + i]!;

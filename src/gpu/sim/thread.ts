@@ -15,7 +15,7 @@ import { Groups } from './groups.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
 import { type AddressSpace, SimBuffer } from './memory.js';
 import { type Factors, Products, type WarpProducts } from './products.js';
-import { windows } from './ptx/code.js';
+import { clusterRank, mostShared, windows } from './ptx/addresses.js';
 import { type LaneMeeting, LaneMeetings, type Open } from './ptx/lanes.js';
 import { type Address, printed } from './ptx/printf.js';
 import type { Puts } from './puts.js';
@@ -141,6 +141,8 @@ export class Block {
   readonly parts: Int32Array | null;
   /** Barriers of groups of its warps. */
   groups: Groups<Thread> | null = null;
+  /** Checked mode: a word for each, by which those who wait learn of those who only arrive. */
+  arrivals: SimBuffer | null = null;
   mbarriers: MBarriers | null = null;
   /** The blocks of its cluster, by rank in it: itself alone, where there are no clusters. */
   cluster: readonly Block[] = [this];
@@ -207,6 +209,9 @@ export class Thread extends Task {
   /** Whom its coming to a barrier of a group lets go on. */
   released: readonly Thread[] = [];
   satisfied = false;
+  /** What it says at a barrier at which threads vote, and how many say yes. */
+  says = false;
+  yes = 0;
   /** What it has brought to a product of tiles. */
   factors: Factors | null = null;
   /** The meeting of lanes that its coming completes. */
@@ -426,11 +431,41 @@ export class Thread extends Task {
     };
   }
 
-  /** Comes to a barrier of a group of warps; who may go on is for the machine to say. */
-  joinGroup(id: number, wanted: number, site: number): void {
+  /** Comes to a barrier of a group of warps; who may go on is for the machine to say. False where it is the block's barrier. */
+  joinGroup(id: number, wanted: number, site: number): boolean {
     this.site = site;
+    if (id === 0 && wanted === this.block.launch.block) return false;
     this.block.groups ??= new Groups();
     this.released = this.block.groups.arrive(this, id, wanted);
+    return true;
+  }
+
+  /** The same, and says yes or no: `yes` of those who came do. */
+  voteInGroup(id: number, wanted: number, says: boolean, site: number): void {
+    this.site = site;
+    this.says = says;
+    this.block.groups ??= new Groups();
+    this.released = this.block.groups.arrive(this, id, wanted);
+    const yes = this.released.filter((thread) => thread.says).length;
+    for (const thread of this.released) thread.yes = yes;
+  }
+
+  /** Comes to a barrier at which others wait, and goes on. What it did comes before what they do then. */
+  arriveAtGroup(access: StatementAccess, id: number, wanted: number): void {
+    this.site = access.site;
+    this.block.groups ??= new Groups();
+    this.released = this.block.groups.arrive(this, id, wanted, false);
+    if (this.isChecked) this.#tell(access, this.#arrivals, 8 * id, 0);
+  }
+
+  /** Has waited at a barrier at which others may only have arrived. */
+  awaitedGroup(access: StatementAccess, id: number): void {
+    this.#tell(access, this.#arrivals, 8 * id, 0);
+  }
+
+  get #arrivals(): SimBuffer {
+    this.block.arrivals ??= this.#hub.newBuffer(this.rank, 128, 'barriers');
+    return this.block.arrivals;
   }
 
   wrote(buffer: SimBuffer, offset: number, bytes: number): void {
@@ -555,6 +590,27 @@ export class Thread extends Task {
     return new SimBuffer(-1, `address ${address}, where no memory is`, -1, 0);
   }
 
+  /** The tensor whose map is the parameter at this address. */
+  tensor(slot: number, low: number): SimTensor {
+    const tensors = this.block.launch.args.at(-2) as ReadonlyMap<number, SimTensor>;
+    const found = slot === windows.param ? tensors.get(low) : undefined;
+    if (found === undefined)
+      throw new Error(`no parameter of ${this.block.launch.kernel} that is a tensor map lies there`);
+    return found;
+  }
+
+  /** The block's shared memory, or that of another of its cluster which `mapa` has named. */
+  sharedAt(address: number, site: number): SimBuffer {
+    const rank = clusterRank(address);
+    return (rank === null ? this.block : this.#inCluster(rank, site)).shared[0]!;
+  }
+
+  /** Arrives at an mbarrier of its own block, or of another of the cluster. */
+  arriveAt(access: StatementAccess, address: number): void {
+    const rank = clusterRank(address) ?? this.block.cluster.indexOf(this.block);
+    this.clusterArrive(access, this.block.shared[0]!, address & mostShared, rank);
+  }
+
   /** Comes to an operation of the lanes that a mask names. */
   meetLanes(meeting: LaneMeeting, mask: number, site: number): void {
     this.site = site;
@@ -639,12 +695,18 @@ export class Thread extends Task {
     isE4m3: boolean,
     site: number,
   ): void {
+    const whole = { aFrom: 0, bFrom: 0, bytes: swizzle, atOnce: false };
+    this.bring({ sums, a, aAt, b, bAt, begin, columns, swizzle, ...whole, isE4m3, site });
+  }
+
+  /** Its part of a product of its warp group. */
+  bring(factors: Factors): void {
     if (this.block.launch.block % groupThreads !== 0)
       throw new Error(
         `products of tiles are made by whole warp groups: a block has a multiple of ${groupThreads} threads`,
       );
-    this.factors = { sums, a, aAt, b, bAt, begin, columns, swizzle, isE4m3, site };
-    if (this.isChecked) this.products.takePart(this.factors);
+    this.factors = factors;
+    if (this.isChecked) this.products.takePart(factors);
   }
 
   get isChecked(): boolean {

@@ -16,7 +16,7 @@ export function completeWarpOperation(block: Block, warp: number, op: number, ma
 }
 
 /** The product that the lanes of a warp have brought their parts of. Where some are missing there is none. */
-function multiplyOf({ threads }: Block, warp: number, mask: number): void {
+export function multiplyOf({ threads }: Block, warp: number, mask: number): void {
   if (mask !== allLanes) return;
   const lanes = threads.slice(32 * warp, 32 * warp + 32);
   const factors = lanes.map((lane) => lane.factors!);

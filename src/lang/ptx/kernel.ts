@@ -1,5 +1,6 @@
 /** One kernel of a PTX module, as a simulated GPU loads it. */
 import { ArgumentError, requireInteger, requireObject, requireText } from '../../base/errors.js';
+import type { TensorMapParam } from '../kernel.js';
 import { mostShared } from '../shared.js';
 import type { Layout } from '../types.js';
 import { PtxError, type PtxFunction, type PtxModule, type PtxVariable, ptxBytes } from './module.js';
@@ -29,8 +30,10 @@ export interface PtxKernel {
   /** By parameter: what lies in the window that it takes, for findings. */
   readonly layouts: ReadonlyMap<string, Layout>;
   readonly maxThreads: number;
-  /** Blocks of a cluster: clusters of several are not simulated. */
-  readonly cluster: 1;
+  /** Blocks of a cluster. */
+  readonly cluster: number;
+  /** By parameter: what boxes of the tensor are whose map it takes. */
+  readonly tensors: ReadonlyMap<string, TensorMapParam>;
 }
 
 export interface PtxKernelOptions {
@@ -42,6 +45,10 @@ export interface PtxKernelOptions {
   readonly sharedBytes?: number;
   /** What findings call it. Default: its name in the PTX. */
   readonly name?: string;
+  /** Blocks of a cluster, where the launch says so. Default: what the kernel says, or 1. */
+  readonly cluster?: number;
+  /** By parameter that is a tensor map: what its boxes are. A launcher's `setTensor` sets it. */
+  readonly tensors?: Readonly<Record<string, TensorMapParam>>;
   /** By parameter that is a window: what lies in it, so that findings name fields. */
   readonly layouts?: Readonly<Record<string, Layout>>;
 }
@@ -55,6 +62,7 @@ export interface PtxProgram {
 
 /** As many as any GPU lets a block have. */
 const mostThreads = 1024;
+const mostCluster = 16;
 
 /** Reads the text of a PTX file. `file` is how findings call it. */
 export function ptx(text: string, file?: string): PtxProgram {
@@ -103,7 +111,8 @@ function kernelOf(
     sharedBytes: requireInteger('sharedBytes', options.sharedBytes ?? 0, 0, mostShared),
     layouts: new Map(Object.entries(options.layouts ?? {})),
     maxThreads: entry.maxThreads ?? mostThreads,
-    cluster: 1,
+    cluster: requireInteger('cluster', options.cluster ?? entry.cluster ?? 1, 1, mostCluster),
+    tensors: new Map(Object.entries(options.tensors ?? {})),
   };
 }
 

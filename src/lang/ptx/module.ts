@@ -141,6 +141,8 @@ export interface PtxFunction {
   readonly tables: ReadonlyMap<string, readonly string[]>;
   /** Most threads of a block, if it says so. */
   readonly maxThreads: number | null;
+  /** Blocks of a cluster, if it says so. */
+  readonly cluster: number | null;
   readonly line: number;
 }
 

@@ -216,19 +216,26 @@ class Parser {
     const name = tokens.take();
     const params = tokens.next === '(' ? this.#params() : [];
     let maxThreads: number | null = null;
+    let cluster: number | null = null;
+    const product = (): number => {
+      let all = Number(tokens.take());
+      while (tokens.accept(',')) all *= Number(tokens.take());
+      return all;
+    };
     while (tokens.next !== '{' && tokens.next !== ';') {
       const directive = tokens.take();
-      if (directive === '.maxntid' || directive === '.reqntid') {
-        maxThreads = Number(tokens.take());
-        while (tokens.accept(',')) maxThreads *= Number(tokens.take());
-      } else if (['.minnctapersm', '.maxnreg', '.maxnctapersm'].includes(directive)) tokens.take();
+      if (directive === '.maxntid' || directive === '.reqntid') maxThreads = product();
+      else if (directive === '.reqnctapercluster') cluster = product();
+      else if (['.minnctapersm', '.maxnreg', '.maxnctapersm', '.maxclusterrank'].includes(directive))
+        tokens.take();
       else if (directive === '.pragma') while (tokens.next !== '{' && !tokens.accept(';')) tokens.take();
-      else if (directive !== '.noreturn') throw tokens.error(`'${directive}' is not known of a function`);
+      else if (directive !== '.noreturn' && directive !== '.explicitcluster')
+        throw tokens.error(`'${directive}' is not known of a function`);
     }
     // Declared here, and defined elsewhere.
     if (tokens.accept(';')) return;
     const body = new Body(tokens).read(() => this.#variableList());
-    this.#functions.set(name, { name, isEntry, params, returns, ...body, maxThreads, line });
+    this.#functions.set(name, { name, isEntry, params, returns, ...body, maxThreads, cluster, line });
   }
 }
 
@@ -245,6 +252,8 @@ class Body {
   readonly #named: { readonly operand: { name: string }; readonly scope: Scope }[] = [];
   #scopes = 0;
   #source: PtxLocation | null = null;
+  /** The latest at each place: who is inlined there, and into what that was inlined itself. */
+  readonly #located = new Map<string, PtxLocation>();
 
   constructor(tokens: Tokens) {
     this.#tokens = tokens;
@@ -306,12 +315,15 @@ class Body {
     const found = /^\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?/.exec(line);
     if (found === null) throw this.#tokens.error(`'${line}' names no line`);
     const [file, row, column, ofFile, ofRow, ofColumn] = found.slice(1).map(Number);
+    const at = `${ofFile} ${ofRow} ${ofColumn}`;
     const inlinedAt =
       ofFile === undefined || Number.isNaN(ofFile)
         ? null
-        : { file: ofFile, line: ofRow!, column: ofColumn!, inlinedAt: null };
+        : (this.#located.get(at) ?? { file: ofFile, line: ofRow!, column: ofColumn!, inlinedAt: null });
     // Line 0 is nobody's: what was moved there keeps the line before.
-    if (row !== 0) this.#source = { file: file!, line: row!, column: column!, inlinedAt };
+    if (row === 0) return;
+    this.#source = { file: file!, line: row!, column: column!, inlinedAt };
+    this.#located.set(`${file} ${row} ${column}`, this.#source);
   }
 
   #statement(scope: Scope): void {

@@ -1,29 +1,31 @@
 /** Where an instruction of PTX was written. */
-import type { PtxKernel } from './kernel.js';
-import type { PtxInstruction, PtxLocation } from './module.js';
+import type { PtxInstruction, PtxLocation, PtxModule } from './module.js';
 
 /** The line of the source and, beside the instruction, its line in the PTX; without a source that alone. */
 export function writtenAs(
-  { module, entry }: Pick<PtxKernel, 'module' | 'entry'>,
+  module: PtxModule,
   { line, source }: PtxInstruction,
 ): { readonly where: string; readonly text: string } {
-  const own = entry.instructions.find((one) => one.source !== null)?.source?.file;
   const place = `${module.file}:${line}`;
   const written = (module.lines[line - 1] ?? '').trim().replace(/\s+/g, ' ');
   if (source === null) return { where: place, text: written };
-  return { where: placeIn(source, own, module.sources), text: `${written} (${place})` };
+  return { where: placeIn(source, module.sources), text: `${written} (${place})` };
 }
 
+/** A header of the CUDA toolkit. */
+const toolkit = /\/cuda[^/]*\/(.*\/)?include\//;
+
 /**
- * The place itself, and the one that called it, if it was inlined: whoever uses a function twice must tell the two apart. Of
- * what is in a header of others, the caller alone.
+ * The place itself, and the one that called it, if it was inlined: who uses a function twice must tell the two apart. Of what is
+ * in a header of the toolkit, the caller alone.
  */
-function placeIn(source: PtxLocation, own: number | undefined, files: ReadonlyMap<number, string>): string {
-  const show = ({ file, line, column }: PtxLocation): string => {
-    const path = files.get(file) ?? `file ${file}`;
-    return `${path.slice(path.lastIndexOf('/') + 1)}:${line}:${column}`;
+function placeIn(source: PtxLocation, files: ReadonlyMap<number, string>): string {
+  const pathOf = ({ file }: PtxLocation): string => files.get(file) ?? `file ${file}`;
+  const show = (at: PtxLocation): string => {
+    const path = pathOf(at);
+    return `${path.slice(path.lastIndexOf('/') + 1)}:${at.line}:${at.column}`;
   };
-  const { inlinedAt } = source;
-  if (inlinedAt === null) return show(source);
-  return source.file === own ? `${show(source)}, inlined at ${show(inlinedAt)}` : show(inlinedAt);
+  let at = source;
+  while (at.inlinedAt !== null && toolkit.test(pathOf(at))) at = at.inlinedAt;
+  return at.inlinedAt === null ? show(at) : `${show(at)}, inlined at ${show(at.inlinedAt)}`;
 }

@@ -1,4 +1,7 @@
-/** Mutants of kernels in PTX: one synchronising instruction weakened or removed, by its line. */
+/**
+ * Mutants of kernels in PTX: one synchronising instruction weakened or removed. Compilers copy code, unrolled and inlined: all
+ * copies of an instruction that come from one place of the source change together, and those that come from none by their own line.
+ */
 import { type PtxInstruction, type PtxKernel, type PtxOperand, writtenAs } from '../../lang/ptx/index.js';
 import type { Mutant } from './mutant.js';
 
@@ -9,30 +12,36 @@ interface Change {
 }
 
 export function ptxMutantsOf(kernel: PtxKernel): Mutant[] {
-  return kernel.entry.instructions.flatMap((instruction) => {
-    const { where, text } = writtenAs(kernel, instruction);
-    return changesOf(instruction).map(({ description }) => {
-      const id = `${kernel.name} ${kernel.module.file}:${instruction.line} ${description}`;
-      return { id, kernel: kernel.name, where, text, description };
-    });
-  });
+  const mutants = new Map<string, Mutant>();
+  for (const instruction of kernel.entry.instructions) {
+    for (const { description } of changesOf(instruction)) {
+      const { where, text } = writtenAs(kernel.module, instruction);
+      const id = `${kernel.name} ${where} ${instruction.parts.join('.')} ${description}`;
+      if (!mutants.has(id)) mutants.set(id, { id, kernel: kernel.name, where, text, description });
+    }
+  }
+  return [...mutants.values()];
 }
 
 /** The kernel with this mutation; the same where it lacks the instruction. */
-export function mutatePtx(kernel: PtxKernel, mutant: Mutant): PtxKernel {
+export function mutatePtx(kernel: PtxKernel, { id, description }: Mutant): PtxKernel {
   const { instructions, labels } = kernel.entry;
-  for (const [i, instruction] of instructions.entries()) {
-    if (!mutant.id.startsWith(`${kernel.name} ${kernel.module.file}:${instruction.line} `)) continue;
-    const change = changesOf(instruction).find(({ description }) => description === mutant.description);
-    if (change === undefined) continue;
-    const put = change.instruction === null ? [] : [change.instruction];
-    const moved = [...labels].map(([label, at]) => [label, at > i ? at - 1 + put.length : at] as const);
-    return {
-      ...kernel,
-      entry: { ...kernel.entry, instructions: instructions.toSpliced(i, 1, ...put), labels: new Map(moved) },
-    };
+  const left: PtxInstruction[] = [];
+  /** Where each instruction is now. */
+  const moved: number[] = [];
+  for (const instruction of instructions) {
+    moved.push(left.length);
+    const change = changesOf(instruction).find((one) => one.description === description);
+    const isMeant =
+      change !== undefined &&
+      id ===
+        `${kernel.name} ${writtenAs(kernel.module, instruction).where} ${instruction.parts.join('.')} ${description}`;
+    if (!isMeant) left.push(instruction);
+    else if (change.instruction !== null) left.push(change.instruction);
   }
-  return kernel;
+  moved.push(left.length);
+  const relabelled = new Map([...labels].map(([label, at]) => [label, moved[at]!] as const));
+  return { ...kernel, entry: { ...kernel.entry, instructions: left, labels: relabelled } };
 }
 
 const weaker: Readonly<Record<string, readonly string[]>> = {
@@ -67,7 +76,12 @@ function changesOf(instruction: PtxInstruction): Change[] {
       return [removed, ...replaced(instruction, fences)];
     case 'bar':
     case 'barrier':
-      return [removed];
+      // Who arrives at a cluster's barrier waits there: the machine takes the two for one.
+      return parts.includes('cluster') && parts.includes('arrive') ? [] : [removed];
+    case 'wgmma':
+      // Sums are in registers, of which the machine does not tell which thread touches them when: so nothing of fences.
+      if (parts.includes('commit_group')) return [removed];
+      return parts.includes('wait_group') ? [removed, ...moreBy(instruction, 0, 1)] : [];
     case 'griddepcontrol':
       return parts.includes('wait') ? [removed] : [];
     case 'cp':

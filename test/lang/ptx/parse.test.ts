@@ -1,11 +1,12 @@
 import { describe, expect, test } from 'vitest';
-import { ptx } from '../../../src/lang/index.js';
+import { ptx, writtenAs } from '../../../src/lang/ptx/index.js';
 
 const head = '.version 8.6\n.target sm_90a\n.address_size 64\n';
 
 test('what a module has', () => {
   const text = `${head}
 .file 1 "/home/me/mine.cu" // and its date
+.file 2 "/usr/local/cuda-13.0/include/intrinsics.hpp"
 .extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);
 .global .align 4 .b8 text[3] = {104, 105, 0};
 .extern .shared .align 16 .b8 dynamic[];
@@ -22,6 +23,8 @@ $L__info: .b8 95,0
   ld.param.u64 %rd1, [out];
   .loc 1 9 5, function_name $L__info, inlined_at 1 12 1
   st.global.v2.u32 [%rd1+-8], {%r1, 0x1F};
+  .loc 2 146 3, function_name $L__info, inlined_at 1 9 5
+  membar.gl;
   ret;
 }
 .visible .entry _Z6reducePfi(.param .u64 a, .param .u32 n) { ret; }
@@ -45,10 +48,10 @@ $L__info: .b8 95,0
     { name: 'by', offset: 16, bytes: 4, type: 'f32' },
   ]);
   expect(plain.maxThreads).toBe(256);
-  const [load, store] = plain.entry.instructions;
+  const [load, store, fence] = plain.entry.instructions;
   expect(load).toMatchObject({
     parts: ['ld', 'param', 'u64'],
-    line: 19,
+    line: 20,
     source: { line: 7, inlinedAt: null },
   });
   expect(store).toMatchObject({
@@ -58,6 +61,9 @@ $L__info: .b8 95,0
       { kind: 'list', elements: [{ name: '%r1' }, { value: 31n }] },
     ],
   });
+  // What is inlined into something that is inlined itself; of a header of the toolkit, who called it.
+  expect(fence).toMatchObject({ source: { line: 146, inlinedAt: { line: 9, inlinedAt: { line: 12 } } } });
+  expect(writtenAs(module, fence!).where).toBe('mine.cu:9:5, inlined at mine.cu:12:1');
   // By the name before C++ mangled it.
   expect(program.kernel('reduce').name).toBe('_Z6reducePfi');
 });

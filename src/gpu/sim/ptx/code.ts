@@ -26,6 +26,10 @@ export type Place =
 export interface Surroundings {
   readonly checked: boolean;
   readonly file: string;
+  /** Blocks of a cluster. */
+  readonly cluster: number;
+  /** Whether threads arrive at barriers without waiting. */
+  readonly arrives: boolean;
   readonly registers: Registers;
   readonly accesses: StatementAccess[];
   readonly meetings: LaneMeeting[];
@@ -38,9 +42,6 @@ export interface Surroundings {
 
 /** Both words of 64 bits. */
 export type Pair = readonly [low: string, high: string];
-
-/** Upper words of addresses of memory that has none of its own: each block, and each thread, sees its own there. */
-export const windows = { shared: 0x10000, local: 0x10001, param: 0x10002 } as const;
 
 const simple = /^-?[\w$]+(\.\w+)?$|^\(-\d+\)$/;
 
@@ -225,7 +226,7 @@ export class Instruction {
   }
 
   #special(name: string): Pair {
-    const { sharedBytes, dynamicShared } = this.code.around;
+    const { sharedBytes, dynamicShared, cluster } = this.code.around;
     const word = (text: string): Pair => [text, '0'];
     switch (name) {
       case 'tid.x':
@@ -240,8 +241,6 @@ export class Instruction {
       case 'tid.z':
       case 'ctaid.y':
       case 'ctaid.z':
-      case 'cluster_ctarank':
-      case 'cluster_ctaid.x':
       case 'cluster_ctaid.y':
       case 'cluster_ctaid.z':
         return word('0');
@@ -249,15 +248,19 @@ export class Instruction {
       case 'ntid.z':
       case 'nctaid.y':
       case 'nctaid.z':
-      case 'cluster_nctarank':
-      case 'cluster_nctaid.x':
       case 'cluster_nctaid.y':
       case 'cluster_nctaid.z':
         return word('1');
+      case 'cluster_ctarank':
+      case 'cluster_ctaid.x':
+        return word(`(blockIdx % ${cluster})`);
+      case 'cluster_nctarank':
+      case 'cluster_nctaid.x':
+        return word(String(cluster));
       case 'clusterid.x':
-        return word('blockIdx');
+        return word(`(blockIdx / ${cluster} | 0)`);
       case 'nclusterid.x':
-        return word('gridDim');
+        return word(`(gridDim / ${cluster} | 0)`);
       case 'laneid':
         return word('(threadIdx & 31)');
       case 'warpid':

@@ -23,6 +23,7 @@ import { blocksOf, printFlow } from './flow.js';
 import type { LaneMeeting } from './lanes.js';
 import { type Handler, memory } from './memory.js';
 import { Registers } from './registers.js';
+import { factorsOf } from './tiles.js';
 import { together } from './together.js';
 import { values } from './values.js';
 
@@ -106,9 +107,8 @@ class KernelCompiler {
       '}',
       `return ${name};`,
     ].join('\n');
-    const run = new Function(...Object.keys(ptxArithmetic), text)(
-      ...Object.values(ptxArithmetic),
-    ) as Compiled['run'];
+    const named = { ...ptxArithmetic, factorsOf };
+    const run = new Function(...Object.keys(named), text)(...Object.values(named)) as Compiled['run'];
     const meets = meetings.length > 0;
     return {
       module: this.#kernel,
@@ -180,6 +180,8 @@ class KernelCompiler {
     const code = new Code({
       checked: this.#checked,
       file: module.file,
+      cluster: this.#kernel.cluster,
+      arrives: this.#kernel.entry.instructions.some(arrivesAtBarrier),
       registers,
       accesses,
       waits,
@@ -239,10 +241,13 @@ class KernelCompiler {
   #site(instruction: PtxInstruction): number {
     const { line } = instruction;
     const span = { start: line, end: line, source: 0 };
-    this.#sites.push({ kernel: this.#kernel.name, span, ...writtenAs(this.#kernel, instruction) });
+    this.#sites.push({ kernel: this.#kernel.name, span, ...writtenAs(this.#kernel.module, instruction) });
     return this.#sites.length - 1;
   }
 }
+
+const arrivesAtBarrier = ({ parts }: PtxInstruction): boolean =>
+  (parts[0] === 'bar' || parts[0] === 'barrier') && parts.includes('arrive') && !parts.includes('cluster');
 
 /** Declares what a text uses. */
 function constants(body: string): string {

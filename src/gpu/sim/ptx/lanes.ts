@@ -9,6 +9,8 @@ export interface LaneMeeting {
   readonly key: string;
   /** Whether memory is ordered by it. */
   readonly orders: boolean;
+  /** Whether they have brought factors of a product of tiles. */
+  readonly multiplies?: true;
   /** Replaces what the lanes of the mask brought by what they get: `laneWords` words each, from `first` on. */
   complete?(words: Int32Array, first: number, mask: number): void;
 }

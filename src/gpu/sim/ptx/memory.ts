@@ -3,7 +3,8 @@ import type { Order, Scope } from '../../../lang/index.js';
 import { type PtxOperand, type PtxType, ptxBytes } from '../../../lang/ptx/index.js';
 import { pause } from '../compiled.js';
 import type { FenceKind } from '../detector/detector.js';
-import { type Instruction, type Pair, unsigned, windows } from './code.js';
+import { mostShared, windows } from './addresses.js';
+import { type Instruction, type Pair, unsigned } from './code.js';
 
 /** A place in memory, in generated code: cheap to repeat. */
 export interface Spot {
@@ -29,8 +30,6 @@ export const memory: Readonly<Record<string, Handler>> = {
   membar: fence,
   cvta: convertAddress,
   isspacep: isSpace,
-  mapa: (x) => x.refuse('clusters of more than one block are not simulated'),
-  getctarank: (x) => x.refuse('clusters of more than one block are not simulated'),
   prefetch: hint,
   prefetchu: hint,
   applypriority: hint,
@@ -66,7 +65,11 @@ export function spot(
       base.kind === 'register' && base.type !== 'pred' && ptxBytes[base.type] < 8
         ? x.word(base)
         : x.pair(base)[0];
-    return windowSpot(space, sum(x, low, offset));
+    const at = sum(x, low, offset);
+    if (!x.of.parts.includes('shared::cluster') || space !== 'shared' || x.code.around.cluster === 1)
+      return windowSpot(space, at);
+    const buffer = x.simple(`t.sharedAt(${at}, ${x.site})`, 'q');
+    return { buffer, offset: x.simple(`${at} & ${mostShared}`, 'i'), isShared: true, isGlobal: false };
   }
   const [low, high] = x.pair(base);
   const slot = `${high} + (${low} >>> 31)`;
@@ -99,8 +102,9 @@ export const spaceOf = (x: Instruction): 'global' | 'shared' | 'local' | 'param'
 
 export const scopeOf = (x: Instruction): Scope | null => {
   const scope = x.among('cta', 'cluster', 'gpu', 'sys');
-  // A cluster is one block here.
-  return scope === 'cluster' ? 'cta' : scope;
+  if (scope !== 'cluster') return scope;
+  // The machine has no scope of its own for clusters of several blocks.
+  return x.code.around.cluster === 1 ? 'cta' : 'gpu';
 };
 
 interface Ordering {

@@ -4,7 +4,9 @@ import { pause } from '../compiled.js';
 import type { Instruction } from './code.js';
 import { type LaneMeeting, laneWords } from './lanes.js';
 import { multiplyTile } from './matrices.js';
-import { type Handler, spaceOf, spot } from './memory.js';
+import { give, got, meet } from './meet.js';
+import { type Handler, scopeOf, spaceOf, spot } from './memory.js';
+import { box, mapa, setmaxnreg, wgmma } from './tiles.js';
 
 export const together: Readonly<Record<string, Handler>> = {
   bar: barrier,
@@ -37,6 +39,9 @@ export const together: Readonly<Record<string, Handler>> = {
   call,
   cp: copy,
   mbarrier,
+  wgmma,
+  setmaxnreg,
+  mapa,
 };
 
 /** Functions that compilers leave are few: most are inlined. */
@@ -56,20 +61,6 @@ function call(x: Instruction): void {
     return `{ slot: ${buffer}.i32[(${offset} >> 2) + 1], low: ${at} }`;
   };
   x.code.line(`t.print(${read(given.elements[0])}, ${read(given.elements[1])});`);
-}
-
-const give = (x: Instruction, word: number, value: string): void =>
-  x.code.line(`parts[${laneWords} * threadIdx + ${word}] = ${value};`);
-const got = (word: number): string => `parts[${laneWords} * threadIdx + ${word}]`;
-
-/** Brings words to the lanes that a mask names, and waits for them. */
-function meet(x: Instruction, meeting: LaneMeeting, mask: string, words: readonly string[]): void {
-  words.forEach((word, i) => {
-    give(x, i, word);
-  });
-  const { meetings } = x.code.around;
-  const number = meetings.push(meeting) - 1;
-  x.code.line(`t.meetLanes(meetings[${number}], ${mask}, ${x.site}); yield ${pause.lanes};`);
 }
 
 type Complete = NonNullable<LaneMeeting['complete']>;
@@ -240,22 +231,51 @@ function barrier(x: Instruction): void {
     return;
   }
   if (x.has('cluster')) {
-    // A cluster is one block here: who arrives waits at the barrier of the block, which comes to the same.
+    // Who arrives, waits: to say the one before the other changes what may run meanwhile, not what is ordered.
     x.ignore(/^(aligned|acquire|release)$/);
-    if (x.among('arrive', 'wait') === 'wait') x.code.line(`t.site = ${x.site}; yield ${pause.barrier};`);
+    const kind = x.code.around.cluster === 1 ? pause.barrier : pause.cluster;
+    if (x.among('arrive', 'wait') === 'wait') x.code.line(`t.site = ${x.site}; yield ${kind};`);
     else if (x.has('relaxed')) x.refuse('a relaxed arrival is not simulated');
     return;
   }
   x.has('aligned');
-  if (x.among('sync', 'arrive', 'red') !== 'sync')
-    x.refuse('only barriers at which their threads wait are simulated');
-  const id = x.operand(0);
-  if (x.operands.length === 1 && id.kind === 'integer' && id.value === 0n) {
+  const kind = x.among('sync', 'arrive', 'red');
+  if (kind === null) x.refuse('it says no way to come to it');
+  const { arrives } = x.code.around;
+  // Where threads vote the result stands before them, and what each says behind.
+  const operands = kind === 'red' ? x.operands.slice(1, -1) : x.operands;
+  const [id = x.operand(0), count] = operands;
+  if (kind === 'sync' && !arrives && count === undefined && id.kind === 'integer' && id.value === 0n) {
     x.code.line(`t.site = ${x.site}; yield ${pause.barrier};`);
     return;
   }
-  const threads = x.operands.length > 1 ? x.word(x.operand(1)) : 'blockDim';
-  x.code.line(`t.joinGroup(${x.word(id)}, ${threads}, ${x.site}); yield ${pause.group};`);
+  const number = x.short(x.word(id), 'i');
+  const threads = x.short(count === undefined ? 'blockDim' : x.word(count), 'i');
+  const form = { order: 'release', scope: 'cta', bytes: 8 } as const;
+  if (kind === 'arrive') {
+    const access = x.access({ ...form, kind: 'update' });
+    x.code.line(`t.arriveAtGroup(${access}, ${number}, ${threads}); yield ${pause.arrived};`);
+    return;
+  }
+  if (kind === 'red') {
+    const says = x.predicate(x.operand(x.operands.length - 1));
+    x.code.line(`t.voteInGroup(${number}, ${threads}, ${says}, ${x.site}); yield ${pause.group};`);
+  } else {
+    x.code.line(`if (t.joinGroup(${number}, ${threads}, ${x.site})) yield ${pause.group};`);
+    x.code.line(`else yield ${pause.barrier};`);
+  }
+  if (arrives && x.checked)
+    x.code.line(`t.awaitedGroup(${x.access({ ...form, kind: 'read', order: 'acquire' })}, ${number});`);
+  if (kind === 'red') voted(x, threads);
+}
+
+function voted(x: Instruction, threads: string): void {
+  const op = x.among('popc', 'and', 'or');
+  x.has('pred');
+  x.types();
+  if (op === 'popc') x.setWord(x.operand(0), 't.yes');
+  else if (op !== null) x.setPredicate(x.operand(0), op === 'and' ? `t.yes === ${threads}` : 't.yes !== 0');
+  else x.refuse('it says no vote');
 }
 
 const fullWarp = '(-1)';
@@ -374,8 +394,12 @@ function bulk(x: Instruction): void {
     x.code.line(`t.bulk.wait(${x.word(x.operand(0))}, ${x.has('read')});`);
     return;
   }
-  if (x.has('tensor') || x.has('prefetch') || x.has('reduce'))
-    x.refuse('of bulk copies, those of plain bytes are simulated');
+  if (x.has('prefetch') || x.has('reduce'))
+    x.refuse('of bulk copies, those of plain bytes and of boxes of tensors are simulated');
+  if (x.has('tensor')) {
+    box(x);
+    return;
+  }
   x.has('L2::cache_hint');
   if (x.has('mbarrier::complete_tx::bytes')) {
     x.ignore(/^(shared::cluster|shared::cta|global)$/);
@@ -405,26 +429,37 @@ const noLimit = -1;
 
 function mbarrier(x: Instruction): void {
   x.types();
-  x.ignore(/^shared(::cta)?$/);
+  x.ignore(/^shared(::cta|::cluster)?$/);
   if (x.has('init')) {
     const at = spot(x, x.operand(0), 'shared');
     const access = x.access({ kind: 'write', order: 'weak', scope: 'cta', bytes: 8 });
     x.code.line(`t.mbarrierInit(${access}, ${at.buffer}, ${at.offset}, ${x.word(x.operand(1))});`);
   } else if (x.has('arrive')) {
-    x.ignore(/^(release|cta)$/);
+    x.has('release');
     const expects = x.has('expect_tx');
+    const isFar = x.has('shared::cluster') && x.code.around.cluster > 1;
+    const scope = scopeOf(x) ?? 'cta';
     if (x.operand(0).kind !== 'sink') x.refuse('the state of an mbarrier is not kept; wait for a parity');
-    const at = spot(x, x.operand(1), 'shared');
     if (!expects && x.operands.length > 2) x.refuse('several arrivals at once are not simulated');
-    const access = x.access({ kind: 'update', order: 'release', scope: 'cta', bytes: 8 });
+    if (isFar) {
+      const [, to] = x.operands;
+      if (expects || to?.kind !== 'address' || to.base.kind !== 'register' || to.offset !== 0)
+        x.refuse('at the mbarrier of another block a thread arrives without bytes');
+      const far = x.access({ kind: 'update', order: 'release', scope: 'gpu', bytes: 8 });
+      x.code.line(`t.arriveAt(${far}, ${x.word(to.base)});`);
+      return;
+    }
+    const at = spot(x, x.operand(1), 'shared');
+    const access = x.access({ kind: 'update', order: 'release', scope, bytes: 8 });
     x.code.line(
       `t.mbarrierExpect(${access}, ${at.buffer}, ${at.offset}, ${expects ? x.word(x.operand(2)) : 0});`,
     );
   } else if (x.has('try_wait') || x.has('test_wait')) {
     if (!x.has('parity')) x.refuse('the state of an mbarrier is not kept; wait for a parity');
-    x.ignore(/^(acquire|cta)$/);
+    x.has('acquire');
+    const scope = scopeOf(x) ?? 'cta';
     const at = spot(x, x.operand(1), 'shared');
-    const access = { kind: 'read', order: 'acquire', scope: 'cta', bytes: 8, site: x.site } as const;
+    const access = { kind: 'read', order: 'acquire', scope, bytes: 8, site: x.site } as const;
     const { waits } = x.code.around;
     const number = waits.push({ kind: 'phase', until: '!=', access }) - 1;
     // To look once and to wait differ in when they give up.

@@ -332,3 +332,76 @@ describe('refusals name the line, and what is not known', () => {
     expect(String(error)).toContain('trap at k.ptx:10  trap;');
   });
 });
+
+test('copies of an instruction from one place of the source are one mutant; others are their own', () => {
+  const barrier = (line: number) => `.loc 1 ${line} 3\n  bar.sync 0;`;
+  const kernel = ptx(
+    `${fileOf(`${barrier(5)}\n${barrier(5)}\n${barrier(6)}`)}.file 1 "k.cu"\n`,
+    'k.ptx',
+  ).kernel('k');
+  const mutants = mutantsOf(kernel);
+  expect(mutants.map(({ where }) => where)).toEqual(['k.cu:5:3', 'k.cu:6:3']);
+  const left = mutants.map((mutant) =>
+    (mutate(kernel, mutant) as typeof kernel).entry.instructions.filter(({ parts }) => parts[0] === 'bar'),
+  );
+  expect(left.map(({ length }) => length)).toEqual([1, 2]);
+});
+
+test('barrier 0 is of as many threads as come to it say', async () => {
+  // The first warp alone meets at it, while the second waits at another.
+  const body = `
+  .shared .align 4 .b32 word;
+  mov.u32 %r1, %tid.x; setp.gt.u32 %p0, %r1, 31; mov.u32 %r3, 0; mov.u32 %r4, 32;
+  @%p0 bra SECOND;
+  setp.ne.u32 %p1, %r1, 0; @%p1 bra MEET; st.shared.u32 [word], 7;
+MEET: bar.sync %r3, %r4; ld.shared.u32 %r0, [word]; bra DONE;
+SECOND: bar.sync 1, 32; mov.u32 %r0, 1;
+DONE: bar.sync 0, 64;${storeOfThread}`;
+  const { words, findings } = await run(fileOf(body), { block: 64 });
+  expect(findings.map(formatFinding)).toEqual([]);
+  expect([words[31], words[32]]).toEqual([7, 1]);
+});
+
+describe('barriers at which threads only arrive', () => {
+  // The first warp stores and arrives; the second waits and reads.
+  const body = `
+  .shared .align 4 .b32 word;
+  mov.u32 %r1, %tid.x; setp.gt.u32 %p0, %r1, 31; mov.u32 %r0, 1;
+  @%p0 bra SECOND;
+  setp.ne.u32 %p1, %r1, 0; @%p1 bra MEET; st.shared.u32 [word], 7;
+MEET: bar.arrive 1, 64; bra DONE;
+SECOND: bar.sync 1, 64; ld.shared.u32 %r0, [word];
+DONE: ${storeOfThread}`;
+
+  test('order what the one did before what the others do', async () => {
+    for (let seed = 0; seed < 8; seed++) {
+      const { words, findings } = await run(fileOf(body), { block: 64, seed: `${seed}` });
+      expect(findings.map(formatFinding)).toEqual([]);
+      expect([words[0], words[32]]).toEqual([1, 7]);
+    }
+    expect((await run(fileOf(body), { block: 64, mode: 'fast' })).words[63]).toBe(7);
+  });
+
+  test('order nothing the other way round', async () => {
+    // Who arrived does not know what the others did before.
+    const wrong = body
+      .replace('SECOND: bar', 'SECOND: st.shared.u32 [word], 9; bar')
+      .replace('st.shared.u32 [word], 7', 'mov.u32 %r2, 0')
+      .replace('bra DONE', 'ld.shared.u32 %r0, [word]; bra DONE')
+      .replace('bar.sync 1, 64; ld.shared.u32 %r0, [word];', 'bar.sync 1, 64;');
+    const { findings } = await run(fileOf(wrong), { block: 64 });
+    expect(findings.some(({ kind }) => kind === 'race' || kind === 'uninitialised-read')).toBe(true);
+  });
+});
+
+test('threads vote at a barrier', async () => {
+  const vote = (form: string, to: string) => `bar.red.${form} ${to}, 0, %p1;`;
+  const body = `
+  mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 40;
+  ${vote('popc.u32', '%r2')} ${vote('and.pred', '%p2')} ${vote('or.pred', '%p3')}
+  selp.u32 %r3, 1000, 0, %p2; selp.u32 %r4, 2000, 0, %p3; add.u32 %r0, %r2, %r3; add.u32 %r0, %r0, %r4;${storeOfThread}`;
+  for (const mode of ['fast', 'checked'] as const) {
+    const { words } = await run(fileOf(body), { block: 64, mode });
+    expect(new Set(words)).toEqual(new Set([2040]));
+  }
+});

@@ -4,7 +4,15 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { formatFinding, isPtx, type KernelModule } from '../../../../src/gpu/sim/index.js';
+import { prepare, steps } from '../../../../examples/gemm/index.js';
+import { f32ToBf16 } from '../../../../src/gpu/index.js';
+import {
+  formatFinding,
+  isPtx,
+  type KernelModule,
+  Random,
+  SimMachine,
+} from '../../../../src/gpu/sim/index.js';
 import {
   compileOptions,
   dynamicSharedBytes,
@@ -41,6 +49,13 @@ describe('what nvcc makes of kernels', needing('nvcc'), () => {
         rankParameter: 'rank',
         sharedBytes: dynamicSharedBytes(module.shared),
         name: module.name,
+        tensors: Object.fromEntries(
+          module.entry.params.flatMap((param) =>
+            param.variable.type.kind === 'tensorMap'
+              ? [[param.index === null ? param.name : `${param.name}_${param.index}`, param.variable.type]]
+              : [],
+          ),
+        ),
       });
       known.set(module, kernel);
     }
@@ -54,6 +69,7 @@ describe('what nvcc makes of kernels', needing('nvcc'), () => {
     'hybrid, 2 ranks',
     'portable by proxy, 2 ranks',
     'ceilings, transfers between barriers',
+    'mlp, one resident block',
   ])('%s', async (name) => {
     const configuration = checkSubjects
       .flatMap(({ configurations }) => configurations)
@@ -68,4 +84,35 @@ describe('what nvcc makes of kernels', needing('nvcc'), () => {
       expect(findings.map(formatFinding)).toEqual([]);
     }
   });
+
+  test.each(steps.slice(2).map((gemm) => ({ name: gemm.kernel.ir().name, gemm })))(
+    '$name gives the same bits, by tensor maps and wgmma',
+    async ({ gemm }) => {
+      const { rows, columns, depth } = gemm.tile;
+      const sizes = { m: rows, n: columns, k: 2 * depth };
+      const random = new Random(1, 2, 3);
+      const bits = (count: number) =>
+        new Uint8Array(
+          Uint16Array.from({ length: count }, () => f32ToBf16(random.below(2000) / 999 - 1)).buffer,
+        );
+      const [left, right] = [bits(sizes.m * sizes.k), bits(sizes.n * sizes.k)];
+      async function multiply(substitute: (module: KernelModule) => KernelModule) {
+        const machine = SimMachine.create({ ranks: 1, mode: 'checked', seed: '1', substitute });
+        const device = machine.device(0);
+        const stream = device.createStream();
+        const [a, b] = [left, right].map((bytes, i) => {
+          const { address } = device.allocate(bytes.length, 'ab'[i]!);
+          stream.copyIn(address, bytes);
+          return address;
+        }) as [number, number];
+        const bytes = 2 * sizes.m * sizes.n;
+        const c = device.allocateWindow(bytes, 'c').address;
+        (await prepare(device, gemm, { a, b, c, ...sizes })).launch(stream);
+        const product = (await stream.copyOut(c, bytes)).slice();
+        expect(machine.findings.map(formatFinding)).toEqual([]);
+        return product;
+      }
+      expect(await multiply(compiled)).toEqual(await multiply((module) => module));
+    },
+  );
 });

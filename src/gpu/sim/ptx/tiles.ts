@@ -1,0 +1,128 @@
+/** Tiles: boxes of tensors (TMA), products of a warp group (wgmma), and the shared memory of other blocks of a cluster. */
+
+import type { SimBuffer } from '../memory.js';
+import type { Factors } from '../products.js';
+import { mapped } from './addresses.js';
+import type { Instruction } from './code.js';
+import { meet } from './meet.js';
+import { spot } from './memory.js';
+
+/** A box to a tile, or a tile to a box. */
+export function box(x: Instruction): void {
+  const rank = Number(x.among('2d', '3d')?.[0] ?? 0);
+  if (rank === 0) x.refuse('only tensors of 2 and 3 dimensions are simulated');
+  x.ignore(/^(shared::cluster|shared::cta|global|tile|L2::cache_hint)$/);
+  const isLoad = x.has('mbarrier::complete_tx::bytes');
+  const tensor = x.operand(isLoad ? 1 : 0);
+  const at = tensor.kind === 'address' ? tensor.coordinates[0] : undefined;
+  if (tensor.kind !== 'address' || tensor.base.kind !== 'register' || at?.kind !== 'list')
+    x.refuse('it says no place in a tensor');
+  if (at.elements.length !== rank) x.refuse(`a place in this tensor is ${rank} numbers`);
+  const [low, high] = x.pair(tensor.base);
+  const map = `t.tensor(${high}, ${low} + ${tensor.offset})`;
+  // The innermost dimension comes first.
+  const place = `[${at.elements.map((one) => x.word(one)).reverse()}]`;
+  if (!isLoad) {
+    if (!x.has('bulk_group')) x.refuse('it says no way in which it completes');
+    const from = spot(x, x.operand(1), 'shared');
+    x.code.line(`t.bulk.postBox(${map}, ${place}, ${from.buffer}, ${from.offset}, ${x.site});`);
+    return;
+  }
+  const [to, barrier] = [spot(x, x.operand(0), 'shared'), spot(x, x.operand(2), 'shared')];
+  const operands = [to.buffer, to.offset, map, place, barrier.buffer, barrier.offset];
+  if (x.has('multicast::cluster'))
+    x.code.line(`t.multicastBox(${operands.join(', ')}, ${x.word(x.operand(3))}, ${x.site});`);
+  else x.code.line(`t.bulk.loadBox(${operands.join(', ')}, ${x.site});`);
+}
+
+export function wgmma(x: Instruction): void {
+  x.ignore(/^(sync|aligned)$/);
+  const checks = (call: string): void => {
+    if (x.checked) x.code.line(`t.products.${call};`);
+  };
+  if (x.has('fence')) checks('fence()');
+  else if (x.has('commit_group')) checks('commit()');
+  else if (x.has('wait_group')) checks(`wait(${x.word(x.operand(0))})`);
+  else if (x.has('mma_async')) multiply(x);
+  else x.refuse('that operation of a warp group is not known');
+}
+
+/** The sums go to an array and back: a compiler may move them from register to register at any time. */
+function multiply(x: Instruction): void {
+  const shape = x.of.parts.find((part) => /^m64n\d+k\d+$/.test(part)) ?? '';
+  const columns = Number(/n(\d+)/.exec(shape)?.[1]);
+  x.ignore(/^(m64n\d+k\d+|e4m3)$/);
+  x.types();
+  const type = x.of.parts.at(-1);
+  if (x.of.parts.at(-3) !== 'f32' || x.of.parts.at(-2) !== type || (type !== 'bf16' && type !== 'e4m3'))
+    x.refuse('only products of bf16 and of e4m3 that add up to f32 are simulated');
+  const [sums, a, b, adds, ...signs] = x.operands;
+  if (sums?.kind !== 'list' || sums.elements.length !== columns / 2)
+    x.refuse(`the sums of ${columns} columns are ${columns / 2} registers`);
+  if (a?.kind === 'list') x.refuse('both factors must lie in shared memory');
+  const plain = signs.every((sign, i) => sign.kind === 'integer' && sign.value === (i < 2 ? 1n : 0n));
+  if (a === undefined || b === undefined || adds === undefined || !plain)
+    x.refuse('factors are neither negated nor turned');
+  const array = x.simple(`t.sums(${columns}, ${columns / 2})`, 'q');
+  sums.elements.forEach((sum, i) => {
+    x.code.line(`${array}[${i}] = ${x.single(sum)};`);
+  });
+  const factors = [...x.pair(a), ...x.pair(b)].join(', ');
+  const form = `${columns}, ${type === 'e4m3'}, ${x.site}`;
+  x.code.line(`t.bring(factorsOf(shared0, ${array}, ${factors}, !(${x.predicate(adds)}), ${form}));`);
+  meet(x, { key: `wgmma ${shape}`, orders: false, multiplies: true }, '-1', []);
+  sums.elements.forEach((sum, i) => {
+    x.setSingle(sum, `${array}[${i}]`);
+  });
+}
+
+/** By the two bits at the top of a descriptor. */
+const swizzles = [0, 128, 64, 32] as const;
+
+/** What descriptors say of their tiles: K-major, and 8 rows of as many bytes as the swizzle are one piece. */
+export function factorsOf(
+  shared: SimBuffer,
+  sums: Float32Array,
+  aLow: number,
+  aHigh: number,
+  bLow: number,
+  bHigh: number,
+  begin: boolean,
+  columns: number,
+  isE4m3: boolean,
+  site: number,
+): Factors {
+  const swizzle = swizzles[aHigh >>> 30]!;
+  for (const high of [aHigh, bHigh]) {
+    const from8To8 = (high & 0x3fff) << 4;
+    if (
+      swizzle === 0 ||
+      swizzles[high >>> 30] !== swizzle ||
+      from8To8 !== 8 * swizzle ||
+      (high & 0xe0000) !== 0
+    )
+      throw new Error(
+        'the descriptors of a product (wgmma) must be of tiles with one swizzle, whose rows follow each other: others are not simulated',
+      );
+  }
+  const [aAt, bAt] = [(aLow & 0x3fff) << 4, (bLow & 0x3fff) << 4];
+  const [aFrom, bFrom] = [aAt % swizzle, bAt % swizzle];
+  const [a, b] = [shared, shared];
+  const tiles = { a, aAt: aAt - aFrom, aFrom, b, bAt: bAt - bFrom, bFrom, bytes: 32 };
+  return { ...tiles, sums, begin, columns, swizzle, atOnce: true, isE4m3, site };
+}
+
+/** A warp group takes registers or gives them away. */
+export function setmaxnreg(x: Instruction): void {
+  x.ignore(/^(sync|aligned)$/);
+  x.types();
+  const takes = x.among('inc', 'dec') === 'inc';
+  if (x.checked) x.code.line(`t.keepRegisters(${x.word(x.operand(0))}, ${takes}, ${x.site});`);
+}
+
+/** The same place in the shared memory of another block of the cluster. */
+export function mapa(x: Instruction): void {
+  if (!x.has('shared::cluster') || x.type() !== 'u32')
+    x.refuse('of addresses in other blocks, those of shared memory (mapa.shared::cluster.u32) are simulated');
+  x.setWord(x.operand(0), mapped(x.word(x.operand(1)), x.word(x.operand(2))));
+}

@@ -1,0 +1,189 @@
+/** Boxes of tensors, products of warp groups and clusters, in PTX by hand. */
+import { describe, expect, test } from 'vitest';
+import { f32ToBf16 } from '../../../../src/gpu/index.js';
+import { formatFinding, SimMachine } from '../../../../src/gpu/sim/index.js';
+import { tensorMap, tile } from '../../../../src/lang/index.js';
+import { ptx } from '../../../../src/lang/ptx/index.js';
+import { fileOf, run } from './harness.js';
+
+const barrier = '.shared .align 8 .b64 gate;';
+
+describe('boxes of tensors', () => {
+  // The box at row 2, column 4 of a tensor of 5 × 12 goes to the same place of another, with 1 added to its element 0.
+  const kernel = `.version 8.0
+.target sm_90
+.address_size 64
+.shared .align 128 .b8 box[256];
+${barrier}
+.visible .entry k(.param .align 64 .b8 from[128], .param .align 64 .b8 to[128])
+{
+  .reg .pred %p<3>; .reg .b32 %r<20>; .reg .b64 %rd<8>;
+  mov.u32 %r1, %tid.x; mov.u32 %r2, gate; mov.u32 %r3, box; mov.u32 %r4, 2; mov.u32 %r5, 4;
+  mov.b64 %rd1, from; cvta.param.u64 %rd2, %rd1; mov.b64 %rd3, to; cvta.param.u64 %rd4, %rd3;
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra MEET;
+  mbarrier.init.shared::cta.b64 [%r2], 1;
+  fence.mbarrier_init.release.cluster;
+  mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 256;
+  cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r3], [%rd2, {%r5, %r4}], [%r2];
+MEET:
+  bar.sync 0;
+WAIT:
+  mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0;
+  @!%p2 bra WAIT;
+  bar.sync 0;
+  @%p1 bra END;
+  ld.shared.u32 %r6, [box]; add.u32 %r6, %r6, 1; st.shared.u32 [box], %r6;
+  fence.proxy.async.shared::cta;
+  cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd4, {%r5, %r4}], [%r3];
+  cp.async.bulk.commit_group;
+  cp.async.bulk.wait_group 0;
+END:
+  ret;
+}
+`;
+
+  async function move(text: string) {
+    const machine = SimMachine.create({ ranks: 1, mode: 'checked', seed: '3' });
+    const device = machine.device(0);
+    const stream = device.createStream();
+    const [from, to] = [device.allocate(240, 'from'), device.allocateWindow(240, 'to')];
+    const numbers = Uint32Array.from({ length: 60 }, (_, i) => i + 1);
+    stream.copyIn(from.address, new Uint8Array(numbers.buffer));
+    const map = tensorMap(tile('u32', [8, 8], { swizzle: 0 }));
+    const kernel = ptx(text, 'k.ptx').kernel('k', {
+      params: ['from', 'to'],
+      tensors: { from: map, to: map },
+    });
+    const launcher = (await device.load(kernel)).launcher({ grid: 1, block: 64, rank: 0 });
+    for (const [name, { address }] of Object.entries({ from, to }))
+      launcher.setTensor(name, { address, extents: [5, 12] });
+    launcher.launch(stream);
+    const moved = new Uint32Array((await stream.copyOut(to.address, 240)).slice().buffer);
+    return { moved, numbers, findings: machine.findings };
+  }
+
+  test('go to shared memory and back, as far as they lie in their tensor', async () => {
+    const { moved, numbers, findings } = await move(kernel);
+    expect(findings.map(formatFinding)).toEqual([]);
+    const expected = numbers.map((number, i) => (i >= 24 && i % 12 >= 4 ? number : 0));
+    expected[28]! += 1;
+    expect(moved).toEqual(expected);
+  });
+
+  test('need a proxy fence behind stores of threads', async () => {
+    const { findings } = await move(kernel.replace('fence.proxy.async.shared::cta;', ''));
+    expect(findings[0]).toMatchObject({ kind: 'race' });
+  });
+
+  test('a parameter that `tensors` does not name takes none', async () => {
+    const machine = SimMachine.create({ ranks: 1, mode: 'fast', seed: '3' });
+    const device = machine.device(0);
+    const launcher = (await device.load(ptx(kernel).kernel('k'))).launcher({ grid: 1, block: 64, rank: 0 });
+    expect(() => launcher.setTensor('param_0', { address: 16, extents: [5, 12] })).toThrow();
+    expect(() => launcher.setTensor('from', { address: 16, extents: [5, 12] })).toThrow('`tensors`');
+  });
+});
+
+describe('a product of a warp group', () => {
+  /** 64 × 16 by 8 × 16 of bf16, whose rows have 32 bytes: the pieces of 16 of every other four rows change places. */
+  const kernel = fileOf(
+    `
+  mov.u32 %r1, %tid.x; mov.u32 %r2, tiles;
+  ld.param.u64 %rd1, [tilesFrom];
+  // 16 bytes a thread of a, and of 16 threads of b: piece t & 1 of row t >> 1.
+  mul.wide.u32 %rd2, %r1, 16; add.s64 %rd3, %rd1, %rd2;
+  shl.b32 %r3, %r1, 4; shr.u32 %r4, %r3, 7; and.b32 %r4, %r4, 1; shl.b32 %r4, %r4, 4; xor.b32 %r3, %r3, %r4;
+  add.u32 %r3, %r3, %r2;
+  ld.global.v4.u32 {%r5, %r6, %r7, %r8}, [%rd3]; st.shared.v4.u32 [%r3], {%r5, %r6, %r7, %r8};
+  setp.gt.u32 %p1, %r1, 15;
+  @%p1 bra READY;
+  ld.global.v4.u32 {%r5, %r6, %r7, %r8}, [%rd3+2048]; st.shared.v4.u32 [%r3+2048], {%r5, %r6, %r7, %r8};
+READY:
+  fence.proxy.async.shared::cta;
+  bar.sync 0;
+  mov.b64 %rd4, 0xC000001000010000;
+  shr.u32 %r9, %r2, 4; cvt.u64.u32 %rd5, %r9; or.b64 %rd5, %rd5, %rd4; add.s64 %rd6, %rd5, 128;
+  mov.f32 %f1, 0f3F800000; mov.f32 %f2, %f1; mov.f32 %f3, %f1; mov.f32 %f4, %f1;
+  setp.ne.u32 %p2, %r2, 99999;
+  wgmma.fence.sync.aligned;
+  wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %rd5, %rd6, %p2, 1, 1, 0, 0;
+  wgmma.commit_group.sync.aligned;
+  wgmma.wait_group.sync.aligned 0;
+  st.global.v4.f32 [%rdOut], {%f1, %f2, %f3, %f4};
+`,
+    { declarations: '.shared .align 1024 .b8 tiles[2304];', params: '.param .u64 tilesFrom' },
+  )
+    .replace('%rdOut', '%rd9')
+    .replace('wgmma.fence', 'mul.wide.u32 %rd8, %r1, 16; add.s64 %rd9, %out, %rd8;\n  wgmma.fence');
+
+  async function multiply(text: string) {
+    const machine = SimMachine.create({ ranks: 1, mode: 'checked', seed: '5' });
+    const device = machine.device(0);
+    const stream = device.createStream();
+    const [from, out] = [device.allocate(2304, 'from'), device.allocateWindow(2048, 'out')];
+    const a = Float32Array.from({ length: 64 * 16 }, (_, i) => ((i * 7) % 23) - 11);
+    const b = Float32Array.from({ length: 8 * 16 }, (_, i) => ((i * 5) % 17) - 8);
+    stream.copyIn(from.address, new Uint8Array(Uint16Array.from([...a, ...b], f32ToBf16).buffer));
+    const kernel = ptx(text, 'k.ptx').kernel('k', { params: ['out', 'from'] });
+    const launcher = (await device.load(kernel)).launcher({ grid: 1, block: 128, rank: 0 });
+    launcher.set('out', out.address);
+    launcher.set('from', from.address);
+    launcher.launch(stream);
+    const sums = new Float32Array((await stream.copyOut(out.address, 2048)).slice().buffer);
+    const expected = sums.map((_, i) => {
+      const [thread, n] = [i >> 2, i & 3];
+      const row = 16 * (thread >> 5) + ((thread & 31) >> 2) + 8 * (n >> 1);
+      const column = 2 * (thread & 3) + (n & 1);
+      let sum = 1;
+      for (let k = 0; k < 16; k++) sum += a[16 * row + k]! * b[16 * column + k]!;
+      return sum;
+    });
+    return { sums, expected, findings: machine.findings };
+  }
+
+  test('is added to what the registers hold', async () => {
+    const { sums, expected, findings } = await multiply(kernel);
+    expect(findings.map(formatFinding)).toEqual([]);
+    expect(sums).toEqual(expected);
+  });
+
+  test.each([
+    ['fence.proxy.async.shared::cta;', 'race'],
+    ['wgmma.wait_group.sync.aligned 0;', 'misuse'],
+  ])('without %j is a mistake', async (line, kind) => {
+    const { findings } = await multiply(kernel.replace(line, ''));
+    expect(findings.map((finding) => finding.kind)).toContain(kind);
+  });
+});
+
+describe('a cluster of two blocks', () => {
+  // Each stores its number to the other's shared memory.
+  const kernel = fileOf(
+    `
+  mov.u32 %r1, %cluster_ctarank; mov.u32 %r2, word; xor.b32 %r3, %r1, 1; mov.u32 %r7, %ctaid.x;
+  barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+  mapa.shared::cluster.u32 %r4, %r2, %r3;
+  st.shared::cluster.u32 [%r4], %r7;
+  barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+  ld.shared.u32 %r5, [word];
+  mul.wide.u32 %rd1, %r7, 4; add.s64 %rd2, %out, %rd1;
+  st.global.u32 [%rd2], %r5;
+`,
+    { declarations: '.shared .align 4 .b32 word;' },
+  ).replace('.param .u64 out)', '.param .u64 out)\n.explicitcluster\n.reqnctapercluster 2');
+
+  test('reaches each other’s shared memory', async () => {
+    const { words, findings } = await run(kernel, { grid: 4 });
+    expect(findings.map(formatFinding)).toEqual([]);
+    expect([...words.subarray(0, 4)]).toEqual([1, 0, 3, 2]);
+  });
+
+  test('must meet before the other reads', async () => {
+    const last = kernel.lastIndexOf('barrier.cluster.arrive');
+    const { findings } = await run(kernel.slice(0, last) + kernel.slice(kernel.indexOf('\n', last)), {
+      grid: 4,
+    });
+    expect(findings.some(({ kind }) => kind === 'race' || kind === 'uninitialised-read')).toBe(true);
+  });
+});

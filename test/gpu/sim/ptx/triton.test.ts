@@ -1,0 +1,40 @@
+/** The Triton kernel of examples/ptx, as PTX that needs no compiler here. */
+import { readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import host from '../../../../examples/ptx/exchange.js';
+import { formatFinding, type KernelModule } from '../../../../src/gpu/sim/index.js';
+import { ptx } from '../../../../src/lang/ptx/index.js';
+import { mutantsOf, mutate, runOnce } from '../../../../src/verify/check/index.js';
+
+const text = readFileSync(new URL('../../../../examples/ptx/exchange.ptx', import.meta.url), 'utf8');
+const program = ptx(text, 'exchange.ptx');
+const [configuration] = host(program);
+
+async function findingsOf(substitute: (module: KernelModule) => KernelModule, seed = 'random-0') {
+  const { findings } = await runOnce(configuration!, { seed, schedule: 'random', substitute });
+  return findings.map(formatFinding);
+}
+
+test('is clean', async () => {
+  for (const seed of ['random-0', 'random-2', 'random-4'])
+    expect(await findingsOf((module) => module, seed)).toEqual([]);
+});
+
+// Without those of its loop, threads go round it some million times before the machine says that it has no end.
+const mutants = mutantsOf(program.kernel('exchange')).filter(
+  ({ where, description }) => !(where === 'exchange.py:7:34' && description === 'bar removed'),
+);
+test.each(mutants)('$where $description is caught', async (mutant) => {
+  expect(await findingsOf((module) => mutate(module, mutant))).not.toEqual([]);
+});
+
+test('a relaxed exchange is found by the lines of its Python', async () => {
+  const relaxed = mutants.find(({ description }) => description === 'release → relaxed')!;
+  const said = (await findingsOf((module) => mutate(module, relaxed))).join('\n');
+  for (const line of [
+    'exchange.py:4:29  st.global.b32',
+    'exchange.py:9:44  ld.global.b32',
+    'exchange.py:6:34',
+  ])
+    expect(said).toContain(line);
+});
