@@ -120,6 +120,7 @@ const things = {
     unless('stripTypeScriptTypes' in nodeModule, 'a Node.js that strips types', 'Node.js 22.13 or newer'),
   cc: () => unless(runs('cc'), 'a C compiler', 'apt-get install gcc'),
   'c++': () => unless(hostCompiler() !== null, 'a C++ compiler', 'apt-get install g++'),
+  rustc: () => unless(runs('rustc'), 'a Rust compiler', 'apt-get install rustc'),
   'cuda.h': () => unless(cudaHeaders() !== null, 'cuda.h', toolkit),
   nvcc: () => unless(cudaTool('nvcc') !== null, 'nvcc', toolkit),
   nvdisasm: () => unless(cudaTool('nvdisasm') !== null, 'nvdisasm', toolkit),

@@ -12,10 +12,11 @@ import {
   checkSubjects,
   checkSubjectsModule,
   formatFinding,
+  loadOwnModule,
   ptxSubject,
   subjectsNamed,
 } from '../verify/check/index.js';
-import { integerFrom } from './options.js';
+import { integerFrom, isModule } from './options.js';
 
 interface Options {
   readonly seeds?: number;
@@ -57,7 +58,10 @@ function optimize({ bytes, after, young }: (typeof optimized)['ever']): void {
 export function register(program: Command): void {
   program
     .command('check')
-    .argument('[kernel...]', 'kernels, or families with all that they run; everything by default')
+    .argument(
+      '[kernel...]',
+      'kernels, or families with all that they run; everything by default. Or first a module of your own: ./mine.ts',
+    )
     .description('prove the synchronisation of the kernels on the simulated machine')
     .option('--seeds <n>', 'schedules a configuration (default: as many as make 2,000 in all)', count)
     .option(
@@ -81,6 +85,9 @@ export function register(program: Command): void {
     .addHelpText(
       'after',
       `
+A module of your own exports kernels, and what 'configuration' of heddle/check makes of a name, a machine and the
+program of a rank. TypeScript is loaded as it is.
+
 Exit code: 0 when nothing was found and every mutant was caught, otherwise 1; 2 for a mistake in the arguments.
 
 Examples:
@@ -88,11 +95,16 @@ Examples:
   $ heddle check one_sided_dispatch --seeds 500 --mutants
   $ heddle check portable --seeds 1
   $ heddle check --list router
+  $ heddle check ./mine.ts --mutants
+  $ heddle check ./mine.ts --list ring
   $ heddle check --replay 'push, 3 ranks/priority-17'
   $ heddle check --ptx all-reduce.ptx --host all-reduce.ts --mutants`,
     )
-    .action(async (kernels: readonly string[], options: Options) => {
-      const subjects = await subjectsOf(options);
+    .action(async (named: readonly string[], options: Options) => {
+      const [module, ...rest] = named;
+      const own = module !== undefined && isModule(module) ? module : null;
+      const kernels = own === null ? named : rest;
+      const subjects = await subjectsOf(own, options);
       if (options.list === true) {
         process.stdout.write(listSubjects(subjects, kernels, options.json === true));
         return;
@@ -102,8 +114,8 @@ Examples:
       try {
         const { text, clean } = await runCheck(subjects, kernels, {
           ...options,
-          // What a host says are functions, which other threads would not get.
-          workers: options.ptx === undefined ? workers : 1,
+          // What files say are functions, which other threads would not get.
+          workers: options.ptx === undefined && own === null ? workers : 1,
         });
         process.stdout.write(text);
         process.exitCode = clean ? 0 : 1;
@@ -115,7 +127,11 @@ Examples:
 }
 
 /** Heddle's own, or those of a file. */
-async function subjectsOf({ ptx, host }: Options): Promise<readonly CheckSubject[]> {
+async function subjectsOf(own: string | null, { ptx, host }: Options): Promise<readonly CheckSubject[]> {
+  if (own !== null) {
+    if (ptx !== undefined) throw new ArgumentError('--ptx', ptx, 'left out where a module is named');
+    return [(await loadOwnModule(own)).subject];
+  }
   if (ptx === undefined && host === undefined) return checkSubjects;
   if (ptx === undefined)
     throw new ArgumentError('--ptx', ptx, 'a file of PTX, for --host to launch its kernels');

@@ -1,8 +1,9 @@
 import type { Command } from 'commander';
 import { ArgumentError } from '../base/errors.js';
 import { byteSize, type IrModule, type IrType, printCuda, printIr } from '../lang/index.js';
+import { loadOwnModule } from '../verify/check/index.js';
 import { type RegisteredKernel, registry } from '../verify/kernels/index.js';
-import { parseShape, shapeHelp } from './options.js';
+import { isModule, parseShape, shapeHelp } from './options.js';
 
 /** A kernel that can be made by name. */
 export type ListedKernel = Omit<RegisteredKernel, 'shape'>;
@@ -31,7 +32,8 @@ interface Emitted {
 export function register(program: Command): void {
   program
     .command('emit')
-    .argument('[kernel]', 'one of the kernels that --list shows')
+    .argument('[kernel]', 'one of the kernels that --list shows; or a module that exports some: ./mine.ts')
+    .argument('[exported]', 'which of them, where there are several')
     .description('print the CUDA C++ that a kernel becomes')
     .option('--shape <key=value,…>', 'what to specialise it to; every kernel has defaults')
     .option('--ir', 'print the intermediate representation instead')
@@ -48,10 +50,26 @@ Examples:
   $ heddle emit --list
   $ heddle emit one_sided_dispatch --shape ranks=8,topk=8 > dispatch.cu
   $ heddle emit one_sided_combine --shape tokens=8,combine.way=pull
-  $ heddle emit one_sided_combine --ir`,
+  $ heddle emit one_sided_combine --ir
+  $ heddle emit ./mine.ts ring`,
     )
-    .action((kernel: string | undefined, options: Options) => {
-      process.stdout.write(emit(registry(), kernel, options));
+    .action(async (named: string | undefined, exported: string | undefined, options: Options) => {
+      if (named === undefined || !isModule(named)) {
+        if (exported !== undefined)
+          throw new ArgumentError('kernel', named, 'a module, where one of its kernels is named');
+        process.stdout.write(emit(registry(), named, options));
+        return;
+      }
+      const { kernels } = await loadOwnModule(named);
+      const listed = kernels.map((kernel) => ({ name: kernel.name, summary: named, build: () => kernel }));
+      if (options.shape !== undefined)
+        throw new ArgumentError(
+          '--shape',
+          options.shape,
+          'left out: kernels of a module are what it makes them',
+        );
+      const only = listed.length === 1 ? listed[0]!.name : undefined;
+      process.stdout.write(emit(listed, exported ?? only, options));
     });
 }
 

@@ -4,7 +4,7 @@ import { families, familyNamed } from '../moe/families/index.js';
 import { tunedFor } from '../moe/index.js';
 import { exportPlan, writeExport } from '../tools/export/index.js';
 import { familyKeys, familyShape } from '../verify/kernels/index.js';
-import { parseShape, requireOutputFolder, shapeHelp } from './options.js';
+import { multiprocessors, parseShape, requireOutputFolder, shapeHelp } from './options.js';
 import { version } from './start.js';
 
 interface Options {
@@ -13,6 +13,7 @@ interface Options {
   readonly prefix: string;
   readonly arch: string;
   readonly split: boolean;
+  readonly sms?: number;
   readonly json?: boolean;
 }
 
@@ -29,16 +30,19 @@ export function register(program: Command): void {
     .option('--arch <names>', 'compiled for these architectures; none: sources only', 'sm_90a,sm_100a')
     .option(
       '--prefix <name>',
-      'what names in plan.h begin with, so that several plans fit one program',
+      'what the header and the source are called, and their names begin with, so that several plans fit one program',
       'heddle',
     )
     .option('--split', 'sends and receives as launches of their own', false)
+    .option('--sms <n>', 'the most multiprocessors that a launch takes', multiprocessors.one)
     .option('--json', 'print what was written as JSON')
     .addHelpText(
       'after',
       () => `
-Writes plan.json (memory, its start values, every launch and what each of its arguments is), plan.h (the same as tables
-for C and C++), and of each kernel its CUDA C++ and a cubin for each architecture. docs/export.md says how to call it.
+Writes PREFIX.h and PREFIX.c, a host with the kernels in it, in C11 and C++17 and on nothing but the driver: create,
+dispatch, combine, failure, destroy. And for hosts of one's own plan.json (memory, its start values, every launch and what
+each of its arguments is), and of each kernel its CUDA C++ and a cubin for each architecture. docs/export.md says how to
+call them; examples/export has an engine in C++, one in Rust, and one in Python with PyTorch.
 
 ${shapeHelp(families.map((family) => ({ name: family.name, shape: familyKeys(family) })))}
 
@@ -46,19 +50,23 @@ Exit code: 0; 1 when a kernel does not compile, 2 for a mistake in the arguments
 
 Examples:
   $ heddle export one-sided --shape ranks=8,tokens=128,hidden=7168 --out decode/
-  $ heddle export one-sided --shape format=fp8 --prefix prefill --out prefill/
+  $ heddle export one-sided --shape format=fp8 --split --sms 24 --prefix prefill --out prefill/
+  $ gcc -O2 -shared -fPIC prefill/prefill.c -o prefill/prefill.so -ldl
   $ heddle export portable --shape ranks=4 --arch sm_90a --out prefill/ --json`,
     )
     .action(exportFamily);
 }
 
-async function exportFamily(name: string, { shape, out, prefix, arch, split, json }: Options): Promise<void> {
+async function exportFamily(
+  name: string,
+  { shape, out, prefix, arch, split, json, sms }: Options,
+): Promise<void> {
   requireOutputFolder('--out', out);
   const architectures = architecturesOf(arch);
   if (!/^[A-Za-z]\w*$/.test(prefix))
     throw new ArgumentError('--prefix', prefix, 'a letter, then letters, digits and underscores');
   const family = familyNamed(name);
-  const asked = familyShape(family, parseShape(shape), split, (layer, place) => {
+  const asked = familyShape(family, parseShape(shape), { split, sms: sms ?? null }, (layer, place) => {
     const tuned = tunedFor(family, layer, tunedOn);
     return tuned === null ? family.defaults(layer, place) : family.adapt(tuned, layer, place);
   });

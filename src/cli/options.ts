@@ -149,3 +149,6 @@ function valuesOf({ knob }: ShapeKey): string {
   const { min, max, multipleOf = 1 } = knob;
   return `${min} to ${max}${multipleOf === 1 ? '' : `, a multiple of ${multipleOf}`}`;
 }
+
+/** Names of kernels have neither a slash nor a dot. */
+export const isModule = (name: string): boolean => /[/\\]|\.m?[jt]s$/.test(name);

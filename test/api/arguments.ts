@@ -180,6 +180,8 @@ export const withArguments = {
     ...{ only: ['fuzz'], seeds: 1, mutants: true, schedulesPerMutant: 1, replay: 'one/random-0' },
     progress: () => {},
   }),
+  configuration: call(checking.configuration, 'fuzz', { ranks: 1 }, async () => {}),
+  loadOwnModule: call(checking.loadOwnModule, 'nowhere.ts'),
   mutantsOf: call(checking.mutantsOf, kernel.ir()),
   mutate: call(checking.mutate, kernel.ir(), mutant),
   ptxSubject: call(checking.ptxSubject, 'nowhere.ptx', 'nowhere.js'),

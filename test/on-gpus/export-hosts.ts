@@ -1,36 +1,51 @@
 /**
- * Compiles examples/export-host.c for each plan, where there are gcc and cuda.h: machines with GPUs often have neither, nor
- * need this one a GPU. `npm run build:gpu-test` runs it.
+ * Writes each plan, and compiles its host and the engine in C++, where there are gcc, nvcc or NVRTC, and cuda.h: machines with
+ * GPUs often have none of them, nor need this one a GPU. `npm run build:gpu-test` runs it.
  */
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { copyFileSync, existsSync, mkdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { writeExport } from '../../src/tools/export/index.js';
-import { cases, exported, hostOf } from './export-cases.js';
+import { type Exported, writeExport } from '../../src/tools/export/index.js';
+import { architectures, cases, exported, folderOf, pages, planOf } from './export-cases.js';
 
-const source = join(import.meta.dirname, '../../../examples/export-host.c');
+const examples = join(import.meta.dirname, '../../../examples/export');
 const headers = [process.env.CUDA_HOME ?? '', '/usr/local/cuda']
   .map((home) => join(home, 'include'))
   .find((path) => existsSync(join(path, 'cuda.h')));
-const gcc = ['/usr/bin/gcc', '/usr/local/bin/gcc'].find((path) => existsSync(path));
+const compiler = (name: string): string | undefined =>
+  ['/usr/bin', '/usr/local/bin'].map((path) => join(path, name)).find(existsSync);
+const [gcc, gxx] = ['gcc', 'g++'].map(compiler);
 
-if (gcc === undefined || headers === undefined)
-  process.stdout.write(`no hosts in C: there is no ${gcc === undefined ? 'gcc' : 'cuda.h'} here\n`);
-else
+/** The folder of an export, with its host as an object and as a library. */
+async function write(name: string, plan: Exported): Promise<string> {
+  const folder = folderOf(name);
+  mkdirSync(dirname(folder), { recursive: true });
+  await writeExport(plan, folder, 'heddle', architectures);
+  const source = join(folder, 'heddle.c');
+  execFileSync(gcc!, ['-std=c11', '-O2', '-c', source, '-o', join(folder, 'heddle.o')]);
+  execFileSync(gcc!, ['-O2', '-shared', '-fPIC', source, '-ldl', '-o', join(folder, 'heddle.so')]);
+  return folder;
+}
+
+if (gcc === undefined || gxx === undefined || headers === undefined)
+  process.stdout.write(
+    `no engines in C++: there is no ${headers === undefined ? 'cuda.h' : 'gcc, or g++,'} here\n`,
+  );
+else {
   for (const of of cases) {
-    const folder = mkdtempSync(join(tmpdir(), 'heddle-export-'));
-    try {
-      await writeExport(await exported(of), folder, 'heddle', []);
-      // Stands for the driver's library, which only machines with GPUs have.
-      const driver = join(folder, 'libcuda.so.1');
-      execFileSync(gcc, ['-shared', '-Wl,-soname,libcuda.so.1', '-x', 'c', '/dev/null', '-o', driver]);
-      mkdirSync(dirname(hostOf(of)), { recursive: true });
-      // It has no functions: `-E` keeps their names for the loader to find.
-      const link = ['-Wl,--no-as-needed,-E,--unresolved-symbols=ignore-in-object-files', driver];
-      const compile = ['-std=c11', '-O2', '-I', folder, '-isystem', headers, source];
-      execFileSync(gcc, [...compile, ...link, '-o', hostOf(of)]);
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
+    const folder = await write(of.name, await exported(of));
+    // Stands for the driver's library, which only machines with GPUs have.
+    const driver = join(folder, 'libcuda.so.1');
+    execFileSync(gcc, ['-shared', '-Wl,-soname,libcuda.so.1', '-x', 'c', '/dev/null', '-o', driver]);
+    // It has no functions: `-E` keeps their names for the loader to find. What else is needed comes along.
+    const link = ['-Wl,--no-as-needed,-E,--unresolved-symbols=ignore-in-object-files', driver];
+    const own = ['-static-libstdc++', '-static-libgcc', '-ldl', '-lpthread'];
+    const sources = [join(examples, 'engine.cpp'), join(folder, 'heddle.o')];
+    const include = ['-I', folder, '-isystem', headers];
+    execFileSync(gxx, ['-O2', ...include, ...sources, ...link, ...own, '-o', join(folder, 'engine')]);
   }
+  for (const { name, shape } of pages) {
+    const folder = await write(name, await planOf('one-sided', shape));
+    copyFileSync(join(examples, 'engine.py'), join(folder, 'engine.py'));
+  }
+}

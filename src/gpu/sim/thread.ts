@@ -555,6 +555,14 @@ export class Thread extends Task {
     return Number(BigInt.asIntN(32, now));
   }
 
+  /** What the kernel says of itself is true. */
+  assert(test: boolean | number, site: number): void {
+    if (test) return;
+    const { where, text } = this.block.launch.compiled.sites[site]!;
+    const thread = `rank ${this.rank}, block ${this.block.index}, thread ${this.index}`;
+    throw new Error(`the assertion at ${where} fails on ${thread}: ${text}`);
+  }
+
   /** The kernel has given up, at a statement that says so. */
   trap(site: number): never {
     const { where, text } = this.block.launch.compiled.sites[site]!;

@@ -1,6 +1,7 @@
 /** All operations, by their paths on `g`. A new one is an object of one of these files. */
 import { block } from './block.js';
 import { clusters } from './clusters.js';
+import { debug } from './debug.js';
 import { launch } from './launch.js';
 import type { Machine } from './machine.js';
 import { matrices } from './matrices.js';
@@ -23,6 +24,7 @@ const ofKernels = {
   wgmma,
   warp: { ...warp, ...matrices },
   ...launch,
+  ...debug,
 };
 const table = { ...ofKernels, ...network };
 

@@ -1,142 +1,132 @@
-/** `plan.h`: what a C or C++ host needs of a launch plan, as constants and tables. `plan.json` has the rest, and says what it means. */
-import { phases } from '../../moe/families/index.js';
+/** `PREFIX.h`: all that a host in C, C++, Rust or Python calls, and the sizes of what it brings. */
 import { outputRowBytes } from '../../moe/layer/index.js';
-import type { Source } from './binding.js';
-import type { LaunchParameter, LaunchPlan, PlacedTensor, PlannedLaunch } from './launch-plan.js';
-
-const froms: readonly Source['from'][] = [
-  'window',
-  'buffer',
-  'rows',
-  'tokens',
-  'topkIds',
-  'topkWeights',
-  'out',
-  'limit',
-  'rank',
-  'constant',
-];
+import type { LaunchPlan } from './launch-plan.js';
 
 /** `topkIds` → `TOPK_IDS` */
-const upper = (name: string): string => name.replaceAll(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase();
-const list = (items: readonly string[]): string => items.map((item) => `  ${item},`).join('\n');
+export const upper = (name: string): string =>
+  name.replaceAll(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase();
 
-/** `prefix`: of types and tables; `PREFIX`: of constants. */
-const types = (prefix: string, PREFIX: string): string => `
-enum ${prefix}_phase {
-${list(phases.map((phase) => `${PREFIX}_${upper(phase)}`))}
-};
+/** Names that begin with `heddle` begin with the prefix instead, but for those of the environment, which stand in quotes. */
+export const renamed = (text: string, prefix: string): string =>
+  text.replaceAll(/(?<!")\bheddle(?=_|\b(?!`| ))/g, prefix).replaceAll(/(?<!")\bHEDDLE(?=_)/g, upper(prefix));
 
-/* Where the value of a parameter comes from; \`index\` says which window, buffer or payload, or is the constant itself. */
-enum ${prefix}_from {
-${list(froms.map((from) => `${PREFIX}_FROM_${upper(from)}`))}
-};
+const phaseFunctions = (split: boolean): string =>
+  split
+    ? `
+/* The halves of both, with other work between them: a send does not wait for peers, its receive does. */
+const char *heddle_dispatch_send(heddle_rank *, const struct heddle_round *, void *stream);
+const char *heddle_dispatch_recv(heddle_rank *, const struct heddle_round *, void *stream);
+const char *heddle_combine_send(heddle_rank *, const struct heddle_round *, void *stream);
+const char *heddle_combine_recv(heddle_rank *, const struct heddle_round *, void *stream);
+`
+    : '';
 
-struct ${prefix}_parameter {
-  const char *name;
-  enum ${prefix}_from from;
-  uint32_t index, offset, bytes;
-};
-
-struct ${prefix}_launch {
-  enum ${prefix}_phase phase;
-  const char *kernel, *entry;
-  /* \`programmatic\`: 1 where it may be launched with programmatic stream serialization, else 0. */
-  uint32_t grid, block, dynamic_shared_bytes, programmatic, parameter_bytes, parameter_count;
-  const struct ${prefix}_parameter *parameters;
-};
-
-/* What every byte of a range is before the first launch; all others are 0. */
-struct ${prefix}_fill {
-  uint32_t window;
-  uint64_t offset, bytes;
-  uint8_t value;
-};
-
-/* A tensor in a window, or in a buffer of the rank. */
-struct ${prefix}_place {
-  uint32_t in_buffer, index;
-  uint64_t offset, bytes;
-};
-`;
-
-/** Plans with different prefixes may be included together. */
+/** Headers with different prefixes may be included together. */
 export function printHeader(plan: LaunchPlan, prefix: string): string {
-  const PREFIX = upper(prefix);
-  const { family, layer, windows, buffers, kernels, launches, received, failure } = plan;
-  const at = (names: readonly { readonly name: string }[], wanted: string): number =>
-    names.findIndex(({ name }) => name === wanted);
-  const indexOf = (source: Source): number => {
-    switch (source.from) {
-      case 'window':
-        return at(windows, source.window);
-      case 'buffer':
-        return at(buffers, source.buffer);
-      case 'rows':
-        return at(layer.payloads, source.payload);
-      case 'constant':
-        return source.value;
-      default:
-        return 0;
-    }
-  };
-  const parameter = ({ name, value, offset, bytes }: LaunchParameter): string =>
-    `{"${name}", ${PREFIX}_FROM_${upper(value.from)}, ${indexOf(value)}, ${offset}, ${bytes}}`;
-  const launch = ({ phase, kernel, grid, block, ...of }: PlannedLaunch, i: number): string => {
-    const { entry } = kernels.find(({ name }) => name === kernel)!;
-    const programmatic = of.programmatic ? 1 : 0;
-    const sizes = [of.dynamicSharedBytes, programmatic, of.parameterBytes, of.parameters.length];
-    const numbers = [grid, block, ...sizes].join(', ');
-    return `{${PREFIX}_${upper(phase)}, "${kernel}", "${entry}", ${numbers}, ${prefix}_parameters_${i}}`;
-  };
-  const fills = windows.flatMap(({ sections }, window) =>
-    sections
-      .filter(({ start }) => start !== 0)
-      .map(({ offset, bytes, start }) => `{${window}, ${offset}, ${bytes}, ${start}}`),
-  );
-  const place = ({ in: name, offset, bytes }: PlacedTensor): string => {
-    const window = at(windows, name);
-    return window >= 0
-      ? `{0, ${window}, ${offset}, ${bytes}}`
-      : `{1, ${at(buffers, name)}, ${offset}, ${bytes}}`;
-  };
-  const table = (type: string, name: string, rows: readonly string[]): string =>
-    `static const ${type} ${prefix}_${name}[] = {\n${list(rows)}\n};`;
+  const { layer, received, family } = plan;
+  const { ranks, replicas = 1, payloads, output } = layer;
+  const shapeOf = (name: string): string => received[name]!.shape.map((extent) => `[${extent}]`).join('');
   const constants = {
     VERSION: `"${plan.heddle}"`,
-    RANKS: layer.ranks,
+    RANKS: ranks,
+    SOURCES: ranks / replicas,
     EXPERTS: layer.experts,
     TOP_K: layer.topK,
     MAX_TOKENS: layer.maxTokens,
-    PAYLOADS: layer.payloads.length,
+    HIDDEN: output.hidden,
     OUT_ROW_BYTES: outputRowBytes(layer),
-    MOST_PARAMETER_BYTES: Math.max(...launches.map(({ parameterBytes }) => parameterBytes)),
-    WINDOWS: windows.length,
-    BUFFERS: buffers.length,
-    FILLS: fills.length,
-    LAUNCHES: launches.length,
+    PAYLOADS: payloads.length,
+    // For an initialiser, in the order of `rows`.
+    ROW_BYTES: payloads.map(({ rowBytes }) => rowBytes).join(', ') || '0',
   };
-  const parts = [
-    `/* Written by \`heddle export ${family}\` of Heddle ${plan.heddle}. plan.json says what each value means. */`,
-    `#ifndef ${PREFIX}_PLAN_H\n#define ${PREFIX}_PLAN_H\n#include <stdint.h>`,
-    Object.entries(constants)
-      .map(([name, value]) => `#define ${PREFIX}_${name} ${value}`)
-      .join('\n'),
-    types(prefix, PREFIX).trim(),
-    `/* C has no arrays of nothing: one element more, of zeros, ends those that may be empty. */`,
-    table('uint64_t', 'window_bytes', [...windows.map(({ bytes }) => `${bytes}`), '0']),
-    table('uint64_t', 'buffer_bytes', [...buffers.map(({ bytes }) => `${bytes}`), '0']),
-    table('uint64_t', 'row_bytes', [...layer.payloads.map(({ rowBytes }) => `${rowBytes}`), '0']),
-    table(`struct ${prefix}_fill`, 'fills', [...fills, '{0, 0, 0, 0}']),
-    ...launches.map(({ parameters }, i) =>
-      table(`struct ${prefix}_parameter`, `parameters_${i}`, parameters.map(parameter)),
-    ),
-    table(`struct ${prefix}_launch`, 'launches', launches.map(launch)),
-    ...Object.entries({ ...received, failure }).map(
-      ([name, view]) =>
-        `static const struct ${prefix}_place ${prefix}_${name.replaceAll(/\W/g, '_')} = ${place(view)};`,
-    ),
-    '#endif',
-  ];
-  return `${parts.join('\n\n')}\n`;
+  // C has no arrays of nothing.
+  const rows = Math.max(1, payloads.length);
+  const text = `/* Written by \`heddle export ${family}\` of Heddle ${plan.heddle}. It is C11 and C++17. */
+#ifndef HEDDLE_H
+#define HEDDLE_H
+#include <stddef.h>
+#include <stdint.h>
+
+${Object.entries(constants)
+  .map(([name, value]) => `#define HEDDLE_${name} ${value}`)
+  .join('\n')}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A rank: its windows, its kernels, and the windows of all other ranks. Of one thread at a time. */
+typedef struct heddle_rank heddle_rank;
+
+/* What a program gives a rank. */
+struct heddle_host {
+  uint32_t rank;
+  /* CUDA's number of the GPU, of which the primary context is used, as the runtime API and PyTorch do. */
+  int device;
+  /* Microseconds that a wait for a peer may take before it gives up; 0 for ten seconds. */
+  uint32_t limit_us;
+  /*
+   * Brings the \`bytes\` bytes at \`mine\` to all ranks: leaves those of every rank in \`all\`, by rank, and returns 0. Only
+   * create calls it, on every rank equally often.
+   */
+  int (*all_gather)(void *context, const void *mine, void *all, size_t bytes);
+  void *context;
+};
+
+/* What a rank brings to a round: addresses in memory of its GPU. Without tokens nothing is read. */
+struct heddle_round {
+  /* [tokens][TOP_K]: the expert of each route, -1 for none. Stays as it is until the round has ended. */
+  const int32_t *topk_ids;
+  /* [tokens][TOP_K]${layer.weights ? '' : '; not read: this export carries none'} */
+  const float *topk_weights;
+  /* ${payloads.map(({ name, rowBytes }) => `${name}: [tokens] rows of ${rowBytes} bytes`).join('; ') || 'none'}; without gaps */
+  const void *rows[${rows}];
+  /* ${output.dtype} [tokens][${output.hidden}]: where combine leaves the sums. dispatch does not need it. */
+  void *out;
+  uint32_t tokens;
+};
+
+/* What dispatch leaves on this rank, by the rank that a token came from and its number there, until the next round's dispatch. */
+struct heddle_slots {
+  /* ${shapeOf('experts')}: the expert of each route, -1 where another rank owns it, and where there is no token. */
+  const int32_t *experts;
+  /* The router's weight of each route, 0 where there is no expert; or NULL. */
+  const float *weights;
+  /* How many routes each expert of this rank got; or NULL. */
+  const uint32_t *counts;
+  /* ${payloads.map(({ name }) => `${name}: ${shapeOf(`payloads.${name}`)}`).join('; ') || 'none'}; slots without an expert hold anything. */
+  const void *payloads[${rows}];
+  /* ${output.dtype} ${shapeOf('output')}: where the experts leave their rows, of slots that have any. */
+  void *output;
+};
+
+/* Whom a wait gave up on: a rank, and the round, counted from 1. Or -1, and 0. */
+struct heddle_lost {
+  int32_t rank;
+  uint32_t round;
+};
+
+/*
+ * These return NULL, or what is wrong in words, which stand until the next call of this thread. The stream is a CUstream or
+ * cudaStream_t; nothing waits for it. Rounds may be enqueued ahead, and captured as graphs.
+ */
+
+/* Every rank calls it, and waits for the others in it. Where it fails on one rank it fails on all. */
+const char *heddle_create(heddle_rank **made, const struct heddle_host *);
+const struct heddle_slots *heddle_received(const heddle_rank *);
+const char *heddle_dispatch(heddle_rank *, const struct heddle_round *, void *stream);
+/* Behind the experts, with the same round. */
+const char *heddle_combine(heddle_rank *, const struct heddle_round *, void *stream);
+${phaseFunctions(plan.split)}
+/* NULL as long as no wait gave up. \`lost\` may be NULL. It does not wait for rounds; call it behind one that has ended. */
+const char *heddle_failure(heddle_rank *, struct heddle_lost *lost);
+/* Once the last round of every rank has ended: waits for what this rank has enqueued, and frees all. */
+void heddle_destroy(heddle_rank *);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
+`;
+  return renamed(text, prefix);
 }

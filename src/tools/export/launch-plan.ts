@@ -34,6 +34,8 @@ export interface LaunchPlan {
   readonly tuning: FamilyShape['tuning'];
   /** Sends and receives are launches of their own, with other work between them. */
   readonly split: boolean;
+  /** The most multiprocessors that a launch takes; null for all. */
+  readonly sms: number | null;
   readonly windows: readonly ExportedWindow[];
   /** Memory of a rank alone. */
   readonly buffers: readonly { readonly name: string; readonly bytes: number }[];
@@ -113,9 +115,10 @@ export async function exportPlan(
   version: string,
 ): Promise<Exported> {
   const plan = family.plan(layer, place, tuning);
-  if (plan.wire !== null) {
-    const what = `the family ${family.name} needs a proxy on the host, which a launch plan cannot hold`;
-    throw new UnavailableError(what, 'Export a family whose rows travel over NVLink');
+  if (plan.wire !== null || place.transport !== 'windows') {
+    const needed = plan.wire === null ? 'NVSHMEM' : 'a proxy on the host';
+    const what = `rows of the family ${family.name} need ${needed} here, which a launch plan cannot hold`;
+    throw new UnavailableError(what, 'Export a family whose rows travel over NVLink, with transport=windows');
   }
   const payloads = layer.payloads.map(({ name }) => name);
   const bind = binder(plan, payloads);
@@ -132,6 +135,7 @@ export async function exportPlan(
       layer,
       tuning,
       split: place.split,
+      sms: place.sms,
       windows: plan.windows.map(windowOf),
       buffers: plan.buffers.map(({ purpose, bytes }) => ({ name: purpose, bytes })),
       kernels: [...kernels.values()].map((kernel) => {

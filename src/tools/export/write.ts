@@ -4,6 +4,7 @@ import { compileKernel, findCompiler } from '../../gpu/cuda/index.js';
 import { compileOptions, entryName, type IrModule, printCuda } from '../../lang/index.js';
 import { printHeader } from './header.js';
 import type { Exported } from './launch-plan.js';
+import { printSource } from './source.js';
 
 export interface Written {
   readonly file: string;
@@ -11,7 +12,8 @@ export interface Written {
 }
 
 /**
- * Writes a launch plan and its kernels into a folder; names in C begin with `prefix`. `compiling` hears of each kernel that is about to be compiled.
+ * Writes a launch plan, its kernels, and a host in C into a folder; names in C begin with `prefix`. `compiling` hears of each kernel
+ * that is about to be compiled.
  * @throws UnavailableError, before anything is written, where architectures are asked for and there is no compiler.
  */
 export async function writeExport(
@@ -29,15 +31,20 @@ export async function writeExport(
     written.push({ file, bytes: Buffer.byteLength(contents) });
   };
   write('plan.json', `${JSON.stringify(plan, null, 2)}\n`);
-  write('plan.h', printHeader(plan, prefix));
+  const cubins = new Map<string, Uint8Array[]>();
   for (const [name, kernel] of kernels) {
     write(`${name}.cu`, printCuda(kernel.ir()));
+    const images: Uint8Array[] = [];
     for (const architecture of architectures) {
       const file = `${name}.${architecture}.cubin`;
       compiling(file);
-      write(file, await cubinOf(kernel.ir(), architecture));
+      images.push(await cubinOf(kernel.ir(), architecture));
+      write(file, images.at(-1)!);
     }
+    cubins.set(name, images);
   }
+  write(`${prefix}.h`, printHeader(plan, prefix));
+  write(`${prefix}.c`, printSource(plan, prefix, { architectures, cubins }));
   return written;
 }
 

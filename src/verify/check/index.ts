@@ -7,6 +7,7 @@ export { type CheckReport, check } from './check.js';
 export type { Mutant } from './mutant.js';
 export { mutantsOf, mutate } from './mutants.js';
 export type { CheckOptions, CheckProgress, CheckWorkers } from './options.js';
+export { configuration, loadOwnModule, type OwnMachine, type OwnModule } from './own-module.js';
 export { type PtxHost, ptxSubject } from './ptx-subject.js';
 export { runOnce, seedOf } from './run.js';
 export { type CheckConfiguration, type CheckSubject, subjectsNamed, WrongResult } from './subject.js';

@@ -1,9 +1,9 @@
 /** Kernels of others as a subject: a file of PTX, and a program that says how they are launched. */
 import { readFileSync } from 'node:fs';
-import { basename, resolve } from 'node:path';
-import { pathToFileURL } from 'node:url';
-import { ArgumentError, FileError, requireText, UnavailableError } from '../../base/errors.js';
+import { basename } from 'node:path';
+import { ArgumentError, FileError, requireText } from '../../base/errors.js';
 import { type PtxProgram, ptx } from '../../lang/index.js';
+import { importModule } from './own-module.js';
 import type { CheckConfiguration, CheckSubject } from './subject.js';
 
 /** What the module of a host exports as its default: the ways to run the kernels. */
@@ -28,17 +28,7 @@ function readText(path: string): string {
 
 async function importHost(path: string): Promise<PtxHost> {
   readText(path);
-  let module: { readonly default?: unknown };
-  try {
-    module = await import(pathToFileURL(resolve(path)).href);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ERR_UNKNOWN_FILE_EXTENSION') throw error;
-    throw new UnavailableError(
-      `Node.js ${process.versions.node} cannot run ${path} by itself`,
-      'Run `npx tsx node_modules/.bin/heddle check …`, or use Node.js 22.18 or newer',
-      { cause: error },
-    );
-  }
+  const module = await importModule(path);
   const host = module.default;
   if (typeof host === 'function') return host as PtxHost;
   throw new ArgumentError(

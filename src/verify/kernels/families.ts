@@ -51,13 +51,14 @@ export function familyKernels(family: Family): RegisteredKernel[] {
   const found = new Map<string, RegisteredKernel>();
   for (const { says, split } of formsOf(family)) {
     const form = formOf(family, says);
-    const asked = form.read(family.name, {}, split);
+    const how = { split, sms: null };
+    const asked = form.read(family.name, {}, how);
     if (family.refuses(asked.layer, asked.place, asked.tuning) !== null) continue;
     for (const { kernel, summary } of stepsOf(family, asked)) {
       const { name } = kernel;
       if (found.has(name)) continue;
       const build = (given: ShapeText = {}) =>
-        stepNamed(stepsOf(family, accepted(family, form.read(name, given, split))), name).kernel;
+        stepNamed(stepsOf(family, accepted(family, form.read(name, given, how))), name).kernel;
       found.set(name, { name, summary, shape: form.keys, build });
     }
   }
@@ -90,9 +91,9 @@ function accepted(family: Family, shape: FamilyShape): FamilyShape {
 export const familyShape = (
   family: Family,
   given: ShapeText,
-  split: boolean,
+  how: Pick<Place, 'split' | 'sms'>,
   otherwise: (layer: Layer, place: Place) => Tuning = family.defaults,
-): FamilyShape => accepted(family, formOf(family).read(family.name, given, split, otherwise));
+): FamilyShape => accepted(family, formOf(family).read(family.name, given, how, otherwise));
 
 /** What `familyShape` takes of a family. */
 export const familyKeys = (family: Family): readonly ShapeKey[] => formOf(family).keys;
@@ -117,7 +118,12 @@ function formOf(family: Family, otherwise: ShapeText = {}) {
     ...Array.from(knobs, ([name, { knob }]) => ({ name, knob, otherwise: null })),
   ];
   const names = keys.map(({ name }) => name);
-  const read = (name: string, given: ShapeText, split: boolean, start = family.defaults): FamilyShape => {
+  const read = (
+    name: string,
+    given: ShapeText,
+    how: Pick<Place, 'split' | 'sms'>,
+    start = family.defaults,
+  ): FamilyShape => {
     const entries = Object.entries(given).map(([key, value]) => [keyAmong(names, key), value] as const);
     const shape = checked(
       name,
@@ -130,8 +136,7 @@ function formOf(family: Family, otherwise: ShapeText = {}) {
     const place: Place = {
       ...aGpu,
       rank: 0,
-      split,
-      sms: null,
+      ...how,
       transport: shape.text('transport') as TransportName,
       topology: topologyOf(
         Array.from({ length: layer.ranks }, (_, rank) => Math.floor((rank * nodes) / layer.ranks)),

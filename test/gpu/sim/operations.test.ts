@@ -33,6 +33,17 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     expect(got).toEqual([64, ...new Array(64).fill(1)]);
   });
 
+  it('an assertion that fails names its line and the thread', async () => {
+    const small = kernel({ name: 'small', params: { out: pointer('u32') } }, (g, { out }) => {
+      g.store(out.at(g.threadIdx.x), g.threadIdx.x);
+      g.assert(g.threadIdx.x < 2);
+    });
+    expect(await words(small, 2, { block: 2 })).toEqual([0, 1]);
+    await expect(words(small, 3, { block: 3 })).rejects.toThrow(
+      /the assertion at .*operations\.test\.ts:\d+:\d+ fails on rank 0, block 0, thread 2: g\.assert\(g\.threadIdx\.x < 2\)/,
+    );
+  });
+
   it('atomics know signs and widths', async () => {
     const signs = kernel({ name: 'signs', params: { out: pointer('u32') } }, (g, { out }) => {
       g.store(out.as('i32'), g.i32(-5));

@@ -128,9 +128,11 @@ test('its tuning is checked by its own table, and read from a shape', async () =
       }),
     );
   await expect(create(48)).rejects.toThrow('tuning.dispatch.threads is 48; it must be a multiple of 32');
-  const { tuning } = familyShape(naive, { ranks: 3, 'dispatch.threads': 64 }, false);
+  const { tuning } = familyShape(naive, { ranks: 3, 'dispatch.threads': 64 }, { split: false, sms: null });
   expect(tuning).toEqual({ dispatch: { threads: 64 }, combine: { threads: 128 } });
-  expect(() => familyShape(naive, { 'dispatch.blocks': 2 }, false)).toThrow('dispatch.blocks');
+  expect(() => familyShape(naive, { 'dispatch.blocks': 2 }, { split: false, sms: null })).toThrow(
+    'dispatch.blocks',
+  );
 });
 
 test.each([

@@ -12,7 +12,7 @@ import { World } from '../../../src/net/world/index.js';
 import { type Exported, exportPlan, type LaunchPlan } from '../../../src/tools/export/index.js';
 import { familyKeys, familyShape, registry } from '../../../src/verify/kernels/index.js';
 import { makeSources } from '../../../src/verify/testing/index.js';
-import { cudaHeaders, hostCompiler, needing } from '../../needs.js';
+import { hostCompiler, needing } from '../../needs.js';
 import { root } from '../../tree.js';
 import { PlanHost } from './host.js';
 
@@ -26,7 +26,7 @@ async function exported(
   split = false,
 ): Promise<Exported> {
   const found = familyNamed(family);
-  const { plan, kernels } = await exportPlan(found, familyShape(found, shape, split), '0.0.0');
+  const { plan, kernels } = await exportPlan(found, familyShape(found, shape, { split, sms: null }), '0.0.0');
   return { plan: JSON.parse(JSON.stringify(plan)) as LaunchPlan, kernels };
 }
 
@@ -114,14 +114,15 @@ const write = (out: string, ...args: readonly string[]) =>
 const smallText = 'ranks=2,tokens=5,hidden=16,experts=6,topk=2';
 
 describe('heddle export', () => {
-  test('writes the plan, its tables and the sources', async () => {
+  test('writes the plan, a host and the sources', async () => {
     const { code, said } = await write('plain', 'one-sided', '--shape', smallText, '--arch', 'none');
     expect(code).toBe(0);
-    expect(JSON.parse(said).written).toHaveLength(4);
+    expect(JSON.parse(said).written).toHaveLength(5);
     expect(readdirSync(join(folder, 'plain')).sort()).toEqual([
+      'heddle.c',
+      'heddle.h',
       'one_sided_combine.cu',
       'one_sided_dispatch.cu',
-      'plan.h',
       'plan.json',
     ]);
     const plan = JSON.parse(readFileSync(join(folder, 'plain/plan.json'), 'utf8')) as LaunchPlan;
@@ -142,13 +143,22 @@ describe('heddle export', () => {
     const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
     const plan = JSON.parse(readFileSync(join(folder, 'version/plan.json'), 'utf8')) as LaunchPlan;
     expect(plan.heddle).toBe(version);
-    const header = readFileSync(join(folder, 'version/plan.h'), 'utf8');
+    const header = readFileSync(join(folder, 'version/heddle.h'), 'utf8');
     expect(header).toContain(`#define HEDDLE_VERSION "${version}"`);
-    for (const { kernel, grid, block, dynamicSharedBytes, programmatic } of plan.launches) {
-      expect(programmatic).toBe(true);
-      const { entry } = plan.kernels.find(({ name }) => name === kernel)!;
-      expect(header).toContain(`"${kernel}", "${entry}", ${grid}, ${block}, ${dynamicSharedBytes}, 1,`);
-    }
+    for (const { programmatic } of plan.launches) expect(programmatic).toBe(true);
+  });
+
+  test('no launch takes more than --sms multiprocessors', async () => {
+    const largest = (out: string): number => {
+      const plan = JSON.parse(readFileSync(join(folder, out, 'plan.json'), 'utf8')) as LaunchPlan;
+      expect(plan.sms).toBe(out === 'all' ? null : 8);
+      return Math.max(...plan.launches.map(({ grid }) => grid));
+    };
+    const shape = ['--shape', 'ranks=2,tokens=128,hidden=256,experts=8,topk=4', '--arch', 'none'];
+    await write('all', 'one-sided', ...shape);
+    await write('some', 'one-sided', ...shape, '--sms', '8');
+    expect(largest('all')).toBeGreaterThan(8);
+    expect(largest('some')).toBeLessThanOrEqual(8);
   });
 
   test('rows travel as fp8 with scales, and come back as bf16', async () => {
@@ -190,35 +200,25 @@ describe('heddle export', () => {
   ] as const;
   describe.each(compilers)('as $language', ({ need, compiler, args }) => {
     test.each([
-      ['one-sided', smallText],
-      ['one-sided', `${smallText},weighting=combine`],
-      ['portable', `${smallText},scales=12,counts=yes`],
-    ])(
-      'the host of examples compiles with the tables of %s, %s',
-      needing(need, 'cuda.h'),
-      async (family, shape) => {
-        const out = `${family}-${shape.length}`;
-        await write(out, family, '--shape', shape, '--arch', 'none');
-        const host = join(root, 'examples/export-host.c');
-        execFileSync(compiler!, [...args, '-I', join(folder, out), '-isystem', cudaHeaders()!, host]);
-      },
-    );
+      ['one-sided', smallText, []],
+      ['one-sided', `${smallText},weighting=combine,weights=yes`, ['--split']],
+      ['portable', `${smallText},scales=12,counts=yes`, ['--split']],
+    ])('the host of %s, %s compiles', needing(need), async (family, shape, more) => {
+      const out = `${family}-${shape.length}`;
+      await write(out, family, '--shape', shape, '--arch', 'none', ...more);
+      execFileSync(compiler!, [...args, join(folder, out, 'heddle.c')]);
+    });
 
-    test('plans of different prefixes fit one program', needing(need), async () => {
+    test('plans of different prefixes fit one program, and one file', needing(need), async () => {
       await write('decode', 'one-sided', '--shape', smallText, '--prefix', 'decode', '--arch', 'none');
       const prefill = `${smallText},counts=yes,tokens=64`.replace('tokens=5,', '');
-      await write('prefill', 'portable', '--shape', prefill, '--prefix', 'prefill', '--arch', 'none');
+      await write('prefill', 'portable', '--shape', prefill, '--prefix', 'preFill', '--arch', 'none');
       const program = `
-        #include "decode/plan.h"
-        #include "prefill/plan.h"
-        #include "decode/plan.h"
-        int tokens[DECODE_MAX_TOKENS == 5 && PREFILL_MAX_TOKENS == 64 ? 1 : -1];
-        int main(void) {
-          const struct decode_launch *first = &decode_launches[0];
-          const struct prefill_launch *other = &prefill_launches[0];
-          const struct prefill_place *counts = &prefill_counts;
-          return first->phase == DECODE_DISPATCH_SEND && other->programmatic && counts->bytes ? 0 : 1;
-        }`;
+        #include "decode/decode.c"
+        #include "prefill/preFill.c"
+        #include "decode/decode.h"
+        int tokens[DECODE_MAX_TOKENS == 5 && PRE_FILL_MAX_TOKENS == 64 ? 1 : -1];
+        int main(void) { return decode_failure(NULL, NULL) != NULL && preFill_failure(NULL, NULL) != NULL; }`;
       execFileSync(compiler!, [...args, '-I', folder, '-'], { input: program });
     });
   });
@@ -231,6 +231,9 @@ describe('heddle export', () => {
       ['one-sided', '--shape', 'format=fp8,scales=12'],
       /--shape scales is 12; it must be 0: rows of fp8 have scales/,
     ],
+    [['portable', '--shape', 'transport=nvshmem'], /rows of the family portable need NVSHMEM here/],
+    [['portable', '--shape', 'transport=proxy'], /rows of the family portable need a proxy on the host here/],
+    [['one-sided', '--sms', '0'], /--sms/],
     [['one-sided', '--arch', 'hopper'], /--arch is "hopper"; it must be architectures like sm_90a/],
   ])('%j is refused before anything is written', async (args, why) => {
     const { code, said } = await write('refused', ...args);

@@ -1,0 +1,98 @@
+/** Kernels of one's own: a module that exports them, and ways to run them. */
+import { statSync } from 'node:fs';
+import { register } from 'node:module';
+import { basename, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { ArgumentError, FileError, requireFunction, requireObject, requireText } from '../../base/errors.js';
+import type { SimMachine } from '../../gpu/sim/index.js';
+import type { Kernel } from '../../lang/index.js';
+import { World } from '../../net/world/index.js';
+import { type CheckConfiguration, type CheckSubject, requireConfiguration } from './subject.js';
+
+/** The simulated machine that a program of one's own runs on. */
+export type OwnMachine = Pick<CheckConfiguration, 'ranks' | 'residentBlocks' | 'tiny'>;
+
+/**
+ * A way to run kernels of one's own: `program` is that of every rank. It runs several rounds back to back, and throws
+ * `WrongResult` where what comes out is not what it should be. `heddle check` runs what a module exports of these.
+ */
+export function configuration(
+  name: string,
+  machine: OwnMachine,
+  program: (world: World) => Promise<unknown>,
+): CheckConfiguration {
+  requireObject('machine', machine, 'an object: { ranks: 2 }');
+  requireFunction('program', program);
+  const made: CheckConfiguration = {
+    ...machine,
+    name,
+    run: async (sim: SimMachine) => {
+      await World.local({ ranks: machine.ranks, device: 'sim', sim }, program);
+    },
+  };
+  requireConfiguration('configuration', made);
+  return made;
+}
+
+/** What a module exports. */
+export interface OwnModule {
+  /** Its configurations. */
+  readonly subject: CheckSubject;
+  readonly kernels: readonly Kernel[];
+}
+
+/**
+ * Loads a module of one's own: JavaScript, or TypeScript as it is. Exports may be single things, or lists of them.
+ * @throws ArgumentError where it exports neither a kernel nor a configuration.
+ */
+export async function loadOwnModule(path: string): Promise<OwnModule> {
+  requireText('path', path, 'the path of a module');
+  const exports = Object.values(await importModule(path)).flat();
+  const kernels = exports.filter(isKernel);
+  const configurations = exports.filter(isConfiguration);
+  if (kernels.length + configurations.length === 0)
+    throw new ArgumentError(
+      'module',
+      path,
+      "a module that exports kernels, or what configuration of 'heddle/check' makes",
+    );
+  const name = basename(path).replace(/\.m?[jt]s$/, '');
+  const names = kernels.map((kernel) => kernel.name);
+  return { kernels, subject: { name, kernels: names.length === 0 ? [name] : names, configurations } };
+}
+
+const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null;
+const isKernel = (value: unknown): value is Kernel =>
+  isRecord(value) &&
+  typeof value.name === 'string' &&
+  isRecord(value.params) &&
+  typeof value.ir === 'function';
+const isConfiguration = (value: unknown): value is CheckConfiguration =>
+  isRecord(value) &&
+  typeof value.name === 'string' &&
+  Number.isInteger(value.ranks) &&
+  typeof value.run === 'function';
+
+/** Run from source, or on a newer Node.js, something else takes the types out. */
+let loadsTypeScript =
+  import.meta.url.endsWith('.ts') ||
+  Boolean((process.features as { readonly typescript?: unknown }).typescript);
+
+function isFile(path: string): boolean {
+  try {
+    return statSync(path).isFile();
+  } catch {
+    return false;
+  }
+}
+
+/** Imports a module, be it TypeScript. */
+export async function importModule(path: string): Promise<Readonly<Record<string, unknown>>> {
+  if (!isFile(path)) throw new FileError(path, 'read', new Error('there is no such file'));
+  if (!loadsTypeScript && /\.m?ts$/.test(path)) {
+    register('./typescript.js', import.meta.url);
+    loadsTypeScript = true;
+  }
+  return import(pathToFileURL(resolve(path)).href);
+}

@@ -1,0 +1,153 @@
+/** `heddle check ./mine.ts` and `heddle emit ./mine.ts`: kernels of one's own, in TypeScript as it is. */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { heddle } from '../../src/cli/program.js';
+import { root, transpiled, transpiledUrl } from '../tree.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'heddle-own-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const door = (path: string): string => JSON.stringify(transpiledUrl(`src/${path}/index.ts`).href);
+const write = (name: string, text: string): string => {
+  writeFileSync(join(folder, name), text);
+  return join(folder, name);
+};
+
+/** As a user's clone has it: types throughout, and a module beside it that is called .js. */
+beforeAll(() => {
+  write('package.json', '{ "type": "module", "name": "mine" }');
+  write(
+    'window.ts',
+    `import { field, layout } from ${door('lang')};
+export const width: number = 32;
+export const mail = layout('mail', { here: field('u32', 1), word: field('u32', 32) });
+`,
+  );
+  write('mine.ts', mine('sys'));
+  write('wrong.ts', mine('gpu'));
+  write('nothing.ts', 'export const answer: number = 42;\n');
+});
+
+const mine = (scope: string): string => `import { kernel, peers, pointer } from ${door('lang')};
+import { configuration, WrongResult } from ${door('verify/check')};
+import { mail, width } from './window.js';
+
+interface Round { readonly epoch: number }
+
+export const post = kernel(
+  { name: 'post', params: { win: peers(mail), out: pointer('u32'), limit: 'u32' } },
+  (g, { win, out, limit }) => {
+    const i = g.threadIdx.x;
+    if (g.rank === 0) {
+      g.store(win.at(1).word.at(i), i * 3);
+      g.barrier();
+      if (i === 0) g.store(win.at(1).here, 1, { order: 'release', scope: '${scope}' });
+    } else {
+      if (i === 0) g.awaitEpoch(win.at(1).here, 1, { order: 'acquire', scope: 'sys', limit });
+      g.barrier();
+      g.store(out.at(i), g.load(win.at(1).word.at(i)));
+    }
+  },
+);
+
+export const ways = [2].map((ranks: number) =>
+  configuration(\`a letter among \${ranks}\`, { ranks, tiny: true }, async (world): Promise<void> => {
+    const { device, rank } = world;
+    const window = await world.createWindow(mail.bytes, 'mail');
+    const out = device.allocate(4 * width, 'out');
+    const stream = device.createStream();
+    const launcher = (await device.load(post.ir())).launcher({ grid: 1, block: width, rank });
+    launcher.setWindow('win', window);
+    launcher.set('out', out.address);
+    launcher.set('limit', 10_000_000);
+    launcher.launch(stream);
+    const bytes = await stream.copyOut(out.address, 4 * width);
+    const round: Round = { epoch: new Uint32Array(bytes.slice().buffer)[5]! };
+    if (rank === 1 && round.epoch !== 15) throw new WrongResult('the letter is another');
+    await world.barrier();
+  }),
+);
+`;
+
+/** In a process of its own, as a shell starts it. */
+function started(...args: readonly string[]) {
+  const command = ['--enable-source-maps', transpiled('src/cli/main.ts'), ...args];
+  return spawnSync(process.execPath, command, { encoding: 'utf8', timeout: 100_000 });
+}
+
+/** In this process; mistakes are told as JSON. */
+async function run(
+  ...args: readonly string[]
+): Promise<{ readonly status: number; readonly stdout: string }> {
+  const said: string[] = [];
+  const stdout = vi.spyOn(process.stdout, 'write').mockImplementation((text) => said.push(String(text)) > 0);
+  try {
+    return { status: await heddle(args), stdout: said.join('') };
+  } finally {
+    stdout.mockRestore();
+    process.exitCode = 0;
+  }
+}
+
+describe('heddle check', () => {
+  test('runs what a module exports, and its mutants', () => {
+    const { status, stdout } = started(
+      'check',
+      join(folder, 'mine.ts'),
+      '--seeds',
+      '20',
+      '--mutants',
+      '--json',
+    );
+    expect(status).toBe(0);
+    const report = JSON.parse(stdout);
+    expect(report).toMatchObject({ kernels: ['post'], configurations: 1, schedules: 20, findings: [] });
+    expect(report.mutants.total).toBeGreaterThan(3);
+    expect(report.mutants.killed).toBe(report.mutants.total);
+  });
+
+  test('names the line of the TypeScript that it finds wrong', async () => {
+    const { status, stdout } = await run('check', join(folder, 'wrong.ts'), 'post', '--seeds', '4');
+    expect(status).toBe(1);
+    expect(stdout).toMatch(/Data race on mail/);
+    expect(stdout).toMatch(/wrong\.ts:18:\d+ {2}g\.load\(win\.at\(1\)\.word\.at\(i\)\)/);
+    expect(stdout).toContain('seen in a letter among 2/random-0');
+    const replayed = await run('check', join(folder, 'wrong.ts'), '--replay', 'a letter among 2/random-0');
+    expect(replayed.stdout).toContain('1 schedule: 2 findings');
+  });
+
+  test('--list, and what is wrong with a module', async () => {
+    const listed = await run('check', join(folder, 'mine.ts'), '--list', 'post');
+    expect(listed.stdout).toBe('mine: 1 configuration of post\n  a letter among 2 (tiny)\n');
+    const nothing = await run('check', join(folder, 'nothing.ts'), '--json');
+    expect(nothing.status).toBe(2);
+    expect(nothing.stdout).toMatch(/it must be a module that exports kernels, or what configuration/);
+    expect((await run('check', './nowhere.ts', '--json')).stdout).toMatch(
+      /nowhere\.ts.*there is no such file/,
+    );
+  });
+});
+
+test('the module that the documentation shows has no finding', async () => {
+  const page = readFileSync(join(root, 'docs/checking.md'), 'utf8');
+  const shown = /```ts\n(import \{ configuration[\s\S]+?)```/.exec(page)![1]!;
+  const text = shown.replace("'heddle/check'", door('verify/check')).replace("'heddle/lang'", door('lang'));
+  const { status, stdout } = await run('check', write('shown.ts', text), '--exhaustive');
+  expect(stdout).toMatch(/no finding\nfour blocks: all \d+ schedules\n/);
+  expect(status).toBe(0);
+});
+
+describe('heddle emit', () => {
+  test('prints the CUDA of the only kernel, of one by name, or lists them', async () => {
+    const path = join(folder, 'mine.ts');
+    expect((await run('emit', path)).stdout).toContain('post_kernel(');
+    expect((await run('emit', path, 'post', '--ir')).stdout).toContain('store');
+    expect((await run('emit', path, '--list')).stdout).toBe(`post  ${path}\n`);
+    const unknown = await run('emit', path, 'past', '--json');
+    expect(unknown.status).toBe(2);
+    expect(JSON.parse(unknown.stdout).error.message).toBe('kernel is "past"; it must be one of post');
+  });
+});

@@ -1,0 +1,358 @@
+/**
+ * Engines in C++ and Rust with what `heddle export` writes. A stub of the driver (driver.c) stands for GPUs: it shares memory
+ * among processes as the driver does, and writes down each launch instead of carrying it out.
+ */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { familyNamed } from '../../../src/moe/families/index.js';
+import { printHeader } from '../../../src/tools/export/header.js';
+import { exportPlan, type LaunchPlan } from '../../../src/tools/export/index.js';
+import { printSource } from '../../../src/tools/export/source.js';
+import { familyShape, type ShapeText } from '../../../src/verify/kernels/index.js';
+import { cudaHeaders, hostCompiler, needing } from '../../needs.js';
+import { root } from '../../tree.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'heddle-engines-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const shape = { ranks: 2, tokens: 128, hidden: 1024, experts: 16, topk: 4 };
+const strict = ['-Wall', '-Wextra', '-Wpedantic', '-Werror'];
+const architectures = ['sm_100a', 'sm_90a'];
+
+/** Writes the header and the source of a plan, with kernels that only the stub takes. */
+async function write(prefix: string, family: string, given: ShapeText, split = false): Promise<LaunchPlan> {
+  const found = familyNamed(family);
+  const { plan, kernels } = await exportPlan(found, familyShape(found, given, { split, sms: null }), '1.2.3');
+  const cubins = new Map(
+    Array.from(kernels.keys(), (name) => [name, architectures.map((at) => Buffer.from(`${at} ${name}\0`))]),
+  );
+  writeFileSync(join(folder, `${prefix}.h`), printHeader(plan, prefix));
+  writeFileSync(join(folder, `${prefix}.c`), printSource(plan, prefix, { architectures, cubins }));
+  return plan;
+}
+
+const inFolder = (name: string): string => join(folder, name);
+
+function buildStub(): void {
+  const library = ['-shared', '-fPIC', '-Wl,-soname,libcuda.so.1', '-o', inFolder('libcuda.so.1')];
+  execFileSync('cc', ['-std=c11', ...strict, ...library, join(root, 'test/tools/export/driver.c')]);
+  execFileSync('ln', ['-sf', 'libcuda.so.1', inFolder('libcuda.so')]);
+}
+
+interface Launched {
+  readonly device: number;
+  readonly kernel: string;
+  readonly parameters: Buffer;
+  readonly sizes: readonly number[];
+}
+
+interface Ended {
+  readonly status: number | null;
+  readonly said: string;
+  /** By device. */
+  readonly launches: readonly (readonly Launched[])[];
+  /** Of each piece of memory that others could map, how many of their launches named it. */
+  readonly marks: readonly number[];
+  readonly released: number;
+}
+
+let runs = 0;
+function run(program: string, args: readonly string[], env: Readonly<Record<string, string>> = {}): Ended {
+  const log = inFolder(`log-${++runs}`);
+  writeFileSync(log, '');
+  const { status, stderr, stdout } = spawnSync(inFolder(program), args, {
+    env: { ...process.env, LD_LIBRARY_PATH: folder, STUB_LOG: log, ...env },
+    encoding: 'utf8',
+    timeout: 60_000,
+  });
+  const text = readFileSync(log, 'utf8');
+  const launches: Launched[][] = [[], []];
+  for (const [, device, kernel, sizes, hex] of text.matchAll(
+    /^launch device (\d) kernel (\w+) (.+) parameters (\w+)$/gm,
+  ))
+    launches[Number(device)]!.push({
+      device: Number(device),
+      kernel: kernel!,
+      sizes: Array.from(sizes!.matchAll(/\d+/g), Number),
+      parameters: Buffer.from(hex!, 'hex'),
+    });
+  return {
+    status,
+    said: stdout + stderr,
+    launches,
+    marks: Array.from(text.matchAll(/^freed device \d marks (\d+)$/gm), ([, marks]) => Number(marks)),
+    released: [...text.matchAll(/^released/gm)].length,
+  };
+}
+
+/** What every launch says is what the plan says, and windows of both ranks are named. */
+function requireRounds(plan: LaunchPlan, { launches }: Ended, tokens: readonly (readonly number[])[]): void {
+  for (const [rank, made] of launches.entries()) {
+    expect(made).toHaveLength(tokens.length * plan.launches.length);
+    for (const [i, { kernel, sizes, parameters }] of made.entries()) {
+      const of = plan.launches[i % plan.launches.length]!;
+      const { entry } = plan.kernels.find(({ name }) => name === of.kernel)!;
+      expect(kernel).toBe(entry);
+      expect(sizes).toEqual([of.grid, of.block, of.dynamicSharedBytes, of.programmatic ? 1 : 0]);
+      expect(parameters).toHaveLength(of.parameterBytes);
+      for (const { value, offset } of of.parameters) {
+        const number = () => parameters.readUInt32LE(offset);
+        const address = (at = 0) => parameters.readBigUInt64LE(offset + 8 * at);
+        if (value.from === 'rank') expect(number()).toBe(rank);
+        if (value.from === 'limit') expect(number()).toBe(10_000_000);
+        if (value.from === 'constant') expect(number()).toBe(value.value);
+        if (value.from === 'tokens')
+          expect(number()).toBe(tokens[Math.floor(i / plan.launches.length)]![rank]);
+        if (value.from === 'window') expect(address(0)).not.toBe(address(1));
+        if (value.from === 'window' || value.from === 'buffer') expect(address(0)).not.toBe(0n);
+      }
+    }
+  }
+}
+
+/** Every launch names the windows of the other rank, through that rank's own memory. */
+const namesOf = (plan: LaunchPlan): number =>
+  plan.launches.flatMap(({ parameters }) => parameters.filter(({ value }) => value.from === 'window')).length;
+
+describe('an engine in C++, a process a rank', needing('cc', 'c++'), () => {
+  const tokens = [
+    [3, 128],
+    [0, 1],
+  ];
+  let plan: LaunchPlan;
+
+  beforeAll(async () => {
+    plan = await write('heddle', 'one-sided', shape);
+    buildStub();
+    execFileSync('cc', ['-std=c11', ...strict, '-c', inFolder('heddle.c'), '-o', inFolder('heddle.o')]);
+    const stub = ['-I', folder, '-I', join(root, 'test/tools/export/cuda')];
+    const program = [join(root, 'examples/export/engine.cpp'), inFolder('heddle.o')];
+    const link = ['-L', folder, '-lcuda', '-ldl', '-lpthread', '-o', inFolder('engine')];
+    execFileSync(hostCompiler()!, ['-std=c++17', ...strict, ...stub, ...program, ...link]);
+    for (const [n, round] of tokens.entries())
+      for (const [r, count] of round.entries()) {
+        const bytes = count * (2 * 4 * shape.topk + 2 * shape.hidden);
+        const head = Buffer.alloc(4);
+        head.writeUInt32LE(count);
+        writeFileSync(inFolder(`in-${n}-${r}`), Buffer.concat([head, Buffer.alloc(bytes, 1)]));
+      }
+  });
+
+  test.each([
+    ['descriptors', {}],
+    ['CUDA IPC, where descriptors are refused', { STUB_REFUSES: 'cuMemExportToShareableHandle' }],
+    ['CUDA IPC, where one rank refuses them', { STUB_REFUSES: 'cuMemImport', STUB_REFUSES_DEVICE: '1' }],
+    ['CUDA IPC, asked for', { HEDDLE_WINDOWS: 'ipc', STUB_REFUSES: 'cuMemCreate' }],
+  ])('windows travel by %s', (_, env) => {
+    const ended = run('engine', [folder, '2'], env);
+    expect(ended.said).toBe('2 rounds on 2 GPUs\n');
+    expect(ended.status).toBe(0);
+    requireRounds(plan, ended, tokens);
+    // Those of attempts that failed were named by nobody.
+    expect(ended.marks.filter((marks) => marks > 0)).toEqual(
+      Array.from({ length: 2 * plan.windows.length }, () => 2 * namesOf(plan)),
+    );
+    expect(ended.released).toBe(2);
+  });
+
+  test.each([
+    [
+      'on one rank alone',
+      { STUB_REFUSES: 'cuModuleLoadData', STUB_REFUSES_DEVICE: '1' },
+      /heddle_create.*rank 1: cuModuleLoadData failed with CUDA_ERROR_NOT_SUPPORTED \(801\)\n/,
+    ],
+    [
+      'both ways',
+      { STUB_REFUSES: 'cuMemCreate cuIpcGetMemHandle' },
+      /rank 0: cuMemCreate failed .*; and by CUDA IPC: rank 0: cuIpcGetMemHandle failed/,
+    ],
+    [
+      'kernels for other GPUs',
+      { STUB_ARCHITECTURE: 'sm_120' },
+      /rank 0: GPU 0 takes none of the kernels of this export, which are for sm_100a, sm_90a: export for others by --arch/,
+    ],
+  ])('%s: every rank says what is wrong, and gives back what it has', (_, env, why) => {
+    const { status, said, launches, released } = run('engine', [folder, '2'], env);
+    expect(status).toBe(1);
+    const lines = said.trim().split('\n');
+    expect(lines).toHaveLength(2);
+    for (const line of lines) expect(`${line}\n`).toMatch(why);
+    expect(launches.flat()).toHaveLength(0);
+    expect(released).toBe(2);
+  });
+});
+
+test('an engine in Rust, a thread a rank', needing('cc', 'rustc'), async () => {
+  const plan = await write('heddle', 'one-sided', shape);
+  buildStub();
+  execFileSync('cc', ['-std=c11', ...strict, '-c', inFolder('heddle.c'), '-o', inFolder('heddle.o')]);
+  const link = ['-C', `link-arg=${inFolder('heddle.o')}`, '-L', folder, '-l', 'cuda', '-o', inFolder('rust')];
+  execFileSync('rustc', ['-D', 'warnings', ...link, join(root, 'examples/export/engine.rs')]);
+  const ended = run('rust', []);
+  expect(ended.said).toBe('3 rounds on 2 GPUs\n');
+  expect(ended.status).toBe(0);
+  const tokens = [shape.tokens, shape.tokens];
+  requireRounds(plan, ended, [tokens, tokens, tokens]);
+  expect(ended.marks.filter((marks) => marks > 0)).toEqual([3 * namesOf(plan), 3 * namesOf(plan)]);
+  // Windows of one process travel by descriptors alone.
+  const refused = run('rust', [], { HEDDLE_WINDOWS: 'ipc' });
+  expect(refused.said).toMatch(/rank 0: cuIpcOpenMemHandle failed/);
+});
+
+describe('a program in C, a rank of one', needing('cc'), () => {
+  const program = `
+    #include <stdio.h>
+    #include <string.h>
+    #include "decode.h"
+    #include "prefill.h"
+    static int alone(void *context, const void *mine, void *all, size_t bytes) {
+      (void)context;
+      memcpy(all, mine, bytes);
+      return 0;
+    }
+    static int lost(void *context, const void *mine, void *all, size_t bytes) {
+      return alone(context, mine, all, bytes) + 1;
+    }
+    static void say(const char *words) { printf("%s\\n", words == NULL ? "-" : words); }
+    int main(void) {
+      decode_rank *decode, *none;
+      prefill_rank *prefill;
+      struct decode_host host = {0, 0, 0, alone, NULL}, parted = {0, 0, 0, lost, NULL}, wrong = {1, 0, 0, alone, NULL};
+      struct prefill_host other = {0, 0, 5000, alone, NULL};
+      say(decode_create(&decode, &host));
+      say(prefill_create(&prefill, &other));
+      say(decode_create(&none, &parted));
+      say(decode_create(&none, &wrong));
+      const struct decode_slots *slots = decode_received(decode);
+      printf("%d %d\\n", slots->counts == NULL, prefill_received(prefill)->counts == NULL);
+      struct decode_round round = {slots->experts, slots->weights, {slots->payloads[0], slots->weights}, slots->output, 6};
+      void *stream = &round;
+      say(decode_dispatch(decode, &round, stream));
+      round.tokens = 5;
+      say(decode_dispatch_send(decode, &round, stream));
+      round.rows[0] = (const char *)round.rows[0] + 1;
+      say(decode_dispatch_recv(decode, &round, stream) == NULL ? NULL : "a row's address is wrong");
+      round.out = NULL;
+      say(decode_combine(decode, &round, stream));
+      say(decode_failure(decode, NULL));
+      uint32_t words[] = {2, 7, 4294967295u - 1, 0};
+      memcpy((char *)slots->output + FAILURE, words, sizeof words);
+      struct decode_lost lost;
+      say(decode_failure(decode, &lost));
+      printf("%d %u\\n", (int)lost.rank, lost.round);
+      decode_destroy(decode);
+      prefill_destroy(prefill);
+      decode_destroy(NULL);
+      return 0;
+    }`;
+
+  test('uses two plans, and hears what is wrong', async () => {
+    const small = { ranks: 1, tokens: 5, experts: 4, topk: 2 };
+    const decode = await write('decode', 'one-sided', { ...small, hidden: 256, format: 'fp8' }, true);
+    await write('prefill', 'portable', { ...small, hidden: 16, counts: 'yes' });
+    buildStub();
+    const { failure, received } = decode;
+    writeFileSync(inFolder('alone.c'), program);
+    const sources = ['alone.c', 'decode.c', 'prefill.c'].map(inFolder);
+    const here = `-DFAILURE=(${failure.offset}-(int64_t)${received.output!.offset})`;
+    execFileSync('cc', [
+      '-std=c11',
+      ...strict,
+      '-I',
+      folder,
+      here,
+      ...sources,
+      '-ldl',
+      '-o',
+      inFolder('alone'),
+    ]);
+    const { said, status } = run('alone', []);
+    expect(said.trim().split('\n')).toEqual([
+      '-',
+      '-',
+      'all_gather of the host failed',
+      'rank is 1, and there are 1 ranks',
+      '1 0',
+      'tokens is 6, more than 5',
+      '-',
+      "a row's address is wrong",
+      'out is (nil), not a multiple of 16',
+      '-',
+      'combine of round 4294967295 gave up waiting for rank 7',
+      '7 4294967295',
+    ]);
+    expect(status).toBe(0);
+  });
+
+  test('says which call an old driver lacks, and that there is none', async () => {
+    await write('decode', 'one-sided', { ranks: 1, tokens: 5, hidden: 16, experts: 4, topk: 2 });
+    writeFileSync(
+      inFolder('old.c'),
+      `#include <stdio.h>
+      #include <string.h>
+      #include "decode.h"
+      static int alone(void *context, const void *mine, void *all, size_t bytes) {
+        (void)context;
+        return memcpy(all, mine, bytes) == NULL;
+      }
+      int main(void) {
+        decode_rank *rank;
+        struct decode_host host = {0, 0, 0, alone, NULL};
+        return puts(decode_create(&rank, &host)) < 0;
+      }`,
+    );
+    const sources = ['old.c', 'decode.c'].map(inFolder);
+    execFileSync('cc', ['-std=c11', ...strict, '-I', folder, ...sources, '-ldl', '-o', inFolder('old')]);
+    const old = mkdtempSync(join(folder, 'old-'));
+    const library = ['-shared', '-Wl,-soname,libcuda.so.1', '-o', join(old, 'libcuda.so.1')];
+    execFileSync('cc', [...library, '-x', 'c', '/dev/null']);
+    expect(run('old', [], { LD_LIBRARY_PATH: old }).said).toMatch(
+      /^rank 0: the NVIDIA driver is too old: it lacks cuInit/,
+    );
+  });
+});
+
+test('types of the driver are laid out as cuda.h has them', needing('cc', 'cuda.h'), async () => {
+  await write('heddle', 'one-sided', shape);
+  const equal = [
+    [
+      'struct heddle_allocation',
+      'CUmemAllocationProp',
+      { handle_types: 'requestedHandleTypes', location_id: 'location.id' },
+    ],
+    ['struct heddle_access', 'CUmemAccessDesc', { location_id: 'location.id', flags: 'flags' }],
+    ['struct heddle_attribute', 'CUlaunchAttribute', { value: 'value' }],
+    [
+      'struct heddle_config',
+      'CUlaunchConfig',
+      { block: 'blockDimX', stream: 'hStream', attributes: 'attrs', attribute_count: 'numAttrs' },
+    ],
+    ['struct heddle_ipc_handle', 'CUipcMemHandle', { bytes: 'reserved' }],
+  ] as const;
+  const numbers = [
+    [6, 'CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION'],
+    [1, 'CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR'],
+    [1, 'CU_MEM_ALLOCATION_TYPE_PINNED'],
+    [1, 'CU_MEM_LOCATION_TYPE_DEVICE'],
+    [1, 'CU_MEM_ALLOC_GRANULARITY_RECOMMENDED'],
+    [3, 'CU_MEM_ACCESS_FLAGS_PROT_READWRITE'],
+    [8, 'CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES'],
+    [1, 'CU_STREAM_NON_BLOCKING'],
+    [1, 'CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS'],
+  ];
+  const asserts = [
+    ...equal.flatMap(([own, theirs, fields]) => [
+      `sizeof(${own}) == sizeof(${theirs})`,
+      ...Object.entries(fields).map(
+        ([mine, of]) => `offsetof(${own}, ${mine}) == offsetof(${theirs}, ${of})`,
+      ),
+    ]),
+    ...numbers.map(([number, name]) => `${number} == ${name}`),
+  ].map((claim) => `_Static_assert(${claim}, "");`);
+  const input = `#include "heddle.c"\n#include <cuda.h>\n${asserts.join('\n')}\n`;
+  const include = ['-I', folder, '-isystem', cudaHeaders()!];
+  execFileSync('cc', ['-std=c11', ...strict, '-fsyntax-only', ...include, '-x', 'c', '-'], { input });
+});
