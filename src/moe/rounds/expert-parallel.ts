@@ -343,7 +343,11 @@ export class ExpertParallel<P extends string = string> {
       },
       leaveOut: async (ranks) => {
         const stream = device.createStream();
-        for (const { loaded } of this.#rounds) await loaded.leaveOut(ranks, stream);
+        for (const { loaded } of this.#rounds) {
+          if (!ranks.includes(this.world.rank)) loaded.beginAnew(stream);
+          loaded.leaveOut(ranks, stream);
+        }
+        await stream.synchronize();
         stream.dispose();
       },
       goOn: (done) => {

@@ -95,11 +95,8 @@ export class LoadedPlan {
     return { done: failure === null ? run : Math.min(run, failure.epoch - 1), run };
   }
 
-  /**
-   * The windows are as they were before the first round, except that rounds leave out these ranks; what kernels write before they
-   * read it stays. No rank's kernels run.
-   */
-  async leaveOut(ranks: readonly number[], stream: Stream): Promise<void> {
+  /** The windows are as they were before the first round; what kernels write before they read it stays. No rank's kernels run. */
+  beginAnew(stream: Stream): void {
     for (const [{ layout, allOnes, unwritten }, { own }] of this.#windows) {
       for (const field of layout.fields) {
         const isIn = (fields: readonly Field[]) => fields.some(({ offset }) => offset === field.offset);
@@ -107,10 +104,13 @@ export class LoadedPlan {
           stream.fill(own.address + field.offset, bytesOf(field), isIn(allOnes) ? 0xff : 0);
       }
     }
+  }
+
+  /** Rounds leave out these ranks from here on. No kernel of this rank runs. */
+  leaveOut(ranks: readonly number[], stream: Stream): void {
     const words = new Uint32Array(4);
     for (const rank of ranks) words[rank >>> 5]! |= 1 << (rank & 31);
     stream.copyIn(this.tensor(this.plan.masks!.masked).data, new Uint8Array(words.buffer));
-    await stream.synchronize();
   }
 
   /** Null where no row crosses a network. */

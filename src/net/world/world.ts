@@ -70,7 +70,10 @@ export interface Maskable {
   readonly waitMs: number;
   /** Its rounds that went well on this rank. */
   count(): Promise<number>;
-  /** Its memory is as it was at first; from here on it leaves out these ranks of the world. Called again where more are lost meanwhile. */
+  /**
+   * Its memory is as it was at first; from here on it leaves out these ranks of the world. Called again where more are lost
+   * meanwhile; and on a rank that is out itself, of whose memory nothing else changes.
+   */
   leaveOut(ranks: readonly number[]): Promise<void>;
   /** Every rank has: so many rounds went well on all of them. What this rank has begun beyond those does not count. */
   goOn(done: number): void;
@@ -440,8 +443,10 @@ export class World {
       const done = all.map((bytes) => new Float64Array(bytes.slice().buffer));
       for (const [i, part] of parts.entries()) part.goOn(Math.min(...done.map((of) => of[i]!)));
     } catch (error) {
-      const own = error instanceof RankLostError && error.ranks.includes(this.rank);
-      throw own ? new RankMaskedError(this.rank, { cause: error }) : error;
+      if (!(error instanceof RankLostError && error.ranks.includes(this.rank))) throw error;
+      // What is enqueued on this rank all the same, such as a captured graph, writes nowhere.
+      for (const part of parts) await part.leaveOut([this.rank]);
+      throw new RankMaskedError(this.rank, { cause: error });
     }
   }
 

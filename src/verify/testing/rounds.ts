@@ -5,6 +5,7 @@
 
 import {
   ArgumentError,
+  HeddleError,
   RankMaskedError,
   requireArray,
   requireInteger,
@@ -210,6 +211,8 @@ export async function runRounds(
   return result;
 }
 
+const notTold = () => new HeddleError('HEDDLE_WRONG_RESULT', 'a rank that is out was not told so');
+
 function isOut(error: unknown): false {
   if (error instanceof RankMaskedError) return false;
   throw error;
@@ -276,7 +279,7 @@ function runnerOf(
     return { out: await collect(buffers), received: await Promise.all(arrived) };
   }
 
-  /** `stays`: called before this round, and no more rounds where it says no. */
+  /** `stays`: called before this round; whether this rank takes part from there on. */
   async function replayed(
     rounds: readonly Source[],
     before: number,
@@ -299,16 +302,15 @@ function runnerOf(
     const graph = stream.endCapture();
     let goesOn = true;
     for (let n = 0; n < buffers.length; n += atOnce) {
-      if (n === before) {
-        goesOn = await stays();
-        if (!goesOn) break;
-      }
+      // A rank that is out replays all the same: that must come to nothing, here and elsewhere.
+      if (n === before) goesOn = await stays();
       const batch = buffers.slice(n, n + atOnce);
       for (const [i, round] of batch.entries()) bring(captured[i]!, round);
       graph.launch(stream);
       for (const [i, { out }] of batch.entries()) copy(out, captured[i]!.out);
     }
-    if (goesOn) await ep.synchronize(stream);
+    const ended = ep.synchronize(stream);
+    await (goesOn ? ended : ended.then(() => Promise.reject(notTold()), isOut));
     graph.dispose();
     for (const one of beside) one.dispose();
     return { out: await collect(goesOn ? buffers : buffers.slice(0, before)), received: [] };
