@@ -26,6 +26,7 @@ import {
   runRounds,
   shapeOfRounds,
 } from '../../src/verify/testing/index.js';
+import { freePort } from '../net/world/circles.js';
 
 const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
 const tuned = (way: 'push' | 'pull' | 'bulk', send: 'store' | 'bulk' = 'store') => ({
@@ -92,6 +93,7 @@ interface Told {
 }
 
 const small = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 16, dtype: 'bf16' });
+const rounds = 4;
 const sourcesOf = (round: number) => makeSources(small, small.maxTokens, round);
 
 function isLoss(error: unknown): false {
@@ -99,12 +101,12 @@ function isLoss(error: unknown): false {
   throw error;
 }
 
-/** Rounds up to `last`, a synchronize behind each, or behind each replay of a graph; repeated where the layer says so. */
+/** All rounds, a synchronize behind each, or behind each replay of a graph; repeated where the layer says so. */
 async function persist(
   world: World,
   how: Partial<ExpertParallelOptions>,
-  last: number,
   graph: boolean,
+  falls?: number,
 ): Promise<Told> {
   const options = layerOf(small, { onLoss: 'mask', ...how });
   const ep = await ExpertParallel.create(world, options);
@@ -134,18 +136,19 @@ async function persist(
   const told: Told = { out: new Map(), masked: new Map() };
   for (let round = 1; ; round++) {
     try {
-      if (round > last) {
+      if (round > rounds) {
         // Nobody leaves before all know that nothing is repeated.
         if (await world.barrier('the rounds are done').then(() => true, isLoss)) break;
       } else {
+        if (round === falls) throw new HeddleError('HEDDLE_KILLED', 'it falls');
         told.masked.set(round, world.masked);
         bring(sourcesOf(round)[rank]!);
         if (captured) captured.launch(stream);
         else enqueue();
       }
       await ep.synchronize(stream);
-      if (round <= last) told.out.set(round, await readBits(out, stream));
-      else round = last;
+      if (round <= rounds) told.out.set(round, await readBits(out, stream));
+      else round = rounds;
     } catch (error) {
       if (!(error instanceof RepeatRoundsError)) throw error;
       round = error.round - 1;
@@ -155,22 +158,8 @@ async function persist(
   return told;
 }
 
-/** Runs rounds on four ranks while some fall; what those had that came to the end, which must be right. */
-async function storm(
-  sim: SimMachine,
-  how: Partial<ExpertParallelOptions>,
-  graph: boolean,
-  fall: (worlds: readonly World[]) => Promise<never> = () => new Promise(() => {}),
-): Promise<Told[]> {
-  const rounds = 4;
-  const told: Told[] = [];
-  const worlds: World[] = [];
-  const world = World.local({ ranks: 4, device: 'sim', sim }, async (world) => {
-    worlds[world.rank] = world;
-    const rest = persist(world, how, rounds, graph);
-    told[world.rank] = await (world.rank === 3 ? Promise.race([rest, fall(worlds)]) : rest);
-  });
-  await world.catch((error: unknown) => expect(error).toMatchObject({ code: 'HEDDLE_KILLED' }));
+/** What every rank had that came to the end of its rounds: the same as the others left out, and right. */
+function requireRight(told: readonly Told[]): void {
   const first = told.find((one) => one !== undefined)!;
   for (const [rank, one] of told.entries()) {
     for (let round = 1; round <= rounds && one !== undefined; round++) {
@@ -181,6 +170,24 @@ async function storm(
       expect(different, `round ${round} of rank ${rank}, without ${out}`).toBe(0);
     }
   }
+}
+
+/** Runs rounds on four ranks while some fall; what those had that came to the end, which must be right. */
+async function storm(
+  sim: SimMachine,
+  how: Partial<ExpertParallelOptions>,
+  graph: boolean,
+  fall: (worlds: readonly World[]) => Promise<never> = () => new Promise(() => {}),
+): Promise<Told[]> {
+  const told: Told[] = [];
+  const worlds: World[] = [];
+  const world = World.local({ ranks: 4, device: 'sim', sim }, async (world) => {
+    worlds[world.rank] = world;
+    const rest = persist(world, how, graph);
+    told[world.rank] = await (world.rank === 3 ? Promise.race([rest, fall(worlds)]) : rest);
+  });
+  await world.catch((error: unknown) => expect(error).toMatchObject({ code: 'HEDDLE_KILLED' }));
+  requireRight(told);
   return told;
 }
 
@@ -232,5 +239,18 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
       expect(ends(told)).toEqual(steps < last ? [0, 2, 3] : [0, 2]);
     }
     expect(steps).toBeGreaterThan(12);
+  });
+
+  it('goes on where ranks meet at a rendezvous', async () => {
+    const told: Told[] = [];
+    const place = { rank: 0, ranks: 4, address: `127.0.0.1:${await freePort()}`, environment: {} };
+    const world = World.join({ ...place, ranksHere: 4, device: 'sim' }, async (world) => {
+      const how = { ...tuned('push'), waitMs: 300 };
+      told[world.rank] = await persist(world, how, true, world.rank === 1 ? 2 : undefined);
+    });
+    await expect(world).rejects.toThrow('it falls');
+    requireRight(told);
+    expect(ends(told)).toEqual([0, 2, 3]);
+    expect(told[0]!.masked.get(rounds)).toEqual([1]);
   });
 });
