@@ -1,6 +1,6 @@
 /** Rounds that leave ranks out, beside the reference. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { HeddleError, RankLostError, RepeatRoundsError } from '../../src/base/errors.js';
+import { HeddleError, RankLostError, RankMaskedError, RepeatRoundsError } from '../../src/base/errors.js';
 import { SimMachine } from '../../src/gpu/sim/index.js';
 import {
   bytesOf,
@@ -252,5 +252,59 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
     requireRight(told);
     expect(ends(told)).toEqual([0, 2, 3]);
     expect(told[0]!.masked.get(rounds)).toEqual([1]);
+  });
+});
+
+describe('what cannot be left out', () => {
+  const local = (program: (world: World) => Promise<unknown>) =>
+    World.local({ ranks: 4, device: 'sim' }, program);
+  const create = (world: World, how: Partial<ExpertParallelOptions>) =>
+    ExpertParallel.create(world, layerOf(small, { onLoss: 'mask', ...how }));
+
+  it.each(['portable', 'hybrid'])('ranks of %s, which says so', async (family) => {
+    await expect(local((world) => create(world, { family }))).rejects.toThrow(
+      `onLoss is "mask"; it must be 'throw' with family '${family}', which leaves no rank out`,
+    );
+  });
+
+  it('ranks that share tokens', async () => {
+    const shape = { ...layerOf(small, { onLoss: 'mask', family: 'one-sided' }), replicas: 2, maxTokens: 4 };
+    await expect(local((world) => ExpertParallel.create(world, shape))).rejects.toThrow(
+      'share tokens (replicas)',
+    );
+  });
+
+  it('ranks of a world with a layer that needs them all', async () => {
+    await local(async (world) => {
+      await create(world, {});
+      await create(world, { onLoss: 'throw' });
+      await world.barrier();
+      expect(() => world.mask([1])).toThrow(expect.objectContaining({ code: 'HEDDLE_NO_MASKS' }));
+      await world.barrier();
+    });
+  });
+
+  it('and where some are, nothing new is made until the world is renewed; the rank that is out is told so', async () => {
+    await local(async (world) => {
+      const ep = await create(world, {});
+      if (world.rank === 2) {
+        await expect(world.mask([2])).rejects.toThrow(RankMaskedError);
+        await expect(ep.synchronize(world.device.createStream())).rejects.toThrow(RankMaskedError);
+        return;
+      }
+      await world.mask([2]);
+      await world.mask([2]); // once more has no effect
+      expect(world.masked).toEqual([2]);
+      expect((await world.allGather(Uint8Array.of(world.rank), 'who')).map(([rank]) => rank)).toEqual([
+        0,
+        1,
+        undefined,
+        3,
+      ]);
+      await expect(create(world, {})).rejects.toMatchObject({ code: 'HEDDLE_WORLD_MASKED' });
+      const next = await world.renew();
+      expect(next.ranks).toBe(3);
+      await create(next, {});
+    });
   });
 });
