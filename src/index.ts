@@ -9,7 +9,9 @@ export {
   FileError,
   HeddleError,
   RankLostError,
+  RankMaskedError,
   RendezvousError,
+  RepeatRoundsError,
   UnavailableError,
   WeightsError,
 } from './base/errors.js';

@@ -100,6 +100,33 @@ export class RankLostError extends HeddleError {
   }
 }
 
+/** The others go on without this rank, though it runs. */
+export class RankMaskedError extends HeddleError {
+  constructor(
+    readonly rank: number,
+    options?: ErrorOptions,
+  ) {
+    super(
+      'HEDDLE_MASKED',
+      `rank ${rank} is left out: the others go on without it, and nothing that it sends counts; end its process`,
+      options,
+    );
+  }
+}
+
+/** Ranks that are left agree, all alike, that the rounds of a layer from one on do not count: what was done there is to be done again. */
+export class RepeatRoundsError extends HeddleError {
+  constructor(
+    /** All ranks that the world leaves out by now. */
+    readonly ranks: readonly number[],
+    /** The first round that does not count, from 1. */
+    readonly round: number,
+  ) {
+    const without = ranks.length === 0 ? 'all ranks are still here' : `without ranks ${ranks.join(', ')}`;
+    super('HEDDLE_REPEAT', `rounds from ${round} on do not count, on any rank: run them again (${without})`);
+  }
+}
+
 /** The ranks could not meet, or the process that hosts their rendezvous is gone. Says what to check. */
 export class RendezvousError extends HeddleError {
   constructor(message: string, options?: ErrorOptions) {

@@ -79,6 +79,8 @@ export const withArguments = {
   profile: call(testing.profile, 'mixtral'),
   traffic: call(testing.traffic, shape, [routes, routes]),
   'reference.dispatch': call(testing.reference.dispatch, shape, [source, source], 0),
+  'reference.without': call(testing.reference.without, shape, [source, source], [1]),
+  leftOut: call(testing.leftOut, shape, [[source, source]], { before: 0, ranks: [1] }),
   'reference.combine': call(
     testing.reference.combine,
     ...[shape, source, 0, [new Uint16Array(32), new Uint16Array(32)]],

@@ -113,9 +113,9 @@ export async function inWorld(of: Things) {
   const between = async <T>(then: (circle: worlds.Circle) => T) => {
     const circle = await joinOne();
     try {
-      return then(circle);
+      return await then(circle);
     } finally {
-      await circle.dispose();
+      await circle.latest.dispose();
     }
   };
   const shape = { ...ep.shape, weights: undefined, counts: undefined };
@@ -135,6 +135,7 @@ export async function inWorld(of: Things) {
       (free) => world.freeAtRenewal(free),
       async () => {},
     ),
+    'World.mask': call((ranks) => world.mask(ranks), []),
     'World.createWindow': call((a, b, c) => world.createWindow(a, b, c), 64, 'w', [
       { offset: 0, bytes: 4, value: 1 },
     ]),
@@ -155,6 +156,7 @@ export async function inWorld(of: Things) {
       () => {},
     ),
     'Circle.abandon': call((a) => apart((circle) => circle.abandon(a)), 'fuzz'),
+    'Circle.renew': call((a) => apart((circle) => circle.renew(a)), 1000),
     'Circle.accuse': call((a, b) => apart((circle) => circle.accuse(a, b)), [0], 'fuzz'),
     'LocalCircle.barrier': call((a) => local.barrier(a), 'fuzz'),
     'LocalCircle.allGather': call((a, b) => local.allGather(a, b), bytes, 'fuzz'),
@@ -163,6 +165,7 @@ export async function inWorld(of: Things) {
       () => {},
     ),
     'LocalCircle.abandon': call((a) => apart((circle) => circle.abandon(a)), 'fuzz'),
+    'LocalCircle.renew': call((a) => apart((circle) => circle.renew(a)), 1000),
     'LocalCircle.accuse': call((a, b) => apart((circle) => circle.accuse(a, b)), [0], 'fuzz'),
     'ProcessCircle.join': call(
       async (options) => (await worlds.ProcessCircle.join(options)).dispose(),
@@ -175,6 +178,7 @@ export async function inWorld(of: Things) {
       () => {},
     ),
     'ProcessCircle.abandon': call((a) => between((circle) => circle.abandon(a)), 'fuzz'),
+    'ProcessCircle.renew': call((a) => between((circle) => circle.renew(a)), 1000),
     'ProcessCircle.accuse': call((a, b) => between((circle) => circle.accuse(a, b)), [0], 'fuzz'),
 
     'ExpertParallel.create': call(

@@ -69,6 +69,8 @@ export interface Family<T extends Tuning = Tuning> {
   defaults(layer: Layer, place: Place): T;
   /** A tuning that was found for another layer or place, changed as far as this one needs it. */
   adapt(tuning: T, layer: Layer, place: Place): T;
+  /** Its kernels can leave ranks out of rounds (`Layer.masks`). */
+  readonly leavesOut?: true;
   /** The layer and the tuning are ones that `refuses` lets pass. */
   plan(layer: Layer, place: Place, tuning: T): Plan;
   /** The tuning with which a whole dispatch may follow another with no combine between them, where there is one: to measure it alone. */
@@ -88,6 +90,16 @@ export interface Plan {
   readonly received: ReceivedPlan;
   /** Four words of a window, as common/waits.ts has them. */
   readonly failure: View;
+  /** Of a layer with masks. */
+  readonly masks?: MaskPlan;
+}
+
+/** What the host writes and reads to leave ranks out. */
+export interface MaskPlan {
+  /** Four words with a bit for each rank, as common/masks.ts has them. */
+  readonly masked: View;
+  /** The word that counts rounds which have come to their last launch. */
+  readonly rounds: View;
 }
 
 /** Memory that peers reach: the same layout on every rank. */

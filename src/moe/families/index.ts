@@ -1,7 +1,7 @@
 /** Ways for rows to travel between ranks, each a value that says what it needs and what it launches. */
 
 export { unitBytes, widestUnit } from './common/parts.js';
-export { beforeFirst } from './common/rounds.js';
+export { beforeFirst, numberOfRound } from './common/rounds.js';
 export { type Operation, operations, readFailure } from './common/waits.js';
 export * from './families.js';
 export * from './family.js';

@@ -31,6 +31,20 @@ export interface ReferenceReceived {
   readonly counts: Uint32Array;
 }
 
+/** What a round means that leaves ranks out: their tokens do not exist, and routes to their experts are none. */
+export function without(shape: Shape, sources: readonly Source[], masked: readonly number[]): Source[] {
+  requireShape(shape);
+  requireSources('sources', shape, sources);
+  requireArray('masked', masked);
+  for (const [i, rank] of masked.entries()) requireInteger(`masked[${i}]`, rank, 0, shape.ranks - 1);
+  const dropped = (id: number) => isExpert(shape, id) && masked.includes(ownerOf(shape, id));
+  return sources.map((source, rank) => ({
+    ...source,
+    tokens: masked.includes(rank) ? 0 : source.tokens,
+    topkIds: source.topkIds.map((id) => (dropped(id) ? -1 : id)),
+  }));
+}
+
 /** What `rank` receives when all `sources` dispatch. */
 export function dispatch(shape: Shape, sources: readonly Source[], rank: number): ReferenceReceived {
   requireShape(shape);

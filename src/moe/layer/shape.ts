@@ -68,6 +68,8 @@ export interface Layer extends Shape {
   readonly weights: boolean;
   /** Routes are counted per local expert. */
   readonly counts: boolean;
+  /** Ranks may be left out while the layer lives. */
+  readonly masks?: boolean;
 }
 
 /**

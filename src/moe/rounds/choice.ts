@@ -1,4 +1,5 @@
 /** Which family carries a layer, and how its kernels are spread. */
+import { ArgumentError, type HeddleError } from '../../base/errors.js';
 import type { Device } from '../../gpu/index.js';
 import {
   type Family,
@@ -31,7 +32,7 @@ export function choose(
 ): Choice {
   const { family, why } = name === undefined ? firstThatCan(layer, place) : named(name);
   if (tuning !== undefined) requireKnobs(family.knobs, tuning);
-  const refusal = family.refuses(layer, place, tuning);
+  const refusal = refusalOf(family, layer, place, tuning);
   if (refusal !== null) throw refusal;
   if (tuning !== undefined) return { family, why, tuning };
   const measured = tunedFor(family, layer, device);
@@ -39,6 +40,16 @@ export function choose(
     ...{ family, why },
     tuning: measured === null ? family.defaults(layer, place) : family.adapt(measured, layer, place),
   };
+}
+
+function refusalOf(family: Family, layer: Layer, place: Place, tuning?: Tuning): HeddleError | null {
+  if (layer.masks && !family.leavesOut)
+    return new ArgumentError(
+      'onLoss',
+      'mask',
+      `'throw' with family '${family.name}', which leaves no rank out`,
+    );
+  return family.refuses(layer, place, tuning);
 }
 
 const named = (name: string): Omit<Choice, 'tuning'> => ({ family: familyNamed(name), why: 'asked for' });
@@ -49,7 +60,7 @@ function firstThatCan(layer: Layer, place: Place): Omit<Choice, 'tuning'> {
   const where = `${layer.ranks} ranks of ${nodes === 1 ? 'one node' : `${nodes} nodes`}`;
   const refusals: string[] = [];
   for (const family of families) {
-    const refusal = family.refuses(layer, place);
+    const refusal = refusalOf(family, layer, place);
     if (refusal === null) return { family, why: [`${where}: ${family.summary}`, ...refusals].join('; ') };
     refusals.push(`not ${family.name}: ${refusal.message}`);
   }

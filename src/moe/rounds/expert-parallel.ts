@@ -3,9 +3,17 @@
  * round, dispatch, run the experts, combine. Both calls only enqueue: they do not wait, allocate or copy.
  */
 
-import { ArgumentError, DisposedError, HeddleError, RankLostError, requireKnown } from '../../base/errors.js';
+import {
+  ArgumentError,
+  DisposedError,
+  HeddleError,
+  RankLostError,
+  RankMaskedError,
+  RepeatRoundsError,
+  requireKnown,
+} from '../../base/errors.js';
 import { requireStream, type Stream } from '../../gpu/index.js';
-import { World } from '../../net/world/index.js';
+import { type Maskable, World } from '../../net/world/index.js';
 import type { Operation, Tuning } from '../families/index.js';
 import type { Layer } from '../layer/index.js';
 import { type Choice, choose } from './choice.js';
@@ -73,8 +81,13 @@ export class ExpertParallel<P extends string = string> {
   readonly #notAtRenewal: () => void;
   /** Why no further round can run: what `synchronize` threw. */
   #loss: unknown = null;
+  /** What `synchronize` is to throw once, since ranks were left out. */
+  #repeat: RepeatRoundsError | null = null;
+  /** Rounds that counted when ranks were last left out, and how often some were. */
+  #doneBefore = 0;
+  #maskings = 0;
 
-  private constructor({ world, layer, split, choice, memory, rounds }: Made<P>) {
+  private constructor({ world, layer, split, choice, memory, rounds, waitMs }: Made<P>) {
     this.world = world;
     this.shape = layer;
     this.split = split;
@@ -85,7 +98,7 @@ export class ExpertParallel<P extends string = string> {
     this.received = rounds[0].received;
     this.views = rounds.map(({ received }) => received);
     this.#rounds = rounds;
-    this.#notAtRenewal = world.freeAtRenewal(() => this.#free());
+    this.#notAtRenewal = world.freeAtRenewal(() => this.#free(), layer.masks ? this.#maskable(waitMs) : null);
   }
 
   /**
@@ -98,6 +111,7 @@ export class ExpertParallel<P extends string = string> {
     if (!(world instanceof World)) {
       throw new ArgumentError('world', world, 'what World.local or World.join gives');
     }
+    world.requireWhole();
     const layer = layerOf(world.ranks, options);
     requireKnown('options', options, knownOptions);
     requireItsWorld(options, world);
@@ -120,7 +134,7 @@ export class ExpertParallel<P extends string = string> {
       new RoundInFlight(device, layer, await LoadedPlan.load(world, plan, waitMs), options.payloads);
     const rounds: [RoundInFlight<P>, ...RoundInFlight<P>[]] = [await round()];
     if (inFlight === 2) rounds.push(await round());
-    return new ExpertParallel({ world, layer, split, choice, memory, rounds });
+    return new ExpertParallel({ world, layer, split, choice, memory, rounds, waitMs });
   }
 
   /**
@@ -195,13 +209,18 @@ export class ExpertParallel<P extends string = string> {
    * leave when their time (`waitMs`) is over, and what they computed from then on means nothing.
    * @throws RankLostError where a kernel gave up waiting, naming the rank, the operation and the epoch; and where the
    * world has lost a rank that no kernel waited for.
+   * @throws RepeatRoundsError with `onLoss: 'mask'`, where ranks were left out instead, once; further rounds may run.
    */
   async synchronize(stream: Stream): Promise<void> {
     if (this.#disposed) throw new DisposedError('this ExpertParallel');
     requireStream('stream', stream);
     await stream.synchronize();
-    if (this.#loss === null) this.#loss = await this.#findLoss(stream);
+    if (this.#loss === null)
+      this.#loss = await (this.shape.masks ? this.#mask(stream) : this.#findLoss(stream));
     if (this.#loss !== null) throw this.#loss;
+    const repeat = this.#repeat;
+    this.#repeat = null;
+    if (repeat !== null) throw repeat;
   }
 
   /** Frees the windows, when every rank has come here. After a loss they stay until the world is renewed, or its devices freed. */
@@ -275,6 +294,11 @@ export class ExpertParallel<P extends string = string> {
     const heard = this.#heard;
     if (heard === null) return;
     if (!(heard instanceof RankLostError)) throw heard;
+    if (this.shape.masks) {
+      // What is enqueued does not count, and `synchronize` says so.
+      if (!heard.ranks.includes(this.world.circle.rank)) return;
+      throw new RankMaskedError(this.world.rank, { cause: heard });
+    }
     throw new RankLostError(heard.ranks, operation, undefined, { cause: heard });
   }
 
@@ -285,6 +309,55 @@ export class ExpertParallel<P extends string = string> {
     const stopped = this.#rounds.map(({ loaded }) => loaded.stopped).find((error) => error !== null) ?? null;
     if (stopped === null || stopped instanceof RankLostError) return stopped;
     return new RankLostError([rank], 'the work of its proxy', undefined, { cause: stopped });
+  }
+
+  /** Leaves out ranks that are lost; null where the layer goes on. */
+  async #mask(stream: Stream): Promise<unknown> {
+    const maskings = this.#maskings;
+    const failures = await Promise.all(this.#rounds.map(({ loaded }) => loaded.failure(stream)));
+    // Another layer may have found the loss meanwhile.
+    if (maskings !== this.#maskings) return null;
+    const { rank } = this.world;
+    if (failures.some((failure) => failure?.peer === rank)) return new RankMaskedError(rank);
+    if (this.#heard === null && failures.every((failure) => failure === null)) return null;
+    return this.world.mask().then(
+      () => null,
+      (error: unknown) => error,
+    );
+  }
+
+  #maskable(waitMs: number): Maskable {
+    const { device } = this.world;
+    const turns = this.#rounds.length;
+    let begun = 0;
+    return {
+      waitMs,
+      count: async () => {
+        const stream = device.createStream();
+        const counts = await Promise.all(this.#rounds.map(({ loaded }) => loaded.rounds(stream)));
+        await stream.synchronize();
+        stream.dispose();
+        const open = this.#rounds.filter(({ underWay }) => underWay).length;
+        begun = counts.reduce((sum, { run }) => sum + run, open);
+        return Math.min(begun, ...counts.map(({ done }, turn) => turns * done + turn));
+      },
+      leaveOut: async (ranks) => {
+        const stream = device.createStream();
+        for (const { loaded } of this.#rounds) {
+          if (!ranks.includes(this.world.rank)) loaded.beginAnew(stream);
+          loaded.leaveOut(ranks, stream);
+        }
+        await stream.synchronize();
+        stream.dispose();
+      },
+      goOn: (done) => {
+        for (const round of this.#rounds) round.giveUp();
+        this.#next = 0;
+        this.#maskings += 1;
+        this.#doneBefore += done;
+        if (begun > done) this.#repeat = new RepeatRoundsError(this.world.masked, this.#doneBefore + 1);
+      },
+    };
   }
 
   /** What the kernels recorded, or else what the circle has heard; null where all is well. */
@@ -309,5 +382,6 @@ interface Made<P extends string> {
   readonly split: boolean;
   readonly choice: Choice;
   readonly memory: MemoryUse;
+  readonly waitMs: number;
   readonly rounds: readonly [RoundInFlight<P>, ...RoundInFlight<P>[]];
 }

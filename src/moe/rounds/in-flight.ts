@@ -140,6 +140,12 @@ export class RoundInFlight<P extends string = string> {
     return handle;
   }
 
+  /** The round is over: ranks were left out. */
+  giveUp(): void {
+    this.#stage = 'combined';
+    this.changedStreams = false;
+  }
+
   /** Frees the memory. No rank may still use it. */
   async close(): Promise<void> {
     this.inputs.free();

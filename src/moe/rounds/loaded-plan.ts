@@ -5,6 +5,7 @@ import type { RunningProxy, SharedWindow, World } from '../../net/world/index.js
 import {
   type BufferPlan,
   type LoadedStep,
+  numberOfRound,
   type Operation,
   type Phase,
   type Plan,
@@ -83,6 +84,33 @@ export class LoadedPlan {
     const { data, bytes: length } = this.tensor(this.plan.failure);
     const bytes = await stream.copyOut(data, length);
     return readFailure(new Uint32Array(bytes.buffer, bytes.byteOffset, length / 4));
+  }
+
+  /** Rounds that have come to their last launch: those that went well, and all. */
+  async rounds(stream: Stream): Promise<{ readonly done: number; readonly run: number }> {
+    const failure = await this.failure(stream);
+    const { data } = this.tensor(this.plan.masks!.rounds);
+    const [word] = new Uint32Array((await stream.copyOut(data, 4)).slice().buffer);
+    const run = numberOfRound(word!);
+    return { done: failure === null ? run : Math.min(run, failure.epoch - 1), run };
+  }
+
+  /** The windows are as they were before the first round; what kernels write before they read it stays. No rank's kernels run. */
+  beginAnew(stream: Stream): void {
+    for (const [{ layout, allOnes, unwritten }, { own }] of this.#windows) {
+      for (const field of layout.fields) {
+        const isIn = (fields: readonly Field[]) => fields.some(({ offset }) => offset === field.offset);
+        if (field.length > 0 && !(isIn(unwritten) && !isIn(allOnes)))
+          stream.fill(own.address + field.offset, bytesOf(field), isIn(allOnes) ? 0xff : 0);
+      }
+    }
+  }
+
+  /** Rounds leave out these ranks from here on. No kernel of this rank runs. */
+  leaveOut(ranks: readonly number[], stream: Stream): void {
+    const words = new Uint32Array(4);
+    for (const rank of ranks) words[rank >>> 5]! |= 1 << (rank & 31);
+    stream.copyIn(this.tensor(this.plan.masks!.masked).data, new Uint8Array(words.buffer));
   }
 
   /** Null where no row crosses a network. */

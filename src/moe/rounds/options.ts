@@ -92,6 +92,12 @@ export interface ExpertParallelOptions<P extends string = string> {
    * 120,000 where GPUs are simulated, which takes its time.
    */
   readonly waitMs?: number;
+  /**
+   * What becomes of the layer when ranks are lost. Default 'throw': its rounds are over, and `world.renew` goes on. With 'mask' it
+   * goes on itself, windows and captured graphs as they are: `world.mask` leaves the ranks out, and so does `synchronize` of its own
+   * accord (docs/worlds.md#masks). Ranks that share tokens (`replicas`) cannot be left out.
+   */
+  readonly onLoss?: 'throw' | 'mask';
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
   readonly family?: string;
   /**
@@ -121,6 +127,7 @@ export const optionNames: Readonly<Record<keyof ExpertParallelOptions, true>> = 
   rounds: true,
   sms: true,
   waitMs: true,
+  onLoss: true,
   family: true,
   transport: true,
   tuning: true,
@@ -135,7 +142,8 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     rowBytes: requireRow(`payloads.${name}`, row, Object.keys(dtypes)),
   }));
   requireRow('output', options.output, ['f32', 'bf16', 'f16']);
-  const { experts, topK, maxTokens, replicas = 1, weighting, wire, sum } = options;
+  const { experts, topK, maxTokens, replicas = 1, weighting, wire, sum, onLoss = 'throw' } = options;
+  requireOneOf('onLoss', onLoss, ['throw', 'mask']);
   if (weighting !== undefined) requireOneOf('weighting', weighting, ['experts', 'combine']);
   if (weighting === 'combine' && options.weights === false)
     throw new ArgumentError('weights', false, "true or left out, because weighting is 'combine'");
@@ -153,6 +161,7 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     ...shape,
     weights: requireFlag('weights', options.weights ?? true),
     counts: requireFlag('counts', options.counts ?? false),
+    ...(onLoss === 'mask' && { masks: true }),
   };
 }
 

@@ -39,10 +39,10 @@ export interface Circle {
   accuse(ranks: readonly number[], reason: string): void;
   /**
    * Goes on without the ranks that were lost or have left: a circle of those that are left, in the same order. Every one of
-   * them calls it; one that does not come in time is lost too. This circle is over then, and nothing is to be disposed of.
+   * them calls it; one that does not come within `timeoutMs` is lost too. This circle is over then, and nothing is to be disposed of.
    * @throws where the process that hosts the rendezvous is gone.
    */
-  renew(): Promise<Circle>;
+  renew(timeoutMs?: number): Promise<Circle>;
   /**
    * Leaves. That is no loss: the others are not alarmed, and only a call that needs this rank rejects.
    * Calls of this rank that are still pending reject with DisposedError.

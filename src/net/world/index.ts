@@ -27,5 +27,6 @@ export {
   type DeviceChoice,
   type JoinWorldOptions,
   type LocalWorldOptions,
+  type Maskable,
   World,
 } from './world.js';

@@ -145,7 +145,8 @@ export abstract class Participant implements Circle {
     this.giveUp(ranks, `rank ${this.rank} says: ${reason}`);
   }
 
-  async renew(): Promise<Participant> {
+  async renew(timeoutMs = this.timeoutMs): Promise<Participant> {
+    requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
     this.#requireOpen();
     if (this.#ended) throw this.#ended;
     const own = this.#ownLoss;
@@ -157,7 +158,7 @@ export abstract class Participant implements Circle {
       this.#keepWaiting();
       passing('renewal', 'called');
       const bytes = new Uint8Array(0);
-      this.arrive({ id, kind: 'renewal', operation: 'renewal', bytes, timeoutMs: this.timeoutMs });
+      this.arrive({ id, kind: 'renewal', operation: 'renewal', bytes, timeoutMs });
     });
   }
 

@@ -5,8 +5,11 @@
 
 import {
   ArgumentError,
+  HeddleError,
   messageOf,
   RankLostError,
+  RankMaskedError,
+  requireArray,
   requireFunction,
   requireInteger,
   requireObject,
@@ -61,6 +64,24 @@ export interface JoinWorldOptions extends JoinOptions {
   readonly fabric?: FabricOptions;
 }
 
+/** What lives on when ranks are left out, such as a layer: what a mask asks of it, while no rank's device does anything. */
+export interface Maskable {
+  /** How long its kernels wait for a rank, in ms. */
+  readonly waitMs: number;
+  /** Its rounds that went well on this rank. */
+  count(): Promise<number>;
+  /**
+   * Its memory is as it was at first; from here on it leaves out these ranks of the world. Called again where more are lost
+   * meanwhile; and on a rank that is out itself, of whose memory nothing else changes.
+   */
+  leaveOut(ranks: readonly number[]): Promise<void>;
+  /** Every rank has: so many rounds went well on all of them. What this rank has begun beyond those does not count. */
+  goOn(done: number): void;
+}
+
+/** What a layer's kernels may still wait for when another rank's have given up, and for hosts to say so. */
+const marginMs = 1000;
+
 /** One rank's view of the world that it is in. */
 export class World {
   /** A proxy around a world is none: it has nothing of what a world keeps for itself. */
@@ -77,16 +98,19 @@ export class World {
   #wires: Promise<Wires> | null = null;
   readonly #proxies: RunningProxy[] = [];
   readonly #host: Host;
-  /** What to free at the renewal. */
-  readonly #freedAtRenewal = new Set<() => Promise<void>>();
+  /** What to free at the renewal, and what lives on there when ranks are left out. */
+  readonly #freedAtRenewal = new Map<() => Promise<void>, Maskable | null>();
+  /** By rank: what it was numbered when the world began. */
+  readonly #origins: readonly number[];
+  #circle: Circle;
+  #masking: Promise<void> | null = null;
   /** Under way, or over. */
   #renewal: Promise<World> | null = null;
   /** What this one was renewed to. */
   #next: World | null = null;
 
   private constructor(
-    /** How the ranks meet and learn of losses. */
-    readonly circle: Circle,
+    circle: Circle,
     /** This rank's GPU. */
     readonly device: Device,
     /** Which ranks share a node. */
@@ -94,9 +118,21 @@ export class World {
     host: Host,
   ) {
     this.#host = host;
+    this.#circle = circle;
+    this.#origins = circle.origins;
     this.rank = circle.rank;
     this.ranks = circle.ranks;
     if (circle instanceof ProcessCircle) circle.atProgramEnd = () => this.dispose();
+  }
+
+  /** How the ranks meet and learn of losses. Of a world that leaves ranks out, a circle of the others, which numbers them anew. */
+  get circle(): Circle {
+    return this.#circle;
+  }
+
+  /** The ranks that are left out, in ascending order. */
+  get masked(): readonly number[] {
+    return this.#without(this.circle);
   }
 
   /**
@@ -210,9 +246,11 @@ export class World {
     await this.#meeting(this.circle, this.circle.barrier(operation));
   }
 
-  /** Gives every rank the bytes of all ranks. */
+  /** Gives every rank the bytes of all ranks; none of those that are left out. */
   async allGather(bytes: Uint8Array, operation: string): Promise<Uint8Array[]> {
-    return this.#meeting(this.circle, this.circle.allGather(bytes, operation));
+    const { circle } = this;
+    const parts = await this.#meeting(circle, circle.allGather(bytes, operation));
+    return this.#origins.map((origin) => parts[circle.origins.indexOf(origin)] ?? new Uint8Array(0));
   }
 
   /**
@@ -222,6 +260,7 @@ export class World {
    */
   async createWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): Promise<SharedWindow> {
     requireText('purpose', purpose);
+    this.requireWhole();
     const { rank, topology, device } = this;
     return mapWindows({ rank, topology, device, gather: this.allGather.bind(this) }, bytes, purpose, fills);
   }
@@ -232,6 +271,7 @@ export class World {
    */
   async startProxy(options: ProxyOptions): Promise<RunningProxy> {
     requireProxyOptions(options, this.ranks);
+    this.requireWhole();
     const proxy = await this.#host.startProxy(this.circle, options);
     this.#proxies.push(proxy);
     return proxy;
@@ -291,6 +331,7 @@ export class World {
         'a world whose layers used NVSHMEM cannot be renewed: its end would wait for the ranks that are gone',
         "Start its processes anew, or use another transport: 'windows' or 'proxy'",
       );
+    await this.#masking?.catch(() => {});
     // Kernels wait for ranks that are gone until their time is over. Nobody goes on, and frees, before that.
     await this.device.settle();
     passing('renewal', 'kernels ended');
@@ -301,7 +342,7 @@ export class World {
     passing('renewal', 'freed');
     // A rank that is lost before all have freed their memory is left behind as well.
     while (!(await this.#allHaveFreed(circle))) circle = await this.#goOnFrom(circle);
-    const was = circle.origins.map((origin) => this.circle.origins.indexOf(origin));
+    const was = circle.origins.map((origin) => this.#origins.indexOf(origin));
     const { members, apart } = this.topology;
     const nodeOf = was.map((rank) => members.findIndex((ranks) => ranks.includes(rank)));
     const next = new World(circle, this.device, topologyOf(nodeOf, circle.rank, apart), this.#host);
@@ -310,16 +351,112 @@ export class World {
   }
 
   /** The circle of those that are left. An error counts ranks as this world does. */
-  async #goOnFrom(circle: Circle): Promise<Circle> {
+  async #goOnFrom(circle: Circle, timeoutMs?: number): Promise<Circle> {
     const goOn = this.#host.meanwhile();
     try {
-      return await circle.renew();
+      return await circle.renew(timeoutMs);
     } catch (error) {
-      if (!(error instanceof RankLostError)) throw error;
-      const ranks = error.ranks.map((rank) => this.circle.origins.indexOf(circle.origins[rank]!));
-      throw new RankLostError(ranks, error.operation, undefined, { cause: error.cause });
+      throw this.#inWorld(circle, error);
     } finally {
       goOn();
+    }
+  }
+
+  /** The error, with ranks counted as this world does. */
+  #inWorld(circle: Circle, error: unknown): unknown {
+    if (!(error instanceof RankLostError) || circle.origins === this.#origins) return error;
+    const ranks = error.ranks.map((rank) => this.#origins.indexOf(circle.origins[rank]!));
+    return new RankLostError(ranks, error.operation, error.epoch, { cause: error.cause });
+  }
+
+  /** This world's ranks that are not in the circle. */
+  #without({ origins }: Circle): number[] {
+    return [...this.#origins.keys()].filter((rank) => !origins.includes(this.#origins[rank]!));
+  }
+
+  /** Throws where the world leaves ranks out: nothing new can be made in it. */
+  requireWhole(): void {
+    if (this.masked.length === 0) return;
+    throw new HeddleError(
+      'HEDDLE_WORLD_MASKED',
+      `this world leaves out ranks ${this.masked.join(', ')}, so nothing new can be made in it; world.renew() gives one of those that are left`,
+    );
+  }
+
+  /**
+   * Goes on without ranks that are lost, and without `ranks`, in the same world: layers stay, with their windows and captured
+   * graphs, and leave those ranks out. Every rank that is left calls it, and one of `ranks` that still runs, which is told
+   * that it is out. All layers must have been made with `onLoss: 'mask'`. docs/worlds.md has the protocol.
+   * @throws RankMaskedError where this rank is left out.
+   * @throws RendezvousError where the process that hosted the rendezvous is gone.
+   */
+  mask(ranks: readonly number[] = []): Promise<void> {
+    requireArray('ranks', ranks, 'an array of ranks');
+    for (const [i, rank] of ranks.entries()) requireInteger(`ranks[${i}]`, rank, 0, this.ranks - 1);
+    if ([...this.#freedAtRenewal.values()].includes(null))
+      throw new HeddleError(
+        'HEDDLE_NO_MASKS',
+        "a layer of this world needs every rank; create all of them with onLoss: 'mask', or renew the world",
+      );
+    if (ranks.length > 0) return this.#leave(ranks);
+    this.#masking ??= this.#mask([]).finally(() => {
+      this.#masking = null;
+    });
+    return this.#masking;
+  }
+
+  /** Leaves out ranks that may run: all meet first, so that what they have enqueued is done. Of no effect on those that are out. */
+  async #leave(ranks: readonly number[]): Promise<void> {
+    await this.#masking?.catch(() => {});
+    const more = ranks.filter((rank) => !this.masked.includes(rank));
+    if (more.length === 0) return;
+    this.#masking ??= this.#mask(more).finally(() => {
+      this.#masking = null;
+    });
+    await this.#masking;
+  }
+
+  async #mask(ranks: readonly number[]): Promise<void> {
+    const parts = [...this.#freedAtRenewal.values()].filter((part) => part !== null);
+    const patience =
+      parts.length === 0 ? undefined : Math.max(...parts.map(({ waitMs }) => waitMs)) + marginMs;
+    await this.device.settle();
+    passing('mask', 'kernels ended');
+    const counted = await Promise.all(parts.map((part) => part.count()));
+    const mine = new Uint8Array(Float64Array.from(counted).buffer);
+    try {
+      if (ranks.length > 0) {
+        const { circle } = this;
+        await this.#unlessLost(this.barrier('mask'));
+        const numbers = ranks.map((rank) => circle.origins.indexOf(this.#origins[rank]!));
+        circle.accuse(numbers, 'the program leaves it out');
+      }
+      let all: Uint8Array[] | null = null;
+      // A rank that is lost before all have made their memory ready is left out as well.
+      while (all === null) {
+        const circle = await this.#goOnFrom(this.circle, patience);
+        this.#circle = circle;
+        for (const part of parts) await part.leaveOut(this.masked);
+        passing('mask', 'left out');
+        all = await this.#unlessLost(this.#meeting(circle, circle.allGather(mine, 'mask')));
+      }
+      const done = all.map((bytes) => new Float64Array(bytes.slice().buffer));
+      for (const [i, part] of parts.entries()) part.goOn(Math.min(...done.map((of) => of[i]!)));
+    } catch (error) {
+      if (!(error instanceof RankLostError && error.ranks.includes(this.rank))) throw error;
+      // What is enqueued on this rank all the same, such as a captured graph, writes nowhere.
+      for (const part of parts) await part.leaveOut([this.rank]);
+      throw new RankMaskedError(this.rank, { cause: error });
+    }
+  }
+
+  /** Null where a rank was lost, or left, before. */
+  async #unlessLost<T>(meeting: Promise<T>): Promise<T | null> {
+    try {
+      return await meeting;
+    } catch (error) {
+      if (error instanceof RankLostError) return null;
+      throw error;
     }
   }
 
@@ -329,26 +466,30 @@ export class World {
    */
   async #freeWithout({ origins }: Circle): Promise<void> {
     const { members, node } = this.topology;
-    const stays = (rank: number) => origins.includes(this.circle.origins[rank]!);
+    const stays = (rank: number) => origins.includes(this.#origins[rank]!);
     if (!this.#host.alone && !members[node]!.every(stays)) return;
-    for (const free of this.#freedAtRenewal) await free();
+    for (const free of [...this.#freedAtRenewal.keys()]) await free();
   }
 
   /** False where a rank was lost, or left, before. */
   async #allHaveFreed(circle: Circle): Promise<boolean> {
-    try {
-      await this.#meeting(circle, circle.barrier('renewal'));
-      return true;
-    } catch (error) {
-      if (error instanceof RankLostError) return false;
-      throw error;
-    }
+    const all = await this.#unlessLost(
+      this.#meeting(
+        circle,
+        circle.barrier('renewal').then(() => true),
+      ),
+    );
+    return all !== null;
   }
 
-  /** For what must stay while a rank that was lost may still use it. Call what it returns where it is freed before. */
-  freeAtRenewal(free: () => Promise<void>): () => void {
+  /**
+   * For what must stay while a rank that was lost may still use it. Call what it returns where it is freed before. `stays`: how it
+   * lives on when ranks are left out; null where it cannot.
+   */
+  freeAtRenewal(free: () => Promise<void>, stays: Maskable | null = null): () => void {
     requireFunction('free', free);
-    this.#freedAtRenewal.add(free);
+    if (stays !== null) requireObject('stays', stays, 'what lives on when ranks are left out');
+    this.#freedAtRenewal.set(free, stays);
     return () => this.#freedAtRenewal.delete(free);
   }
 
@@ -385,10 +526,12 @@ export class World {
   }
 
   /** The simulated machine must know when hosts wait for each other rather than for it, and what they then know. */
-  async #meeting<T>({ place }: Circle, promise: Promise<T>): Promise<T> {
-    const goOn = this.#host.meets(place);
+  async #meeting<T>(circle: Circle, promise: Promise<T>): Promise<T> {
+    const goOn = this.#host.meets(circle.place);
     try {
       return await promise;
+    } catch (error) {
+      throw this.#inWorld(circle, error);
     } finally {
       goOn();
     }

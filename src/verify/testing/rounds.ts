@@ -3,7 +3,14 @@
  * the demo shows, the check runs under many schedules, and the tests run in many shapes.
  */
 
-import { ArgumentError, requireArray, requireInteger, requireObject } from '../../base/errors.js';
+import {
+  ArgumentError,
+  HeddleError,
+  RankMaskedError,
+  requireArray,
+  requireInteger,
+  requireObject,
+} from '../../base/errors.js';
 import type { Stream } from '../../gpu/index.js';
 import {
   bytesOf,
@@ -126,7 +133,7 @@ export function expectedRound(shape: Shape, sources: readonly Source[], weights 
 export interface RoundsOptions
   extends Pick<
     ExpertParallelOptions,
-    'family' | 'transport' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds'
+    'family' | 'transport' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds' | 'onLoss'
   > {
   readonly experts?: ExampleExpertsOptions;
   /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */
@@ -136,6 +143,26 @@ export interface RoundsOptions
    * to where it reads. What one replay brings must be as many tokens as what the next one does.
    */
   readonly graph?: boolean;
+  /** Before this round, counted from 0, the world leaves ranks out. */
+  readonly leaveOut?: LeaveOut;
+}
+
+interface LeaveOut {
+  readonly before: number;
+  readonly ranks: readonly number[];
+}
+
+/** What rounds mean in a world that leaves ranks out before one of them. */
+export function leftOut(
+  shape: Shape,
+  rounds: readonly (readonly Source[])[],
+  leaveOut: LeaveOut,
+): (readonly Source[])[] {
+  requireRounds(shape, rounds);
+  requireObject('leaveOut', leaveOut);
+  const { before, ranks } = leaveOut;
+  requireInteger('leaveOut.before', before, 0, rounds.length);
+  return rounds.map((sources, n) => (n < before ? [...sources] : reference.without(shape, sources, ranks)));
 }
 
 /** What one rank has after its rounds. */
@@ -159,7 +186,7 @@ export async function runRounds(
   if (!(world instanceof World)) throw new ArgumentError('world', world, 'one that runs');
   requireRounds(shape, rounds);
   requireObject('options', options);
-  const { experts: expertsOptions, inspect = false, graph = false, ...features } = options;
+  const { experts: expertsOptions, inspect = false, graph = false, leaveOut, ...features } = options;
   const ep = await ExpertParallel.create(world, layerOf(shape, features));
   const stream = world.device.createStream();
   const experts = await Promise.all(
@@ -168,16 +195,27 @@ export async function runRounds(
   const other = await OtherWork.create(world, stream);
   const runner = runnerOf(world, ep, experts, other, stream);
   const mine = rounds.map((sources) => sources[world.rank]!);
-  const result = graph
-    ? await runner.replayed(mine)
-    : ep.views.length > 1
-      ? await runner.inFlight(mine)
-      : await runner.launched(mine, inspect);
+  const run = (some: readonly Source[]): Promise<RoundsResult> =>
+    ep.views.length > 1 ? runner.inFlight(some) : runner.launched(some, inspect);
+  const before = leaveOut?.before ?? mine.length;
+  const stays = () => world.mask(leaveOut?.ranks).then(() => true, isOut);
+  let result = graph ? await runner.replayed(mine, before, stays) : await run(mine.slice(0, before));
+  if (!graph && before < mine.length) {
+    const rest = (await stays()) ? await run(mine.slice(before)) : { out: [], received: [] };
+    result = { out: [...result.out, ...rest.out], received: [...result.received, ...rest.received] };
+  }
   for (const one of experts) one.free();
   other.free();
   await ep.dispose();
   stream.dispose();
   return result;
+}
+
+const notTold = () => new HeddleError('HEDDLE_WRONG_RESULT', 'a rank that is out was not told so');
+
+function isOut(error: unknown): false {
+  if (error instanceof RankMaskedError) return false;
+  throw error;
 }
 
 /** Requires what each rank brings to each round. */
@@ -192,7 +230,7 @@ export function layerOf(
   shape: Shape,
   features: Pick<
     ExpertParallelOptions,
-    'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds'
+    'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds' | 'onLoss'
   > = {},
 ): ExpertParallelOptions {
   requireShape(shape);
@@ -241,7 +279,12 @@ function runnerOf(
     return { out: await collect(buffers), received: await Promise.all(arrived) };
   }
 
-  async function replayed(rounds: readonly Source[]): Promise<RoundsResult> {
+  /** `stays`: called before this round; whether this rank takes part from there on. */
+  async function replayed(
+    rounds: readonly Source[],
+    before: number,
+    stays: () => Promise<boolean>,
+  ): Promise<RoundsResult> {
     const atOnce = ep.views.length;
     if (rounds.length % atOnce !== 0) {
       throw new ArgumentError(
@@ -257,16 +300,20 @@ function runnerOf(
     if (atOnce > 1) interleave(captured, beside);
     else round(captured[0]!);
     const graph = stream.endCapture();
+    let goesOn = true;
     for (let n = 0; n < buffers.length; n += atOnce) {
+      // A rank that is out replays all the same: that must come to nothing, here and elsewhere.
+      if (n === before) goesOn = await stays();
       const batch = buffers.slice(n, n + atOnce);
       for (const [i, round] of batch.entries()) bring(captured[i]!, round);
       graph.launch(stream);
       for (const [i, { out }] of batch.entries()) copy(out, captured[i]!.out);
     }
-    await ep.synchronize(stream);
+    const ended = ep.synchronize(stream);
+    await (goesOn ? ended : ended.then(() => Promise.reject(notTold()), isOut));
     graph.dispose();
     for (const one of beside) one.dispose();
-    return { out: await collect(buffers), received: [] };
+    return { out: await collect(goesOn ? buffers : buffers.slice(0, before)), received: [] };
   }
 
   async function inFlight(rounds: readonly Source[]): Promise<RoundsResult> {
@@ -426,7 +473,8 @@ export function compareRounds(
   return mergeComparisons(
     rounds.flatMap((sources, n) =>
       results.flatMap(({ out, received }, rank) => [
-        compareCombined(shape, rank, out[n]!, expected[n]![rank]!),
+        // A rank that was left out has nothing, and nothing is expected of it.
+        compareCombined(shape, rank, out[n] ?? expected[n]![rank]!.subarray(0, 0), expected[n]![rank]!),
         ...(received[n] === undefined ? [] : [compareReceived(shape, sources, rank, received[n])]),
       ]),
     ),

@@ -6,6 +6,7 @@
  */
 import { device, peers, pointer, registers, windowOf } from '../../../lang/index.js';
 import { outputRowBytes, sharing } from '../../layer/index.js';
+import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { recordFailure } from '../common/waits.js';
 import { bulkStage, combineStages, fillStage } from './bulk.js';
@@ -23,15 +24,18 @@ export const tellCopied = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
       name: 'tell_copied',
-      params: { win: peers(window), epoch: 'u32', copied: copyParams.copied },
-      using: { RANKS: shape.ranks },
+      params: { win: peers(window), mask: 'v16', epoch: 'u32', copied: copyParams.copied },
+      using: { RANKS: shape.ranks, isOut: masking(shape, 'combine').isOut },
     },
-    (g, { win, epoch, copied }, { RANKS }) => {
+    (g, { win, mask, epoch, copied }, { RANKS, isOut }) => {
       if (copied[1] !== 0) {
         if (g.laneId === 0) g.bulk.wait(0);
         g.warp.barrier();
-        for (let to = g.laneId; to < RANKS; to += 32)
-          g.store(win.at(to).copied.at(copied[1]! - 1, g.rank), epoch, { order: 'release', scope: 'sys' });
+        for (let to = g.laneId; to < RANKS; to += 32) {
+          const out = isOut({ mask, rank: to });
+          if (!out)
+            g.store(win.at(to).copied.at(copied[1]! - 1, g.rank), epoch, { order: 'release', scope: 'sys' });
+        }
         copied[1] = g.u32(0);
       }
     },
@@ -43,7 +47,14 @@ export const copyRow = (shape: OneSidedShape, window: OneSidedWindow) =>
     {
       name: 'copy_row',
       params: {
-        ...{ win: peers(window), from: pointer('v16'), to: pointer('v16'), part: 'u32', epoch: 'u32' },
+        ...{
+          win: peers(window),
+          mask: 'v16',
+          from: pointer('v16'),
+          to: pointer('v16'),
+          part: 'u32',
+          epoch: 'u32',
+        },
         ...copyParams,
       },
       using: {
@@ -54,13 +65,13 @@ export const copyRow = (shape: OneSidedShape, window: OneSidedWindow) =>
         tellCopied: tellCopied(shape, window),
       },
     },
-    (g, { win, from, to, part, epoch, bulk: { stage, filled }, copied }, u) => {
+    (g, { win, mask, from, to, part, epoch, bulk: { stage, filled }, copied }, u) => {
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
       for (let base = part * u.PART_UNITS; base < end; base += u.CHUNK) {
         const bytes = 16 * g.min(end - base, g.u32(u.CHUNK));
         if (g.laneId === 0) u.fillStage({ stage, from: from.at(base), bytes, filled });
         // While the stage is filled, the copies of the piece before end.
-        u.tellCopied({ win, epoch, copied });
+        u.tellCopied({ win, mask, epoch, copied });
         if (g.laneId === 0) {
           g.mbarrier.await(filled, copied[0]! % 2);
           g.bulk.store(to.at(base), stage, bytes);

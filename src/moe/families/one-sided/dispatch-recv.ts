@@ -4,6 +4,7 @@
  */
 import { kernel, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { masking } from '../common/masks.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { countRound, flags } from './flags.js';
@@ -23,24 +24,31 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
         RANKS: shape.ranks,
         awaitPeer: flags(window, shape, 'dispatch').awaitPeer,
         countRound,
+        ...masking(shape, 'dispatch').ofLaunch,
         countRoutes: countRoutes(shape, window),
         patienceOf,
       },
     },
     (g, { win, limit }, u) => {
       const mine = win.at(g.rank);
+      const mask = u.maskIn({ masked: mine.masked });
       const epoch = u.countRound({ count: mine.dispatchRecvs.at(g.blockIdx.x) });
       // What others wrote is read only where routes are counted. Without that this may begin while this rank's own send still
       // runs, and waits for its end last.
       if (u.COUNTS) g.awaitPrevious();
       g.releaseNext();
+      if (u.amOut({ mask, failure: mine.failure, epoch })) {
+        if (!u.COUNTS) g.awaitPrevious();
+        return;
+      }
       let patience = u.patienceOf({ failure: mine.failure, limit });
       // The sends' blocks that this one looks after: every gridDim-th. A thread for each of their flags, or for several.
       const blocks = (u.BLOCKS + g.gridDim.x - 1 - g.blockIdx.x) / g.gridDim.x;
       for (let i = g.threadIdx.x; i < blocks * u.RANKS; i += g.blockDim.x) {
         const block = g.blockIdx.x + (i / u.RANKS) * g.gridDim.x;
         // Who has given up waits for nothing else.
-        if (!u.awaitPeer({ mine, block, peer: i % u.RANKS, epoch, limit: patience })) patience = g.u32(0);
+        if (!u.awaitPeer({ mine, mask, block, peer: i % u.RANKS, epoch, limit: patience }))
+          patience = g.u32(0);
       }
       // The end of a launch stands for that of all before it, also where others' work lies between the send and this.
       if (!u.COUNTS) g.awaitPrevious();

@@ -8,6 +8,7 @@
  */
 import { kernel } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { masking } from '../common/masks.js';
 import { dispatchParams } from '../common/params.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
@@ -32,6 +33,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       // This launch may begin while the kernel before it still runs, and reads what that one left only behind
       // `awaitPrevious`. Until then it asks for its first rows to be brought near, which reads nothing.
       u.prefetchRows({ topkIds, topkWeights, rows, tokens });
+      const mask = u.maskIn({ masked: mine.masked });
       // A pushing combine lies between two dispatches and has awaited the last one, so its count of rounds may be read
       // at once, but not by way of L1, where something older might linger.
       const count = mine.dispatches.at(g.blockIdx.x);
@@ -40,6 +42,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       g.awaitPrevious();
       g.releaseNext();
       if (!u.PUSH) epoch += g.load(count);
+      if (u.amOut({ mask, failure: mine.failure, epoch })) return;
       let patience = g.u32(0);
       if (!u.SPLIT) patience = u.patienceOf({ failure: mine.failure, limit });
 
@@ -51,11 +54,12 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       for (let piece = first; piece < u.TURNS * u.PARTS; piece += g.gridDim.x * u.TEAMS) {
         const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
         const part = piece % u.PARTS;
-        const { id, weight } = u.routeOf({ topkIds, topkWeights, token, tokens });
+        const { id: wanted, weight } = u.routeOf({ topkIds, topkWeights, token, tokens });
+        const id = u.living({ mask, id: wanted });
         for (const p of g.unroll(u.PAYLOADS)) {
           u.sendRow[p]!({ win, from: rows[p]!, token, tokens, part, id, bulk, chunk });
         }
-        if (part === 0) u.tellRoutes({ win, token, id, weight, epoch });
+        if (part === 0) u.tellRoutes({ win, mask, token, id, weight, epoch });
       }
       if (u.BULK) {
         if (g.laneId === 0) g.bulk.wait(0); // bulk.ts says why `arrive` then vouches for what was copied
@@ -64,8 +68,8 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       // All stores of this block happen before this barrier ends, and the release behind it is cumulative: what the
       // block's threads wrote to any rank is visible to whoever acquires its flag.
       g.barrier();
-      u.arrive({ win, epoch });
-      if (!u.SPLIT) u.awaitPeers({ win, epoch, limit: patience });
+      u.arrive({ win, mask, epoch });
+      if (!u.SPLIT) u.awaitPeers({ win, mask, epoch, limit: patience });
       if (u.COUNTS) {
         // The same pieces, seen from here: slots of every source whose ids have just arrived.
         for (let piece = g.blockIdx.x; piece < u.TURNS * u.PARTS; piece += g.gridDim.x) {
@@ -83,6 +87,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
   const { split } = shape;
   const { replicas, turns } = sharing(shape);
   const { arrive, awaitPeers } = flags(window, shape, 'dispatch');
+  const { ofLaunch, living } = masking(shape, 'dispatch');
   return {
     RANKS: shape.ranks,
     TURNS: turns,
@@ -104,5 +109,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
     tellRoutes: tellRoutes(shape, window),
     arrive,
     awaitPeers,
+    ...ofLaunch,
+    living,
   };
 }

@@ -2,6 +2,7 @@
 import { ArgumentError, type HeddleError } from '../../../base/errors.js';
 import { section } from '../../../lang/index.js';
 import { formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import { maskPlan } from '../common/masks.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { refusesFew, refusesOnNode, refusesTransport } from '../common/refusals.js';
 import { remembered } from '../common/remembered.js';
@@ -40,6 +41,7 @@ export const oneSided: Family<OneSidedTuning> = {
   reach: 'node',
   travel: { rows: 'rank', message: 'row', metadata: 'every rank' },
   knobs: oneSidedKnobs,
+  leavesOut: true,
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,
@@ -54,6 +56,8 @@ function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleErr
   const words = travelsAsItLies(layer) ? 0 : returnedVectors(layer) * 4;
   const refusal = refusesOnNode(layer, topology, words) ?? refusesTransport(place);
   if (refusal !== null) return refusal;
+  if (layer.masks && sharing(layer).replicas > 1)
+    return new ArgumentError('onLoss', 'mask', "'throw' where ranks share tokens (replicas)");
   if (split && !pushable(layer)) {
     const possible = 'rows of a multiple of 16 bytes where phases are split';
     return new ArgumentError('output.length', output.hidden, possible);
@@ -168,6 +172,13 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
     },
     received: receivedPlan(layer, rank, window, layout, routes),
     failure: failureView(window, layout),
+    ...(shape.masks && {
+      masks: maskPlan(
+        window,
+        section(layout, 'masked'),
+        section(layout, split ? 'combineRecvs' : 'combines'),
+      ),
+    }),
   };
 }
 

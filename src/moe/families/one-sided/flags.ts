@@ -7,35 +7,50 @@
  * when every rank has sent everything.
  */
 import { device, peers, pointer, windowOf } from '../../../lang/index.js';
+import { masking } from '../common/masks.js';
 import { type Operation, recordFailure } from '../common/waits.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 /** A phase's flags of its window. */
 const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
 
-export function flags(window: OneSidedWindow, { ranks }: OneSidedShape, operation: Operation) {
-  const using = { RANKS: ranks, FLAGS: flagsOf[operation] };
+export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: Operation) {
+  const { ranks } = shape;
+  const { isOut } = masking(shape, operation);
+  const using = { FLAGS: flagsOf[operation], isOut };
   const failed = recordFailure(operation);
   const win = peers(window);
 
   /** Threads 0 … RANKS-1 each tell one peer. The block's stores must have happened before a barrier ahead of this. */
-  const arrive = device({ name: 'arrive', params: { win, epoch: 'u32' }, using }, (g, { win, epoch }, u) => {
-    const peer = g.threadIdx.x;
-    if (peer < u.RANKS) {
-      const flag = win.at(peer)[u.FLAGS].at(g.blockIdx.x, g.rank);
-      g.store(flag, epoch, { order: 'release', scope: 'sys' });
-    }
-  });
+  const arrive = device(
+    {
+      name: 'arrive',
+      params: { win, mask: 'v16', epoch: 'u32' },
+      using: { ...using, RANKS: ranks },
+    },
+    (g, { win, mask, epoch }, u) => {
+      const peer = g.threadIdx.x;
+      if (peer < u.RANKS) {
+        const out = u.isOut({ mask, rank: peer });
+        const flag = win.at(peer)[u.FLAGS].at(g.blockIdx.x, g.rank);
+        if (!out) g.store(flag, epoch, { order: 'release', scope: 'sys' });
+      }
+    },
+  );
 
-  /** Waits for one block of one peer; false in vain. */
+  /** Waits for one block of one peer, unless that is left out; false in vain. */
   const awaitPeer = device(
     {
       name: 'await_peer',
-      params: { mine: windowOf(window), block: 'u32', peer: 'u32', epoch: 'u32', limit: 'u32' },
+      params: {
+        ...{ mine: windowOf(window), mask: 'v16', block: 'u32' },
+        ...{ peer: 'u32', epoch: 'u32', limit: 'u32' },
+      },
       returns: 'bool',
-      using: { FLAGS: flagsOf[operation], failed },
+      using: { ...using, failed },
     },
-    (g, { mine, block, peer, epoch, limit }, u) => {
+    (g, { mine, mask, block, peer, epoch, limit }, u) => {
+      if (u.isOut({ mask, rank: peer })) return true;
       const flag = mine[u.FLAGS].at(block, peer);
       const came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
       if (!came && limit > 0) u.failed({ failure: mine.failure, peer, epoch });
@@ -47,12 +62,12 @@ export function flags(window: OneSidedWindow, { ranks }: OneSidedShape, operatio
   const awaitPeers = device(
     {
       name: 'await_peers',
-      params: { win, epoch: 'u32', limit: 'u32' },
+      params: { win, mask: 'v16', epoch: 'u32', limit: 'u32' },
       using: { RANKS: ranks, awaitPeer },
     },
-    (g, { win, epoch, limit }, { RANKS, awaitPeer }) => {
+    (g, { win, mask, epoch, limit }, { RANKS, awaitPeer }) => {
       const peer = g.threadIdx.x;
-      if (peer < RANKS) awaitPeer({ mine: win.at(g.rank), block: g.blockIdx.x, peer, epoch, limit });
+      if (peer < RANKS) awaitPeer({ mine: win.at(g.rank), mask, block: g.blockIdx.x, peer, epoch, limit });
       g.barrier();
     },
   );
@@ -61,14 +76,23 @@ export function flags(window: OneSidedWindow, { ranks }: OneSidedShape, operatio
 }
 
 /** How a pushing combine lets the next dispatch write to slots again; only it needs that (window.ts). */
-export function release(window: OneSidedWindow, { ranks }: OneSidedShape) {
+export function release(window: OneSidedWindow, shape: OneSidedShape) {
+  const { ranks } = shape;
+  const { isOut } = masking(shape, 'combine');
   /** A combine, at its start: the experts of this rank have read what dispatch wrote here. */
   const releaseSlots = device(
-    { name: 'release_slots', params: { win: peers(window), epoch: 'u32' }, using: { RANKS: ranks } },
-    (g, { win, epoch }, { RANKS }) => {
+    {
+      name: 'release_slots',
+      params: { win: peers(window), mask: 'v16', epoch: 'u32' },
+      using: { RANKS: ranks, isOut },
+    },
+    (g, { win, mask, epoch }, { RANKS, isOut }) => {
       const peer = g.threadIdx.x;
       // This launch is behind those reads on the stream, so any one thread may vouch for all of them.
-      if (peer < RANKS) g.store(win.at(peer).released.at(g.rank), epoch, { order: 'release', scope: 'sys' });
+      if (peer < RANKS) {
+        const out = isOut({ mask, rank: peer });
+        if (!out) g.store(win.at(peer).released.at(g.rank), epoch, { order: 'release', scope: 'sys' });
+      }
     },
   );
 
@@ -76,13 +100,15 @@ export function release(window: OneSidedWindow, { ranks }: OneSidedShape) {
   const awaitSlots = device(
     {
       name: 'await_slots',
-      params: { mine: windowOf(window), epoch: 'u32', limit: 'u32' },
-      using: { RANKS: ranks, failed: recordFailure('combine') },
+      params: { mine: windowOf(window), mask: 'v16', epoch: 'u32', limit: 'u32' },
+      using: { RANKS: ranks, failed: recordFailure('combine'), isOut },
     },
-    (g, { mine, epoch, limit }, { RANKS, failed }) => {
+    (g, { mine, mask, epoch, limit }, { RANKS, failed, isOut }) => {
       for (let peer = g.laneId; peer < RANKS; peer += 32) {
-        const came = g.awaitEpoch(mine.released.at(peer), epoch, { order: 'acquire', scope: 'sys', limit });
-        if (!came && limit > 0) failed({ failure: mine.failure, peer, epoch });
+        if (!isOut({ mask, rank: peer })) {
+          const came = g.awaitEpoch(mine.released.at(peer), epoch, { order: 'acquire', scope: 'sys', limit });
+          if (!came && limit > 0) failed({ failure: mine.failure, peer, epoch });
+        }
       }
     },
   );

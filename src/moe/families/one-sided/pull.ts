@@ -3,6 +3,7 @@
  * partial rows of its tokens from the `output` sections of its peers. Half the window of a combine that pushes.
  */
 import { device, kernel, pointer } from '../../../lang/index.js';
+import { masking } from '../common/masks.js';
 import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
@@ -14,6 +15,7 @@ import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
   const { arrive, awaitPeers } = flags(window, shape, 'combine');
+  const { ofLaunch, living } = masking(shape, 'combine');
   return kernel(
     {
       name: 'one_sided_combine',
@@ -26,6 +28,8 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
         COUNTS: shape.counts,
         routeIn: routeIn(shape),
         countRound,
+        ...ofLaunch,
+        living,
         patienceOf,
         sumPiece: sumPiece(shape, window, gatherPulled(shape, window)),
         zeroCounts: zeroCounts(shape, window),
@@ -36,22 +40,24 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
     (g, { win, topkIds, out, tokens, limit }, u) => {
       const mine = win.at(g.rank);
       const epoch = u.countRound({ count: mine.combines.at(g.blockIdx.x) });
+      const mask = u.maskIn({ masked: mine.masked });
       g.awaitPrevious();
       g.releaseNext();
+      if (u.amOut({ mask, failure: mine.failure, epoch })) return;
       const patience = g.registers('u32', 1);
       patience[0] = u.patienceOf({ failure: mine.failure, limit });
 
       // The first ids are on their way while ranks meet, each next while a piece is added up.
       const first = u.team.index() * g.gridDim.x + g.blockIdx.x;
-      let id = u.routeIn({ topkIds, piece: first, tokens });
+      let id = u.living({ mask, id: u.routeIn({ topkIds, piece: first, tokens }) });
 
       // This rank's experts wrote `output` before this launch began (stream order), so each block may vouch for it.
-      u.arrive({ win, epoch });
-      u.awaitPeers({ win, epoch, limit: patience[0]! });
+      u.arrive({ win, mask, epoch });
+      u.awaitPeers({ win, mask, epoch, limit: patience[0]! });
 
       const stride = g.gridDim.x * u.TEAMS;
       for (let piece = first; piece < tokens * u.PARTS; piece += stride) {
-        const next = u.routeIn({ topkIds, piece: piece + stride, tokens });
+        const next = u.living({ mask, id: u.routeIn({ topkIds, piece: piece + stride, tokens }) });
         u.sumPiece({ win, out, id, token: piece / u.PARTS, part: piece % u.PARTS, epoch, patience });
         id = next;
       }

@@ -8,6 +8,7 @@
  */
 import { device, kernel, peers } from '../../../lang/index.js';
 import { formatOf, sharing } from '../../layer/index.js';
+import { masking } from '../common/masks.js';
 import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
@@ -47,15 +48,20 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       const epoch = u.countRound({ count: mine[u.COUNTER].at(g.blockIdx.x) });
       // What the experts left is read from here on. A receive begins when its send has passed this, so it need not wait here
       // itself, and may add up while that still sends.
+      const mask = u.maskIn({ masked: mine.masked });
       if (u.SENDS) g.awaitPrevious();
       g.releaseNext();
+      if (u.amOut({ mask, failure: mine.failure, epoch })) {
+        if (!u.SENDS) g.awaitPrevious();
+        return;
+      }
       const patience = g.registers('u32', 1);
       if (u.SUMS) patience[0] = u.patienceOf({ failure: mine.failure, limit });
       // One block more than there is work for: it says that this rank's slots may be written again, and ends when everybody has
       // said so. The next dispatch begins behind that and stores at once.
       if (g.blockIdx.x === u.BLOCKS) {
-        if (u.SENDS) u.releaseSlots({ win, epoch });
-        if (u.SUMS) u.awaitSlots({ mine, epoch, limit: patience[0]! });
+        if (u.SENDS) u.releaseSlots({ win, mask, epoch });
+        if (u.SUMS) u.awaitSlots({ mine, mask, epoch, limit: patience[0]! });
         // The end of a launch stands for that of all before it, this rank's own send too, which may still have rows for others.
         if (!u.SENDS) g.awaitPrevious();
         return;
@@ -76,13 +82,13 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         let id = g.i32(-1);
         if (u.SUMS) {
           if (step >= lag && token < tokens && g.laneId < u.K)
-            id = g.load(topkIds.at(token * u.K + g.laneId));
+            id = u.living({ mask, id: g.load(topkIds.at(token * u.K + g.laneId)) });
         }
         if (u.SENDS) {
-          if (step < pieces) u.pushPiece({ win, piece: step, epoch, bulk, copied });
+          if (step < pieces) u.pushPiece({ win, mask, piece: step, epoch, bulk, copied });
           if (u.COPIES) {
             // Nothing comes behind the last one to tell of it.
-            if (step + stride >= pieces) u.tellCopied({ win, epoch, copied });
+            if (step + stride >= pieces) u.tellCopied({ win, mask, epoch, copied });
           }
         }
         if (u.SUMS) {
@@ -110,6 +116,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
   const { warps, stage } = combineStages(shape);
   const copies = stage > 0 && half !== 'recv';
   const { releaseSlots, awaitSlots } = release(window, shape);
+  const { ofLaunch, living } = masking(shape, 'combine');
   return {
     K: shape.topK,
     TURNS: sharing(shape).turns,
@@ -141,6 +148,8 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     zeroCounts: zeroCounts(shape, window),
     releaseSlots,
     awaitSlots,
+    ...ofLaunch,
+    living,
   };
 }
 
@@ -150,7 +159,7 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
   return device(
     {
       name: 'push_piece',
-      params: { win: peers(window), piece: 'u32', epoch: 'u32', ...copyParams },
+      params: { win: peers(window), mask: 'v16', piece: 'u32', epoch: 'u32', ...copyParams },
       using: {
         RANKS: shape.ranks,
         REPLICAS: sharing(shape).replicas,
@@ -161,9 +170,10 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
         pushRow: rounding === null ? pushRow(shape) : pushScaled(shape, rounding),
         copyRow: copyRow(shape, window),
         tellCopied: tellCopied(shape, window),
+        isOut: masking(shape, 'combine').isOut,
       },
     },
-    (g, { win, piece, epoch, bulk, copied }, u) => {
+    (g, { win, mask, piece, epoch, bulk, copied }, u) => {
       const mine = win.at(g.rank);
       const turn = piece / u.PARTS;
       // Ranks start with different peers, so that no window is everybody's first. One source after the other: several at
@@ -172,17 +182,20 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
         const source = (g.rank + other) % u.RANKS;
         const group = source / u.REPLICAS;
         const token = turn * u.REPLICAS + (source % u.REPLICAS);
-        if (g.load(mine.present.at(epoch % 2, group, token)) !== 0) {
+        let present = g.u32(0);
+        const out = u.isOut({ mask, rank: source });
+        if (!out) present = g.load(mine.present.at(epoch % 2, group, token));
+        if (present !== 0) {
           const from = mine.output.at(group, token).as('v16');
           const to = win.at(source).returned.at(g.rank, turn);
           const part = piece % u.PARTS;
-          if (u.COPIES) u.copyRow({ win, from, to, part, epoch, bulk, copied });
+          if (u.COPIES) u.copyRow({ win, mask, from, to, part, epoch, bulk, copied });
           else u.pushRow({ from, to, part });
         }
       }
       if (u.COPIES) {
         // Where nothing of this piece travelled, nothing has been told meanwhile.
-        u.tellCopied({ win, epoch, copied });
+        u.tellCopied({ win, mask, epoch, copied });
         copied[1] = piece + 1;
       }
     },

@@ -1,6 +1,7 @@
 /** A token's routes: where dispatch reads them, and how it tells them to every rank. */
 import { device, list, peers, pointer, record } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { prefetchPart } from '../common/prefetch.js';
 import { team } from './team.js';
@@ -26,13 +27,17 @@ export const routeOf = (shape: OneSidedShape) =>
     },
   );
 
-/** Ids and weights go to every rank, a warp for each: what is not its own reads -1 there. */
+/**
+ * Ids and weights go to every rank, a warp for each: what is not its own reads -1 there. For a rank that is left out this one
+ * writes what that one would have sent here, had it no routes: its slots read -1.
+ */
 export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
   return device(
     {
       name: 'tell_routes',
       params: {
         win: peers(window),
+        mask: 'v16',
         token: 'u32',
         id: 'i32',
         weight: 'f32',
@@ -46,13 +51,15 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
         PUSH: pushes(shape),
         ownerOf: expertOwner(shape),
         team: team(shape.dispatch),
+        isOut: masking(shape, 'dispatch').isOut,
       },
     },
-    (g, { win, token, id, weight, epoch }, u) => {
-      const group = g.rank / u.REPLICAS;
+    (g, { win, mask, token, id, weight, epoch }, u) => {
       const owner = u.ownerOf({ expert: id });
       for (let to = u.team.warp(); to < u.RANKS; to += u.team.threads() / 32) {
-        const there = win.at(to);
+        const out = u.isOut({ mask, rank: to });
+        const there = win.at(out ? g.rank : to);
+        const group = (out ? to : g.rank) / u.REPLICAS;
         if (u.PUSH) {
           const any = g.warp.any(owner === to);
           if (g.laneId === 0) g.store(there.present.at(epoch % 2, group, token), g.u32(any));

@@ -14,12 +14,14 @@
  * | output | the owner's experts, or weigh behind them | the sources' pulling combine, the owner's pushing one | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
  * | returned | the pushing combine of expert ranks | the source's combine | a peer's next pushing combine is behind its next dispatch, whose tail waited for the source's dispatch, which is behind the source's combine |
  * | sums | the combine of the other ranks of its group | the owner's combine | as `returned`: the group's next combine is behind its next dispatch, whose tail waited for the owner's, which is behind its combine |
- * | failure | its own rank | its own host | the host clears it by renewing the world |
+ * | failure | its own rank | its own host | the host clears it by renewing the world, or by a mask |
+ * | masked | its own host | its own rank | the host writes it while no rank has a kernel |
  *
  * So dispatch and combine alternate: a round is dispatch, experts, combine.
  */
 import { type Field, field, layout, section } from '../../../lang/index.js';
 import { combineRowBytes, formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import { maskedField } from '../common/masks.js';
 import type { Spread } from '../common/parts.js';
 import { receivedSections, slotShape, unitsOfPart } from '../common/received.js';
 import { failureField } from '../common/waits.js';
@@ -54,6 +56,8 @@ export function oneSidedWindow(shape: OneSidedShape) {
     /** [rank]: the round whose slots that rank's experts have read. Used where combine pushes. */
     released: field('u32', [ranks]),
     failure: failureField,
+    /** The ranks that rounds leave out. */
+    masked: maskedField(shape),
     /** [epoch & 1][source][token]: whether the slot holds a token, for a pushing combine. */
     present: field('u32', [pushed ? 2 : 0, ...slotShape(shape)]),
     ...receivedSections(shape),

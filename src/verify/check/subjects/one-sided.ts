@@ -6,7 +6,15 @@ import type { OneSidedTuning } from '../../../moe/families/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { givenRows } from './given-rows.js';
 import { loss } from './losses.js';
-import { type Carrier, common, commonSplit, configurationsOf, each, type Rounds } from './rounds.js';
+import {
+  type Carrier,
+  common,
+  commonMasks,
+  commonSplit,
+  configurationsOf,
+  each,
+  type Rounds,
+} from './rounds.js';
 
 /** Rounds, and which way they go. */
 interface OneSided extends Rounds {
@@ -100,6 +108,7 @@ const uneven = [
 /** Combine pushes by bulk copies. */
 const copied: Readonly<Record<string, Partial<OneSided>>> = {
   ...common,
+  ...commonMasks,
   // A stage is filled again and again, and each piece is told of while the next is copied.
   'copied, more rows than stages': { maxTokens: 5, blocks: 1, hidden: 24, ranks: 3 },
   'copied, pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
@@ -230,7 +239,7 @@ export const oneSided: readonly CheckSubject[] = [
     name: 'one_sided_push',
     kernels,
     configurations: [
-      ...configurations('push', { ...common, ...pushed }),
+      ...configurations('push', { ...common, ...commonMasks, ...pushed }),
       givenRows('push, nothing between dispatch and combine', alone('push')),
       givenRows('push, nothing between dispatch and combine, f32', alone('push'), { dtype: 'f32' }),
       givenRows('push, rows written again behind dispatch', alone('push'), { reusedBehind: 'dispatch' }),
@@ -243,7 +252,7 @@ export const oneSided: readonly CheckSubject[] = [
     name: 'one_sided_pull',
     kernels,
     configurations: [
-      ...configurations('pull', { ...common, ...pulled }),
+      ...configurations('pull', { ...common, ...commonMasks, ...pulled }),
       givenRows('pull, nothing between dispatch and combine', alone('pull')),
     ],
   },
@@ -303,7 +312,7 @@ export const oneSided: readonly CheckSubject[] = [
       'one_sided_combine_recv',
     ],
     configurations: [
-      ...configurations('push', { ...commonSplit, ...apart }),
+      ...configurations('push', { ...commonSplit, ...each({ split: true }, commonMasks), ...apart }),
       givenRows('split, nothing between anything', { ...alone('push'), split: true }),
       givenRows(
         'split, rows written again behind a send',

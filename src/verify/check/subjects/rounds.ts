@@ -6,11 +6,12 @@
 import type { Placement } from '../../../gpu/index.js';
 import { familyNamed, type TransportName } from '../../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../../moe/index.js';
-import type { Bits, RowDtype, RowFormatName, Shape, Source } from '../../../moe/layer/index.js';
+import type { RowDtype, RowFormatName, Shape } from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
 import {
   compareRounds,
   expectedRound,
+  leftOut,
   makeSources,
   type RoundsOptions,
   type RoutesOptions,
@@ -54,6 +55,8 @@ export interface Rounds {
   readonly split: boolean;
   /** How many are in flight at once. */
   readonly rounds: 1 | 2;
+  /** Before this round the world leaves ranks out. */
+  readonly leaveOut: RoundsOptions['leaveOut'];
   /** Where what NICs reach lies. */
   readonly wires: Placement;
 }
@@ -85,6 +88,7 @@ const plain: Omit<Rounds, 'tokens'> = {
   tiny: false,
   split: false,
   rounds: 1,
+  leaveOut: undefined,
   wires: 'host',
 };
 
@@ -205,6 +209,19 @@ export const commonSplit = each<Partial<Rounds>>(
   },
 );
 
+/** For every family that leaves ranks out, in each of its ways. */
+export const commonMasks: Readonly<Record<string, Partial<Rounds>>> = {
+  'a rank left out': { ranks: 3, topK: 3, experts: 6, leaveOut: { before: 1, ranks: [1] } },
+  'two left out, counts': {
+    ranks: 4,
+    experts: 8,
+    topK: 3,
+    counts: true,
+    leaveOut: { before: 2, ranks: [0, 3] },
+  },
+  'all others left out, a graph': { graph: true, leaveOut: { before: 1, ranks: [0] } },
+};
+
 /** For every family that reaches several nodes. */
 export const commonNodes: Readonly<Record<string, Partial<Rounds>>> = {
   ...onNodes(2, [
@@ -286,7 +303,7 @@ export function roundsOf(differences: Partial<Rounds>): Rounds {
 }
 
 function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfiguration {
-  const { ranks, nodes, residentBlocks, tiny, weights, counts, inspect, graph, split, rounds } = of;
+  const { ranks, nodes, residentBlocks, tiny, weights, counts, inspect, graph, split, rounds, leaveOut } = of;
   const shape = shapeOfRounds(of);
   const options: RoundsOptions = {
     weights,
@@ -295,12 +312,13 @@ function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfigu
     graph,
     split,
     rounds,
+    ...(leaveOut && { leaveOut, onLoss: 'mask' }),
     ...carrier,
     experts: { blocks: 2, threads: 32, programmatic: of.programmatic },
   };
   const byRails = carrier.family !== undefined && familyNamed(carrier.family).travel.rows === 'rails';
   // The same in every schedule, so made once.
-  let made: { readonly rounds: readonly Source[][]; readonly expected: readonly Bits[][] } | undefined;
+  let made: ReturnType<typeof makeRounds> | undefined;
   return {
     name,
     ranks,
@@ -308,23 +326,28 @@ function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfigu
     tiny,
     async run(machine) {
       made ??= makeRounds(shape, of, byRails ? nodes : 1);
-      const { rounds, expected } = made;
+      const { rounds, means, expected } = made;
       const fabric = { wires: of.wires };
       const results = await World.local({ ranks, nodes, device: 'sim', sim: machine, fabric }, (world) =>
         runRounds(world, shape, rounds, options),
       );
-      const { different, first } = compareRounds(shape, rounds, results, expected);
+      const { different, first } = compareRounds(shape, means, results, expected);
       if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
     },
   };
 }
 
 /** Inputs differ from round to round, so that what is left over from the last one shows. */
-function makeRounds(shape: Shape, { tokens, routes, stray, weights }: Rounds, nodesSummed: number) {
+function makeRounds(shape: Shape, { tokens, routes, stray, weights, leaveOut }: Rounds, nodesSummed: number) {
   const rounds = tokens.map((round, n) => {
     const sources = makeSources(shape, round, n + 1, routes);
     if (stray) for (const { topkIds } of sources) topkIds.set([shape.experts, -7, 2 ** 31 - 1].slice(n), n);
     return sources;
   });
-  return { rounds, expected: rounds.map((sources) => expectedRound(shape, sources, weights, nodesSummed)) };
+  const means = leaveOut ? leftOut(shape, rounds, leaveOut) : rounds;
+  return {
+    rounds,
+    means,
+    expected: means.map((sources) => expectedRound(shape, sources, weights, nodesSummed)),
+  };
 }

@@ -1,0 +1,310 @@
+/** Rounds that leave ranks out, beside the reference. */
+import { afterEach, describe, expect, it } from 'vitest';
+import { HeddleError, RankLostError, RankMaskedError, RepeatRoundsError } from '../../src/base/errors.js';
+import { SimMachine } from '../../src/gpu/sim/index.js';
+import {
+  bytesOf,
+  ExpertParallel,
+  type ExpertParallelOptions,
+  emptyTensor,
+  readBits,
+} from '../../src/moe/index.js';
+import { type Bits, reference, type Source } from '../../src/moe/layer/index.js';
+import { World } from '../../src/net/world/index.js';
+import { onPassing } from '../../src/net/world/participant.js';
+import {
+  compareCombined,
+  compareRounds,
+  ExampleExperts,
+  expectedRound,
+  layerOf,
+  leftOut,
+  makeSources,
+  type RoundsOptions,
+  type RoundsShape,
+  random,
+  runRounds,
+  shapeOfRounds,
+} from '../../src/verify/testing/index.js';
+import { freePort } from '../net/world/circles.js';
+
+const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
+const tuned = (way: 'push' | 'pull' | 'bulk', send: 'store' | 'bulk' = 'store') => ({
+  tuning: { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead: 1 } },
+});
+
+/** For each way; by hand some hundreds. */
+const storms = Number(process.env.HEDDLE_TEST_STORMS ?? 5);
+
+interface Case {
+  readonly how: RoundsOptions;
+  readonly of?: Partial<RoundsShape>;
+  readonly masked?: readonly number[];
+}
+
+const cases: Readonly<Record<string, Case>> = {
+  push: { how: tuned('push') },
+  pull: { how: tuned('pull') },
+  'copies, rows in bulk': { how: tuned('bulk', 'bulk') },
+  split: { how: { ...tuned('push'), split: true } },
+  'split copies, counts': { how: { ...tuned('bulk'), split: true, counts: true, inspect: true } },
+  'counts, looked at': { how: { ...tuned('push'), counts: true, inspect: true } },
+  'pull, counts, looked at': { how: { ...tuned('pull'), counts: true, inspect: true }, masked: [0] },
+  e4m3: { how: tuned('push'), of: { wire: 'e4m3', hidden: 16 }, masked: [1] },
+  'combine weighs': { how: tuned('push'), of: { weighting: 'combine' } },
+  'two at once': { how: tuned('push'), masked: [0, 3] },
+  'all but one': { how: tuned('pull'), masked: [0, 1, 3] },
+  'two rounds in flight': { how: { ...tuned('push'), split: true, rounds: 2 } },
+  'a graph that goes on': { how: { ...tuned('push'), graph: true, counts: true } },
+  'a graph of two rounds that goes on': { how: { ...tuned('push'), graph: true, split: true, rounds: 2 } },
+  'what suits the layer': { how: { inspect: true } },
+};
+
+describe('a world that leaves ranks out', () => {
+  it.each(Object.entries(cases))('%s', async (_, { how, of, masked = [2] }) => {
+    const shape = shapeOfRounds({
+      ...{ ranks: 4, experts: 9, topK: 3, maxTokens: 4, hidden: 24, dtype: 'bf16', extra: [6] },
+      ...of,
+    });
+    const leaveOut = { before: 2, ranks: masked };
+    const rounds = [4, 4, 4, 4].map((tokens, n) => makeSources(shape, tokens, n + 1));
+    const sim = SimMachine.create({ ranks: 4, mode: 'checked' });
+    const results = await World.local({ ranks: 4, device: 'sim', sim }, (world) =>
+      runRounds(world, shape, rounds, {
+        ...how,
+        onLoss: 'mask',
+        leaveOut,
+        experts: { blocks: 2, threads: 32 },
+      }),
+    );
+    const means = leftOut(shape, rounds, leaveOut);
+    const expected = means.map((sources) => expectedRound(shape, sources));
+    expect(compareRounds(shape, means, results, expected)).toMatchObject({ different: 0 });
+    expect(sim.findings).toEqual([]);
+    for (const [rank, { out }] of results.entries()) expect(out.length).toBe(masked.includes(rank) ? 2 : 4);
+  });
+});
+
+/** What a rank had of each round. */
+interface Told {
+  readonly out: Map<number, Bits>;
+  /** Of each round, who was left out. */
+  readonly masked: Map<number, readonly number[]>;
+}
+
+const small = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 16, dtype: 'bf16' });
+const rounds = 4;
+const sourcesOf = (round: number) => makeSources(small, small.maxTokens, round);
+
+function isLoss(error: unknown): false {
+  if (error instanceof RankLostError) return false;
+  throw error;
+}
+
+/** All rounds, a synchronize behind each, or behind each replay of a graph; repeated where the layer says so. */
+async function persist(
+  world: World,
+  how: Partial<ExpertParallelOptions>,
+  graph: boolean,
+  falls?: number,
+): Promise<Told> {
+  const options = layerOf(small, { onLoss: 'mask', ...how });
+  const ep = await ExpertParallel.create(world, options);
+  const { device, rank } = world;
+  const stream = device.createStream();
+  const experts = await ExampleExperts.create(world, ep, stream, { blocks: 2, threads: 32 });
+  const { dtype, hidden } = small.output;
+  const out = emptyTensor(device, dtype, [small.maxTokens, hidden], 'out');
+  const tensors = {
+    topkIds: emptyTensor(device, 'i32', [small.maxTokens, small.topK], 'ids'),
+    topkWeights: emptyTensor(device, 'f32', [small.maxTokens, small.topK], 'weights'),
+    payloads: { x: emptyTensor(device, dtype, [small.maxTokens, hidden], 'x') },
+  };
+  const bring = ({ topkIds, topkWeights, payloads }: Source) => {
+    stream.copyIn(tensors.topkIds.data, bytesOf(topkIds));
+    stream.copyIn(tensors.topkWeights.data, bytesOf(topkWeights!));
+    stream.copyIn(tensors.payloads.x.data, payloads.x!);
+  };
+  const enqueue = () => {
+    ep.dispatch(tensors, stream);
+    experts.run(stream);
+    ep.combine(out, stream);
+  };
+  if (graph) stream.beginCapture();
+  if (graph) enqueue();
+  const captured = graph ? stream.endCapture() : null;
+  const told: Told = { out: new Map(), masked: new Map() };
+  for (let round = 1; ; round++) {
+    try {
+      if (round > rounds) {
+        // Nobody leaves before all know that nothing is repeated.
+        if (await world.barrier('the rounds are done').then(() => true, isLoss)) break;
+      } else {
+        if (round === falls) throw new HeddleError('HEDDLE_KILLED', 'it falls');
+        told.masked.set(round, world.masked);
+        bring(sourcesOf(round)[rank]!);
+        if (captured) captured.launch(stream);
+        else enqueue();
+      }
+      await ep.synchronize(stream);
+      if (round <= rounds) told.out.set(round, await readBits(out, stream));
+      else round = rounds;
+    } catch (error) {
+      if (!(error instanceof RepeatRoundsError)) throw error;
+      round = error.round - 1;
+    }
+  }
+  captured?.dispose();
+  return told;
+}
+
+/** What every rank had that came to the end of its rounds: the same as the others left out, and right. */
+function requireRight(told: readonly Told[]): void {
+  const first = told.find((one) => one !== undefined)!;
+  for (const [rank, one] of told.entries()) {
+    for (let round = 1; round <= rounds && one !== undefined; round++) {
+      const out = first.masked.get(round)!;
+      expect(one.masked.get(round)).toEqual(out);
+      const expected = expectedRound(small, reference.without(small, sourcesOf(round), out))[rank]!;
+      const { different } = compareCombined(small, rank, one.out.get(round)!, expected);
+      expect(different, `round ${round} of rank ${rank}, without ${out}`).toBe(0);
+    }
+  }
+}
+
+/** Runs rounds on four ranks while some fall; what those had that came to the end, which must be right. */
+async function storm(
+  sim: SimMachine,
+  how: Partial<ExpertParallelOptions>,
+  graph: boolean,
+  fall: (worlds: readonly World[]) => Promise<never> = () => new Promise(() => {}),
+): Promise<Told[]> {
+  const told: Told[] = [];
+  const worlds: World[] = [];
+  const world = World.local({ ranks: 4, device: 'sim', sim }, async (world) => {
+    worlds[world.rank] = world;
+    const rest = persist(world, how, graph);
+    told[world.rank] = await (world.rank === 3 ? Promise.race([rest, fall(worlds)]) : rest);
+  });
+  await world.catch((error: unknown) => expect(error).toMatchObject({ code: 'HEDDLE_KILLED' }));
+  requireRight(told);
+  return told;
+}
+
+const ends = (told: readonly Told[]) => [0, 1, 2, 3].filter((rank) => told[rank] !== undefined);
+
+describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
+  afterEach(() => onPassing(null));
+
+  const ways: Readonly<Record<string, Partial<ExpertParallelOptions> & { readonly graph?: boolean }>> = {
+    push: tuned('push'),
+    pull: tuned('pull'),
+    'split, copied': { ...tuned('bulk'), split: true },
+    'a graph': { ...tuned('push'), graph: true },
+  };
+
+  it.each(Object.entries(ways))(
+    '%s: goes on alike on all ranks that are left',
+    async (name, { graph = false, ...how }) => {
+      let fallen = 0;
+      for (let seed = 0; seed < storms; seed++) {
+        const victims = seed % 3 === 2 ? [1, 3] : [seed % 4];
+        const sim = SimMachine.create({ ranks: 4, seed: `${name} ${seed}`, schedule: 'random' });
+        for (const victim of victims) sim.kill(victim, random(seed, name.length).below(6000));
+        const left = ends(await storm(sim, how, graph));
+        expect(left).toEqual(expect.arrayContaining([0, 1, 2, 3].filter((rank) => !victims.includes(rank))));
+        if (left.length < 4) fallen++;
+      }
+      expect(fallen).toBeGreaterThan(storms / 3);
+    },
+  );
+
+  it('goes on where a second rank falls at any step of the agreement', async () => {
+    let steps = 1;
+    for (let last = 1; steps >= last; last++) {
+      const sim = SimMachine.create({ ranks: 4, seed: `${last}`, schedule: 'random' });
+      sim.kill(1, 2500);
+      steps = 0;
+      const told = await storm(sim, tuned('push'), false, () => {
+        return new Promise((_, reject) => {
+          onPassing((what) => {
+            if (what !== 'mask' && what !== 'renewal') return;
+            steps++;
+            if (steps !== last) return;
+            sim.kill(3);
+            reject(new HeddleError('HEDDLE_KILLED', 'it falls'));
+          });
+        });
+      });
+      expect(ends(told)).toEqual(steps < last ? [0, 2, 3] : [0, 2]);
+    }
+    expect(steps).toBeGreaterThan(12);
+  });
+
+  it('goes on where ranks meet at a rendezvous', async () => {
+    const told: Told[] = [];
+    const place = { rank: 0, ranks: 4, address: `127.0.0.1:${await freePort()}`, environment: {} };
+    const world = World.join({ ...place, ranksHere: 4, device: 'sim' }, async (world) => {
+      const how = { ...tuned('push'), waitMs: 300 };
+      told[world.rank] = await persist(world, how, true, world.rank === 1 ? 2 : undefined);
+    });
+    await expect(world).rejects.toThrow('it falls');
+    requireRight(told);
+    expect(ends(told)).toEqual([0, 2, 3]);
+    expect(told[0]!.masked.get(rounds)).toEqual([1]);
+  });
+});
+
+describe('what cannot be left out', () => {
+  const local = (program: (world: World) => Promise<unknown>) =>
+    World.local({ ranks: 4, device: 'sim' }, program);
+  const create = (world: World, how: Partial<ExpertParallelOptions>) =>
+    ExpertParallel.create(world, layerOf(small, { onLoss: 'mask', ...how }));
+
+  it.each(['portable', 'hybrid'])('ranks of %s, which says so', async (family) => {
+    await expect(local((world) => create(world, { family }))).rejects.toThrow(
+      `onLoss is "mask"; it must be 'throw' with family '${family}', which leaves no rank out`,
+    );
+  });
+
+  it('ranks that share tokens', async () => {
+    const shape = { ...layerOf(small, { onLoss: 'mask', family: 'one-sided' }), replicas: 2, maxTokens: 4 };
+    await expect(local((world) => ExpertParallel.create(world, shape))).rejects.toThrow(
+      'share tokens (replicas)',
+    );
+  });
+
+  it('ranks of a world with a layer that needs them all', async () => {
+    await local(async (world) => {
+      await create(world, {});
+      await create(world, { onLoss: 'throw' });
+      await world.barrier();
+      expect(() => world.mask([1])).toThrow(expect.objectContaining({ code: 'HEDDLE_NO_MASKS' }));
+      await world.barrier();
+    });
+  });
+
+  it('and where some are, nothing new is made until the world is renewed; the rank that is out is told so', async () => {
+    await local(async (world) => {
+      const ep = await create(world, {});
+      if (world.rank === 2) {
+        await expect(world.mask([2])).rejects.toThrow(RankMaskedError);
+        await expect(ep.synchronize(world.device.createStream())).rejects.toThrow(RankMaskedError);
+        return;
+      }
+      await world.mask([2]);
+      await world.mask([2]); // once more has no effect
+      expect(world.masked).toEqual([2]);
+      expect((await world.allGather(Uint8Array.of(world.rank), 'who')).map(([rank]) => rank)).toEqual([
+        0,
+        1,
+        undefined,
+        3,
+      ]);
+      await expect(create(world, {})).rejects.toMatchObject({ code: 'HEDDLE_WORLD_MASKED' });
+      const next = await world.renew();
+      expect(next.ranks).toBe(3);
+      await create(next, {});
+    });
+  });
+});
