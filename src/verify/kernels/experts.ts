@@ -124,6 +124,18 @@ function onHopper(dtype: 'bf16' | 'e4m3'): RegisteredKernel[] {
       ...{ hidden: shape.number('hidden'), inner: shape.number('inner'), rows: shape.number('rows') },
       ...{ kind: aGpu.kind, blocks: aGpu.multiprocessors },
     });
+  // Where an expert has few tiles: then blocks share them.
+  const sharing = { ...parameters, experts: { ...parameters.experts, default: 1 } };
+  const addsParts = (which: 'gateUp' | 'down') => (shape: CheckedShape) => {
+    const { parts } = build(shape);
+    const shared = parts[which];
+    if (shared !== null) return shared.add;
+    throw new ArgumentError(
+      '--shape experts',
+      shape.number('experts'),
+      'fewer, or rows fewer: here there is a tile for every block',
+    );
+  };
   return [
     entry<ParamSpecs>(
       `experts_gate_up_${dtype}`,
@@ -136,6 +148,18 @@ function onHopper(dtype: 'bf16' | 'e4m3'): RegisteredKernel[] {
       `the same on Hopper's tensor cores, of ${dtype}: what SwiGLU made, times the second weights`,
       parameters,
       (shape) => build(shape).down,
+    ),
+    entry<ParamSpecs>(
+      `experts_gate_up_parts_${dtype}`,
+      'adds up what blocks leave that share tiles of the first; SwiGLU',
+      sharing,
+      addsParts('gateUp'),
+    ),
+    entry<ParamSpecs>(
+      `experts_down_parts_${dtype}`,
+      'adds up what blocks leave that share tiles of the second',
+      sharing,
+      addsParts('down'),
     ),
   ];
 }

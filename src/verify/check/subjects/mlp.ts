@@ -58,12 +58,23 @@ const onHopper: Readonly<Record<string, Experts>> = {
   'few rows': few,
   'many rows': many,
   'few rows of e4m3': { ...few, shape: { experts: 5, topK: 5, hidden: 256 }, e4m3: true },
+  // Four blocks: two of them share each tile.
+  'few tiles, shared': { shape: { experts: 1, topK: 1, hidden: 256 }, inner: 128 },
+  'few tiles of e4m3, shared': { shape: { experts: 1, topK: 1, hidden: 256 }, inner: 128, e4m3: true },
+  'few tiles of e4m3, the second shared': {
+    shape: { experts: 1, topK: 1, hidden: 128 },
+    inner: 256,
+    e4m3: true,
+  },
   'many rows of e4m3': { ...many, shape: { ...many.shape, hidden: 384 }, e4m3: true },
 };
 
 export const hopper: CheckSubject = {
   name: 'hopper',
-  kernels: ['experts_gate_up_bf16', 'experts_down_bf16', 'experts_gate_up_e4m3', 'experts_down_e4m3'],
+  kernels: (['bf16', 'e4m3'] as const).flatMap((dtype) => [
+    ...[`experts_gate_up_${dtype}`, `experts_down_${dtype}`],
+    ...[`experts_gate_up_parts_${dtype}`, `experts_down_parts_${dtype}`],
+  ]),
   configurations: Object.entries(onHopper).map(([name, of]) => configuration(`hopper, ${name}`, of, 'wgmma')),
 };
 

@@ -16,7 +16,7 @@ export function addPartsKernel(shape: HopperShape, parts: number, threads: numbe
   const rounds = dtype === 'e4m3' && gated;
   return kernel(
     {
-      name: `experts_${gated ? 'gate_up' : 'down'}_parts`,
+      name: `experts_${gated ? 'gate_up' : 'down'}_parts_${dtype}`,
       maxThreads: threads,
       params: {
         counts: list(pointer('u32'), 1 - all),
