@@ -68,10 +68,13 @@ export type {
   Dtype,
   ExpertForm,
   MoeModel,
+  Placement,
+  RebalanceOptions,
   Routing,
   RowDtype,
   RowFormatName,
 } from './moe/layer/index.js';
+export { placeOf, rankLoads, rebalance } from './moe/layer/index.js';
 export {
   type DeviceChoice,
   type JoinWorldOptions,

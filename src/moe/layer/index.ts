@@ -13,7 +13,17 @@ export {
   type ReferencePlan,
 } from './expert-rows.js';
 export type { MlpMatrices, ScaledMatrices } from './mlp.js';
+export {
+  type Placement,
+  placeOf,
+  placesByExpert,
+  placeTable,
+  rankLoads,
+  requirePlacement,
+  shares,
+} from './placement.js';
 export * from './profiles.js';
+export { type RebalanceOptions, rebalance } from './rebalance.js';
 export type { ReferenceReceived } from './reference.js';
 export * as reference from './reference.js';
 export { type ReferenceRoutes, type RouterBiases, requireRouting } from './routing.js';
