@@ -56,6 +56,7 @@ export {
   type Row,
   read,
   row,
+  type Statistics,
   type Tensor,
   type TensorData,
   tensorFrom,
@@ -74,7 +75,7 @@ export type {
   RowDtype,
   RowFormatName,
 } from './moe/layer/index.js';
-export { placeOf, rankLoads, rebalance } from './moe/layer/index.js';
+export { rankLoads, rebalance } from './moe/layer/index.js';
 export {
   type DeviceChoice,
   type JoinWorldOptions,

@@ -54,7 +54,6 @@ const { expand, mlp, plan, reduce, route, scaledMlp, widen } = testing.reference
 export const withArguments = {
   wrap: call(heddle.wrap, 256, 'bf16', [2, 8], [8, 1]),
   row: call(row, 'bf16', 8),
-  placeOf: call(heddle.placeOf, placement, { source: 0, sources: 2, nodes: 1 }, 3, 1),
   rankLoads: call(heddle.rankLoads, placement, [3, 1]),
   rebalance: call(heddle.rebalance, [3, 1], { ranks: 2, places: 4, nodes: 1 }),
   dlpack: call(heddle.dlpack, { ...heddle.wrap(256, 'bf16', [2, 8]) }),
@@ -119,6 +118,13 @@ export const withArguments = {
   makeSources: call(testing.makeSources, shape, [2, 1], 1, { holes: 0.5 }),
   byPopularity: call(testing.byPopularity, 8, 1),
   interleaved: call(testing.interleaved, shape),
+  placedSources: call(
+    testing.placedSources,
+    shape,
+    [source, source],
+    { ...placement, experts: 4, places: [0, 1, 2, 3] },
+    1,
+  ),
   randomElements: call(testing.randomElements, 'bf16', 4, 1, 2),
   randomBytes: call(testing.randomBytes, 4, 1),
   shapeOfRounds: call(testing.shapeOfRounds, {

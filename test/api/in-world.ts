@@ -71,6 +71,8 @@ export async function inWorld(of: Things) {
     ['f', 1],
   ] as const)
     launcher.set(name, value);
+  const placement = { experts: 4, ranks: 1, places: [0, 1, 2, 3, -1] };
+  const placedEp = await heddle.ExpertParallel.create(world, { ...layer, placement });
   const experts = () => testing.ExampleExperts.create(world, ep, stream);
   const plan = await heddle.ExpertsPlan.create(ep);
   const rows = heddle.emptyTensor(device, 'bf16', [plan.rows, 8]);
@@ -183,6 +185,8 @@ export async function inWorld(of: Things) {
       { ...layer, tuning: ep.tuning },
     ),
     'ExpertParallel.dispatch': call((a, b) => ep.dispatch(a, b), inputs(), stream),
+    'ExpertParallel.place': call((a, b) => placedEp.place(a, b), placement, stream),
+    'ExpertParallel.statistics': call((a) => placedEp.statistics(a), stream),
     'ExpertParallel.combine': call((a, b) => ep.combine(a, b), tensor, stream),
     'ExpertParallel.synchronize': call((a) => ep.synchronize(a), stream),
     'ExpertParallel.dispatchSend': call((a, b) => split.dispatchSend(a, b), inputs(), stream),

@@ -14,13 +14,13 @@ export {
 } from './expert-rows.js';
 export type { MlpMatrices, ScaledMatrices } from './mlp.js';
 export {
+  lots,
   type Placement,
-  placeOf,
+  placed,
   placesByExpert,
   placeTable,
   rankLoads,
   requirePlacement,
-  shares,
 } from './placement.js';
 export * from './profiles.js';
 export { type RebalanceOptions, rebalance } from './rebalance.js';

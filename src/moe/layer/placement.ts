@@ -1,6 +1,6 @@
 /** Where experts live: each in one place or in several, and which of them a token goes to. */
 import { ArgumentError, requireArray, requireInteger, requireObject } from '../../base/errors.js';
-import { limits } from './shape.js';
+import { type Layer, limits, type Shape } from './shape.js';
 
 /** Where each of a layer's experts lives. A plain value: ranks may send it to each other as JSON. */
 export interface Placement {
@@ -12,10 +12,10 @@ export interface Placement {
 }
 
 /**
- * A token's index, modulo this, is the share that it belongs to: all tokens of a source and a share that name an expert go
+ * A token's index, modulo this, is the lot that it belongs to: all tokens of a source and a lot that name an expert go
  * to the same place.
  */
-export const shares = 16;
+export const lots = 16;
 
 /** Requires a placement that makes sense. An expert may live nowhere: routes to it are dropped, and counted. */
 export function requirePlacement(argument: string, placement: Placement): Placement {
@@ -24,19 +24,32 @@ export function requirePlacement(argument: string, placement: Placement): Placem
   requireInteger(`${argument}.experts`, experts, 1, limits.experts);
   requireInteger(`${argument}.ranks`, ranks, 1, limits.ranks);
   requireArray(`${argument}.places`, places, 'an array: the expert of each place');
-  requirePlaces(`${argument}.places.length`, places.length, ranks);
+  requirePlaces(`${argument}.places.length`, places.length, { experts, ranks });
   // By index: a hole is no expert either.
   for (let place = 0; place < places.length; place++)
     requireInteger(`${argument}.places[${place}]`, places[place], -1, experts - 1);
   return placement;
 }
 
-/** Requires a number of places that ranks can have equally many of. */
-export function requirePlaces(argument: string, places: number, ranks: number): void {
+/** Requires a number of places that ranks can have equally many of, and each expert one. */
+export function requirePlaces(
+  argument: string,
+  places: number,
+  { experts, ranks }: Pick<Placement, 'experts' | 'ranks'>,
+): void {
   requireInteger(argument, places, 1, limits.experts);
+  if (places < experts)
+    throw new ArgumentError(argument, places, `at least ${experts}, as many as there are experts`);
   if (places % ranks !== 0)
     throw new ArgumentError(argument, places, `a multiple of the ${ranks} ranks: all have as many places`);
 }
+
+/** A layer whose experts are placed: what arrives names places. */
+export const placed = <S extends Shape>(
+  shape: S,
+  placement: Placement | undefined,
+): S & Pick<Layer, 'placed'> =>
+  placement === undefined ? shape : { ...shape, experts: placement.places.length, placed: shape.experts };
 
 /** [expert]: its places, in ascending order. */
 export function placesByExpert({ experts, places }: Placement): number[][] {
@@ -68,21 +81,8 @@ export function requireCounts(counts: ArrayLike<number>, experts?: number): void
   }
 }
 
-/** The place that an expert's routes go to from token `token` of `source`, one of `sources`; −1 where it lives nowhere. */
-export function placeOf(
-  placement: Placement,
-  from: { readonly source: number; readonly sources: number; readonly nodes?: number },
-  token: number,
-  expert: number,
-): number {
-  requireInteger('token', token, 0, limits.maxTokens);
-  const table = placeTable(placement, from);
-  requireInteger('expert', expert, 0, placement.experts - 1);
-  return table[expert * shares + (token % shares)]!;
-}
-
 /**
- * `[experts, shares]`: the place that the routes of a source's tokens go to. Of all shares of all sources together, an
+ * `[experts, lots]`: the place that the routes of a source's tokens go to. Of all lots of all sources together, an
  * expert's places get equally many (±1). A source whose own rank has the expert keeps to it, and one whose node has it keeps to
  * the node, as far as that leaves the parts equal.
  *
@@ -100,17 +100,17 @@ export function placeTable(
   requireInteger('sources', sources, 1, placement.ranks);
   requireInteger('source', source, 0, sources - 1);
   requireInteger('nodes', nodes, 1, placement.ranks);
-  const table = new Int32Array(placement.experts * shares).fill(-1);
+  const table = new Int32Array(placement.experts * lots).fill(-1);
   for (const [expert, places] of placesByExpert(placement).entries())
-    table.set(dealt(placement, places, sources, nodes)[source]!, expert * shares);
+    table.set(dealt(placement, places, sources, nodes)[source]!, expert * lots);
   return table;
 }
 
-/** [source][share]: which of an expert's places. */
+/** [source][lot]: which of an expert's places. */
 function dealt(placement: Placement, places: readonly number[], sources: number, nodes: number): number[][] {
   const count = places.length;
-  const all = sources * shares;
-  const table = Array.from({ length: sources }, () => new Array<number>(shares).fill(-1));
+  const all = sources * lots;
+  const table = Array.from({ length: sources }, () => new Array<number>(lots).fill(-1));
   /** Shares that each place has still to get. */
   const left = places.map((_, i) => Math.floor(((i + 1) * all) / count) - Math.floor((i * all) / count));
   const part = (of: number, parts: number, whole: number): number => Math.floor((of * parts) / whole);
@@ -118,17 +118,17 @@ function dealt(placement: Placement, places: readonly number[], sources: number,
     part(source, parts, sources) === part(rankOfPlace(placement, place), parts, placement.ranks);
   // Those of the source itself first, then of its node, then any.
   for (const parts of [sources, nodes, 1]) {
-    for (let share = 0; share < shares; share++) {
+    for (let lot = 0; lot < lots; lot++) {
       for (const [source, own] of table.entries()) {
-        if (own[share] !== -1) continue;
+        if (own[lot] !== -1) continue;
         let best = -1;
         for (let i = 0; i < count; i++) {
-          // Equal ones take turns, from source to source and from share to share.
-          const at = (source + share + i) % count;
+          // Equal ones take turns, from source to source and from lot to lot.
+          const at = (source + lot + i) % count;
           if (left[at]! > Math.max(0, left[best] ?? 0) && near(source, places[at]!, parts)) best = at;
         }
         if (best === -1) continue;
-        own[share] = places[best]!;
+        own[lot] = places[best]!;
         left[best]!--;
       }
     }

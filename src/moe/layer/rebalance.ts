@@ -24,8 +24,7 @@ export function rebalance(counts: ArrayLike<number>, options: RebalanceOptions):
   const { ranks, places, nodes = 1 } = options;
   const experts = requireInteger('counts.length', counts.length, 1, limits.experts);
   requireInteger('ranks', ranks, 1, limits.ranks);
-  requirePlaces('places', places, ranks);
-  if (places < experts) throw new ArgumentError('places', places, `at least as many as experts, ${experts}`);
+  requirePlaces('places', places, { experts, ranks });
   requireInteger('nodes', nodes, 1, ranks);
   if (ranks % nodes !== 0) throw new ArgumentError('nodes', nodes, `a divisor of ranks, ${ranks}`);
 

@@ -68,6 +68,11 @@ export interface Layer extends Shape {
   readonly weights: boolean;
   /** Routes are counted per local expert. */
   readonly counts: boolean;
+  /**
+   * Routes name one of so many experts, and a placement says in which of the `experts` places of the shape each lives. Absent: an
+   * id is a place.
+   */
+  readonly placed?: number;
 }
 
 /**

@@ -1,13 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import {
-  type Placement,
-  placeOf,
-  placeTable,
-  rankLoads,
-  rebalance,
-  shares,
-} from '../../../src/moe/layer/index.js';
+import { lots, type Placement, placeTable, rankLoads, rebalance } from '../../../src/moe/layer/index.js';
 import { makeAllRoutes, type RouterLaw } from '../../../src/verify/testing/index.js';
 
 const sizes = fc
@@ -84,7 +77,7 @@ function busiestOf(placement: Placement, routes: readonly Int32Array[]): number 
   for (const [source, ids] of routes.entries()) {
     const table = placeTable(placement, { source, sources: 8 });
     for (const [route, id] of ids.entries()) {
-      const place = table[id * shares + (Math.floor(route / 8) % shares)]!;
+      const place = table[id * lots + (Math.floor(route / 8) % lots)]!;
       loads[Math.floor((place * 8) / placement.places.length)]!++;
     }
   }
@@ -112,7 +105,7 @@ function greedyBusiest(counts: readonly number[], ranks: number, places: number)
 }
 
 describe('which place a token goes to', () => {
-  it('is one of its expert’s, each with an equal part of all shares', () => {
+  it('is one of its expert’s, each with an equal part of all lots', () => {
     fc.assert(
       fc.property(sizes, ({ nodes, ranks, places, counts }) => {
         const placement = rebalance(counts, { ranks, places, nodes });
@@ -120,13 +113,13 @@ describe('which place a token goes to', () => {
         const strangers: number[] = [];
         for (let source = 0; source < ranks; source++) {
           for (const [at, place] of placeTable(placement, { source, sources: ranks, nodes }).entries()) {
-            if (placement.places[place] !== Math.floor(at / shares)) strangers.push(place);
+            if (placement.places[place] !== Math.floor(at / lots)) strangers.push(place);
             got[place]!++;
           }
         }
         expect(strangers).toEqual([]);
         const uneven = placement.places.filter((expert, place) => {
-          const even = (ranks * shares) / placement.places.filter((e) => e === expert).length;
+          const even = (ranks * lots) / placement.places.filter((e) => e === expert).length;
           return expert >= 0 && Math.abs(got[place]! - even) >= 1;
         });
         expect(uneven).toEqual([]);
@@ -138,20 +131,22 @@ describe('which place a token goes to', () => {
   it('is its own rank’s where that has the expert, then its node’s', () => {
     const placement: Placement = { experts: 2, ranks: 4, places: [0, 1, 1, 0] };
     const from = (source: number) => [...placeTable(placement, { source, sources: 4, nodes: 2 })];
-    expect(from(0).slice(0, shares)).toEqual(new Array(shares).fill(0));
-    expect(from(0).slice(shares)).toEqual(new Array(shares).fill(1));
-    expect(from(3).slice(shares)).toEqual(new Array(shares).fill(2));
+    expect(from(0).slice(0, lots)).toEqual(new Array(lots).fill(0));
+    expect(from(0).slice(lots)).toEqual(new Array(lots).fill(1));
+    expect(from(3).slice(lots)).toEqual(new Array(lots).fill(2));
   });
 
   it('spreads the first tokens of all sources too', () => {
     const placement: Placement = { experts: 1, ranks: 8, places: [0, -1, -1, -1, -1, 0, -1, -1] };
-    const first = [1, 2, 3, 4, 6, 7].map((source) => placeOf(placement, { source, sources: 8 }, 0, 0));
+    const at = (source: number) => placeTable(placement, { source, sources: 8 })[0];
+    const first = [1, 2, 3, 4, 6, 7].map(at);
     expect(first.filter((place) => place === 0)).toHaveLength(3);
-    expect([0, 5].map((source) => placeOf(placement, { source, sources: 8 }, 0, 0))).toEqual([0, 5]);
+    expect([0, 5].map(at)).toEqual([0, 5]);
   });
 
   it('is nowhere for an expert that lives nowhere', () => {
-    const placement: Placement = { experts: 2, ranks: 1, places: [1] };
-    expect([0, 1].map((expert) => placeOf(placement, { source: 0, sources: 1 }, 5, expert))).toEqual([-1, 0]);
+    const placement: Placement = { experts: 2, ranks: 1, places: [1, -1] };
+    const table = placeTable(placement, { source: 0, sources: 1 });
+    expect([table[0], table[lots]]).toEqual([-1, 0]);
   });
 });

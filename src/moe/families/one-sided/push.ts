@@ -75,8 +75,12 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         // Lane k holds route k of the token to add up, on its way while another is pushed.
         let id = g.i32(-1);
         if (u.SUMS) {
-          if (step >= lag && token < tokens && g.laneId < u.K)
-            id = g.load(topkIds.at(token * u.K + g.laneId));
+          if (step >= lag && token < tokens && g.laneId < u.K) {
+            const route = topkIds.at(token * u.K + g.laneId);
+            // A receive is not behind its `awaitPrevious`, so L1 might answer with what dispatch noted in an earlier round.
+            if (u.NOTED) id = g.load(route, { order: 'relaxed', scope: 'gpu' });
+            else id = g.load(route);
+          }
         }
         if (u.SENDS) {
           if (step < pieces) u.pushPiece({ win, piece: step, epoch, bulk, copied });
@@ -112,6 +116,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
   const { releaseSlots, awaitSlots } = release(window, shape);
   return {
     K: shape.topK,
+    NOTED: shape.placed !== undefined && half === 'recv',
     TURNS: sharing(shape).turns,
     REPLICAS: sharing(shape).replicas,
     BLOCKS: shape.combine.blocks,
