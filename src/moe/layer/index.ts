@@ -20,7 +20,9 @@ export {
   placesByExpert,
   placeTable,
   rankLoads,
+  rankOfPlace,
   requirePlacement,
+  requireSamePlaces,
 } from './placement.js';
 export * from './profiles.js';
 export { type RebalanceOptions, rebalance } from './rebalance.js';

@@ -44,6 +44,15 @@ export function requirePlaces(
     throw new ArgumentError(argument, places, `a multiple of the ${ranks} ranks: all have as many places`);
 }
 
+/** Requires a placement of the same experts in as many places on as many ranks. */
+export function requireSamePlaces(placement: Placement, now: Placement): void {
+  const { experts, ranks, places } = requirePlacement('placement', placement);
+  if (experts !== now.experts) throw new ArgumentError('placement.experts', experts, `${now.experts}`);
+  if (ranks !== now.ranks) throw new ArgumentError('placement.ranks', ranks, `${now.ranks}`);
+  if (places.length !== now.places.length)
+    throw new ArgumentError('placement.places.length', places.length, `${now.places.length}`);
+}
+
 /** A layer whose experts are placed: what arrives names places. */
 export const placed = <S extends Shape>(
   shape: S,

@@ -1,8 +1,7 @@
 /** Where the experts of an ExpertParallel live now, on its device; and how many routes each of them got. */
-import { ArgumentError } from '../../base/errors.js';
 import type { Stream } from '../../gpu/index.js';
 import type { World } from '../../net/world/index.js';
-import { type Layer, type Placement, placeTable, requirePlacement, sharing } from '../layer/index.js';
+import { type Layer, type Placement, placeTable, requireSamePlaces, sharing } from '../layer/index.js';
 import type { LoadedPlan } from './loaded-plan.js';
 import { bytesOf } from './tensor.js';
 
@@ -54,12 +53,7 @@ export class Placing {
 
   /** Writes the table of each round in flight, in order on the stream. */
   place(placement: Placement, stream: Stream): void {
-    const { experts, ranks, places } = requirePlacement('placement', placement);
-    const now = this.#placement;
-    if (experts !== now.experts) throw new ArgumentError('placement.experts', experts, `${now.experts}`);
-    if (ranks !== now.ranks) throw new ArgumentError('placement.ranks', ranks, `${now.ranks}`);
-    if (places.length !== now.places.length)
-      throw new ArgumentError('placement.places.length', places.length, `${now.places.length}`);
+    requireSamePlaces(placement, this.#placement);
     const bytes = bytesOf(placeTable(placement, sourceOf(this.#world, this.#layer)));
     for (const { table } of this.#parts) stream.copyIn(table.data, bytes);
     this.#placement = placement;
