@@ -58,6 +58,7 @@ export {
   type Row,
   read,
   row,
+  type Statistics,
   type Tensor,
   type TensorData,
   tensorFrom,
@@ -70,10 +71,13 @@ export type {
   Dtype,
   ExpertForm,
   MoeModel,
+  Placement,
+  RebalanceOptions,
   Routing,
   RowDtype,
   RowFormatName,
 } from './moe/layer/index.js';
+export { rankLoads, rebalance } from './moe/layer/index.js';
 export {
   type DeviceChoice,
   type JoinWorldOptions,

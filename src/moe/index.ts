@@ -24,6 +24,7 @@ export {
 export type { LaidWire } from './rounds/loaded-plan.js';
 export { leastWindowBytes, type MemoryOptions, type MemoryPart, type MemoryUse } from './rounds/memory.js';
 export { type ExpertParallelOptions, type Row, row } from './rounds/options.js';
+export type { Statistics } from './rounds/placing.js';
 export * from './rounds/tensor.js';
 export * from './rounds/tuned.js';
 export { type RoutedModel, type RoutedTokens, Router, type RouterWeights } from './router/router.js';

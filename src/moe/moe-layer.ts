@@ -3,9 +3,11 @@
  * can be captured as a graph; what overlaps is said by streams and by the order of launches, never by a wait of the host.
  */
 
-import { ArgumentError, DisposedError } from '../base/errors.js';
+import { ArgumentError, DisposedError, HeddleError } from '../base/errors.js';
 import { type Event, requireStream, type Stream } from '../gpu/index.js';
 import { World } from '../net/world/index.js';
+import type { MlpWeights } from './experts/products.js';
+import { type Placement, requireSamePlaces } from './layer/index.js';
 import { MicroBatch } from './micro-batch.js';
 import { layerMemory } from './moe-memory.js';
 import {
@@ -15,7 +17,9 @@ import {
   type MoeLayerSizes,
   requireLayerWeights,
 } from './moe-options.js';
+import { MovingWeights } from './moving-weights.js';
 import { type MemoryUse, memoryFor } from './rounds/memory.js';
+import type { Statistics } from './rounds/placing.js';
 import { requireVectors, type Tensor, wrap } from './rounds/tensor.js';
 
 let batchesOf: (layer: MoeLayer) => readonly MicroBatch[];
@@ -37,6 +41,8 @@ export class MoeLayer {
   readonly #maxTokens: number;
   readonly #batches: readonly MicroBatch[];
   readonly #beside: Beside | null;
+  /** Null where experts were not placed. */
+  readonly #moving: MovingWeights | null;
   #disposed = false;
 
   private constructor(
@@ -45,6 +51,7 @@ export class MoeLayer {
     maxTokens: number,
     batches: readonly MicroBatch[],
     memory: MemoryUse,
+    weights: MlpWeights,
   ) {
     const { ep } = batches[0]!.parts;
     this.family = ep.family;
@@ -54,6 +61,9 @@ export class MoeLayer {
     this.#maxTokens = maxTokens;
     this.#batches = batches;
     this.#beside = batches.length === 1 ? null : besideOf(world);
+    const { gateUp, down, gateUpScales, downScales } = weights;
+    const all = [gateUp, down, gateUpScales, downScales].filter((tensor) => tensor !== undefined);
+    this.#moving = ep.placement && new MovingWeights(world, all, ep.placement);
   }
 
   /** Creates windows, compiles kernels, checks the weights. Every rank of the world calls it with the same options. */
@@ -65,7 +75,7 @@ export class MoeLayer {
     const batches: MicroBatch[] = [];
     for (let n = 0; n < plan.microBatches; n++) batches.push(await MicroBatch.create(world, plan, options));
     const memory = layerMemory(plan, world, batches[0]!.parts.ep.memory);
-    return new MoeLayer(world, plan, options.maxTokens, batches, memory);
+    return new MoeLayer(world, plan, options.maxTokens, batches, memory, options.experts);
   }
 
   /** What `create` would take of each rank's memory, whether or not there is a GPU here. */
@@ -90,6 +100,39 @@ export class MoeLayer {
     else this.#two(first!, second, x, out, stream);
   }
 
+  /**
+   * Brings the weights that a placement wants, into places where no expert lives now. Forwards run on meanwhile. Every rank of
+   * a node calls it; when it resolves, all have their weights, and `place` may follow. `stream`: that of the forwards.
+   */
+  async move(placement: Placement, stream: Stream): Promise<void> {
+    requireStream('stream', stream);
+    const { moving, now } = this.#requirePlaced('move');
+    await moving.move(now, placement, stream);
+  }
+
+  /**
+   * Changes where experts live, for forwards that are enqueued behind this: as that of ExpertParallel. Every rank calls it
+   * between the same two forwards. Refused where the weights of an expert are not in its new place.
+   */
+  place(placement: Placement, stream: Stream): void {
+    requireStream('stream', stream);
+    const { moving, now } = this.#requirePlaced('place');
+    requireSamePlaces(placement, now);
+    moving.requireHeld(placement);
+    for (const { parts } of this.#batches) parts.ep.place(placement, stream);
+  }
+
+  /** Routes by expert: as that of ExpertParallel. */
+  async statistics(stream: Stream): Promise<Statistics> {
+    requireStream('stream', stream);
+    this.#requirePlaced('statistics');
+    const all: Statistics[] = [];
+    for (const { parts } of this.#batches) all.push(await parts.ep.statistics(stream));
+    const sum = (of: keyof Statistics): number[] =>
+      all[0]![of].map((_, expert) => all.reduce((total, one) => total + one[of][expert]!, 0));
+    return { routed: sum('routed'), dropped: sum('dropped') };
+  }
+
   /** As that of ExpertParallel: throws RankLostError where a kernel gave up waiting for a rank. */
   async synchronize(stream: Stream): Promise<void> {
     for (const { parts } of this.#batches) await parts.ep.synchronize(stream);
@@ -102,6 +145,16 @@ export class MoeLayer {
     for (const batch of this.#batches) await batch.dispose();
     this.#beside?.stream.dispose();
     for (const event of Object.values(this.#beside?.event ?? {})) event.dispose();
+  }
+
+  #requirePlaced(call: string): { readonly moving: MovingWeights; readonly now: Placement } {
+    if (this.#disposed) throw new DisposedError('this MoeLayer');
+    const now = this.#batches[0]!.parts.ep.placement;
+    if (this.#moving !== null && now !== null) return { moving: this.#moving, now };
+    throw new HeddleError(
+      'HEDDLE_NOT_PLACED',
+      `${call} needs experts that are placed; create the MoeLayer with a placement`,
+    );
   }
 
   #one(batch: MicroBatch, x: Tensor, out: Tensor, stream: Stream): void {

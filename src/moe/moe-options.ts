@@ -10,7 +10,16 @@ import {
 import type { ExpertsPlanOptions } from './experts/experts-options.js';
 import { type Gemm, gemms } from './experts/mlp.js';
 import { type MlpWeights, mlpUnit, requireWeights } from './experts/products.js';
-import { expertsOf, limits, type MoeModel, type ProfileName, profile, scaleBlock } from './layer/index.js';
+import {
+  expertsOf,
+  limits,
+  type MoeModel,
+  type Placement,
+  type ProfileName,
+  profile,
+  requirePlacement,
+  scaleBlock,
+} from './layer/index.js';
 import { type ExpertParallelOptions, row } from './rounds/options.js';
 import type { RouterWeights } from './router/router.js';
 
@@ -24,6 +33,11 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
   readonly overlap?: boolean;
   /** Into how many parts tokens are cut, each on a stream of its own: one's rows travel while the other's are computed. */
   readonly microBatches?: 1 | 2;
+  /**
+   * Where experts live; then `experts` are by place, those of empty places too, whatever they hold. Default: each in one place, dealt
+   * out in order.
+   */
+  readonly placement?: Placement;
   /** The family of kernels that carries rows. Default 'auto': the first that can, where the ranks are. */
   readonly family?: string;
   /**
@@ -44,7 +58,7 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
 }
 
 export interface MoeLayerOptions extends MoeLayerSizes, Pick<ExpertParallelOptions, 'sms' | 'waitMs'> {
-  /** Of this rank's experts: [experts here, 2 · inner, hidden] and [experts here, hidden, inner], with scales where they are e4m3. */
+  /** Of this rank's experts, or of its places where there is a placement: [experts here, 2 · inner, hidden] and [experts here, hidden, inner], with scales where they are e4m3. */
   readonly experts: MlpWeights;
   /** Of the expert that every token goes to, [2 · inner, hidden] and [hidden, inner], where the model has one. */
   readonly sharedExperts?: MlpWeights;
@@ -59,6 +73,7 @@ const optionNames: Readonly<Record<keyof MoeLayerOptions | 'ranks', true>> = {
   capacity: true,
   overlap: true,
   microBatches: true,
+  placement: true,
   family: true,
   rows: true,
   weights: true,
@@ -89,7 +104,8 @@ export interface LayerPlan {
 export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): LayerPlan {
   requireObject('options', options);
   requireKnown('options', options, optionNames);
-  const { microBatches = 1, family = 'auto', alignment, capacity, sms, waitMs } = options;
+  const { microBatches = 1, family = 'auto', alignment, capacity, sms, waitMs, placement } = options;
+  if (placement !== undefined) requirePlacement('placement', placement);
   const model = modelOf(options.model);
   const overlap = requireFlag('overlap', options.overlap ?? true);
   const gemm = requireOneOf('gemm', options.gemm ?? 'heddle', gemms);
@@ -127,6 +143,7 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
       output: row('bf16', hidden),
       // Where nothing goes between a send and its receive, one launch is faster.
       split: microBatches === 2 || (overlap && model.sharedInner !== undefined),
+      ...(placement === undefined ? {} : { placement }),
       ...(family === 'auto' ? {} : { family }),
       ...(sms === undefined ? {} : { sms }),
       ...(waitMs === undefined ? {} : { waitMs }),
@@ -141,12 +158,12 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
 
 /** Requires weights of the model's sizes, for the experts that this rank has. */
 export function requireLayerWeights(
-  { model }: LayerPlan,
+  { model, carrier: { placement } }: LayerPlan,
   { experts, sharedExperts }: Pick<MoeLayerOptions, 'experts' | 'sharedExperts'>,
   { ranks, rank }: { readonly ranks: number; readonly rank: number },
 ): void {
   const { hidden, inner, sharedInner } = model;
-  const { count } = expertsOf({ ...model, ranks }, rank);
+  const { count } = expertsOf({ experts: placement?.places.length ?? model.experts, ranks }, rank);
   const wanted = 'weights: { gateUp, down }';
   requireObject('experts', experts, wanted);
   requireWeights('experts.', experts, count, hidden, inner);

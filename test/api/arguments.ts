@@ -40,6 +40,7 @@ export const kernel = lang.kernel(
     if (g.threadIdx.x < n && f > 0) g.store(out.at(g.threadIdx.x), g.load(win.at(g.rank).flag.at(0)));
   },
 );
+const placement: heddle.Placement = { experts: 2, ranks: 2, places: [0, 1, 1, -1] };
 const body = (): void => {};
 const emptyPtx = '.version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }\n';
 const subject = {
@@ -53,6 +54,8 @@ const { expand, mlp, plan, reduce, route, scaledMlp, widen } = testing.reference
 export const withArguments = {
   wrap: call(heddle.wrap, 256, 'bf16', [2, 8], [8, 1]),
   row: call(row, 'bf16', 8),
+  rankLoads: call(heddle.rankLoads, placement, [3, 1]),
+  rebalance: call(heddle.rebalance, [3, 1], { ranks: 2, places: 4, nodes: 1 }),
   dlpack: call(heddle.dlpack, { ...heddle.wrap(256, 'bf16', [2, 8]) }),
   'ExpertParallel.memory': call(heddle.ExpertParallel.memory, {
     ...{ ...layer, ranks: 2, device: 'sim', split: false },
@@ -117,6 +120,13 @@ export const withArguments = {
   makeSources: call(testing.makeSources, shape, [2, 1], 1, { holes: 0.5 }),
   byPopularity: call(testing.byPopularity, 8, 1),
   interleaved: call(testing.interleaved, shape),
+  placedSources: call(
+    testing.placedSources,
+    shape,
+    [source, source],
+    { ...placement, experts: 4, places: [0, 1, 2, 3] },
+    1,
+  ),
   randomElements: call(testing.randomElements, 'bf16', 4, 1, 2),
   randomBytes: call(testing.randomBytes, 4, 1),
   shapeOfRounds: call(testing.shapeOfRounds, {

@@ -71,6 +71,8 @@ export async function inWorld(of: Things) {
     ['f', 1],
   ] as const)
     launcher.set(name, value);
+  const placement = { experts: 4, ranks: 1, places: [0, 1, 2, 3, -1] };
+  const placedEp = await heddle.ExpertParallel.create(world, { ...layer, placement });
   const experts = () => testing.ExampleExperts.create(world, ep, stream);
   const plan = await heddle.ExpertsPlan.create(ep);
   const rows = heddle.emptyTensor(device, 'bf16', [plan.rows, 8]);
@@ -85,6 +87,8 @@ export async function inWorld(of: Things) {
   const stacked = { gateUp: zeros([4, 128, 64]), down: zeros([4, 64, 64]) };
   const whole = { ...{ model, maxTokens: 2, router: gates }, experts: stacked };
   const moe = await heddle.MoeLayer.create(world, whole);
+  const spare = { gateUp: zeros([5, 128, 64]), down: zeros([5, 64, 64]) };
+  const placedMoe = await heddle.MoeLayer.create(world, { ...whole, placement, experts: spare });
   const ofExperts = await expertsOf(world, stacked);
   ofExperts.plan.plan(ofExperts.ep.received, stream);
   const folder = modelFolder();
@@ -187,6 +191,8 @@ export async function inWorld(of: Things) {
       { ...layer, tuning: ep.tuning },
     ),
     'ExpertParallel.dispatch': call((a, b) => ep.dispatch(a, b), inputs(), stream),
+    'ExpertParallel.place': call((a, b) => placedEp.place(a, b), placement, stream),
+    'ExpertParallel.statistics': call((a) => placedEp.statistics(a), stream),
     'ExpertParallel.combine': call((a, b) => ep.combine(a, b), tensor, stream),
     'ExpertParallel.synchronize': call((a) => ep.synchronize(a), stream),
     'ExpertParallel.dispatchSend': call((a, b) => split.dispatchSend(a, b), inputs(), stream),
@@ -223,6 +229,9 @@ export async function inWorld(of: Things) {
     'Router.route': call((a, b) => router.route(a, b), wide, stream),
     'MoeLayer.create': call(async (a, b) => (await heddle.MoeLayer.create(a, b)).dispose(), world, whole),
     'MoeLayer.forward': call((a, b, c) => moe.forward(a, b, c), wide, made, stream),
+    'MoeLayer.move': call((a, b) => placedMoe.move(a, b), placement, stream),
+    'MoeLayer.place': call((a, b) => placedMoe.place(a, b), placement, stream),
+    'MoeLayer.statistics': call((a) => placedMoe.statistics(a), stream),
     'MoeLayer.synchronize': call((a) => moe.synchronize(a), stream),
     'ModelFiles.open': call((a) => heddle.ModelFiles.open(a), folder),
     'ModelFiles.loadExperts': call(

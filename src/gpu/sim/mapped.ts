@@ -1,5 +1,6 @@
 /** Simulated mapped memory: the host's accesses are the machine's business, as kernels wait for what hosts store. */
 
+import { DisposedError } from '../../base/errors.js';
 import type { Order } from '../../lang/index.js';
 import { type HostView, requireBytes, requireWord, wordAt } from '../index.js';
 import type { Engine } from './engine.js';
@@ -50,6 +51,7 @@ export class SimHostView implements HostView {
 
   write(offset: number, from: Uint8Array): void {
     requireBytes(offset, from, this.#bytes);
+    if (this.#buffer.freed) throw new DisposedError('the mapped memory', 'allocate new memory');
     this.#accessed('write', 'weak', offset, from.length);
     this.#buffer.u8.set(from, offset);
     this.#wrote(offset, from.length);

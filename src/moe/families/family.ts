@@ -88,6 +88,8 @@ export interface Plan {
   readonly wire: WirePlan | null;
   readonly phases: Readonly<Record<Phase, readonly Step[]>>;
   readonly received: ReceivedPlan;
+  /** Null where no placement says where experts live; a family that has none refuses layers that are `placed`. */
+  readonly placing: PlacingPlan | null;
   /** Four words of a window, as common/waits.ts has them. */
   readonly failure: View;
   /** Of a layer with masks. */
@@ -161,6 +163,17 @@ export interface ReceivedPlan {
   /** By name. */
   readonly payloads: Readonly<Record<string, View>>;
   readonly output: View;
+}
+
+/** Where experts live, as kernels read it (common/places.ts). */
+export interface PlacingPlan {
+  readonly buffer: BufferPlan;
+  /** i32 [experts, lots]: the place that a route goes to. */
+  readonly table: View;
+  /** i32 [maxTokens, topK]: where the routes of this round went. Combine is given it as the round's `topkIds`. */
+  readonly places: View;
+  /** u32 [2, experts]: routes that went to a place of the expert; those that went nowhere. */
+  readonly counts: View;
 }
 
 /** What a round brings: addresses in this rank's memory. Of a phase that lacks one, 0. */

@@ -13,7 +13,19 @@ export {
   type ReferencePlan,
 } from './expert-rows.js';
 export type { MlpMatrices, ScaledMatrices } from './mlp.js';
+export {
+  lots,
+  type Placement,
+  placed,
+  placesByExpert,
+  placeTable,
+  rankLoads,
+  rankOfPlace,
+  requirePlacement,
+  requireSamePlaces,
+} from './placement.js';
 export * from './profiles.js';
+export { type RebalanceOptions, rebalance } from './rebalance.js';
 export type { ReferenceReceived } from './reference.js';
 export * as reference from './reference.js';
 export { type ReferenceRoutes, type RouterBiases, requireRouting } from './routing.js';

@@ -70,6 +70,11 @@ export interface Layer extends Shape {
   readonly counts: boolean;
   /** Ranks may be left out while the layer lives. */
   readonly masks?: boolean;
+  /**
+   * Routes name one of so many experts, and a placement says in which of the `experts` places of the shape each lives. Absent: an
+   * id is a place.
+   */
+  readonly placed?: number;
 }
 
 /**

@@ -15,7 +15,7 @@ import {
 import { requireStream, type Stream } from '../../gpu/index.js';
 import { type Maskable, World } from '../../net/world/index.js';
 import type { Operation, Tuning } from '../families/index.js';
-import type { Layer } from '../layer/index.js';
+import type { Layer, Placement } from '../layer/index.js';
 import { type Choice, choose } from './choice.js';
 import { type Call, type Combining, type Dispatched, type Received, RoundInFlight } from './in-flight.js';
 import { type DispatchInputs, requireCombineOutput } from './inputs.js';
@@ -38,6 +38,7 @@ import {
   roundsOf,
   waitMsOf,
 } from './options.js';
+import { Placing, type Statistics } from './placing.js';
 import type { Tensor } from './tensor.js';
 
 let insideOf: (ep: ExpertParallel) => readonly RoundInFlight[];
@@ -75,6 +76,8 @@ export class ExpertParallel<P extends string = string> {
   /** The views of each round in flight: dispatches fill them in turn. */
   readonly views: readonly Received<P>[];
   readonly #rounds: readonly RoundInFlight<P>[];
+  /** Null where experts were not placed. */
+  readonly #placing: Placing | null;
   /** Which of them the next round takes. */
   #next = 0;
   #disposed = false;
@@ -87,7 +90,7 @@ export class ExpertParallel<P extends string = string> {
   #doneBefore = 0;
   #maskings = 0;
 
-  private constructor({ world, layer, split, choice, memory, rounds, waitMs }: Made<P>) {
+  private constructor({ world, layer, split, choice, memory, rounds, waitMs, placing }: Made<P>) {
     this.world = world;
     this.shape = layer;
     this.split = split;
@@ -98,6 +101,7 @@ export class ExpertParallel<P extends string = string> {
     this.received = rounds[0].received;
     this.views = rounds.map(({ received }) => received);
     this.#rounds = rounds;
+    this.#placing = placing;
     this.#notAtRenewal = world.freeAtRenewal(() => this.#free(), layer.masks ? this.#maskable(waitMs) : null);
   }
 
@@ -123,18 +127,29 @@ export class ExpertParallel<P extends string = string> {
     const { family, tuning } = choice;
     const { split, transport } = place;
     const inFlight = roundsOf(options);
-    const { payloads } = options;
-    const agreed = { ...layer, payloads, family: family.name, split, transport, rounds: inFlight, ...tuning };
+    const { payloads, placement } = options;
+    const agreed = {
+      ...layer,
+      placement,
+      payloads,
+      family: family.name,
+      split,
+      transport,
+      rounds: inFlight,
+      ...tuning,
+    };
     await requireSameEverywhere(world, agreed);
     const plan = family.plan(layer, place, tuning);
-    const { placement } = plan.wire === null ? { placement: 'host' as const } : await world.wires();
-    const memory = memoryOf(plan, inFlight, placement);
+    const wires = plan.wire === null ? { placement: 'host' as const } : await world.wires();
+    const memory = memoryOf(plan, inFlight, wires.placement);
     requireRoom(memory, layer, device);
     const round = async () =>
       new RoundInFlight(device, layer, await LoadedPlan.load(world, plan, waitMs), options.payloads);
     const rounds: [RoundInFlight<P>, ...RoundInFlight<P>[]] = [await round()];
     if (inFlight === 2) rounds.push(await round());
-    return new ExpertParallel({ world, layer, split, choice, memory, rounds, waitMs });
+    const loaded = rounds.map(({ loaded }) => loaded);
+    const placing = placement === undefined ? null : await Placing.create(world, layer, loaded, placement);
+    return new ExpertParallel({ world, layer, split, choice, memory, rounds, waitMs, placing });
   }
 
   /**
@@ -202,6 +217,27 @@ export class ExpertParallel<P extends string = string> {
     const round = this.#of('combineRecv', sent);
     this.#requireOut(out, round);
     round.run('combineRecv', stream);
+  }
+
+  /** Where experts live for rounds that are dispatched from now on; null where they were not placed. */
+  get placement(): Placement | null {
+    return this.#placing?.placement ?? null;
+  }
+
+  /**
+   * Changes where experts live, in order on the stream: rounds that are dispatched behind this go by it, those of captured graphs
+   * too, and rounds before it end as they began. Every rank calls it between the same two rounds. The weights are the caller's:
+   * they are in the new places before that, and stay in the old ones until the last round before it has ended everywhere.
+   */
+  place(placement: Placement, stream: Stream): void {
+    this.#requireReady('dispatch', stream);
+    this.#requirePlaced('place').place(placement, stream);
+  }
+
+  /** Routes by expert, of all ranks and all rounds that are before this on their streams. Every rank of the world calls it. */
+  async statistics(stream: Stream): Promise<Statistics> {
+    this.#requireReady('dispatch', stream);
+    return this.#requirePlaced('statistics').statistics(stream);
   }
 
   /**
@@ -284,6 +320,14 @@ export class ExpertParallel<P extends string = string> {
     throw new HeddleError(
       'HEDDLE_NOT_SPLIT',
       `${call} needs phases that are split; create the ExpertParallel with split: true`,
+    );
+  }
+
+  #requirePlaced(call: string): Placing {
+    if (this.#placing !== null) return this.#placing;
+    throw new HeddleError(
+      'HEDDLE_NOT_PLACED',
+      `${call} needs experts that are placed; create the ExpertParallel with a placement`,
     );
   }
 
@@ -384,4 +428,5 @@ interface Made<P extends string> {
   readonly memory: MemoryUse;
   readonly waitMs: number;
   readonly rounds: readonly [RoundInFlight<P>, ...RoundInFlight<P>[]];
+  readonly placing: Placing | null;
 }

@@ -128,6 +128,9 @@ export class RoundInFlight<P extends string = string> {
   /** Enqueues what a call consists of. A call that throws leaves the round where it was. */
   run(call: Call, stream: Stream): void {
     const { phases, reaches } = calls[call];
+    const { placing } = this.loaded.plan;
+    // Where dispatch sent the tokens, whatever a placement says meanwhile.
+    if (this.underWay && placing !== null) this.brings.topkIds = this.loaded.tensor(placing.places).data;
     this.loaded.run(phases, this.brings, stream);
     if (!this.underWay) this.#stream = stream;
     else if (stream !== this.#stream) this.changedStreams = true;

@@ -95,7 +95,7 @@ export class Inputs {
  * asked for, for messages.
  */
 export function requireDispatchInputs(
-  shape: Shape & Partial<Pick<Layer, 'weights'>>,
+  shape: Shape & Partial<Pick<Layer, 'weights' | 'placed'>>,
   rows: Readonly<Record<string, Row>>,
   inputs: DispatchInputs,
 ): number {
@@ -157,14 +157,9 @@ function requireTokens(shape: Shape, topkIds: Input): number {
 }
 
 /** Requires ids of experts, or −1. */
-function requireIds(shape: Shape, ids: Bits): void {
+function requireIds({ topK, experts, placed = experts }: Shape & Pick<Layer, 'placed'>, ids: Bits): void {
   for (let i = 0; i < ids.length; i++) {
-    requireInteger(
-      `topkIds[${Math.floor(i / shape.topK)}, ${i % shape.topK}]`,
-      ids[i],
-      -1,
-      shape.experts - 1,
-    );
+    requireInteger(`topkIds[${Math.floor(i / topK)}, ${i % topK}]`, ids[i], -1, placed - 1);
   }
 }
 

@@ -14,10 +14,14 @@ import {
   type Layer,
   limits,
   type Output,
+  type Placement,
+  placed,
   type RowDtype,
   type RowFormatName,
+  requirePlacement,
   requireShape,
   rowFormatNames,
+  type Shape,
 } from '../layer/index.js';
 
 /** One row of a payload: `length` elements of `dtype`. */
@@ -76,6 +80,11 @@ export interface ExpertParallelOptions<P extends string = string> {
   /** Routes are counted per local expert, as `received.counts`. Default false. */
   readonly counts?: boolean;
   /**
+   * Where experts live, each in one place or in several; `place` changes it between rounds. Default: each in one place, dealt out in
+   * order. Ids in `topkIds` name experts as ever. What arrives names places: `ep.shape.experts` counts those, and every rank has as many.
+   */
+  readonly placement?: Placement;
+  /**
    * Dispatch and combine may also be called as a send and a receive each, with other work between them. Default false:
    * each is one launch.
    */
@@ -123,6 +132,7 @@ export const optionNames: Readonly<Record<keyof ExpertParallelOptions, true>> = 
   sum: true,
   weights: true,
   counts: true,
+  placement: true,
   split: true,
   rounds: true,
   sms: true,
@@ -157,12 +167,22 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     ...(sum === undefined ? {} : { sum }),
   };
   const shape = requireShape({ ranks, experts, topK, maxTokens, replicas, payloads, output });
+  const { placement } = options;
+  if (placement !== undefined) requireOwnPlacement(placement, shape);
   return {
-    ...shape,
+    ...placed(shape, placement),
     weights: requireFlag('weights', options.weights ?? true),
     counts: requireFlag('counts', options.counts ?? false),
     ...(onLoss === 'mask' && { masks: true }),
   };
+}
+
+/** Requires a placement of this layer's experts on its ranks. */
+function requireOwnPlacement(placement: Placement, { experts, ranks }: Shape): void {
+  requirePlacement('placement', placement);
+  for (const [name, wanted] of Object.entries({ experts, ranks }) as ['experts' | 'ranks', number][])
+    if (placement[name] !== wanted)
+      throw new ArgumentError(`placement.${name}`, placement[name], `${wanted}, as many as the layer has`);
 }
 
 /** Milliseconds that a kernel waits for a peer. */

@@ -30,12 +30,17 @@ import {
   firstOf,
   floatDtypes,
   limits,
+  lots,
+  type Placement,
+  placeTable,
   reference,
   requireDtype,
+  requirePlacement,
   requireShape,
   requireSources,
   type Shape,
   type Source,
+  sharing,
 } from '../../moe/layer/index.js';
 import { World } from '../../net/world/index.js';
 import {
@@ -119,6 +124,29 @@ export function makeSources(
   }));
 }
 
+/** What the ranks bring, in the words of the reference where experts are placed: ids are places. */
+export function placedSources(
+  shape: Shape,
+  sources: readonly Source[],
+  placement: Placement | undefined,
+  nodes = 1,
+): Source[] {
+  requireShape(shape);
+  requireSources('sources', shape, sources);
+  if (placement === undefined) return [...sources];
+  requirePlacement('placement', placement);
+  const { topK, experts } = shape;
+  if (placement.experts !== experts)
+    throw new ArgumentError('placement.experts', placement.experts, `${experts}, as many as the shape has`);
+  const { groups, replicas } = sharing(shape);
+  return sources.map((source, rank) => {
+    const table = placeTable(placement, { source: Math.floor(rank / replicas), sources: groups, nodes });
+    const at = (id: number, i: number): number =>
+      id >= 0 && id < experts ? table[id * lots + (Math.floor(i / topK) % lots)]! : -1;
+    return { ...source, topkIds: source.topkIds.map(at) };
+  });
+}
+
 /** What every rank gets back from a round, according to the reference; `nodes`: inside how many rows are summed first. */
 export function expectedRound(shape: Shape, sources: readonly Source[], weights = true, nodes = 1): Bits[] {
   requireShape(shape);
@@ -138,6 +166,8 @@ export interface RoundsOptions
   readonly experts?: ExampleExpertsOptions;
   /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */
   readonly inspect?: boolean;
+  /** [round]: where experts live. Rounds bring ids of experts. */
+  readonly placements?: readonly Placement[];
   /**
    * A round, or the two that are in flight, is captured as a graph, which then runs all rounds on inputs that are copied
    * to where it reads. What one replay brings must be as many tokens as what the next one does.
@@ -186,14 +216,25 @@ export async function runRounds(
   if (!(world instanceof World)) throw new ArgumentError('world', world, 'one that runs');
   requireRounds(shape, rounds);
   requireObject('options', options);
-  const { experts: expertsOptions, inspect = false, graph = false, leaveOut, ...features } = options;
-  const ep = await ExpertParallel.create(world, layerOf(shape, features));
+  const {
+    experts: expertsOptions,
+    inspect = false,
+    graph = false,
+    leaveOut,
+    placements,
+    ...features
+  } = options;
+  const placement = placements?.[0];
+  const ep = await ExpertParallel.create(
+    world,
+    layerOf(shape, { ...features, ...(placement && { placement }) }),
+  );
   const stream = world.device.createStream();
   const experts = await Promise.all(
     ep.views.map((received) => ExampleExperts.create(world, ep, stream, expertsOptions, received)),
   );
   const other = await OtherWork.create(world, stream);
-  const runner = runnerOf(world, ep, experts, other, stream);
+  const runner = runnerOf(world, ep, experts, other, stream, placements);
   const mine = rounds.map((sources) => sources[world.rank]!);
   const run = (some: readonly Source[]): Promise<RoundsResult> =>
     ep.views.length > 1 ? runner.inFlight(some) : runner.launched(some, inspect);
@@ -230,7 +271,7 @@ export function layerOf(
   shape: Shape,
   features: Pick<
     ExpertParallelOptions,
-    'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds' | 'onLoss'
+    'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds' | 'onLoss' | 'placement'
   > = {},
 ): ExpertParallelOptions {
   requireShape(shape);
@@ -263,13 +304,21 @@ function runnerOf(
   experts: readonly ExampleExperts[],
   other: OtherWork,
   stream: Stream,
+  placements: readonly Placement[] = [],
 ) {
   let combined = 0;
+
+  /** Where experts live from round n on, if that changes there. */
+  function move(n: number, on: Stream): void {
+    const placement = placements[n] ?? ep.placement;
+    if (placement !== null && placement !== ep.placement) ep.place(placement, on);
+  }
 
   async function launched(rounds: readonly Source[], inspect: boolean): Promise<RoundsResult> {
     const buffers = rounds.map((source) => place(source));
     const arrived: Promise<Delivered>[] = [];
-    for (const round of buffers) {
+    for (const [n, round] of buffers.entries()) {
+      move(n, stream);
       dispatch(round);
       if (inspect) arrived.push(delivered());
       experts[0]!.run(stream);
@@ -306,6 +355,7 @@ function runnerOf(
       if (n === before) goesOn = await stays();
       const batch = buffers.slice(n, n + atOnce);
       for (const [i, round] of batch.entries()) bring(captured[i]!, round);
+      move(n, stream);
       graph.launch(stream);
       for (const [i, { out }] of batch.entries()) copy(out, captured[i]!.out);
     }
@@ -341,7 +391,15 @@ function runnerOf(
     const sent = [ep.dispatchSend(buffers[0]!, on(0))];
     for (const [n, { out }] of buffers.entries()) {
       const next = buffers[n + 1];
-      if (next !== undefined) sent.push(ep.dispatchSend(next, on(n + 1)));
+      if (next !== undefined) {
+        // The tables of both rounds are written on one stream.
+        if (placements[n + 1] !== placements[n]) {
+          follow(on(n + 1), on(n));
+          move(n + 1, on(n + 1));
+          follow(on(n), on(n + 1));
+        }
+        sent.push(ep.dispatchSend(next, on(n + 1)));
+      }
       const received = ep.dispatchRecv(sent[n]!, on(n));
       experts[n % streams.length]!.run(on(n));
       if (n % 3 === 2) ep.combine(out, on(n));

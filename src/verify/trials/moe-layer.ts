@@ -16,6 +16,7 @@ import {
   fromF32,
   type MlpMatrices,
   type MoeModel,
+  type Placement,
   quantise,
   reference,
   toF32,
@@ -89,13 +90,17 @@ const isClear = (inputs: RoutedInputs): boolean => expectedRoutes(inputs).margin
 /** All weights of one rank's layer: what `make` gives for each matrix of an MLP, and the router's. */
 export function layerWeights(
   model: MoeModel,
-  { rank, ranks }: { readonly rank: number; readonly ranks: number },
+  {
+    rank,
+    ranks,
+    places = model.experts,
+  }: { readonly rank: number; readonly ranks: number; readonly places?: number },
   make: (of: 'experts' | 'sharedExperts', part: WeightsPart, shape: readonly number[]) => Tensor,
   router: RouterWeights,
   dtype: 'bf16' | 'e4m3' = 'bf16',
 ): Pick<MoeLayerOptions, 'experts' | 'sharedExperts' | 'router'> {
   const { hidden, inner, sharedInner } = model;
-  const { count } = expertsOf({ ...model, ranks }, rank);
+  const { count } = expertsOf({ experts: places, ranks }, rank);
   const mlp = (of: 'experts' | 'sharedExperts', length: number, experts: number | null) =>
     mlpWeights({ hidden, inner: length, dtype }, experts, (part, shape) => make(of, part, shape));
   return {
@@ -105,14 +110,19 @@ export function layerWeights(
   };
 }
 
-/** The weights of one rank, on its device. */
+/** The weights of one rank, on its device; of an empty place those of some expert, which nothing may read. */
 export function placeWeights(
   world: { readonly device: Device; readonly rank: number; readonly ranks: number },
   stream: Stream,
   { model, experts, shared, routed }: LayerInputs,
+  placement?: Placement,
 ): ReturnType<typeof layerWeights> {
-  const { first, count } = expertsOf({ ...model, ranks: world.ranks }, world.rank);
-  const mine = { experts: experts.slice(first, first + count), sharedExperts: shared ? [shared] : [] };
+  const all =
+    placement?.places.map(
+      (expert, place) => experts.at(expert < 0 ? (place + 1) % experts.length : expert)!,
+    ) ?? experts;
+  const { first, count } = expertsOf({ experts: all.length, ranks: world.ranks }, world.rank);
+  const mine = { experts: all.slice(first, first + count), sharedExperts: shared ? [shared] : [] };
   const place = (
     bits: Bits | Float32Array,
     dtype: 'bf16' | 'e4m3' | 'f32',
@@ -122,7 +132,7 @@ export function placeWeights(
   const { weights, dtype, correction } = routed[0]!;
   return layerWeights(
     model,
-    world,
+    { rank: world.rank, ranks: world.ranks, places: all.length },
     (of, part, shape) =>
       place(
         stacked(mine[of], part),
@@ -155,7 +165,7 @@ export async function runLayer(
 ): Promise<LayerRun> {
   const { device, rank } = world;
   const stream = device.createStream();
-  const weights = placeWeights(world, stream, inputs);
+  const weights = placeWeights(world, stream, inputs, options.placement);
   const layer = await MoeLayer.create(world, { model: inputs.model, ...weights, ...options });
   const { hidden } = inputs.model;
   const own = inputs.routed[rank]!.x;

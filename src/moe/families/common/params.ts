@@ -1,17 +1,19 @@
 /** What the kernels of all families are given alike. */
 import { type LayoutSpec, list, peers, pointer, registers, type TypedLayout } from '../../../lang/index.js';
 import type { Layer } from '../../layer/index.js';
+import { placingParam } from './places.js';
 
 /** A dispatch, without its limit. */
-export const dispatchParams = <S extends LayoutSpec>(window: TypedLayout<S>, { payloads }: Layer) =>
+export const dispatchParams = <S extends LayoutSpec>(window: TypedLayout<S>, layer: Layer) =>
   ({
     win: peers(window),
     /** [tokens][K] */
     topkIds: pointer('i32'),
     topkWeights: pointer('f32'),
     /** One [tokens][row] array a payload. */
-    rows: list(pointer('v16'), payloads.length),
+    rows: list(pointer('v16'), layer.payloads.length),
     tokens: 'u32',
+    placing: placingParam(layer),
   }) as const;
 
 /** A combine that adds rows up. */

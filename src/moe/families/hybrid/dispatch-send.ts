@@ -7,6 +7,7 @@ import { sharing } from '../../layer/index.js';
 import { shareOf, tokenOf } from '../common/groups.js';
 import { dispatchParams } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
+import { notePlaces, placeAt, placingParam } from '../common/places.js';
 import { storeRows, tellRoutes } from './deliver.js';
 import { packChunk } from './pack-chunk.js';
 import { type HybridShape, hopsOf, localOwner, mostPackers, sourceOf } from './shape.js';
@@ -31,11 +32,13 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
         TURNS: sharing(shape).turns,
         deliverToken: deliverToken(shape, window),
         packChunk: packChunk(shape, window, wire),
+        PLACED: shape.placed !== undefined,
+        notePlaces: notePlaces(shape),
         shareOf: shareOf(shape),
         tokenOf: tokenOf(shape),
       },
     },
-    (g, { win, wire, topkIds, topkWeights, rows, tokens, node }, u) => {
+    (g, { win, wire, topkIds, topkWeights, rows, tokens, placing, node }, u) => {
       g.awaitPrevious();
       g.releaseNext();
       const mine = win.at(g.rank);
@@ -53,14 +56,17 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
         for (let message = g.blockIdx.x; message < messages; message += packers) {
           const hop = message % u.HOPS;
           const chunk = message / u.HOPS;
-          u.packChunk({ mine, wire, topkIds, topkWeights, rows, share, node, hop, chunk, epoch });
+          u.packChunk({ mine, wire, topkIds, topkWeights, placing, rows, share, node, hop, chunk, epoch });
         }
       }
       // The packers get theirs last.
       const first = (g.blockIdx.x + g.gridDim.x - packers) % g.gridDim.x;
       for (let turn = first; turn < u.TURNS; turn += g.gridDim.x) {
         const token = u.tokenOf({ turn });
-        u.deliverToken({ win, topkIds, topkWeights, rows, tokens, node, token });
+        u.deliverToken({ win, topkIds, topkWeights, placing, rows, tokens, node, token });
+        if (u.PLACED) {
+          if (g.warpId === 0) u.notePlaces({ topkIds, placing, turn, tokens });
+        }
       }
     },
   );
@@ -75,6 +81,7 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
         win: peers(window),
         topkIds: pointer('i32'),
         topkWeights: pointer('f32'),
+        placing: placingParam(shape),
         rows: list(pointer('v16'), shape.payloads.length),
         tokens: 'u32',
         node: 'u32',
@@ -90,13 +97,14 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
         sourceOf: sourceOf(shape),
         storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
         tellRoutes: tellRoutes(shape, window),
+        placeAt: placeAt(shape),
       },
     },
-    (g, { win, topkIds, topkWeights, rows, tokens, node, token }, u) => {
+    (g, { win, topkIds, topkWeights, placing, rows, tokens, node, token }, u) => {
       let id = g.i32(-1);
       let weight = g.f32(0);
       if (token < tokens && g.laneId < u.K) {
-        id = g.load(topkIds.at(token * u.K + g.laneId));
+        id = u.placeAt({ topkIds, placing, token, k: g.laneId });
         if (u.WEIGHTS) weight = g.load(topkWeights.at(token * u.K + g.laneId));
       }
       const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });

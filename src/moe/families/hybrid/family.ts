@@ -5,6 +5,7 @@ import { ArgumentError, type HeddleError, UnavailableError } from '../../../base
 import type { Topology } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
 import { formatOf, type Layer, sharing } from '../../layer/index.js';
+import { placingPlan } from '../common/places.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { refusesRows, refusesTransport } from '../common/refusals.js';
 import { failureView } from '../common/waits.js';
@@ -144,12 +145,14 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
     },
   };
   const routes = routesBuffer(shape);
+  const placing = placingPlan(shape);
   return {
     windows: [window],
-    buffers: routes === null ? [] : [routes],
+    buffers: [routes, placing?.buffer].filter((buffer) => buffer != null),
     wire,
-    phases: stepsOf(shape, kernels, { window, wire, routes, node: place.topology.node }),
+    phases: stepsOf(shape, kernels, { window, wire, routes, placing, node: place.topology.node }),
     received: receivedPlan(shape, place.rank, window, kernels.window, routes),
+    placing,
     failure: failureView(window, kernels.window),
   };
 }

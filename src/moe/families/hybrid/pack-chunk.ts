@@ -4,6 +4,7 @@ import { tokenOf } from '../common/groups.js';
 import { rowsBefore } from '../common/lanes.js';
 import { expertOwner } from '../common/owners.js';
 import { partsOf, unitBytes } from '../common/parts.js';
+import { placeAt, placingParam } from '../common/places.js';
 import { dispatchMessage } from './messages.js';
 import { type HybridShape, nodeAt, sumsAtSource } from './shape.js';
 import type { HybridWindow } from './window.js';
@@ -22,6 +23,7 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
         wire: peers(wire),
         topkIds: pointer('i32'),
         topkWeights: pointer('f32'),
+        placing: placingParam(shape),
         rows: list(pointer('v16'), shape.payloads.length),
         /** The rank's tokens, one a turn. */
         share: 'u32',
@@ -40,6 +42,7 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
         ROWS: message.rows,
         PAYLOADS_AT: message.payloads,
         AT_SOURCE: sumsAtSource(shape),
+        placeAt: placeAt(shape),
         ownersAt: ownersAt(shape),
         rowsBefore,
         nodeAt: nodeAt(shape),
@@ -47,13 +50,13 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
         packRows: shape.payloads.map((_, p) => packRows(shape, p)),
       },
     },
-    (g, { mine, wire, topkIds, topkWeights, rows, share, node, hop, chunk, epoch }, u) => {
+    (g, { mine, wire, topkIds, topkWeights, placing, rows, share, node, hop, chunk, epoch }, u) => {
       const out = wire.at(0).dispatchOut;
       const first = chunk * u.CHUNK;
       const here = g.min(share - first, g.u32(u.CHUNK)); // a chunk has tokens, or is the first
 
       // Every warp finds out by itself which tokens go there; the first lists them for all.
-      const owners = u.ownersAt({ topkIds, first, here, to: u.nodeAt({ node, hop }) });
+      const owners = u.ownersAt({ topkIds, placing, first, here, to: u.nodeAt({ node, hop }) });
       const goes = owners !== 0;
       const mask = g.warp.ballot(goes);
       const packed = g.shared('u32', u.CHUNK);
@@ -70,9 +73,9 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
       const ids = out.at(hop, chunk, u.IDS).as('i32');
       const weights = out.at(hop, chunk, u.WEIGHTS_AT).as('f32');
       for (let i = g.threadIdx.x; i < here * u.K; i += g.blockDim.x) {
-        const route = u.tokenOf({ turn: first + i / u.K }) * u.K + (i % u.K);
-        g.store(ids.at(i), g.load(topkIds.at(route)));
-        if (u.WEIGHTS) g.store(weights.at(i), g.load(topkWeights.at(route)));
+        const token = u.tokenOf({ turn: first + i / u.K });
+        g.store(ids.at(i), u.placeAt({ topkIds, placing, token, k: i % u.K }));
+        if (u.WEIGHTS) g.store(weights.at(i), g.load(topkWeights.at(token * u.K + (i % u.K))));
       }
       for (const p of g.unroll(u.PAYLOADS)) {
         const to = out.at(hop, chunk, u.ROWS + u.PAYLOADS_AT[p]!);
@@ -95,16 +98,28 @@ const ownersAt = (shape: HybridShape) =>
   device(
     {
       name: 'owners_at',
-      params: { topkIds: pointer('i32'), first: 'u32', here: 'u32', to: 'u32' },
+      params: {
+        topkIds: pointer('i32'),
+        placing: placingParam(shape),
+        first: 'u32',
+        here: 'u32',
+        to: 'u32',
+      },
       returns: 'u32',
-      using: { K: shape.topK, LOCAL: shape.localRanks, ownerOf: expertOwner(shape), tokenOf: tokenOf(shape) },
+      using: {
+        K: shape.topK,
+        LOCAL: shape.localRanks,
+        ownerOf: expertOwner(shape),
+        tokenOf: tokenOf(shape),
+        placeAt: placeAt(shape),
+      },
     },
-    (g, { topkIds, first, here, to }, { K, LOCAL, ownerOf, tokenOf }) => {
+    (g, { topkIds, placing, first, here, to }, { K, LOCAL, ownerOf, tokenOf, placeAt }) => {
       let owners = g.u32(0);
       if (g.laneId < here) {
         const token = tokenOf({ turn: first + g.laneId });
         for (let k = g.u32(0); k < K; k += 1) {
-          const expert = g.load(topkIds.at(token * K + k));
+          const expert = placeAt({ topkIds, placing, token, k });
           const owner = ownerOf({ expert });
           if (owner / LOCAL === to) owners |= g.u32(1) << (owner % LOCAL);
         }

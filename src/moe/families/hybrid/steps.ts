@@ -1,10 +1,12 @@
 /** The launches of a round: the same four, and `weigh` where combine weighs, whether other work stands between halves or not. */
 import type { Window } from '../../../gpu/index.js';
+import { setPlacing } from '../common/places.js';
 import { remembered } from '../common/remembered.js';
 import { weighKernel, weighSteps } from '../common/weigh.js';
 import {
   type BufferPlan,
   type Placed,
+  type PlacingPlan,
   type Plan,
   type Step,
   setSums,
@@ -25,6 +27,7 @@ interface Memories {
   readonly window: WindowPlan;
   readonly wire: WirePlan;
   readonly routes: BufferPlan | null;
+  readonly placing: PlacingPlan | null;
   /** This rank's. */
   readonly node: number;
 }
@@ -69,7 +72,10 @@ const dispatchSendStep = (
   step({
     ...{ kernel, blocks, threads },
     summary: 'packs messages for other nodes, and stores to its own',
-    once: setSending(memories),
+    once(set, placed) {
+      setSending(memories)(set, placed);
+      setPlacing(memories.placing, set, placed);
+    },
     each: setTokens(weights),
   });
 

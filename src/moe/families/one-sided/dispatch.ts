@@ -10,6 +10,7 @@ import { kernel } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { dispatchParams } from '../common/params.js';
+import { notePlaces } from '../common/places.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { bulkStages, ownStage } from './bulk.js';
@@ -28,7 +29,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       params: { ...dispatchParams(window, shape), limit: 'u32' },
       using: using(shape, window),
     },
-    (g, { win, topkIds, topkWeights, rows, tokens, limit }, u) => {
+    (g, { win, topkIds, topkWeights, rows, tokens, placing, limit }, u) => {
       const mine = win.at(g.rank);
       // This launch may begin while the kernel before it still runs, and reads what that one left only behind
       // `awaitPrevious`. Until then it asks for its first rows to be brought near, which reads nothing.
@@ -54,12 +55,16 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       for (let piece = first; piece < u.TURNS * u.PARTS; piece += g.gridDim.x * u.TEAMS) {
         const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
         const part = piece % u.PARTS;
-        const { id: wanted, weight } = u.routeOf({ topkIds, topkWeights, token, tokens });
+        const { id: wanted, weight } = u.routeOf({ topkIds, topkWeights, placing, token, tokens });
         const id = u.living({ mask, id: wanted });
         for (const p of g.unroll(u.PAYLOADS)) {
           u.sendRow[p]!({ win, from: rows[p]!, token, tokens, part, id, bulk, chunk });
         }
         if (part === 0) u.tellRoutes({ win, mask, token, id, weight, epoch });
+        if (u.PLACED) {
+          if (part === 0 && u.team.warp() === 0)
+            u.notePlaces({ topkIds, placing, turn: piece / u.PARTS, tokens });
+        }
       }
       if (u.BULK) {
         if (g.laneId === 0) g.bulk.wait(0); // bulk.ts says why `arrive` then vouches for what was copied
@@ -101,6 +106,8 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
     SPLIT: split,
     BULK: stages.stage > 0,
     ownStage: ownStage(stages),
+    PLACED: shape.placed !== undefined,
+    notePlaces: notePlaces(shape),
     countRoutes: countRoutes(shape, window),
     patienceOf,
     prefetchRows: prefetchRows(shape),

@@ -3,6 +3,7 @@ import { ArgumentError, type HeddleError } from '../../../base/errors.js';
 import { section } from '../../../lang/index.js';
 import { formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { maskPlan } from '../common/masks.js';
+import { placingPlan, setPlacing } from '../common/places.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { refusesFew, refusesOnNode, refusesTransport } from '../common/refusals.js';
 import { remembered } from '../common/remembered.js';
@@ -11,6 +12,7 @@ import { weighKernel, weighSpread, weighSteps } from '../common/weigh.js';
 import {
   type Family,
   type Place,
+  type PlacingPlan,
   type Plan,
   type Step,
   setTokens,
@@ -153,13 +155,14 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
     unwritten: unwrittenSections(layer, layout),
   };
   const routes = routesBuffer(layer);
+  const placing = placingPlan(layer);
   const { dispatch, dispatchRecv, weigh, combine, combineRecv } = kernels;
   return {
     windows: [window],
-    buffers: routes === null ? [] : [routes],
+    buffers: [routes, placing?.buffer].filter((buffer) => buffer != null),
     wire: null,
     phases: {
-      dispatchSend: [dispatchStep(dispatch, shape, window)],
+      dispatchSend: [dispatchStep(dispatch, shape, window, placing)],
       dispatchRecv: dispatchRecv === null ? [] : [dispatchRecvStep(dispatchRecv, shape, window)],
       combineSend: [
         ...weighSteps({
@@ -171,6 +174,7 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
       combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window, 'recv')],
     },
     received: receivedPlan(layer, rank, window, layout, routes),
+    placing,
     failure: failureView(window, layout),
     ...(shape.masks && {
       masks: maskPlan(
@@ -186,6 +190,7 @@ function dispatchStep(
   kernel: DispatchKernel,
   { dispatch, weights, split }: OneSidedShape,
   window: WindowPlan,
+  placing: PlacingPlan | null,
 ): Step {
   return step({
     kernel,
@@ -194,7 +199,10 @@ function dispatchStep(
       : 'sends tokens to the ranks that own their experts',
     blocks: dispatch.blocks,
     threads: dispatch.threads,
-    once: windowAndLimit(window),
+    once(set, placed) {
+      windowAndLimit(window)(set, placed);
+      setPlacing(placing, set, placed);
+    },
     each: setTokens(weights),
   });
 }

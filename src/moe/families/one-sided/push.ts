@@ -81,8 +81,12 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         // Lane k holds route k of the token to add up, on its way while another is pushed.
         let id = g.i32(-1);
         if (u.SUMS) {
-          if (step >= lag && token < tokens && g.laneId < u.K)
-            id = u.living({ mask, id: g.load(topkIds.at(token * u.K + g.laneId)) });
+          if (step >= lag && token < tokens && g.laneId < u.K) {
+            const route = topkIds.at(token * u.K + g.laneId);
+            // A receive is not behind its `awaitPrevious`, so L1 might answer with what dispatch noted in an earlier round.
+            if (u.NOTED) id = u.living({ mask, id: g.load(route, { order: 'relaxed', scope: 'gpu' }) });
+            else id = u.living({ mask, id: g.load(route) });
+          }
         }
         if (u.SENDS) {
           if (step < pieces) u.pushPiece({ win, mask, piece: step, epoch, bulk, copied });
@@ -119,6 +123,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
   const { ofLaunch, living } = masking(shape, 'combine');
   return {
     K: shape.topK,
+    NOTED: shape.placed !== undefined && half === 'recv',
     TURNS: sharing(shape).turns,
     REPLICAS: sharing(shape).replicas,
     BLOCKS: shape.combine.blocks,

@@ -3,24 +3,31 @@ import { device, list, peers, pointer, record } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
+import { placeAt, placingParam } from '../common/places.js';
 import { prefetchPart } from '../common/prefetch.js';
 import { team } from './team.js';
 import { type OneSidedShape, type OneSidedWindow, pushes } from './window.js';
 
-/** Route k of a token, in lane k of every warp. Tokens that were not brought have none. */
+/** Route k of a token, where it goes, in lane k of every warp. Tokens that were not brought have none. */
 export const routeOf = (shape: OneSidedShape) =>
   device(
     {
       name: 'route_of',
-      params: { topkIds: pointer('i32'), topkWeights: pointer('f32'), token: 'u32', tokens: 'u32' },
+      params: {
+        topkIds: pointer('i32'),
+        topkWeights: pointer('f32'),
+        placing: placingParam(shape),
+        token: 'u32',
+        tokens: 'u32',
+      },
       returns: record({ id: 'i32', weight: 'f32' }),
-      using: { K: shape.topK, WEIGHTS: shape.weights },
+      using: { K: shape.topK, WEIGHTS: shape.weights, placeAt: placeAt(shape) },
     },
-    (g, { topkIds, topkWeights, token, tokens }, u) => {
+    (g, { topkIds, topkWeights, placing, token, tokens }, u) => {
       let id = g.i32(-1);
       let weight = g.f32(0);
       if (token < tokens && g.laneId < u.K) {
-        id = g.load(topkIds.at(token * u.K + g.laneId));
+        id = u.placeAt({ topkIds, placing, token, k: g.laneId });
         if (u.WEIGHTS) weight = g.load(topkWeights.at(token * u.K + g.laneId));
       }
       return { id, weight };

@@ -5,6 +5,7 @@
 import { device, kernel, list, pointer } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { dispatchParams } from '../common/params.js';
+import { notePlaces } from '../common/places.js';
 import { prefetchPart } from '../common/prefetch.js';
 import { chunksOf } from './messages.js';
 import { sendRows } from './send-rows.js';
@@ -28,9 +29,11 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
         at: transport.at(window),
         settle: transport.settle(window),
         sendRows: sendRows(shape, window, transport),
+        PLACED: shape.placed !== undefined,
+        notePlaces: notePlaces(shape),
       },
     },
-    (g, { win, topkIds, topkWeights, rows, tokens }, u) => {
+    (g, { win, topkIds, topkWeights, rows, tokens, placing }, u) => {
       u.prefetchRows({ topkIds, rows, tokens });
       g.awaitPrevious();
       const mine = win.at(g.rank);
@@ -57,11 +60,14 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
         if (piece < routes) {
           // Ranks begin with different peers, so that no window is everybody's first.
           const peer = (piece + g.rank) % u.RANKS;
-          u.tellRoutes({ win, topkIds, topkWeights, tokens, peer, chunk: piece / u.RANKS, told });
+          u.tellRoutes({ win, topkIds, topkWeights, placing, tokens, peer, chunk: piece / u.RANKS, told });
         } else {
           const turn = (piece - routes) / u.PARTS;
           const part = (piece - routes) % u.PARTS;
-          u.sendRows({ win, topkIds, rows, token: turn * u.REPLICAS + member, part, told });
+          u.sendRows({ win, topkIds, placing, rows, token: turn * u.REPLICAS + member, part, told });
+          if (u.PLACED) {
+            if (part === 0) u.notePlaces({ topkIds, placing, turn, tokens });
+          }
         }
       }
       g.barrier();

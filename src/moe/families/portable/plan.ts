@@ -1,6 +1,7 @@
 /** The plan of a layer: its window, which lies in GPU memory or where a network reaches it, and the launches of its phases. */
 import type { Window } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
+import { placingPlan, setPlacing } from '../common/places.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { remembered } from '../common/remembered.js';
 import { failureView } from '../common/waits.js';
@@ -9,6 +10,7 @@ import {
   type BufferPlan,
   type Place,
   type Placed,
+  type PlacingPlan,
   type Plan,
   type Step,
   setSums,
@@ -36,16 +38,18 @@ interface PlanParts {
   readonly rank: number;
   readonly memory: WindowPlan | WirePlan;
   readonly routes: BufferPlan | null;
+  readonly placing: PlacingPlan | null;
 }
 
 export function planOf(shape: PortableShape, { rank, transport }: Place, kernels: Kernels): Plan {
   const { layout } = kernels;
   const memory = transport === 'proxy' ? wireOf(kernels) : windowOf(shape, kernels, transport === 'nvshmem');
   const routes = routesBuffer(shape);
-  const parts: PlanParts = { shape, kernels, rank, memory, routes };
+  const placing = placingPlan(shape);
+  const parts: PlanParts = { shape, kernels, rank, memory, routes, placing };
   return {
     windows: memory.kind === 'window' ? [memory] : [],
-    buffers: routes === null ? [] : [routes],
+    buffers: [routes, placing?.buffer].filter((buffer) => buffer != null),
     wire: memory.kind === 'wire' ? memory : null,
     phases: {
       dispatchSend: [...stageSteps(parts), dispatchSendStep(parts)],
@@ -54,6 +58,7 @@ export function planOf(shape: PortableShape, { rank, transport }: Place, kernels
       combineRecv: [combineRecvStep(parts)],
     },
     received: receivedPlan(shape, rank, memory, layout, routes),
+    placing,
     failure: failureView(memory, layout),
   };
 }
@@ -128,6 +133,7 @@ function dispatchSendStep(parts: PlanParts): Step {
     once(set, placed) {
       const window = seen(parts, placed);
       set.win(window);
+      setPlacing(parts.placing, set, placed);
       if (stage === null) return;
       for (const i of shape.payloads.keys())
         set.rows(i, window.bases[0]! + section(layout, 'brought', i).offset);

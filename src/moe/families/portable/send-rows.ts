@@ -3,6 +3,7 @@ import { device, list, peers, pointer } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
+import { placeAt, placingParam } from '../common/places.js';
 import type { Transport } from './transport.js';
 import type { PortableShape, PortableWindow } from './window.js';
 
@@ -13,6 +14,7 @@ export function sendRows(shape: PortableShape, window: PortableWindow, transport
       params: {
         win: peers(window),
         topkIds: pointer('i32'),
+        placing: placingParam(shape),
         rows: list(pointer('v16'), shape.payloads.length),
         token: 'u32',
         part: 'u32',
@@ -24,12 +26,13 @@ export function sendRows(shape: PortableShape, window: PortableWindow, transport
         PAYLOADS: shape.payloads.length,
         ownerOf: expertOwner(shape),
         firstsOf,
+        placeAt: placeAt(shape),
         sendRow: shape.payloads.map((_, payload) => sendRow(shape, window, transport, payload)),
       },
     },
-    (g, { win, topkIds, rows, token, part, told }, u) => {
+    (g, { win, topkIds, placing, rows, token, part, told }, u) => {
       let id = g.i32(-1);
-      if (g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));
+      if (g.laneId < u.K) id = u.placeAt({ topkIds, placing, token, k: g.laneId });
       const owner = u.ownerOf({ expert: id });
       const firsts = u.firstsOf({ owner, ranks: u.RANKS });
       for (let other = g.u32(0); other < u.K; other += 1) {

@@ -3,6 +3,7 @@ import { device, peers, pointer, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
 import { unitBytes, widestUnit } from '../common/parts.js';
+import { placeAt, placingParam } from '../common/places.js';
 import { chunkTokens, messagesOf } from './messages.js';
 import type { Transport } from './transport.js';
 import type { PortableShape, PortableWindow } from './window.js';
@@ -19,6 +20,7 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
         win: peers(window),
         topkIds: pointer('i32'),
         topkWeights: pointer('f32'),
+        placing: placingParam(shape),
         tokens: 'u32',
         peer: 'u32',
         chunk: 'u32',
@@ -40,13 +42,13 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
         signalBy: transport.signal(window),
       },
     },
-    (g, { win, topkIds, topkWeights, tokens, peer, chunk, told }, u) => {
+    (g, { win, topkIds, topkWeights, placing, tokens, peer, chunk, told }, u) => {
       const mine = win.at(g.rank);
       const first = chunk * u.CHUNK;
       const slots = g.min(u.MAX_TOKENS - first, g.u32(u.CHUNK));
       // A lane for each token. What the peer does not own, and tokens that were not brought, read -1 there.
       const token = first + g.laneId;
-      const goes = u.writeRoutes({ mine, topkIds, topkWeights, tokens, peer, token, slots });
+      const goes = u.writeRoutes({ mine, topkIds, topkWeights, placing, tokens, peer, token, slots });
       // Of this rank's share.
       const own = g.laneId < slots && token % u.REPLICAS === g.rank % u.REPLICAS;
       const staying = g.popc(g.warp.ballot(own && !goes));
@@ -87,21 +89,22 @@ const writeRoutes = (shape: PortableShape, window: PortableWindow) =>
         mine: windowOf(window),
         topkIds: pointer('i32'),
         topkWeights: pointer('f32'),
+        placing: placingParam(shape),
         tokens: 'u32',
         peer: 'u32',
         token: 'u32',
         slots: 'u32',
       },
       returns: 'bool',
-      using: { K: shape.topK, WEIGHTS: shape.weights, ownerOf: expertOwner(shape) },
+      using: { K: shape.topK, WEIGHTS: shape.weights, ownerOf: expertOwner(shape), placeAt: placeAt(shape) },
     },
-    (g, { mine, topkIds, topkWeights, tokens, peer, token, slots }, u) => {
+    (g, { mine, topkIds, topkWeights, placing, tokens, peer, token, slots }, u) => {
       // All of its routes are on their way before the first is told.
       const ids = g.registers('i32', u.K, -1);
       const weights = g.registers('f32', u.WEIGHTS ? u.K : 1);
       if (g.laneId < slots && token < tokens) {
         for (const k of g.unroll(u.K)) {
-          ids[k] = g.load(topkIds.at(token * u.K + k));
+          ids[k] = u.placeAt({ topkIds, placing, token, k: g.u32(k) });
           if (u.WEIGHTS) weights[k] = g.load(topkWeights.at(token * u.K + k));
         }
       }

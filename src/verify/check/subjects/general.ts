@@ -9,6 +9,7 @@ import {
   type Tuning,
   transports,
 } from '../../../moe/families/index.js';
+import { placed } from '../../../moe/layer/index.js';
 import { topologyOf } from '../../../net/world/index.js';
 import { familyKernels } from '../../kernels/index.js';
 import { shapeOfRounds } from '../../testing/index.js';
@@ -86,7 +87,7 @@ function carrierOf(family: Family, transport: TransportName, of: Rounds): Carrie
     ),
   };
   for (const counts of of.counts ? [true, false] : [false]) {
-    const layer = { ...shapeOfRounds(of), weights: of.weights, counts };
+    const layer = { ...placed(shapeOfRounds(of), of.placements[0]), weights: of.weights, counts };
     if (family.refuses(layer, place) !== null) continue;
     const tuning = spreadAs(of, family.defaults(layer, place));
     if (family.refuses(layer, place, tuning) !== null) continue;

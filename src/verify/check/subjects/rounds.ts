@@ -6,13 +6,22 @@
 import type { Placement } from '../../../gpu/index.js';
 import { familyNamed, type TransportName } from '../../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../../moe/index.js';
-import type { RowDtype, RowFormatName, Shape } from '../../../moe/layer/index.js';
+import {
+  type Bits,
+  type Placement as ExpertPlacement,
+  placed,
+  type RowDtype,
+  type RowFormatName,
+  type Shape,
+  type Source,
+} from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
 import {
   compareRounds,
   expectedRound,
   leftOut,
   makeSources,
+  placedSources,
   type RoundsOptions,
   type RoutesOptions,
   runRounds,
@@ -38,6 +47,8 @@ export interface Rounds {
   readonly sum: 'nodes' | 'source';
   readonly extra: readonly number[];
   readonly routes: RoutesOptions;
+  /** [round]: where the `experts` live; none: dealt out in order. */
+  readonly placements: readonly ExpertPlacement[];
   /** Routes to ids that no expert has. */
   readonly stray: boolean;
   readonly blocks: number;
@@ -75,6 +86,7 @@ const plain: Omit<Rounds, 'tokens'> = {
   sum: 'nodes',
   extra: [],
   routes: {},
+  placements: [],
   stray: false,
   blocks: 2,
   threads: 32,
@@ -90,6 +102,12 @@ const plain: Omit<Rounds, 'tokens'> = {
   rounds: 1,
   leaveOut: undefined,
   wires: 'host',
+};
+
+/** Four experts on three ranks: two places of one, none of another; then the other way round. */
+const moved: Readonly<Record<'before' | 'after', ExpertPlacement>> = {
+  before: { experts: 4, ranks: 3, places: [0, 2, 1, -1, 0, 1] },
+  after: { experts: 4, ranks: 3, places: [3, 2, 1, 1, -1, 0] },
 };
 
 /** For every family, and every way that it has. */
@@ -151,6 +169,23 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   'a graph, replayed': { graph: true, counts: true },
   'arrivals looked at': { inspect: true, programmatic: false },
   'one resident block': { residentBlocks: 1, maxTokens: 3 },
+  // Experts with two places and with none; in the last round other ones.
+  'experts placed, and moved': {
+    ...{ ranks: 3, experts: 4, topK: 3, counts: true, stray: true },
+    placements: [moved.before, moved.before, moved.after],
+  },
+  'experts placed, a graph': {
+    ...{ experts: 2, graph: true },
+    placements: [
+      { experts: 2, ranks: 2, places: [0, -1, 1, 0] },
+      { experts: 2, ranks: 2, places: [0, -1, 1, 0] },
+      { experts: 2, ranks: 2, places: [1, 0, -1, 0] },
+    ],
+  },
+  'experts placed, groups of 2': {
+    ...{ ranks: 4, replicas: 2, experts: 3 },
+    placements: new Array(3).fill({ experts: 3, ranks: 4, places: [0, 1, 2, 0] }),
+  },
   'groups of 2': {
     ...{ ranks: 4, replicas: 2, counts: true },
     tokens: [
@@ -196,6 +231,17 @@ export const commonSplit = each<Partial<Rounds>>(
         [1, 0, 2],
       ],
     },
+    'split, two rounds in flight, experts moved': {
+      ...{ rounds: 2, ranks: 3, experts: 4 },
+      placements: [moved.before, moved.before, moved.after, moved.after, moved.before],
+      tokens: [
+        [2, 1, 2],
+        [1, 2, 0],
+        [0, 2, 1],
+        [2, 2, 2],
+        [1, 0, 2],
+      ],
+    },
     // Of both rounds in flight; it runs twice.
     'split, a graph, replayed': {
       ...{ rounds: 2, graph: true, counts: true },
@@ -233,6 +279,7 @@ export const commonNodes: Readonly<Record<string, Partial<Rounds>>> = {
     'rows in parts, two warps',
     'a graph, replayed',
     'arrivals looked at',
+    'experts placed, a graph',
     'one resident block',
   ]),
   ...onNodes(3, [
@@ -242,6 +289,7 @@ export const commonNodes: Readonly<Record<string, Partial<Rounds>>> = {
     'repeated experts',
     'all on one rank',
     'all remote',
+    'experts placed, and moved',
   ]),
 };
 
@@ -313,12 +361,13 @@ function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfigu
     split,
     rounds,
     ...(leaveOut && { leaveOut, onLoss: 'mask' }),
+    ...(of.placements.length > 0 && { placements: of.placements }),
     ...carrier,
     experts: { blocks: 2, threads: 32, programmatic: of.programmatic },
   };
   const byRails = carrier.family !== undefined && familyNamed(carrier.family).travel.rows === 'rails';
   // The same in every schedule, so made once.
-  let made: ReturnType<typeof makeRounds> | undefined;
+  let made: Made | undefined;
   return {
     name,
     ranks,
@@ -326,28 +375,36 @@ function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfigu
     tiny,
     async run(machine) {
       made ??= makeRounds(shape, of, byRails ? nodes : 1);
-      const { rounds, means, expected } = made;
+      const { rounds, placedShape, means, expected } = made;
       const fabric = { wires: of.wires };
       const results = await World.local({ ranks, nodes, device: 'sim', sim: machine, fabric }, (world) =>
         runRounds(world, shape, rounds, options),
       );
-      const { different, first } = compareRounds(shape, means, results, expected);
+      const { different, first } = compareRounds(placedShape, means, results, expected);
       if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
     },
   };
 }
 
+interface Made {
+  readonly rounds: readonly Source[][];
+  /** What the rounds are to the reference, and what it makes of them. */
+  readonly placedShape: Shape;
+  readonly means: readonly (readonly Source[])[];
+  readonly expected: readonly Bits[][];
+}
+
 /** Inputs differ from round to round, so that what is left over from the last one shows. */
-function makeRounds(shape: Shape, { tokens, routes, stray, weights, leaveOut }: Rounds, nodesSummed: number) {
+function makeRounds(shape: Shape, of: Rounds, nodesSummed: number): Made {
+  const { tokens, routes, stray, weights, placements, nodes, leaveOut } = of;
   const rounds = tokens.map((round, n) => {
     const sources = makeSources(shape, round, n + 1, routes);
     if (stray) for (const { topkIds } of sources) topkIds.set([shape.experts, -7, 2 ** 31 - 1].slice(n), n);
     return sources;
   });
-  const means = leaveOut ? leftOut(shape, rounds, leaveOut) : rounds;
-  return {
-    rounds,
-    means,
-    expected: means.map((sources) => expectedRound(shape, sources, weights, nodesSummed)),
-  };
+  const placedShape = placed(shape, placements[0]);
+  const placedRounds = rounds.map((sources, n) => placedSources(shape, sources, placements[n], nodes));
+  const means = leaveOut ? leftOut(placedShape, placedRounds, leaveOut) : placedRounds;
+  const expected = means.map((sources) => expectedRound(placedShape, sources, weights, nodesSummed));
+  return { rounds, placedShape, means, expected };
 }

@@ -41,6 +41,7 @@ function refuses(layer: Layer, place: Place, tuning?: NaiveTuning): HeddleError 
   if (refusal !== null) return refusal;
   const { ranks, counts, output } = layer;
   if (place.split) return new ArgumentError('split', true, 'false: this family has whole phases');
+  if (layer.placed !== undefined) return new ArgumentError('placement', 'given', 'left out');
   if (counts) return new ArgumentError('counts', true, 'false: this family counts nothing');
   const { replicas } = sharing(layer);
   if (replicas > 1) return new ArgumentError('replicas', replicas, '1');
@@ -84,6 +85,7 @@ function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
     wire: null,
     phases: { dispatchSend: [dispatch], dispatchRecv: [], combineSend: [combine], combineRecv: [] },
     received: receivedPlan(layer, rank, window, layout, null),
+    placing: null,
     failure: failureView(window, layout),
   };
 }

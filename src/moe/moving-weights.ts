@@ -1,0 +1,136 @@
+/**
+ * The weights of a rank's places, and their way from rank to rank while rounds run. Only places where no expert lives are
+ * written, and only what is whole may be placed: so no round sees half of an expert.
+ */
+import { ArgumentError, UnavailableError } from '../base/errors.js';
+import type { Stream } from '../gpu/index.js';
+import type { SharedWindow, World } from '../net/world/index.js';
+import { type Placement, rankOfPlace, requireSamePlaces } from './layer/index.js';
+import type { Tensor } from './rounds/tensor.js';
+
+/** An expert on its way. */
+interface Fill {
+  readonly from: number;
+  readonly to: number;
+}
+
+export class MovingWeights {
+  readonly #world: World;
+  /** [places of this rank, …], each. */
+  readonly #weights: readonly Tensor[];
+  readonly #room: number;
+  /** [place]: the expert whose weights are there, whole; −1 for none. All ranks hold the same of all places. */
+  readonly #held: number[];
+
+  constructor(world: World, weights: readonly Tensor[], { places, ranks }: Placement) {
+    this.#world = world;
+    this.#weights = weights;
+    this.#room = places.length / ranks;
+    this.#held = [...places];
+  }
+
+  /** Requires that the weights of all placed experts are where the placement has them. */
+  requireHeld({ places }: Placement): void {
+    for (const [place, expert] of places.entries()) {
+      if (expert === -1 || expert === this.#held[place]) continue;
+      const held =
+        this.#held[place] === -1 ? 'no weights are' : `the weights of expert ${this.#held[place]} are`;
+      throw new ArgumentError(
+        `placement.places[${place}]`,
+        expert,
+        `an expert whose weights are in that place, where ${held}: move them first`,
+      );
+    }
+  }
+
+  /**
+   * Brings the weights that `next` wants and `now` has elsewhere. Rounds before this on the stream, of any rank, may still
+   * read places that are empty by now: all ranks wait for the end of theirs first.
+   */
+  async move(now: Placement, next: Placement, stream: Stream): Promise<void> {
+    const { topology, device } = this.#world;
+    requireSamePlaces(next, now);
+    const fills = this.#fillsOf(now, next);
+    if (topology.nodes > 1)
+      throw new UnavailableError(
+        `weights move between ranks of one node, but this world has ${topology.nodes}`,
+        'Load them from files on ranks that lack them, and create the layer anew',
+      );
+    for (const { to } of fills) this.#held[to] = -1;
+    const window = await this.#world.createWindow(this.#bytesOf(), 'weights that move');
+    const beside = device.createStream();
+    await stream.synchronize();
+    await this.#world.barrier('moving weights');
+    for (const some of this.#batches(next, fills)) await this.#carry(next, some, window, beside);
+    beside.dispose();
+    window.close();
+    for (const { to } of fills) this.#held[to] = next.places[to]!;
+  }
+
+  #fillsOf(now: Placement, next: Placement): Fill[] {
+    return [...next.places.entries()].flatMap(([to, expert]): Fill[] => {
+      if (expert === -1 || expert === this.#held[to]) return [];
+      const argument = `placement.places[${to}]`;
+      if (now.places[to] !== -1)
+        throw new ArgumentError(argument, expert, `${now.places[to]} or −1: only empty places are filled`);
+      const from = now.places.indexOf(expert);
+      if (from === -1) throw new ArgumentError(argument, expert, 'an expert that lives somewhere');
+      return [{ from, to }];
+    });
+  }
+
+  /** Of each rank one expert at a time, for whichever places want it. */
+  #batches(placement: Placement, fills: readonly Fill[]): Fill[][] {
+    const batches: Fill[][] = [];
+    const sent = new Map<number, number[]>();
+    for (const fill of fills) {
+      const rank = rankOfPlace(placement, fill.from);
+      const own = sent.get(rank) ?? [];
+      if (!own.includes(fill.from)) own.push(fill.from);
+      sent.set(rank, own);
+      const n = own.indexOf(fill.from);
+      batches[n] = [...(batches[n] ?? []), fill];
+    }
+    return batches;
+  }
+
+  /**
+   * Each rank brings its expert into its window; when all have, the others take it from there. The host's barriers order
+   * both: behind the first all windows are full, behind the second they may be filled again.
+   */
+  async #carry(
+    placement: Placement,
+    fills: readonly Fill[],
+    window: SharedWindow,
+    stream: Stream,
+  ): Promise<void> {
+    const { rank } = this.#world;
+    const on = (place: number): number => rankOfPlace(placement, place);
+    const given = fills.find(({ from }) => on(from) === rank);
+    if (given !== undefined)
+      for (const { own, offset, bytes } of this.#parts(given.from))
+        stream.copy(window.own.address + offset, own, bytes);
+    await stream.synchronize();
+    await this.#world.barrier('moving weights');
+    for (const { from, to } of fills) {
+      if (on(to) !== rank) continue;
+      for (const { own, offset, bytes } of this.#parts(to))
+        stream.copy(own, window.bases[on(from)]! + offset, bytes);
+    }
+    await stream.synchronize();
+    await this.#world.barrier('moving weights');
+  }
+
+  /** Where the parts of a place of this rank are, and where in a window. */
+  #parts(place: number): { readonly own: number; readonly offset: number; readonly bytes: number }[] {
+    return this.#weights.map(({ data, bytes: all }, i) => {
+      const bytes = all / this.#room;
+      return { own: data + (place % this.#room) * bytes, offset: this.#bytesOf(i), bytes };
+    });
+  }
+
+  /** Of one place, the first `parts` of its weights. */
+  #bytesOf(parts = this.#weights.length): number {
+    return this.#weights.slice(0, parts).reduce((sum, { bytes }) => sum + bytes / this.#room, 0);
+  }
+}

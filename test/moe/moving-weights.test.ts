@@ -1,0 +1,145 @@
+/** Weights that go from rank to rank while forwards run, on the checked machine. */
+import { afterEach, expect, test, vi } from 'vitest';
+import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
+import { emptyTensor, MoeLayer, readBits, tensorFrom } from '../../src/moe/index.js';
+import { type Bits, type Placement, rebalance } from '../../src/moe/layer/index.js';
+import { MovingWeights } from '../../src/moe/moving-weights.js';
+import { World } from '../../src/net/world/index.js';
+import { compareLayer, makeLayer, placeWeights, plainLayer } from '../../src/verify/trials/index.js';
+import { plain } from './layers.js';
+
+afterEach(() => void vi.restoreAllMocks());
+
+const at = (...places: number[]): Placement => ({ experts: 4, ranks: 2, places });
+const before = at(0, 1, -1, 2, 3, -1);
+/** Experts 1 and 2 have changed ranks; then 0 and 3 have two places each, in those that were left. */
+const after = at(0, -1, 2, -1, 3, 1);
+const last = at(0, 3, 2, 0, 3, 1);
+
+const inputs = makeLayer(plain, [2, 1], 4);
+const expected = plainLayer(inputs);
+
+/**
+ * Forwards before, during and behind moves. `mistake`: the move goes on before a rank has filled its window, or experts are placed
+ * before their weights are there.
+ */
+async function moved(
+  microBatches: 1 | 2,
+  moves: readonly Placement[],
+  mistake: 'hasty' | 'early' | null = null,
+) {
+  const machine = SimMachine.create({ ranks: 2, mode: 'checked', schedule: 'random', seed: '3' });
+  const runs = await World.local({ ranks: 2, device: 'sim', sim: machine }, async (world) => {
+    const stream = world.device.createStream();
+    const weights = placeWeights(world, stream, inputs, before);
+    const options = { model: plain, maxTokens: 4, microBatches, placement: before, ...weights };
+    const layer = await MoeLayer.create(world, options);
+    if (mistake === 'hasty') withoutBarrier(world, 2);
+    const own = inputs.routed[world.rank]!.x;
+    const x = tensorFrom(world.device, stream, own, 'bf16', [own.length / 64, 64]);
+    const outs: Promise<Bits>[] = [];
+    const forward = (): void => {
+      const out = emptyTensor(world.device, 'bf16', x.shape);
+      layer.forward(x, out, stream);
+      outs.push(readBits(out, stream));
+    };
+    forward();
+    for (const next of moves) {
+      const moving = layer.move(next, stream);
+      if (mistake === 'early') layer.place(next, stream);
+      forward();
+      await moving;
+      layer.place(next, stream);
+      forward();
+    }
+    await layer.synchronize(stream);
+    const { routed, dropped } = await layer.statistics(stream);
+    expect(dropped).toEqual([0, 0, 0, 0]);
+    expect(routed.reduce((a, b) => a + b)).toBe(outs.length * 3 * 2);
+    await layer.dispose();
+    return Promise.all(outs);
+  });
+  const results = runs[0]!.map((_, n) =>
+    compareLayer(
+      64,
+      runs.map((outs) => outs[n]!),
+      expected,
+    ),
+  );
+  return {
+    findings: machine.findings.map(formatFinding),
+    different: results.map(({ different }) => different),
+  };
+}
+
+test.each([1, 2] as const)(
+  'forwards before, during and behind moves are right, and race with nothing: micro-batches %i',
+  async (n) => {
+    const { findings, different } = await moved(n, n === 1 ? [after, last] : [after]);
+    expect(findings).toEqual([]);
+    expect(different).toEqual(new Array(n === 1 ? 5 : 3).fill(0));
+  },
+);
+
+/** The n-th of the barriers that come is none. */
+function withoutBarrier(world: World, n: number): void {
+  const barrier = world.barrier.bind(world);
+  let calls = 0;
+  vi.spyOn(world, 'barrier').mockImplementation(async (operation) => {
+    calls += 1;
+    if (calls !== n) await barrier(operation);
+  });
+}
+
+test.each(['hasty', 'early'] as const)('a %s move is found', async (mistake) => {
+  // Nothing but the order that is missing keeps experts from being placed early.
+  if (mistake === 'early') vi.spyOn(MovingWeights.prototype, 'requireHeld').mockReturnValue();
+  const { findings, different } = await moved(1, [after], mistake);
+  expect(findings.length + different.reduce((a, b) => a + b)).toBeGreaterThan(0);
+});
+
+test('experts are not placed where their weights are not, nor weights moved where an expert lives', async () => {
+  await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+    const stream = world.device.createStream();
+    const weights = placeWeights(world, stream, inputs, before);
+    const options = { model: plain, maxTokens: 4, ...weights };
+    const layer = await MoeLayer.create(world, { ...options, placement: before });
+    expect(() => layer.place(after, stream)).toThrow(
+      'placement.places[2] is 2; it must be an expert whose weights are in',
+    );
+    await expect(layer.move(at(1, 0, -1, 2, 3, -1), stream)).rejects.toThrow('only empty places are filled');
+    await expect(layer.move(at(0, 1, -1, 2), stream)).rejects.toThrow(
+      'placement.places.length is 4; it must be 6',
+    );
+    const moving = layer.move(after, stream);
+    // Under way, and so not there.
+    expect(() => layer.place(after, stream)).toThrow('no weights are');
+    await moving;
+    layer.place(after, stream);
+    // What was there still is.
+    layer.place(before, stream);
+    await layer.dispose();
+  });
+});
+
+test('a layer whose experts were dealt out in order has nothing to move', async () => {
+  await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+    const stream = world.device.createStream();
+    const layer = await MoeLayer.create(world, {
+      model: plain,
+      maxTokens: 4,
+      ...placeWeights(world, stream, inputs),
+    });
+    expect(() => layer.place(before, stream)).toThrow('create the MoeLayer with a placement');
+    await expect(layer.move(before, stream)).rejects.toThrow('create the MoeLayer with a placement');
+    await layer.dispose();
+  });
+});
+
+test('memory counts the places', () => {
+  const sizes = { model: plain, maxTokens: 4, ranks: 2 } as const;
+  const placement = rebalance([1, 1, 1, 1], { ranks: 2, places: 6 });
+  expect(MoeLayer.memory({ ...sizes, placement }).parts).toContainEqual(
+    expect.objectContaining({ purpose: 'placement', bytes: 4 * (4 * 16 + 4 * 2 + 2 * 4) }),
+  );
+});
