@@ -2,12 +2,12 @@
  * An MLP by Heddle's kernels for Hopper's tensor cores: two launches; rows of a plan are sorted before where there are many. Where
  * blocks share units, another launch behind each adds up what they leave.
  */
-import { callSite } from '../../gpu/index.js';
+import { type CallSite, callSite, type LaunchShape } from '../../gpu/index.js';
 import { scaleBlock } from '../layer/index.js';
 import { wrap } from '../rounds/tensor.js';
 import { Fp8Rows } from './fp8-rows.js';
 import { hopperThreads } from './kernels/hopper/kernel.js';
-import { addingThreads, type HopperParts, hopperKernels } from './kernels/hopper/kernels.js';
+import { addingThreads, type HopperGemm, type HopperParts, hopperKernels } from './kernels/hopper/kernels.js';
 import type { Products, ProductsOf } from './products.js';
 
 /** Blocks on a simulated GPU. */
@@ -59,77 +59,70 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
   };
   const { between, sorted, rounded } = await rowsFor(of, kernels.gathers);
   const [up, down] = await Promise.all([
-    callSite(device, kernels.gateUp, launch),
-    callSite(device, kernels.down, launch),
+    productOf(of, launch, { gemm: kernels.gateUp, parts: kernels.parts.gateUp }, 'gateUp'),
+    productOf(of, launch, { gemm: kernels.down, parts: kernels.parts.down }, 'down'),
   ]);
-  const [upParts, downParts] = await Promise.all([
-    partsOf(of, kernels.parts.gateUp, { blocks, columns: 2 * inner }),
-    partsOf(of, kernels.parts.down, { blocks, columns: hidden }),
-  ]);
-  for (const [{ set }, matrix, scales] of [
-    [up, weights.gateUp, weights.gateUpScales] as const,
-    [down, weights.down, weights.downScales] as const,
-  ]) {
-    const [wide, deep] = matrix.shape.slice(-2) as [number, number];
-    set.weights({ address: matrix.data, extents: [experts * wide, deep] });
-    if (scaled) set.weightScales(0, scales!.data);
-  }
-  const sites = [up, down, upParts?.add, downParts?.add].flatMap((site) => site ?? []);
-  if (routed !== null) {
-    for (const { set } of sites) {
-      set.counts(0, routed.plan.planned.counts.data);
-      set.offsets(0, routed.plan.planned.offsets.data);
-    }
-  }
-  const makesRows = upParts?.add ?? up;
-  makesRows.set.to(between.rows.data);
-  if (upParts !== null) up.set.to(upParts.sums.data);
-  if (downParts !== null) down.set.to(downParts.sums.data);
-  down.set.rows(0, { address: between.rows.data, extents: [rows, inner] });
+  up.makes.set.to(between.rows.data);
+  down.gemm.set.rows(0, { address: between.rows.data, extents: [rows, inner] });
   if (scaled) {
-    makesRows.set.toScales(0, between.scales!.data);
-    down.set.rowScales(0, between.scales!.data);
+    up.makes.set.toScales(0, between.scales!.data);
+    down.gemm.set.rowScales(0, between.scales!.data);
     const arrived = sorted?.scales ?? rounded?.scales ?? routed?.scales;
-    up.set.rowScales(0, arrived!.data);
+    up.gemm.set.rowScales(0, arrived!.data);
   }
-  if (kernels.gathers) up.set.routes(0, routed!.plan.planned.routes.data);
+  if (kernels.gathers) up.gemm.set.routes(0, routed!.plan.planned.routes.data);
   return {
     instructions: 'wgmma',
     rowUnit: kernels.rowUnit,
     sorted,
     take(count) {
       if (routed !== null) return;
-      for (const { set } of sites) set.count(0, typeof count === 'number' ? count : 0);
+      for (const { set } of [...up.sites, ...down.sites]) set.count(0, typeof count === 'number' ? count : 0);
     },
     widen(from, stream) {
       const came = rounded === null ? from : rounded.payloads(from, stream).x;
       // No rows are no tensor: then any will do, for nobody looks at it.
       const [address, count] = came.shape[0] === 0 ? [weights.gateUp.data, 1] : [came.data, came.shape[0]!];
-      if (kernels.gathers) up.set.from(0, from.data);
-      else up.set.rows(0, { address, extents: [count, hidden] });
-      up.launch(stream);
-      upParts?.add.launch(stream);
+      if (kernels.gathers) up.gemm.set.from(0, from.data);
+      else up.gemm.set.rows(0, { address, extents: [count, hidden] });
+      for (const site of up.sites) site.launch(stream);
     },
     narrow(to, stream) {
-      (downParts?.add ?? down).set.to(to.data);
-      down.launch(stream);
-      downParts?.add.launch(stream);
+      down.makes.set.to(to.data);
+      for (const site of down.sites) site.launch(stream);
     },
     dispose: () => rounded?.dispose(),
   };
 }
 
-/** Where blocks share units: the sums that they leave, and the launch that adds them up. */
-async function partsOf(
-  { device, own }: ProductsOf,
-  shared: HopperParts | null,
-  { blocks, columns }: { readonly blocks: number; readonly columns: number },
+/** A product: its GEMM; the launch that makes its rows, which is another where blocks share units; and all launches in their order. */
+async function productOf(
+  { device, weights, routed, own }: ProductsOf,
+  launch: LaunchShape,
+  { gemm: kernel, parts }: { readonly gemm: HopperGemm; readonly parts: HopperParts | null },
+  which: 'gateUp' | 'down',
 ) {
-  if (shared === null) return null;
-  const sums = own(shared.parts * columns, 'sums of parts', 'f32');
-  // It waits for the product before it, so whatever follows may begin early.
-  const launch = { grid: blocks, block: addingThreads[device.kind], programmatic: true, rank: 0 };
-  const add = await callSite(device, shared.add, launch);
-  add.set.sums(sums.data);
-  return { sums, add };
+  const gemm = await callSite(device, kernel, launch);
+  const matrix = weights[which];
+  const [wide, deep] = matrix.shape.slice(-2) as [number, number];
+  gemm.set.weights({ address: matrix.data, extents: [(routed?.experts ?? 1) * wide, deep] });
+  if (matrix.dtype === 'e4m3') gemm.set.weightScales(0, weights[`${which}Scales`]!.data);
+  let makes: typeof gemm | CallSite<HopperParts['add']['params']> = gemm;
+  if (parts !== null) {
+    const sums = own(parts.parts * wide, 'sums of parts', 'f32');
+    gemm.set.to(sums.data);
+    // It waits for the GEMM before it, so what follows may begin early.
+    const behind = { ...launch, block: addingThreads[device.kind], programmatic: true };
+    const add = await callSite(device, parts.add, behind);
+    add.set.sums(sums.data);
+    makes = add;
+  }
+  const sites = makes === gemm ? [gemm] : [gemm, makes];
+  if (routed !== null) {
+    for (const { set } of sites) {
+      set.counts(0, routed.plan.planned.counts.data);
+      set.offsets(0, routed.plan.planned.offsets.data);
+    }
+  }
+  return { gemm, makes, sites };
 }

@@ -46,6 +46,8 @@ function tileFor(mlp: HopperMlp, gemm: Pick<HopperShape, 'inputs' | 'outputs' | 
 /** Of a block that adds parts up. */
 export const addingThreads = { sim: 64, cuda: 256 } as const;
 
+export type HopperGemm = ReturnType<typeof hopperGemmKernel>;
+
 /** How many blocks share a unit, and the kernel that adds their sums up. */
 export interface HopperParts {
   readonly parts: number;
