@@ -8,6 +8,7 @@ export {
   type ExpertsMlpOptions,
   type Gemm,
   gemms,
+  type ScaledRows,
 } from './experts/mlp.js';
 export type { MlpWeights } from './experts/products.js';
 export { type LayerParts, type Mark, MicroBatch, type Work, works } from './micro-batch.js';

@@ -4,7 +4,7 @@ import type { World } from '../net/world/index.js';
 import { ExpertsPlan } from './experts/experts-plan.js';
 import { Fp8Rows } from './experts/fp8-rows.js';
 import { addRows } from './experts/index.js';
-import { DenseMlp, ExpertsMlp } from './experts/mlp.js';
+import { DenseMlp, ExpertsMlp, type ScaledRows } from './experts/mlp.js';
 import type { LayerPlan, MoeLayerOptions } from './moe-options.js';
 import { ExpertParallel } from './rounds/expert-parallel.js';
 import type { Combining, Dispatched } from './rounds/in-flight.js';
@@ -41,7 +41,8 @@ export type Work = (typeof works)[number];
 
 export class MicroBatch {
   mark: Mark | null = null;
-  #x: Tensor | null = null;
+  /** What the shared expert takes: tokens, or their rows as dispatch carries them. */
+  #x: { readonly rows: Tensor | ScaledRows; readonly tokens: number } | null = null;
   #sent: Dispatched | null = null;
 
   /** A launch that is not programmatic. */
@@ -74,10 +75,12 @@ export class MicroBatch {
 
   /** Routes the tokens and sends their rows; where phases are split, half of the shared expert while they travel. */
   begin(x: Tensor, stream: Stream): void {
-    const { router, fp8, ep } = this.parts;
-    this.#x = x;
+    const { router, fp8, ep, shared } = this.parts;
     const routed = router.route(x, stream);
-    const inputs = { ...routed, payloads: fp8?.payloads(x, stream) ?? { x } };
+    const rounded = fp8?.payloads(x, stream);
+    const inputs = { ...routed, payloads: rounded ?? { x } };
+    const rows = rounded !== undefined && shared?.mlp.takesScaled ? rounded : x;
+    this.#x = { rows, tokens: x.shape[0]! };
     this.mark?.('route', stream);
     if (ep.split) this.#sent = ep.dispatchSend(inputs, stream);
     else ep.dispatch(inputs, stream);
@@ -147,7 +150,7 @@ export class MicroBatch {
   #widen(stream: Stream): void {
     const { shared } = this.parts;
     if (shared === null) return;
-    shared.mlp.widen(this.#x!, this.#x!.shape[0]!, stream);
+    shared.mlp.widen(this.#x!.rows, this.#x!.tokens, stream);
     this.mark?.('shared, first half', stream);
   }
 }

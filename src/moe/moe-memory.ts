@@ -1,7 +1,8 @@
 /** What an MoE layer takes of a rank's memory beside its weights. */
 
 import { expertsShapeOf } from './experts/experts-options.js';
-import { evenRows, rowsOfPlan, sortsRows } from './experts/index.js';
+import { evenRows, rowsOfPlan, sortsRows, sumsOfParts } from './experts/index.js';
+import { usualMultiprocessors } from './families/index.js';
 import { dtypes, type Layer, outputRowBytes, scaleBlock } from './layer/index.js';
 import type { LayerPlan } from './moe-options.js';
 import { type MemoryPart, type MemoryUse, useOf } from './rounds/memory.js';
@@ -32,14 +33,33 @@ export function layerMemory(
     sharedInner === undefined
       ? 0
       : multiplied(sharedInner) + row + (weights === 'fp8' ? multiplied(hidden) : 0);
+  const onHopper = (of: 'plan' | 'all', experts: number, rows: number, inner: number): number =>
+    gemm === 'cublas'
+      ? 0
+      : sumsOfParts({
+          ...{
+            of,
+            experts,
+            rows,
+            hidden,
+            inner,
+            topK: model.topK,
+            kind: 'cuda',
+            blocks: usualMultiprocessors,
+          },
+          dtype: weights === 'fp8' ? 'e4m3' : 'bf16',
+        });
   const own = (purpose: string, bytes: number): MemoryPart => ({ purpose, section: null, bytes });
   const parts = [
     own('router', maxTokens * 4 * (model.experts + 2 * model.topK)),
     own('rows as fp8', rows === 'fp8' ? maxTokens * (hidden + (4 * hidden) / scaleBlock) : 0),
     ...carrier.parts,
     own('plan', 4 * (routes + planned + 2 * shape.experts + 2)),
-    own('rows of experts', planned * ofExperts),
-    own('shared expert', maxTokens * ofShared),
+    own('rows of experts', planned * (ofExperts + onHopper('plan', shape.experts, evenRows(layer), inner))),
+    own(
+      'shared expert',
+      maxTokens * (ofShared + (sharedInner ? onHopper('all', 1, maxTokens, sharedInner) : 0)),
+    ),
   ];
   return useOf(parts.map((part) => ({ ...part, bytes: part.bytes * microBatches })));
 }

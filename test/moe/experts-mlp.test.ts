@@ -1,5 +1,6 @@
 import { describe, expect, it, test } from 'vitest';
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
+import { Fp8Rows } from '../../src/moe/experts/fp8-rows.js';
 import { fromF32 } from '../../src/moe/formats/index.js';
 import {
   bytesOf,
@@ -10,6 +11,8 @@ import {
   type Gemm,
   type Receiving,
   readBits,
+  type ScaledRows,
+  type Tensor,
   tensorFrom,
 } from '../../src/moe/index.js';
 import { type Layer, type MlpMatrices, reference } from '../../src/moe/layer/index.js';
@@ -202,11 +205,46 @@ test.each<[string, { readonly sms?: number }]>([
   expect(found).toMatchObject({ different: 0 });
 });
 
+test('one expert takes rows of e4m3 as dispatch carries them', async () => {
+  const [tokens, hidden] = [9, 256];
+  const outs = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
+    const stream = device.createStream();
+    const x = tensorFrom(device, stream, randomElements('bf16', tokens * hidden, 5), 'bf16', [
+      tokens,
+      hidden,
+    ]);
+    const [gateUp, down] = [
+      { bits: fromF32('e4m3', few(2 * inner * hidden, 1)), shape: [2 * inner, hidden] },
+      { bits: fromF32('e4m3', few(inner * hidden, 2)), shape: [hidden, inner] },
+    ].map(({ bits, shape }) => tensorFrom(device, stream, bits, 'e4m3', shape));
+    const scales = (rows: number, columns: number) =>
+      tensorFrom(device, stream, new Float32Array(rows * columns).fill(0.5), 'f32', [rows, columns]);
+    const mlp = await DenseMlp.create(device, {
+      ...{ gateUp: gateUp!, down: down!, maxTokens: 16 },
+      ...{ gateUpScales: scales(2, 2), downScales: scales(2, 1) },
+    });
+    expect(mlp.takesScaled).toBe(true);
+    const rounded = await Fp8Rows.create(device, tokens, hidden);
+    const { x: rows, scales: rowScales } = rounded.payloads(x, stream);
+    const made = async (from: Tensor | ScaledRows) => {
+      const out = emptyTensor(device, 'bf16', [tokens, hidden]);
+      mlp.run(from, out, tokens, stream);
+      return readBits(out, stream);
+    };
+    return [await made(x), await made({ x: rows!, scales: rowScales! })];
+  });
+  const [[asBf16, asE4m3]] = outs as [Awaited<ReturnType<typeof readBits>>[]];
+  expect(new Set(asBf16).size).toBeGreaterThan(50);
+  expect(asE4m3).toEqual(asBf16);
+});
+
+/** Sums of small integers are the same in any order, so any difference is a mistake. */
+function few(count: number, seed: number) {
+  return Float32Array.from({ length: count }, (_, i) => (((i * 2654435761 + seed) >>> 7) % 5) - 2);
+}
+
 describe('where an expert has too few tiles for all blocks, they share them', () => {
   const tokens = 21;
-  /** Sums of small integers are the same in any order, so any difference is a mistake. */
-  const few = (count: number, seed: number) =>
-    Float32Array.from({ length: count }, (_, i) => (((i * 2654435761 + seed) >>> 7) % 5) - 2);
   const run = (dtype: 'bf16' | 'e4m3', hidden: number, inner: number, sms?: number) =>
     World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
       const stream = device.createStream();

@@ -67,8 +67,8 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
   if (scaled) {
     up.makes.set.toScales(0, between.scales!.data);
     down.gemm.set.rowScales(0, between.scales!.data);
-    const arrived = sorted?.scales ?? rounded?.scales ?? routed?.scales;
-    up.gemm.set.rowScales(0, arrived!.data);
+    const arrived = sorted?.scales ?? routed?.scales;
+    if (arrived) up.gemm.set.rowScales(0, arrived.data);
   }
   if (kernels.gathers) up.gemm.set.routes(0, routed!.plan.planned.routes.data);
   return {
@@ -79,8 +79,10 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
       if (routed !== null) return;
       for (const { set } of [...up.sites, ...down.sites]) set.count(0, typeof count === 'number' ? count : 0);
     },
-    widen(from, stream) {
-      const came = rounded === null ? from : rounded.payloads(from, stream).x;
+    takesScaled: rounded !== null,
+    widen(from, stream, scales) {
+      const came = rounded === null || scales !== undefined ? from : rounded.payloads(from, stream).x;
+      if (rounded !== null) up.gemm.set.rowScales(0, (scales ?? rounded.scales).data);
       // No rows are no tensor: then any will do, for nobody looks at it.
       const [address, count] = came.shape[0] === 0 ? [weights.gateUp.data, 1] : [came.data, came.shape[0]!];
       if (kernels.gathers) up.gemm.set.from(0, from.data);

@@ -48,6 +48,8 @@ export const profiles = {
   },
   qwen3_235b: { hidden: 4096, experts: 128, topK: 8, inner: 1536, routing: softmax },
   gpt_oss_120b: { hidden: 2880, experts: 128, topK: 4, inner: 2880, routing: softmax },
+  // As DeepGEMM's fused layers are measured.
+  flash: { hidden: 4096, experts: 256, topK: 6, inner: 2048, routing: sigmoid },
   mixtral: { hidden: 4096, experts: 8, topK: 2, inner: 14_336, routing: softmax },
 } as const satisfies Record<string, MoeModel>;
 

@@ -225,7 +225,8 @@ class LayerBench {
     const { stream, world } = this.#rig.timing;
     const { router, fp8, ep, plan, experts, shared } = layerBatches(layer)[0]!.parts;
     const { received } = ep;
-    const payloads = fp8?.payloads(io.x, stream) ?? { x: io.x };
+    const rounded = fp8?.payloads(io.x, stream);
+    const payloads = rounded ?? { x: io.x };
     const inputs = { ...router.route(io.x, stream), payloads };
     const round = await this.#time([
       () => {
@@ -249,7 +250,10 @@ class LayerBench {
       reduce,
       experts: without(all, reduce),
       ...(shared && {
-        shared: await this.#time([() => shared.mlp.run(io.x, shared.made, tokens, stream)]),
+        shared: await this.#time([
+          () =>
+            shared.mlp.run(shared.mlp.takesScaled ? (rounded ?? io.x) : io.x, shared.made, tokens, stream),
+        ]),
         add: await this.#time([() => layerBatches(layer)[0]!.addShared(io.out, stream)]),
       }),
     };

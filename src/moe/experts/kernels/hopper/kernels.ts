@@ -62,21 +62,33 @@ const gathersRows = ({ of, rows }: Pick<HopperMlp, 'of' | 'rows'>): boolean =>
 export const sortsRows = (mlp: Pick<HopperMlp, 'of' | 'rows'>): boolean =>
   mlp.of === 'plan' && !gathersRows(mlp);
 
+/** The two GEMMs, and the tile of each. */
+function gemmsOf(mlp: HopperMlp) {
+  const { of, dtype, experts, hidden, inner, topK } = mlp;
+  const inOrder = of === 'plan' ? 'sorted' : 'all';
+  const up = { dtype, experts, topK, inputs: hidden, outputs: inner, gated: true, rows: inOrder } as const;
+  const down = { ...up, inputs: inner, outputs: hidden, gated: false } as const;
+  return { up: { shape: up, tile: tileFor(mlp, up) }, down: { shape: down, tile: tileFor(mlp, down) } };
+}
+
+/** Bytes of the sums that blocks leave which share units, for each row that there may be. */
+export function sumsOfParts(mlp: HopperMlp): number {
+  const { up, down } = gemmsOf(mlp);
+  const bytes = ({ parts }: HopperTile, columns: number): number => (parts === 1 ? 0 : 4 * parts * columns);
+  return bytes(up.tile, 2 * mlp.inner) + bytes(down.tile, mlp.hidden);
+}
+
 export const hopperKernels = remembered((mlp: HopperMlp) => {
+  const { up, down } = gemmsOf(mlp);
+  const gathers = gathersRows(mlp);
   const partsOf = (shape: HopperShape, { parts }: HopperTile): HopperParts | null =>
     parts === 1 ? null : { parts, add: addPartsKernel(shape, parts, addingThreads[mlp.kind]) };
-  const { of, dtype, experts, hidden, inner, topK } = mlp;
-  const up = { dtype, experts, topK, inputs: hidden, outputs: inner, gated: true };
-  const rows = of === 'plan' ? 'sorted' : 'all';
-  const down: HopperShape = { dtype, experts, topK, inputs: inner, outputs: hidden, gated: false, rows };
-  const [upTile, downTile] = [tileFor(mlp, up), tileFor(mlp, down)];
-  const gathers = gathersRows(mlp);
   return {
-    rowUnit: hopperSizes(down, downTile).rows,
+    rowUnit: hopperSizes(down.shape, down.tile).rows,
     gathers,
-    gateUp: hopperGemmKernel({ ...up, rows: gathers ? 'gathered' : rows }, upTile),
-    down: hopperGemmKernel(down, downTile),
+    gateUp: hopperGemmKernel({ ...up.shape, rows: gathers ? 'gathered' : up.shape.rows }, up.tile),
+    down: hopperGemmKernel(down.shape, down.tile),
     /** Where blocks share units: how many, and the kernel that adds their sums up. */
-    parts: { gateUp: partsOf({ ...up, rows }, upTile), down: partsOf(down, downTile) },
+    parts: { gateUp: partsOf(up.shape, up.tile), down: partsOf(down.shape, down.tile) },
   };
 });
