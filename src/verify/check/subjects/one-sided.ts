@@ -14,6 +14,7 @@ import {
   configurationsOf,
   each,
   type Rounds,
+  splitMasks,
 } from './rounds.js';
 
 /** Rounds, and which way they go. */
@@ -312,7 +313,7 @@ export const oneSided: readonly CheckSubject[] = [
       'one_sided_combine_recv',
     ],
     configurations: [
-      ...configurations('push', { ...commonSplit, ...each({ split: true }, commonMasks), ...apart }),
+      ...configurations('push', { ...commonSplit, ...splitMasks, ...apart }),
       givenRows('split, nothing between anything', { ...alone('push'), split: true }),
       givenRows(
         'split, rows written again behind a send',

@@ -267,6 +267,9 @@ export const commonMasks: Readonly<Record<string, Partial<Rounds>>> = {
   },
   'all others left out, a graph': { graph: true, leaveOut: { before: 1, ranks: [0] } },
 };
+export const splitMasks: typeof commonMasks = Object.fromEntries(
+  Object.entries(commonMasks).map(([name, of]) => [`split, ${name}`, { ...of, split: true }]),
+);
 
 /** For every family that reaches several nodes. */
 export const commonNodes: Readonly<Record<string, Partial<Rounds>>> = {
