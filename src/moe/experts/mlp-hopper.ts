@@ -10,8 +10,9 @@ import { hopperThreads } from './kernels/hopper/kernel.js';
 import { addingThreads, type HopperGemm, type HopperParts, hopperKernels } from './kernels/hopper/kernels.js';
 import type { Products, ProductsOf } from './products.js';
 
-/** Blocks on a simulated GPU. */
+/** Blocks on a simulated GPU: as many as share units there; few otherwise, so that each takes several. */
 const simulated = 4;
+const simulatedAlone = 2;
 
 /** Rows between the GEMMs, sorted ones before them, and what rounds the rows of one expert; each where there is a need for it. */
 async function rowsFor(
@@ -104,7 +105,9 @@ async function productOf(
   { gemm: kernel, parts }: { readonly gemm: HopperGemm; readonly parts: HopperParts | null },
   which: 'gateUp' | 'down',
 ) {
-  const gemm = await callSite(device, kernel, launch);
+  const few = device.kind === 'sim' && parts === null;
+  const grid = few ? Math.min(launch.grid, simulatedAlone) : launch.grid;
+  const gemm = await callSite(device, kernel, { ...launch, grid });
   const matrix = weights[which];
   const [wide, deep] = matrix.shape.slice(-2) as [number, number];
   gemm.set.weights({ address: matrix.data, extents: [(routed?.experts ?? 1) * wide, deep] });
