@@ -163,7 +163,7 @@ export function nearestFirst(names: readonly string[], near: string | undefined,
 const duties = FI.MR_LOCAL | FI.MR_VIRT_ADDR | FI.MR_ALLOCATED | FI.MR_PROV_KEY;
 
 /**
- * The offers of libfabric for one provider. Whatever completes on delivery comes before what completes on sending.
+ * The offers of libfabric for one provider. An offer that completes on delivery comes before one that completes on sending.
  * GPU memory is asked for only when it will be used: the mere demand costs shm its fast path for small writes.
  */
 function query(provider: ProviderName, gpuMemory: boolean): Chosen[] {
