@@ -64,7 +64,7 @@ export class WeightsError extends HeddleError {
     remedy: string,
     options?: ErrorOptions,
   ) {
-    // Whoever wrote the file chose the name: it may be long, or end a line.
+    // The author of the file chose the name: it may be long, or end a line.
     const named = tensor === null ? '' : ` ${JSON.stringify(tensor).slice(0, 200)}:`;
     super('HEDDLE_WEIGHTS', `${file}:${named} ${wrong}; ${remedy}`, options);
   }
@@ -78,7 +78,7 @@ export class RankLostError extends HeddleError {
   constructor(
     /** The ranks that did not answer. */
     readonly ranks: readonly number[],
-    /** What the survivors were doing: 'dispatch', 'combine', 'barrier', … */
+    /** The operation of the survivors: 'dispatch', 'combine', 'barrier', … */
     readonly operation: string,
     /** The round in which it happened, where the operation has rounds. */
     readonly epoch?: number,

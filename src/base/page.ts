@@ -1,4 +1,4 @@
-/** What every HTML report has in common: its frame, its style, and the script that draws its charts with uPlot. */
+/** The common parts of every HTML report: its frame, its style, and the script that draws its charts with uPlot. */
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -39,7 +39,7 @@ export interface Series {
 
 export interface Chart {
   readonly x: readonly number[];
-  /** What x is. */
+  /** The meaning of x. */
   readonly label: string;
   /** Whether y is logarithmic; x always is. */
   readonly log: boolean;

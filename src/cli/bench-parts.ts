@@ -50,14 +50,14 @@ export const familyOption = (): Option =>
     families.map(({ name }) => name),
   );
 
-/** What a part's command says of itself, beside the options that only it has. */
+/** The description of a part's command, beside the options that only it has. */
 interface Part {
   readonly name: string;
   readonly description: string;
-  /** What `--profile` is of. */
+  /** The subject of `--profile`. */
   readonly of: string;
   readonly needs: 'a GPU' | 'GPUs';
-  /** What the simulator is for. */
+  /** The purpose of the simulator. */
   readonly toTry: string;
   readonly iterations: number;
   readonly help: string;

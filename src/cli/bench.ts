@@ -179,7 +179,7 @@ function save({ outputFile, report }: BenchFlags, results: BenchReport): void {
   if (report !== undefined) writeOutput(report, htmlReport(results));
 }
 
-/** What is being done: one line that changes on a terminal, a line for each number of tokens elsewhere. */
+/** The work that is being done: one line that changes on a terminal, a line for each number of tokens elsewhere. */
 function showProgress() {
   const { stderr } = process;
   let last = '';

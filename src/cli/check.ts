@@ -114,13 +114,13 @@ Examples:
       try {
         const { text, clean } = await runCheck(subjects, kernels, {
           ...options,
-          // What files say are functions, which other threads would not get.
+          // Files contain functions, which other threads would not get.
           workers: options.ptx === undefined && own === null ? workers : 1,
         });
         process.stdout.write(text);
         process.exitCode = clean ? 0 : 1;
       } finally {
-        // Whoever calls this from a program of theirs goes on after it.
+        // A program that calls this goes on after it.
         optimize(optimized.ever);
       }
     });
@@ -140,7 +140,7 @@ async function subjectsOf(own: string | null, { ptx, host }: Options): Promise<r
   return [await ptxSubject(ptx, host)];
 }
 
-/** What there is to check: counts, and the names of the configurations where subjects are named, or for JSON. */
+/** The list of things to check: counts, and the names of the configurations where subjects are named, or for JSON. */
 export function listSubjects(
   subjects: readonly CheckSubject[],
   only: readonly string[],

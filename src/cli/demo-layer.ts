@@ -38,7 +38,7 @@ export interface DemoSizes {
   readonly rows: 'bf16' | 'fp8';
 }
 
-/** What --json says beside the figures of a round. */
+/** The fields of --json beside the figures of a round. */
 export interface LayerFigures {
   readonly inner: number;
   readonly family: string;
@@ -53,7 +53,7 @@ export function layerModel({ hidden, experts, topk, rows }: DemoSizes): MoeModel
     ...{ hidden, inner, sharedInner: inner },
   };
 }
-/** What rows must be a multiple of, and elements between the GEMMs of an expert. */
+/** The number of which rows must be a multiple, and elements between the GEMMs of an expert. */
 export const layerUnit = (rows: DemoSizes['rows']): number => (rows === 'fp8' ? scaleBlock : 64);
 
 /** First one phase after another, then in two micro-batches, on the simulated machine in another order. */

@@ -83,7 +83,7 @@ export async function demoRounds(
   };
 }
 
-/** What carried rows between nodes, in words. */
+/** The transport of rows between nodes, in words. */
 export function networkText(nodes: number, simulated: boolean, network: ProviderName | null): string {
   if (!simulated) return `libfabric (${network})`;
   const again =
@@ -172,21 +172,21 @@ class KernelClock {
   }
 }
 
-/** What a process of a node is told. */
+/** The arguments of a process of a node. */
 export interface NodeRound {
   readonly shape: Shape;
   readonly seed: number;
   readonly provider: ProviderName;
 }
 
-/** What it says of each of its ranks. */
+/** Its report on each of its ranks. */
 export interface NodeSays {
   readonly rank: number;
   readonly digest: string;
 }
 
 /**
- * What ranks of different nodes would reach each other by here: HEDDLE_PROVIDER, else the best that reaches beyond a machine;
+ * The provider by which ranks of different nodes would reach each other here: HEDDLE_PROVIDER, else the best that reaches beyond a machine;
  * null where there is no libfabric.
  */
 function networkHere(): ProviderName | null {

@@ -94,7 +94,7 @@ function demo(flags: Flags, progress: (what: string) => void): Promise<Result> {
 
 type Result = DemoResult & { readonly network?: string | null; readonly layer?: LayerFigures };
 
-/** What `--json` prints. */
+/** The output of `--json`. */
 function figures({ shape, nodes, network, layer, ...result }: Result) {
   const { ranks, maxTokens, output, experts, topK } = shape;
   const { dispatch, combine, withoutDedup, between } = result.traffic;
@@ -108,7 +108,7 @@ function figures({ shape, nodes, network, layer, ...result }: Result) {
   };
 }
 
-/** What was asked for, and the defaults. */
+/** The options that were given, and the defaults. */
 function sizesOf({ layer = false, dtype, seed, nodes, ...flags }: Flags): DemoSizes {
   const { ranks, tokens, hidden, experts, topk } = { ...(layer ? layerSizes : roundSizes), ...flags };
   const output = outputDtype(layer, dtype);
@@ -126,7 +126,7 @@ function sizesOf({ layer = false, dtype, seed, nodes, ...flags }: Flags): DemoSi
   return { ranks, nodes, tokens, hidden, experts, topk, seed, rows };
 }
 
-/** What comes back. Only the experts of a layer take rows of fp8, and these too make rows of bf16. */
+/** The type of the rows that come back. Only the experts of a layer take rows of fp8, and these too make rows of bf16. */
 function outputDtype(layer: boolean, dtype: Flags['dtype']): RowDtype {
   if (layer && (dtype === 'bf16' || dtype === 'fp8')) return 'bf16';
   if (!layer && dtype !== 'fp8' && rowDtypes.includes(dtype)) return dtype;
@@ -136,7 +136,7 @@ function outputDtype(layer: boolean, dtype: Flags['dtype']): RowDtype {
   throw new ArgumentError('--dtype', dtype, possible);
 }
 
-/** What dispatch and combine carry: small enough for this machine's memory, where it is simulated. */
+/** The rows that dispatch and combine carry: small enough for this machine's memory, where it is simulated. */
 function shapeOf({ layer = false, dtype: asked }: Flags, sizes: DemoSizes): Shape {
   const { ranks, tokens, hidden, experts, topk, rows } = sizes;
   const dtype = outputDtype(layer, asked);

@@ -15,7 +15,7 @@ interface Options {
   readonly list?: boolean;
 }
 
-/** What `--json` prints. */
+/** The output of `--json`. */
 interface Emitted {
   readonly kernel: string;
   /** Its name in CUDA. */

@@ -17,7 +17,7 @@ interface Options {
   readonly json?: boolean;
 }
 
-/** What Heddle's own tunings were measured on. */
+/** The machine on which Heddle's own tunings were measured. */
 const tunedOn = { kind: 'cuda', model: 'NVIDIA H200' } as const;
 
 export function register(program: Command): void {

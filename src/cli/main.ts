@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 import { staleBuild, tooOld } from './start.js';
 
-// Whoever read the output may go away (`heddle emit … | head`); that is no failure.
+// The reader of the output may go away (`heddle emit … | head`); that is no failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code === 'EPIPE') return;
   process.stderr.write(`heddle: standard output cannot be written: ${error.message}\n`);

@@ -1,11 +1,11 @@
-/** What the options of several commands say alike: numbers in their ranges, a layer, shapes of kernels, what is written. */
+/** The common options of several commands: numbers in their ranges, a layer, shapes of kernels, what is written. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { ArgumentError, FileError, integerIn } from '../base/errors.js';
 import { requireFolder, requireWritable } from '../base/files/index.js';
 import { formats, limits, profiles } from '../moe/layer/index.js';
 import type { ShapeKey } from '../verify/kernels/index.js';
 
-/** What reads an integer from `least` to `most`. */
+/** A reader of an integer from `least` to `most`. */
 export const integerFrom =
   (least: number, most: number) =>
   (value: string): number => {
@@ -14,7 +14,7 @@ export const integerFrom =
     return n;
   };
 
-/** What reads integers, each from `least` to `most`. */
+/** A reader of integers, each from `least` to `most`. */
 export const integersFrom =
   (least: number, most: number) =>
   (value: string): number[] => {
@@ -25,7 +25,7 @@ export const integersFrom =
     return found;
   };
 
-/** What reads any number that is at least `from`, or above `above`, and at most `to`. */
+/** A reader of any number that is at least `from`, or above `above`, and at most `to`. */
 export const numberIn =
   (range: ({ readonly from: number } | { readonly above: number }) & { readonly to?: number }) =>
   (value: string): number => {
@@ -107,7 +107,7 @@ function refusing(
   }
 }
 
-/** What `--shape` says: `ranks=8,dtype=bf16`, each key once. */
+/** The keys of `--shape`: `ranks=8,dtype=bf16`, each key once. */
 export function parseShape(text: string): Record<string, number | string> {
   const shape = new Map<string, number | string>();
   for (const pair of text.split(',').filter((one) => one !== '')) {
@@ -122,7 +122,7 @@ export function parseShape(text: string): Record<string, number | string> {
   return Object.fromEntries(shape);
 }
 
-/** What shapes may say, for the help of commands that take one: each key once, then who takes which. */
+/** The keys that shapes may have, for the help of commands that take one: each key once, then who takes which. */
 export function shapeHelp(
   of: readonly { readonly name: string; readonly shape: readonly ShapeKey[] }[],
 ): string {

@@ -1,4 +1,4 @@
-/** What `heddle demo` shows a person. */
+/** The text that `heddle demo` shows a person. */
 import { styleText } from 'node:util';
 import type { Shape, Traffic } from '../moe/layer/index.js';
 import type { Comparison } from '../verify/testing/index.js';
@@ -13,7 +13,7 @@ export interface KernelSpan {
   readonly end: number;
 }
 
-/** What draws a kernel where there is no colour, and its colour. */
+/** The letter of a kernel where there is no colour, and its colour. */
 interface Bar {
   readonly name: string;
   readonly mark: string;
@@ -33,15 +33,15 @@ export interface DemoResult {
   readonly shape: Shape;
   readonly nodes: number;
   readonly simulated: boolean;
-  /** What was run, a paragraph each. */
+  /** The description of the run, a paragraph each. */
   readonly about: readonly string[];
-  /** What the verdicts are about. */
+  /** The subject of the verdicts. */
   readonly says: Readonly<Record<'right' | 'repeatable' | 'notRepeatable', string>>;
   readonly traffic: Traffic;
   /** All ranks' results with the reference's. */
   readonly comparison: Comparison;
   readonly bitwiseRepeatable: boolean;
-  /** What the picture shows. */
+  /** The subject of the picture. */
   readonly picture: string;
   readonly spans: readonly KernelSpan[];
   readonly seconds: number;

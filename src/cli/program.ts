@@ -78,7 +78,7 @@ export async function heddle(args: readonly string[]): Promise<number> {
     .version(version())
     .showSuggestionAfterError()
     .exitOverride()
-    // What follows a command's name is that command's.
+    // The words after a command's name are that command's.
     .enablePositionalOptions()
     .addHelpText(
       'after',

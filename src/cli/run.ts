@@ -81,7 +81,7 @@ async function run(file: string, args: readonly string[], flags: RunFlags): Prom
   });
   const forward = (signal: NodeJS.Signals) => launch.signal(signal);
   for (const signal of SIGNALS) process.on(signal, forward);
-  // Whoever read the output went away (`heddle run … | head`): nobody is left to run for.
+  // The reader of the output went away (`heddle run … | head`): nobody is left to run for.
   process.stdout.once('error', () => {
     launch.signal('SIGTERM');
     process.stdout.on('error', () => {});
@@ -119,7 +119,7 @@ function labelFor(stream: NodeJS.WriteStream): (label: string, rank: number) => 
 const seconds = numberIn({ from: 0.001, to: 2_000_000 });
 
 /**
- * What mends a program that failed because it awaits at its top level in a project whose modules are CommonJS, where none
+ * The remedy for a program that failed because it awaits at its top level in a project whose modules are CommonJS, where none
  * may; null where it is none.
  */
 function awaitsInCommonJs(program: string): string | null {
@@ -127,7 +127,7 @@ function awaitsInCommonJs(program: string): string | null {
   if (!/\.[jt]sx?$/.test(program)) return null;
   const nearest = nearestPackage(dirname(resolve(program)));
   if (nearest === null || nearest.type === 'module') return null;
-  // What is not indented is at the top level.
+  // A line that is not indented is at the top level.
   if (!/^((const|let|var)\b.*=\s*)?await\b/m.test(readFileSync(program, 'utf8'))) return null;
   return (
     `${program} awaits at its top level, which only modules may, and ${nearest.path} does not say ` +

@@ -1,5 +1,5 @@
 /**
- * What is looked at before any command is loaded, by means that an old Node.js has too: the version of Node.js, and whether a
+ * The checks made before any command is loaded, by means that an old Node.js has too: the version of Node.js, and whether a
  * build is as new as its sources. In a clone `npx heddle` runs `dist`, and an edit of `src` would not be what runs. An installed
  * package has no configuration of the build beside its `dist`, and its times mean nothing.
  */
@@ -12,7 +12,7 @@ const about = (): { readonly version: string; readonly engines: { readonly node:
 /** Heddle's own. */
 export const version = (): string => about().version;
 
-/** What to tell where `version` is older than package.json asks for; null where it is not. */
+/** The message for a `version` that is older than package.json asks for; null where it is not. */
 export function tooOld(version: string): string | null {
   const oldest = about().engines.node.replace('>=', '');
   const [major, minor] = numbersOf(version);
@@ -26,7 +26,7 @@ function numbersOf(version: string): [major: number, minor: number] {
   return [major, minor];
 }
 
-/** What to tell where a source of the clone at `root` is newer than what was built of it; null where none is. */
+/** The message where a source of the clone at `root` is newer than what was built of it; null where none is. */
 export function staleBuild(root: URL): string | null {
   if (!existsSync(new URL('tsconfig.build.json', root))) return null;
   const sources = new URL('src/', root);

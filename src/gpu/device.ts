@@ -1,5 +1,5 @@
 /**
- * What a device is: the one interface that `sim/` and `cuda/` implement and everything above uses. One Device is
+ * A device: the one interface that `sim/` and `cuda/` implement and everything above uses. One Device is
  * one rank's GPU. Addresses are plain numbers (device addresses stay below 2^48).
  *
  * Everything a device does is ordered by a stream; nothing here waits for the host except what returns a promise.
@@ -8,19 +8,19 @@ import type { IrModule } from '../lang/index.js';
 
 /** One rank's GPU, real or simulated. */
 export interface Device {
-  /** What it really is. */
+  /** The kind of device. */
   readonly kind: 'sim' | 'cuda';
   /** For people: 'NVIDIA H200 #2', 'simulated GPU #2 (checked)'. */
   readonly description: string;
   /** Bytes of its memory: no allocation can be larger. */
   readonly memoryBytes: number;
-  /** What GPUs of its kind are called, for what was measured on them: 'NVIDIA H200'. */
+  /** The name of GPUs of its kind, for what was measured on them: 'NVIDIA H200'. */
   readonly model: string;
   /** Bytes of its largest cache; 0 where there is none. */
   readonly cacheBytes: number;
   /** That run blocks; of a simulated GPU, the blocks that it holds at once. */
   readonly multiprocessors: number;
-  /** What it can do, as CUDA counts: [9, 0] is Hopper, which a simulated GPU is too. */
+  /** Its compute capability, as CUDA counts: [9, 0] is Hopper, which a simulated GPU is too. */
   readonly capability: readonly [major: number, minor: number];
 
   /** Device memory of this rank, uninitialised. `purpose` appears in errors and findings: 'receive window'. */
@@ -68,14 +68,14 @@ export interface Memory {
 export interface MappedMemory extends Memory {
   /** The host's accesses. */
   readonly host: HostView;
-  /** All of it, to hand on to a NIC. What is read and written here is ordered by nothing, and no checker sees it. */
+  /** All of it, to hand on to a NIC. Nothing orders the reads and writes made here, and no checker sees it. */
   readonly raw: Uint8Array;
 }
 
 /** Where the bytes of a wire lie that NICs reach. */
 export type Placement = 'host' | 'gpu';
 
-/** What a wire is: so many bytes at one address, of which NICs reach those from `front` on. What is before those is the host's. */
+/** A wire: so many bytes at one address, of which NICs reach those from `front` on. The bytes before those are the host's. */
 export interface WireShape {
   readonly bytes: number;
   /** A multiple of 16. */
@@ -88,7 +88,7 @@ export interface WireShape {
  * no copy or fill of a stream may go across.
  */
 export interface WireMemory extends MappedMemory, WireShape {
-  /** What lies from `front` on, as NICs reach it. */
+  /** The bytes from `front` on, as NICs reach them. */
   readonly nics: ReachedHost | ReachedGpu;
 }
 
@@ -130,7 +130,7 @@ export interface Fill {
 }
 
 export interface WindowMemory extends Memory {
-  /** What another rank needs to map it: opaque, at most 4 KiB, may cross processes. */
+  /** The handle that another rank needs to map it: opaque, at most 4 KiB, may cross processes. */
   readonly handle: Uint8Array;
   /**
    * Declares that nobody may count on these bytes being zero. The checked simulator reports who reads them before
@@ -146,7 +146,7 @@ export interface PeerMemory {
 
 /** The windows of a node's ranks as one of them sees them. Ranks count within the node, here and in kernels. */
 export interface Window {
-  /** Whose view this is: what kernels call `g.rank`. */
+  /** The rank whose view this is: what kernels call `g.rank`. */
   readonly rank: number;
   /** [rank]: where that rank's window is mapped here. */
   readonly bases: readonly number[];
@@ -177,7 +177,7 @@ export interface LaunchShape {
 
 /** A compiled kernel. Make a launcher per call site; setting and launching allocate nothing. */
 export interface Program {
-  /** What was compiled. */
+  /** The kernel that was compiled. */
   readonly module: IrModule;
   /** For launches of this shape. */
   launcher(shape: LaunchShape): Launcher;
@@ -209,13 +209,13 @@ export interface Stream {
   fill(to: number, bytes: number, value: number): void;
   /** Marks this point: `event` is done when everything enqueued before is. */
   record(event: Event): void;
-  /** What is enqueued from here on begins when `event`, as last recorded, is done. */
+  /** Work that is enqueued from here on begins when `event`, as last recorded, is done. */
   wait(event: Event): void;
   /** Resolves when everything enqueued so far is done. */
   synchronize(): Promise<void>;
   /** Records what is enqueued until `endCapture` instead of running it (launches, copies, fills; no copyOut). */
   beginCapture(): void;
-  /** What was enqueued since `beginCapture`, as one piece of work. */
+  /** The work that was enqueued since `beginCapture`, as one piece. */
   endCapture(): Graph;
   /** Frees the stream. Idempotent. */
   dispose(): void;

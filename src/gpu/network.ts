@@ -16,7 +16,7 @@ export interface RemoteWrite {
   tag: number;
 }
 
-/** What a proxy asks of a network: writes from this rank's wire memory into that of others. */
+/** The calls by which a proxy uses a network: writes from this rank's wire memory into that of others. */
 export interface Network {
   /**
    * Posts a write, whose description it reads during this call only. Once all bytes are there the peer's `arrived` gives the
@@ -29,7 +29,7 @@ export interface Network {
   arrived(): number;
 }
 
-/** What a proxy's program is given. */
+/** The arguments of a proxy's program. */
 export interface ProxyParts<Data = unknown> {
   /** This rank and how many there are: the network's peers are others. */
   readonly rank: number;

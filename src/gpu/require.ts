@@ -1,4 +1,4 @@
-/** What callers hand over as a device or a stream is looked at where it enters, not where it is first used. */
+/** A device or stream of a caller is checked where it enters, not where it is first used. */
 import {
   ArgumentError,
   requireFunction,

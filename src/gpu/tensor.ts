@@ -1,4 +1,4 @@
-/** What both kinds of device ask of a tensor that a kernel's tensorMap is to name. */
+/** The questions of both kinds of device about a tensor that a kernel's tensorMap is to name. */
 import { ArgumentError, requireInteger, requireObject } from '../base/errors.js';
 import type { TensorRank, Tile } from '../lang/index.js';
 import type { Tensor } from './device.js';

@@ -1,5 +1,5 @@
 /**
- * What the language's operations compute, exactly: the constant folder uses it, and the back ends are tested
+ * The exact results of the language's operations: the constant folder uses it, and the back ends are tested
  * against it. Integers wrap; shift counts are taken modulo the width; x / 0 has all bits set (0xffffffff, -1)
  * and x % 0 is x; f32 rounds to nearest even at every step.
  */

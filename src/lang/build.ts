@@ -63,7 +63,7 @@ export const constant = (type: ComputeName, value: arithmetic.Constant): Expr =>
 });
 export const boolean = (value: boolean): Expr => constant('bool', value);
 
-/** What a register array holds. */
+/** The elements of a register array. */
 export type HeldName = Extract<IrType, { readonly kind: 'registers' }>['of'];
 
 /** All bits 0. */

@@ -43,7 +43,7 @@ export interface KernelHeader<P extends ParamSpecs, U extends UsingSpec> {
   readonly cluster?: ClusterSize;
 }
 
-/** What every GPU with clusters can hold. */
+/** The size that every GPU with clusters can hold. */
 export type ClusterSize = 1 | 2 | 4 | 8;
 const clusterSizes: readonly ClusterSize[] = [1, 2, 4, 8];
 
@@ -138,7 +138,7 @@ export function checkHeader(
   const fail = (code: Code, message: string): never => {
     const source = functionSource(typeof body === 'function' ? body.toString() : '', site);
     const { line, column } = source.position(0);
-    // What is no text is not made one: a symbol would throw.
+    // A value that is no text is not made one: a symbol would throw.
     const called = typeof name === 'string' ? name : show(name);
     throw new KernelError(called, [{ code, message, file: source.file, line, column, frame: '' }]);
   };
@@ -179,7 +179,7 @@ function isKernelParam(spec: unknown): boolean {
 
 export const isScalar = (spec: unknown): boolean => scalars.some((scalar) => scalar === spec);
 
-/** What a host passes as one argument. */
+/** The value that a host passes as one argument. */
 export const isPassed = (spec: unknown): boolean =>
   isScalar(spec) || (isRecord(spec) && spec.kind === 'pointer' && isMemoryName(spec.to));
 

@@ -1,4 +1,4 @@
-/** What `kernel()` and `device()` keep of a header and a body, and what lowering starts from. */
+/** The parts of a header and a body that `kernel()` and `device()` keep, and what lowering starts from. */
 import type { FramedSource } from './diagnostics.js';
 import type { FenceOrder, Order, Scope } from './expression.js';
 import type { ForeignSource } from './ir.js';
@@ -26,11 +26,11 @@ export interface DeviceDefinition extends Definition {
 export interface Foreign {
   /** The file that declares it. */
   readonly header: string | undefined;
-  /** What defines it. */
+  /** The source that defines it. */
   readonly source: ForeignSource | undefined;
   readonly effects: ForeignEffects;
 }
-/** What a foreign function does besides computing. */
+/** The effects of a foreign function besides computing. */
 export interface ForeignEffects {
   /** Names of its pointers. */
   readonly reads: readonly string[];

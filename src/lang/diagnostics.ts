@@ -1,5 +1,5 @@
 /**
- * What can be wrong with a kernel. Codes are stable: tools and people may rely on them. docs/language.md lists
+ * The mistakes that a kernel can have. Codes are stable: tools and people may rely on them. docs/language.md lists
  * this table, and a test compares the two.
  */
 import { HeddleError } from '../base/errors.js';
@@ -52,7 +52,7 @@ export type Code = keyof typeof codes;
 /** One thing that is wrong, and where. */
 export interface Diagnostic {
   readonly code: Code;
-  /** What was found, what was expected, what to write instead. */
+  /** The mistake, what was expected, and what to write instead. */
   readonly message: string;
   /** '' where the place is unknown. */
   readonly file: string;

@@ -87,7 +87,7 @@ export type Expr =
       readonly field: Field;
     };
 
-/** What an index out of bounds is an index of. */
+/** The name of the dimension that an index out of bounds counts. */
 export interface Shaped {
   readonly layout: string;
   readonly field: Field;

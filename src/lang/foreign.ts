@@ -18,7 +18,7 @@ export interface ForeignHeader<P extends ForeignParams, U extends UsingSpec, R e
   readonly name: string;
   /** The file that declares it, as after `#include`; without one, it is declared `extern "C"`, to be linked. */
   readonly header?: string;
-  /** What defines it, where that is not in the header: linked to the kernel. */
+  /** The source that defines it, where that is not in the header: linked to the kernel. */
   readonly source?: ForeignSource;
   /** In the order of its CUDA parameters. */
   readonly params: P;

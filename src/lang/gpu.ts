@@ -22,7 +22,7 @@ import type {
 import type { KernelFunctions, TwinFunctions } from './operations/index.js';
 import type { Tile, TileName } from './types.js';
 
-/** What a kernel's thread can do. See docs/language.md for the page that a person reads. */
+/** The operations of a kernel's thread. See docs/language.md for the page that a person reads. */
 export interface Gpu extends KernelFunctions {
   readonly threadIdx: { readonly x: u32 };
   readonly blockIdx: { readonly x: u32 };
@@ -70,5 +70,5 @@ export interface Gpu extends KernelFunctions {
   unroll(count: number): Iterable<number>;
 }
 
-/** What the twin of a foreign function can do besides: what networks do beside the thread that asks them. */
+/** Operations that only the twin of a foreign function has: what networks do beside the thread that asks them. */
 export interface TwinGpu extends Gpu, TwinFunctions {}

@@ -1,5 +1,5 @@
 /**
- * What a kernel's header is made of: memory layouts and the types of run-time parameters. These are ordinary
+ * The parts of a kernel's header: memory layouts and the types of run-time parameters. These are ordinary
  * host values; the same `layout` is used by the host, the kernels and the checker's reports (law 5).
  */
 import { ArgumentError, requireInteger, requireObject, requireText } from '../base/errors.js';
@@ -43,7 +43,7 @@ export const isIdentifier = (name: unknown): name is string =>
 export const isMemoryName = (name: unknown): name is MemoryName =>
   typeof name === 'string' && Object.hasOwn(byteSize, name);
 
-/** What a register array may be declared to hold. */
+/** The types that a register array may be declared to hold. */
 export const registerNames: readonly RegisterName[] = [
   'u32',
   'i32',
@@ -178,7 +178,7 @@ export function list<const P extends DeviceParam>(of: P, length: number): ListPa
   return { kind: 'list', of, length: requireInteger('length', length, 0, 256) };
 }
 
-// What only device functions take: they are inlined, so anything can be handed to them.
+// Types that only device functions take: they are inlined, so anything can be handed to them.
 
 /** One rank's window: what `win.at(rank)` gives. */
 export function windowOf<S extends LayoutSpec>(of: TypedLayout<S>): WindowParam<S> {

@@ -99,7 +99,7 @@ export interface ForeignFunction {
   readonly name: string;
   /** The file that declares it; without one the printer declares it. */
   readonly header: string | undefined;
-  /** What is linked to the kernel; without it, the file defines it. */
+  /** The source that is linked to the kernel; without it, the file defines it. */
   readonly source: ForeignSource | undefined;
   readonly returns: IrType;
 }
@@ -120,7 +120,7 @@ export interface SharedArray {
 /** A kernel's run-time parameter, flattened: a list parameter `payloads` becomes payloads_0, payloads_1 … */
 export interface Param {
   readonly variable: Variable;
-  /** What the host passes under: `payloads` and 1 for payloads_1. */
+  /** The name under which the host passes: `payloads` and 1 for payloads_1. */
   readonly name: string;
   readonly index: number | null;
 }

@@ -83,7 +83,7 @@ export interface ConstantParam<T extends Constant = Constant> {
 export type ScalarParam = 'i32' | 'u32' | 'u64' | 'f32' | 'bool';
 export type Constant = number | bigint | boolean | string;
 
-/** What a kernel takes: what a host can pass at a launch. */
+/** The parameters of a kernel: what a host can pass at a launch. */
 export type ParamSpec =
   | ScalarParam
   | PointerParam
@@ -92,7 +92,7 @@ export type ParamSpec =
   | ListParam<ScalarParam | PointerParam | TensorMapParam>;
 export type ParamSpecs = { readonly [name: string]: ParamSpec };
 
-/** What a device function takes and returns: any value of the language. */
+/** The parameters and results of a device function: any value of the language. */
 export type DeviceParam =
   | ScalarParam
   | OpaqueParam

@@ -109,7 +109,7 @@ interface AnyView<T extends MemoryName> extends Pointer<T> {
   as<U extends MemoryName>(type: U): AnyView<U>;
 }
 
-/** What a register array may hold. */
+/** The elements of a register array. */
 export type RegisterName = ComputeName | 'u8' | 'u16' | 'v16';
 
 /** Registers of a thread. Indices must be constants once `g.unroll` loops are unrolled. */

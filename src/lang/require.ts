@@ -1,4 +1,4 @@
-/** A module is what a kernel's `ir()` gives. Whoever takes one looks for its parts; that they agree is the compiler's promise. */
+/** A module is what a kernel's `ir()` gives. Code that takes one looks for its parts; that they agree is the compiler's promise. */
 import { ArgumentError, requireObject } from '../base/errors.js';
 import type { IrModule } from './ir.js';
 

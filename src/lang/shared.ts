@@ -3,9 +3,9 @@ import { HeddleError } from '../base/errors.js';
 import type { SharedArray, Variable } from './ir.js';
 import { byteSize, type IrType, sectionAlignment } from './types.js';
 
-/** What every GPU gives a block; more of it must be asked for at the launch. */
+/** The size that every GPU gives a block; more of it must be asked for at the launch. */
 const sharedByDefault = 48 * 1024;
-/** What the largest GPUs give a block that asks: sm_90 and sm_100. A device says what it has. */
+/** The size that the largest GPUs give a block that asks: sm_90 and sm_100. A device says what it has. */
 export const mostShared = 227 * 1024;
 
 /** Where the memory that a launch asks for begins: as tiles of the widest swizzle need it. One number, for programs have one of it. */

@@ -53,7 +53,7 @@ export function callSite(callee: (...args: never[]) => unknown): CallSite | unde
 
 const unknown: Place = { line: 0, column: 0 };
 
-/** What was found out about a text: its file, that file's lines, and where an offset lies. */
+/** The facts about a text: its file, that file's lines, and where an offset lies. */
 interface Resolved {
   readonly file: string;
   readonly lines: readonly string[];
@@ -75,7 +75,7 @@ export function functionSource(text: string, site: CallSite | undefined): Framed
     }
     return found;
   };
-  // What is unrolled asks for the same places again and again.
+  // Unrolled code asks for the same places again and again.
   const places = new Map<number, Place>();
   const position = (offset: number): Place => {
     const known = places.get(offset) ?? resolved().place(offset);

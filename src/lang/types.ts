@@ -50,7 +50,7 @@ export type IrType =
   | { readonly kind: 'tensorMap'; readonly tile: Tile; readonly rank: TensorRank }
   | { readonly kind: 'void' };
 
-/** What elements of a tile may be. */
+/** The types of a tile's elements. */
 export type TileName = Exclude<ValueName, 'bool' | 'v16'>;
 /** Bytes in which the 16-byte pieces of a tile's rows change places; 0: they lie as they are. */
 export type Swizzle = 0 | 32 | 64 | 128;
@@ -77,7 +77,7 @@ export interface Field {
   readonly length: number;
   /** Row-major: the last index moves by one element. */
   readonly shape: readonly number[];
-  /** What the dimensions are called in findings; empty where nobody said. */
+  /** The names of the dimensions in findings; empty where nobody said. */
   readonly dimensions: readonly string[];
   readonly offset: number;
 }

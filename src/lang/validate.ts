@@ -11,7 +11,7 @@ import { requireModule } from './require.js';
 import { byteSize, type IrType } from './types.js';
 import { isExpr, operands } from './walk.js';
 
-/** What is wrong, in words; empty for a sound module. */
+/** The mistakes, in words; empty for a sound module. */
 export function validateIr(module: IrModule): string[] {
   requireModule('module', module);
   const validator = new Validator(module);

@@ -31,7 +31,7 @@ export function effectsOf(module: IrModule): EffectPlace[] {
   return found;
 }
 
-/** What a module needs that only some GPUs have; null where all have it. `because`: the operation that needs it. */
+/** Something that a module needs and only some GPUs have; null where all have it. `because`: the operation that needs it. */
 export function hardwareOf(module: IrModule): { readonly only: Hardware; readonly because: string } | null {
   let found: { readonly only: Hardware; readonly because: string } | null =
     module.cluster === 1 ? null : { only: 'hopper and later', because: 'clusters of blocks' };
@@ -43,7 +43,7 @@ export function hardwareOf(module: IrModule): { readonly only: Hardware; readonl
   return found;
 }
 
-/** What must be linked to a module: the sources of the foreign functions that it calls. */
+/** Sources that must be linked to a module: the sources of the foreign functions that it calls. */
 export function foreignSources(module: IrModule): ReadonlySet<ForeignSource> {
   const found = new Set<ForeignSource>();
   walkStatements(module.entry.body, (stmt) => {

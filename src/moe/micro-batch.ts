@@ -11,7 +11,7 @@ import type { Combining, Dispatched } from './rounds/in-flight.js';
 import { emptyTensor, type OwnedTensor, type Tensor } from './rounds/tensor.js';
 import { Router } from './router/router.js';
 
-/** What a layer consists of. Each enqueues by itself, which benchmarks make use of. */
+/** The parts of a layer. Each enqueues by itself, which benchmarks make use of. */
 export interface LayerParts {
   readonly router: Router;
   /** Null where rows travel as they are. */
@@ -25,7 +25,7 @@ export interface LayerParts {
 
 export interface Shared {
   readonly mlp: DenseMlp;
-  /** What it makes of the tokens. */
+  /** The result for the tokens. */
   readonly made: OwnedTensor;
 }
 
@@ -41,7 +41,7 @@ export type Work = (typeof works)[number];
 
 export class MicroBatch {
   mark: Mark | null = null;
-  /** What the shared expert takes: tokens, or their rows as dispatch carries them. */
+  /** The input of the shared expert: tokens, or their rows as dispatch carries them. */
   #x: { readonly rows: Tensor | ScaledRows; readonly tokens: number } | null = null;
   #sent: Dispatched | null = null;
 

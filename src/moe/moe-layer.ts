@@ -35,7 +35,7 @@ export class MoeLayer {
   /** The family of kernels that carries rows, and why it was chosen. */
   readonly family: string;
   readonly why: string;
-  /** What the layer allocated of this rank's memory; its weights are the caller's. */
+  /** The memory of this rank that the layer allocated; its weights are the caller's. */
   readonly memory: MemoryUse;
   readonly #plan: LayerPlan;
   readonly #maxTokens: number;
@@ -78,7 +78,7 @@ export class MoeLayer {
     return new MoeLayer(world, plan, options.maxTokens, batches, memory, options.experts);
   }
 
-  /** What `create` would take of each rank's memory, whether or not there is a GPU here. */
+  /** The memory of each rank that `create` would take, whether or not there is a GPU here. */
   static memory(options: MoeLayerSizes & { readonly ranks: number }): MemoryUse {
     const plan = layerPlanOf(options);
     const { ranks } = options;
@@ -192,7 +192,7 @@ export class MoeLayer {
   }
 }
 
-/** What two micro-batches need beside the caller's stream. */
+/** Resources that two micro-batches need beside the caller's stream. */
 interface Beside {
   readonly stream: Stream;
   readonly event: Readonly<

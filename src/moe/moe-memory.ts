@@ -1,4 +1,4 @@
-/** What an MoE layer takes of a rank's memory beside its weights. */
+/** The memory of a rank that an MoE layer takes beside its weights. */
 
 import { expertsShapeOf } from './experts/experts-options.js';
 import { evenRows, rowsOfPlan, sortsRows, sumsOfParts } from './experts/index.js';

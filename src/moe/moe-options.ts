@@ -1,4 +1,4 @@
-/** What an MoE layer is created with, and the model that it is one of. */
+/** The options of an MoE layer, and the model that it is one of. */
 import {
   ArgumentError,
   requireFlag,
@@ -46,12 +46,12 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
    */
   readonly rows?: 'bf16' | 'fp8';
   /**
-   * What the experts' weights are: bf16 (default), or e4m3 with scales, for which `rows` must be 'fp8'. `create` sees it by the
+   * The type of the experts' weights: bf16 (default), or e4m3 with scales, for which `rows` must be 'fp8'. `create` sees it by the
    * weights themselves.
    */
   readonly weights?: 'bf16' | 'fp8';
   /**
-   * Whose GEMMs the routed experts run: Heddle's (default), or cuBLAS's, which take sizes from the host: then every expert
+   * The GEMMs that the routed experts run: Heddle's (default), or cuBLAS's, which take sizes from the host: then every expert
    * has `capacity` rows of its own, all of them multiplied.
    */
   readonly gemm?: Gemm;
@@ -93,7 +93,7 @@ export interface LayerPlan {
   readonly microBatches: 1 | 2;
   /** Of one micro-batch. */
   readonly maxTokens: number;
-  /** What carries the rows of a micro-batch. */
+  /** The transport of the rows of a micro-batch. */
   readonly carrier: ExpertParallelOptions;
   readonly planned: ExpertsPlanOptions;
   readonly rows: 'bf16' | 'fp8';

@@ -213,11 +213,13 @@ function unknownWords(program: Command, line: string): string[] {
 
 /** The anchors of a page's headings, as GitHub makes them. */
 function anchors(text: string): string[] {
-  return [...text.matchAll(/^#+ (.*)$/gm)].map(([, heading]) =>
+  const own = [...text.matchAll(/<a id="([^"]+)">/g)].map(([, id]) => id!);
+  const headings = [...text.matchAll(/^#+ (.*)$/gm)].map(([, heading]) =>
     heading!
       .toLowerCase()
       .replaceAll(/[^\p{L}\p{N}\s-]/gu, '')
       .trim()
       .replaceAll(' ', '-'),
   );
+  return [...headings, ...own];
 }

@@ -131,7 +131,7 @@ function isSpecial(path: string): boolean {
   return stats !== undefined && !stats.isFile() && !stats.isDirectory();
 }
 
-/** Whatever goes wrong names the file that the caller named. */
+/** Every error names the file that the caller named. */
 function naming(path: string, done: string, act: () => void): void {
   try {
     act();

@@ -100,7 +100,7 @@ const mapped = (signatures: Signatures, make: (name: string, signature: Signatur
   Object.fromEntries(Object.entries(signatures).map(([name, given]) => [name, make(name, given)]));
 
 /**
- * Sets a variable where libraries read it, in the C environment: a thread's `process.env` is only a copy. What is set
+ * Sets a variable where libraries read it, in the C environment: a thread's `process.env` is only a copy. A variable set
  * already stays, unless `overwrite`.
  */
 export function setEnvironment(name: string, value: string, overwrite: boolean): void {

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { createRequire } from 'node:module';
 
-/** What a child process found out about a library. */
+/** The facts about a library that a child process found. */
 export type Probe =
   | { readonly ok: true; readonly name: string; readonly path: string; readonly version: number | null }
   | { readonly ok: false; readonly reason: string };

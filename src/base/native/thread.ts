@@ -94,7 +94,7 @@ export function stayOn(processor: number): void {
 }
 
 /**
- * Runs a module as a process of its own: `new URL('./trial.js', import.meta.url)`. What it prints last is the answer; a
+ * Runs a module as a process of its own: `new URL('./trial.js', import.meta.url)`. The last line that it prints is the answer; a
  * crash, an exit or silence costs only that process.
  */
 export function runApart(

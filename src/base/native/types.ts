@@ -38,7 +38,7 @@ export function byValue(bytes: number): ByValue {
   return { bytes };
 }
 
-/** What an argument of each type is, and a result; 64-bit results of the functions that are declared are safe integers. */
+/** The form of an argument of each type, and of a result; 64-bit results of the functions that are declared are safe integers. */
 interface Values {
   void: undefined;
   bool: boolean;

@@ -87,7 +87,7 @@ function read(file: string): Uint8Array | null {
   return whole ? bytes : null;
 }
 
-/** What a writer that was killed left behind. Nobody takes an hour to write a file. */
+/** Leftovers of a writer that was killed. Nobody takes an hour to write a file. */
 function sweep(folder: string): void {
   const longAgo = Date.now() - 3_600_000;
   for (const name of readdirSync(folder).filter(isTemporary)) {

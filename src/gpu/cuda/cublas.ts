@@ -63,7 +63,7 @@ function cublas(): ReturnType<typeof load> {
   return loaded;
 }
 
-/** What there is to multiply: rows [rows, inputs] times the transpose of weights [outputs, inputs]. */
+/** The product to make: rows [rows, inputs] times the transpose of weights [outputs, inputs]. */
 export interface Product {
   readonly from: number;
   readonly weights: number;

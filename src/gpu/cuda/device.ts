@@ -53,7 +53,7 @@ export interface CudaSource {
   readonly maxThreads: number;
 }
 
-/** What launches of a kernel may have, and ask for. */
+/** The limits and requests of launches of a kernel. */
 interface Asked<M> {
   readonly module: M;
   readonly maxThreads: number;
@@ -352,7 +352,7 @@ export class CudaDevice implements Device {
     );
   }
 
-  /** What a module with NVSHMEM's state in it gets that from; null for others. */
+  /** The source of a module's NVSHMEM state; null for others. */
   #heapOf(module: Address, kernel: string): NvshmemHeap | null {
     const { out, cuModuleGetGlobal } = this.#enter().context.driver;
     if (cuModuleGetGlobal(out.address, out.address + 8, module, nvshmemState) !== 0) return null;

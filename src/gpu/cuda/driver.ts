@@ -250,7 +250,7 @@ export class Context {
   }
 }
 
-// What this thread's current context is, so that a launch need not ask or set it. Each worker has its own copy
+// Remembers this thread's current context, so that a launch need not ask or set it. Each worker has its own copy
 // of this module, as each thread has its own current context.
 let current: Address | null = null;
 

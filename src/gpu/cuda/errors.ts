@@ -12,7 +12,7 @@ export class CudaError extends HeddleError {
     readonly result: number,
     /** The result's name: `CUDA_ERROR_OUT_OF_MEMORY`. */
     readonly resultName: string,
-    /** What was being done, and what to do about it. */
+    /** The operation that failed, and the remedy. */
     detail: string,
   ) {
     super(
@@ -39,7 +39,7 @@ const lost =
   'the GPU state of this process is lost: end the process and start it again. `heddle check` runs the same ' +
   'kernels with every access checked; compute-sanitizer does it on the GPU';
 
-/** What to do about a driver result, for the ones that people meet. */
+/** The remedy for a driver result, for the ones that people meet. */
 export const remedies: Readonly<Record<number, string>> = {
   2: 'the GPU has no room left; lower the tokens or payload sizes, or end other programs that use it',
   3: 'the driver was not initialised; call it through a CudaDevice',

@@ -1,7 +1,7 @@
 import { requireInteger, UnavailableError } from '../../base/errors.js';
 import { check, driver } from './driver.js';
 
-/** What the driver says about one GPU. Asking creates no context on it. */
+/** The driver's facts about one GPU. Asking creates no context on it. */
 export interface Gpu {
   readonly ordinal: number;
   readonly name: string;
@@ -24,7 +24,7 @@ export interface Gpu {
   readonly fabricHandles: boolean;
   /** … and be read and written by a NIC. */
   readonly rdmaMemory: boolean;
-  /** What NICs have written its kernels see with what they are told afterwards; or behind a flush, which the host may call. */
+  /** Its kernels see what NICs have written with what they are told afterwards; or behind a flush, which the host may call. */
   readonly ordersNics: boolean;
   readonly flushesNics: boolean;
   /** Host memory can be mapped beside its own; and the node of it that is nearest. */

@@ -1,5 +1,5 @@
 /**
- * What a rank hands to the others so that they can map its window. It crosses processes, so it is read with
+ * The handle that a rank gives to the others so that they can map its window. It crosses processes, so it is read with
  * suspicion: a handle may be old, cut short or of another machine.
  */
 import { ArgumentError } from '../../base/errors.js';
@@ -17,7 +17,7 @@ export interface WindowHandle {
   readonly fd: number;
   /** Where the window lies in the owner's process: its address for ranks of that same process. */
   readonly address: number;
-  /** What the user asked for, and what is mapped. */
+  /** The size that the user asked for, and the size that is mapped. */
   readonly bytes: number;
   readonly mappedBytes: number;
   readonly ordinal: number;

@@ -1,4 +1,4 @@
-/** What a kernel calls and others define, brought together with it by the driver's linker. */
+/** Code that a kernel calls and others define: the driver's linker brings the two together. */
 import { allocate, readString, view } from '../../base/native/index.js';
 import { type Context, failure } from './driver.js';
 
@@ -31,7 +31,7 @@ export function link(context: Context, kernel: string, cubins: readonly Uint8Arr
       check(cuLinkAddData(linker, cubinInput, cubin, cubin.length, name, 0, 0, 0), 'cuLinkAddData');
     }
     check(cuLinkComplete(linker, result, result + 8), 'cuLinkComplete');
-    // What it gives is its own.
+    // The memory that it gives is its own.
     return new Uint8Array(view(Number(words[3]), Number(words[4]))).slice();
   } finally {
     if (linker !== 0) cuLinkDestroy(linker);

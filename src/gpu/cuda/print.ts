@@ -34,7 +34,7 @@ export function printKernel(module: IrModule): {
 
 const relocatable = '--relocatable-device-code=true';
 
-/** What defines the foreign functions of a kernel. Headers that are written for nvcc mark not all of what runs on a GPU. */
+/** The definitions of a kernel's foreign functions. Headers that are written for nvcc mark not all of what runs on a GPU. */
 function foreignObject({ name, find }: ForeignSource): KernelSource {
   const { text, folders } = find();
   return {

@@ -33,7 +33,7 @@ export interface ParameterBlock {
   readonly bytes: number;
 }
 
-/** What the compiler made of a kernel. */
+/** The compiler's figures for a kernel. */
 export interface KernelFacts {
   readonly registers: number;
   /** Bytes a thread keeps in local memory: spilled registers and arrays. Communication kernels have none. */

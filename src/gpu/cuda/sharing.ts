@@ -32,7 +32,7 @@ export const fabricRemedy =
 
 const probes = new Map<number, FabricProbe>();
 
-/** Tries it once: makes a piece of memory, exports and imports it. What the device attribute says is no proof. */
+/** Tries it once: makes a piece of memory, exports and imports it. The device attribute is no proof. */
 export function probeFabric(context: Context, gpu: Gpu): FabricProbe {
   let probe = probes.get(gpu.ordinal);
   if (probe === undefined) {
@@ -76,7 +76,7 @@ function refusal(call: string, result: number): FabricProbe {
   return { result, detail: `${call} refuses fabric handles with ${explain(result)}` };
 }
 
-/** What a driver's refusal of a fabric handle means. */
+/** The meaning of a driver's refusal of a fabric handle. */
 export function explain(result: number): string {
   const meaning =
     result === CUDA_ERROR_NOT_PERMITTED
@@ -96,7 +96,7 @@ export function writeProperties({ driver: { out } }: Context, gpu: Gpu, handleTy
   out.bytes[25] = gpu.rdmaMemory ? 1 : 0;
 }
 
-/** What tells a process from every other. */
+/** Data that tells a process from every other. */
 export type ProcessId = Pick<WindowHandle, 'pid' | 'started' | 'bootId' | 'pidNamespace'>;
 
 /**

@@ -6,7 +6,7 @@ import { CUDA_ERROR_NOT_READY } from './errors.js';
 import { largestCopy, type Pinned, type Staging } from './staging.js';
 import { until } from './wait.js';
 
-/** What streams, events and graphs need of their device. */
+/** The services of a device that streams, events and graphs need. */
 export interface Home {
   readonly context: Context;
   readonly staging: Staging;

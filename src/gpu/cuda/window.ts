@@ -149,7 +149,7 @@ const thisProcess = (): ProcessId => ({
   pidNamespace: pidNamespace(),
 });
 
-/** What HEDDLE_WINDOWS may be. */
+/** The values that HEDDLE_WINDOWS may have. */
 export const windowKinds = ['auto', 'descriptor', 'fabric', 'ipc'] as const;
 
 let descriptorsWork: boolean | undefined;
@@ -198,7 +198,7 @@ function allocateShareable(
   const granularity = out.number(4);
   const mappedBytes = Math.ceil((bytes + tokenBytes) / granularity) * granularity;
 
-  // What to undo, last first.
+  // Steps to undo, last first.
   const undo: (() => void)[] = [];
   const release = () => unwind(context, undo);
   try {

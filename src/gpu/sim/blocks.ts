@@ -1,11 +1,11 @@
-/** Blocks and launches, from their start to their end. What has ended is used again: threads, and shared memory. */
+/** Blocks and launches, from their start to their end. Objects that have ended are used again: threads, and shared memory. */
 import type { Compiled, Mode } from './compiled.js';
 import type { SimBuffer } from './memory.js';
 import { Agent, type Schedule } from './schedule.js';
 import type { Statistics } from './statistics.js';
 import { Block, type Hub, type SimLaunch, Thread } from './thread.js';
 
-/** What blocks need of their machine. */
+/** The services of the machine that blocks need. */
 export interface Machine extends Hub {
   readonly mode: Mode;
   readonly schedule: Schedule;

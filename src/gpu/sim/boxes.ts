@@ -2,7 +2,7 @@
 import { byteSize, swizzled, type Tile } from '../../lang/index.js';
 import type { SimBuffer } from './memory.js';
 
-/** What a launch passes for a tensorMap. */
+/** The value that a launch passes for a tensorMap. */
 export interface SimTensor {
   readonly buffer: SimBuffer;
   /** Of its first element. */

@@ -4,12 +4,12 @@ import type { Condition } from './condition.js';
 import type { Site } from './detector/detector.js';
 import type { LaneMeeting } from './ptx/lanes.js';
 
-/** What a statement does to memory. There is one object for each, which generated code names by its number. */
+/** The effect of a statement on memory. There is one object for each, which generated code names by its number. */
 export interface StatementAccess extends AccessForm {
   readonly site: number;
 }
 
-/** What a statement that waits looks at: a word, the last word of 16 bytes, or the phase of an mbarrier. */
+/** The memory at which a waiting statement looks: a word, the last word of 16 bytes, or the phase of an mbarrier. */
 export interface StatementWait extends Pick<Condition, 'until'> {
   readonly kind: 'word' | 'long' | 'filled' | 'phase';
   readonly access: StatementAccess;
@@ -29,7 +29,7 @@ export interface IndexedPlace {
 /** `fast` checks nothing; `checked` checks every access and asks the scheduler before every synchronising one. */
 export type Mode = 'fast' | 'checked';
 
-/** What a machine can load. */
+/** The kinds of kernels that a machine can load. */
 export type KernelModule = IrModule | PtxKernel;
 
 export const isPtx = (module: KernelModule): module is PtxKernel =>
@@ -82,7 +82,7 @@ export const pause = {
   arrived: 10,
 } as const;
 
-/** What the lanes of a warp do together: generated code names it by its place. */
+/** The operations that the lanes of a warp do together: generated code names it by its place. */
 export const warpOps: readonly OperationName[] = operationNames.filter(
   (name) => name.startsWith('warp.') || name === 'wgmma.multiply',
 );

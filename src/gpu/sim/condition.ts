@@ -1,4 +1,4 @@
-/** What a wait wants of a word. */
+/** The condition of a wait on a word. */
 export interface Condition {
   readonly until: '>=' | '==' | '!=';
   /** The bits that count; words are signed here, so -1 is all of them. */

@@ -52,7 +52,7 @@ import type { SiteRegistry } from './sites.js';
 import { SimEvent, SimStream } from './stream.js';
 import { SimLaunch } from './thread.js';
 
-/** What the devices of one machine share. */
+/** The parts that the devices of one machine share. */
 export interface Shared {
   readonly machine: number;
   readonly engine: Engine;
@@ -230,7 +230,7 @@ export class SimDevice implements Device {
 
   /** At once: memory that is gone makes a simulated kernel fail, not the process. */
   async settle(): Promise<void> {
-    // What a killed rank had enqueued never runs.
+    // Work that a killed rank had enqueued never runs.
     await Promise.all([...this.#streams].map((stream) => stream.synchronize().catch(() => {})));
   }
 
@@ -273,7 +273,7 @@ class SimMemory implements WindowMemory {
   };
 }
 
-/** What a launch is given, parameter by parameter. */
+/** The arguments of a launch, parameter by parameter. */
 interface Arguments {
   set(name: string, value: number | bigint): void;
   setWindow(name: string, window: Window): void;
@@ -281,7 +281,7 @@ interface Arguments {
   setBytes(name: string, bytes: Uint8Array): void;
   /** Parameters that nobody has set. */
   readonly missing: ReadonlySet<string>;
-  /** What generated code finds them in, as they are now. */
+  /** The array in which generated code finds them, as they are now. */
   take(rank: number): unknown[];
 }
 

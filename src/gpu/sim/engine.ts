@@ -142,7 +142,7 @@ export class Engine implements Machine {
     return this.#nextNumber++;
   }
 
-  /** Who accesses mapped memory now, from the host of `rank`. */
+  /** The actor that accesses mapped memory now, from the host of `rank`. */
   hostThread(rank: number): number {
     if (this.#acting !== null) return this.#acting.id;
     let thread = this.#hostPrograms.get(rank);
@@ -153,7 +153,7 @@ export class Engine implements Machine {
     return thread;
   }
 
-  /** Whose program that is. */
+  /** The rank whose program that is. */
   get hostProgram(): string {
     return this.#acting?.program.name ?? hostProgram;
   }
@@ -170,7 +170,7 @@ export class Engine implements Machine {
     return thread;
   }
 
-  /** Starts a thread of the host of `rank`, whose turns the schedule gives it. What it returns ends the thread. */
+  /** Starts a thread of the host of `rank`, whose turns the schedule gives it. The function that it returns ends the thread. */
   startHost(rank: number, program: HostProgram): () => void {
     const host = new HostThread(rank, this.#newHostThread(rank, program.name), program, this);
     if (program.hearsOutside) {
@@ -209,7 +209,7 @@ export class Engine implements Machine {
     else this.#idleHosts.add(host);
   }
 
-  /** Which of `count` stores a host's load reads. Who reads an older one has to look again, though nothing moves. */
+  /** Which of `count` stores a host's load reads. A host that reads an older one has to look again, though nothing moves. */
   pickHostStore(count: number): number {
     const choice = this.pickStore(count);
     if (choice !== 0) this.#moves++;
@@ -295,7 +295,7 @@ export class Engine implements Machine {
         if (!(task instanceof HostThread)) this.spins.stir();
       }
       if (this.mode === 'checked' && this.spins.step(this.#blocks) && !this.#endSpins()) return;
-      // Who spins keeps the schedule busy: hosts that found nothing to do look again meanwhile.
+      // A thread that spins keeps the schedule busy: hosts that found nothing to do look again meanwhile.
       if (this.#idleHosts.size > 0 && this.spins.stands) this.#wakeHosts(() => true);
       if (this.steps > this.#stepLimit) {
         this.#giveUp(`no end in sight after ${this.steps} steps: some loop waits for what never comes`);
@@ -341,7 +341,7 @@ export class Engine implements Machine {
     return true;
   }
 
-  /** Whoever runs may be polling for what only a sleeper, or a host that found nothing to do, will do. */
+  /** The tasks that run may be polling for what only a sleeper, or a host that found nothing to do, will do. */
   #wakeOverdue(): void {
     this.#time.wakeOverdue();
     this.#wakeHosts((host) => host.saw < this.#moves);
@@ -520,7 +520,7 @@ export class Engine implements Machine {
   }
 
   /**
-   * Who waits for what comes from outside has real time for it, since only that passes there: its limit counts from when
+   * A host that waits for something from outside has real time for it, since only that passes there: its limit counts from when
    * the machine ran out of work.
    */
   #endOverdueWaits(): boolean {

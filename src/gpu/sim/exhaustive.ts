@@ -2,7 +2,7 @@
  * Trying every schedule of a tiny configuration: depth-first over the scheduler's choices, with dynamic partial-order
  * reduction (after Flanagan and Godefroid). Two schedules differ only if they order two synchronising accesses to one
  * location, at least one a write, differently; so a run is looked through for pairs whose order was a matter of
- * chance, and only those are tried the other way round. What was tried at a choice sleeps in the branches tried after
+ * chance, and only those are tried the other way round. A task that was tried at a choice sleeps in the branches tried after
  * it, until something happens that it conflicts with (Godefroid's sleep sets): else each order would come up again
  * and again. Which of several stores a load reads is a choice of its own: all of them are tried.
  *
@@ -40,16 +40,16 @@ interface Access {
   readonly wait: { readonly at: number; satisfiedBy(word: number): boolean } | null;
 }
 
-/** What one task did between two choices. */
+/** The actions of one task between two choices. */
 interface Step {
   readonly task: string;
-  /** Who could have been chosen instead. */
+  /** The tasks that could have been chosen instead. */
   readonly ready: readonly string[];
   /** The tasks that slept. */
   readonly asleep: ReadonlySet<string>;
   /** Those that had polled long enough. */
   readonly polling: ReadonlySet<string>;
-  /** What it was about to access, and what it did access: a look that led to waiting saw nothing. */
+  /** The access that it was about to make, and the one that it made: a look that led to waiting saw nothing. */
   readonly attempt: Access | null;
   access: Access | null;
   /** Of the load that it made: which store it read, of how many. */
@@ -146,7 +146,7 @@ class RecordedSchedule implements Schedule {
   }
 
   /**
-   * Whoever ran last, as long as it can; nobody who sleeps, as long as somebody does not; and nobody who polls, as long as
+   * The task that ran last, as long as it can; nobody who sleeps, as long as somebody does not; and nobody who polls, as long as
    * somebody does not.
    */
   #pick(ready: readonly string[]): string {
@@ -288,7 +288,7 @@ export async function explore(
   }
 }
 
-/** What to try next at a choice: the task's next store, then the next task. */
+/** The next alternative at a choice: the task's next store, then the next task. */
 function nextPick(step: Step | undefined, choice: Choice | undefined): Pick | null {
   if (step === undefined || choice === undefined) return null;
   if (step.store + 1 < step.stores) return { task: step.task, store: step.store + 1 };

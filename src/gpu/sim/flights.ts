@@ -12,10 +12,10 @@ import { Agent, type Schedule } from './schedule.js';
 
 /** Pieces are of whole units. */
 const unit = 16;
-/** What is late lets so many turns pass: 2 to the power of less than this. */
+/** A late write lets so many turns pass: 2 to the power of less than this. */
 const latest = 8;
 
-/** What networks need of their machine. */
+/** The services of the machine that networks need. */
 export interface Carrier {
   readonly mode: Mode;
   readonly random: Random;
@@ -30,7 +30,7 @@ export interface Carrier {
 export interface Flight extends Posted {
   /** The detector knows what it does by this number. */
   readonly number: number;
-  /** Who sent it. */
+  /** The sender. */
   readonly rank: number;
   readonly site: SiteId;
   /** Whether it is not to land any more. */
@@ -58,7 +58,7 @@ export function later(machine: Carrier, rank: number, name: string, run: () => v
   machine.schedule.add(new Late(rank, `rank ${rank} ${name}`, late, machine.schedule, run));
 }
 
-/** What decides how late; null where nothing is. */
+/** The choices that decide how late; null where nothing is. */
 export const chanceOf = ({ mode, random }: Carrier): Random | null => (mode === 'checked' ? random : null);
 
 interface Span {
@@ -101,7 +101,7 @@ export function isFreed({ log }: Carrier, which: 'from' | 'to', { freed, purpose
   return freed;
 }
 
-/** What waits for its turn. */
+/** The writes that wait for their turn. */
 class Late extends Agent {
   #turns: number;
   readonly #schedule: Schedule;

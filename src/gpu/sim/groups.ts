@@ -4,7 +4,7 @@ const mostGroups = 15;
 
 interface Group<Thread> {
   readonly wanted: number;
-  /** Who waits; others have come and gone on. */
+  /** The threads that wait; others have come and gone on. */
   readonly there: Thread[];
   come: number;
 }
@@ -12,7 +12,7 @@ interface Group<Thread> {
 export class Groups<Thread> {
   readonly #waiting = new Map<number, Group<Thread>>();
 
-  /** Who may go on now that `thread` has come, and waits if it does; nobody while some are missing. */
+  /** The threads that may go on now that `thread` has come, which itself waits unless `waits` is false; nobody while some are missing. */
   arrive(thread: Thread, id: number, wanted: number, waits = true): readonly Thread[] {
     if (id < 0 || id > mostGroups) throw new Error(`barrier ${id} of a group: it must be 1 to ${mostGroups}`);
     if (wanted % 32 !== 0 || wanted < 32) {

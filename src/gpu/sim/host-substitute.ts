@@ -3,7 +3,7 @@ import type { HostView, Network } from '../index.js';
 import type { SimHostView } from './mapped.js';
 import type { Nic } from './network.js';
 
-/** What stands in place of a host's way to mapped memory, and of its way into the network. */
+/** The stand-ins of a host's way to mapped memory, and of its way into the network. */
 export interface HostSubstitute {
   memory(own: SimHostView): HostView;
   network(own: Nic): Network;

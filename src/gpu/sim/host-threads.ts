@@ -1,13 +1,13 @@
 /** Threads of hosts inside the machine, beside the host programs: agents that take a turn whenever the schedule says so. */
 import { Agent, type Schedule } from './schedule.js';
 
-/** What a thread of a host does, beside the host program. */
+/** The work of a thread of a host, beside the host program. */
 export interface HostProgram {
   /** For findings. */
   readonly name: string;
   /** Whether something outside the machine, such as a network, may give it work at any time. */
   readonly hearsOutside: boolean;
-  /** One turn; true when it did anything. What it throws ends the thread. */
+  /** One turn; true when it did anything. An error that it throws ends the thread. */
   step(): boolean;
   onError(error: unknown): void;
 }

@@ -65,7 +65,7 @@ export interface MachineStatistics {
   readonly kernels: ReadonlyMap<string, Readonly<KernelStatistics>>;
 }
 
-/** What the hosts that have come to a meeting brought, and what that is together, once somebody has asked. */
+/** The values that hosts have brought to a meeting, and what that is together, once somebody has asked. */
 interface HostMeeting {
   readonly brought: HostKnowledge[];
   together: HostKnowledge | null;
@@ -157,7 +157,7 @@ export class SimMachine {
     return this.#devices[requireInteger('rank', rank, 0, this.ranks - 1)]!;
   }
 
-  /** What checked mode has found so far. */
+  /** The findings of checked mode so far. */
   get findings(): readonly Finding[] {
     return [...this.#log.findings, ...(this.#detector?.findings ?? [])];
   }
@@ -236,7 +236,7 @@ export class SimMachine {
 
   /**
    * Runs a thread of the host of `rank` inside the machine: the schedule says when it takes a step, and the race detector
-   * sees what it does in mapped memory. What this returns ends it.
+   * sees what it does in mapped memory. The function that this returns ends it.
    */
   startHost(rank: number, program: HostProgram): () => void {
     return this.#engine.startHost(this.#known(rank), program);

@@ -45,7 +45,7 @@ export class MBarriers {
 }
 
 export const mbarrierBytes = 8;
-/** What an mbarrier can count to: arrivals, and bytes in either direction. */
+/** The numbers to which an mbarrier can count: arrivals, and bytes in either direction. */
 export const mostCounted = 2 ** 20 - 1;
 
 /** A bulk load, for findings. */
@@ -100,7 +100,7 @@ export class MBarrier {
     };
   }
 
-  /** Whoever waits makes the loads happen that it waits for, at the latest. */
+  /** A thread that waits makes the loads happen that it waits for, at the latest. */
   isOver(parity: number): boolean {
     this.loads.finish(Number.POSITIVE_INFINITY);
     if ((this.#phase & 1) === parity) return false;
@@ -117,7 +117,7 @@ export class MBarrier {
     this.#loads = [];
   }
 
-  /** What its phase lacks, for people. */
+  /** The arrivals and bytes that its phase lacks, for people. */
   get lacking(): string {
     const arrivals = `${this.#arrivals} of ${this.#count} arrivals`;
     const bytes = this.#bytes;

@@ -152,7 +152,7 @@ export class SimBuffer implements BufferInfo {
     return `byte ${offset}`;
   }
 
-  /** What is not all inside; with the name of the buffer, where one is for all of it. */
+  /** Describes an access that is not all inside; with the name of the buffer, where one is for all of it. */
   describeOutside(offset: number, bytes: number): string {
     const whole = this.#names.find((range) => range.offset === 0 && range.length === this.bytes);
     const said = `bytes ${offset} to ${offset + bytes - 1} of ${this.bytes}`;

@@ -1,5 +1,5 @@
 /**
- * The network of the simulated machine, as proxies see it. What one posts its NIC carries (flights.ts). The tag of a write
+ * The network of the simulated machine, as proxies see it. The NIC of a proxy carries what the proxy posts (flights.ts). The tag of a write
  * comes behind the last of its own pieces and says nothing about others. The race detector is told who posts a write and who hears of its tag: what the
  * write does is ordered by those two alone.
  */
@@ -36,7 +36,7 @@ export class Nics {
   }
 }
 
-/** What has come, and was not heard of. */
+/** The writes that have come, and were not heard of. */
 interface Come {
   readonly number: number;
   readonly tag: number;
@@ -100,7 +100,7 @@ export class Nic implements Network {
     return write.tag;
   }
 
-  /** What is under way from here or to here is dropped. */
+  /** Writes that are under way from here or to here are dropped. */
   close(): void {
     this.#all.delete(this.#memories[this.#rank]!);
   }

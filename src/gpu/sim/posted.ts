@@ -15,7 +15,7 @@ export interface Posted {
   readonly bytes: number;
 }
 
-/** Who makes the copies of an agent. */
+/** Makes the copies of an agent. */
 interface Mover {
   /** Moves the bytes of a piece, and wakes who waits for them. */
   move(piece: Posted): void;

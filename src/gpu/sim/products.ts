@@ -14,7 +14,7 @@ import type { FindingLog } from './findings.js';
 import type { SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 
-/** What a lane brings to a product; the lanes of a warp agree on all but the sums. */
+/** The part of a product that a lane brings; the lanes of a warp agree on all but the sums. */
 export interface Factors {
   readonly sums: Float32Array;
   readonly a: SimBuffer;
@@ -56,7 +56,7 @@ interface Parts {
   readonly random: Random;
 }
 
-/** What a warp has started and not yet made, in order. */
+/** The products that a warp has started and not yet made, in order. */
 export class WarpProducts {
   readonly #late: { readonly group: number; readonly make: () => void }[] = [];
 

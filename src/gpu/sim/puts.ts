@@ -1,6 +1,6 @@
 /**
- * What kernels send over a network themselves, as NVSHMEM has it: bytes that travel beside the kernel and may still be read
- * when it has ended, and signals, which come behind what the rank has sent there before. Whoever acquires a signal knows of all
+ * Messages that kernels send over a network themselves, as NVSHMEM has it: bytes that travel beside the kernel and may still be read
+ * when it has ended, and signals, which come behind what the rank has sent there before. A thread that acquires a signal knows of all
  * that, and that sources are free; nothing else says so.
  */
 import type { StatementAccess } from './compiled.js';
@@ -93,7 +93,7 @@ export class Puts {
     return sent;
   }
 
-  /** What the thread's rank has sent there, as far as the thread knows of it. */
+  /** The messages that the thread's rank has sent there, as far as the thread knows of them. */
   #sentBefore(by: Sender, to: SimBuffer): Sent[] {
     const { detector } = this.#machine;
     return this.#sent.filter(

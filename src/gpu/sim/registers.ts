@@ -2,7 +2,7 @@
 
 /** Of a multiprocessor. */
 const registerFile = 65_536;
-/** What a thread may have, and in which steps. */
+/** The registers that a thread may have, and their step. */
 const mostOfThread = 256;
 const step = 8;
 
@@ -18,7 +18,7 @@ export class WarpRegisters {
     this.#has = new Int32Array(Math.ceil(threads / 32)).fill(this.#begins);
   }
 
-  /** What is wrong with it, if anything: that there are enough shows only in the end, for others may give theirs later. */
+  /** The mistake in it, if there is one: that there are enough shows only in the end, for others may give theirs later. */
   keep(warp: number, count: number, takes: boolean, site: number): string | null {
     const before = this.#has[warp]!;
     this.#has[warp] = count;

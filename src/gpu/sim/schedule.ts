@@ -1,5 +1,5 @@
 /**
- * Who runs next. Everything that can make progress is a `Task`: a thread, a stream's next operation, a rank's
+ * The choice of the task that runs next. Everything that can make progress is a `Task`: a thread, a stream's next operation, a rank's
  * block starter. A schedule holds the runnable ones and picks; all its choices come from the seed.
  */
 import type { Random } from './random.js';
@@ -19,7 +19,7 @@ export abstract class Task {
   readonly startsBlocks: boolean = false;
 }
 
-/** What is not a thread: it runs one operation at a time. */
+/** A task that is not a thread: it runs one operation at a time. */
 export abstract class Agent extends Task {
   readonly isThread = false;
   abstract run(): void;

@@ -2,7 +2,7 @@ import { writtenLine } from '../../lang/index.js';
 import type { Compiled } from './compiled.js';
 import type { Site, SiteId } from './detector/detector.js';
 
-/** What threads of hosts do in mapped memory, and at the network: post writes, and hear of those that have come. */
+/** The accesses of hosts' threads to mapped memory, and to the network: post writes, and hear of those that have come. */
 export type HostOperation = 'load' | 'store' | 'read' | 'write' | 'post' | 'hear';
 
 /** The program that is no thread beside it. */

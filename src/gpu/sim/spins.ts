@@ -120,7 +120,7 @@ export class Spins {
     this.#looked = true;
   }
 
-  /** Who spins, and on what. */
+  /** The threads that spin, and the words on which they do. */
   reports(): (AccessReport & { location: string; value: string; wanted: string })[] {
     const threads = [...this.#last].sort(([a], [b]) => a.id - b.id);
     return threads.map(([thread, { access, buffer, offset, value }]) => ({

@@ -1,4 +1,4 @@
-/** What a machine has done: launches, and bytes between ranks. */
+/** The record of a machine: launches, and bytes between ranks. */
 import type { SimLaunch } from './thread.js';
 
 /** The trace keeps at least this many launches, and at most twice as many. */

@@ -39,7 +39,7 @@ type Captured =
   | { readonly kind: 'mark'; readonly mark: Mark }
   | { readonly kind: 'await mark'; readonly mark: Mark };
 
-/** What streams enqueue from beginCapture to endCapture of the first of them; the others join by waiting for its events. */
+/** The work that streams enqueue from beginCapture to endCapture of the first of them; the others join by waiting for its events. */
 class Capture {
   readonly operations: { readonly stream: SimStream; readonly operation: Captured }[] = [];
   readonly joined = new Set<SimStream>();
@@ -96,7 +96,7 @@ export class SimEvent implements Event {
 
 class SimGraph implements Graph {
   #disposed = false;
-  /** What other streams captured runs on streams of the graph's own. */
+  /** Work that other streams captured runs on streams of the graph's own. */
   readonly #own = new Map<SimStream, SimStream>();
   readonly #first: SimStream;
   readonly #capture: Capture;

@@ -40,7 +40,7 @@ export interface Hub {
   wake(buffer: SimBuffer, offset: number, bytes: number): void;
   /** Checked mode: who looks at memory until it changes. */
   readonly spins: Spins;
-  /** What kernels send over a network. */
+  /** Messages that kernels send over a network. */
   readonly puts: Puts;
   /** Where atomic loads leave what they read. */
   readonly seen: SimBuffer;
@@ -51,7 +51,7 @@ export interface Hub {
   blockReleased(block: Block): void;
 }
 
-/** What a launch is made of. */
+/** The parts of a launch. */
 type LaunchParts = Pick<
   SimLaunch,
   | 'id'
@@ -148,7 +148,7 @@ export class Block {
   cluster: readonly Block[] = [this];
   /** Products of tiles that are under way, by warp. */
   readonly products: WarpProducts[] = [];
-  /** Who has how many registers, where warp groups give and take. */
+  /** The number of registers of each thread, where warp groups give and take. */
   registers: WarpRegisters | null = null;
   /** Operations of its warps for which lanes wait that a mask names. */
   lanesMet: LaneMeetings<Thread> | null = null;
@@ -169,7 +169,7 @@ export class Block {
   }
 }
 
-/** What a parked thread waits for; of a phase `wanted` is the parity. */
+/** The word or phase for which a parked thread waits; of a phase `wanted` is the parity. */
 interface Wait extends StatementWait, Condition {
   readonly buffer: SimBuffer;
   readonly offset: number;
@@ -181,7 +181,7 @@ interface Wait extends StatementWait, Condition {
   expired: boolean;
 }
 
-/** What a finding says of an access, besides who made it. */
+/** The facts about an access in a finding, besides who made it. */
 type Reported = Pick<AccessReport, 'kind' | 'order' | 'scope'> & Pick<StatementAccess, 'site'>;
 
 type ThreadState =
@@ -206,13 +206,13 @@ export class Thread extends Task {
   wait: Wait | null = null;
   /** How often it has gone round in loops since its last pause. */
   turns = 0;
-  /** Whom its coming to a barrier of a group lets go on. */
+  /** The threads that its coming to a barrier of a group lets go on. */
   released: readonly Thread[] = [];
   satisfied = false;
-  /** What it says at a barrier at which threads vote, and how many say yes. */
+  /** Its vote at a barrier at which threads vote, and how many say yes. */
   says = false;
   yes = 0;
-  /** What it has brought to a product of tiles. */
+  /** The part that it has brought to a product of tiles. */
   factors: Factors | null = null;
   /** The meeting of lanes that its coming completes. */
   completed: Open<Thread> | null = null;
@@ -220,7 +220,7 @@ export class Thread extends Task {
   clockHigh = 0;
   #local: SimBuffer | null = null;
   #said = '';
-  /** What an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
+  /** The value that an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
   readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
   next: { site: number; buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
@@ -298,7 +298,7 @@ export class Thread extends Task {
     return true;
   }
 
-  /** What it has just stored comes before what was there, which stays. */
+  /** Puts its last store before what was there, which stays. */
   giveWay(): void {
     const { buffer, offset, bytes, words } = this.overtaken!;
     this.overtaken = null;
@@ -450,7 +450,7 @@ export class Thread extends Task {
     for (const thread of this.released) thread.yes = yes;
   }
 
-  /** Comes to a barrier at which others wait, and goes on. What it did comes before what they do then. */
+  /** Comes to a barrier at which others wait, and goes on. Its actions come before what they do then. */
   arriveAtGroup(access: StatementAccess, id: number, wanted: number): void {
     this.site = access.site;
     this.block.groups ??= new Groups();
@@ -555,7 +555,7 @@ export class Thread extends Task {
     return Number(BigInt.asIntN(32, now));
   }
 
-  /** What the kernel says of itself is true. */
+  /** Fails the launch unless the kernel's claim about itself is true. */
   assert(test: boolean | number, site: number): void {
     if (test) return;
     const { where, text } = this.block.launch.compiled.sites[site]!;
@@ -569,7 +569,7 @@ export class Thread extends Task {
     throw new Error(`trap at ${where}  ${text}${this.#said === '' ? '' : `, which said: ${this.#said}`}`);
   }
 
-  /** What `printf` writes. It is kept for the message of a trap, before which kernels say why. */
+  /** The output of `printf`. It is kept for the message of a trap, before which kernels say why. */
   print(format: Address, values: Address): void {
     const text = this.find(format.slot, format.low);
     const end = text.u8.indexOf(0, format.low);
@@ -624,7 +624,7 @@ export class Thread extends Task {
     this.site = site;
     const { block } = this;
     block.lanesMet ??= new LaneMeetings();
-    // Who is not named meets them all the same, which the machine then reports.
+    // A lane that is not named meets them all the same, which the machine then reports.
     this.completed = block.lanesMet.come(this, meeting, mask | (1 << (this.index & 31)), block.threads);
     if ((mask >>> (this.index & 31)) & 1) return;
     const { launch } = block;
@@ -829,7 +829,7 @@ export class Thread extends Task {
     if (checked && wrong !== null) this.#misuse(access, barrier, offset, wrong);
   }
 
-  /** What its own operations do to an mbarrier. */
+  /** The effects of its own operations on an mbarrier. */
   #accessMBarrier(access: StatementAccess, barrier: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, barrier, offset)) return false;
     this.#tell(access, barrier, offset, 0);

@@ -67,7 +67,7 @@ export class Waits {
     return woken;
   }
 
-  /** Who waits for what. */
+  /** Describes the threads that wait, and for what. */
   reports() {
     return [...this.#parked].map(describe);
   }

@@ -1,6 +1,6 @@
 import type { Detector } from './detector/detector.js';
 
-/** What it wants to hear of what the machine tells its detector, under the same names. */
+/** The events of the machine that it wants to hear of, under the names that the detector uses. */
 export type Watcher = Partial<
   Pick<Detector, 'launchStarted' | 'blockStarted' | 'access' | 'fence' | 'blockBarrier' | 'warpMet'>
 >;

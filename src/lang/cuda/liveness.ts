@@ -1,5 +1,5 @@
 /**
- * What a program does not need, and a C++ compiler would warn about: variables that nothing reads, with the weak
+ * Removes what a program does not need, and a C++ compiler would warn about: variables that nothing reads, with the weak
  * loads that fill them (folding and unrolling leave them behind), and statements that control never reaches.
  */
 import * as build from '../build.js';
@@ -115,7 +115,7 @@ function needed(statements: readonly Stmt[], live: ReadonlySet<number>): readonl
   );
 }
 
-/** What is left of a statement whose inside is pruned already. */
+/** The part of a statement that is left once its inside is pruned. */
 function neededOf(statement: Stmt, live: ReadonlySet<number>): readonly Stmt[] {
   switch (statement.kind) {
     case 'let':

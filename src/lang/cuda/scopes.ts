@@ -23,7 +23,7 @@ stderr math_errhandling alloca assert offsetof min max`;
 export const reservedNames: ReadonlySet<string> = new Set(`${keywords} ${taken}`.split(/\s+/));
 
 /**
- * What may stand as a C++ identifier: JavaScript's `$` and letters beyond ASCII become underscores. None begins with
+ * Names that may stand as a C++ identifier: JavaScript's `$` and letters beyond ASCII become underscores. None begins with
  * one or has two in a row, for those names belong to compilers.
  */
 export function identifier(name: string): string {
@@ -95,7 +95,7 @@ export class Scopes {
   readonly #offsets: Offsets;
   readonly #names = new Map<number, string>();
   readonly #visible = new Set<string>();
-  /** What each scope adds to them, the innermost last, and for which variable. */
+  /** The values that each scope adds to them, the innermost last, and for which variable. */
   readonly #scopes: { readonly name: string; readonly id: number }[][] = [[]];
   readonly #labels = new Map<InlinedCall, string>();
 

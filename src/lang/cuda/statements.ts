@@ -228,7 +228,7 @@ export class Statements {
     return `${place} = ${this.expressions.print(value)}`;
   }
 
-  /** What an assignment assigns to. */
+  /** The target of an assignment. */
   #place(statement: Assignment): string {
     if (statement.kind === 'assign') return this.#scopes.nameOf(statement.variable);
     return `${this.#scopes.nameOf(statement.array)}[${statement.index}]`;
@@ -349,7 +349,7 @@ function isPlaceOf(statement: Assignment, expr: Expr): boolean {
   return expr.kind === 'register' && expr.array.id === statement.array.id && expr.index === statement.index;
 }
 
-/** What `{}` initialises to: all bits zero. */
+/** The value to which `{}` initialises: all bits zero. */
 function isZero(expr: Expr): boolean {
   if (expr.kind === 'pack') return expr.lanes.every(isZero);
   return expr.kind === 'const' && (Object.is(expr.value, 0) || expr.value === 0n || expr.value === false);

@@ -10,13 +10,13 @@ import type { DeviceReturn } from '../kernel.js';
 import type { IrType } from '../types.js';
 import { expression, type Value } from './values.js';
 
-/** What a name stands for. `poison`: its declaration was in error, so nothing more is said about it. */
+/** The meaning of a name. `poison`: its declaration was in error, so nothing more is said about it. */
 export type Binding = Value | { readonly kind: 'poison' };
 
 /** Thrown to leave a statement that uses something already reported. */
 export class Poisoned extends Error {}
 
-/** What a kernel shares with the functions that are inlined into it. */
+/** State that a kernel shares with the functions that are inlined into it. */
 export interface ModuleContext {
   report(problem: Problem): void;
   /** Problems reported so far. */

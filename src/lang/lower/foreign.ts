@@ -60,7 +60,7 @@ export function callForeign(
   return result === null ? { kind: 'void' } : expression(ctx.read(result));
 }
 
-/** What a foreign function takes and returns are numbers, flags and pointers. */
+/** A foreign function takes and returns numbers, flags and pointers. */
 function runtime(value: Value): Expr {
   if (value.kind === 'expr') return value.expr;
   throw new HeddleError('HEDDLE_LOWER', `${describe(value)} reached a foreign function`);

@@ -57,7 +57,7 @@ export function lowerCall(
       : 'the end can be reached without a return, but the header promises a result';
     module.report(new Problem('HK607', message, definition.source, Math.max(0, end - 1), end));
   }
-  // What is wrong inside has been said; nothing more is said about the result.
+  // The mistake inside has been reported; nothing more is reported about the result.
   if (module.problemCount > problems) throw new Poisoned();
   return { body: [...before, ...statements], exits };
 }
@@ -83,7 +83,7 @@ export function withoutJumps(body: readonly Stmt[], call: InlinedCall): readonly
     const last = list.at(-1);
     return last?.kind === 'leave' && last.call === call;
   };
-  // What follows an `if` that leaves on one side belongs to its other side.
+  // The statements after an `if` that leaves on one side belong to its other side.
   const at = body.findIndex((stmt) => stmt.kind === 'if' && (leaves(stmt.then) || leaves(stmt.else)));
   const fork = body[at];
   if (fork?.kind === 'if') {

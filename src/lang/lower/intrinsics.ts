@@ -1,5 +1,5 @@
 /**
- * What each function of `g` becomes. Operations say that themselves (operations/); here are those that belong to the
+ * The translation of each function of `g`. Operations say that themselves (operations/); here are those that belong to the
  * language, whose signatures are in gpu.ts: types make sure that neither has what the other lacks.
  */
 import * as build from '../build.js';

@@ -10,7 +10,7 @@ export function letVariable(ctx: Context, node: Node, name: string, init: Expr, 
   return expression(ctx.read(variable));
 }
 
-/** What a const is bound to: constants stay constants, run-time values become variables. */
+/** The value to which a const is bound: constants stay constants, run-time values become variables. */
 export function keep(ctx: Context, node: Node, name: string, value: Value): Value {
   switch (value.kind) {
     case 'expr':

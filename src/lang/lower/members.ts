@@ -47,7 +47,7 @@ export function named(ctx: Context, node: Node, of: Value, key: string): Value {
   }
 }
 
-/** What a kernel may know of a tile. */
+/** The facts about a tile that a kernel may know. */
 function tileMember(ctx: Context, node: Node, tile: Tile, key: string): Value {
   const { type, rows, columns, swizzle, bytes, alignment } = tile;
   const numbers: Readonly<Record<string, number>> = { rows, columns, swizzle, bytes, alignment };

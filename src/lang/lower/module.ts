@@ -47,7 +47,7 @@ class ModuleLowering implements ModuleContext {
       this.#checkTwins(entry.body);
       this.#checkSums(entry.body);
     } catch (error) {
-      // Whatever goes wrong, the author hears of it as an error of this kernel.
+      // The author hears of any failure as an error of this kernel.
       if (!(error instanceof Problem)) throw internalError(kernel, error);
       this.report(error);
     }
@@ -162,7 +162,7 @@ class ModuleLowering implements ModuleContext {
     this.report(new Problem('HK608', message, this.#kernel.source, last.span.start, last.span.end));
   }
 
-  /** What twins alone may do stands in twins. */
+  /** `g.network.*` is legal only in the twin of a foreign function. */
   #checkTwins(body: readonly Stmt[]): void {
     walkStatements(withoutTwins(body), (stmt) => {
       if (stmt.kind !== 'effect' || !operations[stmt.effect.op].twinOnly) return;
@@ -193,7 +193,7 @@ class ModuleLowering implements ModuleContext {
   }
 }
 
-/** Whatever a minifier did, it is one mistake, and not the author's. */
+/** All that a minifier did is one mistake, and not the author's. */
 function minified({ source, message, start, end }: Problem): Diagnostic {
   const advice =
     'statements of this body are joined to expressions, as by a minifier, which the kernel language does not have. Keep them as they are: ' +

@@ -9,7 +9,7 @@ import type { Call } from './call.js';
 import { anyValue, condition } from './coerce.js';
 import { describe, type Value } from './values.js';
 
-/** What an effect keeps of its operands so far, by name. */
+/** The operands of an effect so far, by name. */
 type Kept = Record<string, Expr | readonly Expr[] | string | number>;
 
 export function lowerOperation(op: OperationName): (call: Call) => Value {

@@ -1,4 +1,4 @@
-/** What the returns of an inlined function give, as one value that outlives the function's block. */
+/** The results of an inlined function, as one value that outlives the function's block. */
 import * as build from '../build.js';
 import type { Expr, Stmt, Variable } from '../ir.js';
 import { rewriteStatements, walkStatements } from '../walk.js';
@@ -12,15 +12,15 @@ interface Returned {
 }
 
 export class Results {
-  /** What is declared before the block. */
+  /** The variables that are declared before the block. */
   readonly declarations: Stmt[] = [];
   readonly #call: Call;
   readonly #exits: Exits;
   /** Variables from this id on are the function's own. */
   readonly #firstOwn: number;
-  /** What each return assigns before it leaves. */
+  /** The assignments of each return before it leaves. */
   readonly #assigned = new Map<Stmt, Stmt[]>();
-  /** What stands where a returned register array was declared. */
+  /** The expression that stands where a returned register array was declared. */
   readonly #moved = new Map<Stmt, readonly Stmt[]>();
 
   constructor(call: Call, exits: Exits, firstOwn: number) {

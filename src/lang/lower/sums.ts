@@ -1,5 +1,5 @@
 /**
- * Sums of a product (wgmma) are nobody's until a wait. What straight-line code shows of that is an error of the kernel; the rest the
+ * Sums of a product (wgmma) are nobody's until a wait. A mistake that straight-line code shows is an error of the kernel; the rest the
  * simulated machine finds.
  */
 import type { Expr, Span, Stmt, Variable } from '../ir.js';

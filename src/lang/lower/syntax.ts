@@ -40,7 +40,7 @@ export function suggest(name: string, known: readonly string[]): string {
 
 const letters = (name: string): string => [...name.toLowerCase()].sort().join('');
 
-/** What who comes from CUDA or from plain TypeScript types first, and what it is here. */
+/** The names that people who come from CUDA or from plain TypeScript type first, and what to write here. */
 const habits: Readonly<Record<string, string>> = {
   threadIdx: 'g.threadIdx.x',
   blockIdx: 'g.blockIdx.x',

@@ -1,4 +1,4 @@
-/** What a header promises of a parameter or a result, held against a value. */
+/** The promise of a header for a parameter or a result, held against a value. */
 import type { Node } from 'acorn';
 import * as build from '../build.js';
 import type { DeviceParam, DeviceParams } from '../kernel.js';

@@ -1,5 +1,5 @@
 /**
- * What an expression can be while a body is lowered. Only `expr` exists at run time; everything else is known to
+ * The kinds of values that an expression can have while a body is lowered. Only `expr` exists at run time; everything else is known to
  * the compiler and is gone from the IR.
  */
 import type { Node } from 'acorn';
@@ -36,7 +36,7 @@ export type Value =
   | { readonly kind: 'peers'; readonly variable: Variable; readonly layout: Layout }
   /** `win.at(rank)`: one rank's window. */
   | { readonly kind: 'window'; readonly variable: Variable; readonly layout: Layout; readonly rank: Expr }
-  /** What tile() gives, known when the kernel is made. */
+  /** The result of tile(), known when the kernel is made. */
   | { readonly kind: 'tile'; readonly tile: Tile }
   /** `g` ('') or one of its parts ('warp', 'threadIdx'). */
   | { readonly kind: 'gpu'; readonly path: string }

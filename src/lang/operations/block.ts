@@ -1,5 +1,5 @@
 /**
- * What the threads of a block do together, and with the copy engine.
+ * Operations that the threads of a block do together, and with the copy engine.
  *
  * Bulk copies run in the async proxy, a separate path to memory. Accesses of the two paths are ordered only where a
  * proxy fence (`g.proxyFence`) lies between them. In the other direction the completion (complete_tx of the mbarrier,
@@ -16,7 +16,7 @@ const barrier = pointerIn('shared', 'u64');
 /** More than an hour: as good as none, for what the copy engine or the block's own threads end. */
 const noLimit = 0xffff_ffff;
 const pending = count('the number of pending groups', 63);
-/** What starting an mbarrier, and coming to it, is to the race detector. */
+/** The race detector's view of starting an mbarrier, and of coming to it. */
 const initialises = { kind: 'write', order: 'weak', scope: 'cta', bytes: 8 } as const;
 const arrives = { kind: 'update', order: 'release', scope: 'cta', bytes: 8 } as const;
 
@@ -174,7 +174,7 @@ export const block = {
       },
       simulate: ({ to, from }, machine) => machine.call('async.post', to, from, 16, machine.site),
     }),
-    /** What this thread has loaded since the last commit is a group. */
+    /** The loads of this thread since the last commit become a group. */
     commit: operation({
       signature: is<() => void>(),
       takes: {},

@@ -1,5 +1,5 @@
 /**
- * What blocks of a cluster do together. A kernel's header says how many blocks form one; those of cluster c are blocks c · n to
+ * Operations that blocks of a cluster do together. A kernel's header says how many blocks form one; those of cluster c are blocks c · n to
  * c · n + n − 1 of the grid, so a block's rank in its cluster is `g.blockIdx.x % n`.
  */
 import type { Pointer, u32 } from '../language.js';

@@ -1,4 +1,4 @@
-/** What a kernel says of itself to the person who debugs it. */
+/** Messages of a kernel to the person who debugs it. */
 import type { bool } from '../language.js';
 import { operation, value } from './operation.js';
 import { is } from './parts.js';

@@ -1,14 +1,14 @@
 /**
- * What an operation can ask of the simulated machine. src/gpu/sim makes JavaScript of it, and has what the methods of its
+ * The requests of an operation to the simulated machine. src/gpu/sim makes JavaScript of it, and has what the methods of its
  * threads do.
  */
 import type { Expr, FenceOrder, Order, Scope } from '../expression.js';
 import type { Space } from '../types.js';
 
-/** What a simulated thread gives up control for. */
+/** The reasons for which a simulated thread gives up control. */
 export type Pause = 'barrier' | 'cluster' | 'group' | 'previous' | 'sleep' | 'wait';
 
-/** What an access is, wherever it goes: atomic when its order is not 'weak'. `update`: a read-modify-write. */
+/** The form of an access, wherever it goes: atomic when its order is not 'weak'. `update`: a read-modify-write. */
 export interface AccessForm {
   readonly kind: 'read' | 'write' | 'update';
   readonly order: Order;
@@ -16,7 +16,7 @@ export interface AccessForm {
   readonly bytes: number;
 }
 
-/** What a method of the simulated thread gets: a pointer is two arguments, its buffer and its offset; a register array is one. */
+/** The arguments of a method of the simulated thread: a pointer is two arguments, its buffer and its offset; a register array is one. */
 export type Argument = Expr | readonly Expr[] | AccessForm | number | boolean;
 
 /** A wait for what others write. */
@@ -30,7 +30,7 @@ export interface Await {
   readonly scope: Scope;
 }
 
-/** What an operation can ask of the simulated machine, for the thread that executes it. */
+/** The requests that an operation can make to the simulated machine, for the thread that executes it. */
 export interface Machine {
   /** The statement, as findings name it. */
   readonly site: number;
@@ -75,7 +75,7 @@ export interface Machine {
   words(vector: Expr): readonly string[];
 }
 
-/** What the lanes of a warp have brought to a meeting, each at its place behind `first`: results replace it. */
+/** The values that the lanes of a warp have brought to a meeting, each at its place behind `first`: results replace it. */
 export interface Lanes {
   readonly values: Float64Array;
   /** The other lane, or by how much it is another one. */

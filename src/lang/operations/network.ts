@@ -1,5 +1,5 @@
 /**
- * What a network does beside the thread that asks it. CUDA has no such thing: these stand in twins of foreign functions,
+ * Operations of a network beside the thread that asks for them. CUDA has no such thing: these stand in twins of foreign functions,
  * which are not printed.
  */
 import { HeddleError } from '../../base/errors.js';

@@ -1,5 +1,5 @@
 /**
- * What an operation says of itself. An operation is a function of `g` that is an effect, and one object: how authors
+ * The description of an operation. An operation is a function of `g` that is an effect, and one object: how authors
  * call it, what it takes, the CUDA that it becomes, what the simulated machine does for it, and how mutants weaken it.
  * Its name is its path on `g`, in the IR as well.
  */
@@ -10,7 +10,7 @@ import type { Helpers, NamedHelper, Signature } from './parts.js';
 
 type MemoryName = Exclude<ValueName, 'bool'>;
 
-/** What an operand may be. */
+/** The kinds of operands. */
 export type Operand =
   /** A value of one of these types; an option may have one for those who do not say it. */
   | {
@@ -53,7 +53,7 @@ export const map = { kind: 'map' } as const;
 export const coordinates = { kind: 'coordinates' } as const;
 export const array = (of: ComputeName) => ({ kind: 'array', of }) as const;
 
-/** What an effect keeps of an operand. */
+/** The part of an operand that an effect keeps. */
 type Kept<O extends Operand> = O extends { readonly kind: 'count' }
   ? number
   : O extends { readonly kind: 'coordinates' }
@@ -62,7 +62,7 @@ type Kept<O extends Operand> = O extends { readonly kind: 'count' }
       ? Word
       : Expr;
 
-/** What an effect keeps of all of them. */
+/** The part of all of them that an effect keeps. */
 export type Fields<Takes extends Operands, Options extends Operands> = {
   readonly [K in keyof Takes | keyof Options]: K extends keyof Takes
     ? Kept<Takes[K]>
@@ -95,7 +95,7 @@ export interface Operation<
   /** The members of the object that is the last argument. */
   readonly options?: Options;
   readonly returns: 'void' | ValueName | ReturnType<typeof like>;
-  /** What a result is called that the author gives no name. */
+  /** The name of a result to which the author gives none. */
   readonly named?: string;
   /** A helper that is called with the operands in their order; or the text. `used`: somebody reads the result. */
   readonly cuda: NamedHelper | { print(effect: Fields<Takes, Options>, text: Text, used: boolean): string };
@@ -104,13 +104,13 @@ export interface Operation<
   together?(warp: Lanes): void;
   /** Of a warp: the meeting orders the lanes' accesses. */
   readonly orders?: true;
-  /** What is wrong with operands that are each as they must be, in words. */
+  /** The mistake in operands that are each as they must be, in words. */
   refuses?(effect: Fields<Takes, Options>): string | undefined;
   /** The only GPUs that have it; all, where nothing is said. */
   readonly only?: Hardware;
   /** Whether nobody notices it unless the result is read. */
   unnoticed?(effect: Fields<Takes, Options>): boolean;
-  /** Nothing but its thread and memory takes part: the twin of a foreign function may have it. What is done through each pointer. */
+  /** Nothing but its thread and memory takes part: the twin of a foreign function may have it. The value is the access through each pointer. */
   readonly alone?: { readonly [Name in keyof Takes]?: readonly Access[] };
   /** CUDA has nothing of the kind: it stands in twins, whose functions are called instead. */
   readonly twinOnly?: true;
@@ -125,7 +125,7 @@ export interface Operation<
 /** Compute capabilities: 9.0 alone, or 9.0 and later. */
 export type Hardware = 'hopper' | 'hopper and later';
 
-/** What is done through a pointer. */
+/** The access through a pointer. */
 export type Access = 'reads' | 'writes';
 
 type Misgiven = {

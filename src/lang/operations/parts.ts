@@ -1,4 +1,4 @@
-/** What pure operations and effects have in common: how authors call them, and the helpers that they become in CUDA. */
+/** The common part of pure operations and effects: how authors call them, and the helpers that they become in CUDA. */
 
 /** How authors call an operation: a type, for the editor alone. */
 export interface Signature<Call> {

@@ -36,7 +36,7 @@ interface Manner {
   readonly cache: Cache;
 }
 
-/** What a pointer points to, and where. */
+/** The type to which a pointer points, and the space. */
 export function pointerType(pointer: Expr): { readonly to: Accessible; readonly space: Space } {
   if (pointer.type.kind !== 'pointer') {
     throw new HeddleError('HEDDLE_PRINT', `memory is accessed through a ${pointer.type.kind}`);

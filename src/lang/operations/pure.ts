@@ -10,7 +10,7 @@ import { is, type NamedHelper, type Signature } from './parts.js';
 interface Form<Call = (...operands: never[]) => Constant> {
   /** Of values as the simulator's registers hold them: u32, like i32, as bitwise operators leave it. */
   readonly compute: Call;
-  /** What generated JavaScript has in place of a call. */
+  /** The JavaScript that stands in place of a call. */
   inline?(...operands: readonly string[]): string;
   readonly cuda: NamedHelper;
 }
@@ -110,7 +110,7 @@ export type PureFunction = keyof typeof pure;
 export const pureFunctions: Readonly<Record<PureFunction, PureOperation>> = pure;
 export const pureNames = Object.keys(pure) as readonly PureFunction[];
 
-/** What a function makes of constants, of which a u32 is never negative. */
+/** The result of a function for constants, of which a u32 is never negative. */
 export function computePure(name: PureFunction, type: ComputeName, of: readonly Constant[]): Constant {
   const compute = pureFunctions[name].forms[type]!.compute as (...operands: Constant[]) => Constant;
   if (type !== 'u32') return compute(...of);

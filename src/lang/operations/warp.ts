@@ -1,4 +1,4 @@
-/** What the 32 lanes of a warp do together: all of them take part. */
+/** Operations that the 32 lanes of a warp do together: all of them take part. */
 import type { Expr } from '../expression.js';
 import type { bool, f32, i32, u32 } from '../language.js';
 import type { Lanes } from './machine.js';

@@ -11,7 +11,7 @@ export interface PtxParameter {
   readonly name: string;
   readonly offset: number;
   readonly bytes: number;
-  /** What `set` takes; null where it is a struct or an array, whose bytes the host sets. */
+  /** The type that `set` takes; null where it is a struct or an array, whose bytes the host sets. */
   readonly type: PtxVariable['type'] | null;
 }
 
@@ -43,7 +43,7 @@ export interface PtxKernelOptions {
   readonly rankParameter?: string;
   /** Bytes of dynamic shared memory, which `extern __shared__` leaves to the launch. Default 0. */
   readonly sharedBytes?: number;
-  /** What findings call it. Default: its name in the PTX. */
+  /** Its name in findings. Default: its name in the PTX. */
   readonly name?: string;
   /** Blocks of a cluster, where the launch says so. Default: what the kernel says, or 1. */
   readonly cluster?: number;

@@ -49,7 +49,7 @@ export interface PtxVariable {
   readonly align: number;
   /** Null where the launch says how long it is: dynamic shared memory. */
   readonly bytes: number | null;
-  /** What it begins as, an element each: numbers, or addresses of other variables. */
+  /** Its first value, an element each: numbers, or addresses of other variables. */
   readonly init: readonly (PtxInteger | PtxFloat | PtxSymbol)[] | null;
   readonly line: number;
 }

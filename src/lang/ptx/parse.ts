@@ -137,7 +137,7 @@ class Parser {
       if (token === '.align') align = Number(tokens.take());
       else if (token === '.v2') elements = 2;
       else if (token === '.v4') elements = 4;
-      // What a pointer points to.
+      // The type to which a pointer points.
       else if (token === '.ptr') {
         while (spaces.has(tokens.next) || tokens.next === '.align')
           if (tokens.take() === '.align') tokens.take();

@@ -1,4 +1,4 @@
-/** What an experts' plan is created with, and what its kernels are made for. */
+/** The options of an experts' plan, and the shape for which its kernels are made. */
 import {
   ArgumentError,
   HeddleError,
@@ -50,7 +50,7 @@ const optionNames: Readonly<Record<keyof ExpertsPlanOptions, true>> = {
   capacity: true,
 };
 
-/** What the kernels of rank `rank` are made for. */
+/** The shape for which the kernels of rank `rank` are made. */
 export function expertsShapeOf(layer: Layer, rank: number, options: ExpertsPlanOptions): ExpertsShape {
   requireObject('options', options);
   requireKnown('options', options, optionNames);

@@ -1,5 +1,5 @@
 /**
- * What experts want of the rows that dispatch delivers: sorted by expert. A plan says which row each route gets; experts
+ * Experts want the rows that dispatch delivers sorted by expert. A plan says which row each route gets; experts
  * may then gather rows by it, or have them copied (`expand`) and what they made of them added up (`reduce`).
  */
 
@@ -22,7 +22,7 @@ import {
 import { type ExpertsPlanOptions, expertsKernels, expertsShapeOf, notPlanned } from './experts-options.js';
 import { type ExpertsShape, rowsOfPlan, slotsOf } from './kernels/shape.js';
 
-/** Whose rows are planned: an ExpertParallel. */
+/** The ExpertParallel whose rows are planned: an ExpertParallel. */
 export interface Receiving<P extends string = string> {
   readonly world: { readonly device: Device; readonly rank: number };
   readonly shape: Layer;
@@ -54,7 +54,7 @@ export interface PlannedRows {
   readonly overflow: Tensor;
 }
 
-/** What a host reads of a plan. */
+/** The part of a plan that a host reads. */
 export interface ExpertSizes {
   readonly counts: Uint32Array;
   /** One more than experts: the last is `total`. */
@@ -188,7 +188,7 @@ export class ExpertsPlan<P extends string = string> {
     for (const [p, { name, rowBytes }] of payloads.entries()) {
       const tensor = given[name];
       const { dtype, data } = arrived[name]!;
-      // What is not wanted is not written; the parameter must name some memory.
+      // Results that are not wanted are not written; the parameter must name some memory.
       set.to(p, tensor?.data ?? data);
       if (tensor === undefined) continue;
       requireTensor(`to.${name}`, tensor);

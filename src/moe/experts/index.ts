@@ -1,4 +1,4 @@
-/** The kernels of experts: their rows sorted by expert, and their products. What users hold of them comes by the door of moe. */
+/** The kernels of experts: their rows sorted by expert, and their products. The part that users hold comes by the door of moe. */
 export { expertsKernels } from './experts-options.js';
 export * from './kernels/example-experts.js';
 export { type MlpShape, mlpKernels } from './kernels/gemm/kernels.js';

@@ -1,6 +1,6 @@
 /**
- * An MLP by cuBLAS: rows in the order of experts are multiplied expert by expert, and SwiGLU is a launch between. What
- * cuBLAS is asked for the host must know: the sizes of the experts, or that all have as much room.
+ * An MLP by cuBLAS: rows in the order of experts are multiplied expert by expert, and SwiGLU is a launch between. The
+ * host must know what cuBLAS is asked for: the sizes of the experts, or that all have as much room.
  */
 import { ArgumentError } from '../../base/errors.js';
 import { Cublas, CudaDevice, type CudaStream, type Product } from '../../gpu/cuda/index.js';

@@ -28,7 +28,7 @@ import { hopperProducts } from './mlp-hopper.js';
 import { mmaProducts } from './mlp-mma.js';
 import { type MlpWeights, type Products, type ProductsOf, requireWeights } from './products.js';
 
-/** Who multiplies. */
+/** The library that multiplies. */
 export const gemms = ['heddle', 'cublas'] as const;
 export type Gemm = (typeof gemms)[number];
 
@@ -109,7 +109,7 @@ export class ExpertsMlp {
     insideOf = (mlp) => ({ products: mlp.#work.products, rows: mlp.#rows });
   }
 
-  /** What lies between and behind the GEMMs: rows for all of the plan's. */
+  /** The buffers between and behind the GEMMs: rows for all of the plan's. */
   readonly memory: MemoryUse;
   readonly gemm: Gemm;
   readonly #plan: ExpertsPlan;
@@ -220,7 +220,7 @@ export interface ScaledRows {
 
 /** One expert that takes every token, such as a shared one: nothing is routed, planned or summed. */
 export class DenseMlp {
-  /** What lies between the two GEMMs. */
+  /** The buffer between the two GEMMs. */
   readonly memory: MemoryUse;
   /** Rows may come as e4m3 with scales. */
   readonly takesScaled: boolean;

@@ -1,4 +1,4 @@
-/** What an MLP consists of, whoever multiplies: its weights, and two products with SwiGLU between them. */
+/** The parts of an MLP, whichever library multiplies: its weights, and two products with SwiGLU between them. */
 import { ArgumentError } from '../../base/errors.js';
 import type { Device, Stream } from '../../gpu/index.js';
 import { type Dtype, scaleBlock } from '../layer/index.js';
@@ -20,7 +20,7 @@ export interface MlpWeights {
   readonly downScales?: Tensor;
 }
 
-/** What `hidden` and `inner` are multiples of: a tile of the kernels takes so many elements. */
+/** `hidden` and `inner` are multiples of this: a tile of the kernels takes so many elements. */
 export const mlpUnit = 64;
 
 /**
@@ -76,7 +76,7 @@ export interface Routed {
   readonly scales: Tensor | null;
 }
 
-/** What the products are made for. */
+/** The shape for which the products are made. */
 export interface ProductsOf {
   readonly device: Device;
   readonly hidden: number;
@@ -95,7 +95,7 @@ export interface ProductsOf {
 }
 
 export interface Products {
-  /** What multiplies. */
+  /** The code that multiplies. */
   readonly instructions: 'wgmma' | 'mma.sync' | 'cublas';
   /** Rows of an expert that are multiplied are a multiple of it. */
   readonly rowUnit: number;

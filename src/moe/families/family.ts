@@ -1,5 +1,5 @@
 /**
- * What a family is: a way for rows to travel. Every family delivers the same bytes to the same slots; what differs is
+ * A family is a way for rows to travel. Every family delivers the same bytes to the same slots; what differs is
  * the memory it needs and the kernels that a phase consists of. It says both as a value, a plan, which ExpertParallel
  * carries out without knowing the family.
  */
@@ -31,7 +31,7 @@ export interface Place {
   readonly split: boolean;
   /** The most multiprocessors that a launch may take, a block each; null for all there are. */
   readonly sms: number | null;
-  /** What carries the rows of a family that leaves it open. */
+  /** The transport of a family that leaves it open. */
   readonly transport: TransportName;
   /** The rank whose plan it is. Plans of all ranks differ in nothing that others see. */
   readonly rank: number;
@@ -96,7 +96,7 @@ export interface Plan {
   readonly masks?: MaskPlan;
 }
 
-/** What the host writes and reads to leave ranks out. */
+/** The words that the host writes and reads to leave ranks out. */
 export interface MaskPlan {
   /** Four words with a bit for each rank, as common/masks.ts has them. */
   readonly masked: View;
@@ -117,7 +117,7 @@ export interface WindowPlan {
    * number 0 (common/rounds.ts).
    */
   readonly allOnes: readonly Field[];
-  /** What holds nothing before a kernel has written it: to read it earlier is a mistake, which the checker reports. */
+  /** Memory that holds nothing before a kernel has written it: to read it earlier is a mistake, which the checker reports. */
   readonly unwritten: readonly Field[];
 }
 
@@ -176,7 +176,7 @@ export interface PlacingPlan {
   readonly counts: View;
 }
 
-/** What a round brings: addresses in this rank's memory. Of a phase that lacks one, 0. */
+/** The inputs and outputs of a round: addresses in this rank's memory. Of a phase that lacks one, 0. */
 export interface Round {
   tokens: number;
   topkIds: number;
@@ -217,7 +217,7 @@ export interface LoadedStep {
   launch(stream: Stream): void;
 }
 
-/** What stays of a step whose kernel waits for peers, where that is all. */
+/** Binds the window and the time limit of a step whose kernel waits for peers and takes nothing else. */
 export const windowAndLimit =
   (window: WindowPlan) =>
   (set: { win(window: Window): void; limit(value: number): void }, placed: Placed): void => {
@@ -259,7 +259,7 @@ export function step<P extends ParamSpecs>(of: {
   readonly summary: string;
   readonly blocks: number;
   readonly threads: number;
-  /** What `g.rank` is, where kernels do not count the ranks of a node. */
+  /** The value of `g.rank` in kernels that do not count the ranks of a node. */
   readonly rank?: number;
   once(set: Setters<P>, placed: Placed): void;
   each?(set: Setters<P>, round: Round): void;

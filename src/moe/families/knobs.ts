@@ -1,5 +1,5 @@
 /**
- * What may be set about a family's kernels: how they are spread over a GPU, which way rows take. Each is said once, in
+ * Options of a family's kernels: how they are spread over a GPU, which way rows take. Each is said once, in
  * the family's table, and serves `--shape`, the checks of tunings, the files that keep them, and `heddle tune`.
  */
 import { ArgumentError, requireInteger } from '../../base/errors.js';

@@ -26,7 +26,7 @@ interface Facts {
   /** Bytes of an element. */
   readonly size: number;
   readonly dlpack: DlpackType;
-  /** What its elements are stored in on the host. */
+  /** The type of array in which the host stores its elements. */
   readonly storage: BitsConstructor;
 }
 
@@ -36,7 +36,7 @@ interface BitsConstructor {
   new (buffer: ArrayBufferLike, byteOffset: number, length: number): Bits;
 }
 
-/** What is to know about each dtype. DLPack's codes: 0 int, 1 uint, 2 float, 4 bfloat, 10 float8_e4m3fn. */
+/** Facts about each dtype. DLPack's codes: 0 int, 1 uint, 2 float, 4 bfloat, 10 float8_e4m3fn. */
 export const dtypes: Readonly<Record<Dtype, Facts>> = {
   f32: { size: 4, dlpack: { code: 2, bits: 32, lanes: 1 }, storage: Float32Array },
   bf16: { size: 2, dlpack: { code: 4, bits: 16, lanes: 1 }, storage: Uint16Array },

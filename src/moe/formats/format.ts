@@ -1,4 +1,4 @@
-/** What a format of rows says about itself. Families, the reference and the count of bytes ask it; none knows its name. */
+/** The description of a format of rows. Families, the reference and the count of bytes ask it; none knows its name. */
 import { type DeviceFunction, registers } from '../../lang/index.js';
 import type { RowDtype } from './dtype.js';
 
@@ -20,7 +20,7 @@ export interface RowFormat {
   sums(dtype: RowDtype): RowDtype;
   /** Of a row of sums, how many neighbouring 16-byte vectors one part has together; 1 where rows may be cut anywhere. */
   together(dtype: RowDtype): number;
-  /** What arrives of a row that waits: the reference of what kernels do. */
+  /** The value of a row that waits, after its way: the reference of what kernels do. */
   arrives(row: Float32Array): Float32Array;
   /** How kernels round a row; null where rows travel as they lie. Then a rank's own rows stay, and peers may load theirs. */
   readonly rounding: Rounding | null;
@@ -28,7 +28,7 @@ export interface RowFormat {
 
 /** 16 values of a lane. */
 export const laneValues = { values: registers('f32', 16) } as const;
-/** What 8 neighbouring lanes know of their scales. */
+/** The knowledge that 8 neighbouring lanes have of their scales. */
 export const scaleWord = { word: 'u32' } as const;
 
 /** How kernels round rows to e4m3 with scales, a stretch of 512 elements at a time (scaled.ts). */

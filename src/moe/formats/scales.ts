@@ -45,7 +45,7 @@ function scaleFor(amaxBits: number): number {
   return 2 ** (exponent - 127);
 }
 
-/** What arrives of a quantised row: element times scale, exact. */
+/** The value of a quantised row after its way: element times scale, exact. */
 export function dequantise({ e4m3, scales }: Quantised, size = scaleBlock): Float32Array {
   const row = new Float32Array(e4m3.length);
   for (let i = 0; i < row.length; i++) row[i] = e4m3ToF32(e4m3[i]!) * scales[Math.floor(i / size)]!;

@@ -1,5 +1,5 @@
 /**
- * What everybody says about a layer: its shape, the types of its elements, how its experts are split over ranks, what
+ * The options that everybody gives for a layer: its shape, the types of its elements, how its experts are split over ranks, what
  * dispatch and combine mean, and how many bytes they move.
  */
 export * from '../formats/index.js';

@@ -1,4 +1,4 @@
-/** What an expert computes of a row, in the plainest code. Kernels agree with it but for the order in which they add. */
+/** The result of an expert for a row, in the plainest code. Kernels agree with it but for the order in which they add. */
 import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
 import {
   type Bits,

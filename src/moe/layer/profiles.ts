@@ -14,7 +14,7 @@ export interface Profile {
 
 /** How a router makes experts and weights of a token's logits. */
 export interface Routing {
-  /** What becomes of logits: softmax over all experts, or sigmoid of each. */
+  /** The function that is applied to logits: softmax over all experts, or sigmoid of each. */
   readonly scores: 'softmax' | 'sigmoid';
   /** Experts are in `count` groups of equal size, and only those of a token's best `top` groups are chosen. */
   readonly groups?: { readonly count: number; readonly top: number };

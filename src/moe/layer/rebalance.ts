@@ -3,10 +3,10 @@ import { ArgumentError, requireInteger, requireObject } from '../../base/errors.
 import { type Placement, requireCounts, requirePlaces } from './placement.js';
 import { limits } from './shape.js';
 
-/** What a placement is made for. */
+/** The shape for which a placement is made. */
 export interface RebalanceOptions {
   readonly ranks: number;
-  /** Of all ranks together: at least as many as experts, and as many on every rank. What is more holds replicas. */
+  /** Of all ranks together: at least as many as experts, and as many on every rank. Places beyond those hold replicas. */
   readonly places: number;
   /** Equal nodes of consecutive ranks, default 1: an expert's replicas are spread over them. */
   readonly nodes?: number;

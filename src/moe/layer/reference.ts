@@ -1,5 +1,5 @@
 /**
- * What dispatch and combine mean, in the plainest code: no windows, no flags, no parallelism. Kernels must agree
+ * Dispatch and combine in the plainest code: no windows, no flags, no parallelism. Kernels must agree
  * with it bit by bit. docs/semantics.md says the same in sentences.
  */
 
@@ -16,7 +16,7 @@ export { route } from './routing.js';
 export type { Source } from './source.js';
 
 /**
- * What one rank receives. Slot (s, t) holds token t of source s, at row s · maxTokens + t: a slot is the token's own
+ * The rows that one rank receives. Slot (s, t) holds token t of source s, at row s · maxTokens + t: a slot is the token's own
  * index, so nothing has to be counted and equal inputs always land in equal places. A source is a rank; with
  * `replicas`, a group of them.
  */
@@ -31,7 +31,7 @@ export interface ReferenceReceived {
   readonly counts: Uint32Array;
 }
 
-/** What a round means that leaves ranks out: their tokens do not exist, and routes to their experts are none. */
+/** The effect of a round that leaves ranks out: their tokens do not exist, and routes to their experts are none. */
 export function without(shape: Shape, sources: readonly Source[], masked: readonly number[]): Source[] {
   requireShape(shape);
   requireSources('sources', shape, sources);
@@ -45,7 +45,7 @@ export function without(shape: Shape, sources: readonly Source[], masked: readon
   }));
 }
 
-/** What `rank` receives when all `sources` dispatch. */
+/** The rows that `rank` receives when all `sources` dispatch. */
 export function dispatch(shape: Shape, sources: readonly Source[], rank: number): ReferenceReceived {
   requireShape(shape);
   requireInteger('rank', rank, 0, shape.ranks - 1);
@@ -124,7 +124,7 @@ export function combine(
   return fromF32(output.dtype, result);
 }
 
-/** What a rank's experts made of a token. */
+/** The result of a rank's experts for a token. */
 interface Partial {
   readonly owner: number;
   readonly row: Float32Array;
@@ -156,7 +156,7 @@ function sumOfNodes(shape: Shape, partials: readonly Partial[], rank: number, no
   return sum;
 }
 
-/** What `owner`'s experts made of one token: one row, in f32, as it is stored before it travels. */
+/** The result of `owner`'s experts for one token: one row, in f32, as it is stored before it travels. */
 function partialRow(
   shape: Shape,
   source: Source,

@@ -1,4 +1,4 @@
-/** What a router means, in the plainest code and in f64: kernels agree with it as far as f32 tells scores apart. */
+/** A router in the plainest code and in f64: kernels agree with it as far as f32 tells scores apart. */
 import {
   ArgumentError,
   requireFlag,
@@ -9,7 +9,7 @@ import {
 import type { MoeModel } from './profiles.js';
 import { limits } from './shape.js';
 
-/** What is added: to logits; and to scores, where experts are chosen, but not in weights. */
+/** The bias: to logits; and to scores, where experts are chosen, but not in weights. */
 export interface RouterBiases {
   readonly bias?: ArrayLike<number>;
   readonly correction?: ArrayLike<number>;
@@ -24,7 +24,7 @@ export interface ReferenceRoutes {
   readonly margin: number;
 }
 
-/** What of a model says how its tokens are routed. */
+/** The fields of a model that say how its tokens are routed. */
 type Routed = Pick<MoeModel, 'experts' | 'topK' | 'routing'>;
 
 /** Requires that so many experts can be chosen as the model says. */
@@ -106,7 +106,7 @@ function requireNumbers(argument: string, values: ArrayLike<number>): void {
 const falling = (values: readonly number[]): number[] =>
   [...values.keys()].filter((i) => !Number.isNaN(values[i])).sort((a, b) => values[b]! - values[a]! || a - b);
 
-/** What is missing counts as −∞. */
+/** A missing score counts as −∞. */
 function bestTwo(values: readonly number[]): number {
   const [first, second] = falling(values);
   const at = (index: number | undefined): number =>

@@ -10,19 +10,19 @@ import { dtypes, type RowDtype, type RowFormatName, rowFormatNames } from '../fo
 
 /** One row of opaque bytes that travels with every token: activations, scales, ids … */
 export interface Payload {
-  /** What it is called among the received tensors: `received.x`. */
+  /** Its name among the received tensors: `received.x`. */
   readonly name: string;
   /** Bytes of one token's row. Any length; a multiple of 16 moves fastest. */
   readonly rowBytes: number;
 }
 
-/** What combine reads from the experts and returns to the sources. */
+/** The rows that combine reads from the experts and returns to the sources. */
 export interface Output {
   readonly dtype: RowDtype;
   /** Elements of a row. */
   readonly hidden: number;
   /**
-   * Who multiplies by the router weights.
+   * The side that multiplies by the router weights.
    * - `'experts'` (default): the experts do. They leave one finished row per (token, rank): `[groups, maxTokens, hidden]`.
    * - `'combine'`: combine does, on the experts' rank, before anything travels. The experts leave one unweighted row
    *   per route: `[groups, maxTokens, topK, hidden]`.
@@ -156,7 +156,7 @@ export function ranksOf(shape: Pick<Shape, 'experts' | 'ranks'>, routes: Iterabl
 }
 
 /**
- * What the operation can be asked for. The simulator has a limit of its own, `maxRanks`: more ranks than a kernel may have, so
+ * The limits of the operation. The simulator has a limit of its own, `maxRanks`: more ranks than a kernel may have, so
  * that a world of several nodes fits one machine.
  */
 export const limits = {

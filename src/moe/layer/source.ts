@@ -1,9 +1,9 @@
-/** What ranks bring to a round, as tests and the reference have it. */
+/** The inputs of all ranks to a round, as tests and the reference have them. */
 import { ArgumentError, requireArray, requireInteger, requireObject } from '../../base/errors.js';
 import { type Bits, requireBits } from '../formats/index.js';
 import { limits, type Shape, sharing } from './shape.js';
 
-/** What one rank brings to a round. */
+/** The input of one rank to a round. */
 export interface Source {
   /** 0 … maxTokens; every rank may bring another number. */
   readonly tokens: number;

@@ -14,7 +14,7 @@ export interface Bytes {
   readonly withoutDedup: number;
 }
 
-/** What one round of all ranks moves. */
+/** The traffic of one round of all ranks. */
 export interface Traffic extends Bytes {
   /** Of all ranks together; of the ranks of a group, once. */
   readonly tokens: number;

@@ -21,7 +21,7 @@ export interface Choice {
 }
 
 /**
- * What was asked for, measured, or else the rules of thumb.
+ * The choice that was asked for, measured, or else the rules of thumb.
  * @throws why, where the family, or every family, refuses the layer or the tuning.
  */
 export function choose(

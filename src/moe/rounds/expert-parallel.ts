@@ -69,7 +69,7 @@ export class ExpertParallel<P extends string = string> {
   readonly tuning: Tuning;
   /** Whether sends and receives are launches of their own. */
   readonly split: boolean;
-  /** What the windows and buffers take of this rank's memory, by purpose. */
+  /** The memory of this rank that windows and buffers take, by purpose. */
   readonly memory: MemoryUse;
   /** The views that every dispatch fills; with `rounds: 2`, every other. */
   readonly received: Received<P>;
@@ -84,7 +84,7 @@ export class ExpertParallel<P extends string = string> {
   readonly #notAtRenewal: () => void;
   /** Why no further round can run: what `synchronize` threw. */
   #loss: unknown = null;
-  /** What `synchronize` is to throw once, since ranks were left out. */
+  /** The error that `synchronize` is to throw once, since ranks were left out. */
   #repeat: RepeatRoundsError | null = null;
   /** Rounds that counted when ranks were last left out, and how often some were. */
   #doneBefore = 0;
@@ -153,7 +153,7 @@ export class ExpertParallel<P extends string = string> {
   }
 
   /**
-   * What `create` with these options would take of each rank's memory, whether or not there is a GPU here. Only
+   * The memory of each rank that `create` with these options would take, whether or not there is a GPU here. Only
    * the few flags of a tuning that was measured may differ; give the tuning to count them too.
    */
   static memory(options: MemoryOptions): MemoryUse {
@@ -186,7 +186,7 @@ export class ExpertParallel<P extends string = string> {
 
   /**
    * The first half of `dispatch`, where `split` was asked for: sends and waits for nobody. Other work may follow on the
-   * stream while bytes are on their way, before `dispatchRecv`. What `dispatch` says of inputs holds behind this.
+   * stream while bytes are on their way, before `dispatchRecv`. The rules of `dispatch` for inputs hold behind this.
    */
   dispatchSend(inputs: DispatchInputs<P>, stream: Stream): Dispatched {
     this.#requireSplit('dispatchSend');
@@ -339,14 +339,14 @@ export class ExpertParallel<P extends string = string> {
     if (heard === null) return;
     if (!(heard instanceof RankLostError)) throw heard;
     if (this.shape.masks) {
-      // What is enqueued does not count, and `synchronize` says so.
+      // Work that is enqueued does not count, and `synchronize` says so.
       if (!heard.ranks.includes(this.world.circle.rank)) return;
       throw new RankMaskedError(this.world.rank, { cause: heard });
     }
     throw new RankLostError(heard.ranks, operation, undefined, { cause: heard });
   }
 
-  /** What the circle knows, or else the rank's own proxy: one that fell by itself has made this rank the lost one. */
+  /** The loss that the circle knows, or else the rank's own proxy: one that fell by itself has made this rank the lost one. */
   get #heard(): unknown {
     const { circle, rank } = this.world;
     if (circle.signal.aborted) return circle.signal.reason;
@@ -404,14 +404,14 @@ export class ExpertParallel<P extends string = string> {
     };
   }
 
-  /** What the kernels recorded, or else what the circle has heard; null where all is well. */
+  /** The failure that kernels recorded, or else the loss that the circle has heard; null where all is well. */
   async #findLoss(stream: Stream): Promise<unknown> {
     const failures = await Promise.all(this.#rounds.map(({ loaded }) => loaded.failure(stream)));
     const failure = failures.find((found) => found !== null) ?? null;
     if (this.#heard instanceof RankLostError) await verdictOf(this.world.circle);
     const heard = this.#heard;
     if (failure === null) return heard;
-    // Whom the circle lost is certain. Whom a kernel missed may itself have waited for the lost one.
+    // A loss that the circle reports is certain. A rank that a kernel missed may itself have waited for the lost one.
     const ranks = heard instanceof RankLostError ? heard.ranks : [failure.peer];
     const { operation, epoch } = failure;
     const why =

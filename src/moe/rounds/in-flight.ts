@@ -1,5 +1,5 @@
 /**
- * What a round in flight has of its own, and where it stands. Each call takes it one stage further, and only in order. An
+ * The state of a round in flight. Each call takes it one stage further, and only in order. An
  * ExpertParallel has one such place for rounds, or two that take turns; a handle belongs to one round, so that a stale one is noticed.
  */
 import { HeddleError } from '../../base/errors.js';
@@ -12,7 +12,7 @@ import type { Row } from './options.js';
 import type { Tensor } from './tensor.js';
 
 /**
- * What arrived for this rank's experts, payloads of these names among it: views of its window, valid from dispatch until the round's combine. Slot
+ * The rows that arrived for this rank's experts, payloads of these names among it: views of its window, valid from dispatch until the round's combine. Slot
  * (source, token) holds that rank's token, with `replicas` that group's; slots without a local expert are not written.
  */
 export interface Received<P extends string = string> {
@@ -47,7 +47,7 @@ export interface Combining {
 /** Where a round stands: what has been done last. */
 type Stage = 'combined' | 'dispatch sent' | 'dispatched' | 'combine sent';
 
-/** What may be called then. */
+/** The calls that are allowed then. */
 const next: Readonly<Record<Stage, string>> = {
   combined: 'dispatch or dispatchSend',
   'dispatch sent': 'dispatchRecv',
@@ -55,7 +55,7 @@ const next: Readonly<Record<Stage, string>> = {
   'combine sent': 'combineRecv',
 };
 
-/** What each call needs, what it enqueues, and where the round stands behind it. */
+/** The needs of each call, what it enqueues, and where the round stands behind it. */
 const calls = {
   dispatch: { from: 'combined', phases: ['dispatchSend', 'dispatchRecv'], reaches: 'dispatched' },
   dispatchSend: { from: 'combined', phases: ['dispatchSend'], reaches: 'dispatch sent' },
@@ -69,12 +69,12 @@ export type Call = keyof typeof calls;
 export class RoundInFlight<P extends string = string> {
   readonly received: Received<P>;
   readonly inputs: Inputs;
-  /** What the calls of the round have brought so far. */
+  /** The results of the round's calls so far. */
   readonly brings: Round = { tokens: 0, topkIds: 0, topkWeights: 0, rows: [], out: 0 };
   /** Whether a round was not all on one stream; then an event must order its halves, which nobody here sees. */
   changedStreams = false;
   #stage: Stage = 'combined';
-  /** What the last call returned. */
+  /** The result of the last call. */
   #handle: unknown = null;
   /** That of the round's first call. */
   #stream: Stream | null = null;
@@ -137,7 +137,7 @@ export class RoundInFlight<P extends string = string> {
     this.#stage = reaches;
   }
 
-  /** What a call returns, by which the next one knows the round again. */
+  /** The result of a call, by which the next one knows the round again. */
   hand<T>(handle: T): T {
     this.#handle = handle;
     return handle;

@@ -1,6 +1,6 @@
 /**
- * What a round is given. What cannot work is refused before anything is allocated or launched: every error names the argument,
- * what it was and what it must be. What only the device can see (ids in device memory) is made harmless there instead.
+ * The inputs of a round. Inputs that cannot work are refused before anything is allocated or launched: every error names the argument,
+ * what it was and what it must be. Mistakes that only the device can see (ids in device memory) are made harmless there instead.
  */
 import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
 import type { Device, Stream } from '../../gpu/index.js';

@@ -77,7 +77,7 @@ export class LoadedPlan {
     return wrap(this.#address(memory) + offset, dtype, shape);
   }
 
-  /** What a kernel recorded when it gave up waiting; null where none did. */
+  /** The record that a kernel wrote when it gave up waiting; null where none did. */
   async failure(
     stream: Stream,
   ): Promise<{ readonly operation: Operation; readonly peer: number; readonly epoch: number } | null> {
@@ -164,7 +164,7 @@ async function layWire(
   const { placement } = await world.wires();
   const memory = world.device.allocateWire({ bytes, front, placement }, purpose, fillsOf(allOnes));
   const { address } = memory;
-  // Who does not answer is named by the network, before kernels give up, which may be waiting for whoever waits for it.
+  // The network names a rank that does not answer before kernels give up: those may be waiting for a rank that waits for it.
   const proxy = await world.startProxy({ ...program, memory, timeoutMs: Math.ceil(waitMs / 2) });
   return { memory, window: { rank: 0, bases: [address], bytes }, proxy };
 }

@@ -1,4 +1,4 @@
-/** What a loss means: who was lost, as all ranks are told; and why a rank that lives may seem lost. */
+/** The meaning of a loss: who was lost, as all ranks are told; and why a rank that lives may seem lost. */
 import type { Circle } from '../../net/world/index.js';
 import type { Operation } from '../families/index.js';
 import { firstOf, type Layer, sharing } from '../layer/index.js';
@@ -8,7 +8,7 @@ import type { RoundInFlight } from './in-flight.js';
 const patienceMs = 1000;
 
 /**
- * Waits until the circle has said whom it lost, but not for long. Whom a rank's own proxy misses may be one that was told of a loss
+ * Waits until the circle has said whom it lost, but not for long. A rank's own proxy may blame a rank that only left because it was told of a loss
  * before this rank was, and has left because of it. The circle has heard of that first, if that one's proxy told it.
  */
 export function verdictOf({ signal }: Circle): Promise<void> {

@@ -1,4 +1,4 @@
-/** What a layer takes of a rank's memory, by purpose: read off a plan, before anything is allocated. */
+/** The memory of a rank that a layer takes, by purpose: read off a plan, before anything is allocated. */
 
 import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../../base/errors.js';
 import type { Device, Placement } from '../../gpu/index.js';
@@ -21,7 +21,7 @@ export interface MemoryOptions extends ExpertParallelOptions {
   readonly ranks: number;
   /** Equal nodes of consecutive ranks. Default 1. */
   readonly nodes?: number;
-  /** What the ranks run on. Default 'cuda': GPUs, whether there are any here or not. */
+  /** The kind of devices on which the ranks run. Default 'cuda': GPUs, whether there are any here or not. */
   readonly device?: 'cuda' | 'sim';
 }
 
@@ -49,7 +49,7 @@ export function requireItsWorld(
       );
 }
 
-/** What some of the memory is for. */
+/** The purpose of some of the memory. */
 export interface MemoryPart {
   /** 'receive window', or what only this rank reaches. */
   readonly purpose: string;
@@ -70,7 +70,7 @@ export interface MemoryUse {
   readonly parts: readonly MemoryPart[];
 }
 
-/** What `create` would ask for with these options. The plan is the same one, so it refuses by the same numbers. */
+/** The memory that `create` would ask for with these options. The plan is the same one, so it refuses by the same numbers. */
 export function memoryFor(options: MemoryOptions): MemoryUse {
   requireObject('options', options);
   const { ranks, nodes = 1, device = 'cuda' } = options;
@@ -110,7 +110,7 @@ const sectionsOf = (
     ...(offset < ofHost && { host: true }),
   }));
 
-/** What parts take together; those of no bytes are left out. */
+/** The memory that parts take together; those of no bytes are left out. */
 export function useOf(all: readonly MemoryPart[]): MemoryUse {
   const parts = all.filter(({ bytes }) => bytes > 0);
   const sum = (of: readonly MemoryPart[]): number => of.reduce((total, { bytes }) => total + bytes, 0);

@@ -1,4 +1,4 @@
-/** What an ExpertParallel is created with, and the layer that its kernels are made for. */
+/** The options of an ExpertParallel, and the layer for which its kernels are made. */
 import {
   ArgumentError,
   requireFlag,
@@ -39,7 +39,7 @@ export const row = <D extends Dtype>(dtype: D, length: number): Row & { readonly
   length,
 });
 
-/** What is fixed when an ExpertParallel is created, for payloads of these names. The same on all ranks. */
+/** The options that are fixed when an ExpertParallel is created, for payloads of these names. The same on all ranks. */
 export interface ExpertParallelOptions<P extends string = string> {
   /** Experts of all ranks together. */
   readonly experts: number;
@@ -53,12 +53,12 @@ export interface ExpertParallelOptions<P extends string = string> {
    * round, which nothing checks before a rank waits in vain. Divides the ranks. Default 1.
    */
   readonly replicas?: number;
-  /** What travels with a token to its experts, up to 8 rows: `{ x: row('bf16', 7168) }`. Without any, `{}`, ids and weights do. */
+  /** The rows that travel with a token to its experts, up to 8 rows: `{ x: row('bf16', 7168) }`. Without any, `{}`, ids and weights do. */
   readonly payloads: Readonly<Record<P, Row>>;
-  /** What comes back: one row a token, `row('bf16', 7168)`. */
+  /** The row that comes back: one row a token, `row('bf16', 7168)`. */
   readonly output: Row & { readonly dtype: RowDtype };
   /**
-   * Who multiplies by the router weights. Default 'experts': they leave one finished row a slot. With 'combine' they
+   * The side that multiplies by the router weights. Default 'experts': they leave one finished row a slot. With 'combine' they
    * leave one unweighted row a route; combine weights and adds them up where they are, before anything travels.
    */
   readonly weighting?: 'experts' | 'combine';
@@ -81,7 +81,7 @@ export interface ExpertParallelOptions<P extends string = string> {
   readonly counts?: boolean;
   /**
    * Where experts live, each in one place or in several; `place` changes it between rounds. Default: each in one place, dealt out in
-   * order. Ids in `topkIds` name experts as ever. What arrives names places: `ep.shape.experts` counts those, and every rank has as many.
+   * order. Ids in `topkIds` name experts as ever. Ids that arrive name places: `ep.shape.experts` counts those, and every rank has as many.
    */
   readonly placement?: Placement;
   /**
@@ -102,7 +102,7 @@ export interface ExpertParallelOptions<P extends string = string> {
    */
   readonly waitMs?: number;
   /**
-   * What becomes of the layer when ranks are lost. Default 'throw': its rounds are over, and `world.renew` goes on. With 'mask' it
+   * The fate of the layer when ranks are lost. Default 'throw': its rounds are over, and `world.renew` goes on. With 'mask' it
    * goes on itself, windows and captured graphs as they are: `world.mask` leaves the ranks out, and so does `synchronize` of its own
    * accord (docs/worlds.md#masks). Ranks that share tokens (`replicas`) cannot be left out.
    */
@@ -110,7 +110,7 @@ export interface ExpertParallelOptions<P extends string = string> {
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
   readonly family?: string;
   /**
-   * What carries rows. 'windows', the default in a world of one node: ranks map each other's memory. 'proxy', the default
+   * The transport of rows. 'windows', the default in a world of one node: ranks map each other's memory. 'proxy', the default
    * elsewhere: a proxy beside each rank, over a network. 'nvshmem': NVSHMEM's puts, with a process for each rank. The portable
    * family goes by each of them.
    */

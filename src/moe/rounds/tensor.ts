@@ -200,7 +200,7 @@ export async function readBits(tensor: Tensor, stream: Stream): Promise<Bits> {
   return gathered;
 }
 
-/** What one typed array holds at most; a view whose elements lie on top of each other may have more. */
+/** The length that one typed array can hold at most; a view whose elements lie on top of each other may have more. */
 const mostReadBytes = 2 ** 32;
 
 /** How many elements a shape has. The empty shape is a scalar: one. */
@@ -263,7 +263,7 @@ function denseStrides(shape: readonly number[]): number[] {
   return strides;
 }
 
-/** What DLPack's DLTensor says of a tensor, except the device. */
+/** The fields of DLPack's DLTensor, except the device. */
 export interface DlpackView {
   readonly data: number;
   readonly ndim: number;

@@ -11,7 +11,7 @@ import h200 from './h200.json' with { type: 'json' };
 
 export const tuningFormat = 'heddle-tuning/2';
 
-/** What was best for one shape on one kind of GPU. */
+/** The best settings for one shape on one kind of GPU. */
 export interface TunedShape {
   /** The family whose knobs these are. */
   readonly family: string;
@@ -34,7 +34,7 @@ export interface TuningFile {
   readonly shapes: readonly TunedShape[];
 }
 
-/** What comes with Heddle: written by `heddle tune` on 4 × H200 (docs/benchmarks.md says how to write it again). */
+/** The tunings that come with Heddle: written by `heddle tune` on 4 × H200 (docs/benchmarks.md says how to write it again). */
 export const shippedTunings: TuningFile = h200;
 
 /** Where `heddle tune` leaves what it found: $HEDDLE_TUNING, else tuning.json beside the compiled kernels. */
@@ -68,7 +68,7 @@ export function readTuning(path: string): TuningFile {
 export const tunedIn = (path: string): readonly TunedShape[] =>
   existsSync(path) ? readTuning(path).shapes : [];
 
-/** Adds a shape to a file, in place of what was found for it before. Whoever reads it meanwhile finds it whole. */
+/** Adds a shape to a file, in place of what was found for it before. Programs that read it meanwhile find it whole. */
 export function keepTuned(path: string, found: TunedShape): void {
   const same = (other: TunedShape): boolean =>
     (['family', 'gpu', 'ranks', 'topK', 'dispatchBytes', 'combineBytes', 'maxTokens'] as const).every(
@@ -85,7 +85,7 @@ export function keepTuned(path: string, found: TunedShape): void {
   writeWhole(path, `${JSON.stringify(file, null, 2)}\n`);
 }
 
-/** What was measured for a shape like this, with this family, on a GPU like this; null where nothing was. */
+/** The settings that were measured for a shape like this, with this family, on a GPU like this; null where nothing was. */
 export function tunedFor(
   family: Pick<Family, 'name'>,
   shape: Shape,
@@ -96,7 +96,7 @@ export function tunedFor(
   return nearest(shape, here, ownShapes()) ?? nearest(shape, here, shippedTunings.shapes);
 }
 
-/** What `heddle tune` found here. A file that cannot be used costs time, not results. */
+/** The tunings that `heddle tune` found here. A file that cannot be used costs time, not results. */
 function ownShapes(): readonly TunedShape[] {
   try {
     return tunedIn(tuningPath());

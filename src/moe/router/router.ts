@@ -25,10 +25,10 @@ export interface RouterWeights {
   readonly correction?: Tensor;
 }
 
-/** What a router reads of a model. */
+/** The tensors that a router reads of a model. */
 export type RoutedModel = Pick<MoeModel, 'hidden' | 'experts' | 'topK' | 'routing'>;
 
-/** What dispatch takes. */
+/** The inputs of dispatch. */
 export interface RoutedTokens {
   /** i32 [tokens, topK], the best first; −1 where a token has fewer scores that are numbers. */
   readonly topkIds: Tensor;

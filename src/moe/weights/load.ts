@@ -20,7 +20,7 @@ export interface LoadProgress {
   readonly of: number;
 }
 
-/** What was loaded, and its end. */
+/** The tensors that were loaded, and how to free them. */
 export type Loaded<W> = { readonly [K in keyof W]: Tensor } & {
   /** Gives the memory of all of them back. Nothing enqueued may still use it. */
   free(): void;

@@ -45,7 +45,7 @@ export interface LoadedRouter extends RouterWeights {
   free(): void;
 }
 
-/** Whose memory weights go to, and which experts are its own: a World, or the like. */
+/** The owner of the memory to which weights go, which also says which experts are its own: a World, or the like. */
 interface Place {
   readonly device: Device;
   readonly rank: number;
@@ -53,7 +53,7 @@ interface Place {
 }
 
 /**
- * The files of a model. What it loads is in the memory of a GPU when the call resolves, and belongs to the caller. A call that fails
+ * The files of a model. Loaded tensors are in the memory of a GPU when the call resolves, and belong to the caller. A call that fails
  * leaves nothing there. Files are open only during a call.
  */
 export class ModelFiles {
@@ -184,7 +184,7 @@ type StoredType = (typeof expertTypes)[number] | 'F32';
 
 const dtypeOf = { BF16: 'bf16', F8_E4M3: 'e4m3', F32: 'f32' } as const satisfies Record<StoredType, Dtype>;
 
-/** What becomes of experts that are all of the size and type of one, `like`. `lead`: the dimensions before those of one. */
+/** The shape of experts that are all of the size and type of one, `like`. `lead`: the dimensions before those of one. */
 async function wantedMlp(
   files: OpenFiles,
   experts: readonly MatrixNames[],

@@ -1,4 +1,4 @@
-/** What models call the tensors of their experts: from the names of all tensors to the layers that have experts. */
+/** The names that models give to the tensors of their experts: from the names of all tensors to the layers that have experts. */
 import { WeightsError } from '../../base/errors.js';
 
 /** The three matrices of an expert, by their names without what follows the last dot: `.weight`, `.weight_scale_inv`. */
@@ -38,7 +38,7 @@ const matrices = {
 const expertName =
   /^((?:.+\.)?layers\.(0|[1-9]\d{0,8})\.(mlp|block_sparse_moe)\.)experts\.(?:(0|[1-9]\d{0,8})\.|(gate_up_proj|down_proj)(?:_|$))/;
 
-/** What may stand behind the prefix of a layer that has experts. */
+/** The names that may stand behind the prefix of a layer that has experts. */
 const knownName =
   /^(?:(?:experts\.\d+|shared_experts)\.(?:\w+_proj|w[123])\.weight(?:_scale_inv)?|experts\.(?:gate_up|down)_proj(?:_\w+)?|(?:gate|router)\.(?:weight|bias|e_score_correction_bias))$/;
 

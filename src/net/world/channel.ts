@@ -12,7 +12,7 @@ const BEATS = 4;
 
 const NOTHING = new Uint8Array(0);
 
-/** A connection that carries messages. Whoever owns it sets `onMessage` and `onClose`. */
+/** A connection that carries messages. Its owner sets `onMessage` and `onClose`. */
 export class Channel {
   onMessage: (message: Message, bytes: Uint8Array) => void = () => {};
   /** Called once. `why` completes 'rank 3 is lost: …'. */
@@ -62,7 +62,7 @@ export class Channel {
     clearInterval(this.#watch);
     this.#watch = setInterval(() => {
       const now = performance.now();
-      // A late look means that this process itself stood still. What the others sent meanwhile has not been
+      // A late look means that this process itself stood still. Messages that the others sent meanwhile have not been
       // read yet, so their silence says nothing.
       if (now - lastLook > 2 * interval) this.#lastHeard = now;
       lastLook = now;
@@ -106,7 +106,7 @@ export class Channel {
         this.onMessage(parseMessage(head), bytes);
       }
     } catch (error) {
-      // Whatever a stranger makes of its bytes, they end its own connection and nothing else.
+      // A stranger's bytes end its own connection and nothing else.
       this.destroy(
         error instanceof ProtocolError
           ? `it does not speak Heddle's protocol: it sent ${error.message}`

@@ -34,7 +34,7 @@ export interface Circle {
   abandon(reason: string): void;
   /**
    * Says that ranks do not answer this one, so that it cannot go on with them: every rank sees them lost at once, with the
-   * reason. Who speaks first is believed.
+   * reason. The first that speaks is believed.
    */
   accuse(ranks: readonly number[], reason: string): void;
   /**

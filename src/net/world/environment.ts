@@ -6,7 +6,7 @@ import { type EtcdAddress, parseEtcdAddress } from './etcd/address.js';
 
 /** A process's place in its world, as its launcher's environment tells it. */
 export interface Membership {
-  /** Who started this process, for messages. */
+  /** The name of the launcher, for messages. */
   readonly launcher: string;
   readonly rank: number;
   readonly ranks: number;
@@ -14,7 +14,7 @@ export interface Membership {
   readonly localRank: number | undefined;
   /** The name of the node that this rank is said to be of; undefined where that is to be found out. */
   readonly node: string | undefined;
-  /** What the ranks' devices are, where it is said. */
+  /** The kind of the ranks' devices, where it is given. */
   readonly device: 'cuda' | 'sim' | undefined;
   /** How many ranks this process is, from `rank` on: more than one only where their GPUs are simulated. */
   readonly ranksHere: number;

@@ -1,4 +1,4 @@
-/** What a call does: wait for all, also gather everybody's bytes, or go on without those that are gone. */
+/** The kind of a call: wait for all, also gather everybody's bytes, or go on without those that are gone. */
 export type CallKind = 'barrier' | 'allGather' | 'renewal';
 
 /** One rank's arrival at a call. `id` is that rank's own number for it; answers carry it back. */
@@ -40,7 +40,7 @@ interface Round {
   timer: ReturnType<typeof setTimeout> | undefined;
 }
 
-/** What survivors are said to have been doing when none of them waited for anything. */
+/** The operation that errors name for survivors when none of them waited for anything. */
 const BETWEEN_CALLS = 'work between calls';
 
 /**
@@ -223,7 +223,7 @@ export class Exchange {
   }
 
   /**
-   * Who is lost when a round's time is over: the missing ranks, but not those that wait elsewhere, for they
+   * The ranks that are lost when a round's time is over: the missing ranks, but not those that wait elsewhere, for they
    * are alive. When all wait, some made a call that the others did not; then the fullest round is right.
    */
   #toBlame(round: Round): number[] {
@@ -233,7 +233,7 @@ export class Exchange {
     return this.#missingFrom(rounds.reduce((best, r) => (r.arrived.size > best.arrived.size ? r : best)));
   }
 
-  /** What tells a rank that never came from ranks in calls of different names, the usual mistake. */
+  /** Tells a rank that never came from ranks in calls of different names, the usual mistake. */
   #whereabouts(): string {
     const absent = this.#numbers.filter((rank) => !this.has(rank));
     const notes = absent.length > 0 ? [`never joined: rank ${absent.join(', ')}`] : [];

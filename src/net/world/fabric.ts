@@ -16,7 +16,7 @@ import {
 } from '../fabric/index.js';
 import type { Circle } from './circle.js';
 
-/** What connecting needs of a circle. */
+/** The part of a circle that connecting needs. */
 type FabricCircle = Pick<Circle, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
 
 /** A region of every rank, ready to be written to. */

@@ -1,7 +1,7 @@
 import { ProtocolError } from './messages.js';
 
 /**
- * What travels on a connection: frames of
+ * The data on a connection: frames of
  *
  *   u32 little-endian  length of the head
  *   u32 little-endian  length of the bytes

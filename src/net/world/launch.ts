@@ -25,7 +25,7 @@ import { Reaper } from './reaper.js';
 import { Rendezvous } from './rendezvous.js';
 import { hearLack, listening } from './tell-launcher.js';
 
-/** What to start, and how. */
+/** The program to start, and how. */
 export interface LaunchOptions {
   readonly ranks: number;
   /** Equal nodes of consecutive ranks; else ranks find out themselves. */
@@ -41,7 +41,7 @@ export interface LaunchOptions {
   readonly graceMs?: number;
   /** When a rank is lost the others go on: for programs that renew their world. */
   readonly keepGoing?: boolean;
-  /** What comes before each line of output of a process. Default: `[rank 3] `, `[ranks 2-3] `. */
+  /** The prefix of each line of output of a process. Default: `[rank 3] `, `[ranks 2-3] `. */
   readonly prefix?: (label: string, rank: number) => string;
   readonly stdout?: Writable;
   readonly stderr?: Writable;
@@ -329,7 +329,7 @@ function requireProgram(path: string): string {
   throw new ArgumentError('program', path, `an existing file${why}`);
 }
 
-/** What one process is of the world. */
+/** The part of the world that one process is. */
 interface Part {
   /** The first of `ranks`. */
   readonly rank: number;
@@ -362,7 +362,7 @@ function partsOf({ ranks, nodes, device }: LaunchOptions): Part[] {
 
 const ranksOf = ({ rank, ranks }: Part): number[] => Array.from({ length: ranks }, (_, i) => rank + i);
 
-/** What Node.js needs before the program: nothing, or tsx where it cannot run TypeScript by itself. */
+/** The options of Node.js before the program: nothing, or tsx where it cannot run TypeScript by itself. */
 export function loaderArguments(
   program: string,
   // Run from source, programs get the source too: by tsx, from the paths of tsconfig.json. Node.js would give them the build.

@@ -3,7 +3,7 @@ import type { Call, Loss } from './exchange.js';
 
 /** A rank's way to the place where its circle meets, whatever hosts that. One link serves all circles of a world, one after the other. */
 export interface Link {
-  /** Who hears what comes, from now on. */
+  /** Sets the listener, from now on. */
   hear(hearer: Hearer): void;
   /** A call, which ends by `completed`, `failed` or `lost`; a renewal by `renewed`, `lost` or `ended`. */
   arrive(call: Call): void;
@@ -15,7 +15,7 @@ export interface Link {
   keepAlive(yes: boolean): void;
 }
 
-/** What comes over a link, told to the circle of these days. */
+/** Messages that come over a link, told to the circle of these days. */
 export interface Hearer {
   completed(id: number, parts: Uint8Array[]): void;
   failed(id: number, loss: Loss): void;

@@ -88,7 +88,7 @@ async function whyUnreachable(device: Device, offered: Uint8Array): Promise<stri
   }
 }
 
-/** What each rank of the process is given. */
+/** The arguments of each rank of the process. */
 interface SimulatedRank {
   readonly circle: ProcessCircle;
   readonly topology: Topology;

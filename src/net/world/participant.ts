@@ -31,13 +31,13 @@ interface Pending {
   reject(error: Error): void;
 }
 
-/** What becomes of a rank whose program has thrown, and of each whose program has ended. */
+/** The handling of a rank whose program has thrown, and of each whose program has ended. */
 interface Ends<Rank> {
   lose(rank: Rank, reason: string): void;
   ended(rank: Rank): void | Promise<void>;
 }
 
-/** Runs one program for each of these ranks. What was thrown first is thrown when every program has ended. */
+/** Runs one program for each of these ranks. The first error is thrown when every program has ended. */
 export async function runEach<Rank, T>(
   ranks: readonly Rank[],
   program: (rank: Rank) => Promise<T>,

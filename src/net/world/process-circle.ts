@@ -11,7 +11,7 @@ import type { Link } from './link.js';
 import { Participant, passing } from './participant.js';
 import { tellLauncher } from './tell-launcher.js';
 
-/** How to join. What is not given here comes from the environment. */
+/** How to join. An option that is not given here comes from the environment. */
 export interface JoinOptions extends CircleOptions {
   readonly rank?: number;
   readonly ranks?: number;
@@ -168,7 +168,7 @@ export function findPlace(options: JoinOptions): Membership {
 const READABLE = 100;
 
 /**
- * What ranks call their world in messages, whose names are bounded. Launchers' ids are not: of a long one the beginning
+ * The name of the world in messages, whose names are bounded. Launchers' ids are not: of a long one the beginning
  * stays, and a hash of all of it, which is the same on every rank.
  */
 function shortId(id: string): string {

@@ -8,12 +8,12 @@ import { Exchange } from './exchange.js';
 import { type Message, PROTOCOL_VERSION } from './messages.js';
 import { newNonce, prove, requireSecret, sameProof } from './secret.js';
 
-/** What a rendezvous serves, and where. */
+/** The world that a rendezvous serves, and its address. */
 export interface RendezvousOptions {
   readonly ranks: number;
   /** Which world: a rank of another one, say of an earlier start of the same job, is refused. */
   readonly world: string;
-  /** What joiners must prove they know. Required beyond loopback. */
+  /** The secret that joiners must prove they know. Required beyond loopback. */
   readonly secret?: string | undefined;
   /** Where to listen. Default: a free port of 127.0.0.1. */
   readonly address?: Address;

@@ -3,7 +3,7 @@ import { Writable } from 'node:stream';
 import { HeddleError, show } from '../../base/errors.js';
 import { Launch, type LaunchOptions } from './launch.js';
 
-/** What a line reports; null for what programs and libraries print beside. @throws HeddleError for the beginning of a report. */
+/** The report on a line; null for what programs and libraries print beside. @throws HeddleError for the beginning of a report. */
 export function reportIn(line: string): object | null {
   if (!line.startsWith('{')) return null;
   try {

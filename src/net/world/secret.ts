@@ -3,7 +3,7 @@ import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { ArgumentError } from '../../base/errors.js';
 import { isLoopback } from './address.js';
 
-/** What both sides of a handshake agree on; a proof holds for this and nothing else. */
+/** The text on which both sides of a handshake agree; a proof holds for this and nothing else. */
 interface Handshake {
   readonly world: string;
   readonly rank: number;
@@ -43,7 +43,7 @@ export function sameProof(a: string, b: string): boolean {
 
 /** Refuses an address beyond this machine without a secret that is worth its name. */
 export function requireSecret(host: string, secret: string | undefined): void {
-  // What it is goes into no message.
+  // The secret goes into no message.
   if (secret !== undefined && typeof secret !== 'string') {
     throw new ArgumentError('HEDDLE_SECRET', typeof secret, 'a text');
   }

@@ -1,12 +1,12 @@
 /**
- * What a machine lacks, all ranks on it lack. So a rank hands that to its launcher, which says it once, and without a
+ * All ranks on a machine lack what the machine lacks. So a rank hands that to its launcher, which says it once, and without a
  * stack: the mistake is not in the program.
  */
 import { writeSync } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { UnavailableError } from '../../base/errors.js';
 
-/** The process that reads what its children lack. What they start in turn has the variable too, but another parent. */
+/** The process that reads what its children lack. Processes that they start in turn have the variable too, but another parent. */
 const VARIABLE = 'HEDDLE_LAUNCHER';
 /** Where they write it. */
 const DESCRIPTOR = 3;
@@ -40,7 +40,7 @@ export function tellLauncher(): void {
 /** How long what it said may still be on its way when a child has ended. */
 const LATE_MS = 500;
 
-/** Listens to a child. What comes back, called when the child has ended, resolves with what it lacked: '' for nothing. */
+/** Listens to a child. The function that comes back, called when the child has ended, resolves with what it lacked: '' for nothing. */
 export function hearLack(pipe: Readable): (exitCode: number | null) => Promise<string> {
   let said = '';
   pipe.setEncoding('utf8').on('data', (part: string) => {

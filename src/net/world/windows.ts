@@ -14,7 +14,7 @@ export interface SharedWindow extends Window {
   close(): void;
 }
 
-/** What `allOrNone` needs of a circle. */
+/** The part of a circle that `allOrNone` needs. */
 type Gather = (bytes: Uint8Array, operation: string) => Promise<Uint8Array[]>;
 
 /**

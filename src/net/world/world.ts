@@ -40,7 +40,7 @@ import { allocateSymmetric, joinNvshmem, mapWindows, type SharedWindow } from '.
 /** `auto`: GPUs where there are enough of them, else the simulator. */
 export type DeviceChoice = 'auto' | 'sim' | 'cuda';
 
-/** What `World.local` makes. */
+/** The worlds that `World.local` makes. */
 export interface LocalWorldOptions extends CircleOptions {
   /** How many, 1 or more. */
   readonly ranks: number;
@@ -64,7 +64,7 @@ export interface JoinWorldOptions extends JoinOptions {
   readonly fabric?: FabricOptions;
 }
 
-/** What lives on when ranks are left out, such as a layer: what a mask asks of it, while no rank's device does anything. */
+/** Something that lives on when ranks are left out, such as a layer: what a mask asks of it, while no rank's device does anything. */
 export interface Maskable {
   /** How long its kernels wait for a rank, in ms. */
   readonly waitMs: number;
@@ -75,11 +75,11 @@ export interface Maskable {
    * meanwhile; and on a rank that is out itself, of whose memory nothing else changes.
    */
   leaveOut(ranks: readonly number[]): Promise<void>;
-  /** Every rank has: so many rounds went well on all of them. What this rank has begun beyond those does not count. */
+  /** Every rank has: so many rounds went well on all of them. Rounds that this rank has begun beyond those do not count. */
   goOn(done: number): void;
 }
 
-/** What a layer's kernels may still wait for when another rank's have given up, and for hosts to say so. */
+/** Time that a layer's kernels may still wait after another rank's have given up, and for hosts to say so. */
 const marginMs = 1000;
 
 /** One rank's view of the world that it is in. */
@@ -98,7 +98,7 @@ export class World {
   #wires: Promise<Wires> | null = null;
   readonly #proxies: RunningProxy[] = [];
   readonly #host: Host;
-  /** What to free at the renewal, and what lives on there when ranks are left out. */
+  /** The resources to free at the renewal, and what lives on there when ranks are left out. */
   readonly #freedAtRenewal = new Map<() => Promise<void>, Maskable | null>();
   /** By rank: what it was numbered when the world began. */
   readonly #origins: readonly number[];
@@ -106,7 +106,7 @@ export class World {
   #masking: Promise<void> | null = null;
   /** Under way, or over. */
   #renewal: Promise<World> | null = null;
-  /** What this one was renewed to. */
+  /** The world to which this one was renewed. */
   #next: World | null = null;
 
   private constructor(
@@ -217,7 +217,7 @@ export class World {
     const ranks = await joinSimulated(options, ranksHere);
     return ranks.map(({ circle, topology, machine }) => {
       const { localRank } = topology;
-      // Whom it meets may be in another process: while it waits for them, the machine must not give it up.
+      // The ranks that it meets may be in another process: while it waits for them, the machine must not give it up.
       const host = { ...hostIn(machine, localRank, options.fabric, true), ...nobodyHears };
       return new World(circle, machine.device(localRank), topology, host);
     });
@@ -306,7 +306,7 @@ export class World {
     return { own, rank, ranks: topology.members[0]!, bases, bytes, close: () => own.free() };
   }
 
-  /** Its end waits for every rank, with their threads: so they meet before. Who does not come is lost to the others. */
+  /** Its end waits for every rank, with their threads: so they meet before. A rank that does not come is lost to the others. */
   async #partFromNvshmem(): Promise<void> {
     if (this.#nvshmem === null || this.circle.signal.aborted) return;
     await this.#nvshmem.then(() => this.barrier('parting from NVSHMEM')).catch(() => {});
@@ -444,7 +444,7 @@ export class World {
       for (const [i, part] of parts.entries()) part.goOn(Math.min(...done.map((of) => of[i]!)));
     } catch (error) {
       if (!(error instanceof RankLostError && error.ranks.includes(this.rank))) throw error;
-      // What is enqueued on this rank all the same, such as a captured graph, writes nowhere.
+      // Work that is enqueued on this rank all the same, such as a captured graph, writes nowhere.
       for (const part of parts) await part.leaveOut([this.rank]);
       throw new RankMaskedError(this.rank, { cause: error });
     }
@@ -538,7 +538,7 @@ export class World {
   }
 }
 
-/** What a simulated machine hears of a rank's host program, so that it can tell waits that nobody will end. */
+/** The events of a rank's host program that a simulated machine hears, so that it can tell waits that nobody will end. */
 interface Host {
   /** It waits for other ranks' host programs, until what this returns is called. */
   meanwhile(): () => void;

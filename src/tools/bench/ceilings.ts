@@ -13,7 +13,7 @@ import type { Timing } from './timing.js';
 const meetings = 500;
 
 export interface Ceilings {
-  /** What every rank needs to move `bytes` to (or from) its peers together, all at once. */
+  /** The memory that every rank needs to move `bytes` to (or from) its peers together, all at once. */
   transfers(kind: 'stores' | 'loads', bytes: number, rounds: number): Promise<Spread>;
   /** One meeting of all ranks, among many in one kernel. */
   barrier(): Promise<Spread>;

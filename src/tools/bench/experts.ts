@@ -1,5 +1,5 @@
 /**
- * What it costs to sort rows by expert, to copy them there, and to add up what comes of them, each beside a plain device
+ * The cost of sorting rows by expert, of copying them there, and of adding up their results, each beside a plain device
  * copy that moves as many bytes. It is one rank's own work, so one GPU is enough, whatever the number of ranks: what would
  * have arrived is put where dispatch leaves it.
  */
@@ -74,12 +74,12 @@ export async function benchExperts(
   return { ...results, workload: of, rows };
 }
 
-/** What one round has to itself: sets rotate, so that none finds its rows in the cache. */
+/** The buffers that one round has to itself: sets rotate, so that none finds its rows in the cache. */
 interface Set {
   readonly of: Receiving;
   readonly plan: ExpertsPlan;
   readonly rows: Tensor;
-  /** What the device copy reads and writes. */
+  /** The buffers of the device copy. */
   readonly scratch: Tensor;
   readonly owned: readonly OwnedTensor[];
 }

@@ -37,7 +37,7 @@ interface GemmBenchPlan {
   readonly rows: readonly number[];
   /** Every expert gets as many; or routes are drawn. */
   readonly routes: 'even' | 'uniform';
-  /** What rows and weights are. cuBLAS multiplies bf16 beside either. */
+  /** The types of rows and weights. cuBLAS multiplies bf16 beside either. */
   readonly dtype: 'bf16' | 'fp8';
   readonly device: 'cuda' | 'sim';
   readonly iterations: number;
@@ -50,7 +50,7 @@ type GemmForm = (typeof gemmForms)[number];
 interface GemmTimes {
   /** Of the weights of experts that have rows, each read once. */
   readonly weightBytes: number;
-  /** What such a read takes at the bandwidth of a device copy, in µs. */
+  /** The time of such a read at the bandwidth of a device copy, in µs. */
   readonly bound: number;
   /** 2 · rows · inputs · outputs; and with the rows that forms multiply besides, because of their tiles or padding. */
   readonly usefulFlops: number;

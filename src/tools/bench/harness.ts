@@ -6,7 +6,7 @@ import type { Machine } from './report.js';
 import { type Unit, unitOf } from './statistics.js';
 import { Crew, Timing } from './timing.js';
 
-/** What one rank measures with. */
+/** The tools with which one rank measures. */
 export interface Rig {
   readonly timing: Timing;
   /** The same on all ranks, so that each knows what its peers send. */
@@ -53,7 +53,7 @@ export function onRanks<T>(
   return World.local({ ranks, nodes, device }, (world) => onRank(world, crew, how, body));
 }
 
-/** What a benchmark leaves: plain data. */
+/** The report of a benchmark: plain data. */
 export interface Results<Name extends string, Point> {
   readonly format: `heddle-bench-${Name}/1`;
   readonly unit: Unit;

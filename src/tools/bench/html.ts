@@ -84,7 +84,7 @@ const dashed = (label: string, colour: string, values: readonly (number | null)[
   dash: [6, 4],
 });
 
-/** What nobody measured is left out. */
+/** Values that nobody measured are left out. */
 const chart = (points: readonly Point[], log: boolean, unit: string, series: readonly Series[]): Chart => ({
   x: points.map(({ tokens }) => tokens),
   label: 'tokens a rank',
@@ -221,7 +221,7 @@ const networkMethod = [
 const percent = (share: number | null | undefined): string =>
   share === null || share === undefined ? '–' : `${(share * 100).toFixed(1)} %`;
 
-/** What others' kernels were measured to need for the same round, on one kind of machine. */
+/** The time that others' kernels were measured to need for the same round, on one kind of machine. */
 interface Published {
   readonly name: string;
   /** Where and how it was measured. */

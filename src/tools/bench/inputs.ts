@@ -47,7 +47,7 @@ export class Noise {
     }
   }
 
-  /** What `fill` leaves so many bytes from its start. */
+  /** The bytes that `fill` leaves so many bytes from its start. */
   at(offset: number, bytes: number): Uint8Array {
     return Uint8Array.from({ length: bytes }, (_, i) => this.#bytes[(offset + i) % noiseBytes]!);
   }

@@ -39,7 +39,7 @@ export class LayerClock {
     }
   }
 
-  /** What there was, once the streams have come to the end of it. */
+  /** The result, once the streams have come to the end of it. */
   stop(): Span[] {
     for (const of of layerBatches(this.#layer)) of.mark = null;
     const ends = new Map<number, number>();

@@ -19,7 +19,7 @@ import {
 export const ncclCandidates = ['libnccl.so.2'] as const;
 const ncclUniqueIdBytes = 128;
 
-/** What NCCL adds up in a reduce-scatter, by its own numbers for the types. */
+/** The types that NCCL adds up in a reduce-scatter, by its own numbers for the types. */
 const types = { f16: 6, f32: 7, bf16: 9 } as const;
 type NcclType = keyof typeof types;
 const uint8 = 1;

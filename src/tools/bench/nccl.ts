@@ -1,5 +1,5 @@
 /**
- * What the same round costs with NCCL, in the three ways that people build it:
+ * The cost of the same round with NCCL, in the three ways that people build it:
  *
  * - **sparse**: grouped sends and receives of exactly the rows that dispatch moves. Its counts are known to the host
  *   for free, its rows lie packed already, and nobody adds up what comes back.
@@ -67,7 +67,7 @@ export function ncclRound(
     const mine = communicator.rank;
     let [sendAt, receiveAt] = [start, to.address];
     for (let peer = 0; peer < of.ranks; peer++) {
-      // What dispatch took to a rank comes back from it in combine.
+      // The rows that dispatch took to a rank come back from it in combine.
       const [there, here] =
         rows === null
           ? [tokens, tokens]

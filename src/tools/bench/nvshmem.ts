@@ -1,5 +1,5 @@
 /**
- * What the same rows cost with NVSHMEM's own all-to-all: padded to all tokens for every rank, as it takes no counts. Its
+ * The cost of the same rows with NVSHMEM's own all-to-all: padded to all tokens for every rank, as it takes no counts. Its
  * rows lie packed already, and nobody adds up what comes back.
  */
 import { CudaDevice, CudaStream } from '../../gpu/cuda/index.js';
@@ -7,7 +7,7 @@ import type { Spread } from './statistics.js';
 import type { Timing } from './timing.js';
 import { rowBytesOf, type Workload } from './workload.js';
 
-/** What a dispatch and then a combine take. Every rank calls it. Null where the world's ranks are not part of NVSHMEM. */
+/** The time of a dispatch and then a combine. Every rank calls it. Null where the world's ranks are not part of NVSHMEM. */
 export async function timeNvshmem(
   timing: Timing,
   of: Workload,

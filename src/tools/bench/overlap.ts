@@ -1,5 +1,5 @@
 /**
- * What is left to see of dispatch and combine when other work runs beside them: a round of split phases on one stream,
+ * The time of dispatch and combine that is still visible when other work runs beside them: a round of split phases on one stream,
  * an MLP of the shared expert's size on another, with as many multiprocessors for the phases as asked for. Free would be
  * the longer of the two.
  */
@@ -22,7 +22,7 @@ export interface OverlapPlan {
   readonly sms: readonly number[] | null;
   readonly inner: number;
   readonly family?: string;
-  /** Whose GEMMs the MLP runs. */
+  /** The library whose GEMMs the MLP runs. */
   readonly gemm: Gemm;
   readonly device: 'cuda' | 'sim';
   readonly iterations: number;

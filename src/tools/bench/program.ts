@@ -37,7 +37,7 @@ export interface Plan {
   readonly breakdown: boolean;
 }
 
-/** What a running benchmark tells, in order. */
+/** The events of a running benchmark, in order. */
 export type BenchEvent =
   | { readonly type: 'doing'; readonly what: string }
   | { readonly type: 'barrier'; readonly spread: Spread }
@@ -45,7 +45,7 @@ export type BenchEvent =
 
 /** Microseconds of work that a graph should hold, so that its own launch weighs little. */
 const graphTime = 2000;
-/** What a round costs at least, and bytes a microsecond over NVLink: only to choose how many rounds a graph holds. */
+/** The least time of a round, and bytes a microsecond over NVLink: only to choose how many rounds a graph holds. */
 const roundLatency = 8;
 const bytesPerMicrosecond = 350_000;
 
@@ -177,7 +177,7 @@ async function measure(
   };
 }
 
-/** What each phase, and both, take by the network alone. */
+/** The time of each phase, and of both, by the network alone. */
 async function networkAlone(
   { world, options }: Timing,
   sent: SentRounds,

@@ -1,4 +1,4 @@
-/** What a run leaves: plain data, as `--output-file` writes it and the HTML report reads it. */
+/** The result of a run: plain data, as `--output-file` writes it and the HTML report reads it. */
 import type { KernelFacts } from '../../gpu/cuda/index.js';
 import type { Tuning } from '../../moe/families/index.js';
 import type { Spread } from './statistics.js';
@@ -40,15 +40,15 @@ export interface KernelNumbers {
   readonly kernel: 'dispatch' | 'combine';
   /** Median of the slowest rank's time between the events around it. */
   readonly time: number;
-  /** What two events with nothing between them show. */
+  /** The time that two events with nothing between them show. */
   readonly gap: number;
   readonly blocks: number;
   readonly threads: number;
-  /** What the compiler made of it; null on the simulator. */
+  /** The compiler's figures for it; null on the simulator. */
   readonly facts: KernelFacts | null;
 }
 
-/** What a rank's proxy sends in a phase, headers and all; means over ranks and input sets. */
+/** The traffic of a rank's proxy in a phase, headers and all; means over ranks and input sets. */
 export interface Sent {
   readonly messages: number;
   readonly bytes: number;
@@ -60,7 +60,7 @@ export interface Point {
   readonly rounds: number;
   readonly sets: number;
   readonly bytes: RoundBytes;
-  /** What crosses the network; null where all ranks are one node. */
+  /** The traffic over the network; null where all ranks are one node. */
   readonly network: Readonly<Record<'dispatch' | 'combine', Sent>> | null;
   /** Where the messages lie that NICs read and write, and why; likewise. */
   readonly wires: string | null;
@@ -97,7 +97,7 @@ export interface BenchReport {
   /** One meeting of all ranks by flags, among many in one kernel. */
   readonly barrier: Spread | null;
   readonly points: readonly Point[];
-  /** What could not be measured, and why. */
+  /** The measurements that could not be made, and why. */
   readonly notes: readonly string[];
 }
 

@@ -64,7 +64,7 @@ export class Round {
     return round;
   }
 
-  /** What this rank's proxy writes in a round of each input set; null where there is none. They must be the layer's first rounds. */
+  /** The writes of this rank's proxy in a round of each input set; null where there is none. They must be the layer's first rounds. */
   async sent(): Promise<SentRounds | null> {
     const { ep } = this;
     const timing = this.#timing;

@@ -50,7 +50,7 @@ export function spread(values: readonly number[]): Spread {
   };
 }
 
-/** What simulated launches take are steps, of which no rate follows. */
+/** Simulated launches take steps, of which no rate follows. */
 export type Unit = 'µs' | 'steps';
 export const unitOf = (device: 'cuda' | 'sim'): Unit => (device === 'sim' ? 'steps' : 'µs');
 

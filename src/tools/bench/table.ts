@@ -4,7 +4,7 @@ import type { BenchReport, Point, Row } from './report.js';
 import { rowOf } from './report.js';
 import { routerInWords } from './workload.js';
 
-/** What was run, before the first line. */
+/** The description of the run, before the first line. */
 export function heading({ workload: of, machine, method, barrier, unit }: BenchReport): string {
   const gpus = `${machine.gpus.length} × ${machine.gpus[0] ?? 'no GPU'}`;
   const lines = [
@@ -35,7 +35,7 @@ const time =
 export const percent = (share: number | null | undefined): string =>
   share === null || share === undefined ? '–' : `${(share * 100).toFixed(0)} %`;
 
-/** What a table's columns depend on. */
+/** The facts on which a table's columns depend. */
 type Kind = Pick<BenchReport, 'unit' | 'method'>;
 
 /** The columns of a run; of a simulated one no rate follows, and ranks of several nodes have other limits. */
@@ -87,7 +87,7 @@ const withinNode: readonly Column<Point>[] = [
   },
 ];
 
-/** What the proxies sent, as counted; and what hybrid sends, as the routes have it. */
+/** The bytes that the proxies sent, as counted; and what hybrid sends, as the routes have it. */
 const acrossNodes: readonly Column<Point>[] = [
   {
     head: 'messages a rank',
@@ -103,7 +103,7 @@ const acrossNodes: readonly Column<Point>[] = [
   },
 ];
 
-/** What `--iter-stats` adds below a line. */
+/** The text that `--iter-stats` adds below a line. */
 export function spreadLines({ unit }: Pick<BenchReport, 'unit'>, point: Point): string {
   return point.rows
     .map(({ subject, phase, spread, derived, time: median }) => {
@@ -116,7 +116,7 @@ export function spreadLines({ unit }: Pick<BenchReport, 'unit'>, point: Point): 
     .join('\n');
 }
 
-/** What `--kernel-breakdown` adds below a line. */
+/** The text that `--kernel-breakdown` adds below a line. */
 export function kernelLines({ unit }: Pick<BenchReport, 'unit'>, { kernels }: Point): string {
   return (kernels ?? [])
     .map(({ kernel, time: median, gap, blocks, threads, facts }) => {

@@ -15,7 +15,7 @@ import type { SharedWindow, World } from '../../net/world/index.js';
 import { flagBarrierKernel, flagBarrierWindow } from '../../verify/kernels/index.js';
 import { type Spread, slowest, spread } from './statistics.js';
 
-/** What is enqueued for round n; steps that NCCL must see as groups of their own are separate. */
+/** The work that is enqueued for round n; steps that NCCL must see as groups of their own are separate. */
 export type Steps = readonly ((round: number) => void)[];
 
 /** Wraps what all ranks of a process enqueue for one step: NCCL's group. */
@@ -110,7 +110,7 @@ export class Timing {
     return new Timing(world, crew, options, alignment);
   }
 
-  /** What a round of `steps` takes, of `rounds` captured in a graph on all ranks. */
+  /** The time of a round of `steps`, of `rounds` captured in a graph on all ranks. */
   async time(rounds: number, steps: Steps, grouping?: Grouping): Promise<Spread> {
     const graph = await this.#capture(rounds, steps, grouping);
     const times = await this.timed(rounds, () => graph.launch(this.stream));

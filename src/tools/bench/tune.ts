@@ -128,7 +128,7 @@ export async function runTuning(plan: TunePlan, on: (event: TuneEvent) => void):
     const start = performance.now();
     const shapes: TunedShape[] = [];
     for (const [i, tokens] of plan.tokens.entries()) {
-      // What is left goes to the remaining numbers of tokens alike.
+      // The remaining time goes to the remaining numbers of tokens alike.
       const used = performance.now() - start;
       const share = (plan.budgetSeconds * 1000 - used) / (plan.tokens.length - i);
       shapes.push(await tuneOne(rig, of, family, tokens, used + share + start, emit));

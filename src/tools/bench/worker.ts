@@ -22,6 +22,6 @@ try {
   process.stderr.write(`rank ${world.rank}: ${reason}\n`);
   world.circle.abandon(reason);
   process.exitCode = 1;
-  // What is enqueued may wait for ranks that are gone: leaving the process frees the GPU.
+  // Enqueued work may wait for ranks that are gone: leaving the process frees the GPU.
   setTimeout(() => process.exit(1), 1000).unref();
 }

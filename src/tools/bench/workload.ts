@@ -1,4 +1,4 @@
-/** What is measured: a model's MoE layer, its formats, its router, and what one round of it moves. */
+/** The subject of a measurement: a model's MoE layer, its formats, its router, and what one round of it moves. */
 import { ArgumentError, requireInteger } from '../../base/errors.js';
 import {
   combineRowBytes,
@@ -25,9 +25,9 @@ export interface WorkloadOptions {
   readonly ranks: number;
   /** So many consecutive ranks bring the same tokens. Default 1. */
   readonly replicas?: number;
-  /** What dispatch carries. */
+  /** The row that dispatch carries. */
   readonly dtype: FormatName;
-  /** What combine carries. */
+  /** The row that combine carries. */
   readonly combineDtype: RowDtype;
   readonly router: 'uniform' | 'perfect' | 'skewed';
   /** The exponent of `skewed`: the n-th most popular expert is chosen in proportion to n^-skew. */
@@ -43,7 +43,7 @@ export interface Workload extends Profile {
   readonly combineDtype: RowDtype;
   readonly router: RouterLaw;
   readonly seed: number;
-  /** What dispatch carries for each token. */
+  /** The bytes that dispatch carries for each token. */
   readonly payloads: readonly Payload[];
 }
 
@@ -117,11 +117,11 @@ export const rowBytesOf = (of: Workload): Readonly<Record<'dispatch' | 'combine'
 
 /** Bytes of one phase of one round; means over input sets and, except `busiest`, over ranks. */
 export interface PhaseBytes {
-  /** What crosses NVLink per GPU: each row once per (token, other rank that owns one of its experts). */
+  /** The bytes that cross NVLink per GPU: each row once per (token, other rank that owns one of its experts). */
   readonly physical: number;
   /** As if every route had a row of its own, wherever its expert is: what the layer asks for. */
   readonly logical: number;
-  /** What crosses NVLink at the GPU that sends, or receives, most: it bounds the round. */
+  /** The bytes that cross NVLink at the GPU that sends, or receives, most: it bounds the round. */
   readonly busiest: number;
 }
 
@@ -131,7 +131,7 @@ export interface RoundBytes {
   /** (token, rank) pairs per rank: rows sent in each phase, those that stay on their GPU included. */
   readonly rows: number;
   readonly remoteRows: number;
-  /** What a rank sends to other nodes: a row once for each (token, other node), in each phase. */
+  /** The rows that a rank sends to other nodes: a row once for each (token, other node), in each phase. */
   readonly between: { readonly rows: number; readonly dispatch: number; readonly combine: number };
 }
 
@@ -154,7 +154,7 @@ export function roundBytes(
     rounds.reduce((sum, round) => sum + value(round), 0) / rounds.length;
   const perRank = 1 / of.ranks;
   const row = rowBytesOf(of);
-  // What a rank hands to the others of its group: all ranks the same, but for a token or two.
+  // The rows that a rank hands to the others of its group: all ranks the same, but for a token or two.
   const sums = { dispatch: 0, combine: mean((round) => round.sums) * perRank };
   const phase = (name: 'dispatch' | 'combine'): PhaseBytes => ({
     physical: mean(({ remote }) => remote[name]) * perRank,

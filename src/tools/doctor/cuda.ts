@@ -1,4 +1,4 @@
-/** What this machine has of CUDA: each library is tried in a child process before this one trusts it. */
+/** The parts of CUDA on this machine: each library is tried in a child process before this one trusts it. */
 import { messageOf } from '../../base/errors.js';
 import { probe, runApart } from '../../base/native/index.js';
 import {
@@ -81,7 +81,7 @@ function examineNvshmem(): DoctorFinding {
   return nvshmemFinding(tried.ok ? (JSON.parse(tried.line) as NvshmemTrial) : tried.reason, found.path);
 }
 
-/** What the trial said of itself, or why it said nothing. */
+/** The result of the trial, or why there is none. */
 export function nvshmemFinding(trial: NvshmemTrial | string, path: string): DoctorFinding {
   if (typeof trial === 'string')
     return ofNvshmem.broken(`${trial} (${path})`, 'Set NVSHMEM_DEBUG=INFO to see why');
@@ -257,7 +257,7 @@ async function tryFabric(): Promise<FabricProbe> {
   }
 }
 
-/** What trying fabric handles on the first GPU has shown; null where there is no GPU. */
+/** The result of trying fabric handles on the first GPU; null where there is no GPU. */
 export function fabricFinding(probe: FabricProbe | null): DoctorFinding {
   const windows = about(
     'Windows between machines',

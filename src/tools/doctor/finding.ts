@@ -1,4 +1,4 @@
-/** What doctor says of one thing that it looked for. */
+/** The report of doctor on one thing that it looked for. */
 import { messageOf } from '../../base/errors.js';
 import type { Probe } from '../../base/native/index.js';
 
@@ -6,9 +6,9 @@ export interface DoctorFinding {
   readonly name: string;
   /** `broken`: it is there and does not work. */
   readonly state: 'found' | 'missing' | 'broken';
-  /** What was found, or why not. */
+  /** The thing that was found, or why not. */
   readonly detail: string;
-  /** What Heddle does with it. */
+  /** Heddle's use of it. */
   readonly enables: string;
   /** The command or step that would provide it; null where nothing is missing. */
   readonly remedy: string | null;
@@ -37,7 +37,7 @@ export function about(name: string, enables: string) {
       const number = probed.version === null ? '' : version(probed.version);
       return say('found', [number, `(${probed.path})`].filter(Boolean).join(' '), null);
     },
-    /** What `look` says that it found; broken where it throws. */
+    /** The thing that `look` says it found; broken where it throws. */
     async tried(look: () => Promise<string>, remedy: string): Promise<DoctorFinding> {
       try {
         return say('found', await look(), null);

@@ -23,7 +23,7 @@ import { about, type DoctorFinding } from './finding.js';
 
 /** Everything that `heddle doctor` found; what `--json` prints. */
 export interface Diagnosis {
-  /** What Heddle can do on this machine, best first. */
+  /** The abilities of Heddle on this machine, best first. */
   readonly summary: readonly string[];
   /** Whether anything at all can run: the simulator at least. */
   readonly usable: boolean;
@@ -207,7 +207,7 @@ const examineWires = (): Promise<DoctorFinding> =>
 /** Endpoints of the largest usual run: `heddle fabric bench`. */
 const manyEndpoints = 127;
 
-/** What /dev/shm is enough for: containers have 64 MiB of it unless they are told otherwise. */
+/** Says for what /dev/shm has room: containers have 64 MiB of it unless they are told otherwise. */
 export function sharedMemory(space: ReturnType<typeof shmSpace>): DoctorFinding {
   const memory = about(
     'Shared memory',

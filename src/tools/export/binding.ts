@@ -1,5 +1,5 @@
 /**
- * What a step's parameters are set to. Steps bind their kernels by themselves (kernels/family.ts), to the addresses and
+ * The values of a step's parameters. Steps bind their kernels by themselves (kernels/family.ts), to the addresses and
  * numbers that they are given. Here these are names, so that what is exported is what Heddle's own host does.
  */
 import { HeddleError } from '../../base/errors.js';
@@ -25,7 +25,7 @@ export interface Bound {
 /** Numbers from here on stand for names; no step sets a parameter to one of its own. */
 const firstName = 2 ** 40;
 
-/** What binds the steps of a plan. `payloads`: the names of the layer's, in order. */
+/** Makes the function that binds the steps of a plan. `payloads`: the names of the layer's, in order. */
 export function binder(plan: Plan, payloads: readonly string[]): (step: Step) => Promise<Bound> {
   const names: Source[] = [];
   const name = (source: Source): number => firstName + names.push(source) - 1;

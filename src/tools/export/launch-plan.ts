@@ -24,7 +24,7 @@ import { type Dtype, dtypes, type Layer, outputRowBytes } from '../../moe/layer/
 import type { FamilyShape } from '../../verify/kernels/index.js';
 import { type Bound, binder, type Source } from './binding.js';
 
-/** What `plan.json` holds. Offsets and sizes are bytes; names are unique. */
+/** The content of `plan.json`. Offsets and sizes are bytes; names are unique. */
 export interface LaunchPlan {
   readonly format: typeof planFormat;
   /** The version of Heddle that wrote it. */
@@ -43,7 +43,7 @@ export interface LaunchPlan {
   readonly kernels: readonly { readonly name: string; readonly entry: string; readonly maxThreads: number }[];
   /** In the order of the stream; the experts run between the last of dispatchRecv and the first of combineSend. */
   readonly launches: readonly PlannedLaunch[];
-  /** What the experts read, and `output`, where they leave their rows. */
+  /** The buffers that the experts read, and `output`, where they leave their rows. */
   readonly received: Readonly<Record<string, PlacedTensor>>;
   /** Four words; the first is 0, or what a wait was doing that gave up. Then the rank that did not come, the epoch, the block. */
   readonly failure: PlacedTensor & { readonly operations: Readonly<Record<string, number>> };
@@ -67,7 +67,7 @@ interface Section {
   readonly bytes: number;
   readonly type: string;
   readonly shape: readonly number[];
-  /** What every byte of it is before the first launch. */
+  /** The value of every byte of it before the first launch. */
   readonly start: 0 | 255;
 }
 
@@ -212,7 +212,7 @@ const placeOf = ({ in: memory, offset, dtype, shape }: View): PlacedTensor => ({
   shape,
 });
 
-/** What every host of a launch plan keeps, whatever the family (docs/export.md). */
+/** The state that every host of a launch plan keeps, whatever the family (docs/export.md). */
 export const rules: readonly string[] = [
   'Before the first launch every rank allocates its windows at multiples of their alignment, sets them to their start ' +
     'values, maps the windows of all other ranks, and waits until all ranks have come so far.',
@@ -230,7 +230,7 @@ export const rules: readonly string[] = [
   'Windows are freed when the last round of every rank has ended.',
 ];
 
-/** What a host puts into a parameter, in a sentence. */
+/** The value that a host puts into a parameter, in a sentence. */
 export function meaningOf(source: Source, { topK, maxTokens, payloads, output, ranks }: Layer): string {
   switch (source.from) {
     case 'window':

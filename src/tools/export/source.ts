@@ -19,7 +19,7 @@ const froms: readonly Source['from'][] = [
   ...(['window', 'buffer', 'limit', 'rank', 'constant'] as const),
 ];
 
-/** What of `struct PREFIX_received` points where; payloads are bytes. */
+/** The pointers in `struct PREFIX_received`; payloads are bytes. */
 const pointers: Readonly<Record<string, string>> = {
   experts: 'const int32_t *',
   weights: 'const float *',
@@ -173,7 +173,7 @@ export function printSource(plan: LaunchPlan, prefix: string, images: Images): s
     OPERATION_DISPATCH: failure.operations.dispatch,
   };
   const names = kernels.map(({ name }) => name);
-  // What must be the same on all ranks.
+  // Options that must be the same on all ranks.
   const digest = createHash('sha256').update(JSON.stringify(plan)).digest('hex').slice(0, 16);
   const parts = [
     opening(prefix, plan).trim(),

@@ -1,4 +1,4 @@
-/** What would help most: the same question with one thing changed. */
+/** The change that would help most: the same question with one thing changed. */
 import type { ParameterName } from './model.js';
 import { type Answer, answer, type Candidate, type Question, ranked } from './plan.js';
 import { type Hits, hits, nodesOf } from './routing.js';
@@ -79,7 +79,7 @@ export function advice(question: Question, candidate: Candidate, tokens: number)
   return changes.filter(({ after, before }) => after < 0.995 * before).sort((a, b) => a.after - b.after);
 }
 
-/** Whom to advise: the fastest of Heddle's families, and the fastest of what others published. */
+/** The subjects of advice: the fastest of Heddle's families, and the fastest of what others published. */
 export function advised(answers: readonly Answer[], tokens: number): Answer[] {
   const order = ranked(answers.filter((one) => one.tokens === tokens));
   return [true, false].flatMap((heddle) => order.find((one) => one.heddle === heddle) ?? []);

@@ -15,7 +15,7 @@ import { type Nominal, type Parameters, parameterNames } from './model.js';
 /** GB of a GPU of which nobody has said more. */
 const usualMemory = 80;
 
-/** What a fabric benchmark measured: µs, µs a message, µs a MB; and over what. */
+/** The result of a fabric benchmark: µs, µs a message, µs a MB; and over what. */
 export interface Network extends Pick<Parameters, 'latency' | 'message' | 'nic'> {
   readonly provider: string;
 }
@@ -28,16 +28,16 @@ export interface MachineFile {
   readonly nic: number;
   /** GB of a GPU. */
   readonly memory: number;
-  /** Whose NICs its own are like. */
+  /** The machine whose NICs its own are like. */
   readonly fabric: 'cx7' | 'efa';
   /** GB/s of plain stores to all peers, where that was measured. */
   readonly stores?: number;
   readonly network?: Network;
-  /** What was measured on it. */
+  /** The cells that were measured on it. */
   readonly cells?: readonly Cell[];
 }
 
-/** What is known of a machine besides its cells; what is left out comes from the cells. */
+/** The facts about a machine besides its cells. A fact that is left out comes from the cells. */
 interface MachineFacts extends Partial<Pick<MachineFile, 'nvlink' | 'nic' | 'stores' | 'network'>> {
   readonly name: string;
 }

@@ -80,7 +80,7 @@ export function systemOf({ lib, mode }: Pick<Cell, 'lib' | 'mode'>): System {
   return systems.find((one) => one.mode === mode && (one.lib ?? lib) === lib)!;
 }
 
-/** What a source that prints GB/s divides by the time: rows a token. */
+/** The bytes that a source that prints GB/s divides by the time: rows a token. */
 const countedRows: readonly {
   readonly name: string;
   rows(cell: Cell, place: RankPlacement, law: RoutingLaw): number;
@@ -93,7 +93,7 @@ const countedRows: readonly {
 const sum = (values: Float64Array): number => values.reduce((total, value) => total + value, 0);
 const layerOf = ({ hidden, experts, topk }: Cell) => ({ hidden, experts, topK: topk });
 
-/** What a cell says: so much work took so long. */
+/** The statement of a cell: so much work took so long. */
 export interface Observation {
   readonly cell: Cell;
   readonly us: number;
@@ -166,7 +166,7 @@ function timeOf(cell: Cell, place: RankPlacement, law: RoutingLaw): number {
 
 /** Cells of one source, system, machine, phase and format, as rounds.json has them. */
 interface Table {
-  /** What is printed: µs; or GB/s, where it says what the source counts for them. */
+  /** The number that is printed: µs; or GB/s, where it says what the source counts for them. */
   readonly gbps?: string;
   /** EP, tokens a rank → the figure. */
   readonly cells: Readonly<Record<string, Readonly<Record<string, number>>>>;
@@ -189,7 +189,7 @@ export const shippedCells = once((): readonly Cell[] =>
   ),
 );
 
-/** What is made when it is first asked for. */
+/** A value that is made when it is first asked for. */
 export function once<T>(make: () => T): () => T {
   let made: T | undefined;
   return () => (made ??= make());

@@ -15,7 +15,7 @@ import {
   type Work,
 } from './model.js';
 
-/** What one set of cells says about one phase. */
+/** The prediction of one set of cells for one phase. */
 export interface Fit {
   /** Of the machine that the cells were measured on. */
   readonly nominal: Nominal;
@@ -39,14 +39,14 @@ export interface Seen {
   readonly over: number;
 }
 
-/** What a source is believed to scatter before its cells are seen, as if one cell had said so. */
+/** The scatter that a source is believed to have before its cells are seen, as if one cell had said so. */
 const usualScatter = 0.35;
 /** The share of it that two cells of the very same place do not have in common. */
 const own = 0.02;
 /** Doublings over which likeness falls to a third. */
 const reach = { ranks: 2, tokens: 32 };
 
-/** What every doubling beyond the measured ranks, or tokens, adds to the logarithm's standard deviation. */
+/** The amount that every doubling beyond the measured ranks, or tokens, adds to the logarithm's standard deviation. */
 const perDoubling = { ranks: 0.1, tokens: 0.05 };
 /** The same for a network of which no cell crossed any. */
 const unseenNetwork = 0.15;

@@ -1,4 +1,4 @@
-/** What the experts' GEMMs cost: measured cells, and a roofline fitted to them. */
+/** The cost of the experts' GEMMs: measured cells, and a roofline fitted to them. */
 import type { MoeModel } from '../../moe/layer/index.js';
 import tables from './gemms.json' with { type: 'json' };
 import { leastSquares } from './linear.js';
@@ -17,7 +17,7 @@ interface GemmTable {
 /** DeepGEMM with the faster of its own choice and the best of a few; cuBLAS in its fastest form. */
 export const gemmTables = tables as unknown as readonly GemmTable[];
 
-/** What both GEMMs have to do. */
+/** The work of both GEMMs. */
 interface GemmWork {
   readonly weightBytes: number;
   readonly flops: number;

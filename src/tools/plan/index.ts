@@ -1,5 +1,5 @@
 /**
- * What dispatch and combine will cost on a cluster that is not there yet: exact traffic, a model fitted to what was
+ * The cost of dispatch and combine on a cluster that is not there yet: exact traffic, a model fitted to what was
  * measured, ranges, and how far off it was on cells that it had not seen.
  */
 export * from './advice.js';

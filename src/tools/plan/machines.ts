@@ -16,7 +16,7 @@ export interface Machine {
   readonly memory: number;
   /** GB/s of a GPU in each direction, as its data sheets say. */
   readonly nominal: Nominal;
-  /** What cells of this machine call it: hardware and fabric. */
+  /** The names of this machine in its cells: hardware and fabric. */
   readonly cells: readonly { readonly hw: string; readonly fabric: string }[];
 }
 
@@ -94,7 +94,7 @@ function machineNamed(name: string): Machine {
 export const machineOf = (cell: Pick<Cell, 'hw' | 'fabric'>): Machine | undefined =>
   machines.find(({ cells }) => cells.some(({ hw, fabric }) => hw === cell.hw && fabric === cell.fabric));
 
-/** What is believed of a machine that nobody has described. */
+/** The assumptions about a machine that nobody has described. */
 const unknownMachine: Nominal = { nvlink: 450, nic: 50 };
 
 /** One source's cells of one system on one machine, fitted phase by phase. */
@@ -132,7 +132,7 @@ export function calibrate(cells: readonly Cell[], nominal: Nominal): Calibration
 
 export const nominalOf = (cell: Cell): Nominal => machineOf(cell)?.nominal ?? unknownMachine;
 
-/** What is known about a machine: itself, and its calibrations. */
+/** The knowledge about a machine: itself, and its calibrations. */
 export interface KnownMachine {
   readonly machine: Machine;
   readonly calibrations: readonly Calibration[];
@@ -158,7 +158,7 @@ export const heddleMeasured = once(() =>
 );
 
 /**
- * Whose network Heddle's kernels are believed to share: another library that sends bulk messages through a host proxy,
+ * The network that Heddle's kernels are believed to share: another library that sends bulk messages through a host proxy,
  * on the same kind of NIC.
  */
 export const bulkNetwork = ({ machine, network }: KnownMachine): Calibration =>

@@ -1,6 +1,6 @@
 /**
- * What a phase costs: a floor that every phase pays, under which the first bytes hide, and then bytes over NVLink and the
- * network, which overlap in part. Seven numbers a phase, all above zero. What the model cannot follow, a fit
+ * The cost of a phase: a floor that every phase pays, under which the first bytes hide, and then bytes over NVLink and the
+ * network, which overlap in part. Seven numbers a phase, all above zero. Where the model cannot follow, a fit
  * learns from its cells (fit.ts).
  */
 import { nodesOf, type RankPlacement } from './routing.js';
@@ -53,10 +53,10 @@ export interface TimeParts {
   };
 }
 
-/** What bounds a phase: most of its time. */
+/** The bound of a phase: most of its time. */
 export type Bound = 'floor' | 'NVLink' | 'network latency' | 'network messages' | 'NIC bytes';
 
-/** What the busiest rank has to move, of one phase or of several back to back. */
+/** The load of the busiest rank, of one phase or of several back to back. */
 export interface Work {
   readonly ranks: number;
   readonly nodes: number;
@@ -126,12 +126,12 @@ export interface Nominal {
   readonly nvlink: number;
   /** 0: nothing goes beyond the node. */
   readonly nic: number;
-  /** What plain stores over NVLink were measured to reach; nominal figures say less. */
+  /** The rate that plain stores over NVLink were measured to reach; nominal figures say less. */
   readonly stores?: number;
 }
 
 /**
- * What is believed before any cell is seen: a centre, and how far off it may be (a standard deviation of the logarithm).
+ * The assumption before any cell is seen: a centre, and how far off it may be (a standard deviation of the logarithm).
  * NVLink's and the NIC's come from nominal figures; the times of the others are those of kernels on GPUs in general, a guess
  * that is as wide as it is bad. Few cells cannot say everything; what they leave open stays here, and its width shows in
  * the range.

@@ -53,7 +53,7 @@ export interface Answer {
   readonly low: number;
   readonly high: number;
   readonly phases: readonly PhaseAnswer[];
-  /** What the prediction assumes, and beyond what it extrapolates. */
+  /** The assumptions of the prediction, and beyond what it extrapolates. */
   readonly beyond: readonly string[];
   /** Bytes of windows and buffers; null where the library's layout is not known. */
   readonly memory: number | null;
@@ -149,16 +149,16 @@ export const isAbout =
   ({ candidate, source }: Answer): boolean =>
     candidate === who.name && source === who.source;
 
-/** Whom an answer is about. */
+/** The subject of an answer. */
 export const candidateOf = (answer: Answer, asked: readonly Candidate[]): Candidate =>
   asked.find((one) => isAbout(one)(answer))!;
 
-/** What all that is said of it assumes, and beyond what it extrapolates. */
+/** The assumptions of all that is said of it, and beyond what it extrapolates. */
 export const assumed = (who: Candidate, answers: readonly Answer[]): string[] => [
   ...new Set(answers.filter(isAbout(who)).flatMap(({ beyond }) => beyond)),
 ];
 
-/** What every candidate needs for every number of tokens. */
+/** The values that every candidate needs for every number of tokens. */
 export function plan(question: Question, asked: readonly Candidate[]): Answer[] {
   const { layer, place, law } = question;
   for (const tokens of question.tokens) requireInteger('tokens', tokens, 1, 65_536);

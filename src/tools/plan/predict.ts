@@ -14,16 +14,16 @@ export interface Prediction {
   readonly bound: Bound;
   /** Of the model alone, before what its cells say of places near by. */
   readonly parts: TimeParts;
-  /** What lies outside of what was measured; empty where the fit interpolates. */
+  /** The inputs that lie outside of what was measured; empty where the fit interpolates. */
   readonly beyond: readonly string[];
 }
 
 /** Half of the width that nine tenths of a normal distribution have, in standard deviations. */
 export const ninety = 1.645;
-/** What another machine or kernel than was measured adds to the logarithm's standard deviation. */
+/** The amount that another machine or kernel than was measured adds to the logarithm's standard deviation. */
 const unlike = 0.2;
 
-/** What is put together from several fits, or stands in for something unmeasured, says so here. */
+/** An answer that is put together from several fits, or stands in for something unmeasured, says so here. */
 export interface Basis {
   readonly fit: Fit;
   /** Why the fit is not of the very thing, where it is not. */
@@ -39,7 +39,7 @@ export function predict(basis: Basis, work: Work, tokens: number): Prediction {
   // Phases that cross the network hide what NVLink costs: of one that does not, they say less than nominal figures.
   const fit = aside && work.networkBytes === 0 ? fitCells([], basis.fit.nominal) : basis.fit;
   const { parameters, covariance, scatter, wider, seen, continued } = fit;
-  // What the cells near by were off is what this will be off, as far as it is like them.
+  // This will be off by as much as the cells near by were, as far as it is like them.
   const known = [...seen, ...continued];
   const to = (places: readonly Seen[]) => places.map((place) => alike(here, place));
   const off = solve(

@@ -112,7 +112,7 @@ function uniform(
   nodesAtMost = nodes.length,
 ): Hits {
   requireInteger('nodes a token', nodesAtMost, 1, 4096);
-  // What the router may choose from once its nodes are picked, and how likely a node is picked.
+  // The experts among which the router may choose once its nodes are picked, and how likely a node is picked.
   const picked = Math.min(1, nodesAtMost / nodes.length);
   const open = experts * picked;
   if (picked < 1 && nodes.some(({ count }) => count * nodes.length !== experts))

@@ -1,7 +1,7 @@
 /**
  * The discrete-event check of the closed form: the same phase, message by message, from routes that were drawn. Every
  * GPU has a queue out of and into NVLink, every rank's NICs one out and one in; a message holds both ends for its bytes.
- * What the closed form cannot say shows here: how far ranks differ, bursts at a receiver, what one late rank does.
+ * Shows effects that the closed form cannot: how far ranks differ, bursts at a receiver, what one late rank does.
  */
 import { requireInteger } from '../../base/errors.js';
 import { limits, ownerOf, type Profile, type Shape } from '../../moe/layer/index.js';
@@ -33,14 +33,14 @@ export interface Simulated {
   /** The longest that a message waited for a receiver that was busy with others, µs. */
   readonly burst: number;
   readonly transfers: number;
-  /** What the closed form says of these very routes. */
+  /** The answer of the closed form for these very routes. */
   readonly closed: number;
 }
 
 /** Messages of one row each beyond this are simulated in bundles for a peer. */
 const mostRowMessages = 2_000_000;
 
-/** What a rail forwards at a time. */
+/** The amount that a rail forwards at a time. */
 const pieceBytes = 64 * 1024;
 
 export function simulate(round: Round): Simulated {
@@ -53,7 +53,7 @@ export function simulate(round: Round): Simulated {
   const size = { ranks, nodes: nodesOf(place) };
   const parts = partsOf(parameters, { ...moved.busiest, ...size });
   const start = Float64Array.from({ length: ranks }, (_, rank) => {
-    // What cannot overlap comes first: the share of the shorter that is serial.
+    // The part that cannot overlap comes first: the share of the shorter that is serial.
     const own = partsOf(parameters, { ...moved.of(rank), ...size });
     return (rank === 0 ? late : 0) + serial * Math.min(own.nvlink, networkTime(own));
   });
@@ -151,7 +151,7 @@ function transfersOf(round: Round): Transfers {
   }
   // Everybody starts with its neighbour, so that not all send to the same.
   if (way.rows === 'rails') {
-    // What crosses the network comes early: first where it is summed over NVLink before it goes.
+    // The part that crosses the network comes early: first where it is summed over NVLink before it goes.
     for (let n = 0; n < nodes; n++) addRails(phase === 'dispatch' ? n : (n + 1) % nodes);
     if (phase === 'combine') handSums();
   } else if (!single || told > 0) {
@@ -222,7 +222,7 @@ function ownersOf(
   return way.rows === 'expert' ? owners : [...new Set(owners)];
 }
 
-/** What every rank sends and gets, and the most of either. */
+/** The bytes that every rank sends and gets, and the most of either. */
 function movedBy(all: Transfers, { place }: Round) {
   const { ranks } = place;
   const zero = () => new Float64Array(ranks);
@@ -259,7 +259,7 @@ function run(
   const nvlink = of.nvlink / 1e6;
   const nic = of.nic / 1e6;
   const free = [0, 1].map(() => ({ out: start.slice(), in: new Float64Array(ranks) }));
-  // What each rank may send at once, by link, in order. Only the first of a queue is an event; it brings the next.
+  // The messages that each rank may send at once, by link, in order. Only the first of a queue is an event; it brings the next.
   const queues = Array.from({ length: 2 * ranks }, (): number[] => []);
   for (let i = 0; i < all.count; i++)
     if (all.waits[i] === 0) queues[2 * all.from[i]! + all.link[i]!]!.push(i);

@@ -38,7 +38,7 @@ export const disagreements = once((): readonly Disagreement[] => {
   return found.sort((a, b) => b.ratio - a.ratio);
 });
 
-/** What is believed of it before any two figures are seen, as if so many had said so. */
+/** The assumption before any two figures are seen, as if so many had said so. */
 const usual = { deviation: 0.2, figures: 4 };
 
 /** By how much another's figures of a system may differ from a source's: the logarithm's standard deviation. */

@@ -1,4 +1,4 @@
-/** What `heddle plan` prints for people. */
+/** The text that `heddle plan` prints for people. */
 import { aligned, type Column, textTable } from '../../base/table.js';
 import { advice, advised } from './advice.js';
 import { type Cell, cellName } from './cells.js';

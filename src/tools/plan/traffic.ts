@@ -1,4 +1,4 @@
-/** What one phase moves, in expectation: rows, bytes, messages and peers, over NVLink and over the network. */
+/** The traffic of one phase, in expectation: rows, bytes, messages and peers, over NVLink and over the network. */
 import type { Travel } from '../../moe/families/index.js';
 import { type Hits, nodesOf, type RankPlacement } from './routing.js';
 
@@ -28,7 +28,7 @@ interface Load {
 
 export type RoundHalf = 'dispatch' | 'combine';
 
-/** What passes one side of a GPU or of its NIC. */
+/** The traffic through one side of a GPU or of its NIC. */
 interface Flow {
   readonly rows: number;
   /** Rows, and ids and weights beside them. */

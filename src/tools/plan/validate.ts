@@ -16,7 +16,7 @@ export interface Split {
 }
 
 interface Goal extends Split {
-  /** What was asked of the mean error and of the share of cells within 12 %. */
+  /** The goal for the mean error and for the share of cells within 12 %. */
   readonly goal: { readonly mean: number; readonly within12?: number };
 }
 
@@ -49,7 +49,7 @@ export const goals: readonly Goal[] = [
 
 const nothing = 'no cell of its source';
 
-/** What is asked of every source that has cells enough. */
+/** The goal for every source that has cells enough. */
 const questions: readonly {
   readonly name: string;
   parts(cells: readonly Cell[]): Split['parts'];
@@ -212,7 +212,7 @@ function checksOf(fitted: readonly Cell[], held: readonly Cell[]): Check[] {
   });
 }
 
-/** What the last two doublings of the fitted cells of the same load say, from EP16 on. */
+/** The trend of the last two doublings of the fitted cells of the same load, from EP16 on. */
 function byRule(cell: Cell, fitted: readonly Cell[]): number | null {
   const of = (size: number) => fitted.find((one) => cellName(one) === cellName({ ...cell, ep: size }));
   const last = [cell.ep / 2, cell.ep / 4].find((size) => size >= 32 && of(size) && of(size / 2));

@@ -70,7 +70,7 @@ export async function check(
   }
 }
 
-/** What is run before the mutants. */
+/** The schedules that are run before the mutants. */
 interface Plan {
   readonly cases: readonly Case[];
   readonly jobs: readonly Job[];

@@ -1,6 +1,6 @@
 /**
  * Mutants of programs on the host, such as proxies: what one line does in mapped memory, or at the network, is done
- * otherwise. What they compute from it is left to tests.
+ * otherwise. Their results are left to tests.
  */
 import type { HostView, Network, RemoteWrite } from '../../gpu/index.js';
 import {
@@ -22,7 +22,7 @@ interface Operations {
   hear(own: Nic): number;
 }
 
-/** What is done instead, by description. */
+/** The operation that is done instead, by description. */
 const changes: { readonly [O in HostOperation]: Readonly<Record<string, Operations[O]>> } = {
   load: {
     'acquire → relaxed': (own, offset) => own.load(offset, 'relaxed'),
@@ -73,7 +73,7 @@ const asEver: Operations = {
 
 /** Hosts with this mutation. */
 export function mutateHosts({ where, description }: Mutant): HostSubstitute {
-  /** What is done for the line that called a method below. */
+  /** The change to the line that called a method below. */
   const at = <O extends HostOperation>(
     called: (...args: never[]) => unknown,
     operation: O,

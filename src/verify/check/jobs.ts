@@ -1,4 +1,4 @@
-/** What a check runs, as data: jobs that this thread does itself, or others do. */
+/** The work of a check, as data: jobs that this thread does itself, or others do. */
 
 import { explore, type Finding, type HostSite, type KernelModule } from '../../gpu/sim/index.js';
 import { hostMutantsOf, mutateHosts } from './host-mutants.js';
@@ -67,7 +67,7 @@ export function runJob(
   }
 }
 
-/** What a job is called in progress and errors. */
+/** The name of a job in progress and errors. */
 export function jobName(configurations: readonly CheckConfiguration[], job: Job): string {
   if (job.kind === 'mutant') return job.mutant.id;
   const { name } = configurations[job.configuration]!;

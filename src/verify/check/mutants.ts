@@ -68,7 +68,7 @@ export function mutate(module: KernelModule, mutant: Mutant): KernelModule {
   return changed ? mutated : module;
 }
 
-/** What is left of a wait that is not there: it says that what it waits for has come. */
+/** The rest of a wait that is not there: it says that what it waits for has come. */
 function satisfied(span: Span, variable: Variable): Stmt {
   return { kind: 'let', span, variable, init: { kind: 'const', type: variable.type, value: true } };
 }

@@ -1,4 +1,4 @@
-/** How a check is run. What callers say of it is looked at before anything runs. */
+/** How a check is run. The options of callers are checked before anything runs. */
 import {
   requireFlag,
   requireFunction,
@@ -36,7 +36,7 @@ export interface CheckProgress {
   readonly phase: 'schedules' | 'mutants';
   readonly done: number;
   readonly total: number;
-  /** What is being run. */
+  /** The schedule that is being run. */
   readonly what: string;
   readonly findings: number;
 }

@@ -34,7 +34,7 @@ export function configuration(
   return made;
 }
 
-/** What a module exports. */
+/** The exports of a module. */
 export interface OwnModule {
   /** Its configurations. */
   readonly subject: CheckSubject;

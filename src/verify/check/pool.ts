@@ -1,4 +1,4 @@
-/** Who does the jobs of a check: this thread, or several others. What comes out is the same. */
+/** The workers of a check: this thread, or several others. The result is the same. */
 import type { Worker } from 'node:worker_threads';
 import { HeddleError } from '../../base/errors.js';
 import { startThread } from '../../base/native/index.js';
@@ -36,7 +36,7 @@ export class ThisThread implements Pool {
   async close(): Promise<void> {}
 }
 
-/** What a thread is started with. Configurations are functions, so it gets them from their module by itself. */
+/** The data with which a thread starts. Configurations are functions, so it gets them from their module by itself. */
 export interface WorkerStart {
   /** The URL of a module that exports `checkSubjects`. */
   readonly module: string;
@@ -44,7 +44,7 @@ export interface WorkerStart {
   readonly names: readonly string[];
 }
 
-/** What a thread says: it has run one schedule, or it has done its job. */
+/** The messages of a thread: it has run one schedule, or it has done its job. */
 export type WorkerReport = { readonly kind: 'ran' } | { readonly kind: 'ended'; readonly outcome: Outcome };
 
 /** Several threads, which start when they are first needed. */
@@ -129,7 +129,7 @@ class Queue {
     const own = this.#left.findIndex(({ job }) => {
       return job.kind === 'mutant' || (this.#owners.get(job.configuration) ?? thread) === thread;
     });
-    // What another thread would come to last is taken from it first.
+    // The job to which another thread would come last is taken from it first.
     const [taken] = this.#left.splice(own < 0 ? this.#left.length - 1 : own, 1);
     if (taken !== undefined && taken.job.kind !== 'mutant') {
       const { configuration } = taken.job;

@@ -76,7 +76,7 @@ function changesOf(instruction: PtxInstruction): Change[] {
       return [removed, ...replaced(instruction, fences)];
     case 'bar':
     case 'barrier':
-      // Who arrives at a cluster's barrier waits there: the machine takes the two for one.
+      // A thread that arrives at a cluster's barrier waits there: the machine takes the two for one.
       return parts.includes('cluster') && parts.includes('arrive') ? [] : [removed];
     case 'wgmma':
       // Sums are in registers, of which the machine does not tell which thread touches them when: so nothing of fences.

@@ -6,7 +6,7 @@ import { type PtxProgram, ptx } from '../../lang/index.js';
 import { importModule } from './own-module.js';
 import type { CheckConfiguration, CheckSubject } from './subject.js';
 
-/** What the module of a host exports as its default: the ways to run the kernels. */
+/** The default export of a host's module: the ways to run the kernels. */
 export type PtxHost = (kernels: PtxProgram) => readonly CheckConfiguration[];
 
 /** Reads both files. */

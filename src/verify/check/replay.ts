@@ -9,7 +9,7 @@ type Replay<C> = { readonly cases: readonly C[] } & (
 );
 
 /**
- * What `text` names: 'push, 2 ranks/random-17', or 'random-17' for that schedule of every configuration. Anything else
+ * The schedule that `text` names: 'push, 2 ranks/random-17', or 'random-17' for that schedule of every configuration. Anything else
  * is an error that shows the configurations whose names resemble it most.
  */
 export function replayOf<C extends { readonly configuration: CheckConfiguration }>(

@@ -18,7 +18,7 @@ type RunOptions = Pick<
   'seed' | 'schedule' | 'substitute' | 'substituteHost' | 'stepLimit' | 'hostLines'
 >;
 
-/** Runs a configuration once. What it throws becomes a finding if the machine has none. */
+/** Runs a configuration once. An error that it throws becomes a finding if the machine has none. */
 export async function runOnce(
   configuration: CheckConfiguration,
   options: RunOptions,

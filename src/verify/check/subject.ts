@@ -1,4 +1,4 @@
-/** What is checked: kernels, and the ways to run them. */
+/** The subject of a check: kernels, and the ways to run them. */
 import {
   ArgumentError,
   HeddleError,
@@ -33,14 +33,14 @@ export interface CheckSubject {
   readonly configurations: readonly CheckConfiguration[];
 }
 
-/** What a configuration throws when the kernels ran and computed something else than they should. */
+/** The error of a configuration when the kernels ran and computed something else than they should. */
 export class WrongResult extends HeddleError {
   constructor(message: string) {
     super('HEDDLE_WRONG_RESULT', message);
   }
 }
 
-/** Requires one way to run a subject's kernels. What else it says is the machine's to look at. */
+/** Requires one way to run a subject's kernels. The machine checks all other fields. */
 export function requireConfiguration(argument: string, configuration: CheckConfiguration): void {
   requireObject(argument, configuration, 'a configuration');
   const { name, ranks, run } = configuration;

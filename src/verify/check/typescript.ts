@@ -10,7 +10,7 @@ const { transformSync } = createRequire(import.meta.url)('amaro') as {
   transformSync(source: string, options: { readonly mode: 'strip-only' }): { readonly code: string };
 };
 
-/** What TypeScript calls `./layout.js` may be `./layout.ts`. */
+/** A file that TypeScript calls `./layout.js` may be `./layout.ts`. */
 export const resolve: ResolveHook = async (specifier, context, next) => {
   try {
     return await next(specifier, context);

@@ -64,7 +64,7 @@ export function flagBarrierKernel(ranks: number, window: FlagBarrierWindow) {
   );
 }
 
-// What the links carry at best: every rank stores to every peer, or loads from every peer, so many 16-byte vectors,
+// The best rate of the links: every rank stores to every peer, or loads from every peer, so many 16-byte vectors,
 // all ranks at once, with no ids, no flags and no rendezvous. Dispatch and combine are measured against these.
 
 /** [source][vector]: each source has a place of its own, so the ranks never write to the same bytes. */

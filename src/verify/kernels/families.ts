@@ -95,10 +95,10 @@ export const familyShape = (
   otherwise: (layer: Layer, place: Place) => Tuning = family.defaults,
 ): FamilyShape => accepted(family, formOf(family).read(family.name, given, how, otherwise));
 
-/** What `familyShape` takes of a family. */
+/** The options of `familyShape` that a family gives. */
 export const familyKeys = (family: Family): readonly ShapeKey[] => formOf(family).keys;
 
-/** What a shape of a family may say, and `otherwise` says unless it is told: the layer, and the knobs as phase.knob. */
+/** The keys that a shape of a family may have, with `otherwise` in place of some defaults: the layer, and the knobs as phase.knob. */
 function formOf(family: Family, otherwise: ShapeText = {}) {
   const all: Parameters = {
     ...travelling,

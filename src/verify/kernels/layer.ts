@@ -1,4 +1,4 @@
-/** What a shape may say of a layer, and the layer that it means. */
+/** The keys that a shape may have for a layer, and the layer that it means. */
 import { ArgumentError } from '../../base/errors.js';
 import { usualMultiprocessors } from '../../moe/families/index.js';
 import {

@@ -1,4 +1,4 @@
-/** What a shape may say of a kernel, and how it is read. */
+/** The keys that a shape may have for a kernel, and how they are read. */
 import { ArgumentError } from '../../base/errors.js';
 import type { Kernel, ParamSpecs } from '../../lang/index.js';
 import { choice, count, type Knob, requireKnob } from '../../moe/families/index.js';
@@ -9,7 +9,7 @@ export type ShapeText = Readonly<Record<string, number | string>>;
 export interface RegisteredKernel {
   readonly name: string;
   readonly summary: string;
-  /** What a shape may say. */
+  /** The keys that a shape may have. */
   readonly shape: readonly ShapeKey[];
   /** @throws ArgumentError for a key that there is not, or a value that makes no sense. */
   build(shape?: ShapeText): Kernel;
@@ -19,11 +19,11 @@ export interface RegisteredKernel {
 export interface ShapeKey {
   readonly name: string;
   readonly knob: Knob;
-  /** What it is unless it is said; null where that depends on the layer. */
+  /** The default; null where that depends on the layer. */
   readonly otherwise: number | string | null;
 }
 
-/** What a shape may say, and what it says otherwise. */
+/** The keys that a shape may have, and their defaults. */
 export type Parameters = Readonly<Record<string, { readonly knob: Knob; readonly default: number | string }>>;
 
 /** A shape whose values are known to be allowed. */

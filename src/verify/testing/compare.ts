@@ -23,7 +23,7 @@ import {
   toF32,
 } from '../../moe/layer/index.js';
 
-/** What a comparison found. */
+/** The result of a comparison. */
 export interface Comparison {
   /** Elements that were compared. */
   readonly compared: number;
@@ -133,7 +133,7 @@ function compareElements(
   return { compared: expected.length, different, maxAbsError, ...(first === undefined ? {} : { first }) };
 }
 
-/** What a rank really received. What the run does not deliver (weights, counts) is left out. */
+/** The rows that a rank really received. Values that the run does not deliver (weights, counts) are left out. */
 export type Delivered = Pick<ReferenceReceived, 'experts' | 'payloads'> &
   Partial<Pick<ReferenceReceived, 'weights' | 'counts'>>;
 

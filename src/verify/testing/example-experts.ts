@@ -112,7 +112,7 @@ export class ExampleExperts {
 }
 
 /**
- * What a rank's experts leave in `output`, from what the rank received: `[sources, maxTokens, hidden]`, or
+ * The rows that a rank's experts leave in `output`, from those that the rank received: `[sources, maxTokens, hidden]`, or
  * `[sources, maxTokens, topK, hidden]` where combine applies the weights.
  */
 export function exampleOutput(shape: Shape, received: ReferenceReceived, weights = true): Bits {

@@ -1,5 +1,5 @@
 /**
- * What a test of dispatch, combine or a kernel of one's own needs: layers of known models, routes and inputs from a seed,
+ * Tools for a test of dispatch, combine or a kernel of one's own: layers of known models, routes and inputs from a seed,
  * experts to put between the two, whole rounds, and the comparison of what came out with the reference.
  */
 

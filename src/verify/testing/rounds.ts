@@ -100,7 +100,7 @@ export function shapeOfRounds(of: RoundsShape): Shape {
   });
 }
 
-/** What all ranks bring to one round: `tokens[rank]`, or as many from each. */
+/** The inputs of all ranks to one round: `tokens[rank]`, or as many from each. */
 export function makeSources(
   shape: Shape,
   tokens: number | readonly number[],
@@ -124,7 +124,7 @@ export function makeSources(
   }));
 }
 
-/** What the ranks bring, in the words of the reference where experts are placed: ids are places. */
+/** The inputs of the ranks, in the words of the reference where experts are placed: ids are places. */
 export function placedSources(
   shape: Shape,
   sources: readonly Source[],
@@ -147,7 +147,7 @@ export function placedSources(
   });
 }
 
-/** What every rank gets back from a round, according to the reference; `nodes`: inside how many rows are summed first. */
+/** The rows that every rank gets back from a round, according to the reference; `nodes`: inside how many rows are summed first. */
 export function expectedRound(shape: Shape, sources: readonly Source[], weights = true, nodes = 1): Bits[] {
   requireShape(shape);
   requireSources('sources', shape, sources);
@@ -170,7 +170,7 @@ export interface RoundsOptions
   readonly placements?: readonly Placement[];
   /**
    * A round, or the two that are in flight, is captured as a graph, which then runs all rounds on inputs that are copied
-   * to where it reads. What one replay brings must be as many tokens as what the next one does.
+   * to where it reads. Each replay must bring as many tokens as the next.
    */
   readonly graph?: boolean;
   /** Before this round, counted from 0, the world leaves ranks out. */
@@ -182,7 +182,7 @@ interface LeaveOut {
   readonly ranks: readonly number[];
 }
 
-/** What rounds mean in a world that leaves ranks out before one of them. */
+/** The meaning of rounds in a world that leaves ranks out before one of them. */
 export function leftOut(
   shape: Shape,
   rounds: readonly (readonly Source[])[],
@@ -195,7 +195,7 @@ export function leftOut(
   return rounds.map((sources, n) => (n < before ? [...sources] : reference.without(shape, sources, ranks)));
 }
 
-/** What one rank has after its rounds. */
+/** The results of one rank after its rounds. */
 interface RoundsResult {
   /** [round]: `[tokens, hidden]` */
   readonly out: readonly Bits[];
@@ -408,7 +408,7 @@ function runnerOf(
     for (const one of beside) follow(stream, one);
   }
 
-  /** What is enqueued on `later` from here on begins behind what is on `earlier` now. */
+  /** Work that is enqueued on `later` from here on begins behind what is on `earlier` now. */
   function follow(later: Stream, earlier: Stream): void {
     const event = device.createEvent();
     earlier.record(event);

@@ -31,7 +31,7 @@ export type RouterLaw =
   /** Independent draws from a few experts, so that most tokens name one twice or more. */
   | { readonly kind: 'repeated' };
 
-/** What kind of routes `makeRoutes` makes. */
+/** The kind of routes that `makeRoutes` makes. */
 export interface RoutesOptions {
   /** Default uniform. */
   readonly router?: RouterLaw;
@@ -208,7 +208,7 @@ function skewed(byPopularity: readonly number[], exponent: number, draw: Random)
   };
 }
 
-/** Who is popular where routes are skewed: experts, the most popular first. */
+/** The experts that are popular where routes are skewed: experts, the most popular first. */
 export function byPopularity(experts: number, seed: number): number[] {
   requireInteger('experts', experts, 0, limits.experts);
   return shuffled(

@@ -68,7 +68,7 @@ export function placeReceived(
   };
 }
 
-/** What is left behind a plan, expand and reduce. */
+/** The memory that is left behind a plan, expand and reduce. */
 interface PlanResult {
   readonly rows: number;
   readonly sizes: ExpertSizes;

@@ -152,7 +152,7 @@ export function placeWeights(
 
 export interface LayerRun {
   readonly layer: MoeLayer;
-  /** What this rank gets: [tokens, hidden]. */
+  /** The rows that this rank gets: [tokens, hidden]. */
   readonly out: Bits;
 }
 
@@ -183,7 +183,7 @@ export async function runLayer(
   return { layer, out: result };
 }
 
-/** What each rank gets: rows are rounded as experts and what travels as fp8 round them, and added in f64. */
+/** The rows that each rank gets: rows are rounded as experts and what travels as fp8 round them, and added in f64. */
 export function plainLayer(
   { model, experts, shared, routed }: LayerInputs,
   rows: 'bf16' | 'fp8' = 'bf16',

@@ -13,7 +13,7 @@ export interface RoutedOptions {
   readonly correction?: boolean;
 }
 
-/** What a router is given, all of it values that its types have. */
+/** The inputs of a router, all of them values that its types have. */
 export interface RoutedInputs extends RouterBiases {
   readonly model: RoutedModel;
   readonly dtype: 'bf16' | 'f32';

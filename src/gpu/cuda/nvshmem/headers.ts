@@ -50,7 +50,7 @@ const wanted = {
 
 const folderOf = (home: string | undefined): string[] => (home ? [join(home, 'include')] : []);
 
-/** What its version header says: '3.4.5'. */
+/** The version in its header: '3.4.5'. */
 export function versionIn(text: string): string {
   const part = (name: string) => new RegExp(`NVSHMEM_VENDOR_${name}_VERSION\\s+(\\d+)`).exec(text)?.[1];
   return ['MAJOR', 'MINOR', 'PATCH'].map((name) => part(name) ?? '?').join('.');

@@ -8,7 +8,7 @@ import { type NvshmemLibrary, nvshmem } from './library.js';
 
 /** By a unique id, as the flags of the first call count ways to come together. */
 const byUniqueId = 8;
-/** What the library calls initialised; below it lie its states before, above it other ways to be. */
+/** The library's number for "initialised"; below it lie its states before, above it other ways to be. */
 const initialised = 2;
 const teamWorld = 0;
 /** In modules that call it: what `nvshmemx_cumodule_init` fills in. */
@@ -23,7 +23,7 @@ export class NvshmemHeap {
   /** No rank may be waited for any more: one is lost. */
   readonly #lost: AbortSignal;
 
-  /** What one rank makes and all are given. */
+  /** The id that one rank makes and all are given. */
   static uniqueId(): Uint8Array {
     const id = blankUniqueId();
     const { nvshmemx_get_uniqueid } = nvshmem().calls;
@@ -100,7 +100,7 @@ export class NvshmemHeap {
   }
 
   /**
-   * Whether a rank was lost. What waits for all ranks would wait for that one for ever, so nothing more is undone, nor may what
+   * Whether a rank was lost. A call that waits for all ranks would wait for that one for ever, so nothing more is undone, nor may what
    * the library uses go before it, modules and the GPU's context: the process's end does it.
    */
   get stranded(): boolean {

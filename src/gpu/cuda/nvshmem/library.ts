@@ -8,7 +8,7 @@ export const nvshmemRemedy = 'pip install nvidia-nvshmem-cu13, and put its lib f
 /** A program that says whether it comes up. */
 export const nvshmemTrial = new URL('./trial.js', import.meta.url);
 
-/** What the library is told by its environment; all but the first may be set otherwise. */
+/** The variables that the library reads; all but the first may be set otherwise. */
 const environment: Readonly<Record<string, string>> = {
   // NVLink multicast can take a machine's GPUs out of service when a program that uses it is killed.
   NVSHMEM_DISABLE_NVLS: '1',

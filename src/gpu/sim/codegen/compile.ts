@@ -223,7 +223,7 @@ class FunctionPrinter {
     return this.#locals.declaration();
   }
 
-  /** What its text names by numbers. */
+  /** The objects that its text names by numbers. */
   get named(): Pick<Compiled, 'accesses' | 'waits'> {
     const { accesses, waits } = this.#effects;
     return { accesses, waits };

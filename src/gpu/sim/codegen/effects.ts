@@ -1,5 +1,5 @@
 /**
- * What operations ask of the simulated machine, as JavaScript statements. `t` is the running thread (thread.ts); what a
+ * The requests of operations to the simulated machine, as JavaScript statements. `t` is the running thread (thread.ts); what a
  * single thread can do by itself is printed inline, what needs others is handed to the machine with a `yield`.
  *
  * Fast mode touches the views and nothing else. Checked mode asks `t.access` first, which checks bounds, alignment
@@ -47,7 +47,7 @@ const views: Readonly<Record<MemoryType, readonly [string, number]>> = {
 };
 
 export class Effects implements Machine {
-  /** What the code names: `accesses[0]`, `waits[2]`. */
+  /** The names in the code: `accesses[0]`, `waits[2]`. */
   readonly accesses: StatementAccess[] = [];
   readonly waits: StatementWait[] = [];
   site = 0;

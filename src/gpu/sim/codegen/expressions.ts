@@ -416,7 +416,7 @@ function bytesAt(pointer: Expr): number {
   return byteSize[pointer.type.to];
 }
 
-/** What generated code calls a pure function: `ffs`; `umin`, where it has several types. */
+/** The name of a pure function in generated code: `ffs`; `umin`, where it has several types. */
 function callOf(name: PureFunction, type: string): string {
   if (Object.keys(pureFunctions[name].forms).length === 1) return name;
   return `${type === 'u32' ? 'u' : type === 'u64' ? 'l' : type === 'f32' ? 'f' : ''}${name}`;

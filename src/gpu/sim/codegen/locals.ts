@@ -8,7 +8,7 @@
  */
 import type { Field, IrType, ValueName, Variable } from '../../../lang/index.js';
 
-/** What a JavaScript local holds, so that V8 sees one representation in each: integer, float, bigint, boolean, object. */
+/** The kind of value in a JavaScript local, so that V8 sees one representation in each: integer, float, bigint, boolean, object. */
 type LocalKind = 'i' | 'f' | 'n' | 'b' | 'q';
 
 export type Slot =

@@ -1,5 +1,5 @@
 /**
- * Who acts: threads, the agents that copy for threads, and streams (host copies and fills). Every access in the
+ * The actors: threads, the agents that copy for threads, and streams (host copies and fills). Every access in the
  * shadow memory names an actor and the actor's epoch at that time.
  */
 import type { Scope, Space } from '../../../lang/index.js';
@@ -22,7 +22,7 @@ export type Reach = 0 | 1 | 2;
 export const scopeNames: readonly Scope[] = ['cta', 'gpu', 'sys'];
 export const reachOf: Readonly<Record<Scope, Reach>> = { cta, gpu, sys };
 
-/** What a network's writes are the launch of. */
+/** The launch to which a network's writes belong. */
 export const theNetwork = 'the network';
 
 export class StreamState {
@@ -30,7 +30,7 @@ export class StreamState {
   step = 0;
   /** After everything the stream has completed. */
   now: Clock = nothing;
-  /** What a programmatic launch may rely on before its awaitPrevious, even where L1 caches answer. */
+  /** The order on which a programmatic launch may rely before its awaitPrevious, even where L1 caches answer. */
   settled: Clock = nothing;
   /** … and where they do not: what the launches before it had awaited when they released the next. */
   handedOn: Clock = nothing;
@@ -43,18 +43,18 @@ export class StreamState {
     readonly index: number,
     readonly id: StreamId,
     readonly rank: number,
-    /** What it does, a host does: no GPU of its rank is nearer to it than another. */
+    /** A host does its accesses: no GPU of its rank is nearer to it than another. */
     readonly ofHost = false,
   ) {}
 }
 
 export class LaunchState {
-  /** What its ended blocks know and did. */
+  /** The knowledge and deeds of its ended blocks. */
   end: Clock = nothing;
   ended = false;
-  /** What its threads awaited before their releaseNext: the launch after it starts behind that. */
+  /** The writes that its threads awaited before their releaseNext: the launch after it starts behind that. */
   readonly released = new Set<Clock>();
-  /** What its threads learned from awaitPrevious, last. */
+  /** The knowledge that its threads got from awaitPrevious, last. */
   #awaited: Clock = nothing;
   #awaitedReliances: Reliances | null = null;
 
@@ -64,13 +64,13 @@ export class LaunchState {
     readonly step: number,
     readonly kernel: string,
     readonly programmatic: boolean,
-    /** What its threads know when they start. */
+    /** The knowledge with which its threads start. */
     readonly start: Clock,
-    /** What their reads by way of L1 may rely on until awaitPrevious; null: all that they know. */
+    /** The knowledge on which their reads by way of L1 may rely until awaitPrevious; null: all that they know. */
     readonly settled: Clock | null,
   ) {}
 
-  /** What a thread learns from awaitPrevious: the end of a launch is in order for asynchronous operations too. */
+  /** The knowledge that a thread gets from awaitPrevious: the end of a launch is in order for asynchronous operations too. */
   awaits(now: Clock): { readonly clock: Clock; readonly relied: Reliances } {
     if (this.#awaitedReliances === null || now !== this.#awaited) {
       const all = { others: this.start.join(now).withoutReliances(), own: nothingOfBlock };
@@ -142,7 +142,7 @@ const manyHeads = 8;
 /** An atomic write as its readers see it. */
 export class AtomicWrite {
   /**
-   * What all that it carries on says together, where that is much: hundreds of threads arrive at an mbarrier, and hundreds
+   * The union of all that it carries on, where that is much: hundreds of threads arrive at an mbarrier, and hundreds
    * wait for them.
    */
   readonly inheritedClock: Clock | null;
@@ -151,7 +151,7 @@ export class AtomicWrite {
     /** The moment of the write itself (released or not), for finding out what it could have ordered. */
     readonly moment: ReleaseHead,
     readonly meta: number,
-    /** What the write releases: itself as a release, and the writer's fences and releases of the location before it. */
+    /** The knowledge that the write releases: itself as a release, and the writer's fences and releases of the location before it. */
     readonly heads: readonly ReleaseHead[],
     /** Heads of the writes before it that it carries on, being a read-modify-write of what `before` wrote. */
     readonly inherited: readonly ReleaseHead[],
@@ -185,7 +185,7 @@ export type Outcome =
 export interface Observation {
   /** Its number: later ones are larger. */
   readonly order: number;
-  /** What was read: a `Location`, which matters here by its identity alone. */
+  /** The location that was read: a `Location`, which matters here by its identity alone. */
   readonly location: object;
   readonly write: AtomicWrite;
   readonly reader: Actor;
@@ -194,15 +194,15 @@ export interface Observation {
   /** The reach that an acquire needs. */
   readonly needs: Reach;
   outcome: Outcome;
-  /** What the reader knew of its own block once it had read, or once a later fence had acquired it. */
+  /** The reader's knowledge of its own block once it had read, or once a later fence had acquired it. */
   knew: BlockClock;
   /** The reader's epoch from which on a fence made it synchronise, if one did. */
   fencedIn: number | null;
 }
 
-/** What only threads that synchronise need. */
+/** State that only threads that synchronise need. */
 interface SyncState {
-  /** What this thread's last fence of each scope released; null where a wider, later fence says more. */
+  /** The knowledge that this thread's last fence of each scope released; null where a wider, later fence says more. */
   readonly fences: (ReleaseHead | null)[];
   /**
    * Released to this thread's relaxed loads of a location by writers at each distance; a fence that reaches them
@@ -216,7 +216,7 @@ interface SyncState {
 /** Acquired clocks that a thread keeps before it joins them. */
 const mostAcquired = 8;
 
-/** What an agent of copies does: their reads, or their writes. */
+/** The accesses of an agent of copies: their reads, or their writes. */
 export interface CopyPart {
   readonly engine: CopyEngine;
   readonly does: 'read' | 'write';
@@ -257,9 +257,9 @@ export class Actor {
   own: BlockClock = nothingOfBlock;
   sync: SyncState | null = null;
   retired = false;
-  /** What it learned from awaitPrevious. */
+  /** The knowledge that it got from awaitPrevious. */
   awaited: Clock | null = null;
-  /** What its reads by way of L1 may rely on; null: all that it knows. */
+  /** The knowledge on which its reads by way of L1 may rely; null: all that it knows. */
   settled: Clock | null = null;
   /** The agents of its copies, once it has issued one. */
   agents: Agents = noAgents;
@@ -374,7 +374,7 @@ export class Actor {
     return this.touched ? this.epoch : this.epoch - 1;
   }
 
-  /** What happens from here on is not part of snapshots taken so far. */
+  /** Events from here on are not part of snapshots taken so far. */
   endEpoch(): void {
     if (!this.touched) return;
     this.epoch++;

@@ -1,5 +1,5 @@
 /**
- * What a thread knows to have happened, as immutable values that threads share.
+ * The events that a thread knows to have happened, as immutable values that threads share.
  *
  * A flat vector clock over every thread of every rank would be far too large (64 ranks × 8 blocks × 64 threads,
  * times the launches). Three observations make it small:
@@ -68,7 +68,7 @@ function joinPairs(a: Pairs, b: Pairs, floor: number): Pairs {
   return joined;
 }
 
-/** What is known about one block. Epochs start at 1, so 0 is 'nothing'. */
+/** The knowledge about one block. Epochs start at 1, so 0 is 'nothing'. */
 export class BlockClock {
   constructor(
     /** Everything every thread of the block did up to this epoch. Says nothing about bulk copies. */
@@ -77,7 +77,7 @@ export class BlockClock {
     readonly lanes: Pairs,
     /** Bulk copies: keyed by agent, up to a group. */
     readonly agents: Pairs,
-    /** What the block's asynchronous operations may rely on; null: what its launch began with. */
+    /** The knowledge on which the block's asynchronous operations may rely; null: what its launch began with. */
     readonly relied: Reliances | null = null,
   ) {}
 
@@ -146,14 +146,14 @@ export class BlockClock {
   }
 }
 
-/** What was known where a thread passed a proxy fence: of other blocks, and of its own. */
+/** The knowledge that a thread had when it passed a proxy fence: of other blocks, and of its own. */
 export interface Reliance {
   readonly others: Clock;
   readonly own: BlockClock;
 }
 
 /**
- * What a block's asynchronous operations may rely on, in each space of memory. It travels with the knowledge of the thread
+ * The knowledge on which a block's asynchronous operations may rely, in each space of memory. It travels with the knowledge of the thread
  * that fenced, and is of use to threads of the block alone.
  */
 export type Reliances = { readonly [S in Space]: Reliance | null };
@@ -219,7 +219,7 @@ export interface ClockedBlock {
   readonly step: number;
 }
 
-/** What is known about one stream: all its steps up to `completed`, and parts of later ones. */
+/** The knowledge about one stream: all its steps up to `completed`, and parts of later ones. */
 class StreamClock {
   constructor(
     readonly completed: number,
@@ -299,7 +299,7 @@ export class Clock {
     return this.#streams[stream]?.completed ?? 0;
   }
 
-  /** What is known about a block whose step is not among the completed ones. */
+  /** The knowledge about a block whose step is not among the completed ones. */
   about(block: ClockedBlock): BlockClock {
     return this.#streams[block.stream]?.about(block) ?? nothingOfBlock;
   }

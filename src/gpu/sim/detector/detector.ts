@@ -26,9 +26,9 @@ export interface BufferInfo {
   readonly rank: number;
   readonly space: Space;
   readonly bytes: number;
-  /** What is there. */
+  /** The bytes that are there. */
   readonly i32: Int32Array;
-  /** What an offset means, for people: 'arrived[3]', 'byte 96'. */
+  /** The meaning of an offset, for people: 'arrived[3]', 'byte 96'. */
   describe(offset: number): string;
 }
 
@@ -47,7 +47,7 @@ export interface Site {
 /** Fences of one direction only PTX has. */
 export type FenceKind = FenceOrder | 'acquire' | 'release';
 
-/** What copies beside a thread: bulk copies, or asynchronous loads. Each counts its own groups. */
+/** The agents that copy beside a thread: bulk copies, or asynchronous loads. Each counts its own groups. */
 export type CopyEngine = 'bulk' | 'async' | 'wgmma';
 /** Where something is in memory. */
 export interface Place {
@@ -78,11 +78,11 @@ export interface Detector {
   ): void;
   eventRecorded(stream: StreamId, event: number): void;
   eventAwaited(stream: StreamId, event: number): void;
-  /** The host of `rank` has awaited everything on the stream. What it enqueues later, on any stream, is after it. */
+  /** The host of `rank` has awaited everything on the stream. Work that it enqueues later, on any stream, is after it. */
   hostSynchronized(stream: StreamId, rank: number): void;
-  /** What the host program of `rank` knows and did so far. */
+  /** The knowledge and deeds of the host program of `rank` so far. */
   hostKnows(rank: number): HostKnowledge;
-  /** What hosts that meet know together. */
+  /** The joint knowledge of hosts that meet. */
   hostsTogether(known: readonly HostKnowledge[]): HostKnowledge;
   /** The host of `rank` has heard from hosts that knew that much. */
   hostHeard(rank: number, known: HostKnowledge): void;
@@ -120,7 +120,7 @@ export interface Detector {
     offset: number,
     older?: number,
   ): void;
-  /** What an atomic load may read besides what is there: the words that hold those bytes, latest first. */
+  /** The older values that an atomic load may read: the words that hold those bytes, latest first. */
   olderValues(
     thread: ThreadId,
     buffer: BufferInfo,
@@ -129,12 +129,12 @@ export interface Detector {
   ): readonly { readonly words: readonly number[] }[];
   /** How many stores that the run has made an atomic store may come before. */
   newerStores(thread: ThreadId, buffer: BufferInfo, offset: number, bytes: number): number;
-  /** What the store that came before others, the latest of them, has stored. */
+  /** The value that the latest of the stores before others has stored. */
   cameBehind(words: readonly number[]): void;
   /** The loads of this run that read something older than what was there, for explaining what followed from it. */
   readonly staleReads: readonly StaleRead[];
   fence(thread: ThreadId, order: FenceKind, scope: Scope): void;
-  /** What the thread knows and did in such memory, asynchronous operations that come after this may rely on. */
+  /** Asynchronous operations that come after this may rely on what the thread knows and did in such memory. */
   proxyFence(thread: ThreadId, space: Space): void;
   blockBarrier(block: BlockId): void;
   /** Blocks that have started are a cluster; such blocks have met. */
@@ -149,7 +149,7 @@ export interface Detector {
     thread: ThreadId,
     engine: CopyEngine,
     group: number,
-    /** What it reads, and what it writes; null for nothing. */
+    /** Its reads and its writes; null for nothing. */
     source: Place | null,
     target: Place | null,
     bytes: number,
@@ -196,7 +196,7 @@ export interface Detector {
   ): void;
 }
 
-/** What a run found out. A finding is data: `formatFinding` makes it text. */
+/** The findings of a run. A finding is data: `formatFinding` makes it text. */
 export type Finding = {
   readonly seed: string;
   readonly configuration: string;
@@ -252,13 +252,13 @@ export interface StaleRead {
   readonly buffer: string;
   readonly location: string;
   readonly load: AccessReport;
-  /** What it read, and who had stored that; null: it was there before any atomic store. Or what it stored itself. */
+  /** The value that it read, and who had stored it; null: it was there before any atomic store. Or what it stored itself. */
   readonly value: string;
   readonly from: AccessReport | null;
   /** The newest store, which it did not see, or came before. */
   readonly missing: AccessReport;
   readonly missingValue: string;
-  /** What would have put that store before the load. */
+  /** The edge that would have put that store before the load. */
   readonly hint: string;
 }
 

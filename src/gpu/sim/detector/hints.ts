@@ -1,5 +1,5 @@
 /**
- * What would have ordered two racing accesses, in plain words. A hint says only what the detector knows: an
+ * The edge that would have ordered two racing accesses, in plain words. A hint says only what the detector knows: an
  * observation (a thread read another's atomic write) that did not synchronise is blamed only if, had it
  * synchronised, the two accesses would be ordered. Where nothing is known, the hint names the kind of edge that
  * leads from one such thread to the other.
@@ -30,13 +30,13 @@ interface Side {
   readonly where: string;
 }
 
-/** What is known about a race besides its sides. */
+/** The facts about a race besides its sides. */
 interface Circumstances {
-  /** What happened before the second access. */
+  /** The events before the second access. */
   readonly known: ReleaseHead;
   /** The second access is a store, and its statement has written this place before. */
   readonly writtenBefore: boolean;
-  /** What threads read of each other's atomic writes lately; it grows. */
+  /** The atomic writes of others that threads read lately; it grows. */
   readonly observations: readonly Observation[];
   where(site: SiteId): string;
 }
@@ -63,7 +63,7 @@ export function explain(first: Side, second: Side, around: RaceCircumstances): (
     missingEdge(first, second, around.writtenBefore);
 }
 
-/** What would have put an atomic store before the atomic load that missed it. */
+/** The edge that would have put an atomic store before the atomic load that missed it. */
 export function explainStale(store: Side, load: Side, around: Circumstances): string {
   return (
     brokenSynchronisation(store, around) ??

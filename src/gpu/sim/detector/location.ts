@@ -1,7 +1,7 @@
 /**
  * The stores that somebody may still read, of each location that is accessed atomically, in the order in which everybody sees
  * them. A store may come before others that the run made earlier, as long as nothing orders it behind them. A load may lag behind.
- * What it cannot read any more:
+ * The stores that it cannot read any more:
  *
  * - what an older store left, once a newer one happened before the load (coherence of writes and reads);
  * - what is older than something that it, or a load that happened before it, has read (coherence of reads).
@@ -16,7 +16,7 @@ interface Sighting {
   readonly meta: number;
 }
 
-/** What one store left in a location. */
+/** The record of one store in a location. */
 export class Version {
   /** Set when the next store replaces them in memory. */
   words: readonly number[] = [];
@@ -75,7 +75,7 @@ export class Location {
     return this.#versions[this.#versions.length - 1]!;
   }
 
-  /** What `me` may read although there is something newer; latest first. */
+  /** The stores that `me` may read although there is something newer; latest first. */
   olderFor(me: Actor): readonly Version[] {
     const versions = this.#versions;
     let found: Version[] | null = null;

@@ -52,10 +52,10 @@ import {
 const observationsKept = 8192;
 const mbarrierBytes = 8;
 const nothingOlder: readonly never[] = [];
-/** What no stream and no launch of the machine has. */
+/** A number that no stream and no launch of the machine has. */
 const noStream = -1;
 const noLaunch = -1;
-/** What nobody is that makes no accesses of its own. */
+/** The number of an actor that makes no accesses of its own. */
 const noActor = -1;
 
 /** A write of a network: who does it, and the moment at which it was posted. */
@@ -70,10 +70,10 @@ export class RaceDetector implements Detector {
   #streamCount = 0;
   /** Of each rank, the one that its network's writes count as. */
   readonly #networks = new Map<number, StreamState>();
-  /** Whose tags nobody has heard of. */
+  /** Network writes whose tags nobody has heard of. */
   readonly #networkWrites = new Map<number, NetworkWrite>();
   readonly #events = new Map<number, Clock>();
-  /** What the host program of each rank has seen to be finished. */
+  /** The work that the host program of each rank has seen to be finished. */
   readonly #hosts = new Map<number, Clock>();
   /** The host programs that have accessed mapped memory, by rank. */
   readonly #hostPrograms = new Map<number, Actor>();
@@ -82,7 +82,7 @@ export class RaceDetector implements Detector {
   readonly #threads: Actor[] = [];
   readonly #actors: Actor[] = [];
   readonly #shadows: Shadow[] = [];
-  /** What statements do, packed: each does the same whenever it runs. */
+  /** The effects of statements, packed: each does the same whenever it runs. */
   readonly #packed: { readonly form: AccessForm; readonly meta: number }[] = [];
   /** A ring of the latest. */
   readonly #observations: Observation[] = [];
@@ -556,7 +556,7 @@ export class RaceDetector implements Detector {
     return this.#streams.get(id)!;
   }
 
-  /** What the host program of a rank knows and did. */
+  /** The knowledge and deeds of the host program of a rank. */
   #host(rank: number): Clock {
     const program = this.#hostPrograms.get(rank);
     return program === undefined ? (this.#hosts.get(rank) ?? nothing) : release(program);
@@ -593,7 +593,7 @@ export class RaceDetector implements Detector {
   }
 }
 
-/** What a thread has done so far and knows, for who is told. */
+/** The deeds and knowledge of a thread so far, for the one that is told. */
 function release(thread: Actor): Clock {
   const { clock } = new ReleaseHead(thread, sys);
   thread.endEpoch();
@@ -603,7 +603,7 @@ function release(thread: Actor): Clock {
 /** In a cluster all of its blocks see an mbarrier. */
 const reachOfMBarriers = ({ cluster }: BlockState): 'cta' | 'gpu' => (cluster.length > 1 ? 'gpu' : 'cta');
 
-/** What threads that meet know together; `epoch` ends what any of them did before. */
+/** The joint knowledge of threads that meet; `epoch` ends what any of them did before. */
 function met(threads: readonly Actor[]): { epoch: number; known: Clock; own: BlockClock } {
   let { own } = threads[0]!;
   let epoch = 0;

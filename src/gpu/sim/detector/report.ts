@@ -7,7 +7,7 @@ import { explain } from './hints.js';
 import type { Access, Entry } from './shadow.js';
 
 export interface DetectorOptions {
-  /** What a site number of an access means. */
+  /** The meaning of a site number of an access. */
   site(id: SiteId): Site;
   /** The seed and the configuration that replay this run; they go into every finding. */
   readonly seed: string;

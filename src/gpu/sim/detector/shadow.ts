@@ -1,5 +1,5 @@
 /**
- * What the detector remembers of each byte: the accesses that a later one could still race with.
+ * The detector's memory of each byte: the accesses that a later one could still race with.
  *
  * Nearly all bytes are moved by whole, aligned 16-byte accesses, ordered with one another: one record of a last write
  * and a last read stands for 16 bytes. A page whose accesses are smaller is divided into finer records. A record
@@ -21,7 +21,7 @@ type RaceSink = (earlier: Entry, now: Access, writes: readonly Entry[]) => void;
 
 /** An access that happens now. */
 export interface Access {
-  /** Who knows what happened before it … */
+  /** The actor that knows what happened before it … */
   readonly me: Actor;
   /** … and who makes it: another one where that is an agent of copies. */
   readonly as: Actor;
@@ -54,7 +54,7 @@ export class Cell {
   reads: Reads[] = [];
   /** When there are so many reads, those that are not needed are forgotten. */
   sweepAt = fewReads;
-  /** What atomic accesses read here; null after a weak write. */
+  /** The value that atomic accesses read here; null after a weak write. */
   location: Location | null = null;
 
   clone(): Cell {
@@ -350,7 +350,7 @@ export function locationOf(cells: readonly Cell[]): Location | null {
 function standsFor({ me, as, meta }: Access, { by, epoch, meta: earlier }: Entry): boolean {
   if (!happenedBefore(by, epoch, me)) return false;
   if (!isAtomic(meta)) return true;
-  // Whoever is protected from the new access by scopes must be protected from the earlier one as well.
+  // An access that is protected from the new access by scopes must be protected from the earlier one as well.
   if (!isAtomic(earlier) || !sameSize(earlier, meta) || scopeOf(earlier) < scopeOf(meta)) return false;
   const [before, now] = [by.block, as.block];
   if (before === now) return true;

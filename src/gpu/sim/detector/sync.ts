@@ -50,7 +50,7 @@ export function observe(
   const needs = distance(write.moment.by, me);
   let outcome = brokenLink(write, meta, needs);
   if (outcome === null) {
-    // What is inherited comes from others; whether the write itself released is what an explanation wants to know.
+    // Inherited knowledge comes from others; whether the write itself released is what an explanation wants to know.
     inherit(me, location, write, meta, acquires);
     outcome = write.heads.length === 0 ? 'no-release' : 'release-fence-scope';
     for (const head of write.heads) outcome = learnFrom(me, location, head, meta, acquires) ?? outcome;
@@ -95,7 +95,7 @@ function inherit(
   for (const head of inherited) learnFrom(me, location, head, meta, acquires);
 }
 
-/** What `me` learns at its next fence that reaches as far as `needs`, or when it acquires the location. */
+/** The knowledge that `me` gets at its next fence that reaches as far as `needs`, or when it acquires the location. */
 function learnLater(me: Actor, location: Location, needs: Reach, clock: Clock): void {
   const { pending } = me.ensureSync();
   let clocks = pending.get(location);
@@ -146,7 +146,7 @@ function learnPending(me: Actor, clocks: Clock[][], scope: Reach): void {
   }
 }
 
-/** What the thread has read relaxed is acquired now, as far as `scope` reaches. */
+/** The thread now acquires what it has read relaxed, as far as `scope` reaches. */
 function settle(me: Actor, scope: Reach, concerns: (observation: Observation) => boolean): void {
   const sync = me.ensureSync();
   sync.observations = sync.observations.filter((observation) => {
@@ -208,7 +208,7 @@ export function arrive(
   return new AtomicWrite(moment, meta, [moment], others, before);
 }
 
-/** Whoever can acquire `older` can acquire `newer`, and learns as much: only sure within one block. */
+/** A thread that can acquire `older` can acquire `newer`, and learns as much: only sure within one block. */
 function replaces(newer: ReleaseHead, older: ReleaseHead): boolean {
   return (
     newer.by.block === older.by.block && newer.scope >= older.scope && newer.includes(older.by, older.epoch)
@@ -222,7 +222,7 @@ export function fence(me: Actor, scope: Reach): ReleaseHead {
   return head;
 }
 
-/** What it has read counts as acquired. */
+/** Its reads so far count as acquired. */
 export function acquireFence(me: Actor, scope: Reach): void {
   learnAll(me, scope);
   settle(me, scope, () => true);
@@ -236,7 +236,7 @@ function learnAll(me: Actor, scope: Reach): void {
   }
 }
 
-/** What it stores from now on counts as a release of what it knows now. */
+/** Its stores from now on count as a release of what it knows now. */
 export function releaseFence(me: Actor, scope: Reach): ReleaseHead {
   const sync = me.ensureSync();
   for (const reach of reaches) if (reach <= scope) sync.fences[reach] = null;
@@ -247,7 +247,7 @@ export function releaseFence(me: Actor, scope: Reach): ReleaseHead {
 }
 
 /**
- * The order of sequentially consistent fences, which is that of the run. Whoever passes one learns what came before all
+ * The order of sequentially consistent fences, which is that of the run. A thread that passes one learns what came before all
  * those that include it and that it includes.
  */
 export class FenceOrder {

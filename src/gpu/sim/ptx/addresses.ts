@@ -7,7 +7,7 @@ export const windows = { shared: 0x10000, local: 0x10001, param: 0x10002 } as co
 const rankShift = 24;
 export const mostShared = (1 << rankShift) - 1;
 
-/** What `mapa` makes of an address. Both are expressions in generated code. */
+/** The result of `mapa` for an address. Both are expressions in generated code. */
 export const mapped = (address: string, rank: string): string =>
   `(${address} & ${mostShared} | ${rank} + 1 << ${rankShift})`;
 

@@ -1,6 +1,6 @@
 /**
  * Arithmetic of PTX that JavaScript lacks, as generated code calls it. Words are signed 32-bit integers; 64 bits are two words.
- * What gives 64 bits returns the lower word and leaves the upper one in `up[0]`. f32 are doubles that hold an f32.
+ * An operation that gives 64 bits returns the lower word and leaves the upper one in `up[0]`. f32 are doubles that hold an f32.
  */
 import { pureFunctions } from '../../../lang/index.js';
 import { bf16ToF32, e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../../index.js';
@@ -41,7 +41,7 @@ function toOdd(sum: number, error: number): number {
   return double[0]!;
 }
 
-/** What a + b lacks of the sum. */
+/** The part of the sum that a + b lacks. */
 function lost(a: number, b: number, sum: number): number {
   const back = sum - a;
   return a - (sum - back) + (b - back);
@@ -155,7 +155,7 @@ export const ptxArithmetic = {
 
   // Bits.
   bitsOf(value: number): number {
-    // What the GPU's own arithmetic gives for no number.
+    // The GPU's own arithmetic gives this for no number.
     if (Number.isNaN(value)) return 0x7fffffff;
     float[0] = value;
     return words[0]!;

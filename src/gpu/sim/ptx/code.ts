@@ -22,7 +22,7 @@ export type Place =
   /** In a buffer of its own, by its number. */
   | { readonly space: 'global'; readonly number: number };
 
-/** What the printed code has besides instructions. */
+/** The parts of the printed code besides instructions. */
 export interface Surroundings {
   readonly checked: boolean;
   readonly file: string;
@@ -77,7 +77,7 @@ export class Code {
   }
 }
 
-/** One instruction on its way to JavaScript. What of its name nobody asks for, it is refused for. */
+/** One instruction on its way to JavaScript. A part of its name that nobody asks for is refused. */
 export class Instruction {
   readonly name: string;
   readonly #asked = new Set<number>();

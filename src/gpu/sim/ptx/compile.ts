@@ -29,7 +29,7 @@ import { values } from './values.js';
 
 const handlers: Readonly<Record<string, Handler>> = { ...memory, ...values, ...together };
 
-/** What generated code names of the thread and of its launch. */
+/** The names by which generated code reaches the thread and its launch. */
 const prologue: Readonly<Record<string, string>> = {
   threadIdx: 't.index',
   blockIdx: 't.block.index',
@@ -137,7 +137,7 @@ class KernelCompiler {
     });
     const ranges: SharedMemory['ranges'][number][] = [];
     let end = 0;
-    // What the launch makes as long as it likes comes last.
+    // The array whose length the launch chooses comes last.
     const shared = all.filter(({ space }) => space === 'shared');
     for (const { name, align, bytes, type } of shared.filter(({ bytes }) => bytes !== null)) {
       const offset = Math.ceil(end / align) * align;

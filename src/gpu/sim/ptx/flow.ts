@@ -86,7 +86,7 @@ export function followers(end: Terminator): readonly number[] {
   return end.kind === 'table' ? end.to : [];
 }
 
-/** What is printed around the blocks. */
+/** The text around the blocks. */
 export interface FlowPrinter {
   line(text: string, indent: number): void;
   /** The instructions of a block. */

@@ -3,7 +3,7 @@
  * in the kernel. Nothing else brings the lanes of a warp together.
  */
 
-/** What one instruction, or several that do the same, asks lanes to meet for. */
+/** The meeting that one instruction, or several that do the same, asks of lanes. */
 export interface LaneMeeting {
   /** Lanes meet only for the same. */
   readonly key: string;

@@ -1,4 +1,4 @@
-/** Instructions that touch memory. What only the thread itself can see is read and written as it is, all else is asked for. */
+/** Instructions that touch memory. Memory that only the thread itself can see is read and written as it is, all else is asked for. */
 import type { Order, Scope } from '../../../lang/index.js';
 import { type PtxOperand, type PtxType, ptxBytes } from '../../../lang/ptx/index.js';
 import { pause } from '../compiled.js';
@@ -73,7 +73,7 @@ export function spot(
   }
   const [low, high] = x.pair(base);
   const slot = `${high} + (${low} >>> 31)`;
-  // What lies beyond half of the addresses of a buffer lies before the next one.
+  // An address beyond half of the addresses of a buffer lies before the next one.
   const buffer = x.simple(`B[${slot} - base] || t.find(${slot}, ${low})`, 'q');
   return { buffer, offset: sum(x, low, offset), isShared: true, isGlobal: true };
 }
@@ -245,7 +245,7 @@ function write(x: Instruction, from: PtxOperand, type: PtxType, buffer: string, 
     const text = x.word(from, 'b32', 'bits');
     const at = index(offset, 2);
     if (isSingle) {
-      // What is no number has bits of its own on a GPU.
+      // A NaN has bits of its own on a GPU.
       const local = x.local(from, 'single');
       x.code.line(
         `if (${local} === ${local}) ${buffer}.f32[${at}] = ${local}; else ${buffer}.i32[${at}] = 0x7fffffff;`,
@@ -276,7 +276,7 @@ function traffic(x: Instruction, { buffer, isGlobal }: Spot, direction: 0 | 1, b
   if (isGlobal) x.code.line(`if (${buffer}.rank !== home) traffic[${direction}] += ${bytes};`);
 }
 
-/** Who waits there looks again. */
+/** A thread that waits there looks again. */
 function wrote(x: Instruction, { buffer, offset }: Spot, bytes: number): void {
   if (x.checked) x.code.line(`if (${buffer}.waiters !== 0) t.wrote(${buffer}, ${offset}, ${bytes});`);
 }
@@ -327,7 +327,7 @@ interface Change {
   /** Where what was there before goes. */
   readonly old: Pair;
   readonly value: Pair;
-  /** What `cas` puts there. */
+  /** The value that `cas` puts there. */
   readonly swap: Pair | null;
 }
 

@@ -1,4 +1,4 @@
-/** What `printf` of a kernel writes. */
+/** The output of `printf` of a kernel. */
 import type { SimBuffer } from '../memory.js';
 
 /** An address of 64 bits: its upper word, and the lower one. */

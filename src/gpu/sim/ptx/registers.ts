@@ -21,7 +21,7 @@ interface Known {
   stored: boolean;
 }
 
-/** What one block does with a register, in order. */
+/** The reads and writes of a register in one block, in order. */
 interface Event {
   readonly name: string;
   readonly writes: boolean;
@@ -41,7 +41,7 @@ export class Registers {
   #locals: Map<string, readonly string[]> | null = null;
   #counts: Readonly<Record<'i' | 'f' | 'b', number>> = { i: 0, f: 0, b: 0 };
 
-  /** What is read and written from now on is of this block. */
+  /** Reads and writes from now on are of this block. */
   enter(block: number): void {
     this.#block = [];
     this.#events[block] = this.#block;

@@ -79,7 +79,7 @@ function multiply(x: Instruction): void {
 /** By the two bits at the top of a descriptor. */
 const swizzles = [0, 128, 64, 32] as const;
 
-/** What descriptors say of their tiles: K-major, and 8 rows of as many bytes as the swizzle are one piece. */
+/** The form of the tiles that descriptors name: K-major, and 8 rows of as many bytes as the swizzle are one piece. */
 export function factorsOf(
   shared: SimBuffer,
   sums: Float32Array,

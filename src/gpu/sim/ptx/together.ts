@@ -231,7 +231,7 @@ function barrier(x: Instruction): void {
     return;
   }
   if (x.has('cluster')) {
-    // Who arrives, waits: to say the one before the other changes what may run meanwhile, not what is ordered.
+    // A thread that arrives also waits: to say the one before the other changes what may run meanwhile, not what is ordered.
     x.ignore(/^(aligned|acquire|release)$/);
     const kind = x.code.around.cluster === 1 ? pause.barrier : pause.cluster;
     if (x.among('arrive', 'wait') === 'wait') x.code.line(`t.site = ${x.site}; yield ${kind};`);

@@ -38,7 +38,7 @@ export const exampleExpertsKernel = remembered((shape: ExampleExpertsShape) => {
       name: 'example_experts',
       maxThreads: threads,
       params: {
-        /** What dispatch delivered: [slot][k] ids (-1: not here) and weights, [slot][hidden] rows. */
+        /** The rows that dispatch delivered: [slot][k] ids (-1: not here) and weights, [slot][hidden] rows. */
         experts: pointer('i32'),
         weights: pointer('f32'),
         x: pointer(dtype),

@@ -39,7 +39,7 @@ export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: Expe
         ids: pointer('i32'),
         /** The id of this rank's first expert. */
         first: 'u32',
-        /** What is said of the experts: `counts`, `offsets` and one more for their end, then `overflow`. */
+        /** The numbers that describe the experts: `counts`, `offsets` and one more for their end, then `overflow`. */
         sizes: pointer('u32'),
         /** [row]: its route; −1 in rows that only align the next expert. */
         routes: pointer('i32'),
@@ -74,7 +74,7 @@ export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: Expe
       if (g.warpId === 0) u.beginExperts({ wanted, starts, ends, sizes });
       g.barrier();
       u.placeOwn({ ids, first, counted, starts, ends, routes, scatter });
-      // What aligns the next expert.
+      // The padding that aligns the next expert.
       for (let e = g.blockIdx.x * u.WARPS + g.warpId; e < u.EXPERTS; e += g.gridDim.x * u.WARPS) {
         const end = g.load(ends.at(e));
         const aligned = ((end + u.ALIGNMENT - 1) / u.ALIGNMENT) * u.ALIGNMENT;

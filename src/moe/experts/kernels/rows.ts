@@ -1,4 +1,4 @@
-/** What a layer does to rows beside its experts. */
+/** The steps of a layer beside its experts. */
 import { kernel, pointer } from '../../../lang/index.js';
 import { rowFormats } from '../../layer/index.js';
 

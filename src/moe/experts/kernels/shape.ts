@@ -1,4 +1,4 @@
-/** What the kernels of an experts' plan are made for, and how they are spread over a device. */
+/** The shape for which the kernels of an experts' plan are made, and how they are spread over a device. */
 import type { Device } from '../../../gpu/index.js';
 import { type ExpertRows, type Layer, sharing } from '../../layer/index.js';
 
@@ -21,7 +21,7 @@ export const evenRows = (layer: Layer): number => Math.ceil(routesOf(layer) / la
 export const rowsOfPlan = ({ form, experts, capacity }: ExpertsShape): number =>
   form === 'masked' ? experts * capacity : capacity;
 
-/** What spreads over a device ask of it. */
+/** The facts about a device that decide how kernels spread over it. */
 export type Chip = Pick<Device, 'kind' | 'multiprocessors'>;
 
 export interface ExpertsSpread {

@@ -1,6 +1,6 @@
 /**
  * Ranks that rounds leave out. Each rank's own window says which, a bit for each; its host writes them while no rank has a kernel
- * (`World.mask`), so a launch may read them at any time, also by way of L1. What a launch reads holds for the whole round,
+ * (`World.mask`), so a launch may read them at any time, also by way of L1. A launch's view holds for the whole round,
  * captured as a graph or not. Where masks were not asked for, nobody is left out, and nothing of this is compiled.
  */
 import { device, type Field, field, pointer } from '../../../lang/index.js';
@@ -20,7 +20,7 @@ export const maskPlan = (of: WindowPlan, masked: Field, rounds: Field): MaskPlan
 
 const maskParams = { mask: 'v16' } as const;
 
-/** What kernels ask of masks. */
+/** Kernels ask these questions about masks. */
 export function masking(layer: Layer, operation: Operation) {
   const { masks = false, ranks } = layer;
 

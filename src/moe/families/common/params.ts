@@ -1,4 +1,4 @@
-/** What the kernels of all families are given alike. */
+/** The arguments that kernels of all families share. */
 import { type LayoutSpec, list, peers, pointer, registers, type TypedLayout } from '../../../lang/index.js';
 import type { Layer } from '../../layer/index.js';
 import { placingParam } from './places.js';
@@ -29,7 +29,7 @@ export const combineParams = <S extends LayoutSpec>(window: TypedLayout<S>, { ou
     limit: 'u32',
   }) as const;
 
-/** Whoever takes a part of the sums that a group has made in a turn. */
+/** Callback for a part of the sums that a group has made in a turn. */
 export const turnParams = <S extends LayoutSpec>(window: TypedLayout<S>, { output }: Layer) =>
   ({
     win: peers(window),

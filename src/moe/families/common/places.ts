@@ -14,7 +14,7 @@ import { device, list, pointer } from '../../../lang/index.js';
 import { type Layer, lots, sharing } from '../../layer/index.js';
 import type { BufferPlan, Placed, PlacingPlan, View } from '../family.js';
 
-/** What kernels that read routes are given: the table, the places, the counts; nothing where ids are places. */
+/** The arguments of kernels that read routes: the table, the places, the counts; nothing where ids are places. */
 export const placingParam = ({ placed }: Layer) =>
   list(pointer('i32'), placed === undefined ? 0 : placingParts.length);
 

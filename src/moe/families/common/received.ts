@@ -1,4 +1,4 @@
-/** What every family delivers, and where: the sections of its window that users see, and who counts and zeroes there. */
+/** The results that every family delivers, and where: the sections of its window that users see, and who counts and zeroes there. */
 import { constant, device, field, section, type TypedLayout, windowOf } from '../../../lang/index.js';
 import {
   type Dtype,
@@ -53,7 +53,7 @@ export function receivedSections(layer: Layer) {
       const unit: Unit = widestUnit(rowBytes);
       return field(unit, [...slots, rowBytes / unitBytes[unit]]);
     }),
-    /** What this rank's experts made of each slot: the row that travels, before it does. */
+    /** The result of this rank's experts for each slot: the row that travels, before it does. */
     output: field(unit, [...slots, units]),
   };
 }
@@ -105,7 +105,7 @@ export const routesBuffer = (layer: Layer): BufferPlan | null =>
         bytes: sharing(layer).groups * layer.maxTokens * layer.topK * outputRowBytes(layer),
       };
 
-/** What holds nothing before a kernel has written it. */
+/** Memory that holds nothing before a kernel has written it. */
 export const unwrittenSections = (layer: Layer, layout: TypedLayout<ReceivedSections>) => [
   section(layout, 'experts'),
   section(layout, 'weights'),

@@ -1,4 +1,4 @@
-/** What families refuse alike. */
+/** Checks that all families share. */
 import { ArgumentError, type HeddleError, UnavailableError } from '../../../base/errors.js';
 import type { Topology } from '../../../gpu/index.js';
 import { formatOf, type Layer } from '../../layer/index.js';

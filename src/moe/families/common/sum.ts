@@ -29,7 +29,7 @@ export const treeSum = device(
   },
 );
 
-/** What `rowSum` is told of where it stands, whatever that is, and what it asks for. */
+/** The place that `rowSum` is told, whatever that is, and what it asks for. */
 export type Gather<At extends DeviceParams> = DeviceFunction<ReturnType<typeof gatherParams<At>>, 'void'>;
 
 /**
@@ -132,7 +132,7 @@ export function rowSum<At extends DeviceParams>(of: {
   );
 }
 
-/** What a lane adds up at a time: one vector, or 16 values where rows are rounded; where rows are no whole vectors, one value. */
+/** The values that a lane adds up at a time: one vector, or 16 values where rows are rounded; where rows are no whole vectors, one value. */
 export function sumUnit(layer: Pick<Layer, 'output'>) {
   const partial = partialDtype(layer);
   const { vectors, lanes, units } = rowsOf(layer, partial);
@@ -141,7 +141,7 @@ export function sumUnit(layer: Pick<Layer, 'output'>) {
   return { vectors, lanes, units: units / loads, loads, values: 16 };
 }
 
-/** What one of so many parts of a row has: units, or stretches where rows are rounded. */
+/** The content of one of so many parts of a row: units, or stretches where rows are rounded. */
 export function unitsInPart(layer: Pick<Layer, 'output'>, parts: number): number {
   const asTheyLie = formatOf(layer.output).rounding === null;
   return Math.ceil((asTheyLie ? sumUnit(layer).units : stretchesOf(layer.output).STRETCHES) / parts);
@@ -162,7 +162,7 @@ export type Sum<At extends DeviceParams> = DeviceFunction<ReturnType<typeof sumP
 interface SumRow<At extends DeviceParams> {
   readonly at: RecordParam<At>;
   readonly sum: Sum<At>;
-  /** What a part of a row has: units, or stretches where rows are rounded. */
+  /** The content of a part of a row: units, or stretches where rows are rounded. */
   readonly part: number;
 }
 

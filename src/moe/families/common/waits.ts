@@ -35,7 +35,7 @@ export const recordFailure = (operation: Operation, whose: 'cta' | 'gpu' = 'gpu'
   );
 
 /**
- * What a launch leaves behind when it gave up waiting for a peer: four words of its own window, read by its own host.
+ * A launch leaves a record behind when it gave up waiting for a peer: four words of its own window, read by its own host.
  * Once set they stay: the host clears them by renewing the world.
  */
 const words = 4;
@@ -52,7 +52,7 @@ export const failureView = (
   shape: [words],
 });
 
-/** What a failed wait was doing: the first word, 0 for none. Then the rank that did not come, the epoch, the block. */
+/** The operation of a wait that failed: the first word, 0 for none. Then the rank that did not come, the epoch, the block. */
 export const operations = { dispatch: 1, combine: 2 } as const;
 export type Operation = keyof typeof operations;
 

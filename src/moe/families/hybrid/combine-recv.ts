@@ -71,7 +71,7 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
           if (u.REPLICAS > 1) u.sendSum({ win, out, token, part, epoch });
         }
       }
-      // What this warp takes here, the same warp of another rank has handed on above: none waits for one that waits.
+      // The same warp of another rank has handed on above what this warp takes here, so there is no deadlock.
       if (u.REPLICAS > 1) {
         const patience = g.registers('u32', 1, u.patienceOf({ failure: mine.failure, limit }));
         const turns = (tokens + u.REPLICAS - 1) / u.REPLICAS;

@@ -49,7 +49,7 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
       const patience = u.patienceOf({ failure: mine.failure, limit });
       // On every rank this launch is behind the experts on its stream, so its word says that they are done.
       u.meet({ win, node, block: g.blockIdx.x, epoch, limit: patience });
-      // Who has given up sends nothing: it would be sums of rows that nobody made.
+      // A warp that has given up sends nothing: its row would hold sums of rows that nobody made.
       if (u.patienceOf({ failure: mine.failure, limit: 1 }) === 0) return;
       const warps = g.blockDim.x / 32;
       const first = g.blockIdx.x * warps + g.warpId;

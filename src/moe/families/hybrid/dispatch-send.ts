@@ -44,10 +44,10 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
       const mine = win.at(g.rank);
       const epoch = g.load(mine.finished.at(0)) + 1;
       if (g.blockIdx.x === 0 && g.threadIdx.x === 0) g.store(mine.begun.at(0), epoch);
-      // Who has given up sends nothing: a message of the round before may still be read, and nobody vouches that it was.
+      // A rank that has given up sends nothing: peers may still be reading its message of the last round.
       if (g.load(mine.failure.at(0)) !== 0) return;
 
-      // What has the longest way goes first.
+      // The message with the longest way goes first.
       const share = u.shareOf({ tokens });
       const chunks = g.max((share + u.CHUNK - 1) / u.CHUNK, g.u32(1));
       const messages = chunks * u.HOPS;

@@ -97,7 +97,7 @@ const cameOf = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
       using: { CHUNK: shape.dispatch.chunk, MASK: header.mask },
     },
     (g, { mine, wire, hop, chunk, end }, u) => {
-      // What lies in a chunk that does not exist is an old round's. A bit beyond the last token would become an address: the
+      // A chunk that does not exist holds bytes of an old round. A bit beyond the last token would become an address: the
       // proxy has looked, but whoever wrote the message may do so again.
       const possible = g.u32(0xffffffff) >>> (32 - end);
       let mask = g.u32(0);

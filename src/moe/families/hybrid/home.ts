@@ -13,7 +13,7 @@ export function sumHome(shape: HybridShape, window: HybridWindow) {
   return rounding === null ? sumRows(shape, window) : sumRounded(shape, window, rounding);
 }
 
-/** Whoever puts a part of a token's rows into a message. `to`: where its rows begin there. */
+/** Callback that puts a part of a token's rows into a message. `to`: where its rows begin there. */
 export const homeParams = (window: HybridWindow) =>
   ({
     win: peers(window),

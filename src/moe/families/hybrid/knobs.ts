@@ -1,4 +1,4 @@
-/** What may be set about the hybrid kernels. The same on all ranks. */
+/** Options of the hybrid kernels. The same on all ranks. */
 
 import { type Layer, sharing } from '../../layer/index.js';
 import type { Place } from '../family.js';

@@ -7,7 +7,7 @@ import type { HybridWindow } from './window.js';
 const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
 
 /**
- * What the block's threads did before a barrier of theirs is seen by whoever meets it, and so is all that its stream did
+ * A block that meets this one sees what its threads did before their barrier, and so is all that its stream did
  * before the launch: every thread that tells a peer has awaited that itself. There is no barrier here: each chunk that a
  * dispatch forwards ends with one, and a combine's block comes with nothing of its own.
  */

@@ -1,5 +1,5 @@
 /**
- * What travels between nodes: tokens in chunks, a message for each chunk, remote node and phase, always at the same place.
+ * Tokens travel between nodes in chunks, a message for each chunk, remote node and phase, always at the same place.
  *
  * - dispatch: header, the chunk's ids [token][k], weights likewise, then the rows of those of its tokens that go to the node
  * - combine: header, then one row for each of those tokens, summed over the node's ranks; or the rows of all its owners there,

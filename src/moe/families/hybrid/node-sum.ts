@@ -1,5 +1,5 @@
 /**
- * What the ranks of a node made of one token, added up in f32: the sum that goes home over the network, or that begins the
+ * The results of a node's ranks for one token, added up in f32: the sum that goes home over the network, or that begins the
  * token's own at home.
  */
 import { device, peers, record, registers, windowOf } from '../../../lang/index.js';

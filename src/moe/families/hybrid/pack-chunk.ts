@@ -10,7 +10,7 @@ import { type HybridShape, nodeAt, sumsAtSource } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
-/** What a thread loads before it stores the first. */
+/** The values that a thread loads before it stores the first. */
 export const inFlight = 4;
 
 export function packChunk(shape: HybridShape, window: HybridWindow, wire: HybridWire) {

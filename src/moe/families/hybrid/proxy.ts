@@ -9,7 +9,7 @@ import type { HostView, Network, ProxyParts, ProxyProgram, RemoteWrite } from '.
 import { beforeFirst, numberOfRound } from '../common/rounds.js';
 import { chunkOfTag, header, inRound, nodeOfTag, phaseOfTag, roundsAfter, tagOf } from './messages.js';
 
-/** What the program must know of the wire; threads can send it each other. Offsets and lengths are in bytes. */
+/** The facts of the wire that the program must know; threads can send them to each other. Offsets and lengths are in bytes. */
 export interface ProxyData {
   readonly nodes: number;
   readonly node: number;
@@ -42,7 +42,7 @@ interface Message {
   /** From `out` to where the peer has it as `in`. Length and tag are those of the round that is posted. */
   readonly write: RemoteWrite;
   readonly chunk: number;
-  /** What the peer knows it by when it comes from here. */
+  /** The name by which the peer knows it when it comes from here. */
   readonly tag: number;
   readonly ready: number;
   readonly count: number;
@@ -84,7 +84,7 @@ class HybridProxy implements ProxyProgram {
     this.#messages = messagesOf(data);
   }
 
-  /** What the kernels made ready leaves; what has come they are told. */
+  /** Sends messages that the kernels made ready, and tells the kernels of those that have come. */
   step(): boolean {
     let moved = false;
     for (let i = 0; i < this.#messages.length; i++) {
@@ -138,7 +138,7 @@ class HybridProxy implements ProxyProgram {
     throw this.#strange(tag, `is not of round ${numberOfRound(last + 1)}`);
   }
 
-  /** What the kernels take from a header becomes a length: it must be one that there is. */
+  /** Kernels use a number from the header as a length, so it must be a possible one. */
   #requirePossible(tag: number, { chunk: index, in: at, most }: Message, epoch: number): void {
     this.#memory.read(at, this.#headerBytes);
     const said = this.#header[header.epoch]!;
@@ -168,7 +168,7 @@ function messagesOf({ nodes, node, localRanks, localRank, share, chunk, phases }
   const chunks = Math.ceil(share / chunk);
   return phases.flatMap(({ ready, counts, came, out, in: into, room, rows, row, most }, phase) =>
     Array.from({ length: nodes - 1 }, (_, hop) => {
-      // What is hop h from here is this node's hop from there, the rest of the way around.
+      // The node at hop h from here sees this node at the hop that remains, the rest of the way around.
       const back = nodes - 2 - hop;
       const peer = ((node + 1 + hop) % nodes) * localRanks + localRank;
       const made: Message[] = [];

@@ -1,4 +1,4 @@
-/** What the kernels of one ExpertParallel are specialised to, and how its nodes see each other. */
+/** The shape to which the kernels of one ExpertParallel are specialised, and how its nodes see each other. */
 import { device } from '../../../lang/index.js';
 import { type Layer, sharing } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';

@@ -47,7 +47,7 @@ interface Sending {
   node(value: number): void;
 }
 
-/** What all launches but weigh are given. */
+/** The arguments of all launches but weigh. */
 const setSending =
   ({ window, wire, node }: Memories) =>
   (set: Sending, placed: Placed): void => {

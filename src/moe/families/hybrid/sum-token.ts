@@ -15,7 +15,7 @@ import { type HybridShape, localOwner, mostOwners, sourceOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
-/** What a sum of a token's rows is told of where it stands. */
+/** The place that the sum of a token's rows is told. */
 export const tokenFields = (window: HybridWindow, wire: HybridWire) =>
   ({
     win: peers(window),

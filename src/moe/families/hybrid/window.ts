@@ -1,8 +1,8 @@
 /**
- * The window of the hybrid family: the same layout on every rank, reached by the ranks of its own node. What crosses the
+ * The window of the hybrid family: the same layout on every rank, reached by the ranks of its own node. Data that crosses the
  * network lies elsewhere (wire.ts).
  *
- * Who writes what, and why it may be written again in the next round:
+ * The writer of each section, and why the next round may write it again:
  *
  * | section | written by | read by | free for the next round because |
  * | --- | --- | --- | --- |

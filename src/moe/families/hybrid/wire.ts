@@ -2,7 +2,7 @@
  * The memory that networks reach: kernels pack messages into it and read those that have come, the proxy moves them. Each
  * rank has its own, all with this layout; nobody else's kernels see it.
  *
- * Who writes what, and why it may be written again in the next round:
+ * The writer of each section, and why the next round may write it again:
  *
  * | section | written by | read by | free for the next round because |
  * | --- | --- | --- | --- |

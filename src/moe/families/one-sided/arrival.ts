@@ -1,6 +1,6 @@
 /**
  * Vectors that say by themselves that they have come: the last word of every 16 bytes of `returned` is EMPTY until the
- * row's bytes replace it, all 16 at once by one relaxed store. Whoever sees that word sees them all, and nothing else has
+ * row's bytes replace it, all 16 at once by one relaxed store. A reader that sees that word sees them all, and nothing else has
  * to be ordered with them. The only thread that reads a vector makes it EMPTY again.
  */
 import { device, pointer, registers, windowOf } from '../../../lang/index.js';
@@ -16,7 +16,7 @@ export const isEmpty = device(
   (g, { vector }, { EMPTY }) => g.lane(vector, 'u32', 3) === EMPTY,
 );
 
-/** What an expert's own all-ones NaN becomes on its way: NaN in every lane too, but not EMPTY. */
+/** An expert's own all-ones NaN becomes this on its way: NaN in every lane too, but not EMPTY. */
 const otherNan: Readonly<Record<RowDtype, number>> = { bf16: 0x7fff7fff, f16: 0x7fff7fff, f32: 0x7fffffff };
 
 /** A vector of a row as it may travel: never EMPTY. */

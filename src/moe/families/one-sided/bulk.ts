@@ -46,7 +46,7 @@ export function bulkStages({ dispatch, payloads }: Pick<OneSidedShape, 'dispatch
   return { warps, chunks, stage: Math.max(0, ...chunks) };
 }
 
-/** What a warp has of them: its stage, and the mbarrier that says it is filled. */
+/** A warp's part of them: its stage, and the mbarrier that says it is filled. */
 export const bulkStage = record({ stage: pointer('v16'), filled: pointer('u64') });
 
 /** Sets up a block's stages, each warp its own. Stages of nothing vanish, for nobody uses them. */

@@ -33,7 +33,7 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
       const mine = win.at(g.rank);
       const mask = u.maskIn({ masked: mine.masked });
       const epoch = u.countRound({ count: mine.dispatchRecvs.at(g.blockIdx.x) });
-      // What others wrote is read only where routes are counted. Without that this may begin while this rank's own send still
+      // The kernel reads what others wrote only where routes are counted. Without that this may begin while this rank's own send still
       // runs, and waits for its end last.
       if (u.COUNTS) g.awaitPrevious();
       g.releaseNext();
@@ -46,7 +46,7 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
       const blocks = (u.BLOCKS + g.gridDim.x - 1 - g.blockIdx.x) / g.gridDim.x;
       for (let i = g.threadIdx.x; i < blocks * u.RANKS; i += g.blockDim.x) {
         const block = g.blockIdx.x + (i / u.RANKS) * g.gridDim.x;
-        // Who has given up waits for nothing else.
+        // A rank that has given up waits for nothing else.
         if (!u.awaitPeer({ mine, mask, block, peer: i % u.RANKS, epoch, limit: patience }))
           patience = g.u32(0);
       }

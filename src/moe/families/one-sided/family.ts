@@ -121,7 +121,7 @@ function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: Place): On
       blocks: blocksOf(combine, layer),
       threads,
       way,
-      // Who copies in bulk is a warp each.
+      // Each warp that copies in bulk is a team.
       teams: way === 'bulk' ? threads / 32 : Math.min(combine.teams, threads / 32),
     },
   };

@@ -1,4 +1,4 @@
-/** What may be set about the one-sided kernels. The same on all ranks: block b of one meets block b of the others. */
+/** Options of the one-sided kernels. The same on all ranks: block b of one meets block b of the others. */
 import { blocksTried, choice, count, type KnobValues } from '../knobs.js';
 
 /** More in flight would not fit in a thread's registers. */

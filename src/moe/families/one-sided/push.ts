@@ -23,7 +23,7 @@ import { receiveSums } from './sums.js';
 import { team } from './team.js';
 import { type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
 
-/** What a launch does of it. */
+/** The part of it that a launch does. */
 export type Half = 'both' | 'send' | 'recv';
 
 const names = {
@@ -46,7 +46,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
     (g, { win, topkIds, out, tokens, limit }, u) => {
       const mine = win.at(g.rank);
       const epoch = u.countRound({ count: mine[u.COUNTER].at(g.blockIdx.x) });
-      // What the experts left is read from here on. A receive begins when its send has passed this, so it need not wait here
+      // The kernel reads the experts' results from here on. A receive begins when its send has passed this, so it need not wait here
       // itself, and may add up while that still sends.
       const mask = u.maskIn({ masked: mine.masked });
       if (u.SENDS) g.awaitPrevious();
@@ -105,7 +105,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
           }
         }
       }
-      // What this team takes here, the same team of another rank has handed on above: none waits for one that waits.
+      // The same team of another rank has handed on above what this team takes here, so there is no deadlock.
       if (u.SHARES) {
         for (let piece = first; piece < pieces; piece += stride)
           u.receiveSums({ win, out, turn: piece / u.PARTS, tokens, part: piece % u.PARTS, epoch, patience });

@@ -2,7 +2,7 @@
  * The window of the one-sided family: one piece of memory a rank, the same layout everywhere, which every rank of
  * the node can address. Offsets exist only here.
  *
- * Who writes what, and why it may be written again in the next round:
+ * The writer of each section, and why the next round may write it again:
  *
  * | section | written by | read by | free for the next round because |
  * | --- | --- | --- | --- |
@@ -28,7 +28,7 @@ import { failureField } from '../common/waits.js';
 import type { CombineTuning, DispatchTuning } from './knobs.js';
 import { teamSize } from './team.js';
 
-/** What the kernels of one ExpertParallel are specialised to. */
+/** The shape to which the kernels of one ExpertParallel are specialised. */
 export interface OneSidedShape extends Layer {
   readonly dispatch: DispatchTuning;
   readonly combine: CombineTuning;

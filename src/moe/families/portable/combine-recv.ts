@@ -76,7 +76,7 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
           }
         }
       }
-      // What this warp takes here, the same warp of another rank has handed on above: none waits for one that waits.
+      // The same warp of another rank has handed on above what this warp takes here, so there is no deadlock.
       if (u.REPLICAS > 1) {
         const pieces = ((tokens + u.REPLICAS - 1) / u.REPLICAS) * u.PARTS;
         for (let piece = first; piece < pieces; piece += warps) {

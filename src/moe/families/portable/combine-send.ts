@@ -32,7 +32,7 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
       const lost = g.load(mine.failure.at(0), { order: 'relaxed', scope: 'gpu' }) !== 0;
       g.releaseNext();
       const epoch = g.load(mine.begun.at(0));
-      // Who has given up has not all that its experts need: nobody may take what they make of it for the round's.
+      // A rank that has given up lacks rows that its experts need: nobody may take what they make of it for the round's.
       if (lost) return;
       const first = g.warpId * g.gridDim.x + g.blockIdx.x;
       const warps = (g.blockDim.x / 32) * g.gridDim.x;

@@ -1,5 +1,5 @@
 /**
- * What kernels and their proxy tell each other. A put is a command in a ring. It becomes one write, whose tag says which
+ * The words by which kernels and their proxy talk to each other. A put is a command in a ring. It becomes one write, whose tag says which
  * signal is raised once the bytes are there, and to what. Signals lie one behind the other in the window, so a small number
  * names each. A value that is added is small. Of a value that is a round the lower bits are enough: it is close to the round
  * that the receiver is in.
@@ -13,7 +13,7 @@ import { type PortableWindow, returnedParts } from './window.js';
 /** A command is two vectors: peer, to, from, bytes; signal, value, adds. Places are offsets in the window. */
 export const commandBytes = 32;
 
-/** What the proxy's program must know of a window. */
+/** The facts about a window that the proxy's program must know. */
 export interface ProxyPlan {
   readonly ring: { readonly posted: number; readonly commands: number; readonly slots: number };
   readonly signals: Signals;

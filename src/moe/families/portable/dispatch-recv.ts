@@ -35,7 +35,7 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
       },
     },
     (g, { win, limit }, u) => {
-      // What others wrote is read only where routes are counted. Without that this may begin while this rank's own send still
+      // The kernel reads what others wrote only where routes are counted. Without that this may begin while this rank's own send still
       // runs, and waits for its end last.
       if (u.COUNTS) g.awaitPrevious();
       g.releaseNext();

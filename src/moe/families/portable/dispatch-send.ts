@@ -42,7 +42,7 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
       g.releaseNext();
       if (g.blockIdx.x === 0 && g.threadIdx.x === 0)
         g.store(mine.begun.at(0), g.load(mine.finished.at(0)) + 1);
-      // Who has given up sends nothing: peers may still read what the round before brought, and nobody vouches that they have.
+      // A rank that has given up sends nothing: peers may still read what the round before brought, and nobody vouches that they have.
       if (lost) return;
 
       /** [peer]: what this block's messages add to its `arrived`. */

@@ -1,4 +1,4 @@
-/** What may be set about the portable kernels. */
+/** Options of the portable kernels. */
 import { blocksTried, count, type KnobValues } from '../knobs.js';
 
 const spread = {

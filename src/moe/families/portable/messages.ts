@@ -1,5 +1,5 @@
 /**
- * What a dispatch sends to each peer, counted so that the receiver knows by one word a source when all has come.
+ * The rows that a dispatch sends to each peer, counted so that the receiver knows by one word a source when all has come.
  *
  * Routes travel in chunks of 32 tokens, to every peer, as one message of ids and one of weights. Rows travel to the ranks
  * that own one of their token's experts. A row's message adds 1 to the peer's `arrived`; a chunk's adds 1 as well, and

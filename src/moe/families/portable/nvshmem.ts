@@ -9,7 +9,7 @@ import { awaitParams, putParams, signalParams, type Transport, windows } from '.
 import type { PortableWindow } from './window.js';
 
 /**
- * What kernels call. NVSHMEM's own functions are templates and inlined, and without IBGDA they are all in its headers: so
+ * The functions that kernels call. NVSHMEM's own functions are templates and inlined, and without IBGDA they are all in its headers: so
  * they are compiled once here, and linked.
  */
 const source: ForeignSource = {

@@ -30,7 +30,7 @@ import { stageKernel } from './stage.js';
 import { type Transport, windows } from './transport.js';
 import { type PortableShape, portableWindow, roundWords } from './window.js';
 
-/** What all steps need: their kernels, and how these see the window. */
+/** Values that all steps need: their kernels, and how these see the window. */
 interface PlanParts {
   readonly shape: PortableShape;
   readonly kernels: Kernels;

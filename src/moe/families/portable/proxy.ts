@@ -11,7 +11,7 @@ export const portableProxy: ProxyMaker<ProxyPlan> = ({ network, memory, data: { 
   const bytes = new Uint8Array(commandBytes);
   const command = new Uint32Array(bytes.buffer);
   const write: RemoteWrite = { peer: 0, from: 0, to: 0, bytes: 0, tag: 0 };
-  /** What signals have been raised to, of those that are added to: nobody else writes them. */
+  /** The values to which signals have been raised, of those that are added to: nobody else writes them. */
   const sums = new Uint32Array(signals.count).fill(beforeFirst);
   /** The command to be posted next, and the last round that a signal spoke of: neighbours of those that others will. */
   let next = beforeFirst;

@@ -46,7 +46,7 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
       const mine = win.at(g.rank);
       const first = chunk * u.CHUNK;
       const slots = g.min(u.MAX_TOKENS - first, g.u32(u.CHUNK));
-      // A lane for each token. What the peer does not own, and tokens that were not brought, read -1 there.
+      // A lane for each token. Tokens that the peer does not own and tokens that were not brought read -1 there.
       const token = first + g.laneId;
       const goes = u.writeRoutes({ mine, topkIds, topkWeights, placing, tokens, peer, token, slots });
       // Of this rank's share.

@@ -42,7 +42,7 @@ export interface Transport {
   ): DeviceFunction<ReturnType<typeof atParams>, WindowParam<PortableWindow['spec']>>;
   /**
    * A warp's, all lanes with the same arguments: `count` elements go to the peer, and behind them the signal, which
-   * whoever awaits it sees only after them. What the warp wrote before a barrier of its own is sent. The source, in the
+   * whoever awaits it sees only after them. The message includes what the warp wrote before its own barrier. The source, in the
    * window or in the caller's rows, may be read until the peer has seen the signal, which may wait for `settle`.
    */
   put(window: PortableWindow, unit: Unit): DeviceFunction<ReturnType<typeof putParams>, 'void'>;

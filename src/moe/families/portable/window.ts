@@ -3,7 +3,7 @@
  * (transport.ts), and everything that they are sent lies in it too, except the rows that the caller brings: puts of NVSHMEM may
  * read those until combineRecv has ended, as those of `ids`.
  *
- * Who writes what, and why it may be written again in the next round:
+ * The writer of each section, and why the next round may write it again:
  *
  * | section | written by | read by | free for the next round because |
  * | --- | --- | --- | --- |
@@ -37,7 +37,7 @@ import { partialDtype, receivedSections, rowsOf, slotShape } from '../common/rec
 import { failureField } from '../common/waits.js';
 import type { PortableTuning } from './knobs.js';
 
-/** What the kernels of one ExpertParallel are specialised to. */
+/** The shape to which the kernels of one ExpertParallel are specialised. */
 export interface PortableShape extends Layer, PortableTuning {
   /** Where combine applies the router weights: how the launch is spread that does it. */
   readonly weigh: Spread | null;

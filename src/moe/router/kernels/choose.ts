@@ -49,7 +49,7 @@ export function chooseKernel(shape: RouterShape, threads: number) {
       g.releaseNext();
       for (let token = g.blockIdx.x * u.WARPS + g.warpId; token < tokens; token += g.gridDim.x * u.WARPS) {
         const row = logits.at(token * u.EXPERTS);
-        // What experts are chosen by; NaN where there is none, or it was taken.
+        // The scores by which experts are chosen; NaN where there is none, or it was taken.
         const rank = g.registers('f32', u.PER_LANE, g.bits('f32', g.u32(u.NONE)));
         for (const i of g.unroll(u.PER_LANE)) {
           const e = i * 32 + g.laneId;

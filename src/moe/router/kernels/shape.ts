@@ -1,4 +1,4 @@
-/** What the router's kernels are made for, and how they are spread over a device. */
+/** The shape for which the router's kernels are made, and how they are spread over a device. */
 import type { Routing } from '../../layer/index.js';
 
 /** A lane of the choosing warp holds a 32nd of a token's scores, in registers. */

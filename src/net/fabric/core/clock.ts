@@ -8,7 +8,7 @@ const monotonic = 1;
  * the heap; polling for minutes would make garbage of nothing but time.
  */
 export class Clock {
-  /** What the last `read` found. */
+  /** The value that the last `read` found. */
   ms = 0.5;
   readonly #memory: NativeMemory = allocate(16, 16);
   /** A struct timespec: seconds and nanoseconds, 64 bits each, of which the lower halves say enough. */

@@ -18,7 +18,7 @@ import { Reports } from './reports.js';
 import { field, kept, phase, Requests, two32 } from './requests.js';
 import { command, ringMask, type Shared, transferHeader, word } from './shared.js';
 
-/** What the thread that drives libfabric is told when it starts. */
+/** The data with which the thread that drives libfabric starts. */
 export interface CoreOptions {
   readonly id: string;
   readonly provider: string;
@@ -35,7 +35,7 @@ export interface CoreOptions {
   readonly shared: Shared;
 }
 
-/** What the caller learns of it in return. */
+/** The facts that the caller learns in return. */
 export interface CoreInfo {
   readonly devices: readonly FabricDevice[];
   readonly address: EngineAddress;
@@ -436,7 +436,7 @@ export class Core {
     return true;
   }
 
-  /** Ends everything under way to a peer. What the provider still holds is remembered until it lets go. */
+  /** Ends everything under way to a peer. Operations that the provider still holds are remembered until it lets go. */
   #lose(id: number, code: number): void {
     const peer = this.#peers[id];
     if (peer === undefined || peer.lost) return;

@@ -102,7 +102,7 @@ export class ImmediateQueue {
   }
 }
 
-/** What a full table means for whoever asks for one more tag. */
+/** The meaning of a full table for a caller that asks for one more tag. */
 export function tableFull(): UnavailableError {
   return new UnavailableError(
     'More different immediates are in use than this engine can count',

@@ -20,7 +20,7 @@ export class Lane {
   lastWaiting = -1;
   /** Where an immediate without data lands: eight bytes that nobody reads. */
   mailbox!: Target;
-  /** What posting needs, all in one place: a scatter comes by many lanes. */
+  /** The values that posting needs, all in one place: a scatter comes by many lanes. */
   readonly address: Address;
   readonly writeMessage: Post;
   readonly peerLow: number;

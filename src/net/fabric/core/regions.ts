@@ -48,7 +48,7 @@ export class Regions {
     return this.#regions[index]!;
   }
 
-  /** What a peer needs to write to a region, a rail. */
+  /** The data that a peer needs to write to a region, a rail. */
   keys(index: number): RemoteKey[] {
     return this.at(index).registrations.map(({ key, base }) => ({ key, base }));
   }

@@ -1,6 +1,6 @@
 import { eventWords, peerLost, type Shared, word } from './shared.js';
 
-/** What the core tells the caller: ends of operations, losses of peers, and that there is something to look at. */
+/** The messages of the core to the caller: ends of operations, losses of peers, and that there is something to look at. */
 export class Reports {
   readonly #control: Int32Array;
   readonly #events: Int32Array;
@@ -11,7 +11,7 @@ export class Reports {
   /** Of each operation under way, what went wrong first: the error number, and the peer that it is about. */
   readonly #failures: Int32Array;
   #tail = 0;
-  /** What happened since the bell was last rung, and how often it was rung for one thing. */
+  /** The events since the bell was last rung, and how often it was rung for one thing. */
   #happened = 0;
   #bell: number;
   /** Something that ends waits, however much they still lack. */

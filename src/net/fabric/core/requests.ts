@@ -10,7 +10,7 @@ export class Requests {
   /** The structure: storing a number into a word keeps its lower 32 bits. */
   readonly words: Int32Array;
   readonly structure: Address;
-  /** What is kept of each request, `kept.words` words each. */
+  /** The record of each request, `kept.words` words each. */
   state = new Int32Array(0);
 
   readonly #memory: NativeMemory;
@@ -155,7 +155,7 @@ const firstVariable = field.addressLow;
 const variableWords = structureWords - firstVariable;
 const parkedWords = variableWords + 1;
 
-/** What is kept of a request. `next` links the free ones, and those that wait in a lane's line. */
+/** The record of a request. `next` links the free ones, and those that wait in a lane's line. */
 export const kept = {
   phase: 0,
   use: 1,

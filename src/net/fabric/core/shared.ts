@@ -1,7 +1,7 @@
 import { ImmediateQueue, ImmediateTable } from './immediates.js';
 
 /**
- * What the caller's side of an engine and the thread that drives libfabric (the core) share. The
+ * The memory that the caller's side of an engine and the thread that drives libfabric (the core) share. The
  * caller writes commands into one ring and the core answers in another; each ring has one writer and one reader,
  * so a sequentially consistent store of its tail publishes everything written before it.
  */

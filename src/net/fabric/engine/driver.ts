@@ -38,7 +38,7 @@ export interface Driver {
   close(): Promise<void>;
 }
 
-/** What whoever waits needs of an engine. */
+/** The parts of an engine that waiting needs. */
 export interface Progress {
   readonly driver: Driver;
   /** Handles what the core reported; true when there was something. */

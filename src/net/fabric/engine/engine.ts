@@ -22,7 +22,7 @@ import { type Waitable, Waiting } from './waiting.js';
  * `address` with the peers, `addPeer` theirs, exchange the descriptors of regions likewise, and write.
  */
 export class TransferEngine implements Waitable {
-  /** What its peers pass to `addPeer`. */
+  /** The bytes that its peers pass to `addPeer`. */
   readonly address: Uint8Array;
   /** The devices in use, one a rail, and what the provider promises about them. */
   readonly devices: readonly FabricDevice[];
@@ -210,7 +210,7 @@ export class TransferEngine implements Waitable {
 
   /** Makes progress where the caller must, and counts what has ended; true when anything moved. */
   poll(): boolean {
-    // What is closed has nothing left that could make progress; waits learn it from `broken`.
+    // A closed engine has nothing left that could make progress; waits learn it from `broken`.
     const moved = !this.#closed && this.driver.progress();
     if (Atomics.load(this.#control, word.immediatesLost) !== 0) this.broken ??= tableFull();
     return this.#operations.drain() || moved;
@@ -239,7 +239,7 @@ export class TransferEngine implements Waitable {
     const error = new DisposedError('this engine');
     this.broken ??= error;
     await this.driver.close();
-    // What had ended before is told as it ended.
+    // An operation that had ended before is told as it ended.
     this.#operations.drain();
     this.#operations.endAll(error);
     this.#waiting.rejectAll(error);

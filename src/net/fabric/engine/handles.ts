@@ -13,7 +13,7 @@ export class Peer {
   /** @internal */
   constructor(
     readonly id: number,
-    /** What messages and errors call it. */
+    /** Its name in messages and errors. */
     readonly name: string,
     /** @internal */
     readonly engineId: string,
@@ -43,7 +43,7 @@ export class Region {
   closed = false;
   /** Operations that read from it now. @internal */
   underway = 0;
-  /** What a peer needs to write here: bytes for `engine.remote`. */
+  /** The bytes that a peer needs to write here: bytes for `engine.remote`. */
   readonly descriptor: Uint8Array;
   readonly #memory: () => ArrayBuffer;
   readonly #onClose: (region: Region) => void;

@@ -36,7 +36,7 @@ export interface EngineOptions {
   /** The most different immediates that are counted. */
   readonly immediates?: number;
   /**
-   * What becomes of immediates that land: counted by tag, for `immediate`, or listed, for `nextImmediate`. What is listed
+   * The fate of immediates that land: counted by tag, for `immediate`, or listed, for `nextImmediate`. Listed ones
    * must be taken, or nothing moves any more; and each write is one, so not with `shard: 'bytes'`.
    */
   readonly arrivals?: 'counted' | 'listed';

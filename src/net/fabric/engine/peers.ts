@@ -6,7 +6,7 @@ import { FabricError, PeerLostError } from '../libfabric/errors.js';
 import type { Driver } from './driver.js';
 import { Peer, PeerGroup, RemoteRegion } from './handles.js';
 
-/** Whom an engine exchanges data with: its peers, their regions, and groups of those. */
+/** The partners of an engine: its peers, their regions, and groups of those. */
 export class Peers {
   readonly #driver: Driver;
   /** Two words a peer, the core's: whether it is lost, and how many of its requests have ended. */

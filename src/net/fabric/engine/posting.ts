@@ -211,7 +211,7 @@ export class Posting {
     }
   }
 
-  /** Waits a moment. What is full is let run half empty, so that its user is not woken for each write. */
+  /** Waits a moment. A full queue is left to run half empty, so that its user is not woken for each write. */
   #stall(idle: number, peer: Peer | undefined, n: number): number {
     const { driver } = this.#engine;
     const heard = driver.heard();

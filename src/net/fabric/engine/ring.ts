@@ -1,7 +1,7 @@
 import { command, commandWords, ringMask, type Shared, transferHeader, word } from '../core/shared.js';
 import type { Driver } from './driver.js';
 
-/** What the core knows by its number. */
+/** The objects that the core knows by number. */
 interface Numbered {
   readonly index: number;
 }

@@ -2,7 +2,7 @@ import { ArgumentError, requireInteger, requireObject } from '../../../base/erro
 import { Counter } from './counters.js';
 import type { PeerGroup, Region, RemoteRegion } from './handles.js';
 
-/** What every operation may carry. Reuse the object: posting then allocates nothing. */
+/** The options that every operation may have. Reuse the object: posting then allocates nothing. */
 export interface OperationOptions {
   /** 32 bits that the receiver counts as writes land. */
   immediate?: number | undefined;

@@ -21,7 +21,7 @@ export interface ArrivalOptions {
  */
 type Condition = () => number | Error;
 
-/** What is waited for, what errors call it, how long, and for whom. */
+/** The wait's goal, its name in errors, its limit, and its peers. */
 export interface Wait {
   readonly condition: Condition;
   readonly timeoutMs: number;
@@ -38,7 +38,7 @@ interface Waiter {
   reject(error: Error): void;
 }
 
-/** What waiting needs of the engine. */
+/** The parts of the engine that waiting needs. */
 export interface Waitable extends Progress {
   readonly timeoutMs: number;
   /** Writes nothing in particular to a peer; the answer says whether it has landed yet. */

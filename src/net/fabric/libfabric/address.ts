@@ -9,7 +9,7 @@ export interface RemoteKey {
   readonly key: U64;
 }
 
-/** What an engine tells its peers: opaque bytes to everybody but this file. */
+/** The card that an engine gives its peers: opaque bytes to everybody but this file. */
 export interface EngineAddress {
   /** Tells one engine from another, also across restarts of its process. */
   readonly id: string;
@@ -20,7 +20,7 @@ export interface EngineAddress {
   readonly rails: readonly { readonly address: Uint8Array; readonly mailbox: RemoteKey }[];
 }
 
-/** What an engine tells of one of its regions. */
+/** The card of one of its regions. */
 interface RegionDescriptor {
   readonly engine: string;
   readonly bytes: number;

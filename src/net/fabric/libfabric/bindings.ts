@@ -151,7 +151,7 @@ const declareCalls = (library: Library) =>
 
 interface Libfabric extends ReturnType<typeof declareCalls> {
   readonly path: string;
-  /** What the library is, as `major.minor`. */
+  /** The version of the library, as `major.minor`. */
   readonly version: string;
   /** The interface version asked of it: its own, or the newest that this binding knows. */
   readonly negotiated: number;

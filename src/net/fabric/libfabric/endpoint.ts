@@ -28,11 +28,11 @@ import { ShmNames } from './shm-names.js';
 /** A registered piece of memory on one rail. */
 export interface Registration {
   readonly object: Address;
-  /** What libfabric wants beside a local address in this memory. */
+  /** The descriptor that libfabric wants beside a local address in this memory. */
   readonly descriptor: Address;
-  /** What a peer needs to write here. */
+  /** The data that a peer needs to write here. */
   readonly key: U64;
-  /** What a peer adds its offset to: the memory's address, or 0 where the provider counts from the start. */
+  /** The base to which a peer adds its offset: the memory's address, or 0 where the provider counts from the start. */
   readonly base: number;
 }
 

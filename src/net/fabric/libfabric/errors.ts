@@ -3,7 +3,7 @@ import { HeddleError } from '../../../base/errors.js';
 /** A libfabric call, or an operation that libfabric completed with an error, failed. */
 export class FabricError extends HeddleError {
   constructor(
-    /** What failed: a libfabric call or an operation of the engine. */
+    /** The call that failed: a libfabric call or an operation of the engine. */
     readonly operation: string,
     /** libfabric's error number, positive. */
     readonly errno: number,
@@ -36,7 +36,7 @@ export class PeerLostError extends HeddleError {
 /** A wait for immediates ended without them, although every peer that was asked still answers. */
 export class WaitTimeoutError extends HeddleError {
   constructor(
-    /** What was waited for, with how much of it there was. */
+    /** The event that was awaited, and how much of it there was. */
     readonly operation: string,
     timeoutMs: number,
   ) {

@@ -33,7 +33,7 @@ export interface FabricDevice {
   readonly address: string | null;
   /** How a peer's memory is addressed: by its virtual addresses or by offsets into the region. */
   readonly addressing: 'virtual' | 'offset';
-  /** Who picks the keys of regions. */
+  /** The side that picks the keys of regions. */
   readonly keys: 'provider' | 'engine';
   /** Whether local buffers, too, must be registered. */
   readonly localRegistration: boolean;
@@ -89,7 +89,7 @@ export interface Chosen {
   readonly info: Address;
 }
 
-/** What is asked of a choice of devices. */
+/** The criteria of a choice of devices. */
 interface Wanted {
   readonly provider: string;
   readonly devices: readonly string[];
@@ -163,7 +163,7 @@ export function nearestFirst(names: readonly string[], near: string | undefined,
 const duties = FI.MR_LOCAL | FI.MR_VIRT_ADDR | FI.MR_ALLOCATED | FI.MR_PROV_KEY;
 
 /**
- * What libfabric offers for one provider. Whatever completes on delivery comes before what completes on sending.
+ * The offers of libfabric for one provider. An offer that completes on delivery comes before one that completes on sending.
  * GPU memory is asked for only when it will be used: the mere demand costs shm its fast path for small writes.
  */
 function query(provider: ProviderName, gpuMemory: boolean): Chosen[] {

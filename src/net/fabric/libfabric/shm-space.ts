@@ -3,7 +3,7 @@ import { statfsSync } from 'node:fs';
 import { requireInteger, requireObject, UnavailableError } from '../../../base/errors.js';
 
 const mebibyte = 2 ** 20;
-/** What an endpoint touches of its file. */
+/** The fields of its file that an endpoint touches. */
 const endpointBytes = 4 * mebibyte;
 /** libfabric offers shm only where so much is free. */
 const reserve = 32 * mebibyte;
@@ -13,7 +13,7 @@ interface ShmSpace {
   readonly free: number;
 }
 
-/** What /dev/shm has; null where there is none. */
+/** The room in /dev/shm; null where there is none. */
 export function shmSpace(): ShmSpace | null {
   try {
     const { bsize, blocks, bavail } = statfsSync('/dev/shm');
@@ -23,11 +23,11 @@ export function shmSpace(): ShmSpace | null {
   }
 }
 
-/** What so many endpoints need: one an engine, and one for each peer of it. */
+/** The room that so many endpoints need: one an engine, and one for each peer of it. */
 export const shmBytesFor = (endpoints: number): number =>
   reserve + requireInteger('endpoints', endpoints, 1, 2 ** 20) * endpointBytes;
 
-/** What is wrong where /dev/shm has less than that; null where it has enough. */
+/** The problem where /dev/shm has less than that; null where it has enough. */
 export function shmShortage(endpoints: number, space = shmSpace()): string | null {
   const needed = shmBytesFor(endpoints);
   if (space === null) return `there is no /dev/shm, of which shm needs ${inMebibytes(needed)}`;

@@ -107,7 +107,7 @@ export class EtcdClient {
     }
   }
 
-  /** What happens under `prefix` from a revision on, as lists of events that belong together. Ends only by throwing. */
+  /** The events under `prefix` from a revision on, as lists of events that belong together. Ends only by throwing. */
   async *watch(prefix: string, from: number): AsyncGenerator<readonly WatchEvent[]> {
     const response = await this.#ask('watch', {
       create_request: { ...under(prefix), start_revision: from },

@@ -8,7 +8,7 @@ const PATIENCE_MS = 10_000;
 /** How long the world lasts in etcd when launcher and ranks are gone without a word. */
 const LEASE_MS = 30_000;
 
-/** What a launcher does for a world in etcd: it says at once how processes ended, and hears who is lost. The world does not need it. */
+/** The launcher's part for a world in etcd: it says at once how processes ended, and hears who is lost. The world does not need it. */
 export class EtcdHost {
   onLost: (ranks: readonly number[], why: string) => void = () => {};
   readonly #world: EtcdWorld;

@@ -24,7 +24,7 @@ export class EtcdLink implements Link {
   readonly #world: EtcdWorld;
   readonly #lossTimeoutMs: number;
   readonly #timeoutMs: number;
-  /** What this rank was numbered when the world began, as etcd's keys and `#reads`. */
+  /** This rank's number when the world began, as etcd's keys and `#reads` have it. */
   readonly #origin: number;
   #exchange: Exchange;
   #hearer!: Hearer;

@@ -54,7 +54,7 @@ const PAUSE_MS = 25;
 const LONGEST_PAUSE_MS = 1_000;
 /** Signs of life in each loss timeout. */
 const BEATS = 4;
-/** What tells etcd's requests of several keys from each other. */
+/** A prefix that tells etcd's requests of several keys from each other. */
 const SEQUENCE_DIGITS = 12;
 
 const absent = (key: string) => ({ key: text64(key), target: 'VERSION', result: 'EQUAL', version: 0 });

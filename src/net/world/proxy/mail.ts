@@ -5,7 +5,7 @@ import { stepDone } from '../../../base/native/index.js';
 import type { Circle, CircleLoss } from '../circle.js';
 import type { ProxyCircle } from './network.js';
 
-/** What of a RankLostError the mail carries. */
+/** The fields of a RankLostError that the mail carries. */
 interface Lost {
   readonly ranks: readonly number[];
   readonly operation: string;
@@ -58,7 +58,7 @@ export type FromProxy =
       readonly lost: Lost | null;
     };
 
-/** What both threads see: how many messages were posted to the proxy's, and how far it is with its end. */
+/** The numbers that both threads see: how many messages were posted to the proxy's, and how far it is with its end. */
 export const newMail = (): SharedArrayBuffer => new SharedArrayBuffer(8);
 export const stoppedWord = (mail: SharedArrayBuffer): Int32Array => new Int32Array(mail, 4, 1);
 

@@ -27,7 +27,7 @@ import {
 import type { Circle, CircleLoss } from '../circle.js';
 import { connectFabric, type FabricConnection } from '../fabric.js';
 
-/** What of a circle connecting needs: a proxy's thread reaches its rank's by mail. */
+/** The part of a circle that connecting needs: a proxy's thread reaches its rank's by mail. */
 export type ProxyCircle = Pick<Circle, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
 
 /** How the proxies of a world run, and reach each other over libfabric; what is left out is found. */
@@ -80,7 +80,7 @@ export const overFabric =
   };
 
 /**
- * What NICs reach of a wire.
+ * The part of a wire that NICs reach.
  * @throws UnavailableError where it is memory of a GPU that the provider does not take as it is.
  */
 export function registerWire(engine: TransferEngine, nics: WireMemory['nics']): Region {
@@ -104,7 +104,7 @@ export function registerWire(engine: TransferEngine, nics: WireMemory['nics']): 
 export const flushOf = (nics: WireMemory['nics']): GpuFlush | null =>
   nics.kind === 'gpu' && nics.flush ? new GpuFlush(nics.ordinal) : null;
 
-/** What came, told only when kernels see it; −1 where nothing did. */
+/** The tag that came, told only when kernels see it; −1 where nothing did. */
 export function nextTag(
   engine: Pick<TransferEngine, 'nextImmediate'>,
   flush: Pick<GpuFlush, 'flush'> | null,
@@ -138,7 +138,7 @@ const shmBurst = 4;
 
 class FabricLink implements Link, Network {
   readonly network = this;
-  /** What the circle has lost: a lost rank never comes back, and every round needs every rank. */
+  /** The ranks that the circle has lost: a lost rank never comes back, and every round needs every rank. */
   #loss: CircleLoss | null = null;
   readonly #stopListening: () => void;
   readonly #counter: Counter;
@@ -210,7 +210,7 @@ class FabricLink implements Link, Network {
     if (this.#loss !== null) throw this.#loss;
     this.#posted?.fill(0);
     const moved = this.#engine.poll();
-    // What the write carried will not come.
+    // The message that the write carried will not come.
     if (this.#counter.error !== null) throw this.#lossIn(this.#counter.error);
     return moved;
   }
@@ -257,7 +257,7 @@ export interface ProviderOffer {
   readonly providers: readonly ProviderName[];
 }
 
-/** What this rank offers: `provider` if it is named, on the devices that are named. */
+/** The providers that this rank offers: `provider` if it is named, on the devices that are named. */
 export const offerHere = (
   provider: ProviderName | 'auto' | undefined,
   devices: readonly string[] | undefined,

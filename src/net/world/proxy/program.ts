@@ -31,7 +31,7 @@ async function importMakers(module: string): Promise<Readonly<Record<string, Pro
   }
 }
 
-/** What makes the program of this name. */
+/** The maker of the program of this name. */
 export async function proxyMaker(of: {
   readonly module: string | URL;
   readonly name: string;
@@ -45,7 +45,7 @@ export async function proxyMaker(of: {
   return make;
 }
 
-/** What a proxy needs of its memory. */
+/** The requirements of a proxy on its memory. */
 export type ProxyMemory = Pick<WireMemory, 'address' | 'front' | 'placement' | 'host' | 'nics'>;
 
 /** Connects all ranks' proxies and makes the program; every rank calls it. */

@@ -19,7 +19,7 @@ import { type FabricOptions, overFabric, overMachine } from './network.js';
 import { deliver, type ProxyMemory, type ProxyProgramName, prepareProxy, proxyMaker } from './program.js';
 import type { ProxyThreadData } from './thread.js';
 
-/** What a proxy runs, and on what. */
+/** The program of a proxy, and what it runs on. */
 export interface ProxyOptions {
   /** The module that exports the program. */
   readonly module: URL;
@@ -194,7 +194,7 @@ const timed = (fabric: FabricOptions, { timeoutMs }: ProxyOptions): FabricOption
   ...fabric,
 });
 
-/** What an engine takes. */
+/** The shortest time limit that an engine takes. */
 const shortestTimeoutMs = 10;
 
 const nameOf = ({ module, name, data, reach }: ProxyOptions): ProxyProgramName => ({

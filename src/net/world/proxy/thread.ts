@@ -19,7 +19,7 @@ import {
   proxyMaker,
 } from './program.js';
 
-/** What the thread is started with. */
+/** The data with which the thread is started. */
 export interface ProxyThreadData {
   readonly port: MessagePort;
   /** As `newMail` makes it. */

@@ -35,7 +35,7 @@ type Wanted = Placement | 'auto';
 const wantedIn = ({ wires = 'auto' }: FabricOptions): Wanted =>
   requireOneOf('fabric.wires', wires, ['auto', 'host', 'gpu']);
 
-/** What needs no try. */
+/** The cases that need no try. */
 const untried = (wires: Wanted): Wires =>
   wires === 'auto' ? { placement: 'host', why: 'the GPU is simulated' } : { placement: wires, why: asked };
 
@@ -52,7 +52,7 @@ export async function findWires(
   options: FabricOptions,
 ): Promise<Wires> {
   const given = withEnvironment(options);
-  // Whatever the others were told: all ranks say what they have.
+  // All ranks say, no matter what the others were told, what they have.
   const provider = await agreeOnProvider(circle, offerHere(given.provider, given.devices));
   const wires = wantedIn(given);
   if (wires === 'host' || (wires === 'auto' && device.kind === 'sim')) return untried(wires);
@@ -69,7 +69,7 @@ export async function findWires(
   }
 }
 
-/** What is written in a try, and how it is told from what was there. */
+/** The bytes that are written in a try, and how they are told from what was there. */
 const tried = { bytes: 4096, value: 0x5a } as const;
 const timeoutMs = 5000;
 

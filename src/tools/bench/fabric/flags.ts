@@ -1,5 +1,5 @@
 /**
- * What a proxy adds to the network: from a flag that a GPU raises to the one that the other GPU sees. This thread stands in for both GPUs
+ * The time that a proxy adds to the network: from a flag that a GPU raises to the one that the other GPU sees. This thread stands in for both GPUs
  * and looks at memory of the host, so what a GPU needs for that over its bus is not in the figure.
  */
 

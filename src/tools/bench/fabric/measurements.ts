@@ -1,4 +1,4 @@
-/** What the measurements of one provider share: taking turns with C, keeping figures, starting the processes of a role. */
+/** The common part of the measurements of one provider: taking turns with C, keeping figures, starting the processes of a role. */
 import { extname, join } from 'node:path';
 import { type EngineOptions, type ProviderName, sweepShm } from '../../../net/fabric/index.js';
 import { launchReporting } from '../../../net/world/index.js';
@@ -22,15 +22,15 @@ export interface Figure {
   readonly ratio: number | null;
   readonly goal: string | null;
   readonly reached: boolean | null;
-  /** What was counted, over what, how often. */
+  /** The count, over what, how often. */
   readonly how: string;
 }
 
-/** What is measured beside C, and judged by a goal. */
+/** The measurements that are made beside C, and judged by a goal. */
 interface Measured {
   readonly what: string;
   readonly unit: string;
-  /** What was counted, over what, how often. */
+  /** The count, over what, how often. */
   readonly how: string;
   ours(): Promise<number>;
   c?(raw: Baseline): Promise<number>;
@@ -41,10 +41,10 @@ interface Measured {
   };
 }
 
-/** What is a figure by itself. */
+/** The measurements that are figures by themselves. */
 type Fact = Pick<Figure, 'what' | 'unit' | 'heddle' | 'goal' | 'reached' | 'how'>;
 
-/** What they share. */
+/** Their common part. */
 interface Setting {
   readonly provider: ProviderName;
   readonly device: string;

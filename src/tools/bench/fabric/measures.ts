@@ -1,5 +1,5 @@
 /**
- * What is measured of a provider: one write and one call between two processes, by the engine and from C; then what many
+ * The measurements of a provider: one write and one call between two processes, by the engine and from C; then what many
  * processes do together, and what the engine does after a long time.
  */
 import { availableParallelism } from 'node:os';
@@ -136,7 +136,7 @@ export async function measureRounds(bench: Measurements, ranks: number): Promise
   });
 }
 
-/** What so many writes leave behind: on the heap, in memory, and of themselves. */
+/** The memory that so many writes leave behind: on the heap, in memory, and of themselves. */
 export async function measureSteadyState(bench: Measurements, operations: number): Promise<void> {
   bench.progress('steady state …');
   const args: StreamArgs = { options: bench.engine('caller'), bytes: 16_384, window: 1, count: operations };

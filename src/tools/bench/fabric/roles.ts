@@ -12,9 +12,9 @@ import {
   TransferEngine,
 } from '../../../net/fabric/index.js';
 
-/** What the ranks of the benchmark do; each function runs in several processes (rank.ts). */
+/** The programs of the benchmark's ranks; each function runs in several processes (rank.ts). */
 
-/** What one of the processes sees. */
+/** The view of one of the processes. */
 export interface Rank {
   readonly rank: number;
   readonly ranks: number;
@@ -119,7 +119,7 @@ export async function allToAll(rank: Rank): Promise<{ bytesChecked: number }> {
     const others = Array.from({ length: ranks }, (_, r) => r).filter((r) => r !== me);
     // The halves have a tag each: with one tag, a quick rank's next round would be counted for a slow rank's this.
     const landed = [engine.immediate(70), engine.immediate(71)] as const;
-    // What round 0 holds at each place; a round only adds to it, so checking is one comparison of whole slices.
+    // The content of each place in round 0; a round only adds to it, so checking is one comparison of whole slices.
     const expected = Buffer.alloc(slice);
     let bytesChecked = 0;
     for (let round = 0; round < rounds; round++) {
@@ -394,7 +394,7 @@ export function steady(rank: Rank): Promise<SteadyReport> {
       landed: landed.landed,
       heapBytesPerOperation: (heapAfter - heapBefore) / count,
       threadHeapBytesPerOperation: (threadHeapAfter - threadHeapBefore) / count,
-      // What V8 tidies up before, and when the event loop turns again, is not for what these writes have left.
+      // Memory that V8 frees before, and when the event loop turns again, does not belong to these writes.
       collections: collected.filter((at) => at >= begun && at <= ended).length,
       residentBefore,
       residentAfter,
@@ -408,7 +408,7 @@ function collectGarbage(): void {
   (runInNewContext('gc') as () => void)();
 }
 
-/** What reading the clock twice costs, in microseconds. */
+/** The cost of reading the clock twice, in microseconds. */
 function clockCost(): number {
   const samples = Float64Array.from({ length: 2001 }, () => {
     const begun = performance.now();

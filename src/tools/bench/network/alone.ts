@@ -28,7 +28,7 @@ export const control = layout('control of a network alone', {
   rounds: field('u32', 1),
   phases: field('u32', 1),
   answered: field('u32', 1),
-  /** What the timed rounds took, as an f64. */
+  /** The time of the timed rounds, as an f64. */
   microseconds: field('u64', 1),
 });
 
@@ -42,7 +42,7 @@ class NetworkAlone implements ProxyProgram {
   readonly #memory: HostView;
   readonly #data: AloneData;
   readonly #write: RemoteWrite = { peer: 0, from: 0, to: 0, bytes: 0, tag: 0 };
-  /** What is under way: phase after phase, and the one from which on they are timed. */
+  /** The work that is under way: phase after phase, and the one from which on they are timed. */
   #phases: readonly Exchanged[] = [];
   #phase = 0;
   #timedFrom = 0;

@@ -1,4 +1,4 @@
-/** What the network needs for a layer's messages by itself, measured like the layer: the least that its rounds can take. */
+/** The time that the network needs for a layer's messages by itself, measured like the layer: the least that its rounds can take. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { MappedMemory } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
@@ -8,7 +8,7 @@ import { slowest } from '../statistics.js';
 import { type AloneData, type ControlWord, control, type Exchanged } from './alone.js';
 import type { Message, SentRound, SentRounds } from './sent.js';
 
-/** What it needs of a world; there is no GPU in it. */
+/** The part of a world that it needs; there is no GPU in it. */
 export type Ranks = Pick<World, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'startProxy'>;
 
 const phases = ['dispatch', 'combine'] as const;

@@ -1,4 +1,4 @@
-/** What the proxies of a layer write, a message at a time: not calculated, but learnt from the program that writes them. */
+/** The writes of a layer's proxies, a message at a time: not calculated, but learnt from the program that writes them. */
 import { NativeView, type ProxyProgram, type RemoteWrite } from '../../../gpu/index.js';
 import type { LaidWire } from '../../../moe/index.js';
 import { proxyMaker, type World } from '../../../net/world/index.js';
@@ -7,7 +7,7 @@ import type { Sent } from '../report.js';
 /** A write of this rank: to whom, from which offset of its wire to which of the peer's. */
 export type Message = Readonly<Omit<RemoteWrite, 'tag'>>;
 
-/** What a rank writes in a round, by phase. */
+/** The writes of a rank in a round, by phase. */
 export interface SentRound {
   readonly dispatch: readonly Message[];
   readonly combine: readonly Message[];
@@ -22,7 +22,7 @@ export interface SentRounds {
   readonly reach: readonly number[] | undefined;
 }
 
-/** What a rank sends in a round, on the average. Every rank calls it. */
+/** The bytes that a rank sends in a round, on the average. Every rank calls it. */
 export async function meanSent(
   world: Pick<World, 'allGather'>,
   rounds: readonly SentRound[],
@@ -77,7 +77,7 @@ export class Shadow {
     return new Shadow(make(parts), written);
   }
 
-  /** What kernels have handed over since it was asked last. */
+  /** The commands that kernels have handed over since it was asked last. */
   take(): readonly Message[] {
     while (this.#program.step());
     return this.#written.splice(0);

@@ -8,7 +8,7 @@ import { comparePlan, placeReceived, runPlan } from '../../trials/index.js';
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
 
 interface Rows {
-  /** What it leaves out is as in `plain`. */
+  /** Options that it leaves out are as in `plain`. */
   readonly shape?: Partial<RoundsShape>;
   readonly options?: ExpertsPlanOptions;
   readonly routes?: RoutesOptions;

@@ -1,5 +1,5 @@
 /**
- * What every family is checked with, as far as it carries it: whole rounds on one node and on several, split phases, groups,
+ * The checks of every family, as far as it carries it: whole rounds on one node and on several, split phases, groups,
  * ways for rows to come back, all transports, rows that are there before, a rank that is lost.
  */
 import {

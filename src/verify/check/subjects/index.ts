@@ -1,4 +1,4 @@
-/** What `heddle check` checks. */
+/** The subjects of `heddle check`. */
 import { type Family, families } from '../../../moe/families/index.js';
 import type { CheckSubject } from '../subject.js';
 import { ceilings } from './ceilings.js';

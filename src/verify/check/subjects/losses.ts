@@ -44,7 +44,7 @@ export function loss(
   return lossOf(name.join(', '), operation, { tuning, split, counts: split, replicas, goesOn: true }, wire);
 }
 
-/** What carries the rows; over how many equal nodes; how many ranks. */
+/** The family that carries the rows; over how many equal nodes; how many ranks. */
 type How = Pick<
   ExpertParallelOptions,
   'family' | 'transport' | 'tuning' | 'split' | 'counts' | 'replicas'

@@ -6,7 +6,7 @@ import { compareMlp, inE4m3, makeMlp, makeScaledMlp, placeReceived, runMlp } fro
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
 
 interface Experts {
-  /** What it leaves out is as in `plain`. */
+  /** Options that it leaves out are as in `plain`. */
   readonly shape?: Partial<RoundsShape>;
   readonly inner?: number;
   readonly routes?: RoutesOptions;

@@ -335,7 +335,7 @@ function configurations(
     all,
     ({ blocks, threads, parts }, { ahead = 1, send = 'store', teams = 1 }) => {
       const launch = { blocks, threads, parts, teams, inFlight: 4 };
-      // Who copies in bulk is a warp each.
+      // Each warp that copies in bulk is a team.
       const each = way === 'bulk' ? threads / 32 : teams;
       return {
         tuning: { dispatch: { ...launch, way: send }, combine: { ...launch, teams: each, way, ahead } },

@@ -319,7 +319,7 @@ export const commonElsewhere: Readonly<Record<string, Partial<Rounds>>> = {
   'a graph, replayed': { graph: true, counts: true },
 };
 
-/** What each of `all` has, beside what is its own. */
+/** The fields of each of `all`, beside what is its own. */
 export function each<R extends Partial<Rounds>>(
   shared: R,
   all: Readonly<Record<string, R>>,
@@ -330,7 +330,7 @@ export function each<R extends Partial<Rounds>>(
 /** A family, and how it is tuned. */
 export type Carrier = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split' | 'counts'>;
 
-/** What rounds of a family are called over a transport. */
+/** The name of a family's rounds over a transport. */
 export const wayOf = (family: string, transport: TransportName): string =>
   ({ windows: family, nvshmem: `${family} over nvshmem`, proxy: `${family} by proxy` })[transport];
 
@@ -391,7 +391,7 @@ function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfigu
 
 interface Made {
   readonly rounds: readonly Source[][];
-  /** What the rounds are to the reference, and what it makes of them. */
+  /** The meaning of the rounds to the reference, and what it makes of them. */
   readonly placedShape: Shape;
   readonly means: readonly (readonly Source[])[];
   readonly expected: readonly Bits[][];

@@ -62,7 +62,7 @@ function configuration(name: string, tokens: number, hidden: number): CheckConfi
   };
 }
 
-/** What is there in the end, rounded after each step. */
+/** The result in the end, rounded after each step. */
 function sum(start: Bits, step: Bits): Float32Array {
   const more = toF32('bf16', step);
   let x = toF32('bf16', start);

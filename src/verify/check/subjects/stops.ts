@@ -1,6 +1,6 @@
 /**
  * A whole node stops, its GPUs and its proxies, at each step of a round: before the first, between any two, behind the last.
- * What others can tell of it is which of its messages came, and that no more do. Each survivor in the round must be told of a rank of it, and
+ * Others can tell which of its messages came, and that no more do. Each survivor in the round must be told of a rank of it, and
  * all their waits together take one time limit at most.
  */
 
@@ -22,7 +22,7 @@ type How = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'spli
 
 const layer = { topK: 3, maxTokens: 1, hidden: 8, dtype: 'bf16' } as const;
 
-/** What a rank that is through with the round waits for. */
+/** The event for which a rank that is through with the round waits. */
 const roundEnded = 'the round has ended';
 
 /** The node that stops. */
@@ -50,11 +50,11 @@ async function stop(machine: SimMachine, how: How, step: number): Promise<void> 
       else told.push(await round.then(String, (error: unknown) => error));
     },
   );
-  // What the node itself is told is how it ends.
+  // The world rejects on the node itself too.
   await world.catch(() => {});
   const losses = told.filter((error) => error instanceof RankLostError);
   const named = losses.filter((error) => error.ranks.every((rank) => stopped.includes(rank)));
-  // Who is through with the round may hear first that another survivor, which was told of the node, has left.
+  // A rank that is through with the round may hear first that another survivor, which was told of the node, has left.
   const through = losses.filter((error) => !named.includes(error) && error.operation === roundEnded);
   if (named.length === 0 || named.length + through.length !== ranks - stopped.length)
     throw new WrongResult(`survivors were told ${told.map(String).join('; ')}, not of ranks ${stopped}`);

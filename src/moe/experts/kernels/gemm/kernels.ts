@@ -5,7 +5,7 @@ import { gemmKernel } from './gemm.js';
 import type { GemmRows, GemmShape, GemmTile } from './shape.js';
 
 export interface MlpShape extends Chip {
-  /** Whose rows come in: those of a plan, or all of one expert. */
+  /** The rows that come in: those of a plan, or all of one expert. */
   readonly of: 'plan' | 'all';
   /** Those rows are e4m3 with scales. */
   readonly e4m3: boolean;

@@ -49,7 +49,7 @@ export const multiplyTile = (shape: GemmShape, tile: GemmTile, sizes: TileSizes)
         for (const k of g.unroll(u.PARTS)) {
           if (k + 1 < u.PARTS) u.loadParts({ stage, k: k + 1, parts });
           else {
-            // What this thread has loaded of the next stage is there; behind the barrier what others have is too, and
+            // This thread's loads of the next stage are there; behind the barrier those of others are too, and
             // this stage has been read.
             if (u.E4M3) {
               const later = step + u.STAGES - 1;

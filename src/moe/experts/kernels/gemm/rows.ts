@@ -6,7 +6,7 @@ import { device, pointer, record, registers } from '../../../../lang/index.js';
 import { scaleBlock } from '../../../layer/index.js';
 import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './shape.js';
 
-/** What a thread loads of a tile, and where from. */
+/** The piece of a tile that a thread loads, and its source. */
 export const tileInputs = record({
   from: pointer('v16'),
   /** Of e4m3. */

@@ -1,9 +1,9 @@
-/** What a grouped GEMM is made for: the rows of each expert times its weights, [out, in] each. */
+/** The shape of a grouped GEMM: the rows of each expert times its weights, [out, in] each. */
 import { ArgumentError } from '../../../../base/errors.js';
 import { scaleBlock } from '../../../layer/index.js';
 
 /**
- * Whose rows come in: those that dispatch left, found by the plan's routes (`gathered`); those that lie in the order of
+ * The rows that come in: those that dispatch left, found by the plan's routes (`gathered`); those that lie in the order of
  * the plan (`sorted`); or as many as the host says, of one expert that has them all (`all`).
  */
 export type GemmRows = 'gathered' | 'sorted' | 'all';
@@ -27,7 +27,7 @@ export interface GemmShape {
 export const stageDepth = 64;
 export const stageUnits = stageDepth / 8;
 
-/** What a block computes at a time, and with what. */
+/** The tile that a block computes at a time, and how. */
 export interface GemmTile {
   /** Rows: a multiple of 16 · warpRows. */
   readonly rows: number;

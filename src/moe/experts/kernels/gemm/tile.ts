@@ -13,7 +13,7 @@ const gemmPointers = record({
   to: pointer('bf16'),
 });
 
-/** Whose tile it is, its first row, that many of the expert from there on, and which of those beside each other. */
+/** The expert of a tile, its first row, that many of the expert from there on, and which of those beside each other. */
 const tilePlace = record({ expert: 'u32', row: 'u32', rows: 'u32', across: 'u32' });
 
 export function makeTile(shape: GemmShape, tile: GemmTile) {

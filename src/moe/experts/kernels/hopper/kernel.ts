@@ -26,7 +26,7 @@ const registersOf = ({ rows }: HopperShape) =>
 
 export const hopperThreads = (1 + groups) * groupThreads;
 
-/** What a launch is given. */
+/** The arguments of a launch. */
 function paramsOf(shape: HopperShape, of: HopperTile, sizes: HopperSizes) {
   const { rows, dtype } = shape;
   const [all, gathered, scaled] = [

@@ -1,6 +1,6 @@
 /**
  * A grouped GEMM on Hopper's tensor cores: its tiles, and who computes what. A block has three warp groups: one brings rows and
- * weights to a ring of stages in shared memory, two multiply. What a block computes at a time is a unit: some rows of an
+ * weights to a ring of stages in shared memory, two multiply. A block computes one unit at a time: some rows of an
  * expert times some rows of its weights.
  */
 import { tile } from '../../../../lang/index.js';
@@ -14,7 +14,7 @@ export const groupThreads = 128;
 /** Warp groups that multiply. */
 export const groups = 2;
 
-/** What the kernel is made for. With e4m3 both rows and weights are, and rows that go out between the two GEMMs too. */
+/** The shape for which the kernel is made. With e4m3 both rows and weights are, and rows that go out between the two GEMMs too. */
 export interface HopperShape extends Omit<GemmShape, 'e4m3'> {
   readonly dtype: 'bf16' | 'e4m3';
 }
@@ -72,7 +72,7 @@ export function hopperSizes(shape: HopperShape, of: HopperTile) {
     rowsTile,
     weightsTile,
     boxTile: tile(dtype, [boxRows, depth], { swizzle: stageBytes }),
-    /** What both ways of bringing a stage need. */
+    /** Values that both ways of bringing a stage need. */
     bringing: {
       WEIGHT_ROWS: outputs * (gated ? 2 : 1),
       MADE_IN_PASS: madeInPass,

@@ -130,7 +130,7 @@ const findPeaks = ({ columnGroups }: HopperSizes) =>
       }
       if (u.SHARED) {
         const row = (g.warpId % 4) * 16 + g.laneId / 4;
-        // Who has read the other group's peaks of the unit before has come to this barrier since.
+        // A thread that has read the other group's peaks of the unit before has come to this barrier since.
         g.group.barrier(1, u.THREADS);
         for (const half of g.unroll(2))
           if (g.laneId % 4 === 0) g.store(peaks.at(group * u.ROWS + row + 8 * half), largest[half]!);
@@ -208,7 +208,7 @@ const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: HopperSize
   );
 };
 
-/** What a warp group has of a unit when all its sums are there. Warps without rows have nothing to send. */
+/** The part of a unit that a warp group has when all its sums are there. Warps without rows have nothing to send. */
 const sending = (shape: HopperShape, of: HopperTile) => ({
   own: pointer('v16'),
   outputs: outputsOf(shape, of),

@@ -3,7 +3,7 @@ import { device, list, pointer, record } from '../../../../lang/index.js';
 import { sumUpTo } from '../../../families/common/lanes.js';
 import type { HopperShape, HopperSizes, HopperTile } from './shape.js';
 
-/** What there is to do, in shared memory: for each expert tiles of rows up to it, its first row and how many it has. */
+/** The list of work, in shared memory: for each expert tiles of rows up to it, its first row and how many it has. */
 export const work = record({
   ends: pointer('u32'),
   begins: pointer('u32'),
