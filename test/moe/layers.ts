@@ -21,13 +21,21 @@ export type How = Partial<
   Pick<MoeLayerOptions, 'family' | 'overlap' | 'microBatches' | 'alignment' | 'capacity' | 'rows'>
 >;
 
-/** Two forwards under a random schedule of the checked machine; what it found, and what each rank got. */
-export async function forwards(inputs: LayerInputs, how: How, { nodes = 1, graph = false } = {}) {
+/** Two forwards under a random schedule of the machine; what it found, and what each rank got. */
+export async function forwards(
+  inputs: LayerInputs,
+  how: How,
+  {
+    nodes = 1,
+    graph = false,
+    mode = 'checked',
+  }: { nodes?: number; graph?: boolean; mode?: 'checked' | 'fast' } = {},
+) {
   const ranks = inputs.routed.length;
   const maxTokens = Math.max(...inputs.routed.map(({ x }) => x.length / inputs.model.hidden));
   const machine = SimMachine.create({
     ranks,
-    mode: 'checked',
+    mode,
     schedule: 'random',
     seed: '7',
     hostLines: false,

@@ -126,7 +126,7 @@ function planOf(wanted: readonly Case[], options: CheckOptions): Plan {
       total: explored.total + others.total,
     };
   }
-  const count = options.seeds ?? Math.ceil(defaultSchedules / wanted.length);
+  const count = options.seeds ?? Math.max(1, Math.round(defaultSchedules / wanted.length));
   return seeds(
     wanted,
     Array.from({ length: count }, (_, i) => seedOf(i)),

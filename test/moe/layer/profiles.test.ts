@@ -4,7 +4,9 @@ import { payloadsFor, profile, profiles, rowBytes } from '../../../src/moe/layer
 
 it('knows the models by name and says which there are', () => {
   expect(profile('deepseek_v3')).toMatchObject({ hidden: 7168, experts: 256, topK: 8 });
-  expect(Object.keys(profiles)).toEqual(['deepseek_v3', 'kimi_k2', 'qwen3_235b', 'gpt_oss_120b', 'mixtral']);
+  expect(Object.keys(profiles)).toEqual([
+    ...['deepseek_v3', 'kimi_k2', 'qwen3_235b', 'gpt_oss_120b', 'flash', 'mixtral'],
+  ]);
   expect(() => profile('toString')).toThrow(ArgumentError);
   expect(() => profile('llama')).toThrow(/profile is "llama"; it must be one of deepseek_v3, kimi_k2/);
 });
