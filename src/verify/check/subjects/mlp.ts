@@ -49,7 +49,7 @@ export const mlp: CheckSubject = {
  * Hopper's kernels, of four blocks. In both GEMMs of few rows of bf16 a block takes two units of three steps, more than there are
  * stages, and so fills them again. Few rows are gathered; many are brought in order, and the second tile of their expert has two rows.
  */
-const few: Experts = { shape: { hidden: 192 }, inner: 192, on: { residentBlocks: 1 } };
+const few: Experts = { shape: { hidden: 192 }, inner: 128, on: { residentBlocks: 1 } };
 const many: Experts = {
   shape: { topK: 1, maxTokens: 130, hidden: 192 },
   inner: 128,
