@@ -27,6 +27,7 @@ import {
   shapeOfRounds,
 } from '../../src/verify/testing/index.js';
 import { freePort } from '../net/world/circles.js';
+import { namedPoints } from '../net/world/falls.js';
 
 const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
 const tuned = (way: 'push' | 'pull' | 'bulk', send: 'store' | 'bulk' = 'store') => ({
@@ -221,13 +222,15 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
 
   it('goes on where a second rank falls at any step of the agreement', async () => {
     let steps = 1;
+    const passed = new Set<string>();
     for (let last = 1; steps >= last; last++) {
       const sim = SimMachine.create({ ranks: 4, seed: `${last}`, schedule: 'random' });
       sim.kill(1, 2500);
       steps = 0;
       const told = await storm(sim, tuned('push'), false, () => {
         return new Promise((_, reject) => {
-          onPassing((what) => {
+          onPassing((what, step) => {
+            passed.add(`${what}, ${step}`);
             if (what !== 'mask' && what !== 'renewal') return;
             steps++;
             if (steps !== last) return;
@@ -239,6 +242,9 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
       expect(ends(told)).toEqual(steps < last ? [0, 2, 3] : [0, 2]);
     }
     expect(steps).toBeGreaterThan(12);
+    const named = namedPoints().filter((point) => point.startsWith('mask, '));
+    expect(named).toHaveLength(2);
+    expect([...passed]).toEqual(expect.arrayContaining(named));
   });
 
   it('goes on where ranks meet at a rendezvous', async () => {
