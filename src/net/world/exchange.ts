@@ -43,6 +43,9 @@ interface Round {
 /** The operation that errors name for survivors when none of them waited for anything. */
 const BETWEEN_CALLS = 'work between calls';
 
+/** A timer that comes so much later than it was set for shows that the process stood still. */
+const stoodStillMs = 50;
+
 /**
  * Where the ranks of one world meet: it matches their calls, bounds their waits and spreads the news of a
  * loss. It knows nothing of sockets, so ranks in one process and ranks across machines share every rule.
@@ -182,18 +185,25 @@ export class Exchange {
       if (!this.#rounds.has(round)) return;
       const [late, why] = [this.#toBlame(round), `the others waited ${timeoutMs} ms${this.#whereabouts()}`];
       if (this.onLate === undefined) return this.lose(late, why);
-      start();
+      start(timeoutMs, true);
       this.onLate(
         late.map((rank) => this.origins[rank]!),
         why,
       );
     };
-    // Perhaps it is this process that stood still: it first hears what the others have sent meanwhile.
-    const start = () => {
-      round.timer = setTimeout(() => setImmediate(expire), timeoutMs);
+    // Perhaps it is this process that stood still: it first hears what the others have sent meanwhile. Where others judge, what
+    // ranks of this process have sent may still be on its way to them: then it waits once more, twice as long as it stood.
+    const start = (ms: number, mayWait: boolean) => {
+      const due = performance.now() + ms;
+      const looked = () => {
+        const stood = performance.now() - due;
+        if (this.onLate !== undefined && mayWait && stood > stoodStillMs) start(2 * stood, false);
+        else expire();
+      };
+      round.timer = setTimeout(() => setImmediate(looked), ms);
       if (this.onLate !== undefined) round.timer.unref();
     };
-    start();
+    start(timeoutMs, true);
   }
 
   #missingFrom(round: Round): number[] {
