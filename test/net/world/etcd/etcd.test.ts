@@ -127,12 +127,12 @@ describe('an etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
   it('that stands still costs that time; for longer than a lease, it ends the world and blames no rank', async () => {
     const server = await start();
     const circles = await joinInEtcd(server, 3, { lossTimeoutMs: 2000 });
-    server.signal('SIGSTOP');
+    server.stop();
     const meeting = meet(circles);
     await delay(500);
     server.signal('SIGCONT');
     expect(await meeting).toEqual(allMet(3));
-    server.signal('SIGSTOP');
+    server.stop();
     const over = circles.map((circle) => expect(circle.barrier()).rejects.toThrow(RendezvousError));
     await delay(6000);
     server.signal('SIGCONT');

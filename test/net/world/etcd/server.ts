@@ -1,7 +1,7 @@
 /** A real etcd on loopback, with its data in a temporary folder. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -62,6 +62,18 @@ export class EtcdServer {
 
   signal(name: NodeJS.Signals): void {
     this.#process!.kill(name);
+  }
+
+  /** Returns when all of its threads stand still, which the signal alone does not promise. */
+  stop(): void {
+    this.signal('SIGSTOP');
+    const threads = `/proc/${this.#process!.pid}/task`;
+    const stopped = (): boolean =>
+      readdirSync(threads).every((thread) =>
+        /\) T /.test(readFileSync(join(threads, thread, 'stat'), 'utf8')),
+      );
+    const until = performance.now() + 5000;
+    while (!stopped()) if (performance.now() > until) throw new Error('the server does not stop');
   }
 
   async kill(): Promise<void> {
