@@ -13,6 +13,7 @@ import {
   commonSplit,
   configurationsOf,
   each,
+  fiveUneven,
   type Rounds,
   splitMasks,
 } from './rounds.js';
@@ -97,15 +98,6 @@ const inBulk = each<Partial<OneSided>>(
   },
 );
 
-/** Five rounds, so that each of two in flight is used again, and again. */
-const uneven = [
-  [2, 1, 2],
-  [1, 2, 0],
-  [0, 2, 1],
-  [2, 2, 2],
-  [1, 0, 2],
-];
-
 /** Combine pushes by bulk copies. */
 const copied: Readonly<Record<string, Partial<OneSided>>> = {
   ...common,
@@ -123,7 +115,7 @@ const copied: Readonly<Record<string, Partial<OneSided>>> = {
     ],
   },
   'copied, split': { split: true, maxTokens: 3, ranks: 3 },
-  'copied, split, two rounds in flight': { split: true, rounds: 2, ranks: 3, tokens: uneven },
+  'copied, split, two rounds in flight': { split: true, rounds: 2, ranks: 3, tokens: fiveUneven },
   'copied, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
 };
 

@@ -203,6 +203,15 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   },
 };
 
+/** Five rounds, so that each of two in flight is used again, and again. */
+export const fiveUneven = [
+  [2, 1, 2],
+  [1, 2, 0],
+  [0, 2, 1],
+  [2, 2, 2],
+  [1, 0, 2],
+];
+
 /** For every family that splits phases: other work lies between the halves. */
 export const commonSplit = each<Partial<Rounds>>(
   { split: true },
@@ -220,27 +229,14 @@ export const commonSplit = each<Partial<Rounds>>(
         [2, 2, 3],
       ],
     },
-    // Five rounds, so that each of two in flight is used again, and again.
     'split, two rounds in flight': {
       ...{ rounds: 2, ranks: 3 },
-      tokens: [
-        [2, 1, 2],
-        [1, 2, 0],
-        [0, 2, 1],
-        [2, 2, 2],
-        [1, 0, 2],
-      ],
+      tokens: fiveUneven,
     },
     'split, two rounds in flight, experts moved': {
       ...{ rounds: 2, ranks: 3, experts: 4 },
       placements: [moved.before, moved.before, moved.after, moved.after, moved.before],
-      tokens: [
-        [2, 1, 2],
-        [1, 2, 0],
-        [0, 2, 1],
-        [2, 2, 2],
-        [1, 0, 2],
-      ],
+      tokens: fiveUneven,
     },
     // Of both rounds in flight; it runs twice.
     'split, a graph, replayed': {

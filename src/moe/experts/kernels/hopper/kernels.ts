@@ -4,7 +4,15 @@ import { scaleBlock } from '../../../formats/index.js';
 import type { MlpShape } from '../gemm/kernels.js';
 import { hopperGemmKernel } from './kernel.js';
 import { addPartsKernel } from './parts.js';
-import { groupRows, groups, type HopperShape, type HopperTile, hopperSizes, madeBy } from './shape.js';
+import {
+  groupRows,
+  groups,
+  type HopperShape,
+  type HopperTile,
+  hopperSizes,
+  madeBy,
+  stageDepth,
+} from './shape.js';
 
 export interface HopperMlp
   extends Pick<MlpShape, 'of' | 'experts' | 'hidden' | 'inner' | 'topK' | 'rows' | 'kind'> {
@@ -38,7 +46,7 @@ function tileFor(mlp: HopperMlp, gemm: Pick<HopperShape, 'inputs' | 'outputs' | 
   const shared = widths.map((tile) => ({ ...tile, passes: 1 })).find(fitting)!;
   const rowTiles = experts * Math.ceil(rows / ((many ? groups : 1) * groupRows));
   const units = rowTiles * (outputs / madeBy(shared, gated));
-  const stages = gemm.inputs / (scaled ? 128 : 64);
+  const stages = gemm.inputs / stageDepth(dtype);
   const parts = [16, 8, 7, 6, 5, 4, 3, 2].find((some) => stages % some === 0 && units * some <= blocks);
   return parts === undefined ? widths.find(fitting)! : { ...shared, parts };
 }

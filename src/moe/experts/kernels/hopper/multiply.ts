@@ -42,13 +42,12 @@ export const multiplyRows = (shape: HopperShape, of: HopperTile, sizes: HopperSi
 export const scalePlaces = record({ upper: 'u32', lower: 'u32', gates: 'u32', scaled: 'u32' });
 const scalesOf = record({ rows: pointer('f32'), weights: pointer('f32'), at: scalePlaces });
 
-/** A stage's products: its tensor cores start; returns the stage. */
+/** Starts a stage's products, when the stage has come. */
 const startStage = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       name: 'start_stage',
       params: { ring: ringOf(sizes), part: partOf, turn: 'u32', products: registers('f32') },
-      returns: 'u32',
       using: { ROWS: groupRows, COLUMNS: of.columns, wait: handOn(shape, of).wait },
     },
     (g, { ring, part: { row, column }, turn, products }, u) => {
@@ -58,7 +57,6 @@ const startStage = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
       g.wgmma.fence();
       g.wgmma.multiply(products, rows, weights, true);
       g.wgmma.commit();
-      return stage;
     },
   );
 

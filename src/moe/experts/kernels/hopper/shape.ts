@@ -42,12 +42,15 @@ export const madeBy = ({ split, columns, passes }: HopperTile, gated: boolean): 
 export const roundsRows = ({ dtype, gated }: HopperShape, { parts }: HopperTile): boolean =>
   dtype === 'e4m3' && gated && parts === 1;
 
+/** Elements of a row that a stage holds. */
+export const stageDepth = (dtype: HopperShape['dtype']): number => stageBytes / (dtype === 'e4m3' ? 1 : 2);
+
 /** Numbers that follow, for the kernel's parts. */
 export function hopperSizes(shape: HopperShape, of: HopperTile) {
   const { dtype, inputs, outputs, gated } = shape;
   const rowGroups = of.split === 'rows' ? groups : 1;
   const columnGroups = groups / rowGroups;
-  const depth = stageBytes / (dtype === 'e4m3' ? 1 : 2);
+  const depth = stageDepth(dtype);
   /** Rows of weights that one box brings: those of a warp group, or its gates, or what these scale. */
   const boxRows = of.columns / (gated ? 2 : 1);
   const madeInPass = columnGroups * boxRows;
