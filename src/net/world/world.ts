@@ -398,8 +398,12 @@ export class World {
         'HEDDLE_NO_MASKS',
         "a layer of this world needs every rank; create all of them with onLoss: 'mask', or renew the world",
       );
-    if (ranks.length > 0) return this.#leave(ranks);
-    this.#masking ??= this.#mask([]).finally(() => {
+    return ranks.length > 0 ? this.#leave(ranks) : this.#maskOnce([]);
+  }
+
+  /** Joins a masking that is under way. */
+  #maskOnce(ranks: readonly number[]): Promise<void> {
+    this.#masking ??= this.#mask(ranks).finally(() => {
       this.#masking = null;
     });
     return this.#masking;
@@ -410,10 +414,7 @@ export class World {
     await this.#masking?.catch(() => {});
     const more = ranks.filter((rank) => !this.masked.includes(rank));
     if (more.length === 0) return;
-    this.#masking ??= this.#mask(more).finally(() => {
-      this.#masking = null;
-    });
-    await this.#masking;
+    await this.#maskOnce(more);
   }
 
   async #mask(ranks: readonly number[]): Promise<void> {
