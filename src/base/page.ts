@@ -39,7 +39,7 @@ export interface Series {
 
 export interface Chart {
   readonly x: readonly number[];
-  /** The meaning of x. */
+  /** The text under the x axis. */
   readonly label: string;
   /** Whether y is logarithmic; x always is. */
   readonly log: boolean;

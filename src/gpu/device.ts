@@ -75,7 +75,7 @@ export interface MappedMemory extends Memory {
 /** Where the bytes of a wire lie that NICs reach. */
 export type Placement = 'host' | 'gpu';
 
-/** A wire: so many bytes at one address, of which NICs reach those from `front` on. The bytes before those are the host's. */
+/** Memory of a wire, all at one address. NICs reach the bytes from `front` on; those before belong to the host. */
 export interface WireShape {
   readonly bytes: number;
   /** A multiple of 16. */

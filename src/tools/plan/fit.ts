@@ -160,7 +160,7 @@ export function distance(seen: readonly Seen[], { work, tokens }: Omit<Seen, 'ov
   const beyond = (what: string, each: number, value: number, values: readonly number[]) => {
     const [least, most] = [Math.min(...values), Math.max(...values)];
     const doublings = Math.max(0, Math.log2(value / most), Math.log2(least / value));
-    // One size says nothing of how the time answers to another.
+    // From cells of one size nobody knows how the time grows with the size, so the range is twice as wide.
     const spread = each * doublings * (least === most ? 2 : 1);
     const measured = least === most ? `${least}` : `${least} to ${most}`;
     return { spread, words: doublings > 0 ? [`beyond the ${what} measured, ${measured}`] : [] };

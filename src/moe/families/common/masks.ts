@@ -75,7 +75,7 @@ export function masking(layer: Layer, operation: Operation) {
     },
   );
 
-  /** Whether this very rank is left out: its launch ends without a store to a peer. The host reads that it missed itself. */
+  /** Whether this very rank is left out: its launch ends without a store to a peer. The failure that it records names itself. */
   const amOut = device(
     {
       name: 'am_out',

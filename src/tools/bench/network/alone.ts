@@ -42,7 +42,7 @@ class NetworkAlone implements ProxyProgram {
   readonly #memory: HostView;
   readonly #data: AloneData;
   readonly #write: RemoteWrite = { peer: 0, from: 0, to: 0, bytes: 0, tag: 0 };
-  /** The work that is under way: phase after phase, and the one from which on they are timed. */
+  /** The phases of the work that is under way, the one that it is in, and the first that is timed. */
   #phases: readonly Exchanged[] = [];
   #phase = 0;
   #timedFrom = 0;
