@@ -69,6 +69,15 @@ test('experts and weights are those of the reference', async () => {
   );
 });
 
+test('a token has the same weights, bit for bit, among few tokens and among many', async () => {
+  const model = { hidden: 200, experts: 20, topK: 5, routing: softmax };
+  const many = makeRouted({ model, tokens: 40, seed: 11 });
+  const few = { ...many, x: many.x.slice(0, 7 * model.hidden) };
+  const [ofMany, ofFew] = [await routesOf(many), await routesOf(few)];
+  expect(ofFew.topkIds).toEqual(ofMany.topkIds.slice(0, 7 * model.topK));
+  expect(ofFew.topkWeights).toEqual(ofMany.topkWeights.slice(0, 7 * model.topK));
+});
+
 it.each(Object.entries(profiles))('routes as %s does', async (_, { experts, topK, routing }) => {
   await expectReference({
     model: { hidden: 64, experts, topK, routing },

@@ -10,11 +10,20 @@ import {
   type Stream,
 } from '../../gpu/index.js';
 import { remembered } from '../families/common/remembered.js';
+import { usualMultiprocessors } from '../families/family.js';
 import { limits, type MoeModel, requireRouting } from '../layer/index.js';
 import { emptyTensor, type OwnedTensor, requireVectors, type Tensor, wrap } from '../rounds/tensor.js';
 import { chooseKernel } from './kernels/choose.js';
 import { logitsKernel } from './kernels/logits.js';
-import { mostRoutedExperts, type RouterShape, routerThreads, tilesOf } from './kernels/shape.js';
+import {
+  choosingThreads,
+  type LogitsTile,
+  logitsTiles,
+  mostRoutedExperts,
+  type RouterShape,
+  threadsOf,
+  tilesOf,
+} from './kernels/shape.js';
 
 export interface RouterWeights {
   /** bf16 or f32 [experts, hidden]. */
@@ -64,15 +73,15 @@ export class Router {
     const shape = routerShapeOf(model, weights);
     requireInteger('maxTokens', maxTokens, 1, limits.maxTokens);
     const kernels = routerKernels({ shape, maxTokens, kind: device.kind });
-    const [first, second] = [kernels.logits, kernels.choose];
-    const [logits, choose] = await Promise.all([
-      // Not programmatic: what begins early behind this one finds all that came before it, a round ago.
-      callSite(device, first.kernel, { grid: first.blocks, block: first.threads, rank }),
-      callSite(device, second.kernel, {
-        grid: second.blocks,
-        block: second.threads,
-        programmatic: true,
-        rank,
+    const { few, logits: small, logitsOfMany: large, choose: chooses } = kernels;
+    // Not programmatic: what begins early behind this one finds all that came before it, a round ago.
+    const siteOf = ({ kernel, blocks, threads }: typeof small) =>
+      callSite(device, kernel, { grid: blocks, block: threads, rank });
+    const [logits, logitsOfMany, choose] = await Promise.all([
+      siteOf(small),
+      maxTokens > few ? siteOf(large) : null,
+      callSite(device, chooses.kernel, {
+        ...{ grid: chooses.blocks, block: chooses.threads, programmatic: true, rank },
       }),
     ]);
     const { experts, topK } = shape;
@@ -81,15 +90,17 @@ export class Router {
       ids: emptyTensor(device, 'i32', [maxTokens, topK], 'ids of routes'),
       weights: emptyTensor(device, 'f32', [maxTokens, topK], 'weights of routes'),
     };
-    logits.set.weights(weights.weights.data);
-    logits.set.logits(memory.logits.data);
+    for (const site of [logits, logitsOfMany]) {
+      site?.set.weights(weights.weights.data);
+      site?.set.logits(memory.logits.data);
+    }
     choose.set.logits(memory.logits.data);
     // Where there are none nobody looks.
     choose.set.bias((weights.bias ?? weights.weights).data);
     choose.set.correction((weights.correction ?? weights.weights).data);
     choose.set.ids(memory.ids.data);
     choose.set.weights(memory.weights.data);
-    return new Router(shape, maxTokens, memory, { logits, choose });
+    return new Router(shape, maxTokens, memory, { few, logits, logitsOfMany, choose });
   }
 
   /** Two launches; the result is in the router's own memory, which the next call writes again. */
@@ -98,7 +109,8 @@ export class Router {
     if (this.#disposed) throw new DisposedError('this Router');
     requireVectors('x', x, ['bf16'], [[0, this.#maxTokens], this.#shape.hidden]);
     const [tokens = 0] = x.shape;
-    const { logits, choose } = this.#sites;
+    const { few, logitsOfMany, choose } = this.#sites;
+    const logits = tokens > few ? logitsOfMany! : this.#sites.logits;
     logits.set.x(x.data);
     logits.set.tokens(tokens);
     choose.set.tokens(tokens);
@@ -119,26 +131,37 @@ export class Router {
 
 type Buffers = Readonly<Record<'logits' | 'ids' | 'weights', OwnedTensor>>;
 type Kernels = ReturnType<typeof routerKernels>;
-type Sites = { readonly [K in keyof Kernels]: CallSite<Kernels[K]['kernel']['params']> };
+type Logits = CallSite<Kernels['logits']['kernel']['params']>;
+interface Sites {
+  /** The most tokens that `logits` takes; of more there is the other. */
+  readonly few: number;
+  readonly logits: Logits;
+  readonly logitsOfMany: Logits | null;
+  readonly choose: CallSite<Kernels['choose']['kernel']['params']>;
+}
 
 /** The launches of a router, made once for all ranks of a process that are alike. Spread for as many tokens; fewer keep fewer blocks busy. */
 export const routerKernels = remembered(
   (of: { readonly shape: RouterShape; readonly maxTokens: number; readonly kind: 'sim' | 'cuda' }) => {
     const { shape, maxTokens, kind } = of;
-    const threads = routerThreads(kind);
     const most = kind === 'sim' ? 4 : 2048;
     const blocks = (pieces: number) => Math.min(pieces, most);
-    const choosing = Math.ceil(maxTokens / (threads.choose / 32));
+    const tiles = logitsTiles(shape, kind);
+    const logits = (tile: LogitsTile) => ({
+      kernel: logitsKernel(shape, tile),
+      blocks: blocks(tilesOf(shape, tile, maxTokens)),
+      threads: threadsOf(tile),
+    });
+    const threads = choosingThreads[kind];
     return {
-      logits: {
-        kernel: logitsKernel(shape, threads.logits),
-        blocks: blocks(tilesOf(shape, maxTokens)),
-        threads: threads.logits,
-      },
+      /** The most tokens whose logits small tiles make: of more these would read too much, each for itself. */
+      few: kind === 'sim' ? 32 : 16 * Math.floor((2 * usualMultiprocessors) / Math.ceil(shape.experts / 8)),
+      logits: logits(tiles.few),
+      logitsOfMany: logits(tiles.many),
       choose: {
-        kernel: chooseKernel(shape, threads.choose),
-        blocks: blocks(choosing),
-        threads: threads.choose,
+        kernel: chooseKernel(shape, threads),
+        blocks: blocks(Math.ceil(maxTokens / (threads / 32))),
+        threads,
       },
     };
   },

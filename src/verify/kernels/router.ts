@@ -10,11 +10,7 @@ export const ofRouter: readonly RegisteredKernel[] = [
 ];
 
 /** A kernel of a router: DeepSeek-V3's, unless told otherwise. */
-function routing(
-  name: string,
-  summary: string,
-  which: keyof ReturnType<typeof routerKernels>,
-): RegisteredKernel {
+function routing(name: string, summary: string, which: 'logits' | 'choose'): RegisteredKernel {
   const { tokens, hidden, experts, topk } = layerParameters;
   const parameters = {
     ...{ tokens, hidden, experts, topk },
@@ -38,6 +34,9 @@ function routing(
       weights: of.text('weights') as 'bf16' | 'f32',
       ...{ bias: of.text('bias') === 'yes', correction: of.text('correction') === 'yes' },
     };
-    return routerKernels({ shape, maxTokens: of.number('tokens'), kind: 'cuda' })[which].kernel;
+    const maxTokens = of.number('tokens');
+    const { few, logits, logitsOfMany, choose } = routerKernels({ shape, maxTokens, kind: 'cuda' });
+    if (which === 'choose') return choose.kernel;
+    return (maxTokens > few ? logitsOfMany : logits).kernel;
   });
 }

@@ -1,12 +1,15 @@
 /**
- * Logits: the products of tokens' rows with the router's rows of experts, in f32. A block makes a small tile of them, its
- * warps a part of the elements each, so that one token keeps as many blocks busy as there are tiles of experts.
+ * Logits: the products of tokens' rows with the router's rows of experts, on the tensor cores, in f32. A row's elements are cut
+ * into parts, each of which is summed by itself; the sums of the parts are added up in their order. So however warps share the
+ * work, and however many tokens there are, a token's logits have the same bits.
  */
 import { device, kernel, pointer, registers } from '../../../lang/index.js';
-import { type RouterShape, tile } from './shape.js';
+import { columnsOf, type LogitsTile, type RouterShape, rowsOf, threadsOf } from './shape.js';
 
-export function logitsKernel({ hidden, experts, weights: dtype }: RouterShape, threads: number) {
-  const [rows, columns] = [tile.tokens, tile.experts];
+export function logitsKernel({ hidden, experts, weights: dtype }: RouterShape, tile: LogitsTile) {
+  const { parts, partWarps, octets } = tile;
+  const threads = threadsOf(tile);
+  const shares = partWarps > 1;
   return kernel(
     {
       name: 'router_logits',
@@ -22,88 +25,155 @@ export function logitsKernel({ hidden, experts, weights: dtype }: RouterShape, t
       },
       using: {
         EXPERTS: experts,
-        UNITS: hidden / 8,
-        WARPS: threads / 32,
-        ROWS: rows,
-        COLUMNS: columns,
-        SUMS: rows * columns,
-        TILES: Math.ceil(experts / columns),
-        eightOf: eightOf(dtype),
-        addUp,
+        PARTS: parts,
+        PART_WARPS: partWarps,
+        ROWS: rowsOf(tile),
+        COLUMNS: columnsOf(tile),
+        OCTETS: octets,
+        SUMS: 4 * octets,
+        TILES: Math.ceil(experts / columnsOf(tile)),
+        SHARES: shares,
+        SHARED: shares ? threads * 4 * octets : 1,
+        multiplyPart: multiplyPart(hidden, experts, dtype, tile),
       },
     },
     (g, { x, weights, logits, tokens }, u) => {
-      // It waits for nothing: it is no programmatic launch (moe/router.ts), so it begins when all before it has ended.
+      // It waits for nothing: it is no programmatic launch (router.ts), so it begins when all before it has ended.
       g.releaseNext();
-      const parts = g.shared('f32', u.WARPS * u.SUMS);
+      const shared = g.shared('f32', u.SHARED);
       const tiles = ((tokens + u.ROWS - 1) / u.ROWS) * u.TILES;
       for (let at = g.blockIdx.x; at < tiles; at += g.gridDim.x) {
-        const token = (at / u.TILES) * u.ROWS;
+        const token = (at / u.TILES) * u.ROWS + (g.warpId / u.PART_WARPS) * 16;
         const expert = (at % u.TILES) * u.COLUMNS;
-        const sums = g.registers('f32', u.SUMS);
-        for (let i = g.threadIdx.x; i < u.UNITS; i += g.blockDim.x) {
-          const some = g.registers('v16', u.ROWS);
-          for (const t of g.unroll(u.ROWS)) {
-            const row = g.min(token + t, tokens - 1); // beyond the last one: its products are not kept
-            some[t] = g.load(x.as('v16').at(row * u.UNITS + i));
+        const total = g.registers('f32', u.SUMS);
+        for (let part = g.warpId % u.PART_WARPS; part < u.PARTS; part += u.PART_WARPS) {
+          const sums = g.registers('v16', u.OCTETS, g.pack('u32', [0, 0, 0, 0]));
+          if (token < tokens) u.multiplyPart({ x, weights, token, tokens, expert, part, sums });
+          for (const i of g.unroll(u.SUMS)) total[i]! += g.lane(sums[(i - (i % 4)) / 4]!, 'f32', i % 4);
+        }
+        if (u.SHARES) {
+          for (const i of g.unroll(u.SUMS)) g.store(shared.at(i * g.blockDim.x + g.threadIdx.x), total[i]!);
+          g.barrier();
+          for (const i of g.unroll(u.SUMS)) {
+            total[i] = g.f32(0);
+            for (const w of g.unroll(u.PART_WARPS))
+              total[i]! += g.load(shared.at(i * g.blockDim.x + w * 32 + g.laneId));
           }
-          for (const e of g.unroll(u.COLUMNS)) {
-            const by = g.registers('f32', 8);
-            const row = g.min(expert + e, g.u32(u.EXPERTS - 1));
-            u.eightOf({ weights, at: row * u.UNITS + i, values: by });
-            for (const t of g.unroll(u.ROWS)) {
-              for (const lane of g.unroll(8)) {
-                const value = g.f32(g.lane(some[t]!, 'bf16', lane));
-                sums[t * u.COLUMNS + e] = g.fma(value, by[lane]!, sums[t * u.COLUMNS + e]!);
-              }
-            }
+          g.barrier();
+        }
+        if (!u.SHARES || g.warpId === 0) {
+          for (const i of g.unroll(u.SUMS)) {
+            const t = token + g.laneId / 4 + (i % 4 < 2 ? 0 : 8);
+            const e = expert + 2 * (i - (i % 4)) + 2 * (g.laneId % 4) + (i % 2);
+            if (t < tokens && e < u.EXPERTS) g.store(logits.at(t * u.EXPERTS + e), total[i]!);
           }
         }
-        u.addUp({ sums });
-        g.store(parts.at(g.threadIdx.x), sums[0]!);
-        g.barrier();
-        const t = token + g.laneId / u.COLUMNS;
-        const e = expert + (g.laneId % u.COLUMNS);
-        if (g.warpId === 0 && t < tokens && e < u.EXPERTS) {
-          let sum = g.f32(0);
-          for (const w of g.unroll(u.WARPS)) sum += g.load(parts.at(w * u.SUMS + g.laneId));
-          g.store(logits.at(t * u.EXPERTS + e), sum);
-        }
-        g.barrier();
       }
     },
   );
 }
 
-/** Eight weights from vector `at` on, as f32. */
-const eightOf = (dtype: RouterShape['weights']) =>
-  device(
+/**
+ * A warp: the sums of 16 tokens and some experts over one part of the elements, pieces of 32 that are `parts` apart. A lane loads
+ * 8 elements that follow each other, of two tokens and of an expert in every eight. The tensor cores want other elements in a
+ * lane, but the same of both; in which order they add up elements does not matter.
+ */
+const multiplyPart = (hidden: number, experts: number, dtype: RouterShape['weights'], tile: LogitsTile) => {
+  const wide = dtype === 'f32' ? 2 : 1;
+  return device(
     {
-      name: 'eight_of',
-      params: { weights: pointer(dtype), at: 'u32', values: registers('f32', 8) },
-      using: { WIDE: dtype === 'f32' },
+      name: 'multiply_part',
+      params: {
+        x: pointer('bf16'),
+        weights: pointer(dtype),
+        token: 'u32',
+        tokens: 'u32',
+        expert: 'u32',
+        part: 'u32',
+        sums: registers('v16'),
+      },
+      using: {
+        UNITS: hidden / 8,
+        PIECES: Math.ceil(hidden / 32),
+        PARTS: tile.parts,
+        DEPTH: tile.depth,
+        LAST: experts - 1,
+        OCTETS: tile.octets,
+        WIDE: wide,
+        TERMS: dtype === 'f32' ? 3 : 1,
+        termsOf: termsOf(dtype),
+      },
     },
-    (g, { weights, at, values }, u) => {
-      if (u.WIDE) {
-        for (const half of g.unroll(2)) {
-          const vector = g.load(weights.as('v16').at(at * 2 + half));
-          for (const lane of g.unroll(4)) values[half * 4 + lane] = g.lane(vector, 'f32', lane);
+    (g, { x, weights, token, tokens, expert, part, sums }, u) => {
+      for (let first = part; first < u.PIECES; first += u.PARTS * u.DEPTH) {
+        // Behind the last element all is zero.
+        const rows = g.registers('v16', 2 * u.DEPTH, g.pack('u32', [0, 0, 0, 0]));
+        const by = g.registers('v16', u.DEPTH * u.OCTETS * u.WIDE, g.pack('u32', [0, 0, 0, 0]));
+        for (const d of g.unroll(u.DEPTH)) {
+          const i = (first + d * u.PARTS) * 4 + (g.laneId % 4);
+          if (i < u.UNITS) {
+            for (const h of g.unroll(2)) {
+              // Tokens and experts that there are not: the last one again, whose sums are not kept.
+              const row = g.min(token + g.laneId / 4 + 8 * h, tokens - 1);
+              rows[2 * d + h] = g.load(x.as('v16').at(row * u.UNITS + i));
+            }
+            for (const o of g.unroll(u.OCTETS)) {
+              const row = g.min(expert + 8 * o + g.laneId / 4, g.u32(u.LAST));
+              for (const w of g.unroll(u.WIDE))
+                by[(d * u.OCTETS + o) * u.WIDE + w] = g.load(
+                  weights.as('v16').at((row * u.UNITS + i) * u.WIDE + w),
+                );
+            }
+          }
         }
-      } else {
-        const vector = g.load(weights.as('v16').at(at));
-        for (const lane of g.unroll(8)) values[lane] = g.f32(g.lane(vector, 'bf16', lane));
+        for (const d of g.unroll(u.DEPTH)) {
+          for (const o of g.unroll(u.OCTETS)) {
+            const terms = g.registers('v16', u.TERMS);
+            const vectors = g.registers('v16', u.WIDE);
+            for (const w of g.unroll(u.WIDE)) vectors[w] = by[(d * u.OCTETS + o) * u.WIDE + w]!;
+            u.termsOf({ vectors, terms });
+            for (const term of g.unroll(u.TERMS)) {
+              for (const half of g.unroll(2)) {
+                const upper = rows[2 * d]!;
+                const lower = rows[2 * d + 1]!;
+                const pairs = g.pack('u32', [
+                  g.lane(upper, 'u32', 2 * half),
+                  g.lane(lower, 'u32', 2 * half),
+                  g.lane(upper, 'u32', 2 * half + 1),
+                  g.lane(lower, 'u32', 2 * half + 1),
+                ]);
+                sums[o] = g.warp.mma(pairs, terms[term]!, half, sums[o]!);
+              }
+            }
+          }
+        }
       }
     },
   );
+};
 
-/** Leaves lane n sum n of the whole warp: each step halves what a lane still has to do with. */
-const addUp = device({ name: 'add_up', params: { sums: registers('f32', 32) } }, (g, { sums }) => {
-  for (const step of g.unroll(5)) {
-    const width = 16 >> step;
-    const upper = (g.laneId & width) !== 0;
-    for (const n of g.unroll(width)) {
-      const theirs = g.select(upper, sums[n]!, sums[n + width]!);
-      sums[n] = g.select(upper, sums[n + width]!, sums[n]!) + g.warp.shuffleXor(theirs, g.u32(width));
-    }
-  }
-});
+/** Eight weights as bf16. One of f32 is the sum of three of them, each what rounding leaves of it. */
+const termsOf = (dtype: RouterShape['weights']) =>
+  device(
+    {
+      name: 'terms_of',
+      params: { vectors: registers('v16'), terms: registers('v16') },
+      using: { WIDE: dtype === 'f32' },
+    },
+    (g, { vectors, terms }, u) => {
+      if (u.WIDE) {
+        const left = g.registers('f32', 8);
+        for (const i of g.unroll(8)) left[i] = g.lane(vectors[(i - (i % 4)) / 4]!, 'f32', i % 4);
+        for (const term of g.unroll(3)) {
+          terms[term] = g.pack('bf16', left);
+          for (const i of g.unroll(8)) {
+            const rest = left[i]! - g.f32(g.lane(terms[term]!, 'bf16', i));
+            // Of an infinity, and of a NaN, nothing is left.
+            left[i] = g.select((g.bits('u32', rest) & 0x7f800000) === 0x7f800000, g.f32(0), rest);
+          }
+        }
+      } else {
+        terms[0] = vectors[0]!;
+      }
+    },
+  );

@@ -17,12 +17,34 @@ export interface RouterShape {
   readonly correction: boolean;
 }
 
-/** A block of the logits' kernel makes so many tokens' products with so many experts: together a lane each. */
-export const tile = { tokens: 4, experts: 8 } as const;
+/** What a block of the logits' kernel makes: 16 tokens for each warp beside others, and so many times 8 experts. */
+export interface LogitsTile {
+  /** Warps that take 16 tokens each. */
+  readonly tokenWarps: number;
+  /** The parts of a row's elements, and the warps that share them: all parts have a warp each, or one warp has all. */
+  readonly parts: number;
+  readonly partWarps: number;
+  readonly octets: number;
+  /** Pieces of 32 elements that a warp loads before it uses the first. */
+  readonly depth: number;
+}
 
-export const tilesOf = ({ experts }: RouterShape, tokens: number): number =>
-  Math.ceil(tokens / tile.tokens) * Math.ceil(experts / tile.experts);
+export const rowsOf = ({ tokenWarps }: LogitsTile): number => 16 * tokenWarps;
+export const columnsOf = ({ octets }: LogitsTile): number => 8 * octets;
+export const threadsOf = ({ tokenWarps, partWarps }: LogitsTile): number => 32 * tokenWarps * partWarps;
 
-/** The warps of a block share a tile's elements; those of a choosing block take a token each. */
-export const routerThreads = (kind: 'sim' | 'cuda'): { readonly logits: number; readonly choose: number } =>
-  kind === 'sim' ? { logits: 64, choose: 64 } : { logits: 256, choose: 128 };
+export const tilesOf = ({ experts }: RouterShape, tile: LogitsTile, tokens: number): number =>
+  Math.ceil(tokens / rowsOf(tile)) * Math.ceil(experts / columnsOf(tile));
+
+/** Of few tokens each tile is small, so that many blocks read the weights; of many large, so that each is read by few blocks. */
+export function logitsTiles({ experts }: RouterShape, kind: 'sim' | 'cuda') {
+  const parts = kind === 'sim' ? 2 : 8;
+  const octets = Math.min(8, Math.ceil(experts / 16));
+  return {
+    few: { tokenWarps: 1, parts, partWarps: parts, octets: 1, depth: 4 },
+    many: { tokenWarps: parts, parts, partWarps: 1, octets, depth: octets > 4 ? 1 : 2 },
+  } as const satisfies Record<string, LogitsTile>;
+}
+
+/** The warps of a choosing block take a token each. */
+export const choosingThreads = { sim: 64, cuda: 128 } as const;

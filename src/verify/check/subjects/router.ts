@@ -21,6 +21,11 @@ const all: Readonly<Record<string, RoutedOptions>> = {
     ...{ model: { hidden: 520, experts: 33, topK: 3, routing: softmax }, tokens: 17, seed: 2 },
     ...{ weights: 'f32', bias: true },
   },
+  // So many tokens take large tiles; the second has one token.
+  'large tiles': {
+    model: { hidden: 72, experts: 9, topK: 2, routing: softmax },
+    ...{ tokens: 33, seed: 4 },
+  },
   // More tokens than warps: one of them writes its scores where those of the token before were read.
   groups: {
     model: { hidden: 16, experts: 12, topK: 2, routing: { ...sigmoid, groups: { count: 3, top: 2 } } },
