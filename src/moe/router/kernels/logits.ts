@@ -1,15 +1,14 @@
 /**
  * Logits: the products of tokens' rows with the router's rows of experts, on the tensor cores, in f32. A row's elements are cut
- * into parts, each of which is summed by itself; the sums of the parts are added up in their order. So however warps share the
- * work, and however many tokens there are, a token's logits have the same bits.
+ * into parts, and parts into groups; a part is summed by itself, then the parts of a group in their order, then the groups. So whether a
+ * warp has a part or a whole group, and however many tokens there are, a token's logits have the same bits.
  */
 import { device, kernel, pointer, registers } from '../../../lang/index.js';
 import { columnsOf, type LogitsTile, type RouterShape, rowsOf, threadsOf } from './shape.js';
 
 export function logitsKernel({ hidden, experts, weights: dtype }: RouterShape, tile: LogitsTile) {
-  const { parts, partWarps, octets } = tile;
+  const { parts, groups, partWarps, octets } = tile;
   const threads = threadsOf(tile);
-  const shares = partWarps > 1;
   return kernel(
     {
       name: 'router_logits',
@@ -25,15 +24,16 @@ export function logitsKernel({ hidden, experts, weights: dtype }: RouterShape, t
       },
       using: {
         EXPERTS: experts,
-        PARTS: parts,
+        PARTS: parts / partWarps,
         PART_WARPS: partWarps,
+        GROUPS: groups,
+        GROUP_WARPS: partWarps / groups,
         ROWS: rowsOf(tile),
         COLUMNS: columnsOf(tile),
         OCTETS: octets,
         SUMS: 4 * octets,
         TILES: Math.ceil(experts / columnsOf(tile)),
-        SHARES: shares,
-        SHARED: shares ? threads * 4 * octets : 1,
+        SHARED: threads * 4 * octets,
         multiplyPart: multiplyPart(hidden, experts, dtype, tile),
       },
     },
@@ -46,28 +46,33 @@ export function logitsKernel({ hidden, experts, weights: dtype }: RouterShape, t
         const token = (at / u.TILES) * u.ROWS + (g.warpId / u.PART_WARPS) * 16;
         const expert = (at % u.TILES) * u.COLUMNS;
         const total = g.registers('f32', u.SUMS);
-        for (let part = g.warpId % u.PART_WARPS; part < u.PARTS; part += u.PART_WARPS) {
-          const sums = g.registers('v16', u.OCTETS, g.pack('u32', [0, 0, 0, 0]));
-          if (token < tokens) u.multiplyPart({ x, weights, token, tokens, expert, part, sums });
-          for (const i of g.unroll(u.SUMS)) total[i]! += g.lane(sums[(i - (i % 4)) / 4]!, 'f32', i % 4);
-        }
-        if (u.SHARES) {
-          for (const i of g.unroll(u.SUMS)) g.store(shared.at(i * g.blockDim.x + g.threadIdx.x), total[i]!);
-          g.barrier();
-          for (const i of g.unroll(u.SUMS)) {
-            total[i] = g.f32(0);
-            for (const w of g.unroll(u.PART_WARPS))
-              total[i]! += g.load(shared.at(i * g.blockDim.x + w * 32 + g.laneId));
+        if (token < tokens) {
+          for (let n = g.u32(0); n < u.PARTS; n += 1) {
+            const part = (g.warpId % u.PART_WARPS) * u.PARTS + n;
+            const sums = g.registers('v16', u.OCTETS, g.pack('u32', [0, 0, 0, 0]));
+            u.multiplyPart({ x, weights, token, tokens, expert, part, sums });
+            for (const i of g.unroll(u.SUMS)) total[i]! += g.lane(sums[(i - (i % 4)) / 4]!, 'f32', i % 4);
           }
-          g.barrier();
         }
-        if (!u.SHARES || g.warpId === 0) {
+        for (const i of g.unroll(u.SUMS)) g.store(shared.at(i * g.blockDim.x + g.threadIdx.x), total[i]!);
+        g.barrier();
+        if (g.warpId % u.PART_WARPS === 0) {
           for (const i of g.unroll(u.SUMS)) {
+            let sum = g.f32(0);
+            for (const group of g.unroll(u.GROUPS)) {
+              let some = g.f32(0);
+              for (const w of g.unroll(u.GROUP_WARPS))
+                some += g.load(
+                  shared.at(i * g.blockDim.x + g.threadIdx.x + (group * u.GROUP_WARPS + w) * 32),
+                );
+              sum += some;
+            }
             const t = token + g.laneId / 4 + (i % 4 < 2 ? 0 : 8);
             const e = expert + 2 * (i - (i % 4)) + 2 * (g.laneId % 4) + (i % 2);
-            if (t < tokens && e < u.EXPERTS) g.store(logits.at(t * u.EXPERTS + e), total[i]!);
+            if (t < tokens && e < u.EXPERTS) g.store(logits.at(t * u.EXPERTS + e), sum);
           }
         }
+        g.barrier();
       }
     },
   );

@@ -21,8 +21,10 @@ export interface RouterShape {
 export interface LogitsTile {
   /** Warps that take 16 tokens each. */
   readonly tokenWarps: number;
-  /** The parts of a row's elements, and the warps that share them: all parts have a warp each, or one warp has all. */
+  /** The parts of a row's elements, and how many groups these form: the same in all tiles. */
   readonly parts: number;
+  readonly groups: number;
+  /** Warps that share the parts: one for each part, or for each group. */
   readonly partWarps: number;
   readonly octets: number;
   /** Pieces of 32 elements that a warp loads before it uses the first. */
@@ -37,12 +39,15 @@ export const tilesOf = ({ experts }: RouterShape, tile: LogitsTile, tokens: numb
   Math.ceil(tokens / rowsOf(tile)) * Math.ceil(experts / columnsOf(tile));
 
 /** Of few tokens each tile is small, so that many blocks read the weights; of many large, so that each is read by few blocks. */
-export function logitsTiles({ experts }: RouterShape, kind: 'sim' | 'cuda') {
-  const parts = kind === 'sim' ? 2 : 8;
-  const octets = Math.min(8, Math.ceil(experts / 16));
+export function logitsTiles({ experts, weights }: RouterShape, kind: 'sim' | 'cuda') {
+  const cut = kind === 'sim' ? { parts: 4, groups: 2 } : { parts: 16, groups: 2 };
+  const octets = experts > 64 ? 8 : experts > 16 ? 4 : 2;
+  const { parts, groups } = cut;
+  // Weights of f32 take twice the registers.
+  const held = weights === 'f32' ? 8 : 16;
   return {
-    few: { tokenWarps: 1, parts, partWarps: parts, octets: 1, depth: 4 },
-    many: { tokenWarps: parts, parts, partWarps: 1, octets, depth: octets > 4 ? 1 : 2 },
+    few: { ...cut, tokenWarps: 1, partWarps: parts, octets: 1, depth: 7 },
+    many: { ...cut, tokenWarps: kind === 'sim' ? 2 : 4, partWarps: groups, octets, depth: held / octets },
   } as const satisfies Record<string, LogitsTile>;
 }
 
