@@ -186,8 +186,8 @@ const addGemm = (bench: Command): Command =>
     name: 'gemm',
     description: 'measure the experts’ GEMMs of a rank, beside every form that cuBLAS has of them',
     ...{ of: 'the experts of a model', needs: 'a GPU', toTry: ' with small rows', iterations: 20 },
-    help: `Times are medians of launches back to back with cold caches. 'bound': the weights of experts that have rows, read once at the
-bandwidth of a device copy in this run. 'of bound' and TFLOP/s, of useful rows, are Heddle's; 'of cuBLAS' is the time of the
+    help: `Times are medians of launches back to back with cold caches. Two bounds: 'memory', the weights of experts that have rows, read once
+at the rate of plain loads in this run; 'cores', the tensor cores at their highest clock. 'of bound', of the later one, and TFLOP/s, of useful rows, are Heddle's; 'of cuBLAS' is the time of the
 fastest form of cuBLAS divided by Heddle's. cuBLAS finds its rows in order and leaves SwiGLU to others. GFLOP counts the rows
 that routes need, 'padded' how many more are multiplied because of Heddle's tiles: no row is read for them.`,
     examples: ['--rows 16,512', '--experts 64 --rows 16 --routes uniform --json'],
@@ -217,8 +217,8 @@ that routes need, 'padded' how many more are multiplied because of Heddle's tile
         gemmColumns,
         gemmLines,
         (on) => benchGemm(plan, on),
-        ({ copyBandwidth, cublas }) =>
-          `${usual(flags, `copy ${copyBandwidth.toFixed(0)} GB/s; `, '')}cuBLAS ${cublas}`,
+        ({ rates, cublas }) =>
+          `${usual(flags, `reads ${rates.reads.toFixed(0)} GB/s; `, '')}cuBLAS ${cublas}`,
       );
     });
 
@@ -243,7 +243,8 @@ so, dispatch and combine back to back (d + c), plan, reduce, experts, shared exp
 with the shared expert between them, where there is one; in two micro-batches; one phase after another by the one-sided
 family, where another carries the layer; and with NCCL's sends and receives of as many rows, whose counts the host knows, in
 place of dispatch and combine. tokens/s is of all ranks and the fastest way; 'exposed' is what of that is neither router nor
-experts. GFLOP counts rank 0's rows that routes need, 'padded' how many more its GEMMs multiply because of their tiles: no
+experts. 'memory' is how long rank 0 reads the weights of its experts and its shared one at the rate of plain loads, 'cores' how long its tensor
+cores multiply their rows at their highest clock. GFLOP counts rank 0's rows that routes need, 'padded' how many more its GEMMs multiply because of their tiles: no
 row is read for them.`,
     examples: [
       '--ep 2 --experts 4 --tokens 128 --trace layer.json',

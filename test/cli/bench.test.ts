@@ -188,6 +188,9 @@ describe('heddle bench layer', () => {
     // All four experts are every token's, and rank 0 has two of them.
     expect([three!.rows, three!.usefulFlops]).toEqual([12, 12 * 6 * 64 * 64]);
     expect(three!.paddedFlops).toBe(32 * 6 * 64 * 64);
+    // Tokens add rows, not weights: both of its experts and the shared one are read either way.
+    expect(three!.bounds).toEqual(one!.bounds);
+    expect(three!.bounds).toMatchObject({ memory: expect.any(Number), tensorCores: null });
     const [note, head] = err.split('\n');
     expect(note).toContain('figures are steps, not times');
     const columns = head!.match(/.{10}/g)!.map((column) => column.trim());

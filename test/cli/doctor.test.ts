@@ -80,6 +80,7 @@ describe('heddle doctor', () => {
       pciBusId: `0000:0${ordinal}:00.0`,
       memoryBytes: 140 * 2 ** 30,
       multiprocessors: 132,
+      clockMHz: 1980,
       l2Bytes: 0,
       sharedBytesPerBlock: 0,
       virtualMemory: true,

@@ -13,6 +13,8 @@ export interface Gpu {
   readonly pciBusId: string;
   readonly memoryBytes: number;
   readonly multiprocessors: number;
+  /** The highest clock of its multiprocessors. */
+  readonly clockMHz: number;
   readonly l2Bytes: number;
   /** Most shared memory of a block, when a kernel asks for more than the usual 48 KiB. */
   readonly sharedBytesPerBlock: number;
@@ -33,6 +35,7 @@ export interface Gpu {
 }
 
 const attribute = {
+  clockKHz: 13,
   multiprocessors: 16,
   l2Bytes: 38,
   major: 75,
@@ -95,6 +98,7 @@ export function describeGpu(ordinal: number): Gpu {
     pciBusId,
     memoryBytes,
     multiprocessors: get(attribute.multiprocessors),
+    clockMHz: get(attribute.clockKHz) / 1000,
     l2Bytes: get(attribute.l2Bytes),
     sharedBytesPerBlock: get(attribute.sharedOptIn),
     virtualMemory: get(attribute.virtualMemory) === 1,

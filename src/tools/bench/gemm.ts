@@ -22,10 +22,11 @@ import {
 } from '../../moe/index.js';
 import { type Layer, type MoeModel, profile, reference, scaleBlock } from '../../moe/layer/index.js';
 import { compareClosely, makeAllRoutes } from '../../verify/testing/index.js';
+import { type Bounds, boundOf, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
 import { pointByPoint, type Results, type Rig } from './harness.js';
 import { Noise, scaleOfNoise } from './inputs.js';
 import { inSmall } from './layer-data.js';
-import { gigabytes, type Spread, type Unit } from './statistics.js';
+import type { Spread, Unit } from './statistics.js';
 import { percent } from './table.js';
 import type { Timing } from './timing.js';
 
@@ -50,8 +51,7 @@ type GemmForm = (typeof gemmForms)[number];
 interface GemmTimes {
   /** Of the weights of experts that have rows, each read once. */
   readonly weightBytes: number;
-  /** The time of such a read at the bandwidth of a device copy, in µs. */
-  readonly bound: number;
+  readonly bounds: Bounds;
   /** 2 · rows · inputs · outputs; and with the rows that forms multiply besides, because of their tiles or padding. */
   readonly usefulFlops: number;
   readonly paddedFlops: Readonly<Partial<Record<GemmForm, number>>>;
@@ -68,8 +68,7 @@ interface GemmPoint {
 export interface GemmReport extends Results<'gemm', GemmPoint> {
   /** cuBLAS's version, or why it is not there. */
   readonly cublas: string;
-  /** Bytes that a device copy reads and writes in a second, in GB. */
-  readonly copyBandwidth: number;
+  readonly rates: Rates;
   readonly plan: GemmBenchPlan;
 }
 
@@ -80,7 +79,7 @@ export async function benchGemm(
 ): Promise<GemmReport> {
   const { device: kind, iterations } = plan;
   let library = '';
-  let copyBandwidth = 0;
+  let rates: Rates | undefined;
   const results = await pointByPoint(
     'gemm',
     { ranks: 1, device: kind, iterations },
@@ -89,12 +88,13 @@ export async function benchGemm(
       const { device } = rig.timing.world;
       const { cublas, said } = openCublas(kind === 'cuda' ? (device as CudaDevice) : null);
       library = said;
-      copyBandwidth = await measureCopy(rig.timing, kind === 'cuda' ? 2 ** 30 : 2 ** 12);
-      for (const rows of plan.rows) tell(await measure({ ...rig, cublas, copyBandwidth }, plan, rows));
+      const tools = { ...rig, cublas, rates: await measureRates(rig.timing) };
+      rates = tools.rates;
+      for (const rows of plan.rows) tell(await measure(tools, plan, rows));
       cublas?.dispose();
     },
   );
-  return { ...results, cublas: library, copyBandwidth, plan };
+  return { ...results, cublas: library, rates: rates!, plan };
 }
 
 function openCublas(device: CudaDevice | null): { readonly cublas: Cublas | null; readonly said: string } {
@@ -108,17 +108,9 @@ function openCublas(device: CudaDevice | null): { readonly cublas: Cublas | null
   }
 }
 
-async function measureCopy(timing: Timing, bytes: number): Promise<number> {
-  const scratch = timing.world.device.allocate(2 * bytes, 'what is copied');
-  const { address } = scratch;
-  const { median } = await timing.time(4, [() => timing.stream.copy(address + bytes, address, bytes)]);
-  scratch.free();
-  return gigabytes(2 * bytes, median);
-}
-
 interface Tools extends Rig {
   readonly cublas: Cublas | null;
-  readonly copyBandwidth: number;
+  readonly rates: Rates;
 }
 
 async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise<GemmPoint> {
@@ -232,7 +224,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
     const weightBytes = (scaled ? 1 : 2) * used * inputs * outputs;
     return {
       weightBytes,
-      bound: weightBytes / tools.copyBandwidth / 1000,
+      bounds: boundsOf(tools.rates, plan.dtype, { weightBytes, flops: flops(sizes.total) }),
       usefulFlops: flops(sizes.total),
       paddedFlops: Object.fromEntries(gemmForms.map((form) => [form, flops(padded[form])])),
       times: await timeAll(timing, forms),
@@ -398,13 +390,13 @@ export const gemmColumns = (unit: Unit): readonly Column<GemmLine>[] => {
   return [
     { head: 'rows', cell: ({ rows }) => String(rows) },
     { head: 'GEMM', cell: ({ name }) => name },
-    ...onGpu({ head: 'bound µs', cell: ({ bound }) => bound.toFixed(1) }),
+    ...onGpu(...boundsColumns(({ bounds }: GemmLine) => bounds)),
     ...gemmForms.map((form) => ({
       head: `${form} ${unit}`,
       cell: ({ times }: GemmLine) => times[form]?.median.toFixed(1) ?? '–',
     })),
     ...onGpu(
-      { head: 'of bound', cell: (line) => percent(line.bound / ours(line)) },
+      { head: 'of bound', cell: (line) => percent(boundOf(line.bounds) / ours(line)) },
       { head: 'TFLOP/s', cell: (line) => (line.usefulFlops / ours(line) / 1e6).toFixed(0) },
     ),
     ...flopsColumns(({ usefulFlops, paddedFlops }: GemmLine) => ({

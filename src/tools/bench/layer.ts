@@ -15,6 +15,7 @@ import {
   readBits,
 } from '../../moe/index.js';
 import { type MoeModel, scaleBlock } from '../../moe/layer/index.js';
+import { type Bounds, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
 import { expertFlops, type Flops, flopsColumns } from './gemm.js';
 import { pointByPoint, type Results, type Rig } from './harness.js';
 import { inSmall, LayerData, modelWith } from './layer-data.js';
@@ -78,6 +79,8 @@ export interface LayerPoint extends Flops {
   readonly computed: number;
   /** Of the fastest way, the part that is not computing. */
   readonly exposed: number;
+  /** Of rank 0's experts and its shared expert: their weights are read, their rows multiplied. */
+  readonly bounds: Bounds;
   /** Rows of rank 0's experts; what these compute of them is `usefulFlops`, 6 · hidden · inner a row. */
   readonly rows: number;
 }
@@ -99,9 +102,10 @@ export async function benchLayer(
   let spans: readonly Span[] = [];
   const results = await pointByPoint('layer', plan, on, async (rig, tell) => {
     const data = LayerData.create(rig, model, 1, plan.weights);
+    const rates = await measureRates(rig.timing);
     const nccl = device === 'cuda' && plan.nccl ? await joinNccl(rig.timing, true) : null;
     for (const tokens of plan.tokens) {
-      const bench = new LayerBench(rig, data, plan, tokens, nccl);
+      const bench = new LayerBench(rig, data, plan, { tokens, nccl, rates });
       tell(await bench.measure());
       if (plan.trace && tokens === plan.tokens.at(-1))
         spans = await traceLayer(rig.timing, bench.options, bench.io);
@@ -127,19 +131,20 @@ class LayerBench {
   readonly #plan: LayerBenchPlan;
   readonly #tokens: number;
   readonly #nccl: NcclCommunicator | null;
+  readonly #rates: Rates;
 
   constructor(
     rig: Rig,
     data: LayerData,
     plan: LayerBenchPlan,
-    tokens: number,
-    nccl: NcclCommunicator | null,
+    { tokens, nccl, rates }: { tokens: number; nccl: NcclCommunicator | null; rates: Rates },
   ) {
     this.#rig = rig;
     this.#data = data;
     this.#plan = plan;
     this.#tokens = tokens;
     this.#nccl = nccl;
+    this.#rates = rates;
     const { timing, noise } = rig;
     const { device } = timing.world;
     const { model, weights } = data;
@@ -168,7 +173,7 @@ class LayerBench {
     const ways: Partial<Record<LayerWay, Spread>> = {};
     const layer = await MoeLayer.create(world, { ...this.options, overlap: false });
     ways['in a row'] = await this.#whole(layer);
-    const { parts, rows, flops } = await this.#parts(layer);
+    const { parts, rows, flops, bounds } = await this.#parts(layer);
     if (this.#nccl !== null) ways['NCCL, in a row'] = await this.#withNccl(layer, this.#nccl);
     const { family, why } = layer;
     await layer.dispose();
@@ -189,7 +194,7 @@ class LayerBench {
     const row = ways['in a row'].median;
     const fastest = Math.min(row, ways.split?.median ?? row, ways['two micro-batches']?.median ?? row);
     return {
-      ...{ tokens, family, why, parts, ways, rows, ...flops },
+      ...{ tokens, family, why, parts, ways, rows, bounds, ...flops },
       tokensPerSecond: (plan.ranks * tokens) / (fastest * 1e-6),
       ...{ computed: computing / row, exposed: 1 - computing / fastest },
     };
@@ -257,7 +262,18 @@ class LayerBench {
         add: await this.#time([() => layerBatches(layer)[0]!.addShared(io.out, stream)]),
       }),
     };
-    return { parts, rows: total, flops };
+    return { parts, rows: total, flops, bounds: this.#bounds(counts) };
+  }
+
+  #bounds(counts: Uint32Array): Bounds {
+    const { hidden, inner, sharedInner = 0 } = this.#data.model;
+    const { weights } = this.#plan;
+    const used = counts.filter((rows) => rows > 0).length;
+    const rows = counts.reduce((sum, some) => sum + some, 0);
+    return boundsOf(this.#rates, weights, {
+      weightBytes: (weights === 'fp8' ? 3 : 6) * hidden * (used * inner + sharedInner),
+      flops: 6 * hidden * (rows * inner + this.#tokens * sharedInner),
+    });
   }
 
   /** The same layer with NCCL's exchange of as many rows, whose counts the host knows for free: a lower bound. */
@@ -326,6 +342,7 @@ export const layerColumns = (unit: Unit): readonly Column<LayerPoint>[] => {
           },
         ]),
     { head: 'exposed', cell: ({ exposed }) => percent(exposed) },
+    ...(unit === 'steps' ? [] : boundsColumns(({ bounds }: LayerPoint) => bounds)),
     ...flopsColumns((point: LayerPoint) => point),
   ];
   return columns.map((column) => ({ ...column, width: 10 }));

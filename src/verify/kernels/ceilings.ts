@@ -138,12 +138,36 @@ export function loadCeilingKernel(ranks: number, capacity: number, window: Trans
   );
 }
 
+/** The best rate of a GPU's own memory: each vector is read once. `sink` as above. */
+export const readCeilingKernel = kernel(
+  {
+    name: 'ceiling_reads',
+    maxThreads: transferLaunch.threads,
+    params: { from: pointer('v16'), vectors: 'u32', sink: pointer('u32') },
+    using: { AT_ONCE: 8 },
+  },
+  (g, { from, vectors, sink }, { AT_ONCE }) => {
+    const threads = g.gridDim.x * g.blockDim.x;
+    const first = g.blockIdx.x * g.blockDim.x + g.threadIdx.x;
+    let seen = g.u32(0);
+    for (let base = first; base < vectors; base += AT_ONCE * threads) {
+      const some = g.registers('v16', AT_ONCE);
+      for (const n of g.unroll(AT_ONCE)) {
+        if (base + n * threads < vectors) some[n] = g.load(from.at(base + n * threads), { cache: 'stream' });
+      }
+      for (const n of g.unroll(AT_ONCE)) seen ^= g.lane(some[n]!, 'u32', 0) ^ g.lane(some[n]!, 'u32', 3);
+    }
+    g.store(sink.at(first), seen);
+  },
+);
+
 /** The kernels that only measure a machine. */
 export const ceilings: readonly RegisteredKernel[] = [
   entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {
     const ranks = shape.number('ranks');
     return flagBarrierKernel(ranks, flagBarrierWindow(ranks));
   }),
+  entry('ceiling_reads', 'what a GPU’s own memory brings at best', {}, () => readCeilingKernel),
   ...(
     [
       ['ceiling_stores', 'what the links carry at best: stores to all peers', storeCeilingKernel],

@@ -8,6 +8,7 @@ import {
   flagBarrierKernel,
   flagBarrierWindow,
   loadCeilingKernel,
+  readCeilingKernel,
   storeCeilingKernel,
   transferWindow,
 } from '../../kernels/index.js';
@@ -21,11 +22,12 @@ const rowsLayout = transferWindow(ranks, capacity);
 const flagsLayout = flagBarrierWindow(ranks);
 
 /** Every configuration runs the same modules, which are made when they are first wanted. */
-let made: Readonly<Record<'stores' | 'loads' | 'barrier', IrModule>> | undefined;
+let made: Readonly<Record<'stores' | 'loads' | 'reads' | 'barrier', IrModule>> | undefined;
 const modules = () => {
   made ??= {
     stores: storeCeilingKernel(ranks, capacity, rowsLayout).ir(),
     loads: loadCeilingKernel(ranks, capacity, rowsLayout).ir(),
+    reads: readCeilingKernel.ir(),
     barrier: flagBarrierKernel(ranks, flagsLayout).ir(),
   };
   return made;
@@ -33,7 +35,7 @@ const modules = () => {
 
 export const ceilings: CheckSubject = {
   name: 'ceilings',
-  kernels: ['flag_barrier', 'ceiling_stores', 'ceiling_loads'],
+  kernels: ['flag_barrier', 'ceiling_stores', 'ceiling_loads', 'ceiling_reads'],
   configurations: [transfers(), lostInBarrier()],
 };
 
@@ -45,23 +47,23 @@ function transfers(): CheckConfiguration {
     async run(machine) {
       await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
         const { meet, stream, rows } = await prepare(world);
-        const { stores, loads } = modules();
+        const { stores, loads, reads } = modules();
         const sink = world.device.allocate(2 * threads * 4, 'sink');
         const shape = { grid: 2, block: threads, rank: world.rank };
         const launchers = await Promise.all(
-          [stores, loads].map(async (module) => (await world.device.load(module)).launcher(shape)),
+          [stores, loads, reads].map(async (module) => (await world.device.load(module)).launcher(shape)),
         );
-        for (const launcher of launchers) {
-          launcher.setWindow('win', rows);
-          launcher.set('vectors', capacity);
-        }
-        launchers[1]!.set('sink', sink.address);
+        for (const launcher of launchers.slice(0, 2)) launcher.setWindow('win', rows);
+        for (const launcher of launchers) launcher.set('vectors', capacity);
+        for (const launcher of launchers.slice(1)) launcher.set('sink', sink.address);
+        launchers[2]!.set('from', rows.own.address);
         const looks: Promise<Uint8Array>[] = [];
         for (let round = 0; round < 2; round++) {
           launchers[0]!.launch(stream);
           meet(2, round);
           looks.push(stream.copyOut(rows.own.address, rowsLayout.bytes));
           launchers[1]!.launch(stream);
+          launchers[2]!.launch(stream);
           meet(1, 0);
         }
         await stream.synchronize();
