@@ -88,7 +88,7 @@ describe('commands', () => {
 
 describe('figures', () => {
   const { text } = page('README.md');
-  const measured = text.slice(text.indexOf('## Measured'), text.indexOf('## What a kernel'));
+  const measured = text.slice(text.indexOf('## Measured'), text.indexOf('## Use it'));
   const [head, , ...rows] = measured.split('\n').filter((line) => line.startsWith('| '));
 
   test('README shows a part of what docs/benchmarks.md shows', () => {
