@@ -89,7 +89,6 @@ describe('in Chromium', needing('chromium'), () => {
       'How-to',
       'Reference',
       'Explanation',
-      'Results',
     ]);
     expect(await groups.filter({ hasText: 'Explanation' }).locator('a').first().getAttribute('href')).toMatch(
       /\/docs\/design/,

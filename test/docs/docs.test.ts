@@ -135,6 +135,13 @@ describe('links', () => {
     if (anchor !== undefined) expect(anchors(readFileSync(target, 'utf8'))).toContain(anchor);
   });
 
+  test('docs/README.md answers ten questions, each with a place on a page', () => {
+    const { text } = page('docs/README.md');
+    const section = text.slice(text.indexOf('## Ten questions'), text.indexOf('## Tutorial'));
+    const answers = section.match(/^\| [^|]+\? \| \[[^\]]+\]\([\w-]+\.md#[\w-]+\) \|$/gm);
+    expect(answers).toHaveLength(10);
+  });
+
   test('docs/README.md leads to every page', () => {
     const reached = links
       .filter(({ path }) => path === 'docs/README.md')
