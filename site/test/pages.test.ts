@@ -39,6 +39,17 @@ describe('links', () => {
   });
 });
 
+test('the first page shows a race, the kernel mended, the chart and both commands', () => {
+  const text = readFileSync(join(dist, 'index.html'), 'utf8');
+  expect(text).toMatch(
+    /first-wrong[\s\S]*Data race on window, data\[\d+\][\s\S]*first-clean[\s\S]*'acquire'/,
+  );
+  expect(text).toMatch(/<svg class="first-chart"[\s\S]*<polyline/);
+  for (const command of ['start', 'test']) {
+    expect(text).toMatch(new RegExp(`first-command.*</span>npm install &amp;&amp; npm ${command}</pre>`));
+  }
+});
+
 describe('in Chromium', needing('chromium'), () => {
   let browser: Browser;
   let page: Page;
