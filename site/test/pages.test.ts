@@ -41,13 +41,13 @@ describe('links', () => {
 
 test('the first page shows a race, the kernel mended, the chart and both commands', () => {
   const text = readFileSync(join(dist, 'index.html'), 'utf8');
-  expect(text).toMatch(
-    /first-wrong[\s\S]*Data race on window, data\[\d+\][\s\S]*first-clean[\s\S]*'acquire'/,
-  );
-  expect(text).toMatch(/<svg class="first-chart"[\s\S]*<polyline/);
-  for (const command of ['start', 'test']) {
-    expect(text).toMatch(new RegExp(`first-command.*</span>npm install &amp;&amp; npm ${command}</pre>`));
-  }
+  const parts = [
+    /first-wrong[\s\S]*Data race on window, data\[\d+\][\s\S]*first-clean[\s\S]*acquire/,
+    /<svg class="first-chart"[\s\S]*<polyline/,
+    /first-command.*npm install &amp;&amp; npm start</,
+    /first-command.*npm install &amp;&amp; npm test</,
+  ];
+  expect(parts.filter((part) => !part.test(text))).toEqual([]);
 });
 
 describe('in Chromium', needing('chromium'), () => {
