@@ -83,7 +83,7 @@ export const set = <T extends object>(given: T): { [K in keyof T]?: Exclude<T[K]
     [K in keyof T]?: Exclude<T[K], undefined>;
   };
 
-// Work takes minutes: a file or a folder that cannot be written is refused before.
+// These refuse a file or a folder that cannot be written before the work begins, which takes minutes.
 
 export const requireOutputFile = (option: string, file: string | undefined): void =>
   refusing(option, file, 'a file', requireWritable);

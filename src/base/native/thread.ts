@@ -58,7 +58,7 @@ function endAll(): void {
   }
 }
 
-/** In the thread: it has done so many of its steps. */
+/** The thread calls this: it has done this number of its steps. */
 export function stepDone(done: Int32Array, steps: number): void {
   Atomics.store(done, 0, steps);
   Atomics.notify(done, 0);

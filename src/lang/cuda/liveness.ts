@@ -105,7 +105,7 @@ function isSilent<Op extends OperationName>(effect: OperationEffect<Op>): boolea
   return operations[effect.op].unnoticed?.(effect) ?? false;
 }
 
-/** The statements without what no live variable needs. */
+/** The statements that compute live variables or have effects; all others are dropped. */
 function needed(statements: readonly Stmt[], live: ReadonlySet<number>): readonly Stmt[] {
   return replaceEach(statements, (statement) =>
     neededOf(

@@ -81,7 +81,7 @@ export class Statements {
 
   /** `if (load(p) != 0u)`: whether `next` surely reads the nameless result of an effect, and nothing else does. */
   #isInNext(variable: Variable | null, next: Stmt | undefined): variable is Variable {
-    // A loop would have its effect again and again.
+    // If the effect moved into the condition of a loop, it would happen in every round.
     if (next === undefined || next.kind === 'for' || next.kind === 'while') return false;
     if (variable?.unnamed !== true || this.#reads.get(variable.id) !== 1) return false;
     return expressionsOf(next).some((expr) => surelyReads(expr, variable));

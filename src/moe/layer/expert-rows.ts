@@ -34,7 +34,7 @@ export interface ExpertRows {
 export interface ReferencePlan {
   /** Rows of each expert of this rank, from its first on. */
   readonly counts: Uint32Array;
-  /** Where they begin, and, behind the last, where they all end. */
+  /** Where the rows of each expert begin; the last entry is where all rows end. */
   readonly offsets: Uint32Array;
   /** Of each expert its routes, in the order of their numbers, then −1 up to a multiple of the alignment. */
   readonly routes: readonly Int32Array[];

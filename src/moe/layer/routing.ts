@@ -9,7 +9,10 @@ import {
 import type { MoeModel } from './profiles.js';
 import { limits } from './shape.js';
 
-/** The bias: to logits; and to scores, where experts are chosen, but not in weights. */
+/**
+ * `bias` is added to logits. `correction` is added to scores when experts are chosen, but not to the weights of
+ * routes.
+ */
 export interface RouterBiases {
   readonly bias?: ArrayLike<number>;
   readonly correction?: ArrayLike<number>;

@@ -14,9 +14,9 @@ export interface Wanted {
 
 /** How far a call has come. */
 export interface LoadProgress {
-  /** Read, and on their way to the GPU. */
+  /** Bytes that have been read and are on their way to the GPU. */
   readonly bytes: number;
-  /** That will be. */
+  /** Bytes that the call will read in all. */
   readonly of: number;
 }
 

@@ -22,7 +22,7 @@ export interface ModelLayer {
   readonly layer: number;
   /** How many experts are routed to; null where they are not read: `loadExperts` says why. */
   readonly experts: number | null;
-  /** Whether there is an expert that every token goes to. */
+  /** Whether the layer has a shared expert, which takes every token. */
   readonly shared: boolean;
 }
 

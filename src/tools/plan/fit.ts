@@ -76,7 +76,7 @@ export function fitCells(observations: readonly Observation[], nominal: Nominal)
   const [lower, ofMeasured] = [likeness(all), likeness(measured)];
   let scatter = usualScatter;
   let found: ReturnType<typeof leastSquares> = { at: centre, normal: [] };
-  // How much a source scatters is seen once it is fitted, and changes what the priors weigh.
+  // The scatter of a source is known only after a fit, and it weighs the priors of the next fit: so three turns.
   for (let turn = 0; turn < 3; turn++) {
     found = leastSquares(
       (point) => [
@@ -152,7 +152,10 @@ function leftOut(
   return Math.sqrt(squares.reduce((sum, one) => sum + one, 1) / (1 + squares.length));
 }
 
-/** How far a phase lies from what was measured, in words and as a standard deviation; and whether it alone crosses the network, or alone does not. */
+/**
+ * How far a phase lies from the measured ones, in words and as a standard deviation. `aside`: this phase crosses the
+ * network and no measured one does, or the reverse.
+ */
 export function distance(seen: readonly Seen[], { work, tokens }: Omit<Seen, 'over'>) {
   if (seen.length === 0) return { beyond: [], spread: 0, aside: false };
   const crosses = work.networkBytes > 0;

@@ -125,7 +125,7 @@ function transfersOf(round: Round): Transfers {
   const chunks = chunksOf(way, shared);
   const single =
     way.message === 'row' && way.rows !== 'rails' && ranks * tokens * layer.topK <= mostRowMessages;
-  /** In combine everything goes the other way. */
+  /** Rows of combine travel from the owner of an expert back to the source, so both ends change places. */
   const send = (a: number, b: number, bytes: number, posts: number): number => {
     const link: Link = nodeOf(a) === nodeOf(b) ? 0 : 1;
     return phase === 'dispatch' ? out.add(a, b, link, bytes, posts) : out.add(b, a, link, bytes, posts);

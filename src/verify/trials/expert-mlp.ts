@@ -63,7 +63,7 @@ export const isScaled = (matrices: MlpMatrices): matrices is ScaledMatrices => '
 /** A matrix of an MLP, or its scales where it is e4m3. */
 export type WeightsPart = keyof MlpWeights;
 
-/** The weights of so many experts, or of one that takes all rows (null): what `make` gives for each part, of its shape. */
+/** The weights of `experts` experts, or of one that takes all rows (null). `make` gives the numbers of each part. */
 export function mlpWeights(
   {
     hidden,

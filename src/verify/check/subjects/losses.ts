@@ -15,7 +15,7 @@ import { oneRound } from './one-round.js';
 
 export const lossLayer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
 
-/** Several blocks, which all give up, and each of which has more to wait for. */
+/** Several blocks, of which each gives up one wait while more waits are ahead of it. */
 const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
 
 /** Of the one-sided family, with one of its tunings. */

@@ -110,7 +110,7 @@ const moved: Readonly<Record<'before' | 'after', ExpertPlacement>> = {
   after: { experts: 4, ranks: 3, places: [3, 2, 1, 1, -1, 0] },
 };
 
-/** For every family, and every way that it has. */
+/** Rounds that every family runs, with every transport. */
 export const common: Readonly<Record<string, Partial<Rounds>>> = {
   '2 ranks': {},
   '3 ranks': { ranks: 3 },
