@@ -145,7 +145,7 @@ export function requireInteger(argument: string, value: unknown, min: number, ma
   return value;
 }
 
-/** The integer that a text is, if it lies in [min, max]; null otherwise. */
+/** Reads an integer in [min, max] from a text; null if the text is none. */
 export function integerIn(text: string, min: number, max: number): number | null {
   const value = Number(text);
   return /^-?\d+$/.test(text) && value >= min && value <= max ? value : null;

@@ -114,7 +114,7 @@ Examples:
       try {
         const { text, clean } = await runCheck(subjects, kernels, {
           ...options,
-          // Files contain functions, which other threads would not get.
+          // What a file exports contains functions, which cannot be sent to other threads.
           workers: options.ptx === undefined && own === null ? workers : 1,
         });
         process.stdout.write(text);

@@ -68,7 +68,7 @@ export interface Memory {
 export interface MappedMemory extends Memory {
   /** The host's accesses. */
   readonly host: HostView;
-  /** All of it, to hand on to a NIC. Nothing orders the reads and writes made here, and no checker sees it. */
+  /** All bytes, to hand on to a NIC. Reads and writes made here have no order, and no checker sees them. */
   readonly raw: Uint8Array;
 }
 

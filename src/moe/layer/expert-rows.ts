@@ -143,7 +143,7 @@ export function reduce(
   return reduced;
 }
 
-/** A test needs no more: 2 GiB. */
+/** The reference refuses more than 2 GiB of rows: no test needs that. */
 const mostRows = (rowBytes: number): number => Math.floor(2 ** 31 / rowBytes);
 
 function requireRows(rows: ExpertRows): void {

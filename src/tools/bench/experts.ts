@@ -74,7 +74,7 @@ export async function benchExperts(
   return { ...results, workload: of, rows };
 }
 
-/** The buffers that one round has to itself: sets rotate, so that none finds its rows in the cache. */
+/** The buffers of one round. Rounds take several sets in turn, so that no round finds its rows in the cache. */
 interface Set {
   readonly of: Receiving;
   readonly plan: ExpertsPlan;

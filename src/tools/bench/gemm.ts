@@ -391,7 +391,7 @@ export const gemmLines = ({ rows, gateUp, down }: GemmPoint): readonly GemmLine[
   { rows, name: 'down', ...down },
 ];
 
-/** On a simulated GPU no bandwidth bounds anything, and steps are no rate. */
+/** A simulated GPU counts steps, so its table has no columns of bandwidth and rate. */
 export const gemmColumns = (unit: Unit): readonly Column<GemmLine>[] => {
   const onGpu = (...columns: readonly Column<GemmLine>[]) => (unit === 'steps' ? [] : columns);
   const ours = ({ times }: GemmLine): number => times.heddle!.median;

@@ -14,7 +14,7 @@ export interface Cell {
   /** Cells of one set come from one source and one harness. */
   readonly set: string;
   readonly lib: string;
-  /** How it sends: the mode of one of `systems`. */
+  /** The way in which the library sends: a mode of `systems`. */
   readonly mode: string;
   readonly hw: string;
   readonly fabric: string;

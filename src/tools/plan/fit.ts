@@ -31,7 +31,7 @@ export interface Fit {
   readonly continued: readonly Seen[];
 }
 
-/** A place where the time is known, or believed. */
+/** A phase whose time is known or believed, for the correction of places near it. */
 export interface Seen {
   readonly tokens: number;
   readonly work: Work;
@@ -86,7 +86,7 @@ export function fitCells(observations: readonly Observation[], nominal: Nominal)
       found.at,
     );
     const off = forward(ofMeasured, over(found.at, measured));
-    // A cell that a parameter follows says nothing of scatter.
+    // Each parameter that the cells determine uses up one cell, which then tells nothing of the scatter.
     const used = inverse(found.normal).reduce((sum, row, i) => sum + 1 - row[i]! / spread[i]! ** 2, 0);
     scatter = Math.sqrt((usualScatter ** 2 + dot(off, off)) / (1 + Math.max(0, off.length - used)));
   }

@@ -37,7 +37,7 @@ export interface Simulated {
   readonly closed: number;
 }
 
-/** Messages of one row each beyond this are simulated in bundles for a peer. */
+/** With more messages of one row each than this, the rows for a peer are simulated in bundles. */
 const mostRowMessages = 2_000_000;
 
 /** The amount that a rail forwards at a time. */

@@ -153,7 +153,10 @@ function pick(
 
 const notLoopback = (name: string): boolean => name !== 'lo';
 
-/** In the order in which they were where nothing is known. libfabric's name of a NIC is the system's, with or without more behind it. */
+/**
+ * The names, nearest to the PCI address `near` first; in their order if nothing is known. libfabric names a NIC as
+ * the system does, sometimes with a suffix behind a hyphen.
+ */
 export function nearestFirst(names: readonly string[], near: string | undefined, root?: string): string[] {
   if (near === undefined) return [...names];
   const distances = distancesFrom(near, root);

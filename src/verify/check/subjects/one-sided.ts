@@ -255,7 +255,7 @@ export const oneSided: readonly CheckSubject[] = [
     configurations: [
       ...configurations('push', inBulk),
       ...configurations('pull', {
-        // Of one warp each, for which a row is one vector too long.
+        // Each team is one warp, and a row is one vector more than it takes at a time.
         'bulk, two teams': { send: 'bulk', maxTokens: 3, blocks: 1, threads: 64, teams: 2, hidden: 264 },
         'bulk, two warps': { send: 'bulk', maxTokens: 4, blocks: 1, threads: 64 },
       }),

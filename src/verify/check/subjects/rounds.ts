@@ -152,7 +152,7 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   },
   'payloads of odd bytes': { extra: [1, 6, 12, 24, 33] },
   'counts, no weights': { counts: true, weights: false, topK: 3, experts: 5, inspect: true },
-  // Everything that threads take in turn when they count goes round twice.
+  // More routes and experts than threads, so each loop that counts runs twice.
   'counts of more routes and experts than threads': {
     ranks: 3,
     experts: 200,
