@@ -28,7 +28,7 @@ export interface Kernel<P extends ParamSpecs = ParamSpecs> {
 }
 
 export interface KernelHeader<P extends ParamSpecs, U extends UsingSpec> {
-  /** Also the kernel's name in CUDA: an identifier. */
+  /** The name, which is also that of the kernel in CUDA: an identifier. */
   readonly name: string;
   /** Run-time arguments and their types. */
   readonly params: P;

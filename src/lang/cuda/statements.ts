@@ -256,7 +256,8 @@ export class Statements {
   #for(statement: Extract<Stmt, { kind: 'for' }>): void {
     const { writer } = this;
     const [first, ...rest] = statement.init;
-    // A head declares variables of one type; more of them get a scope around the loop.
+    // The head of a C++ loop declares variables of one type only. Other loops get a scope around them, which declares
+    // all.
     const hoisted = rest.length > 0 ? statement.init : [];
     this.#scopes.enter();
     if (hoisted.length > 0) {

@@ -39,7 +39,7 @@ interface Chunk {
   readonly widen: boolean;
 }
 
-/** Makes all of them, and waits until they are there. Where that fails nothing is left of them. */
+/** Allocates and fills all tensors, and waits until they are there. If that fails, it frees them. */
 export async function load<W extends Readonly<Partial<Record<keyof W, Wanted>>>>(
   device: Device,
   stream: Stream,

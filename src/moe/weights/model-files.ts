@@ -45,7 +45,7 @@ export interface LoadedRouter extends RouterWeights {
   free(): void;
 }
 
-/** The owner of the memory to which weights go, which also says which experts are its own: a World, or the like. */
+/** A rank and its device: where the weights go, and which experts it owns. A World is one. */
 interface Place {
   readonly device: Device;
   readonly rank: number;

@@ -190,7 +190,7 @@ async function verify(
 export const expertsColumns = (unit: Unit): readonly Column<ExpertsPoint>[] => {
   const moved = (what: 'expand' | 'reduce'): readonly Column<ExpertsPoint>[] => [
     { head: `${what} ${unit}`, cell: (point) => point[what].time.median.toFixed(1) },
-    // Of a simulated launch no rate follows.
+    // A simulated launch counts steps, which give no rate.
     ...(unit === 'steps'
       ? []
       : [

@@ -194,7 +194,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
   const room = Math.max(planned.rows, experts * largest);
   const sorted = { x: some([room, hidden]), both: some([room, 2 * inner]), made: some([room, hidden]) };
   const between = some([room, inner]);
-  // cuBLAS multiplies bf16: as many weights, of any values.
+  // cuBLAS multiplies bf16, so beside fp8 it gets bf16 weights of the same shape. Their values do not matter.
   const matrices = scaled
     ? { gateUp: some([experts, 2 * inner, hidden]), down: some([experts, hidden, inner]) }
     : weights;

@@ -41,14 +41,14 @@ export interface Seen {
 
 /** The scatter that a source is believed to have before its cells are seen, as if one cell had said so. */
 const usualScatter = 0.35;
-/** The share of it that two cells of the very same place do not have in common. */
+/** The share of the scatter that is random: two cells of the very same place differ by it. */
 const own = 0.02;
 /** Doublings over which likeness falls to a third. */
 const reach = { ranks: 2, tokens: 32 };
 
 /** The amount that every doubling beyond the measured ranks, or tokens, adds to the logarithm's standard deviation. */
 const perDoubling = { ranks: 0.1, tokens: 0.05 };
-/** The same for a network of which no cell crossed any. */
+/** The amount that a network adds if no cell crossed any. */
 const unseenNetwork = 0.15;
 
 /** How alike two places are off: nothing where only one of them crosses the network. */

@@ -151,7 +151,7 @@ export function placedSources(
 export function expectedRound(shape: Shape, sources: readonly Source[], weights = true, nodes = 1): Bits[] {
   requireShape(shape);
   requireSources('sources', shape, sources);
-  // Rank after rank: one rank's received planes at a time are enough.
+  // One rank after the other, so that the received planes of only one rank are in memory.
   const outputs = sources.map((_, rank) =>
     exampleOutput(shape, reference.dispatch(shape, sources, rank), weights),
   );

@@ -31,7 +31,7 @@ import {
 } from '../../moe/layer/index.js';
 import { type Comparison, compareClosely, exampleInput, randomElements } from '../testing/index.js';
 
-/** Of one expert; rows keep about the size that they have. */
+/** The matrices of one expert, scaled so that rows keep about their size. */
 export function makeMlp(hidden: number, inner: number, seed: number): MlpMatrices {
   const matrix = (rows: number, columns: number, own: number): Bits => {
     const scale = 2 ** -Math.round(Math.log2(columns) / 2);

@@ -53,11 +53,14 @@ type How = Pick<
   readonly ranks?: number;
   /** The rank that dies. Default 0: of the words that a failure leaves, its number is 0. */
   readonly victim?: number;
-  /** Its host lives on and says nothing: the others know only whom their kernels missed. */
+  /** The host of the victim lives on and says nothing, so the others know only whom their kernels missed. */
   readonly silent?: boolean;
   /** The victim has sent what it had for a combine: only what it would still have handed its group is missing. */
   readonly afterSend?: boolean;
-  /** A rank that has given up goes on with what is enqueued, and races: nothing of that counts. Others send nothing more. */
+  /**
+   * Ranks that gave up go on with what is enqueued. Their later accesses race, which does not count; the other ranks
+   * send nothing more.
+   */
   readonly goesOn?: boolean;
 };
 

@@ -28,7 +28,7 @@ interface OneSided extends Rounds {
 
 const pushed: Readonly<Record<string, Partial<OneSided>>> = {
   'pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
-  // A thread's vectors of a part are a strip and some more, a token has no rows.
+  // A part of a row is more than one strip of vectors for a thread, and one token has no rows.
   'long rows, f16': {
     ...{ hidden: 2 * 208 * 8, parts: 2, dtype: 'f16', maxTokens: 2, blocks: 1, routes: { holes: 0.7 } },
     tokens: [
