@@ -95,7 +95,7 @@ export function chromeTrace(spans: readonly Span[]): { readonly traceEvents: rea
     const others = spans.filter(
       (to) => to.work === receive && to.batch === from.batch && to.rank !== from.rank,
     );
-    // The arrow starts shortly before the end of its span: a moment at the end would belong to the next span.
+    // Shortly before its end a moment is inside a span; at its end it would be in the next.
     const at = ({ rank, batch, start, end }: Span) => ({
       ...{ name: 'rows', cat: 'rows', pid: rank, tid: batch, ts: end - (end - start) / 1000 },
     });

@@ -31,7 +31,7 @@ export interface Fit {
   readonly continued: readonly Seen[];
 }
 
-/** A phase whose time is known or believed, for the correction of places near it. */
+/** A place where the time is known, or believed. */
 export interface Seen {
   readonly tokens: number;
   readonly work: Work;
@@ -41,14 +41,14 @@ export interface Seen {
 
 /** The scatter that a source is believed to have before its cells are seen, as if one cell had said so. */
 const usualScatter = 0.35;
-/** The share of the scatter that is random: two cells of the very same place differ by it. */
+/** The share of it that two cells of the very same place do not have in common. */
 const own = 0.02;
 /** Doublings over which likeness falls to a third. */
 const reach = { ranks: 2, tokens: 32 };
 
 /** The amount that every doubling beyond the measured ranks, or tokens, adds to the logarithm's standard deviation. */
 const perDoubling = { ranks: 0.1, tokens: 0.05 };
-/** The amount that a network adds if no cell crossed any. */
+/** The same for a network of which no cell crossed any. */
 const unseenNetwork = 0.15;
 
 /** How alike two places are off: nothing where only one of them crosses the network. */
@@ -76,7 +76,7 @@ export function fitCells(observations: readonly Observation[], nominal: Nominal)
   const [lower, ofMeasured] = [likeness(all), likeness(measured)];
   let scatter = usualScatter;
   let found: ReturnType<typeof leastSquares> = { at: centre, normal: [] };
-  // The scatter of a source is known only after a fit, and it weighs the priors of the next fit: so three turns.
+  // How much a source scatters is seen once it is fitted, and changes what the priors weigh.
   for (let turn = 0; turn < 3; turn++) {
     found = leastSquares(
       (point) => [
@@ -86,7 +86,7 @@ export function fitCells(observations: readonly Observation[], nominal: Nominal)
       found.at,
     );
     const off = forward(ofMeasured, over(found.at, measured));
-    // Each parameter that the cells determine uses up one cell, which then tells nothing of the scatter.
+    // A cell that a parameter follows says nothing of scatter.
     const used = inverse(found.normal).reduce((sum, row, i) => sum + 1 - row[i]! / spread[i]! ** 2, 0);
     scatter = Math.sqrt((usualScatter ** 2 + dot(off, off)) / (1 + Math.max(0, off.length - used)));
   }
@@ -152,10 +152,7 @@ function leftOut(
   return Math.sqrt(squares.reduce((sum, one) => sum + one, 1) / (1 + squares.length));
 }
 
-/**
- * How far a phase lies from the measured ones, in words and as a standard deviation. `aside`: this phase crosses the
- * network and no measured one does, or the reverse.
- */
+/** How far a phase lies from what was measured, in words and as a standard deviation; and whether it alone crosses the network, or alone does not. */
 export function distance(seen: readonly Seen[], { work, tokens }: Omit<Seen, 'over'>) {
   if (seen.length === 0) return { beyond: [], spread: 0, aside: false };
   const crosses = work.networkBytes > 0;
