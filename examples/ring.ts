@@ -1,10 +1,11 @@
 /**
  * A ring: every rank hands a row to its right-hand neighbour and takes one from its left, round after round. The
  * smallest kernel that has everything that dispatch and combine have: a window, two flags, and a place that is used again.
- * CONTRIBUTING.md tells its story.
+ * docs/first-kernel.md explains it step by step.
  */
 import { pathToFileURL } from 'node:url';
 import { World } from 'heddle';
+import { configuration, WrongResult } from 'heddle/check';
 import { field, kernel, layout, peers, pointer } from 'heddle/lang';
 
 /** Elements of a row, one for each thread. */
@@ -90,6 +91,16 @@ export async function pass(world: World, rounds: number): Promise<Uint32Array> {
   window.close();
   return new Uint32Array(result.buffer, result.byteOffset, width);
 }
+
+/** Several rounds back to back, so that a place is used again while others may still read it. */
+const several = (ranks: number, rounds: number) =>
+  configuration(`ring of ${ranks}`, { ranks }, async (world) => {
+    const row = await pass(world, rounds);
+    const from = (((world.rank - rounds) % ranks) + ranks) % ranks;
+    const wrong = row.findIndex((value, i) => value !== 100 * from + i);
+    if (wrong >= 0) throw new WrongResult(`rank ${world.rank}: element ${wrong} is ${row[wrong]}`);
+  });
+export const configurations = [several(2, 3), several(3, 4), several(1, 2)];
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
   const rows = await World.local({ ranks: 4 }, (world) => pass(world, 3));

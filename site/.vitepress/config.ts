@@ -35,7 +35,7 @@ const api = [
 
 export default defineConfig({
   title: 'Heddle',
-  description: 'Mixture-of-Experts dispatch and combine, in TypeScript from the API to the GPU warp',
+  description: 'A race detector for multi-GPU kernels, and Mixture-of-Experts dispatch and combine',
   lang: 'en',
   srcDir: '.pages',
   outDir: './dist',

@@ -14,6 +14,7 @@ import {
 } from 'node:fs';
 import { dirname, extname, join, posix, resolve } from 'node:path';
 import { apiPages } from './api.js';
+import { firstScreen } from './home.js';
 import { markdownLinks } from './links.js';
 import { beside, sitePath } from './places.js';
 
@@ -58,7 +59,7 @@ function write(path: string, text: string): void {
 function document(path: string): void {
   const text = markdownLinks(readFileSync(join(root, path), 'utf8'), (link) => siteLink(path, link));
   // The first page has the name and what it is in its head.
-  if (path === 'README.md') write('index.md', `${head()}${text.replace(/^# .*\n/, '')}`);
+  if (path === 'README.md') write('index.md', `${head()}${first}\n${text.replace(/^# .*\n/, '')}`);
   else write(sitePath(path)!, text);
 }
 
@@ -71,10 +72,10 @@ function head(): string {
     name: 'Heddle',
     tagline: description,
     actions: [
-      action('Playground', '/playground.md', 'brand'),
-      action('A kernel, from nothing', '/contributing.md', 'alt'),
-      action('Documentation', '/docs/index.md', 'alt'),
-      action('API', '/api/index.md', 'alt'),
+      action('A checked kernel', '/docs/first-kernel.md', 'brand'),
+      action('A layer in an engine', '/docs/first-layer.md', 'brand'),
+      action('Playground', '/playground.md', 'alt'),
+      action('Ten questions', '/docs/index.md', 'alt'),
     ],
   };
   return `---\n${JSON.stringify({ layout: 'home', title: 'Heddle', titleTemplate: ':title', hero })}\n---\n`;
@@ -108,6 +109,7 @@ function under(folder: string): string[] {
 }
 
 rmSync(target, { recursive: true, force: true });
+const first = await firstScreen(root);
 for (const path of documents) document(path);
 // A folder's page adds its files: the set grows while it is walked.
 for (const path of sources) source(path);

@@ -39,6 +39,17 @@ describe('links', () => {
   });
 });
 
+test('the first page shows a race, the kernel mended, the chart and both commands', () => {
+  const text = readFileSync(join(dist, 'index.html'), 'utf8');
+  const parts = [
+    /first-wrong[\s\S]*Data race on window, data\[\d+\][\s\S]*first-clean[\s\S]*acquire/,
+    /<svg class="first-chart"[\s\S]*<polyline/,
+    /first-command.*npm install &amp;&amp; npm start</,
+    /first-command.*npm install &amp;&amp; npm test</,
+  ];
+  expect(parts.filter((part) => !part.test(text))).toEqual([]);
+});
+
 describe('in Chromium', needing('chromium'), () => {
   let browser: Browser;
   let page: Page;
@@ -89,7 +100,6 @@ describe('in Chromium', needing('chromium'), () => {
       'How-to',
       'Reference',
       'Explanation',
-      'Results',
     ]);
     expect(await groups.filter({ hasText: 'Explanation' }).locator('a').first().getAttribute('href')).toMatch(
       /\/docs\/design/,

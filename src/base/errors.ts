@@ -64,13 +64,13 @@ export class WeightsError extends HeddleError {
     remedy: string,
     options?: ErrorOptions,
   ) {
-    // The author of the file chose the name: it may be long, or end a line.
+    // The name comes from the file: it may be very long, or contain line ends.
     const named = tensor === null ? '' : ` ${JSON.stringify(tensor).slice(0, 200)}:`;
     super('HEDDLE_WEIGHTS', `${file}:${named} ${wrong}; ${remedy}`, options);
   }
 }
 
-/** Without the call, and the path that it was given, at the end of what Node.js says. */
+/** The reason in a message of Node.js, without the system call and the path at its end. */
 const reasonOf = (cause: unknown): string => messageOf(cause).replace(/, \w+( '.*)?$/, '');
 
 /** A rank of the world died, left or stopped answering while others needed it. */
@@ -80,11 +80,11 @@ export class RankLostError extends HeddleError {
     readonly ranks: readonly number[],
     /** The operation of the survivors: 'dispatch', 'combine', 'barrier', … */
     readonly operation: string,
-    /** The round in which it happened, where the operation has rounds. */
+    /** The round in which the rank was missed; absent for operations without rounds. */
     readonly epoch?: number,
     /**
-     * `cause` says how it was noticed: a closed connection, silence, a wait that ran out. `likely`: what explains it though
-     * nobody may be lost, and what to do then.
+     * `cause` says how the loss was noticed: a closed connection, silence, a wait that ran out. `likely` is another
+     * explanation, if perhaps no rank is lost, and says what to do then.
      */
     options?: ErrorOptions & { readonly likely?: string },
   ) {
@@ -137,7 +137,7 @@ export class RendezvousError extends HeddleError {
 /** Requires an integer in [min, max]; returns it. */
 export function requireInteger(argument: string, value: unknown, min: number, max: number): number {
   if (typeof value !== 'number' || !Number.isInteger(value) || value < min || value > max) {
-    // "8" and 8n look like numbers in a message.
+    // The message prints "8" and 8n like the number 8, so it says that they are not numbers.
     const type =
       typeof value === 'string' || typeof value === 'bigint' ? `: a number, not a ${typeof value}` : '';
     throw new ArgumentError(argument, value, `an integer from ${min} to ${max}${type}`);
@@ -145,7 +145,7 @@ export function requireInteger(argument: string, value: unknown, min: number, ma
   return value;
 }
 
-/** The integer that a text is, if it lies in [min, max]; null otherwise. */
+/** Reads an integer in [min, max] from a text; null if the text is none. */
 export function integerIn(text: string, min: number, max: number): number | null {
   const value = Number(text);
   return /^-?\d+$/.test(text) && value >= min && value <= max ? value : null;

@@ -41,7 +41,7 @@ export interface Chart {
   readonly x: readonly number[];
   /** The text under the x axis. */
   readonly label: string;
-  /** Whether y is logarithmic; x always is. */
+  /** Whether the y axis is logarithmic. The x axis always is. */
   readonly log: boolean;
   readonly unit: string;
   readonly series: readonly Series[];

@@ -5,7 +5,9 @@ export interface Column<Of> {
   readonly head: string;
   /** Where it is not its head that says how wide, in a table whose lines come one by one. */
   readonly width?: number;
-  /** A number, which is to the right, unless it says something else. In pages the main number of a line stands out. */
+  /**
+   * A column holds numbers, to the right, unless this says otherwise. Pages print the main number of a line large.
+   */
   readonly kind?: 'name' | 'main';
   cell(of: Of): string;
 }

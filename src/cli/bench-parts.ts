@@ -88,12 +88,13 @@ Examples:
 ${part.examples.map((example) => `  $ heddle bench ${part.name} ${example}`).join('\n')}`,
     );
 
-/** Of a flag that was not said: what is usual on GPUs, and on simulated ones. */
+/** The default of a flag, on GPUs or on simulated ones. */
 const usual = <T>({ device }: Flags, onGpus: T, simulated: T): T => (device === 'sim' ? simulated : onGpus);
 
 /**
- * Prints a line for each point as it comes and, where asked for, all results at the end. The table's head comes with the
- * first line, so that what cannot be measured here has none. `linesOf`: a point's, where it has several.
+ * Prints a line for each point as it comes and, if asked for, all results at the end. The head of the table comes
+ * with the first line, so a measurement that fails at once prints none. `linesOf`: the lines of a point that has
+ * several.
  */
 async function tabulate<Point, Line, Report>(
   { device, json }: Flags,

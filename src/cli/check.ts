@@ -33,14 +33,14 @@ interface Options {
 /** Schedules of one tiny configuration at which `--exhaustive` stops. */
 const exhaustiveLimit = 10_000;
 
-/** Beyond that, what each thread compiles anew costs more than it gains. */
+/** With more workers, each of which compiles the kernels anew, a check takes longer. */
 const mostWorkers = 8;
 
 /**
- * The largest functions that V8 optimises, and how much one runs before it does. In a check larger ones stay as they are, and others
- * for longer: those are kernels, each of which runs for a few schedules only. To optimise them costs more than it saves, and
- * it takes the processors of other workers. And what threads of kernels make is garbage a few of their steps later: of `young` MiB little
- * is left to keep, while V8 begins with far less.
+ * Settings of V8 for a check. Kernels are large functions that run for a few schedules only, so optimising them costs
+ * more than it saves and takes processors from other workers: V8 leaves large functions as they are, and others for
+ * longer. Almost everything that simulated threads allocate is garbage a few steps later, so a larger young
+ * generation (`young` MiB) has little left to keep.
  */
 const optimized = {
   ever: { bytes: 61_440, after: 67_584, young: { least: 1, most: 16 } },
@@ -114,7 +114,7 @@ Examples:
       try {
         const { text, clean } = await runCheck(subjects, kernels, {
           ...options,
-          // Files contain functions, which other threads would not get.
+          // What a file exports contains functions, which cannot be sent to other threads.
           workers: options.ptx === undefined && own === null ? workers : 1,
         });
         process.stdout.write(text);

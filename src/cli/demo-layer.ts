@@ -34,7 +34,7 @@ export interface DemoSizes {
   readonly experts: number;
   readonly topk: number;
   readonly seed: number;
-  /** As a layer's dispatch carries them; with fp8 weights are e4m3 with scales, too. */
+  /** How dispatch carries rows. With fp8, the weights are e4m3 with scales, too. */
   readonly rows: 'bf16' | 'fp8';
 }
 

@@ -99,7 +99,7 @@ interface Run {
   readonly spans: readonly KernelSpan[];
 }
 
-/** A kernel may be there before the one before it has ended, but only waits for that: its work begins then. */
+/** A kernel may start before its predecessor has ended, but only to wait for it. Its bar begins at that end. */
 function tracedSpans(machine: SimMachine): KernelSpan[] {
   const part = (kernel: string): string => /dispatch|experts|combine/.exec(kernel)?.[0] ?? kernel;
   const ends = new Map<number, number>();

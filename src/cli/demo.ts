@@ -144,7 +144,8 @@ function shapeOf({ layer = false, dtype: asked }: Flags, sizes: DemoSizes): Shap
   const windows = layer
     ? MoeLayer.memory({ model: layerModel(sizes), maxTokens: tokens, ranks, rows }).bytes
     : leastWindowBytes(shape);
-  // Windows of all ranks, the reference's copies of them and two results: about three times the windows.
+  // A demo needs about three times the windows of all ranks: the windows, the copies of the reference, and two
+  // results.
   const most = totalmem() / 2;
   const bytes = 3 * ranks * windows;
   if (bytes > most) {

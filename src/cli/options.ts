@@ -54,7 +54,7 @@ export const seed = integerFrom(0, 2 ** 32 - 1);
 /** How often something is done. */
 export const times = integerFrom(1, 1_000_000);
 export const multiprocessors = { one: integerFrom(1, 1024), list: integersFrom(1, 1024) };
-/** From one number of tokens to the next. */
+/** The factor between two numbers of tokens of a sweep. */
 export const stepFactor = numberIn({ above: 1, to: 1024 });
 export const skew = numberIn({ above: 0, to: 10 });
 
@@ -83,7 +83,7 @@ export const set = <T extends object>(given: T): { [K in keyof T]?: Exclude<T[K]
     [K in keyof T]?: Exclude<T[K], undefined>;
   };
 
-// Work takes minutes: a file or a folder that cannot be written is refused before.
+// These refuse a file or a folder that cannot be written before the work begins, which takes minutes.
 
 export const requireOutputFile = (option: string, file: string | undefined): void =>
   refusing(option, file, 'a file', requireWritable);

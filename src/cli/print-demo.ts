@@ -203,7 +203,7 @@ const count = (n: number, what: string): string => `${number(n)} ${what}${n === 
 const percent = (part: number, whole: number): string =>
   `${whole === 0 ? 0 : Math.round((part / whole) * 100)} %`;
 
-/** Decimal units, as links are measured in. */
+/** Bytes in decimal units, like the data sheets of links. */
 function size(bytes: number): string {
   const units = ['bytes', 'kB', 'MB', 'GB', 'TB'];
   let [value, unit] = [bytes, 0];

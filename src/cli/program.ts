@@ -78,7 +78,7 @@ export async function heddle(args: readonly string[]): Promise<number> {
     .version(version())
     .showSuggestionAfterError()
     .exitOverride()
-    // The words after a command's name are that command's.
+    // Options behind a command's name belong to that command.
     .enablePositionalOptions()
     .addHelpText(
       'after',

@@ -119,8 +119,8 @@ function labelFor(stream: NodeJS.WriteStream): (label: string, rank: number) => 
 const seconds = numberIn({ from: 0.001, to: 2_000_000 });
 
 /**
- * The remedy for a program that failed because it awaits at its top level in a project whose modules are CommonJS, where none
- * may; null where it is none.
+ * The advice for a program that failed because it awaits at its top level in a project of CommonJS modules; null if
+ * that was not the reason.
  */
 function awaitsInCommonJs(program: string): string | null {
   // .mts and .cts, .mjs and .cjs say themselves what they are.

@@ -95,7 +95,7 @@ async function tune(flags: TuneFlags): Promise<void> {
   if (flags.json) process.stdout.write(`${JSON.stringify(shapes, null, 2)}\n`);
 }
 
-/** 'combine way push, parts 1, …; dispatch …' */
+/** A tuning in words: 'combine way push, parts 1, …; dispatch …' */
 const inWords = (tuning: Tuning): string =>
   Object.entries(tuning)
     .map(

@@ -18,7 +18,7 @@ export interface Device {
   readonly model: string;
   /** Bytes of its largest cache; 0 where there is none. */
   readonly cacheBytes: number;
-  /** That run blocks; of a simulated GPU, the blocks that it holds at once. */
+  /** Multiprocessors that run blocks; of a simulated GPU, the number of blocks that run at once. */
   readonly multiprocessors: number;
   /** Its compute capability, as CUDA counts: [9, 0] is Hopper, which a simulated GPU is too. */
   readonly capability: readonly [major: number, minor: number];
@@ -68,7 +68,7 @@ export interface Memory {
 export interface MappedMemory extends Memory {
   /** The host's accesses. */
   readonly host: HostView;
-  /** All of it, to hand on to a NIC. Nothing orders the reads and writes made here, and no checker sees it. */
+  /** All bytes, to hand on to a NIC. Reads and writes made here have no order, and no checker sees them. */
   readonly raw: Uint8Array;
 }
 

@@ -44,7 +44,10 @@ export interface ProxyParts<Data = unknown> {
 
 /** A proxy's program: what a module's export makes, once all ranks are connected. */
 export interface ProxyProgram {
-  /** One turn: never waits, allocates nothing. True when it did anything; where it never does, the thread naps. */
+  /**
+   * One turn, which never waits and allocates nothing. True when it did anything. The thread naps after many turns
+   * that did nothing.
+   */
   step(): boolean;
 }
 export type ProxyMaker<Data = unknown> = (parts: ProxyParts<Data>) => ProxyProgram;

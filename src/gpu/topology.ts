@@ -50,8 +50,8 @@ export function topologyOf(nodeOf: readonly unknown[], rank: number, apart: stri
 }
 
 /**
- * The nodes where `reaches[r][p]` says whether rank r could map memory of rank p: for each rank, the first of its node.
- * @throws HeddleError where the ranks fall into no nodes, as two reach a third, but not each other.
+ * For each rank, the first rank of its node. `reaches[r][p]` says whether rank r could map memory of rank p.
+ * @throws HeddleError if the ranks form no nodes: two reach a third, but not each other.
  */
 export function nodesByReach(reaches: readonly (readonly boolean[])[]): number[] {
   const each = (a: number, b: number) => a === b || (reaches[a]![b]! && reaches[b]![a]!);

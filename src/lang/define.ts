@@ -28,7 +28,7 @@ export interface Kernel<P extends ParamSpecs = ParamSpecs> {
 }
 
 export interface KernelHeader<P extends ParamSpecs, U extends UsingSpec> {
-  /** Also the kernel's name in CUDA: an identifier. */
+  /** The name, which is also that of the kernel in CUDA: an identifier. */
   readonly name: string;
   /** Run-time arguments and their types. */
   readonly params: P;
@@ -138,7 +138,7 @@ export function checkHeader(
   const fail = (code: Code, message: string): never => {
     const source = functionSource(typeof body === 'function' ? body.toString() : '', site);
     const { line, column } = source.position(0);
-    // A value that is no text is not made one: a symbol would throw.
+    // `show` also prints a symbol, which throws when it becomes a text by itself.
     const called = typeof name === 'string' ? name : show(name);
     throw new KernelError(called, [{ code, message, file: source.file, line, column, frame: '' }]);
   };
@@ -208,7 +208,7 @@ function isDeviceParam(spec: unknown): boolean {
   }
 }
 
-/** Why a value is none that the compiler could know, or undefined. */
+/** Why the compiler cannot know this value; undefined if it can. */
 function notConstant(value: unknown, path: string, above: ReadonlySet<unknown>): string | undefined {
   if (['number', 'bigint', 'boolean', 'string'].includes(typeof value)) return undefined;
   if (deviceDefinition(value) !== undefined) return undefined;

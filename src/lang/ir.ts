@@ -139,7 +139,7 @@ export interface SourceText {
   readonly file: string;
   /** Line and column (1-based) in that file of an offset in `text`. */
   position(offset: number): { readonly line: number; readonly column: number };
-  /** A piece of `text` on one line: as its author wrote it, or as it runs where that is not known. */
+  /** A piece of `text` on one line, as the author wrote it if the source is known, else as it runs. */
   piece(start: number, end: number): string;
 }
 

@@ -126,7 +126,7 @@ function namedIn(part: unknown): Node | undefined {
 /** Every later step follows the tree by recursion, and must not run out of stack. */
 const mostNested = 256;
 
-/** A node that is nested too deeply. Without recursion itself. */
+/** A node that is nested too deeply, if there is one. The search does not recurse. */
 function tooDeep(tree: Node): Node | undefined {
   let level: Node[] = [tree];
   for (let depth = 0; level.length > 0; depth++) {

@@ -8,7 +8,10 @@ const sharedByDefault = 48 * 1024;
 /** The size that the largest GPUs give a block that asks: sm_90 and sm_100. A device says what it has. */
 export const mostShared = 227 * 1024;
 
-/** Where the memory that a launch asks for begins: as tiles of the widest swizzle need it. One number, for programs have one of it. */
+/**
+ * The alignment of dynamic shared memory: that of a tile with the widest swizzle. All kernels use one number, since a
+ * program declares this memory once.
+ */
 export const dynamicAlignment = 1024;
 
 export interface SharedRange {

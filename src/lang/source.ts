@@ -16,7 +16,7 @@ export interface CallSite {
   readonly file: string;
   readonly line: number;
   readonly column: number;
-  /** The line in the source, where someone (Node, a loader) maps stacks. */
+  /** The line in the source, if Node.js or a loader maps stacks. */
   mappedLine(): number;
 }
 
@@ -161,7 +161,7 @@ function inFile(path: string, file: Text, at: (offset: number) => number | undef
 
 const maps = new Map<string, ReturnType<typeof sourceMapOf>>();
 
-/** Several bodies come from one file: its map is decoded once. */
+/** Decodes the source map of a file once, because several bodies come from one file. */
 function sourceMap(path: string) {
   if (!maps.has(path)) maps.set(path, sourceMapOf(path));
   return maps.get(path);

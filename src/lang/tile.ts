@@ -75,7 +75,7 @@ export function offsetInTile(of: Tile, row: number, column: number): number {
   return swizzled(of.swizzle, (row * of.columns + column) * size);
 }
 
-/** Where the byte lies that would be at `offset` without a swizzle. */
+/** The offset at which a swizzled tile keeps the byte that an unswizzled one has at `offset`. */
 export const swizzled = (swizzle: Swizzle, offset: number): number =>
   swizzle === 0 ? offset : offset ^ (((offset >>> 7) & (swizzle / pieceBytes - 1)) << 4);
 

@@ -88,7 +88,7 @@ describe('commands', () => {
 
 describe('figures', () => {
   const { text } = page('README.md');
-  const measured = text.slice(text.indexOf('## Measured'), text.indexOf('## What a kernel'));
+  const measured = text.slice(text.indexOf('## Measured'), text.indexOf('## Use it'));
   const [head, , ...rows] = measured.split('\n').filter((line) => line.startsWith('| '));
 
   test('README shows a part of what docs/benchmarks.md shows', () => {
@@ -133,6 +133,13 @@ describe('links', () => {
     const target = file === '' ? join(root, path) : join(root, dirname(path), file!);
     expect(existsSync(target)).toBe(true);
     if (anchor !== undefined) expect(anchors(readFileSync(target, 'utf8'))).toContain(anchor);
+  });
+
+  test('docs/README.md answers ten questions, each with a place on a page', () => {
+    const { text } = page('docs/README.md');
+    const section = text.slice(text.indexOf('## Ten questions'), text.indexOf('## Tutorial'));
+    const answers = section.match(/^\| [^|]+\? \| \[[^\]]+\]\([\w-]+\.md#[\w-]+\) \|$/gm);
+    expect(answers).toHaveLength(10);
   });
 
   test('docs/README.md leads to every page', () => {

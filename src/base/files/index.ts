@@ -20,7 +20,7 @@ import { dirname, join, resolve } from 'node:path';
 import { FileError } from '../errors.js';
 
 /**
- * All of a regular file. A pipe or a device, whose end may never come, is refused; so is what `allows` throws for.
+ * Reads a regular file. Refuses a pipe or a device, which may never end, and whatever `allows` throws for.
  * @throws FileError
  */
 export function readRegular(path: string, allows: (stats: Stats) => void = () => {}): Buffer {
@@ -40,7 +40,7 @@ export function readRegular(path: string, allows: (stats: Stats) => void = () =>
   }
 }
 
-/** Throws where somebody else may have decided what lies here: anybody but this user and root. */
+/** Throws unless only this user and root can have written the file. */
 export function requireUnshared({ uid, mode }: Pick<Stats, 'uid' | 'mode'>): void {
   // Windows knows neither users nor modes of this kind.
   if (process.geteuid === undefined) return;

@@ -15,7 +15,7 @@ import {
 export interface Library {
   /** The candidate name under which it was found. */
   readonly name: string;
-  /** The file that was mapped, where the system tells; otherwise the same as `name`. */
+  /** The file that was mapped, if the system tells; otherwise `name`. */
   readonly path: string;
   /** Declares exported functions by name. Their TypeScript types follow from their C types. */
   functions<const T extends Signatures>(signatures: T): NativeFunctions<T>;
@@ -49,8 +49,8 @@ export function openLibrary(candidates: readonly string[] | null, remedy: string
 const [RTLD_LAZY, RTLD_NODELETE] = [0x1, 0x1000] as const;
 
 /**
- * koffi closes a thread's libraries when the thread ends, and the last to close unmaps one. But what a library left behind is
- * still called: libfabric's handlers of signals, its hooks in the allocator.
+ * koffi closes the libraries of a thread that ends, and the last thread to close a library unmaps it. But the process
+ * may still call into it: libfabric leaves signal handlers and allocator hooks behind. So the library stays mapped.
  */
 function keepMapped(name: string): void {
   if (process.platform !== 'linux') return;

@@ -15,7 +15,7 @@ const fromSource = import.meta.url.endsWith('.ts');
  * and since a thread does not inherit the loader of its parent, it registers tsx itself.
  */
 export function startThread(module: URL, data: unknown, transferList: readonly Transferable[] = []): Worker {
-  // Libraries that a thread opens read the process's environment, in which some are told things.
+  // A thread shares the environment of its process: Heddle tells some libraries their settings by variables.
   const given: WorkerOptions = { workerData: data, transferList: [...transferList], env: SHARE_ENV };
   if (!fromSource) return new Worker(module, given);
   return new Worker(importing(module), { ...given, eval: true, execArgv: [] });
@@ -29,7 +29,10 @@ export interface Orderly {
 }
 
 const orderly = new Set<Orderly>();
-/** How long the end of the process waits for its threads. Longer than a proxy brings its peers what is left. */
+/**
+ * The longest time for which the end of the process waits for its threads. A proxy takes less to deliver its last
+ * writes.
+ */
 const longestEndMs = 3_000;
 
 /**
@@ -58,7 +61,7 @@ function endAll(): void {
   }
 }
 
-/** In the thread: it has done so many of its steps. */
+/** The thread calls this: it has done this number of its steps. */
 export function stepDone(done: Int32Array, steps: number): void {
   Atomics.store(done, 0, steps);
   Atomics.notify(done, 0);

@@ -247,7 +247,7 @@ export class CudaDevice implements Device {
     requireInteger('bytes', bytes, 1, Number.MAX_SAFE_INTEGER);
     const { out, cuMemGetHandleForAddressRange } = context.driver;
     const dmabufDescriptor = 1;
-    // The driver exports whole pages of the host.
+    // The driver exports whole pages only, as large as pages of the host.
     const offset = address % pageBytes;
     const length = Math.ceil((offset + bytes) / pageBytes) * pageBytes;
     const made = cuMemGetHandleForAddressRange(out.address, address - offset, length, dmabufDescriptor, 0);

@@ -26,7 +26,10 @@ export interface Gpu {
   readonly fabricHandles: boolean;
   /** … and be read and written by a NIC. */
   readonly rdmaMemory: boolean;
-  /** Its kernels see what NICs have written with what they are told afterwards; or behind a flush, which the host may call. */
+  /**
+   * `ordersNics`: a kernel that has heard of a write of a NIC sees its bytes. `flushesNics`: it does so behind a
+   * flush by the host.
+   */
   readonly ordersNics: boolean;
   readonly flushesNics: boolean;
   /** Host memory can be mapped beside its own; and the node of it that is nearest. */

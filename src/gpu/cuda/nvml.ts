@@ -22,7 +22,7 @@ interface Nvml {
 }
 
 const mostLinks = 18;
-/** NVML counts the versions of NVLink instead of naming them. */
+/** The versions of NVLink by the number that NVML gives them. */
 const versions = [null, '1.0', '2.0', '2.2', '3.0', '3.1', '4.0', '5.0'] as const;
 const remoteIsGpu = 0;
 const remoteIsSwitch = 2;

@@ -34,7 +34,10 @@ export function printKernel(module: IrModule): {
 
 const relocatable = '--relocatable-device-code=true';
 
-/** The definitions of a kernel's foreign functions. Headers that are written for nvcc mark not all of what runs on a GPU. */
+/**
+ * The source that defines foreign functions of a kernel. Headers for nvcc do not mark all device code as such, hence
+ * the options.
+ */
 function foreignObject({ name, find }: ForeignSource): KernelSource {
   const { text, folders } = find();
   return {

@@ -13,7 +13,8 @@ const swizzles: Readonly<Record<Tile['swizzle'], number>> = { 0: 0, 32: 1, 64: 2
 const promotion = 3;
 const [notInterleaved, zerosOutside] = [0, 0];
 
-// Where the driver's memory for results holds what it is given: lists of 64 and of 32 bits behind the map itself.
+// Byte offsets of the lists that the driver reads, in its memory for results: behind the map (128 bytes), first lists
+// of 64-bit, then of 32-bit numbers.
 const mapBytes = 128;
 const at = { extents: mapBytes, strides: mapBytes + 24, box: mapBytes + 40, steps: mapBytes + 52 };
 

@@ -98,7 +98,7 @@ function primary(text: string): Text {
   return { text, strength: strength.primary };
 }
 
-/** Operators under which nobody should have to know the precedence of their operands. */
+/** Operands of these get parentheses, because few readers know their precedence. */
 const bitwise: readonly BinaryOp[] = ['&', '|', '^', '<<', '>>'];
 const comparisons: readonly BinaryOp[] = ['<', '<=', '>', '>=', '==', '!='];
 const associative: readonly BinaryOp[] = ['&', '|', '^', '&&', '||'];

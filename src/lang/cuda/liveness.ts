@@ -53,7 +53,7 @@ function matters(expr: Expr): readonly Expr[] {
 /** The variables on which something depends that others can see: an effect, a branch, a result. By id. */
 export function liveVariables(body: readonly Stmt[]): Set<number> {
   const live = new Set<number>();
-  /** variable → the values that would be needed, were it live. */
+  /** The values that a variable would need if it were live. */
   const sources = new Map<number, Expr[]>();
   const pending: Expr[] = [];
 
@@ -105,7 +105,7 @@ function isSilent<Op extends OperationName>(effect: OperationEffect<Op>): boolea
   return operations[effect.op].unnoticed?.(effect) ?? false;
 }
 
-/** The statements without what no live variable needs. */
+/** The statements that compute live variables or have effects; all others are dropped. */
 function needed(statements: readonly Stmt[], live: ReadonlySet<number>): readonly Stmt[] {
   return replaceEach(statements, (statement) =>
     neededOf(
@@ -150,7 +150,9 @@ function negated(statement: Extract<Stmt, { kind: 'if' }>, then: readonly Stmt[]
   return { ...statement, test: build.not(statement.test), then, else: [] };
 }
 
-/** The statements up to the first after which control never goes on, and likewise inside them. */
+/**
+ * Drops the statements behind one that never goes on (a return, a loop without end), here and inside of statements.
+ */
 function reachable(statements: readonly Stmt[]): readonly Stmt[] {
   const inside = replaceEach(statements, (statement) => [withLists(statement, reachable)]);
   const last = inside.findIndex(neverEnds);

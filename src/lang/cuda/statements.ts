@@ -81,7 +81,7 @@ export class Statements {
 
   /** `if (load(p) != 0u)`: whether `next` surely reads the nameless result of an effect, and nothing else does. */
   #isInNext(variable: Variable | null, next: Stmt | undefined): variable is Variable {
-    // A loop would have its effect again and again.
+    // If the effect moved into the condition of a loop, it would happen in every round.
     if (next === undefined || next.kind === 'for' || next.kind === 'while') return false;
     if (variable?.unnamed !== true || this.#reads.get(variable.id) !== 1) return false;
     return expressionsOf(next).some((expr) => surelyReads(expr, variable));
@@ -256,7 +256,8 @@ export class Statements {
   #for(statement: Extract<Stmt, { kind: 'for' }>): void {
     const { writer } = this;
     const [first, ...rest] = statement.init;
-    // A head declares variables of one type; more of them get a scope around the loop.
+    // The head of a C++ loop declares variables of one type only. Other loops get a scope around them, which declares
+    // all.
     const hoisted = rest.length > 0 ? statement.init : [];
     this.#scopes.enter();
     if (hoisted.length > 0) {

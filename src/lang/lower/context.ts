@@ -162,7 +162,7 @@ export class Context {
     return mine;
   }
 
-  /** Likewise, in a scope of their own. */
+  /** Collects the statements that `run` emits, in a scope of their own. */
   collect(run: () => void): Stmt[] {
     return this.capture(() => this.inScope(run));
   }

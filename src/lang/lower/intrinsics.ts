@@ -186,7 +186,7 @@ export const intrinsics: Readonly<Record<string, Lowering>> = {
   ...Object.fromEntries(operationNames.map((name) => [name, lowerOperation(name)])),
 };
 
-/** Members of `g` that only hold others. */
+/** Members of `g` that are groups of functions: `warp`, `bulk`, … */
 export const groups: ReadonlySet<string> = new Set(
   [...Object.keys(builtins), ...Object.keys(intrinsics)]
     .filter((path) => path.includes('.'))

@@ -46,7 +46,7 @@ export function lowerOperation(op: OperationName): (call: Call) => Value {
 const refusal = <Op extends OperationName>(effect: OperationEffect<Op>): string | undefined =>
   operations[effect.op].refuses?.(effect);
 
-/** A type that is named, or that of an operand before. */
+/** The type that the operation names, or that of an earlier operand. */
 function typeOf(type: ValueName | ReturnType<typeof like>, kept: Kept): IrType {
   if (typeof type === 'string') return build.valueType(type);
   const operand = kept[type.operand];

@@ -12,7 +12,7 @@ interface Returned {
 }
 
 export class Results {
-  /** The variables that are declared before the block. */
+  /** Declarations of the result variables; they stand before the inlined block. */
   readonly declarations: Stmt[] = [];
   readonly #call: Call;
   readonly #exits: Exits;

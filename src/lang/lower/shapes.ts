@@ -32,7 +32,7 @@ export function indexShape(call: Call, pointer: Expr, { of, extents }: Shape): V
   return { kind: 'expr', expr, shape: { of: { ...of, before: of.before + indices.length }, extents: rest } };
 }
 
-/** ((i · J + j) · K + k) · the elements behind each, as u32. */
+/** The offset of an element, as u32: ((i · J + j) · K + k) times the elements of one such part. */
 function rowMajor(indices: readonly Expr[], extents: readonly number[], rest: readonly number[]): Expr {
   const [first, ...others] = indices;
   if (first === undefined) return build.constant('u32', 0);

@@ -1,4 +1,4 @@
-/** The promise of a header for a parameter or a result, held against a value. */
+/** Holds a value against what the header promises of a parameter or a result. */
 import type { Node } from 'acorn';
 import * as build from '../build.js';
 import type { DeviceParam, DeviceParams } from '../kernel.js';

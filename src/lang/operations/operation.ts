@@ -30,7 +30,7 @@ export type Operand =
   | { readonly kind: 'map' }
   /** Where a box begins in the tensor that is the operand `map`. */
   | { readonly kind: 'coordinates' }
-  /** All of a register array, which the operation reads and changes. */
+  /** A whole register array, which the operation reads and changes. */
   | { readonly kind: 'array'; readonly of: ComputeName }
   /** A text known to the compiler. */
   | { readonly kind: 'choice'; readonly of: readonly string[]; readonly otherwise: string | undefined };

@@ -20,7 +20,7 @@ export interface RowFormat {
   sums(dtype: RowDtype): RowDtype;
   /** Of a row of sums, how many neighbouring 16-byte vectors one part has together; 1 where rows may be cut anywhere. */
   together(dtype: RowDtype): number;
-  /** The value of a row that waits, after its way: the reference of what kernels do. */
+  /** The value of a row after it has travelled: the reference of what kernels do. */
   arrives(row: Float32Array): Float32Array;
   /** How kernels round a row; null where rows travel as they lie. Then a rank's own rows stay, and peers may load theirs. */
   readonly rounding: Rounding | null;

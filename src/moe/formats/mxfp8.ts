@@ -18,7 +18,8 @@ const narrow = device(
   (g, { values }, u) => {
     const largest = u.largestOf({ values });
     const exponent = u.exponentFor({ largest });
-    // An infinity or a NaN makes all of its block NaN: here in the elements. So no scale is NaN, and no word is all ones.
+    // A block with an infinity or a NaN becomes NaN in all of its elements. So its scale need not be NaN, and no word
+    // of scales is all ones.
     const inverse = g.bits('f32', largest < 0x7f800000 ? (254 - exponent) << 23 : g.u32(0x7fc00000));
     for (const n of g.unroll(16)) values[n]! *= inverse;
     let word = exponent << (8 * ((g.laneId % 8) / 2));

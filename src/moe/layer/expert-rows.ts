@@ -34,7 +34,7 @@ export interface ExpertRows {
 export interface ReferencePlan {
   /** Rows of each expert of this rank, from its first on. */
   readonly counts: Uint32Array;
-  /** Where they begin, and, behind the last, where they all end. */
+  /** Where the rows of each expert begin; the last entry is where all rows end. */
   readonly offsets: Uint32Array;
   /** Of each expert its routes, in the order of their numbers, then −1 up to a multiple of the alignment. */
   readonly routes: readonly Int32Array[];
@@ -143,7 +143,7 @@ export function reduce(
   return reduced;
 }
 
-/** A test needs no more: 2 GiB. */
+/** The reference refuses more than 2 GiB of rows: no test needs that. */
 const mostRows = (rowBytes: number): number => Math.floor(2 ** 31 / rowBytes);
 
 function requireRows(rows: ExpertRows): void {

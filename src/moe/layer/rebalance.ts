@@ -122,7 +122,10 @@ function give(replica: Replica, holders: readonly Holder[], to: number): void {
   add(target, replica);
 }
 
-/** The busiest rank exchanges one replica, for the greatest gain that there is. Returns whether it had too much, and there was any. */
+/**
+ * Lets the busiest rank exchange one replica with another rank, for the greatest gain. Returns false if that rank has
+ * no more than enough, or if no exchange gains anything.
+ */
 function exchange(holders: readonly Holder[], enough: number): boolean {
   const busiest = holders.reduce((a, b) => (b.load > a.load ? b : a));
   if (busiest.load <= enough) return false;

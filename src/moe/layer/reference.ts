@@ -186,7 +186,7 @@ function stored({ output }: Shape, row: Float32Array): Float32Array {
   return toF32(dtype, fromF32(dtype, row));
 }
 
-/** A row after its journey. Among ranks of one node those that stay on their rank are treated alike. */
+/** A row as it arrives. Ranks of one node round rows that stay on their rank, too. */
 const travel = ({ output }: Shape, row: Float32Array): Float32Array => formatOf(output).arrives(row);
 
 function requireOutputs(shape: Shape, outputs: readonly Bits[]): void {

@@ -9,7 +9,10 @@ import {
 import type { MoeModel } from './profiles.js';
 import { limits } from './shape.js';
 
-/** The bias: to logits; and to scores, where experts are chosen, but not in weights. */
+/**
+ * `bias` is added to logits. `correction` is added to scores when experts are chosen, but not to the weights of
+ * routes.
+ */
 export interface RouterBiases {
   readonly bias?: ArrayLike<number>;
   readonly correction?: ArrayLike<number>;
@@ -102,7 +105,7 @@ function requireNumbers(argument: string, values: ArrayLike<number>): void {
     throw new ArgumentError(argument, values, 'an array of numbers');
 }
 
-/** Indices of all that are numbers, the largest first, of equal ones the smaller index first. */
+/** The indices of all values but NaN, the largest value first; of equal values the smaller index first. */
 const falling = (values: readonly number[]): number[] =>
   [...values.keys()].filter((i) => !Number.isNaN(values[i])).sort((a, b) => values[b]! - values[a]! || a - b);
 

@@ -162,7 +162,7 @@ export function ranksOf(shape: Pick<Shape, 'experts' | 'ranks'>, routes: Iterabl
 export const limits = {
   /** That share the experts, for every rank has an address in each launch: one NVLink domain, an NVL72 rack. */
   ranks: defaultMaxPeers,
-  /** That a world may have: groups, transfers and plans of several such domains. */
+  /** Ranks of a world: groups, transfers and plans may span several such domains. */
   worldRanks: maxWorldRanks,
   experts: 65_536,
   topK: 32,

@@ -5,7 +5,7 @@ import { limits, type Shape, sharing } from './shape.js';
 
 /** The input of one rank to a round. */
 export interface Source {
-  /** 0 … maxTokens; every rank may bring another number. */
+  /** 0 … maxTokens. Ranks may bring different numbers. */
   readonly tokens: number;
   /** `[tokens, topK]` expert ids. −1, or any id out of range, is 'no expert'. An id may appear twice. */
   readonly topkIds: Int32Array;

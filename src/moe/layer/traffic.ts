@@ -16,7 +16,7 @@ export interface Bytes {
 
 /** The traffic of one round of all ranks. */
 export interface Traffic extends Bytes {
-  /** Of all ranks together; of the ranks of a group, once. */
+  /** The tokens of all ranks; those of a group of ranks count once. */
   readonly tokens: number;
   /** Routes that name an expert. */
   readonly routes: number;

@@ -54,7 +54,9 @@ function refusalOf(family: Family, layer: Layer, place: Place, tuning?: Tuning):
 
 const named = (name: string): Omit<Choice, 'tuning'> => ({ family: familyNamed(name), why: 'asked for' });
 
-/** Where none can, the first that reaches all ranks: it will say why. */
+/**
+ * The first family that can carry the layer. If none can, the first that reaches all ranks, whose refusal says why.
+ */
 function firstThatCan(layer: Layer, place: Place): Omit<Choice, 'tuning'> {
   const { nodes } = place.topology;
   const where = `${layer.ranks} ranks of ${nodes === 1 ? 'one node' : `${nodes} nodes`}`;

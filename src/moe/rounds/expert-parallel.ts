@@ -86,7 +86,7 @@ export class ExpertParallel<P extends string = string> {
   #loss: unknown = null;
   /** The error that `synchronize` is to throw once, since ranks were left out. */
   #repeat: RepeatRoundsError | null = null;
-  /** Rounds that counted when ranks were last left out, and how often some were. */
+  /** The rounds that counted when ranks were last left out; and how often ranks have been left out. */
   #doneBefore = 0;
   #maskings = 0;
 

@@ -164,7 +164,8 @@ async function layWire(
   const { placement } = await world.wires();
   const memory = world.device.allocateWire({ bytes, front, placement }, purpose, fillsOf(allOnes));
   const { address } = memory;
-  // The network names a rank that does not answer before kernels give up: those may be waiting for a rank that waits for it.
+  // The network has half of the time of kernels, so it names a silent rank before kernels give up. A kernel might
+  // name a rank that itself waits for the silent one.
   const proxy = await world.startProxy({ ...program, memory, timeoutMs: Math.ceil(waitMs / 2) });
   return { memory, window: { rank: 0, bases: [address], bytes }, proxy };
 }

@@ -26,7 +26,10 @@ export function verdictOf({ signal }: Circle): Promise<void> {
   });
 }
 
-/** The mistake of the program, which no call can see, to look for where a kernel gave up waiting and the circle has heard of no loss. */
+/**
+ * The likely mistake of the program when a kernel gave up waiting but the circle has heard of no loss. No call can
+ * see such a mistake.
+ */
 export function likelyMistake(
   layer: Layer,
   rank: number,

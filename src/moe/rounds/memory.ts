@@ -51,7 +51,7 @@ export function requireItsWorld(
 
 /** The purpose of some of the memory. */
 export interface MemoryPart {
-  /** 'receive window', or what only this rank reaches. */
+  /** The name of the memory: 'receive window', or that of a buffer of this rank alone. */
   readonly purpose: string;
   /** A window's section, its place up to the next one; null for what has none. */
   readonly section: string | null;
@@ -64,7 +64,7 @@ export interface MemoryPart {
 export interface MemoryUse {
   /** The sum of the parts in the GPU's memory. */
   readonly bytes: number;
-  /** And of those in the host's: none in a world of one node. */
+  /** The sum of the parts in the memory of the host: 0 in a world of one node. */
   readonly hostBytes: number;
   /** Without those of no bytes. */
   readonly parts: readonly MemoryPart[];

@@ -18,7 +18,7 @@ export class Placing {
   readonly #layer: Layer;
   readonly #rounds: readonly LoadedPlan[];
   #placement: Placement;
-  /** Of each round in flight what its counts were when they were last read. They wrap; `#totals` do not. */
+  /** For each round in flight, its counts when they were last read. They wrap; `#totals` do not. */
   readonly #seen: readonly Uint32Array[];
   readonly #totals: Float64Array;
 

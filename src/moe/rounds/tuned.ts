@@ -80,7 +80,7 @@ export function keepTuned(path: string, found: TunedShape): void {
     date: new Date().toISOString().slice(0, 10),
     shapes: [...others, found].sort((a, b) => a.maxTokens - b.maxTokens),
   };
-  // Compiled kernels lie in the same folder, which others must not write to.
+  // The folder also holds compiled kernels, so only this user may write to it.
   makeFolder(dirname(path), 0o700);
   writeWhole(path, `${JSON.stringify(file, null, 2)}\n`);
 }

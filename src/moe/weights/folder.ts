@@ -78,7 +78,7 @@ export function parseIndex(path: string, text: Uint8Array): Places {
   if (!isObject(map)) throw new WeightsError(path, null, 'its weight_map is no object', 'download it again');
   const places = new Map<string, string>();
   for (const [name, file] of Object.entries(map)) {
-    // Another folder is nobody's business here, whoever wrote the index.
+    // The index comes from somebody else, and must not lead to files of another folder.
     if (typeof file !== 'string' || !/^[^/\\\0]+\.safetensors$/.test(file))
       throw new WeightsError(path, name, 'it names no .safetensors file of this folder', 'download it again');
     places.set(name, file);

@@ -14,9 +14,9 @@ export interface Wanted {
 
 /** How far a call has come. */
 export interface LoadProgress {
-  /** Read, and on their way to the GPU. */
+  /** Bytes that have been read and are on their way to the GPU. */
   readonly bytes: number;
-  /** That will be. */
+  /** Bytes that the call will read in all. */
   readonly of: number;
 }
 
@@ -39,7 +39,7 @@ interface Chunk {
   readonly widen: boolean;
 }
 
-/** Makes all of them, and waits until they are there. Where that fails nothing is left of them. */
+/** Allocates and fills all tensors, and waits until they are there. If that fails, it frees them. */
 export async function load<W extends Readonly<Partial<Record<keyof W, Wanted>>>>(
   device: Device,
   stream: Stream,

@@ -22,7 +22,7 @@ export interface ModelLayer {
   readonly layer: number;
   /** How many experts are routed to; null where they are not read: `loadExperts` says why. */
   readonly experts: number | null;
-  /** Whether there is an expert that every token goes to. */
+  /** Whether the layer has a shared expert, which takes every token. */
   readonly shared: boolean;
 }
 
@@ -45,7 +45,7 @@ export interface LoadedRouter extends RouterWeights {
   free(): void;
 }
 
-/** The owner of the memory to which weights go, which also says which experts are its own: a World, or the like. */
+/** A rank and its device: where the weights go, and which experts it owns. A World is one. */
 interface Place {
   readonly device: Device;
   readonly rank: number;

@@ -12,7 +12,7 @@ export interface MatrixNames {
 export interface LayerNames {
   /** 'model.layers.3.mlp.' */
   readonly prefix: string;
-  /** How many there are, or why they cannot be taken. */
+  /** The number of experts, or why their tensors cannot be loaded. */
   readonly experts: number | { readonly refused: string };
   readonly expert: (expert: number) => MatrixNames;
   /** The expert that every token goes to. */

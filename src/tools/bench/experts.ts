@@ -74,7 +74,7 @@ export async function benchExperts(
   return { ...results, workload: of, rows };
 }
 
-/** The buffers that one round has to itself: sets rotate, so that none finds its rows in the cache. */
+/** The buffers of one round. Rounds take several sets in turn, so that no round finds its rows in the cache. */
 interface Set {
   readonly of: Receiving;
   readonly plan: ExpertsPlan;
@@ -190,7 +190,7 @@ async function verify(
 export const expertsColumns = (unit: Unit): readonly Column<ExpertsPoint>[] => {
   const moved = (what: 'expand' | 'reduce'): readonly Column<ExpertsPoint>[] => [
     { head: `${what} ${unit}`, cell: (point) => point[what].time.median.toFixed(1) },
-    // Of a simulated launch no rate follows.
+    // A simulated launch counts steps, which give no rate.
     ...(unit === 'steps'
       ? []
       : [

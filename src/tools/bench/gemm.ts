@@ -186,7 +186,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
   const room = Math.max(planned.rows, experts * largest);
   const sorted = { x: some([room, hidden]), both: some([room, 2 * inner]), made: some([room, hidden]) };
   const between = some([room, inner]);
-  // cuBLAS multiplies bf16: as many weights, of any values.
+  // cuBLAS multiplies bf16, so beside fp8 it gets bf16 weights of the same shape. Their values do not matter.
   const matrices = scaled
     ? { gateUp: some([experts, 2 * inner, hidden]), down: some([experts, hidden, inner]) }
     : weights;
@@ -383,7 +383,7 @@ export const gemmLines = ({ rows, gateUp, down }: GemmPoint): readonly GemmLine[
   { rows, name: 'down', ...down },
 ];
 
-/** On a simulated GPU no bandwidth bounds anything, and steps are no rate. */
+/** A simulated GPU counts steps, so its table has no columns of bandwidth and rate. */
 export const gemmColumns = (unit: Unit): readonly Column<GemmLine>[] => {
   const onGpu = (...columns: readonly Column<GemmLine>[]) => (unit === 'steps' ? [] : columns);
   const ours = ({ times }: GemmLine): number => times.heddle!.median;

@@ -117,7 +117,7 @@ class Beside {
       (round) => {
         stream.record(fork);
         this.stream.wait(fork);
-        // First, so that its launches find their multiprocessors free.
+        // The round comes first, so that its launches find free multiprocessors.
         main(round);
         run();
         this.stream.record(join);

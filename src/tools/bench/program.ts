@@ -45,7 +45,10 @@ export type BenchEvent =
 
 /** Microseconds of work that a graph should hold, so that its own launch weighs little. */
 const graphTime = 2000;
-/** The least time of a round, and bytes a microsecond over NVLink: only to choose how many rounds a graph holds. */
+/**
+ * A rough estimate of a round: its least time, and bytes a microsecond over NVLink. It only chooses how many rounds a
+ * graph holds.
+ */
 const roundLatency = 8;
 const bytesPerMicrosecond = 350_000;
 

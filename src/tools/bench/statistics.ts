@@ -50,7 +50,7 @@ export function spread(values: readonly number[]): Spread {
   };
 }
 
-/** Simulated launches take steps, of which no rate follows. */
+/** A simulated launch counts steps, which give no rate. */
 export type Unit = 'µs' | 'steps';
 export const unitOf = (device: 'cuda' | 'sim'): Unit => (device === 'sim' ? 'steps' : 'µs');
 

@@ -103,7 +103,7 @@ export class Timing {
     this.#events = { start: device.createEvent(), end: device.createEvent() };
   }
 
-  /** Every rank calls it. `before`: iterations that do not count. */
+  /** Every rank calls this. `before` is the number of iterations to warm up, which do not count. */
   static async create(world: World, crew: Crew, iterations: number, before = warmups): Promise<Timing> {
     const options = timingOf(world.device, iterations, before);
     const alignment = world.topology.nodes > 1 ? null : await prepareAlignment(world, options.limit);

@@ -31,7 +31,7 @@ export type TuneEvent =
   | {
       readonly type: 'tuned';
       readonly shape: TunedShape;
-      /** With the parameters that the search started from. */
+      /** The time with the parameters that the search started from. */
       readonly before: number;
       readonly tried: number;
       /** The budget ended the search. */

@@ -37,7 +37,7 @@ export function about(name: string, enables: string) {
       const number = probed.version === null ? '' : version(probed.version);
       return say('found', [number, `(${probed.path})`].filter(Boolean).join(' '), null);
     },
-    /** The thing that `look` says it found; broken where it throws. */
+    /** A finding in the words that `look` returns; broken if `look` throws. */
     async tried(look: () => Promise<string>, remedy: string): Promise<DoctorFinding> {
       try {
         return say('found', await look(), null);

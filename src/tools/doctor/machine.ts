@@ -34,7 +34,7 @@ export interface Diagnosis {
 
 export async function diagnose(): Promise<Diagnosis> {
   const native = examineNative();
-  // Everything but the simulator goes through foreign functions.
+  // Only the simulator works without foreign functions.
   const cuda: CudaReport = native.state === 'found' ? await examineCuda() : { findings: [], gpus: [] };
   const nics = listNics();
   const simulator = await examineSimulator();
@@ -57,7 +57,7 @@ export async function diagnose(): Promise<Diagnosis> {
   return { summary: summarise(findings, cuda.gpus), usable, findings, gpus: cuda.gpus, nics };
 }
 
-/** Variables of the environment that other findings do not try. */
+/** Checks the variables of the environment that no other finding tries. */
 function examineSettings(): DoctorFinding {
   const of = about('Settings', 'what HEDDLE_… variables ask for');
   const settings: Readonly<Record<string, (value: string) => unknown>> = {

@@ -14,7 +14,7 @@ export interface Cell {
   /** Cells of one set come from one source and one harness. */
   readonly set: string;
   readonly lib: string;
-  /** How it sends: the mode of one of `systems`. */
+  /** The way in which the library sends: a mode of `systems`. */
   readonly mode: string;
   readonly hw: string;
   readonly fabric: string;
@@ -215,7 +215,7 @@ export function parseJson(name: string, text: string): unknown {
   }
 }
 
-/** A time or a rate: what is computed from it stays finite, and above 0. */
+/** Requires a time or a rate of a size with which all later results stay finite, and above 0. */
 export function figure(name: string, value: unknown): number {
   if (typeof value === 'number' && value >= 1e-9 && value <= 1e12) return value;
   throw new ArgumentError(name, value, 'a number above 0, at most 1e12');

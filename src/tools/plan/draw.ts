@@ -76,7 +76,7 @@ function chooser(
   }
 }
 
-/** The indices of the smallest, in no order. */
+/** The indices of the `wanted` smallest times, in no order. */
 function firsts(times: Float64Array, wanted: number): number[] {
   const last = Float64Array.from(times).sort()[wanted - 1]!;
   return [...times.keys()].filter((i) => times[i]! <= last).slice(0, wanted);

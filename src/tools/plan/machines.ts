@@ -136,7 +136,7 @@ export const nominalOf = (cell: Cell): Nominal => machineOf(cell)?.nominal ?? un
 export interface KnownMachine {
   readonly machine: Machine;
   readonly calibrations: readonly Calibration[];
-  /** Its network, where that was measured by itself. */
+  /** A calibration of the network, if the network was measured by itself. */
   readonly network?: Calibration;
   /** The calibrations are of this very machine, not of others like it. */
   readonly own?: boolean;

@@ -93,7 +93,7 @@ function chart(
   return { x, label, log: true, unit, series };
 }
 
-/** The question again for other numbers of ranks, on nodes as large as the asked-for ones. */
+/** Answers the question for other numbers of ranks, on nodes of the same size. */
 function overRanks(question: Question, asked: readonly Candidate[], tokens: number) {
   const { known, place, layer } = question;
   const { machine } = known;

@@ -22,7 +22,10 @@ export interface Question {
   readonly dtype: FormatName;
   readonly combineDtype: FormatName;
   readonly replicas: number;
-  /** By rails, where the rows of a token that a node has are added up. Default: there. */
+  /**
+   * For sending by rails: whether a node adds up the rows that it has of a token, or the source does. Default: the
+   * node.
+   */
   readonly sum?: Sum;
 }
 

@@ -222,7 +222,7 @@ function hitByWeight(weights: Float64Array, topK: number, owners: readonly Owned
   );
   const hit = new Float64Array(size);
   const own = Array.from({ length: size }, () => new Float64Array(topK));
-  // before[g]: those of the owners below g together; after[g]: cumulated over the number, those above.
+  // before[g]: the distribution of the owners below g together. after[g]: that of the owners above, cumulated.
   const before = Array.from({ length: size + 1 }, () => new Float64Array(topK));
   const after = Array.from({ length: size + 1 }, () => new Float64Array(topK));
   const unit = raceLength(weights, topK);
@@ -251,7 +251,7 @@ function hitByWeight(weights: Float64Array, topK: number, owners: readonly Owned
 
 const quadratureStep = 0.1;
 
-/** The time by which topK experts are expected. */
+/** The time at which topK experts have come on average, in the race of exponential clocks. */
 function raceLength(weights: Float64Array, topK: number): number {
   const come = (t: number) => weights.reduce((sum, w) => sum + 1 - Math.exp(-w * t), 0);
   let t = 1;

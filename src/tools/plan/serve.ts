@@ -59,7 +59,7 @@ const forExperts = 0.7;
 /** Tokens a rank. */
 const batches = Array.from({ length: 11 }, (_, i) => 2 ** i);
 
-/** All that hold the model, for every EP that the machine has and every one of `batches`. */
+/** Every EP of the machine that holds the model, with each of `batches`. */
 export function services(demand: Demand): Service[] {
   const { known, layer, gemm } = demand;
   const { machine } = known;

@@ -37,7 +37,7 @@ export interface Simulated {
   readonly closed: number;
 }
 
-/** Messages of one row each beyond this are simulated in bundles for a peer. */
+/** With more messages of one row each than this, the rows for a peer are simulated in bundles. */
 const mostRowMessages = 2_000_000;
 
 /** The amount that a rail forwards at a time. */
@@ -125,7 +125,7 @@ function transfersOf(round: Round): Transfers {
   const chunks = chunksOf(way, shared);
   const single =
     way.message === 'row' && way.rows !== 'rails' && ranks * tokens * layer.topK <= mostRowMessages;
-  /** In combine everything goes the other way. */
+  /** Rows of combine travel from the owner of an expert back to the source, so both ends change places. */
   const send = (a: number, b: number, bytes: number, posts: number): number => {
     const link: Link = nodeOf(a) === nodeOf(b) ? 0 : 1;
     return phase === 'dispatch' ? out.add(a, b, link, bytes, posts) : out.add(b, a, link, bytes, posts);

@@ -94,7 +94,10 @@ export interface Check {
   readonly error: number;
   /** Of what is believed before any cell is seen. */
   readonly prior: number;
-  /** Of half of the last step again, where two EPs of the same load are known; else null. */
+  /**
+   * The error of the rule that each doubling adds half of the last step; null where no two EPs of the same load are
+   * known.
+   */
   readonly rule: number | null;
   /** Of bytes over nominal bandwidth, and nothing else. */
   readonly bytesAlone: number;

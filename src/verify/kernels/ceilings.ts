@@ -89,7 +89,7 @@ export function storeCeilingKernel(ranks: number, capacity: number, window: Tran
       maxThreads: transferLaunch.threads,
       params: {
         win: peers(window),
-        /** To each peer; at most the capacity. */
+        /** Vectors for each peer; at most the capacity. */
         vectors: 'u32',
       },
       using: { RANKS: ranks, CAPACITY: capacity },

@@ -33,7 +33,10 @@ export interface FamilyShape {
   readonly tuning: Tuning;
 }
 
-/** Where a family may have kernels of its own, the plainest first: it is what a kernel's shape is unless something else is said. */
+/**
+ * The forms of a layer for which a family may have kernels of their own, the plainest first. A kernel is shown in the
+ * first form that has it.
+ */
 const forms: readonly { readonly says: ShapeText; readonly split: boolean }[] = [
   { says: {}, split: false },
   { says: { weighting: 'combine' }, split: false },

@@ -11,7 +11,7 @@ export interface RegisteredKernel {
   readonly summary: string;
   /** The keys that a shape may have. */
   readonly shape: readonly ShapeKey[];
-  /** @throws ArgumentError for a key that there is not, or a value that makes no sense. */
+  /** @throws ArgumentError for an unknown key, or a value that makes no sense. */
   build(shape?: ShapeText): Kernel;
 }
 

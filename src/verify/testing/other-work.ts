@@ -1,4 +1,7 @@
-/** Work between a send and its receive that nobody else looks at, as its launches overlap with those around it. */
+/**
+ * Work that stands between a send and its receive. Nobody else uses its memory, because its launches overlap with
+ * those around it.
+ */
 import { type CallSite, callSite, type Memory, type Stream } from '../../gpu/index.js';
 import { kernel, pointer } from '../../lang/index.js';
 import type { World } from '../../net/world/index.js';

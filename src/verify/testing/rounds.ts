@@ -151,7 +151,7 @@ export function placedSources(
 export function expectedRound(shape: Shape, sources: readonly Source[], weights = true, nodes = 1): Bits[] {
   requireShape(shape);
   requireSources('sources', shape, sources);
-  // Rank after rank: one rank's received planes at a time are enough.
+  // One rank after the other, so that the received planes of only one rank are in memory.
   const outputs = sources.map((_, rank) =>
     exampleOutput(shape, reference.dispatch(shape, sources, rank), weights),
   );
@@ -182,7 +182,7 @@ interface LeaveOut {
   readonly ranks: readonly number[];
 }
 
-/** The meaning of rounds in a world that leaves ranks out before one of them. */
+/** The rounds as they count in a world that leaves ranks out from one of them on. */
 export function leftOut(
   shape: Shape,
   rounds: readonly (readonly Source[])[],
@@ -408,7 +408,7 @@ function runnerOf(
     for (const one of beside) follow(stream, one);
   }
 
-  /** Work that is enqueued on `later` from here on begins behind what is on `earlier` now. */
+  /** Makes `later` wait for the work that is on `earlier` now. */
   function follow(later: Stream, earlier: Stream): void {
     const event = device.createEvent();
     earlier.record(event);

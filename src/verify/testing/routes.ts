@@ -148,7 +148,7 @@ function chooser(
     case 'repeated': {
       const offered = Math.max(1, Math.min(shape.experts, Math.ceil(shape.topK / 2)));
       return (_, ids) => {
-        // An evenly spread handful, so that the repeats also share ranks.
+        // Few experts, evenly spread over the ranks, so that repeated experts also share ranks.
         for (let k = 0; k < ids.length; k++)
           ids[k] = Math.floor((draw.below(offered) * shape.experts) / offered);
       };

@@ -31,7 +31,7 @@ import {
 } from '../../moe/layer/index.js';
 import { type Comparison, compareClosely, exampleInput, randomElements } from '../testing/index.js';
 
-/** Of one expert; rows keep about the size that they have. */
+/** The matrices of one expert, scaled so that rows keep about their size. */
 export function makeMlp(hidden: number, inner: number, seed: number): MlpMatrices {
   const matrix = (rows: number, columns: number, own: number): Bits => {
     const scale = 2 ** -Math.round(Math.log2(columns) / 2);
@@ -63,7 +63,7 @@ export const isScaled = (matrices: MlpMatrices): matrices is ScaledMatrices => '
 /** A matrix of an MLP, or its scales where it is e4m3. */
 export type WeightsPart = keyof MlpWeights;
 
-/** The weights of so many experts, or of one that takes all rows (null): what `make` gives for each part, of its shape. */
+/** The weights of `experts` experts, or of one that takes all rows (null). `make` gives the numbers of each part. */
 export function mlpWeights(
   {
     hidden,

@@ -35,7 +35,10 @@ import {
   randomElements,
 } from '../testing/index.js';
 
-/** Puts it where dispatch would have left it. Rows of slots without a route are not written, as none would have come. */
+/**
+ * Writes what dispatch would have delivered, to its place. Rows of slots without a route stay unwritten, as after
+ * dispatch.
+ */
 export function placeReceived(
   device: Device,
   stream: Stream,

@@ -40,7 +40,7 @@ export interface LayerInputs {
   /** [expert] */
   readonly experts: readonly MlpMatrices[];
   readonly shared: MlpMatrices | null;
-  /** The router's weights and biases, with each rank's tokens as `x`: [rank]. */
+  /** [rank]: the weights and biases of the router, and the tokens of that rank as `x`. */
   readonly routed: readonly RoutedInputs[];
 }
 
@@ -110,7 +110,10 @@ export function layerWeights(
   };
 }
 
-/** The weights of one rank, on its device; of an empty place those of some expert, which nothing may read. */
+/**
+ * Puts the weights of one rank on its device. An empty place gets the weights of some expert, which no kernel may
+ * read.
+ */
 export function placeWeights(
   world: { readonly device: Device; readonly rank: number; readonly ranks: number },
   stream: Stream,
@@ -211,7 +214,10 @@ export function plainLayer(
   });
 }
 
-/** Rows are rounded to bf16 between the GEMMs, by each expert, where a rank's sums leave, and when the shared one's come in. */
+/**
+ * Compares with a tolerance, because a row is rounded to bf16 in several places: between the GEMMs, by each expert,
+ * in each rank's sum, and in the shared expert's.
+ */
 export function compareLayer(hidden: number, actual: readonly Bits[], expected: readonly Bits[]): Comparison {
   return mergeComparisons(
     actual.map((out, rank) =>

@@ -84,7 +84,9 @@ export async function runRouter(
 /** Scores whose relative difference is less may be taken in either order; weights may be off by so much. */
 export const routedTolerance = 1e-5;
 
-/** Ids must be the reference's; it is an error of the inputs where f32 could not tell. */
+/**
+ * Ids must equal those of the reference. Inputs whose best experts f32 cannot tell apart are a mistake of the test.
+ */
 export function compareRouted(
   { topK }: RoutedModel,
   actual: Awaited<ReturnType<typeof runRouter>>,

@@ -20,7 +20,10 @@ export function blankUniqueId(): Uint8Array {
   return id;
 }
 
-/** One of `ranks` that come together by the unique id that lies at `id`, and stays there until they have. */
+/**
+ * The attributes of one of `ranks` ranks that start NVSHMEM together. The unique id lies at `id`, and must stay there
+ * until all have started.
+ */
 export function attributes(id: Address, rank: number, ranks: number): Uint8Array {
   const bytes = new Uint8Array(attributesBytes);
   const view = new DataView(bytes.buffer);

@@ -8,7 +8,10 @@ import { type NvshmemLibrary, nvshmem } from './library.js';
 
 /** By a unique id, as the flags of the first call count ways to come together. */
 const byUniqueId = 8;
-/** The library's number for "initialised"; below it lie its states before, above it other ways to be. */
+/**
+ * NVSHMEM reports this state once it is initialised. Lower numbers are the states before, higher ones other ways to
+ * be initialised.
+ */
 const initialised = 2;
 const teamWorld = 0;
 /** In modules that call it: what `nvshmemx_cumodule_init` fills in. */

@@ -17,7 +17,8 @@ const environment: Readonly<Record<string, string>> = {
   // Ranks of one machine: they meet on loopback, and no NIC is asked for.
   NVSHMEM_REMOTE_TRANSPORT: 'none',
   NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME: 'lo',
-  // A thread that serves NICs. Where a rank was lost nobody ends it before the memory goes that it looks at.
+  // Switches off a thread that serves NICs. If a rank was lost, that thread would still look at memory that is being
+  // freed.
   NVSHMEM_DISABLE_LOCAL_ONLY_PROXY: '1',
 };
 

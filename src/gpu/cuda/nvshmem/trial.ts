@@ -15,7 +15,7 @@ export interface NvshmemTrial {
   readonly cameUp: boolean;
   /** Transports between machines that lie beside the library: 'ibrc'. */
   readonly plugins: readonly string[];
-  /** Why the transport cannot be had; null where it can. */
+  /** Why Heddle cannot use NVSHMEM; null if it can. */
   readonly refusal: string | null;
 }
 

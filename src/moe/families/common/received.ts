@@ -59,7 +59,7 @@ export function receivedSections(layer: Layer) {
 }
 export type ReceivedSections = ReturnType<typeof receivedSections>;
 
-/** Where `received` is found in such a window. `routes`: the experts' rows, where combine applies the weights. */
+/** The place of `received` in such a window. `routes` holds the experts' rows if combine applies the weights. */
 export function receivedPlan(
   layer: Layer,
   rank: number,

@@ -141,7 +141,7 @@ export function sumUnit(layer: Pick<Layer, 'output'>) {
   return { vectors, lanes, units: units / loads, loads, values: 16 };
 }
 
-/** The content of one of so many parts of a row: units, or stretches where rows are rounded. */
+/** The length of one part of a row that is cut into `parts`: in units, or in stretches if rows are rounded. */
 export function unitsInPart(layer: Pick<Layer, 'output'>, parts: number): number {
   const asTheyLie = formatOf(layer.output).rounding === null;
   return Math.ceil((asTheyLie ? sumUnit(layer).units : stretchesOf(layer.output).STRETCHES) / parts);

@@ -41,7 +41,7 @@ function gpuTuning(shape: Layer, multiprocessors: number): OneSidedTuning {
   const { maxTokens, ranks } = shape;
   const sent = Math.max(1, ...shape.payloads.map(({ rowBytes }) => rowBytes / 16));
   const returned = outputRowBytes(shape) / 16;
-  /** A thread for each of `vectors`, within what a block and the ranks' flags need. */
+  /** One thread for each vector, within the limits of a block, and enough for the flags of all ranks. */
   const threads = (vectors: number, most = 896) =>
     wholeWarps(Math.max(ranks, Math.min(most, Math.max(128, vectors))));
   if (maxTokens <= 16) {

@@ -11,7 +11,7 @@ export const placeOf = (window: OneSidedWindow) =>
   record({
     win: peers(window),
     token: 'u32',
-    /** In vectors; in values where rows are no whole vectors. */
+    /** The position in the row, in vectors; in values if the row is not made of whole vectors. */
     i: 'u32',
     /** The first `count` of `owners` are this token's, in the order of the sum. */
     count: 'u32',

@@ -22,10 +22,10 @@ export const team = (of: Teams) => (of.teams === 1 ? theBlock : oneOf(of));
 const theBlock = {
   /** The team, of the block's. */
   index: device({ name: 'team', ...number }, (g) => g.u32(0)),
-  /** The thread and the warp, of the team's. */
+  /** The numbers of the thread and of the warp in the team. */
   thread: device({ name: 'team_thread', ...number }, (g) => g.threadIdx.x),
   warp: device({ name: 'team_warp', ...number }, (g) => g.warpId),
-  /** How many it has. */
+  /** The threads of a team. */
   threads: device({ name: 'team_threads', ...number }, (g) => g.blockDim.x),
 };
 

@@ -13,7 +13,7 @@ export interface RouterShape {
   /** The type of the router's weights. */
   readonly weights: 'bf16' | 'f32';
   readonly bias: boolean;
-  /** Something is added to scores where experts are chosen. */
+  /** Whether a correction is added to scores when experts are chosen. */
   readonly correction: boolean;
 }
 

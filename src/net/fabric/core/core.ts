@@ -35,7 +35,7 @@ export interface CoreOptions {
   readonly shared: Shared;
 }
 
-/** The facts that the caller learns in return. */
+/** The facts that the core tells its caller when it has opened. */
 export interface CoreInfo {
   readonly devices: readonly FabricDevice[];
   readonly address: EngineAddress;
@@ -260,9 +260,9 @@ export class Core {
   }
 
   /**
-   * One write of the command at `at`, whose (source, bytes, offset) lie at `triple`, to the targets from `first` on:
-   * one, or one a rail. Everything that is not an integer stays in typed arrays: a number handed from function to
-   * function would be boxed.
+   * Posts one write of the command at `at` to the targets from `first` on: one target, or one for each rail. Its
+   * (source, bytes, offset) lie at `triple`. Numbers that are not integers stay in typed arrays, because V8 would box
+   * them as arguments.
    */
   #write(targets: readonly Target[], first: number, at: number, triple: number): void {
     const commands = this.#commands;

@@ -24,7 +24,7 @@ export class ImmediateTable {
 
   /** Shared memory for at least `tags` different immediates. */
   static allocate(tags: number): SharedArrayBuffer {
-    // Half empty, so that a search is short.
+    // At most half of the table is used, so that a search is short.
     return new SharedArrayBuffer(2 ** Math.ceil(Math.log2(tags * 2)) * bytesPerEntry);
   }
 

@@ -150,7 +150,7 @@ export const field = {
   descriptorHigh: 27,
 } as const;
 const structureWords = 28;
-/** Those that differ from request to request lie from here to the end. */
+/** The words from here to the end differ from request to request. */
 const firstVariable = field.addressLow;
 const variableWords = structureWords - firstVariable;
 const parkedWords = variableWords + 1;

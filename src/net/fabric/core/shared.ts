@@ -26,9 +26,11 @@ export const word = {
   commandHead: 16,
   eventTail: 32,
   eventHead: 48,
-  /** How much the caller may wait for has happened (modulo 2^32): requests ended, writes and messages landed. */
+  /** The number of events that the caller may wait for (modulo 2^32): requests ended, writes and messages landed. */
   bell: 64,
-  /** Set by a caller that sleeps until the bell has reached `wakeAt`; cleared by whoever ends that. */
+  /**
+   * A caller sets this when it sleeps until the bell has reached `wakeAt`; the side that ends the sleep clears it.
+   */
   callerSleeps: 80,
   wakeAt: 81,
   coreSleeps: 82,

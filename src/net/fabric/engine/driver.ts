@@ -26,11 +26,11 @@ export interface Driver {
   commandsWritten(): void;
   /** One round of progress, if it is the caller who makes it. */
   progress(): boolean;
-  /** How much has happened so far that somebody may wait for; to be asked before looking for it. */
+  /** The number of events so far. Ask for it before you look whether your event has happened. */
   heard(): number;
   /**
-   * Blocks this thread until `missing` more than was `heard` may have happened, or a moment; 0 is for what takes
-   * the core no time. `idle` counts the calls since anything happened. True when it slept.
+   * Blocks this thread until `missing` more events than `heard` may have happened, or for a moment. `missing` is 0 if
+   * the core needs no time for what is awaited. `idle` counts the calls since anything happened. True when it slept.
    */
   pause(idle: number, heard: number, missing: number): boolean;
   /** The same without blocking. */

@@ -24,7 +24,7 @@ export class Peer {
     this.#states = states;
   }
 
-  /** Whether it was killed, cut off or unreachable when something was last sent to it. */
+  /** Whether the peer was killed, cut off or unreachable when this engine last sent to it. */
   get lost(): boolean {
     return this.#states[2 * this.id] !== peerAlive;
   }

@@ -187,7 +187,7 @@ export class Posting {
     return this.#operations.available && this.#has(peer, 1);
   }
 
-  /** Whether `n` writes to a peer find room, for an operation that has begun. */
+  /** Whether there is room for `n` more writes of an operation that has begun. */
   #has(peer: Peer, n: number): boolean {
     return peer.underway + n * this.#shards <= this.#capacity && this.#ring.fits(n);
   }

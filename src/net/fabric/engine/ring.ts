@@ -6,7 +6,7 @@ interface Numbered {
   readonly index: number;
 }
 
-/** The region that writes of nothing read from. */
+/** Empty writes name this region as their source. */
 const mailbox: Numbered = { index: 0 };
 
 /** The caller's end of the ring of commands: what is written at the tail is the core's once it is published. */

@@ -41,7 +41,7 @@ interface Waiter {
 /** The parts of the engine that waiting needs. */
 export interface Waitable extends Progress {
   readonly timeoutMs: number;
-  /** Writes nothing in particular to a peer; the answer says whether it has landed yet. */
+  /** Sends a peer an empty write; the function that it returns says whether that has landed. */
   probe(peer: Peer): () => boolean;
 }
 

@@ -79,7 +79,7 @@ export class Endpoint {
   readonly writeMessage: Post;
   readonly #vector: Address;
 
-  /** `name`: what it is called, where that is not left to the provider. */
+  /** `name` is the address of the endpoint; null lets the provider choose one. */
   constructor(domain: Address, queue: Address, description: Address, name: string | null) {
     const inDomain = { object: domain, table: table.domain };
     // A zeroed fi_av_attr is FI_AV_UNSPEC: the provider picks its kind; the addresses it hands out are opaque here.

@@ -56,7 +56,10 @@ export interface ProviderReport {
   readonly missing: string | null;
 }
 
-/** Of the libfabric that is used here. @throws UnavailableError where there is none. */
+/**
+ * The version of the libfabric that Heddle has opened.
+ * @throws UnavailableError if there is none.
+ */
 export function libfabricVersion(): string {
   return libfabric().version;
 }
@@ -72,7 +75,7 @@ export function listProviders(): ProviderReport[] {
   });
 }
 
-/** Those that have the named devices, or any, best first. */
+/** The providers that have all named devices, or, without names, any device; best first. */
 export function usableProviders(devices: readonly string[] = []): ProviderName[] {
   requireArray('devices', devices, 'an array of names');
   return providers.filter((provider) => {
@@ -136,7 +139,7 @@ function pick(
   near?: string,
 ): Chosen[] | null {
   if (found.length === 0) return null;
-  // One interface appears once an address family and endpoint flavour: the first is the best.
+  // libfabric lists an interface once for each address family and kind of endpoint. The first entry is the best.
   const byName = new Map<string, Chosen>();
   for (const chosen of found) {
     const name = chosen.device.device;
@@ -150,7 +153,10 @@ function pick(
 
 const notLoopback = (name: string): boolean => name !== 'lo';
 
-/** In the order in which they were where nothing is known. libfabric's name of a NIC is the system's, with or without more behind it. */
+/**
+ * The names, nearest to the PCI address `near` first; in their order if nothing is known. libfabric names a NIC as
+ * the system does, sometimes with a suffix behind a hyphen.
+ */
 export function nearestFirst(names: readonly string[], near: string | undefined, root?: string): string[] {
   if (near === undefined) return [...names];
   const distances = distancesFrom(near, root);

@@ -105,7 +105,10 @@ function tryLock(descriptor: number): boolean {
   return flock(descriptor, LOCK_EX | LOCK_NB) === 0;
 }
 
-/** However a process ends that still runs JavaScript then. Engines' threads are ended without a word, so the main one does it. */
+/**
+ * Removes the names whenever the process ends and JavaScript still runs. The main thread does it, because the threads
+ * of engines are ended without notice.
+ */
 if (isMainThread)
   process.on('exit', () => {
     for (const name of namesIn(ofThisProcess())) rmSync(join(folder, name), { force: true });

@@ -79,7 +79,7 @@ const between = <T>(
 
 interface Pair extends Setup {
   readonly counter: Counter;
-  /** From the first half of this rank's region to the second of the other's. */
+  /** Writes from the first half of this rank's region to the second half of the other's. */
   readonly write: {
     readonly source: Region;
     sourceOffset: number;
@@ -222,7 +222,7 @@ export function stream(rank: Rank): Promise<{ seconds: number }> {
         counter.waitSync();
       } else landed.waitSync(n, { timeoutMs: 600_000 });
     };
-    // Small writes make the compiler's work of as many large ones in much less time.
+    // Small writes warm up the just-in-time compiler as well as large ones do, in much less time.
     run(20_000, Math.min(bytes, 64));
     run(Math.ceil(count / 10), bytes);
     await rank.exchange(null);
@@ -352,7 +352,7 @@ export interface SteadyReport {
   /** Bytes of JavaScript heap that one operation takes, over all collections, and those collections. */
   readonly heapBytesPerOperation: number;
   readonly collections: number;
-  /** The same in the engine's own thread, if it has one. */
+  /** The heap that an operation takes in the engine's thread, if it has one. */
   readonly threadHeapBytesPerOperation: number;
   /** Resident memory before the counted operations and after them. */
   readonly residentBefore: number;

@@ -15,7 +15,7 @@ export interface Exchanged {
 
 /** Threads can send it each other. */
 export interface AloneData {
-  /** Rounds that take turns: the phases of each. */
+  /** The phases of each round; the rounds are used in turn. */
   readonly rounds: readonly (readonly Exchanged[])[];
   /** Where in the memory `control` is. */
   readonly control: number;

@@ -48,7 +48,10 @@ export const experts: CheckSubject = {
   configurations: Object.entries(all).map(([name, of]) => configuration(`experts, ${name}`, of)),
 };
 
-/** One rank is enough: the work is its own. It is the last one's, whose experts' ids begin behind those of others. */
+/**
+ * One rank is enough, because ranks do this work alone. It is the last one: ids of its experts begin behind those of
+ * others.
+ */
 function configuration(
   name: string,
   { shape, options = {}, routes, weights = true, on }: Rows,

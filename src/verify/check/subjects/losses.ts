@@ -15,7 +15,7 @@ import { oneRound } from './one-round.js';
 
 export const lossLayer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
 
-/** Several blocks, which all give up, and each of which has more to wait for. */
+/** Several blocks, of which each gives up one wait while more waits are ahead of it. */
 const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
 
 /** Of the one-sided family, with one of its tunings. */
@@ -53,11 +53,14 @@ type How = Pick<
   readonly ranks?: number;
   /** The rank that dies. Default 0: of the words that a failure leaves, its number is 0. */
   readonly victim?: number;
-  /** Its host lives on and says nothing: the others know only whom their kernels missed. */
+  /** The host of the victim lives on and says nothing, so the others know only whom their kernels missed. */
   readonly silent?: boolean;
   /** The victim has sent what it had for a combine: only what it would still have handed its group is missing. */
   readonly afterSend?: boolean;
-  /** A rank that has given up goes on with what is enqueued, and races: nothing of that counts. Others send nothing more. */
+  /**
+   * Ranks that gave up go on with what is enqueued. Their later accesses race, which does not count; the other ranks
+   * send nothing more.
+   */
   readonly goesOn?: boolean;
 };
 

@@ -33,7 +33,7 @@ const all: Readonly<Record<string, Experts>> = {
   'few rows of e4m3 likely, many come': { ...toOne, e4m3: true },
   // Four blocks: of the first GEMM the last of five tiles is cut for four, of the second the last two of ten for two each.
   'many rows likely': { shape: { experts: 5, maxTokens: 25, hidden: 256 }, once: true },
-  // Most of them without rows, the others with different numbers.
+  // Most experts have no rows, and the others have different numbers of them.
   'more experts than lanes': { shape: { experts: 40 } },
   'nobody comes': { routes: { holes: 1 } },
   'rows of e4m3, all stages again': { shape: { hidden: 256 }, e4m3: true },

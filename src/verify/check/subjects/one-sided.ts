@@ -28,7 +28,7 @@ interface OneSided extends Rounds {
 
 const pushed: Readonly<Record<string, Partial<OneSided>>> = {
   'pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
-  // A thread's vectors of a part are a strip and some more, a token has no rows.
+  // A part of a row is more than one strip of vectors for a thread, and one token has no rows.
   'long rows, f16': {
     ...{ hidden: 2 * 208 * 8, parts: 2, dtype: 'f16', maxTokens: 2, blocks: 1, routes: { holes: 0.7 } },
     tokens: [
@@ -255,7 +255,7 @@ export const oneSided: readonly CheckSubject[] = [
     configurations: [
       ...configurations('push', inBulk),
       ...configurations('pull', {
-        // Of one warp each, for which a row is one vector too long.
+        // Each team is one warp, and a row is one vector more than it takes at a time.
         'bulk, two teams': { send: 'bulk', maxTokens: 3, blocks: 1, threads: 64, teams: 2, hidden: 264 },
         'bulk, two warps': { send: 'bulk', maxTokens: 4, blocks: 1, threads: 64 },
       }),

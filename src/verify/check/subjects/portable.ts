@@ -177,7 +177,7 @@ export const portable: readonly CheckSubject[] = [
       ),
       // Counting takes several blocks, which all give up.
       lossOf('portable, counts', 'dispatch', { ...alone, counts: true }),
-      // Without, a receive begins, and gives up, beside its own send.
+      // Without counts, a receive begins beside its own send, and gives up there.
       lossOf('portable', 'dispatch', alone),
       lossOf('portable', 'combine', alone),
       lossOf('portable', 'combine', { ...alone, replicas: 2 }),

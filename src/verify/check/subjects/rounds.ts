@@ -110,7 +110,7 @@ const moved: Readonly<Record<'before' | 'after', ExpertPlacement>> = {
   after: { experts: 4, ranks: 3, places: [3, 2, 1, 1, -1, 0] },
 };
 
-/** For every family, and every way that it has. */
+/** Rounds that every family runs, with every transport. */
 export const common: Readonly<Record<string, Partial<Rounds>>> = {
   '2 ranks': {},
   '3 ranks': { ranks: 3 },
@@ -152,7 +152,7 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   },
   'payloads of odd bytes': { extra: [1, 6, 12, 24, 33] },
   'counts, no weights': { counts: true, weights: false, topK: 3, experts: 5, inspect: true },
-  // Everything that threads take in turn when they count goes round twice.
+  // More routes and experts than threads, so each loop that counts runs twice.
   'counts of more routes and experts than threads': {
     ranks: 3,
     experts: 200,
