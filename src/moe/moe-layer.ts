@@ -7,7 +7,7 @@ import { ArgumentError, DisposedError, HeddleError } from '../base/errors.js';
 import { type Event, requireStream, type Stream } from '../gpu/index.js';
 import { World } from '../net/world/index.js';
 import type { MlpWeights } from './experts/products.js';
-import { type Placement, requireSamePlaces } from './layer/index.js';
+import { type Placement, requireSamePlaces, stepsTo } from './layer/index.js';
 import { MicroBatch } from './micro-batch.js';
 import { layerMemory } from './moe-memory.js';
 import {
@@ -111,8 +111,8 @@ export class MoeLayer {
   }
 
   /**
-   * Changes where experts live, for forwards that are enqueued behind this: as that of ExpertParallel. Every rank calls it
-   * between the same two forwards. Refused where the weights of an expert are not in its new place.
+   * Changes where experts live, for forwards that are enqueued behind this: as that of ExpertParallel. Refused where the weights of an
+   * expert are not in its new place.
    */
   place(placement: Placement, stream: Stream): void {
     requireStream('stream', stream);
@@ -120,6 +120,22 @@ export class MoeLayer {
     requireSamePlaces(placement, now);
     moving.requireHeld(placement);
     for (const { parts } of this.#batches) parts.ep.place(placement, stream);
+  }
+
+  /**
+   * Goes over to a placement while forwards run on, by `place` and `move`, in as many steps as it takes. Every rank of a node calls
+   * it, wherever it is in its forwards: each goes by a step from its next forward on, and until then all that it needs is where it was.
+   */
+  async relocate(placement: Placement, stream: Stream): Promise<void> {
+    requireStream('stream', stream);
+    const { moving, now } = this.#requirePlaced('relocate');
+    const steps = stepsTo(placement, now);
+    moving.requireReach();
+    for (const { emptied, filled } of steps) {
+      this.place(emptied, stream);
+      await this.move(filled, stream);
+      this.place(filled, stream);
+    }
   }
 
   /** Routes by expert: as that of ExpertParallel. */

@@ -48,14 +48,11 @@ export class MovingWeights {
    * read places that are empty by now: all ranks wait for the end of theirs first.
    */
   async move(now: Placement, next: Placement, stream: Stream): Promise<void> {
-    const { topology, device } = this.#world;
+    const { device } = this.#world;
     requireSamePlaces(next, now);
     const fills = this.#fillsOf(now, next);
-    if (topology.nodes > 1)
-      throw new UnavailableError(
-        `weights move between ranks of one node, but this world has ${topology.nodes}`,
-        'Load them from files on ranks that lack them, and create the layer anew',
-      );
+    this.requireReach();
+    if (fills.length === 0) return;
     for (const { to } of fills) this.#held[to] = -1;
     const window = await this.#world.createWindow(this.#bytesOf(), 'weights that move');
     const beside = device.createStream();
@@ -65,6 +62,16 @@ export class MovingWeights {
     beside.dispose();
     window.close();
     for (const { to } of fills) this.#held[to] = next.places[to]!;
+  }
+
+  /** Requires ranks that can read each other's windows. */
+  requireReach(): void {
+    const { nodes } = this.#world.topology;
+    if (nodes === 1) return;
+    throw new UnavailableError(
+      `weights move between ranks of one node, but this world has ${nodes}`,
+      'Load them from files on ranks that lack them, and create the layer anew',
+    );
   }
 
   #fillsOf(now: Placement, next: Placement): Fill[] {

@@ -231,6 +231,7 @@ export async function inWorld(of: Things) {
     'MoeLayer.forward': call((a, b, c) => moe.forward(a, b, c), wide, made, stream),
     'MoeLayer.move': call((a, b) => placedMoe.move(a, b), placement, stream),
     'MoeLayer.place': call((a, b) => placedMoe.place(a, b), placement, stream),
+    'MoeLayer.relocate': call((a, b) => placedMoe.relocate(a, b), placement, stream),
     'MoeLayer.statistics': call((a) => placedMoe.statistics(a), stream),
     'MoeLayer.synchronize': call((a) => moe.synchronize(a), stream),
     'ModelFiles.open': call((a) => heddle.ModelFiles.open(a), folder),

@@ -31,4 +31,5 @@ export * as reference from './reference.js';
 export { type ReferenceRoutes, type RouterBiases, requireRouting } from './routing.js';
 export * from './shape.js';
 export * from './source.js';
+export { type PlacementStep, stepsTo } from './steps.js';
 export * from './traffic.js';
