@@ -7,7 +7,7 @@ import { ArgumentError, DisposedError, HeddleError } from '../base/errors.js';
 import { type Event, requireStream, type Stream } from '../gpu/index.js';
 import { World } from '../net/world/index.js';
 import type { MlpWeights } from './experts/products.js';
-import { type Placement, requireSamePlaces, stepsTo } from './layer/index.js';
+import { type Placement, requireSamePlaces } from './layer/index.js';
 import { MicroBatch } from './micro-batch.js';
 import { layerMemory } from './moe-memory.js';
 import {
@@ -129,13 +129,7 @@ export class MoeLayer {
   async relocate(placement: Placement, stream: Stream): Promise<void> {
     requireStream('stream', stream);
     const { moving, now } = this.#requirePlaced('relocate');
-    const steps = stepsTo(placement, now);
-    moving.requireReach();
-    for (const { emptied, filled } of steps) {
-      this.place(emptied, stream);
-      await this.move(filled, stream);
-      this.place(filled, stream);
-    }
+    await moving.relocate(now, placement, (next) => this.place(next, stream), stream);
   }
 
   /** Routes by expert: as that of ExpertParallel. */

@@ -5,7 +5,7 @@
 import { ArgumentError, UnavailableError } from '../base/errors.js';
 import type { Stream } from '../gpu/index.js';
 import type { SharedWindow, World } from '../net/world/index.js';
-import { type Placement, rankOfPlace, requireSamePlaces } from './layer/index.js';
+import { type Placement, rankOfPlace, requireSamePlaces, stepsTo } from './layer/index.js';
 import type { Tensor } from './rounds/tensor.js';
 
 /** An expert on its way. */
@@ -51,7 +51,7 @@ export class MovingWeights {
     const { device } = this.#world;
     requireSamePlaces(next, now);
     const fills = this.#fillsOf(now, next);
-    this.requireReach();
+    this.#requireReach();
     if (fills.length === 0) return;
     for (const { to } of fills) this.#held[to] = -1;
     const window = await this.#world.createWindow(this.#bytesOf(), 'weights that move');
@@ -64,8 +64,24 @@ export class MovingWeights {
     for (const { to } of fills) this.#held[to] = next.places[to]!;
   }
 
+  /** Goes from one placement to another, step by step. `place` makes the ranks' rounds go by the next. */
+  async relocate(
+    now: Placement,
+    next: Placement,
+    place: (placement: Placement) => void,
+    stream: Stream,
+  ): Promise<void> {
+    const steps = stepsTo(next, now);
+    this.#requireReach();
+    for (const { emptied, filled } of steps) {
+      place(emptied);
+      await this.move(emptied, filled, stream);
+      place(filled);
+    }
+  }
+
   /** Requires ranks that can read each other's windows. */
-  requireReach(): void {
+  #requireReach(): void {
     const { nodes } = this.#world.topology;
     if (nodes === 1) return;
     throw new UnavailableError(

@@ -23,6 +23,7 @@ export {
   rankOfPlace,
   requirePlacement,
   requireSamePlaces,
+  withoutRanks,
 } from './placement.js';
 export * from './profiles.js';
 export { type RebalanceOptions, rebalance } from './rebalance.js';
