@@ -53,6 +53,7 @@ export class MovingWeights {
     const fills = this.#fillsOf(now, next);
     this.#requireReach();
     if (fills.length === 0) return;
+    const started = performance.now();
     for (const { to } of fills) this.#held[to] = -1;
     const window = await this.#world.createWindow(this.#bytesOf(), 'weights that move');
     const beside = device.createStream();
@@ -62,6 +63,9 @@ export class MovingWeights {
     beside.dispose();
     window.close();
     for (const { to } of fills) this.#held[to] = next.places[to]!;
+    const experts = fills.filter(({ to }) => rankOfPlace(next, to) === this.#world.rank).length;
+    const ms = performance.now() - started;
+    this.#world.tell({ kind: 'moved', experts, bytes: experts * this.#bytesOf(), ms });
   }
 
   /** Goes from one placement to another, step by step. `place` makes the ranks' rounds go by the next. */
@@ -73,11 +77,13 @@ export class MovingWeights {
   ): Promise<void> {
     const steps = stepsTo(next, now);
     this.#requireReach();
+    const started = performance.now();
     for (const { emptied, filled } of steps) {
       place(emptied);
       await this.move(emptied, filled, stream);
       place(filled);
     }
+    this.#world.tell({ kind: 'relocated', steps: steps.length, ms: performance.now() - started });
   }
 
   /** Requires ranks that can read each other's windows. */

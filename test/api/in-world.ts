@@ -139,6 +139,11 @@ export async function inWorld(of: Things) {
       (free) => world.freeAtRenewal(free),
       async () => {},
     ),
+    'World.onEvent': call(
+      (listener) => world.onEvent(listener)(),
+      () => {},
+    ),
+    'World.tell': call((what) => world.tell(what), { kind: 'renewed', was: [0] } as const),
     'World.mask': call((ranks) => world.mask(ranks), []),
     'World.createWindow': call((a, b, c) => world.createWindow(a, b, c), 64, 'w', [
       { offset: 0, bytes: 4, value: 1 },
