@@ -10,10 +10,8 @@ import {
   bitsOf,
   expertsOf,
   type Placement,
-  placed,
   rankOfPlace,
   rebalance,
-  reference,
   type Shape,
   type Source,
   withoutRanks,
@@ -24,12 +22,11 @@ import {
   type Comparison,
   compareCombined,
   ExampleExperts,
-  expectedRound,
   layerOf,
   makeSources,
   mergeComparisons,
-  placedSources,
 } from '../verify/testing/index.js';
+import { expectedPlacedRound } from '../verify/trials/index.js';
 
 export interface ChangesOptions {
   readonly seed: number;
@@ -284,17 +281,12 @@ function stretchesOf(plan: Plan, rounds: readonly (readonly Round[])[], dropped:
 
 /** Every round of every rank that took part to the end of it, beside the reference. */
 function compare(plan: Plan, rounds: readonly (readonly Round[])[]): Comparison {
-  const { shape, sources, first } = plan;
-  const inPlaces = placed(shape, first);
+  const { shape, sources } = plan;
   return mergeComparisons(
     whole(plan, rounds).flatMap(({ placement, masked }, i) => {
-      const brought = sources[i]!;
       const of = rounds.map((own, rank) => (masked.includes(rank) ? undefined : own[i]));
       const placements = of.map((round) => round?.placement ?? placement);
-      const places = brought.map((_, rank) => placedSources(shape, brought, placements[rank])[rank]!);
-      // While experts move, some ranks have a place empty already, or still, that another has filled.
-      const lives = first.places.map((_, place) => Math.max(...placements.map((of) => of.places[place]!)));
-      const expected = expectedRound(inPlaces, reference.without(inPlaces, places, masked), true, 1, lives);
+      const expected = expectedPlacedRound(shape, sources[i]!, placements, masked);
       return of.flatMap((round, rank) =>
         round === undefined ? [] : [compareCombined(shape, rank, round.out, expected[rank]!)],
       );

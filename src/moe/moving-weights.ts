@@ -45,7 +45,8 @@ export class MovingWeights {
 
   /**
    * Brings the weights that `next` wants and `now` has elsewhere. Rounds before this on the stream, of any rank, may still
-   * read places that are empty by now: all ranks wait for the end of theirs first.
+   * read places that are empty by now: all ranks wait for the end of theirs before they come to the first meeting, behind which alone
+   * places are written.
    */
   async move(now: Placement, next: Placement, stream: Stream): Promise<void> {
     const { device } = this.#world;
@@ -58,7 +59,6 @@ export class MovingWeights {
     const window = await this.#world.createWindow(this.#bytesOf(), 'weights that move');
     const beside = device.createStream();
     await stream.synchronize();
-    await this.#world.barrier('moving weights');
     for (const some of this.#batches(next, fills)) await this.#carry(next, some, window, beside);
     beside.dispose();
     window.close();

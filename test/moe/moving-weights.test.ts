@@ -34,7 +34,7 @@ async function moved(
     const weights = placeWeights(world, stream, inputs, before);
     const options = { model: plain, maxTokens: 4, microBatches, placement: before, ...weights };
     const layer = await MoeLayer.create(world, options);
-    if (mistake === 'hasty') withoutBarrier(world, 2);
+    if (mistake === 'hasty') withoutBarrier(world, 1);
     const own = inputs.routed[world.rank]!.x;
     const x = tensorFrom(world.device, stream, own, 'bf16', [own.length / 64, 64]);
     const outs: Promise<Bits>[] = [];
