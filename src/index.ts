@@ -85,4 +85,5 @@ export {
   type SharedWindow,
   type Topology,
   World,
+  type WorldEvent,
 } from './net/world/index.js';

@@ -7,13 +7,17 @@ import { dtypes, limits, profiles, type RowDtype, type Shape } from '../moe/laye
 import { mostRoutedExperts } from '../moe/router/index.js';
 import type { DeviceChoice } from '../net/world/index.js';
 import { shapeOfRounds } from '../verify/testing/index.js';
+import { type ChangesResult, demoChanges } from './demo-changes.js';
 import { type DemoSizes, demoLayer, type LayerFigures, layerModel, layerUnit } from './demo-layer.js';
 import { demoRounds } from './demo-rounds.js';
 import { elements, experts as expertsOf, ranks, routes, seed, tokens } from './options.js';
-import { type DemoResult, renderDemo } from './print-demo.js';
+import { busiest, changesText } from './print-changes.js';
+import { type DemoResult, demoText, rendered } from './print-demo.js';
 
 interface Flags extends Partial<DemoSizes> {
   readonly layer?: boolean;
+  readonly rebalance?: boolean;
+  readonly lose?: number;
   readonly dtype: RowDtype | 'fp8';
   readonly nodes: number;
   readonly seed: number;
@@ -25,6 +29,8 @@ const { hidden, experts, topK } = profiles.deepseek_v3;
 /** Few enough for a busy laptop to simulate in seconds; the experts of a layer are what takes the time. */
 const roundSizes = { ranks: 8, tokens: 16, hidden, experts, topk: topK };
 const layerSizes = { ranks: 4, tokens: 6, hidden: 128, experts: 16, topk: 4 };
+/** More experts than places on a rank, so that there is something to balance; rows that are short, of many rounds. */
+const changesSizes = { ranks: 8, tokens: 16, hidden: 64, experts: 24, topk: 4 };
 const rowDtypes: readonly RowDtype[] = ['bf16', 'f16', 'f32'];
 
 export function register(program: Command): void {
@@ -32,6 +38,8 @@ export function register(program: Command): void {
     .command('demo')
     .description('one round of a Mixture-of-Experts layer, or a whole layer: verified, and shown')
     .option('--layer', 'a whole layer, small: router, experts that are MLPs and a shared one, too')
+    .option('--rebalance', 'many rounds, simulated, in which experts move to where they are wanted')
+    .option('--lose <n>', 'many rounds, simulated, in the midst of which so many ranks stop', ranks)
     .option('--ranks <n>', `GPUs that share the experts${otherwise('ranks')}`, ranks)
     .option('--nodes <n>', 'of so many equal nodes, between which rows cross a network', ranks, 1)
     .option('--tokens <n>', `tokens that each of them brings${otherwise('tokens')}`, tokens)
@@ -57,6 +65,10 @@ With --layer tokens are routed by DeepSeek-V3's router, and experts are its MLPs
 follows another, then there are two micro-batches, one of which computes while the other's rows travel: both give the same
 bits, and those that plain code gives, but for rounding.
 
+With --rebalance a few experts get most tokens. After some rounds a better placement is made of what was counted, and weights move to
+it while rounds run. With --lose ranks stop in the middle of a round: the others leave them out, run that round again, and go on,
+with the experts that live elsewhere too. A picture shows who had which expert when, and every round is compared with the reference.
+
 With --nodes the simulated machine has a network too. Where libfabric is installed, the second run of a round is of processes,
 one for each node, and libfabric between them (HEDDLE_PROVIDER chooses its provider).
 
@@ -65,31 +77,82 @@ Exit code: 0 when the results are right, 1 when they are not.
 Examples:
   $ heddle demo
   $ heddle demo --layer --dtype fp8
+  $ heddle demo --rebalance --lose 1
   $ heddle demo --nodes 2
   $ heddle demo --ranks 64 --tokens 4 --hidden 1024
   $ heddle demo --ranks 3 --experts 10 --topk 2 --dtype f32 --json`,
     )
     .action(async (flags: Flags) => {
-      const result = await demo(flags, (what) => process.stderr.write(`heddle demo: ${what}\n`));
-      process.stdout.write(flags.json ? `${JSON.stringify(figures(result), null, 2)}\n` : renderDemo(result));
-      process.exitCode = result.comparison.different === 0 && result.bitwiseRepeatable ? 0 : 1;
+      const progress = (what: string): void => void process.stderr.write(`heddle demo: ${what}\n`);
+      const { json, text, right } = changes(flags)
+        ? await demoOfChanges(flags, progress)
+        : await demo(flags, progress);
+      process.stdout.write(flags.json ? `${JSON.stringify(json, null, 2)}\n` : rendered(text));
+      process.exitCode = right ? 0 : 1;
     });
+}
+
+const changes = ({ rebalance, lose }: Flags): boolean => rebalance === true || lose !== undefined;
+
+/** The output of a demonstration. */
+interface Shown {
+  readonly json: object;
+  readonly text: Parameters<typeof rendered>[0];
+  readonly right: boolean;
+}
+
+async function demoOfChanges(flags: Flags, progress: (what: string) => void): Promise<Shown> {
+  const { rebalance = false, lose = 0 } = flags;
+  if (flags.layer || flags.nodes !== 1 || flags.device === 'cuda')
+    throw new ArgumentError(
+      rebalance ? '--rebalance' : '--lose',
+      'given',
+      'without --layer, --nodes and --device cuda: its rounds are of one simulated node',
+    );
+  const sizes = sizesOf(flags);
+  const { ranks, experts } = sizes;
+  if (lose >= ranks) throw new ArgumentError('--lose', lose, `less than --ranks, ${ranks}`);
+  // Every expert may have two places, and every rank a place more than that.
+  const most = Math.min(limits.experts / 2, limits.experts - ranks);
+  requireInteger('--experts', experts, 1, most - (most % ranks));
+  const shape = shapeOf(flags, sizes);
+  progress(`${shape.maxTokens} tokens for each of ${ranks} simulated GPUs …`);
+  const result = await demoChanges(shape, { seed: sizes.seed, rebalance, lose }, progress);
+  return {
+    json: changesFigures(result),
+    text: (paint, columns) => changesText(result, paint, columns),
+    right: result.comparison.different === 0,
+  };
+}
+
+function changesFigures({ shape, comparison, stretches, ...result }: ChangesResult) {
+  const { ranks, maxTokens, output, experts, topK } = shape;
+  return {
+    ...{ ranks, tokens: maxTokens, hidden: output.hidden, experts, topK, ...result },
+    stretches: stretches.map((one) => ({ ...one, busiest: busiest(one) })),
+    maxAbsError: comparison.maxAbsError,
+  };
 }
 
 /** The default of an option, of a round and of a layer. */
 const otherwise = (of: keyof typeof roundSizes): string =>
-  ` (default: ${roundSizes[of]}, with --layer ${layerSizes[of]})`;
+  ` (default: ${roundSizes[of]}, with --layer ${layerSizes[of]}, with --rebalance and --lose ${changesSizes[of]})`;
 
-function demo(flags: Flags, progress: (what: string) => void): Promise<Result> {
+async function demo(flags: Flags, progress: (what: string) => void): Promise<Shown> {
   const sizes = sizesOf(flags);
   const { ranks, nodes, seed } = sizes;
   const simulated = isSimulated(flags.device, ranks);
   const shape = shapeOf(flags, sizes);
   const gpus = `${simulated ? 'simulated ' : ''}GPU${ranks === 1 ? '' : 's'}${nodes > 1 ? ` on ${nodes} nodes` : ''}`;
   progress(`${shape.maxTokens} tokens for each of ${ranks} ${gpus} …`);
-  return flags.layer
-    ? demoLayer(sizes, simulated, progress)
-    : demoRounds(shape, { nodes, seed, simulated }, progress);
+  const result: Result = flags.layer
+    ? await demoLayer(sizes, simulated, progress)
+    : await demoRounds(shape, { nodes, seed, simulated }, progress);
+  return {
+    json: figures(result),
+    text: (paint, columns) => demoText(result, paint, columns),
+    right: result.comparison.different === 0 && result.bitwiseRepeatable,
+  };
 }
 
 type Result = DemoResult & { readonly network?: string | null; readonly layer?: LayerFigures };
@@ -109,8 +172,10 @@ function figures({ shape, nodes, network, layer, ...result }: Result) {
 }
 
 /** The options that were given, and the defaults. */
-function sizesOf({ layer = false, dtype, seed, nodes, ...flags }: Flags): DemoSizes {
-  const { ranks, tokens, hidden, experts, topk } = { ...(layer ? layerSizes : roundSizes), ...flags };
+function sizesOf(all: Flags): DemoSizes {
+  const { layer = false, dtype, seed, nodes, ...flags } = all;
+  const defaults = layer ? layerSizes : changes(all) ? changesSizes : roundSizes;
+  const { ranks, tokens, hidden, experts, topk } = { ...defaults, ...flags };
   const output = outputDtype(layer, dtype);
   const rows = dtype === 'fp8' ? dtype : 'bf16';
   const unit = layerUnit(rows);

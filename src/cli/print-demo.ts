@@ -47,14 +47,14 @@ export interface DemoResult {
   readonly seconds: number;
 }
 
-type Paint = (style: Parameters<typeof styleText>[0], text: string) => string;
+export type Paint = (style: Parameters<typeof styleText>[0], text: string) => string;
 
 const plain: Paint = (_, text) => text;
 
-/** The summary; colours and the terminal's width where standard output is a terminal. */
-export function renderDemo(result: DemoResult): string {
+/** A text in colours and of the terminal's width, where standard output is a terminal. */
+export function rendered(text: (paint: Paint, columns: number) => string): string {
   const terminal = process.stdout.isTTY === true;
-  return demoText(result, terminal ? styleText : plain, terminal ? process.stdout.columns || 80 : 80);
+  return text(terminal ? styleText : plain, terminal ? process.stdout.columns || 80 : 80);
 }
 
 /** The summary, `columns` wide. */
@@ -86,25 +86,32 @@ function verdict(
   paint: Paint,
   columns: number,
 ): string[] {
-  const { compared, different, maxAbsError, first } = comparison;
-  const good = paint('green', '✓');
-  const bad = paint('red', '✗');
-  const say = (mark: string, text: string): string[] =>
-    wrap(text, columns, '  ').map((line, i) => (i === 0 ? `${mark} ${line.trimStart()}` : line));
-  const right =
-    different === 0
-      ? say(good, `right: ${count(compared, 'value')}, ${says.right} (largest error ${maxAbsError})`)
-      : [
-          ...say(
-            bad,
-            `wrong: ${number(different)} of ${count(compared, 'value')} differ, by up to ${maxAbsError}`,
-          ),
-          ...wrap(`the first: ${first}`, columns, '  '),
-        ];
   const repeatable = bitwiseRepeatable
-    ? say(good, `repeatable: ${says.repeatable}`)
-    : say(bad, `not repeatable: ${says.notRepeatable}`);
-  return [...right, ...repeatable];
+    ? say(paint, columns, true, `repeatable: ${says.repeatable}`)
+    : say(paint, columns, false, `not repeatable: ${says.notRepeatable}`);
+  return [...rightness(comparison, says.right, paint, columns), ...repeatable];
+}
+
+/** Whether results are right, and what is wrong with them. */
+export function rightness(
+  { compared, different, maxAbsError, first }: Comparison,
+  right: string,
+  paint: Paint,
+  columns: number,
+): string[] {
+  const values = count(compared, 'value');
+  if (different === 0)
+    return say(paint, columns, true, `right: ${values}, ${right} (largest error ${maxAbsError})`);
+  return [
+    ...say(paint, columns, false, `wrong: ${number(different)} of ${values} differ, by up to ${maxAbsError}`),
+    ...wrap(`the first: ${first}`, columns, '  '),
+  ];
+}
+
+/** A verdict, with its mark. */
+export function say(paint: Paint, columns: number, good: boolean, text: string): string[] {
+  const mark = good ? paint('green', '✓') : paint('red', '✗');
+  return wrap(text, columns, '  ').map((line, i) => (i === 0 ? `${mark} ${line.trimStart()}` : line));
 }
 
 function movement({ traffic, nodes }: DemoResult, paint: Paint, columns: number): string[] {
@@ -185,7 +192,7 @@ function heading(picture: string, bars: readonly Bar[], paint: Paint, columns: n
 }
 
 /** Text in lines of at most so many columns. */
-function wrap(text: string, columns: number, indent = ''): string[] {
+export function wrap(text: string, columns: number, indent = ''): string[] {
   const lines: string[] = [];
   let line = '';
   for (const word of text.split(' ')) {
@@ -198,8 +205,8 @@ function wrap(text: string, columns: number, indent = ''): string[] {
   return [...lines, indent + line];
 }
 
-const number = (n: number): string => n.toLocaleString('en-US');
-const count = (n: number, what: string): string => `${number(n)} ${what}${n === 1 ? '' : 's'}`;
+export const number = (n: number): string => n.toLocaleString('en-US');
+export const count = (n: number, what: string): string => `${number(n)} ${what}${n === 1 ? '' : 's'}`;
 const percent = (part: number, whole: number): string =>
   `${whole === 0 ? 0 : Math.round((part / whole) * 100)} %`;
 

@@ -2,8 +2,9 @@ import { readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { styleText } from 'node:util';
 import { type Command, Option } from 'commander';
+import { writeOutput } from '../base/files/index.js';
 import { Launch, type LaunchResult, MAX_RANKS } from '../net/world/index.js';
-import { integerFrom, numberIn } from './options.js';
+import { integerFrom, numberIn, requireOutputFile } from './options.js';
 
 interface RunFlags {
   readonly ranks: number;
@@ -14,6 +15,7 @@ interface RunFlags {
   readonly keepGoing?: boolean;
   readonly prefix: boolean;
   readonly json?: boolean;
+  readonly events?: string;
 }
 
 /** Signals that end a program, passed on to its ranks. */
@@ -46,6 +48,10 @@ export function register(program: Command): void {
     .option('--timeout <seconds>', 'end everything after this time (exit code 124)', seconds)
     .option('--grace <seconds>', 'how long ranks may take to end after a failure or a signal', seconds, 5)
     .option('--keep-going', 'when a rank is lost the others go on: for programs that renew their world')
+    .option(
+      '--events <file>',
+      'write what happens to the world to a file, a JSON line for each event of each rank',
+    )
     .option('--no-prefix', 'forward output as it is, without [rank 3]')
     .option('--json', 'print a summary as JSON; the output of the ranks goes to stderr')
     .addHelpText(
@@ -65,7 +71,12 @@ Examples:
 }
 
 async function run(file: string, args: readonly string[], flags: RunFlags): Promise<number> {
-  const { ranks, nodes, device, timeout, grace, keepGoing, json } = flags;
+  const { ranks, nodes, device, timeout, grace, keepGoing, json, events } = flags;
+  requireOutputFile('--events', events);
+  if (events !== undefined) {
+    writeOutput(events, '');
+    process.env.HEDDLE_EVENTS = resolve(events);
+  }
   const launch = await Launch.start({
     ranks,
     ...(nodes !== undefined && { nodes }),

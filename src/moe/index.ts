@@ -14,6 +14,7 @@ export type { MlpWeights } from './experts/products.js';
 export { type LayerParts, type Mark, MicroBatch, type Work, works } from './micro-batch.js';
 export { layerBatches, MoeLayer } from './moe-layer.js';
 export type { MoeLayerOptions, MoeLayerSizes } from './moe-options.js';
+export { MovingWeights } from './moving-weights.js';
 export { ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
 export type { Combining, Dispatched, Received } from './rounds/in-flight.js';
 export {

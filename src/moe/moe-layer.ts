@@ -111,8 +111,8 @@ export class MoeLayer {
   }
 
   /**
-   * Changes where experts live, for forwards that are enqueued behind this: as that of ExpertParallel. Every rank calls it
-   * between the same two forwards. Refused where the weights of an expert are not in its new place.
+   * Changes where experts live, for forwards that are enqueued behind this: as that of ExpertParallel. Refused where the weights of an
+   * expert are not in its new place.
    */
   place(placement: Placement, stream: Stream): void {
     requireStream('stream', stream);
@@ -120,6 +120,16 @@ export class MoeLayer {
     requireSamePlaces(placement, now);
     moving.requireHeld(placement);
     for (const { parts } of this.#batches) parts.ep.place(placement, stream);
+  }
+
+  /**
+   * Goes over to a placement while forwards run on, by `place` and `move`, in as many steps as it takes. Every rank of a node calls
+   * it, wherever it is in its forwards: each goes by a step from its next forward on, and until then all that it needs is where it was.
+   */
+  async relocate(placement: Placement, stream: Stream): Promise<void> {
+    requireStream('stream', stream);
+    const { moving, now } = this.#requirePlaced('relocate');
+    await moving.relocate(now, placement, (next) => this.place(next, stream), stream);
   }
 
   /** Routes by expert: as that of ExpertParallel. */

@@ -5,7 +5,7 @@
 import { ArgumentError, UnavailableError } from '../base/errors.js';
 import type { Stream } from '../gpu/index.js';
 import type { SharedWindow, World } from '../net/world/index.js';
-import { type Placement, rankOfPlace, requireSamePlaces } from './layer/index.js';
+import { type Placement, rankOfPlace, requireSamePlaces, stepsTo } from './layer/index.js';
 import type { Tensor } from './rounds/tensor.js';
 
 /** An expert on its way. */
@@ -45,26 +45,55 @@ export class MovingWeights {
 
   /**
    * Brings the weights that `next` wants and `now` has elsewhere. Rounds before this on the stream, of any rank, may still
-   * read places that are empty by now: all ranks wait for the end of theirs first.
+   * read places that are empty by now: all ranks wait for the end of theirs before they come to the first meeting, behind which alone
+   * places are written.
    */
   async move(now: Placement, next: Placement, stream: Stream): Promise<void> {
-    const { topology, device } = this.#world;
+    const { device } = this.#world;
     requireSamePlaces(next, now);
     const fills = this.#fillsOf(now, next);
-    if (topology.nodes > 1)
-      throw new UnavailableError(
-        `weights move between ranks of one node, but this world has ${topology.nodes}`,
-        'Load them from files on ranks that lack them, and create the layer anew',
-      );
+    this.#requireReach();
+    if (fills.length === 0) return;
+    const started = performance.now();
     for (const { to } of fills) this.#held[to] = -1;
     const window = await this.#world.createWindow(this.#bytesOf(), 'weights that move');
     const beside = device.createStream();
     await stream.synchronize();
-    await this.#world.barrier('moving weights');
     for (const some of this.#batches(next, fills)) await this.#carry(next, some, window, beside);
     beside.dispose();
     window.close();
     for (const { to } of fills) this.#held[to] = next.places[to]!;
+    const experts = fills.filter(({ to }) => rankOfPlace(next, to) === this.#world.rank).length;
+    const ms = performance.now() - started;
+    this.#world.tell({ kind: 'moved', experts, bytes: experts * this.#bytesOf(), ms });
+  }
+
+  /** Goes from one placement to another, step by step. `place` makes the ranks' rounds go by the next. */
+  async relocate(
+    now: Placement,
+    next: Placement,
+    place: (placement: Placement) => void,
+    stream: Stream,
+  ): Promise<void> {
+    const steps = stepsTo(next, now);
+    this.#requireReach();
+    const started = performance.now();
+    for (const { emptied, filled } of steps) {
+      place(emptied);
+      await this.move(emptied, filled, stream);
+      place(filled);
+    }
+    this.#world.tell({ kind: 'relocated', steps: steps.length, ms: performance.now() - started });
+  }
+
+  /** Requires ranks that can read each other's windows. */
+  #requireReach(): void {
+    const { nodes } = this.#world.topology;
+    if (nodes === 1) return;
+    throw new UnavailableError(
+      `weights move between ranks of one node, but this world has ${nodes}`,
+      'Load them from files on ranks that lack them, and create the layer anew',
+    );
   }
 
   #fillsOf(now: Placement, next: Placement): Fill[] {

@@ -139,6 +139,11 @@ export async function inWorld(of: Things) {
       (free) => world.freeAtRenewal(free),
       async () => {},
     ),
+    'World.onEvent': call(
+      (listener) => world.onEvent(listener)(),
+      () => {},
+    ),
+    'World.tell': call((what) => world.tell(what), { kind: 'renewed', was: [0] } as const),
     'World.mask': call((ranks) => world.mask(ranks), []),
     'World.createWindow': call((a, b, c) => world.createWindow(a, b, c), 64, 'w', [
       { offset: 0, bytes: 4, value: 1 },
@@ -231,6 +236,7 @@ export async function inWorld(of: Things) {
     'MoeLayer.forward': call((a, b, c) => moe.forward(a, b, c), wide, made, stream),
     'MoeLayer.move': call((a, b) => placedMoe.move(a, b), placement, stream),
     'MoeLayer.place': call((a, b) => placedMoe.place(a, b), placement, stream),
+    'MoeLayer.relocate': call((a, b) => placedMoe.relocate(a, b), placement, stream),
     'MoeLayer.statistics': call((a) => placedMoe.statistics(a), stream),
     'MoeLayer.synchronize': call((a) => moe.synchronize(a), stream),
     'ModelFiles.open': call((a) => heddle.ModelFiles.open(a), folder),

@@ -1,8 +1,10 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import type { ChangesResult } from '../../src/cli/demo-changes.js';
 import { networkText } from '../../src/cli/demo-rounds.js';
+import { changesText } from '../../src/cli/print-changes.js';
 import { type DemoResult, demoText } from '../../src/cli/print-demo.js';
 import { heddle } from '../../src/cli/program.js';
-import { traffic } from '../../src/moe/layer/index.js';
+import { limits, traffic } from '../../src/moe/layer/index.js';
 import { makeAllRoutes, shapeOfRounds } from '../../src/verify/testing/index.js';
 import { needing } from '../needs.js';
 
@@ -120,6 +122,37 @@ describe('the summary', () => {
   });
 });
 
+describe('the summary of changes', () => {
+  const stretch = { from: 1, to: 4, lost: [], places: [0, -1, 1, 0], routes: [6, 2], dropped: 0 };
+  const changed: ChangesResult = {
+    ...{ shape: shapeOfRounds({ ranks: 2, experts: 2, topK: 1, maxTokens: 1, hidden: 8, dtype: 'bf16' }) },
+    ...{ placesOfRank: 2, moved: { experts: 1, rounds: 3 }, repeated: [9], seconds: 1 },
+    stretches: [
+      stretch,
+      { ...stretch, from: 8, to: 8, places: [0, 1, 1, 0], routes: [1, 1] },
+      { ...stretch, from: 9, to: 12, lost: [1], places: [0, 1, -1, -1], routes: [4, 0], dropped: 5 },
+    ],
+    comparison: { compared: 10, different: 0, maxAbsError: 0 },
+  };
+
+  it.each([40, 79, 120])('keeps within %i columns', (columns) => {
+    for (const line of changesText(changed, plain, columns).split('\n'))
+      expect(line.length, line).toBeLessThanOrEqual(columns);
+  });
+
+  it('says what was wrong, and what was dropped', () => {
+    const comparison = { compared: 10, different: 3, maxAbsError: 1, first: 'rank 0: out[0, 0] is 1' };
+    const text = changesText({ ...changed, comparison }, plain, 200);
+    expect(text).toContain('✗ wrong: 3 of 10 values differ');
+    expect(text).toContain('the busiest rank got 1.50 × the mean, and gets 1.00 ×');
+    expect(text).toContain(
+      'rank 1 stopped, round 9 began anew without it, in the same world; 5 routes had no expert',
+    );
+    expect(text).toMatch(/rank 0 +0 · +0 1 +0 1\n +rank 1 +1 0 +1 0 +stopped\n/);
+    expect(text).toContain('busiest  1.50 ×       1.00 ×       1.00 ×');
+  });
+});
+
 /** Runs it; what it printed. */
 async function demo(...options: string[]) {
   const said = { out: '', err: '' };
@@ -233,6 +266,71 @@ describe('heddle demo', () => {
     ['--tokens', '900000', '--tokens is 900000; it must be at most'],
   ])('refuses a layer with %s %s', async (option, value, message) => {
     const { code, err } = await demo('--layer', option, value);
+    expect(code).toBe(2);
+    expect(err).toContain(message);
+  });
+
+  const changing = [
+    '--device',
+    'sim',
+    '--ranks',
+    '4',
+    '--experts',
+    '8',
+    '--topk',
+    '2',
+    '--tokens',
+    '6',
+    '--hidden',
+    '8',
+  ];
+
+  it('moves experts, loses a rank, and goes on: every round is right, and the figures say who had what', async () => {
+    const { code, out, err } = await demo(...changing, '--rebalance', '--lose', '1', '--json');
+    expect(code, err).toBe(0);
+    const { stretches, seconds, moved, repeated, ...figures } = JSON.parse(out);
+    expect(figures).toEqual({
+      ...{ ranks: 4, tokens: 6, hidden: 8, experts: 8, topK: 2, placesOfRank: 4, maxAbsError: 0 },
+    });
+    expect(stretches).toHaveLength(3);
+    const [before, after, left] = stretches;
+    expect(before.places).toEqual([0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7, -1, -1]);
+    expect(after.places).not.toContain(-1);
+    expect(after.busiest).toBeLessThan(before.busiest);
+    expect(moved.experts).toBeGreaterThan(3);
+    expect(left.lost).toHaveLength(1);
+    for (const [place, expert] of left.places.entries())
+      expect(expert).toBe(left.lost.includes(Math.floor(place / 4)) ? -1 : after.places[place]);
+    expect([before.from, before.to, after.to, left.to]).toEqual([1, 4, left.from - 1, 15]);
+    // What came, and what was dropped, is what ranks that lived brought.
+    for (const { routes, dropped, from, to, lost } of stretches)
+      expect(routes.reduce((a: number, b: number) => a + b) + dropped).toBe(
+        (to - from + 1) * (4 - lost.length) * 12,
+      );
+    expect(repeated.every((round: number) => round === left.from)).toBe(true);
+  });
+
+  it('drops no route where every expert lives twice, and shows who had which', async () => {
+    const { code, out } = await demo(...changing, '--lose', '1');
+    expect(code, out).toBe(0);
+    expect(out).toMatch(/✓ right: [\d,]+ values, every bit as in the reference \(largest error 0\)/);
+    expect(out).toMatch(/✓ went on: rank \d stopped, (round \d began anew without it|between two rounds)/);
+    expect(out.replace(/\s+/g, ' ')).toContain('in the same world; no route was dropped');
+    const ranks = out.split('\n').filter((line) => /^ {2}rank \d/.test(line));
+    expect(ranks).toHaveLength(4);
+    expect(ranks.filter((line) => line.endsWith('stopped'))).toHaveLength(1);
+  });
+
+  it.each([
+    [['--lose', '4', '--ranks', '4'], '--lose is 4; it must be less than --ranks, 4'],
+    [['--lose', '1', '--nodes', '2'], '--lose is "given"; it must be without --layer, --nodes'],
+    [['--rebalance', '--layer'], '--rebalance is "given"; it must be without --layer, --nodes'],
+    [
+      ['--rebalance', '--experts', `${limits.experts}`],
+      `--experts is ${limits.experts}; it must be an integer from 1 to`,
+    ],
+  ])('refuses %s', async (options, message) => {
+    const { code, err } = await demo(...options);
     expect(code).toBe(2);
     expect(err).toContain(message);
   });

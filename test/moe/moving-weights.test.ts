@@ -34,7 +34,7 @@ async function moved(
     const weights = placeWeights(world, stream, inputs, before);
     const options = { model: plain, maxTokens: 4, microBatches, placement: before, ...weights };
     const layer = await MoeLayer.create(world, options);
-    if (mistake === 'hasty') withoutBarrier(world, 2);
+    if (mistake === 'hasty') withoutBarrier(world, 1);
     const own = inputs.routed[world.rank]!.x;
     const x = tensorFrom(world.device, stream, own, 'bf16', [own.length / 64, 64]);
     const outs: Promise<Bits>[] = [];
@@ -98,6 +98,52 @@ test.each(['hasty', 'early'] as const)('a %s move is found', async (mistake) => 
   expect(findings.length + different.reduce((a, b) => a + b)).toBeGreaterThan(0);
 });
 
+test('ranks relocate experts while each is at another forward', async () => {
+  const machine = SimMachine.create({ ranks: 2, mode: 'checked', schedule: 'random', seed: '5' });
+  // Full: experts 1 and 2 change places, by way of one that 0 has twice.
+  const full = at(0, 1, 3, 2, 3, 0);
+  const swapped = at(0, 2, 3, 1, 3, 0);
+  const runs = await World.local({ ranks: 2, device: 'sim', sim: machine }, async (world) => {
+    const stream = world.device.createStream();
+    const weights = placeWeights(world, stream, inputs, full);
+    const layer = await MoeLayer.create(world, { model: plain, maxTokens: 4, placement: full, ...weights });
+    const own = inputs.routed[world.rank]!.x;
+    const x = tensorFrom(world.device, stream, own, 'bf16', [own.length / 64, 64]);
+    const outs: Promise<Bits>[] = [];
+    const forwards = async (count: number): Promise<void> => {
+      for (let n = 0; n < count; n++) {
+        const out = emptyTensor(world.device, 'bf16', x.shape);
+        layer.forward(x, out, stream);
+        outs.push(readBits(out, stream));
+        // Rank 0 is two ahead of what has ended, rank 1 one.
+        await outs.at(world.rank - 2);
+      }
+    };
+    const before = 1 - world.rank;
+    const ahead = forwards(before);
+    const relocating = layer.relocate(swapped, stream);
+    await ahead;
+    await forwards(4 - before);
+    await relocating;
+    await forwards(1);
+    await layer.synchronize(stream);
+    const { dropped } = await layer.statistics(stream);
+    expect(dropped).toEqual([0, 0, 0, 0]);
+    layer.place(swapped, stream); // which is refused where weights are not there
+    await layer.dispose();
+    return Promise.all(outs);
+  });
+  expect(machine.findings.map(formatFinding)).toEqual([]);
+  const results = runs[0]!.map((_, n) =>
+    compareLayer(
+      64,
+      runs.map((outs) => outs[n]!),
+      expected,
+    ),
+  );
+  expect(results.map(({ different }) => different)).toEqual([0, 0, 0, 0, 0]);
+});
+
 test('experts are not placed where their weights are not, nor weights moved where an expert lives', async () => {
   await World.local({ ranks: 2, device: 'sim' }, async (world) => {
     const stream = world.device.createStream();
@@ -132,6 +178,7 @@ test('a layer whose experts were dealt out in order has nothing to move', async 
     });
     expect(() => layer.place(before, stream)).toThrow('create the MoeLayer with a placement');
     await expect(layer.move(before, stream)).rejects.toThrow('create the MoeLayer with a placement');
+    await expect(layer.relocate(before, stream)).rejects.toThrow('create the MoeLayer with a placement');
     await layer.dispose();
   });
 });

@@ -86,6 +86,41 @@ const nobodysThird: Placement = { experts: 4, ranks: 2, places: [0, 1, -1, 0, 3,
 const alone = <T>(program: (world: World) => Promise<T>, ranks = 2): Promise<T[]> =>
   World.local({ ranks, device: 'sim' }, program);
 
+describe('ranks that go over to another placement before different rounds', () => {
+  test.each(Object.entries(ways))('%s', (_, { nodes = 1, ...options }) =>
+    fc.assert(
+      fc.asyncProperty(
+        fc.record({
+          ...{ seed: fc.integer({ min: 0, max: 2 ** 30 }), graph: fc.boolean() },
+          from: fc.array(fc.integer({ min: 1, max: 4 }), { minLength: 4, maxLength: 4 }),
+        }),
+        async ({ seed, graph, from }) => {
+          const of = { ranks: 4, experts: 7, topK: 3, maxTokens: 18, hidden: 8, dtype: 'bf16' } as const;
+          const shape = shapeOfRounds(of);
+          const [first, next] = [0, 1].map((n) => anywhere(7, 4, 12, seed + n));
+          const placements = from.map((round) => [0, 1, 2, 3].map((n) => (n < round ? first! : next!)));
+          const rounds = placements.map((_, n) => makeSources(shape, [18, 3, 16, 9], seed + n));
+          const machine = SimMachine.create({ ranks: 4, mode: 'fast', seed: `${seed}` });
+          const results = await World.local({ ranks: 4, nodes, device: 'sim', sim: machine }, (world) =>
+            runRounds(world, shape, rounds, {
+              ...{ ...options, graph, placements: placements[world.rank]! },
+            }),
+          );
+          const brought = rounds.map((sources, n) =>
+            sources.map((_, rank) => placedSources(shape, sources, placements[rank]![n], nodes)[rank]!),
+          );
+          const inPlaces = placed(shape, first);
+          const expected = brought.map((sources) =>
+            expectedRound(inPlaces, sources, true, options.family === 'hybrid' ? nodes : 1),
+          );
+          expect(compareRounds(inPlaces, brought, results, expected)).toMatchObject({ different: 0 });
+        },
+      ),
+      { seed: 4, numRuns: 4 },
+    ),
+  );
+});
+
 describe('statistics', () => {
   test('count routes by expert over all ranks and rounds, those that go nowhere apart', async () => {
     const rounds = [1, 2, 3].map((seed) => makeSources(shape, [20, 13], seed));

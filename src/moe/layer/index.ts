@@ -23,6 +23,7 @@ export {
   rankOfPlace,
   requirePlacement,
   requireSamePlaces,
+  withoutRanks,
 } from './placement.js';
 export * from './profiles.js';
 export { type RebalanceOptions, rebalance } from './rebalance.js';
@@ -31,4 +32,5 @@ export * as reference from './reference.js';
 export { type ReferenceRoutes, type RouterBiases, requireRouting } from './routing.js';
 export * from './shape.js';
 export * from './source.js';
+export { type PlacementStep, stepsTo } from './steps.js';
 export * from './traffic.js';

@@ -226,8 +226,9 @@ export class ExpertParallel<P extends string = string> {
 
   /**
    * Changes where experts live, in order on the stream: rounds that are dispatched behind this go by it, those of captured graphs
-   * too, and rounds before it end as they began. Every rank calls it between the same two rounds. The weights are the caller's:
-   * they are in the new places before that, and stay in the old ones until the last round before it has ended everywhere.
+   * too, and rounds before it end as they began. Every rank calls it; those that share tokens (`replicas`) between the same two rounds.
+   * The weights are the caller's: they are in the new places before any rank calls it, and stay in the old ones until the last
+   * round before it has ended everywhere.
    */
   place(placement: Placement, stream: Stream): void {
     this.#requireReady('dispatch', stream);

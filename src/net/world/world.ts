@@ -20,6 +20,7 @@ import { CudaDevice, countGpus, describeGpu, gpusHere } from '../../gpu/cuda/ind
 import { type Device, evenNodes, type Fill, type Topology, topologyOf } from '../../gpu/index.js';
 import { type MachineOptions, maxRanks, SimMachine } from '../../gpu/sim/index.js';
 import type { Circle, CircleOptions } from './circle.js';
+import { type WhatHappened, type WorldEvent, WorldEvents } from './events.js';
 import { LocalCircle } from './local-circle.js';
 import { findTopology, joinSimulated, ordinalFor, requireOwnGpus } from './nodes.js';
 import { passing, runEach } from './participant.js';
@@ -98,6 +99,7 @@ export class World {
   #wires: Promise<Wires> | null = null;
   readonly #proxies: RunningProxy[] = [];
   readonly #host: Host;
+  readonly #events: WorldEvents;
   /** The resources to free at the renewal, and what lives on there when ranks are left out. */
   readonly #freedAtRenewal = new Map<() => Promise<void>, Maskable | null>();
   /** By rank: what it was numbered when the world began. */
@@ -116,13 +118,38 @@ export class World {
     /** Which ranks share a node. */
     readonly topology: Topology,
     host: Host,
+    events = new WorldEvents(),
   ) {
     this.#host = host;
+    this.#events = events;
     this.#circle = circle;
     this.#origins = circle.origins;
     this.rank = circle.rank;
     this.ranks = circle.ranks;
     if (circle instanceof ProcessCircle) circle.atProgramEnd = () => this.dispose();
+    this.#hearLosses(circle);
+  }
+
+  /**
+   * Calls the listener soon after each event, in this world and those that it is renewed to: ranks are lost or left out, weights
+   * move, layers change their placement. Returns what removes it.
+   */
+  onEvent(listener: (event: WorldEvent) => void): () => void {
+    return this.#events.listen(listener);
+  }
+
+  /** For what is built on a world: tells those that listen to this rank's events. */
+  tell(what: WhatHappened): void {
+    requireObject('what', what, 'what happened');
+    this.#events.tell(this, what);
+  }
+
+  #hearLosses(circle: Circle): void {
+    circle.onRankLost((loss) => {
+      const error = this.#inWorld(circle, loss);
+      const lost = error instanceof RankLostError ? error.ranks : [];
+      this.tell({ kind: 'lost', lost, why: messageOf(error) });
+    });
   }
 
   /** How the ranks meet and learn of losses. Of a world that leaves ranks out, a circle of the others, which numbers them anew. */
@@ -345,8 +372,15 @@ export class World {
     const was = circle.origins.map((origin) => this.#origins.indexOf(origin));
     const { members, apart } = this.topology;
     const nodeOf = was.map((rank) => members.findIndex((ranks) => ranks.includes(rank)));
-    const next = new World(circle, this.device, topologyOf(nodeOf, circle.rank, apart), this.#host);
+    const next = new World(
+      circle,
+      this.device,
+      topologyOf(nodeOf, circle.rank, apart),
+      this.#host,
+      this.#events,
+    );
     this.#next = next;
+    next.tell({ kind: 'renewed', was });
     return next;
   }
 
@@ -437,16 +471,19 @@ export class World {
       while (all === null) {
         const circle = await this.#goOnFrom(this.circle, patience);
         this.#circle = circle;
+        this.#hearLosses(circle);
         for (const part of parts) await part.leaveOut(this.masked);
         passing('mask', 'left out');
         all = await this.#unlessLost(this.#meeting(circle, circle.allGather(mine, 'mask')));
       }
       const done = all.map((bytes) => new Float64Array(bytes.slice().buffer));
       for (const [i, part] of parts.entries()) part.goOn(Math.min(...done.map((of) => of[i]!)));
+      this.tell({ kind: 'masked', masked: this.masked });
     } catch (error) {
       if (!(error instanceof RankLostError && error.ranks.includes(this.rank))) throw error;
       // Work that is enqueued on this rank all the same, such as a captured graph, writes nowhere.
       for (const part of parts) await part.leaveOut([this.rank]);
+      this.tell({ kind: 'masked', masked: [this.rank] });
       throw new RankMaskedError(this.rank, { cause: error });
     }
   }

@@ -3,10 +3,10 @@
  * bias of an expert follow from its id, so any rank can say what another's experts would do.
  */
 
-import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
-import { type CallSite, callSite, type Memory, requireStream, type Stream } from '../../gpu/index.js';
+import { ArgumentError, requireArray, requireInteger, requireObject } from '../../base/errors.js';
+import { type CallSite, callSite, requireStream, type Stream } from '../../gpu/index.js';
 import { exampleExpertsKernel } from '../../moe/experts/index.js';
-import { bytesOf, ExpertParallel, type Received } from '../../moe/index.js';
+import { bytesOf, ExpertParallel, emptyTensor, type OwnedTensor, type Received } from '../../moe/index.js';
 import {
   type Bits,
   bitsArray,
@@ -35,15 +35,18 @@ export interface ExampleExpertsOptions {
   readonly threads: number;
   /** May start while dispatch ends. Default true. */
   readonly programmatic?: boolean;
+  /** [place]: the expert whose scale and bias are there. Default: that of the place's number. */
+  readonly lives?: readonly number[];
 }
 
 /** The experts of one rank. */
 export class ExampleExperts {
-  readonly #parameters: Memory;
+  /** Scales and biases: [experts of this rank], each. */
+  readonly weights: readonly OwnedTensor[];
   readonly #site: Pick<CallSite, 'launch'>;
 
-  private constructor(parameters: Memory, site: Pick<CallSite, 'launch'>) {
-    this.#parameters = parameters;
+  private constructor(weights: readonly OwnedTensor[], site: Pick<CallSite, 'launch'>) {
+    this.weights = weights;
     this.#site = site;
   }
 
@@ -65,6 +68,7 @@ export class ExampleExperts {
     requireObject('options', options);
     // The kernel is made for so many threads.
     requireInteger('options.threads', options.threads, 1, 1024);
+    if (options.lives !== undefined) requireArray('options.lives', options.lives);
     const { shape, received: own } = ep;
     const received = view ?? own;
     if (!ep.views.includes(received)) throw new ArgumentError('received', received, 'one of ep.views');
@@ -83,21 +87,23 @@ export class ExampleExperts {
       ...{ grid: options.blocks, block: options.threads, rank: world.rank },
       programmatic: options.programmatic ?? true,
     });
-    const parameters = world.device.allocate(Math.max(16, count * 8), 'example experts');
-    const table = Float32Array.from({ length: count * 2 }, (_, i) => {
-      const expert = first + (i % count);
-      return i < count ? scaleOf(expert) : biasOf(expert);
-    });
-    if (count > 0) stream.copyIn(parameters.address, bytesOf(table));
+    const here = Array.from({ length: count }, (_, i) => expertIn(options.lives, first + i));
+    const [scale, bias] = [scaleOf, biasOf].map((of) => {
+      const tensor = emptyTensor(world.device, 'f32', [Math.max(1, count)], 'example experts');
+      // Nobody is to see those of an empty place.
+      const values = here.map((expert) => (expert < 0 ? Number.NaN : of(expert)));
+      if (count > 0) stream.copyIn(tensor.data, bytesOf(Float32Array.from(values)));
+      return tensor;
+    }) as [OwnedTensor, OwnedTensor];
 
     site.set.experts(received.experts.data);
     site.set.weights((received.weights ?? received.experts).data);
     site.set.x(x.data);
     site.set.out(received.output.data);
-    site.set.scale(parameters.address);
-    site.set.bias(parameters.address + count * 4);
+    site.set.scale(scale.data);
+    site.set.bias(bias.data);
     site.set.first(first);
-    return new ExampleExperts(parameters, site);
+    return new ExampleExperts([scale, bias], site);
   }
 
   /** Enqueues the experts: from what dispatch delivered to what combine brings back. */
@@ -107,17 +113,23 @@ export class ExampleExperts {
 
   /** Frees their parameters. */
   free(): void {
-    this.#parameters.free();
+    for (const { free } of this.weights) free();
   }
 }
 
 /**
  * The rows that a rank's experts leave in `output`, from those that the rank received: `[sources, maxTokens, hidden]`, or
- * `[sources, maxTokens, topK, hidden]` where combine applies the weights.
+ * `[sources, maxTokens, topK, hidden]` where combine applies the weights. `lives`: as ExampleExperts has it.
  */
-export function exampleOutput(shape: Shape, received: ReferenceReceived, weights = true): Bits {
+export function exampleOutput(
+  shape: Shape,
+  received: ReferenceReceived,
+  weights = true,
+  lives?: readonly number[],
+): Bits {
   requireShape(shape);
   requireObject('received', received, 'what a rank received');
+  if (lives !== undefined) requireArray('lives', lives);
   const { topK, output } = shape;
   const slots = slotsOf(shape);
   const { hidden, dtype } = output;
@@ -137,7 +149,7 @@ export function exampleOutput(shape: Shape, received: ReferenceReceived, weights
     const row = toF32(dtype, x.subarray(slot * hidden, (slot + 1) * hidden));
     const sum = new Float32Array(hidden);
     for (const route of routes) {
-      const expert = received.experts[route]!;
+      const expert = expertIn(lives, received.experts[route]!);
       if (perRoute) {
         const own = new Float32Array(hidden).fill(-0); // which changes nothing that is added to it
         addExpert(own, row, 1, scaleOf(expert), biasOf(expert));
@@ -162,6 +174,8 @@ function addExpert(sum: Float32Array, row: Float32Array, weight: number, scale: 
 
 const scaleOf = (expert: number): number => Math.fround(0.5 + random(expert, 6).uniform());
 const biasOf = (expert: number): number => Math.fround(random(expert, 7).uniform() - 0.5);
+
+const expertIn = (lives: readonly number[] | undefined, place: number): number => lives?.[place] ?? place;
 
 const slotsOf = (shape: Shape): number => sharing(shape).groups * shape.maxTokens;
 

@@ -147,13 +147,22 @@ export function placedSources(
   });
 }
 
-/** The rows that every rank gets back from a round, according to the reference; `nodes`: inside how many rows are summed first. */
-export function expectedRound(shape: Shape, sources: readonly Source[], weights = true, nodes = 1): Bits[] {
+/**
+ * The rows that every rank gets back from a round, according to the reference; `nodes`: inside how many rows are summed first;
+ * `lives`: as ExampleExperts has it.
+ */
+export function expectedRound(
+  shape: Shape,
+  sources: readonly Source[],
+  weights = true,
+  nodes = 1,
+  lives?: readonly number[],
+): Bits[] {
   requireShape(shape);
   requireSources('sources', shape, sources);
   // One rank after the other, so that the received planes of only one rank are in memory.
   const outputs = sources.map((_, rank) =>
-    exampleOutput(shape, reference.dispatch(shape, sources, rank), weights),
+    exampleOutput(shape, reference.dispatch(shape, sources, rank), weights, lives),
   );
   return sources.map((source, rank) => reference.combine(shape, source, rank, outputs, nodes));
 }

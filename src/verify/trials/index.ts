@@ -5,4 +5,5 @@
 export * from './expert-mlp.js';
 export * from './expert-rows.js';
 export * from './moe-layer.js';
+export * from './placed-round.js';
 export * from './routed.js';

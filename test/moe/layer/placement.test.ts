@@ -1,6 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { lots, type Placement, placeTable, rankLoads, rebalance } from '../../../src/moe/layer/index.js';
+import {
+  lots,
+  type Placement,
+  placeTable,
+  rankLoads,
+  rebalance,
+  stepsTo,
+} from '../../../src/moe/layer/index.js';
 import { makeAllRoutes, type RouterLaw } from '../../../src/verify/testing/index.js';
 
 const sizes = fc
@@ -148,5 +155,76 @@ describe('which place a token goes to', () => {
     const placement: Placement = { experts: 2, ranks: 1, places: [1, -1] };
     const table = placeTable(placement, { source: 0, sources: 1 });
     expect([table[0], table[lots]]).toEqual([-1, 0]);
+  });
+});
+
+describe('the steps from one placement to another', () => {
+  const placements = fc
+    .record({
+      ranks: fc.integer({ min: 1, max: 4 }),
+      experts: fc.integer({ min: 1, max: 12 }),
+      more: fc.integer({ min: 0, max: 2 }),
+    })
+    .chain(({ ranks, experts, more }) => {
+      const room = Math.ceil(experts / ranks) + more;
+      // Every expert once, the rest of the places as they come.
+      const places = fc
+        .array(fc.integer({ min: -1, max: experts - 1 }), {
+          minLength: ranks * room - experts,
+          maxLength: ranks * room - experts,
+        })
+        .chain((rest) => {
+          const all = [...Array(experts).keys(), ...rest];
+          return fc
+            .shuffledSubarray([...all.keys()], { minLength: all.length })
+            .map((at) => at.map((i) => all[i]!));
+        })
+        .map((places): Placement => ({ experts, ranks, places }));
+      return fc.tuple(places, places);
+    });
+
+  it('fill only empty places, from places where the expert lives, and leave no expert without one', () => {
+    let detours = 0;
+    fc.assert(
+      fc.property(placements, ([now, next]) => {
+        const full = !now.places.includes(-1) && new Set(now.places).size === now.places.length;
+        const same = now.places.every((expert, place) => expert === next.places[place]);
+        if (full && !same) {
+          expect(() => stepsTo(next, now)).toThrow('one with a place to spare');
+          return;
+        }
+        const steps = stepsTo(next, now);
+        expect(steps.length).toBeLessThanOrEqual(2 * now.places.length);
+        let at = now;
+        for (const { emptied, filled } of steps) {
+          for (const [place, expert] of emptied.places.entries()) {
+            if (expert !== -1) expect(expert).toBe(at.places[place]);
+            const comes = filled.places[place]!;
+            if (expert !== -1) expect(comes).toBe(expert);
+            else if (comes !== -1) expect(emptied.places).toContain(comes);
+            if (comes !== next.places[place] && comes !== at.places[place]) detours++;
+          }
+          expect(new Set(emptied.places.filter((expert) => expert >= 0)).size).toBe(now.experts);
+          expect(filled).not.toEqual(at);
+          at = filled;
+        }
+        expect(at).toEqual(next);
+      }),
+      { seed: 5, numRuns: 400 },
+    );
+    expect(detours).toBeGreaterThan(5);
+  });
+
+  it('are one where every expert that must leave lives elsewhere too', () => {
+    const now: Placement = { experts: 4, ranks: 2, places: [0, 1, 2, 2, 3, 0] };
+    expect(stepsTo({ ...now, places: [3, 1, 2, 0, 3, 0] }, now)).toHaveLength(1);
+    expect(stepsTo(now, now)).toEqual([]);
+  });
+
+  it('refuse an expert that lives nowhere', () => {
+    const now: Placement = { experts: 3, ranks: 1, places: [0, 1, -1] };
+    expect(() => stepsTo({ ...now, places: [0, 1, 2] }, now)).toThrow(
+      'placement.places[2] is 2; it must be an expert',
+    );
   });
 });

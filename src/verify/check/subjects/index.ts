@@ -6,6 +6,7 @@ import { experts } from './experts.js';
 import { generalOf } from './general.js';
 import { hybrid } from './hybrid.js';
 import { hopper, mlp } from './mlp.js';
+import { moves } from './moves.js';
 import { oneSided } from './one-sided.js';
 import { portable } from './portable.js';
 import { router } from './router.js';
@@ -27,5 +28,5 @@ const ofFamily = (family: Family): CheckSubject[] =>
 
 export const checkSubjects: readonly CheckSubject[] = [
   ...families.flatMap(ofFamily),
-  ...[experts, mlp, hopper, swiglu, router, rows, ceilings],
+  ...[experts, mlp, hopper, swiglu, router, rows, moves, ceilings],
 ];
