@@ -4,7 +4,7 @@
  * end for want of what.
  */
 import { spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import nodeModule from 'node:module';
 import { join } from 'node:path';
 import { describe, type TestOptions } from 'vitest';
@@ -115,7 +115,13 @@ const things = {
     ),
   linux: () => unless(process.platform === 'linux', 'Linux', 'none: these tests are about its files'),
   mkfifo: () => unless(runs('mkfifo'), 'mkfifo', 'apt-get install coreutils'),
-  '/dev/full': () => unless(existsSync('/dev/full'), '/dev/full', 'mknod -m 666 /dev/full c 1 7, as root'),
+  // In a container somebody may have put an ordinary file in its place.
+  '/dev/full': () =>
+    unless(
+      statSync('/dev/full', { throwIfNoEntry: false })?.isCharacterDevice() === true,
+      'the device /dev/full',
+      'mknod -m 666 /dev/full c 1 7, as root',
+    ),
   'type stripping': () =>
     unless('stripTypeScriptTypes' in nodeModule, 'a Node.js that strips types', 'Node.js 22.13 or newer'),
   cc: () => unless(runs('cc'), 'a C compiler', 'apt-get install gcc'),

@@ -63,7 +63,11 @@ export function register(program: Command): void {
       'kernels, or families with all that they run; everything by default. Or first a module of your own: ./mine.ts',
     )
     .description('prove the synchronisation of the kernels on the simulated machine')
-    .option('--seeds <n>', 'schedules a configuration (default: as many as make about 2,000 in all)', count)
+    .option(
+      '--seeds <n>',
+      'schedules a configuration (default: as many as make about 800 in all, at least two)',
+      count,
+    )
     .option(
       '--mutants',
       'also weaken or remove each synchronising operation, one at a time: each must be caught',

@@ -1,17 +1,28 @@
 /** In a clone `heddle` is the build: it must not run where the sources have gone on. */
 import { spawnSync } from 'node:child_process';
-import { cpSync, mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeEach, expect, it } from 'vitest';
 import { root, transpiled } from '../tree.js';
 
-const folder = mkdtempSync(join(tmpdir(), 'heddle a clone '));
+/** As the command names it, whatever links lead there. */
+const folder = realpathSync(mkdtempSync(join(tmpdir(), 'heddle a clone ')));
 const source = 'src/moe/families/one-sided/flags.ts';
 const build = 'dist/moe/families/one-sided/flags.js';
 const [before, after] = [new Date('2026-01-01'), new Date('2026-01-02')];
 
-function write(path: string, text: string, time: Date): void {
+/** With a time of its own: the clock of the machine may be wrong. */
+function write(path: string, text: string | Uint8Array, time: Date): void {
   mkdirSync(dirname(join(folder, path)), { recursive: true });
   writeFileSync(join(folder, path), text);
   utimesSync(join(folder, path), time, time);
@@ -22,7 +33,7 @@ beforeEach(() => {
   rmSync(folder, { recursive: true, force: true });
   for (const name of ['main', 'start']) {
     write(`src/cli/${name}.ts`, '', before);
-    cpSync(transpiled(`src/cli/${name}.ts`), join(folder, `dist/cli/${name}.js`));
+    write(`dist/cli/${name}.js`, readFileSync(transpiled(`src/cli/${name}.ts`)), after);
   }
   write('dist/cli/program.js', "export const heddle = async () => console.log('it ran') ?? 0;", after);
   write('src/cli/program.ts', '', before);

@@ -134,7 +134,7 @@ class Parser {
     let elements = 1;
     for (;;) {
       const token = tokens.take();
-      if (token === '.align') align = Number(tokens.take());
+      if (token === '.align') align = tokens.takeCount();
       else if (token === '.v2') elements = 2;
       else if (token === '.v4') elements = 4;
       // The type to which a pointer points.
@@ -162,7 +162,7 @@ class Parser {
         length = null;
         continue;
       }
-      length = (length ?? 1) * Number(tokens.take());
+      length = (length ?? 1) * tokens.takeCount();
       tokens.expect(']');
     }
     const init = tokens.accept('=') ? this.#initial() : null;
@@ -218,8 +218,8 @@ class Parser {
     let maxThreads: number | null = null;
     let cluster: number | null = null;
     const product = (): number => {
-      let all = Number(tokens.take());
-      while (tokens.accept(',')) all *= Number(tokens.take());
+      let all = tokens.takeCount();
+      while (tokens.accept(',')) all *= tokens.takeCount();
       return all;
     };
     while (tokens.next !== '{' && tokens.next !== ';') {
@@ -303,7 +303,7 @@ class Body {
       const name = tokens.take();
       let count: number | null = null;
       if (tokens.accept('<')) {
-        count = Number(tokens.take());
+        count = tokens.takeCount();
         tokens.expect('>');
       }
       scope.registers.set(name, { type, count });
@@ -473,12 +473,12 @@ class Operands {
       view.setBigUint64(0, bits);
       return { kind: 'float', value: view.getFloat64(0), bits, single: false };
     }
-    if (/^(0[xX][\da-fA-F]+|0[bB][01]+|\d+)U?$/.test(text)) {
+    if (/^(0[xX][\da-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?$/.test(text)) {
       const digits = text.replace(/U$/, '');
       return { kind: 'integer', value: BigInt(/^0\d/.test(digits) ? `0o${digits.slice(1)}` : digits) };
     }
     const value = Number(text);
-    if (Number.isNaN(value)) throw this.#tokens.error(`'${text}' is no number`);
+    if (Number.isNaN(value) || /^0\d/.test(text)) throw this.#tokens.error(`'${text}' is no number`);
     view.setFloat64(0, value);
     return { kind: 'float', value, bits: view.getBigUint64(0), single: false };
   }

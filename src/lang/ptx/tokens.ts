@@ -59,6 +59,15 @@ export class Tokens {
     return next;
   }
 
+  /** Takes what must be a number: of bytes, elements, threads or registers. */
+  takeCount(): number {
+    const count = /^(0[xX][\da-fA-F]+|\d+)$/.test(this.next) ? Number(this.next) : Number.NaN;
+    // All such numbers together stay exact.
+    if (!(count <= 2 ** 32)) throw this.error(`'${this.next}' is no number of anything`);
+    this.#read();
+    return count;
+  }
+
   /** Takes the token if it is this one. */
   accept(wanted: string): boolean {
     if (this.next !== wanted) return false;

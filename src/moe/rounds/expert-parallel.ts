@@ -20,7 +20,7 @@ import { type Choice, choose } from './choice.js';
 import { type Call, type Combining, type Dispatched, type Received, RoundInFlight } from './in-flight.js';
 import { type DispatchInputs, requireCombineOutput } from './inputs.js';
 import { LoadedPlan } from './loaded-plan.js';
-import { likelyMistake, verdictOf } from './loss.js';
+import { layerHere, likelyMistake, verdictOf } from './loss.js';
 import {
   knownOptions,
   type MemoryOptions,
@@ -76,6 +76,8 @@ export class ExpertParallel<P extends string = string> {
   /** The views of each round in flight: dispatches fill them in turn. */
   readonly views: readonly Received<P>[];
   readonly #rounds: readonly RoundInFlight<P>[];
+  /** Beside those of this process's other ranks. */
+  readonly #layer: ReturnType<typeof layerHere>;
   /** Null where experts were not placed. */
   readonly #placing: Placing | null;
   /** Which of them the next round takes. */
@@ -101,6 +103,7 @@ export class ExpertParallel<P extends string = string> {
     this.received = rounds[0].received;
     this.views = rounds.map(({ received }) => received);
     this.#rounds = rounds;
+    this.#layer = layerHere(world.circle, rounds);
     this.#placing = placing;
     this.#notAtRenewal = world.freeAtRenewal(() => this.#free(), layer.masks ? this.#maskable(waitMs) : null);
   }
@@ -272,6 +275,7 @@ export class ExpertParallel<P extends string = string> {
 
   async #free(): Promise<void> {
     this.#disposed = true;
+    this.#layer.forget();
     for (const round of this.#rounds) await round.close();
   }
 
@@ -416,7 +420,9 @@ export class ExpertParallel<P extends string = string> {
     const ranks = heard instanceof RankLostError ? heard.ranks : [failure.peer];
     const { operation, epoch } = failure;
     const why =
-      heard === null ? likelyMistake(this.shape, this.world.rank, failure, this.#rounds) : { cause: heard };
+      heard === null
+        ? likelyMistake(this.shape, this.world.rank, failure, this.#layer.here)
+        : { cause: heard };
     return new RankLostError(ranks, operation, epoch, why);
   }
 }

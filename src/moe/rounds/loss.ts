@@ -26,6 +26,32 @@ export function verdictOf({ signal }: Circle): Promise<void> {
   });
 }
 
+type Rounds = readonly Pick<RoundInFlight, 'changedStreams' | 'brings'>[];
+/** The rounds of a layer, of each rank of this process. */
+export type RoundsHere = Map<number, Rounds>;
+
+/** By the place where ranks of this process meet: their layers, which all create in the same order, and how many each has created. */
+const places = new WeakMap<object, { layers: Map<number, RoundsHere>; created: Map<number, number> }>();
+
+/** The layer that this rank has just created, as all ranks of this process see it. `forget` takes the rank's rounds out again. */
+export function layerHere(
+  { place, rank }: Circle,
+  rounds: Rounds,
+): { readonly here: RoundsHere; readonly forget: () => void } {
+  const { layers, created } = places.get(place) ?? { layers: new Map(), created: new Map() };
+  places.set(place, { layers, created });
+  const nth = created.get(rank) ?? 0;
+  created.set(rank, nth + 1);
+  const here = layers.get(nth) ?? new Map();
+  layers.set(nth, here);
+  here.set(rank, rounds);
+  const forget = () => {
+    here.delete(rank);
+    if (here.size === 0) layers.delete(nth);
+  };
+  return { here, forget };
+}
+
 /**
  * The likely mistake of the program when a kernel gave up waiting but the circle has heard of no loss. No call can
  * see such a mistake.
@@ -34,9 +60,9 @@ export function likelyMistake(
   layer: Layer,
   rank: number,
   { operation, peer }: { readonly operation: Operation; readonly peer: number },
-  rounds: readonly Pick<RoundInFlight, 'changedStreams' | 'brings'>[],
+  here: RoundsHere,
 ): { readonly likely: string } | undefined {
-  if (rounds.some(({ changedStreams }) => changedStreams)) {
+  if (here.get(rank)!.some(({ changedStreams }) => changedStreams)) {
     return {
       likely:
         'this rank enqueued a round on more than one stream, and the likely cause is that nothing orders its halves there: ' +
@@ -47,10 +73,14 @@ export function likelyMistake(
   const { replicas } = sharing(layer);
   // In dispatch the ranks of a group meet however many tokens they bring.
   if (operation !== 'combine' || replicas === 1 || firstOf(layer, peer) !== first) return undefined;
-  const brought = rounds.map(({ brings }) => brings.tokens).join(' and ');
+  const group = Array.from({ length: replicas }, (_, member) => first + member);
+  const brought = group.flatMap((member) => {
+    const tokens = here.get(member)?.map(({ brings }) => brings.tokens);
+    return tokens === undefined ? [] : [`rank ${member} last brought ${tokens.join(' and ')}`];
+  });
   return {
     likely:
       `ranks ${first} to ${first + replicas - 1} are a group, and the likely cause is that they brought different numbers ` +
-      `of tokens to a round: this rank last brought ${brought}`,
+      `of tokens to a round: ${brought.join(', ')}`,
   };
 }

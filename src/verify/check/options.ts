@@ -11,7 +11,7 @@ import { requireList } from './subject.js';
 export interface CheckOptions {
   /** Only subjects that run one of these kernels, or have one of these names. All by default. */
   readonly only?: readonly string[];
-  /** Schedules a configuration. Default: as many as make about 2,000 in all. */
+  /** Schedules a configuration. Default: as many as make about 800 in all, at least two. */
   readonly seeds?: number;
   /** Also run mutants. */
   readonly mutants?: boolean;

@@ -17,6 +17,27 @@ describe('check', () => {
     expect(seen.at(-1)).toMatchObject({ phase: 'schedules', done: 40, total: 40 });
   });
 
+  it('runs about 800 schedules by default, at least one of each kind in every configuration', async () => {
+    let seeds: string[][] = [];
+    const idle = (count: number) => ({
+      name: 'idle',
+      kernels: [],
+      configurations: Array.from({ length: count }, (_, i) => ({
+        name: `${i}`,
+        ranks: 1,
+        run: async ({ seed }: SimMachine) => void seeds[i]!.push(seed),
+      })),
+    });
+    for (const [configurations, schedules] of [
+      [1, 800],
+      [500, 1000],
+    ] as const) {
+      seeds = Array.from({ length: configurations }, () => []);
+      expect(await check([idle(configurations)])).toMatchObject({ configurations, schedules, findings: [] });
+      expect(new Set(seeds.map((of) => of.slice(0, 2).join()))).toEqual(new Set(['random-0,priority-1']));
+    }
+  });
+
   it('finds a buffer that is used again one round too early, and replays it', async () => {
     const report = await check([wrong], { seeds: 20 });
     const race = report.findings.find((f) => f.kind === 'race');

@@ -105,8 +105,9 @@ export class BlockState implements ClockedBlock {
 /** A moment at which an actor released: what it hands on, and to how wide a circle. */
 export class ReleaseHead {
   readonly epoch: number;
-  readonly #known: Clock;
-  readonly #own: BlockClock;
+  /** What it hands on of other blocks. */
+  readonly known: Clock;
+  #own: BlockClock;
   #whole: Clock | null = null;
 
   constructor(
@@ -114,25 +115,27 @@ export class ReleaseHead {
     readonly scope: Reach,
   ) {
     this.epoch = by.lastEpoch;
-    this.#known = by.known;
+    this.known = by.known;
     this.#own = by.own;
   }
 
-  /** Made when somebody acquires it: many releases (each thread's fence, say) are never acquired by themselves. */
-  get clock(): Clock {
+  /** What it hands on of its own block. Made when somebody acquires it: many releases (each thread's fence, say) never are. */
+  get own(): BlockClock {
     const { by } = this;
-    const own = this.#own;
-    this.#whole ??= this.#known.withBlock(
-      by.block,
-      by.copies === null ? own.withLane(by.lane, this.epoch) : own,
-    );
+    if (by.copies === null) this.#own = this.#own.withLane(by.lane, this.epoch);
+    return this.#own;
+  }
+
+  /** Both. */
+  get clock(): Clock {
+    this.#whole ??= this.known.withBlock(this.by.block, this.own);
     return this.#whole;
   }
 
   /** True if what `by` did in `epoch` is part of what is released here. */
   includes(by: Actor, epoch: number): boolean {
     if (by === this.by) return epoch <= this.epoch;
-    return by.block === this.by.block ? covers(this.#own, by, epoch) : isKnown(this.#known, by, epoch);
+    return by.block === this.by.block ? covers(this.#own, by, epoch) : isKnown(this.known, by, epoch);
   }
 }
 
@@ -335,6 +338,17 @@ export class Actor {
     if (this.#acquired.length === mostAcquired) this.#base = this.known;
     this.#acquired.push(clock);
     this.own = joinBlocks(this.own, clock.about(this.block));
+    this.touched = true;
+  }
+
+  /** Learns what was released there. Within a block no clock need say both. */
+  acquire(head: ReleaseHead): void {
+    if (head.by.block !== this.block) {
+      this.learn(head.clock);
+      return;
+    }
+    this.learn(head.known);
+    this.own = joinBlocks(this.own, head.own);
     this.touched = true;
   }
 

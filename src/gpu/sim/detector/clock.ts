@@ -47,13 +47,16 @@ function pairsInclude(a: Pairs, b: Pairs, floor: number): boolean {
   return true;
 }
 
+/** Pairs are joined here, and then copied at their length: arrays that grow leave more garbage than all else. */
+const joined: number[] = [];
+
 /**
  * The larger value of each key, without entries that `floor` covers; `a` has none of those. Returns `a` where it
  * says it all.
  */
 function joinPairs(a: Pairs, b: Pairs, floor: number): Pairs {
   if (pairsInclude(a, b, floor)) return a;
-  const joined: number[] = [];
+  let length = 0;
   let i = 0;
   let j = 0;
   while (i < a.length || j < b.length) {
@@ -63,9 +66,11 @@ function joinPairs(a: Pairs, b: Pairs, floor: number): Pairs {
     const value = Math.max(left === key ? a[i + 1]! : 0, right === key ? b[j + 1]! : 0);
     if (left === key) i += 2;
     if (right === key) j += 2;
-    if (value > floor) joined.push(key, value);
+    if (value <= floor) continue;
+    joined[length++] = key;
+    joined[length++] = value;
   }
-  return joined;
+  return joined.slice(0, length);
 }
 
 /** The knowledge about one block. Epochs start at 1, so 0 is 'nothing'. */
@@ -117,9 +122,11 @@ export class BlockClock {
     );
   }
 
-  withAgent(agent: number, epoch: number): BlockClock {
-    if (this.coversAgent(agent, epoch)) return this;
-    const agents = withPair(this.agents, agent, epoch);
+  /** With what these agents, in ascending order, did up to `epoch`. */
+  withAgents(keys: readonly number[], epoch: number): BlockClock {
+    if (keys.every((agent) => this.coversAgent(agent, epoch))) return this;
+    const done = keys.flatMap((agent) => [agent, epoch]);
+    const agents = joinPairs(this.agents, done, 0);
     return new BlockClock(this.floor, this.warps, this.lanes, agents, this.relied);
   }
 

@@ -463,8 +463,8 @@ export class RaceDetector implements Detector {
     const me = this.#threads[thread]!;
     const agents = this.#threads[issuer]!.agents[engine];
     if (agents === undefined) return;
-    me.own = me.own.withAgent(agents.reads.agentKey, group + 1);
-    if (!readsOnly) me.own = me.own.withAgent(agents.writes.agentKey, group + 1);
+    const { reads, writes } = agents;
+    me.own = me.own.withAgents(readsOnly ? [reads.agentKey] : [reads.agentKey, writes.agentKey], group + 1);
     me.touched = true;
   }
 

@@ -121,7 +121,7 @@ function learnFrom(
   if (head.scope < needs) return null;
   const learnt = happenedBefore(head.by, head.epoch, me);
   if (acquires && scopeOf(meta) >= needs) {
-    if (!learnt) me.learn(head.clock);
+    if (!learnt) me.acquire(head);
     return 'synchronised';
   }
   if (!learnt) learnLater(me, location, needs, head.clock);
@@ -201,7 +201,7 @@ export function arrive(
   const { reads, writes } = agents;
   const arrived = new Actor(writes.index, writes.block, writes.lane, writes.copies, nothing);
   arrived.epoch = group;
-  arrived.own = nothingOfBlock.withAgent(reads.agentKey, group).withAgent(writes.agentKey, group);
+  arrived.own = nothingOfBlock.withAgents([reads.agentKey, writes.agentKey], group);
   const moment = new ReleaseHead(arrived, scopeOf(meta));
   const inherited = before === null ? [] : [...before.inherited, ...before.heads];
   const others = inherited.filter((head) => !replaces(moment, head));

@@ -100,8 +100,11 @@ export class EtcdClient {
   async call<T = Answer>(path: string, body: object): Promise<T> {
     const response = await this.#ask(path, body);
     try {
-      const said = await bodyOf<T & { readonly result?: T }>(response);
-      return said.result ?? said; // of a stream of one answer
+      type Said = T & Partial<Answer>;
+      const said = await bodyOf<Said & { readonly result?: Said }>(response);
+      const answer = said.result ?? said; // of a stream of one answer
+      if (answer.header === undefined) throw new Error('the answer has no header');
+      return answer;
     } catch (error) {
       throw new EtcdError(`${path}: ${messageOf(error)}`, null);
     }
@@ -117,9 +120,7 @@ export class EtcdClient {
       for await (const part of response as AsyncIterable<Buffer>) {
         let rest = part;
         for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
-          const { result, error } = JSON.parse(
-            Buffer.concat([...line, rest.subarray(0, end)]).toString(),
-          ) as WatchAnswer;
+          const { result, error } = answerIn<WatchAnswer>(Buffer.concat([...line, rest.subarray(0, end)]));
           if (error) throw new EtcdError(error.message, null);
           if (result?.compact_revision) throw new CompactedError();
           if (result?.events) yield result.events;
@@ -195,5 +196,39 @@ export class EtcdClient {
 }
 
 async function bodyOf<T>(response: http.IncomingMessage): Promise<T> {
-  return JSON.parse(Buffer.concat((await response.toArray()) as Buffer[]).toString()) as T;
+  return answerIn<T>(Buffer.concat((await response.toArray()) as Buffer[]));
+}
+
+type Members = Readonly<Record<string, unknown>>;
+const isObject = (value: unknown): value is Members =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+const isText = (value: unknown): boolean => typeof value === 'string';
+const isNumber = (value: unknown): boolean => typeof value === 'string' && /^-?\d{1,20}$/.test(value);
+const isKeyValue = (value: unknown): boolean =>
+  isObject(value) && isText(value.key) && isNumber(value.mod_revision);
+const listOf = (is: (value: unknown) => boolean) => (value: unknown) =>
+  Array.isArray(value) && value.every(is);
+
+/** The form of each member that is used here, wherever it stands. */
+const forms = new Map<string, (value: unknown) => boolean>([
+  // Zeros are left out: a watch that is refused is told of at no revision.
+  ['header', (value) => isObject(value) && isNumber(value.revision ?? '0')],
+  ['responses', listOf(isObject)],
+  ['events', listOf((value) => isObject(value) && isKeyValue(value.kv))],
+  ['kvs', listOf(isKeyValue)],
+  ...['result', 'response_range'].map((name) => [name, isObject] as const),
+  ...['value', 'token', 'version', 'message'].map((name) => [name, isText] as const),
+  ...['create_revision', 'compact_revision', 'lease', 'count', 'ID', 'TTL'].map(
+    (name) => [name, isNumber] as const,
+  ),
+]);
+
+/** An answer in etcd's JSON. Another program may listen there, or a proxy before it. @throws Error */
+export function answerIn<T>(bytes: Uint8Array): T {
+  const answer: unknown = JSON.parse(Buffer.from(bytes).toString(), (name, value: unknown) => {
+    if (forms.get(name)?.(value) === false) throw new Error(`its ${name} is not what etcd says`);
+    return value;
+  });
+  if (!isObject(answer)) throw new Error('what it says is no object');
+  return answer as T;
 }

@@ -1,6 +1,6 @@
 /**
  * Whole rounds of the one-sided family, several back to back with no host between them, in shapes small enough for
- * thousands of schedules. Each configuration is there for something that the others lack.
+ * many schedules. Each configuration is there for something that the others lack.
  */
 import type { OneSidedTuning } from '../../../moe/families/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
