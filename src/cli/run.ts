@@ -3,7 +3,7 @@ import { dirname, join, resolve } from 'node:path';
 import { styleText } from 'node:util';
 import { type Command, Option } from 'commander';
 import { Launch, type LaunchResult, MAX_RANKS } from '../net/world/index.js';
-import { integerFrom, numberIn } from './options.js';
+import { integerFrom, numberIn, times } from './options.js';
 
 interface RunFlags {
   readonly ranks: number;
@@ -12,6 +12,7 @@ interface RunFlags {
   readonly timeout?: number;
   readonly grace: number;
   readonly keepGoing?: boolean;
+  readonly restart?: number;
   readonly prefix: boolean;
   readonly json?: boolean;
 }
@@ -46,6 +47,11 @@ export function register(program: Command): void {
     .option('--timeout <seconds>', 'end everything after this time (exit code 124)', seconds)
     .option('--grace <seconds>', 'how long ranks may take to end after a failure or a signal', seconds, 5)
     .option('--keep-going', 'when a rank is lost the others go on: for programs that renew their world')
+    .option(
+      '--restart <times>',
+      'start a rank that failed anew, so often, as a newcomer whom the others take in when they renew; implies --keep-going',
+      times,
+    )
     .option('--no-prefix', 'forward output as it is, without [rank 3]')
     .option('--json', 'print a summary as JSON; the output of the ranks goes to stderr')
     .addHelpText(
@@ -65,7 +71,7 @@ Examples:
 }
 
 async function run(file: string, args: readonly string[], flags: RunFlags): Promise<number> {
-  const { ranks, nodes, device, timeout, grace, keepGoing, json } = flags;
+  const { ranks, nodes, device, timeout, grace, keepGoing, restart, json } = flags;
   const launch = await Launch.start({
     ranks,
     ...(nodes !== undefined && { nodes }),
@@ -74,6 +80,7 @@ async function run(file: string, args: readonly string[], flags: RunFlags): Prom
     args,
     graceMs: Math.round(grace * 1000),
     ...(keepGoing && { keepGoing }),
+    ...(restart !== undefined && { restarts: restart }),
     ...(timeout === undefined ? {} : { timeoutMs: Math.round(timeout * 1000) }),
     ...(json ? { stdout: process.stderr } : {}),
     prefix: flags.prefix ? labelFor(json ? process.stderr : process.stdout) : () => '',
