@@ -7,6 +7,7 @@ import { dtypes, limits, profiles, type RowDtype, type Shape } from '../moe/laye
 import { mostRoutedExperts } from '../moe/router/index.js';
 import type { DeviceChoice } from '../net/world/index.js';
 import { shapeOfRounds } from '../verify/testing/index.js';
+import { demoJoining, joiningText } from './demo-joining.js';
 import { type DemoSizes, demoLayer, type LayerFigures, layerModel, layerUnit } from './demo-layer.js';
 import { demoRounds } from './demo-rounds.js';
 import { elements, experts as expertsOf, ranks, routes, seed, tokens } from './options.js';
@@ -14,6 +15,7 @@ import { type DemoResult, renderDemo } from './print-demo.js';
 
 interface Flags extends Partial<DemoSizes> {
   readonly layer?: boolean;
+  readonly join?: boolean;
   readonly dtype: RowDtype | 'fp8';
   readonly nodes: number;
   readonly seed: number;
@@ -32,6 +34,7 @@ export function register(program: Command): void {
     .command('demo')
     .description('one round of a Mixture-of-Experts layer, or a whole layer: verified, and shown')
     .option('--layer', 'a whole layer, small: router, experts that are MLPs and a shared one, too')
+    .option('--join', 'processes of which one is killed, started anew and taken in again: 4, or --ranks')
     .option('--ranks <n>', `GPUs that share the experts${otherwise('ranks')}`, ranks)
     .option('--nodes <n>', 'of so many equal nodes, between which rows cross a network', ranks, 1)
     .option('--tokens <n>', `tokens that each of them brings${otherwise('tokens')}`, tokens)
@@ -57,6 +60,10 @@ With --layer tokens are routed by DeepSeek-V3's router, and experts are its MLPs
 follows another, then there are two micro-batches, one of which computes while the other's rows travel: both give the same
 bits, and those that plain code gives, but for rounding.
 
+With --join each rank is a process. One is killed, the others renew their world without it, and once more when it has been started
+anew and waits to be taken in; a round in each of these worlds is compared with the reference. Of the other options only --ranks,
+--seed and --json count.
+
 With --nodes the simulated machine has a network too. Where libfabric is installed, the second run of a round is of processes,
 one for each node, and libfabric between them (HEDDLE_PROVIDER chooses its provider).
 
@@ -70,10 +77,18 @@ Examples:
   $ heddle demo --ranks 3 --experts 10 --topk 2 --dtype f32 --json`,
     )
     .action(async (flags: Flags) => {
+      if (flags.join) return demoOfJoining(flags);
       const result = await demo(flags, (what) => process.stderr.write(`heddle demo: ${what}\n`));
       process.stdout.write(flags.json ? `${JSON.stringify(figures(result), null, 2)}\n` : renderDemo(result));
       process.exitCode = result.comparison.different === 0 && result.bitwiseRepeatable ? 0 : 1;
     });
+}
+
+async function demoOfJoining({ ranks = 4, seed, json }: Flags): Promise<void> {
+  requireInteger('--ranks', ranks, 2, 64);
+  const result = await demoJoining(ranks, seed, (what) => process.stderr.write(`heddle demo: ${what}\n`));
+  process.stdout.write(json ? `${JSON.stringify(result, null, 2)}\n` : joiningText(result));
+  process.exitCode = result.different === 0 ? 0 : 1;
 }
 
 /** The default of an option, of a round and of a layer. */
