@@ -10,6 +10,7 @@ import { type JoinOptions, ProcessCircle } from '../../../src/net/world/process-
 import { needing } from '../../needs.js';
 import { transpiled } from '../../tree.js';
 import { describeJoinable } from './circles.js';
+import { EtcdServer } from './etcd/server.js';
 
 const renewed = (circles: readonly (Circle | undefined)[]) =>
   Promise.all(circles.map((circle) => circle!.renew()));
@@ -137,19 +138,32 @@ describe('a process that is killed', () => {
     return { exitCode, lines: out.trim().split('\n').sort(), errors, notes, results };
   };
 
-  it.each([
-    ['of one rank', { ranks: 3, nodes: 3 }, ['rank 1', 'rank 1']],
-    ['of two ranks', { ranks: 4, nodes: 2 }, ['ranks 0-1', 'ranks 0-1']],
-  ])('%s is started anew, and the others take it in', needing('libfabric'), async (_, of, [fell, again]) => {
-    const { exitCode, lines, errors, notes, results } = await launch(of);
-    const line = (rank: number) => `${rank} of ${of.ranks}, ${of.nodes} nodes: the same bits`;
-    const ranks = Array.from({ length: of.ranks }, (_, rank) => rank);
-    expect(lines, errors).toEqual(ranks.flatMap((rank) => [line(rank), line(rank)]));
-    expect(notes).toEqual([
-      `${fell} was ended by SIGKILL; the others go on`,
-      `${again} is started anew, and waits until the others renew their world`,
-    ]);
-    expect(exitCode).toBe(0);
-    expect(results).toHaveLength(of.nodes + 1);
+  let server: EtcdServer | undefined;
+  afterEach(async () => {
+    vi.unstubAllEnvs();
+    await server?.end();
+    server = undefined;
   });
+
+  for (const [where, of, label, ...needs] of [
+    ['of one rank', { ranks: 3, nodes: 3 }, 'rank 1', 'libfabric'],
+    ['of two ranks', { ranks: 4, nodes: 2 }, 'ranks 0-1', 'libfabric'],
+    ['in etcd', { ranks: 2, nodes: 2 }, 'rank 1', 'libfabric', 'etcd'],
+  ] as const)
+    it(`${where} is started anew, and the others take it in`, needing(...needs), async () => {
+      if (where === 'in etcd') {
+        server = await EtcdServer.start();
+        vi.stubEnv('HEDDLE_RENDEZVOUS', server.rendezvous);
+      }
+      const { exitCode, lines, errors, notes, results } = await launch(of);
+      const line = (rank: number) => `${rank} of ${of.ranks}, ${of.nodes} nodes: the same bits`;
+      const ranks = Array.from({ length: of.ranks }, (_, rank) => rank);
+      expect(lines, errors).toEqual(ranks.flatMap((rank) => [line(rank), line(rank)]));
+      expect(notes).toEqual([
+        `${label} was ended by SIGKILL; the others go on`,
+        `${label} is started anew, and waits until the others renew their world`,
+      ]);
+      expect(exitCode).toBe(0);
+      expect(results).toHaveLength(of.nodes + 1);
+    });
 });
