@@ -146,11 +146,9 @@ export class Launch {
     if (timeoutMs !== undefined) this.#timers.push(setTimeout(() => this.#expire(timeoutMs), timeoutMs));
     rendezvous.onLost = (lost, why) => {
       const judge = () => {
-        const still = ranks.filter(({ part, group, running }) => {
-          if (!running) return false;
-          if (group === null) return ranksOf(part).some((rank) => lost.includes(rank));
-          return lost.some((rank) => rendezvous.groupOf(rank) === group);
-        });
+        const still = ranks.filter(
+          (process) => process.running && this.#originsOf(process).some((rank) => lost.includes(rank)),
+        );
         if (still.length > 0) this.#areLost(still, `rank ${lost.join(', ')} is lost: ${why}`);
       };
       this.#timers.push(setTimeout(judge, EXIT_NOTICE_MS));
@@ -297,12 +295,17 @@ export class Launch {
       this.#failed(lack === '' ? `${label} ${describe(exit)}` : `${label}: ${lack}`, result);
     }
     // Of no effect where its connection has told already; but it may never have joined.
-    for (const rank of process.group === null ? ranksOf(part) : []) {
+    for (const rank of this.#originsOf(process)) {
       if (exit.exitCode === 0) this.#rendezvous.leave(rank);
       else this.#rendezvous.lose(rank, `its process ${describe(exit)}`);
     }
     await drained(process);
     return result;
+  }
+
+  /** The numbers that the rendezvous knows its ranks by; none of newcomers that it has not heard of. */
+  #originsOf({ part, group }: RankProcess): readonly number[] {
+    return group === null ? ranksOf(part) : this.#rendezvous.originsOf(group);
   }
 
   #failed(what: string, result: RankResult): void {

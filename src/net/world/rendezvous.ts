@@ -106,9 +106,9 @@ export class Rendezvous {
     if (now >= 0) this.#exchange.leave(now);
   }
 
-  /** The group that a newcomer came with. */
-  groupOf(origin: number): string | undefined {
-    return this.#groups[origin - this.#options.ranks];
+  /** The numbers of the newcomers that came as this group. */
+  originsOf(group: string): number[] {
+    return this.#groups.flatMap((name, i) => (name === group ? [this.#options.ranks + i] : []));
   }
 
   /** Says farewell to the ranks that are still here, and ends. */

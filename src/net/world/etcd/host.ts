@@ -38,9 +38,9 @@ export class EtcdHost {
     this.#say(() => this.#world.leave(rank));
   }
 
-  /** The group that a newcomer came with. */
-  groupOf(origin: number): string | undefined {
-    return this.#groups.get(origin);
+  /** The numbers of the newcomers that came as this group. */
+  originsOf(group: string): number[] {
+    return [...this.#groups].flatMap(([origin, name]) => (name === group ? [origin] : []));
   }
 
   async close(): Promise<void> {
