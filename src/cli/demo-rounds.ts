@@ -189,7 +189,7 @@ export interface NodeSays {
  * The provider by which ranks of different nodes would reach each other here: HEDDLE_PROVIDER, else the best that reaches beyond a machine;
  * null where there is no libfabric.
  */
-function networkHere(): ProviderName | null {
+export function networkHere(): ProviderName | null {
   const { HEDDLE_PROVIDER: asked } = process.env;
   if (asked) return requireOneOf('HEDDLE_PROVIDER', asked, providers);
   try {

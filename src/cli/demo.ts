@@ -8,6 +8,7 @@ import { mostRoutedExperts } from '../moe/router/index.js';
 import type { DeviceChoice } from '../net/world/index.js';
 import { shapeOfRounds } from '../verify/testing/index.js';
 import { type ChangesResult, demoChanges } from './demo-changes.js';
+import { demoJoining, joiningText } from './demo-joining.js';
 import { type DemoSizes, demoLayer, type LayerFigures, layerModel, layerUnit } from './demo-layer.js';
 import { demoRounds } from './demo-rounds.js';
 import { elements, experts as expertsOf, ranks, routes, seed, tokens } from './options.js';
@@ -18,6 +19,7 @@ interface Flags extends Partial<DemoSizes> {
   readonly layer?: boolean;
   readonly rebalance?: boolean;
   readonly lose?: number;
+  readonly join?: boolean;
   readonly dtype: RowDtype | 'fp8';
   readonly nodes: number;
   readonly seed: number;
@@ -40,6 +42,7 @@ export function register(program: Command): void {
     .option('--layer', 'a whole layer, small: router, experts that are MLPs and a shared one, too')
     .option('--rebalance', 'many rounds, simulated, in which experts move to where they are wanted')
     .option('--lose <n>', 'many rounds, simulated, in the midst of which so many ranks stop', ranks)
+    .option('--join', 'processes of which one is killed, started anew and taken in again: 4, or --ranks')
     .option('--ranks <n>', `GPUs that share the experts${otherwise('ranks')}`, ranks)
     .option('--nodes <n>', 'of so many equal nodes, between which rows cross a network', ranks, 1)
     .option('--tokens <n>', `tokens that each of them brings${otherwise('tokens')}`, tokens)
@@ -68,6 +71,9 @@ bits, and those that plain code gives, but for rounding.
 With --rebalance a few experts get most tokens. After some rounds a better placement is made of what was counted, and weights move to
 it while rounds run. With --lose ranks stop in the middle of a round: the others leave them out, run that round again, and go on,
 with the experts that live elsewhere too. A picture shows who had which expert when, and every round is compared with the reference.
+With --join each rank is a process. One is killed, the others renew their world without it, and once more when it has been started
+anew and waits to be taken in; a round in each of these worlds is compared with the reference. Of the other options only --ranks,
+--seed and --json count.
 
 With --nodes the simulated machine has a network too. Where libfabric is installed, the second run of a round is of processes,
 one for each node, and libfabric between them (HEDDLE_PROVIDER chooses its provider).
@@ -83,6 +89,7 @@ Examples:
   $ heddle demo --ranks 3 --experts 10 --topk 2 --dtype f32 --json`,
     )
     .action(async (flags: Flags) => {
+      if (flags.join) return demoOfJoining(flags);
       const progress = (what: string): void => void process.stderr.write(`heddle demo: ${what}\n`);
       const { json, text, right } = changes(flags)
         ? await demoOfChanges(flags, progress)
@@ -132,6 +139,13 @@ function changesFigures({ shape, comparison, stretches, ...result }: ChangesResu
     stretches: stretches.map((one) => ({ ...one, busiest: busiest(one) })),
     maxAbsError: comparison.maxAbsError,
   };
+}
+
+async function demoOfJoining({ ranks = 4, seed, json }: Flags): Promise<void> {
+  requireInteger('--ranks', ranks, 2, 64);
+  const result = await demoJoining(ranks, seed, (what) => process.stderr.write(`heddle demo: ${what}\n`));
+  process.stdout.write(json ? `${JSON.stringify(result, null, 2)}\n` : joiningText(result));
+  process.exitCode = result.different === 0 ? 0 : 1;
 }
 
 /** The default of an option, of a round and of a layer. */

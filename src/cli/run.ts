@@ -4,7 +4,7 @@ import { styleText } from 'node:util';
 import { type Command, Option } from 'commander';
 import { writeOutput } from '../base/files/index.js';
 import { Launch, type LaunchResult, MAX_RANKS } from '../net/world/index.js';
-import { integerFrom, numberIn, requireOutputFile } from './options.js';
+import { integerFrom, numberIn, requireOutputFile, times } from './options.js';
 
 interface RunFlags {
   readonly ranks: number;
@@ -13,6 +13,7 @@ interface RunFlags {
   readonly timeout?: number;
   readonly grace: number;
   readonly keepGoing?: boolean;
+  readonly restart?: number;
   readonly prefix: boolean;
   readonly json?: boolean;
   readonly events?: string;
@@ -52,6 +53,11 @@ export function register(program: Command): void {
       '--events <file>',
       'write what happens to the world to a file, a JSON line for each event of each rank',
     )
+    .option(
+      '--restart <times>',
+      'start a rank that failed anew, so often, as a newcomer whom the others take in when they renew; implies --keep-going',
+      times,
+    )
     .option('--no-prefix', 'forward output as it is, without [rank 3]')
     .option('--json', 'print a summary as JSON; the output of the ranks goes to stderr')
     .addHelpText(
@@ -71,7 +77,7 @@ Examples:
 }
 
 async function run(file: string, args: readonly string[], flags: RunFlags): Promise<number> {
-  const { ranks, nodes, device, timeout, grace, keepGoing, json, events } = flags;
+  const { ranks, nodes, device, timeout, grace, keepGoing, restart, json, events } = flags;
   requireOutputFile('--events', events);
   if (events !== undefined) {
     writeOutput(events, '');
@@ -85,6 +91,7 @@ async function run(file: string, args: readonly string[], flags: RunFlags): Prom
     args,
     graceMs: Math.round(grace * 1000),
     ...(keepGoing && { keepGoing }),
+    ...(restart !== undefined && { restarts: restart }),
     ...(timeout === undefined ? {} : { timeoutMs: Math.round(timeout * 1000) }),
     ...(json ? { stdout: process.stderr } : {}),
     prefix: flags.prefix ? labelFor(json ? process.stderr : process.stdout) : () => '',

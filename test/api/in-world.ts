@@ -150,7 +150,7 @@ export async function inWorld(of: Things) {
     ]),
     'World.createSymmetricWindow': call((a, b, c) => world.createSymmetricWindow(a, b, c), 64, 'w', []),
     'World.join': call((options) => heddle.World.join(options), {
-      ...{ rank: 0, ranks: 1, address, device: 'cuda' },
+      ...{ rank: 0, ranks: 1, address, device: 'cuda', newcomer: 'spare' },
     }),
     // There is no such module, so that none is started.
     'World.startProxy': call((options) => world.startProxy(options), {
@@ -165,7 +165,7 @@ export async function inWorld(of: Things) {
       () => {},
     ),
     'Circle.abandon': call((a) => apart((circle) => circle.abandon(a)), 'fuzz'),
-    'Circle.renew': call((a) => apart((circle) => circle.renew(a)), 1000),
+    'Circle.renew': call((a, b) => apart((circle) => circle.renew(a, b)), 1000, true),
     'Circle.accuse': call((a, b) => apart((circle) => circle.accuse(a, b)), [0], 'fuzz'),
     'LocalCircle.barrier': call((a) => local.barrier(a), 'fuzz'),
     'LocalCircle.allGather': call((a, b) => local.allGather(a, b), bytes, 'fuzz'),
@@ -174,7 +174,7 @@ export async function inWorld(of: Things) {
       () => {},
     ),
     'LocalCircle.abandon': call((a) => apart((circle) => circle.abandon(a)), 'fuzz'),
-    'LocalCircle.renew': call((a) => apart((circle) => circle.renew(a)), 1000),
+    'LocalCircle.renew': call((a, b) => apart((circle) => circle.renew(a, b)), 1000, true),
     'LocalCircle.accuse': call((a, b) => apart((circle) => circle.accuse(a, b)), [0], 'fuzz'),
     'ProcessCircle.join': call(
       async (options) => (await worlds.ProcessCircle.join(options)).dispose(),
@@ -187,7 +187,7 @@ export async function inWorld(of: Things) {
       () => {},
     ),
     'ProcessCircle.abandon': call((a) => between((circle) => circle.abandon(a)), 'fuzz'),
-    'ProcessCircle.renew': call((a) => between((circle) => circle.renew(a)), 1000),
+    'ProcessCircle.renew': call((a, b) => between((circle) => circle.renew(a, b)), 1000, true),
     'ProcessCircle.accuse': call((a, b) => between((circle) => circle.accuse(a, b)), [0], 'fuzz'),
 
     'ExpertParallel.create': call(

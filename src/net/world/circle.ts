@@ -13,12 +13,14 @@ export interface Circle {
   readonly rank: number;
   /** How many ranks there are. */
   readonly ranks: number;
-  /** By rank: what it was numbered when the world began. It differs in a circle that was renewed. */
+  /** By rank: what it was numbered when the world began; newcomers have higher numbers. It differs in a circle that was renewed. */
   readonly origins: readonly number[];
   /** One and the same object for the ranks of this process. */
   readonly place: object;
   /** This circle, or what it was renewed to last. */
   readonly latest: Circle;
+  /** How many newcomers wait for the next renewal, as far as this rank has heard. */
+  readonly newcomers: number;
   /** Aborted when a rank is lost, with that RankLostError as its reason; never by a clean leave. */
   readonly signal: AbortSignal;
   /** Resolves when every rank has come here. */
@@ -38,11 +40,12 @@ export interface Circle {
    */
   accuse(ranks: readonly number[], reason: string): void;
   /**
-   * Goes on without the ranks that were lost or have left: a circle of those that are left, in the same order. Every one of
-   * them calls it; one that does not come within `timeoutMs` is lost too. This circle is over then, and nothing is to be disposed of.
+   * Goes on without the ranks that were lost or have left: a circle of those that are left, in the same order, and behind them
+   * of the newcomers that wait, unless there are to be none. Every rank that is left calls it; one that does not come within
+   * `timeoutMs` is lost too. This circle is over then, and nothing is to be disposed of.
    * @throws where the process that hosts the rendezvous is gone.
    */
-  renew(timeoutMs?: number): Promise<Circle>;
+  renew(timeoutMs?: number, newcomers?: boolean): Promise<Circle>;
   /**
    * Leaves. That is no loss: the others are not alarmed, and only a call that needs this rank rejects.
    * Calls of this rank that are still pending reject with DisposedError.

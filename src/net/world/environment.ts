@@ -8,8 +8,11 @@ import { type EtcdAddress, parseEtcdAddress } from './etcd/address.js';
 export interface Membership {
   /** The name of the launcher, for messages. */
   readonly launcher: string;
+  /** Of a newcomer: in its group. */
   readonly rank: number;
   readonly ranks: number;
+  /** The group of a newcomer; undefined for a rank that its world was begun for. */
+  readonly newcomer: string | undefined;
   /** The rank among those of the same machine, which chooses its GPU; undefined when nothing tells. */
   readonly localRank: number | undefined;
   /** The name of the node that this rank is said to be of; undefined where that is to be found out. */
@@ -99,16 +102,18 @@ const LAUNCHERS: readonly Launcher[] = [
 
 /**
  * Reads this process's place from the environment: the first of HEDDLE_*, torchrun, Open MPI, PMI, PMIx and
- * Slurm whose rank variable is set. HEDDLE_RENDEZVOUS, HEDDLE_ADDRESS, HEDDLE_SECRET, HEDDLE_LOCAL_RANK, HEDDLE_NODE, HEDDLE_DEVICE,
- * HEDDLE_RANKS_HERE and HEDDLE_WORLD_ID count under every launcher.
+ * Slurm whose rank variable is set; a newcomer needs none. HEDDLE_RENDEZVOUS, HEDDLE_ADDRESS, HEDDLE_SECRET, HEDDLE_LOCAL_RANK, HEDDLE_NODE, HEDDLE_DEVICE,
+ * HEDDLE_NEWCOMER, HEDDLE_RANKS_HERE and HEDDLE_WORLD_ID count under every launcher.
  */
 export function readEnvironment(environment: Environment = process.env): Membership {
   const get = (name: string) => {
     const value = environment[name];
     return value === undefined ? undefined : requireText(name, value) || undefined;
   };
-  const launcher = LAUNCHERS.find(({ rank }) => get(rank) !== undefined);
-  if (!launcher) {
+  const newcomer = get('HEDDLE_NEWCOMER');
+  const found = LAUNCHERS.find(({ rank }) => get(rank) !== undefined);
+  const launcher = found ?? (newcomer === undefined ? undefined : LAUNCHERS[0]!);
+  if (launcher === undefined) {
     throw new UnavailableError(
       'this process was not started as a rank of a world: none of the variables of heddle run, torchrun, Open MPI, PMI or Slurm is set',
       'Start it with `heddle run -n 8 program.ts`, torchrun, mpirun or srun, or set HEDDLE_RANK, HEDDLE_WORLD and HEDDLE_ADDRESS',
@@ -123,14 +128,15 @@ export function readEnvironment(environment: Environment = process.env): Members
   };
 
   const sizeName = first(launcher.ranks);
-  if (sizeName === undefined) {
+  if (sizeName === undefined && found !== undefined) {
     throw new ArgumentError(launcher.ranks[0]!, undefined, `set, because ${launcher.rank} is set`);
   }
-  const ranks = number(sizeName, 1, MAX_RANKS, '');
-  const inWorld = `, because ${sizeName} is ${ranks}`;
-  const rank = number(launcher.rank, 0, ranks - 1, inWorld);
+  const ranks = sizeName === undefined ? 1 : number(sizeName, 1, MAX_RANKS, '');
+  const inWorld = sizeName === undefined ? '' : `, because ${sizeName} is ${ranks}`;
+  const rank = found === undefined ? 0 : number(launcher.rank, 0, ranks - 1, inWorld);
   const localName = first(['HEDDLE_LOCAL_RANK', ...launcher.localRank]);
-  const localRank = localName === undefined ? undefined : number(localName, 0, ranks - 1, inWorld);
+  const localRank =
+    localName === undefined ? undefined : number(localName, 0, maxLocalRank(newcomer, ranks), inWorld);
 
   const device = get('HEDDLE_DEVICE');
   if (device !== undefined && device !== 'cuda' && device !== 'sim')
@@ -147,11 +153,13 @@ export function readEnvironment(environment: Environment = process.env): Members
   const rendezvous = get('HEDDLE_RENDEZVOUS');
   const etcd = rendezvous === undefined ? undefined : parseEtcdAddress('HEDDLE_RENDEZVOUS', rendezvous);
   const address =
-    etcd?.endpoints[0] ?? findAddress(get, launcher, oneMachine, job.length > 0 ? world : undefined);
+    etcd?.endpoints[0] ??
+    findAddress(get, launcher, newcomer, oneMachine, job.length > 0 ? world : undefined);
   return {
     launcher: launcher.name,
     rank,
     ranks,
+    newcomer,
     localRank,
     node: get('HEDDLE_NODE'),
     device,
@@ -164,6 +172,10 @@ export function readEnvironment(environment: Environment = process.env): Members
   };
 }
 
+/** A newcomer counts in its group, but its machine may have more ranks. */
+export const maxLocalRank = (newcomer: string | undefined, ranks: number): number =>
+  (newcomer === undefined ? ranks : MAX_RANKS) - 1;
+
 /**
  * How far above MASTER_PORT the rendezvous listens: that port itself is torch's own, and the ones right
  * after it are those that people give to their next job.
@@ -173,16 +185,18 @@ const ABOVE_MASTER_PORT = 1000;
 function findAddress(
   get: (name: string) => string | undefined,
   launcher: Launcher,
+  newcomer: string | undefined,
   oneMachine: boolean,
   job: string | undefined,
 ): Address {
   const given = get('HEDDLE_ADDRESS');
   if (given !== undefined) return parseAddress('HEDDLE_ADDRESS', given);
-  if (launcher.rank === 'HEDDLE_RANK') {
+  if (launcher.rank === 'HEDDLE_RANK' || newcomer !== undefined) {
+    const because = newcomer === undefined ? launcher.rank : 'HEDDLE_NEWCOMER';
     throw new ArgumentError(
       'HEDDLE_ADDRESS',
       undefined,
-      "set to rank 0's 'host:port', because HEDDLE_RANK is",
+      `set to the 'host:port' of the rendezvous, because ${because} is`,
     );
   }
 

@@ -14,8 +14,10 @@ export type WhatHappened =
   | { readonly kind: 'lost'; readonly lost: readonly number[]; readonly why: string }
   /** Rounds leave these ranks out from now on: all of them, also those of before. */
   | { readonly kind: 'masked'; readonly masked: readonly number[] }
-  /** This is a new world, of those that are left; by rank their numbers in the one before it. */
+  /** This is a new world; by rank its ranks' numbers in the one before it, −1 of a newcomer. */
   | { readonly kind: 'renewed'; readonly was: readonly number[] }
+  /** These ranks of a new world are newcomers. */
+  | { readonly kind: 'joined'; readonly joined: readonly number[] }
   /** Weights of so many experts have come to this rank. */
   | { readonly kind: 'moved'; readonly experts: number; readonly bytes: number; readonly ms: number }
   /** A layer has gone over to another placement, in so many steps. */

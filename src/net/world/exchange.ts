@@ -1,5 +1,13 @@
-/** The kind of a call: wait for all, also gather everybody's bytes, or go on without those that are gone. */
-export type CallKind = 'barrier' | 'allGather' | 'renewal';
+import { MAX_RANKS } from './circle.js';
+
+/**
+ * The kinds of a call: wait for all, also gather everybody's bytes, go on without those that are gone and with the newcomers that
+ * wait, or without either.
+ */
+export const kinds = ['barrier', 'allGather', 'renewal', 'reduction'] as const;
+export type CallKind = (typeof kinds)[number];
+
+const isRenewal = (kind: CallKind): boolean => kind === 'renewal' || kind === 'reduction';
 
 /** One rank's arrival at a call. `id` is that rank's own number for it; answers carry it back. */
 export interface Call {
@@ -25,8 +33,21 @@ export interface Seat {
   failed(id: number, loss: Loss): void;
   /** Ranks were lost, so that every call but a renewal fails, pending or later. Said once for each loss. */
   lost(loss: Loss): void;
-  /** A renewal is complete: those that are left, as they were numbered here, go on in the next exchange. */
-  renewed(next: Exchange, members: readonly number[]): void;
+  /** A renewal is complete: the rank goes on in the next exchange, where it has this number. */
+  renewed(next: Exchange, rank: number): void;
+  /** So many newcomers wait to be taken in. */
+  newcomers(count: number): void;
+}
+
+/** A process that waits to be taken in. Those of a group, by its name, are taken in together, when all ranks of it are there. */
+export interface Newcomer {
+  readonly group: string;
+  /** In its group, and how many that has. */
+  readonly rank: number;
+  readonly ranks: number;
+  renewed: Seat['renewed'];
+  /** Nobody is left who could take it in. */
+  over(): void;
 }
 
 /** A call that some ranks have made and others have not yet. */
@@ -35,6 +56,8 @@ interface Round {
   readonly operation: string;
   /** It needs only those that are left. */
   readonly renewal: boolean;
+  /** And takes in newcomers. */
+  readonly takesIn: boolean;
   readonly arrived: Map<number, Call>;
   deadline: number;
   timer: ReturnType<typeof setTimeout> | undefined;
@@ -59,6 +82,8 @@ export class Exchange {
   readonly #left = new Set<number>();
   readonly #lost = new Set<number>();
   #whyLost = '';
+  /** By origin, in the order in which they came. */
+  readonly #newcomers = new Map<number, Newcomer>();
   /** Oldest first. Equal keys keep the order of the calls, because every rank joins the first it lacks. */
   readonly #rounds = new Set<Round>();
 
@@ -96,10 +121,24 @@ export class Exchange {
   sit(rank: number, seat: Seat): void {
     this.#seats.set(rank, seat);
     if (this.#lost.size > 0) seat.lost({ ranks: this.lost, operation: BETWEEN_CALLS, why: this.#whyLost });
+    const { length } = this.#ready();
+    if (length > 0) seat.newcomers(length);
+  }
+
+  /** A newcomer is ready. It is called `origin` from then on, which nobody was before. */
+  wait(origin: number, newcomer: Newcomer): void {
+    this.#newcomers.set(origin, newcomer);
+    this.#tellOfNewcomers();
+    this.#endIfAllAreGone();
+  }
+
+  /** A newcomer waits no more. Of no effect on others. */
+  withdraw(origin: number): void {
+    if (this.#newcomers.delete(origin)) this.#tellOfNewcomers();
   }
 
   arrive(rank: number, call: Call): void {
-    const renewal = call.kind === 'renewal';
+    const renewal = isRenewal(call.kind);
     // The rank has been told, or is about to hear it.
     if (renewal ? this.#lost.has(rank) : this.#lost.size > 0) return;
     const round = this.#roundFor(rank, call);
@@ -127,6 +166,7 @@ export class Exchange {
     this.#left.add(rank);
     for (const round of [...this.#rounds]) if (!round.renewal) this.#failIfSomeoneLeft(round);
     this.#renewIfAllAreHere();
+    this.#endIfAllAreGone();
   }
 
   /** The ranks are gone for ever, noticed in the way that `why` says. */
@@ -151,6 +191,24 @@ export class Exchange {
       why,
     );
     this.#renewIfAllAreHere();
+    this.#endIfAllAreGone();
+  }
+
+  /**
+   * Those go on, as all have agreed, and some of them may be newcomers. A newcomer's copy of an exchange hears it so, as it does not
+   * know of the calls before.
+   */
+  become(origins: readonly number[]): Exchange {
+    this.close();
+    const next = new Exchange(origins.length, origins);
+    next.onLost = this.onLost;
+    next.onLate = this.onLate;
+    for (const [origin, newcomer] of this.#newcomers)
+      if (!origins.includes(origin)) next.#newcomers.set(origin, newcomer);
+    for (const [rank, origin] of origins.entries())
+      (this.#newcomers.get(origin) ?? this.#seats.get(this.origins.indexOf(origin)))?.renewed(next, rank);
+    this.#newcomers.clear();
+    return next;
   }
 
   /** Forgets every call. Nobody is told anything. */
@@ -166,7 +224,8 @@ export class Exchange {
     const round: Round = {
       key,
       operation: call.operation,
-      renewal: call.kind === 'renewal',
+      renewal: isRenewal(call.kind),
+      takesIn: call.kind === 'renewal',
       arrived: new Map(),
       deadline: Number.POSITIVE_INFINITY,
       timer: undefined,
@@ -219,17 +278,41 @@ export class Exchange {
   }
 
   #renewIfAllAreHere(): void {
-    const round = [...this.#rounds].find(({ renewal }) => renewal);
-    if (round === undefined || this.#missingFrom(round).length > 0) return;
-    this.close();
+    const round = [...this.#rounds].find((r) => r.renewal && this.#missingFrom(r).length === 0);
+    if (round === undefined) return;
     const members = this.#numbers.filter((rank) => !this.#isGone(rank));
-    const next = new Exchange(
-      members.length,
-      members.map((rank) => this.origins[rank]!),
-    );
-    next.onLost = this.onLost;
-    next.onLate = this.onLate;
-    for (const rank of members) this.#seats.get(rank)!.renewed(next, members);
+    // The last one fell while it waited.
+    if (members.length === 0) return;
+    const newcomers = round.takesIn ? this.#ready() : [];
+    this.become([...members.map((rank) => this.origins[rank]!), ...newcomers]);
+  }
+
+  /** The newcomers whose groups are here, in the order in which they were, as far as there is room. */
+  #ready(): number[] {
+    const room = MAX_RANKS - this.#numbers.filter((rank) => !this.#isGone(rank)).length;
+    const groups = new Map<string, number[]>();
+    const ready: number[] = [];
+    for (const [origin, { group, rank, ranks }] of this.#newcomers) {
+      const key = `${ranks} ${group}`;
+      const here = groups.get(key) ?? [];
+      here[rank] ??= origin;
+      groups.set(key, here);
+      if (Object.keys(here).length < ranks) continue;
+      if (ready.length + ranks <= room) ready.push(...here);
+      groups.delete(key);
+    }
+    return ready;
+  }
+
+  #tellOfNewcomers(): void {
+    const { length } = this.#ready();
+    for (const [rank, seat] of this.#seats) if (!this.#isGone(rank)) seat.newcomers(length);
+  }
+
+  #endIfAllAreGone(): void {
+    if (!this.#numbers.every((rank) => this.#isGone(rank))) return;
+    for (const newcomer of this.#newcomers.values()) newcomer.over();
+    this.#newcomers.clear();
   }
 
   /**

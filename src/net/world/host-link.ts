@@ -45,7 +45,7 @@ export class HostLink implements Link {
     welcomed: (link: HostLink) => T,
   ): Promise<T> {
     requireSecret(place.address.host, place.secret);
-    const hosts = place.rank === 0 && !place.hosted;
+    const hosts = place.rank === 0 && !place.hosted && place.newcomer === undefined;
     const rendezvous = hosts ? await Rendezvous.listen(place) : undefined;
     passing('join', 'ready');
     const here = rendezvous ? { ...place, address: rendezvous.address } : place;
@@ -66,6 +66,11 @@ export class HostLink implements Link {
   }
 
   arrive({ id, kind, operation, timeoutMs, bytes }: Call): void {
+    const { newcomer: group, rank, ranks } = this.#place;
+    if (group !== undefined) {
+      this.#channel.send({ type: 'wait', group, rank, ranks });
+      return;
+    }
     // A socket may keep what it is given; the caller may reuse its bytes as soon as the call returns.
     this.#channel.send({ type: 'arrive', id, kind, operation, timeoutMs }, bytes.slice());
   }
@@ -106,7 +111,14 @@ export class HostLink implements Link {
         this.#hearer.lost(toError(message));
         break;
       case 'renewed':
-        this.#goOn(message.ranks);
+        this.#goOn(message.origins, message.rank);
+        break;
+      case 'newcomers':
+        this.#hearer.newcomers(message.count);
+        break;
+      case 'refused': // a newcomer, for whom the wait is over
+        this.#ended = true;
+        this.#hearer.ended(refusal(this.#place, message.why));
         break;
       case 'ping':
         this.#channel.send({ type: 'pong' });
@@ -125,13 +137,13 @@ export class HostLink implements Link {
     }
   }
 
-  /** The same connection serves those that are left, as it did the ranks of the circle before. */
-  #goOn(members: readonly number[]): void {
-    const { rank, ranks } = this.#place;
-    if (!members.includes(rank) || members.some((member) => member >= ranks))
-      throw new ProtocolError(`a renewal of ranks ${members.join(', ')} to rank ${rank} of ${ranks}`);
-    this.#place = { ...this.#place, rank: members.indexOf(rank), ranks: members.length };
-    this.#hearer.renewed(members);
+  /** The same connection serves the next circle as it did the one before. */
+  #goOn(origins: readonly number[], rank: number): void {
+    const ranks = origins.length;
+    if (rank >= ranks) throw new ProtocolError(`a renewal of ${ranks} ranks to rank ${rank}`);
+    this.#channel.trust(ranks * MAX_PAYLOAD);
+    this.#place = { ...this.#place, rank, ranks, newcomer: undefined };
+    this.#hearer.renewed(origins, rank);
   }
 
   #cannotRenew(cause?: Error): RendezvousError {
@@ -186,6 +198,13 @@ async function reach<T>(
   }
 }
 
+function refusal({ rank, address, newcomer }: Membership, why: string): RendezvousError {
+  const who = newcomer === undefined ? `rank ${rank}` : `newcomer ${newcomer}`;
+  return new RendezvousError(
+    `${who} cannot join at ${formatAddress(address)}: the rendezvous says that ${why}`,
+  );
+}
+
 /** One handshake. A refusal is a RendezvousError, anything else may pass. `welcomed` runs in the turn of the welcome, so that it misses no message after it. */
 function attempt<T>(
   place: Membership,
@@ -202,11 +221,7 @@ function attempt<T>(
     const channel = new Channel(connect({ host, port }));
     const timer = setTimeout(() => channel.destroy(`it did not answer within ${limitMs} ms`), limitMs);
     const refuse = (why: string) => {
-      reject(
-        new RendezvousError(
-          `rank ${rank} cannot join at ${formatAddress(place.address)}: the rendezvous says that ${why}`,
-        ),
-      );
+      reject(refusal(place, why));
       channel.destroy('refused');
     };
     channel.onClose = (why) => {
@@ -234,7 +249,9 @@ function attempt<T>(
         }
         const proof = prove(secret, 'joiner', { ...handshake, hostNonce });
         const { version } = handshake;
-        channel.send({ type: 'join', version, world, rank, ranks, lossTimeoutMs, nonce: joinerNonce, proof });
+        const newcomer = place.newcomer !== undefined;
+        const nonce = joinerNonce;
+        channel.send({ type: 'join', version, world, rank, ranks, newcomer, lossTimeoutMs, nonce, proof });
       } else if (message.type === 'refused') {
         refuse(message.why);
       } else if (message.type === 'welcome' && hostNonce !== undefined) {

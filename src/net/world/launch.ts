@@ -8,6 +8,7 @@ import type { Readable, Writable } from 'node:stream';
 import { pathToFileURL } from 'node:url';
 import {
   ArgumentError,
+  messageOf,
   requireFlag,
   requireInteger,
   requireObject,
@@ -23,7 +24,7 @@ import { EtcdHost } from './etcd/host.js';
 import { forwardLines, Outlet } from './output.js';
 import { Reaper } from './reaper.js';
 import { Rendezvous } from './rendezvous.js';
-import { hearLack, listening } from './tell-launcher.js';
+import { EXIT_LACKING, hearLack, listening } from './tell-launcher.js';
 
 /** The program to start, and how. */
 export interface LaunchOptions {
@@ -41,6 +42,8 @@ export interface LaunchOptions {
   readonly graceMs?: number;
   /** When a rank is lost the others go on: for programs that renew their world. */
   readonly keepGoing?: boolean;
+  /** How often a process that failed is started anew, to wait as a newcomer until the others take it in. Default 0; more implies `keepGoing`. */
+  readonly restarts?: number;
   /** The prefix of each line of output of a process. Default: `[rank 3] `, `[ranks 2-3] `. */
   readonly prefix?: (label: string, rank: number) => string;
   readonly stdout?: Writable;
@@ -89,6 +92,8 @@ interface Exit {
 /** A process of one rank or of several. It leads a process group of its own, so that what it starts ends with it. */
 interface RankProcess {
   readonly part: Part;
+  /** Its group of newcomers, where it was started anew. */
+  readonly group: string | null;
   readonly pid: number;
   readonly child: ChildProcess;
   readonly exited: Promise<Exit>;
@@ -102,7 +107,10 @@ interface RankProcess {
 export class Launch {
   /** Resolves when every rank has ended and nothing of it is left. */
   readonly finished: Promise<LaunchResult>;
-  readonly #ranks: readonly RankProcess[];
+  /** The last of each part. */
+  readonly #ranks: RankProcess[];
+  readonly #startPart: StartPart;
+  readonly #restarts: number;
   readonly #rendezvous: Rendezvous | EtcdHost;
   readonly #reaper: Reaper;
   readonly #graceMs: number;
@@ -115,12 +123,21 @@ export class Launch {
   #signals = 0;
 
   private constructor(
-    ranks: readonly RankProcess[],
+    ranks: RankProcess[],
+    startPart: StartPart,
     rendezvous: Rendezvous | EtcdHost,
     reaper: Reaper,
-    { timeoutMs, graceMs, keepGoing = false, onNote = () => {} }: LaunchOptions & { graceMs: number },
+    {
+      timeoutMs,
+      graceMs,
+      restarts = 0,
+      keepGoing = restarts > 0,
+      onNote = () => {},
+    }: LaunchOptions & { graceMs: number },
   ) {
     this.#ranks = ranks;
+    this.#startPart = startPart;
+    this.#restarts = restarts;
     this.#rendezvous = rendezvous;
     this.#reaper = reaper;
     this.#graceMs = graceMs;
@@ -130,7 +147,7 @@ export class Launch {
     rendezvous.onLost = (lost, why) => {
       const judge = () => {
         const still = ranks.filter(
-          ({ part, running }) => running && ranksOf(part).some((rank) => lost.includes(rank)),
+          (process) => process.running && this.#originsOf(process).some((rank) => lost.includes(rank)),
         );
         if (still.length > 0) this.#areLost(still, `rank ${lost.join(', ')} is lost: ${why}`);
       };
@@ -148,6 +165,10 @@ export class Launch {
     requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
     if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
     if (options.keepGoing !== undefined) requireFlag('keepGoing', options.keepGoing);
+    const { restarts = 0 } = options;
+    requireInteger('restarts', restarts, 0, Number.MAX_SAFE_INTEGER);
+    if (restarts > 0 && options.keepGoing === false)
+      throw new ArgumentError('keepGoing', false, 'true or left out, because restarts is given');
     const program = requireProgram(options.program);
     if (process.platform === 'win32') {
       throw new UnavailableError(
@@ -164,34 +185,36 @@ export class Launch {
       ? await EtcdHost.open({ ...of, etcd: parseEtcdAddress('HEDDLE_RENDEZVOUS', HEDDLE_RENDEZVOUS) })
       : await Rendezvous.listen(of);
     // Such ranks may outlive the launcher.
-    const reaped = !(rendezvous instanceof EtcdHost && options.keepGoing);
+    const reaped = !(rendezvous instanceof EtcdHost && (options.keepGoing || restarts > 0));
     const reaper = new Reaper(graceMs);
     const ranks: RankProcess[] = [];
+    const stdout = new Outlet(options.stdout ?? process.stdout);
+    const stderr = new Outlet(options.stderr ?? process.stderr);
+    const prefix = options.prefix ?? ((label) => `[${label}] `);
+    const startPart: StartPart = async (part, group) => {
+      const { rank } = part;
+      const environment = {
+        ...process.env,
+        ...part.environment,
+        ...listening(),
+        HEDDLE_RANK: String(group === null ? rank : 0),
+        HEDDLE_WORLD: String(group === null ? options.ranks : part.ranks),
+        HEDDLE_LOCAL_RANK: String(rank),
+        HEDDLE_NEWCOMER: group ?? undefined,
+        ...(rendezvous instanceof Rendezvous && {
+          HEDDLE_ADDRESS: formatAddress(rendezvous.address),
+          HEDDLE_HOSTED: '1',
+        }),
+        HEDDLE_SECRET: secret,
+        HEDDLE_WORLD_ID: world,
+      };
+      const child = await startRank(part, command, environment, stdout, stderr, prefix(part.label, rank));
+      if (reaped) reaper.started(child.pid);
+      return { ...child, group };
+    };
     try {
-      const stdout = new Outlet(options.stdout ?? process.stdout);
-      const stderr = new Outlet(options.stderr ?? process.stderr);
-      const prefix = options.prefix ?? ((label) => `[${label}] `);
-      for (const part of parts) {
-        const { rank } = part;
-        const environment = {
-          ...process.env,
-          ...part.environment,
-          ...listening(),
-          HEDDLE_RANK: String(rank),
-          HEDDLE_WORLD: String(options.ranks),
-          HEDDLE_LOCAL_RANK: String(rank),
-          ...(rendezvous instanceof Rendezvous && {
-            HEDDLE_ADDRESS: formatAddress(rendezvous.address),
-            HEDDLE_HOSTED: '1',
-          }),
-          HEDDLE_SECRET: secret,
-          HEDDLE_WORLD_ID: world,
-        };
-        const started = await startRank(part, command, environment, stdout, stderr, prefix(part.label, rank));
-        if (reaped) reaper.started(started.pid);
-        ranks.push(started);
-      }
-      return new Launch(ranks, rendezvous, reaper, { ...options, graceMs });
+      for (const part of parts) ranks.push(await startPart(part, null));
+      return new Launch(ranks, startPart, rendezvous, reaper, { ...options, graceMs });
     } catch (error) {
       for (const { pid } of ranks) signalGroup(pid, 'SIGKILL');
       reaper.done();
@@ -218,17 +241,45 @@ export class Launch {
   }
 
   async #finish(): Promise<LaunchResult> {
-    const results = await Promise.all(this.#ranks.map((rank) => this.#follow(rank)));
+    const since = this.#ranks[0]!.since;
+    const results = (await Promise.all(this.#ranks.map((_, part) => this.#followAll(part)))).flat();
     for (const timer of this.#timers) clearTimeout(timer);
     this.#reaper.done();
     await this.#rendezvous.close();
     return {
       exitCode: this.#exitCodeOf(results),
-      seconds: secondsSince(this.#ranks[0]!.since),
+      seconds: secondsSince(since),
       timedOut: this.#timedOut,
       firstFailure: this.#firstFailure,
       results,
     };
+  }
+
+  /** All processes of a part, one after the other. */
+  async #followAll(part: number): Promise<RankResult[]> {
+    const results: RankResult[] = [];
+    for (let again = true; again; ) {
+      const result = await this.#follow(this.#ranks[part]!);
+      results.push(result);
+      again = await this.#startAnew(part, result, results.length);
+    }
+    return results;
+  }
+
+  /** Whether it did: not what ended well or for want of something, not at the end, and not for nobody. */
+  async #startAnew(index: number, { exitCode }: RankResult, starts: number): Promise<boolean> {
+    const { part } = this.#ranks[index]!;
+    const useless = exitCode === 0 || exitCode === EXIT_LACKING || starts > this.#restarts;
+    if (useless || this.#timedOut || this.#signals > 0 || !this.#ranks.some(({ running }) => running))
+      return false;
+    try {
+      this.#ranks[index] = await this.#startPart(part, `${part.label}, start ${starts + 1}`);
+      this.#note(`${part.label} is started anew, and waits until the others renew their world`);
+      return true;
+    } catch (error) {
+      this.#note(messageOf(error));
+      return false;
+    }
   }
 
   async #follow(process: RankProcess): Promise<RankResult> {
@@ -244,12 +295,17 @@ export class Launch {
       this.#failed(lack === '' ? `${label} ${describe(exit)}` : `${label}: ${lack}`, result);
     }
     // Of no effect where its connection has told already; but it may never have joined.
-    for (const rank of ranksOf(part)) {
+    for (const rank of this.#originsOf(process)) {
       if (exit.exitCode === 0) this.#rendezvous.leave(rank);
       else this.#rendezvous.lose(rank, `its process ${describe(exit)}`);
     }
     await drained(process);
     return result;
+  }
+
+  /** The numbers that the rendezvous knows its ranks by; none of newcomers that it has not heard of. */
+  #originsOf({ part, group }: RankProcess): readonly number[] {
+    return group === null ? ranksOf(part) : this.#rendezvous.originsOf(group);
   }
 
   #failed(what: string, result: RankResult): void {
@@ -301,7 +357,7 @@ export class Launch {
     this.#killLater('SIGKILL', this.#graceMs);
   }
 
-  #killLater(signal: NodeJS.Signals, ms: number, whom = this.#ranks): void {
+  #killLater(signal: NodeJS.Signals, ms: number, whom: readonly RankProcess[] = this.#ranks): void {
     this.#timers.push(setTimeout(() => this.#kill(whom, signal), ms));
   }
 
@@ -338,6 +394,9 @@ interface Part {
   readonly label: string;
   readonly environment: NodeJS.ProcessEnv;
 }
+
+/** Starts the process of a part: for the world to begin with, or as a group of newcomers. */
+type StartPart = (part: Part, group: string | null) => Promise<RankProcess>;
 
 /** One process a rank, or a node where it simulates the GPUs of one. */
 function partsOf({ ranks, nodes, device }: LaunchOptions): Part[] {
@@ -392,7 +451,7 @@ async function startRank(
   stdout: Outlet,
   stderr: Outlet,
   prefix: string,
-): Promise<RankProcess> {
+): Promise<Omit<RankProcess, 'group'>> {
   const child = spawn(process.execPath, command, {
     env,
     // A group of its own. Without a terminal's: Ctrl-C reaches the ranks once, through the launcher.

@@ -5,7 +5,7 @@ import type { Call, Loss } from './exchange.js';
 export interface Link {
   /** Sets the listener, from now on. */
   hear(hearer: Hearer): void;
-  /** A call, which ends by `completed`, `failed` or `lost`; a renewal by `renewed`, `lost` or `ended`. */
+  /** A call, which ends by `completed`, `failed` or `lost`; a renewal by `renewed`, `lost` or `ended`. A newcomer's first says that it waits. */
   arrive(call: Call): void;
   /** Says that ranks are lost. */
   giveUp(ranks: readonly number[], reason: string): void;
@@ -20,8 +20,10 @@ export interface Hearer {
   completed(id: number, parts: Uint8Array[]): void;
   failed(id: number, loss: Loss): void;
   lost(loss: CircleLoss): void;
-  /** These go on, in this order. The circle that hears it is over; the next one says that it hears. */
-  renewed(members: readonly number[]): void;
+  /** These go on, this one as `rank`. The circle that hears it is over; the next one says that it hears. */
+  renewed(origins: readonly number[], rank: number): void;
+  /** So many newcomers wait. */
+  newcomers(count: number): void;
   /** The place is gone with a rank that left: no call can complete any more, yet nobody needs alarm. */
   departed(departed: Omit<Loss, 'operation'>): void;
   /** The place is gone, and with it every renewal. */

@@ -19,7 +19,8 @@ export class LocalCircle extends Participant {
         ),
       failed: (id, loss) => this.failed(id, loss),
       lost: (loss: Loss) => this.lost(toError(loss)),
-      renewed: (next, members) => this.renewed(new LocalCircle(next, members.indexOf(rank), options)),
+      renewed: (next, rank) => this.renewed(new LocalCircle(next, rank, options)),
+      newcomers: (count) => this.newcomersWait(count),
     });
   }
 

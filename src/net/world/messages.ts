@@ -1,9 +1,9 @@
 import { HeddleError } from '../../base/errors.js';
 import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_PAYLOAD, MAX_RANKS } from './circle.js';
-import type { CallKind } from './exchange.js';
+import { type CallKind, kinds } from './exchange.js';
 
 /** Changes when two builds could misunderstand each other. */
-export const PROTOCOL_VERSION = 3;
+export const PROTOCOL_VERSION = 4;
 
 /** The other side does not speak the protocol. The message completes 'it sent …'. */
 export class ProtocolError extends HeddleError {
@@ -31,8 +31,7 @@ const text =
 const digest = (value: unknown): string =>
   typeof value === 'string' && /^[0-9a-f]{64}$/.test(value) ? value : fail('32 bytes in hexadecimal');
 
-const kind = (value: unknown): CallKind =>
-  value === 'barrier' || value === 'allGather' || value === 'renewal' ? value : fail('a kind of call');
+const kind = (value: unknown): CallKind => kinds.find((kind) => kind === value) ?? fail('a kind of call');
 
 const integers =
   (min: number, max: number) =>
@@ -41,10 +40,15 @@ const integers =
       ? value.map(integer(min, max))
       : fail(`at most ${MAX_RANKS} integers`);
 
-const members = (value: unknown): readonly number[] => {
-  const ranks = integers(0, MAX_RANKS - 1)(value);
-  return new Set(ranks).size === ranks.length ? ranks : fail('ranks that are each named once');
-};
+const distinct =
+  (max: number) =>
+  (value: unknown): readonly number[] => {
+    const ranks = integers(0, max)(value);
+    return new Set(ranks).size === ranks.length ? ranks : fail('ranks that are each named once');
+  };
+const members = distinct(MAX_RANKS - 1);
+
+const flag = (value: unknown): boolean => (typeof value === 'boolean' ? value : fail('a flag'));
 
 const id = integer(0, Number.MAX_SAFE_INTEGER);
 const rank = integer(0, MAX_RANKS - 1);
@@ -55,12 +59,13 @@ const loss = { ranks: members, operation: text(MAX_NAME), why: text(2000) };
 const SHAPES = {
   /** host, first: its version and challenge. */
   hello: { version: integer(0, 2 ** 31), nonce: digest },
-  /** joiner: who it is, its own challenge, and the proof that it knows the secret. */
+  /** joiner: who it is (of a newcomer: in its group), its own challenge, and the proof that it knows the secret. */
   join: {
     version: integer(0, 2 ** 31),
     world: text(MAX_NAME),
     rank,
     ranks: integer(1, MAX_RANKS),
+    newcomer: flag,
     lossTimeoutMs: duration,
     nonce: digest,
     proof: digest,
@@ -77,8 +82,12 @@ const SHAPES = {
   failed: { id, ...loss },
   /** host: ranks are lost. */
   lost: loss,
-  /** host: a renewal is complete; these ranks go on, numbered in this order, and all that follows is of their world. */
-  renewed: { ranks: members },
+  /** newcomer: it is ready, and waits to be taken in with the others of its group. */
+  wait: { group: text(MAX_NAME), rank, ranks: integer(1, MAX_RANKS) },
+  /** host: so many newcomers wait. */
+  newcomers: { count: integer(0, MAX_RANKS) },
+  /** host: a renewal is complete; these go on, the receiver as `rank`, and all that follows is of their world. */
+  renewed: { rank, origins: distinct(Number.MAX_SAFE_INTEGER) },
   /** joiner: it cannot go on, or not with these others. */
   abandon: { ranks: members, why: text(2000) },
   /** joiner: it goes in good order. */

@@ -1,7 +1,7 @@
 /** How the ranks of a world of processes find their GPUs, and which of them share a node. */
 
 import { randomUUID } from 'node:crypto';
-import { ArgumentError, messageOf, UnavailableError } from '../../base/errors.js';
+import { ArgumentError, messageOf, RankLostError, UnavailableError } from '../../base/errors.js';
 import { type Device, nodesByReach, type Topology, topologyOf } from '../../gpu/index.js';
 import { SimMachine } from '../../gpu/sim/index.js';
 import type { Circle } from './circle.js';
@@ -88,37 +88,64 @@ async function whyUnreachable(device: Device, offered: Uint8Array): Promise<stri
   }
 }
 
-/** The arguments of each rank of the process. */
-interface SimulatedRank {
+/** Finds out with all ranks of a circle of processes which of them share a node. */
+export type FindTopology = (circle: Circle) => Promise<Topology>;
+
+/** A circle in which all ranks have met, and what they found out there. */
+export interface Met {
   readonly circle: ProcessCircle;
   readonly topology: Topology;
+}
+
+/** A process that was taken in meets the others as they do after a renewal, which starts over without ranks that are lost meanwhile. */
+export async function joinAndMeet(options: JoinOptions, find: FindTopology): Promise<Met> {
+  let circle = await ProcessCircle.join(options);
+  const newcomer = findPlace(options).newcomer !== undefined;
+  try {
+    for (;;) {
+      try {
+        if (newcomer) await circle.barrier('renewal');
+        return { circle, topology: await find(circle) };
+      } catch (error) {
+        if (!newcomer || !(error instanceof RankLostError)) throw error;
+      }
+      circle = (await circle.renew()).latest as ProcessCircle;
+    }
+  } catch (error) {
+    // Where a rank was lost, the others know it already; to abandon them as well would make this one lost to them, too.
+    if (!circle.signal.aborted) circle.abandon(messageOf(error));
+    await circle.dispose();
+    throw error;
+  }
+}
+
+/** The arguments of each rank of the process. */
+interface SimulatedRank extends Met {
   readonly machine: SimMachine;
+  readonly find: FindTopology;
 }
 
 /** A process whose GPUs are simulated is several ranks, which share a machine and make a node: joins with `ranksHere` ranks from the process's own on. */
 export async function joinSimulated(options: JoinOptions, ranksHere: number): Promise<SimulatedRank[]> {
   const { rank: first } = findPlace(options);
   const machine = SimMachine.create({ ranks: ranksHere });
-  const joining = Array.from({ length: ranksHere }, (_, i) =>
-    ProcessCircle.join({ ...options, rank: first + i, localRank: i }),
+  const process = Buffer.from(randomUUID());
+  const find = async (circle: Circle) => {
+    const processes = await circle.allGather(process, 'the nodes: processes');
+    const nodeOf = processes.map((bytes) => Buffer.from(bytes).toString());
+    return topologyOf(nodeOf, circle.rank, 'their GPUs are simulated by other processes');
+  };
+  const joined = await Promise.allSettled(
+    Array.from({ length: ranksHere }, (_, i) =>
+      joinAndMeet({ ...options, rank: first + i, localRank: i }, find),
+    ),
   );
-  const joined = await Promise.allSettled(joining);
-  const circles = joined.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
-  try {
-    for (const result of joined) if (result.status === 'rejected') throw result.reason;
-    const process = Buffer.from(randomUUID());
-    return await Promise.all(
-      circles.map(async (circle) => {
-        const processes = await circle.allGather(process, 'the nodes: processes');
-        const nodeOf = processes.map((bytes) => Buffer.from(bytes).toString());
-        const apart = 'their GPUs are simulated by other processes';
-        return { circle, machine, topology: topologyOf(nodeOf, circle.rank, apart) };
-      }),
-    );
-  } catch (error) {
-    // Where a rank was lost, the others know it already; to abandon them as well would make this one lost to them, too.
-    for (const circle of circles) if (!circle.signal.aborted) circle.abandon(messageOf(error));
-    await Promise.all(circles.map((circle) => circle.dispose()));
-    throw error;
+  const here = joined.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+  for (const result of joined) {
+    if (result.status === 'fulfilled') continue;
+    for (const { circle } of here) if (!circle.signal.aborted) circle.abandon(messageOf(result.reason));
+    await Promise.all(here.map(({ circle }) => circle.dispose()));
+    throw result.reason;
   }
+  return here.map((met) => ({ ...met, machine, find }));
 }

@@ -4,6 +4,7 @@ import {
   messageOf,
   RankLostError,
   requireArray,
+  requireFlag,
   requireFunction,
   requireInteger,
   requireText,
@@ -74,6 +75,7 @@ export abstract class Participant implements Circle {
   readonly #listeners = new Set<(loss: CircleLoss) => void>();
   readonly #abort = new AbortController();
   #calls = 0;
+  #newcomers = 0;
   /** A rank that left and took the meeting place with it. */
   #departed: Omit<Loss, 'operation'> | undefined;
   #disposal: Promise<void> | undefined;
@@ -107,6 +109,10 @@ export abstract class Participant implements Circle {
   protected abstract leave(): Promise<void>;
   /** Hears whether calls are pending: only those need to keep the process alive. */
   protected waiting(_pending: boolean): void {}
+
+  get newcomers(): number {
+    return this.#newcomers;
+  }
 
   get signal(): AbortSignal {
     return this.#abort.signal;
@@ -145,8 +151,9 @@ export abstract class Participant implements Circle {
     this.giveUp(ranks, `rank ${this.rank} says: ${reason}`);
   }
 
-  async renew(timeoutMs = this.timeoutMs): Promise<Participant> {
+  async renew(timeoutMs = this.timeoutMs, newcomers = true): Promise<Participant> {
     requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
+    requireFlag('newcomers', newcomers);
     this.#requireOpen();
     if (this.#ended) throw this.#ended;
     const own = this.#ownLoss;
@@ -157,8 +164,8 @@ export abstract class Participant implements Circle {
       this.#renewal = { resolve, reject };
       this.#keepWaiting();
       passing('renewal', 'called');
-      const bytes = new Uint8Array(0);
-      this.arrive({ id, kind: 'renewal', operation: 'renewal', bytes, timeoutMs });
+      const kind = newcomers ? 'renewal' : 'reduction';
+      this.arrive({ id, kind, operation: 'renewal', bytes: new Uint8Array(0), timeoutMs });
     });
   }
 
@@ -230,6 +237,10 @@ export abstract class Participant implements Circle {
   protected ended(error: Error): void {
     this.#ended = error;
     this.#failRenewal(() => error);
+  }
+
+  protected newcomersWait(count: number): void {
+    this.#newcomers = count;
   }
 
   /** Those that are left go on in the next circle. */

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { requireFlag, requireInteger, requireObject, requireText } from '../../base/errors.js';
 import { parseAddress } from './address.js';
 import { type CircleOptions, DEFAULT_TIMEOUT_MS, LONGEST_TIMEOUT_MS, MAX_NAME, MAX_RANKS } from './circle.js';
-import { type Environment, type Membership, readEnvironment } from './environment.js';
+import { type Environment, type Membership, maxLocalRank, readEnvironment } from './environment.js';
 import { parseEtcdAddress } from './etcd/address.js';
 import { EtcdLink } from './etcd/link.js';
 import type { Call } from './exchange.js';
@@ -24,6 +24,11 @@ export interface JoinOptions extends CircleOptions {
   readonly rendezvous?: string;
   /** Names the world; all its ranks must say the same. */
   readonly world?: string;
+  /**
+   * The name of a group of newcomers, which waits until the ranks of a world that runs take it in by `renew`. `rank` and `ranks`
+   * count in the group then, 0 and 1 where nobody says so.
+   */
+  readonly newcomer?: string;
   /** At least 16 characters; required when the address is not loopback. */
   readonly secret?: string;
   /** Someone else hosts the rendezvous; otherwise rank 0 does. */
@@ -70,7 +75,8 @@ export class ProcessCircle extends Participant {
       completed: (id, parts) => this.completed(id, parts),
       failed: (id, loss) => this.failed(id, loss),
       lost: (loss) => this.lost(loss),
-      renewed: (members) => this.#goOn(members),
+      renewed: (origins, rank) => this.#goOn(origins, rank),
+      newcomers: (count) => this.newcomersWait(count),
       departed: (departed) => this.departed(departed),
       ended: (error) => this.ended(error),
     });
@@ -96,12 +102,17 @@ export class ProcessCircle extends Participant {
         : await EtcdLink.join({ ...place, etcd }, limits, welcomed);
     passing('join', 'welcomed');
     try {
-      await circle.barrier('join');
-      return circle;
+      if (place.newcomer === undefined) await circle.barrier('join');
+      else await circle.renew();
+      return circle.latest;
     } catch (error) {
       await circle.dispose();
       throw error;
     }
+  }
+
+  override get latest(): ProcessCircle {
+    return super.latest as ProcessCircle;
   }
 
   protected arrive(call: Call): void {
@@ -121,11 +132,10 @@ export class ProcessCircle extends Participant {
     this.#link.keepAlive(pending);
   }
 
-  /** The same link serves those that are left, as it did the ranks of this circle. */
-  #goOn(members: readonly number[]): void {
+  /** The same link serves the next circle as it did this one. */
+  #goOn(origins: readonly number[], rank: number): void {
     open.delete(this);
-    const place = { ...this.#place, rank: members.indexOf(this.rank), ranks: members.length };
-    const origins = members.map((rank) => this.origins[rank]!);
+    const place = { ...this.#place, rank, ranks: origins.length, newcomer: undefined };
     const { timeoutMs } = this;
     this.renewed(new ProcessCircle(place, origins, { timeoutMs }, this.#link));
   }
@@ -134,7 +144,7 @@ export class ProcessCircle extends Participant {
 /** Of a place that options describe without the environment. */
 const unsaid = {
   ...{ launcher: 'options', world: 'world', hosted: false, ranksHere: 1, etcd: undefined },
-  ...{ localRank: undefined, node: undefined, device: undefined, secret: undefined },
+  ...{ localRank: undefined, node: undefined, device: undefined, secret: undefined, newcomer: undefined },
 };
 
 /** The options' place, and the environment's where it is needed. */
@@ -144,17 +154,22 @@ export function findPlace(options: JoinOptions): Membership {
   if (environment !== undefined) requireObject('environment', environment, 'variables by name');
   const etcd = rendezvous === undefined ? undefined : parseEtcdAddress('rendezvous', rendezvous);
   const where = address === undefined ? etcd?.endpoints[0] : parseAddress('address', address);
+  const alone = options.newcomer === undefined ? {} : { rank: 0, ranks: 1 };
+  const given = { ...alone, ...(rank !== undefined && { rank }), ...(ranks !== undefined && { ranks }) };
   const told: Membership =
-    rank !== undefined && ranks !== undefined && where !== undefined
-      ? { ...unsaid, rank, ranks, address: where }
+    given.rank !== undefined && given.ranks !== undefined && where !== undefined
+      ? { ...unsaid, rank: given.rank, ranks: given.ranks, address: where }
       : readEnvironment(environment);
   const size = requireInteger('ranks', ranks ?? told.ranks, 1, MAX_RANKS);
+  const newcomer = options.newcomer ?? told.newcomer;
   const local = localRank ?? told.localRank;
   return {
     ...told,
     rank: requireInteger('rank', rank ?? told.rank, 0, size - 1),
     ranks: size,
-    localRank: local === undefined ? undefined : requireInteger('localRank', local, 0, size - 1),
+    localRank:
+      local === undefined ? undefined : requireInteger('localRank', local, 0, maxLocalRank(newcomer, size)),
+    newcomer: newcomer === undefined ? undefined : shortId(requireText('newcomer', newcomer)),
     node: node ?? told.node,
     address: where ?? told.address,
     etcd: etcd ?? (address === undefined ? told.etcd : undefined),
@@ -168,7 +183,7 @@ export function findPlace(options: JoinOptions): Membership {
 const READABLE = 100;
 
 /**
- * The name of the world in messages, whose names are bounded. Launchers' ids are not: of a long one the beginning
+ * The name of a world, or of a group of newcomers, in messages, whose names are bounded. Launchers' ids are not: of a long one the beginning
  * stays, and a hash of all of it, which is the same on every rank.
  */
 function shortId(id: string): string {

@@ -23,6 +23,8 @@ export interface RendezvousOptions {
 
 const HANDSHAKE_MS = 10_000;
 
+const newOrNewcomer = 'start a new one, or come as a newcomer (HEDDLE_NEWCOMER)';
+
 type Join = Extract<Message, { type: 'join' }>;
 
 /**
@@ -36,14 +38,17 @@ type Join = Extract<Message, { type: 'join' }>;
 export class Rendezvous {
   readonly #server: Server;
   readonly #options: RendezvousOptions;
+  readonly #first: Exchange;
   /** Of the ranks that are left. */
   #exchange: Exchange;
+  /** By origin, from `ranks` on: the groups that newcomers came with. */
+  readonly #groups: string[] = [];
   readonly #strangers = new Set<Channel>();
   readonly #members = new Set<Channel>();
 
   private constructor(options: RendezvousOptions) {
     this.#options = options;
-    this.#exchange = new Exchange(requireInteger('ranks', options.ranks, 1, MAX_RANKS));
+    this.#first = this.#exchange = new Exchange(requireInteger('ranks', options.ranks, 1, MAX_RANKS));
     this.#server = createServer((socket) => {
       socket.unref();
       this.#greet(new Channel(socket));
@@ -99,6 +104,11 @@ export class Rendezvous {
   leave(rank: number): void {
     const now = this.#exchange.origins.indexOf(rank);
     if (now >= 0) this.#exchange.leave(now);
+  }
+
+  /** The numbers of the newcomers that came as this group. */
+  originsOf(group: string): number[] {
+    return this.#groups.flatMap((name, i) => (name === group ? [this.#options.ranks + i] : []));
   }
 
   /** Says farewell to the ranks that are still here, and ends. */
@@ -161,18 +171,19 @@ export class Rendezvous {
     if (join.world !== world) {
       return `it serves world ${JSON.stringify(world)}, not ${JSON.stringify(join.world)}; end the other world (perhaps an earlier start of this one) or choose another port (HEDDLE_ADDRESS)`;
     }
+    if (join.newcomer) return undefined;
     if (join.ranks !== ranks) return `its world has ${ranks} ranks, this rank was started for ${join.ranks}`;
     if (join.rank >= ranks) return `there is no rank ${join.rank} in a world of ${ranks}`;
     // Its own place must be free. That others are lost it hears as soon as it sits there.
     const exchange = this.#exchange;
-    if (exchange.origins.length < ranks) {
-      return `its world goes on with ${exchange.origins.length} of its ${ranks} ranks; start a new one`;
+    if (exchange !== this.#first) {
+      return `its world was renewed, and now has ${exchange.origins.length} ranks; ${newOrNewcomer}`;
     }
     if (!exchange.has(join.rank) && !exchange.lost.includes(join.rank)) return undefined;
     if (exchange.lost.length > 0) {
-      return `its world is stale: it lost rank ${exchange.lost.join(', ')}; start a new one`;
+      return `its world is stale: it lost rank ${exchange.lost.join(', ')}; ${newOrNewcomer}`;
     }
-    if (exchange.complete) return 'its world has already started, with all its ranks';
+    if (exchange.complete) return `its world has already started, with all its ranks; ${newOrNewcomer}`;
     return `rank ${join.rank} has already joined; give every process its own rank`;
   }
 
@@ -181,7 +192,45 @@ export class Rendezvous {
     channel.trust(MAX_PAYLOAD);
     const proof = prove(this.#options.secret, 'host', { ...join, hostNonce, joinerNonce: join.nonce });
     channel.send({ type: 'welcome', proof });
-    this.#seat(channel, this.#exchange, join.rank, join.lossTimeoutMs);
+    if (join.newcomer) this.#seatNewcomer(channel, join.lossTimeoutMs);
+    else this.#seat(channel, this.#exchange, join.rank, join.lossTimeoutMs);
+  }
+
+  /** A newcomer waits outside of the circle: only its own connection hears of it until it is taken in. */
+  #seatNewcomer(channel: Channel, lossTimeoutMs: number): void {
+    const origin = this.#options.ranks + this.#groups.push('') - 1;
+    const gone = () => {
+      this.#members.delete(channel);
+      this.#exchange.withdraw(origin);
+    };
+    channel.onClose = gone;
+    channel.onMessage = (message) => {
+      if (message.type === 'wait') {
+        const { type, ...place } = message;
+        this.#groups[origin - this.#options.ranks] = place.group;
+        this.#exchange.wait(origin, {
+          ...place,
+          renewed: (next, rank) => this.#renewed(channel, next, rank, lossTimeoutMs),
+          over: () => {
+            channel.send({
+              type: 'refused',
+              why: 'its world is over: all of its ranks have left or are lost',
+            });
+            void channel.end();
+          },
+        });
+      } else if (message.type !== 'pong') {
+        gone();
+        void channel.end();
+      }
+    };
+    channel.watch(lossTimeoutMs, () => channel.destroy('it gave no sign of life'), true);
+  }
+
+  #renewed(channel: Channel, next: Exchange, rank: number, lossTimeoutMs: number): void {
+    this.#exchange = next;
+    channel.send({ type: 'renewed', rank, origins: next.origins });
+    this.#seat(channel, next, rank, lossTimeoutMs);
   }
 
   #seat(channel: Channel, exchange: Exchange, rank: number, lossTimeoutMs: number): void {
@@ -219,11 +268,8 @@ export class Rendezvous {
       },
       failed: (id, loss) => channel.send({ type: 'failed', id, ...loss }),
       lost: (loss) => channel.send({ type: 'lost', ...loss }),
-      renewed: (next, members) => {
-        this.#exchange = next;
-        channel.send({ type: 'renewed', ranks: members });
-        this.#seat(channel, next, members.indexOf(rank), lossTimeoutMs);
-      },
+      renewed: (next, rank) => this.#renewed(channel, next, rank, lossTimeoutMs),
+      newcomers: (count) => channel.send({ type: 'newcomers', count }),
     });
   }
 }

@@ -11,7 +11,7 @@ const VARIABLE = 'HEDDLE_LAUNCHER';
 /** Where they write it. */
 const DESCRIPTOR = 3;
 /** As the commands of Heddle end then. */
-const EXIT_LACKING = 2;
+export const EXIT_LACKING = 2;
 
 /** For the environment of a child whose fourth stream is a pipe. */
 export const listening = (): NodeJS.ProcessEnv => ({ [VARIABLE]: String(process.pid) });

@@ -22,7 +22,14 @@ import { type MachineOptions, maxRanks, SimMachine } from '../../gpu/sim/index.j
 import type { Circle, CircleOptions } from './circle.js';
 import { type WhatHappened, type WorldEvent, WorldEvents } from './events.js';
 import { LocalCircle } from './local-circle.js';
-import { findTopology, joinSimulated, ordinalFor, requireOwnGpus } from './nodes.js';
+import {
+  type FindTopology,
+  findTopology,
+  joinAndMeet,
+  joinSimulated,
+  ordinalFor,
+  requireOwnGpus,
+} from './nodes.js';
 import { passing, runEach } from './participant.js';
 import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js';
 import type { FabricOptions } from './proxy/network.js';
@@ -82,6 +89,9 @@ export interface Maskable {
 
 /** Time that a layer's kernels may still wait after another rank's have given up, and for hosts to say so. */
 const marginMs = 1000;
+
+/** Newcomers have everything ready when they wait: this is for a few meetings. */
+const newcomersMs = 5_000;
 
 /** One rank's view of the world that it is in. */
 export class World {
@@ -242,28 +252,33 @@ export class World {
 
   static async #joinSimulated(options: JoinWorldOptions, ranksHere: number): Promise<World[]> {
     const ranks = await joinSimulated(options, ranksHere);
-    return ranks.map(({ circle, topology, machine }) => {
+    return ranks.map(({ circle, topology, machine, find }) => {
       const { localRank } = topology;
       // The ranks that it meets may be in another process: while it waits for them, the machine must not give it up.
-      const host = { ...hostIn(machine, localRank, options.fabric, true), ...nobodyHears };
+      const host = { ...hostIn(machine, localRank, options.fabric, true), ...nobodyHears, find };
       return new World(circle, machine.device(localRank), topology, host);
     });
   }
 
   static async #joinGpu(options: JoinWorldOptions): Promise<World> {
     const gpus = countGpus();
-    const circle = await ProcessCircle.join(options);
-    try {
-      const ordinal = ordinalFor(circle.rank, circle.localRank, gpus);
-      const { uuid } = describeGpu(ordinal);
+    const { rank, localRank, node, newcomer } = findPlace(options);
+    const ordinal = () => ordinalFor(rank, localRank, gpus);
+    // A newcomer is ready before the others wait for it.
+    let device = newcomer === undefined ? null : CudaDevice.open(ordinal());
+    const find = async (circle: Circle) => {
+      const { uuid } = describeGpu(ordinal());
       const uuids = await circle.allGather(Buffer.from(uuid), 'choosing GPUs');
       requireOwnGpus(uuids.map((bytes) => Buffer.from(bytes).toString()));
-      const device = CudaDevice.open(ordinal);
-      const topology = await findTopology(circle, device, circle.node);
-      return new World(circle, device, topology, { ...unheard(ordinal, options.fabric), alone: true });
+      device ??= CudaDevice.open(ordinal());
+      return findTopology(circle, device, node);
+    };
+    try {
+      const { circle, topology } = await joinAndMeet(options, find);
+      const host = { ...unheard(ordinal(), options.fabric), alone: true, find };
+      return new World(circle, device!, topology, host);
     } catch (error) {
-      if (!circle.signal.aborted) circle.abandon(messageOf(error));
-      await circle.dispose();
+      await device?.dispose();
       throw error;
     }
   }
@@ -339,11 +354,18 @@ export class World {
     await this.#nvshmem.then(() => this.barrier('parting from NVSHMEM')).catch(() => {});
   }
 
+  /** How many newcomers wait for `renew` to take them in, alike on all ranks. Every rank calls it. */
+  async newcomers(): Promise<number> {
+    const heard = Uint32Array.of(this.circle.newcomers);
+    const all = await this.allGather(new Uint8Array(heard.buffer), 'newcomers');
+    return Math.max(...all.map((bytes) => new Uint32Array(bytes.slice().buffer)[0] ?? 0));
+  }
+
   /**
-   * After ranks were lost, or have left: the world of those that are left, in the same order, each with the device that it
-   * had, on which memory, streams and events stay as they are. Every one of them calls it. Ranks that are lost meanwhile are
-   * left behind, too. This world is over then, and its layers with it, which are made anew in the new one. Further calls
-   * give the same.
+   * After ranks were lost, or have left, or while newcomers wait: the world of those that are left, in the same order, and of the
+   * newcomers behind them. Each keeps the device that it had, on which memory, streams and events stay as they are. Every rank
+   * that is left calls it. Ranks that are lost meanwhile are left behind, too. This world is over then, and its layers with it,
+   * which are made anew in the new one. Further calls give the same.
    * @throws RendezvousError where the process that hosted the rendezvous is gone.
    * @throws RankLostError where the others have lost this rank.
    */
@@ -367,28 +389,53 @@ export class World {
     let circle = await this.#goOnFrom(this.circle);
     await this.#freeWithout(circle);
     passing('renewal', 'freed');
-    // A rank that is lost before all have freed their memory is left behind as well.
-    while (!(await this.#allHaveFreed(circle))) circle = await this.#goOnFrom(circle);
-    const was = circle.origins.map((origin) => this.#origins.indexOf(origin));
-    const { members, apart } = this.topology;
-    const nodeOf = was.map((rank) => members.findIndex((ranks) => ranks.includes(rank)));
-    const next = new World(
-      circle,
-      this.device,
-      topologyOf(nodeOf, circle.rank, apart),
-      this.#host,
-      this.#events,
-    );
+    // A rank that is lost before all have freed their memory, and met the newcomers, is left behind as well.
+    let topology = await this.#meetAnew(circle);
+    while (topology === null) {
+      circle = await this.#goOnFrom(circle);
+      topology = await this.#meetAnew(circle);
+    }
+    passing('renewal', 'met');
+    const next = new World(circle, this.device, topology, this.#host, this.#events);
     this.#next = next;
+    const was = circle.origins.map((origin) => this.#origins.indexOf(origin));
     next.tell({ kind: 'renewed', was });
+    const joined = was.flatMap((before, rank) => (before === -1 ? [rank] : []));
+    if (joined.length > 0) next.tell({ kind: 'joined', joined });
     return next;
   }
 
-  /** The circle of those that are left. An error counts ranks as this world does. */
-  async #goOnFrom(circle: Circle, timeoutMs?: number): Promise<Circle> {
+  /**
+   * Where the ranks of a renewed circle lie; null where one was lost, or left, before all knew. Newcomers never keep the others from
+   * going on: those that do not come in time are lost, and all with whom there can be no world.
+   */
+  async #meetAnew(circle: Circle): Promise<Topology | null> {
+    const was = circle.origins.map((origin) => this.#origins.indexOf(origin));
+    const fresh = was.flatMap((before, rank) => (before === -1 ? [rank] : []));
+    const late = `newcomers have ${newcomersMs} ms to meet the others`;
+    const timer = fresh.length > 0 ? setTimeout(() => circle.accuse(fresh, late), newcomersMs) : undefined;
+    const { members, apart } = this.topology;
+    const nodeOf = was.map((rank) => members.findIndex((ranks) => ranks.includes(rank)));
+    const meet = async () => {
+      await circle.barrier('renewal');
+      return fresh.length > 0 ? this.#host.find!(circle) : topologyOf(nodeOf, circle.rank, apart);
+    };
+    try {
+      return await this.#unlessLost(this.#meeting(circle, meet()));
+    } catch (error) {
+      if (fresh.length === 0) throw error;
+      circle.accuse(fresh, messageOf(error));
+      return null;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** The circle of those that are left, and of newcomers if there are to be any. An error counts ranks as this world does. */
+  async #goOnFrom(circle: Circle, timeoutMs?: number, newcomers = true): Promise<Circle> {
     const goOn = this.#host.meanwhile();
     try {
-      return await circle.renew(timeoutMs);
+      return await circle.renew(timeoutMs, newcomers);
     } catch (error) {
       throw this.#inWorld(circle, error);
     } finally {
@@ -469,7 +516,7 @@ export class World {
       let all: Uint8Array[] | null = null;
       // A rank that is lost before all have made their memory ready is left out as well.
       while (all === null) {
-        const circle = await this.#goOnFrom(this.circle, patience);
+        const circle = await this.#goOnFrom(this.circle, patience, false);
         this.#circle = circle;
         this.#hearLosses(circle);
         for (const part of parts) await part.leaveOut(this.masked);
@@ -507,17 +554,6 @@ export class World {
     const stays = (rank: number) => origins.includes(this.#origins[rank]!);
     if (!this.#host.alone && !members[node]!.every(stays)) return;
     for (const free of [...this.#freedAtRenewal.keys()]) await free();
-  }
-
-  /** False where a rank was lost, or left, before. */
-  async #allHaveFreed(circle: Circle): Promise<boolean> {
-    const all = await this.#unlessLost(
-      this.#meeting(
-        circle,
-        circle.barrier('renewal').then(() => true),
-      ),
-    );
-    return all !== null;
   }
 
   /**
@@ -588,6 +624,8 @@ interface Host {
   findWires(circle: Circle, device: Device): Promise<Wires>;
   /** It is the only one of its process. */
   readonly alone: boolean;
+  /** Null where nobody can come in. */
+  readonly find: FindTopology | null;
 }
 
 const nobodyHears = { meanwhile: () => () => {}, meets: () => () => {} };
@@ -601,6 +639,7 @@ function unheard(gpu: number, fabric: FabricOptions = {}): Host {
     startProxy: (circle, options) => inThread(near())(circle, options),
     findWires: (circle, device) => findWires(circle, device, near()),
     alone: false,
+    find: null,
   };
 }
 
@@ -619,6 +658,7 @@ function hostIn(machine: SimMachine, rank: number, fabric: FabricOptions = {}, o
     findWires: async (circle, device) =>
       outside ? findWires(circle, device, fabric) : simulatedWires(fabric),
     alone: false,
+    find: null,
   };
 }
 

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe } from 'vitest';
 import { RendezvousError } from '../../../src/base/errors.js';
+import { formatAddress } from '../../../src/net/world/address.js';
 import type { Circle, CircleOptions } from '../../../src/net/world/circle.js';
 import { LocalCircle } from '../../../src/net/world/local-circle.js';
 import { type JoinOptions, ProcessCircle } from '../../../src/net/world/process-circle.js';
@@ -10,7 +11,14 @@ import { EtcdServer } from './etcd/server.js';
 /** Makes the circles of all ranks, in this process; `end` lets go of everything. */
 interface Maker {
   readonly name: string;
-  make(ranks: number, options?: CircleOptions): Promise<{ circles: Circle[]; end(): Promise<void> }>;
+  make(ranks: number, options?: CircleOptions): Promise<Made>;
+}
+
+interface Made {
+  readonly circles: Circle[];
+  /** Where newcomers join, unless none can. */
+  readonly at?: JoinOptions;
+  end(): Promise<void>;
 }
 
 const local: Maker = {
@@ -29,7 +37,7 @@ const processes: Maker = {
     const join = (rank: number) =>
       ProcessCircle.join({ ...options, rank, ranks, address: `127.0.0.1:${port}`, lossTimeoutMs: 20_000 });
     const circles = await Promise.all(Array.from({ length: ranks }, (_, rank) => join(rank)));
-    return { circles, end: () => disposeAll(circles) };
+    return { circles, at: { ...options, address: `127.0.0.1:${port}` }, end: () => disposeAll(circles) };
   },
 };
 
@@ -40,6 +48,7 @@ const hosted: Maker = {
     const { circles, rendezvous } = await joinAll(ranks, options);
     return {
       circles,
+      at: { ...options, world: 'test', address: formatAddress(rendezvous.address), hosted: true },
       async end() {
         await disposeAll(circles);
         await rendezvous.close();
@@ -53,8 +62,10 @@ let worlds = 0;
 const inEtcd: Maker = {
   name: 'ProcessCircle, in etcd',
   async make(ranks, options) {
-    const circles = await joinInEtcd(server, ranks, options);
-    return { circles, end: () => disposeAll(circles) };
+    const world = `circle ${worlds++}`;
+    const circles = await joinInEtcd(server, ranks, { ...options, world });
+    const { rendezvous } = server;
+    return { circles, at: { ...options, world, rendezvous }, end: () => disposeAll(circles) };
   },
 };
 
@@ -72,8 +83,12 @@ export function joinInEtcd(
 }
 
 /** The same tests of every kind of circle. */
-export function describeCircles(title: (name: string) => string, tests: (make: Maker['make']) => void): void {
-  for (const { name, make } of [local, processes, hosted]) describe(title(name), () => tests(make));
+export function describeCircles(
+  title: (name: string) => string,
+  tests: (make: Maker['make']) => void,
+  makers = [local, processes, hosted],
+): void {
+  for (const { name, make } of makers) describe(title(name), () => tests(make));
   describe(title(inEtcd.name), needing('etcd'), () => {
     beforeAll(async () => {
       server = await EtcdServer.start();
@@ -82,6 +97,10 @@ export function describeCircles(title: (name: string) => string, tests: (make: M
     tests(inEtcd.make);
   });
 }
+
+/** Of those that newcomers can join. */
+export const describeJoinable = (title: (name: string) => string, tests: (make: Maker['make']) => void) =>
+  describeCircles(title, tests, [processes, hosted]);
 
 export async function joinAll(ranks: number, options: CircleOptions = {}) {
   const rendezvous = await Rendezvous.listen({ ranks, world: 'test' });

@@ -11,7 +11,13 @@ describe('a round', () => {
     const losses = patience.map(
       (timeoutMs, rank) =>
         new Promise<Loss>((lost) => {
-          exchange.sit(rank, { completed: () => {}, failed: () => {}, renewed: () => {}, lost });
+          exchange.sit(rank, {
+            completed: () => {},
+            failed: () => {},
+            renewed: () => {},
+            newcomers: () => {},
+            lost,
+          });
           exchange.arrive(rank, {
             id: 0,
             kind: 'barrier',
@@ -41,7 +47,7 @@ describe('a round', () => {
       timeoutMs: 1000,
     } as const;
     for (const rank of [1, 0, 2]) {
-      const others = { failed: () => {}, lost: () => {}, renewed: () => {} };
+      const others = { failed: () => {}, lost: () => {}, renewed: () => {}, newcomers: () => {} };
       exchange.sit(rank, { completed: () => order.push(rank), ...others });
     }
     for (const rank of [2, 0, 1]) exchange.arrive(rank, call);

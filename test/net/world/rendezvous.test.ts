@@ -87,7 +87,15 @@ class Raw {
   /** Joins as an honest rank would, but for what is overridden. */
   async join(rank: number, overrides: Partial<Extract<Message, { type: 'join' }>> = {}, secret = SECRET) {
     const { nonce: hostNonce } = await this.first('hello');
-    const claim = { version: PROTOCOL_VERSION, world: 'w', rank, ranks: 2, nonce: newNonce(), ...overrides };
+    const claim = {
+      version: PROTOCOL_VERSION,
+      world: 'w',
+      rank,
+      ranks: 2,
+      newcomer: false,
+      nonce: newNonce(),
+      ...overrides,
+    };
     const proof = prove(secret, 'joiner', { ...claim, hostNonce, joinerNonce: claim.nonce });
     this.send({ type: 'join', lossTimeoutMs: 20_000, proof, ...claim, ...overrides });
   }
@@ -300,7 +308,14 @@ describe('the secret', () => {
     const rendezvous = await host();
     const honest = await Raw.to(rendezvous);
     const { nonce: hostNonce } = await honest.first('hello');
-    const claim = { version: PROTOCOL_VERSION, world: 'w', rank: 0, ranks: 2, nonce: newNonce() };
+    const claim = {
+      version: PROTOCOL_VERSION,
+      world: 'w',
+      rank: 0,
+      ranks: 2,
+      newcomer: false,
+      nonce: newNonce(),
+    };
     const proof = prove(SECRET, 'joiner', { ...claim, hostNonce, joinerNonce: claim.nonce });
     honest.socket.destroy();
     const replay = await Raw.to(rendezvous);

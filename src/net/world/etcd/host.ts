@@ -1,6 +1,6 @@
 import { parseEtcdAddress } from './address.js';
 import { EtcdClient, under } from './client.js';
-import { EtcdWorld, type WorldPlace } from './world.js';
+import { EtcdWorld, type Reader, type WorldPlace } from './world.js';
 
 /** How long `heddle run` looks for etcd, and at its end waits for what it still has to say. */
 const PATIENCE_MS = 10_000;
@@ -12,6 +12,7 @@ const LEASE_MS = 30_000;
 export class EtcdHost {
   onLost: (ranks: readonly number[], why: string) => void = () => {};
   readonly #world: EtcdWorld;
+  readonly #groups = new Map<number, string>();
   #said: Promise<unknown> = Promise.resolve();
 
   private constructor(world: EtcdWorld) {
@@ -19,7 +20,10 @@ export class EtcdHost {
     world.keepAlive(false);
     const nothing = () => {};
     const lost = (ranks: readonly number[], why: string) => this.onLost(ranks, why);
-    world.start({ came: nothing, said: nothing, left: nothing, lost, over: nothing });
+    const said: Reader['said'] = (rank, message) => {
+      if (message.type === 'wait') this.#groups.set(rank, message.group);
+    };
+    world.start({ came: nothing, said, renewed: nothing, left: nothing, lost, over: nothing });
   }
 
   static async open(place: Omit<WorldPlace, 'lossTimeoutMs'>): Promise<EtcdHost> {
@@ -32,6 +36,11 @@ export class EtcdHost {
 
   leave(rank: number): void {
     this.#say(() => this.#world.leave(rank));
+  }
+
+  /** The numbers of the newcomers that came as this group. */
+  originsOf(group: string): number[] {
+    return [...this.#groups].flatMap(([origin, name]) => (name === group ? [origin] : []));
   }
 
   async close(): Promise<void> {

@@ -1,7 +1,8 @@
 import { messageOf, RendezvousError } from '../../../base/errors.js';
 import type { Membership } from '../environment.js';
-import { type Call, Exchange, type Seat } from '../exchange.js';
+import { type Call, Exchange, type Newcomer, type Seat } from '../exchange.js';
 import type { Hearer, Link } from '../link.js';
+import type { Message } from '../messages.js';
 import { passing, toError } from '../participant.js';
 import type { EtcdAddress } from './address.js';
 import { EtcdWorld } from './world.js';
@@ -24,8 +25,12 @@ export class EtcdLink implements Link {
   readonly #world: EtcdWorld;
   readonly #lossTimeoutMs: number;
   readonly #timeoutMs: number;
-  /** This rank's number when the world began, as etcd's keys and `#reads` have it. */
+  /** This rank's number when the world began, or a newcomer's own, as etcd's keys and `#reads` have it. */
   readonly #origin: number;
+  /** What a newcomer says of itself; null once it is taken in. Until then it does not know of the others' calls. */
+  #newcomer: Extract<Message, { type: 'wait' }> | null;
+  /** Ranks that were lost, with the reason, or have left. */
+  readonly #gone = new Map<number, string | null>();
   #exchange: Exchange;
   #hearer!: Hearer;
   /** Written one after the other: the order of a rank's calls counts. */
@@ -39,15 +44,24 @@ export class EtcdLink implements Link {
   #left = false;
   readonly #patience: ReturnType<typeof setInterval>;
 
-  private constructor(place: Membership, world: EtcdWorld, lossTimeoutMs: number, timeoutMs: number) {
+  private constructor(
+    { rank, ranks, newcomer: group }: Membership,
+    origin: number,
+    world: EtcdWorld,
+    lossTimeoutMs: number,
+    timeoutMs: number,
+  ) {
     this.#world = world;
-    this.#origin = place.rank;
+    this.#origin = origin;
+    this.#newcomer = group === undefined ? null : { type: 'wait', group, rank, ranks };
     this.#lossTimeoutMs = lossTimeoutMs;
     this.#timeoutMs = timeoutMs;
-    this.#exchange = new Exchange(place.ranks);
+    this.#exchange = new Exchange(world.ranks);
     this.#exchange.onLate = (ranks, why) => this.#late(ranks, why);
-    for (let rank = 0; rank < place.ranks; rank++) this.#reads.set(rank, 0);
-    this.#exchange.sit(place.rank, this.#seat());
+    if (this.#newcomer === null) {
+      for (const rank of this.#exchange.origins) this.#reads.set(rank, 0);
+      this.#exchange.sit(rank, this.#seat());
+    }
     this.#patience = setInterval(() => this.#lookAtClock(), Math.min(lossTimeoutMs, timeoutMs) / 4).unref();
   }
 
@@ -58,13 +72,15 @@ export class EtcdLink implements Link {
   ): Promise<T> {
     const world = await EtcdWorld.open({ ...place, lossTimeoutMs }, timeoutMs);
     passing('join', 'ready');
+    let origin = place.rank;
     try {
-      await world.join(place.rank, timeoutMs);
+      if (place.newcomer === undefined) await world.join(origin, timeoutMs);
+      else origin = await world.joinAnew(timeoutMs);
     } catch (error) {
       world.close();
       throw error;
     }
-    const link = new EtcdLink(place, world, lossTimeoutMs, timeoutMs);
+    const link = new EtcdLink(place, origin, world, lossTimeoutMs, timeoutMs);
     const joined = welcomed(link);
     link.#read();
     return joined;
@@ -81,7 +97,7 @@ export class EtcdLink implements Link {
       const readByAll = Math.min(...this.#reads.values());
       this.#written = this.#written.filter(({ revision }) => revision > readByAll);
       const n = this.#calls++;
-      const message = { type: 'arrive', id, kind, operation, timeoutMs } as const;
+      const message = this.#newcomer ?? ({ type: 'arrive', id, kind, operation, timeoutMs } as const);
       const kept = this.#written[0]?.n ?? n;
       const revision = await this.#world.say(this.#origin, n, kept, message, own, this.#world.applied);
       this.#written.push({ n, revision });
@@ -113,21 +129,38 @@ export class EtcdLink implements Link {
 
   #read(): void {
     const at = (origin: number) => this.#exchange.origins.indexOf(origin);
-    const gone = (origin: number) => this.#reads.delete(origin);
+    const gone = (origin: number, why: string | null) => {
+      this.#reads.delete(origin);
+      this.#gone.set(origin, why);
+      this.#exchange.withdraw(origin);
+      if (this.#newcomer !== null && origin === this.#origin)
+        this.#isOver(this.#refusal(`it is lost: ${why}`));
+    };
     this.#world.start({
       came: (origin) => this.#seatOther(at(origin)),
       said: (origin, message, bytes, read) => {
-        if (at(origin) < 0 || message.type !== 'arrive') return;
+        if (message.type === 'wait') this.#exchange.wait(origin, this.#newcomerOf(origin, message));
+        if (this.#newcomer !== null || at(origin) < 0 || message.type !== 'arrive') return;
         this.#seatOther(at(origin));
         if (this.#reads.has(origin)) this.#reads.set(origin, read);
         this.#exchange.arrive(at(origin), { ...message, bytes });
       },
+      renewed: (origins) => {
+        // All others have counted that they come to it.
+        if (this.#newcomer === null) return;
+        this.#exchange = this.#exchange.become(origins);
+        for (const [rank, origin] of origins.entries()) {
+          const why = this.#gone.get(origin);
+          if (why === null) this.#exchange.leave(rank);
+          else if (why !== undefined) this.#exchange.lose([rank], why);
+        }
+      },
       left: (origin) => {
-        gone(origin);
+        gone(origin, null);
         if (at(origin) >= 0) this.#exchange.leave(at(origin));
       },
       lost: (origins, why) => {
-        for (const origin of origins) gone(origin);
+        for (const origin of origins) gone(origin, why);
         this.#exchange.lose(
           origins.map(at).filter((rank) => rank >= 0),
           why,
@@ -143,21 +176,55 @@ export class EtcdLink implements Link {
       completed: (id, parts) => this.#hearer.completed(id, [...parts]),
       failed: (id, loss) => this.#hearer.failed(id, loss),
       lost: (loss) => this.#hearer.lost(toError(loss)),
-      renewed: (next, members) => {
-        this.#exchange = next;
-        this.#hearer.renewed(members);
-        next.sit(next.origins.indexOf(this.#origin), this.#seat());
-      },
+      renewed: (next, rank) => this.#goOn(next, rank),
+      newcomers: (count) => this.#hearer.newcomers(count),
     };
+  }
+
+  #goOn(next: Exchange, rank: number): void {
+    const { origins } = next;
+    const fresh = origins.filter((origin) => !this.#exchange.origins.includes(origin));
+    this.#exchange = next;
+    for (const origin of origins)
+      if (!this.#reads.has(origin) && !this.#gone.has(origin)) this.#reads.set(origin, 0);
+    // Before this rank says anything in the next circle: so a newcomer that reads it has missed nothing of that.
+    if (this.#newcomer === null && fresh.length > 0)
+      this.#write(() => this.#world.renewed(origins, fresh[0]!));
+    this.#newcomer = null;
+    this.#hearer.renewed(origins, rank);
+    next.sit(rank, this.#seat());
+  }
+
+  #newcomerOf(origin: number, { group, rank, ranks }: Extract<Message, { type: 'wait' }>): Newcomer {
+    const place = { group, rank, ranks };
+    if (origin !== this.#origin) return { ...place, ...this.#other() };
+    const over = () =>
+      this.#isOver(this.#refusal('its world is over: all of its ranks have left or are lost'));
+    return { ...place, renewed: (next, number) => this.#goOn(next, number), over };
+  }
+
+  #refusal(why: string): RendezvousError {
+    const { group } = this.#newcomer!;
+    return new RendezvousError(`newcomer ${group} cannot join at ${this.#world.where}: ${why}`);
   }
 
   /** Another rank has a seat in its own copy, and only a name in this. */
   #seatOther(rank: number): void {
-    if (rank < 0 || this.#exchange.has(rank)) return;
+    if (rank >= 0 && !this.#exchange.has(rank)) this.#exchange.sit(rank, this.#other());
+  }
+
+  #other(): Seat & Pick<Newcomer, 'over'> {
     const nothing = () => {};
-    const renewed: Seat['renewed'] = (next, members) => next.sit(members.indexOf(rank), other);
-    const other: Seat = { completed: nothing, failed: nothing, lost: nothing, renewed };
-    this.#exchange.sit(rank, other);
+    const renewed: Seat['renewed'] = (next, rank) => next.sit(rank, other);
+    const other = {
+      completed: nothing,
+      failed: nothing,
+      lost: nothing,
+      newcomers: nothing,
+      renewed,
+      over: nothing,
+    };
+    return other;
   }
 
   /** This clock says so. Where etcd was away, others may not have been able to say what they did: it counts anew. */

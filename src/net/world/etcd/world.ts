@@ -24,6 +24,8 @@ export interface WorldPlace {
   readonly etcd: EtcdAddress;
   readonly world: string;
   readonly ranks: number;
+  /** The name of a newcomer's group: the world must be there then, of whatever size. */
+  readonly newcomer?: string | undefined;
   readonly secret: string | undefined;
   readonly lossTimeoutMs: number;
 }
@@ -33,6 +35,8 @@ export interface Reader {
   came(rank: number): void;
   /** `read`: up to which revision the rank had read when it said so. */
   said(rank: number, message: Message, bytes: Uint8Array, read: number): void;
+  /** These go on in a renewed world, and some of them are newcomers. */
+  renewed(origins: readonly number[]): void;
   left(rank: number): void;
   lost(ranks: readonly number[], why: string): void;
   /** The world is no longer in etcd. */
@@ -57,6 +61,8 @@ const BEATS = 4;
 /** A prefix that tells etcd's requests of several keys from each other. */
 const SEQUENCE_DIGITS = 12;
 
+type Kind = 'world' | 'alive' | 'said' | 'renewed' | 'left' | 'lost';
+
 const absent = (key: string) => ({ key: text64(key), target: 'VERSION', result: 'EQUAL', version: 0 });
 
 /**
@@ -64,7 +70,8 @@ const absent = (key: string) => ({ key: text64(key), target: 'VERSION', result: 
  *
  *   world          what the ranks must agree on
  *   alive/RANK     that a rank lives: on the rank's lease
- *   said/RANK/N    its calls; what all have read it deletes with a later one
+ *   said/RANK/N    its calls, before them that it waits to be taken in; what all have read it deletes with a later one
+ *   renewed/RANK   who goes on after a renewal that took in newcomers, of whom RANK is the first
  *   left/RANK      that it went in good order
  *   lost/RANK      that it is lost, and why
  *
@@ -90,6 +97,7 @@ export class EtcdWorld {
   #reader: Reader | null = null;
   #beat: ReturnType<typeof setInterval> | undefined;
   #closed = false;
+  #ranks = 0;
 
   private constructor(place: WorldPlace) {
     const { etcd, world, secret, lossTimeoutMs } = place;
@@ -115,6 +123,32 @@ export class EtcdWorld {
   /** Where it is, for messages. */
   get where(): string {
     return `etcd://${this.#client.where}/${this.#base}`;
+  }
+
+  /** How many ranks it began with. */
+  get ranks(): number {
+    return this.#ranks;
+  }
+
+  /** Takes a number that no rank has had. */
+  async joinAnew(timeoutMs: number): Promise<number> {
+    const deadline = performance.now() + timeoutMs;
+    const own = await this.#persist(() => this.#grant(this.#ttl), deadline);
+    this.#own = own;
+    const take = async () => {
+      const all = { ...under(this.#base), keys_only: true };
+      const found = (await this.#client.call<RangeAnswer>('kv/range', all)).kvs ?? [];
+      // Where an answer was lost on its way, it has one already.
+      const mine = found.find(({ lease }) => lease === own);
+      if (mine !== undefined) return rankIn(keyOf(mine));
+      const rank = Math.max(this.#ranks, ...found.map((kv) => rankIn(keyOf(kv)) + 1));
+      const alive = this.#key('alive', rank);
+      const free = [alive, this.#key('lost', rank), this.#key('left', rank)].map(absent);
+      const put = this.#put(alive, { type: 'pong' }, own);
+      if ((await this.#txn([this.#same(), ...free], [put])).succeeded) return rank;
+      throw new EtcdError(`a newcomer finds no place below ${this.#base}`, null);
+    };
+    return this.#persist(take, deadline);
   }
 
   /** Takes the rank's place. A world whose processes have all fallen without a word is waited for until it has passed away. */
@@ -183,6 +217,13 @@ export class EtcdWorld {
     return Number(kvsOf(answer)[0]?.mod_revision ?? answer.header.revision);
   }
 
+  /** Says to newcomers that they are taken in. All ranks that were in the world before say the same. */
+  async renewed(origins: readonly number[], newcomer: number): Promise<void> {
+    const key = this.#key('renewed', newcomer);
+    const put = this.#put(key, { type: 'renewed', rank: 0, origins }, this.#lease);
+    await this.#persist(() => this.#txn([this.#same(), absent(key)], [put]));
+  }
+
   /**
    * Says that ranks are lost, each of which is judged by itself: not where it is already, or has left. Nor is a rank believed that
    * is lost itself: who speaks first is right.
@@ -247,7 +288,7 @@ export class EtcdWorld {
     return Math.ceil(this.#place.lossTimeoutMs / 1000);
   }
 
-  #key(what: 'world' | 'alive' | 'said' | 'left' | 'lost', rank: number | '', n?: number | ''): string {
+  #key(what: Kind, rank: number | '', n?: number | ''): string {
     const call = typeof n === 'number' ? String(n).padStart(SEQUENCE_DIGITS, '0') : n;
     return [`${this.#base}${what}`, rank, call].filter((part) => part !== undefined).join('/');
   }
@@ -259,12 +300,14 @@ export class EtcdWorld {
   }
 
   async #enter(): Promise<void> {
-    const { ranks } = this.#place;
+    const { ranks, newcomer } = this.#place;
     const key = this.#key('world', '');
-    const message: Message = { type: 'renewed', ranks: Array.from({ length: ranks }, (_, rank) => rank) };
+    const origins = Array.from({ length: ranks }, (_, rank) => rank);
+    const message: Message = { type: 'renewed', rank: 0, origins };
     const ask = () => this.#client.call<RangeAnswer>('kv/range', { key: text64(key) });
     let [there] = (await ask()).kvs ?? [];
     while (there === undefined) {
+      if (newcomer !== undefined) throw new EtcdError('there is no world for a newcomer', null);
       // Longer than the ranks', so that it ends after them.
       const lease = await this.#grant(this.#ttl + 1);
       const { succeeded } = await this.#txn([absent(key)], [this.#put(key, message, lease)]);
@@ -276,9 +319,10 @@ export class EtcdWorld {
       throw new RendezvousError(
         `the world at ${this.where} was begun with another secret, or by another version of heddle; HEDDLE_SECRET must be the same on every rank, and HEDDLE_WORLD_ID another one for every start`,
       );
-    if (written.ranks.length !== ranks)
+    this.#ranks = written.origins.length;
+    if (this.#ranks !== ranks && newcomer === undefined)
       throw new RendezvousError(
-        `the world at ${this.where} has ${written.ranks.length} ranks, this rank was started for ${ranks}; HEDDLE_WORLD_ID must be another one for every start`,
+        `the world at ${this.where} has ${this.#ranks} ranks, this rank was started for ${ranks}; HEDDLE_WORLD_ID must be another one for every start`,
       );
     this.#created = there.create_revision!;
     this.#lease = there.lease!;
@@ -349,7 +393,7 @@ export class EtcdWorld {
         const { type, kv } = events[i]!;
         const [what, digits] = keyOf(kv).slice(this.#base.length).split('/');
         const rank = Number(digits);
-        if (!(rank < this.#place.ranks)) continue;
+        if (!(rank >= 0)) continue;
         if (type === 'DELETE') {
           if (what === 'world') this.#over();
           if (what === 'alive') void this.#fell(rank);
@@ -360,6 +404,7 @@ export class EtcdWorld {
         const { message, bytes, read } = record;
         if (what === 'alive') reader.came(rank);
         else if (what === 'said') reader.said(rank, message, bytes, read);
+        else if (what === 'renewed' && message.type === 'renewed') reader.renewed(message.origins);
         else if (what === 'left') reader.left(rank);
         else if (what === 'lost' && message.type === 'abandon') {
           lost.push(rank);
