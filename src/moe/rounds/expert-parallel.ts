@@ -360,11 +360,11 @@ export class ExpertParallel<P extends string = string> {
 
   /** The loss that the circle knows, or else the rank's own proxy: one that fell by itself has made this rank the lost one. */
   get #heard(): unknown {
-    const { circle, rank } = this.world;
+    const { circle } = this.world;
     if (circle.signal.aborted) return circle.signal.reason;
     const stopped = this.#rounds.map(({ loaded }) => loaded.stopped).find((error) => error !== null) ?? null;
     if (stopped === null || stopped instanceof RankLostError) return stopped;
-    return new RankLostError([rank], 'the work of its proxy', undefined, { cause: stopped });
+    return new RankLostError([circle.rank], 'the work of its proxy', undefined, { cause: stopped });
   }
 
   /** Leaves out ranks that are lost; null where the layer goes on. */
