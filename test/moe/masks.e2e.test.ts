@@ -66,6 +66,7 @@ const cases: Readonly<Record<string, Case>> = {
   'a graph that goes on': { how: { ...tuned('push'), graph: true, counts: true } },
   'a graph of two rounds that goes on': { how: { ...tuned('push'), graph: true, split: true, rounds: 2 } },
   'what suits the layer': { how: { inspect: true } },
+  'hybrid, on one node': { how: { family: 'hybrid' } },
   portable: { how: messages() },
   'portable, counts, looked at': { how: { ...messages(), counts: true, inspect: true }, masked: [0] },
   'portable, e4m3, two at once': { how: messages(), of: { wire: 'e4m3', hidden: 16 }, masked: [0, 3] },
@@ -296,10 +297,14 @@ describe('what cannot be left out', () => {
   const create = (world: World, how: Partial<ExpertParallelOptions>) =>
     ExpertParallel.create(world, layerOf(small, { onLoss: 'mask', ...how }));
 
-  it('ranks of hybrid, which says so', async () => {
-    await expect(local((world) => create(world, { family: 'hybrid' }))).rejects.toThrow(
-      `onLoss is "mask"; it must be 'throw' with family 'hybrid', which leaves no rank out: ask for 'portable'`,
-    );
+  it('ranks of hybrid between nodes, which says so; portable is chosen instead', async () => {
+    const between = (how: Partial<ExpertParallelOptions>) =>
+      World.local({ ranks: 4, nodes: 2, device: 'sim' }, (world) => create(world, how));
+    const refused = `onLoss is "mask"; it must be 'throw' for hybrid between nodes: ask for family 'portable'`;
+    await expect(between({ family: 'hybrid' })).rejects.toThrow(refused);
+    const [{ family, why }] = (await between({})) as [ExpertParallel];
+    expect(family).toBe('portable');
+    expect(why).toContain(refused);
   });
 
   it('ranks over NVSHMEM, which ends with all of them', async () => {
