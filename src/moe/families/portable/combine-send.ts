@@ -25,7 +25,7 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
         comesFrom: comesFrom(shape, window),
         sendHome: sendHome(shape, window, transport),
         settleHome: settleHome(window, transport),
-        ...ofLaunch,
+        maskIn: ofLaunch.maskIn,
       },
     },
     (g, { win }, u) => {
@@ -36,9 +36,9 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
       g.releaseNext();
       const epoch = g.load(mine.begun.at(0));
       // A rank that has given up lacks rows that its experts need: nobody may take what they make of it for the round's.
+      // Nor does one that is left out send: its dispatch has recorded that.
       if (lost) return;
       const mask = u.maskIn({ masked: mine.masked });
-      if (u.amOut({ mask, failure: mine.failure, epoch })) return;
       const first = g.warpId * g.gridDim.x + g.blockIdx.x;
       const warps = (g.blockDim.x / 32) * g.gridDim.x;
       for (let piece = first; piece < u.PIECES; piece += warps) {
