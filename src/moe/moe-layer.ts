@@ -3,7 +3,7 @@
  * can be captured as a graph; what overlaps is said by streams and by the order of launches, never by a wait of the host.
  */
 
-import { ArgumentError, DisposedError, HeddleError } from '../base/errors.js';
+import { ArgumentError, DisposedError, HeddleError, RepeatRoundsError } from '../base/errors.js';
 import { type Event, requireStream, type Stream } from '../gpu/index.js';
 import { World } from '../net/world/index.js';
 import type { MlpWeights } from './experts/products.js';
@@ -18,6 +18,7 @@ import {
   requireLayerWeights,
 } from './moe-options.js';
 import { MovingWeights } from './moving-weights.js';
+import { countAlike } from './rounds/expert-parallel.js';
 import { type MemoryUse, memoryFor } from './rounds/memory.js';
 import type { Statistics } from './rounds/placing.js';
 import { requireVectors, type Tensor, wrap } from './rounds/tensor.js';
@@ -143,9 +144,30 @@ export class MoeLayer {
     return { routed: sum('routed'), dropped: sum('dropped') };
   }
 
-  /** As that of ExpertParallel: throws RankLostError where a kernel gave up waiting for a rank. */
+  /**
+   * As that of ExpertParallel: throws RankLostError where a kernel gave up waiting for a rank. With `onLoss: 'mask'` it throws
+   * RepeatRoundsError instead, once, whose `round` is the first forward that does not count.
+   */
   async synchronize(stream: Stream): Promise<void> {
-    for (const { parts } of this.#batches) await parts.ep.synchronize(stream);
+    let repeated = false;
+    // Until none of them says so: while one is asked, another rank may be lost, of which those before it have still to tell.
+    while (await this.#mustRepeat(stream)) repeated = true;
+    const eps = this.#batches.map(({ parts }) => parts.ep);
+    if (repeated) throw new RepeatRoundsError(eps[0]!.world.masked, countAlike(eps) + 1);
+  }
+
+  /** Waits for all micro-batches; whether rounds of one are to be repeated, since ranks were left out. */
+  async #mustRepeat(stream: Stream): Promise<boolean> {
+    let repeats = false;
+    for (const { parts } of this.#batches) {
+      try {
+        await parts.ep.synchronize(stream);
+      } catch (error) {
+        if (!(error instanceof RepeatRoundsError)) throw error;
+        repeats = true;
+      }
+    }
+    return repeats;
   }
 
   /** Frees what the layer allocated, when every rank has come here. */

@@ -57,7 +57,9 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
   readonly gemm?: Gemm;
 }
 
-export interface MoeLayerOptions extends MoeLayerSizes, Pick<ExpertParallelOptions, 'sms' | 'waitMs'> {
+export interface MoeLayerOptions
+  extends MoeLayerSizes,
+    Pick<ExpertParallelOptions, 'sms' | 'waitMs' | 'onLoss'> {
   /** Of this rank's experts, or of its places where there is a placement: [experts here, 2 · inner, hidden] and [experts here, hidden, inner], with scales where they are e4m3. */
   readonly experts: MlpWeights;
   /** Of the expert that every token goes to, [2 · inner, hidden] and [hidden, inner], where the model has one. */
@@ -80,6 +82,7 @@ const optionNames: Readonly<Record<keyof MoeLayerOptions | 'ranks', true>> = {
   gemm: true,
   sms: true,
   waitMs: true,
+  onLoss: true,
   experts: true,
   sharedExperts: true,
   router: true,
@@ -104,7 +107,7 @@ export interface LayerPlan {
 export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): LayerPlan {
   requireObject('options', options);
   requireKnown('options', options, optionNames);
-  const { microBatches = 1, family = 'auto', alignment, capacity, sms, waitMs, placement } = options;
+  const { microBatches = 1, family = 'auto', alignment, capacity, sms, waitMs, onLoss, placement } = options;
   if (placement !== undefined) requirePlacement('placement', placement);
   const model = modelOf(options.model);
   const overlap = requireFlag('overlap', options.overlap ?? true);
@@ -147,6 +150,7 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
       ...(family === 'auto' ? {} : { family }),
       ...(sms === undefined ? {} : { sms }),
       ...(waitMs === undefined ? {} : { waitMs }),
+      ...(onLoss === undefined ? {} : { onLoss }),
     },
     planned: {
       form: gemm === 'cublas' ? 'masked' : 'contiguous',

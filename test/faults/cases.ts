@@ -16,6 +16,8 @@ export interface Case {
   readonly address: string;
   readonly fabric: Pick<FabricOptions, 'provider' | 'devices'>;
   readonly waitMs: number;
+  /** The others go on in the same world, and leave the victim's ranks out. */
+  readonly masks?: boolean;
   /** Null: all is well, and after some rounds it ends. */
   readonly fall: {
     readonly process: number;
@@ -36,6 +38,8 @@ export interface Report {
   readonly ms: number;
   /** Sums that were not as they should be. */
   readonly wrong: number;
+  /** Of each round that counts at last, who was left out; where masks are asked for. */
+  readonly masked?: readonly (readonly number[])[];
 }
 
 export interface Thrown {

@@ -99,7 +99,7 @@ export function testFaults(provider: TestedProvider): void {
 type Said = Awaited<ReturnType<Crew['run']>>;
 
 /** What is said with the first of these time-outs before which nothing fails; and that time-out. */
-async function unlessEarly(
+export async function unlessEarly(
   run: (waitMs: number) => Promise<Said>,
   [waitMs, ...longer]: readonly number[],
 ): Promise<[Said, number]> {

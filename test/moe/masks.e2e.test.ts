@@ -10,7 +10,7 @@ import {
   readBits,
 } from '../../src/moe/index.js';
 import { type Bits, reference, type Source } from '../../src/moe/layer/index.js';
-import { World } from '../../src/net/world/index.js';
+import { type JoinWorldOptions, World } from '../../src/net/world/index.js';
 import { onPassing } from '../../src/net/world/participant.js';
 import {
   compareCombined,
@@ -26,6 +26,7 @@ import {
   runRounds,
   shapeOfRounds,
 } from '../../src/verify/testing/index.js';
+import { needing } from '../needs.js';
 import { freePort } from '../net/world/circles.js';
 import { namedPoints } from '../net/world/falls.js';
 
@@ -33,6 +34,12 @@ const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
 const tuned = (way: 'push' | 'pull' | 'bulk', send: 'store' | 'bulk' = 'store') => ({
   tuning: { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead: 1 } },
 });
+
+const messages = (transport: 'windows' | 'proxy' = 'windows') => {
+  const { blocks, threads, parts } = launch;
+  const each = { blocks, threads, parts };
+  return { family: 'portable', transport, tuning: { dispatch: each, combine: each } };
+};
 
 /** For each way; by hand some hundreds. */
 const storms = Number(process.env.HEDDLE_TEST_STORMS ?? 5);
@@ -59,6 +66,18 @@ const cases: Readonly<Record<string, Case>> = {
   'a graph that goes on': { how: { ...tuned('push'), graph: true, counts: true } },
   'a graph of two rounds that goes on': { how: { ...tuned('push'), graph: true, split: true, rounds: 2 } },
   'what suits the layer': { how: { inspect: true } },
+  'hybrid, on one node': { how: { family: 'hybrid' } },
+  portable: { how: messages() },
+  'portable, counts, looked at': { how: { ...messages(), counts: true, inspect: true }, masked: [0] },
+  'portable, e4m3, two at once': { how: messages(), of: { wire: 'e4m3', hidden: 16 }, masked: [0, 3] },
+  'portable, combine weighs, all but one': {
+    ...{ how: messages(), of: { weighting: 'combine' }, masked: [0, 1, 3] },
+  },
+  'portable, a graph of two rounds that goes on': {
+    how: { ...messages(), graph: true, split: true, rounds: 2 },
+  },
+  'portable by proxy, counts': { how: { ...messages('proxy'), counts: true } },
+  'portable by proxy, a graph, two at once': { how: { ...messages('proxy'), graph: true }, masked: [0, 2] },
 };
 
 describe('a world that leaves ranks out', () => {
@@ -202,6 +221,8 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
     pull: tuned('pull'),
     'split, copied': { ...tuned('bulk'), split: true },
     'a graph': { ...tuned('push'), graph: true },
+    'portable, a graph': { ...messages(), graph: true },
+    'portable by proxy': messages('proxy'),
   };
 
   it.each(Object.entries(ways))(
@@ -220,14 +241,17 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
     },
   );
 
-  it('goes on where a second rank falls at any step of the agreement', async () => {
+  it.each([
+    ['push', tuned('push')],
+    ['portable by proxy', messages('proxy')],
+  ])('%s: goes on where a second rank falls at any step of the agreement', async (_, how) => {
     let steps = 1;
     const passed = new Set<string>();
     for (let last = 1; steps >= last; last++) {
       const sim = SimMachine.create({ ranks: 4, seed: `${last}`, schedule: 'random' });
       sim.kill(1, 2500);
       steps = 0;
-      const told = await storm(sim, tuned('push'), false, () => {
+      const told = await storm(sim, how, false, () => {
         return new Promise((_, reject) => {
           onPassing((what, step) => {
             passed.add(`${what}, ${step}`);
@@ -243,22 +267,28 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
     }
     expect(steps).toBeGreaterThan(12);
     const named = namedPoints().filter((point) => point.startsWith('mask, '));
-    expect(named).toHaveLength(2);
+    expect(named).toHaveLength(3);
     expect([...passed]).toEqual(expect.arrayContaining(named));
   });
 
-  it('goes on where ranks meet at a rendezvous', async () => {
+  /** Ranks of a process that meet as those of several do, of which one falls. */
+  async function meeting(how: Partial<ExpertParallelOptions>, over: Pick<JoinWorldOptions, 'fabric'> = {}) {
     const told: Told[] = [];
     const place = { rank: 0, ranks: 4, address: `127.0.0.1:${await freePort()}`, environment: {} };
-    const world = World.join({ ...place, ranksHere: 4, device: 'sim' }, async (world) => {
-      const how = { ...tuned('push'), waitMs: 300 };
+    const world = World.join({ ...place, ...over, ranksHere: 4, device: 'sim' }, async (world) => {
       told[world.rank] = await persist(world, how, true, world.rank === 1 ? 2 : undefined);
     });
     await expect(world).rejects.toThrow('it falls');
     requireRight(told);
     expect(ends(told)).toEqual([0, 2, 3]);
     expect(told[0]!.masked.get(rounds)).toEqual([1]);
-  });
+  }
+
+  it('goes on where ranks meet at a rendezvous', () => meeting({ ...tuned('push'), waitMs: 300 }));
+
+  it('goes on where messages cross libfabric', needing('tcp;ofi_rxm'), () =>
+    meeting({ ...messages('proxy'), waitMs: 3000 }, { fabric: { provider: 'tcp;ofi_rxm', devices: ['lo'] } }),
+  );
 });
 
 describe('what cannot be left out', () => {
@@ -267,14 +297,24 @@ describe('what cannot be left out', () => {
   const create = (world: World, how: Partial<ExpertParallelOptions>) =>
     ExpertParallel.create(world, layerOf(small, { onLoss: 'mask', ...how }));
 
-  it.each(['portable', 'hybrid'])('ranks of %s, which says so', async (family) => {
-    await expect(local((world) => create(world, { family }))).rejects.toThrow(
-      `onLoss is "mask"; it must be 'throw' with family '${family}', which leaves no rank out`,
-    );
+  it('ranks of hybrid between nodes, which says so; portable is chosen instead', async () => {
+    const between = (how: Partial<ExpertParallelOptions>) =>
+      World.local({ ranks: 4, nodes: 2, device: 'sim' }, (world) => create(world, how));
+    const refused = `onLoss is "mask"; it must be 'throw' for hybrid between nodes: ask for family 'portable'`;
+    await expect(between({ family: 'hybrid' })).rejects.toThrow(refused);
+    const [{ family, why }] = (await between({})) as [ExpertParallel];
+    expect(family).toBe('portable');
+    expect(why).toContain(refused);
   });
 
-  it('ranks that share tokens', async () => {
-    const shape = { ...layerOf(small, { onLoss: 'mask', family: 'one-sided' }), replicas: 2, maxTokens: 4 };
+  it('ranks over NVSHMEM, which ends with all of them', async () => {
+    await expect(
+      local((world) => create(world, { family: 'portable', transport: 'nvshmem' })),
+    ).rejects.toThrow("it must be 'throw' over NVSHMEM");
+  });
+
+  it.each(['one-sided', 'portable'])('ranks that share tokens, of %s', async (family) => {
+    const shape = { ...layerOf(small, { onLoss: 'mask', family }), replicas: 2, maxTokens: 4 };
     await expect(local((world) => ExpertParallel.create(world, shape))).rejects.toThrow(
       'share tokens (replicas)',
     );

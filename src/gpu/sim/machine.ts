@@ -244,11 +244,16 @@ export class SimMachine {
 
   /**
    * A network between mapped memories, one of each rank, by rank; this is the way into it of `rank`. All ranks open theirs
-   * before one writes.
+   * before one writes. Where not all take part, peers are counted among those that do: `own` is this rank's number there.
    */
-  openNetwork(rank: number, memories: readonly number[]): { readonly network: Network; close(): void } {
+  openNetwork(
+    rank: number,
+    memories: readonly number[],
+    own = rank,
+  ): { readonly network: Network; close(): void } {
     const buffers = memories.map((address, r) => this.#addresses.find(`memories[${r}]`, address, 0).buffer);
-    const nic = this.#nics.open(this.#known(rank), buffers);
+    requireInteger('own', own, 0, memories.length - 1);
+    const nic = this.#nics.open(this.#known(rank), buffers, own);
     return { network: this.#host.network(nic), close: () => nic.close() };
   }
 

@@ -28,10 +28,10 @@ export class Nics {
     this.#machine = machine;
   }
 
-  /** `memories`: of all ranks, this one's included. */
-  open(rank: number, memories: readonly SimBuffer[]): Nic {
-    const nic = new Nic(this.#machine, this.#all, rank, memories);
-    this.#all.set(memories[rank]!, nic);
+  /** `memories`: of all that reach each other; `own`: which of them is this rank's. */
+  open(rank: number, memories: readonly SimBuffer[], own: number): Nic {
+    const nic = new Nic(this.#machine, this.#all, rank, memories, memories[own]!);
+    this.#all.set(memories[own]!, nic);
     return nic;
   }
 }
@@ -51,12 +51,20 @@ export class Nic implements Network {
   readonly #all: Map<SimBuffer, Nic>;
   readonly #rank: number;
   readonly #memories: readonly SimBuffer[];
+  readonly #own: SimBuffer;
 
-  constructor(machine: Machine, all: Map<SimBuffer, Nic>, rank: number, memories: readonly SimBuffer[]) {
+  constructor(
+    machine: Machine,
+    all: Map<SimBuffer, Nic>,
+    rank: number,
+    memories: readonly SimBuffer[],
+    own: SimBuffer,
+  ) {
     this.#machine = machine;
     this.#all = all;
     this.#rank = rank;
     this.#memories = memories;
+    this.#own = own;
     // With little room, every program meets a network that takes no more.
     const random = chanceOf(machine.engine);
     this.#room = random === null ? room : 2 ** random.below(1 + Math.log2(room));
@@ -65,7 +73,7 @@ export class Nic implements Network {
   write({ peer, from: fromAt, to: toAt, bytes, tag }: Readonly<RemoteWrite>): boolean {
     const { engine, sites } = this.#machine;
     const { detector } = engine;
-    const [from, to] = [this.#memories[this.#rank]!, this.#memories[peer]];
+    const [from, to] = [this.#own, this.#memories[peer]];
     if (to === undefined || to === from) throw new ArgumentError('peer', peer, 'another rank');
     requireReached(fromAt, bytes, from);
     requireReached(toAt, bytes, to);
@@ -73,14 +81,16 @@ export class Nic implements Network {
     if (this.#underway === this.#room) return false;
     this.#underway++;
     const number = engine.newNumber();
+    // One that was opened later for the same memory takes nothing that was meant for this one.
+    const there = this.#all.get(to);
     const site = detector === null ? 0 : sites.ofHost(this.write, 'post', engine.hostProgram);
     detector?.networkPosted(number, engine.hostThread(this.#rank));
     fly(engine, {
       ...{ number, rank: this.#rank, from, fromAt, to, toAt, bytes, site },
-      dropped: () => !this.#all.has(to) || this.#all.get(from) !== this,
+      dropped: () => there === undefined || this.#all.get(to) !== there || this.#all.get(from) !== this,
       landed: () => {
         this.#underway--;
-        this.#all.get(to)!.#come.push({ number, tag });
+        there!.#come.push({ number, tag });
         engine.didNoticeable(this.#rank);
       },
     });
@@ -102,7 +112,7 @@ export class Nic implements Network {
 
   /** Writes that are under way from here or to here are dropped. */
   close(): void {
-    this.#all.delete(this.#memories[this.#rank]!);
+    if (this.#all.get(this.#own) === this) this.#all.delete(this.#own);
   }
 }
 

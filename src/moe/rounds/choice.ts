@@ -47,7 +47,7 @@ function refusalOf(family: Family, layer: Layer, place: Place, tuning?: Tuning):
     return new ArgumentError(
       'onLoss',
       'mask',
-      `'throw' with family '${family.name}', which leaves no rank out`,
+      `'throw' with family '${family.name}', which leaves no rank out: ask for 'portable', or renew the world after a loss`,
     );
   return family.refuses(layer, place, tuning);
 }

@@ -42,9 +42,16 @@ import { Placing, type Statistics } from './placing.js';
 import type { Tensor } from './tensor.js';
 
 let insideOf: (ep: ExpertParallel) => readonly RoundInFlight[];
+let countAlikeOf: (all: readonly ExpertParallel[]) => number;
 
 /** The inside of an ExpertParallel, for measuring what its rounds consist of. */
 export const roundsInside = (ep: ExpertParallel): readonly RoundInFlight[] => insideOf(ep);
+
+/**
+ * After ranks were left out: of each of these as many rounds count as of the one of which the fewest do. Returns how many. For those
+ * whose rounds are parts of one forward.
+ */
+export const countAlike = (all: readonly ExpertParallel[]): number => countAlikeOf(all);
 
 /**
  * Dispatch and combine of one layer, as one rank of it. Rounds follow each other on a stream: `dispatch`, the experts,
@@ -55,6 +62,11 @@ export const roundsInside = (ep: ExpertParallel): readonly RoundInFlight[] => in
 export class ExpertParallel<P extends string = string> {
   static {
     insideOf = (ep) => ep.#rounds;
+    countAlikeOf = (all) => {
+      const counted = Math.min(...all.map((ep) => ep.#doneBefore));
+      for (const ep of all) ep.#doneBefore = counted;
+      return counted;
+    };
   }
 
   /** The ranks that share the experts. */
@@ -353,11 +365,11 @@ export class ExpertParallel<P extends string = string> {
 
   /** The loss that the circle knows, or else the rank's own proxy: one that fell by itself has made this rank the lost one. */
   get #heard(): unknown {
-    const { circle, rank } = this.world;
+    const { circle } = this.world;
     if (circle.signal.aborted) return circle.signal.reason;
     const stopped = this.#rounds.map(({ loaded }) => loaded.stopped).find((error) => error !== null) ?? null;
     if (stopped === null || stopped instanceof RankLostError) return stopped;
-    return new RankLostError([rank], 'the work of its proxy', undefined, { cause: stopped });
+    return new RankLostError([circle.rank], 'the work of its proxy', undefined, { cause: stopped });
   }
 
   /** Leaves out ranks that are lost; null where the layer goes on. */

@@ -97,12 +97,15 @@ export class LoadedPlan {
 
   /** The windows are as they were before the first round; what kernels write before they read it stays. No rank's kernels run. */
   beginAnew(stream: Stream): void {
-    for (const [{ layout, allOnes, unwritten }, { own }] of this.#windows) {
-      for (const field of layout.fields) {
-        const isIn = (fields: readonly Field[]) => fields.some(({ offset }) => offset === field.offset);
-        if (field.length > 0 && !(isIn(unwritten) && !isIn(allOnes)))
-          stream.fill(own.address + field.offset, bytesOf(field), isIn(allOnes) ? 0xff : 0);
-      }
+    for (const [plan, { own }] of this.#windows)
+      for (const { offset, bytes, value } of beginningOf(plan))
+        stream.fill(own.address + offset, bytes, value);
+    if (this.#wire === null) return;
+    // The host writes its own memory itself. Nor do proxies run.
+    const { address, front, placement, raw } = this.#wire.memory;
+    for (const { offset, bytes, value } of beginningOf(this.plan.wire!)) {
+      if (placement === 'host' || offset < front) raw.fill(value, offset, offset + bytes);
+      else stream.fill(address + offset, bytes, value);
     }
   }
 
@@ -169,6 +172,20 @@ async function layWire(
   const proxy = await world.startProxy({ ...program, memory, timeoutMs: Math.ceil(waitMs / 2) });
   return { memory, window: { rank: 0, bases: [address], bytes }, proxy };
 }
+
+/** The contents of memory before the first round, but for what kernels write before they read it. */
+const beginningOf = ({ layout, allOnes = [], unwritten = [] }: Beginning): Fill[] => {
+  const isIn = (fields: readonly Field[], { offset }: Field) =>
+    fields.some((field) => field.offset === offset);
+  const set = layout.fields.filter(
+    (field) => field.length > 0 && (isIn(allOnes, field) || !isIn(unwritten, field)),
+  );
+  return set.map((field) => ({
+    ...{ offset: field.offset, bytes: bytesOf(field), value: isIn(allOnes, field) ? 0xff : 0 },
+  }));
+};
+
+type Beginning = Pick<WindowPlan, 'layout'> & Partial<Pick<WindowPlan, 'allOnes' | 'unwritten'>>;
 
 const fillsOf = (allOnes: readonly Field[]): Fill[] =>
   allOnes

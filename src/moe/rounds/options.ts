@@ -104,7 +104,7 @@ export interface ExpertParallelOptions<P extends string = string> {
   /**
    * The fate of the layer when ranks are lost. Default 'throw': its rounds are over, and `world.renew` goes on. With 'mask' it
    * goes on itself, windows and captured graphs as they are: `world.mask` leaves the ranks out, and so does `synchronize` of its own
-   * accord (docs/worlds.md#masks). Ranks that share tokens (`replicas`) cannot be left out.
+   * accord (docs/worlds.md#masks). Where families cannot, `create` says so: hybrid between nodes, NVSHMEM, ranks that share tokens.
    */
   readonly onLoss?: 'throw' | 'mask';
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */

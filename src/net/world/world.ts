@@ -36,6 +36,7 @@ import type { FabricOptions } from './proxy/network.js';
 import {
   inMachine,
   inThread,
+  LastingProxy,
   type ProxyOptions,
   type ProxyStarter,
   type RunningProxy,
@@ -107,7 +108,7 @@ export class World {
   /** Under way or done from the first symmetric window on. */
   #nvshmem: Promise<void> | null = null;
   #wires: Promise<Wires> | null = null;
-  readonly #proxies: RunningProxy[] = [];
+  readonly #proxies: LastingProxy[] = [];
   readonly #host: Host;
   readonly #events: WorldEvents;
   /** The resources to free at the renewal, and what lives on there when ranks are left out. */
@@ -314,7 +315,8 @@ export class World {
   async startProxy(options: ProxyOptions): Promise<RunningProxy> {
     requireProxyOptions(options, this.ranks);
     this.requireWhole();
-    const proxy = await this.#host.startProxy(this.circle, options);
+    const proxy = new LastingProxy(this.#host.startProxy, options);
+    await proxy.begin(this.circle);
     this.#proxies.push(proxy);
     return proxy;
   }
@@ -519,9 +521,14 @@ export class World {
         const circle = await this.#goOnFrom(this.circle, patience, false);
         this.#circle = circle;
         this.#hearLosses(circle);
+        // Messages that are on their way are of rounds that do not count, or of ranks that are out. They end with the network.
+        await Promise.all(this.#proxies.map((proxy) => proxy.pause()));
         for (const part of parts) await part.leaveOut(this.masked);
         passing('mask', 'left out');
-        all = await this.#unlessLost(this.#meeting(circle, circle.allGather(mine, 'mask')));
+        const begun = await this.#unlessLost(this.#beginProxies(circle).then(() => true));
+        passing('mask', 'proxies begun');
+        if (begun !== null)
+          all = await this.#unlessLost(this.#meeting(circle, circle.allGather(mine, 'mask')));
       }
       const done = all.map((bytes) => new Float64Array(bytes.slice().buffer));
       for (const [i, part] of parts.entries()) part.goOn(Math.min(...done.map((of) => of[i]!)));
@@ -529,10 +536,17 @@ export class World {
     } catch (error) {
       if (!(error instanceof RankLostError && error.ranks.includes(this.rank))) throw error;
       // Work that is enqueued on this rank all the same, such as a captured graph, writes nowhere.
+      await Promise.all(this.#proxies.map((proxy) => proxy.stop()));
       for (const part of parts) await part.leaveOut([this.rank]);
       this.tell({ kind: 'masked', masked: [this.rank] });
       throw new RankMaskedError(this.rank, { cause: error });
     }
+  }
+
+  /** Begins the proxies anew, between the ranks of a circle. */
+  async #beginProxies(circle: Circle): Promise<void> {
+    const ranks = this.#origins.map((origin) => circle.origins.indexOf(origin));
+    for (const proxy of this.#proxies) await proxy.begin(circle, ranks);
   }
 
   /** Null where a rank was lost, or left, before. */

@@ -1,7 +1,7 @@
 // A process that is a node of one world after the other, as it is told. In a world with a fall, the victim's process falls at its
 // point of the third round; the others go on until a call throws.
 import { spawnSync } from 'node:child_process';
-import { RankLostError } from '../../../src/base/errors.js';
+import { RankLostError, RepeatRoundsError } from '../../../src/base/errors.js';
 import { ExpertParallel, emptyTensor, readBits, row } from '../../../src/moe/index.js';
 import { type Region, TransferEngine } from '../../../src/net/fabric/index.js';
 import { World } from '../../../src/net/world/index.js';
@@ -92,7 +92,10 @@ function arm(what: Fall): void {
   else fall(what);
 }
 
-async function oneRank(world: World, { family, waitMs, fall: planned }: Case): Promise<Report> {
+async function oneRank(
+  world: World,
+  { family, waitMs, masks = false, fall: planned }: Case,
+): Promise<Report> {
   const ep = await ExpertParallel.create(world, {
     experts: 2 * world.ranks,
     topK,
@@ -102,6 +105,7 @@ async function oneRank(world: World, { family, waitMs, fall: planned }: Case): P
     split: true,
     family,
     waitMs,
+    onLoss: masks ? 'mask' : 'throw',
     ...(family === 'hybrid' && { tuning }),
   });
   const { device } = world;
@@ -109,11 +113,12 @@ async function oneRank(world: World, { family, waitMs, fall: planned }: Case): P
   const { topkIds, topkWeights } = makeRoutes(ep.shape, world.rank, tokens, 7);
   const x = new Float32Array(tokens * hidden).fill(1 + world.rank);
   const out = emptyTensor(device, 'f32', [tokens, hidden]);
-  /** Every owner gives the row back as it is. */
-  const expected = Array.from({ length: tokens }, (_, token) => {
+  /** Every owner that is not left out gives the row back as it is. */
+  const expectedOf = (token: number): number => {
     const ids = topkIds.subarray(token * topK, (token + 1) * topK);
-    return new Set([...ids].map((id) => Math.floor(id / 2))).size * (1 + world.rank);
-  });
+    const owners = [...ids].map((id) => Math.floor(id / 2)).filter((rank) => !world.masked.includes(rank));
+    return new Set(owners).size * (1 + world.rank);
+  };
   const dispatch = () => {
     const sent = ep.dispatchSend({ topkIds, topkWeights, payloads: { x } }, stream);
     const received = ep.dispatchRecv(sent, stream);
@@ -143,16 +148,57 @@ async function oneRank(world: World, { family, waitMs, fall: planned }: Case): P
   };
 
   let wrong = 0;
+  const look = async () => {
+    const sums = await readBits(out, stream);
+    for (const [i, sum] of sums.entries()) if (sum !== expectedOf(Math.floor(i / hidden))) wrong++;
+  };
   for (let n = 0; n < goodRounds; n++) {
     await round();
-    const sums = await readBits(out, stream);
-    for (const [i, sum] of sums.entries()) if (sum !== expected[Math.floor(i / hidden)]) wrong++;
+    await look();
   }
   if (planned === null) {
     await ep.dispose();
     return { rank: world.rank, first: null, again: null, ms: 0, wrong };
   }
   let since = performance.now();
+  /** All rounds behind the good ones, the first as that of the fall; repeated where the layer says so. Of each, who was left out. */
+  const persist = async (what: Fall) => {
+    const masked: (readonly number[])[] = [];
+    let fell = false;
+    for (let n = 0; ; ) {
+      try {
+        if (n === more) {
+          await world.barrier('the rounds are done');
+          return masked;
+        }
+        masked[n] = world.masked;
+        if (!fell) {
+          fell = true;
+          since = performance.now();
+          await lastRound(what);
+        } else await round();
+        await look();
+        n++;
+      } catch (thrown) {
+        // A barrier that a rank did not come to. The layer says which rounds count.
+        const told =
+          thrown instanceof RankLostError ? await ep.synchronize(stream).catch((told) => told) : thrown;
+        if (told === undefined) continue;
+        if (!(told instanceof RepeatRoundsError)) throw told;
+        n = told.round - 1 - goodRounds;
+      }
+    }
+  };
+  if (masks) {
+    let masked: readonly (readonly number[])[] = [];
+    const first = await persist(planned).then((all) => {
+      masked = all;
+      return null;
+    }, thrown);
+    const ms = Math.round(performance.now() - since);
+    await ep.dispose();
+    return { rank: world.rank, first, again: null, ms, wrong, masked };
+  }
   const rounds = async () => {
     await lastRound(planned);
     for (let n = 0; n < more; n++) {

@@ -42,6 +42,15 @@ describe('ExpertParallel carries its rounds', () => {
   );
 });
 
+test('a family that does not say so leaves no rank out', async () => {
+  const create = World.local({ ranks: 1, device: 'sim' }, (world) =>
+    ExpertParallel.create(world, { ...options, onLoss: 'mask' }),
+  );
+  await expect(create).rejects.toThrow(
+    `onLoss is "mask"; it must be 'throw' with family 'naive', which leaves no rank out: ask for 'portable'`,
+  );
+});
+
 describe('commands take it', () => {
   let out = '';
   beforeEach(() => {

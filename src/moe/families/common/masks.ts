@@ -5,7 +5,7 @@
  */
 import { device, type Field, field, pointer } from '../../../lang/index.js';
 import type { Layer } from '../../layer/index.js';
-import type { MaskPlan, WindowPlan } from '../family.js';
+import type { MaskPlan, WindowPlan, WirePlan } from '../family.js';
 import { expertOwner } from './owners.js';
 import { type Operation, recordFailure } from './waits.js';
 
@@ -13,7 +13,7 @@ import { type Operation, recordFailure } from './waits.js';
 export const maskedField = ({ masks }: Layer) => field('v16', [masks ? 1 : 0]);
 
 /** Where the host finds the mask in a window, and the count of rounds. */
-export const maskPlan = (of: WindowPlan, masked: Field, rounds: Field): MaskPlan => ({
+export const maskPlan = (of: WindowPlan | WirePlan, masked: Field, rounds: Field): MaskPlan => ({
   masked: { in: of, offset: masked.offset, dtype: 'u32', shape: [4] },
   rounds: { in: of, offset: rounds.offset, dtype: 'u32', shape: [1] },
 });

@@ -1,7 +1,7 @@
 /** Checks that all families share. */
 import { ArgumentError, type HeddleError, UnavailableError } from '../../../base/errors.js';
 import type { Topology } from '../../../gpu/index.js';
-import { formatOf, type Layer } from '../../layer/index.js';
+import { formatOf, type Layer, sharing } from '../../layer/index.js';
 import type { Place } from '../family.js';
 import { unitBytes, widestUnit } from './parts.js';
 import { rowsOf } from './received.js';
@@ -23,6 +23,16 @@ export function refusesRows(layer: Layer, elements = 0): HeddleError | null {
   if (maxTokens > reached)
     return new ArgumentError('maxTokens', maxTokens, `at most ${reached} with such rows on ${ranks} ranks`);
   return null;
+}
+
+/** Why rounds of the layer cannot leave ranks out; null where they can, or need not. */
+export function refusesMasks(layer: Layer): HeddleError | null {
+  if (!layer.masks || sharing(layer).replicas === 1) return null;
+  return new ArgumentError(
+    'onLoss',
+    'mask',
+    "'throw' where ranks share tokens (replicas); after a loss world.renew() goes on without the lost ranks",
+  );
 }
 
 /** Why nothing but mapped windows carries rows of kernels that load and store peers' memory; null where they do. */

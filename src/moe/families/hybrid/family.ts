@@ -31,6 +31,7 @@ export const hybrid: Family<HybridTuning> = {
     chunk: (tokens) => Math.max(1, Math.min(32, Math.floor(tokens / 16))),
   },
   knobs: hybridKnobs,
+  leavesOut: true,
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,
@@ -43,6 +44,7 @@ const mostLocal = 32;
 function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError | null {
   if (place.topology.nodes === 1) return oneSided.refuses(layer, place) ?? refusesUnused(tuning);
   return (
+    refusesLeavingOut(layer) ??
     refusesTransport(place) ??
     refusesNodes(place.topology) ??
     refusesReplicas(layer, place.topology) ??
@@ -59,6 +61,16 @@ function refusesUnused(tuning?: HybridTuning): HeddleError | null {
     "left out on one node, where hybrid is one-sided; ask for family: 'one-sided' to tune that";
   return new ArgumentError('tuning', 'given', possible);
 }
+
+/** The ranks of other nodes reach a node by the ranks of their own numbers: without one they would lose the way to experts that live. */
+const refusesLeavingOut = ({ masks = false }: Layer): HeddleError | null =>
+  masks
+    ? new ArgumentError(
+        'onLoss',
+        'mask',
+        "'throw' for hybrid between nodes: ask for family 'portable', or renew the world after a loss",
+      )
+    : null;
 
 /** The ranks of a group hand each other sums, which is for those that map each other's windows. */
 function refusesReplicas(layer: Layer, { localRanks, nodes }: Topology): HeddleError | null {

@@ -5,7 +5,7 @@ import { formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index
 import { maskPlan } from '../common/masks.js';
 import { placingPlan, setPlacing } from '../common/places.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
-import { refusesFew, refusesOnNode, refusesTransport } from '../common/refusals.js';
+import { refusesFew, refusesMasks, refusesOnNode, refusesTransport } from '../common/refusals.js';
 import { remembered } from '../common/remembered.js';
 import { failureView } from '../common/waits.js';
 import { weighKernel, weighSpread, weighSteps } from '../common/weigh.js';
@@ -56,10 +56,8 @@ function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleErr
   const { topology, split } = place;
   const { output } = layer;
   const words = travelsAsItLies(layer) ? 0 : returnedVectors(layer) * 4;
-  const refusal = refusesOnNode(layer, topology, words) ?? refusesTransport(place);
+  const refusal = refusesOnNode(layer, topology, words) ?? refusesTransport(place) ?? refusesMasks(layer);
   if (refusal !== null) return refusal;
-  if (layer.masks && sharing(layer).replicas > 1)
-    return new ArgumentError('onLoss', 'mask', "'throw' where ranks share tokens (replicas)");
   if (split && !pushable(layer)) {
     const possible = 'rows of a multiple of 16 bytes where phases are split';
     return new ArgumentError('output.length', output.hidden, possible);

@@ -2,8 +2,9 @@
  * The receive of a combine: adds up each token's rows as soon as they are home. One block more than there is work for has
  * all ranks meet meanwhile, so that the next round may send at once.
  */
-import { device, kernel, peers, registers, windowOf } from '../../../lang/index.js';
+import { device, kernel, peers, pointer, registers, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { masking } from '../common/masks.js';
 import { findOwners } from '../common/owners.js';
 import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
@@ -15,6 +16,7 @@ import { beginsEarly, ownStays, type PortableShape, type PortableWindow, returne
 
 export function combineRecvKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { replicas } = sharing(shape);
+  const { ofLaunch } = masking(shape, 'combine');
   return kernel(
     {
       name: 'portable_combine_recv',
@@ -23,12 +25,11 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
       using: {
         REPLICAS: replicas,
         EARLY: beginsEarly(shape),
-        K: shape.topK,
         PARTS: returnedParts(shape).parts,
         ROWS: Math.min(shape.topK, shape.ranks),
         COUNTS: shape.counts,
         awaitRows: awaitRows(shape, window, transport),
-        findOwners: findOwners(shape),
+        ownersOf: ownersOf(shape),
         meet: meet(shape, window, transport),
         patienceOf,
         DTYPE: shape.output.dtype,
@@ -36,6 +37,7 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
         sumPart: sumPart(shape, window),
         receiveSums: receiveSums(shape, window, transport),
         zeroCounts: zeroCounts(shape, window),
+        ...ofLaunch,
       },
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {
@@ -43,10 +45,15 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
       g.releaseNext();
       const mine = win.at(g.rank);
       const epoch = g.load(mine.begun.at(0), { order: 'relaxed', scope: 'gpu' });
+      const mask = u.maskIn({ masked: mine.masked });
+      if (u.amOut({ mask, failure: mine.failure, epoch })) {
+        if (u.EARLY) g.awaitPrevious();
+        return;
+      }
       const patience = g.registers('u32', 1, u.patienceOf({ failure: mine.failure, limit }));
       if (u.COUNTS) u.zeroCounts({ mine });
       if (g.blockIdx.x === 0) {
-        u.meet({ win, epoch, limit: patience[0]! });
+        u.meet({ win, mask, epoch, limit: patience[0]! });
         return;
       }
       const first = g.warpId * (g.gridDim.x - 1) + g.blockIdx.x - 1;
@@ -56,12 +63,8 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
       for (let piece = first; piece < turns * u.PARTS; piece += warps) {
         const token = (piece / u.PARTS) * u.REPLICAS + member;
         const part = piece % u.PARTS;
-        let id = g.i32(-1);
-        // Not by way of L1, which may hold what was there before: this launch may be early, and awaits nobody.
-        if (g.laneId < u.K)
-          id = g.load(topkIds.at(token * u.K + g.laneId), { order: 'relaxed', scope: 'gpu' });
         const owners = g.registers('u32', u.ROWS);
-        const count = u.findOwners({ expert: id, owners });
+        const count = u.ownersOf({ mask, topkIds, token, owners });
         if (u.awaitRows({ mine, token, part, owners, count, epoch, patience })) {
           if (u.REPLICAS > 1) {
             u.sumPart({
@@ -87,6 +90,27 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
     },
   );
 }
+
+/** Lists the ranks from which rows of a token come: returns how many; a warp. */
+const ownersOf = (shape: PortableShape) =>
+  device(
+    {
+      name: 'owners_of',
+      params: { mask: 'v16', topkIds: pointer('i32'), token: 'u32', owners: registers('u32') },
+      returns: 'u32',
+      using: {
+        K: shape.topK,
+        findOwners: findOwners(shape),
+        living: masking(shape, 'combine').living,
+      },
+    },
+    (g, { mask, topkIds, token, owners }, { K, findOwners, living }) => {
+      let id = g.i32(-1);
+      // Not by way of L1, which may hold what was there before: this launch may be early, and awaits nobody.
+      if (g.laneId < K) id = g.load(topkIds.at(token * K + g.laneId), { order: 'relaxed', scope: 'gpu' });
+      return findOwners({ expert: living({ mask, id }), owners });
+    },
+  );
 
 /** A warp waits until a part of all of a token's rows is home; false where one did not come in time. */
 function awaitRows(shape: PortableShape, window: PortableWindow, transport: Transport) {
@@ -137,7 +161,7 @@ function meet(shape: PortableShape, window: PortableWindow, transport: Transport
   return device(
     {
       name: 'meet',
-      params: { win: peers(window), epoch: 'u32', limit: 'u32' },
+      params: { win: peers(window), mask: 'v16', epoch: 'u32', limit: 'u32' },
       using: {
         RANKS: shape.ranks,
         EARLY: beginsEarly(shape),
@@ -145,20 +169,25 @@ function meet(shape: PortableShape, window: PortableWindow, transport: Transport
         awaitSignal: transport.awaitSignal,
         failed: recordFailure('combine'),
         signal: transport.signal(window),
+        isOut: masking(shape, 'combine').isOut,
       },
     },
-    (g, { win, epoch, limit }, u) => {
+    (g, { win, mask, epoch, limit }, u) => {
       if (u.EARLY) g.awaitPrevious();
       const mine = win.at(g.rank);
       for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
-        const there = u.at({ win, peer });
-        u.signal({ mine, peer, signal: there.released.at(g.rank), value: epoch, adds: false });
+        if (!u.isOut({ mask, rank: peer })) {
+          const signal = u.at({ win, peer }).released.at(g.rank);
+          u.signal({ mine, peer, signal, value: epoch, adds: false });
+        }
       }
       let left = limit;
       for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
-        if (!u.awaitSignal({ signal: mine.released.at(peer), value: epoch, limit: left })) {
-          if (left > 0) u.failed({ failure: mine.failure, peer, epoch });
-          left = g.u32(0);
+        if (!u.isOut({ mask, rank: peer })) {
+          if (!u.awaitSignal({ signal: mine.released.at(peer), value: epoch, limit: left })) {
+            if (left > 0) u.failed({ failure: mine.failure, peer, epoch });
+            left = g.u32(0);
+          }
         }
       }
       if (g.threadIdx.x === 0) g.store(mine.finished.at(0), epoch);

@@ -4,6 +4,7 @@
  */
 import { device, kernel, peers, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { masking } from '../common/masks.js';
 import { sendHome, settleHome } from './send-home.js';
 import type { Transport } from './transport.js';
 import { ownStays, type PortableShape, type PortableWindow, returnedParts } from './window.js';
@@ -11,6 +12,7 @@ import { ownStays, type PortableShape, type PortableWindow, returnedParts } from
 export function combineSendKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { parts } = returnedParts(shape);
   const { turns } = sharing(shape);
+  const { ofLaunch } = masking(shape, 'combine');
   return kernel(
     {
       name: 'portable_combine_send',
@@ -23,6 +25,7 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
         comesFrom: comesFrom(shape, window),
         sendHome: sendHome(shape, window, transport),
         settleHome: settleHome(window, transport),
+        maskIn: ofLaunch.maskIn,
       },
     },
     (g, { win }, u) => {
@@ -33,7 +36,9 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
       g.releaseNext();
       const epoch = g.load(mine.begun.at(0));
       // A rank that has given up lacks rows that its experts need: nobody may take what they make of it for the round's.
+      // Nor does one that is left out send: its dispatch has recorded that.
       if (lost) return;
+      const mask = u.maskIn({ masked: mine.masked });
       const first = g.warpId * g.gridDim.x + g.blockIdx.x;
       const warps = (g.blockDim.x / 32) * g.gridDim.x;
       for (let piece = first; piece < u.PIECES; piece += warps) {
@@ -43,7 +48,7 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
         for (let base = g.u32(0); base < u.RANKS; base += 32) {
           const own = base + g.laneId;
           let here = false;
-          if (own < u.RANKS) here = u.comesFrom({ mine, source: own, turn });
+          if (own < u.RANKS) here = u.comesFrom({ mine, mask, source: own, turn });
           const sources = g.warp.ballot(here);
           const some = g.min(u.RANKS - base, g.u32(32));
           for (let other = g.u32(0); other < some; other += 1) {
@@ -59,16 +64,22 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
   );
 }
 
-/** Whether the token of a source's share in this turn has a row here that travels. */
+/** Whether the token of a source's share in this turn has a row here that travels. None goes to a rank that is left out. */
 function comesFrom(shape: PortableShape, window: PortableWindow) {
   return device(
     {
       name: 'comes_from',
-      params: { mine: windowOf(window), source: 'u32', turn: 'u32' },
+      params: { mine: windowOf(window), mask: 'v16', source: 'u32', turn: 'u32' },
       returns: 'bool',
-      using: { REPLICAS: sharing(shape).replicas, K: shape.topK, STAYS: ownStays(shape) },
+      using: {
+        REPLICAS: sharing(shape).replicas,
+        K: shape.topK,
+        STAYS: ownStays(shape),
+        isOut: masking(shape, 'combine').isOut,
+      },
     },
-    (g, { mine, source, turn }, u) => {
+    (g, { mine, mask, source, turn }, u) => {
+      if (u.isOut({ mask, rank: source })) return false;
       if (u.STAYS) {
         if (source === g.rank) return false;
       }

@@ -4,6 +4,7 @@
  */
 import { kernel, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { masking } from '../common/masks.js';
 import { wholeWarps } from '../common/parts.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf, recordFailure } from '../common/waits.js';
@@ -18,6 +19,7 @@ export const dispatchRecvSpread = ({ dispatch, counts, ranks }: PortableShape) =
 });
 
 export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  const { isOut, ofLaunch } = masking(shape, 'dispatch');
   return kernel(
     {
       name: 'portable_dispatch_recv',
@@ -32,6 +34,8 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
         countRoutes: countRoutes(shape, window),
         failed: recordFailure('dispatch'),
         patienceOf,
+        isOut,
+        ...ofLaunch,
       },
     },
     (g, { win, limit }, u) => {
@@ -42,9 +46,16 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
       const mine = win.at(g.rank);
       // Not `begun`, which that send leaves; and not by way of L1, where something older might linger.
       const epoch = g.load(mine.finished.at(0), { order: 'relaxed', scope: 'gpu' }) + 1;
+      const mask = u.maskIn({ masked: mine.masked });
+      if (u.amOut({ mask, failure: mine.failure, epoch })) {
+        if (!u.COUNTS) g.awaitPrevious();
+        return;
+      }
       const patience = u.patienceOf({ failure: mine.failure, limit });
       const peer = g.threadIdx.x;
-      if (peer < u.RANKS) {
+      // A rank that is left out sends nothing: this rank's own send has written its slots.
+      const out = u.isOut({ mask, rank: peer });
+      if (peer < u.RANKS && !out) {
         const signal = mine.arrived.at(peer);
         // The word began as 2^32 − 1, and round 0 is the first.
         const value = (epoch + 1) * u.OF_ROUND - 1;

@@ -4,6 +4,7 @@
  */
 import { device, kernel, list, pointer } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { masking } from '../common/masks.js';
 import { dispatchParams } from '../common/params.js';
 import { notePlaces } from '../common/places.js';
 import { prefetchPart } from '../common/prefetch.js';
@@ -14,6 +15,7 @@ import type { Transport } from './transport.js';
 import type { PortableShape, PortableWindow } from './window.js';
 
 export function dispatchSendKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  const { ofLaunch } = masking(shape, 'dispatch');
   return kernel(
     {
       name: 'portable_dispatch_send',
@@ -31,6 +33,8 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
         sendRows: sendRows(shape, window, transport),
         PLACED: shape.placed !== undefined,
         notePlaces: notePlaces(shape),
+        MASKS: shape.masks === true,
+        ...ofLaunch,
       },
     },
     (g, { win, topkIds, topkWeights, rows, tokens, placing }, u) => {
@@ -44,6 +48,11 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
         g.store(mine.begun.at(0), g.load(mine.finished.at(0)) + 1);
       // A rank that has given up sends nothing: peers may still read what the round before brought, and nobody vouches that they have.
       if (lost) return;
+      const mask = u.maskIn({ masked: mine.masked });
+      if (u.MASKS) {
+        const epoch = g.load(mine.finished.at(0)) + 1;
+        if (u.amOut({ mask, failure: mine.failure, epoch })) return;
+      }
 
       /** [peer]: what this block's messages add to its `arrived`. */
       const told = g.shared('u32', u.RANKS);
@@ -60,11 +69,12 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
         if (piece < routes) {
           // Ranks begin with different peers, so that no window is everybody's first.
           const peer = (piece + g.rank) % u.RANKS;
-          u.tellRoutes({ win, topkIds, topkWeights, placing, tokens, peer, chunk: piece / u.RANKS, told });
+          const chunk = piece / u.RANKS;
+          u.tellRoutes({ win, mask, topkIds, topkWeights, placing, tokens, peer, chunk, told });
         } else {
           const turn = (piece - routes) / u.PARTS;
           const part = (piece - routes) % u.PARTS;
-          u.sendRows({ win, topkIds, placing, rows, token: turn * u.REPLICAS + member, part, told });
+          u.sendRows({ win, mask, topkIds, placing, rows, token: turn * u.REPLICAS + member, part, told });
           if (u.PLACED) {
             if (part === 0) u.notePlaces({ topkIds, placing, turn, tokens });
           }

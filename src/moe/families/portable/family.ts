@@ -1,7 +1,7 @@
 /** The portable family: rows travel by three primitives, which every network has. */
 import { ArgumentError, type HeddleError } from '../../../base/errors.js';
 import type { Layer } from '../../layer/index.js';
-import { refusesFew, refusesOnNode, refusesRows } from '../common/refusals.js';
+import { refusesFew, refusesMasks, refusesOnNode, refusesRows } from '../common/refusals.js';
 import { weighSpread } from '../common/weigh.js';
 import type { Family, Place } from '../family.js';
 import { proxyPlan, ringSlots } from './commands.js';
@@ -18,6 +18,7 @@ export const portable: Family<PortableTuning> = {
   reach: 'world',
   travel: { rows: 'rank', message: 'row', metadata: 'every rank', chunk: () => 32 },
   knobs: portableKnobs,
+  leavesOut: true,
   refuses,
   defaults,
   adapt: adapted,
@@ -31,8 +32,15 @@ function refuses(layer: Layer, place: Place, tuning?: PortableTuning): HeddleErr
   const { topology, transport } = place;
   const refusal =
     (transport === 'proxy' ? refusesRows(layer) : refusesOnNode(layer, topology)) ??
-    refusesFew(place, tuning);
+    refusesFew(place, tuning) ??
+    refusesMasks(layer);
   if (refusal !== null) return refusal;
+  if (layer.masks && transport === 'nvshmem')
+    return new ArgumentError(
+      'onLoss',
+      'mask',
+      "'throw' over NVSHMEM, which ends with all of its ranks or not at all",
+    );
   const shape = shapeOf(layer, place, tuning ?? defaults(layer, place));
   const { ofRound } = messagesOf(shape);
   if (ofRound >= 2 ** 31) {

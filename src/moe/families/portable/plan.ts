@@ -1,6 +1,7 @@
 /** The plan of a layer: its window, which lies in GPU memory or where a network reaches it, and the launches of its phases. */
 import type { Window } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
+import { maskPlan } from '../common/masks.js';
 import { placingPlan, setPlacing } from '../common/places.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { remembered } from '../common/remembered.js';
@@ -60,6 +61,9 @@ export function planOf(shape: PortableShape, { rank, transport }: Place, kernels
     received: receivedPlan(shape, rank, memory, layout, routes),
     placing,
     failure: failureView(memory, layout),
+    ...(shape.masks && {
+      masks: maskPlan(memory, section(layout, 'masked'), section(layout, 'finished')),
+    }),
   };
 }
 

@@ -1,6 +1,7 @@
 /** One part of a token's rows on its way to the owners of its routes, once to each. */
 import { device, list, peers, pointer } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { masking } from '../common/masks.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
 import { placeAt, placingParam } from '../common/places.js';
@@ -13,6 +14,7 @@ export function sendRows(shape: PortableShape, window: PortableWindow, transport
       name: 'send_rows',
       params: {
         win: peers(window),
+        mask: 'v16',
         topkIds: pointer('i32'),
         placing: placingParam(shape),
         rows: list(pointer('v16'), shape.payloads.length),
@@ -27,13 +29,14 @@ export function sendRows(shape: PortableShape, window: PortableWindow, transport
         ownerOf: expertOwner(shape),
         firstsOf,
         placeAt: placeAt(shape),
+        living: masking(shape, 'dispatch').living,
         sendRow: shape.payloads.map((_, payload) => sendRow(shape, window, transport, payload)),
       },
     },
-    (g, { win, topkIds, placing, rows, token, part, told }, u) => {
+    (g, { win, mask, topkIds, placing, rows, token, part, told }, u) => {
       let id = g.i32(-1);
       if (g.laneId < u.K) id = u.placeAt({ topkIds, placing, token, k: g.laneId });
-      const owner = u.ownerOf({ expert: id });
+      const owner = u.ownerOf({ expert: u.living({ mask, id }) });
       const firsts = u.firstsOf({ owner, ranks: u.RANKS });
       for (let other = g.u32(0); other < u.K; other += 1) {
         // Ranks begin with different routes, so that with routes alike they do not all send to one peer at a time.

@@ -1,6 +1,10 @@
-/** A chunk of a rank's tokens on its way to one peer: their ids, and on request weights, for the routes that are its. */
+/**
+ * A chunk of a rank's tokens on its way to one peer: their ids, and on request weights, for the routes that are its. For a peer that is
+ * left out this rank writes what that one would have sent here, had it no routes: its slots read -1.
+ */
 import { device, peers, pointer, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { unitBytes, widestUnit } from '../common/parts.js';
 import { placeAt, placingParam } from '../common/places.js';
@@ -18,6 +22,7 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
       name: 'tell_routes',
       params: {
         win: peers(window),
+        mask: 'v16',
         topkIds: pointer('i32'),
         topkWeights: pointer('f32'),
         placing: placingParam(shape),
@@ -40,12 +45,18 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
         writeRoutes: writeRoutes(shape, window),
         put: transport.put(window, unit),
         signalBy: transport.signal(window),
+        isOut: masking(shape, 'dispatch').isOut,
+        emptySlots: emptySlots(shape, window),
       },
     },
-    (g, { win, topkIds, topkWeights, placing, tokens, peer, chunk, told }, u) => {
+    (g, { win, mask, topkIds, topkWeights, placing, tokens, peer, chunk, told }, u) => {
       const mine = win.at(g.rank);
       const first = chunk * u.CHUNK;
       const slots = g.min(u.MAX_TOKENS - first, g.u32(u.CHUNK));
+      if (u.isOut({ mask, rank: peer })) {
+        u.emptySlots({ mine, source: peer, token: first + g.laneId, slots });
+        return;
+      }
       // A lane for each token. Tokens that the peer does not own and tokens that were not brought read -1 there.
       const token = first + g.laneId;
       const goes = u.writeRoutes({ mine, topkIds, topkWeights, placing, tokens, peer, token, slots });
@@ -76,6 +87,24 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
     },
   );
 }
+
+/** A lane's token of a source that is left out has no routes here. Only that source may write there as well, should it still run. */
+const emptySlots = (shape: PortableShape, window: PortableWindow) =>
+  device(
+    {
+      name: 'empty_slots',
+      params: { mine: windowOf(window), source: 'u32', token: 'u32', slots: 'u32' },
+      using: { K: shape.topK, WEIGHTS: shape.weights },
+    },
+    (g, { mine, source, token, slots }, u) => {
+      if (g.laneId < slots) {
+        for (const k of g.unroll(u.K)) {
+          g.store(mine.experts.at(source, token, k), -1);
+          if (u.WEIGHTS) g.store(mine.weights.at(source, token, k), 0);
+        }
+      }
+    },
+  );
 
 /**
  * The routes of a lane's token as the peer is to read them, where messages are taken from. Returns whether one is the peer's.

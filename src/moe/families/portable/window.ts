@@ -23,7 +23,8 @@
  * | returned | combineSend of the expert ranks | the source's combineRecv | their next combineSend is behind their next dispatchRecv, which awaited the source's next dispatchSend, which is behind its combineRecv |
  * | handed | combineRecv of the group's other ranks | the owner's combineRecv | it only grows, as `home` |
  * | sums | combineRecv of the group's ranks, each its share | the owner's combineRecv, and its puts, however late | a rank's next combineRecv is behind its next dispatchRecv, which awaited the group's next dispatchSend, which is behind their combineRecv, which awaited the puts |
- * | failure | its own rank | its own host | the host clears it by renewing the world |
+ * | failure | its own rank | its own host | the host clears it by renewing the world, or by a mask |
+ * | masked | its own host | its own rank | the host writes it while no rank has a kernel |
  *
  * Where a wait has given up none of these reasons holds, so behind it stage and the sends write nothing. Each says so for itself, since a
  * peer that has all it needs still ends its round well.
@@ -32,6 +33,7 @@
  */
 import { device, type Field, field, layout, pointer, section, windowOf } from '../../../lang/index.js';
 import { formatOf, type Layer, outputRowBytes, sharing, stretchesOf } from '../../layer/index.js';
+import { maskedField } from '../common/masks.js';
 import { type Spread, type Unit, unitBytes, widestUnit } from '../common/parts.js';
 import { partialDtype, receivedSections, rowsOf, slotShape } from '../common/received.js';
 import { failureField } from '../common/waits.js';
@@ -65,6 +67,8 @@ export function portableWindow(shape: PortableShape) {
     /** [rank]: the round whose slots that rank has read. */
     released: field('u64', [ranks]),
     failure: failureField,
+    /** The ranks that rounds leave out. */
+    masked: maskedField(shape),
     /** How many commands there were, by whom each is numbered; [slot]: 1 + the number of the command that is there. */
     numbered: field('u32', [commands > 0 ? 1 : 0]),
     posted: field('u32', [commands]),

@@ -234,9 +234,9 @@ class FabricLink implements Link, Network {
   }
 }
 
-/** Within a machine that simulates all ranks of the world. */
+/** Within a machine that simulates all ranks of the world. `gpu`: the rank's, in the machine. */
 export const overMachine =
-  (machine: SimMachine): Connect =>
+  (machine: SimMachine, gpu: number): Connect =>
   async (circle, { address }) => {
     const gathered = await circle.allGather(
       new Uint8Array(Float64Array.of(address).buffer),
@@ -245,7 +245,7 @@ export const overMachine =
     const addresses = gathered.map((bytes) =>
       new DataView(bytes.buffer, bytes.byteOffset).getFloat64(0, true),
     );
-    const { network, close } = machine.openNetwork(circle.rank, addresses);
+    const { network, close } = machine.openNetwork(gpu, addresses, circle.rank);
     await circle.barrier('the network: all are there');
     return { network, progress: () => false, allCame: () => true, close: async () => close() };
   };

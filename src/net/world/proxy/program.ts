@@ -1,6 +1,6 @@
 /** A proxy's program, found by its name and connected. */
 import { HeddleError, messageOf, requireObject, requireText } from '../../../base/errors.js';
-import type { ProxyMaker, WireMemory } from '../../../gpu/index.js';
+import type { Network, ProxyMaker, RemoteWrite, WireMemory } from '../../../gpu/index.js';
 import type { Connect, ProxyCircle } from './network.js';
 
 /** Which program: threads share no functions, so it is named. */
@@ -13,6 +13,8 @@ export interface ProxyProgramName {
   readonly data: unknown;
   /** The ranks that it writes to, which also write to this one; all others unless it is said. */
   readonly reach?: readonly number[] | undefined;
+  /** [rank, as the program counts]: its rank in the circle, −1 where it is not in it. The same unless it is said. */
+  readonly ranks?: readonly number[] | undefined;
 }
 
 /** A program with its network, connected. */
@@ -52,16 +54,17 @@ export type ProxyMemory = Pick<WireMemory, 'address' | 'front' | 'placement' | '
 export async function prepareProxy(
   circle: ProxyCircle,
   connect: Connect,
-  { make, data, reach }: Pick<ProxyProgramName, 'data' | 'reach'> & { readonly make: ProxyMaker },
+  { make, data, reach, ranks }: Omit<ProxyProgramName, 'module' | 'name'> & { readonly make: ProxyMaker },
   memory: ProxyMemory,
 ): Promise<PreparedProxy> {
-  const link = await connect(circle, memory, reach);
+  const reached =
+    ranks === undefined ? reach : reach?.map((rank) => ranks[rank]!).filter((rank) => rank >= 0);
+  const link = await connect(circle, memory, reached);
   try {
-    const { rank, ranks } = circle;
     const program = make({
-      rank,
-      ranks,
-      network: link.network,
+      rank: ranks?.indexOf(circle.rank) ?? circle.rank,
+      ranks: ranks?.length ?? circle.ranks,
+      network: ranks === undefined ? link.network : renumbered(link.network, ranks),
       memory: memory.host,
       placement: memory.placement,
       data,
@@ -78,6 +81,19 @@ export async function prepareProxy(
     await link.close();
     throw error;
   }
+}
+
+/** A network whose peers the program counts as `ranks` has them. */
+function renumbered(network: Network, ranks: readonly number[]): Network {
+  const own: RemoteWrite = { peer: 0, from: 0, to: 0, bytes: 0, tag: 0 };
+  return {
+    write(write) {
+      Object.assign(own, write);
+      own.peer = ranks[write.peer]!;
+      return network.write(own);
+    },
+    arrived: () => network.arrived(),
+  };
 }
 
 /** A peer that has left takes nothing any more. */

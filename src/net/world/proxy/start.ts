@@ -64,20 +64,24 @@ const asWire = (memory: MappedMemory | WireMemory): ProxyMemory & Pick<WireMemor
         ...{ front: 0, placement: 'host', nics: { kind: 'host', raw: memory.raw } },
       };
 
-/** How the proxies of a world run; every rank calls it. */
-export type ProxyStarter = (circle: Circle, options: ProxyOptions) => Promise<RunningProxy>;
+/** How the proxies of a world run; every rank calls it. `ranks`: as in ProxyProgramName. */
+export type ProxyStarter = (
+  circle: Circle,
+  options: ProxyOptions,
+  ranks?: readonly number[],
+) => Promise<RunningProxy>;
 
 /** Each in a thread, over libfabric. */
 export const inThread =
   (fabric: FabricOptions): ProxyStarter =>
-  async (circle, options) => {
+  async (circle, options, ranks) => {
     const { port1: port, port2 } = new MessageChannel();
     const { address, bytes, front, placement, nics } = asWire(options.memory);
     const given: ProxyThreadData = {
       port: port2,
       mail: newMail(),
       place: { rank: circle.rank, ranks: circle.ranks },
-      program: nameOf(options),
+      program: nameOf(options, ranks),
       memory: { address, bytes, front, placement, gpu: nics.kind === 'gpu' ? nics : null },
       fabric: timed(fabric, options),
     };
@@ -129,11 +133,16 @@ export const inThread =
  */
 export const inMachine =
   (machine: SimMachine, gpu: number, fabric: FabricOptions | null): ProxyStarter =>
-  async (circle, options) => {
-    const connect = fabric === null ? overMachine(machine) : overFabric(timed(fabric, options));
+  async (circle, options, ranks) => {
+    const connect = fabric === null ? overMachine(machine, gpu) : overFabric(timed(fabric, options));
     const { data, reach } = options;
     const make = await machine.standStill(proxyMaker(options));
-    const prepared = await prepareProxy(circle, connect, { make, data, reach }, asWire(options.memory));
+    const prepared = await prepareProxy(
+      circle,
+      connect,
+      { make, data, reach, ranks },
+      asWire(options.memory),
+    );
     let moved = true;
     const running = new Running(circle, async () => {
       // Turns are the machine's to give, until it has given one in which nothing moved.
@@ -155,6 +164,36 @@ export const inMachine =
     });
     return running;
   };
+
+/** A proxy that begins anew, in another circle, whenever its world leaves ranks out; until it is stopped for good. */
+export class LastingProxy implements RunningProxy {
+  readonly #start: (circle: Circle, ranks?: readonly number[]) => Promise<RunningProxy>;
+  #running: RunningProxy | null = null;
+  #over = false;
+
+  constructor(starter: ProxyStarter, options: ProxyOptions) {
+    this.#start = (circle, ranks) => starter(circle, options, ranks);
+  }
+
+  get error(): Error | null {
+    return this.#running?.error ?? null;
+  }
+
+  /** Begins in a circle; every rank of it calls this. */
+  async begin(circle: Circle, ranks?: readonly number[]): Promise<void> {
+    if (!this.#over) this.#running = await this.#start(circle, ranks);
+  }
+
+  /** Ends what is under way. It may begin again. */
+  async pause(): Promise<void> {
+    await this.#running?.stop();
+  }
+
+  stop(): Promise<void> {
+    this.#over = true;
+    return this.pause();
+  }
+}
 
 class Running implements RunningProxy {
   error: Error | null = null;
@@ -197,9 +236,12 @@ const timed = (fabric: FabricOptions, { timeoutMs }: ProxyOptions): FabricOption
 /** The shortest time limit that an engine takes. */
 const shortestTimeoutMs = 10;
 
-const nameOf = ({ module, name, data, reach }: ProxyOptions): ProxyProgramName => ({
+const nameOf = (
+  { module, name, data, reach }: ProxyOptions,
+  ranks: readonly number[] | undefined,
+): ProxyProgramName => ({
   module: module.href,
-  ...{ name, data, reach },
+  ...{ name, data, reach, ranks },
 });
 
 /** How long one that has stopped waits for others that do not: they may be about to learn that a rank was lost. */

@@ -10,9 +10,11 @@ import {
   type Carrier,
   common,
   commonElsewhere,
+  commonMasks,
   commonSplit,
   configurationsOf,
   type Rounds,
+  splitMasks,
   wayOf,
 } from './rounds.js';
 import { stopsOf } from './stops.js';
@@ -95,6 +97,7 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = {
 
 const apart: Readonly<Record<string, Partial<Rounds>>> = {
   ...commonSplit,
+  ...splitMasks,
   'split, groups of 2, odd rows, two chunks': {
     ...{ split: true, ranks: 4, replicas: 2, maxTokens: 34, hidden: 3, routes: { holes: 0.8 } },
     tokens: [[34, 34, 1, 1]],
@@ -125,6 +128,10 @@ const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
   // Sums are handed on by all blocks of a receive.
   groups: { ranks: 4, replicas: 2, maxTokens: 4, blocks: 3 },
   'one resident block': { residentBlocks: 1, maxTokens: 3 },
+  ...commonMasks,
+  'split, a rank of 3 nodes left out': {
+    ...{ ranks: 3, nodes: 3, topK: 3, split: true, wires: 'gpu', leaveOut: { before: 1, ranks: [0] } },
+  },
   // Ranks count those of the world, not those of their node.
   '2 nodes of 2 ranks, a graph': { ranks: 4, nodes: 2, graph: true },
   '3 nodes, two chunks, few of whose tokens go': {
@@ -165,7 +172,7 @@ export const portable: readonly CheckSubject[] = [
     name: 'portable',
     kernels: halves,
     configurations: [
-      ...configurations({ ...common, ...messages, ...apart }),
+      ...configurations({ ...common, ...commonMasks, ...messages, ...apart }),
       givenRows('portable, nothing between dispatch and combine', alone),
       givenRows('portable, ids by a kernel before it', alone, { routed: true }),
       givenRows(
