@@ -13,91 +13,34 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { build } from 'esbuild';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Gemm, prepare, type Sizes, steps } from '../../examples/gemm/index.js';
-import { f32ToBf16 } from '../../src/gpu/index.js';
-import { type Finding, formatFinding, type KernelModule, SimMachine } from '../../src/gpu/sim/index.js';
+import type * as Checked from '../../examples/gemm/check.js';
+import { configurations } from '../../examples/gemm/check.js';
+import { prepare, type Sizes, steps } from '../../examples/gemm/index.js';
+import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import { entryName, printCuda } from '../../src/lang/index.js';
-import { mutantsOf, mutate } from '../../src/verify/check/index.js';
+import { check, runOnce, seedOf } from '../../src/verify/check/index.js';
 import { compileCuda } from '../lang/cuda/nvcc.js';
-import { wholeNumbers } from '../lang/hopper/cases.js';
 import { needing } from '../needs.js';
 import { root, tree } from '../tree.js';
 import { page } from './markdown.js';
 
-/** Small, but more steps than there are stages and, where blocks stay, more tiles than blocks. */
-const sizes: readonly Sizes[] = [
-  { m: 20, n: 24, k: 40 },
-  { m: 128, n: 128, k: 192 },
-  { m: 128, n: 128, k: 192 },
-  { m: 128, n: 256, k: 384 },
-  { m: 128, n: 512, k: 192 },
-];
-const numbered = steps.map((gemm, i) => ({ name: gemm.kernel.ir().name, gemm, sizes: sizes[i]! }));
 const { text, blocks } = page('docs/gemm.md');
 
-interface Run {
-  readonly findings: readonly Finding[];
-  /** Elements that are not what they should be: all, where the run failed. */
-  readonly wrong: number;
-}
+/** How many mutants each step has: the loop has nothing to synchronise. */
+const synchronising = [0, 2, 12, 15, 23];
 
-/** Whole numbers, whose sums are exact in any order, and what they make. */
-function productOf({ m, n, k }: Sizes) {
-  const [a, b] = [wholeNumbers(m * k, 1), wholeNumbers(n * k, 2)];
-  const c = new Uint16Array(m * n);
-  for (let row = 0; row < m; row++) {
-    for (let column = 0; column < n; column++) {
-      let sum = 0;
-      for (let i = 0; i < k; i++) sum += a[row * k + i]! * b[column * k + i]!;
-      c[row * n + column] = f32ToBf16(sum);
-    }
-  }
-  return { a: Uint16Array.from(a, f32ToBf16), b: Uint16Array.from(b, f32ToBf16), c };
-}
-const products = new Map(sizes.map((of) => [of, productOf(of)]));
-
-/** One schedule on the checked machine. */
-async function multiply(
-  gemm: Gemm,
-  of: Sizes,
-  seed: number,
-  substitute = (module: KernelModule) => module,
-): Promise<Run> {
-  const schedule = seed % 2 === 0 ? 'random' : 'priority';
-  const machine = SimMachine.create({
-    ...{ ranks: 1, mode: 'checked', seed: `${schedule}-${seed}`, schedule },
-    ...{ residentBlocks: 1, stepLimit: 3_000_000, substitute },
-  });
-  const device = machine.device(0);
-  const stream = device.createStream();
-  const product = products.get(of)!;
-  const place = (name: 'a' | 'b' | 'c'): number => device.allocate(product[name].byteLength, name).address;
-  const operands = { a: place('a'), b: place('b'), c: place('c') };
-  for (const name of ['a', 'b'] as const) stream.copyIn(operands[name], new Uint8Array(product[name].buffer));
-  (await prepare(device, gemm, { ...operands, ...of })).launch(stream);
-  try {
-    const bytes = await stream.copyOut(operands.c, product.c.byteLength);
-    const made = new Uint16Array(bytes.slice().buffer);
-    return { findings: machine.findings, wrong: made.filter((bits, i) => bits !== product.c[i]).length };
-  } catch (error) {
-    if (machine.findings.length === 0) throw error;
-    return { findings: machine.findings, wrong: product.c.length };
-  }
-}
-
-describe.each(numbered)('$name', ({ gemm, sizes }) => {
-  test.each([0, 1])('is right, and has no finding, schedule %d', async (seed) => {
-    const { findings, wrong } = await multiply(gemm, sizes, seed);
+test.each(configurations.map((one, i) => ({ name: one.name, one, total: synchronising[i] })))(
+  '$name has no finding, and each of its synchronising operations is needed',
+  async ({ name, one, total }) => {
+    const subject = { name, kernels: [name], configurations: [one] };
+    const { findings, mutants } = await check([subject], {
+      ...{ seeds: 2, mutants: true, schedulesPerMutant: 1 },
+    });
     expect(findings.map(formatFinding)).toEqual([]);
-    expect(wrong).toBe(0);
-  });
-
-  const mutants = mutantsOf(gemm.kernel.ir()).map((mutant) => ({ ...mutant, mutant }));
-  test.each(mutants)('needs $text: $description is found', async ({ mutant }) => {
-    const { findings, wrong } = await multiply(gemm, sizes, 0, (module) => mutate(module, mutant));
-    expect(findings.length + wrong).toBeGreaterThan(0);
-  });
-});
+    expect(mutants.survivors).toEqual([]);
+    expect(mutants.total).toBe(total);
+  },
+);
 
 test('a size that is no multiple of its tiles is refused', async () => {
   const device = SimMachine.create({ ranks: 1 }).device(0);
@@ -150,11 +93,14 @@ describe('the mistakes that docs/gemm.md shows', () => {
         },
         ...{ format: 'esm', sourcemap: true, logLevel: 'error' },
       });
-      const built = join(folder, `mistake-${step}`, 'examples/gemm/index.js');
-      const { steps } = (await import(pathToFileURL(built).href)) as { readonly steps: readonly Gemm[] };
+      const built = join(folder, `mistake-${step}`, 'examples/gemm/check.js');
+      const mistaken = (await import(pathToFileURL(built).href)) as typeof Checked;
       const found = new Set<string>();
-      for (let seed = 0; seed < 10 && !found.has(general(quote)); seed++) {
-        const { findings } = await multiply(steps[step]!, sizes[step]!, seed);
+      for (let n = 0; n < 10 && !found.has(general(quote)); n++) {
+        const seed = seedOf(n);
+        const { findings } = await runOnce(mistaken.configurations[step]!, {
+          ...{ seed, schedule: n % 2 === 0 ? 'random' : 'priority', stepLimit: 3_000_000 },
+        });
         for (const finding of findings) found.add(general(formatFinding(finding).replace(/\n.*$/, '')));
       }
       expect([...found]).toContain(general(quote));

@@ -111,11 +111,13 @@ export class Blocks {
     this.#machine.steps += launch.block - 1;
     try {
       for (let i = 0; i < launch.block; i++) {
+        block.live = launch.block - i;
         thread.index = i;
         thread.turns = 0;
         run(thread);
         thread.end();
       }
+      block.live = 0;
       this.end(block);
     } catch (error) {
       block.live = 1;

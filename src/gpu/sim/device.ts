@@ -150,6 +150,7 @@ export class SimDevice implements Device {
     requireFills(fills, bytes);
     const { buffer, address, free } = this.#place(bytes, purpose);
     buffer.front = front;
+    buffer.placement = placement;
     fillAll(buffer.u8, fills);
     const nics = { kind: 'host', raw: buffer.u8.subarray(front, bytes) } as const;
     return {

@@ -3,7 +3,7 @@ export type { AccessReport, Finding, Site, StaleRead } from './detector/detector
 export type { PtxLauncher, PtxProgram as LoadedPtx } from './device.js';
 export { type Exploration, explore } from './exhaustive.js';
 export { findingKey, formatFinding } from './findings.js';
-export type { HostSubstitute } from './host-substitute.js';
+export type { FlushedNetwork, HostSubstitute } from './host-substitute.js';
 export type { HostProgram } from './host-threads.js';
 export {
   type MachineOptions,

@@ -14,7 +14,7 @@ import { createDetector } from './detector/index.js';
 import { SimDevice } from './device.js';
 import { Engine } from './engine.js';
 import { FindingLog } from './findings.js';
-import { asTheyAre, type HostSubstitute } from './host-substitute.js';
+import { asTheyAre, type FlushedNetwork, type HostSubstitute } from './host-substitute.js';
 import type { HostProgram } from './host-threads.js';
 import { AddressSpace } from './memory.js';
 import { Nics } from './network.js';
@@ -244,17 +244,24 @@ export class SimMachine {
 
   /**
    * A network between mapped memories, one of each rank, by rank; this is the way into it of `rank`. All ranks open theirs
-   * before one writes. Where not all take part, peers are counted among those that do: `own` is this rank's number there.
+   * before one writes. Places in a wire count from its front. Where not all take part, peers are counted among those that do: `own` is
+   * this rank's number there.
    */
   openNetwork(
     rank: number,
     memories: readonly number[],
     own = rank,
-  ): { readonly network: Network; close(): void } {
+  ): {
+    readonly network: Network;
+    /** For those whose memory is the GPU's: kernels see what has come only behind a flush. */
+    readonly flush: Pick<FlushedNetwork, 'flush'> | null;
+    close(): void;
+  } {
     const buffers = memories.map((address, r) => this.#addresses.find(`memories[${r}]`, address, 0).buffer);
     requireInteger('own', own, 0, memories.length - 1);
     const nic = this.#nics.open(this.#known(rank), buffers, own);
-    return { network: this.#host.network(nic), close: () => nic.close() };
+    const network = this.#host.network(nic);
+    return { network, flush: nic.needsFlush ? network : null, close: () => nic.close() };
   }
 
   /**

@@ -4,6 +4,7 @@
  */
 import { ArgumentError, HeddleError } from '../../base/errors.js';
 import { byteSize, type Layout, type Space } from '../../lang/index.js';
+import type { Placement } from '../index.js';
 import type { BufferInfo } from './detector/detector.js';
 
 const noWords = new Int32Array(0);
@@ -34,6 +35,8 @@ export class SimBuffer implements BufferInfo {
   space: Space = 'global';
   /** Of a wire, the first byte that NICs reach. */
   front = 0;
+  /** Where those bytes lie. */
+  placement: Placement = 'host';
   /** One bit a byte, set once written; null where everything counts as written. */
   initialised: Uint8Array | null = null;
   /** How many parked threads wait for a location here (checked mode wakes them at the store). */

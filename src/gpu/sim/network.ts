@@ -45,6 +45,8 @@ interface Come {
 export class Nic implements Network {
   /** Writes that have come, whose tags were not given yet. */
   readonly #come: Come[] = [];
+  /** Writes that were heard of, and are not flushed yet. */
+  readonly #unflushed: number[] = [];
   readonly #room: number;
   #underway = 0;
   readonly #machine: Machine;
@@ -70,13 +72,19 @@ export class Nic implements Network {
     this.#room = random === null ? room : 2 ** random.below(1 + Math.log2(room));
   }
 
+  /** Whether kernels see what has come only behind a flush. */
+  get needsFlush(): boolean {
+    return this.#own.placement === 'gpu';
+  }
+
+  /** Places count from the front of either memory. */
   write({ peer, from: fromAt, to: toAt, bytes, tag }: Readonly<RemoteWrite>): boolean {
     const { engine, sites } = this.#machine;
     const { detector } = engine;
     const [from, to] = [this.#own, this.#memories[peer]];
     if (to === undefined || to === from) throw new ArgumentError('peer', peer, 'another rank');
-    requireReached(fromAt, bytes, from);
-    requireReached(toAt, bytes, to);
+    requireWithin(fromAt, bytes, from.bytes - from.front);
+    requireWithin(toAt, bytes, to.bytes - to.front);
     requireInteger('tag', tag, 0, 2 ** 31 - 1);
     if (this.#underway === this.#room) return false;
     this.#underway++;
@@ -86,7 +94,8 @@ export class Nic implements Network {
     const site = detector === null ? 0 : sites.ofHost(this.write, 'post', engine.hostProgram);
     detector?.networkPosted(number, engine.hostThread(this.#rank));
     fly(engine, {
-      ...{ number, rank: this.#rank, from, fromAt, to, toAt, bytes, site },
+      ...{ number, rank: this.#rank, bytes, site },
+      ...{ from, fromAt: from.front + fromAt, to, toAt: to.front + toAt },
       dropped: () => there === undefined || this.#all.get(to) !== there || this.#all.get(from) !== this,
       landed: () => {
         this.#underway--;
@@ -97,7 +106,7 @@ export class Nic implements Network {
     return true;
   }
 
-  /** `orders`: whoever hears the tag knows what the write did. Without, it shows what becomes of programs then. */
+  /** `orders`: whoever hears the tag, and flushes where that is needed, knows what the write did. Without, it shows what becomes of programs then. */
   arrived(orders = true): number {
     const write = this.#come.shift();
     if (write === undefined) return -1;
@@ -105,20 +114,29 @@ export class Nic implements Network {
     engine.didNoticeable(this.#rank);
     if (engine.detector !== null) {
       sites.ofHost(this.arrived, 'hear', engine.hostProgram);
-      if (orders) engine.detector.networkArrived(write.number, engine.hostThread(this.#rank));
+      if (orders) {
+        this.#unflushed.push(write.number);
+        if (!this.needsFlush) this.#learn();
+      }
     }
     return write.tag;
+  }
+
+  /** Brings to the GPU's memory, for its kernels to see, all that was heard of. */
+  flush(): void {
+    const { engine, sites } = this.#machine;
+    sites.ofHost(this.flush, 'flush', engine.hostProgram);
+    this.#learn();
+  }
+
+  #learn(): void {
+    const { engine } = this.#machine;
+    for (const number of this.#unflushed.splice(0))
+      engine.detector?.networkArrived(number, engine.hostThread(this.#rank));
   }
 
   /** Writes that are under way from here or to here are dropped. */
   close(): void {
     if (this.#all.get(this.#own) === this) this.#all.delete(this.#own);
   }
-}
-
-/** Refuses bytes that no NIC reaches: of a wire those before its front are the host's. A write of nothing is anywhere. */
-function requireReached(offset: number, bytes: number, { bytes: room, front }: SimBuffer): void {
-  requireWithin(offset, bytes, room);
-  if (bytes > 0 && offset < front)
-    throw new ArgumentError('offset', offset, `at least ${front}, where NICs reach`);
 }

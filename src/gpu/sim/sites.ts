@@ -2,8 +2,8 @@ import { writtenLine } from '../../lang/index.js';
 import type { Compiled } from './compiled.js';
 import type { Site, SiteId } from './detector/detector.js';
 
-/** The accesses of hosts' threads to mapped memory, and to the network: post writes, and hear of those that have come. */
-export type HostOperation = 'load' | 'store' | 'read' | 'write' | 'post' | 'hear';
+/** The accesses of hosts' threads to mapped memory, and to the network: post writes, hear of those that have come, and flush them. */
+export type HostOperation = 'load' | 'store' | 'read' | 'write' | 'post' | 'hear' | 'flush';
 
 /** The program that is no thread beside it. */
 export const hostProgram = 'the host';

@@ -2,8 +2,9 @@
  * Mutants of programs on the host, such as proxies: what one line does in mapped memory, or at the network, is done
  * otherwise. Their results are left to tests.
  */
-import type { HostView, Network, RemoteWrite } from '../../gpu/index.js';
+import type { HostView, RemoteWrite } from '../../gpu/index.js';
 import {
+  type FlushedNetwork,
   type HostOperation,
   type HostSite,
   type HostSubstitute,
@@ -20,6 +21,7 @@ interface Operations {
   write(own: SimHostView, offset: number, from: Uint8Array): void;
   post(own: Nic, write: Readonly<RemoteWrite>): boolean;
   hear(own: Nic): number;
+  flush(own: Nic): void;
 }
 
 /** The operation that is done instead, by description. */
@@ -53,6 +55,7 @@ const changes: { readonly [O in HostOperation]: Readonly<Record<string, Operatio
       return -1;
     },
   },
+  flush: { 'flush removed': () => {} },
 };
 
 export const hostMutantsOf = (sites: readonly HostSite[]): Mutant[] =>
@@ -69,6 +72,7 @@ const asEver: Operations = {
   write: (own, offset, from) => own.write(offset, from),
   post: (own, write) => own.write(write),
   hear: (own) => own.arrived(),
+  flush: (own) => own.flush(),
 };
 
 /** Hosts with this mutation. */
@@ -102,7 +106,7 @@ export function mutateHosts({ where, description }: Mutant): HostSubstitute {
     }
   }
 
-  class MutatedNetwork implements Network {
+  class MutatedNetwork implements FlushedNetwork {
     readonly #own: Nic;
 
     constructor(own: Nic) {
@@ -113,6 +117,9 @@ export function mutateHosts({ where, description }: Mutant): HostSubstitute {
     }
     arrived(): number {
       return at(this.arrived, 'hear')(this.#own);
+    }
+    flush(): void {
+      at(this.flush, 'flush')(this.#own);
     }
   }
 

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { RankLostError, UnavailableError } from '../../../src/base/errors.js';
 import { NativeView, type Network, type Placement, type RemoteWrite } from '../../../src/gpu/index.js';
-import { formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
+import { type FlushedNetwork, formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
 import { beforeFirst, numberOfRound } from '../../../src/moe/families/common/rounds.js';
 import {
   chunkOfTag,
@@ -216,13 +216,14 @@ describe('rounds between nodes give the reference’s bits', () => {
     const shape = { ranks: 4, experts: 8, topK: 4, maxTokens: 4, hidden: 64, dtype: 'bf16' } as const;
     const crossed = async (replicas: number) => {
       let bytes = 0;
-      const network = (own: Network): Network => ({
+      const network = (own: FlushedNetwork): FlushedNetwork => ({
         write(write) {
           const posted = own.write(write);
           if (posted) bytes += write.bytes;
           return posted;
         },
         arrived: () => own.arrived(),
+        flush: () => own.flush(),
       });
       const sim = SimMachine.create({ ranks: 4, substituteHost: { memory: (own) => own, network } });
       const of = shapeOfRounds({ ...shape, replicas });

@@ -5,7 +5,7 @@ import type { Device } from '../../../src/gpu/index.js';
 import { SimMachine } from '../../../src/gpu/sim/index.js';
 import { type FabricOptions, World } from '../../../src/net/world/index.js';
 import { LocalCircle } from '../../../src/net/world/local-circle.js';
-import { nextTag } from '../../../src/net/world/proxy/network.js';
+import { WireNetwork } from '../../../src/net/world/proxy/network.js';
 import { findWires } from '../../../src/net/world/proxy/wires.js';
 import { needing } from '../../needs.js';
 
@@ -99,13 +99,10 @@ describe('a wire in memory of a simulated GPU', () => {
       0,
       wires.map(({ address }) => address),
     );
-    expect(() => network.write({ peer: 1, from: 16, to: 32, bytes: 16, tag: 0 })).toThrow(
-      /offset is 16; it must be at least 32/,
-    );
-    expect(() => network.write({ peer: 1, from: 32, to: 16, bytes: 16, tag: 0 })).toThrow(
-      /offset is 16; it must be at least 32/,
-    );
-    expect(network.write({ peer: 1, from: 0, to: 0, bytes: 0, tag: 0 })).toBe(true);
+    const bytes = 32;
+    expect(() => network.write({ peer: 1, from: -16, to: 0, bytes, tag: 0 })).toThrow(/offset is -16/);
+    expect(() => network.write({ peer: 1, from: 0, to: 48, bytes, tag: 0 })).toThrow(/offset is 48/);
+    expect(network.write({ peer: 1, from: 32, to: 32, bytes, tag: 0 })).toBe(true);
   });
 
   it('refuses a shape that cannot be', async () => {
@@ -124,13 +121,15 @@ describe('a wire in memory of a simulated GPU', () => {
 describe('what a NIC has written into memory of a GPU', () => {
   const hear = (tag: number) => {
     const done: string[] = [];
-    const engine = {
-      nextImmediate() {
+    const carrier = {
+      write: () => true,
+      arrived() {
         done.push('came');
         return tag;
       },
     };
-    done.push(`told ${nextTag(engine, { flush: () => void done.push('flushed') })}`);
+    const network = new WireNetwork(carrier, 0, { flush: () => void done.push('flushed') });
+    done.push(`told ${network.arrived()}`);
     return done;
   };
 

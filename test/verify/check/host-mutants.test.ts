@@ -1,7 +1,14 @@
 /** Mutants of what a thread of the host does in mapped memory, and of proxies at the network. */
 import { describe, expect, it } from 'vitest';
 import { kernel, pointer } from '../../../src/lang/index.js';
-import { type CheckSubject, check, WrongResult } from '../../../src/verify/check/index.js';
+import { hostMutantsOf, mutateHosts } from '../../../src/verify/check/host-mutants.js';
+import {
+  type CheckSubject,
+  check,
+  checkSubjects,
+  runOnce,
+  WrongResult,
+} from '../../../src/verify/check/index.js';
 import { launch } from '../../gpu/sim/harness.js';
 
 /** Bytes: what is asked, the question, what is answered. */
@@ -79,4 +86,19 @@ describe('mutants of a thread of the host', () => {
       }),
     ]);
   });
+});
+
+it('what NICs wrote into the memory of a GPU races where nobody flushes it', async () => {
+  const inGpu = checkSubjects
+    .flatMap(({ configurations }) => configurations)
+    .find(({ name }) => name === 'hybrid, messages in GPU memory')!;
+  const options = { seed: 'random-0', schedule: 'random' } as const;
+  const { findings, machine } = await runOnce(inGpu, { ...options, hostLines: true });
+  expect(findings).toEqual([]);
+  const flushes = hostMutantsOf(machine.hostSites).filter(
+    ({ description }) => description === 'flush removed',
+  );
+  expect(flushes.map(({ where }) => where.replace(/:.*/, ''))).toEqual(['src/net/world/proxy/network.ts']);
+  const mutated = await runOnce(inGpu, { ...options, substituteHost: mutateHosts(flushes[0]!) });
+  expect(mutated.findings.map(({ kind }) => kind)).toContain('race');
 });

@@ -104,14 +104,40 @@ export function registerWire(engine: TransferEngine, nics: WireMemory['nics']): 
 export const flushOf = (nics: WireMemory['nics']): GpuFlush | null =>
   nics.kind === 'gpu' && nics.flush ? new GpuFlush(nics.ordinal) : null;
 
-/** The tag that came, told only when kernels see it; −1 where nothing did. */
-export function nextTag(
-  engine: Pick<TransferEngine, 'nextImmediate'>,
-  flush: Pick<GpuFlush, 'flush'> | null,
-): number {
-  const tag = engine.nextImmediate();
-  if (tag >= 0) flush?.flush();
-  return tag;
+/**
+ * The network of a proxy, over whatever carries its writes. The proxy counts places from the beginning of a wire, the carrier from
+ * the wire's front, where the part that NICs reach begins on every rank.
+ */
+export class WireNetwork implements Network {
+  /** Filled in for each write, so that posting allocates nothing. */
+  readonly #write: RemoteWrite = { peer: 0, from: 0, to: 0, bytes: 0, tag: 0 };
+  readonly #carrier: Network;
+  readonly #front: number;
+  readonly #flush: Pick<GpuFlush, 'flush'> | null;
+
+  constructor(carrier: Network, front: number, flush: Pick<GpuFlush, 'flush'> | null) {
+    this.#carrier = carrier;
+    this.#front = front;
+    this.#flush = flush;
+  }
+
+  write({ peer, from, to, bytes, tag }: Readonly<RemoteWrite>): boolean {
+    const write = this.#write;
+    write.peer = peer;
+    // A write of nothing is anywhere, also before the front.
+    write.from = bytes === 0 ? 0 : from - this.#front;
+    write.to = bytes === 0 ? 0 : to - this.#front;
+    write.bytes = bytes;
+    write.tag = tag;
+    return this.#carrier.write(write);
+  }
+
+  /** A tag is told only when kernels see what came with it. */
+  arrived(): number {
+    const tag = this.#carrier.arrived();
+    if (tag >= 0) this.#flush?.flush();
+    return tag;
+  }
 }
 
 /** With HEDDLE_PROVIDER, HEDDLE_NICS, HEDDLE_WIRES and HEDDLE_PROXY_CPUS, for programs that leave it to who starts them. */
@@ -137,7 +163,7 @@ export function withEnvironment(options: FabricOptions): FabricOptions {
 const shmBurst = 4;
 
 class FabricLink implements Link, Network {
-  readonly network = this;
+  readonly network: Network;
   /** The ranks that the circle has lost: a lost rank never comes back, and every round needs every rank. */
   #loss: CircleLoss | null = null;
   readonly #stopListening: () => void;
@@ -148,8 +174,6 @@ class FabricLink implements Link, Network {
   readonly #posted: Uint32Array | null;
   readonly #engine: TransferEngine;
   readonly #fabric: FabricConnection;
-  /** Regions begin here in the wire of every rank, wherever they lie. */
-  readonly #front: number;
   readonly #flush: GpuFlush | null;
 
   constructor(
@@ -163,7 +187,7 @@ class FabricLink implements Link, Network {
   ) {
     this.#engine = engine;
     this.#fabric = fabric;
-    this.#front = front;
+    this.network = new WireNetwork(this, front, flush);
     this.#flush = flush;
     this.#stopListening = circle.onRankLost((loss) => {
       this.#loss ??= loss;
@@ -184,9 +208,8 @@ class FabricLink implements Link, Network {
     try {
       if (!this.#mayPost(peer, write.target.peer)) return false;
       if (this.#posted !== null) this.#posted[peer]!++;
-      // A write of nothing is anywhere, also before the front.
-      write.sourceOffset = bytes === 0 ? 0 : from - this.#front;
-      write.targetOffset = bytes === 0 ? 0 : to - this.#front;
+      write.sourceOffset = from;
+      write.targetOffset = to;
       write.bytes = bytes;
       write.immediate = tag;
       this.#engine.write(write);
@@ -203,7 +226,7 @@ class FabricLink implements Link, Network {
   }
 
   arrived(): number {
-    return nextTag(this.#engine, this.#flush);
+    return this.#engine.nextImmediate();
   }
 
   progress(): boolean {
@@ -237,7 +260,7 @@ class FabricLink implements Link, Network {
 /** Within a machine that simulates all ranks of the world. `gpu`: the rank's, in the machine. */
 export const overMachine =
   (machine: SimMachine, gpu: number): Connect =>
-  async (circle, { address }) => {
+  async (circle, { address, front }) => {
     const gathered = await circle.allGather(
       new Uint8Array(Float64Array.of(address).buffer),
       'the network: memory',
@@ -245,9 +268,14 @@ export const overMachine =
     const addresses = gathered.map((bytes) =>
       new DataView(bytes.buffer, bytes.byteOffset).getFloat64(0, true),
     );
-    const { network, close } = machine.openNetwork(gpu, addresses, circle.rank);
+    const { network, flush, close } = machine.openNetwork(gpu, addresses, circle.rank);
     await circle.barrier('the network: all are there');
-    return { network, progress: () => false, allCame: () => true, close: async () => close() };
+    return {
+      network: new WireNetwork(network, front, flush),
+      progress: () => false,
+      allCame: () => true,
+      close: async () => close(),
+    };
   };
 
 /** Which providers a rank can use. */

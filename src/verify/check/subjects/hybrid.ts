@@ -3,6 +3,7 @@
  * is there for something that the others lack.
  */
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
+import { hybridLies } from './lies.js';
 import { lossOf } from './losses.js';
 import { commonNodes, configurationsOf, type Rounds } from './rounds.js';
 import { stopsOf } from './stops.js';
@@ -225,6 +226,7 @@ export const hybrid: CheckSubject = {
       tuning: { ...alone.tuning, combine: { blocks: 3, threads: 32, parts: 2 } },
     }),
     lossOf('hybrid', 'dispatch', { ...alone, nodes: 2, replicas: 2 }),
+    ...hybridLies,
     ...stopsOf('hybrid, 3 nodes', 13, { ...stopping, nodes: 3, ranks: 3 }),
     ...stopsOf('hybrid, 2 nodes of 2, messages in GPU memory', 18, {
       ...{ ...stopping, nodes: 2, ranks: 4 },

@@ -46,7 +46,7 @@ const stageFenced = kernel({ name: 'stage_fenced', params }, (g, { input, out })
 
 /**
  * One thread copies rows through two stages. Before a stage is loaded again its own store must have read it, and that is the
- * latest: one store may not be left under way. DeepEP's copies between stages of a pipeline left it (its issue 657).
+ * latest: one store may not be left under way. DeepEP's copies between stages of a pipeline left it (its issue 657, mended by 660's wait for all).
  */
 const twoStagesLeft = kernel({ name: 'two_stages_left', params }, (g, { input, out }) => {
   const stages = g.shared('v16', 2);

@@ -6,7 +6,9 @@ import { type Finding, formatFinding } from '../../../../src/gpu/sim/index.js';
 import { blocks } from './blocks.js';
 import { copies } from './copies.js';
 import { type Exhibit, findingsOf } from './exhibit.js';
+import { field } from './field.js';
 import { flags } from './flags.js';
+import { products } from './products.js';
 import { reuse } from './reuse.js';
 import { roles } from './roles.js';
 import { streams } from './streams.js';
@@ -82,7 +84,7 @@ function lineAt(where: string): string {
   return text.split('\n')[Number(line) - 1]!.trim();
 }
 
-const exhibits = [...flags, ...reuse, ...blocks, ...copies, ...roles, ...streams];
+const exhibits = [...flags, ...field, ...reuse, ...blocks, ...copies, ...roles, ...products, ...streams];
 
 describe.each(exhibits)('$name', (exhibit) => {
   it('is found, with both lines and what is missing', async () => {

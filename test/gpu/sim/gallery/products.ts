@@ -1,0 +1,128 @@
+/** Mistakes with products of tiles, with the registers of warp groups, and in clusters. */
+import { device, kernel, pointer, tile, tiles } from '../../../../src/lang/index.js';
+import { type Exhibit, onDevice, type Twins } from './exhibit.js';
+
+const params = { input: pointer('u32'), scratch: pointer('u32'), out: pointer('f32') } as const;
+const A = tile('bf16', [64, 16], { swizzle: 32 });
+const B = tile('bf16', [8, 16], { swizzle: 32 });
+
+const fill = device(
+  { name: 'fill', params: { a: tiles(A), b: tiles(B) }, using: { B } },
+  (g, { a, b }, { B }) => {
+    const [row, column] = [g.threadIdx.x / 2, 8 * (g.threadIdx.x % 2)];
+    const zeros = g.pack('u32', [0, 0, 0, 0]);
+    g.store(a.element(row, column).as('v16'), zeros);
+    if (row < 2 * B.rows)
+      g.store(
+        b
+          .at(row / B.rows)
+          .element(row % B.rows, column)
+          .as('v16'),
+        zeros,
+      );
+    g.proxyFence('shared');
+    g.barrier();
+  },
+);
+
+/** A warp group multiplies a tile, and stores some of the sums. */
+const product = (name: string, left: { fence?: true; tile?: true; wait?: true; end?: true }) =>
+  kernel(
+    {
+      name,
+      params,
+      maxThreads: 128,
+      using: {
+        ...{ A, B, fill },
+        ...{ FENCES: !left.fence, ALIKE: !left.tile, WAITS: !left.wait, STORES: !left.end },
+      },
+    },
+    (g, { input, out }, { A, B, fill, FENCES, ALIKE, WAITS, STORES }) => {
+      const a = g.shared(A);
+      const b = g.shared(B, 2);
+      fill({ a, b });
+      const sums = g.registers('f32', 4, g.f32(1));
+      if (FENCES) g.wgmma.fence();
+      g.wgmma.multiply(sums, a, b.at(ALIKE ? 0 : g.laneId / 16), false);
+      g.wgmma.commit();
+      // The input is no 0.
+      if (STORES && (WAITS || g.load(input) === 0)) g.wgmma.wait(0);
+      if (STORES) g.store(out.at(g.threadIdx.x), sums[0]!);
+      if (STORES) g.wgmma.wait(0);
+    },
+  );
+const multiplied = product('multiplied', {});
+
+/** Of three warp groups, which begin with 168 registers a thread, one gives and two take. */
+const registersMoved = (name: string, more: number) =>
+  kernel({ name, params, maxThreads: 384, using: { MORE: more } }, (g, _, { MORE }) => {
+    if (g.warpId / 4 === 0) g.group.giveRegisters(40);
+    else g.group.takeRegisters(MORE);
+  });
+
+/** Block 1 of a cluster tells block 0, which need not wait for that. */
+const told = (name: string, meets: boolean) =>
+  kernel({ name, params, cluster: 2, using: { MEETS: meets } }, (g, _, { MEETS }) => {
+    const mailbox = g.shared('u64', 1);
+    g.mbarrier.init(mailbox, 1);
+    g.cluster.barrier();
+    if (g.blockIdx.x === 1) g.cluster.arrive(mailbox, 0);
+    if (MEETS) g.cluster.barrier();
+  });
+
+const misuse = (
+  name: string,
+  twins: Twins,
+  shape: { grid?: number; block: number },
+  statement: string,
+  hint: RegExp,
+): Exhibit => ({
+  ...{ name, ranks: 1, run: onDevice(twins, shape) },
+  expect: { kind: 'misuse', statements: [statement], hint },
+});
+const group = { block: 128 };
+
+export const products: readonly Exhibit[] = [
+  misuse(
+    'sums read before their product is awaited',
+    { wrong: product('sums_read_early', { wait: true }), right: multiplied },
+    group,
+    'if (STORES) g.store(out',
+    /still under way/,
+  ),
+  misuse(
+    'sums written before a product, without a fence',
+    { wrong: product('sums_unfenced', { fence: true }), right: multiplied },
+    group,
+    'g.wgmma.multiply(',
+    /no g\.wgmma\.fence\(\) stands between/,
+  ),
+  misuse(
+    'lanes that name different tiles',
+    { wrong: product('lanes_differ', { tile: true }), right: multiplied },
+    group,
+    'g.wgmma.multiply(',
+    /different tiles/,
+  ),
+  misuse(
+    'product not awaited at the end',
+    { wrong: product('product_left', { end: true }), right: multiplied },
+    group,
+    'g.wgmma.multiply(',
+    /its thread ends while this product/,
+  ),
+  misuse(
+    'more registers taken than given',
+    { wrong: registersMoved('takes_too_many', 240), right: registersMoved('takes_the_rest', 232) },
+    { block: 384 },
+    'else g.group.takeRegisters(MORE)',
+    /want 66560 registers, but it has 64512/,
+  ),
+  misuse(
+    'block that leaves its cluster while another reaches it',
+    { wrong: told('leaves_early', false), right: told('leaves_together', true) },
+    { grid: 2, block: 1 },
+    'if (g.blockIdx.x === 1) g.cluster.arrive(',
+    /block 0 has ended, .*g\.cluster\.barrier/,
+  ),
+];
