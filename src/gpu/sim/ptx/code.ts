@@ -228,26 +228,12 @@ export class Instruction {
   #special(name: string): Pair {
     const { sharedBytes, dynamicShared, cluster } = this.code.around;
     const word = (text: string): Pair => [text, '0'];
+    const [, register, axis] = /^(n?(?:tid|ctaid))\.([xyz])$/.exec(name) ?? [];
+    if (register !== undefined) return word(alongAxis(register, 'xyz'.indexOf(axis!)));
     switch (name) {
-      case 'tid.x':
-        return word('threadIdx');
-      case 'ntid.x':
-        return word('blockDim');
-      case 'ctaid.x':
-        return word('blockIdx');
-      case 'nctaid.x':
-        return word('gridDim');
-      case 'tid.y':
-      case 'tid.z':
-      case 'ctaid.y':
-      case 'ctaid.z':
       case 'cluster_ctaid.y':
       case 'cluster_ctaid.z':
         return word('0');
-      case 'ntid.y':
-      case 'ntid.z':
-      case 'nctaid.y':
-      case 'nctaid.z':
       case 'cluster_nctaid.y':
       case 'cluster_nctaid.z':
         return word('1');
@@ -258,9 +244,9 @@ export class Instruction {
       case 'cluster_nctaid.x':
         return word(String(cluster));
       case 'clusterid.x':
-        return word(`(blockIdx / ${cluster} | 0)`);
+        return word(`(${alongAxis('ctaid', 0)} / ${cluster} | 0)`);
       case 'nclusterid.x':
-        return word(`(gridDim / ${cluster} | 0)`);
+        return word(`(${alongAxis('nctaid', 0)} / ${cluster} | 0)`);
       case 'laneid':
         return word('(threadIdx & 31)');
       case 'warpid':
@@ -473,6 +459,17 @@ export class Instruction {
     const { accesses } = this.code.around;
     return `accesses[${accesses.push({ ...form, site: this.site }) - 1}]`;
   }
+}
+
+/** A place in the block or the grid, or how far that goes, along x, y or z. Threads and blocks are counted along x first. */
+function alongAxis(register: string, axis: number): string {
+  const first = register.endsWith('ctaid') ? 3 : 0;
+  if (register.startsWith('n')) return `extents[${first + axis}]`;
+  const index = first === 0 ? 'threadIdx' : 'blockIdx';
+  if (axis === 0) return `${register}X`;
+  const behind = axis === 1 ? `extents[${first}]` : `(extents[${first}] * extents[${first + 1}])`;
+  const at = `(${index} / ${behind} | 0)`;
+  return axis === 1 ? `(${at} % extents[${first + 1}])` : at;
 }
 
 const singleBits = (operand: Extract<PtxOperand, { kind: 'float' }>): bigint => {

@@ -35,6 +35,9 @@ const prologue: Readonly<Record<string, string>> = {
   blockIdx: 't.block.index',
   blockDim: 't.block.launch.block',
   gridDim: 't.block.launch.grid',
+  extents: 't.block.launch.extents',
+  tidX: 't.index % t.block.launch.extents[0]',
+  ctaidX: 't.block.index % t.block.launch.extents[3]',
   args: 't.block.launch.args',
   params: 't.block.launch.args[0]',
   B: 't.block.launch.args[1]',
@@ -162,8 +165,7 @@ class KernelCompiler {
       );
     if (end > 0) this.#shared = { bytes: end, ranges };
     for (const { name, space, align, bytes, line } of entry.variables) {
-      // Each call has parameters of its own, under the same names.
-      if ((space !== 'local' && space !== 'param') || this.#places.get(name)?.space === 'local') continue;
+      if (space !== 'local' && space !== 'param') continue;
       if (bytes === null)
         throw new PtxError(`${module.file}:${line}`, 'local memory must say how long it is');
       const offset = Math.ceil(this.#localBytes / align) * align;
