@@ -422,35 +422,34 @@ export class Instruction {
     this.code.line(`${registers.locals(register)[0]} = ${text};`);
   }
 
-  /** How both are kept, if they are registers that are kept alike; they become so if they can. */
+  /** How all are kept, if they are registers, or numbers, that are kept alike as floats; registers become so if they can. */
   alike(to: PtxOperand, ...from: readonly PtxOperand[]): 'single' | 'double' | null {
+    if (to.kind !== 'register') return null;
     const { registers } = this.code.around;
-    const all = [to, ...from].filter((one) => one.kind === 'register');
-    for (const one of all.slice(1)) registers.links(all[0]!, one);
-    if (all.length === 0 || to.kind !== 'register') return null;
-    const kept = registers.kept(to);
-    if (!all.every((one) => registers.kept(one) === kept)) return null;
-    // A double keeps no bits of what is no number.
-    if (from.some((one) => one.kind !== 'register' && !(one.kind === 'float' && !Number.isNaN(one.value))))
-      return null;
-    return kept === 'single' || kept === 'double' ? kept : null;
+    let kept = registers.linked(to, to);
+    for (const one of from) {
+      if (one.kind === 'register') kept = registers.linked(to, one) === null ? null : kept;
+      // A double keeps no bits of what is no number.
+      else if (one.kind !== 'float' || Number.isNaN(one.value)) kept = null;
+    }
+    return kept;
   }
 
-  /** A register as it is kept, with no use of its value. */
+  /** A register as it is kept, or a number. */
   local(operand: PtxOperand, kept: 'single' | 'double'): string {
     if (operand.kind === 'float')
       return float(kept === 'single' ? Math.fround(operand.value) : operand.value);
     if (operand.kind !== 'register') this.refuse('a register must stand there');
     const { registers } = this.code.around;
-    registers.reads(operand, 'bits');
+    registers.reads(operand, 'moved');
     return registers.locals(operand)[0]!;
   }
 
-  setLocal(operand: PtxOperand, text: string): void {
+  setLocal(operand: PtxOperand, text: string, as: 'bits' | 'moved'): void {
     const register = this.#target(operand);
     if (register === null) return;
     const { registers } = this.code.around;
-    registers.writes(register, 'bits', this.#surely);
+    registers.writes(register, as, this.#surely);
     this.code.line(`${registers.locals(register)[0]} = ${text};`);
   }
 

@@ -180,7 +180,7 @@ function read(x: Instruction, to: PtxOperand, type: PtxType, buffer: string, off
     x.setPair(to, `${buffer}.i32[${at}]`, `${buffer}.i32[${addOne(at)}]`, 'bits');
   } else if (bytes === 4) {
     if (to.kind === 'register' && registers.kept(to) === 'single')
-      x.setLocal(to, `${buffer}.f32[${index(offset, 2)}]`);
+      x.setLocal(to, `${buffer}.f32[${index(offset, 2)}]`, 'bits');
     else x.setWord(to, `${buffer}.i32[${index(offset, 2)}]`, type, 'bits');
   } else if (bytes === 2) {
     const text = `${buffer}.u16[${index(offset, 1)}]`;

@@ -128,7 +128,7 @@ function mov(x: Instruction): void {
     return;
   }
   const kept = x.alike(to, from);
-  if (kept !== null) x.setLocal(to, x.local(from, kept));
+  if (kept !== null) x.setLocal(to, x.local(from, kept), 'moved');
   else if (isWide(type)) {
     const [low, high] = x.pair(from, 'bits');
     x.setPair(to, low, high, 'bits');
@@ -717,7 +717,7 @@ function select(x: Instruction): void {
 function chosen(x: Instruction, type: PtxType, test: string): void {
   const [to, a, b] = [x.operand(0), x.operand(1), x.operand(2)];
   const kept = x.alike(to, a, b);
-  if (kept !== null) x.setLocal(to, `${test} ? ${x.local(a, kept)} : ${x.local(b, kept)}`);
+  if (kept !== null) x.setLocal(to, `${test} ? ${x.local(a, kept)} : ${x.local(b, kept)}`, 'moved');
   else if (isWide(type)) {
     const [yes, no] = [x.pair(a, 'bits'), x.pair(b, 'bits')];
     x.setPair(to, `${test} ? ${yes[0]} : ${no[0]}`, `${test} ? ${yes[1]} : ${no[1]}`, 'bits');
