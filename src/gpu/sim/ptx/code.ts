@@ -38,6 +38,8 @@ export interface Surroundings {
   readonly sharedBytes: number;
   readonly dynamicShared: { readonly offset: number; readonly bytes: number };
   site(instruction: PtxInstruction): number;
+  /** The array that a product adds to. */
+  sumsOf(product: PtxInstruction): string;
 }
 
 /** Both words of 64 bits. */

@@ -23,7 +23,8 @@ import { blocksOf, printFlow } from './flow.js';
 import type { LaneMeeting } from './lanes.js';
 import { type Handler, memory } from './memory.js';
 import { Registers } from './registers.js';
-import { factorsOf } from './tiles.js';
+import { isProduct, touchedSums } from './sums.js';
+import { factorsOf, shapeOf } from './tiles.js';
 import { together } from './together.js';
 import { values } from './values.js';
 
@@ -179,6 +180,8 @@ class KernelCompiler {
     const accesses: StatementAccess[] = [];
     const waits: StatementWait[] = [];
     const meetings: LaneMeeting[] = [];
+    const products = blocks.flatMap(({ instructions }) => instructions.filter(isProduct));
+    const touched = this.#checked ? touchedSums(blocks) : new Map<never, never>();
     const code = new Code({
       checked: this.#checked,
       file: module.file,
@@ -192,6 +195,11 @@ class KernelCompiler {
       sharedBytes: this.#shared?.bytes ?? 0,
       dynamicShared: this.#dynamic,
       site: (instruction) => this.#site(instruction),
+      sumsOf: (product) => {
+        const { columns } = shapeOf(product);
+        // In checked mode each has one of its own, which tells whether that product is under way.
+        return `t.sums(${this.#checked ? products.indexOf(product) : columns}, ${columns / 2})`;
+      },
     });
     printFlow(blocks, {
       line(text, indent) {
@@ -201,7 +209,8 @@ class KernelCompiler {
       block: (number, indent) => {
         code.indent = indent;
         registers.enter(number);
-        for (const instruction of blocks[number]!.instructions) this.#instruction(code, instruction);
+        for (const instruction of blocks[number]!.instructions)
+          this.#instruction(code, instruction, touched.get(instruction) ?? []);
       },
       test: (end) => {
         if (end.kind === 'table') return new Instruction(code, end.by).word(end.by.operands[0]!);
@@ -221,7 +230,7 @@ class KernelCompiler {
     return { code, accesses, waits, meetings };
   }
 
-  #instruction(code: Code, of: PtxInstruction): void {
+  #instruction(code: Code, of: PtxInstruction, touches: Iterable<PtxInstruction>): void {
     const handler = Object.hasOwn(handlers, of.parts[0]!) ? handlers[of.parts[0]!] : undefined;
     const x: Instruction = new Instruction(code, of);
     if (handler === undefined) x.refuse('no such instruction is simulated');
@@ -230,6 +239,7 @@ class KernelCompiler {
       code.line(`if (${guard.negated ? '!' : ''}${x.predicate(guard.register)}) {`);
       code.indent++;
     }
+    for (const product of touches) code.line(`t.products.touch(${code.around.sumsOf(product)}, ${x.site});`);
     handler(x);
     x.requireKnown();
     if (guard !== null) {

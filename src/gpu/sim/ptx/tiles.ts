@@ -1,5 +1,6 @@
 /** Tiles: boxes of tensors (TMA), products of a warp group (wgmma), and the shared memory of other blocks of a cluster. */
 
+import type { PtxInstruction } from '../../../lang/ptx/index.js';
 import type { SimBuffer } from '../memory.js';
 import type { Factors } from '../products.js';
 import { mapped } from './addresses.js';
@@ -47,10 +48,14 @@ export function wgmma(x: Instruction): void {
   else x.refuse('that operation of a warp group is not known');
 }
 
+export function shapeOf({ parts }: PtxInstruction): { readonly shape: string; readonly columns: number } {
+  const shape = parts.find((part) => /^m64n\d+k\d+$/.test(part)) ?? '';
+  return { shape, columns: Number(/n(\d+)/.exec(shape)?.[1]) };
+}
+
 /** The sums go to an array and back: a compiler may move them from register to register at any time. */
 function multiply(x: Instruction): void {
-  const shape = x.of.parts.find((part) => /^m64n\d+k\d+$/.test(part)) ?? '';
-  const columns = Number(/n(\d+)/.exec(shape)?.[1]);
+  const { shape, columns } = shapeOf(x.of);
   x.ignore(/^(m64n\d+k\d+|e4m3)$/);
   x.types();
   const type = x.of.parts.at(-1);
@@ -63,7 +68,7 @@ function multiply(x: Instruction): void {
   const plain = signs.every((sign, i) => sign.kind === 'integer' && sign.value === (i < 2 ? 1n : 0n));
   if (a === undefined || b === undefined || adds === undefined || !plain)
     x.refuse('factors are neither negated nor turned');
-  const array = x.simple(`t.sums(${columns}, ${columns / 2})`, 'q');
+  const array = x.simple(x.code.around.sumsOf(x.of), 'q');
   sums.elements.forEach((sum, i) => {
     x.code.line(`${array}[${i}] = ${x.single(sum)};`);
   });
