@@ -1,7 +1,7 @@
 /**
- * Mutants of Heddle's own kernels as nvcc compiles them: `npx tsx scripts/mutants-ptx.ts FOLDER SUBJECT [SCHEDULES] [CONFIGURATIONS]`.
+ * Mutants of Heddle's own kernels as nvcc compiles them: `npx tsx scripts/mutants-ptx.ts FOLDER SUBJECT [SCHEDULES] [CONFIGURATIONS] [MUTANTS]`.
  * What is compiled is kept in FOLDER. A mutant runs in the configurations whose kernels have it, the shortest first, under SCHEDULES
- * schedules in all, and at least one of each. CONFIGURATIONS is a pattern of names. Prints a line for each that survives.
+ * schedules in all, and at least one of each. CONFIGURATIONS and MUTANTS are patterns of names. Prints a line for each that survives.
  */
 import { mkdirSync } from 'node:fs';
 import { HeddleError } from '../src/base/errors.js';
@@ -17,7 +17,7 @@ import {
 } from '../src/verify/check/index.js';
 import { compiledBy } from '../test/gpu/sim/ptx/compiled.js';
 
-const [folder, name, schedules = '30', pattern = ''] = process.argv.slice(2);
+const [folder, name, schedules = '30', pattern = '', only = ''] = process.argv.slice(2);
 const subject = checkSubjects.find((one) => one.name === name);
 if (folder === undefined || subject === undefined)
   throw new HeddleError(
@@ -50,7 +50,7 @@ for (const configuration of wanted) {
   const mutants: Mutant[] = [];
   const { findings, machine } = await runs(configuration, seedOf(0), (module) => {
     const kernel = compiled(module);
-    mutants.push(...mutantsOf(kernel));
+    mutants.push(...mutantsOf(kernel).filter(({ id }) => new RegExp(only).test(id)));
     return kernel;
   });
   if (findings.length > 0) console.log(`not clean: ${configuration.name}: ${findings[0]!.kind}`);
