@@ -1,5 +1,5 @@
 /**
- * How exchange.ptx, a kernel of Triton's, is launched for the race detector:
+ * How exchange.ptx, which Triton made of exchange.py, is launched for the race detector:
  *
  *   npx heddle check --ptx examples/ptx/exchange.ptx --host examples/ptx/exchange.ts
  */
@@ -8,7 +8,8 @@ import { type PtxHost, WrongResult } from 'heddle/check';
 const [count, rounds] = [128, 2];
 
 const host: PtxHost = (kernels) => {
-  const params = ['input', 'theirs', 'mine', 'their_flag', 'my_flag', 'output'];
+  // Triton adds two pointers, to memory that it may ask its host for.
+  const params = ['input', 'theirs', 'mine', 'their_flag', 'my_flag', 'output', 'scratch', 'profile'];
   const exchange = kernels.kernel('exchange', { params, sharedBytes: 16 });
   return [
     {
@@ -27,6 +28,8 @@ const host: PtxHost = (kernels) => {
             const peer = 1 - rank;
             const stream = device.createStream();
             const launcher = (await device.load(exchange)).launcher({ grid: 1, block: 128, rank });
+            launcher.set('scratch', 0);
+            launcher.set('profile', 0);
             for (let round = 0; round < rounds; round++) {
               const [input, output] = [
                 device.allocate(4 * count, 'input'),

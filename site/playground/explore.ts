@@ -1,7 +1,7 @@
 /** What Check does: makes the program of a text, runs schedules until one shows a mistake, and tells that one. */
 
 import { type Finding, formatFinding, isPtx, type KernelModule } from '../../src/gpu/sim/index.js';
-import { type IrModule, KernelError, printCuda } from '../../src/lang/index.js';
+import { type IrModule, KernelError, PtxError, printCuda } from '../../src/lang/index.js';
 import { type Program, programOf, runProgram } from '../../test/gpu/sim/gallery/program.js';
 import { eraseTypes } from './erase.js';
 import { type Step, stepsOf, Trace } from './trace.js';
@@ -85,11 +85,10 @@ function telling(finding: Finding): number {
   return finding.first.order === 'weak' && finding.second.order === 'weak' ? 2 : 1;
 }
 
-/** The CUDA of what the program launches, each kernel once. */
+/** The CUDA of what the program launches, each kernel once; those in PTX have none. */
 async function kernelsOf(program: Program): Promise<Outcome['kernels']> {
   const kernels = new Map<string, IrModule>();
   const substitute = (module: KernelModule) => {
-    // A program of the playground makes kernels in TypeScript only.
     if (!isPtx(module)) kernels.set(module.name, module);
     return module;
   };
@@ -98,7 +97,7 @@ async function kernelsOf(program: Program): Promise<Outcome['kernels']> {
 }
 
 function linesOf(finding: Finding): number[] {
-  const line = (where: string): number => Number(/:(\d+):\d+$/.exec(where)?.[1] ?? 0);
+  const line = (where: string): number => Number(/:(\d+)(?::\d+)?$/.exec(where)?.[1] ?? 0);
   switch (finding.kind) {
     case 'race':
       return [line(finding.first.where), line(finding.second.where)];
@@ -117,6 +116,7 @@ function linesOf(finding: Finding): number[] {
 /** Where an error is in the text, from 1; 0 where it does not say. */
 function lineOf(error: unknown): number {
   if (error instanceof KernelError) return error.diagnostics[0]?.line ?? 0;
+  if (error instanceof PtxError) return Number(/:(\d+)$/.exec(error.where)?.[1] ?? 0);
   // acorn's, of a text that cannot be parsed
   if (error instanceof SyntaxError && 'loc' in error) return (error.loc as { line: number }).line;
   return 0;

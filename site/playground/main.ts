@@ -221,7 +221,7 @@ class Playground {
     this.#slider.max = String(length);
     this.#slider.value = String(position + 1);
     this.#told.textContent = `Step ${position + 1} of ${length}: ${text}.`;
-    const line = Number(/:(\d+):\d+$/.exec(where)?.[1] ?? 0);
+    const line = Number(/:(\d+)(?::\d+)?$/.exec(where)?.[1] ?? 0);
     this.#editor.mark({ wrong: this.#wrong, step: line }, true);
   }
 }

@@ -64,8 +64,17 @@ export interface Shared {
   readonly host: HostSubstitute;
 }
 
+/** Blocks or threads: so many along x, or along x, y and z. */
+export type PtxExtent = number | readonly number[];
+
+export interface PtxLaunchShape extends Omit<LaunchShape, 'grid' | 'block'> {
+  readonly grid: PtxExtent;
+  readonly block: PtxExtent;
+}
+
 /** A launch of a kernel in PTX, whose parameters may be structs. */
 export interface PtxLauncher extends Launcher {
+  setGrid(grid: PtxExtent): void;
   /** Sets a parameter's bytes; those that are not given are zeros. */
   setBytes(name: string, bytes: Uint8Array): void;
 }
@@ -73,7 +82,7 @@ export interface PtxLauncher extends Launcher {
 /** A kernel in PTX, loaded. */
 export interface PtxProgram {
   readonly module: PtxKernel;
-  launcher(shape: LaunchShape): PtxLauncher;
+  launcher(shape: PtxLaunchShape): PtxLauncher;
 }
 
 /** On a GPU a launch may have at most this many blocks and threads. */
@@ -174,7 +183,7 @@ export class SimDevice implements Device {
   load(module: PtxKernel): Promise<PtxProgram>;
   async load<M extends KernelModule>(
     module: M,
-  ): Promise<{ module: M; launcher(shape: LaunchShape): SimLauncher }> {
+  ): Promise<{ module: M; launcher(shape: PtxLaunchShape): SimLauncher }> {
     this.#requireLive();
     requireObject('module', module);
     if (!isPtx(module)) requireModule('module', module);
@@ -503,23 +512,23 @@ class PtxArguments implements Arguments {
 
 class SimLauncher implements PtxLauncher {
   readonly #arguments: Arguments;
-  readonly #block: number;
+  readonly #block: readonly number[];
   readonly #firstSite: number;
   readonly #programmatic: boolean;
-  #grid: number;
+  #grid: readonly number[];
   readonly #home: number;
   readonly #shared: Shared;
   readonly #compiled: Compiled;
-  readonly #shape: LaunchShape;
+  readonly #shape: PtxLaunchShape;
 
-  constructor(home: number, shared: Shared, compiled: Compiled, shape: LaunchShape, args: Arguments) {
+  constructor(home: number, shared: Shared, compiled: Compiled, shape: PtxLaunchShape, args: Arguments) {
     this.#home = home;
     this.#shared = shared;
     this.#compiled = compiled;
     this.#shape = shape;
     this.#arguments = args;
-    this.#grid = requireGrid(shape.grid, maxGrid, compiled.module.cluster);
-    this.#block = requireInteger('block', shape.block, 1, compiled.module.maxThreads);
+    this.#grid = this.#gridOf(shape.grid);
+    this.#block = this.#extentOf('block', shape.block, compiled.module.maxThreads);
     this.#programmatic = shape.programmatic ?? false;
     this.#firstSite = shared.sites.register(compiled);
   }
@@ -540,8 +549,25 @@ class SimLauncher implements PtxLauncher {
     this.#arguments.setTensor(name, tensor);
   }
 
-  setGrid(grid: number): void {
-    this.#grid = requireGrid(grid, maxGrid, this.#compiled.module.cluster);
+  setGrid(grid: PtxExtent): void {
+    this.#grid = this.#gridOf(grid);
+  }
+
+  #gridOf(grid: PtxExtent): readonly number[] {
+    const extent = this.#extentOf('grid', grid, maxGrid);
+    requireGrid(extent[0]!, maxGrid, this.#compiled.module.cluster);
+    return extent;
+  }
+
+  /** Along x, y and z; kernels in TypeScript know x alone. */
+  #extentOf(name: string, given: PtxExtent, most: number): readonly number[] {
+    if (typeof given === 'number' || !isPtx(this.#compiled.module))
+      return [requireInteger(name, given, 1, most), 1, 1];
+    if (!Array.isArray(given) || given.length < 1 || given.length > 3)
+      throw new ArgumentError(name, given, 'a number, or one for each of x, y and z');
+    const all = given.map((one, i) => requireInteger(`${name}[${i}]`, one, 1, most));
+    requireInteger(name, sizeOf(all), 1, most);
+    return [...all, 1, 1].slice(0, 3);
   }
 
   launch(stream: Stream): void {
@@ -556,8 +582,9 @@ class SimLauncher implements PtxLauncher {
     if (!(stream instanceof SimStream) || !stream.belongsTo(engine) || stream.rank !== this.#home) {
       throw new ArgumentError('stream', stream, `a stream of the simulated GPU #${this.#home}`);
     }
-    const grid = this.#grid;
-    const block = this.#block;
+    const grid = sizeOf(this.#grid);
+    const block = sizeOf(this.#block);
+    const extents = [...this.#block, ...this.#grid];
     const compiled = this.#compiled;
     const home = this.#home;
     const firstSite = this.#firstSite;
@@ -576,6 +603,7 @@ class SimLauncher implements PtxLauncher {
           rank,
           grid,
           block,
+          extents,
           args,
           firstSite,
           previous,
@@ -586,6 +614,8 @@ class SimLauncher implements PtxLauncher {
     });
   }
 }
+
+const sizeOf = (extent: readonly number[]): number => extent.reduce((product, one) => product * one, 1);
 
 function flatName(param: Param): string {
   return param.index === null ? param.name : `${param.name}_${param.index}`;

@@ -1,6 +1,6 @@
 export { isPtx, type KernelModule } from './compiled.js';
 export type { AccessReport, Finding, Site, StaleRead } from './detector/detector.js';
-export type { PtxLauncher, PtxProgram as LoadedPtx } from './device.js';
+export type { PtxExtent, PtxLauncher, PtxLaunchShape, PtxProgram as LoadedPtx } from './device.js';
 export { type Exploration, explore } from './exhaustive.js';
 export { findingKey, formatFinding } from './findings.js';
 export type { FlushedNetwork, HostSubstitute } from './host-substitute.js';

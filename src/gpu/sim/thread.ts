@@ -62,6 +62,7 @@ type LaunchParts = Pick<
   | 'rank'
   | 'grid'
   | 'block'
+  | 'extents'
   | 'args'
   | 'firstSite'
   | 'previous'
@@ -93,6 +94,8 @@ export class SimLaunch {
   readonly rank: number;
   readonly grid: number;
   readonly block: number;
+  /** Of a block and of the grid, along x, y and z. */
+  readonly extents: readonly number[];
   readonly args: readonly unknown[];
   /** The machine's number of this module's first site. */
   readonly firstSite: SiteId;
@@ -110,6 +113,7 @@ export class SimLaunch {
     this.rank = parts.rank;
     this.grid = parts.grid;
     this.block = parts.block;
+    this.extents = parts.extents;
     this.args = parts.args;
     this.firstSite = parts.firstSite;
     this.previous = parts.previous;
@@ -569,12 +573,12 @@ export class Thread extends Task {
     throw new Error(`trap at ${where}  ${text}${this.#said === '' ? '' : `, which said: ${this.#said}`}`);
   }
 
-  /** The output of `printf`. It is kept for the message of a trap, before which kernels say why. */
-  print(format: Address, values: Address): void {
+  /** The output of `printf`, or a text without values. It is kept for the message of a trap, before which kernels say why. */
+  print(format: Address, values: Address | null): void {
     const text = this.find(format.slot, format.low);
     const end = text.u8.indexOf(0, format.low);
     const of = String.fromCharCode(...text.u8.subarray(format.low, end));
-    this.#said = printed(of, this.find(values.slot, values.low), values.low).trim();
+    this.#said = values === null ? of : printed(of, this.find(values.slot, values.low), values.low).trim();
   }
 
   // Of kernels in PTX, whose addresses are numbers.

@@ -3,6 +3,7 @@ import { ArgumentError, requireInteger, requireObject, requireText } from '../..
 import type { TensorMapParam } from '../kernel.js';
 import { mostShared } from '../shared.js';
 import type { Layout } from '../types.js';
+import { withCalls } from './calls.js';
 import { PtxError, type PtxFunction, type PtxModule, type PtxVariable, ptxBytes } from './module.js';
 import { parsePtx } from './parse.js';
 
@@ -86,7 +87,7 @@ function kernelOf(
   const found = entries.find((entry) => entry === name) ?? onlyLike(entries, name);
   if (found === undefined)
     throw new ArgumentError('name', name, `one of ${entries.join(', ') || 'none: no kernel is in it'}`);
-  const entry = module.functions.get(found)!;
+  const entry = withCalls(module, module.functions.get(found)!);
   const names = options.params ?? entry.params.map((param) => param.name.replace(`${found}_`, ''));
   if (names.length !== entry.params.length)
     throw new ArgumentError('params', names, `the names of its ${entry.params.length} parameters`);

@@ -38,7 +38,8 @@ interface Scope {
   readonly parent: Scope | null;
   /** `%r` of `%r<12>` stands for all that begin so. */
   readonly registers: Map<string, { readonly type: PtxType | 'pred'; readonly count: number | null }>;
-  readonly labels: Map<string, string>;
+  /** Of labels and variables. */
+  readonly names: Map<string, string>;
   /** Tells its names from those of other scopes. */
   readonly suffix: string;
 }
@@ -222,10 +223,15 @@ class Parser {
       while (tokens.accept(',')) all *= tokens.takeCount();
       return all;
     };
+    const alongX = (): number => {
+      const x = Number(tokens.take());
+      while (tokens.accept(',')) if (tokens.take() !== '1') throw tokens.error('clusters must lie along x');
+      return x;
+    };
     while (tokens.next !== '{' && tokens.next !== ';') {
       const directive = tokens.take();
       if (directive === '.maxntid' || directive === '.reqntid') maxThreads = product();
-      else if (directive === '.reqnctapercluster') cluster = product();
+      else if (directive === '.reqnctapercluster') cluster = alongX();
       else if (['.minnctapersm', '.maxnreg', '.maxnctapersm', '.maxclusterrank'].includes(directive))
         tokens.take();
       else if (directive === '.pragma') while (tokens.next !== '{' && !tokens.accept(';')) tokens.take();
@@ -248,7 +254,7 @@ class Body {
   readonly #instructions: PtxInstruction[] = [];
   readonly #labels = new Map<string, number>();
   readonly #tables = new Map<string, readonly string[]>();
-  /** Labels that instructions name, with the scope in which they do. */
+  /** Labels and variables that instructions name, with the scope in which they do. */
   readonly #named: { readonly operand: { name: string }; readonly scope: Scope }[] = [];
   #scopes = 0;
   #source: PtxLocation | null = null;
@@ -264,8 +270,8 @@ class Body {
     // A label may stand behind the instruction that names it.
     for (const { operand, scope } of this.#named) {
       let at: Scope | null = scope;
-      while (at !== null && !at.labels.has(operand.name)) at = at.parent;
-      if (at !== null) operand.name = at.labels.get(operand.name)!;
+      while (at !== null && !at.names.has(operand.name)) at = at.parent;
+      if (at !== null) operand.name = at.names.get(operand.name)!;
     }
     return {
       variables: this.#variables,
@@ -278,15 +284,20 @@ class Body {
   #block(parent: Scope | null, variables: () => PtxVariable[]): void {
     const tokens = this.#tokens;
     const suffix = parent === null ? '' : `#${++this.#scopes}`;
-    const scope: Scope = { parent, registers: new Map(), labels: new Map(), suffix };
+    const scope: Scope = { parent, registers: new Map(), names: new Map(), suffix };
     tokens.expect('{');
     while (!tokens.accept('}')) {
       const { next } = tokens;
       if (next === '') throw tokens.error("a '}' is missing");
       else if (next === '{') this.#block(scope, variables);
       else if (next === '.reg') this.#registers(scope);
-      else if (spaces.has(next)) this.#variables.push(...variables());
-      else if (next === '.loc') this.#location(tokens.restOfLine());
+      else if (spaces.has(next)) {
+        for (const variable of variables()) {
+          const name = `${variable.name}${suffix}`;
+          scope.names.set(variable.name, name);
+          this.#variables.push({ ...variable, name });
+        }
+      } else if (next === '.loc') this.#location(tokens.restOfLine());
       else if (next === '.pragma') while (!tokens.accept(';')) tokens.take();
       else if (next === ';') tokens.take();
       else this.#statement(scope);
@@ -360,8 +371,13 @@ class Body {
       this.#tables.set(name, labels);
       return;
     }
+    // Of calls by an address, which nothing simulates.
+    if (tokens.accept('.callprototype') || tokens.accept('.calltargets')) {
+      while (!tokens.accept(';')) tokens.take();
+      return;
+    }
     const unique = `${name}${scope.suffix}`;
-    scope.labels.set(name, unique);
+    scope.names.set(name, unique);
     this.#labels.set(unique, this.#instructions.length);
   }
 }

@@ -1,11 +1,10 @@
-import type { Device, Memory, Stream, Window } from '../../../src/gpu/index.js';
-import { type MachineOptions, SimMachine } from '../../../src/gpu/sim/index.js';
-import type { IrModule } from '../../../src/lang/index.js';
+import type { Memory, Stream, Window } from '../../../src/gpu/index.js';
+import { isPtx, type KernelModule, type MachineOptions, SimMachine } from '../../../src/gpu/sim/index.js';
 
 /** One rank of a machine with what a test needs of it. */
 export interface Rank {
   readonly rank: number;
-  readonly device: Device;
+  readonly device: ReturnType<SimMachine['device']>;
   readonly stream: Stream;
 }
 
@@ -50,12 +49,12 @@ export type Arguments = Readonly<Record<string, number | bigint | Memory | Windo
 /** Enqueues a kernel. */
 export async function launch(
   on: Rank,
-  module: IrModule,
+  module: KernelModule,
   shape: { grid?: number; block?: number; programmatic?: boolean },
   args: Arguments,
   stream: Stream = on.stream,
 ): Promise<void> {
-  const program = await on.device.load(module);
+  const program = await (isPtx(module) ? on.device.load(module) : on.device.load(module));
   const launcher = program.launcher({
     grid: shape.grid ?? 1,
     block: shape.block ?? 32,

@@ -38,6 +38,8 @@ export interface Surroundings {
   readonly sharedBytes: number;
   readonly dynamicShared: { readonly offset: number; readonly bytes: number };
   site(instruction: PtxInstruction): number;
+  /** The array that a product adds to. */
+  sumsOf(product: PtxInstruction): string;
 }
 
 /** Both words of 64 bits. */
@@ -228,26 +230,12 @@ export class Instruction {
   #special(name: string): Pair {
     const { sharedBytes, dynamicShared, cluster } = this.code.around;
     const word = (text: string): Pair => [text, '0'];
+    const [, register, axis] = /^(n?(?:tid|ctaid))\.([xyz])$/.exec(name) ?? [];
+    if (register !== undefined) return word(alongAxis(register, 'xyz'.indexOf(axis!)));
     switch (name) {
-      case 'tid.x':
-        return word('threadIdx');
-      case 'ntid.x':
-        return word('blockDim');
-      case 'ctaid.x':
-        return word('blockIdx');
-      case 'nctaid.x':
-        return word('gridDim');
-      case 'tid.y':
-      case 'tid.z':
-      case 'ctaid.y':
-      case 'ctaid.z':
       case 'cluster_ctaid.y':
       case 'cluster_ctaid.z':
         return word('0');
-      case 'ntid.y':
-      case 'ntid.z':
-      case 'nctaid.y':
-      case 'nctaid.z':
       case 'cluster_nctaid.y':
       case 'cluster_nctaid.z':
         return word('1');
@@ -258,9 +246,9 @@ export class Instruction {
       case 'cluster_nctaid.x':
         return word(String(cluster));
       case 'clusterid.x':
-        return word(`(blockIdx / ${cluster} | 0)`);
+        return word(`(${alongAxis('ctaid', 0)} / ${cluster} | 0)`);
       case 'nclusterid.x':
-        return word(`(gridDim / ${cluster} | 0)`);
+        return word(`(${alongAxis('nctaid', 0)} / ${cluster} | 0)`);
       case 'laneid':
         return word('(threadIdx & 31)');
       case 'warpid':
@@ -436,35 +424,34 @@ export class Instruction {
     this.code.line(`${registers.locals(register)[0]} = ${text};`);
   }
 
-  /** How both are kept, if they are registers that are kept alike; they become so if they can. */
+  /** How all are kept, if they are registers, or numbers, that are kept alike as floats; registers become so if they can. */
   alike(to: PtxOperand, ...from: readonly PtxOperand[]): 'single' | 'double' | null {
+    if (to.kind !== 'register') return null;
     const { registers } = this.code.around;
-    const all = [to, ...from].filter((one) => one.kind === 'register');
-    for (const one of all.slice(1)) registers.links(all[0]!, one);
-    if (all.length === 0 || to.kind !== 'register') return null;
-    const kept = registers.kept(to);
-    if (!all.every((one) => registers.kept(one) === kept)) return null;
-    // A double keeps no bits of what is no number.
-    if (from.some((one) => one.kind !== 'register' && !(one.kind === 'float' && !Number.isNaN(one.value))))
-      return null;
-    return kept === 'single' || kept === 'double' ? kept : null;
+    let kept = registers.linked(to, to);
+    for (const one of from) {
+      if (one.kind === 'register') kept = registers.linked(to, one) === null ? null : kept;
+      // A double keeps no bits of what is no number.
+      else if (one.kind !== 'float' || Number.isNaN(one.value)) kept = null;
+    }
+    return kept;
   }
 
-  /** A register as it is kept, with no use of its value. */
+  /** A register as it is kept, or a number. */
   local(operand: PtxOperand, kept: 'single' | 'double'): string {
     if (operand.kind === 'float')
       return float(kept === 'single' ? Math.fround(operand.value) : operand.value);
     if (operand.kind !== 'register') this.refuse('a register must stand there');
     const { registers } = this.code.around;
-    registers.reads(operand, 'bits');
+    registers.reads(operand, 'moved');
     return registers.locals(operand)[0]!;
   }
 
-  setLocal(operand: PtxOperand, text: string): void {
+  setLocal(operand: PtxOperand, text: string, as: 'bits' | 'moved'): void {
     const register = this.#target(operand);
     if (register === null) return;
     const { registers } = this.code.around;
-    registers.writes(register, 'bits', this.#surely);
+    registers.writes(register, as, this.#surely);
     this.code.line(`${registers.locals(register)[0]} = ${text};`);
   }
 
@@ -473,6 +460,17 @@ export class Instruction {
     const { accesses } = this.code.around;
     return `accesses[${accesses.push({ ...form, site: this.site }) - 1}]`;
   }
+}
+
+/** A place in the block or the grid, or how far that goes, along x, y or z. Threads and blocks are counted along x first. */
+function alongAxis(register: string, axis: number): string {
+  const first = register.endsWith('ctaid') ? 3 : 0;
+  if (register.startsWith('n')) return `extents[${first + axis}]`;
+  const index = first === 0 ? 'threadIdx' : 'blockIdx';
+  if (axis === 0) return `${register}X`;
+  const behind = axis === 1 ? `extents[${first}]` : `(extents[${first}] * extents[${first + 1}])`;
+  const at = `(${index} / ${behind} | 0)`;
+  return axis === 1 ? `(${at} % extents[${first + 1}])` : at;
 }
 
 const singleBits = (operand: Extract<PtxOperand, { kind: 'float' }>): bigint => {

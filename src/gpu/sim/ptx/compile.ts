@@ -23,7 +23,8 @@ import { blocksOf, printFlow } from './flow.js';
 import type { LaneMeeting } from './lanes.js';
 import { type Handler, memory } from './memory.js';
 import { Registers } from './registers.js';
-import { factorsOf } from './tiles.js';
+import { isProduct, touchedSums } from './sums.js';
+import { factorsOf, shapeOf } from './tiles.js';
 import { together } from './together.js';
 import { values } from './values.js';
 
@@ -35,6 +36,9 @@ const prologue: Readonly<Record<string, string>> = {
   blockIdx: 't.block.index',
   blockDim: 't.block.launch.block',
   gridDim: 't.block.launch.grid',
+  extents: 't.block.launch.extents',
+  tidX: 't.index % t.block.launch.extents[0]',
+  ctaidX: 't.block.index % t.block.launch.extents[3]',
   args: 't.block.launch.args',
   params: 't.block.launch.args[0]',
   B: 't.block.launch.args[1]',
@@ -162,8 +166,7 @@ class KernelCompiler {
       );
     if (end > 0) this.#shared = { bytes: end, ranges };
     for (const { name, space, align, bytes, line } of entry.variables) {
-      // Each call has parameters of its own, under the same names.
-      if ((space !== 'local' && space !== 'param') || this.#places.get(name)?.space === 'local') continue;
+      if (space !== 'local' && space !== 'param') continue;
       if (bytes === null)
         throw new PtxError(`${module.file}:${line}`, 'local memory must say how long it is');
       const offset = Math.ceil(this.#localBytes / align) * align;
@@ -177,6 +180,8 @@ class KernelCompiler {
     const accesses: StatementAccess[] = [];
     const waits: StatementWait[] = [];
     const meetings: LaneMeeting[] = [];
+    const products = blocks.flatMap(({ instructions }) => instructions.filter(isProduct));
+    const touched = this.#checked ? touchedSums(blocks) : new Map<never, never>();
     const code = new Code({
       checked: this.#checked,
       file: module.file,
@@ -190,6 +195,11 @@ class KernelCompiler {
       sharedBytes: this.#shared?.bytes ?? 0,
       dynamicShared: this.#dynamic,
       site: (instruction) => this.#site(instruction),
+      sumsOf: (product) => {
+        const { columns } = shapeOf(product);
+        // In checked mode each has one of its own, which tells whether that product is under way.
+        return `t.sums(${this.#checked ? products.indexOf(product) : columns}, ${columns / 2})`;
+      },
     });
     printFlow(blocks, {
       line(text, indent) {
@@ -199,7 +209,8 @@ class KernelCompiler {
       block: (number, indent) => {
         code.indent = indent;
         registers.enter(number);
-        for (const instruction of blocks[number]!.instructions) this.#instruction(code, instruction);
+        for (const instruction of blocks[number]!.instructions)
+          this.#instruction(code, instruction, touched.get(instruction) ?? []);
       },
       test: (end) => {
         if (end.kind === 'table') return new Instruction(code, end.by).word(end.by.operands[0]!);
@@ -219,7 +230,7 @@ class KernelCompiler {
     return { code, accesses, waits, meetings };
   }
 
-  #instruction(code: Code, of: PtxInstruction): void {
+  #instruction(code: Code, of: PtxInstruction, touches: Iterable<PtxInstruction>): void {
     const handler = Object.hasOwn(handlers, of.parts[0]!) ? handlers[of.parts[0]!] : undefined;
     const x: Instruction = new Instruction(code, of);
     if (handler === undefined) x.refuse('no such instruction is simulated');
@@ -228,6 +239,7 @@ class KernelCompiler {
       code.line(`if (${guard.negated ? '!' : ''}${x.predicate(guard.register)}) {`);
       code.indent++;
     }
+    for (const product of touches) code.line(`t.products.touch(${code.around.sumsOf(product)}, ${x.site});`);
     handler(x);
     x.requireKnown();
     if (guard !== null) {

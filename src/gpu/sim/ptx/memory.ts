@@ -5,6 +5,7 @@ import { pause } from '../compiled.js';
 import type { FenceKind } from '../detector/detector.js';
 import { mostShared, windows } from './addresses.js';
 import { type Instruction, type Pair, unsigned } from './code.js';
+import { isIntegerOperation, ofLongs, ofWords } from './integers.js';
 
 /** A place in memory, in generated code: cheap to repeat. */
 export interface Spot {
@@ -180,7 +181,7 @@ function read(x: Instruction, to: PtxOperand, type: PtxType, buffer: string, off
     x.setPair(to, `${buffer}.i32[${at}]`, `${buffer}.i32[${addOne(at)}]`, 'bits');
   } else if (bytes === 4) {
     if (to.kind === 'register' && registers.kept(to) === 'single')
-      x.setLocal(to, `${buffer}.f32[${index(offset, 2)}]`);
+      x.setLocal(to, `${buffer}.f32[${index(offset, 2)}]`, 'bits');
     else x.setWord(to, `${buffer}.i32[${index(offset, 2)}]`, type, 'bits');
   } else if (bytes === 2) {
     const text = `${buffer}.u16[${index(offset, 1)}]`;
@@ -365,69 +366,23 @@ function changed32(
     return `${call}('${of}', '${op}', ${a}, ${b}, 0)`;
   }
   if (type.startsWith('f')) x.refuse(`'.${op}' is not known of '.${type}'`);
-  const isSigned = type.startsWith('s');
-  const [x1, y1] = isSigned ? [a, b] : [unsigned(a), unsigned(b)];
-  switch (op) {
-    case 'add':
-      return `${a} + ${b} | 0`;
-    case 'and':
-      return `${a} & ${b}`;
-    case 'or':
-      return `${a} | ${b}`;
-    case 'xor':
-      return `${a} ^ ${b}`;
-    case 'min':
-      return `${x1} < ${y1} ? ${a} : ${b}`;
-    case 'max':
-      return `${x1} > ${y1} ? ${a} : ${b}`;
-    case 'inc':
-      return `${x1} >= ${y1} ? 0 : ${a} + 1`;
-    case 'dec':
-      return `${a} === 0 || ${x1} > ${y1} ? ${b} : ${a} - 1`;
-  }
+  if (isIntegerOperation(op)) return ofWords(op, type, a, b);
+  const isMore = `${unsigned(a)} ${op === 'inc' ? '>=' : '>'} ${unsigned(b)}`;
+  return op === 'inc' ? `${isMore} ? 0 : ${a} + 1` : `${a} === 0 || ${isMore} ? ${b} : ${a} - 1`;
 }
 
 function changed64(x: Instruction, op: Update, type: PtxType, a: Pair, b: Pair, swap: Pair | null): Pair {
-  const both = (operator: string): Pair => [`${a[0]} ${operator} ${b[0]}`, `${a[1]} ${operator} ${b[1]}`];
-  switch (op) {
-    case 'exch':
-      return b;
-    case 'and':
-      return both('&');
-    case 'or':
-      return both('|');
-    case 'xor':
-      return both('^');
-    case 'cas': {
-      const equal = x.simple(`${a[0]} === ${b[0]} && ${a[1]} === ${b[1]}`, 'b');
-      return [`${equal} ? ${swap![0]} : ${a[0]}`, `${equal} ? ${swap![1]} : ${a[1]}`];
-    }
-    case 'min':
-    case 'max': {
-      const isLess = x.simple(less64(a, b, type.startsWith('s')), 'b');
-      const [first, second] = op === 'min' ? [a, b] : [b, a];
-      return [`${isLess} ? ${first[0]} : ${second[0]}`, `${isLess} ? ${first[1]} : ${second[1]}`];
-    }
-    case 'add': {
-      if (type === 'f64') {
-        const low = x.simple(`bitsOfDouble(doubleOf(${a[0]}, ${a[1]}) + doubleOf(${b[0]}, ${b[1]}))`, 'i');
-        return [low, 'up[0]'];
-      }
-      return add64(x, a, b);
-    }
-    default:
-      x.refuse(`'.${op}' is not known of 64 bits`);
+  if (op === 'exch') return b;
+  if (op === 'cas') {
+    const equal = x.simple(`${a[0]} === ${b[0]} && ${a[1]} === ${b[1]}`, 'b');
+    return [`${equal} ? ${swap![0]} : ${a[0]}`, `${equal} ? ${swap![1]} : ${a[1]}`];
   }
-}
-
-export function add64(x: Instruction, a: Pair, b: Pair): Pair {
-  const low = x.simple(`${a[0]} + ${b[0]} | 0`, 'i');
-  return [low, `${a[1]} + ${b[1]} + (${unsigned(low)} < ${unsigned(a[0])} | 0) | 0`];
-}
-
-export function less64(a: Pair, b: Pair, isSigned: boolean): string {
-  const [high, other] = isSigned ? [a[1], b[1]] : [unsigned(a[1]), unsigned(b[1])];
-  return `${high} < ${other} || (${a[1]} === ${b[1]} && ${unsigned(a[0])} < ${unsigned(b[0])})`;
+  if (op === 'add' && type === 'f64') {
+    const low = x.simple(`bitsOfDouble(doubleOf(${a[0]}, ${a[1]}) + doubleOf(${b[0]}, ${b[1]}))`, 'i');
+    return [low, 'up[0]'];
+  }
+  if (!isIntegerOperation(op)) x.refuse(`'.${op}' is not known of 64 bits`);
+  return ofLongs(x, op, type, a, b);
 }
 
 const levels = { cta: 'cta', gl: 'gpu', sys: 'sys' } as const;

@@ -64,36 +64,44 @@ export class Registers {
     return at;
   }
 
-  reads(register: PtxRegister, as: 'integer' | 'float' | 'bits'): void {
+  /** `moved`: to a register that is kept alike. */
+  reads(register: PtxRegister, as: 'integer' | 'float' | 'bits' | 'moved'): void {
     if (this.#locals !== null) return;
     this.#block.push({ name: register.name, writes: false });
     const root = this.#root(this.#of(register));
     if (as === 'integer') root.integer = true;
     else if (as === 'float') root.computed = true;
-    else root.stored = true;
+    else if (as === 'bits') root.stored = true;
   }
 
   /** Where it may not happen, the value before lives on. */
-  writes(register: PtxRegister, as: 'integer' | 'float' | 'bits', surely: boolean): void {
+  writes(register: PtxRegister, as: 'integer' | 'float' | 'bits' | 'moved', surely: boolean): void {
     if (this.#locals !== null) return;
     if (!surely) this.#block.push({ name: register.name, writes: false });
     this.#block.push({ name: register.name, writes: true });
     const root = this.#root(this.#of(register));
     if (as === 'integer') root.integer = true;
     else if (as === 'float') root.computed = true;
-    else root.loaded = true;
+    else if (as === 'bits') root.loaded = true;
   }
 
-  /** One is moved into the other. */
-  links(a: PtxRegister, b: PtxRegister): void {
-    if (this.#locals !== null) return;
+  /** One is moved into the other; how both are kept, if that is as a float. While it learns, that may still be so. */
+  linked(a: PtxRegister, b: PtxRegister): 'single' | 'double' | null {
     const [one, other] = [this.#root(this.#of(a)), this.#root(this.#of(b))];
-    if (one === other || one.declared !== other.declared) return;
-    other.parent = one;
-    one.computed ||= other.computed;
-    one.integer ||= other.integer;
-    one.loaded ||= other.loaded;
-    one.stored ||= other.stored;
+    if (one.declared !== other.declared) return null;
+    if (this.#locals !== null) {
+      const kept = this.kept(a);
+      return kept === 'single' || kept === 'double' ? kept : null;
+    }
+    if (one !== other) {
+      other.parent = one;
+      one.computed ||= other.computed;
+      one.integer ||= other.integer;
+      one.loaded ||= other.loaded;
+      one.stored ||= other.stored;
+    }
+    if (one.declared === 'word') return 'single';
+    return one.declared === 'pair' ? 'double' : null;
   }
 
   kept(register: PtxRegister): Kept {

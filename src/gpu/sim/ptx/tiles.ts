@@ -1,5 +1,6 @@
 /** Tiles: boxes of tensors (TMA), products of a warp group (wgmma), and the shared memory of other blocks of a cluster. */
 
+import type { PtxInstruction } from '../../../lang/ptx/index.js';
 import type { SimBuffer } from '../memory.js';
 import type { Factors } from '../products.js';
 import { mapped } from './addresses.js';
@@ -47,10 +48,14 @@ export function wgmma(x: Instruction): void {
   else x.refuse('that operation of a warp group is not known');
 }
 
+export function shapeOf({ parts }: PtxInstruction): { readonly shape: string; readonly columns: number } {
+  const shape = parts.find((part) => /^m64n\d+k\d+$/.test(part)) ?? '';
+  return { shape, columns: Number(/n(\d+)/.exec(shape)?.[1]) };
+}
+
 /** The sums go to an array and back: a compiler may move them from register to register at any time. */
 function multiply(x: Instruction): void {
-  const shape = x.of.parts.find((part) => /^m64n\d+k\d+$/.test(part)) ?? '';
-  const columns = Number(/n(\d+)/.exec(shape)?.[1]);
+  const { shape, columns } = shapeOf(x.of);
   x.ignore(/^(m64n\d+k\d+|e4m3)$/);
   x.types();
   const type = x.of.parts.at(-1);
@@ -63,7 +68,7 @@ function multiply(x: Instruction): void {
   const plain = signs.every((sign, i) => sign.kind === 'integer' && sign.value === (i < 2 ? 1n : 0n));
   if (a === undefined || b === undefined || adds === undefined || !plain)
     x.refuse('factors are neither negated nor turned');
-  const array = x.simple(`t.sums(${columns}, ${columns / 2})`, 'q');
+  const array = x.simple(x.code.around.sumsOf(x.of), 'q');
   sums.elements.forEach((sum, i) => {
     x.code.line(`${array}[${i}] = ${x.single(sum)};`);
   });
@@ -79,7 +84,11 @@ function multiply(x: Instruction): void {
 /** By the two bits at the top of a descriptor. */
 const swizzles = [0, 128, 64, 32] as const;
 
-/** The form of the tiles that descriptors name: K-major, and 8 rows of as many bytes as the swizzle are one piece. */
+/** The upper word of a descriptor whose tile is K-major, and where 8 rows of as many bytes as the swizzle are one piece. */
+const isPlain = (high: number, swizzle: number): boolean =>
+  swizzles[high >>> 30] === swizzle && (high & 0x3fff) << 4 === 8 * swizzle && (high & 0xe0000) === 0;
+
+/** The form of the tiles that descriptors name. */
 export function factorsOf(
   shared: SimBuffer,
   sums: Float32Array,
@@ -93,23 +102,29 @@ export function factorsOf(
   site: number,
 ): Factors {
   const swizzle = swizzles[aHigh >>> 30]!;
-  for (const high of [aHigh, bHigh]) {
-    const from8To8 = (high & 0x3fff) << 4;
-    if (
-      swizzle === 0 ||
-      swizzles[high >>> 30] !== swizzle ||
-      from8To8 !== 8 * swizzle ||
-      (high & 0xe0000) !== 0
-    )
-      throw new Error(
-        'the descriptors of a product (wgmma) must be of tiles with one swizzle, whose rows follow each other: others are not simulated',
-      );
-  }
+  if (swizzle === 0 || !isPlain(aHigh, swizzle) || !isPlain(bHigh, swizzle))
+    throw new Error(
+      'the descriptors of a product (wgmma) must be of tiles with one swizzle, whose rows follow each other: others are not simulated',
+    );
   const [aAt, bAt] = [(aLow & 0x3fff) << 4, (bLow & 0x3fff) << 4];
   const [aFrom, bFrom] = [aAt % swizzle, bAt % swizzle];
-  const [a, b] = [shared, shared];
-  const tiles = { a, aAt: aAt - aFrom, aFrom, b, bAt: bAt - bFrom, bFrom, bytes: 32 };
-  return { ...tiles, sums, begin, columns, swizzle, atOnce: true, isE4m3, site };
+  // One literal, for each lane makes one for each product.
+  return {
+    a: shared,
+    aAt: aAt - aFrom,
+    aFrom,
+    b: shared,
+    bAt: bAt - bFrom,
+    bFrom,
+    bytes: 32,
+    sums,
+    begin,
+    columns,
+    swizzle,
+    atOnce: true,
+    isE4m3,
+    site,
+  };
 }
 
 /** A warp group takes registers or gives them away. */

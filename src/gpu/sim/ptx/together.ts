@@ -44,12 +44,14 @@ export const together: Readonly<Record<string, Handler>> = {
   mapa,
 };
 
-/** Functions that compilers leave are few: most are inlined. */
+/** Functions with a body have become part of the kernel: what is left is the machine's own. */
 function call(x: Instruction): void {
   x.has('uni');
-  const [result, name, given] = x.operands;
-  if (name?.kind !== 'symbol' || name.name !== 'vprintf' || given?.kind !== 'list' || result?.kind !== 'list')
-    x.refuse('of functions that are called, `printf` is simulated; others must be inlined (__forceinline__)');
+  const at = x.operands.findIndex(({ kind }) => kind !== 'list');
+  const [name, given] = x.operands.slice(at);
+  const own = name?.kind === 'symbol' && given?.kind === 'list' ? name.name : '';
+  if (given?.kind !== 'list' || (own !== 'vprintf' && own !== '__assertfail'))
+    x.refuse('a function is called whose body is not in this file, or by its address');
   const read = (operand: PtxOperand | undefined): string => {
     if (operand?.kind !== 'symbol') x.refuse('its operands must be parameters');
     const { buffer, offset } = spot(
@@ -60,7 +62,9 @@ function call(x: Instruction): void {
     const at = `${buffer}.i32[(${offset}) >> 2]`;
     return `{ slot: ${buffer}.i32[(${offset} >> 2) + 1], low: ${at} }`;
   };
-  x.code.line(`t.print(${read(given.elements[0])}, ${read(given.elements[1])});`);
+  const [text, values] = given.elements;
+  x.code.line(`t.print(${read(text)}, ${own === 'vprintf' ? read(values) : 'null'});`);
+  if (own === '__assertfail') x.code.line(`t.trap(${x.site});`);
 }
 
 type Complete = NonNullable<LaneMeeting['complete']>;

@@ -2,11 +2,11 @@
 import { type PtxOperand, type PtxType, ptxBytes } from '../../../lang/ptx/index.js';
 import type { HalfOperation, HalfType } from './arithmetic.js';
 import { type Instruction, type Pair, unsigned } from './code.js';
-import { add64, type Handler, less64 } from './memory.js';
+import { add64, isIntegerOperation, isSigned, isWide, less64, ofLongs, ofWords } from './integers.js';
+import type { Handler } from './memory.js';
 
-const isFloat = (type: PtxType): boolean => type.startsWith('f') || type.startsWith('bf');
-const isSigned = (type: PtxType): boolean => type.startsWith('s');
-const isWide = (type: PtxType): boolean => ptxBytes[type] === 8;
+const isFloat = (type: PtxType): boolean => /^b?f/.test(type);
+const isHalf = (type: PtxType): boolean => /^b?f16/.test(type);
 
 const directions = ['rn', 'rz', 'rm', 'rp', 'rna'] as const;
 
@@ -36,34 +36,24 @@ export const values: Readonly<Record<string, Handler>> = {
   tanh: (x) => approximate(x, (a) => `Math.tanh(${a})`),
   copysign(x) {
     const type = x.type();
-    const call = (a: string, b: string): string => `copysign(${a}, ${b})`;
-    if (type === 'f64') x.setDouble(x.operand(0), call(x.double(x.operand(1)), x.double(x.operand(2))));
-    else x.setSingle(x.operand(0), call(x.single(x.operand(1)), x.single(x.operand(2))));
+    give(x, type, `copysign(${read(x, 1, type)}, ${read(x, 2, type)})`);
   },
   testp: testNumber,
   and: bitwise,
   or: bitwise,
   xor: bitwise,
   not: bitwise,
-  cnot(x) {
-    x.type();
-    x.setWord(x.operand(0), `${x.word(x.operand(1))} === 0 ? 1 : 0`);
-  },
-  lop3(x) {
-    x.type();
-    const [a, b, c] = [1, 2, 3].map((i) => x.word(x.operand(i)));
-    x.setWord(x.operand(0), `lop3(${a}, ${b}, ${c}, ${x.word(x.operand(4))})`);
-  },
+  cnot: (x) => ofWord(x, (a) => `${a} === 0 ? 1 : 0`),
+  lop3: (x) => ofWord(x, (...all) => `lop3(${all})`),
   shl: shift,
   shr: shift,
   shf: funnel,
   setp: compare,
   set: compare,
-  selp: select,
+  selp: (x) => chosen(x, x.type(), x.predicate(x.operand(3))),
   slct(x) {
     const [type, by] = x.types();
-    const test = by === 'f32' ? x.single(x.operand(3)) : x.word(x.operand(3), 's32');
-    chosen(x, type!, `${test} >= 0`);
+    chosen(x, type!, `${read(x, 3, by === 'f32' ? by : 's32')} >= 0`);
   },
   popc: (x) =>
     count(
@@ -82,31 +72,43 @@ export const values: Readonly<Record<string, Handler>> = {
     if (isWide(x.type())) {
       const [low, high] = x.pair(x.operand(1));
       x.setPair(x.operand(0), `brev(${high})`, x.simple(`brev(${low})`, 'i'));
-    } else x.setWord(x.operand(0), `brev(${x.word(x.operand(1))})`);
+    } else ofWord(x, (a) => `brev(${a})`);
   },
-  fns: (x) => {
-    x.type();
-    x.setWord(x.operand(0), `fns(${[1, 2, 3].map((i) => x.word(x.operand(i))).join(', ')})`);
-  },
+  fns: (x) => ofWord(x, (...all) => `fns(${all})`),
   bfe(x) {
     const type = x.type();
-    const [at, length] = [x.word(x.operand(2)), x.word(x.operand(3))];
-    if (isWide(type)) {
-      const low = x.simple(
-        `bfe64(${x.pair(x.operand(1)).join(', ')}, ${at}, ${length}, ${isSigned(type)})`,
-        'i',
-      );
-      x.setPair(x.operand(0), low, 'up[0]');
-    } else x.setWord(x.operand(0), `bfe(${x.word(x.operand(1))}, ${at}, ${length}, ${isSigned(type)})`);
+    const rest = [x.word(x.operand(2)), x.word(x.operand(3)), isSigned(type)].join(', ');
+    if (isWide(type)) setCalled(x, `bfe64(${x.pair(x.operand(1)).join(', ')}, ${rest})`);
+    else give(x, type, `bfe(${x.word(x.operand(1))}, ${rest})`);
   },
   bfi: insert,
-  prmt(x) {
-    x.type();
-    const [a, b, by] = [1, 2, 3].map((i) => x.word(x.operand(i)));
-    x.setWord(x.operand(0), `prmt(${a}, ${b}, ${by})`);
-  },
+  prmt: (x) => ofWord(x, (...all) => `prmt(${all})`),
   cvt: convert,
 };
+
+/** An operand of at most 32 bits, or a float, as a type has it. */
+function read(x: Instruction, index: number, type: PtxType): string {
+  const operand = x.operand(index);
+  if (type === 'f64') return x.double(operand);
+  return type === 'f32' ? x.single(operand) : x.word(operand, type);
+}
+
+/** The result of such a type. */
+function give(x: Instruction, type: PtxType, text: string): void {
+  if (type === 'f64') x.setDouble(x.operand(0), text);
+  else if (type === 'f32') x.setSingle(x.operand(0), text);
+  else x.setWord(x.operand(0), text);
+}
+
+/** The result of 64 bits of a call, which leaves its upper word aside. */
+const setCalled = (x: Instruction, call: string): void =>
+  x.setPair(x.operand(0), x.simple(call, 'i'), 'up[0]');
+
+/** Of words, to a word. */
+function ofWord(x: Instruction, compute: (...words: readonly string[]) => string): void {
+  x.type();
+  x.setWord(x.operand(0), compute(...x.operands.slice(1).map((one) => x.word(one))));
+}
 
 function mov(x: Instruction): void {
   const [to, from] = [x.operand(0), x.operand(1)];
@@ -128,7 +130,7 @@ function mov(x: Instruction): void {
     return;
   }
   const kept = x.alike(to, from);
-  if (kept !== null) x.setLocal(to, x.local(from, kept));
+  if (kept !== null) x.setLocal(to, x.local(from, kept), 'moved');
   else if (isWide(type)) {
     const [low, high] = x.pair(from, 'bits');
     x.setPair(to, low, high, 'bits');
@@ -192,82 +194,64 @@ function unpack(x: Instruction, to: readonly PtxOperand[], from: PtxOperand, typ
 }
 
 function arithmetic(x: Instruction): void {
-  const type = x.name === 'mul' || x.name === 'mad' ? x.types().at(-1)! : x.type();
+  const isProduct = x.name === 'mul' || x.name === 'mad';
+  const type = isProduct ? x.types().at(-1)! : x.type();
   if (x.has('cc')) x.refuse('carries are not kept');
-  if (type === 'f16' || type === 'bf16' || type === 'f16x2' || type === 'bf16x2') halves(x, type);
-  else if (isFloat(type)) floats(x, type === 'f64');
-  else if (isWide(type)) longs(x, type);
+  if (isHalf(type)) halves(x, type);
+  else if (isFloat(type)) floats(x, type);
+  else if (isProduct) products(x, type);
   else integers(x, type);
 }
 
-function halves(x: Instruction, type: 'f16' | 'bf16' | 'f16x2' | 'bf16x2'): void {
+function halves(x: Instruction, type: PtxType): void {
   x.has('rn');
-  const of = type.replace('x2', '') as HalfType;
   if (x.has('ftz')) x.refuse('16-bit floats are not flushed to zero');
   x.has('noftz');
-  const op = x.name === 'mad' ? 'fma' : (x.name as HalfOperation);
+  setHalves(x, type, x.name === 'mad' ? 'fma' : (x.name as HalfOperation));
+}
+
+function setHalves(x: Instruction, type: PtxType, op: HalfOperation): void {
   const operands = x.operands.slice(1).map((one) => x.word(one));
   while (operands.length < 3) operands.push('0');
+  const call = type.endsWith('x2') ? 'halfTwo' : 'halfOne';
   x.setWord(
     x.operand(0),
-    `${type.endsWith('x2') ? 'halfTwo' : 'halfOne'}('${of}', '${op}', ${operands.join(', ')})`,
+    `${call}('${type.replace('x2', '') as HalfType}', '${op}', ${operands.join(', ')})`,
   );
 }
 
-function floats(x: Instruction, isDouble: boolean): void {
+const floatOperators: Readonly<Record<string, string>> = { add: '+', sub: '-', mul: '*', div: '/' };
+
+function floats(x: Instruction, type: PtxType): void {
+  const isDouble = type === 'f64';
   const mode = x.among(...directions) ?? 'rn';
   const flush = x.has('ftz');
   const saturate = x.has('sat');
   // An approximate division is one that is right here.
   if (x.name === 'div' && x.among('approx', 'full') !== null && isDouble) x.refuse('it is not known of f64');
-  const keepsNaN = x.has('NaN');
-  const read = (index: number): string => {
-    const text = isDouble ? x.double(x.operand(index)) : x.single(x.operand(index));
+  const limit = `${x.has('NaN') ? 'Math.' : 'f'}${x.name}`;
+  const take = (index: number): string => {
+    const text = read(x, index, type);
     return flush ? `ftz(${text})` : text;
   };
-  const round = (text: string): string => (isDouble ? text : `fround(${text})`);
+  const operator = floatOperators[x.name];
   let result: string;
   if (mode !== 'rn') {
     if (isDouble) x.refuse(`'.${mode}' is not known of f64`);
-    result = rounded(x, mode, read);
-  } else {
-    switch (x.name) {
-      case 'add':
-        result = round(`${read(1)} + ${read(2)}`);
-        break;
-      case 'sub':
-        result = round(`${read(1)} - ${read(2)}`);
-        break;
-      case 'mul':
-        result = round(`${read(1)} * ${read(2)}`);
-        break;
-      case 'div':
-        result = round(`${read(1)} / ${read(2)}`);
-        break;
-      case 'fma':
-      case 'mad':
-        result = `${isDouble ? 'fma64' : 'fma'}(${read(1)}, ${read(2)}, ${read(3)})`;
-        break;
-      case 'neg':
-        result = `-${read(1)}`;
-        break;
-      case 'abs':
-        result = `Math.abs(${read(1)})`;
-        break;
-      case 'min':
-      case 'max':
-        result = `f${x.name}(${read(1)}, ${read(2)})`;
-        if (keepsNaN) result = `Math.${x.name}(${read(1)}, ${read(2)})`;
-        if (x.operands.length > 3) result = `${keepsNaN ? 'Math.' : 'f'}${x.name}(${result}, ${read(3)})`;
-        break;
-      default:
-        x.refuse('it is not known of floats');
-    }
-  }
+    result = rounded(x, mode, take);
+  } else if (operator !== undefined) {
+    const exact = `${take(1)} ${operator} ${take(2)}`;
+    result = isDouble ? exact : `fround(${exact})`;
+  } else if (x.name === 'fma' || x.name === 'mad')
+    result = `${isDouble ? 'fma64' : 'fma'}(${take(1)}, ${take(2)}, ${take(3)})`;
+  else if (x.name === 'neg') result = `-${take(1)}`;
+  else if (x.name === 'abs') result = `Math.abs(${take(1)})`;
+  else if (x.name === 'min' || x.name === 'max') {
+    result = `${limit}(${take(1)}, ${take(2)})`;
+    if (x.operands.length > 3) result = `${limit}(${result}, ${take(3)})`;
+  } else x.refuse('it is not known of floats');
   if (flush) result = `ftz(${result})`;
-  if (saturate) result = `sat(${result})`;
-  if (isDouble) x.setDouble(x.operand(0), result);
-  else x.setSingle(x.operand(0), result);
+  give(x, type, saturate ? `sat(${result})` : result);
 }
 
 /** f32 towards zero, or up, or down. */
@@ -298,93 +282,77 @@ function approximate(x: Instruction, of: (a: string) => string): void {
   x.has('rn');
   const flush = x.has('ftz');
   const type = x.type();
-  if (type === 'f64') {
-    x.setDouble(x.operand(0), of(x.double(x.operand(1))));
+  if (isHalf(type) && (x.name === 'ex2' || x.name === 'tanh')) {
+    setHalves(x, type, x.name);
     return;
   }
-  if (type !== 'f32') {
-    if ((x.name !== 'ex2' && x.name !== 'tanh') || !['f16', 'f16x2', 'bf16', 'bf16x2'].includes(type))
-      x.refuse(`'.${type}' is not known of it`);
-    const call = type.endsWith('x2') ? 'halfTwo' : 'halfOne';
-    x.setWord(
-      x.operand(0),
-      `${call}('${type.replace('x2', '')}', '${x.name}', ${x.word(x.operand(1))}, 0, 0)`,
-    );
-    return;
-  }
-  const a = x.single(x.operand(1));
-  const result = `fround(${of(flush ? `ftz(${a})` : a)})`;
-  x.setSingle(x.operand(0), flush ? `ftz(${result})` : result);
+  if (type !== 'f64' && type !== 'f32') x.refuse(`'.${type}' is not known of it`);
+  const a = read(x, 1, type);
+  const result = of(flush ? `ftz(${a})` : a);
+  const rounded = type === 'f64' ? result : `fround(${result})`;
+  give(x, type, flush ? `ftz(${rounded})` : rounded);
 }
 
-/** 16 and 32 bits. */
 function integers(x: Instruction, type: PtxType): void {
-  const read = (index: number): string => x.word(x.operand(index), type);
-  const to = x.operand(0);
-  const signed = isSigned(type);
-  const isShort = ptxBytes[type] === 2;
-  const whole = (text: string): string => (signed ? text : isShort ? text : unsigned(text));
+  const { name } = x;
+  const sign = isSigned(type) ? 'i' : 'u';
   if (x.has('sat')) {
-    if (type !== 's32' || (x.name !== 'add' && x.name !== 'sub')) x.refuse("'.sat' is not known of it");
-    const sum = x.simple(`${read(1)} ${x.name === 'add' ? '+' : '-'} ${read(2)}`, 'f');
-    x.setWord(to, `${sum} > 2147483647 ? 2147483647 : ${sum} < -2147483648 ? -2147483648 : ${sum}`);
+    if (type !== 's32' || (name !== 'add' && name !== 'sub')) x.refuse("'.sat' is not known of it");
+    const sum = x.simple(`${read(x, 1, type)} ${name === 'add' ? '+' : '-'} ${read(x, 2, type)}`, 'f');
+    give(x, type, `${sum} > 2147483647 ? 2147483647 : ${sum} < -2147483648 ? -2147483648 : ${sum}`);
     return;
   }
-  switch (x.name) {
-    case 'add':
-      x.setWord(to, `${read(1)} + ${read(2)} | 0`);
-      return;
-    case 'sub':
-      x.setWord(to, `${read(1)} - ${read(2)} | 0`);
-      return;
-    case 'neg':
-      x.setWord(to, `-${read(1)} | 0`);
-      return;
-    case 'abs':
-      x.setWord(to, `Math.abs(${read(1)}) | 0`);
-      return;
-    case 'min':
-    case 'max': {
-      const [a, b] = [x.short(read(1), 'i'), x.short(read(2), 'i')];
-      x.setWord(to, `${whole(a)} ${x.name === 'min' ? '<' : '>'} ${whole(b)} ? ${a} : ${b}`);
+  if (isWide(type)) {
+    const pair = (index: number): Pair => x.pair(x.operand(index));
+    const a = pair(1);
+    if (name === 'div' || name === 'rem') {
+      setCalled(x, `${name}64(${[...a, ...pair(2)].join(', ')}, ${isSigned(type)})`);
       return;
     }
-    case 'div':
-    case 'rem':
-      x.setWord(to, `${signed ? 'i' : 'u'}${x.name}(${read(1)}, ${read(2)})`);
-      return;
-    case 'mul':
-    case 'mad':
-      products(x, type);
-      return;
-    default:
-      x.refuse('it is not known of integers');
+    let result: Pair;
+    if (name === 'neg') result = ofLongs(x, 'sub', type, ['0', '0'], a);
+    else if (name === 'abs') {
+      const negated = ofLongs(x, 'sub', type, ['0', '0'], a);
+      const high = x.simple(negated[1], 'i');
+      const isNegative = x.simple(`${a[1]} < 0`, 'b');
+      result = [`${isNegative} ? ${negated[0]} : ${a[0]}`, `${isNegative} ? ${high} : ${a[1]}`];
+    } else if (isIntegerOperation(name)) result = ofLongs(x, name, type, a, pair(2));
+    else x.refuse('it is not known of 64 bits');
+    x.setPair(x.operand(0), ...result);
+    return;
   }
+  const word = (index: number): string => x.short(read(x, index, type), 'i');
+  if (name === 'neg') give(x, type, ofWords('sub', type, '0', word(1)));
+  else if (name === 'abs') give(x, type, `Math.abs(${word(1)}) | 0`);
+  else if (name === 'div' || name === 'rem') give(x, type, `${sign}${name}(${word(1)}, ${word(2)})`);
+  else if (isIntegerOperation(name)) give(x, type, ofWords(name, type, word(1), word(2)));
+  else x.refuse('it is not known of integers');
 }
 
 function products(x: Instruction, type: PtxType): void {
   const part = x.among('lo', 'hi', 'wide');
-  const read = (index: number): string => x.word(x.operand(index), type);
+  const word = (index: number): string => read(x, index, type);
   const signed = isSigned(type);
   const adds = x.name === 'mad';
-  const to = x.operand(0);
-  if (part === null) x.refuse('it says no part of the product');
-  if (ptxBytes[type] === 2) {
-    const product = `imul(${read(1)}, ${read(2)})`;
-    // The third operand of a wide product has 32 bits.
-    const sum = adds ? ` + ${part === 'wide' ? x.word(x.operand(3)) : read(3)}` : '';
-    x.setWord(to, part === 'hi' ? `(${product} >> 16)${sum}` : `${product}${sum} | 0`);
+  const [to, first, second] = [x.operand(0), x.operand(1), x.operand(2)];
+  if (part === null || (part === 'wide' && isWide(type))) x.refuse('it says no part of the product');
+  if (isWide(type) || (part === 'wide' && ptxBytes[type] === 4)) {
+    let product: Pair;
+    if (part === 'wide') product = wideProduct(x, first, second, signed);
+    else {
+      const factors = [...x.pair(first), ...x.pair(second)].join(', ');
+      const low = x.simple(part === 'lo' ? `mul64(${factors})` : `mulHigh64(${factors}, ${signed})`, 'i');
+      product = [low, x.simple('up[0]', 'i')];
+    }
+    x.setPair(to, ...(adds ? add64(x, product, x.pair(x.operand(3))) : product));
     return;
   }
-  if (part === 'wide') {
-    const wide = wideProduct(x, x.operand(1), x.operand(2), signed);
-    const [low, high] = adds ? add64(x, wide, x.pair(x.operand(3))) : wide;
-    x.setPair(to, low, high);
-    return;
-  }
-  const product =
-    part === 'lo' ? `imul(${read(1)}, ${read(2)})` : `${signed ? 's' : 'u'}mulh(${read(1)}, ${read(2)})`;
-  x.setWord(to, adds ? `${product} + ${read(3)} | 0` : product);
+  const low = `imul(${word(1)}, ${word(2)})`;
+  let product = part === 'hi' ? `${signed ? 's' : 'u'}mulh(${word(1)}, ${word(2)})` : low;
+  if (ptxBytes[type] === 2 && part === 'hi') product = `(${low} >> 16)`;
+  // The third operand of a wide product has 32 bits.
+  const added = adds ? ` + ${part === 'wide' ? x.word(x.operand(3)) : word(3)}` : '';
+  x.setWord(to, ptxBytes[type] === 2 || adds ? `${product}${added} | 0` : product);
 }
 
 /** 64 bits of two words. */
@@ -408,104 +376,35 @@ function wideProduct(x: Instruction, a: PtxOperand, b: PtxOperand, signed: boole
 
 function product24(x: Instruction, adds: boolean): void {
   if (x.among('lo', 'hi') !== 'lo') x.refuse('only its lower half is known');
-  const signed = isSigned(x.type());
-  const read = (index: number): string => `(${x.word(x.operand(index))} << 8 ${signed ? '>>' : '>>>'} 8)`;
-  const product = `imul(${read(1)}, ${read(2)})`;
+  const right = isSigned(x.type()) ? '>>' : '>>>';
+  const word = (index: number): string => `(${x.word(x.operand(index))} << 8 ${right} 8)`;
+  const product = `imul(${word(1)}, ${word(2)})`;
   x.setWord(x.operand(0), adds ? `${product} + ${x.word(x.operand(3))} | 0` : product);
 }
 
 function sad(x: Instruction): void {
   const type = x.type();
   if (isWide(type)) x.refuse('64 bits are not known of it');
-  const read = (index: number): string =>
-    isSigned(type) ? x.word(x.operand(index), type) : unsigned(x.word(x.operand(index), type));
-  x.setWord(x.operand(0), `Math.abs(${read(1)} - ${read(2)}) + ${x.word(x.operand(3), type)} | 0`);
+  const [a, b] = [1, 2].map((i) => (isSigned(type) ? read(x, i, type) : unsigned(read(x, i, type))));
+  give(x, type, `Math.abs(${a} - ${b}) + ${read(x, 3, type)} | 0`);
 }
-
-function longs(x: Instruction, type: PtxType): void {
-  const to = x.operand(0);
-  const a = x.pair(x.operand(1));
-  const signed = isSigned(type);
-  const b = (): Pair => x.pair(x.operand(2));
-  const set = ([low, high]: Pair): void => x.setPair(to, low, high);
-  switch (x.name) {
-    case 'add':
-      set(add64(x, a, b()));
-      return;
-    case 'sub':
-      set(sub64(x, a, b()));
-      return;
-    case 'neg':
-      set(sub64(x, ['0', '0'], a));
-      return;
-    case 'abs': {
-      const negated = sub64(x, ['0', '0'], a);
-      const high = x.simple(negated[1], 'i');
-      const isNegative = x.simple(`${a[1]} < 0`, 'b');
-      set([`${isNegative} ? ${negated[0]} : ${a[0]}`, `${isNegative} ? ${high} : ${a[1]}`]);
-      return;
-    }
-    case 'min':
-    case 'max': {
-      const other = b();
-      const isLess = x.simple(less64(a, other, signed), 'b');
-      const [first, second] = x.name === 'min' ? [a, other] : [other, a];
-      set([`${isLess} ? ${first[0]} : ${second[0]}`, `${isLess} ? ${first[1]} : ${second[1]}`]);
-      return;
-    }
-    case 'div':
-    case 'rem': {
-      const low = x.simple(`${x.name}64(${[...a, ...b()].join(', ')}, ${signed})`, 'i');
-      set([low, 'up[0]']);
-      return;
-    }
-    case 'mul':
-    case 'mad': {
-      const part = x.among('lo', 'hi');
-      if (part === null) x.refuse('it says no part of the product');
-      const call = part === 'lo' ? 'mul64' : 'mulHigh64';
-      const low = x.simple(`${call}(${[...a, ...b()].join(', ')}${part === 'lo' ? '' : `, ${signed}`})`, 'i');
-      const product: Pair = [low, x.simple('up[0]', 'i')];
-      set(x.name === 'mul' ? product : add64(x, product, x.pair(x.operand(3))));
-      return;
-    }
-    default:
-      x.refuse('it is not known of 64 bits');
-  }
-}
-
-function sub64(x: Instruction, a: Pair, b: Pair): Pair {
-  const low = x.simple(`${a[0]} - ${b[0]} | 0`, 'i');
-  return [low, `${a[1]} - ${b[1]} - (${unsigned(a[0])} < ${unsigned(b[0])} | 0) | 0`];
-}
-
-const operators = { and: '&', or: '|', xor: '^' } as const;
 
 function bitwise(x: Instruction): void {
   const to = x.operand(0);
   if (x.has('pred')) {
     const a = x.predicate(x.operand(1));
-    if (x.name === 'not') x.setPredicate(to, `!${a}`);
-    else {
-      const b = x.predicate(x.operand(2));
-      x.setPredicate(to, `${a} ${{ and: '&&', or: '||', xor: '!==' }[x.name]!} ${b}`);
-    }
+    x.setPredicate(to, x.name === 'not' ? `!${a}` : `${a} ${logic[x.name]} ${x.predicate(x.operand(2))}`);
     return;
   }
   const type = x.type();
-  if (x.name === 'not') {
-    if (isWide(type)) {
-      const [low, high] = x.pair(x.operand(1));
-      x.setPair(to, `~${low}`, `~${high}`);
-    } else x.setWord(to, `~${x.word(x.operand(1))}`);
-    return;
-  }
-  const operator = operators[x.name as keyof typeof operators];
-  if (isWide(type)) {
-    const [a, b] = [x.pair(x.operand(1)), x.pair(x.operand(2))];
-    x.setPair(to, `${a[0]} ${operator} ${b[0]}`, `${a[1]} ${operator} ${b[1]}`);
-  } else x.setWord(to, `${x.word(x.operand(1))} ${operator} ${x.word(x.operand(2))}`);
+  if (x.name !== 'not') integers(x, type);
+  else if (isWide(type)) {
+    const [low, high] = x.pair(x.operand(1));
+    x.setPair(to, `~${low}`, `~${high}`);
+  } else x.setWord(to, `~${x.word(x.operand(1))}`);
 }
+
+const logic: Readonly<Record<string, string>> = { and: '&&', or: '||', xor: '!==' };
 
 function shift(x: Instruction): void {
   const type = x.type();
@@ -520,11 +419,8 @@ function shift(x: Instruction): void {
       x.setPair(to, lower, upper);
       return;
     }
-    const call = left
-      ? `shl64(${low}, ${high}, ${x.word(by)})`
-      : `shr64(${low}, ${high}, ${x.word(by)}, ${signed})`;
-    const lower = x.simple(call, 'i');
-    x.setPair(to, lower, 'up[0]');
+    const operands = `${low}, ${high}, ${x.word(by)}`;
+    setCalled(x, left ? `shl64(${operands})` : `shr64(${operands}, ${signed})`);
     return;
   }
   const a = x.word(x.operand(1), type);
@@ -572,32 +468,13 @@ function funnel(x: Instruction): void {
   x.setWord(x.operand(0), left ? `funnel(${a}, ${b}, 32 - ${n})` : `funnel(${a}, ${b}, ${n})`);
 }
 
-const comparisons = [
-  'eq',
-  'ne',
-  'lt',
-  'le',
-  'gt',
-  'ge',
-  'lo',
-  'ls',
-  'hi',
-  'hs',
-  'equ',
-  'neu',
-  'ltu',
-  'leu',
-  'gtu',
-  'geu',
-  'num',
-  'nan',
-] as const;
-type Comparison = (typeof comparisons)[number];
-
 const signs: Readonly<Record<string, string>> = {
   ...{ eq: '===', ne: '!==', lt: '<', le: '<=', gt: '>', ge: '>=' },
   ...{ lo: '<', ls: '<=', hi: '>', hs: '>=' },
 };
+/** Comparisons of floats that are true where one is no number: they are that this one is false. */
+const opposites: Readonly<Record<string, string>> = { ltu: '>=', leu: '>', gtu: '<=', geu: '<' };
+const comparisons = [...Object.keys({ ...signs, ...opposites }), 'equ', 'neu', 'num', 'nan'];
 
 function compare(x: Instruction): void {
   const how = x.among(...comparisons);
@@ -606,11 +483,9 @@ function compare(x: Instruction): void {
   const flush = x.has('ftz');
   const types = x.types();
   const type = types.at(-1)!;
-  const [a, b] = [x.operand(1), x.operand(2)];
-  const test = tested(x, how, type, a, b, flush);
+  const test = tested(x, how, type, flush);
   const third = also === null ? null : x.predicate(x.operand(3));
-  const operator = { and: '&&', or: '||', xor: '!==' };
-  const join = (one: string): string => (third === null ? one : `(${one}) ${operator[also!]} ${third}`);
+  const join = (one: string): string => (third === null ? one : `(${one}) ${logic[also!]} ${third}`);
   const to = x.operand(0);
   if (x.name === 'set') {
     const result = join(test);
@@ -630,72 +505,50 @@ function compare(x: Instruction): void {
   x.setPredicate(to.second, second);
 }
 
-function tested(
-  x: Instruction,
-  how: Comparison,
-  type: PtxType,
-  a: PtxOperand,
-  b: PtxOperand,
-  flush: boolean,
-): string {
-  if (type === 'f16' || type === 'bf16') {
-    const read = (one: PtxOperand): string => x.simple(`${type}ToF32(${x.word(one)})`, 'f');
-    return ordered(how, read(a), read(b));
-  }
+function tested(x: Instruction, how: string, type: PtxType, flush: boolean): string {
   if (isFloat(type)) {
-    if (type === 'f16x2' || type === 'bf16x2') x.refuse('pairs are not compared');
-    const read = (one: PtxOperand): string => {
-      const text = type === 'f64' ? x.double(one) : x.single(one);
+    if (type.endsWith('x2')) x.refuse('pairs are not compared');
+    const [a, b] = [1, 2].map((i) => {
+      const text = number(x, i, type);
       return x.short(flush ? `ftz(${text})` : text, 'f');
-    };
-    return ordered(how, read(a), read(b));
+    });
+    return ordered(how, a!, b!);
   }
   const sign = signs[how];
   if (sign === undefined) x.refuse(`'.${how}' is not known of integers`);
-  if (!isWide(type)) {
-    const [left, right] = [x.word(a, type), x.word(b, type)];
-    const compares = isSigned(type) || how === 'eq' || how === 'ne' || ptxBytes[type] < 4;
-    return compares ? `${left} ${sign} ${right}` : `${unsigned(left)} ${sign} ${unsigned(right)}`;
-  }
-  const [left, right] = [x.pair(a), x.pair(b)];
-  if (sign === '===') return `${left[0]} === ${right[0]} && ${left[1]} === ${right[1]}`;
-  if (sign === '!==') return `${left[0]} !== ${right[0]} || ${left[1]} !== ${right[1]}`;
   const signed = isSigned(type);
-  if (sign === '<') return less64(left, right, signed);
-  if (sign === '>') return less64(right, left, signed);
-  return sign === '<=' ? `!(${less64(right, left, signed)})` : `!(${less64(left, right, signed)})`;
+  if (!isWide(type)) {
+    const isPlain = signed || how === 'eq' || how === 'ne';
+    return [1, 2].map((i) => (isPlain ? read(x, i, type) : unsigned(read(x, i, type)))).join(` ${sign} `);
+  }
+  const [a, b] = [x.pair(x.operand(1)), x.pair(x.operand(2))];
+  if (sign === '===') return `${a[0]} === ${b[0]} && ${a[1]} === ${b[1]}`;
+  if (sign === '!==') return `${a[0]} !== ${b[0]} || ${a[1]} !== ${b[1]}`;
+  // Not more is less or equal.
+  const less = sign[0] === (sign.length === 1 ? '<' : '>') ? less64(a, b, signed) : less64(b, a, signed);
+  return sign.length === 1 ? less : `!(${less})`;
 }
 
 /** Floats: false where one is no number, or true where the comparison ends in u. */
-function ordered(how: Comparison, a: string, b: string): string {
-  switch (how) {
-    case 'num':
-      return `${a} === ${a} && ${b} === ${b}`;
-    case 'nan':
-      return `${a} !== ${a} || ${b} !== ${b}`;
-    case 'ne':
-      return `${a} < ${b} || ${a} > ${b}`;
-    case 'neu':
-      return `${a} !== ${b}`;
-    case 'equ':
-      return `!(${a} < ${b} || ${a} > ${b})`;
-    case 'ltu':
-      return `!(${a} >= ${b})`;
-    case 'leu':
-      return `!(${a} > ${b})`;
-    case 'gtu':
-      return `!(${a} <= ${b})`;
-    case 'geu':
-      return `!(${a} < ${b})`;
-    default:
-      return `${a} ${signs[how]!} ${b}`;
-  }
+function ordered(how: string, a: string, b: string): string {
+  if (how === 'num') return `${a} === ${a} && ${b} === ${b}`;
+  if (how === 'nan') return `${a} !== ${a} || ${b} !== ${b}`;
+  if (how === 'neu') return `${a} !== ${b}`;
+  const differ = `${a} < ${b} || ${a} > ${b}`;
+  if (how === 'ne') return differ;
+  if (how === 'equ') return `!(${differ})`;
+  const opposite = opposites[how];
+  return opposite === undefined ? `${a} ${signs[how]} ${b}` : `!(${a} ${opposite} ${b})`;
 }
+
+/** A float as a number of JavaScript. */
+const number = (x: Instruction, index: number, type: PtxType): string =>
+  isHalf(type) ? `${type}ToF32(${x.word(x.operand(index))})` : read(x, index, type);
 
 function testNumber(x: Instruction): void {
   const how = x.among('finite', 'infinite', 'number', 'notanumber', 'normal', 'subnormal');
   const type = x.type();
-  const a = x.short(type === 'f64' ? x.double(x.operand(1)) : x.single(x.operand(1)), 'f');
+  const a = x.short(read(x, 1, type), 'f');
   const least = type === 'f64' ? '2.2250738585072014e-308' : '1.1754943508222875e-38';
   const tests = {
     finite: `Number.isFinite(${a})`,
@@ -709,15 +562,10 @@ function testNumber(x: Instruction): void {
   x.setPredicate(x.operand(0), tests[how]);
 }
 
-function select(x: Instruction): void {
-  const type = x.type();
-  chosen(x, type, x.predicate(x.operand(3)));
-}
-
 function chosen(x: Instruction, type: PtxType, test: string): void {
   const [to, a, b] = [x.operand(0), x.operand(1), x.operand(2)];
   const kept = x.alike(to, a, b);
-  if (kept !== null) x.setLocal(to, `${test} ? ${x.local(a, kept)} : ${x.local(b, kept)}`);
+  if (kept !== null) x.setLocal(to, `${test} ? ${x.local(a, kept)} : ${x.local(b, kept)}`, 'moved');
   else if (isWide(type)) {
     const [yes, no] = [x.pair(a, 'bits'), x.pair(b, 'bits')];
     x.setPair(to, `${test} ? ${yes[0]} : ${no[0]}`, `${test} ? ${yes[1]} : ${no[1]}`, 'bits');
@@ -750,8 +598,7 @@ function insert(x: Instruction): void {
     x.setPair(to, merged(0), merged(1));
     return;
   }
-  const low = x.simple(`bfi64(${[...from, ...into].join(', ')}, ${rest})`, 'i');
-  x.setPair(to, low, 'up[0]');
+  setCalled(x, `bfi64(${[...from, ...into].join(', ')}, ${rest})`);
 }
 
 function findBit(x: Instruction): void {
@@ -831,12 +678,7 @@ function floatToFloat(x: Instruction, to: PtxType, from: PtxType): void {
     x.setWord(x.operand(0), `${half(operand)} << 16 | ${half(x.operand(2))}`);
     return;
   }
-  let value =
-    from === 'f32'
-      ? x.single(operand)
-      : from === 'f64'
-        ? x.double(operand)
-        : `${from}ToF32(${x.word(operand)})`;
+  let value = number(x, 1, from);
   if (flush) value = `ftz(${value})`;
   if (whole !== null) value = `whole(${value}, '${whole}')`;
   if (relu) value = `relu(${value})`;
@@ -868,17 +710,10 @@ function floatToInteger(x: Instruction, to: PtxType, from: PtxType): void {
   if (mode === null) x.refuse('it says no rounding');
   const flush = x.has('ftz');
   x.has('sat');
-  const operand = x.operand(1);
-  let value =
-    from === 'f32'
-      ? x.single(operand)
-      : from === 'f64'
-        ? x.double(operand)
-        : `${from}ToF32(${x.word(operand)})`;
+  let value = number(x, 1, from);
   if (flush) value = `ftz(${value})`;
   if (isWide(to)) {
-    const low = x.simple(`toLong(${value}, '${mode}', ${isSigned(to)})`, 'i');
-    x.setPair(x.operand(0), low, 'up[0]');
+    setCalled(x, `toLong(${value}, '${mode}', ${isSigned(to)})`);
     return;
   }
   const [low, high] = limits[to]!;

@@ -29,7 +29,7 @@ export interface Host {
   buffer(purpose: string, bytes: number): Memory;
   /** Memory whose every byte is `value`. */
   filled(purpose: string, bytes: number, value: number): Memory;
-  launch(kernel: lang.Kernel, options: LaunchOptions, args: Arguments): Promise<void>;
+  launch(kernel: lang.Kernel | lang.PtxKernel, options: LaunchOptions, args: Arguments): Promise<void>;
   newStream(): Stream;
   newEvent(): Event;
 }
@@ -51,7 +51,8 @@ export function programOf(name: string, source: string, javascript: string): Pro
   lang.provideSource(name, source);
   const programs: Program[] = [];
   const run: Run = ({ ranks }, host) => programs.push({ name, ranks, host });
-  const modules: Record<string, object> = { 'heddle/lang': lang, 'heddle/playground': { run } };
+  const ptx = (text: string) => lang.ptx(inPlace(source, text), name);
+  const modules: Record<string, object> = { 'heddle/lang': { ...lang, ptx }, 'heddle/playground': { run } };
   const script = `((modules) => {${asScript(javascript, Object.keys(modules))}\n})\n//# sourceURL=${name}`;
   // biome-ignore lint/security/noGlobalEval: the author's own text, where the author asked for it to run
   const made = globalThis.eval(script) as (modules: object) => void;
@@ -61,6 +62,12 @@ export function programOf(name: string, source: string, javascript: string): Pro
     throw new Error(`a program says run({ ranks }, host) once; this one says it ${programs.length} times`);
   }
   return program;
+}
+
+/** With as many lines before it as in the source in which it stands, so that findings name those. */
+function inPlace(source: string, text: string): string {
+  const at = source.indexOf(text);
+  return at < 0 ? text : source.slice(0, at).replaceAll(/[^\n]/g, '') + text;
 }
 
 /** A module as the body of a function: imports become constants, exports are dropped, lines stay where they are. */
@@ -135,7 +142,13 @@ function hostsOf(machine: SimMachine, count: number): { host: Host; end(): Promi
         return memory;
       },
       launch: (kernel, { blocks = 1, threads = 32, programmatic = false, stream: other = stream }, args) =>
-        launch(on, kernel.ir(), { grid: blocks, block: threads, programmatic }, args, other),
+        launch(
+          on,
+          'ir' in kernel ? kernel.ir() : kernel,
+          { grid: blocks, block: threads, programmatic },
+          args,
+          other,
+        ),
       newStream() {
         streams.push(device.createStream());
         return streams.at(-1)!;

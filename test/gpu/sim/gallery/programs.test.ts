@@ -25,7 +25,7 @@ describe.each(programs)('$file', (shown) => {
     for (const seed of seeds) {
       for (const finding of await findingsOf(shown.file, text, seed)) {
         const at = placesOf(finding).map((where) => {
-          const [, file, line] = /^(.*):(\d+):\d+$/.exec(where)!;
+          const [, file, line] = /^(.*?):(\d+)(?::\d+)?$/.exec(where)!;
           expect(file).toBe(shown.file);
           return lines[Number(line) - 1]!.trim();
         });

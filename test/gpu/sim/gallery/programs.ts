@@ -149,6 +149,18 @@ export const programs: readonly ShownProgram[] = [
       hint: /run side by side; record an event/,
     },
   },
+  {
+    file: 'kernel-in-ptx.ts',
+    title: 'A kernel of CUDA, as PTX',
+    about:
+      'The reader has its fence, the writer has none: __syncthreads() orders its stores for the block, not for the other GPU. A __threadfence_system() before the flag is what is missing.',
+    mend: [{ from: '  st.volatile.global', to: '  membar.sys;\n  st.volatile.global' }],
+    expect: {
+      kind: 'race',
+      lines: ['st.global.u32 [%rd2], %r5', 'ld.global.u32 %r4'],
+      hint: /but releases nothing: make it a release/,
+    },
+  },
 ];
 
 /** The text of a program as it should be. */

@@ -1,5 +1,7 @@
 /** What instructions compute, on values at which they differ from what comes to mind. */
 import { describe, expect, test } from 'vitest';
+import { compilePtx } from '../../../../src/gpu/sim/ptx/compile.js';
+import { ptx } from '../../../../src/lang/ptx/index.js';
 import { fileOf, run } from './harness.js';
 
 /** The word that an instruction leaves in `%r0`. */
@@ -169,5 +171,15 @@ describe('floats', () => {
     const body =
       'st.global.u32 [%out+4], 0x7f812345; ld.global.f32 %f0, [%out+4]; mov.f32 %f1, %f0; add.f32 %f2, %f1, %f1; st.global.f32 [%out], %f1;';
     expect((await run(fileOf(body))).words[0]).toBe(0x7f812345);
+  });
+
+  test('sums that move from register to register stay floats', () => {
+    const body = `
+  mov.f32 %f1, 0f00000000; mov.f32 %f2, %f1; mov.u32 %r1, 0;
+AGAIN: add.f32 %f2, %f2, 0f3F800000; mov.f32 %f3, %f2; selp.f32 %f2, %f3, %f1, 1;
+  add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 5; @%p1 bra AGAIN;
+  st.global.f32 [%out], %f2;`;
+    const { text } = compilePtx(ptx(fileOf(body)).kernel('k'), 'fast');
+    expect(text).not.toMatch(/floatOf|bitsOf/);
   });
 });

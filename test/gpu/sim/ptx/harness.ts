@@ -1,4 +1,4 @@
-import { type Finding, SimMachine } from '../../../../src/gpu/sim/index.js';
+import { type Finding, type PtxExtent, SimMachine } from '../../../../src/gpu/sim/index.js';
 import { type PtxKernelOptions, ptx } from '../../../../src/lang/ptx/index.js';
 
 /** A file with one kernel `k`, whose first parameter is a pointer that `%out` holds when its body begins. */
@@ -17,8 +17,8 @@ ${body}
 `;
 
 export interface Shape {
-  readonly grid?: number;
-  readonly block?: number;
+  readonly grid?: PtxExtent;
+  readonly block?: PtxExtent;
   readonly mode?: 'fast' | 'checked';
   readonly seed?: string;
   readonly options?: PtxKernelOptions;

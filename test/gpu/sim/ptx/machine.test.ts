@@ -62,6 +62,101 @@ DONE:${storeOfThread}`;
   });
 });
 
+describe('functions that are called', () => {
+  // 10 x + y, with y through memory of its own; early is how a thread comes back for x = 0.
+  const sum = `.func (.param .b32 back) sum(.param .b32 sum_0, .param .align 4 .b8 sum_1[8])
+{
+  .reg .b32 %r<9>; .reg .pred %p<3>; .local .align 4 .b8 depot[4];
+  ld.param.u32 %r0, [sum_0]; ld.param.u32 %r1, [sum_1+4];
+  st.local.u32 [depot], %r1;
+  setp.eq.u32 %p0, %r0, 0; st.param.b32 [back+0], 77;
+  @%p0 ret;
+  mov.u32 %r2, 0;
+AGAIN: add.u32 %r2, %r2, 10; sub.u32 %r0, %r0, 1; setp.ne.u32 %p1, %r0, 0; @%p1 bra AGAIN;
+  ld.local.u32 %r1, [depot]; add.u32 %r2, %r2, %r1;
+  st.param.b32 [back+0], %r2;
+  ret;
+}
+.func (.param .b32 back) twice(.param .b32 twice_0)
+{
+  .reg .b32 %r<9>;
+  ld.param.u32 %r0, [twice_0];
+  { .param .b32 a; .param .align 4 .b8 b[8]; .param .b32 c; st.param.b32 [a], %r0; st.param.b32 [b+4], 5; call.uni (c), sum, (a, b); ld.param.b32 %r1, [c]; }
+  add.u32 %r1, %r1, %r1; st.param.b32 [back], %r1; ret;
+}`;
+  const call = (name: string, x: string, to: string) =>
+    `{ .param .b32 a; .param .b32 c; st.param.b32 [a], ${x}; call.uni (c), ${name}, (a); ld.param.b32 ${to}, [c]; }`;
+
+  test('each copy has registers, labels and memory of its own', async () => {
+    const body = `
+  mov.u32 %r1, %tid.x; mov.u32 %r2, 1000;
+  ${call('twice', '%r1', '%r3')}
+  ${call('twice', '%r2', '%r4')}
+  { .param .b32 a; .param .align 4 .b8 b[8]; .param .b32 c; st.param.b32 [a], 3; st.param.b32 [b+4], 4; st.param.b32 [c], 9;
+    setp.eq.u32 %p0, %r1, 1; @%p0 call.uni (c), sum, (a, b); ld.param.b32 %r5, [c]; }
+  mul.wide.u32 %rd1, %r1, 12; add.s64 %rd1, %rd1, %out;
+  st.global.u32 [%rd1], %r3; st.global.u32 [%rd1+4], %r4; st.global.u32 [%rd1+8], %r5;`;
+    for (const mode of ['fast', 'checked'] as const) {
+      const { words, findings } = await run(fileOf(body, { declarations: sum }), { mode, block: 3 });
+      expect(findings).toEqual([]);
+      expect([...words.slice(0, 9)]).toEqual([154, 20010, 9, 30, 20010, 34, 50, 20010, 9]);
+    }
+  });
+
+  test('a finding names the line in the function, and the one that calls it', async () => {
+    const declarations = `.file 1 "mine.cu"
+.func put(.param .b64 put_0)
+{
+  .reg .b64 %rd<2>;
+  .loc 1 3 5
+  ld.param.u64 %rd0, [put_0]; st.global.u32 [%rd0], 1; ret;
+}`;
+    const body = `
+  .loc 1 9 1
+  { .param .b64 a; st.param.b64 [a], %out; call.uni put, (a); }`;
+    const { findings } = await run(fileOf(body, { declarations }), { block: 2 });
+    expect(findings.map(formatFinding).join()).toContain('mine.cu:3:5, inlined at mine.cu:9:1');
+  });
+
+  test.each([
+    ['itself', '.func f() { call.uni f; ret; }', 'call.uni f;', "'f' calls itself"],
+    [
+      'by its address',
+      '',
+      'call.uni %rd1, proto; proto: .callprototype _ (.param .b32 _);',
+      'by its address',
+    ],
+    ['that is elsewhere', '.extern .func f;', 'call.uni f;', 'whose body is not in this file'],
+    ['with too little', sum, '{ .param .b32 c; call.uni (c), twice, (); }', "'twice' takes 2 variables"],
+  ])('one that calls %s is refused', async (_, declarations, body, message) => {
+    await expect(run(fileOf(body, { declarations }))).rejects.toThrow(message);
+  });
+});
+
+test('a grid and a block along x, y and z', async () => {
+  const place = (name: string) => `
+  mov.u32 %r1, %${name}.x; mov.u32 %r2, %${name}.y; mov.u32 %r3, %${name}.z; mov.u32 %r4, %n${name}.x; mov.u32 %r5, %n${name}.y;
+  mad.lo.u32 %r6, %r3, %r5, %r2; mad.lo.u32 %r6, %r6, %r4, %r1;`;
+  const body = `${place('ctaid')} mov.u32 %r7, %r6; ${place('tid')}
+  mov.u32 %r8, %ntid.x; mov.u32 %r9, %ntid.y; mul.lo.u32 %r8, %r8, %r9; mov.u32 %r9, %ntid.z; mul.lo.u32 %r8, %r8, %r9;
+  mad.lo.u32 %r7, %r7, %r8, %r6; mul.wide.u32 %rd1, %r7, 4; add.s64 %rd1, %rd1, %out;
+  shl.b32 %r1, %r1, 8; shl.b32 %r2, %r2, 4; or.b32 %r1, %r1, %r2; or.b32 %r1, %r1, %r3; st.global.u32 [%rd1], %r1;`;
+  const [grid, block] = [
+    [2, 3],
+    [4, 3, 2],
+  ];
+  const { words, findings } = await run(fileOf(body), { grid, block, bytes: 4 * 144 });
+  expect(findings).toEqual([]);
+  expect([...words]).toEqual(
+    Array.from(
+      { length: 144 },
+      (_, i) => ((i % 4) << 8) | ((Math.floor(i / 4) % 3) << 4) | (Math.floor(i / 12) % 2),
+    ),
+  );
+  await expect(run(fileOf(body), { grid: [2, 3, 4, 5] })).rejects.toThrow('one for each of x, y and z');
+  await expect(run(fileOf(body), { grid: 1, block: [64, 32] })).rejects.toThrow('from 1 to 1024');
+});
+
 describe('memory', () => {
   test('shared, local and constant memory, and their generic addresses', async () => {
     const declarations = `.shared .align 8 .b8 tile[64];
@@ -325,6 +420,14 @@ describe('refusals name the line, and what is not known', () => {
   trap;`;
     const { error } = await run(fileOf(body, { declarations }));
     expect(String(error)).toContain('which said: waited -3 5000000000');
+  });
+
+  test('an assertion that failed says its text', async () => {
+    const declarations = '.global .align 1 .b8 text[6] = {97, 32, 62, 32, 37, 0};';
+    const body = `
+  { .param .b64 p; st.param.b64 [p], text; call.uni __assertfail, (p, p, p, p, p); }`;
+    const { error } = await run(fileOf(body, { declarations }));
+    expect(String(error)).toContain('which said: a > %');
   });
 
   test('a trap ends the launch, and says where', async () => {

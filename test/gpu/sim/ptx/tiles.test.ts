@@ -155,6 +155,25 @@ READY:
     const { findings } = await multiply(kernel.replace(line, ''));
     expect(findings.map((finding) => finding.kind)).toContain(kind);
   });
+
+  test.each([
+    ['add.f32 %f5, %f4, %f4;', ['still under way']],
+    // To move a sum is to read nothing; what is read afterwards is it all the same.
+    ['mov.f32 %f5, %f4;', []],
+    ['mov.f32 %f5, %f4; add.f32 %f6, %f5, %f5;', ['still under way']],
+    ['mov.f32 %f4, 0f00000000;', ['still under way']],
+  ])('%j before the wait', async (early, said) => {
+    const wait = 'wgmma.wait_group.sync.aligned 0;';
+    const { findings } = await multiply(kernel.replace(wait, `${early} ${wait}`));
+    expect(findings.map((finding) => formatFinding(finding).match(/still under way/)?.[0])).toEqual(said);
+  });
+
+  test('sums of one group may be read while the next is under way', async () => {
+    const second = `wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f11, %f12, %f13, %f14}, %rd5, %rd6, %p2, 1, 1, 0, 0;
+  wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 1; add.f32 %f5, %f1, %f2; wgmma.wait_group.sync.aligned 0;`;
+    const { findings } = await multiply(kernel.replace('wgmma.wait_group.sync.aligned 0;', second));
+    expect(findings.map(formatFinding)).toEqual([]);
+  });
 });
 
 describe('a cluster of two blocks', () => {

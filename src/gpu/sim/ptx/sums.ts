@@ -1,0 +1,88 @@
+/** Sums of products (wgmma) lie in registers: which instructions may touch them while a product is under way. */
+import type { PtxInstruction, PtxOperand } from '../../../lang/ptx/index.js';
+import { type BasicBlock, followers } from './flow.js';
+
+/** Of a register: the products that may be adding to it, and how many groups were committed behind theirs; -1 before theirs is. */
+interface Flight {
+  readonly by: ReadonlySet<PtxInstruction>;
+  readonly age: number;
+}
+
+type State = Map<string, Flight>;
+
+/** Older ones are alike. */
+const oldest = 16;
+
+export const isProduct = ({ parts }: PtxInstruction): boolean =>
+  parts[0] === 'wgmma' && parts[1] === 'mma_async';
+
+/** By instruction, the products whose sums it reads or writes, unless they have been awaited. */
+export function touchedSums(
+  blocks: readonly BasicBlock[],
+): ReadonlyMap<PtxInstruction, ReadonlySet<PtxInstruction>> {
+  const touched = new Map<PtxInstruction, ReadonlySet<PtxInstruction>>();
+  if (!blocks.some(({ instructions }) => instructions.some(isProduct))) return touched;
+  const before: State[] = blocks.map(() => new Map());
+  const todo = new Set(blocks.keys());
+  for (const at of todo) {
+    todo.delete(at);
+    const state = new Map(before[at]);
+    for (const instruction of blocks[at]!.instructions) step(instruction, state, touched);
+    for (const to of followers(blocks[at]!.end)) if (join(before[to]!, state)) todo.add(to);
+  }
+  return touched;
+}
+
+function step(
+  instruction: PtxInstruction,
+  state: State,
+  touched: Map<PtxInstruction, ReadonlySet<PtxInstruction>>,
+): void {
+  const { parts, operands } = instruction;
+  const [to, from] = operands;
+  if (parts[0] === 'wgmma') {
+    if (isProduct(instruction))
+      for (const name of registersOf(to)) state.set(name, { by: new Set([instruction]), age: -1 });
+    else if (parts[1] === 'commit_group')
+      for (const [name, { by, age }] of state) state.set(name, { by, age: Math.min(age + 1, oldest) });
+    else if (parts[1] === 'wait_group' && to?.kind === 'integer')
+      for (const [name, { age }] of state) if (age >= to.value) state.delete(name);
+    return;
+  }
+  // A compiler moves sums from register to register at any time.
+  if (parts[0] === 'mov' && to?.kind === 'register' && from?.kind === 'register') {
+    const moved = state.get(from.name);
+    if (moved === undefined) state.delete(to.name);
+    else state.set(to.name, moved);
+    return;
+  }
+  const by = operands.flatMap(registersOf).flatMap((name) => [...(state.get(name)?.by ?? [])]);
+  if (by.length > 0) touched.set(instruction, new Set([...(touched.get(instruction) ?? []), ...by]));
+}
+
+function registersOf(operand: PtxOperand | undefined): string[] {
+  switch (operand?.kind) {
+    case 'register':
+      return [operand.name];
+    case 'list':
+      return operand.elements.flatMap(registersOf);
+    case 'pair':
+      return [operand.first, operand.second].flatMap(registersOf);
+    default:
+      return [];
+  }
+}
+
+/** Adds what another way brings; whether that is new. */
+function join(into: State, from: State): boolean {
+  let changed = false;
+  for (const [name, { by, age }] of from) {
+    const known = into.get(name);
+    const all = new Set([...(known?.by ?? []), ...by]);
+    const least = Math.min(known?.age ?? oldest, age);
+    if (known !== undefined && all.size === known.by.size && least === known.age) continue;
+    into.set(name, { by: all, age: least });
+    changed = true;
+  }
+  return changed;
+}
