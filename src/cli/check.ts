@@ -170,13 +170,16 @@ export async function runCheck(
 ): Promise<{ readonly text: string; readonly clean: boolean }> {
   const started = performance.now();
   const showProgress = progressOn(process.stderr);
+  const prints: string[] = [];
   const checkOptions: CheckOptions = {
     only,
     progress: showProgress,
     mutants: options.mutants === true,
     ...(options.seeds === undefined ? {} : { seeds: options.seeds }),
     ...(options.exhaustive === true ? { exhaustive: exhaustiveLimit } : {}),
-    ...(options.replay === undefined ? {} : { replay: options.replay }),
+    ...(options.replay === undefined
+      ? {}
+      : { replay: options.replay, print: (line: string) => void prints.push(line) }),
     ...(options.workers === undefined
       ? {}
       : { workers: { count: options.workers, module: checkSubjectsModule } }),
@@ -185,10 +188,15 @@ export async function runCheck(
   showProgress(null);
   const seconds = Math.round((performance.now() - started) / 100) / 10;
   const clean = report.findings.length === 0 && report.mutants.survivors.length === 0;
-  if (options.json !== true) return { text: render(report, options, seconds, clean), clean };
+  if (options.json !== true)
+    return { text: `${[...prints, render(report, options, seconds, clean)].join('\n')}`, clean };
   const { kernels, configurations, schedules, findings, mutants, exhaustive } = report;
   const json = { kernels, configurations, schedules, findings, mutants, seconds };
-  const printed = options.exhaustive === true ? { ...json, exhaustive } : json;
+  const printed = {
+    ...json,
+    ...(options.exhaustive === true ? { exhaustive } : {}),
+    ...(options.replay === undefined ? {} : { prints }),
+  };
   return { text: `${JSON.stringify(printed, null, 2)}\n`, clean };
 }
 

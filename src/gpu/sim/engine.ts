@@ -47,6 +47,7 @@ export interface EngineOptions {
   readonly schedule: Schedule;
   readonly log: FindingLog;
   readonly detector: Detector | null;
+  readonly print: (line: string) => void;
 }
 
 export class Engine implements Machine {
@@ -55,6 +56,7 @@ export class Engine implements Machine {
   readonly random: Random;
   readonly log: FindingLog;
   readonly detector: Detector | null;
+  readonly print: (line: string) => void;
   readonly hosts: Hosts;
   readonly statistics = new Statistics();
   readonly killed: boolean[];
@@ -109,6 +111,7 @@ export class Engine implements Machine {
     this.random = options.random;
     this.log = options.log;
     this.detector = options.detector;
+    this.print = options.print;
     this.#stepLimit = options.stepLimit;
     this.seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);
     this.killed = new Array(options.ranks).fill(false);

@@ -51,6 +51,8 @@ export interface MachineOptions {
   readonly substituteHost?: HostSubstitute;
   /** Checked mode: whether findings tell the lines of hosts' programs. Default true; it takes time at each access. */
   readonly hostLines?: boolean;
+  /** Gets the lines that kernels print (`g.print`, and `printf` of PTX). Default: standard output has them. */
+  readonly print?: (line: string) => void;
   /** Hears in checked mode what threads do, step by step: how a schedule is shown. */
   readonly watch?: (site: (id: SiteId) => Site) => Watcher;
 }
@@ -128,6 +130,8 @@ export class SimMachine {
     const configuration = requireText('configuration', options.configuration ?? '');
     const substitute = options.substitute ?? ((module: KernelModule) => module);
     requireFunction('substitute', substitute);
+    const print = options.print ?? console.log;
+    requireFunction('print', print);
     const sites = new SiteRegistry(options.hostLines ?? true);
     const site = (id: SiteId) => sites.site(id);
     const detector = mode === 'checked' ? createDetector({ seed, configuration, site }) : null;
@@ -138,6 +142,7 @@ export class SimMachine {
       mode,
       random,
       log,
+      print,
       detector:
         detector !== null && options.watch !== undefined ? watched(detector, options.watch(site)) : detector,
       schedule: scheduleOf(options.schedule ?? (mode === 'fast' ? 'in-order' : 'random'), ranks, random),
