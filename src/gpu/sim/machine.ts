@@ -16,13 +16,13 @@ import { Engine } from './engine.js';
 import { FindingLog } from './findings.js';
 import { asTheyAre, type HostSubstitute } from './host-substitute.js';
 import type { HostProgram } from './host-threads.js';
-import { AddressSpace } from './memory.js';
+import { AddressSpace, SimBuffer } from './memory.js';
 import { Nics } from './network.js';
 import { Random } from './random.js';
 import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
 import { type HostSite, SiteRegistry } from './sites.js';
 import type { KernelStatistics, TraceEntry } from './statistics.js';
-import { type Watcher, watched } from './watched.js';
+import type { Watcher } from './watched.js';
 
 /** More than the ranks of one kernel, so that a world of several nodes fits one machine. */
 export const maxRanks = 128;
@@ -53,8 +53,8 @@ export interface MachineOptions {
   readonly hostLines?: boolean;
   /** Gets the lines that kernels print (`g.print`, and `printf` of PTX). Default: standard output has them. */
   readonly print?: (line: string) => void;
-  /** Hears in checked mode what threads do, step by step: how a schedule is shown. */
-  readonly watch?: (site: (id: SiteId) => Site) => Watcher;
+  /** Hears in checked mode what threads do, step by step: how a schedule is shown. `seen`: the 16 bytes around the place that an atomic load has read. */
+  readonly watch?: (site: (id: SiteId) => Site, seen: { readonly i32: Int32Array }) => Watcher;
 }
 
 export interface MachineStatistics {
@@ -137,14 +137,16 @@ export class SimMachine {
     const detector = mode === 'checked' ? createDetector({ seed, configuration, site }) : null;
     const log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);
     const random = Random.from(seed);
+    const seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);
     const engine = new Engine({
       ranks,
       mode,
       random,
       log,
       print,
-      detector:
-        detector !== null && options.watch !== undefined ? watched(detector, options.watch(site)) : detector,
+      detector,
+      watcher: options.watch?.(site, seen) ?? null,
+      seen,
       schedule: scheduleOf(options.schedule ?? (mode === 'fast' ? 'in-order' : 'random'), ranks, random),
       residentBlocks: requireInteger('residentBlocks', options.residentBlocks ?? 132, 1, 2 ** 20),
       stepLimit: requireSteps(

@@ -22,7 +22,7 @@ export interface CheckOptions {
   readonly replay?: string;
   /** Gets the lines that kernels print in the schedule of `replay`. */
   readonly print?: Hearing['print'];
-  /** Hears, step by step, what threads do in it: a new watcher for each configuration. A `Trace` has one. */
+  /** Hears, step by step, what threads do in it: a new watcher for each configuration, as a `Trace` has one. */
   readonly watch?: Hearing['watch'];
   /** Most schedules a mutant may survive before it counts as a survivor. Default 400. */
   readonly schedulesPerMutant?: number;
