@@ -51,6 +51,15 @@ export const debug = {
     },
     simulate: ({ test }, machine) => machine.call('assert', test, machine.site),
   }),
+  /** Stops a debugger that is attached to the simulated machine, as the statement `debugger` does. Nothing on GPUs. */
+  debugger: operation({
+    signature: is<() => void>(),
+    takes: {},
+    returns: 'void',
+    alone: {},
+    cuda: { print: () => '(void)0' },
+    simulate: (_, machine) => machine.stop(),
+  }),
   /** Prints a line: the rank, the block and the thread, then the texts and values, a space between each. */
   print: operation({
     signature:

@@ -93,6 +93,10 @@ export class Effects implements Machine {
     this.#bind(this.#calling(method, args));
   }
 
+  stop(): void {
+    this.#emit('debugger;');
+  }
+
   print(words: readonly (string | Expr)[]): void {
     const texts = words.map((word) => {
       if (typeof word === 'string') return JSON.stringify(word);
