@@ -132,6 +132,7 @@ export class SimMachine {
     requireFunction('substitute', substitute);
     const print = options.print ?? console.log;
     requireFunction('print', print);
+    if (options.watch !== undefined) requireFunction('watch', options.watch);
     const sites = new SiteRegistry(options.hostLines ?? true);
     const site = (id: SiteId) => sites.site(id);
     const detector = mode === 'checked' ? createDetector({ seed, configuration, site }) : null;

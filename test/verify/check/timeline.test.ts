@@ -86,7 +86,7 @@ test('a wait that nobody ends lasts to the end of the timeline', async () => {
     { name: 'one', kernels: ['stuck'], configurations: [one] },
     'alone/random-0',
   );
-  expect(text).toMatch(/before it:\n[^]*rank 0, block 0, thread 0: waits for 5 in flag/);
+  expect(text).toMatch(/before it:\n[\s\S]*rank 0, block 0, thread 0: waits for 5 in flag/);
   expect(slices.at(-1)!.name).toMatch(/^waits for 5 in flag/);
 });
 
