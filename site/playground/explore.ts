@@ -1,10 +1,17 @@
 /** What Check does: makes the program of a text, runs schedules until one shows a mistake, and tells that one. */
 
-import { type Finding, formatFinding, isPtx, type KernelModule } from '../../src/gpu/sim/index.js';
+import {
+  type Finding,
+  formatFinding,
+  isPtx,
+  type KernelModule,
+  type Step,
+  stepsOf,
+  Trace,
+} from '../../src/gpu/sim/index.js';
 import { type IrModule, KernelError, PtxError, printCuda } from '../../src/lang/index.js';
 import { type Program, programOf, runProgram } from '../../test/gpu/sim/gallery/program.js';
 import { eraseTypes } from './erase.js';
-import { type Step, stepsOf, Trace } from './trace.js';
 
 export interface FoundMistake {
   readonly kind: Finding['kind'];

@@ -1,4 +1,6 @@
 /** The playground: a program, what the checker says of it, the schedule that shows it, the CUDA it becomes. */
+
+import type { Step } from '../../src/gpu/sim/index.js';
 import { mended, programs, type ShownProgram } from '../../test/gpu/sim/gallery/programs.js';
 import { Checker } from './checker.js';
 import { html } from './dom.js';
@@ -6,7 +8,6 @@ import { Editor } from './editor.js';
 import * as edits from './edits.js';
 import type { FoundMistake, Outcome } from './explore.js';
 import { Timeline } from './timeline.js';
-import type { Step } from './trace.js';
 import './style.css';
 
 const texts: Record<string, string> = import.meta.glob('../../test/gpu/sim/gallery/programs/*.ts', {

@@ -1,5 +1,5 @@
 /** What the timeline shows of a schedule: rows for threads, columns for steps, both as few as tell the story. */
-import type { Step } from './trace.js';
+import type { Step } from '../../src/gpu/sim/index.js';
 
 export interface Row {
   readonly rank: number;

@@ -1,7 +1,8 @@
 /** A schedule as a picture: a row a thread, a mark a step, arrows from flags to those who read them. */
+
+import type { Step } from '../../src/gpu/sim/index.js';
 import { html, svg } from './dom.js';
 import { type Chart, type Column, chartOf } from './rows.js';
-import type { Step } from './trace.js';
 
 const rowHeight = 26;
 const columnWidth = 22;

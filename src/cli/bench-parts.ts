@@ -2,6 +2,7 @@
 import { type Command, Option } from 'commander';
 import { writeOutput } from '../base/files/index.js';
 import type { Column } from '../base/table.js';
+import { chromeTrace } from '../base/timeline.js';
 import { families } from '../moe/families/index.js';
 import { gemms } from '../moe/index.js';
 import { type Alignment, alignments, type ExpertForm, expertForms } from '../moe/layer/index.js';
@@ -10,13 +11,13 @@ import {
   benchGemm,
   benchLayer,
   benchOverlap,
-  chromeTrace,
   type ExpertsBenchPlan,
   expertsColumns,
   gemmColumns,
   gemmLines,
   headOf,
   layerColumns,
+  layerTimeline,
   lineOf,
   type OverlapPlan,
   overlapColumns,
@@ -282,7 +283,7 @@ row is read for them.`,
         (point) => [point],
         (on) => benchLayer(plan, on),
       );
-      if (trace !== undefined) writeOutput(trace, JSON.stringify(chromeTrace(spans)));
+      if (trace !== undefined) writeOutput(trace, JSON.stringify(chromeTrace(layerTimeline(spans))));
     });
 
 interface OverlapFlags extends Flags {

@@ -3,6 +3,9 @@ import { styleText } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
 import type { Command } from 'commander';
 import { ArgumentError } from '../base/errors.js';
+import { writeOutput } from '../base/files/index.js';
+import { chromeTrace } from '../base/timeline.js';
+import { lastSteps, type Step, scheduleTimeline, Trace } from '../gpu/sim/index.js';
 import {
   type CheckOptions,
   type CheckProgress,
@@ -16,13 +19,14 @@ import {
   ptxSubject,
   subjectsNamed,
 } from '../verify/check/index.js';
-import { integerFrom, isModule } from './options.js';
+import { integerFrom, isModule, requireOutputFile } from './options.js';
 
 interface Options {
   readonly seeds?: number;
   readonly mutants?: boolean;
   readonly exhaustive?: boolean;
   readonly replay?: string;
+  readonly trace?: string;
   readonly workers?: number;
   readonly list?: boolean;
   readonly json?: boolean;
@@ -77,6 +81,7 @@ export function register(program: Command): void {
       '--replay <schedule>',
       "one schedule only, as a finding names it: 'configuration/random-17', or 'random-17' of all",
     )
+    .option('--trace <file>', 'with --replay: write the schedule as a timeline, for ui.perfetto.dev')
     .option('--list', 'run nothing; list the kernels, and the configurations of those that are named')
     .option(
       '--workers <n>',
@@ -102,9 +107,14 @@ Examples:
   $ heddle check ./mine.ts --mutants
   $ heddle check ./mine.ts --list ring
   $ heddle check --replay 'push, 3 ranks/priority-17'
+  $ heddle check ./mine.ts --replay 'ring of 3/random-4' --trace ring.json
   $ heddle check --ptx all-reduce.ptx --host all-reduce.ts --mutants`,
     )
     .action(async (named: readonly string[], options: Options) => {
+      const { trace, replay } = options;
+      requireOutputFile('--trace', trace);
+      if (trace !== undefined && replay?.includes('/') !== true)
+        throw new ArgumentError('--trace', trace, "with one schedule, --replay 'configuration/random-17'");
       const [module, ...rest] = named;
       const own = module !== undefined && isModule(module) ? module : null;
       const kernels = own === null ? named : rest;
@@ -174,13 +184,24 @@ export async function runCheck(
 ): Promise<{ readonly text: string; readonly clean: boolean }> {
   const started = performance.now();
   const showProgress = progressOn(process.stderr);
+  const prints: string[] = [];
+  let trace: Trace | null = null;
+  const watch: CheckOptions['watch'] = (...machine) => {
+    trace = new Trace();
+    return trace.watch(...machine);
+  };
   const checkOptions: CheckOptions = {
     only,
     progress: showProgress,
     mutants: options.mutants === true,
     ...(options.seeds === undefined ? {} : { seeds: options.seeds }),
     ...(options.exhaustive === true ? { exhaustive: exhaustiveLimit } : {}),
-    ...(options.replay === undefined ? {} : { replay: options.replay }),
+    ...(options.replay === undefined
+      ? {}
+      : {
+          ...{ replay: options.replay, print: (line: string) => void prints.push(line) },
+          ...(options.replay.includes('/') ? { watch } : {}),
+        }),
     ...(options.workers === undefined
       ? {}
       : { workers: { count: options.workers, module: checkSubjectsModule } }),
@@ -189,20 +210,45 @@ export async function runCheck(
   showProgress(null);
   const seconds = Math.round((performance.now() - started) / 100) / 10;
   const clean = report.findings.length === 0 && report.mutants.survivors.length === 0;
-  if (options.json !== true) return { text: render(report, options, seconds, clean), clean };
+  const steps = stepsOf(trace);
+  if (options.trace !== undefined)
+    writeOutput(options.trace, JSON.stringify(chromeTrace(scheduleTimeline(steps, report.findings))));
+  if (options.json !== true)
+    return { text: `${[...prints, render(report, options, { seconds, clean, steps })].join('\n')}`, clean };
   const { kernels, configurations, schedules, findings, mutants, exhaustive } = report;
   const json = { kernels, configurations, schedules, findings, mutants, seconds };
-  const printed = options.exhaustive === true ? { ...json, exhaustive } : json;
+  const printed = {
+    ...json,
+    ...(options.exhaustive === true ? { exhaustive } : {}),
+    ...(options.replay === undefined ? {} : { prints }),
+  };
   return { text: `${JSON.stringify(printed, null, 2)}\n`, clean };
 }
 
 const count = integerFrom(1, 1_000_000);
 
-function render(report: CheckReport, options: Options, seconds: number, clean: boolean): string {
+/** Of the schedule that was replayed; none where there were others. */
+function stepsOf(trace: Trace | null): readonly Step[] {
+  trace?.end();
+  return trace?.steps ?? [];
+}
+
+function render(
+  report: CheckReport,
+  options: Options,
+  {
+    seconds,
+    clean,
+    steps,
+  }: { readonly seconds: number; readonly clean: boolean; readonly steps: readonly Step[] },
+): string {
   const colour = process.stdout.isTTY ? styleText : (_: unknown, text: string) => text;
   const { findings, mutants } = report;
   const lines: string[] = [];
-  for (const finding of findings) lines.push(colour('red', formatFinding(finding)), '');
+  for (const finding of findings) {
+    lines.push(colour('red', formatFinding(finding)), '');
+    if (steps.length > 0) lines.push('  before it:', lastSteps(finding, steps), '');
+  }
   for (const { id, text } of mutants.survivors) {
     lines.push(colour('yellow', `Survivor: ${id}`), `    ${text}`, '');
   }

@@ -137,6 +137,8 @@ export interface SourceText {
   readonly text: string;
   /** File as a person should see it (relative to the package where possible), or '' when unknown. */
   readonly file: string;
+  /** The same file, as a debugger opens it; '' when unknown. */
+  readonly path?: string;
   /** Line and column (1-based) in that file of an offset in `text`. */
   position(offset: number): { readonly line: number; readonly column: number };
   /** A piece of `text` on one line, as the author wrote it if the source is known, else as it runs. */

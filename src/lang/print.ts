@@ -91,7 +91,10 @@ class Printer {
     const parts = Object.entries(effect).flatMap(([key, part]): string[] => {
       if (key === 'op') return [];
       // Operands are the expressions among the properties; the rest are words and numbers.
-      if (Array.isArray(part)) return [`[${part.filter(isExpr).map(this.expr).join(', ')}]`];
+      if (Array.isArray(part)) {
+        const items = part.map((one: unknown) => (isExpr(one) ? this.expr(one) : JSON.stringify(one)));
+        return [`[${items.join(', ')}]`];
+      }
       return [isExpr(part) ? this.expr(part) : String(part)];
     });
     return parts.length === 0 ? effect.op : `${effect.op} ${parts.join(', ')}`;

@@ -56,6 +56,7 @@ const unknown: Place = { line: 0, column: 0 };
 /** The facts about a text: its file, that file's lines, and where an offset lies. */
 interface Resolved {
   readonly file: string;
+  readonly path: string;
   readonly lines: readonly string[];
   place(offset: number): Place;
   /** The file that the author wrote, where this is it. */
@@ -71,7 +72,7 @@ export function functionSource(text: string, site: CallSite | undefined): Framed
       } catch {
         // An unreadable map or file is no reason to fail: the place stays unknown.
       }
-      found ??= { file: '', lines: [], place: () => unknown };
+      found ??= { file: '', path: '', lines: [], place: () => unknown };
     }
     return found;
   };
@@ -92,6 +93,9 @@ export function functionSource(text: string, site: CallSite | undefined): Framed
     text,
     get file() {
       return resolved().file;
+    },
+    get path() {
+      return resolved().path;
     },
     position,
     written,
@@ -151,6 +155,7 @@ function inTypeScript(text: string, path: string, file: Text, line: number): Res
 function inFile(path: string, file: Text, at: (offset: number) => number | undefined): Resolved {
   return {
     file: shownPath(path),
+    path,
     lines: file.lines,
     place(offset) {
       const there = at(offset);
@@ -181,6 +186,7 @@ function throughMap(path: string, file: Text, start: number): Resolved | undefin
   const original = textFile(name);
   return {
     file: shownPath(name),
+    path: name,
     lines: original?.lines ?? [],
     original,
     place(offset) {

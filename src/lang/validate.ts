@@ -296,7 +296,8 @@ class Validator {
         const map = kept.get('map');
         const rank = isExpr(map) && map.type.kind === 'tensorMap' ? map.type.rank : 0;
         this.#require(Array.isArray(is) && is.length === rank, `${where} are not ${rank}`);
-      } else if (operand.kind === 'tiles')
+      } else if (operand.kind === 'words') this.#require(Array.isArray(is), `${where} are no list`);
+      else if (operand.kind === 'tiles')
         this.#require(
           isExpr(is) && is.type.kind === 'pointer' && is.type.tile !== undefined,
           `${where} is no tile`,

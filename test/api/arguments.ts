@@ -47,7 +47,13 @@ const subject = {
   ...{ name: 'fuzz', kernels: ['fuzz'] },
   configurations: [{ name: 'one', ranks: 1, residentBlocks: 4, tiny: true, run: async () => {} }],
 };
-const schedule = { seed: 'random-0', schedule: 'random', stepLimit: 1000 };
+const schedule = {
+  seed: 'random-0',
+  schedule: 'random',
+  stepLimit: 1000,
+  print: () => {},
+  watch: () => ({}),
+};
 const mutant = { id: 'm', kernel: 'fuzz', where: 'a.ts:1:1', text: 'g.barrier()', description: 'removed' };
 const { expand, mlp, plan, reduce, route, scaledMlp, widen } = testing.reference;
 
@@ -190,7 +196,7 @@ export const withArguments = {
 
   check: call(checking.check, [subject], {
     ...{ only: ['fuzz'], seeds: 1, mutants: true, schedulesPerMutant: 1, replay: 'one/random-0' },
-    progress: () => {},
+    ...{ progress: () => {}, print: () => {}, watch: () => ({}) },
   }),
   configuration: call(checking.configuration, 'fuzz', { ranks: 1 }, async () => {}),
   loadOwnModule: call(checking.loadOwnModule, 'nowhere.ts'),

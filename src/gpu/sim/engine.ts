@@ -24,6 +24,7 @@ import { Statistics } from './statistics.js';
 import type { Block, SimLaunch, Thread } from './thread.js';
 import { Time } from './time.js';
 import { Waits } from './waits.js';
+import { type Watcher, watched } from './watched.js';
 
 const stepsPerTurn = 20_000;
 /** Steps of checked mode after which those look again who mostly do so only when nobody else can run. */
@@ -47,6 +48,9 @@ export interface EngineOptions {
   readonly schedule: Schedule;
   readonly log: FindingLog;
   readonly detector: Detector | null;
+  readonly print: (line: string) => void;
+  readonly watcher: Watcher | null;
+  readonly seen: SimBuffer;
 }
 
 export class Engine implements Machine {
@@ -55,6 +59,7 @@ export class Engine implements Machine {
   readonly random: Random;
   readonly log: FindingLog;
   readonly detector: Detector | null;
+  readonly print: (line: string) => void;
   readonly hosts: Hosts;
   readonly statistics = new Statistics();
   readonly killed: boolean[];
@@ -74,6 +79,7 @@ export class Engine implements Machine {
   /** By rank: what it has done that others may notice. */
   readonly #noticeable: number[];
   readonly #stepLimit: number;
+  readonly #watcher: Watcher | null;
   #turnPlanned = false;
   /** How many hosts wait for what is outside; when all of those go on. */
   #still = 0;
@@ -108,14 +114,18 @@ export class Engine implements Machine {
     this.schedule = options.schedule;
     this.random = options.random;
     this.log = options.log;
-    this.detector = options.detector;
+    this.detector =
+      options.detector && options.watcher ? watched(options.detector, options.watcher) : options.detector;
+    this.#watcher = options.watcher;
+    this.print = options.print;
     this.#stepLimit = options.stepLimit;
-    this.seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);
+    this.seen = options.seen;
     this.killed = new Array(options.ranks).fill(false);
     this.#noticeable = new Array(options.ranks).fill(0);
     const zeros = () => new Array<number>(options.ranks).fill(0);
     this.#ordinals = { launch: zeros(), stream: zeros() };
-    const { schedule, detector, log, mode, ranks, residentBlocks } = options;
+    const { detector } = this;
+    const { schedule, log, mode, ranks, residentBlocks } = options;
     const makeReady = (thread: Thread) => this.makeReady(thread);
     this.#meetings = new Meetings({ detector, log, schedule, makeReady });
     this.#waits = new Waits({ mode, makeReady });
@@ -400,6 +410,7 @@ export class Engine implements Machine {
         // Fast code has already looked; checked mode looks when the schedule next picks the thread.
         if (this.mode === 'fast' && thread.wait !== null) this.#waits.park(thread);
         else this.schedule.add(thread);
+        this.#tellWait(thread);
         return;
       case pause.previous:
         this.#followPrevious(thread);
@@ -407,6 +418,12 @@ export class Engine implements Machine {
       default:
         thread.state = 'sleep';
     }
+  }
+
+  #tellWait({ id, wait, block }: Thread): void {
+    if (wait === null || this.#watcher?.waitStarted === undefined) return;
+    const { access, buffer, offset, wanted } = wait;
+    this.#watcher.waitStarted(id, block.launch.firstSite + access.site, buffer, offset, wanted);
   }
 
   wake(buffer: SimBuffer, offset: number, bytes: number): void {

@@ -18,4 +18,6 @@ export { Random } from './random.js';
 export type { Schedule } from './schedule.js';
 export { type HostOperation, type HostSite, hostLine } from './sites.js';
 export type { KernelStatistics, TraceEntry } from './statistics.js';
+export { lastSteps, scheduleTimeline } from './timeline.js';
+export { type Step, stepsOf, Trace } from './trace.js';
 export type { Watcher } from './watched.js';

@@ -16,13 +16,13 @@ import { Engine } from './engine.js';
 import { FindingLog } from './findings.js';
 import { asTheyAre, type FlushedNetwork, type HostSubstitute } from './host-substitute.js';
 import type { HostProgram } from './host-threads.js';
-import { AddressSpace } from './memory.js';
+import { AddressSpace, SimBuffer } from './memory.js';
 import { Nics } from './network.js';
 import { Random } from './random.js';
 import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
 import { type HostSite, SiteRegistry } from './sites.js';
 import type { KernelStatistics, TraceEntry } from './statistics.js';
-import { type Watcher, watched } from './watched.js';
+import type { Watcher } from './watched.js';
 
 /** More than the ranks of one kernel, so that a world of several nodes fits one machine. */
 export const maxRanks = 128;
@@ -51,8 +51,10 @@ export interface MachineOptions {
   readonly substituteHost?: HostSubstitute;
   /** Checked mode: whether findings tell the lines of hosts' programs. Default true; it takes time at each access. */
   readonly hostLines?: boolean;
-  /** Hears in checked mode what threads do, step by step: how a schedule is shown. */
-  readonly watch?: (site: (id: SiteId) => Site) => Watcher;
+  /** Gets the lines that kernels print (`g.print`, and `printf` of PTX). Default: standard output has them. */
+  readonly print?: (line: string) => void;
+  /** Hears in checked mode what threads do, step by step: how a schedule is shown. `seen`: the 16 bytes around the place that an atomic load has read. */
+  readonly watch?: (site: (id: SiteId) => Site, seen: { readonly i32: Int32Array }) => Watcher;
 }
 
 export interface MachineStatistics {
@@ -128,18 +130,24 @@ export class SimMachine {
     const configuration = requireText('configuration', options.configuration ?? '');
     const substitute = options.substitute ?? ((module: KernelModule) => module);
     requireFunction('substitute', substitute);
+    const print = options.print ?? console.log;
+    requireFunction('print', print);
+    if (options.watch !== undefined) requireFunction('watch', options.watch);
     const sites = new SiteRegistry(options.hostLines ?? true);
     const site = (id: SiteId) => sites.site(id);
     const detector = mode === 'checked' ? createDetector({ seed, configuration, site }) : null;
     const log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);
     const random = Random.from(seed);
+    const seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);
     const engine = new Engine({
       ranks,
       mode,
       random,
       log,
-      detector:
-        detector !== null && options.watch !== undefined ? watched(detector, options.watch(site)) : detector,
+      print,
+      detector,
+      watcher: options.watch?.(site, seen) ?? null,
+      seen,
       schedule: scheduleOf(options.schedule ?? (mode === 'fast' ? 'in-order' : 'random'), ranks, random),
       residentBlocks: requireInteger('residentBlocks', options.residentBlocks ?? 132, 1, 2 ** 20),
       stepLimit: requireSteps(

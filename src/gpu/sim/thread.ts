@@ -46,6 +46,8 @@ export interface Hub {
   readonly seen: SimBuffer;
   newBuffer(rank: number, bytes: number, purpose: string): SimBuffer;
   clock(): bigint;
+  /** Where lines go that kernels print. */
+  print(line: string): void;
   sleep(thread: Thread, nanoseconds: number): void;
   /** The block has called releaseNext or ended. */
   blockReleased(block: Block): void;
@@ -563,8 +565,16 @@ export class Thread extends Task {
   assert(test: boolean | number, site: number): void {
     if (test) return;
     const { where, text } = this.block.launch.compiled.sites[site]!;
-    const thread = `rank ${this.rank}, block ${this.block.index}, thread ${this.index}`;
-    throw new Error(`the assertion at ${where} fails on ${thread}: ${text}`);
+    throw new Error(`the assertion at ${where} fails on ${this.#name}: ${text}`);
+  }
+
+  /** How messages to people call it. */
+  get #name(): string {
+    return `rank ${this.rank}, block ${this.block.index}, thread ${this.index}`;
+  }
+
+  say(text: string): void {
+    this.#hub.print(`${this.#name}: ${text}`);
   }
 
   /** The kernel has given up, at a statement that says so. */
@@ -579,6 +589,7 @@ export class Thread extends Task {
     const end = text.u8.indexOf(0, format.low);
     const of = String.fromCharCode(...text.u8.subarray(format.low, end));
     this.#said = values === null ? of : printed(of, this.find(values.slot, values.low), values.low).trim();
+    this.say(this.#said);
   }
 
   // Of kernels in PTX, whose addresses are numbers.

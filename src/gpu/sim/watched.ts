@@ -1,8 +1,14 @@
-import type { Detector } from './detector/detector.js';
+import type { BufferInfo, Detector, SiteId, ThreadId } from './detector/detector.js';
 
 /** The events of the machine that it wants to hear of, under the names that the detector uses. */
 export type Watcher = Partial<
-  Pick<Detector, 'launchStarted' | 'blockStarted' | 'access' | 'fence' | 'blockBarrier' | 'warpMet'>
+  Pick<
+    Detector,
+    'launchStarted' | 'blockStarted' | 'blockEnded' | 'access' | 'fence' | 'blockBarrier' | 'warpMet'
+  > & {
+    /** A thread comes to a wait, and looks from now on. */
+    waitStarted(thread: ThreadId, site: SiteId, buffer: BufferInfo, offset: number, wanted: number): void;
+  }
 >;
 
 /** A detector of which a watcher hears each event just before it. */

@@ -40,6 +40,7 @@ export class Call {
   expect(shape: string): void {
     const names = shape === '' ? [] : shape.split(', ');
     const least = names.filter((name) => !name.endsWith('?')).length;
+    if (names.at(-1)?.startsWith('...')) return;
     if (this.args.length >= least && this.args.length <= names.length) return;
     this.fail('HK306', `${this.name}(${shape}) is called with ${this.args.length} arguments`);
   }

@@ -1,6 +1,7 @@
 /** Calls of operations, lowered as their entries in operations/ say. */
 import * as build from '../build.js';
 import type { Expr } from '../ir.js';
+import { printedTypes } from '../operations/debug.js';
 import { type OperationEffect, type OperationName, operations } from '../operations/index.js';
 import { type like, type Operand, valueTypeOf } from '../operations/operation.js';
 import type { IrType, ValueName } from '../types.js';
@@ -10,7 +11,7 @@ import { anyValue, condition } from './coerce.js';
 import { describe, type Value } from './values.js';
 
 /** The operands of an effect so far, by name. */
-type Kept = Record<string, Expr | readonly Expr[] | string | number>;
+type Kept = Record<string, Expr | readonly (string | Expr)[] | string | number>;
 
 export function lowerOperation(op: OperationName): (call: Call) => Value {
   const { takes, options = {}, returns, named = '' } = operations[op];
@@ -18,14 +19,17 @@ export function lowerOperation(op: OperationName): (call: Call) => Value {
   const optionNames = Object.keys(options);
   const [first] = Object.values(options);
   const optional = first !== undefined && 'otherwise' in first && first.otherwise !== undefined ? '?' : '';
-  const shape = [...names, ...(first === undefined ? [] : [`options${optional}`])].join(', ');
+  const shape = [
+    ...names.map((name) => (takes[name]!.kind === 'words' ? `...${name}` : name)),
+    ...(first === undefined ? [] : [`options${optional}`]),
+  ].join(', ');
   return (call) => {
     call.expect(shape);
     const kept: Kept = {};
     for (const [i, [name, operand]] of Object.entries(takes).entries()) {
       kept[name] = argument(call, i, name, operand, kept);
     }
-    const given = call.options(names.length, ...optionNames);
+    const given = call.options(first === undefined ? call.args.length : names.length, ...optionNames);
     for (const [name, operand] of Object.entries(options)) {
       if (operand.kind === 'choice') {
         // A weak access synchronises with nobody, so it needs no scope; any other must say how far it reaches.
@@ -72,6 +76,19 @@ function coordinates(call: Call, index: number, kept: Kept): readonly Expr[] {
   });
 }
 
+/** A text, or a value as a thread computes with it. */
+function word(call: Call, index: number): string | Expr {
+  const { node, value } = call.arg(index);
+  if (value.kind === 'string') return value.value;
+  const expr = anyValue(call.ctx, node, value);
+  const name = build.valueName(expr.type) ?? '';
+  if (name === 'bf16' || name === 'f16' || name === 'e4m3') return build.convert(build.f32, expr);
+  if (printedTypes.includes(name)) return expr;
+  const hint = expr.type.kind === 'pointer' ? '; print what g.load reads there' : '; print its lanes';
+  const message = `argument ${index + 1} of ${call.name} is ${build.showType(expr.type)}, which is no single value${hint}`;
+  return call.fail('HK305', message, node);
+}
+
 function argument(call: Call, index: number, name: string, operand: Operand, kept: Kept): Kept[string] {
   switch (operand.kind) {
     case 'tiles': {
@@ -92,6 +109,8 @@ function argument(call: Call, index: number, name: string, operand: Operand, kep
     }
     case 'coordinates':
       return coordinates(call, index, kept);
+    case 'words':
+      return call.args.slice(index).map((_, i) => word(call, index + i));
     case 'array': {
       const { node, value } = call.arg(index);
       if (value.kind === 'registers' && value.of === operand.of)

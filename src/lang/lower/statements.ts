@@ -72,6 +72,9 @@ function lowerStatement(ctx: Context, node: Statement): boolean {
     case 'ReturnStatement':
       returnStatement(ctx, node);
       return true;
+    case 'DebuggerStatement':
+      ctx.effect(node, { op: 'debugger' }, build.voidType, '', 'nowhere');
+      return false;
     case 'EmptyStatement':
       return false;
     case 'FunctionDeclaration':

@@ -1,7 +1,32 @@
 /** Messages of a kernel to the person who debugs it. */
-import type { bool } from '../language.js';
-import { operation, value } from './operation.js';
+import type { Expr } from '../expression.js';
+import type { bf16, bool, e4m3, f16, f32, i32, u32, u64 } from '../language.js';
+import type { ValueName } from '../types.js';
+import { operation, value, valueTypeOf, words } from './operation.js';
 import { is } from './parts.js';
+
+/** How printf shows a value, by its type; others become one of these first. */
+const directives: Partial<Record<ValueName, string>> = {
+  bool: '%s',
+  i32: '%d',
+  u32: '%u',
+  u64: '%llu',
+  f32: '%g',
+};
+export const printedTypes = Object.keys(directives);
+
+const nameOf = (word: Expr): ValueName => {
+  const type = valueTypeOf(word);
+  return type.kind === 'value' ? type.name : 'u32';
+};
+
+/** The text of a string in C++. Of what printf would read as a directive, as two. */
+const format = (words: readonly (string | Expr)[]): string =>
+  JSON.stringify(
+    words
+      .map((word) => (typeof word === 'string' ? word.replaceAll('%', '%%') : directives[nameOf(word)]))
+      .join(' '),
+  ).slice(1, -1);
 
 export const debug = {
   /** Stops the kernel where `test` is false. On GPUs a line names the statement, the block and the thread, and a trap follows. */
@@ -25,5 +50,33 @@ export const debug = {
       },
     },
     simulate: ({ test }, machine) => machine.call('assert', test, machine.site),
+  }),
+  /** Stops a debugger that is attached to the simulated machine, as the statement `debugger` does. Nothing on GPUs. */
+  debugger: operation({
+    signature: is<() => void>(),
+    takes: {},
+    returns: 'void',
+    alone: {},
+    cuda: { print: () => '(void)0' },
+    simulate: (_, machine) => machine.stop(),
+  }),
+  /** Prints a line: the rank, the block and the thread, then the texts and values, a space between each. */
+  print: operation({
+    signature:
+      is<(...words: readonly (string | bool | i32 | u32 | u64 | f32 | bf16 | f16 | e4m3)[]) => void>(),
+    takes: { words },
+    returns: 'void',
+    alone: {},
+    cuda: {
+      print({ words }, { args }) {
+        const values = words.flatMap((word) => {
+          if (typeof word === 'string') return [];
+          return [nameOf(word) === 'bool' ? `(${args(word)}) ? "true" : "false"` : args(word)];
+        });
+        const where = ['rank', 'blockIdx.x', 'threadIdx.x'];
+        return `printf("rank %u, block %u, thread %u: ${format(words)}\\n", ${[...where, ...values].join(', ')})`;
+      },
+    },
+    simulate: ({ words }, machine) => machine.print(words),
   }),
 };

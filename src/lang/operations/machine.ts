@@ -40,6 +40,10 @@ export interface Machine {
   check(method: string, ...args: readonly Argument[]): void;
   /** The result is what a method of the thread returns. */
   give(method: string, ...args: readonly Argument[]): void;
+  /** Stops a debugger that is attached. */
+  stop(): void;
+  /** Prints texts and values, in one line. */
+  print(words: readonly (string | Expr)[]): void;
   /** Gives up control, having called a method of the thread. */
   pause(reason: Pause, method?: string, ...args: readonly Argument[]): void;
   /** A loop around may be waiting for what others do meanwhile. */

@@ -32,6 +32,8 @@ export type Operand =
   | { readonly kind: 'coordinates' }
   /** A whole register array, which the operation reads and changes. */
   | { readonly kind: 'array'; readonly of: ComputeName }
+  /** All further arguments: texts, and values of any type that a thread computes with. */
+  | { readonly kind: 'words' }
   /** A text known to the compiler. */
   | { readonly kind: 'choice'; readonly of: readonly string[]; readonly otherwise: string | undefined };
 
@@ -51,6 +53,7 @@ export const choice = <const Word extends string>(of: readonly Word[], otherwise
 export const tiles = { kind: 'tiles' } as const;
 export const map = { kind: 'map' } as const;
 export const coordinates = { kind: 'coordinates' } as const;
+export const words = { kind: 'words' } as const;
 export const array = (of: ComputeName) => ({ kind: 'array', of }) as const;
 
 /** The part of an operand that an effect keeps. */
@@ -58,9 +61,11 @@ type Kept<O extends Operand> = O extends { readonly kind: 'count' }
   ? number
   : O extends { readonly kind: 'coordinates' }
     ? readonly Expr[]
-    : O extends { readonly kind: 'choice'; readonly of: readonly (infer Word)[] }
-      ? Word
-      : Expr;
+    : O extends { readonly kind: 'words' }
+      ? readonly (string | Expr)[]
+      : O extends { readonly kind: 'choice'; readonly of: readonly (infer Word)[] }
+        ? Word
+        : Expr;
 
 /** The part of all of them that an effect keeps. */
 export type Fields<Takes extends Operands, Options extends Operands> = {

@@ -5,7 +5,7 @@ export type { Figure } from './fabric/measurements.js';
 export * from './gemm.js';
 export { htmlReport } from './html.js';
 export * from './layer.js';
-export { chromeTrace, LayerClock, type Span } from './layer-trace.js';
+export { LayerClock, layerTimeline, type Span } from './layer-trace.js';
 export { ncclCandidates, ncclVersion } from './nccl-library.js';
 export * from './overlap.js';
 export type { BenchEvent, Plan } from './program.js';

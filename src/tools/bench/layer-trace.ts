@@ -1,4 +1,5 @@
 /** One forward of a layer as a timeline: ranks, streams, and the rows that go from a send to the receives. */
+import type { Timeline } from '../../base/timeline.js';
 import type { Event, Stream } from '../../gpu/index.js';
 import { layerBatches, MoeLayer, type MoeLayerOptions, type Tensor, type Work } from '../../moe/index.js';
 import type { World } from '../../net/world/index.js';
@@ -78,34 +79,21 @@ export async function traceLayer(
 
 const sends = { 'dispatch send': 'dispatch receive', 'combine send': 'combine receive' } as const;
 
-/** Chrome's trace format, which Perfetto opens: ranks are processes, streams threads, arrows go from send to receive. */
-export function chromeTrace(spans: readonly Span[]): { readonly traceEvents: readonly object[] } {
-  const ranks = [...new Set(spans.map(({ rank }) => rank))];
-  const batches = [...new Set(spans.map(({ batch }) => batch))];
-  const names = ranks.flatMap((pid) => [
-    { ph: 'M', name: 'process_name', pid, args: { name: `rank ${pid}` } },
-    ...batches.map((tid) => ({ ph: 'M', name: 'thread_name', pid, tid, args: { name: `stream ${tid}` } })),
-  ]);
-  const works = spans.map(({ rank, batch, work, start, end }) => ({
-    ...{ ph: 'X', name: work, cat: 'layer', pid: rank, tid: batch, ts: start, dur: end - start },
-  }));
-  const arrows = spans.flatMap((from, n) => {
-    if (!(from.work in sends)) return [];
-    const receive = sends[from.work as keyof typeof sends];
-    const others = spans.filter(
-      (to) => to.work === receive && to.batch === from.batch && to.rank !== from.rank,
-    );
-    // Shortly before its end a moment is inside a span; at its end it would be in the next.
-    const at = ({ rank, batch, start, end }: Span) => ({
-      ...{ name: 'rows', cat: 'rows', pid: rank, tid: batch, ts: end - (end - start) / 1000 },
-    });
-    return others.flatMap((to) => {
-      const id = n * ranks.length + to.rank;
-      return [
-        { ph: 's', id, ...at(from) },
-        { ph: 'f', bp: 'e', id, ...at(to) },
-      ];
-    });
+/** Streams are tracks, and arrows go from a send to the receives of other ranks. */
+export function layerTimeline(spans: readonly Span[]): Timeline {
+  const slices = spans.map(({ work, batch, ...span }) => {
+    return { ...span, track: batch, name: work, category: 'layer' };
   });
-  return { traceEvents: [...names, ...works, ...arrows] };
+  const named = new Map(slices.map(({ rank, track }) => [`${rank} ${track}`, { rank, track }]));
+  return {
+    tracks: [...named.values()].map((track) => ({ ...track, name: `stream ${track.track}` })),
+    slices,
+    arrows: slices.flatMap((from) => {
+      const receive = sends[from.name as keyof typeof sends];
+      const others = slices.filter(
+        (to) => to.name === receive && to.track === from.track && to.rank !== from.rank,
+      );
+      return others.map((to) => ({ name: 'rows', from, to }));
+    }),
+  };
 }

@@ -118,7 +118,6 @@ function ofNetwork({ provider, ...measured }: Network, nominal: Nominal): Calibr
     covariance: believed.covariance.map((row, i) =>
       parameterNames[i]! in measured ? row.map((_, j) => (i === j ? doubt ** 2 : 0)) : row,
     ),
-    scatter: doubt,
   };
   return {
     ...{

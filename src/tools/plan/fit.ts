@@ -24,6 +24,8 @@ export interface Fit {
   readonly covariance: readonly (readonly number[])[];
   /** Standard deviation of the logarithm of measured ÷ fitted, far from every cell. */
   readonly scatter: number;
+  /** The number of cells that have said so: of few the scatter is not known well. */
+  readonly freedom: number;
   /** How much wider ranges are than the model has them, so that its cells lie in those that are predicted without them. */
   readonly wider: number;
   readonly seen: readonly Seen[];
@@ -39,8 +41,8 @@ export interface Seen {
   readonly over: number;
 }
 
-/** The scatter that a source is believed to have before its cells are seen, as if one cell had said so. */
-const usualScatter = 0.35;
+/** The scatter that a source is believed to have before its cells are seen, as if so many cells had said so. */
+const usual = { scatter: 0.2, cells: 2 };
 /** The share of it that two cells of the very same place do not have in common. */
 const own = 0.02;
 /** Doublings over which likeness falls to a third. */
@@ -74,7 +76,7 @@ export function fitCells(observations: readonly Observation[], nominal: Nominal)
     return of.map(({ us, work }) => Math.log(us / time(parameters, work)));
   };
   const [lower, ofMeasured] = [likeness(all), likeness(measured)];
-  let scatter = usualScatter;
+  let { scatter, cells: freedom } = usual;
   let found: ReturnType<typeof leastSquares> = { at: centre, normal: [] };
   // How much a source scatters is seen once it is fitted, and changes what the priors weigh.
   for (let turn = 0; turn < 3; turn++) {
@@ -88,7 +90,8 @@ export function fitCells(observations: readonly Observation[], nominal: Nominal)
     const off = forward(ofMeasured, over(found.at, measured));
     // A cell that a parameter follows says nothing of scatter.
     const used = inverse(found.normal).reduce((sum, row, i) => sum + 1 - row[i]! / spread[i]! ** 2, 0);
-    scatter = Math.sqrt((usualScatter ** 2 + dot(off, off)) / (1 + Math.max(0, off.length - used)));
+    freedom = usual.cells + Math.max(0, off.length - used);
+    scatter = Math.sqrt((usual.cells * usual.scatter ** 2 + dot(off, off)) / freedom);
   }
   const places = over(found.at).map((value, i): Seen => {
     const { tokens, work } = all[i]!;
@@ -106,7 +109,7 @@ export function fitCells(observations: readonly Observation[], nominal: Nominal)
     }),
   );
   return {
-    ...{ nominal, parameters, covariance: inverse(found.normal), scatter, seen },
+    ...{ nominal, parameters, covariance: inverse(found.normal), scatter, freedom, seen },
     wider: leftOut(seen, believed, inverse(together)),
     continued: places.slice(measured.length),
   };

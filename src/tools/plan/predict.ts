@@ -20,6 +20,10 @@ export interface Prediction {
 
 /** Half of the width that nine tenths of a normal distribution have, in standard deviations. */
 export const ninety = 1.645;
+/** The same of Student's distribution, where so many cells have said what the deviation is; within 2 % (Wallace's approximation). */
+export const ninetyOf = (cells: number): number =>
+  Math.sqrt(cells * Math.expm1(((ninety * (8 * cells + 3)) / (8 * cells + 1)) ** 2 / cells));
+
 /** The amount that another machine or kernel than was measured adds to the logarithm's standard deviation. */
 const unlike = 0.2;
 
@@ -38,7 +42,7 @@ export function predict(basis: Basis, work: Work, tokens: number): Prediction {
   const { beyond, spread, aside } = distance(basis.fit.seen, here);
   // Phases that cross the network hide what NVLink costs: of one that does not, they say less than nominal figures.
   const fit = aside && work.networkBytes === 0 ? fitCells([], basis.fit.nominal) : basis.fit;
-  const { parameters, covariance, scatter, wider, seen, continued } = fit;
+  const { parameters, covariance, scatter, freedom, wider, seen, continued } = fit;
   // This will be off by as much as the cells near by were, as far as it is like them.
   const known = [...seen, ...continued];
   const to = (places: readonly Seen[]) => places.map((place) => alike(here, place));
@@ -59,13 +63,14 @@ export function predict(basis: Basis, work: Work, tokens: number): Prediction {
   );
   const doubt = covariance.reduce((sum, row, i) => sum + slopes[i]! * dot(row, slopes), 0);
   const other = Math.max(elsewhere, assumes.length > 0 ? unlike : 0);
-  const deviation = Math.hypot(wider * Math.sqrt(scatter ** 2 * (1 - told) + doubt + spread ** 2), other);
+  const own = wider * Math.sqrt(scatter ** 2 * (1 - told) + doubt + spread ** 2);
+  const half = Math.hypot(ninetyOf(freedom) * own, ninety * other);
   const middle = time(parameters, work) * Math.exp(dot(off, to(known)));
   const parts = partsOf(parameters, work);
   return {
     time: middle,
-    low: middle * Math.exp(-ninety * deviation),
-    high: middle * Math.exp(ninety * deviation),
+    low: middle * Math.exp(-half),
+    high: middle * Math.exp(half),
     bound: boundOf(parts),
     parts,
     beyond: [...assumes, ...beyond],
@@ -108,6 +113,7 @@ export function heddleBasis(
         parameterNames.map((b, j) => (from(a) === from(b) ? from(a).covariance[i]![j]! : 0)),
       ),
       scatter: Math.max(inside.scatter, outside.scatter),
+      freedom: Math.min(inside.freedom, outside.freedom),
       wider: Math.max(inside.wider, outside.wider),
       // The other library's rows go another way, so what its cells were off says nothing here.
       seen: [],

@@ -138,10 +138,13 @@ function planOf(wanted: readonly Case[], options: CheckOptions): Plan {
   );
 }
 
-function poolOf(configurations: readonly CheckConfiguration[], { workers, replay }: CheckOptions): Pool {
+function poolOf(configurations: readonly CheckConfiguration[], options: CheckOptions): Pool {
+  const { workers, replay, print, watch } = options;
   const count = workers?.count ?? 1;
   // One schedule is run sooner than a thread starts.
-  if (workers === undefined || count === 1 || replay !== undefined) return new ThisThread(configurations);
+  if (replay !== undefined)
+    return new ThisThread(configurations, { ...(print && { print }), ...(watch && { watch }) });
+  if (workers === undefined || count === 1) return new ThisThread(configurations, {});
   return new Threads(count, workers.module, configurations);
 }
 

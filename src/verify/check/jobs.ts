@@ -4,7 +4,7 @@ import { explore, type Finding, type HostSite, type KernelModule } from '../../g
 import { hostMutantsOf, mutateHosts } from './host-mutants.js';
 import type { Mutant } from './mutant.js';
 import { mutantsOf, mutate } from './mutants.js';
-import { runOnce, scheduleOf, seedOf } from './run.js';
+import { type Hearing, runOnce, scheduleOf, seedOf } from './run.js';
 import type { CheckConfiguration } from './subject.js';
 
 /** Configurations are named by their place among all that there are. */
@@ -47,17 +47,18 @@ export interface Outcome {
 /** A mutant may loop for ever; nothing that works takes so long. */
 const mutantStepLimit = 2_000_000;
 
-/** Does a job; `ran` is called after each schedule. */
+/** Does a job; `ran` is called after each schedule. Nobody hears a mutant, nor the schedules before the one that is wanted. */
 export function runJob(
   configurations: readonly CheckConfiguration[],
   job: Job,
   ran: () => void,
+  hearing: Hearing = {},
 ): Promise<Outcome> {
   switch (job.kind) {
     case 'schedule':
-      return runSchedule(configurations[job.configuration]!, job, ran);
+      return runSchedule(configurations[job.configuration]!, job, ran, hearing);
     case 'exploration':
-      return runExploration(configurations[job.configuration]!, job, ran);
+      return runExploration(configurations[job.configuration]!, job, ran, hearing);
     case 'mutant':
       return runMutant(
         job.configurations.map((i) => configurations[i]!),
@@ -80,11 +81,13 @@ async function runSchedule(
   configuration: CheckConfiguration,
   { seed, listMutants }: JobOf<'schedule'>,
   ran: () => void,
+  hearing: Hearing,
 ): Promise<Outcome> {
   const kernels = new Kernels();
-  const options = { seed, schedule: scheduleOf(seed), substitute: kernels.remember };
-  let run = await runOnce(configuration, { ...options, hostLines: listMutants });
-  if (run.findings.length > 0 && !listMutants) {
+  const options = { seed, schedule: scheduleOf(seed), substitute: kernels.remember, ...hearing };
+  const hostLines = listMutants || hearing.watch !== undefined;
+  let run = await runOnce(configuration, { ...options, hostLines });
+  if (run.findings.length > 0 && !hostLines) {
     // The same schedule again: only what is found needs the lines of hosts, which take time in every run.
     const told = await runOnce(configuration, { ...options, hostLines: true });
     if (told.findings.length > 0) run = told;
@@ -104,6 +107,7 @@ async function runExploration(
   configuration: CheckConfiguration,
   { first, limit, listMutants }: JobOf<'exploration'>,
   ran: () => void,
+  hearing: Hearing,
 ): Promise<Outcome> {
   const kernels = new Kernels();
   const found: Finding[] = [];
@@ -116,6 +120,7 @@ async function runExploration(
       seed: `exhaustive-${n}`,
       schedule,
       substitute: kernels.remember,
+      ...(n >= first ? hearing : {}),
     });
     if (n >= first) found.push(...findings);
     steps = machine.statistics.steps;

@@ -6,6 +6,7 @@ import {
   requireObject,
   requireText,
 } from '../../base/errors.js';
+import type { Hearing } from './run.js';
 import { requireList } from './subject.js';
 
 export interface CheckOptions {
@@ -19,6 +20,10 @@ export interface CheckOptions {
   readonly exhaustive?: number;
   /** One schedule only, as a finding names it: 'configuration/random-17', or 'random-17' of every configuration. */
   readonly replay?: string;
+  /** Gets the lines that kernels print in the schedule of `replay`. */
+  readonly print?: Hearing['print'];
+  /** Hears, step by step, what threads do in it: a new watcher for each configuration, as a `Trace` has one. */
+  readonly watch?: Hearing['watch'];
   /** Most schedules a mutant may survive before it counts as a survivor. Default 400. */
   readonly schedulesPerMutant?: number;
   /** Threads that run schedules, each of which loads the subjects by itself. Default: this thread alone. */
@@ -43,13 +48,15 @@ export interface CheckProgress {
 
 export function requireCheckOptions(options: CheckOptions): void {
   requireObject('options', options);
-  const { only = [], mutants, replay, workers, progress } = options;
+  const { only = [], mutants, replay, workers, progress, print, watch } = options;
   for (const [i, name] of requireList('only', only)) requireText(`only[${i}]`, name);
   for (const limit of ['seeds', 'exhaustive', 'schedulesPerMutant'] as const)
     if (options[limit] !== undefined) requireInteger(limit, options[limit], 1, 1_000_000);
   if (mutants !== undefined) requireFlag('mutants', mutants);
   if (replay !== undefined) requireText('replay', replay);
   if (progress !== undefined) requireFunction('progress', progress);
+  if (print !== undefined) requireFunction('print', print);
+  if (watch !== undefined) requireFunction('watch', watch);
   if (workers === undefined) return;
   requireObject('workers', workers);
   requireInteger('workers.count', workers.count, 1, 1024);

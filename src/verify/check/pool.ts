@@ -3,6 +3,7 @@ import type { Worker } from 'node:worker_threads';
 import { HeddleError } from '../../base/errors.js';
 import { startThread } from '../../base/native/index.js';
 import { type Job, jobName, type Outcome, runJob } from './jobs.js';
+import type { Hearing } from './run.js';
 import type { CheckConfiguration } from './subject.js';
 
 /** Is told how the jobs go. They end in any order. */
@@ -21,15 +22,17 @@ export interface Pool {
 /** This thread, one job after the other. */
 export class ThisThread implements Pool {
   readonly #configurations: readonly CheckConfiguration[];
+  readonly #hearing: Hearing;
 
-  constructor(configurations: readonly CheckConfiguration[]) {
+  constructor(configurations: readonly CheckConfiguration[], hearing: Hearing) {
     this.#configurations = configurations;
+    this.#hearing = hearing;
   }
 
   async run(jobs: readonly Job[], watcher: Watcher): Promise<void> {
     for (const [index, job] of jobs.entries()) {
       watcher.began(job);
-      watcher.ended(index, await runJob(this.#configurations, job, () => watcher.ran()));
+      watcher.ended(index, await runJob(this.#configurations, job, () => watcher.ran(), this.#hearing));
     }
   }
 

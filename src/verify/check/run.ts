@@ -15,8 +15,11 @@ export function scheduleOf(seed: string): 'random' | 'priority' {
 
 type RunOptions = Pick<
   MachineOptions,
-  'seed' | 'schedule' | 'substitute' | 'substituteHost' | 'stepLimit' | 'hostLines'
+  'seed' | 'schedule' | 'substitute' | 'substituteHost' | 'stepLimit' | 'hostLines' | keyof Hearing
 >;
+
+/** The functions that hear what one schedule does. */
+export type Hearing = Pick<MachineOptions, 'print' | 'watch'>;
 
 /** Runs a configuration once. An error that it throws becomes a finding if the machine has none. */
 export async function runOnce(
@@ -27,6 +30,7 @@ export async function runOnce(
   requireObject('options', options);
   const machine = SimMachine.create({
     ...options,
+    print: options.print ?? (() => {}),
     ranks: configuration.ranks,
     mode: 'checked',
     configuration: configuration.name,

@@ -44,6 +44,28 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     );
   });
 
+  it('prints values as they are, behind the rank, the block and the thread', async () => {
+    const lines: string[] = [];
+    const talks = kernel({ name: 'talks', params: { out: pointer('u32') } }, (g, { out }) => {
+      g.store(out.at(g.threadIdx.x), 0xffffffff);
+      const word = g.load(out.at(g.threadIdx.x));
+      if (g.threadIdx.x === 1) {
+        g.print('100 % of', word, g.bits('i32', word), word > 5, g.u64(word) * g.u64(2), g.f32(word), 0.5);
+        g.print('epoch', 7, g.bf16(1.5));
+        g.print();
+      }
+    });
+    const { ranks } = machineOf({ ranks: 1, mode, print: (line) => lines.push(line) });
+    const [rank] = ranks as [Rank];
+    await launch(rank, talks.ir(), { block: 2 }, { out: rank.device.allocate(8, 'out') });
+    await rank.stream.synchronize();
+    expect(lines).toEqual([
+      'rank 0, block 0, thread 1: 100 % of 4294967295 -1 true 8589934590 4294970000 0.5',
+      'rank 0, block 0, thread 1: epoch 7 1.5',
+      'rank 0, block 0, thread 1: ',
+    ]);
+  });
+
   it('atomics know signs and widths', async () => {
     const signs = kernel({ name: 'signs', params: { out: pointer('u32') } }, (g, { out }) => {
       g.store(out.as('i32'), g.i32(-5));

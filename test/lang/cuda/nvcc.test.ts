@@ -1,5 +1,6 @@
 import { beforeAll, describe, expect, test } from 'vitest';
 import { entryName, printCuda } from '../../../src/lang/cuda/index.js';
+import { kernel, pointer } from '../../../src/lang/index.js';
 import { needing } from '../../needs.js';
 import { gallery } from './gallery.js';
 import { architectures, type CompiledCuda, compileCuda, disassemble } from './nvcc.js';
@@ -24,6 +25,22 @@ describe.each(architectures)('nvcc for %s', needing('nvcc'), (architecture) => {
     const { kernels, warnings } = await compileCuda(printCuda(modules), architecture);
     expect(warnings).toEqual([]);
     expect(kernels.length).toBe(modules.length);
+  });
+
+  test('compiles what debugs, without a warning', async () => {
+    const talks = kernel({ name: 'talks', params: { out: pointer('u32') } }, (g, { out }) => {
+      const word = g.load(out);
+      g.assert(word < 5);
+      g.print('100 % of "it"', word, g.bits('i32', word), word > 5, g.u64(word), g.f32(word), g.f16(1.5));
+      g.print();
+    });
+    const text = printCuda([talks.ir()]);
+    expect(text).toContain(
+      String.raw`"rank %u, block %u, thread %u: 100 %% of \"it\" %u %d %s %llu %g %g\n"`,
+    );
+    // printf takes its values from there.
+    const { warnings } = await compileCuda(text, architecture);
+    expect(warnings.join('\n')).toMatch(/^(ptxas warning : Local memory used .*)?$/);
   });
 
   describe('as machine code', needing('nvcc', 'nvdisasm'), () => {

@@ -5,6 +5,7 @@ import {
   type Cell,
   fitCells,
   leastSquares,
+  ninetyOf,
   observe,
   type Parameters,
   parameterNames,
@@ -83,11 +84,18 @@ describe('a fit', () => {
 
   it('does not take cells that its parameters follow for a source that scatters little', () => {
     const truth = fitCells([], nominal).parameters;
-    const [few, many] = [[1, 2048], sizes].map(
-      (tokens) => fitCells(made(truth, grid([8, 16], tokens)), nominal).scatter,
-    );
+    const [few, many] = [[1, 2048], sizes].map((tokens) => {
+      const { scatter, freedom } = fitCells(made(truth, grid([8, 16], tokens)), nominal);
+      return scatter * ninetyOf(freedom);
+    });
     expect(few!).toBeGreaterThan(1.2 * many!);
-    expect(few!).toBeGreaterThan(0.2);
+    expect(few!).toBeGreaterThan(0.33);
+  });
+
+  it('is as unsure of a scatter that few cells show as Student says', () => {
+    const table = { 2: 2.92, 3: 2.353, 5: 2.015, 10: 1.812, 30: 1.697 };
+    for (const [cells, quantile] of Object.entries(table))
+      expect(Math.abs(ninetyOf(Number(cells)) / quantile - 1)).toBeLessThan(0.02);
   });
 
   it('says when it extrapolates, and beyond what', () => {

@@ -1,7 +1,8 @@
 /** `--replay` runs exactly what a finding names, or says what there is. */
 import { describe, expect, test } from 'vitest';
 import { runCheck } from '../../../src/cli/check.js';
-import { check, checkSubjects } from '../../../src/verify/check/index.js';
+import { kernel } from '../../../src/lang/index.js';
+import { check, checkSubjects, configuration as ownConfiguration } from '../../../src/verify/check/index.js';
 import { ringSubject } from './ring.js';
 
 const subjects = [ringSubject()];
@@ -30,6 +31,27 @@ describe('a replay', () => {
     const { text, clean } = await runCheck(checkSubjects, [], { replay: 'push, 3 ranks/priority-17' });
     expect(clean).toBe(true);
     expect(text).toMatch(/^3 kernels, 1 configuration, 1 schedule: no finding\n/);
+  });
+
+  test('shows what kernels print, as no other check does', async () => {
+    const talks = kernel({ name: 'talks', params: { epoch: 'u32' } }, (g, { epoch }) => {
+      g.print('epoch', epoch);
+    });
+    const one = ownConfiguration('one block', { ranks: 1, tiny: true }, async ({ device, rank }) => {
+      const stream = device.createStream();
+      const launcher = (await device.load(talks.ir())).launcher({ grid: 1, block: 1, rank });
+      launcher.set('epoch', 7);
+      launcher.launch(stream);
+      await stream.synchronize();
+    });
+    const subject = { name: 'talk', kernels: ['talks'], configurations: [one] };
+    const line = 'rank 0, block 0, thread 0: epoch 7';
+    for (const replay of ['one block/random-0', 'exhaustive-1']) {
+      expect((await runCheck([subject], [], { replay })).text.split('\n')[0]).toBe(line);
+      const { text } = await runCheck([subject], [], { replay, json: true });
+      expect(JSON.parse(text).prints).toEqual([line]);
+    }
+    expect((await runCheck([subject], [], { seeds: 1 })).text).not.toContain('epoch');
   });
 
   const wrong = [

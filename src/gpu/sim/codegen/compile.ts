@@ -11,6 +11,7 @@ import { SimBuffer } from '../memory.js';
 import { Effects } from './effects.js';
 import { Expressions, pureCalls } from './expressions.js';
 import { Locals, localsOf } from './locals.js';
+import { isDebugged, mapComments } from './source-map.js';
 
 const cache = { fast: new WeakMap<IrModule, Compiled>(), checked: new WeakMap<IrModule, Compiled>() };
 
@@ -75,8 +76,10 @@ class ModuleCompiler {
     const module = this.#module;
     const { ranges } = sharedLayout(module.shared);
     const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
-    const { text: entry, isGenerator, accesses, waits } = this.#entry(entryName);
-    const text = ["'use strict';", entry, `return ${entryName};`].join('\n');
+    const { text: entry, spans, isGenerator, accesses, waits } = this.#entry(entryName);
+    const code = ["'use strict';", ...entry, `return ${entryName};`];
+    if (isDebugged()) code.push(mapComments(module, code, [undefined, ...spans]));
+    const text = code.join('\n');
     const run = evaluate(text);
     return {
       module,
@@ -107,28 +110,22 @@ class ModuleCompiler {
     const params = printer.params(f);
     for (const [i, array] of this.#module.shared.entries()) printer.shared(array.variable, i);
     params.forEach((param, i) => {
-      printer.lines.push(`  ${param} = args[${i}];`);
+      printer.bind(`${param} = args[${i}];`);
     });
     printer.body(f.body);
     const { lines } = printer;
     const isGenerator = lines.some((line) => /\byield \d/.test(line));
-    const text = [
+    const head = [
       `function${isGenerator ? '*' : ''} ${name}(t) {`,
       `  ${printer.declaration()}`,
       ...(isGenerator ? ['  for (;;) {'] : []),
       ...constants(printer, this.#module.shared.length),
-      ...(isGenerator
-        ? [
-            '  thread: {',
-            ...lines.map((line) => line.replace(/\breturn;$/, 'break thread;')),
-            '  }',
-            `  yield ${pause.end};`,
-            '  }',
-          ]
-        : lines),
-      '}',
-    ].join('\n');
-    return { text, isGenerator, ...printer.named };
+      ...(isGenerator ? ['  thread: {'] : []),
+    ];
+    const body = isGenerator ? lines.map((line) => line.replace(/\breturn;$/, 'break thread;')) : lines;
+    const tail = isGenerator ? ['  }', `  yield ${pause.end};`, '  }', '}'] : ['}'];
+    const spans = [...head.map(() => undefined), ...printer.spans];
+    return { text: [...head, ...body, ...tail], spans, isGenerator, ...printer.named };
   }
 
   #site(span: Span): number {
@@ -174,6 +171,8 @@ const sharedArray = (index: number): string => `shared${index}`;
 
 class FunctionPrinter {
   readonly lines: string[] = [];
+  /** The statement that each line belongs to. */
+  readonly spans: (Span | undefined)[] = [];
   #indent = 1;
   #labels = 0;
   /** `polls`: looks at memory that others may change meanwhile. */
@@ -205,8 +204,14 @@ class FunctionPrinter {
     );
   }
 
+  /** A line that no statement has. */
+  bind(line: string): void {
+    this.#emit(line);
+  }
+
   #emit(line: string): void {
     this.lines.push('  '.repeat(this.#indent) + line);
+    this.spans.push(this.#span);
   }
 
   /** Declares the parameters; returns their locals in order. */

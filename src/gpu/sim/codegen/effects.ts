@@ -93,6 +93,20 @@ export class Effects implements Machine {
     this.#bind(this.#calling(method, args));
   }
 
+  stop(): void {
+    this.#emit('debugger;');
+  }
+
+  print(words: readonly (string | Expr)[]): void {
+    const texts = words.map((word) => {
+      if (typeof word === 'string') return JSON.stringify(word);
+      const text = this.#expressions.scalar(word);
+      const type = valueName(word);
+      return type === 'u32' ? `${text} >>> 0` : type === 'f32' ? `Number(${text}.toPrecision(6))` : text;
+    });
+    this.#emit(`t.say([${texts.join(', ')}].join(' '));`);
+  }
+
   pause(reason: Pause, method?: string, ...args: readonly Argument[]): void {
     const before = method === undefined ? `t.site = ${this.site}` : this.#calling(method, args);
     this.#emit(`${before}; yield ${pause[reason]};`);
