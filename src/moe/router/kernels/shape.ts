@@ -40,14 +40,14 @@ export const tilesOf = ({ experts }: RouterShape, tile: LogitsTile, tokens: numb
 
 /** Of few tokens each tile is small, so that many blocks read the weights; of many large, so that each is read by few blocks. */
 export function logitsTiles({ experts, weights }: RouterShape, kind: 'sim' | 'cuda') {
-  const cut = kind === 'sim' ? { parts: 4, groups: 2 } : { parts: 16, groups: 2 };
+  const cut = kind === 'sim' ? { parts: 4, groups: 2 } : { parts: 16, groups: 4 };
   const octets = experts > 64 ? 8 : experts > 16 ? 4 : 2;
   const { parts, groups } = cut;
   // Weights of f32 take twice the registers.
   const held = weights === 'f32' ? 8 : 16;
   return {
     few: { ...cut, tokenWarps: 1, partWarps: parts, octets: 1, depth: 7 },
-    many: { ...cut, tokenWarps: kind === 'sim' ? 2 : 4, partWarps: groups, octets, depth: held / octets },
+    many: { ...cut, tokenWarps: 2, partWarps: groups, octets, depth: held / octets },
   } as const satisfies Record<string, LogitsTile>;
 }
 
