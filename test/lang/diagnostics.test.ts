@@ -141,7 +141,7 @@ const cases: readonly Case[] = [
   ['HK308', 'for (let k = u; k >= 0; k--) g.barrier();', 'k >= 0', /always true/],
   ['HK401', 'g.laod(out);', 'g.laod', /did you mean load/],
   ['HK401', 'g.syncthreads();', 'g.syncthreads', /; write g\.barrier\(\)/],
-  ['HK401', 'g.printf(u);', 'g.printf', /docs\/language\.md lists/],
+  ['HK401', 'g.malloc(u);', 'g.malloc', /docs\/language\.md lists/],
   ['HK401', 'g.warp.bardier();', 'g.warp.bardier', /warp\.barrier/],
   ['HK402', 'const x = win.at(0).flag;', 'win.at(0).flag', /did you mean flags.*it has flags, rows/],
   ['HK402', 'const x = win.flags;', 'win.flags', /win\.at\(rank\)\.flags/],

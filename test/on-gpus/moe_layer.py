@@ -84,9 +84,9 @@ for rank, tokens in enumerate(model["tokens"]):
     error = ((out - expected).abs() / expected.abs().max()).max().item()
     worst = max(worst, error)
     print(f"rank {rank}: {tokens} tokens, largest error {error:.2e} of the largest value")
-# Rows are rounded to bf16 a handful of times on their way. In e4m3 a sum that differs in its last bit may be rounded to the next
-# number between the two products, which is 1/16 away.
-most = 2**-6 if scaled else 2**-7
+# Rows are rounded to bf16 a handful of times on their way. Hopper adds up products of e4m3 with about 14 bits, so that a number between the
+# two products may be rounded to the next one, which is up to 1/8 away; the simulated GPU, which adds exactly, agrees as in bf16.
+most = 2**-5 if scaled else 2**-7
 if worst > most:
     sys.exit(f"the layers differ by {worst:.2e} of the largest value; at most {most:.2e} is rounding")
 print("the same layer")
