@@ -41,6 +41,9 @@ export interface Seen {
   readonly over: number;
 }
 
+/** Half of the width that nine tenths of a normal distribution have, in standard deviations. */
+export const ninety = 1.645;
+
 /** The scatter that a source is believed to have before its cells are seen, as if so many cells had said so. */
 const usual = { scatter: 0.2, cells: 2 };
 /** The share of it that two cells of the very same place do not have in common. */
@@ -116,8 +119,9 @@ export function fitCells(observations: readonly Observation[], nominal: Nominal)
 }
 
 /**
- * Each EP from the others, few tokens from many and back, every other number of tokens: how far off the cells are that are left out,
- * in standard deviations of what the others say of them. One such question counts as having been asked before, with the answer 1.
+ * Each EP from the others, few tokens from many and back, every other number of tokens: how much wider than the fit says ranges
+ * must be to hold nine of ten cells that are left out. Each question counts as much as another, and one more as having been
+ * asked before, with the answer 1.
  */
 function leftOut(
   seen: readonly Seen[],
@@ -141,18 +145,29 @@ function leftOut(
     ...(sizes.length > 3 ? [0, 1].map((turn) => (one: Seen) => at(one) % 2 === turn) : []),
   ];
   const weighted = precision.map((row) => dot(row, off));
-  const squares = questions.map((held) => {
+  const asked = questions.flatMap((held) => {
     const out = [...seen.keys()].filter((i) => held(seen[i]!));
     const rest = seen.filter((one) => !held(one));
     const spread = inverse(out.map((i) => out.map((j) => precision[i]![j]!)));
     const here = out.map((i) => weighted[i]!);
-    const each = out.map((i, n) => {
+    return out.map((i, n) => {
       const variance = spread[n]![n]! + distance(rest, seen[i]!).spread ** 2;
-      return dot(spread[n]!, here) ** 2 / variance;
+      return { weight: 1 / out.length, far: Math.abs(dot(spread[n]!, here)) / Math.sqrt(variance) };
     });
-    return each.reduce((sum, one) => sum + one, 0) / each.length;
   });
-  return Math.sqrt(squares.reduce((sum, one) => sum + one, 1) / (1 + squares.length));
+  return (nineOfTen(asked) / ninety) ** (questions.length / (1 + questions.length));
+}
+
+/** The value below which nine tenths of the weight lie; of nothing that of a normal distribution. */
+function nineOfTen(values: readonly { readonly far: number; readonly weight: number }[]): number {
+  const sorted = [...values].sort((a, b) => a.far - b.far);
+  const all = sorted.reduce((sum, { weight }) => sum + weight, 0);
+  let before = 0;
+  for (const { far, weight } of sorted) {
+    if (before + weight / 2 >= 0.9 * all) return far;
+    before += weight;
+  }
+  return sorted.at(-1)?.far ?? ninety;
 }
 
 /** How far a phase lies from what was measured, in words and as a standard deviation; and whether it alone crosses the network, or alone does not. */

@@ -1,6 +1,6 @@
 /** Predictions with ranges: what a fit says about a phase that it may not have seen. */
 import type { Family } from '../../moe/families/index.js';
-import { alike, distance, type Fit, fitCells, gradient, likeness, type Seen } from './fit.js';
+import { alike, distance, type Fit, fitCells, gradient, likeness, ninety, type Seen } from './fit.js';
 import { dot, solve } from './linear.js';
 import type { Calibration, Machine } from './machines.js';
 import { type Bound, boundOf, parameterNames, partsOf, type TimeParts, time, type Work } from './model.js';
@@ -18,9 +18,7 @@ export interface Prediction {
   readonly beyond: readonly string[];
 }
 
-/** Half of the width that nine tenths of a normal distribution have, in standard deviations. */
-export const ninety = 1.645;
-/** The same of Student's distribution, where so many cells have said what the deviation is; within 2 % (Wallace's approximation). */
+/** As `ninety`, of Student's distribution, where so many cells have said what the deviation is; within 2 % (Wallace's approximation). */
 export const ninetyOf = (cells: number): number =>
   Math.sqrt(cells * Math.expm1(((ninety * (8 * cells + 3)) / (8 * cells + 1)) ** 2 / cells));
 

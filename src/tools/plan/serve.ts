@@ -4,10 +4,10 @@
  */
 import { ArgumentError } from '../../base/errors.js';
 import { limits, type MoeModel } from '../../moe/layer/index.js';
+import { ninety } from './fit.js';
 import { type GemmFit, gemmWork } from './gemms.js';
 import type { KnownMachine } from './machines.js';
 import { answer, type Candidate, candidates, named, placeOn, type Question, ranked } from './plan.js';
-import { ninety } from './predict.js';
 import { hits, placed, type RankPlacement, type RoutingLaw } from './routing.js';
 
 /** Layers with experts. */
