@@ -1,13 +1,11 @@
 /**
- * Rows as fp8 with scales, as DeepSeek-V3 sends them: e4m3, and an f32 for every 128 elements. To Heddle both are
- * payloads, bytes that travel with a token; what they mean is between the caller and its experts.
+ * Rows as fp8 with scales, as DeepSeek-V3 sends them: dispatch takes bf16, and carries e4m3 with an f32 for every 128 elements.
+ * They arrive as two payloads, which a kernel of the experts reads.
  */
-import { ExpertParallel, emptyTensor, read, row, tensorFrom, World } from 'heddle';
+import { ExpertParallel, emptyTensor, fp8, read, row, tensorFrom, World } from 'heddle';
 import { kernel, pointer } from 'heddle/lang';
 
 const [experts, topK, hidden, block, tokens] = [8, 2, 512, 128, 4];
-/** The largest e4m3. */
-const largest = 448;
 
 /** The part of an expert that matters here: a block of threads for each slot makes its row bf16 again. */
 const dequantise = kernel(
@@ -37,21 +35,12 @@ const errors = await World.local({ ranks: 2 }, async (world) => {
     experts,
     topK,
     maxTokens: tokens,
-    payloads: { x: row('e4m3', hidden), scales: row('f32', hidden / block) },
+    payloads: { x: fp8('bf16', hidden) },
     output: row('bf16', hidden),
   });
 
-  // A model's own kernel would quantise on the device; one scale for every block brings its largest value to 448.
   const values = Float32Array.from({ length: tokens * hidden }, (_, i) => Math.sin(i + rank) * 2 ** (i % 5));
-  const scales = Float32Array.from({ length: values.length / block }, (_, b) => {
-    const of = values.subarray(b * block, (b + 1) * block);
-    return Math.max(...of.map(Math.abs)) / largest;
-  });
-  const quantised = values.map((value, i) => value / scales[Math.floor(i / block)]!);
-  const payloads = {
-    x: tensorFrom(device, stream, quantised, 'e4m3', [tokens, hidden]),
-    scales: tensorFrom(device, stream, scales, 'f32', [tokens, hidden / block]),
-  };
+  const x = tensorFrom(device, stream, values, 'bf16', [tokens, hidden]);
 
   // Both experts of a token are on one rank, so its row comes home once.
   const topkIds = Int32Array.from({ length: tokens * topK }, (_, i) => (i + 4 * rank) % experts);
@@ -59,19 +48,20 @@ const errors = await World.local({ ranks: 2 }, async (world) => {
   const out = emptyTensor(device, 'bf16', [tokens, hidden]);
 
   const expert = (await device.load(dequantise.ir())).launcher({ grid: ranks * tokens, block: 128, rank });
-  const received = ep.dispatch({ topkIds, topkWeights, payloads }, stream);
+  const received = ep.dispatch({ topkIds, topkWeights, payloads: { x } }, stream);
   expert.set('ids', received.experts.data);
   expert.set('x', received.payloads.x.data);
-  expert.set('scales', received.payloads.scales.data);
+  expert.set('scales', received.payloads.xScales.data);
   expert.set('out', received.output.data);
   expert.launch(stream);
   ep.combine(out, stream);
   await ep.synchronize(stream);
 
-  const home = await read(out, stream);
-  const error = values.map(
-    (value, i) => Math.abs(home[i]! - value) / (largest * scales[Math.floor(i / block)]!),
-  );
+  const [home, brought] = [await read(out, stream), await read(x, stream)];
+  const error = brought.map((value, i) => {
+    const start = i - (i % block);
+    return Math.abs(home[i]! - value) / Math.max(...brought.subarray(start, start + block).map(Math.abs));
+  });
   await ep.dispose();
   return Math.max(...error);
 });

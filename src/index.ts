@@ -33,6 +33,7 @@ export {
   ExpertsPlan,
   type ExpertsPlanOptions,
   emptyTensor,
+  fp8,
   type Gemm,
   type Input,
   type LoadedMlp,

@@ -2,11 +2,11 @@
 import { type CallSite, callSite, type Stream } from '../gpu/index.js';
 import type { World } from '../net/world/index.js';
 import { ExpertsPlan } from './experts/experts-plan.js';
-import { Fp8Rows } from './experts/fp8-rows.js';
 import { addRows } from './experts/index.js';
 import { DenseMlp, ExpertsMlp, type ScaledRows } from './experts/mlp.js';
 import type { LayerPlan, MoeLayerOptions } from './moe-options.js';
-import { ExpertParallel } from './rounds/expert-parallel.js';
+import { ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
+import type { Fp8Rows } from './rounds/fp8-rows.js';
 import type { Combining, Dispatched } from './rounds/in-flight.js';
 import { emptyTensor, type OwnedTensor, type Tensor } from './rounds/tensor.js';
 import { Router } from './router/router.js';
@@ -14,7 +14,7 @@ import { Router } from './router/router.js';
 /** The parts of a layer. Each enqueues by itself, which benchmarks make use of. */
 export interface LayerParts {
   readonly router: Router;
-  /** Null where rows travel as they are. */
+  /** The rows as dispatch carries them; null where they travel as they are. */
   readonly fp8: Fp8Rows | null;
   readonly ep: ExpertParallel;
   readonly plan: ExpertsPlan;
@@ -57,16 +57,13 @@ export class MicroBatch {
 
   /** Every rank of the world calls it. */
   static async create(world: World, plan: LayerPlan, options: MoeLayerOptions): Promise<MicroBatch> {
-    const { model, maxTokens, carrier, planned, rows, gemm } = plan;
+    const { model, maxTokens, carrier, planned, gemm } = plan;
     const { router: weights, experts: mlp, sharedExperts } = options;
     const router = await Router.create(world, model, weights, maxTokens);
-    const fp8 = rows === 'fp8' ? await Fp8Rows.create(world.device, maxTokens, model.hidden) : null;
     const ep = await ExpertParallel.create(world, carrier);
+    const fp8 = roundsInside(ep)[0]!.inputs.rounded('x');
     const expertsPlan = await ExpertsPlan.create(ep, planned);
-    const experts = await ExpertsMlp.create(ep, expertsPlan, {
-      ...{ ...mlp, gemm },
-      ...(fp8 && { scales: 'scales' }),
-    });
+    const experts = await ExpertsMlp.create(ep, expertsPlan, { ...mlp, gemm });
     const shared = sharedExperts === undefined ? null : await createShared(world, plan, sharedExperts);
     const { kernel, blocks, threads } = addRows[world.device.kind];
     const add = await callSite(world.device, kernel, { grid: blocks, block: threads, rank: world.rank });
@@ -77,9 +74,8 @@ export class MicroBatch {
   begin(x: Tensor, stream: Stream): void {
     const { router, fp8, ep, shared } = this.parts;
     const routed = router.route(x, stream);
-    const rounded = fp8?.payloads(x, stream);
-    const inputs = { ...routed, payloads: rounded ?? { x } };
-    const rows = rounded !== undefined && shared?.mlp.takesScaled ? rounded : x;
+    const inputs = { ...routed, payloads: { x } };
+    const rows = fp8 !== null && shared?.mlp.takesScaled ? fp8 : x;
     this.#x = { rows, tokens: x.shape[0]! };
     this.mark?.('route', stream);
     if (ep.split) this.#sent = ep.dispatchSend(inputs, stream);
@@ -133,8 +129,8 @@ export class MicroBatch {
   }
 
   async dispose(): Promise<void> {
-    const { router, fp8, ep, plan, experts, shared } = this.parts;
-    for (const part of [router, fp8, experts, plan, shared?.mlp]) part?.dispose();
+    const { router, ep, plan, experts, shared } = this.parts;
+    for (const part of [router, experts, plan, shared?.mlp]) part?.dispose();
     shared?.made.free();
     await ep.dispose();
   }

@@ -10,7 +10,7 @@ import { layerOf } from './rounds/options.js';
 
 /** `carrier`: what the windows and buffers of one micro-batch's ExpertParallel take. */
 export function layerMemory(
-  { model, microBatches, maxTokens, carrier: options, planned: how, rows, weights, gemm }: LayerPlan,
+  { model, microBatches, maxTokens, carrier: options, planned: how, weights, gemm }: LayerPlan,
   { ranks, rank }: { readonly ranks: number; readonly rank: number },
   carrier: MemoryUse,
 ): MemoryUse {
@@ -52,7 +52,6 @@ export function layerMemory(
   const own = (purpose: string, bytes: number): MemoryPart => ({ purpose, section: null, bytes });
   const parts = [
     own('router', maxTokens * 4 * (model.experts + 2 * model.topK)),
-    own('rows as fp8', rows === 'fp8' ? maxTokens * (hidden + (4 * hidden) / scaleBlock) : 0),
     ...carrier.parts,
     own('plan', 4 * (routes + planned + 2 * shape.experts + 2)),
     own('rows of experts', planned * (ofExperts + onHopper('plan', shape.experts, evenRows(layer), inner))),

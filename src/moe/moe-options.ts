@@ -20,7 +20,7 @@ import {
   requirePlacement,
   scaleBlock,
 } from './layer/index.js';
-import { type ExpertParallelOptions, row } from './rounds/options.js';
+import { type ExpertParallelOptions, fp8, row } from './rounds/options.js';
 import type { RouterWeights } from './router/router.js';
 
 /** All that the sizes of a layer's memory depend on. */
@@ -139,10 +139,7 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
     ...{ model, overlap, microBatches, maxTokens, rows, weights, gemm },
     carrier: {
       ...{ experts, topK, maxTokens },
-      payloads:
-        rows === 'fp8'
-          ? { x: row('e4m3', hidden), scales: row('f32', hidden / scaleBlock) }
-          : { x: row('bf16', hidden) },
+      payloads: { x: (rows === 'fp8' ? fp8 : row)('bf16', hidden) },
       output: row('bf16', hidden),
       // Where nothing goes between a send and its receive, one launch is faster.
       split: microBatches === 2 || (overlap && model.sharedInner !== undefined),

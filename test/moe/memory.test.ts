@@ -1,7 +1,13 @@
 /** What a layer takes of a rank's memory: the same before it exists, while it exists, and where it is refused. */
 import { describe, expect, it } from 'vitest';
 import { ArgumentError } from '../../src/base/errors.js';
-import { ExpertParallel, type ExpertParallelOptions, type MemoryOptions, row } from '../../src/moe/index.js';
+import {
+  ExpertParallel,
+  type ExpertParallelOptions,
+  fp8,
+  type MemoryOptions,
+  row,
+} from '../../src/moe/index.js';
 import { World } from '../../src/net/world/index.js';
 
 const options: ExpertParallelOptions = {
@@ -21,6 +27,7 @@ const variants: Record<string, Partial<ExpertParallelOptions>> = {
   'rows that are pulled': { output: row('bf16', 7) },
   'no weights, but counts': { weights: false, counts: true },
   'split phases': { split: true },
+  'rows that dispatch rounds, two in flight': { payloads: { x: fp8('bf16', 128) }, rounds: 2 },
 };
 
 describe('ExpertParallel.memory', () => {

@@ -4,7 +4,7 @@ export * from './kernels/example-experts.js';
 export { type MlpShape, mlpKernels } from './kernels/gemm/kernels.js';
 export { swigluKernel } from './kernels/gemm/swiglu.js';
 export { hopperKernels, sortsRows, sumsOfParts } from './kernels/hopper/kernels.js';
-export { addRows, rowsToFp8, rowsToFp8Kernel } from './kernels/rows.js';
+export { addRows } from './kernels/rows.js';
 export {
   type ExpertsShape,
   evenRows,

@@ -4,8 +4,8 @@
  */
 import { type CallSite, callSite, type LaunchShape } from '../../gpu/index.js';
 import { scaleBlock } from '../layer/index.js';
+import { Fp8Rows } from '../rounds/fp8-rows.js';
 import { wrap } from '../rounds/tensor.js';
-import { Fp8Rows } from './fp8-rows.js';
 import { hopperThreads } from './kernels/hopper/kernel.js';
 import { addingThreads, type HopperGemm, type HopperParts, hopperKernels } from './kernels/hopper/kernels.js';
 import type { Products, ProductsOf } from './products.js';
@@ -72,17 +72,21 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
     if (arrived) up.gemm.set.rowScales(0, arrived.data);
   }
   if (kernels.gathers) up.gemm.set.routes(0, routed!.plan.planned.routes.data);
+  let taken = 0;
   return {
     instructions: 'wgmma',
     rowUnit: kernels.rowUnit,
     sorted,
     take(count) {
       if (routed !== null) return;
-      for (const { set } of [...up.sites, ...down.sites]) set.count(0, typeof count === 'number' ? count : 0);
+      taken = typeof count === 'number' ? count : 0;
+      for (const { set } of [...up.sites, ...down.sites]) set.count(0, taken);
     },
     takesScaled: rounded !== null,
     widen(from, stream, scales) {
-      const came = rounded === null || scales !== undefined ? from : rounded.payloads(from, stream).x;
+      const rounds = rounded !== null && scales === undefined;
+      if (rounds) rounded.round(from.data, taken, stream);
+      const came = rounds ? wrap(rounded.x.data, 'e4m3', [taken, hidden]) : from;
       if (rounded !== null) up.gemm.set.rowScales(0, (scales ?? rounded.scales).data);
       // No rows are no tensor: then any will do, for nobody looks at it.
       const [address, count] = came.shape[0] === 0 ? [weights.gateUp.data, 1] : [came.data, came.shape[0]!];

@@ -13,6 +13,7 @@ import { type Device, requireDevice, requireStream, type Stream } from '../../gp
 import { type Dtype, dtypes, expertsOf, limits, scaleBlock } from '../layer/index.js';
 import type { Received } from '../rounds/in-flight.js';
 import { type MemoryPart, type MemoryUse, useOf } from '../rounds/memory.js';
+import { scalesName } from '../rounds/options.js';
 import {
   describe,
   emptyTensor,
@@ -87,7 +88,10 @@ async function workOf(
 export interface ExpertsMlpOptions<P extends string = string> extends MlpWeights {
   /** The payload that experts take, bf16 rows of the output's length. Default 'x'. */
   readonly payload?: P;
-  /** The payload of scales, f32: then rows are e4m3, with a scale for every 128 elements. */
+  /**
+   * The payload of scales, f32: then rows are e4m3, with a scale for every 128 elements. Default: those of a payload that dispatch rounds,
+   * `xScales` of `x`.
+   */
   readonly scales?: P;
   /** Default 'heddle'. */
   readonly gemm?: Gemm;
@@ -135,31 +139,34 @@ export class ExpertsMlp {
     if (!(plan instanceof ExpertsPlan))
       throw new ArgumentError('plan', plan, 'what ExpertsPlan.create gives');
     requireObject('options', options, 'weights: { gateUp, down }');
-    const { payload = 'x', scales: scalesName, gemm = 'heddle' } = options;
+    const { payload = 'x', gemm = 'heddle' } = options;
     requireOneOf('gemm', gemm, gemms);
     const { world, shape: layer, received } = of;
     const { topK, output } = layer;
     const { hidden, dtype } = output;
     if (dtype !== 'bf16') throw new ArgumentError('output.dtype', dtype, "'bf16', what experts make");
-    if (scalesName !== undefined && gemm === 'cublas')
-      throw new ArgumentError('scales', scalesName, "left out: with gemm 'cublas' rows are bf16");
+    if (options.scales !== undefined && gemm === 'cublas')
+      throw new ArgumentError('scales', options.scales, "left out: with gemm 'cublas' rows are bf16");
+    const payloads: Readonly<Partial<Record<string, Tensor>>> = received.payloads;
+    const beside = scalesName(payload);
+    const isScaled = gemm === 'heddle' && payloads[payload]?.dtype === 'e4m3' && beside in payloads;
+    const scaledBy = options.scales ?? (isScaled ? beside : undefined);
     const arrived = (argument: string, name: string, length: number, dtype: Dtype): Tensor => {
-      const from = (received.payloads as Readonly<Partial<Record<string, Tensor>>>)[name];
+      const from = payloads[name];
       const bytes = slotsOf(layer) * length * dtypes[dtype].size;
       // Rows of u8 are opaque: the caller says what they are.
       if (from?.bytes === bytes && (from.dtype === dtype || from.dtype === 'u8')) return from;
       throw new ArgumentError(argument, from ? describe(from) : name, `rows of ${length} ${dtype}`);
     };
-    const x = arrived('payload', payload, hidden, scalesName === undefined ? 'bf16' : 'e4m3');
-    const scales =
-      scalesName === undefined ? null : arrived('scales', scalesName, hidden / scaleBlock, 'f32');
+    const x = arrived('payload', payload, hidden, scaledBy === undefined ? 'bf16' : 'e4m3');
+    const scales = scaledBy === undefined ? null : arrived('scales', scaledBy, hidden / scaleBlock, 'f32');
     const experts = expertsOf(layer, world.rank).count;
     const inner = requireWeights('', options, experts, hidden);
     const work = await workOf(options, {
       ...{ device: world.device, hidden, inner, rows: plan.rows, sms: null, weights: options },
       routed: { plan, experts, topK, evenRows: evenRows(layer), scales },
     });
-    return new ExpertsMlp(gemm, plan, work, { payload, scales: scalesName, x, made: work.made! });
+    return new ExpertsMlp(gemm, plan, work, { payload, scales: scaledBy, x, made: work.made! });
   }
 
   /**

@@ -18,7 +18,7 @@ import type { Operation, Tuning } from '../families/index.js';
 import type { Layer, Placement } from '../layer/index.js';
 import { type Choice, choose } from './choice.js';
 import { type Call, type Combining, type Dispatched, type Received, RoundInFlight } from './in-flight.js';
-import { type DispatchInputs, requireCombineOutput } from './inputs.js';
+import { type DispatchInputs, Inputs, requireCombineOutput } from './inputs.js';
 import { LoadedPlan } from './loaded-plan.js';
 import { layerHere, likelyMistake, verdictOf } from './loss.js';
 import {
@@ -34,8 +34,10 @@ import {
   type ExpertParallelOptions,
   layerOf,
   placeOf,
+  type Row,
   requireSameEverywhere,
   roundsOf,
+  type ScalesOf,
   waitMsOf,
 } from './options.js';
 import { Placing, type Statistics } from './placing.js';
@@ -57,9 +59,9 @@ export const countAlike = (all: readonly ExpertParallel[]): number => countAlike
  * Dispatch and combine of one layer, as one rank of it. Rounds follow each other on a stream: `dispatch`, the experts,
  * `combine`; any number may be enqueued before anything is waited for, or captured as a graph. With `split` each of the two
  * also comes as a send and a receive. With `rounds: 2` the next round may be dispatched before the last one is combined.
- * Of payloads the compiler knows the names: those that `create` was given.
+ * Of payloads the compiler knows the names: those that `create` was given, and of scales that arrive beside those that dispatch rounds.
  */
-export class ExpertParallel<P extends string = string> {
+export class ExpertParallel<P extends string = string, S extends string = never> {
   static {
     insideOf = (ep) => ep.#rounds;
     countAlikeOf = (all) => {
@@ -84,10 +86,10 @@ export class ExpertParallel<P extends string = string> {
   /** The memory of this rank that windows and buffers take, by purpose. */
   readonly memory: MemoryUse;
   /** The views that every dispatch fills; with `rounds: 2`, every other. */
-  readonly received: Received<P>;
+  readonly received: Received<P | S>;
   /** The views of each round in flight: dispatches fill them in turn. */
-  readonly views: readonly Received<P>[];
-  readonly #rounds: readonly RoundInFlight<P>[];
+  readonly views: readonly Received<P | S>[];
+  readonly #rounds: readonly RoundInFlight<P | S>[];
   /** Beside those of this process's other ranks. */
   readonly #layer: ReturnType<typeof layerHere>;
   /** Null where experts were not placed. */
@@ -104,7 +106,7 @@ export class ExpertParallel<P extends string = string> {
   #doneBefore = 0;
   #maskings = 0;
 
-  private constructor({ world, layer, split, choice, memory, rounds, waitMs, placing }: Made<P>) {
+  private constructor({ world, layer, split, choice, memory, rounds, waitMs, placing }: Made<P | S>) {
     this.world = world;
     this.shape = layer;
     this.split = split;
@@ -123,10 +125,10 @@ export class ExpertParallel<P extends string = string> {
   /**
    * Creates the windows and compiles the kernels of a shape. Every rank of the world calls it with the same options.
    */
-  static async create<P extends string>(
+  static async create<R extends Readonly<Record<string, Row>>>(
     world: World,
-    options: ExpertParallelOptions<P>,
-  ): Promise<ExpertParallel<P>> {
+    options: ExpertParallelOptions<keyof R & string> & { readonly payloads: R },
+  ): Promise<ExpertParallel<keyof R & string, ScalesOf<R>>> {
     if (!(world instanceof World)) {
       throw new ArgumentError('world', world, 'what World.local or World.join gives');
     }
@@ -156,11 +158,14 @@ export class ExpertParallel<P extends string = string> {
     await requireSameEverywhere(world, agreed);
     const plan = family.plan(layer, place, tuning);
     const wires = plan.wire === null ? { placement: 'host' as const } : await world.wires();
-    const memory = memoryOf(plan, inFlight, wires.placement);
+    const memory = memoryOf(plan, options, wires.placement);
     requireRoom(memory, layer, device);
-    const round = async () =>
-      new RoundInFlight(device, layer, await LoadedPlan.load(world, plan, waitMs), options.payloads);
-    const rounds: [RoundInFlight<P>, ...RoundInFlight<P>[]] = [await round()];
+    type Travels = (keyof R & string) | ScalesOf<R>;
+    const round = async () => {
+      const loaded = await LoadedPlan.load(world, plan, waitMs);
+      return new RoundInFlight<Travels>(loaded, await Inputs.create(device, layer, payloads), payloads);
+    };
+    const rounds: [RoundInFlight<Travels>, ...RoundInFlight<Travels>[]] = [await round()];
     if (inFlight === 2) rounds.push(await round());
     const loaded = rounds.map(({ loaded }) => loaded);
     const placing = placement === undefined ? null : await Placing.create(world, layer, loaded, placement);
@@ -182,7 +187,7 @@ export class ExpertParallel<P extends string = string> {
    * On the device `topkIds` must stay as they are until the round's combine has run; `topkWeights` and the payloads may be
    * written again behind this on the stream, payloads that travel over NVSHMEM behind combine. Host arrays may be reused at once.
    */
-  dispatch(inputs: DispatchInputs<P>, stream: Stream): Received<P> {
+  dispatch(inputs: DispatchInputs<P>, stream: Stream): Received<P | S> {
     const round = this.#begin('dispatch', inputs, stream);
     return round.hand(round.received);
   }
@@ -210,7 +215,7 @@ export class ExpertParallel<P extends string = string> {
   }
 
   /** The second half: when the stream has passed this, everything that other ranks sent here is in the result. */
-  dispatchRecv(sent: Dispatched, stream: Stream): Received<P> {
+  dispatchRecv(sent: Dispatched, stream: Stream): Received<P | S> {
     this.#requireReady('dispatch', stream);
     const round = this.#of('dispatchRecv', sent);
     round.run('dispatchRecv', stream);
@@ -218,7 +223,7 @@ export class ExpertParallel<P extends string = string> {
   }
 
   /** The first half of `combine`: sends what the experts left in `received.output`, and waits for nobody. */
-  combineSend(received: Received<P>, stream: Stream): Combining {
+  combineSend(received: Received<P | S>, stream: Stream): Combining {
     this.#requireSplit('combineSend');
     this.#requireReady('combine', stream);
     const round = this.#of('combineSend', received);
@@ -300,7 +305,7 @@ export class ExpertParallel<P extends string = string> {
   }
 
   /** Begins the next round, once the one before it in the same memory has ended. */
-  #begin(call: 'dispatch' | 'dispatchSend', inputs: DispatchInputs<P>, stream: Stream): RoundInFlight<P> {
+  #begin(call: 'dispatch' | 'dispatchSend', inputs: DispatchInputs<P>, stream: Stream): RoundInFlight<P | S> {
     this.#requireReady('dispatch', stream);
     const round = this.#rounds[this.#next]!;
     round.require(call);
@@ -311,14 +316,14 @@ export class ExpertParallel<P extends string = string> {
   }
 
   /** The round that was dispatched first of those that are not combined. */
-  get #oldest(): RoundInFlight<P> {
+  get #oldest(): RoundInFlight<P | S> {
     const { length } = this.#rounds;
     const byAge = this.#rounds.map((_, n) => this.#rounds[(this.#next + n) % length]!);
     return byAge.find(({ underWay }) => underWay) ?? this.#rounds[0]!;
   }
 
   /** The round that a handle belongs to, which must stand where the call may come. */
-  #of(call: Call, handle: unknown): RoundInFlight<P> {
+  #of(call: Call, handle: unknown): RoundInFlight<P | S> {
     const round =
       this.#rounds.find((round) => round.gave(handle)) ??
       this.#rounds.find((round) => round.awaits(call)) ??

@@ -3,12 +3,11 @@
  * ExpertParallel has one such place for rounds, or two that take turns; a handle belongs to one round, so that a stale one is noticed.
  */
 import { HeddleError } from '../../base/errors.js';
-import type { Device, Stream } from '../../gpu/index.js';
+import type { Stream } from '../../gpu/index.js';
 import type { Phase, Round } from '../families/index.js';
-import type { Layer } from '../layer/index.js';
-import { Inputs } from './inputs.js';
+import type { Inputs } from './inputs.js';
 import type { LoadedPlan } from './loaded-plan.js';
-import type { Row } from './options.js';
+import { type Row, rowsThatTravel } from './options.js';
 import type { Tensor } from './tensor.js';
 
 /**
@@ -68,7 +67,6 @@ export type Call = keyof typeof calls;
 
 export class RoundInFlight<P extends string = string> {
   readonly received: Received<P>;
-  readonly inputs: Inputs;
   /** The results of the round's calls so far. */
   readonly brings: Round = { tokens: 0, topkIds: 0, topkWeights: 0, rows: [], out: 0 };
   /** Whether a round was not all on one stream; then an event must order its halves, which nobody here sees. */
@@ -81,13 +79,11 @@ export class RoundInFlight<P extends string = string> {
 
   /** `rows`: the payloads as the caller named their types. */
   constructor(
-    device: Device,
-    layer: Layer,
     readonly loaded: LoadedPlan,
-    rows: Readonly<Record<P, Row>>,
+    readonly inputs: Inputs,
+    rows: Readonly<Record<string, Row>>,
   ) {
     this.received = receivedOf(loaded, rows);
-    this.inputs = new Inputs(device, layer, rows);
   }
 
   get underWay(): boolean {
@@ -156,14 +152,14 @@ export class RoundInFlight<P extends string = string> {
   }
 }
 
-function receivedOf<P extends string>(loaded: LoadedPlan, rows: Readonly<Record<P, Row>>): Received<P> {
+function receivedOf<P extends string>(loaded: LoadedPlan, rows: Readonly<Record<string, Row>>): Received<P> {
   const { experts, weights, counts, payloads, output } = loaded.plan.received;
   return {
     experts: loaded.tensor(experts),
     weights: weights && loaded.tensor(weights),
     counts: counts && loaded.tensor(counts),
     payloads: Object.fromEntries(
-      Object.entries<Row>(rows).map(([name, { dtype, length }]) => {
+      rowsThatTravel(rows).map(([name, { dtype, length }]) => {
         const view = payloads[name]!;
         const [sources, tokens] = view.shape as readonly [number, number];
         return [name, loaded.tensor({ ...view, dtype, shape: [sources, tokens, length] })];

@@ -5,16 +5,9 @@
 import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
 import type { Device, Stream } from '../../gpu/index.js';
 import { type Round, unitBytes, widestUnit } from '../families/index.js';
-import {
-  type Bits,
-  type Dtype,
-  dtypes,
-  type Layer,
-  outputRowBytes,
-  type Payload,
-  type Shape,
-} from '../layer/index.js';
-import type { Row } from './options.js';
+import { type Bits, type Dtype, dtypes, type Layer, outputRowBytes, type Shape } from '../layer/index.js';
+import { Fp8Rows } from './fp8-rows.js';
+import { type Row, rowBytes } from './options.js';
 import {
   bytesOf,
   describe,
@@ -45,18 +38,49 @@ export interface DispatchInputs<P extends string = string> {
   readonly payloads: Readonly<Record<P, Input>>;
 }
 
-/** The inputs of a round as addresses: tensors stay where they are, what the host holds is copied to the device first. */
+/** A payload as the caller brings it. */
+interface Brought {
+  readonly name: string;
+  readonly rowBytes: number;
+  /** What travels instead; null where rows travel as they are. */
+  readonly rounded: Fp8Rows | null;
+}
+
+/**
+ * The inputs of a round as addresses: tensors stay where they are, what the host holds is copied to the device first, and a launch
+ * rounds rows that travel as e4m3. The next round in the same memory writes over both, behind this round's combine.
+ */
 export class Inputs {
   readonly #staging = new Map<string, OwnedTensor>();
   readonly #device: Device;
   readonly #layer: Layer;
   readonly #rows: Readonly<Record<string, Row>>;
+  readonly #brought: readonly Brought[];
 
-  /** `rows`: the payloads as the caller named their types. */
-  constructor(device: Device, layer: Layer, rows: Readonly<Record<string, Row>>) {
+  private constructor(
+    device: Device,
+    layer: Layer,
+    rows: Readonly<Record<string, Row>>,
+    brought: readonly Brought[],
+  ) {
     this.#device = device;
     this.#layer = layer;
     this.#rows = rows;
+    this.#brought = brought;
+  }
+
+  /** `rows`: the payloads as the caller named their types. */
+  static async create(device: Device, layer: Layer, rows: Readonly<Record<string, Row>>): Promise<Inputs> {
+    const brought = Object.entries(rows).map(async ([name, row]) => ({
+      ...{ name, rowBytes: rowBytes(row) },
+      rounded: row.rounds ? await Fp8Rows.create(device, layer.maxTokens, row.length) : null,
+    }));
+    return new Inputs(device, layer, { ...rows }, await Promise.all(brought));
+  }
+
+  /** The rows of the last round that travelled instead of those of a payload; null where they travel as they are. */
+  rounded(payload: string): Fp8Rows | null {
+    return this.#brought.find(({ name }) => name === payload)?.rounded ?? null;
   }
 
   /** Checks what a dispatch was given, and notes it in `round`. */
@@ -67,13 +91,17 @@ export class Inputs {
     round.topkWeights = layer.weights
       ? this.#address('topkWeights', inputs.topkWeights!, 'f32', layer.topK, stream)
       : 0;
-    for (let i = 0; i < layer.payloads.length; i++) {
-      const { name, rowBytes } = layer.payloads[i]!;
-      round.rows[i] = this.#address(name, inputs.payloads[name]!, 'u8', rowBytes, stream);
+    let i = 0;
+    for (const { name, rowBytes, rounded } of this.#brought) {
+      const address = this.#address(name, inputs.payloads[name]!, 'u8', rowBytes, stream);
+      rounded?.round(address, round.tokens, stream);
+      round.rows[i++] = rounded?.x.data ?? address;
+      if (rounded !== null) round.rows[i++] = rounded.scales.data;
     }
   }
 
   free(): void {
+    for (const { rounded } of this.#brought) rounded?.dispose();
     for (const tensor of this.#staging.values()) tensor.free();
   }
 
@@ -116,11 +144,10 @@ export function requireDispatchInputs(
   }
 
   requireObject('payloads', payloads);
-  for (const payload of shape.payloads)
-    requireRows(payload, rows[payload.name]!, payloads[payload.name], tokens);
+  for (const name in rows) requireRows(name, rows[name]!, payloads[name], tokens);
   for (const name in payloads) {
-    if (!isPayload(shape, name)) {
-      const names = shape.payloads.map((payload) => payload.name).join(', ');
+    if (!Object.hasOwn(rows, name)) {
+      const names = Object.keys(rows).join(', ');
       throw new ArgumentError(
         `payloads.${name}`,
         showInput(payloads[name]),
@@ -170,11 +197,6 @@ function requireFinite(argument: string, values: Bits): void {
   }
 }
 
-function isPayload({ payloads }: Shape, name: string): boolean {
-  for (const payload of payloads) if (payload.name === name) return true;
-  return false;
-}
-
 // Every dispatch and combine comes through the following with tensors: texts are made only for errors.
 
 /** Requires `dtype` elements `[rows, columns]`, without gaps. */
@@ -199,13 +221,10 @@ function requireElements(argument: string, input: Input, dtype: Dtype, rows: num
 }
 
 /** Requires rows of the payload's type, with any further dimensions. A payload of `u8` is opaque bytes: it takes rows of any type. */
-function requireRows(
-  { name, rowBytes }: Payload,
-  { dtype, length }: Row,
-  input: Input | undefined,
-  tokens: number,
-): void {
-  const bytes = tokens * rowBytes;
+function requireRows(name: string, row: Row, input: Input | undefined, tokens: number): void {
+  const { dtype, length } = row;
+  const ofRow = rowBytes(row);
+  const bytes = tokens * ofRow;
   const { storage } = dtypes[dtype];
   if (isTensor(input)) {
     const own = elements(input.shape) * dtypes[input.dtype].size;
@@ -213,14 +232,14 @@ function requireRows(
     if (fits && isContiguous(input)) {
       if (!isAddress(input.data)) requireAddress(`payloads.${name}`, input);
       // Rows are moved by the widest unit that divides their bytes.
-      if (input.data % 16 !== 0) requireMultiple(`payloads.${name}`, input, unitBytes[widestUnit(rowBytes)]);
+      if (input.data % 16 !== 0) requireMultiple(`payloads.${name}`, input, unitBytes[widestUnit(ofRow)]);
       return;
     }
   } else if (ArrayBuffer.isView(input) && input.byteLength === bytes) {
     if (dtype === 'u8' || input instanceof storage || input instanceof Uint8Array) return;
   }
   const opaque = dtype === 'u8';
-  const wanted = `${dtype} [${tokens}, ${length}]${opaque ? `, or ${tokens} other rows of ${rowBytes} bytes` : ''}`;
+  const wanted = `${dtype} [${tokens}, ${length}]${opaque ? `, or ${tokens} other rows of ${ofRow} bytes` : ''}`;
   const array = opaque
     ? `typed array of ${bytes} bytes`
     : `${storage.name} of length ${tokens * length}, or its bytes as a Uint8Array of length ${bytes}`;

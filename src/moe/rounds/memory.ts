@@ -10,10 +10,11 @@ import {
   type Layer,
   limits,
   type Shape,
+  scaleBlock,
   sharing,
 } from '../layer/index.js';
 import { choose } from './choice.js';
-import { type ExpertParallelOptions, layerOf, optionNames, placeOf, roundsOf } from './options.js';
+import { type ExpertParallelOptions, layerOf, optionNames, placeOf, type Row, roundsOf } from './options.js';
 
 /** The options of `create`, and the world that they are meant for. */
 export interface MemoryOptions extends ExpertParallelOptions {
@@ -81,21 +82,27 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
   const place = placeOf({ kind: device, multiprocessors: usualMultiprocessors, rank: 0, topology }, options);
   const unmeasured = { kind: device, model: 'a GPU that was not measured' };
   const { family, tuning } = choose(layer, place, unmeasured, options);
-  return memoryOf(family.plan(layer, place, tuning), roundsOf(options));
+  return memoryOf(family.plan(layer, place, tuning), options);
 }
 
-/** Of a plan that is carried out for each of so many rounds in flight. `placement`: where its wire's messages do. */
+/** Of the layer's plan, carried out for each round in flight, and of rows that dispatch rounds. `placement`: where its wire's messages do. */
 export function memoryOf(
   { windows, wire, buffers }: Plan,
-  rounds: number,
+  options: ExpertParallelOptions,
   placement: Placement = 'host',
 ): MemoryUse {
+  const { payloads, maxTokens } = options;
+  const rounded = Object.values<Row>(payloads).filter(({ rounds }) => rounds !== undefined);
   const once: MemoryPart[] = [
     ...windows.flatMap((window) => sectionsOf(window)),
     ...(wire === null ? [] : sectionsOf(wire, placement === 'host' ? wire.layout.bytes : wire.front)),
     ...buffers.map(({ purpose, bytes }) => ({ purpose, section: null, bytes })),
+    ...rounded.map(({ length }) => ({
+      ...{ purpose: 'rows as fp8', section: null },
+      bytes: maxTokens * (length + (4 * length) / scaleBlock),
+    })),
   ];
-  return useOf(once.map((part) => ({ ...part, bytes: rounds * part.bytes })));
+  return useOf(once.map((part) => ({ ...part, bytes: roundsOf(options) * part.bytes })));
 }
 
 /** `ofHost`: so many bytes of it lie in the host's memory. */

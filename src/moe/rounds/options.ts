@@ -22,12 +22,15 @@ import {
   requireShape,
   rowFormatNames,
   type Shape,
+  scaleBlock,
 } from '../layer/index.js';
 
 /** One row of a payload: `length` elements of `dtype`. */
 export interface Row {
   readonly dtype: Dtype;
   readonly length: number;
+  /** Dispatch rounds the row before it sends it; see `fp8`. */
+  readonly rounds?: 'e4m3';
 }
 
 /**
@@ -38,6 +41,31 @@ export const row = <D extends Dtype>(dtype: D, length: number): Row & { readonly
   dtype,
   length,
 });
+
+/**
+ * `x: fp8('bf16', 7168)`: a payload that dispatch takes as bf16 and carries as e4m3, with an f32 for every 128 elements, which divide
+ * its length. `received.payloads` has the e4m3 as `x`, and the scales as `xScales` (docs/semantics.md#payloads-that-dispatch-rounds).
+ */
+export const fp8 = (
+  dtype: 'bf16',
+  length: number,
+): Row & { readonly dtype: 'bf16'; readonly rounds: 'e4m3' } => ({ dtype, length, rounds: 'e4m3' });
+
+/** The name under which the scales of a payload arrive that dispatch rounds. */
+export const scalesName = <N extends string>(name: N): `${N}Scales` => `${name}Scales`;
+
+/** The names of the scales that arrive beside such payloads. */
+export type ScalesOf<R> = {
+  readonly [N in keyof R & string]: R[N] extends { readonly rounds: 'e4m3' } ? `${N}Scales` : never;
+}[keyof R & string];
+
+/** The rows that travel, by name: of one that dispatch rounds, the e4m3 and their scales. */
+export const rowsThatTravel = (rows: Readonly<Record<string, Row>>): readonly (readonly [string, Row])[] =>
+  Object.entries(rows).flatMap(([name, { dtype, length, rounds }]) =>
+    rounds === undefined
+      ? [[name, { dtype, length }] as const]
+      : [[name, row(rounds, length)] as const, [scalesName(name), row('f32', length / scaleBlock)] as const],
+  );
 
 /** The options that are fixed when an ExpertParallel is created, for payloads of these names. The same on all ranks. */
 export interface ExpertParallelOptions<P extends string = string> {
@@ -53,7 +81,10 @@ export interface ExpertParallelOptions<P extends string = string> {
    * round, which nothing checks before a rank waits in vain. Divides the ranks. Default 1.
    */
   readonly replicas?: number;
-  /** The rows that travel with a token to its experts, up to 8 rows: `{ x: row('bf16', 7168) }`. Without any, `{}`, ids and weights do. */
+  /**
+   * The rows that travel with a token to its experts, up to 8 rows: `{ x: row('bf16', 7168) }`, or `fp8('bf16', 7168)`, which dispatch
+   * rounds: those are two with their scales. Without any, `{}`, ids and weights do.
+   */
   readonly payloads: Readonly<Record<P, Row>>;
   /** The row that comes back: one row a token, `row('bf16', 7168)`. */
   readonly output: Row & { readonly dtype: RowDtype };
@@ -147,11 +178,15 @@ export const optionNames: Readonly<Record<keyof ExpertParallelOptions, true>> = 
 export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
   requireObject('options', options);
   requireObject('payloads', options.payloads, "rows by name: { x: row('bf16', 7168) }");
-  const payloads = Object.entries(options.payloads).map(([name, row]) => ({
-    name,
-    rowBytes: requireRow(`payloads.${name}`, row, Object.keys(dtypes)),
-  }));
+  for (const name of Object.keys(options.payloads)) requirePayload(name, options.payloads);
+  const payloads = rowsThatTravel(options.payloads).map(([name, row]) => ({ name, rowBytes: rowBytes(row) }));
   requireRow('output', options.output, ['f32', 'bf16', 'f16']);
+  if (options.output.rounds !== undefined)
+    throw new ArgumentError(
+      'output.rounds',
+      options.output.rounds,
+      "absent: wire: 'e4m3' rounds rows that come back",
+    );
   const { experts, topK, maxTokens, replicas = 1, weighting, wire, sum, onLoss = 'throw' } = options;
   requireOneOf('onLoss', onLoss, ['throw', 'mask']);
   if (weighting !== undefined) requireOneOf('weighting', weighting, ['experts', 'combine']);
@@ -212,12 +247,33 @@ export const placeOf = (
       : requireOneOf('transport', transport, transports),
 });
 
-/** Requires a row as `row()` makes it, of one of these dtypes; returns its bytes. */
-function requireRow(argument: string, row: Row, allowed: readonly string[]): number {
+export const rowBytes = ({ dtype, length }: Row): number => dtypes[dtype].size * length;
+
+/** Requires a row as `row()` makes it, of one of these dtypes. */
+function requireRow(argument: string, row: Row, allowed: readonly string[]): void {
   requireObject(argument, row, "a row: row('bf16', 7168)");
   requireOneOf(`${argument}.dtype`, row.dtype, allowed);
-  const { size } = dtypes[row.dtype];
-  return size * requireInteger(`${argument}.length`, row.length, 1, limits.rowBytes / size);
+  requireInteger(`${argument}.length`, row.length, 1, limits.rowBytes / dtypes[row.dtype].size);
+}
+
+/** Requires a row as `row()` or `fp8()` makes it, whose scales have a name of their own. */
+function requirePayload(name: string, rows: Readonly<Record<string, Row>>): void {
+  const argument = `payloads.${name}`;
+  const row = rows[name]!;
+  requireRow(argument, row, Object.keys(dtypes));
+  const { rounds, length } = row;
+  if (rounds === undefined) return;
+  requireOneOf(`${argument}.rounds`, rounds, ['e4m3']);
+  requireOneOf(`${argument}.dtype`, row.dtype, ['bf16']);
+  if (length % scaleBlock !== 0)
+    throw new ArgumentError(`${argument}.length`, length, `a multiple of ${scaleBlock}, which share a scale`);
+  const scales = scalesName(name);
+  if (Object.hasOwn(rows, scales))
+    throw new ArgumentError(
+      `payloads.${scales}`,
+      rows[scales],
+      `absent: scales of ${name} arrive by that name`,
+    );
 }
 
 /** Requires that every rank brings the same values by the same names: ranks that disagree would write over each other. */

@@ -230,9 +230,7 @@ class LayerBench {
     const { stream, world } = this.#rig.timing;
     const { router, fp8, ep, plan, experts, shared } = layerBatches(layer)[0]!.parts;
     const { received } = ep;
-    const rounded = fp8?.payloads(io.x, stream);
-    const payloads = rounded ?? { x: io.x };
-    const inputs = { ...router.route(io.x, stream), payloads };
+    const inputs = { ...router.route(io.x, stream), payloads: { x: io.x } };
     const round = await this.#time([
       () => {
         ep.dispatch(inputs, stream);
@@ -247,17 +245,17 @@ class LayerBench {
     const all = await this.#time([() => experts.run(received, stream)]);
     made.free();
     const without = (a: Spread, b: Spread): Spread => ({ ...a, median: a.median - b.median });
+    const rounding = fp8 && (await this.#time([() => fp8.round(io.x.data, tokens, stream)]));
     const parts: Partial<Record<LayerPart, Spread>> = {
       router: await this.#time([() => void router.route(io.x, stream)]),
-      ...(fp8 && { 'rows to fp8': await this.#time([() => void fp8.payloads(io.x, stream)]) }),
-      'dispatch + combine': round,
+      ...(rounding && { 'rows to fp8': rounding }),
+      'dispatch + combine': rounding ? without(round, rounding) : round,
       plan: await this.#time([() => void plan.plan(received, stream)]),
       reduce,
       experts: without(all, reduce),
       ...(shared && {
         shared: await this.#time([
-          () =>
-            shared.mlp.run(shared.mlp.takesScaled ? (rounded ?? io.x) : io.x, shared.made, tokens, stream),
+          () => shared.mlp.run(shared.mlp.takesScaled ? (fp8 ?? io.x) : io.x, shared.made, tokens, stream),
         ]),
         add: await this.#time([() => layerBatches(layer)[0]!.addShared(io.out, stream)]),
       }),
@@ -295,7 +293,7 @@ class LayerBench {
       [
         () => {
           batch.parts.router.route(io.x, stream);
-          batch.parts.fp8?.payloads(io.x, stream);
+          batch.parts.fp8?.round(io.x.data, tokens, stream);
         },
         dispatch!,
         () => batch.experts(stream),

@@ -8,10 +8,10 @@ import {
   hopperKernels,
   mlpKernels,
   mostLocalExperts,
-  rowsToFp8Kernel,
   swigluKernel,
 } from '../../moe/experts/index.js';
 import { count } from '../../moe/families/index.js';
+import { rowsToFp8Kernel } from '../../moe/index.js';
 import { alignments, type ExpertForm, expertForms, expertsOf, type RowDtype } from '../../moe/layer/index.js';
 import { aGpu, layerOf, layerParameters, travelling } from './layer.js';
 import {

@@ -1,7 +1,7 @@
 /** The small kernels of a layer: rows added to rows, then narrowed to fp8, again and again in the same memory. */
 import { callSite } from '../../../gpu/index.js';
-import { addRows, rowsToFp8 } from '../../../moe/experts/index.js';
-import { emptyTensor, readBits, tensorFrom } from '../../../moe/index.js';
+import { addRows } from '../../../moe/experts/index.js';
+import { emptyTensor, readBits, rowsToFp8, tensorFrom } from '../../../moe/index.js';
 import { type Bits, fromF32, quantise, scaleBlock, toF32 } from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
 import { compareBits, mergeComparisons, randomElements } from '../../testing/index.js';
