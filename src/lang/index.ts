@@ -5,10 +5,9 @@ export {
   compileOptions,
   defaultMaxPeers,
   entryName,
-  type PrintOptions,
   parameterAbi,
-  printCuda,
-} from './cuda/index.js';
+} from './cuda/abi.js';
+export { type PrintOptions, printCuda } from './cuda/printer.js';
 export { type DeviceHeader, device, type Kernel, type KernelHeader, kernel } from './define.js';
 export type { Ordering } from './definition.js';
 export { type Code, codes, type Diagnostic, formatDiagnostic, KernelError } from './diagnostics.js';
@@ -51,7 +50,6 @@ export {
   type PtxProgram,
   ptx,
 } from './ptx/index.js';
-export { requireModule } from './require.js';
 export { dynamicSharedBytes, mostShared, type SharedRange, sharedLayout } from './shared.js';
 export { writtenLine } from './source.js';
 export { provideSource } from './textfile.js';
@@ -69,6 +67,7 @@ export {
   hardwareOf,
   isLeftEarly,
   operands,
+  requireModule,
   rewriteEffects,
   rewriteStatements,
   walkExpression,

@@ -1,8 +1,7 @@
 /** The IR as text: stable, one statement a line, for people and for tests. */
 import { showType } from './build.js';
 import type { Effect, Expr, IrFunction, IrModule, Stmt, Variable } from './ir.js';
-import { requireModule } from './require.js';
-import { isExpr } from './walk.js';
+import { isExpr, requireModule } from './walk.js';
 
 export function printIr(module: IrModule): string {
   requireModule('module', module);

@@ -7,9 +7,8 @@ import * as build from './build.js';
 import type { Effect, Expr, InlinedCall, IrModule, Stmt, Variable } from './ir.js';
 import { operations } from './operations/index.js';
 import { valueTypeOf } from './operations/operation.js';
-import { requireModule } from './require.js';
 import { byteSize, type IrType } from './types.js';
-import { isExpr, operands } from './walk.js';
+import { isExpr, operands, requireModule } from './walk.js';
 
 /** The mistakes, in words; empty for a sound module. */
 export function validateIr(module: IrModule): string[] {

@@ -1,8 +1,9 @@
 /** Visiting and rewriting the IR. Rewriting shares everything it leaves as it is. */
+
+import { ArgumentError, requireObject } from '../base/errors.js';
 import type { Effect, Expr, ForeignSource, IrModule, Span, Stmt, Variable } from './ir.js';
 import { operations } from './operations/index.js';
 import type { Hardware } from './operations/operation.js';
-import { requireModule } from './require.js';
 
 type EffectStmt = Stmt & { readonly kind: 'effect' };
 
@@ -215,4 +216,14 @@ export function children(expr: Expr): readonly Expr[] {
 export function walkExpression(expr: Expr, visit: (expr: Expr) => void): void {
   visit(expr);
   for (const child of children(expr)) walkExpression(child, visit);
+}
+
+/** Requires what `kernel(…).ir()` gives: that it has its parts; that they agree is the compiler's promise. */
+export function requireModule(argument: string, module: IrModule): void {
+  requireObject(argument, module, "a kernel's ir()");
+  const { name, entry, layouts, shared } = module;
+  const lists = [layouts, shared, entry?.params, entry?.body];
+  if (typeof name !== 'string' || !lists.every(Array.isArray)) {
+    throw new ArgumentError(argument, module, "a kernel's ir()");
+  }
 }

@@ -31,7 +31,7 @@ export type { Statistics } from './rounds/placing.js';
 export { rowsToFp8, rowsToFp8Kernel } from './rounds/rows-to-fp8.js';
 export * from './rounds/tensor.js';
 export * from './rounds/tuned.js';
-export { type RoutedModel, type RoutedTokens, Router, type RouterWeights } from './router/router.js';
+export { type RoutedModel, type RoutedTokens, Router, type RouterWeights } from './router/index.js';
 export type { LoadProgress } from './weights/load.js';
 export {
   type LoadedMlp,

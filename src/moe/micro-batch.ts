@@ -9,7 +9,7 @@ import { ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
 import type { Fp8Rows } from './rounds/fp8-rows.js';
 import type { Combining, Dispatched } from './rounds/in-flight.js';
 import { emptyTensor, type OwnedTensor, type Tensor } from './rounds/tensor.js';
-import { Router } from './router/router.js';
+import { Router } from './router/index.js';
 
 /** The parts of a layer. Each enqueues by itself, which benchmarks make use of. */
 export interface LayerParts {

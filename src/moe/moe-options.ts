@@ -21,7 +21,7 @@ import {
   scaleBlock,
 } from './layer/index.js';
 import { type ExpertParallelOptions, fp8, row } from './rounds/options.js';
-import type { RouterWeights } from './router/router.js';
+import type { RouterWeights } from './router/index.js';
 
 /** All that the sizes of a layer's memory depend on. */
 export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'capacity'> {

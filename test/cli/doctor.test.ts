@@ -7,7 +7,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { register, render } from '../../src/cli/doctor.js';
 import { listNics } from '../../src/net/fabric/index.js';
 import { nearestFirst } from '../../src/net/fabric/libfabric/provider.js';
-import { type Diagnosis, examineNics } from '../../src/tools/doctor/machine.js';
+import { type Diagnosis, examineNics } from '../../src/tools/doctor/index.js';
 import { buildStandIn } from '../gpu/cuda/stand-in.js';
 import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';

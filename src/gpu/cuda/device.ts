@@ -33,8 +33,7 @@ import { printKernel } from './print.js';
 import { CudaProgram, type ParameterBlock } from './program.js';
 import { type FabricProbe, probeFabric } from './sharing.js';
 import { allocatePinned, freePinned, Staging } from './staging.js';
-import { CudaEvent, CudaStream, type Home } from './stream.js';
-import { until } from './wait.js';
+import { CudaEvent, CudaStream, type Home, until } from './stream.js';
 import { allocateWindow, describe, openWindow, outOfMemory } from './window.js';
 import { allocateGpuWire } from './wire.js';
 

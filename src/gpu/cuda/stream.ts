@@ -4,7 +4,6 @@ import type { Event, Graph, Stream } from '../index.js';
 import { type Context, check } from './driver.js';
 import { CUDA_ERROR_NOT_READY } from './errors.js';
 import { largestCopy, type Pinned, type Staging } from './staging.js';
-import { until } from './wait.js';
 
 /** The services of a device that streams, events and graphs need. */
 export interface Home {
@@ -319,4 +318,28 @@ export function streamOf(stream: Stream): CudaStream {
 function eventOf(event: Event): CudaEvent {
   if (event instanceof CudaEvent) return event;
   throw new ArgumentError('event', event, 'an event of a CUDA device (createEvent)');
+}
+
+/** How long the host spins before it lets the event loop turn, and turns before it sleeps, in milliseconds. */
+const spin = 0.01;
+const turns = 4;
+const sleep = 1;
+
+/**
+ * Resolves when `done` says so. Polls at once for ten microseconds (most small kernels), then between turns of
+ * the event loop, then every millisecond: a long wait neither blocks the loop nor burns a core.
+ */
+export async function until(done: () => boolean): Promise<void> {
+  const start = performance.now();
+  do {
+    if (done()) return;
+  } while (performance.now() - start < spin);
+  for (;;) {
+    const waited = performance.now() - start;
+    await new Promise<void>((resolve) => {
+      if (waited < turns) setImmediate(resolve);
+      else setTimeout(resolve, sleep);
+    });
+    if (done()) return;
+  }
 }

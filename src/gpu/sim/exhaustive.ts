@@ -10,7 +10,7 @@
  * all others come first: without that a loop of them would be a schedule without end, and one more for each turn of it
  * (after Musuvathi and Qadeer's fair exploration).
  */
-import { holds } from './condition.js';
+import { holds } from './compiled.js';
 import type { SimBuffer } from './memory.js';
 import type { Schedule, Task } from './schedule.js';
 import { Thread } from './thread.js';

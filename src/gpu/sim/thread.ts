@@ -5,8 +5,14 @@
 import { HeddleError } from '../../base/errors.js';
 import { matrixWords, type Scope, type Space, type Tile } from '../../lang/index.js';
 import type { SimTensor } from './boxes.js';
-import type { Compiled, IndexedPlace, StatementAccess, StatementWait } from './compiled.js';
-import { type Condition, holds } from './condition.js';
+import {
+  type Compiled,
+  type Condition,
+  holds,
+  type IndexedPlace,
+  type StatementAccess,
+  type StatementWait,
+} from './compiled.js';
 import { Copies } from './copies.js';
 import type { AccessReport, CopyEngine, Detector, FenceKind, SiteId } from './detector/detector.js';
 import { wordsAt } from './detector/location.js';

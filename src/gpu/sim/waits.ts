@@ -1,6 +1,5 @@
 /** Threads that wait for a place in memory, and are not run until it may have changed. */
-import type { Mode } from './compiled.js';
-import { describeCondition } from './condition.js';
+import { describeCondition, type Mode } from './compiled.js';
 import type { SimBuffer } from './memory.js';
 import type { Thread } from './thread.js';
 

@@ -1,8 +1,8 @@
 /** How a printed kernel takes its arguments: what the host must fill in before a launch. */
 import { HeddleError, requireInteger, requireObject, requireText } from '../../base/errors.js';
 import type { IrModule, Param } from '../ir.js';
-import { requireModule } from '../require.js';
 import { byteSize } from '../types.js';
+import { requireModule } from '../walk.js';
 import { identifier } from './scopes.js';
 
 /** One kernel parameter, in the order of the kernel's parameter list. */

@@ -5,7 +5,6 @@
 import { HeddleError, requireInteger, requireObject } from '../../base/errors.js';
 import type { IrModule, Stmt } from '../ir.js';
 import { tensorMapHelper } from '../operations/tensors.js';
-import { requireModule } from '../require.js';
 import {
   dynamicAlignment,
   dynamicSharedBytes,
@@ -14,7 +13,7 @@ import {
   sharedLayout,
 } from '../shared.js';
 import { sectionAlignment } from '../types.js';
-import { withoutTwins } from '../walk.js';
+import { requireModule, withoutTwins } from '../walk.js';
 import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
 import { Effects } from './effects.js';
 import { Expressions } from './expressions.js';

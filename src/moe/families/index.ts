@@ -1,9 +1,13 @@
 /** Ways for rows to travel between ranks, each a value that says what it needs and what it launches. */
 
+import { ArgumentError } from '../../base/errors.js';
+import type { Family } from './family.js';
+import { hybrid } from './hybrid/family.js';
+import { oneSided } from './one-sided/family.js';
+import { portable } from './portable/family.js';
+
 export { unitBytes, widestUnit } from './common/parts.js';
-export { beforeFirst, numberOfRound } from './common/rounds.js';
-export { type Operation, operations, readFailure } from './common/waits.js';
-export * from './families.js';
+export { beforeFirst, numberOfRound, type Operation, operations, readFailure } from './common/waits.js';
 export * from './family.js';
 export { hybrid } from './hybrid/family.js';
 export type { HybridTuning } from './hybrid/knobs.js';
@@ -14,3 +18,17 @@ export type { OneSidedTuning } from './one-sided/knobs.js';
 export { portable } from './portable/family.js';
 export type { PortableTuning } from './portable/knobs.js';
 export type { Transport } from './portable/transport.js';
+
+/** Every family; of those that can carry a layer the first does, unless another is asked for. */
+export const families: readonly Family[] = [oneSided, hybrid, portable];
+
+/** @throws ArgumentError for a name that no family has. */
+export function familyNamed(name: string): Family {
+  const found = families.find((family) => family.name === name);
+  if (found !== undefined) return found;
+  throw new ArgumentError(
+    'family',
+    name,
+    `one of ${families.map((family) => `'${family.name}'`).join(', ')}`,
+  );
+}

@@ -1,6 +1,6 @@
 /** The description of a format of rows. Families, the reference and the count of bytes ask it; none knows its name. */
 import { type DeviceFunction, registers } from '../../lang/index.js';
-import type { RowDtype } from './dtype.js';
+import { dtypes, type RowDtype } from './dtype.js';
 
 /** A row before it travels. */
 export interface RowShape {
@@ -41,3 +41,14 @@ export interface Rounding {
   /** A lane's scale, from that word. */
   readonly scaleOf: DeviceFunction<typeof scaleWord, 'f32'>;
 }
+
+/** Rows that travel as they lie. */
+export const rows: RowFormat = {
+  multiple: 1,
+  mostThreads: 1024,
+  bytes: ({ dtype, hidden }) => hidden * dtypes[dtype].size,
+  sums: (dtype) => dtype,
+  together: () => 1,
+  arrives: (row) => row,
+  rounding: null,
+};

@@ -1,8 +1,7 @@
-/** How elements are stored, and how rows of them travel back. A format of rows is a file of its own and a line below. */
+/** How elements are stored, and how rows of them travel back. A format that rounds rows is a file of its own and a line below. */
 import { e4m3 } from './e4m3.js';
-import type { RowFormat } from './format.js';
+import { type RowFormat, rows } from './format.js';
 import { mxfp8 } from './mxfp8.js';
-import { rows } from './rows.js';
 
 export * from './dtype.js';
 export type { Rounding, RowFormat, RowShape } from './format.js';

@@ -11,7 +11,7 @@ import {
 import { type Device, requireDevice, requireStream, type Stream } from '../../gpu/index.js';
 import type { MlpWeights } from '../experts/products.js';
 import { type Dtype, expertsOf, limits, scaleBlock } from '../layer/index.js';
-import type { RouterWeights } from '../router/router.js';
+import type { RouterWeights } from '../router/index.js';
 import { type Located, OpenFiles, type Places, placesOf } from './folder.js';
 import { type LoadProgress, load, type Wanted } from './load.js';
 import { type LayerNames, layersOf, type MatrixNames } from './names.js';

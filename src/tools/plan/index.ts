@@ -4,12 +4,12 @@
  */
 export * from './advice.js';
 export * from './calibration-file.js';
+export * from './cells.js';
 export { type Cell, cellName, observe, parseCells, shippedCells } from './cells.js';
 export { type Fit, fitCells } from './fit.js';
 export * from './from-bench.js';
 export { fitGemms, gemmTables, gemmWork } from './gemms.js';
 export { leastSquares } from './linear.js';
-export * from './loads.js';
 export * from './machines.js';
 export { type Parameters, parameterNames, time, type Work, workOf } from './model.js';
 export { planPage } from './page.js';

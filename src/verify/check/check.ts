@@ -5,12 +5,17 @@
 import { HeddleError } from '../../base/errors.js';
 import { type Exploration, type Finding, findingKey } from '../../gpu/sim/index.js';
 import { type Job, jobName, type Outcome } from './jobs.js';
-import type { Mutant } from './mutant.js';
 import { type CheckOptions, type CheckProgress, requireCheckOptions } from './options.js';
 import { type Pool, ThisThread, Threads } from './pool.js';
 import { replayOf } from './replay.js';
 import { seedOf } from './run.js';
-import { type CheckConfiguration, type CheckSubject, requireSubjects, subjectsNamed } from './subject.js';
+import {
+  type CheckConfiguration,
+  type CheckSubject,
+  type Mutant,
+  requireSubjects,
+  subjectsNamed,
+} from './subject.js';
 
 export interface CheckReport {
   readonly kernels: readonly string[];

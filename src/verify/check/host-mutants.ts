@@ -12,7 +12,7 @@ import {
   type Nic,
   type SimHostView,
 } from '../../gpu/sim/index.js';
-import type { Mutant } from './mutant.js';
+import type { Mutant } from './subject.js';
 
 interface Operations {
   load(own: SimHostView, offset: number): number;

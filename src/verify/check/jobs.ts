@@ -2,10 +2,9 @@
 
 import { explore, type Finding, type HostSite, type KernelModule } from '../../gpu/sim/index.js';
 import { hostMutantsOf, mutateHosts } from './host-mutants.js';
-import type { Mutant } from './mutant.js';
 import { mutantsOf, mutate } from './mutants.js';
 import { type Hearing, runOnce, scheduleOf, seedOf } from './run.js';
-import type { CheckConfiguration } from './subject.js';
+import type { CheckConfiguration, Mutant } from './subject.js';
 
 /** Configurations are named by their place among all that there are. */
 export type Job =

@@ -19,8 +19,8 @@ import {
   type Stmt,
   type Variable,
 } from '../../lang/index.js';
-import type { Mutant } from './mutant.js';
 import { mutatePtx, ptxMutantsOf } from './ptx-mutants.js';
+import type { Mutant } from './subject.js';
 
 /** A change to one effect; null removes it. */
 interface Change {

@@ -3,7 +3,7 @@
  * copies of an instruction that come from one place of the source change together, and those that come from none by their own line.
  */
 import { type PtxInstruction, type PtxKernel, type PtxOperand, writtenAs } from '../../lang/ptx/index.js';
-import type { Mutant } from './mutant.js';
+import type { Mutant } from './subject.js';
 
 /** Null removes the instruction. */
 interface Change {

@@ -3,7 +3,7 @@ import { allocate, type NativeMemory } from '../../../src/base/native/index.js';
 import type { Context, Driver } from '../../../src/gpu/cuda/driver.js';
 import { CUDA_ERROR_NOT_READY } from '../../../src/gpu/cuda/errors.js';
 import { Staging } from '../../../src/gpu/cuda/staging.js';
-import { until } from '../../../src/gpu/cuda/wait.js';
+import { until } from '../../../src/gpu/cuda/stream.js';
 
 /** A driver whose events pass when the test says so, and that counts what it allocates. */
 function fakeDriver() {

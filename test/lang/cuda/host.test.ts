@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Library, type NativeType, openLibrary } from '../../../src/base/native/index.js';
-import { entryName, printCuda } from '../../../src/lang/cuda/index.js';
+import { entryName, printCuda } from '../../../src/lang/index.js';
 import type { IrModule } from '../../../src/lang/ir.js';
 import { hostCompiler, needing } from '../../needs.js';
 import {

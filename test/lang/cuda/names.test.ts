@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { HeddleError } from '../../../src/base/errors.js';
 import { Random } from '../../../src/gpu/sim/random.js';
-import { entryName, printCuda } from '../../../src/lang/cuda/index.js';
 import {
+  entryName,
   field,
   type IrModule,
   KernelError,
@@ -15,6 +15,7 @@ import {
   layout,
   peers,
   pointer,
+  printCuda,
 } from '../../../src/lang/index.js';
 import { cudaTool, needing } from '../../needs.js';
 import { compileCuda } from './nvcc.js';

@@ -1,6 +1,5 @@
 import { beforeAll, describe, expect, test } from 'vitest';
-import { entryName, printCuda } from '../../../src/lang/cuda/index.js';
-import { kernel, pointer } from '../../../src/lang/index.js';
+import { entryName, kernel, pointer, printCuda } from '../../../src/lang/index.js';
 import { needing } from '../../needs.js';
 import { gallery } from './gallery.js';
 import { architectures, type CompiledCuda, compileCuda, disassemble } from './nvcc.js';

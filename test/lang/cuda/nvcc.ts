@@ -4,7 +4,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { compileOptions } from '../../../src/lang/cuda/index.js';
+import { compileOptions } from '../../../src/lang/index.js';
 import { cudaTool } from '../../needs.js';
 
 /** The architectures for which every kernel must compile cleanly. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { compileOptions, entryName, parameterAbi, printCuda } from '../../../src/lang/cuda/index.js';
+import { compileOptions, entryName, parameterAbi, printCuda } from '../../../src/lang/index.js';
 import type { IrModule, Stmt } from '../../../src/lang/ir.js';
 import type { IrType } from '../../../src/lang/types.js';
 import { needing } from '../../needs.js';

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { RankLostError, UnavailableError } from '../../../src/base/errors.js';
 import { NativeView, type Network, type Placement, type RemoteWrite } from '../../../src/gpu/index.js';
 import { type FlushedNetwork, formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
-import { beforeFirst, numberOfRound } from '../../../src/moe/families/common/rounds.js';
+import { beforeFirst, numberOfRound } from '../../../src/moe/families/common/waits.js';
 import {
   chunkOfTag,
   inRound,

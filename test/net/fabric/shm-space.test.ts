@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { UnavailableError } from '../../../src/base/errors.js';
 import type { ProviderReport } from '../../../src/net/fabric/index.js';
 import { requireShmSpace, shmShortage } from '../../../src/net/fabric/libfabric/shm-space.js';
-import { sharedMemory } from '../../../src/tools/doctor/machine.js';
+import { sharedMemory } from '../../../src/tools/doctor/index.js';
 import { needing } from '../../needs.js';
 import { transpiled } from '../../tree.js';
 import { inContainer } from './container.js';

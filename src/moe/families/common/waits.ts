@@ -1,7 +1,6 @@
 /** How long launches wait, and what they leave behind when a peer did not come. */
 import { device, field, pointer, section, type TypedLayout } from '../../../lang/index.js';
 import type { View, WindowPlan, WirePlan } from '../family.js';
-import { numberOfRound } from './rounds.js';
 
 /**
  * How long a launch may wait: not at all behind one that gave up. So all that is enqueued ends within the time of one
@@ -64,3 +63,12 @@ export function readFailure(
   const operation = (Object.keys(operations) as Operation[]).find((name) => operations[name] === code);
   return operation === undefined ? null : { operation, peer, epoch: numberOfRound(epoch) };
 }
+
+/**
+ * The number before that of the first round, with which everything that counts rounds begins: every bit is set, so all counters
+ * wrap in the first round, and none waits for its 2^32nd to show whether it may.
+ */
+export const beforeFirst = 0xffff_ffff;
+
+/** For people, who count rounds from 1. */
+export const numberOfRound = (epoch: number): number => (epoch - beforeFirst) >>> 0;

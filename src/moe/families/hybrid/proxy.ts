@@ -6,7 +6,7 @@
 
 import { HeddleError } from '../../../base/errors.js';
 import type { HostView, Network, ProxyParts, ProxyProgram, RemoteWrite } from '../../../gpu/index.js';
-import { beforeFirst, numberOfRound } from '../common/rounds.js';
+import { beforeFirst, numberOfRound } from '../common/waits.js';
 import { chunkOfTag, header, inRound, nodeOfTag, phaseOfTag, roundsAfter, tagOf } from './messages.js';
 
 /** The facts of the wire that the program must know; threads can send them to each other. Offsets and lengths are in bytes. */

@@ -4,7 +4,7 @@
  */
 import { HeddleError } from '../../../base/errors.js';
 import type { ProxyMaker, RemoteWrite } from '../../../gpu/index.js';
-import { beforeFirst } from '../common/rounds.js';
+import { beforeFirst } from '../common/waits.js';
 import { commandBytes, type ProxyPlan, roundNear, tagOf } from './commands.js';
 
 export const portableProxy: ProxyMaker<ProxyPlan> = ({ network, memory, data: { ring, signals } }) => {

@@ -6,12 +6,16 @@
 import { HeddleError, RankLostError } from '../../../base/errors.js';
 import type { SimMachine } from '../../../gpu/sim/index.js';
 import type { OneSidedTuning, Operation, Tuning } from '../../../moe/families/index.js';
-import type { Combining, ExpertParallelOptions } from '../../../moe/index.js';
+import {
+  type Combining,
+  ExpertParallel,
+  type ExpertParallelOptions,
+  emptyTensor,
+} from '../../../moe/index.js';
 import type { RowFormatName, Shape } from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
-import { shapeOfRounds } from '../../testing/index.js';
+import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../testing/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
-import { oneRound } from './one-round.js';
 
 export const lossLayer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
 
@@ -158,4 +162,19 @@ async function survive(
     return error;
   }
   return 'no error';
+}
+
+/** All that one rank needs for a round in which something goes wrong; `blocks` of experts, a warp each. */
+export async function oneRound(
+  world: World,
+  shape: Shape,
+  how: Partial<ExpertParallelOptions>,
+  blocks: number,
+) {
+  const { tokens, topkIds, topkWeights, payloads } = makeSources(shape, shape.maxTokens, 1)[world.rank]!;
+  const ep = await ExpertParallel.create(world, layerOf(shape, how));
+  const stream = world.device.createStream();
+  const experts = await ExampleExperts.create(world, ep, stream, { blocks, threads: 32 });
+  const out = emptyTensor(world.device, shape.output.dtype, [tokens, shape.output.hidden], 'out');
+  return { ep, stream, experts, out, inputs: { topkIds, topkWeights: topkWeights!, payloads } };
 }

@@ -11,7 +11,7 @@ import type { ExpertParallelOptions } from '../../../moe/index.js';
 import { World } from '../../../net/world/index.js';
 import { shapeOfRounds } from '../../testing/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
-import { oneRound } from './one-round.js';
+import { oneRound } from './losses.js';
 
 type How = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split'> & {
   readonly nodes: number;

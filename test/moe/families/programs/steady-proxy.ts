@@ -4,7 +4,7 @@
 import { allocate } from '../../../../src/base/native/index.js';
 import { NativeView } from '../../../../src/gpu/index.js';
 import { byteSize } from '../../../../src/lang/index.js';
-import { beforeFirst } from '../../../../src/moe/families/common/rounds.js';
+import { beforeFirst } from '../../../../src/moe/families/common/waits.js';
 import type { ProxyData } from '../../../../src/moe/families/hybrid/proxy.js';
 import { familyNamed, type Place, type WirePlan } from '../../../../src/moe/families/index.js';
 import type { ProxyPlan } from '../../../../src/moe/families/portable/commands.js';

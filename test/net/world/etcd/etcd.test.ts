@@ -9,7 +9,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest
 import { RendezvousError } from '../../../../src/base/errors.js';
 import { under } from '../../../../src/net/world/etcd/client.js';
 import { ProcessCircle } from '../../../../src/net/world/process-circle.js';
-import { examineRendezvous } from '../../../../src/tools/doctor/machine.js';
+import { examineRendezvous } from '../../../../src/tools/doctor/index.js';
 import { needing } from '../../../needs.js';
 import { transpiled } from '../../../tree.js';
 import { joinInEtcd } from '../circles.js';

@@ -1,7 +1,13 @@
 /** The warp group that brings: stage after stage, the rows and weights of one unit after the other. */
 import { device, list, pointer, record, registers, tensorMap } from '../../../../lang/index.js';
-import { handOn, ringOf } from './ring.js';
-import { groupThreads, type HopperShape, type HopperSizes, type HopperTile } from './shape.js';
+import {
+  groupThreads,
+  type HopperShape,
+  type HopperSizes,
+  type HopperTile,
+  handOn,
+  ringOf,
+} from './shape.js';
 import { findUnit, placeOf, work } from './units.js';
 
 /** Stages that a thread's own copies may be under way before it waits for the first of them. */

@@ -1,7 +1,6 @@
 /** A warp group that multiplies: unit after unit, its sums and where they go. */
 import { device, pointer } from '../../../../lang/index.js';
 import { multiplyRows, multiplyScaled, scalePlaces } from './multiply.js';
-import { ringOf } from './ring.js';
 import {
   groupRows,
   groups,
@@ -9,6 +8,7 @@ import {
   type HopperShape,
   type HopperSizes,
   type HopperTile,
+  ringOf,
 } from './shape.js';
 import { gate, outputsOf, send, warpVectors } from './store.js';
 import { findUnit, placeOf, work } from './units.js';

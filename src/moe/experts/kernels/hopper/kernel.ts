@@ -7,13 +7,13 @@
 import { kernel, list, pointer, tensorMap } from '../../../../lang/index.js';
 import { bring } from './bring.js';
 import { multiplyUnits } from './compute.js';
-import { handOn } from './ring.js';
 import {
   groups,
   groupThreads,
   type HopperShape,
   type HopperSizes,
   type HopperTile,
+  handOn,
   hopperSizes,
   roundsRows,
 } from './shape.js';

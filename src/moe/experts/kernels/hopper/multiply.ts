@@ -1,7 +1,6 @@
 /** A warp group's sums: one stage after the other, as they come. */
 import { device, pointer, record, registers } from '../../../../lang/index.js';
-import { handOn, ringOf } from './ring.js';
-import { groupRows, type HopperShape, type HopperSizes, type HopperTile } from './shape.js';
+import { groupRows, type HopperShape, type HopperSizes, type HopperTile, handOn, ringOf } from './shape.js';
 
 /** A warp group's part of a stage, and the turn that the first stage has. */
 export const partOf = record({ row: 'u32', column: 'u32', turn: 'u32' });

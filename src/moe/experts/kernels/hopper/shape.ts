@@ -3,7 +3,7 @@
  * weights to a ring of stages in shared memory, two multiply. A block computes one unit at a time: some rows of an
  * expert times some rows of its weights.
  */
-import { tile } from '../../../../lang/index.js';
+import { pipeline, pointer, record, tile, tiles } from '../../../../lang/index.js';
 import type { GemmShape } from '../gemm/shape.js';
 
 /** Rows that a warp group multiplies: what one wgmma takes. */
@@ -89,3 +89,24 @@ export function hopperSizes(shape: HopperShape, of: HopperTile) {
   };
 }
 export type HopperSizes = ReturnType<typeof hopperSizes>;
+
+/**
+ * The ring of stages between the warp group that brings and those that multiply.
+ *
+ * Why each synchronisation is enough: the copy engine's bytes complete on *full*, and a wait for it makes them known to the tensor
+ * cores, which work in the same proxy. Rows that threads copied are ordinary writes: each of these threads fences before it
+ * arrives. A warp arrives at *empty* behind a wait for its own products, so nobody reads the stage any more.
+ *
+ * How stages are handed on: a warp arrives at *empty*; at *full* who asks the copy engine, and threads that copy rows themselves.
+ */
+export const handOn = ({ rows }: HopperShape, { stages }: HopperTile) =>
+  pipeline({
+    stages,
+    fills: 1 + (rows === 'gathered' ? groupThreads : 0),
+    empties: (groups * groupThreads) / 32,
+  });
+
+export const gates = record({ full: pointer('u64'), empty: pointer('u64') });
+
+export const ringOf = (sizes: HopperSizes) =>
+  record({ rows: tiles(sizes.rowsTile), weights: tiles(sizes.weightsTile), gates });
