@@ -2,7 +2,8 @@
 
 import { Box, type SimTensor } from './boxes.js';
 import type { StatementAccess } from './compiled.js';
-import type { AccessReport, CopyEngine, Detector, SiteId } from './detector/detector.js';
+import type { AccessReport, CopyEngine, SiteId } from './detector/detector.js';
+import type { Detector } from './detector/race-detector.js';
 import type { FindingLog } from './findings.js';
 import { type MBarrier, mbarrierBytes } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';

@@ -9,7 +9,7 @@
 import { HeddleError } from '../../base/errors.js';
 import { Blocks, type Machine } from './blocks.js';
 import { type Mode, pause } from './compiled.js';
-import type { Detector } from './detector/detector.js';
+import type { Detector } from './detector/race-detector.js';
 import type { FindingContent, FindingLog } from './findings.js';
 import { type HostProgram, HostThread } from './host-threads.js';
 import { Hosts } from './hosts.js';

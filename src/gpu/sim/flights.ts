@@ -3,7 +3,8 @@
  * any order and late, and a piece reads its source only when it lands.
  */
 import type { Mode } from './compiled.js';
-import type { Detector, SiteId } from './detector/detector.js';
+import type { SiteId } from './detector/detector.js';
+import type { Detector } from './detector/race-detector.js';
 import type { FindingLog } from './findings.js';
 import type { SimBuffer } from './memory.js';
 import type { Posted } from './posted.js';

@@ -9,8 +9,9 @@ import {
 } from '../../base/errors.js';
 import type { Network } from '../index.js';
 import type { KernelModule, Mode } from './compiled.js';
-import type { Detector, Finding, HostKnowledge, Site, SiteId, StaleRead } from './detector/detector.js';
-import { createDetector } from './detector/index.js';
+import type { Clock } from './detector/clock.js';
+import type { Finding, Site, SiteId, StaleRead } from './detector/detector.js';
+import { Detector } from './detector/race-detector.js';
 import { SimDevice } from './device.js';
 import { Engine } from './engine.js';
 import { FindingLog } from './findings.js';
@@ -69,8 +70,8 @@ export interface MachineStatistics {
 
 /** The values that hosts have brought to a meeting, and what that is together, once somebody has asked. */
 interface HostMeeting {
-  readonly brought: HostKnowledge[];
-  together: HostKnowledge | null;
+  readonly brought: Clock[];
+  together: Clock | null;
 }
 
 interface HostMeetings {
@@ -90,7 +91,7 @@ export class SimMachine {
   /** By the place where they are held. */
   readonly #meetings = new Map<object, HostMeetings>();
   readonly #engine: Engine;
-  readonly #detector: (Detector & { readonly findings: readonly Finding[] }) | null;
+  readonly #detector: Detector | null;
   readonly #log: FindingLog;
   readonly #addresses: AddressSpace;
   readonly #nics: Nics;
@@ -102,7 +103,7 @@ export class SimMachine {
     readonly mode: Mode,
     readonly seed: string,
     engine: Engine,
-    detector: (Detector & { readonly findings: readonly Finding[] }) | null,
+    detector: Detector | null,
     log: FindingLog,
     addresses: AddressSpace,
     nics: Nics,
@@ -135,7 +136,7 @@ export class SimMachine {
     if (options.watch !== undefined) requireFunction('watch', options.watch);
     const sites = new SiteRegistry(options.hostLines ?? true);
     const site = (id: SiteId) => sites.site(id);
-    const detector = mode === 'checked' ? createDetector({ seed, configuration, site }) : null;
+    const detector = mode === 'checked' ? new Detector({ seed, configuration, site }) : null;
     const log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);
     const random = Random.from(seed);
     const seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);

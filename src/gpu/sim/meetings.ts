@@ -1,7 +1,7 @@
 /** Threads that meet: at a barrier of their block, of a group of its warps, or in an operation of their warp. */
 import { operations } from '../../lang/index.js';
 import { isPtx, warpOps } from './compiled.js';
-import type { Detector } from './detector/detector.js';
+import type { Detector } from './detector/race-detector.js';
 import type { FindingLog } from './findings.js';
 import { multiplyTiles } from './products.js';
 import type { Open } from './ptx/lanes.js';

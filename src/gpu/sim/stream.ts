@@ -2,7 +2,7 @@
 
 import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../../base/errors.js';
 import type { Event, Graph, Stream } from '../index.js';
-import type { HostKnowledge } from './detector/detector.js';
+import type { Clock } from './detector/clock.js';
 import type { Engine } from './engine.js';
 import type { AddressSpace, SimBuffer } from './memory.js';
 import { maxBufferBytes } from './memory.js';
@@ -137,7 +137,7 @@ export class SimStream extends Agent implements Stream {
 
   readonly key: string;
   readonly #id: number;
-  readonly #operations: { readonly operation: Operation; readonly known: HostKnowledge | null }[] = [];
+  readonly #operations: { readonly operation: Operation; readonly known: Clock | null }[] = [];
   readonly #running: SimLaunch[] = [];
   #capture: Capture | null = null;
   #queued = false;

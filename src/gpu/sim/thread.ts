@@ -14,8 +14,9 @@ import {
   type StatementWait,
 } from './compiled.js';
 import { Copies } from './copies.js';
-import type { AccessReport, CopyEngine, Detector, FenceKind, SiteId } from './detector/detector.js';
+import type { AccessReport, CopyEngine, FenceKind, SiteId } from './detector/detector.js';
 import { wordsAt } from './detector/location.js';
+import type { Detector } from './detector/race-detector.js';
 import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';

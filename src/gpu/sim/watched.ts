@@ -1,4 +1,5 @@
-import type { BufferInfo, Detector, SiteId, ThreadId } from './detector/detector.js';
+import type { BufferInfo, SiteId, ThreadId } from './detector/detector.js';
+import type { Detector } from './detector/race-detector.js';
 
 /** The events of the machine that it wants to hear of, under the names that the detector uses. */
 export type Watcher = Partial<

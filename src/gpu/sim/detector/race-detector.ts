@@ -1,4 +1,22 @@
-/** The detector: turns the machine's events into clocks (who knows what) and shadow memory (who touched what). */
+/**
+ * The seam between the simulated machine and its race detector. In checked mode the machine reports every
+ * synchronising event and every memory access to `Detector`, in the order in which they happen in the simulated run; the
+ * detector answers with findings. It influences the run in two ways only: it knows which older values an atomic load may
+ * still read, and which stores an atomic store may come before, and the schedule picks one.
+ *
+ * Happens-before edges: program order; block barrier; warp barrier (all 32 lanes meet; votes and shuffles order
+ * nothing); release → acquire through the value of one location, when the scopes of both include the other thread
+ * (cta: same block; gpu: same rank; sys: any), also through chains of atomic read-modify-writes, and through
+ * fence; relaxed store / relaxed load; fence; between two sequentially consistent fences; stream order between launches and host copies of one stream; events
+ * between streams; the end of a launch → what the host or the stream does after it; programmatic launches only
+ * from `awaitPrevious` on, and behind what threads of the launch before awaited before their `releaseNext`. Bulk and
+ * asynchronous copies happen in agents of their issuing thread: after the issue, before the group's wait (or the mbarrier's
+ * completion). Bulk copies are of the asynchronous proxy: they may rely on what their thread knows by way of a proxy fence of
+ * the block, or from the end of a launch, and on other operations of that proxy of the block. A network's writes happen after they were posted, and before their tag is heard of, or before a release
+ * signal that was posted behind them.
+ *
+ * It turns these events into clocks (who knows what) and shadow memory (who touched what).
+ */
 import type { AccessForm, Scope, Space } from '../../../lang/index.js';
 import { noSite, packAccess } from './access.js';
 import {
@@ -22,7 +40,6 @@ import type {
   BlockId,
   BufferInfo,
   CopyEngine,
-  Detector,
   FenceKind,
   Finding,
   LaunchId,
@@ -65,7 +82,8 @@ interface NetworkWrite {
   readonly epoch: number;
 }
 
-export class RaceDetector implements Detector {
+/** Of one run of the simulated machine. Feed it events; read `findings` at any time. */
+export class Detector {
   readonly #streams = new Map<StreamId, StreamState>();
   #streamCount = 0;
   /** Of each rank, the one that its network's writes count as. */
@@ -103,6 +121,7 @@ export class RaceDetector implements Detector {
     return this.#reports.findings;
   }
 
+  /** The loads of this run that read something older than what was there, for explaining what followed from it. */
   get staleReads(): readonly StaleRead[] {
     return this.#stale.reports();
   }
@@ -111,6 +130,7 @@ export class RaceDetector implements Detector {
     this.#streams.set(stream, new StreamState(this.#streamCount++, stream, rank));
   }
 
+  /** Stream operations other than launches: copies and fills, by the host through the stream. */
   streamAccess(
     stream: StreamId,
     kind: 'read' | 'write',
@@ -139,10 +159,15 @@ export class RaceDetector implements Detector {
     state.settled = state.settled.join(clock);
   }
 
+  /** The host of `rank` has awaited everything on the stream. Work that it enqueues later, on any stream, is after it. */
   hostSynchronized(stream: StreamId, rank: number): void {
     this.#hostLearns(rank, this.#stream(stream).now);
   }
 
+  /**
+   * A thread of a host begins; its accesses of mapped memory are told by `access`. It starts behind what the host program
+   * of the rank knows and did. That program itself is the one without a name; all others end with `hostThreadEnded`.
+   */
   hostThreadStarted(thread: ThreadId, rank: number, name: string | null): void {
     const stream = new StreamState(this.#streamCount++, noStream, rank, true);
     const launch = new LaunchState(
@@ -159,22 +184,27 @@ export class RaceDetector implements Detector {
     if (name === null) this.#hostPrograms.set(rank, actor);
   }
 
+  /** The host program has waited for the thread's end. */
   hostThreadEnded(thread: ThreadId, rank: number): void {
     this.#hostLearns(rank, release(this.#threads[thread]!));
   }
 
+  /** The knowledge and deeds of the host program of `rank` so far; the machine keeps it from when something is enqueued to when it begins. */
   hostKnows(rank: number): Clock {
     return this.#host(rank);
   }
 
+  /** The joint knowledge of hosts that meet. */
   hostsTogether(known: readonly Clock[]): Clock {
     return Clock.joinAll(known);
   }
 
+  /** The host of `rank` has heard from hosts that knew that much. */
   hostHeard(rank: number, known: Clock): void {
     this.#hostLearns(rank, known);
   }
 
+  /** The stream begins what the host enqueued when it knew that much. */
   hostEnqueued(stream: StreamId, known: Clock): void {
     const state = this.#stream(stream);
     state.now = state.now.join(known);
@@ -264,6 +294,10 @@ export class RaceDetector implements Detector {
     if (awaited !== null) block.launch!.released.add(awaited);
   }
 
+  /**
+   * One access by one thread, before it changes memory. `older`: a load reads not what is there but that entry, counted
+   * from 1, of `olderValues`; a store comes before so many of `newerStores`.
+   */
   access(
     thread: ThreadId,
     form: AccessForm,
@@ -320,16 +354,19 @@ export class RaceDetector implements Detector {
     this.#stale.add(me, meta, target, stored, buffer);
   }
 
+  /** How many stores that the run has made an atomic store may come before. */
   newerStores(thread: ThreadId, buffer: BufferInfo, offset: number, bytes: number): number {
     const location = locationOf(this.#shadow(buffer).cells(offset, bytes));
     if (location === null || !location.is(offset, bytes)) return 0;
     return location.newerFor(this.#threads[thread]!);
   }
 
+  /** The value that the latest of the stores before others has stored. */
   cameBehind(words: readonly number[]): void {
     this.#behind!.words = words;
   }
 
+  /** The older values that an atomic load may read: the words that hold those bytes, latest first. */
   olderValues(
     thread: ThreadId,
     buffer: BufferInfo,
@@ -375,6 +412,7 @@ export class RaceDetector implements Detector {
     }
   }
 
+  /** Asynchronous operations that come after this may rely on what the thread knows and did in such memory. */
   proxyFence(thread: ThreadId, space: Space): void {
     this.#threads[thread]!.fenceProxy(space);
   }
@@ -386,6 +424,7 @@ export class RaceDetector implements Detector {
     for (const thread of threads) thread.meet(known, own, epoch);
   }
 
+  /** Blocks that have started are a cluster; such blocks have met. */
   clusterStarted(ids: readonly BlockId[]): void {
     const cluster = ids.map((id) => this.#blocks.get(id)!);
     for (const block of cluster) block.cluster = cluster;
@@ -404,6 +443,7 @@ export class RaceDetector implements Detector {
         for (const [j, clock] of known.entries()) if (i !== j) thread.learn(clock);
   }
 
+  /** Whole warps of a block met. */
   groupMet(ids: readonly ThreadId[]): void {
     const threads = ids.map((id) => this.#threads[id]!);
     const { epoch, known, own: before } = met(threads);
@@ -413,6 +453,7 @@ export class RaceDetector implements Detector {
     for (const thread of threads) thread.meet(known, own, epoch);
   }
 
+  /** The warp whose first thread is `firstLane` met at a warp barrier. */
   warpMet(firstLane: ThreadId, lanes: number): void {
     // Shuffles come in rows; only the first after an access has anything to order.
     let idle = true;
@@ -424,6 +465,7 @@ export class RaceDetector implements Detector {
     for (const thread of threads) thread.meet(known, own, epoch);
   }
 
+  /** `source` and `target`: its reads and its writes; null for nothing. */
   copyIssued(
     thread: ThreadId,
     engine: CopyEngine,
@@ -453,6 +495,7 @@ export class RaceDetector implements Detector {
       this.#shadow(target.buffer).weak(knower(target.buffer), agents.writes, write, target.offset, bytes);
   }
 
+  /** For `thread`, all groups of `issuer` numbered up to `group` are complete (or only their reads). */
   copiesAwaited(
     thread: ThreadId,
     engine: CopyEngine,
@@ -468,6 +511,7 @@ export class RaceDetector implements Detector {
     me.touched = true;
   }
 
+  /** A copy that the thread issues will arrive at that mbarrier, which it therefore has to know. */
   mbarrierNamed(
     thread: ThreadId,
     { buffer, offset }: { buffer: BufferInfo; offset: number },
@@ -481,6 +525,7 @@ export class RaceDetector implements Detector {
     shadow.strong(shadow.cells(offset, mbarrierBytes), { me, as: me, meta, offset });
   }
 
+  /** The copies of one group have arrived at their mbarrier: who acquires it from now on sees them. */
   bulkArrived(
     thread: ThreadId,
     group: number,
@@ -497,6 +542,7 @@ export class RaceDetector implements Detector {
     location.store(write, wordsAt(barrier.buffer.i32, barrier.offset, mbarrierBytes));
   }
 
+  /** A thread, of a host or of a kernel, posts a write to a network; the write does what it does from now on, for itself. */
   networkPosted(write: number, by: ThreadId): void {
     const poster = this.#threads[by]!;
     poster.touched = true;
@@ -513,6 +559,7 @@ export class RaceDetector implements Detector {
     this.#networkWrites.set(write, { nic: this.#actor(block, 0, null, known), poster, epoch });
   }
 
+  /** Whether the thread comes behind the posting of a write. */
   knowsPosted(thread: ThreadId, write: number): boolean {
     const { poster, epoch } = this.#networkWrites.get(write)!;
     return happenedBefore(poster, epoch, this.#threads[thread]!);
@@ -533,6 +580,7 @@ export class RaceDetector implements Detector {
     this.#shadow(target.buffer).weak(nic, nic, written, target.offset, bytes);
   }
 
+  /** A thread of a host hears that the write has come: it knows all that led to it, and what the write did. */
   networkArrived(write: number, at: ThreadId): void {
     const { nic } = this.#networkWrites.get(write)!;
     this.#networkWrites.delete(write);
@@ -540,6 +588,7 @@ export class RaceDetector implements Detector {
     nic.retire();
   }
 
+  /** A write changes a word, atomically; as a release it comes behind others that have landed, and what they did. */
   networkSignalled(
     write: number,
     behind: readonly number[],

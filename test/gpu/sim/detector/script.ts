@@ -9,7 +9,7 @@ import type {
   StreamId,
   ThreadId,
 } from '../../../../src/gpu/sim/detector/detector.js';
-import { createDetector } from '../../../../src/gpu/sim/detector/index.js';
+import { Detector } from '../../../../src/gpu/sim/detector/race-detector.js';
 import type { FenceOrder, Order, Scope, Space } from '../../../../src/lang/index.js';
 
 export type Race = Extract<Finding, { kind: 'race' }>;
@@ -39,7 +39,7 @@ export class Script {
   #blocks = 0;
   #threads = 0;
   #buffers = 0;
-  readonly detector = createDetector({
+  readonly detector = new Detector({
     site: (id) => this.#sites[id]!,
     seed: '7',
     configuration: 'script',
