@@ -90,6 +90,13 @@ module.exports = {
       to: {},
     },
     {
+      name: 'simulator-by-need',
+      comment: 'loading the simulator takes time, which ranks with GPUs need not spend',
+      severity: 'error',
+      from: { path: '^src/(net|moe|gpu/cuda)/' },
+      to: { path: '^src/gpu/sim/', dependencyTypesNot: ['type-only', 'dynamic-import'] },
+    },
+    {
       name: 'product-only',
       comment: 'what is shipped imports no tests, scripts or examples',
       severity: 'error',

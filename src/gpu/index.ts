@@ -5,4 +5,11 @@ export type * from './network.js';
 export * from './numerics.js';
 export * from './require.js';
 export { requireGrid, requireTensor, type StridedTensor } from './tensor.js';
-export { evenNodes, maxWorldRanks, nodesByReach, type Topology, topologyOf } from './topology.js';
+export {
+  evenNodes,
+  maxSimulatedRanks,
+  maxWorldRanks,
+  nodesByReach,
+  type Topology,
+  topologyOf,
+} from './topology.js';

@@ -7,6 +7,9 @@ import { ArgumentError, HeddleError, requireInteger } from '../base/errors.js';
 /** The most ranks that a world may have: several NVLink domains. */
 export const maxWorldRanks = 1024;
 
+/** The most GPUs of a simulated machine: more than the ranks of one kernel, so that a world of several nodes fits one. */
+export const maxSimulatedRanks = 128;
+
 /** The nodes of a world, as one of its ranks sees them. */
 export interface Topology {
   /** How many there are. */

@@ -8,7 +8,6 @@ export type { HostProgram } from './host-threads.js';
 export {
   type MachineOptions,
   type MachineStatistics,
-  maxRanks,
   type ScheduleName,
   SimMachine,
 } from './machine.js';

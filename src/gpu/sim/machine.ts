@@ -7,7 +7,7 @@ import {
   requireObject,
   requireText,
 } from '../../base/errors.js';
-import type { Network } from '../index.js';
+import { maxSimulatedRanks, type Network } from '../index.js';
 import type { KernelModule, Mode } from './compiled.js';
 import type { Clock } from './detector/clock.js';
 import type { Finding, Site, SiteId, StaleRead } from './detector/detector.js';
@@ -24,9 +24,6 @@ import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './sche
 import { type HostSite, SiteRegistry } from './sites.js';
 import type { KernelStatistics, TraceEntry } from './statistics.js';
 import type { Watcher } from './watched.js';
-
-/** More than the ranks of one kernel, so that a world of several nodes fits one machine. */
-export const maxRanks = 128;
 
 /** How the machine decides who runs next. */
 export type ScheduleName = 'in-order' | 'random' | 'priority';
@@ -124,7 +121,7 @@ export class SimMachine {
 
   static create(options: MachineOptions): SimMachine {
     requireObject('options', options);
-    const ranks = requireInteger('ranks', options.ranks, 1, maxRanks);
+    const ranks = requireInteger('ranks', options.ranks, 1, maxSimulatedRanks);
     const mode = options.mode ?? 'fast';
     if (mode !== 'fast' && mode !== 'checked') throw new ArgumentError('mode', mode, "'fast' or 'checked'");
     const seed = requireText('seed', options.seed ?? '0');

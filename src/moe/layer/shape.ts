@@ -156,7 +156,7 @@ export function ranksOf(shape: Pick<Shape, 'experts' | 'ranks'>, routes: Iterabl
 }
 
 /**
- * The limits of the operation. The simulator has a limit of its own, `maxRanks`: more ranks than a kernel may have, so
+ * The limits of the operation. The simulator has a limit of its own, `maxSimulatedRanks`: more ranks than a kernel may have, so
  * that a world of several nodes fits one machine.
  */
 export const limits = {

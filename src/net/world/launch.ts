@@ -15,8 +15,7 @@ import {
   requireText,
   UnavailableError,
 } from '../../base/errors.js';
-import { evenNodes } from '../../gpu/index.js';
-import { maxRanks } from '../../gpu/sim/index.js';
+import { evenNodes, maxSimulatedRanks } from '../../gpu/index.js';
 import { formatAddress } from './address.js';
 import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './circle.js';
 import { parseEtcdAddress } from './etcd/address.js';
@@ -403,8 +402,12 @@ function partsOf({ ranks, nodes, device }: LaunchOptions): Part[] {
   if (device !== undefined && device !== 'sim') throw new ArgumentError('device', device, "'sim'");
   const nodeOf = evenNodes(ranks, nodes ?? 1);
   const here = device === 'sim' ? ranks / (nodes ?? 1) : 1;
-  if (here > maxRanks)
-    throw new ArgumentError('ranks', ranks, `at most ${maxRanks} on each node where GPUs are simulated`);
+  if (here > maxSimulatedRanks)
+    throw new ArgumentError(
+      'ranks',
+      ranks,
+      `at most ${maxSimulatedRanks} on each node where GPUs are simulated`,
+    );
   return Array.from({ length: ranks / here }, (_, i) => {
     const rank = i * here;
     return {

@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import { ArgumentError, messageOf, RankLostError, UnavailableError } from '../../base/errors.js';
 import { type Device, nodesByReach, type Topology, topologyOf } from '../../gpu/index.js';
-import { SimMachine } from '../../gpu/sim/index.js';
+import type { SimMachine } from '../../gpu/sim/index.js';
 import type { Circle } from './circle.js';
 import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js';
 
@@ -128,6 +128,7 @@ interface SimulatedRank extends Met {
 /** A process whose GPUs are simulated is several ranks, which share a machine and make a node: joins with `ranksHere` ranks from the process's own on. */
 export async function joinSimulated(options: JoinOptions, ranksHere: number): Promise<SimulatedRank[]> {
   const { rank: first } = findPlace(options);
+  const { SimMachine } = await import('../../gpu/sim/index.js');
   const machine = SimMachine.create({ ranks: ranksHere });
   const process = Buffer.from(randomUUID());
   const find = async (circle: Circle) => {

@@ -17,8 +17,15 @@ import {
   UnavailableError,
 } from '../../base/errors.js';
 import { CudaDevice, countGpus, describeGpu, gpusHere } from '../../gpu/cuda/index.js';
-import { type Device, evenNodes, type Fill, type Topology, topologyOf } from '../../gpu/index.js';
-import { type MachineOptions, maxRanks, SimMachine } from '../../gpu/sim/index.js';
+import {
+  type Device,
+  evenNodes,
+  type Fill,
+  maxSimulatedRanks,
+  type Topology,
+  topologyOf,
+} from '../../gpu/index.js';
+import type { MachineOptions, SimMachine } from '../../gpu/sim/index.js';
 import type { Circle, CircleOptions } from './circle.js';
 import { type WhatHappened, type WorldEvent, WorldEvents } from './events.js';
 import { LocalCircle } from './local-circle.js';
@@ -181,9 +188,9 @@ export class World {
     requireObject('options', options);
     requireFunction('program', program, 'what a rank does: async (world) => { … }');
     // No machine has more GPUs than one that is simulated.
-    const ranks = requireInteger('ranks', options.ranks, 1, maxRanks);
+    const ranks = requireInteger('ranks', options.ranks, 1, maxSimulatedRanks);
     const nodeOf = evenNodes(ranks, options.nodes ?? 1);
-    const machine = chooseMachine(ranks, options);
+    const machine = await chooseMachine(ranks, options);
     const worlds: World[] = [];
     const oneRank = async (circle: LocalCircle): Promise<T> => {
       const { rank } = circle;
@@ -676,7 +683,11 @@ function hostIn(machine: SimMachine, rank: number, fabric: FabricOptions = {}, o
   };
 }
 
-function chooseMachine(ranks: number, { device = 'auto', sim }: LocalWorldOptions): SimMachine | null {
+/** Null for GPUs. The simulator is loaded where it is wanted, for that takes time. */
+async function chooseMachine(
+  ranks: number,
+  { device = 'auto', sim }: LocalWorldOptions,
+): Promise<SimMachine | null> {
   if (!['auto', 'sim', 'cuda'].includes(device))
     throw new ArgumentError('device', device, "'auto', 'sim' or 'cuda'");
   if (device === 'cuda') {
@@ -689,6 +700,7 @@ function chooseMachine(ranks: number, { device = 'auto', sim }: LocalWorldOption
   }
   if (device === 'auto' && sim === undefined && gpusHere() >= ranks) return null;
   if (sim !== undefined) requireObject('sim', sim);
+  const { SimMachine } = await import('../../gpu/sim/index.js');
   if (!(sim instanceof SimMachine)) return SimMachine.create({ ...sim, ranks });
   if (sim.ranks !== ranks)
     throw new ArgumentError('ranks', ranks, `${sim.ranks}, as many as the machine has GPUs`);

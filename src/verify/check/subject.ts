@@ -7,7 +7,8 @@ import {
   requireObject,
   requireText,
 } from '../../base/errors.js';
-import { maxRanks, type SimMachine } from '../../gpu/sim/index.js';
+import { maxSimulatedRanks } from '../../gpu/index.js';
+import type { SimMachine } from '../../gpu/sim/index.js';
 
 /** One way to run a subject's kernels. */
 export interface CheckConfiguration {
@@ -45,7 +46,7 @@ export function requireConfiguration(argument: string, configuration: CheckConfi
   requireObject(argument, configuration, 'a configuration');
   const { name, ranks, run } = configuration;
   requireText(`${argument}.name`, name);
-  requireInteger(`${argument}.ranks`, ranks, 1, maxRanks);
+  requireInteger(`${argument}.ranks`, ranks, 1, maxSimulatedRanks);
   requireFunction(`${argument}.run`, run);
 }
 
