@@ -3,7 +3,6 @@ export type { AccessReport, Finding, Site, StaleRead } from './detector/detector
 export type { PtxExtent, PtxLauncher, PtxLaunchShape, PtxProgram as LoadedPtx } from './device.js';
 export { type Exploration, explore } from './exhaustive.js';
 export { findingKey, formatFinding } from './findings.js';
-export type { FlushedNetwork, HostSubstitute } from './host-substitute.js';
 export type { HostProgram } from './host-threads.js';
 export {
   type MachineOptions,
@@ -12,7 +11,7 @@ export {
   SimMachine,
 } from './machine.js';
 export type { SimHostView } from './mapped.js';
-export type { Nic } from './network.js';
+export type { FlushedNetwork, HostSubstitute, Nic } from './network.js';
 export { Random } from './random.js';
 export type { Schedule } from './schedule.js';
 export { type HostOperation, type HostSite, hostLine } from './sites.js';

@@ -5,9 +5,10 @@
  */
 
 import { ArgumentError, requireInteger } from '../../base/errors.js';
-import { type Network, type RemoteWrite, requireWithin } from '../index.js';
+import { type HostView, type Network, type RemoteWrite, requireWithin } from '../index.js';
 import type { Engine } from './engine.js';
 import { chanceOf, fly } from './flights.js';
+import type { SimHostView } from './mapped.js';
 import type { SimBuffer } from './memory.js';
 import type { SiteRegistry } from './sites.js';
 
@@ -140,3 +141,16 @@ export class Nic implements Network {
     if (this.#all.get(this.#own) === this) this.#all.delete(this.#own);
   }
 }
+
+/** A network whose writes may need a flush once they were heard of. */
+export interface FlushedNetwork extends Network {
+  flush(): void;
+}
+
+/** By these mutants come into what threads of hosts do: stand-ins of a host's way to mapped memory, and of its way into the network. */
+export interface HostSubstitute {
+  memory(own: SimHostView): HostView;
+  network(own: Nic): FlushedNetwork;
+}
+
+export const asTheyAre: HostSubstitute = { memory: (own) => own, network: (own) => own };

@@ -7,7 +7,7 @@ import {
   requireObject,
   requireOneOf,
 } from '../../base/errors.js';
-import { remembered } from '../families/common/remembered.js';
+import { remembered } from '../families/family.js';
 import { unitBytes, widestUnit } from '../families/index.js';
 import {
   type Alignment,

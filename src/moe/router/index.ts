@@ -9,8 +9,7 @@ import {
   requireStream,
   type Stream,
 } from '../../gpu/index.js';
-import { remembered } from '../families/common/remembered.js';
-import { usualMultiprocessors } from '../families/family.js';
+import { remembered, usualMultiprocessors } from '../families/family.js';
 import { limits, type MoeModel, requireRouting } from '../layer/index.js';
 import { emptyTensor, type OwnedTensor, requireVectors, type Tensor, wrap } from '../rounds/tensor.js';
 import { chooseKernel } from './kernels/choose.js';

@@ -11,8 +11,8 @@ import {
   type PtxType,
   ptxBytes,
 } from '../../../lang/ptx/index.js';
-import type { StatementAccess, StatementWait } from '../compiled.js';
-import type { LaneMeeting } from './lanes.js';
+import { pause, type StatementAccess, type StatementWait } from '../compiled.js';
+import { type LaneMeeting, laneWords } from './lanes.js';
 import type { Registers } from './registers.js';
 
 /** Where a variable lies. */
@@ -509,3 +509,18 @@ function narrowed(text: string, type: PtxType, register: PtxRegister): string {
 
 /** Unsigned, for comparisons and the like. */
 export const unsigned = (text: string): string => (/^\d+$/.test(text) ? text : `(${text} >>> 0)`);
+
+/** How generated code brings the lanes of a warp together: what each brings, and what it gets. */
+export const give = (x: Instruction, word: number, value: string): void =>
+  x.code.line(`parts[${laneWords} * threadIdx + ${word}] = ${value};`);
+export const got = (word: number): string => `parts[${laneWords} * threadIdx + ${word}]`;
+
+/** Brings words to the lanes that a mask names, and waits for them. */
+export function meet(x: Instruction, meeting: LaneMeeting, mask: string, words: readonly string[]): void {
+  words.forEach((word, i) => {
+    give(x, i, word);
+  });
+  const { meetings } = x.code.around;
+  const number = meetings.push(meeting) - 1;
+  x.code.line(`t.meetLanes(meetings[${number}], ${mask}, ${x.site}); yield ${pause.lanes};`);
+}

@@ -278,3 +278,19 @@ function polls({ parts, operands }: PtxInstruction): boolean {
   if (name === 'ld') return parts.some((part) => ['relaxed', 'acquire', 'volatile', 'mmio'].includes(part));
   return name === 'mbarrier' && (parts.includes('try_wait') || parts.includes('test_wait'));
 }
+
+/** Writes what a variable of a module begins as; what it does not say is zero. */
+export function fillVariable(
+  to: Uint8Array,
+  { init, type }: PtxVariable,
+  addressOf: (name: string) => number,
+): void {
+  const bytes = ptxBytes[type];
+  init?.forEach((value, i) => {
+    let bits: bigint;
+    if (value.kind === 'integer') bits = value.value;
+    else if (value.kind === 'symbol') bits = BigInt(addressOf(value.name) + value.offset);
+    else bits = value.bits;
+    for (let byte = 0; byte < bytes; byte++) to[bytes * i + byte] = Number((bits >> BigInt(8 * byte)) & 255n);
+  });
+}

@@ -4,8 +4,7 @@ import type { PtxInstruction } from '../../../lang/ptx/index.js';
 import type { SimBuffer } from '../memory.js';
 import type { Factors } from '../products.js';
 import { mapped } from './addresses.js';
-import type { Instruction } from './code.js';
-import { meet } from './meet.js';
+import { type Instruction, meet } from './code.js';
 import { spot } from './memory.js';
 
 /** A box to a tile, or a tile to a box. */

@@ -1,10 +1,9 @@
 /** Instructions with which threads meet others, wait, copy beside themselves, or end. */
 import { type PtxOperand, ptxBytes } from '../../../lang/ptx/index.js';
 import { pause } from '../compiled.js';
-import type { Instruction } from './code.js';
+import { give, got, type Instruction, meet } from './code.js';
 import { type LaneMeeting, laneWords } from './lanes.js';
 import { multiplyTile } from './matrices.js';
-import { give, got, meet } from './meet.js';
 import { type Handler, scopeOf, spaceOf, spot } from './memory.js';
 import { box, mapa, setmaxnreg, wgmma } from './tiles.js';
 

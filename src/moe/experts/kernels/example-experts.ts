@@ -10,7 +10,7 @@
  * Slots without a local expert are neither read nor written, as real experts would do it.
  */
 import { kernel, pointer } from '../../../lang/index.js';
-import { remembered } from '../../families/common/remembered.js';
+import { remembered } from '../../families/family.js';
 import { dtypes, type RowDtype } from '../../layer/index.js';
 
 export interface ExampleExpertsShape {

@@ -1,13 +1,13 @@
 /** The launches of a round: the same four, and `weigh` where combine weighs, whether other work stands between halves or not. */
 import type { Window } from '../../../gpu/index.js';
 import { setPlacing } from '../common/places.js';
-import { remembered } from '../common/remembered.js';
 import { weighKernel, weighSteps } from '../common/weigh.js';
 import {
   type BufferPlan,
   type Placed,
   type PlacingPlan,
   type Plan,
+  remembered,
   type Step,
   setSums,
   setTokens,

@@ -6,7 +6,6 @@ import { maskPlan } from '../common/masks.js';
 import { placingPlan, setPlacing } from '../common/places.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { refusesFew, refusesMasks, refusesOnNode, refusesTransport } from '../common/refusals.js';
-import { remembered } from '../common/remembered.js';
 import { failureView } from '../common/waits.js';
 import { weighKernel, weighSpread, weighSteps } from '../common/weigh.js';
 import {
@@ -14,6 +13,7 @@ import {
   type Place,
   type PlacingPlan,
   type Plan,
+  remembered,
   type Step,
   setTokens,
   step,

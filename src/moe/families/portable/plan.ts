@@ -4,7 +4,6 @@ import { section } from '../../../lang/index.js';
 import { maskPlan } from '../common/masks.js';
 import { placingPlan, setPlacing } from '../common/places.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
-import { remembered } from '../common/remembered.js';
 import { failureView } from '../common/waits.js';
 import { weighKernel, weighSteps } from '../common/weigh.js';
 import {
@@ -13,6 +12,7 @@ import {
   type Placed,
   type PlacingPlan,
   type Plan,
+  remembered,
   type Step,
   setSums,
   step,

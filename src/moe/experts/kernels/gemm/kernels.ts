@@ -1,5 +1,5 @@
 /** The two GEMMs of experts, made once for all layers of a process that are alike. */
-import { remembered } from '../../../families/common/remembered.js';
+import { remembered } from '../../../families/family.js';
 import type { Chip } from '../shape.js';
 import { gemmKernel } from './gemm.js';
 import type { GemmRows, GemmShape, GemmTile } from './shape.js';

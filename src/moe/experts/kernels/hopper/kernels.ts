@@ -1,5 +1,5 @@
 /** The two GEMMs of experts on Hopper, made once for all layers of a process that are alike. */
-import { remembered } from '../../../families/common/remembered.js';
+import { remembered } from '../../../families/family.js';
 import { scaleBlock } from '../../../formats/index.js';
 import type { MlpShape } from '../gemm/kernels.js';
 import { hopperGemmKernel } from './kernel.js';
