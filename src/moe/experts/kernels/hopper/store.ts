@@ -162,7 +162,6 @@ const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: HopperSize
         SHARED: columnGroups > 1,
         PASSES: of.passes,
         OCTETS: boxRows / 8,
-        BOX_ROWS: boxRows,
         PACKS: Math.ceil(boxRows / 64),
         APART: 8 * rowVectors,
         IN_PASS: columnGroups * boxRows,
@@ -201,7 +200,7 @@ const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: HopperSize
               if (8 * from + v < u.OCTETS) g.store(mine.at(4 * (8 * from + v)), g.lane(bytes, 'u16', v));
           }
         }
-        const begin = element + pass * u.IN_PASS + group * u.BOX_ROWS;
+        const begin = element + pass * u.IN_PASS;
         u.sendRows({ own, to, place: { row, left, element: begin } });
       }
     },
@@ -256,20 +255,18 @@ const sendScaled = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
       using: {
         PASSES: of.passes,
         THREADS: groups * groupThreads,
-        BOX_ROWS: sizes.boxRows,
         gate,
         storeScaled: storeScaled(shape, of, sizes),
       },
     },
-    (g, { own, outputs: { to, toScales }, peaks, kept, group, place: { row, left, element }, sums }, u) => {
+    (g, { own, outputs: { to, toScales }, peaks, kept, group, place, sums }, u) => {
       const made = g.registers('f32', sums.length / 2);
       const all = g.registers('f32', u.PASSES * made.length);
-      if (left > 0) {
+      if (place.left > 0) {
         u.gate({ sums, made });
         for (const i of g.unroll((u.PASSES - 1) * made.length)) all[i] = g.load(kept.at(i * u.THREADS));
       }
       for (const i of g.unroll(made.length)) all[(u.PASSES - 1) * made.length + i] = made[i]!;
-      const place = { row, left, element: element - group * u.BOX_ROWS };
       u.storeScaled({ own, to, scales: toScales[0]!, peaks, group, place, values: all });
     },
   );
