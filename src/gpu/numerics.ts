@@ -5,18 +5,6 @@
 const word = new Int32Array(1);
 const float = new Float32Array(word.buffer);
 
-/** The bits of an f32, as a signed 32-bit integer. */
-export function f32Bits(value: number): number {
-  float[0] = value;
-  return word[0]!;
-}
-
-/** The f32 that has these bits. */
-export function f32FromBits(bits: number): number {
-  word[0] = bits;
-  return float[0]!;
-}
-
 export function bf16ToF32(bits: number): number {
   word[0] = bits << 16;
   return float[0]!;

@@ -1,14 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import {
-  bf16ToF32,
-  e4m3ToF32,
-  f16ToF32,
-  f32Bits,
-  f32FromBits,
-  f32ToBf16,
-  f32ToE4m3,
-  f32ToF16,
-} from '../../src/gpu/index.js';
+import { bf16ToF32, e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../../src/gpu/index.js';
+
+const f32Bits = (value: number): number => new Int32Array(Float32Array.of(value).buffer)[0]!;
+const f32FromBits = (bits: number): number => new Float32Array(Int32Array.of(bits).buffer)[0]!;
 
 /** The value of a small float, from its definition. `special`: the top exponent means infinity and NaN. */
 function definedValue(bits: number, exponentBits: number, fractionBits: number, special: boolean): number {

@@ -51,13 +51,3 @@ export function dequantise({ e4m3, scales }: Quantised, size = scaleBlock): Floa
   for (let i = 0; i < row.length; i++) row[i] = e4m3ToF32(e4m3[i]!) * scales[Math.floor(i / size)]!;
   return row;
 }
-
-/**
- * The most that an element can change on its way. In e4m3's normal range half a step is 1/16 of the power of two
- * below the element, hence at most 1/17 of the element (at 1 + 1/16, the tie); below it half a step is 2^-10. Both
- * grow with the scale, which is at most amax/224 unless it is the smallest, 2^-126. So no element of a block changes
- * by more than amax/17, as long as amax is 2^-131 or more.
- */
-export function quantisationBound(value: number, scale: number): number {
-  return Math.max(Math.abs(value) / 17, scale * 2 ** -10);
-}
