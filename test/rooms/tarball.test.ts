@@ -73,7 +73,8 @@ describe('the tarball', () => {
     expect(files().filter((path) => path.endsWith('.map'))).toEqual([]);
     const pointing = files().filter(
       (path) =>
-        /\.(js|d\.ts)$/.test(path) && /^\/\/# sourceMappingURL/m.test(readFileSync(join(installed, path), 'utf8')),
+        /\.(js|d\.ts)$/.test(path) &&
+        /^\/\/# sourceMappingURL/m.test(readFileSync(join(installed, path), 'utf8')),
     );
     expect(pointing).toEqual([]);
   });
