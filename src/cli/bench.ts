@@ -50,6 +50,7 @@ interface BenchFlags {
   readonly combineDtype: Plan['workload']['combineDtype'];
   readonly perfectRouter?: boolean;
   readonly skew?: number;
+  readonly places?: number;
   readonly seed: number;
   readonly world: Plan['world'];
   readonly device: Plan['device'];
@@ -85,6 +86,11 @@ export function register(program: Command): void {
       new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s')
         .argParser(skew)
         .conflicts('perfectRouter'),
+    )
+    .option(
+      '--places <n>',
+      'also rounds with experts in so many places, by the counts of earlier routes',
+      experts,
     )
     .option('--seed <n>', 'of routes and data', seed, 1)
     .addOption(
@@ -124,6 +130,7 @@ Examples:
   $ heddle bench
   $ heddle bench --tokens 1,128,4096 --dtype fp8 --kernel-breakdown --report bench.html
   $ heddle bench --device sim --ep 2 --tokens 4
+  $ heddle bench --device sim --ep 2 --tokens 4 --skew 1 --places 288
   $ heddle bench --device sim --ep 4 --nodes 2 --tokens 4`,
     )
     .action(bench);
@@ -157,7 +164,7 @@ async function bench(flags: BenchFlags): Promise<void> {
 
 function planOf(flags: BenchFlags): Plan {
   const { profile, hidden, experts, topK, ep, replicas, dtype, combineDtype, skew, seed } = flags;
-  const { nodes, world, device, nccl, family, transport, split, sms } = flags;
+  const { nodes, world, device, nccl, family, transport, split, sms, places } = flags;
   const simulated = device === 'sim';
   const end = flags.end ?? Math.max(flags.begin, simulated ? 8 : 4096);
   return {
@@ -170,6 +177,7 @@ function planOf(flags: BenchFlags): Plan {
     tokens: flags.tokens ?? sweep(flags.begin, end, flags.factor),
     iterations: flags.iterations ?? (simulated ? 1 : 30),
     how: set({ family, transport, split, sms }),
+    ...set({ places }),
     breakdown: flags.kernelBreakdown ?? false,
   };
 }

@@ -9,6 +9,7 @@ export const reportFormat = 'heddle-bench/1';
 export type MeasuredPhase = 'dispatch' | 'combine' | 'both';
 export type Subject =
   | 'heddle'
+  | 'heddle placed'
   | 'nccl sparse'
   | 'nccl dense'
   | 'nccl gather'
@@ -64,6 +65,8 @@ export interface Point {
   readonly network: Readonly<Record<'dispatch' | 'combine', Sent>> | null;
   /** Where the messages lie that NICs read and write, and why; likewise. */
   readonly wires: string | null;
+  /** The routes of the busiest rank over the mean, without and with a placement; absent where none was asked for. */
+  readonly busiest?: { readonly plain: number; readonly placed: number };
   readonly rows: readonly Row[];
   readonly kernels: readonly KernelNumbers[] | null;
   readonly tuning: Tuning;
@@ -82,6 +85,8 @@ export interface Method {
   readonly nodes: number;
   readonly iterations: number;
   readonly warmups: number;
+  /** The places of experts in rounds that were measured with a placement too. */
+  readonly places?: number;
 }
 
 export interface BenchReport {

@@ -4,6 +4,7 @@ import { World } from '../../../src/net/world/index.js';
 import { onRank } from '../../../src/tools/bench/harness.js';
 import {
   columnsOf,
+  footnote,
   headOf,
   htmlReport,
   lineOf,
@@ -76,6 +77,27 @@ describe('a run on the simulator', () => {
       new RegExp(` ${(between.rows / 3).toFixed(2)}$`),
     );
     expect(htmlReport(report)).toContain('network rows a token');
+  });
+
+  it.each([1, 2])('measures rounds of placed experts too, of %i nodes', async (nodes) => {
+    const skewed = { ...plan.workload, ranks: 4, router: 'skewed', skew: 2 } as const;
+    const report = await runBenchmark({ ...plan, workload: skewed, ...{ nodes, tokens: [32], places: 16 } });
+    const [point] = report.points as [Point];
+    expect(point.busiest!.plain).toBeGreaterThan(1.5);
+    expect(point.busiest!.placed).toBeLessThan(1.2);
+    expect(rowOf(point, 'heddle placed', 'both')!.time).toBeGreaterThan(0);
+    expect(headOf(columnsOf(report))).toMatch(/ placed steps +busiest +busiest placed$/);
+    const shown = [point.busiest!.plain.toFixed(2), point.busiest!.placed.toFixed(2)];
+    expect(lineOf(columnsOf(report), point).trim().split(/ {2,}/).slice(-2)).toEqual(shown);
+    expect(footnote(report)).toContain('Placed: experts in 16 places');
+    expect(htmlReport(report)).toContain('Placed: experts in 16 places');
+  });
+
+  it.each([
+    [7, 'places is 7; it must be at least 8'],
+    [9, 'places is 9; it must be a multiple of the 2 ranks'],
+  ])('refuses %i places of 8 experts on 2 ranks before anything starts', async (places, message) => {
+    await expect(runBenchmark({ ...plan, places })).rejects.toThrow(message);
   });
 
   it('is free of races, and brings the right bytes', async () => {
