@@ -62,6 +62,7 @@ export {
   type Tensor,
   type TensorData,
   tensorFrom,
+  type Waits,
   wrap,
   write,
 } from './moe/index.js';

@@ -15,6 +15,7 @@ import {
   runBenchmark,
   spreadLines,
   sweep,
+  waitLines,
 } from '../tools/bench/index.js';
 import { familyOption, registerParts } from './bench-parts.js';
 import {
@@ -62,6 +63,7 @@ interface BenchFlags {
   readonly split?: boolean;
   readonly sms?: number;
   readonly iterStats?: boolean;
+  readonly late?: boolean;
   readonly outputFile?: string;
   readonly report?: string;
   readonly json?: boolean;
@@ -116,6 +118,7 @@ export function register(program: Command): void {
     .option('--no-nccl', 'without the NCCL baselines')
     .option('--kernel-breakdown', 'also each kernel alone: time, launch, registers, spills')
     .option('--iter-stats', 'also the spread of every measurement')
+    .option('--late', 'also how long ranks wait for each other, and for whom most')
     .option('--output-file <file.json>', 'write all results, after every line')
     .option('--report <file.html>', 'write a page with charts')
     .option('--json', 'print all results as JSON; the table goes to stderr')
@@ -152,6 +155,7 @@ async function bench(flags: BenchFlags): Promise<void> {
     const lines = [lineOf(columnsOf(soFar), event.point)];
     if (flags.kernelBreakdown && event.point.kernels !== null) lines.push(kernelLines(soFar, event.point));
     if (flags.iterStats) lines.push(spreadLines(soFar, event.point));
+    if (flags.late) lines.push(waitLines(soFar, event.point));
     table.write(`${lines.join('\n')}\n`);
     save(flags, soFar);
   };
@@ -177,7 +181,7 @@ function planOf(flags: BenchFlags): Plan {
     tokens: flags.tokens ?? sweep(flags.begin, end, flags.factor),
     iterations: flags.iterations ?? (simulated ? 1 : 30),
     how: set({ family, transport, split, sms }),
-    ...set({ places }),
+    ...set({ places, late: flags.late }),
     breakdown: flags.kernelBreakdown ?? false,
   };
 }

@@ -29,6 +29,7 @@ export { type ExpertParallelOptions, type Row, row } from './rounds/options.js';
 export type { Statistics } from './rounds/placing.js';
 export * from './rounds/tensor.js';
 export * from './rounds/tuned.js';
+export { latestRank, type Waits } from './rounds/waits.js';
 export { type RoutedModel, type RoutedTokens, Router, type RouterWeights } from './router/router.js';
 export type { LoadProgress } from './weights/load.js';
 export {

@@ -99,7 +99,9 @@ export class LoadedPlan {
   beginAnew(stream: Stream): void {
     for (const [{ layout, allOnes, unwritten }, { own }] of this.#windows) {
       for (const field of layout.fields) {
-        const isIn = (fields: readonly Field[]) => fields.some(({ offset }) => offset === field.offset);
+        // An empty field begins where the next one does.
+        const isIn = (fields: readonly Field[]) =>
+          fields.some(({ offset, length }) => length > 0 && offset === field.offset);
         if (field.length > 0 && !(isIn(unwritten) && !isIn(allOnes)))
           stream.fill(own.address + field.offset, bytesOf(field), isIn(allOnes) ? 0xff : 0);
       }

@@ -107,6 +107,8 @@ export interface ExpertParallelOptions<P extends string = string> {
    * accord (docs/worlds.md#masks). Ranks that share tokens (`replicas`) cannot be left out.
    */
   readonly onLoss?: 'throw' | 'mask';
+  /** Kernels note how long they wait for each peer: `ep.waits` says who is slow. Default false. The one-sided family can. */
+  readonly waits?: boolean;
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
   readonly family?: string;
   /**
@@ -138,6 +140,7 @@ export const optionNames: Readonly<Record<keyof ExpertParallelOptions, true>> = 
   sms: true,
   waitMs: true,
   onLoss: true,
+  waits: true,
   family: true,
   transport: true,
   tuning: true,
@@ -174,6 +177,7 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     weights: requireFlag('weights', options.weights ?? true),
     counts: requireFlag('counts', options.counts ?? false),
     ...(onLoss === 'mask' && { masks: true }),
+    ...(requireFlag('waits', options.waits ?? false) && { waits: true }),
   };
 }
 

@@ -1,6 +1,6 @@
 /** One rank's part of a benchmark, from the first kernel to the last. All ranks of the world run it. */
 import { familyNamed } from '../../moe/families/index.js';
-import type { ExpertParallelOptions } from '../../moe/index.js';
+import type { ExpertParallelOptions, Waits } from '../../moe/index.js';
 import { type Placement, placedRoutes } from '../../moe/layer/index.js';
 import { type Ceilings, createCeilings } from './ceilings.js';
 import type { Rig } from './harness.js';
@@ -38,6 +38,8 @@ export interface Plan {
   readonly nccl: boolean;
   /** Rounds are also measured with experts in so many places, by a placement for these routes. */
   readonly places?: number;
+  /** Rounds are also run that count how long ranks wait for each other. */
+  readonly late?: boolean;
   /** How Heddle's own rounds are created. */
   readonly how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'split' | 'sms'>;
   readonly breakdown: boolean;
@@ -121,6 +123,10 @@ async function measure(tools: Tools, tokens: number, emit: (event: BenchEvent) =
   const keep = (subject: Subject, phase: MeasuredPhase, time: Spread) =>
     times.set(`${subject}/${phase}`, time);
 
+  // First, for a family may refuse it.
+  if (plan.late) doing('who is late');
+  const waits = plan.late ? await measureWaits(tools, routes) : null;
+
   doing('compiling');
   const round = await Round.create({ timing, noise }, of, routes, plan.how);
   if (plan.nodes > 1) doing('counting messages');
@@ -187,7 +193,20 @@ async function measure(tools: Tools, tokens: number, emit: (event: BenchEvent) =
     wires: sent && (await wiresOf(timing.world)),
     rows: [...rowsOf(times, bytes, real ? 1 : 1000), ...(placed === null ? [] : [placed.row])],
     ...(placed !== null && { busiest: placed.busiest }),
+    ...(waits !== null && { waits }),
   };
+}
+
+/** How long ranks wait for each other in a round, in the report's unit. */
+async function measureWaits(
+  { timing, noise, of, real, plan }: Tools,
+  routes: ReturnType<typeof routeSets>,
+): Promise<Waits> {
+  const round = await Round.create({ timing, noise }, of, routes, { ...plan.how, waits: true });
+  const { dispatch, combine } = await round.waits();
+  await round.dispose();
+  const scale = (rows: Waits['dispatch']) => rows.map((row) => row.map((time) => time * (real ? 1 : 1000)));
+  return { dispatch: scale(dispatch), combine: scale(combine) };
 }
 
 /** A round with experts in their places, and what the busiest rank gets without and with them. */

@@ -1,6 +1,7 @@
 /** The result of a run: plain data, as `--output-file` writes it and the HTML report reads it. */
 import type { KernelFacts } from '../../gpu/cuda/index.js';
 import type { Tuning } from '../../moe/families/index.js';
+import type { Waits } from '../../moe/index.js';
 import type { Spread } from './statistics.js';
 import type { RoundBytes, Workload } from './workload.js';
 
@@ -67,6 +68,8 @@ export interface Point {
   readonly wires: string | null;
   /** The routes of the busiest rank over the mean, without and with a placement; absent where none was asked for. */
   readonly busiest?: { readonly plain: number; readonly placed: number };
+  /** [rank][peer]: how long a rank waits for a peer in a round, in the report's unit; absent where nobody asked. */
+  readonly waits?: Waits;
   readonly rows: readonly Row[];
   readonly kernels: readonly KernelNumbers[] | null;
   readonly tuning: Tuning;

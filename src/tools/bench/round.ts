@@ -2,7 +2,13 @@
 
 import { HeddleError } from '../../base/errors.js';
 import type { CudaProgram } from '../../gpu/cuda/index.js';
-import { ExpertParallel, type ExpertParallelOptions, roundsInside, row } from '../../moe/index.js';
+import {
+  ExpertParallel,
+  type ExpertParallelOptions,
+  roundsInside,
+  row,
+  type Waits,
+} from '../../moe/index.js';
 import {
   dtypes,
   fromF32,
@@ -56,7 +62,10 @@ export class Round {
     rig: Rig,
     of: Workload,
     routeSets: readonly (readonly Routes[])[],
-    how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split' | 'sms' | 'placement'> = {},
+    how: Pick<
+      ExpertParallelOptions,
+      'family' | 'transport' | 'tuning' | 'split' | 'sms' | 'placement' | 'waits'
+    > = {},
   ): Promise<Round> {
     const { world, stream } = rig.timing;
     const ep = await ExpertParallel.create(world, {
@@ -136,6 +145,19 @@ export class Round {
     const time = await this.#timing.time(rounds, steps);
     await this.ep.synchronize(this.#timing.stream);
     return time;
+  }
+
+  /** How long ranks wait for each other, where they count it, in rounds that are launched directly. */
+  async waits(): Promise<Waits> {
+    const { ep } = this;
+    const { stream, options } = this.#timing;
+    for (let n = 0; n < options.iterations; n++) {
+      await this.#timing.aligned(() => {
+        for (let round = 0; round < breakdownRounds; round++) for (const step of this.both) step(round);
+      }, breakdownPause);
+    }
+    await ep.synchronize(stream);
+    return ep.waits(stream);
   }
 
   /** Each kernel between events of its own, launched directly; `gap` is what the events themselves cost. */

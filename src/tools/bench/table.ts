@@ -1,5 +1,6 @@
 /** The table that a run prints: a line for each number of tokens, as it comes. */
-import type { Column } from '../../base/table.js';
+import { aligned, type Column } from '../../base/table.js';
+import { latestRank } from '../../moe/index.js';
 import type { BenchReport, Point, Row } from './report.js';
 import { rowOf } from './report.js';
 import { routerInWords } from './workload.js';
@@ -123,6 +124,18 @@ export function spreadLines({ unit }: Pick<BenchReport, 'unit'>, point: Point): 
       return `    ${name} ${values}, max ${number(max)} ${unit}, n ${count}`;
     })
     .join('\n');
+}
+
+/** The text that `--late` adds below a line: who waits for whom, and for whom most. */
+export function waitLines({ unit }: Pick<BenchReport, 'unit'>, { waits }: Point): string {
+  if (waits === undefined) return '';
+  const lines = (['dispatch', 'combine'] as const).map((phase) => {
+    const rows = waits[phase].map((row, rank) => [`rank ${rank} waits`, ...row.map((time) => number(time))]);
+    return aligned([[phase, ...rows.map((_, peer) => `for ${peer}`)], ...rows]);
+  });
+  const { rank, waited } = latestRank(waits);
+  const most = `The others wait for rank ${rank} most: ${number(waited)} ${unit} a round, all of them together.`;
+  return [...lines, most].join('\n').replaceAll(/^/gm, '    ');
 }
 
 /** The text that `--kernel-breakdown` adds below a line. */

@@ -162,7 +162,16 @@ export function expectedRound(
 export interface RoundsOptions
   extends Pick<
     ExpertParallelOptions,
-    'family' | 'transport' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds' | 'onLoss'
+    | 'family'
+    | 'transport'
+    | 'weights'
+    | 'counts'
+    | 'tuning'
+    | 'waitMs'
+    | 'split'
+    | 'rounds'
+    | 'onLoss'
+    | 'waits'
   > {
   readonly experts?: ExampleExpertsOptions;
   /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */
@@ -272,7 +281,16 @@ export function layerOf(
   shape: Shape,
   features: Pick<
     ExpertParallelOptions,
-    'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds' | 'onLoss' | 'placement'
+    | 'family'
+    | 'weights'
+    | 'counts'
+    | 'tuning'
+    | 'waitMs'
+    | 'split'
+    | 'rounds'
+    | 'onLoss'
+    | 'placement'
+    | 'waits'
   > = {},
 ): ExpertParallelOptions {
   requireShape(shape);

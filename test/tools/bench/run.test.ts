@@ -11,6 +11,7 @@ import {
   type Point,
   rowOf,
   runBenchmark,
+  waitLines,
 } from '../../../src/tools/bench/index.js';
 import { benchmark, type Plan } from '../../../src/tools/bench/program.js';
 import { Crew } from '../../../src/tools/bench/timing.js';
@@ -98,6 +99,38 @@ describe('a run on the simulator', () => {
     [9, 'places is 9; it must be a multiple of the 2 ranks'],
   ])('refuses %i places of 8 experts on 2 ranks before anything starts', async (places, message) => {
     await expect(runBenchmark({ ...plan, places })).rejects.toThrow(message);
+  });
+
+  it('shows who waits for whom', async () => {
+    const report = await runBenchmark({ ...plan, late: true, tokens: [2] });
+    const [point] = report.points as [Point];
+    for (const rows of [point.waits!.dispatch, point.waits!.combine])
+      expect(rows.map((row) => row.map((time) => time > 0))).toEqual([
+        [true, true],
+        [true, true],
+      ]);
+    const waits = {
+      dispatch: [
+        [0.5, 7],
+        [1, 0.25],
+      ],
+      combine: [
+        [0.5, 1],
+        [2, 0.25],
+      ],
+    };
+    expect(waitLines(report, { ...point, waits }).split('\n')).toEqual([
+      '    dispatch      for 0  for 1',
+      '    rank 0 waits   0.50   7.00',
+      '    rank 1 waits   1.00   0.25',
+      '    combine       for 0  for 1',
+      '    rank 0 waits   0.50   1.00',
+      '    rank 1 waits   2.00   0.25',
+      '    The others wait for rank 1 most: 8.00 steps a round, all of them together.',
+    ]);
+    await expect(runBenchmark({ ...plan, late: true, how: { family: 'portable' } })).rejects.toThrow(
+      "waits is true; it must be false with family 'portable'",
+    );
   });
 
   it('is free of races, and brings the right bytes', async () => {
