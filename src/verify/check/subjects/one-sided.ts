@@ -29,6 +29,7 @@ interface OneSided extends Rounds {
 const pushed: Readonly<Record<string, Partial<OneSided>>> = {
   'pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
   'waits counted': { waits: true, ranks: 3, threads: 64 },
+  'waits counted, a rank left out': { ...commonMasks['a rank left out'], waits: true },
   // A part of a row is more than one strip of vectors for a thread, and one token has no rows.
   'long rows, f16': {
     ...{ hidden: 2 * 208 * 8, parts: 2, dtype: 'f16', maxTokens: 2, blocks: 1, routes: { holes: 0.7 } },
