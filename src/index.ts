@@ -63,6 +63,7 @@ export {
   type Tensor,
   type TensorData,
   tensorFrom,
+  type Waits,
   wrap,
   write,
 } from './moe/index.js';

@@ -15,6 +15,7 @@ import {
   runBenchmark,
   spreadLines,
   sweep,
+  waitLines,
 } from '../tools/bench/index.js';
 import { familyOption, registerParts } from './bench-parts.js';
 import {
@@ -50,6 +51,7 @@ interface BenchFlags {
   readonly combineDtype: Plan['workload']['combineDtype'];
   readonly perfectRouter?: boolean;
   readonly skew?: number;
+  readonly places?: number;
   readonly seed: number;
   readonly world: Plan['world'];
   readonly device: Plan['device'];
@@ -61,6 +63,7 @@ interface BenchFlags {
   readonly split?: boolean;
   readonly sms?: number;
   readonly iterStats?: boolean;
+  readonly late?: boolean;
   readonly outputFile?: string;
   readonly report?: string;
   readonly json?: boolean;
@@ -86,6 +89,11 @@ export function register(program: Command): void {
         .argParser(skew)
         .conflicts('perfectRouter'),
     )
+    .option(
+      '--places <n>',
+      'also rounds with experts in so many places, by the counts of earlier routes',
+      experts,
+    )
     .option('--seed <n>', 'of routes and data', seed, 1)
     .addOption(
       new Option('--world <kind>', 'all ranks in this process, or a process for each')
@@ -110,6 +118,7 @@ export function register(program: Command): void {
     .option('--no-nccl', 'without the NCCL baselines')
     .option('--kernel-breakdown', 'also each kernel alone: time, launch, registers, spills')
     .option('--iter-stats', 'also the spread of every measurement')
+    .option('--late', 'also how long ranks wait for each other, and for whom most')
     .option('--output-file <file.json>', 'write all results, after every line')
     .option('--report <file.html>', 'write a page with charts')
     .option('--json', 'print all results as JSON; the table goes to stderr')
@@ -124,6 +133,7 @@ Examples:
   $ heddle bench
   $ heddle bench --tokens 1,128,4096 --dtype fp8 --kernel-breakdown --report bench.html
   $ heddle bench --device sim --ep 2 --tokens 4
+  $ heddle bench --device sim --ep 2 --tokens 4 --skew 1 --places 288
   $ heddle bench --device sim --ep 4 --nodes 2 --tokens 4`,
     )
     .action(bench);
@@ -145,6 +155,7 @@ async function bench(flags: BenchFlags): Promise<void> {
     const lines = [lineOf(columnsOf(soFar), event.point)];
     if (flags.kernelBreakdown && event.point.kernels !== null) lines.push(kernelLines(soFar, event.point));
     if (flags.iterStats) lines.push(spreadLines(soFar, event.point));
+    if (flags.late) lines.push(waitLines(soFar, event.point));
     table.write(`${lines.join('\n')}\n`);
     save(flags, soFar);
   };
@@ -157,7 +168,7 @@ async function bench(flags: BenchFlags): Promise<void> {
 
 function planOf(flags: BenchFlags): Plan {
   const { profile, hidden, experts, topK, ep, replicas, dtype, combineDtype, skew, seed } = flags;
-  const { nodes, world, device, nccl, family, transport, split, sms } = flags;
+  const { nodes, world, device, nccl, family, transport, split, sms, places } = flags;
   const simulated = device === 'sim';
   const end = flags.end ?? Math.max(flags.begin, simulated ? 8 : 4096);
   return {
@@ -170,6 +181,7 @@ function planOf(flags: BenchFlags): Plan {
     tokens: flags.tokens ?? sweep(flags.begin, end, flags.factor),
     iterations: flags.iterations ?? (simulated ? 1 : 30),
     how: set({ family, transport, split, sms }),
+    ...set({ places, late: flags.late }),
     breakdown: flags.kernelBreakdown ?? false,
   };
 }

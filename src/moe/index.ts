@@ -31,6 +31,7 @@ export type { Statistics } from './rounds/placing.js';
 export { rowsToFp8, rowsToFp8Kernel } from './rounds/rows-to-fp8.js';
 export * from './rounds/tensor.js';
 export * from './rounds/tuned.js';
+export { latestRank, type Waits } from './rounds/waits.js';
 export { type RoutedModel, type RoutedTokens, Router, type RouterWeights } from './router/index.js';
 export type { LoadProgress } from './weights/load.js';
 export {

@@ -121,7 +121,7 @@ export const withArguments = {
   ),
   random: call(testing.random, 1, 2),
   makeRoutes: call(testing.makeRoutes, shape, 0, 4, 1, {
-    ...{ router: { kind: 'zipf', exponent: 1, target: 0 }, holes: 0.5 },
+    ...{ router: { kind: 'zipf', exponent: 1, favourites: 1, target: 0 }, holes: 0.5 },
   }),
   makeAllRoutes: call(testing.makeAllRoutes, shape, [4, 2], 1, { holes: 0.5 }),
   makeSources: call(testing.makeSources, shape, [2, 1], 1, { holes: 0.5 }),

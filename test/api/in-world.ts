@@ -72,7 +72,7 @@ export async function inWorld(of: Things) {
   ] as const)
     launcher.set(name, value);
   const placement = { experts: 4, ranks: 1, places: [0, 1, 2, 3, -1] };
-  const placedEp = await heddle.ExpertParallel.create(world, { ...layer, placement });
+  const placedEp = await heddle.ExpertParallel.create(world, { ...layer, placement, waits: true });
   const experts = () => testing.ExampleExperts.create(world, ep, stream);
   const plan = await heddle.ExpertsPlan.create(ep);
   const rows = heddle.emptyTensor(device, 'bf16', [plan.rows, 8]);
@@ -197,6 +197,7 @@ export async function inWorld(of: Things) {
     ),
     'ExpertParallel.dispatch': call((a, b) => ep.dispatch(a, b), inputs(), stream),
     'ExpertParallel.place': call((a, b) => placedEp.place(a, b), placement, stream),
+    'ExpertParallel.waits': call((a) => placedEp.waits(a), stream),
     'ExpertParallel.statistics': call((a) => placedEp.statistics(a), stream),
     'ExpertParallel.combine': call((a, b) => ep.combine(a, b), tensor, stream),
     'ExpertParallel.synchronize': call((a) => ep.synchronize(a), stream),

@@ -80,6 +80,10 @@ describe('heddle bench', () => {
     [['-b', '8', '-e', '4'], /end is 4/],
     [['-f', '1'], /'1' is invalid. It must be a number above 1, at most 1024/],
     [['--skew', '1', '--perfect-router'], /cannot be used with/],
+    [
+      ['--device', 'sim', '--profile', 'deepseek_v3', '--places', '257'],
+      /places is 257; it must be a multiple of the 4/,
+    ],
     [['--skew', '-1'], /'-1' is invalid. It must be a number above 0, at most 10/],
     [['--profile', 'custom', '--hidden', '64'], /given with the profile 'custom'/],
     [['--device', 'sim', '--world', 'processes'], /live in one process/],

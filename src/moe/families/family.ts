@@ -71,6 +71,8 @@ export interface Family<T extends Tuning = Tuning> {
   adapt(tuning: T, layer: Layer, place: Place): T;
   /** Its kernels can leave ranks out of rounds (`Layer.masks`). */
   readonly leavesOut?: true;
+  /** Its kernels can count how long they wait for each peer (`Layer.waits`). */
+  readonly countsWaits?: true;
   /** The layer and the tuning are ones that `refuses` lets pass. */
   plan(layer: Layer, place: Place, tuning: T): Plan;
   /** The tuning with which a whole dispatch may follow another with no combine between them, where there is one: to measure it alone. */
@@ -94,6 +96,8 @@ export interface Plan {
   readonly failure: View;
   /** Of a layer with masks. */
   readonly masks?: MaskPlan;
+  /** Of a layer that counts waits: [phase][round][peer], 64-bit nanoseconds, as common/waits.ts has them. */
+  readonly waits?: View;
 }
 
 /** The words that the host writes and reads to leave ranks out. */

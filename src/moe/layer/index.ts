@@ -17,11 +17,13 @@ export {
   lots,
   type Placement,
   placed,
+  placedRoutes,
   placesByExpert,
   placeTable,
   rankLoads,
   rankOfPlace,
   requirePlacement,
+  requirePlaces,
   requireSamePlaces,
   withoutRanks,
 } from './placement.js';

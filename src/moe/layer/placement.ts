@@ -1,6 +1,6 @@
 /** Where experts live: each in one place or in several, and which of them a token goes to. */
 import { ArgumentError, requireArray, requireInteger, requireObject } from '../../base/errors.js';
-import { type Layer, limits, type Shape } from './shape.js';
+import { isExpert, type Layer, limits, type Shape, sharing } from './shape.js';
 
 /** Where each of a layer's experts lives. A plain value: ranks may send it to each other as JSON. */
 export interface Placement {
@@ -121,6 +121,22 @@ export function placeTable(
   for (const [expert, places] of placesByExpert(placement).entries())
     table.set(dealt(placement, places, sources, nodes)[source]!, expert * lots);
   return table;
+}
+
+/** The routes of all ranks as the placement has them: their ids are places. `nodes`: as `placeTable` has it. */
+export function placedRoutes<R extends { readonly topkIds: Int32Array }>(
+  shape: Pick<Shape, 'ranks' | 'experts' | 'topK' | 'maxTokens' | 'replicas'>,
+  routes: readonly R[],
+  placement: Placement,
+  nodes = 1,
+): R[] {
+  const { groups, replicas } = sharing(shape);
+  return routes.map((own, rank) => {
+    const table = placeTable(placement, { source: Math.floor(rank / replicas), sources: groups, nodes });
+    const at = (id: number, i: number): number =>
+      isExpert(shape, id) ? table[id * lots + (Math.floor(i / shape.topK) % lots)]! : -1;
+    return { ...own, topkIds: own.topkIds.map(at) };
+  });
 }
 
 /** [source][lot]: which of an expert's places. */

@@ -70,6 +70,8 @@ export interface Layer extends Shape {
   readonly counts: boolean;
   /** Ranks may be left out while the layer lives. */
   readonly masks?: boolean;
+  /** Kernels count how long they wait for each peer. */
+  readonly waits?: boolean;
   /**
    * Routes name one of so many experts, and a placement says in which of the `experts` places of the shape each lives. Absent: an
    * id is a place.

@@ -42,6 +42,7 @@ import {
 } from './options.js';
 import { Placing, type Statistics } from './placing.js';
 import type { Tensor } from './tensor.js';
+import { readWaits, type Waits } from './waits.js';
 
 let insideOf: (ep: ExpertParallel) => readonly RoundInFlight[];
 let countAlikeOf: (all: readonly ExpertParallel[]) => number;
@@ -259,6 +260,24 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   async statistics(stream: Stream): Promise<Statistics> {
     this.#requireReady('dispatch', stream);
     return this.#requirePlaced('statistics').statistics(stream);
+  }
+
+  /**
+   * How long the ranks' kernels waited for each other, in the last rounds that are before this on their streams (`waits: true`). Every
+   * rank of the world calls it.
+   */
+  async waits(stream: Stream): Promise<Waits> {
+    this.#requireReady('dispatch', stream);
+    if (!this.shape.waits)
+      throw new HeddleError(
+        'HEDDLE_NOT_COUNTED',
+        'waits are not counted; create the ExpertParallel with waits: true',
+      );
+    return readWaits(
+      this.world,
+      this.#rounds.map(({ loaded }) => loaded),
+      stream,
+    );
   }
 
   /**

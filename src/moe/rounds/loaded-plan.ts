@@ -175,8 +175,9 @@ async function layWire(
 
 /** The contents of memory before the first round, but for what kernels write before they read it. */
 const beginningOf = ({ layout, allOnes = [], unwritten = [] }: Beginning): Fill[] => {
+  // An empty field begins where the next one does.
   const isIn = (fields: readonly Field[], { offset }: Field) =>
-    fields.some((field) => field.offset === offset);
+    fields.some((field) => field.length > 0 && field.offset === offset);
   const set = layout.fields.filter(
     (field) => field.length > 0 && (isIn(allOnes, field) || !isIn(unwritten, field)),
   );

@@ -138,6 +138,8 @@ export interface ExpertParallelOptions<P extends string = string> {
    * accord (docs/worlds.md#masks). Where families cannot, `create` says so: hybrid between nodes, NVSHMEM, ranks that share tokens.
    */
   readonly onLoss?: 'throw' | 'mask';
+  /** Kernels note how long they wait for each peer: `ep.waits` says who is slow. Default false. The one-sided family can. */
+  readonly waits?: boolean;
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
   readonly family?: string;
   /**
@@ -169,6 +171,7 @@ export const optionNames: Readonly<Record<keyof ExpertParallelOptions, true>> = 
   sms: true,
   waitMs: true,
   onLoss: true,
+  waits: true,
   family: true,
   transport: true,
   tuning: true,
@@ -209,6 +212,7 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     weights: requireFlag('weights', options.weights ?? true),
     counts: requireFlag('counts', options.counts ?? false),
     ...(onLoss === 'mask' && { masks: true }),
+    ...(requireFlag('waits', options.waits ?? false) && { waits: true }),
   };
 }
 

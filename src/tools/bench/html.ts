@@ -2,7 +2,7 @@
 import { type Chart, json, page, type Series, text } from '../../base/page.js';
 import { type Column, htmlTable } from '../../base/table.js';
 import { type BenchReport, type MeasuredPhase, type Point, type Row, rowOf, type Subject } from './report.js';
-import { columnsOf, number, wireNotes } from './table.js';
+import { columnsOf, number, placedNotes, wireNotes } from './table.js';
 import { routerInWords } from './workload.js';
 
 export function htmlReport(report: BenchReport): string {
@@ -206,10 +206,13 @@ function methodLines({ method, unit, workload: of, points }: BenchReport): strin
     'After timing, a round into wiped memory is compared byte by byte on a sample of rows of every rank.',
     `Seed ${of.seed}; ${of.ranks} ranks; every rank brings the same number of tokens.`,
   ];
-  if (method.nodes > 1) {
-    return [lines[0]!, ...networkMethod, ...wireNotes(points), lines[6]!, lines[7]!];
-  }
-  return unit === 'steps' ? [lines[0]!, lines[3]!, lines[6]!, lines[7]!] : lines;
+  const those =
+    method.nodes > 1
+      ? [lines[0]!, ...networkMethod, ...wireNotes(points), lines[6]!, lines[7]!]
+      : unit === 'steps'
+        ? [lines[0]!, lines[3]!, lines[6]!, lines[7]!]
+        : lines;
+  return [...those, ...placedNotes(method)];
 }
 
 const networkMethod = [

@@ -20,6 +20,7 @@ export {
   kernelLines,
   lineOf,
   spreadLines,
+  waitLines,
 } from './table.js';
 export { runTuning, type TuneEvent, type TunePlan } from './tune.js';
 export { sweep, type WorkloadOptions } from './workload.js';

@@ -1,6 +1,7 @@
 /** One rank's part of a benchmark, from the first kernel to the last. All ranks of the world run it. */
 import { familyNamed } from '../../moe/families/index.js';
-import type { ExpertParallelOptions } from '../../moe/index.js';
+import type { ExpertParallelOptions, Waits } from '../../moe/index.js';
+import { type Placement, placedRoutes } from '../../moe/layer/index.js';
 import { type Ceilings, createCeilings } from './ceilings.js';
 import type { Rig } from './harness.js';
 import { setsFor } from './inputs.js';
@@ -14,11 +15,14 @@ import { Round } from './round.js';
 import { gigabytes, type Spread, spread } from './statistics.js';
 import type { Timing } from './timing.js';
 import {
+  busiestLoad,
   type PhaseBytes,
+  placementFor,
   type RoundBytes,
   roundBytes,
   routeSets,
   rowBytesOf,
+  shapeOf,
   type Workload,
   type WorkloadOptions,
 } from './workload.js';
@@ -32,6 +36,10 @@ export interface Plan {
   readonly device: 'cuda' | 'sim';
   readonly iterations: number;
   readonly nccl: boolean;
+  /** Rounds are also measured with experts in so many places, by a placement for these routes. */
+  readonly places?: number;
+  /** Rounds are also run that count how long ranks wait for each other. */
+  readonly late?: boolean;
   /** How Heddle's own rounds are created. */
   readonly how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'split' | 'sms'>;
   readonly breakdown: boolean;
@@ -83,8 +91,10 @@ export async function benchmark(
     emit({ type: 'doing', what: 'joining NCCL' });
     communicator = await joinNccl(timing, plan.world === 'local');
   }
+  const placement = plan.places === undefined ? null : placementFor(of, plan.places, plan.nodes);
   for (const tokens of plan.tokens) {
-    const point = await measure({ ...rig, ceilings, communicator, of, real, plan }, tokens, emit);
+    const tools = { ...rig, ceilings, communicator, of, real, plan, placement };
+    const point = await measure(tools, tokens, emit);
     emit({ type: 'point', point });
   }
   communicator?.destroy();
@@ -97,13 +107,11 @@ interface Tools extends Rig {
   readonly of: Workload;
   readonly real: boolean;
   readonly plan: Plan;
+  readonly placement: Placement | null;
 }
 
-async function measure(
-  { timing, noise, ceilings, communicator, of, real, plan }: Tools,
-  tokens: number,
-  emit: (event: BenchEvent) => void,
-): Promise<Point> {
+async function measure(tools: Tools, tokens: number, emit: (event: BenchEvent) => void): Promise<Point> {
+  const { timing, noise, ceilings, communicator, of, real, plan, placement } = tools;
   const doing = (what: string): void => emit({ type: 'doing', what: `${tokens} tokens: ${what}` });
   const first = roundBytes(of, tokens, routeSets(of, tokens, 1));
   const rounds = real ? roundsFor(first) : 2;
@@ -114,6 +122,10 @@ async function measure(
   const times = new Map<string, Spread>();
   const keep = (subject: Subject, phase: MeasuredPhase, time: Spread) =>
     times.set(`${subject}/${phase}`, time);
+
+  // First, for a family may refuse it.
+  if (plan.late) doing('who is late');
+  const waits = plan.late ? await measureWaits(tools, routes) : null;
 
   doing('compiling');
   const round = await Round.create({ timing, noise }, of, routes, plan.how);
@@ -135,6 +147,9 @@ async function measure(
     keep('heddle', 'dispatch', await half.time(rounds, half.dispatch));
     await half.dispose();
   }
+
+  if (placement !== null) doing('dispatch + combine, placed');
+  const placed = placement === null ? null : await measurePlaced(tools, placement, routes, rounds);
 
   if (real && sent !== null) {
     doing('the network alone');
@@ -176,7 +191,43 @@ async function measure(
   return {
     ...{ tokens, rounds, sets, bytes, network, kernels, tuning },
     wires: sent && (await wiresOf(timing.world)),
-    rows: rowsOf(times, bytes, real ? 1 : 1000),
+    rows: [...rowsOf(times, bytes, real ? 1 : 1000), ...(placed === null ? [] : [placed.row])],
+    ...(placed !== null && { busiest: placed.busiest }),
+    ...(waits !== null && { waits }),
+  };
+}
+
+/** How long ranks wait for each other in a round, in the report's unit. */
+async function measureWaits(
+  { timing, noise, of, real, plan }: Tools,
+  routes: ReturnType<typeof routeSets>,
+): Promise<Waits> {
+  const round = await Round.create({ timing, noise }, of, routes, { ...plan.how, waits: true });
+  const { dispatch, combine } = await round.waits();
+  await round.dispose();
+  const scale = (rows: Waits['dispatch']) => rows.map((row) => row.map((time) => time * (real ? 1 : 1000)));
+  return { dispatch: scale(dispatch), combine: scale(combine) };
+}
+
+/** A round with experts in their places, and what the busiest rank gets without and with them. */
+async function measurePlaced(
+  { timing, noise, of, real, plan }: Tools,
+  placement: Placement,
+  routes: ReturnType<typeof routeSets>,
+  rounds: number,
+): Promise<Required<Pick<Point, 'busiest'>> & { readonly row: Row }> {
+  const round = await Round.create({ timing, noise }, of, routes, { ...plan.how, placement });
+  const both = await round.time(rounds, round.both);
+  await round.verify(noise);
+  await round.dispose();
+  const { tokens } = routes[0]![0]!;
+  const inPlaces = { ...of, experts: placement.places.length };
+  const placed = routes.map((set) => placedRoutes(shapeOf(of, tokens), set, placement, plan.nodes));
+  const bytes = roundBytes(inPlaces, tokens, placed, plan.nodes);
+  const [row] = rowsOf(new Map([['heddle/both', both]]), bytes, real ? 1 : 1000);
+  return {
+    row: { ...row!, subject: 'heddle placed' },
+    busiest: { plain: busiestLoad(of, routes), placed: busiestLoad(inPlaces, placed) },
   };
 }
 

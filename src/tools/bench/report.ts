@@ -1,6 +1,7 @@
 /** The result of a run: plain data, as `--output-file` writes it and the HTML report reads it. */
 import type { KernelFacts } from '../../gpu/cuda/index.js';
 import type { Tuning } from '../../moe/families/index.js';
+import type { Waits } from '../../moe/index.js';
 import type { Spread } from './statistics.js';
 import type { RoundBytes, Workload } from './workload.js';
 
@@ -9,6 +10,7 @@ export const reportFormat = 'heddle-bench/1';
 export type MeasuredPhase = 'dispatch' | 'combine' | 'both';
 export type Subject =
   | 'heddle'
+  | 'heddle placed'
   | 'nccl sparse'
   | 'nccl dense'
   | 'nccl gather'
@@ -64,6 +66,10 @@ export interface Point {
   readonly network: Readonly<Record<'dispatch' | 'combine', Sent>> | null;
   /** Where the messages lie that NICs read and write, and why; likewise. */
   readonly wires: string | null;
+  /** The routes of the busiest rank over the mean, without and with a placement; absent where none was asked for. */
+  readonly busiest?: { readonly plain: number; readonly placed: number };
+  /** [rank][peer]: how long a rank waits for a peer in a round, in the report's unit; absent where nobody asked. */
+  readonly waits?: Waits;
   readonly rows: readonly Row[];
   readonly kernels: readonly KernelNumbers[] | null;
   readonly tuning: Tuning;
@@ -82,6 +88,8 @@ export interface Method {
   readonly nodes: number;
   readonly iterations: number;
   readonly warmups: number;
+  /** The places of experts in rounds that were measured with a placement too. */
+  readonly places?: number;
 }
 
 export interface BenchReport {

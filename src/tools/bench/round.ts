@@ -2,8 +2,23 @@
 
 import { HeddleError } from '../../base/errors.js';
 import type { CudaProgram } from '../../gpu/cuda/index.js';
-import { ExpertParallel, type ExpertParallelOptions, roundsInside, row } from '../../moe/index.js';
-import { dtypes, fromF32, isExpert, ownerOf, ranksOf, sharing, toF32 } from '../../moe/layer/index.js';
+import {
+  ExpertParallel,
+  type ExpertParallelOptions,
+  roundsInside,
+  row,
+  type Waits,
+} from '../../moe/index.js';
+import {
+  dtypes,
+  fromF32,
+  isExpert,
+  ownerOf,
+  placedRoutes,
+  ranksOf,
+  sharing,
+  toF32,
+} from '../../moe/layer/index.js';
 import type { Routes } from '../../verify/testing/index.js';
 import type { Rig } from './harness.js';
 import { Inputs, type Noise } from './inputs.js';
@@ -24,6 +39,7 @@ export class Round {
   readonly #timing: Timing;
   readonly #of: Workload;
   readonly #inputs: Inputs;
+  /** Those of the first set; where experts are placed their ids are places. */
   readonly #routes: readonly Routes[];
 
   private constructor(
@@ -31,13 +47,14 @@ export class Round {
     { timing, noise }: Rig,
     of: Workload,
     routeSets: readonly (readonly Routes[])[],
+    routes: readonly Routes[],
   ) {
     const { world, stream } = timing;
     const mine = routeSets.map((routes) => routes[world.rank]!);
     this.#timing = timing;
     this.#of = of;
     this.#inputs = Inputs.create(world.device, stream, noise, of, mine);
-    this.#routes = routeSets[0]!;
+    this.#routes = routes;
   }
 
   /** `routeSets[set][rank]`. Every rank calls it. */
@@ -45,7 +62,10 @@ export class Round {
     rig: Rig,
     of: Workload,
     routeSets: readonly (readonly Routes[])[],
-    how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split' | 'sms'> = {},
+    how: Pick<
+      ExpertParallelOptions,
+      'family' | 'transport' | 'tuning' | 'split' | 'sms' | 'placement' | 'waits'
+    > = {},
   ): Promise<Round> {
     const { world, stream } = rig.timing;
     const ep = await ExpertParallel.create(world, {
@@ -57,7 +77,12 @@ export class Round {
       output: { dtype: of.combineDtype, length: of.hidden },
       ...how,
     });
-    const round = new Round(ep, rig, of, routeSets);
+    const { placement } = how;
+    const [first] = routeSets as [readonly Routes[]];
+    const { nodes } = world.topology;
+    const routes =
+      placement === undefined ? first : placedRoutes(shapeOf(of, first[0]!.tokens), first, placement, nodes);
+    const round = new Round(ep, rig, of, routeSets, routes);
     const { output } = ep.received;
     rig.noise.fill(stream, output.data, output.bytes);
     await stream.synchronize();
@@ -120,6 +145,19 @@ export class Round {
     const time = await this.#timing.time(rounds, steps);
     await this.ep.synchronize(this.#timing.stream);
     return time;
+  }
+
+  /** How long ranks wait for each other, where they count it, in rounds that are launched directly. */
+  async waits(): Promise<Waits> {
+    const { ep } = this;
+    const { stream, options } = this.#timing;
+    for (let n = 0; n < options.iterations; n++) {
+      await this.#timing.aligned(() => {
+        for (let round = 0; round < breakdownRounds; round++) for (const step of this.both) step(round);
+      }, breakdownPause);
+    }
+    await ep.synchronize(stream);
+    return ep.waits(stream);
   }
 
   /** Each kernel between events of its own, launched directly; `gap` is what the events themselves cost. */
@@ -186,7 +224,7 @@ export class Round {
     ep.combine(set.out, stream);
     await ep.synchronize(stream);
 
-    const shape = shapeOf(of, tokens);
+    const { shape } = ep;
     const { groups, replicas } = sharing(shape);
     const slots = groups * tokens;
     for (let n = 0; n < Math.min(sample, slots); n++) {

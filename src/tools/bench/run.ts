@@ -1,6 +1,7 @@
 /** A benchmark from outside: in this process, or with a process for each rank. */
 import { extname, join } from 'node:path';
 import { ArgumentError } from '../../base/errors.js';
+import { requirePlaces } from '../../moe/layer/index.js';
 import { launchReporting } from '../../net/world/index.js';
 import { onRanks } from './harness.js';
 import { ncclHere, provenance, requireGpus } from './machine.js';
@@ -19,6 +20,8 @@ export async function runBenchmark(
   on: (event: BenchEvent, soFar: BenchReport) => void = () => {},
 ): Promise<BenchReport> {
   const of = workload(wanted.workload); // refuses nonsense before anything starts
+  const { places } = wanted;
+  if (places !== undefined) requirePlaces('places', places, of);
   const real = wanted.device === 'cuda';
   if (!real && wanted.world === 'processes')
     throw new ArgumentError('world', wanted.world, 'local: simulated GPUs live in one process');
@@ -41,6 +44,7 @@ export async function runBenchmark(
       nodes: plan.nodes,
       iterations: plan.iterations,
       warmups: real ? warmups : 0,
+      ...(places !== undefined && { places }),
     },
     workload: of,
   } as const;

@@ -1,5 +1,6 @@
 /** The table that a run prints: a line for each number of tokens, as it comes. */
-import type { Column } from '../../base/table.js';
+import { aligned, type Column } from '../../base/table.js';
+import { latestRank } from '../../moe/index.js';
 import type { BenchReport, Point, Row } from './report.js';
 import { rowOf } from './report.js';
 import { routerInWords } from './workload.js';
@@ -77,8 +78,17 @@ export function columnsOf({ unit, method }: Kind): readonly Column<Point>[] {
     { head: `both ${unit}`, kind: 'main', cell: time('heddle', 'both') },
     ...(real ? [range, ...(oneNode ? limits : network)] : []),
     ...(oneNode ? withinNode : acrossNodes),
+    ...(method.places === undefined
+      ? []
+      : [{ head: `placed ${unit}`, cell: time('heddle placed', 'both') }, ...loads]),
   ];
 }
+
+/** The routes of the busiest rank, over the mean. */
+const loads: readonly Column<Point>[] = [
+  { head: 'busiest', cell: ({ busiest }) => number(busiest?.plain ?? null, 2) },
+  { head: 'busiest placed', cell: ({ busiest }) => number(busiest?.placed ?? null, 2) },
+];
 
 const withinNode: readonly Column<Point>[] = [
   {
@@ -116,6 +126,18 @@ export function spreadLines({ unit }: Pick<BenchReport, 'unit'>, point: Point): 
     .join('\n');
 }
 
+/** The text that `--late` adds below a line: who waits for whom, and for whom most. */
+export function waitLines({ unit }: Pick<BenchReport, 'unit'>, { waits }: Point): string {
+  if (waits === undefined) return '';
+  const lines = (['dispatch', 'combine'] as const).map((phase) => {
+    const rows = waits[phase].map((row, rank) => [`rank ${rank} waits`, ...row.map((time) => number(time))]);
+    return aligned([[phase, ...rows.map((_, peer) => `for ${peer}`)], ...rows]);
+  });
+  const { rank, waited } = latestRank(waits);
+  const most = `The others wait for rank ${rank} most: ${number(waited)} ${unit} a round, all of them together.`;
+  return [...lines, most].join('\n').replaceAll(/^/gm, '    ');
+}
+
 /** The text that `--kernel-breakdown` adds below a line. */
 export function kernelLines({ unit }: Pick<BenchReport, 'unit'>, { kernels }: Point): string {
   return (kernels ?? [])
@@ -132,15 +154,24 @@ export function kernelLines({ unit }: Pick<BenchReport, 'unit'>, { kernels }: Po
     .join('\n');
 }
 
-export const footnote = ({ unit, method, points }: BenchReport): string => {
-  if (method.nodes > 1) {
-    return [countedNote, ...(unit === 'steps' ? [] : [networkNote]), ...wireNotes(points)].join(' ');
-  }
-  return unit === 'steps'
-    ? '* calculated: both − dispatch.'
-    : '* calculated: both − dispatch. NVLink: bytes that leave a GPU; logical: a row for every route. ' +
-        'Ceiling: plain stores of the busiest GPU’s bytes. NCCL: sparse all-to-all of the same rows, already packed, not added up.';
-};
+export const footnote = ({ unit, method, points }: BenchReport): string =>
+  [
+    ...(method.nodes > 1
+      ? [countedNote, ...(unit === 'steps' ? [] : [networkNote]), ...wireNotes(points)]
+      : ['* calculated: both − dispatch.', ...(unit === 'steps' ? [] : [limitsNote])]),
+    ...placedNotes(method),
+  ].join(' ');
+
+const limitsNote =
+  'NVLink: bytes that leave a GPU; logical: a row for every route. ' +
+  'Ceiling: plain stores of the busiest GPU’s bytes. NCCL: sparse all-to-all of the same rows, already packed, not added up.';
+
+export const placedNotes = ({ places }: Pick<BenchReport['method'], 'places'>): string[] =>
+  places === undefined
+    ? []
+    : [
+        `Placed: experts in ${places} places, by the counts of earlier routes. Busiest: the routes of the rank that gets most, over the mean.`,
+      ];
 
 /** Where messages lie, and why: the same at all points, as a rule. */
 export const wireNotes = (points: readonly Point[]): string[] =>

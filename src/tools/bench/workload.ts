@@ -4,13 +4,17 @@ import {
   combineRowBytes,
   dispatchRowBytes,
   type FormatName,
+  firstOf,
   formats,
   limits,
+  ownerOf,
   type Payload,
+  type Placement,
   type Profile,
   payloadsFor,
   profile,
   type RowDtype,
+  rebalance,
   type Shape,
   traffic,
 } from '../../moe/layer/index.js';
@@ -84,12 +88,12 @@ function custom({ hidden, experts, topK }: WorkloadOptions): Profile {
   return { hidden: hidden!, experts: experts!, topK: topK! };
 }
 
-function routerOf({ router, skew }: WorkloadOptions): RouterLaw {
+function routerOf({ router, skew, seed }: WorkloadOptions): RouterLaw {
   if (router === 'uniform') return { kind: 'uniform' };
   if (router === 'perfect') return { kind: 'balanced' };
   if (typeof skew !== 'number' || !(skew > 0 && skew <= 10))
     throw new ArgumentError('skew', skew, 'a number above 0, at most 10');
-  return { kind: 'zipf', exponent: skew };
+  return { kind: 'zipf', exponent: skew, favourites: seed };
 }
 
 /** In words, for tables and reports. */
@@ -140,6 +144,31 @@ export function routeSets(of: Workload, tokens: number, sets: number): readonly 
   return Array.from({ length: sets }, (_, set) =>
     makeAllRoutes(of, tokens, of.seed + set, { router: of.router }),
   );
+}
+
+/** Tokens a rank whose routes are counted for a placement. */
+const countedTokens = 4096;
+
+/** A placement by the counts of routes that came before those of all sets: others, of the same favourites. */
+export function placementFor(of: Workload, places: number, nodes: number): Placement {
+  const counts = new Array<number>(of.experts).fill(0);
+  for (const { topkIds } of makeAllRoutes(of, countedTokens, of.seed - 1, { router: of.router }))
+    for (const id of topkIds) counts[id]!++;
+  return rebalance(counts, { ranks: of.ranks, places, nodes });
+}
+
+/** The routes that the busiest rank gets in a round, over the mean of all ranks; the mean over input sets. */
+export function busiestLoad(
+  shape: Pick<Shape, 'ranks' | 'experts' | 'replicas'>,
+  sets: readonly (readonly Routes[])[],
+): number {
+  const ofSets = sets.map((routes) => {
+    const loads = new Array<number>(shape.ranks).fill(0);
+    for (const [rank, { topkIds }] of routes.entries())
+      if (firstOf(shape, rank) === rank) for (const id of topkIds) loads[ownerOf(shape, id)]!++;
+    return (Math.max(...loads) * shape.ranks) / loads.reduce((sum, load) => sum + load);
+  });
+  return ofSets.reduce((sum, load) => sum + load) / sets.length;
 }
 
 export function roundBytes(

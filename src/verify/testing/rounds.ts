@@ -30,9 +30,8 @@ import {
   firstOf,
   floatDtypes,
   limits,
-  lots,
   type Placement,
-  placeTable,
+  placedRoutes,
   reference,
   requireDtype,
   requirePlacement,
@@ -40,7 +39,6 @@ import {
   requireSources,
   type Shape,
   type Source,
-  sharing,
 } from '../../moe/layer/index.js';
 import { World } from '../../net/world/index.js';
 import {
@@ -135,16 +133,10 @@ export function placedSources(
   requireSources('sources', shape, sources);
   if (placement === undefined) return [...sources];
   requirePlacement('placement', placement);
-  const { topK, experts } = shape;
+  const { experts } = shape;
   if (placement.experts !== experts)
     throw new ArgumentError('placement.experts', placement.experts, `${experts}, as many as the shape has`);
-  const { groups, replicas } = sharing(shape);
-  return sources.map((source, rank) => {
-    const table = placeTable(placement, { source: Math.floor(rank / replicas), sources: groups, nodes });
-    const at = (id: number, i: number): number =>
-      id >= 0 && id < experts ? table[id * lots + (Math.floor(i / topK) % lots)]! : -1;
-    return { ...source, topkIds: source.topkIds.map(at) };
-  });
+  return placedRoutes(shape, sources, placement, nodes);
 }
 
 /**
@@ -170,7 +162,16 @@ export function expectedRound(
 export interface RoundsOptions
   extends Pick<
     ExpertParallelOptions,
-    'family' | 'transport' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds' | 'onLoss'
+    | 'family'
+    | 'transport'
+    | 'weights'
+    | 'counts'
+    | 'tuning'
+    | 'waitMs'
+    | 'split'
+    | 'rounds'
+    | 'onLoss'
+    | 'waits'
   > {
   readonly experts?: ExampleExpertsOptions;
   /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */
@@ -280,7 +281,16 @@ export function layerOf(
   shape: Shape,
   features: Pick<
     ExpertParallelOptions,
-    'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds' | 'onLoss' | 'placement'
+    | 'family'
+    | 'weights'
+    | 'counts'
+    | 'tuning'
+    | 'waitMs'
+    | 'split'
+    | 'rounds'
+    | 'onLoss'
+    | 'placement'
+    | 'waits'
   > = {},
 ): ExpertParallelOptions {
   requireShape(shape);

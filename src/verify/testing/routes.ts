@@ -22,8 +22,11 @@ export type RouterLaw =
    * expert and every rank gets the same load (±1). Its tokens reach more ranks than those of `uniform`.
    */
   | { readonly kind: 'balanced' }
-  /** The n-th most popular expert is chosen in proportion to n^−exponent. All ranks agree who is popular. */
-  | { readonly kind: 'zipf'; readonly exponent: number }
+  /**
+   * The n-th most popular expert is chosen in proportion to n^−exponent. All ranks agree who is popular; `favourites`, a seed, lets
+   * routes of several seeds agree too (default: that of the routes).
+   */
+  | { readonly kind: 'zipf'; readonly exponent: number; readonly favourites?: number }
   /** Only experts of one rank. */
   | { readonly kind: 'one-rank'; readonly target: number }
   /** Only experts of other ranks. */
@@ -82,7 +85,11 @@ function requireRequest(
   requireFrom('holes', holes, 0, 1);
   requireObject('router', router, "such as { kind: 'uniform' }");
   requireOneOf('router.kind', router.kind, ['uniform', 'balanced', 'zipf', 'one-rank', 'remote', 'repeated']);
-  if (router.kind === 'zipf') requireFrom('router.exponent', router.exponent, 0, 100);
+  if (router.kind === 'zipf') {
+    const { exponent, favourites = 0 } = router;
+    requireFrom('router.exponent', exponent, 0, 100);
+    requireInteger('router.favourites', favourites, Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
+  }
   if (router.kind === 'one-rank') requireInteger('router.target', router.target, 0, limits.worldRanks - 1);
 }
 
@@ -161,7 +168,7 @@ function chooser(
       };
     }
     case 'zipf':
-      return skewed(byPopularity(shape.experts, seed), router.exponent, draw);
+      return skewed(byPopularity(shape.experts, router.favourites ?? seed), router.exponent, draw);
   }
 }
 

@@ -4,12 +4,14 @@ import { World } from '../../../src/net/world/index.js';
 import { onRank } from '../../../src/tools/bench/harness.js';
 import {
   columnsOf,
+  footnote,
   headOf,
   htmlReport,
   lineOf,
   type Point,
   rowOf,
   runBenchmark,
+  waitLines,
 } from '../../../src/tools/bench/index.js';
 import { benchmark, type Plan } from '../../../src/tools/bench/program.js';
 import { Crew } from '../../../src/tools/bench/timing.js';
@@ -76,6 +78,59 @@ describe('a run on the simulator', () => {
       new RegExp(` ${(between.rows / 3).toFixed(2)}$`),
     );
     expect(htmlReport(report)).toContain('network rows a token');
+  });
+
+  it.each([1, 2])('measures rounds of placed experts too, of %i nodes', async (nodes) => {
+    const skewed = { ...plan.workload, ranks: 4, router: 'skewed', skew: 2 } as const;
+    const report = await runBenchmark({ ...plan, workload: skewed, ...{ nodes, tokens: [32], places: 16 } });
+    const [point] = report.points as [Point];
+    expect(point.busiest!.plain).toBeGreaterThan(1.5);
+    expect(point.busiest!.placed).toBeLessThan(1.2);
+    expect(rowOf(point, 'heddle placed', 'both')!.time).toBeGreaterThan(0);
+    expect(headOf(columnsOf(report))).toMatch(/ placed steps +busiest +busiest placed$/);
+    const shown = [point.busiest!.plain.toFixed(2), point.busiest!.placed.toFixed(2)];
+    expect(lineOf(columnsOf(report), point).trim().split(/ {2,}/).slice(-2)).toEqual(shown);
+    expect(footnote(report)).toContain('Placed: experts in 16 places');
+    expect(htmlReport(report)).toContain('Placed: experts in 16 places');
+  });
+
+  it.each([
+    [7, 'places is 7; it must be at least 8'],
+    [9, 'places is 9; it must be a multiple of the 2 ranks'],
+  ])('refuses %i places of 8 experts on 2 ranks before anything starts', async (places, message) => {
+    await expect(runBenchmark({ ...plan, places })).rejects.toThrow(message);
+  });
+
+  it('shows who waits for whom', async () => {
+    const report = await runBenchmark({ ...plan, late: true, tokens: [2] });
+    const [point] = report.points as [Point];
+    for (const rows of [point.waits!.dispatch, point.waits!.combine])
+      expect(rows.map((row) => row.map((time) => time > 0))).toEqual([
+        [true, true],
+        [true, true],
+      ]);
+    const waits = {
+      dispatch: [
+        [0.5, 7],
+        [1, 0.25],
+      ],
+      combine: [
+        [0.5, 1],
+        [2, 0.25],
+      ],
+    };
+    expect(waitLines(report, { ...point, waits }).split('\n')).toEqual([
+      '    dispatch      for 0  for 1',
+      '    rank 0 waits   0.50   7.00',
+      '    rank 1 waits   1.00   0.25',
+      '    combine       for 0  for 1',
+      '    rank 0 waits   0.50   1.00',
+      '    rank 1 waits   2.00   0.25',
+      '    The others wait for rank 1 most: 8.00 steps a round, all of them together.',
+    ]);
+    await expect(runBenchmark({ ...plan, late: true, how: { family: 'portable' } })).rejects.toThrow(
+      "waits is true; it must be false with family 'portable'",
+    );
   });
 
   it('is free of races, and brings the right bytes', async () => {

@@ -1,10 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { traffic } from '../../../src/moe/layer/index.js';
+import { placedRoutes, traffic } from '../../../src/moe/layer/index.js';
 import { setsFor } from '../../../src/tools/bench/inputs.js';
 import { rowsBetween } from '../../../src/tools/bench/nccl.js';
 import { roundsFor, rowsOf } from '../../../src/tools/bench/program.js';
 import { spread } from '../../../src/tools/bench/statistics.js';
 import {
+  busiestLoad,
+  placementFor,
   roundBytes,
   routeSets,
   shapeOf,
@@ -63,6 +65,35 @@ describe('a workload', () => {
     expect(loads('perfect')).toBe(1);
     expect(loads('uniform')).toBeGreaterThan(1.5);
     expect(loads('skewed')).toBeGreaterThan(loads('uniform'));
+  });
+});
+
+describe('placements of skewed routes', () => {
+  const of = workload({ ...options, ranks: 8, router: 'skewed', skew: 1 });
+  const sets = routeSets(of, 1024, 2);
+
+  it('suit all input sets, for their routes have the same favourites', () => {
+    const favourites = sets.map((routes) => {
+      const counts = new Array<number>(of.experts).fill(0);
+      for (const { topkIds } of routes) for (const id of topkIds) counts[id]!++;
+      return counts.indexOf(Math.max(...counts));
+    });
+    expect(favourites[1]).toBe(favourites[0]);
+  });
+
+  // docs/results/2026-11-23-sim-places.md has such figures for other seeds and sizes.
+  it('with 12 % more places leave the busiest of 8 ranks at most 1.1 times the mean of Zipf 1.0', () => {
+    expect(busiestLoad(of, sets)).toBeGreaterThan(1.4);
+    const placement = placementFor(of, 288, 1);
+    const placed = sets.map((routes) => placedRoutes({ ...of, maxTokens: 1024 }, routes, placement));
+    expect(busiestLoad({ ...of, experts: 288 }, placed)).toBeLessThan(1.1);
+  });
+
+  it('count the routes of a group of ranks once', () => {
+    const one = { tokens: 1, topkIds: Int32Array.of(0, 1), topkWeights: Float32Array.of(1, 1) };
+    const other = { ...one, topkIds: Int32Array.of(0, 2) };
+    const shape = { ranks: 4, experts: 4, replicas: 2 };
+    expect(busiestLoad(shape, [[one, one, other, other]])).toBe(2);
   });
 });
 

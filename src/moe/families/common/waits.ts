@@ -1,5 +1,6 @@
 /** How long launches wait, and what they leave behind when a peer did not come. */
 import { device, field, pointer, section, type TypedLayout } from '../../../lang/index.js';
+import type { Layer } from '../../layer/index.js';
 import type { View, WindowPlan, WirePlan } from '../family.js';
 
 /**
@@ -39,6 +40,27 @@ export const recordFailure = (operation: Operation, whose: 'cta' | 'gpu' = 'gpu'
  */
 const words = 4;
 export const failureField = field('u32', [words]);
+
+/** Rounds whose waits are remembered. */
+export const notedWaits = 64;
+
+/**
+ * [dispatch, combine][round, modulo their number][peer]: nanoseconds that this rank waited for the peer; every bit is set before the
+ * first round. Where nobody asks for them there are none.
+ */
+export const waitedField = ({ waits, ranks }: Layer) => field('u64', [waits ? 2 : 0, notedWaits, ranks]);
+
+/** Where the host finds them. */
+export const waitedView = (
+  { ranks }: Layer,
+  window: WindowPlan,
+  layout: TypedLayout<{ readonly waited: ReturnType<typeof waitedField> }>,
+): View => ({
+  in: window,
+  offset: section(layout, 'waited').offset,
+  dtype: 'u32',
+  shape: [2, notedWaits, ranks, 2],
+});
 
 /** Where they are, in a window with such a layout. */
 export const failureView = (

@@ -6,7 +6,7 @@ import { maskPlan } from '../common/masks.js';
 import { placingPlan, setPlacing } from '../common/places.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { refusesFew, refusesMasks, refusesOnNode, refusesTransport } from '../common/refusals.js';
-import { failureView } from '../common/waits.js';
+import { failureView, waitedView } from '../common/waits.js';
 import { weighKernel, weighSpread, weighSteps } from '../common/weigh.js';
 import {
   type Family,
@@ -44,6 +44,7 @@ export const oneSided: Family<OneSidedTuning> = {
   travel: { rows: 'rank', message: 'row', metadata: 'every rank' },
   knobs: oneSidedKnobs,
   leavesOut: true,
+  countsWaits: true,
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,
@@ -145,10 +146,10 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
     purpose: 'receive window',
     layout,
     // `returned` and `sums` are EMPTY until vectors come. Where a rank is lost before its first dispatch, experts that run all the
-    // same find -1 everywhere, not routes to expert 0.
+    // same find -1 everywhere, not routes to expert 0. Rounds that have not been have no waits.
     allOnes: [
       ...roundWords(layout),
-      ...(['returned', 'sums', 'experts'] as const).map((name) => section(layout, name)),
+      ...(['returned', 'sums', 'experts', 'waited'] as const).map((name) => section(layout, name)),
     ],
     unwritten: unwrittenSections(layer, layout),
   };
@@ -174,6 +175,7 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
     received: receivedPlan(layer, rank, window, layout, routes),
     placing,
     failure: failureView(window, layout),
+    ...(shape.waits && { waits: waitedView(layer, window, layout) }),
     ...(shape.masks && {
       masks: maskPlan(
         window,

@@ -8,11 +8,35 @@
  */
 import { device, peers, pointer, windowOf } from '../../../lang/index.js';
 import { masking } from '../common/masks.js';
-import { type Operation, recordFailure } from '../common/waits.js';
+import { notedWaits, type Operation, operations, recordFailure } from '../common/waits.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 /** A phase's flags of its window. */
 const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
+
+/**
+ * Waits for a word of a peer, and notes the time that it took if `counted`: one thread of a launch does for each peer. Nothing on
+ * the device reads what it notes, and the launch that wrote there before it is many rounds back.
+ */
+const timedWait = (window: OneSidedWindow, operation: Operation) =>
+  device(
+    {
+      name: 'timed_wait',
+      params: {
+        ...{ mine: windowOf(window), flag: pointer('u32'), peer: 'u32' },
+        ...{ epoch: 'u32', limit: 'u32', counted: 'bool' },
+      },
+      returns: 'bool',
+      using: { PHASE: operations[operation] - 1, NOTED: notedWaits, failed: recordFailure(operation) },
+    },
+    (g, { mine, flag, peer, epoch, limit, counted }, { PHASE, NOTED, failed }) => {
+      const since = g.clock();
+      const came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
+      if (!came && limit > 0) failed({ failure: mine.failure, peer, epoch });
+      if (counted) g.store(mine.waited.at(PHASE, epoch % NOTED, peer), g.clock() - since);
+      return came;
+    },
+  );
 
 export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: Operation) {
   const { ranks } = shape;
@@ -38,14 +62,16 @@ export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: O
     },
   );
 
+  const params = {
+    ...({ mine: windowOf(window), mask: 'v16', block: 'u32' } as const),
+    ...({ peer: 'u32', epoch: 'u32', limit: 'u32' } as const),
+  };
+
   /** Waits for one block of one peer, unless that is left out; false in vain. */
   const awaitPeer = device(
     {
       name: 'await_peer',
-      params: {
-        ...{ mine: windowOf(window), mask: 'v16', block: 'u32' },
-        ...{ peer: 'u32', epoch: 'u32', limit: 'u32' },
-      },
+      params,
       returns: 'bool',
       using: { ...using, failed },
     },
@@ -58,12 +84,28 @@ export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: O
     },
   );
 
+  /** The same, and notes how long it waits for a peer's block 0, which stands for all of them. */
+  const awaitTimed = device(
+    {
+      name: 'await_timed',
+      params,
+      returns: 'bool',
+      using: { ...using, timedWait: timedWait(window, operation) },
+    },
+    (_, { mine, mask, block, peer, epoch, limit }, u) => {
+      if (u.isOut({ mask, rank: peer })) return true;
+      const flag = mine[u.FLAGS].at(block, peer);
+      return u.timedWait({ mine, flag, peer, epoch, limit, counted: block === 0 });
+    },
+  );
+  const awaitOne = shape.waits ? awaitTimed : awaitPeer;
+
   /** Threads 0 … RANKS-1 each wait for one peer; the barrier passes what they acquired on to the block. */
   const awaitPeers = device(
     {
       name: 'await_peers',
       params: { win, mask: 'v16', epoch: 'u32', limit: 'u32' },
-      using: { RANKS: ranks, awaitPeer },
+      using: { RANKS: ranks, awaitPeer: awaitOne },
     },
     (g, { win, mask, epoch, limit }, { RANKS, awaitPeer }) => {
       const peer = g.threadIdx.x;
@@ -72,7 +114,7 @@ export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: O
     },
   );
 
-  return { arrive, awaitPeer, awaitPeers };
+  return { arrive, awaitPeer: awaitOne, awaitPeers };
 }
 
 /** How a pushing combine lets the next dispatch write to slots again; only it needs that (window.ts). */
@@ -96,11 +138,13 @@ export function release(window: OneSidedWindow, shape: OneSidedShape) {
     },
   );
 
+  const params = { mine: windowOf(window), mask: 'v16', epoch: 'u32', limit: 'u32' } as const;
+
   /** Until every rank has, or time is over. Each warp looks for itself: with one alone rounds were slower (docs/results). */
   const awaitSlots = device(
     {
       name: 'await_slots',
-      params: { mine: windowOf(window), mask: 'v16', epoch: 'u32', limit: 'u32' },
+      params,
       using: { RANKS: ranks, failed: recordFailure('combine'), isOut },
     },
     (g, { mine, mask, epoch, limit }, { RANKS, failed, isOut }) => {
@@ -113,7 +157,23 @@ export function release(window: OneSidedWindow, shape: OneSidedShape) {
     },
   );
 
-  return { releaseSlots, awaitSlots };
+  /** The same, and the first warp notes how long it waits for each. */
+  const awaitTimed = device(
+    {
+      name: 'await_timed_slots',
+      params,
+      using: { RANKS: ranks, isOut, timedWait: timedWait(window, 'combine') },
+    },
+    (g, { mine, mask, epoch, limit }, { RANKS, isOut, timedWait }) => {
+      for (let peer = g.laneId; peer < RANKS; peer += 32) {
+        const flag = mine.released.at(peer);
+        const out = isOut({ mask, rank: peer });
+        if (!out) timedWait({ mine, flag, peer, epoch, limit, counted: g.warpId === 0 });
+      }
+    },
+  );
+
+  return { releaseSlots, awaitSlots: shape.waits ? awaitTimed : awaitSlots };
 }
 
 /**

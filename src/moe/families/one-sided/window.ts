@@ -15,6 +15,7 @@
  * | returned | the pushing combine of expert ranks | the source's combine | a peer's next pushing combine is behind its next dispatch, whose tail waited for the source's dispatch, which is behind the source's combine |
  * | sums | the combine of the other ranks of its group | the owner's combine | as `returned`: the group's next combine is behind its next dispatch, whose tail waited for the owner's, which is behind its combine |
  * | failure | its own rank | its own host | the host clears it by renewing the world, or by a mask |
+ * | waited | its own rank | its own host | rounds take turns with many entries, each written by one thread, of a launch that the phases between have awaited |
  * | masked | its own host | its own rank | the host writes it while no rank has a kernel |
  *
  * So dispatch and combine alternate: a round is dispatch, experts, combine.
@@ -24,7 +25,7 @@ import { combineRowBytes, formatOf, type Layer, outputRowBytes, sharing } from '
 import { maskedField } from '../common/masks.js';
 import type { Spread } from '../common/parts.js';
 import { receivedSections, slotShape, unitsOfPart } from '../common/received.js';
-import { failureField } from '../common/waits.js';
+import { failureField, waitedField } from '../common/waits.js';
 import type { CombineTuning, DispatchTuning } from './knobs.js';
 import { teamSize } from './team.js';
 
@@ -58,6 +59,7 @@ export function oneSidedWindow(shape: OneSidedShape) {
     failure: failureField,
     /** The ranks that rounds leave out. */
     masked: maskedField(shape),
+    waited: waitedField(shape),
     /** [epoch & 1][source][token]: whether the slot holds a token, for a pushing combine. */
     present: field('u32', [pushed ? 2 : 0, ...slotShape(shape)]),
     ...receivedSections(shape),

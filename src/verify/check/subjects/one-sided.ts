@@ -28,6 +28,8 @@ interface OneSided extends Rounds {
 
 const pushed: Readonly<Record<string, Partial<OneSided>>> = {
   'pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
+  'waits counted': { waits: true, ranks: 3, threads: 64 },
+  'waits counted, a rank left out': { ...commonMasks['a rank left out'], waits: true },
   // A part of a row is more than one strip of vectors for a thread, and one token has no rows.
   'long rows, f16': {
     ...{ hidden: 2 * 208 * 8, parts: 2, dtype: 'f16', maxTokens: 2, blocks: 1, routes: { holes: 0.7 } },
@@ -51,6 +53,7 @@ const pushed: Readonly<Record<string, Partial<OneSided>>> = {
 const pulled: Readonly<Record<string, Partial<OneSided>>> = {
   'top 1, odd rows of bf16': { topK: 1, hidden: 5 },
   'top 32, odd rows of f32': { experts: 33, topK: 32, hidden: 3, dtype: 'f32' },
+  'waits counted, a graph': { waits: true, ranks: 3, graph: true },
   'odd rows of f16, in parts': { hidden: 7, dtype: 'f16', parts: 2, blocks: 4 },
   'top 12 on 10 ranks': {
     ranks: 10,
@@ -209,6 +212,8 @@ const apart = each<Partial<OneSided>>(
   {
     'split, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
     'split, nothing comes home': { ranks: 3, topK: 2, routes: { router: { kind: 'one-rank', target: 1 } } },
+    'split, waits counted': { waits: true, ranks: 3 },
+    'split, waits counted beside routes': { waits: true, counts: true },
     'split, one resident block': { residentBlocks: 1, maxTokens: 3 },
     // Of two warps each, of which one has more of a row than the other.
     'split, two teams': { maxTokens: 5, threads: 128, teams: 2, hidden: 264, counts: true },

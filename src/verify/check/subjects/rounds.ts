@@ -66,6 +66,8 @@ export interface Rounds {
   readonly split: boolean;
   /** How many are in flight at once. */
   readonly rounds: 1 | 2;
+  /** Kernels count how long they wait for each peer. */
+  readonly waits: boolean;
   /** Before this round the world leaves ranks out. */
   readonly leaveOut: RoundsOptions['leaveOut'];
   /** Where what NICs reach lies. */
@@ -100,6 +102,7 @@ const plain: Omit<Rounds, 'tokens'> = {
   tiny: false,
   split: false,
   rounds: 1,
+  waits: false,
   leaveOut: undefined,
   wires: 'host',
 };
@@ -350,7 +353,20 @@ export function roundsOf(differences: Partial<Rounds>): Rounds {
 }
 
 function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfiguration {
-  const { ranks, nodes, residentBlocks, tiny, weights, counts, inspect, graph, split, rounds, leaveOut } = of;
+  const {
+    ranks,
+    nodes,
+    residentBlocks,
+    tiny,
+    weights,
+    counts,
+    inspect,
+    graph,
+    split,
+    rounds,
+    waits,
+    leaveOut,
+  } = of;
   const shape = shapeOfRounds(of);
   const options: RoundsOptions = {
     weights,
@@ -359,6 +375,7 @@ function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfigu
     graph,
     split,
     rounds,
+    waits,
     ...(leaveOut && { leaveOut, onLoss: 'mask' }),
     ...(of.placements.length > 0 && { placements: of.placements }),
     ...carrier,
