@@ -117,7 +117,14 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   ],
   experts_expand: [{ scales: 224 }, { hidden: 77, topk: 32 }],
   experts_reduce: [{ hidden: 77, dtype: 'f16' }, { topk: 32 }, { topk: 32, dtype: 'f32', weights: 'no' }],
-  router_logits: [{ weights: 'f32' }, { hidden: 8, experts: 3, groups: 1, top: 1, topk: 1 }],
+  // Of few tokens and of many.
+  router_logits: [
+    { weights: 'f32' },
+    { hidden: 8, experts: 3, groups: 1, top: 1, topk: 1 },
+    { tokens: 8192 },
+    { tokens: 8192, weights: 'f32' },
+    { tokens: 8192, hidden: 4096, experts: 64, groups: 1, top: 1 },
+  ],
   router_choose: [
     { experts: 1024, topk: 32, groups: 1, top: 1 },
     { scores: 'softmax', experts: 8, topk: 2, groups: 1, top: 1, bias: 'yes', correction: 'no' },

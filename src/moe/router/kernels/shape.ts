@@ -44,9 +44,9 @@ export function logitsTiles({ experts, weights }: RouterShape, kind: 'sim' | 'cu
   const octets = experts > 64 ? 8 : experts > 16 ? 4 : 2;
   const { parts, groups } = cut;
   // Weights of f32 take twice the registers.
-  const held = weights === 'f32' ? 8 : 16;
+  const [held, deep] = weights === 'f32' ? [8, 5] : [16, 7];
   return {
-    few: { ...cut, tokenWarps: 1, partWarps: parts, octets: 1, depth: 7 },
+    few: { ...cut, tokenWarps: 1, partWarps: parts, octets: 1, depth: deep },
     many: { ...cut, tokenWarps: 2, partWarps: groups, octets, depth: held / octets },
   } as const satisfies Record<string, LogitsTile>;
 }
