@@ -46,10 +46,8 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
       const mine = win.at(g.rank);
       const epoch = g.load(mine.begun.at(0), { order: 'relaxed', scope: 'gpu' });
       const mask = u.maskIn({ masked: mine.masked });
-      if (u.amOut({ mask, failure: mine.failure, epoch })) {
-        if (u.EARLY) g.awaitPrevious();
-        return;
-      }
+      // It may end before its own send, which writes nothing on a rank that is out: dispatch has recorded that.
+      if (u.amOut({ mask, failure: mine.failure, epoch })) return;
       const patience = g.registers('u32', 1, u.patienceOf({ failure: mine.failure, limit }));
       if (u.COUNTS) u.zeroCounts({ mine });
       if (g.blockIdx.x === 0) {
