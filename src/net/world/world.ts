@@ -407,9 +407,8 @@ export class World {
     passing('renewal', 'met');
     const next = new World(circle, this.device, topology, this.#host, this.#events);
     this.#next = next;
-    const was = circle.origins.map((origin) => this.#origins.indexOf(origin));
+    const { was, joined } = this.#comeFrom(circle);
     next.tell({ kind: 'renewed', was });
-    const joined = was.flatMap((before, rank) => (before === -1 ? [rank] : []));
     if (joined.length > 0) next.tell({ kind: 'joined', joined });
     return next;
   }
@@ -419,8 +418,7 @@ export class World {
    * going on: those that do not come in time are lost, and all with whom there can be no world.
    */
   async #meetAnew(circle: Circle): Promise<Topology | null> {
-    const was = circle.origins.map((origin) => this.#origins.indexOf(origin));
-    const fresh = was.flatMap((before, rank) => (before === -1 ? [rank] : []));
+    const { was, joined: fresh } = this.#comeFrom(circle);
     const late = `newcomers have ${newcomersMs} ms to meet the others`;
     const timer = fresh.length > 0 ? setTimeout(() => circle.accuse(fresh, late), newcomersMs) : undefined;
     const { members, apart } = this.topology;
@@ -438,6 +436,12 @@ export class World {
     } finally {
       clearTimeout(timer);
     }
+  }
+
+  /** By rank of a renewed circle what it is numbered here, −1 of a newcomer; and its newcomers. */
+  #comeFrom({ origins }: Circle): { readonly was: readonly number[]; readonly joined: readonly number[] } {
+    const was = origins.map((origin) => this.#origins.indexOf(origin));
+    return { was, joined: was.flatMap((before, rank) => (before === -1 ? [rank] : [])) };
   }
 
   /** The circle of those that are left, and of newcomers if there are to be any. An error counts ranks as this world does. */

@@ -33,9 +33,8 @@ export async function measureRates(timing: Timing): Promise<Rates> {
   const threads = device.kind === 'sim' ? 32 : transferLaunch.threads;
   const from = device.allocate(bytes, 'what is read');
   const sink = device.allocate(4 * blocks * threads, 'what was read');
-  const launcher = (await device.load(readCeilingKernel.ir())).launcher({
-    ...{ grid: blocks, block: threads, rank: 0 },
-  });
+  const program = await device.load(readCeilingKernel.ir());
+  const launcher = program.launcher({ grid: blocks, block: threads, rank: 0 });
   timing.stream.fill(from.address, bytes, 0);
   launcher.set('from', from.address);
   launcher.set('vectors', bytes / 16);
@@ -43,12 +42,12 @@ export async function measureRates(timing: Timing): Promise<Rates> {
   const { median } = await timing.time(4, [() => launcher.launch(timing.stream)]);
   from.free();
   sink.free();
+  const reads = gigabytes(bytes, median);
   const known = perClock[device.capability[0]];
-  if (!(device instanceof CudaDevice) || known === undefined)
-    return { reads: gigabytes(bytes, median), tensorCores: null };
+  if (!(device instanceof CudaDevice) || known === undefined) return { reads, tensorCores: null };
   const rate = (operations: number): number =>
     (operations * device.multiprocessors * device.gpu.clockMHz) / 1e6;
-  return { reads: gigabytes(bytes, median), tensorCores: { bf16: rate(known.bf16), fp8: rate(known.fp8) } };
+  return { reads, tensorCores: { bf16: rate(known.bf16), fp8: rate(known.fp8) } };
 }
 
 export const boundsOf = (

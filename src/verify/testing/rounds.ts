@@ -159,20 +159,13 @@ export function expectedRound(
   return sources.map((source, rank) => reference.combine(shape, source, rank, outputs, nodes));
 }
 
-export interface RoundsOptions
-  extends Pick<
-    ExpertParallelOptions,
-    | 'family'
-    | 'transport'
-    | 'weights'
-    | 'counts'
-    | 'tuning'
-    | 'waitMs'
-    | 'split'
-    | 'rounds'
-    | 'onLoss'
-    | 'waits'
-  > {
+/** The options of an ExpertParallel that a shape leaves open. */
+type Features = Pick<
+  ExpertParallelOptions,
+  'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds' | 'onLoss' | 'waits'
+>;
+
+export interface RoundsOptions extends Features, Pick<ExpertParallelOptions, 'transport'> {
   readonly experts?: ExampleExpertsOptions;
   /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */
   readonly inspect?: boolean;
@@ -279,19 +272,7 @@ function requireRounds(shape: Shape, rounds: readonly (readonly Source[])[]): vo
 /** The options that make an ExpertParallel of this shape. */
 export function layerOf(
   shape: Shape,
-  features: Pick<
-    ExpertParallelOptions,
-    | 'family'
-    | 'weights'
-    | 'counts'
-    | 'tuning'
-    | 'waitMs'
-    | 'split'
-    | 'rounds'
-    | 'onLoss'
-    | 'placement'
-    | 'waits'
-  > = {},
+  features: Features & Pick<ExpertParallelOptions, 'placement'> = {},
 ): ExpertParallelOptions {
   requireShape(shape);
   requireObject('features', features);
