@@ -57,9 +57,9 @@ export class Timeline {
     const { rank, block, thread, kind, strength, buffer, location, text, sees } = step;
     const who = thread === null ? 'all threads' : count > 1 ? `${count} threads` : `thread ${thread}`;
     const where = `${who} of block ${block} on rank ${rank}`;
-    if (kind === 'barrier' || kind === 'fence' || kind === 'wait') return `${where}: ${text}`;
-    const verb = { read: 'read', write: 'write', update: 'update' }[kind];
-    const does = `${verb}${count > 1 || thread === null ? '' : 's'}`;
+    if (kind === 'barrier' || kind === 'fence') return `${where}: ${text}`;
+    const several = count > 1 || thread === null;
+    const does = kind === 'wait' ? `wait${several ? '' : 's'} for` : `${kind}${several ? '' : 's'}`;
     const what = count > 1 ? buffer : `${buffer}, ${location}`;
     const how = strength === '' ? '' : `, ${strength}`;
     return `${where} ${does} ${what}${how}${this.#seen(sees)}`;
