@@ -385,10 +385,17 @@ function serve(flags: ServeFlags): void {
   const all = services(demand);
   if (flags.report !== undefined) writeOutput(flags.report, servePage(demand, all));
   const { known: on, gemm, ...rest } = demand;
+  const units = {
+    latency: 'ms a token',
+    low: 'ms a token',
+    high: 'ms a token',
+    layer: 'µs',
+    parts: 'µs a layer',
+  };
   const question = { ...rest, machine: on.machine, gemm: { name: gemm.name, src: gemm.src } };
   process.stdout.write(
     flags.json === true
-      ? `${JSON.stringify({ version: version(), question, pareto: pareto(all), all }, null, 2)}\n`
+      ? `${JSON.stringify({ version: version(), units, question, pareto: pareto(all), all }, null, 2)}\n`
       : serveText(demand, all),
   );
 }
@@ -404,7 +411,9 @@ function validateAll(flags: ValidateFlags): void {
   if (flags.plots !== undefined) writePlots(flags.plots, results);
   if (results.some(({ reached }) => reached === false)) process.exitCode = 1;
   if (flags.json === true) {
-    process.stdout.write(`${JSON.stringify({ results, disagreements: sources, unknown }, null, 2)}\n`);
+    process.stdout.write(
+      `${JSON.stringify({ version: version(), results, disagreements: sources, unknown }, null, 2)}\n`,
+    );
     return;
   }
   process.stdout.write(validationText(results, sources));

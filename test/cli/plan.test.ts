@@ -167,6 +167,8 @@ describe('heddle plan serve', () => {
   it('prints JSON', async () => {
     expect(await heddle([...args, '20000', '--json'])).toBe(0);
     expect(JSON.parse(out)).toMatchObject({
+      version: expect.stringMatching(/^\d/),
+      units: { latency: 'ms a token' },
       question: { model: 'deepseek_v3' },
       pareto: expect.arrayContaining([expect.objectContaining({ ep: 8 })]),
     });

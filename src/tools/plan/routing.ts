@@ -86,12 +86,7 @@ export function hits(layer: Profile, place: RankPlacement, law: RoutingLaw, plac
   }
   if (law.kind === 'routes') return counted(law.tokens, layer, place, placement);
   if (law.kind === 'perfect') return perfect(experts, topK, place);
-  const ofRanks = Array.from({ length: ranks }, (_, rank) => expertsOf({ experts, ranks }, rank));
-  const ofNodes = Array.from({ length: nodesOf(place) }, (_, node) => {
-    const mine = ofRanks.slice(node * perNode, (node + 1) * perNode);
-    return { first: mine[0]!.first, count: mine.reduce((sum, { count }) => sum + count, 0) };
-  });
-  return uniform(experts, topK, ofRanks, ofNodes, law.kind === 'uniform' ? law.nodesAtMost : undefined);
+  return uniform(experts, topK, place, law.kind === 'uniform' ? law.nodesAtMost : undefined);
 }
 
 /** How a router that chooses by weights weighs each expert; null for one that does not. */
@@ -146,12 +141,6 @@ export function placeMore(layer: Profile, place: RankPlacement, law: RoutingLaw)
 export const busiestOf = ({ routes }: Hits): number =>
   (Math.max(...routes) * routes.length) / routes.reduce((sum, one) => sum + one, 0);
 
-/** Consecutive experts of one owner. */
-interface Owned {
-  readonly first: number;
-  readonly count: number;
-}
-
 /**
  * With more ranks than experts, every expert has as many copies as it takes to give each rank one; a copy counts as
  * an expert of its own.
@@ -166,29 +155,32 @@ export function placed(experts: number, ranks: number): number {
 function uniform(
   experts: number,
   topK: number,
-  ranks: readonly Owned[],
-  nodes: readonly Owned[],
-  nodesAtMost = nodes.length,
+  { ranks, perNode }: RankPlacement,
+  nodesAtMost = nodesOf({ ranks, perNode }),
 ): Hits {
+  const ofRanks = Array.from({ length: ranks }, (_, rank) => expertsOf({ experts, ranks }, rank).count);
+  const nodes = Array.from({ length: nodesOf({ ranks, perNode }) }, (_, node) =>
+    ofRanks.slice(node * perNode, (node + 1) * perNode).reduce((sum, count) => sum + count, 0),
+  );
   requireInteger('nodes a token', nodesAtMost, 1, 4096);
   // The experts among which the router may choose once its nodes are picked, and how likely a node is picked.
   const picked = Math.min(1, nodesAtMost / nodes.length);
   const open = experts * picked;
-  if (picked < 1 && nodes.some(({ count }) => count * nodes.length !== experts))
+  if (picked < 1 && nodes.some((count) => count * nodes.length !== experts))
     throw new ArgumentError(
       'nodes a token',
       nodesAtMost,
       'left out where nodes own unequal numbers of experts',
     );
   if (open < topK) throw new ArgumentError('nodes a token', nodesAtMost, `enough for ${topK} experts`);
-  const hit = ({ count }: Owned): number => {
+  const hit = (count: number): number => {
     let missed = 1;
     for (let i = 0; i < topK; i++) missed *= Math.max(0, (open - count - i) / (open - i));
     return picked * (1 - missed);
   };
   return independent({
-    routes: Float64Array.from(ranks, ({ count }) => (topK * count) / experts),
-    ranks: Float64Array.from(ranks, hit),
+    routes: Float64Array.from(ofRanks, (count) => (topK * count) / experts),
+    ranks: Float64Array.from(ofRanks, hit),
     nodes: Float64Array.from(nodes, hit),
   });
 }
