@@ -114,7 +114,8 @@ export function time(of: Parameters, work: Work): number {
 
 export function boundOf(parts: TimeParts): Bound {
   const { network } = parts;
-  if (parts.floor > parts.lead + transportTime(parts)) return 'floor';
+  const transport = transportTime(parts);
+  if (parts.floor > parts.lead + transport || parts.lead > transport) return 'floor';
   if (parts.nvlink > networkTime(parts)) return 'NVLink';
   const largest = Math.max(network.latency, network.bytes, network.messages);
   if (largest === network.bytes) return 'NIC bytes';

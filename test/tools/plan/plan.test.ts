@@ -181,6 +181,17 @@ it('DeepEP’s low latency takes two rounds’ places to send from and to receiv
   expect(found!.memory! / 1e9).toBeCloseTo(1.88, 2);
 });
 
+it('is bound by the floor where halving that helps most', () => {
+  for (const tokens of [1, 4096]) {
+    const q = question('gb200', 64, { tokens: [tokens] });
+    const asked = named(candidates(q.known, q.place), 'one-sided');
+    const [first] = advice(q, asked[0]!, tokens);
+    const bounds = plan(q, asked)[0]!.phases.map(({ bound }) => bound);
+    expect(bounds).toEqual(tokens === 1 ? ['floor', 'floor'] : ['NVLink', 'NVLink']);
+    expect(first!.what).toMatch(tokens === 1 ? /^half the floor/ : /^twice the NVLink/);
+  }
+});
+
 describe('machines', () => {
   it('are those that people rent, and any that a small file describes', () => {
     for (const name of ['b300', 'gb300', 'h20', 'h800', 'mi355x']) {
