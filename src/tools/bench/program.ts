@@ -201,7 +201,7 @@ async function measure(tools: Tools, tokens: number, emit: (event: BenchEvent) =
 async function measureWaits(
   { timing, noise, of, real, plan }: Tools,
   routes: ReturnType<typeof routeSets>,
-): Promise<Waits> {
+): Promise<NonNullable<Point['waits']>> {
   const round = await Round.create({ timing, noise }, of, routes, { ...plan.how, waits: true });
   const { dispatch, combine } = await round.waits();
   await round.dispose();
