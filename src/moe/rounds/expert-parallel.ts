@@ -328,8 +328,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     this.#requireReady('dispatch', stream);
     const round = this.#rounds[this.#next]!;
     round.require(call);
-    round.inputs.take(inputs, round.brings, stream);
-    round.run(call, stream);
+    round.run(call, stream, inputs);
     this.#next = (this.#next + 1) % this.#rounds.length;
     return round;
   }
