@@ -45,7 +45,7 @@ export class FileError extends HeddleError {
 
   constructor(
     path: string,
-    /** 'read', 'written', 'made' … */
+    /** The participle in the message: 'read', 'written', 'made' … */
     done: string,
     cause: unknown,
   ) {
