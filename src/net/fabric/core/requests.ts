@@ -82,7 +82,7 @@ export class Requests {
     return this.state[at + kept.use] === use && this.state[at + kept.phase] === phase.posted;
   }
 
-  /** A request that was under way before `now` should have ended (both in milliseconds, modulo 2^32), or -1. */
+  /** The slot of a request whose deadline is before `now` (both in milliseconds, modulo 2^32); -1 where there is none. */
   overdue(now: number): number {
     const { state } = this;
     if (this.#busy === 0) return -1;
