@@ -36,7 +36,7 @@ export class MicroBatch {
   #x: { readonly rows: Tensor | ScaledRows; readonly tokens: number } | null = null;
   #sent: Dispatched | null = null;
 
-  /** A launch that is not programmatic. */
+  /** Adds the shared expert's rows to those that came back. Its launch is not programmatic. */
   readonly #adds: Add;
 
   private constructor(
