@@ -37,11 +37,11 @@ export interface ExpertsBenchPlan {
 /** Times of launches back to back in a graph, in µs; of simulated ones steps, which say nothing. */
 interface ExpertsPoint {
   readonly tokens: number;
-  /** Routes that are here, and slots that hold a token. */
+  /** How many routes go to experts of this rank, and how many slots hold a token. */
   readonly routes: number;
   readonly slots: number;
   readonly plan: Spread;
-  /** Bytes that the ids, and what is said of them, take. */
+  /** Bytes that the plan reads and writes: ids, and the row of each route. */
   readonly planBytes: number;
   readonly expand: Moved;
   readonly reduce: Moved;

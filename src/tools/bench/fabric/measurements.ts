@@ -101,7 +101,7 @@ export class Measurements {
       if (c && this.#of.baseline) theirs.push(await c(this.#of.baseline));
       mine.push(await ours());
     }
-    // The best of each: what other programs on the machine take away only ever makes a figure worse.
+    // The best of the repetitions counts: other programs on the machine can only make a figure worse.
     const best = (values: readonly number[]) => (unit === 'µs' ? Math.min(...values) : Math.max(...values));
     const heddle = best(mine);
     const other = theirs.length > 0 ? best(theirs) : null;

@@ -25,7 +25,7 @@ export interface Rank {
 
 interface Setup {
   readonly engine: TransferEngine;
-  /** By rank; this rank's own entry is undefined. */
+  /** The other ranks, by rank; this rank's own entry is undefined. */
   readonly peers: (Peer | undefined)[];
   readonly region: Region;
   /** Everybody's region, by rank; this rank's own entry is undefined. */
