@@ -140,7 +140,7 @@ Examples:
     });
 }
 
-/** Heddle's own, or those of a file. */
+/** The subjects to check: Heddle's own, or those that a file exports. */
 async function subjectsOf(own: string | null, { ptx, host }: Options): Promise<readonly CheckSubject[]> {
   if (own !== null) {
     if (ptx !== undefined) throw new ArgumentError('--ptx', ptx, 'left out where a module is named');

@@ -43,7 +43,7 @@ export interface Stretch {
   readonly to: number;
   readonly lost: readonly number[];
   readonly places: readonly number[];
-  /** [rank]: routes that came to it. */
+  /** Routes that came to each rank. */
   readonly routes: readonly number[];
   /** Routes to experts that lived nowhere. */
   readonly dropped: number;
@@ -97,9 +97,9 @@ export async function demoChanges(
 interface Plan {
   readonly shape: Shape;
   readonly first: Placement;
-  /** [round − 1][rank] */
+  /** The tokens of each round and rank: [round − 1][rank]. */
   readonly sources: readonly (readonly Source[])[];
-  /** The round behind which experts change places, and that in which ranks stop; Infinity for never. */
+  /** Experts change places behind the first of these rounds, and ranks stop in the second; Infinity for never. */
   readonly rebalanceBehind: number;
   readonly fallsIn: number;
   readonly victims: readonly number[];
@@ -257,7 +257,7 @@ const arrivals = (before: Placement, after: Placement): number => {
 const whole = ({ last }: Plan, rounds: readonly (readonly Round[])[]): readonly Round[] =>
   rounds.find((own) => own.length === last)!;
 
-/** Rounds before experts moved, behind that, and those without the ranks that were lost. */
+/** Cuts the rounds into stretches: before experts moved, after that, and without the ranks that were lost. */
 function stretchesOf(plan: Plan, rounds: readonly (readonly Round[])[], dropped: number): Stretch[] {
   const { rebalanceBehind: behind } = plan;
   const stretches: Stretch[] = [];

@@ -24,11 +24,11 @@ import {
 } from '../verify/trials/index.js';
 import type { DemoResult, KernelSpan } from './print-demo.js';
 
-/** How much is run. */
+/** The size of the layer that the demonstration runs. */
 export interface DemoSizes {
   readonly ranks: number;
   readonly nodes: number;
-  /** Of each rank. */
+  /** Tokens of each rank. */
   readonly tokens: number;
   readonly hidden: number;
   readonly experts: number;

@@ -99,7 +99,7 @@ interface Run {
   readonly spans: readonly KernelSpan[];
 }
 
-/** A kernel may start before its predecessor has ended, but only to wait for it. Its bar begins at that end. */
+/** The bars of the picture. A kernel that starts before the one in front of it has ended only waits for it, so its bar begins at that end. */
 function tracedSpans(machine: SimMachine): KernelSpan[] {
   const part = (kernel: string): string => /dispatch|experts|combine/.exec(kernel)?.[0] ?? kernel;
   const ends = new Map<number, number>();
@@ -219,5 +219,5 @@ async function runNodes(nodes: number, round: NodeRound): Promise<string[]> {
   return digests;
 }
 
-/** Equal where all bits are. */
+/** A digest that is the same for two outputs only if all their bits are. */
 export const digestOf = (bits: Bits): string => createHash('sha256').update(bits).digest('hex');

@@ -20,7 +20,7 @@ interface Bar {
   readonly colour: Parameters<typeof styleText>[0];
 }
 
-/** Those that a picture has, in the order in which they are drawn. */
+/** The kinds of bars of a picture, in the order in which they are drawn: later ones cover earlier ones. */
 const bars: readonly Bar[] = [
   { name: 'route', mark: '░', colour: 'green' },
   { name: 'dispatch', mark: '█', colour: 'cyan' },
