@@ -6,7 +6,7 @@ export interface Column<Of> {
   /** Characters, in a table that is printed line by line. The default is as much as its head needs, and at least 10. */
   readonly width?: number;
   /**
-   * A column holds numbers, to the right, unless this says otherwise. Pages print the main number of a line large.
+   * Without it the column holds numbers, which stand to the right. Names stand to the left, and pages print the main number of a line large.
    */
   readonly kind?: 'name' | 'main';
   cell(of: Of): string;
