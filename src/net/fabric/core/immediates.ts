@@ -92,7 +92,7 @@ export class ImmediateQueue {
     Atomics.store(this.#counts, 0, (added + 1) | 0);
   }
 
-  /** The oldest, or -1. */
+  /** Removes the oldest immediate and returns its tag; -1 where there is none. */
   take(): number {
     const taken = this.#counts[1]!;
     if (Atomics.load(this.#counts, 0) === taken) return -1;

@@ -76,7 +76,7 @@ export class Requests {
     this.#busy--;
   }
 
-  /** Whether libfabric has this use of a request. */
+  /** Whether the request of this slot is still with libfabric, and the same as when `use` was counted: slots are used again. */
   holds(slot: number, use: number): boolean {
     const at = slot * kept.words;
     return this.state[at + kept.use] === use && this.state[at + kept.phase] === phase.posted;

@@ -208,7 +208,7 @@ export class WorkerDriver implements Driver {
 
   #wakeUp(): void {
     Atomics.store(this.#control, word.callerSleeps, 0);
-    // A blocking wait inside an asynchronous one overwrites what that waits for: it has to look again.
+    // A blocking wait may have begun while an asynchronous one slept, and has overwritten `wakeAt`: so that one is woken, and looks again.
     Atomics.notify(this.#control, word.callerSleeps);
   }
 
