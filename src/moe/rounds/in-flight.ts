@@ -125,7 +125,7 @@ export class RoundInFlight<P extends string = string> {
   run(call: Call, stream: Stream, inputs?: DispatchInputs): void {
     const { phases, reaches } = calls[call];
     const { placing } = this.loaded.plan;
-    // Where dispatch sent the tokens, whatever a placement says meanwhile.
+    // Combine goes by the places to which dispatch sent the tokens, even if another placement holds by now.
     if (this.underWay && placing !== null) this.brings.topkIds = this.loaded.tensor(placing.places).data;
     inRange(call, stream, () => {
       if (inputs !== undefined) this.inputs.take(inputs, this.brings, stream);
