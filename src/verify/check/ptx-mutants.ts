@@ -23,7 +23,7 @@ export function ptxMutantsOf(kernel: PtxKernel): Mutant[] {
   return [...mutants.values()];
 }
 
-/** The kernel with this mutation; the same where it lacks the instruction. */
+/** The kernel with this mutation; a kernel without that instruction stays as it is. */
 export function mutatePtx(kernel: PtxKernel, { id, description }: Mutant): PtxKernel {
   const { instructions, labels } = kernel.entry;
   const left: PtxInstruction[] = [];
