@@ -354,7 +354,7 @@ export interface Flops {
   readonly paddedFlops: number;
 }
 
-/** Rows of experts with so many each, as a kernel that takes `unit` at a time multiplies them. */
+/** How many rows a kernel multiplies that takes `unit` rows of an expert at a time. `counts`: the rows of each expert. */
 export const paddedRows = (counts: Iterable<number>, unit: number): number =>
   [...counts].reduce((sum, count) => sum + Math.ceil(count / unit) * unit, 0);
 

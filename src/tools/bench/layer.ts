@@ -35,7 +35,7 @@ interface LayerBenchPlan {
   readonly family?: string;
   /** How dispatch carries rows. */
   readonly rows: 'bf16' | 'fp8';
-  /** Of the experts; fp8: e4m3 with scales, for which rows travel so too. */
+  /** The type of the experts' weights. With fp8 they are e4m3 with scales, and rows travel as e4m3 too. */
   readonly weights: 'bf16' | 'fp8';
   readonly nccl: boolean;
   /** Also look at one forward of each number of tokens, launch by launch. */

@@ -14,7 +14,7 @@ import {
 
 /** The programs of the benchmark's ranks; each function runs in several processes (rank.ts). */
 
-/** The view of one of the processes. */
+/** A process of the benchmark, as its own program sees it. */
 export interface Rank {
   readonly rank: number;
   readonly ranks: number;
