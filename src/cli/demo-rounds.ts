@@ -1,6 +1,6 @@
 /**
- * `heddle demo`: a round twice, beside the reference. Between nodes the second is of processes, each of which simulates the GPUs
- * of a node; libfabric is between them.
+ * `heddle demo`: runs a round twice, and compares it with the reference. Between nodes the second run takes processes, each of which
+ * simulates the GPUs of a node, with libfabric between them.
  */
 
 import { createHash } from 'node:crypto';
@@ -202,7 +202,7 @@ export function networkHere(): ProviderName | null {
   }
 }
 
-/** By rank, the digest of what combine brought it. */
+/** Runs the round in processes. Returns for each rank a digest of what combine brought it. */
 async function runNodes(nodes: number, round: NodeRound): Promise<string[]> {
   const digests: string[] = [];
   const launch = {

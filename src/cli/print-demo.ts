@@ -13,7 +13,7 @@ export interface KernelSpan {
   readonly end: number;
 }
 
-/** The letter of a kernel where there is no colour, and its colour. */
+/** How the picture draws a kind of work: a character, and its colour where there are colours. */
 interface Bar {
   readonly name: string;
   readonly mark: string;
