@@ -265,7 +265,7 @@ const bestOpen: Published = {
   microseconds: { 1: 18.3, 8: 18.8, 32: 21.8, 128: 41.0, 512: 136, 2048: 497 },
 };
 
-/** Those that are comparable with a run: the same layer, formats, routes, ranks and GPU. */
+/** The published figures that a run can be compared with: those of the same layer, formats, routes, ranks and GPU. */
 function publishedFor({ workload: of, machine, unit }: BenchReport): readonly Published[] {
   const comparable =
     unit === 'µs' &&

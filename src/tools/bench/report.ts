@@ -88,7 +88,7 @@ export interface Method {
   readonly nodes: number;
   readonly iterations: number;
   readonly warmups: number;
-  /** The places of experts in rounds that were measured with a placement too. */
+  /** How many places experts had in the rounds that were also measured with a placement; absent where none were. */
   readonly places?: number;
 }
 

@@ -23,7 +23,7 @@ export function ptxMutantsOf(kernel: PtxKernel): Mutant[] {
   return [...mutants.values()];
 }
 
-/** The kernel with this mutation; the same where it lacks the instruction. */
+/** The kernel with this mutation; a kernel without that instruction stays as it is. */
 export function mutatePtx(kernel: PtxKernel, { id, description }: Mutant): PtxKernel {
   const { instructions, labels } = kernel.entry;
   const left: PtxInstruction[] = [];
@@ -79,7 +79,7 @@ function changesOf(instruction: PtxInstruction): Change[] {
       // A thread that arrives at a cluster's barrier waits there: the machine takes the two for one.
       return parts.includes('cluster') && parts.includes('arrive') ? [] : [removed];
     case 'wgmma':
-      // Sums are in registers, of which the machine does not tell which thread touches them when: so nothing of fences.
+      // wgmma's fences order accesses to registers, which the machine does not follow: so a missing fence could not be noticed.
       if (parts.includes('commit_group')) return [removed];
       return parts.includes('wait_group') ? [removed, ...moreBy(instruction, 0, 1)] : [];
     case 'griddepcontrol':
