@@ -180,6 +180,16 @@ export class Copies {
     const global = block.launch.firstSite + site;
     this.#detector?.mbarrierNamed(id, place, global);
     const access = { kind: 'write', order: 'weak', scope: 'cta', bytes, site } as const;
+    if (this.#detector !== null && !mbarrier.isShown)
+      this.#log.add({
+        kind: 'misuse',
+        message:
+          'this copy arrives at an mbarrier that the copy engine does not know of: behind mbarrier.init comes ' +
+          'fence.mbarrier_init, or fence.proxy.async',
+        buffer: place.buffer.purpose,
+        location: place.buffer.describe(place.offset),
+        access: this.#issuer.report(access),
+      });
     const arrived = mbarrier.expectLoad(
       bytes,
       this.#detector === null ? null : { to, toAt, access: this.#issuer.report(access) },

@@ -19,12 +19,18 @@ export class MBarriers {
     this.#parts = parts;
   }
 
-  init(buffer: SimBuffer, offset: number, count: number): void {
+  init(buffer: SimBuffer, offset: number, count: number, isShown: boolean): void {
     const { random, onPhase } = this.#parts;
     const made = new MBarrier(count, new PostedCopies(random), () => onPhase(buffer, offset));
+    made.isShown = isShown;
     const here = this.#all.get(buffer);
     if (here === undefined) this.#all.set(buffer, new Map([[offset, made]]));
     else here.set(offset, made);
+  }
+
+  /** A fence has shown the copy engine what was initialised before it. */
+  show(): void {
+    for (const here of this.#all.values()) for (const one of here.values()) one.isShown = true;
   }
 
   at(buffer: SimBuffer, offset: number): MBarrier | undefined {
@@ -56,6 +62,8 @@ export interface LoadReport {
 }
 
 export class MBarrier {
+  /** Whether the copy engine may know of it. */
+  isShown = true;
   #arrivals: number;
   #bytes = 0;
   #phase = 0;

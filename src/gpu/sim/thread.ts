@@ -491,6 +491,11 @@ export class Thread extends Task {
 
   proxyFence(space: Space): void {
     this.#hub.detector!.proxyFence(this.id, space);
+    if (space === 'shared') this.showMBarriers();
+  }
+
+  showMBarriers(): void {
+    this.block.mbarriers?.show();
   }
 
   waitFor(
@@ -815,7 +820,14 @@ export class Thread extends Task {
 
   // Barriers of bulk copies.
 
-  mbarrierInit(access: StatementAccess, barrier: SimBuffer, offset: number, count: number): void {
+  /** `isShown`: to the copy engine, by a fence that is part of it. */
+  mbarrierInit(
+    access: StatementAccess,
+    barrier: SimBuffer,
+    offset: number,
+    count: number,
+    isShown = true,
+  ): void {
     const hub = this.#hub;
     if (hub.detector !== null) {
       if (!this.#accessMBarrier(access, barrier, offset)) return;
@@ -841,7 +853,7 @@ export class Thread extends Task {
         if (buffer.waiters !== 0) hub.wake(buffer, at, mbarrierBytes);
       },
     });
-    this.block.mbarriers.init(barrier, offset, count);
+    this.block.mbarriers.init(barrier, offset, count, isShown);
   }
 
   mbarrierExpect(access: StatementAccess, barrier: SimBuffer, offset: number, bytes: number): void {

@@ -436,7 +436,7 @@ function mbarrier(x: Instruction): void {
   if (x.has('init')) {
     const at = spot(x, x.operand(0), 'shared');
     const access = x.access({ kind: 'write', order: 'weak', scope: 'cta', bytes: 8 });
-    x.code.line(`t.mbarrierInit(${access}, ${at.buffer}, ${at.offset}, ${x.word(x.operand(1))});`);
+    x.code.line(`t.mbarrierInit(${access}, ${at.buffer}, ${at.offset}, ${x.word(x.operand(1))}, false);`);
   } else if (x.has('arrive')) {
     x.has('release');
     const expects = x.has('expect_tx');

@@ -76,6 +76,13 @@ END:
     expect(findings[0]).toMatchObject({ kind: 'race' });
   });
 
+  test('need a fence behind the mbarrier at which they arrive', async () => {
+    const shown = 'fence.mbarrier_init.release.cluster;';
+    expect((await move(kernel.replace(shown, 'fence.proxy.async.shared::cta;'))).findings).toEqual([]);
+    const { findings } = await move(kernel.replace(shown, ''));
+    expect(findings[0]).toMatchObject({ kind: 'misuse', location: 'gate[0]' });
+  });
+
   test('a parameter that `tensors` does not name takes none', async () => {
     const machine = SimMachine.create({ ranks: 1, mode: 'fast', seed: '3' });
     const device = machine.device(0);
