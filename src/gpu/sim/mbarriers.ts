@@ -69,7 +69,7 @@ export class MBarrier {
   #phase = 0;
   /** Loads that nobody has awaited; the phase in which each came, once it has. */
   #loads: { readonly report: LoadReport; phase: number }[] = [];
-  readonly #count: number;
+  #count: number;
   readonly #onPhase: () => void;
 
   constructor(
@@ -83,16 +83,21 @@ export class MBarrier {
     this.#arrivals = count;
   }
 
-  /** A thread arrives, and announces bytes. Returns what is wrong with that. */
-  expect(bytes: number): string | null {
+  get phase(): number {
+    return this.#phase;
+  }
+
+  /** A thread arrives, so many times, and announces bytes. Returns what is wrong with that. */
+  expect(bytes: number, arrivals = 1, drops = false): string | null {
     const tooMany =
-      this.#arrivals === 0 ? `this phase has had all ${this.#count} arrivals that it is for` : null;
+      this.#arrivals < arrivals ? `this phase has had all ${this.#count} arrivals that it is for` : null;
     this.#bytes += bytes;
     const tooMuch =
       this.#bytes > mostCounted
         ? `an mbarrier counts up to ${mostCounted} bytes a phase: announce, and copy, less at a time`
         : null;
-    this.#arrivals--;
+    this.#arrivals -= arrivals;
+    if (drops) this.#count -= arrivals;
     this.#advance();
     return tooMany ?? tooMuch;
   }

@@ -389,6 +389,8 @@ const levels = { cta: 'cta', gl: 'gpu', sys: 'sys' } as const;
 
 function fence(x: Instruction): void {
   if (x.has('proxy')) {
+    // Memory of the machine has no second addresses.
+    if (x.has('alias')) return;
     if (!x.has('async')) x.refuse('of the other proxies, that of asynchronous copies is simulated');
     const space = spaceOf(x);
     if (space !== null && space !== 'global' && space !== 'shared')
