@@ -3,7 +3,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { inRange, listenToRanges, openNvtx, type Stream } from '../../src/gpu/index.js';
+import { openNvtx } from '../../src/gpu/cuda/nvtx.js';
+import { inRange, listenToRanges, type Stream } from '../../src/gpu/index.js';
 import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
 
