@@ -43,7 +43,7 @@ const reportFile = join(folder, 'report.json');
 const rings: Readonly<Record<string, string>> = {
   nvcc: 'every kernel compiles, without spills (nvcc)',
   nodes: 'processes that are nodes of a world, over each provider (libfabric)',
-  faults: 'processes killed, stopped and cut off (libfabric, network namespaces)',
+  faults: 'processes killed, stopped and cut off (libfabric, network namespaces, etcd)',
   package: 'what users get: packed, compiled against, run (npm pack)',
 };
 

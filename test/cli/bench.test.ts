@@ -33,6 +33,14 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
+/** A launch takes a round of the simulator's at least, of which there are a few in a measurement. */
+const expectSteps = (...medians: readonly number[]): void => {
+  for (const median of medians) {
+    expect(median).toBeGreaterThan(100);
+    expect(median * 4).toBeCloseTo(Math.round(median * 4), 6);
+  }
+};
+
 const small = ['--profile', 'custom', '--hidden', '64', '--experts', '8', '--top-k', '2', '--ep', '2'];
 const simulated = ['bench', '--device', 'sim', ...small, '--tokens', '1'];
 
@@ -125,6 +133,7 @@ describe('heddle bench experts', () => {
     const rowBytes = report.workload.hidden * 2;
     expect([expand.bytes, reduce.bytes]).toEqual(Array(2).fill((routes + slots) * rowBytes));
     expect(report.unit).toBe('steps');
+    expectSteps(report.points[0]!.plan.median, expand.time.median, reduce.time.median);
     expect(err).toMatch(/tokens +routes +plan steps +expand steps +of copy +reduce steps +of copy\n/);
     expect(err).not.toMatch(/µs|GB\/s/);
   });
@@ -152,6 +161,7 @@ describe('heddle bench gemm', () => {
       2 * padded * 64 * 64,
     ]);
     expect(report.unit).toBe('steps');
+    expectSteps(gateUp.times.heddle!.median, down.times.heddle!.median);
     expect(err).toMatch(/rows +GEMM +heddle steps.* GFLOP +padded +of cuBLAS/);
     expect(err).not.toMatch(/µs|GB\/s|P\/s/);
     expect(err).toContain(`+${(100 * (padded / rows - 1)).toFixed(0)} %`);
@@ -239,7 +249,7 @@ describe('heddle bench layer', () => {
     expect(Object.keys(three!.ways)).toEqual(['in a row', 'split', 'two micro-batches']);
     // A single token is not cut in two.
     expect(Object.keys(one!.ways)).toEqual(['in a row', 'split']);
-    for (const { median } of Object.values(three!.ways)) expect(median).toBeGreaterThan(0);
+    expectSteps(...Object.values(three!.ways).map(({ median }) => median));
     expect(three!.tokensPerSecond).toBeGreaterThan(0);
     // All four experts are every token's, and rank 0 has two of them.
     expect([three!.rows, three!.usefulFlops]).toEqual([12, 12 * 6 * 64 * 64]);
@@ -345,6 +355,7 @@ describe('heddle bench overlap', () => {
     const { sms, round, mlp, both } = report.points[0]!;
     expect(sms).toBe(8);
     expect(report.unit).toBe('steps');
+    expectSteps(round.median, mlp.median, both.median);
     expect(err).toMatch(/round steps +MLP steps +both steps/);
     expect(err).not.toContain('µs');
     for (const { median } of [round, mlp]) expect(both.median).toBeGreaterThan(median);

@@ -69,9 +69,7 @@ function changesOf(instruction: PtxInstruction): Change[] {
     case 'membar':
       return [removed, ...replaced(instruction, membars)];
     case 'fence':
-      // Threads learn of a new mbarrier at a barrier of their block, with or without it.
-      if (parts.includes('mbarrier_init')) return [];
-      if (parts.includes('proxy')) return [removed];
+      if (parts.includes('proxy') || parts.includes('mbarrier_init')) return [removed];
       // A fence of one direction is as good where only that one matters.
       return [removed, ...replaced(instruction, fences)];
     case 'bar':
