@@ -24,10 +24,11 @@ describe('ranges', () => {
     expect(openNvtx(asked)).toBeNull();
   });
 
-  it('say what to do where the library is not there', () => {
-    expect(() => openNvtx('/nowhere/libnvtx.so')).toThrow(
-      /nowhere\/libnvtx.so.*set HEDDLE_NVTX to the path of the library, or unset it/,
-    );
+  it.each([
+    ['/nowhere/libnvtx.so', /nowhere\/libnvtx.so.*set HEDDLE_NVTX to the path of the library, or unset it/],
+    ['libc.so.6', /^libc.so.6 has no ranges of NVTX\. .*set HEDDLE_NVTX/],
+  ])('say what to do where %s is not there, or another library', (asked, message) => {
+    expect(() => openNvtx(asked)).toThrow(message);
   });
 });
 
