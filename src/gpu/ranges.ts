@@ -2,7 +2,6 @@
  * Ranges: the named calls that enqueue work on a stream, one inside another, the launches of kernels innermost. Profilers hear of
  * them by NVTX where `HEDDLE_NVTX` asks for it, and benchmarks that draw timelines.
  */
-import { openLibrary } from '../base/native/index.js';
 import type { Stream } from './device.js';
 
 export interface RangeListener {
@@ -12,10 +11,16 @@ export interface RangeListener {
 
 /** The listener of all ranges of this thread; undefined before the first. */
 let listener: RangeListener | null | undefined;
+let find = (): RangeListener | null => null;
+
+/** `found` is asked for the listener when the first range begins. A browser has none. */
+export function findListener(found: () => RangeListener | null): void {
+  find = found;
+}
 
 /** Runs `enqueue` as a range. Without a listener this is only the call. */
 export function inRange<T>(name: string, stream: Stream, enqueue: (stream: Stream) => T): T {
-  if (listener === undefined) listener = openNvtx(process.env.HEDDLE_NVTX);
+  if (listener === undefined) listener = find();
   if (listener === null) return enqueue(stream);
   listener.enter(name, stream);
   try {
@@ -34,22 +39,4 @@ export function listenToRanges(other: RangeListener, enqueue: () => void): void 
   } finally {
     listener = before;
   }
-}
-
-/** CUDA 12.9 and later bring the first, those before it the second. */
-const sonames = ['libnvtx3interop.so.1', 'libnvToolsExt.so.1'];
-
-/**
- * `asked`: 1, or the path of a library. It hands ranges on to the profiler that runs the process, and to nobody without one.
- * @throws UnavailableError where it is asked for and not there.
- */
-export function openNvtx(asked = ''): RangeListener | null {
-  if (asked === '' || asked === '0') return null;
-  const toolkit = process.env.CUDA_HOME ?? process.env.CUDA_PATH ?? '/usr/local/cuda';
-  const candidates = [...sonames, ...sonames.map((name) => `${toolkit}/lib64/${name}`)];
-  const { nvtxRangePushA, nvtxRangePop } = openLibrary(
-    asked === '1' ? candidates : [asked],
-    'Put the folder of NVTX on LD_LIBRARY_PATH, set HEDDLE_NVTX to the path of the library, or unset it',
-  ).functions({ nvtxRangePushA: ['i32', 'string'], nvtxRangePop: ['i32'] });
-  return { enter: (name) => nvtxRangePushA(name), leave: () => nvtxRangePop() };
 }

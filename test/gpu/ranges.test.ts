@@ -3,7 +3,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { inRange, listenToRanges, openNvtx, type Stream } from '../../src/gpu/index.js';
+import { openNvtx } from '../../src/gpu/cuda/nvtx.js';
+import { inRange, listenToRanges, type Stream } from '../../src/gpu/index.js';
 import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
 
@@ -23,10 +24,11 @@ describe('ranges', () => {
     expect(openNvtx(asked)).toBeNull();
   });
 
-  it('say what to do where the library is not there', () => {
-    expect(() => openNvtx('/nowhere/libnvtx.so')).toThrow(
-      /nowhere\/libnvtx.so.*set HEDDLE_NVTX to the path of the library, or unset it/,
-    );
+  it.each([
+    ['/nowhere/libnvtx.so', /nowhere\/libnvtx.so.*set HEDDLE_NVTX to the path of the library, or unset it/],
+    ['libc.so.6', /^libc.so.6 has no ranges of NVTX\. .*set HEDDLE_NVTX/],
+  ])('say what to do where %s is not there, or another library', (asked, message) => {
+    expect(() => openNvtx(asked)).toThrow(message);
   });
 });
 
