@@ -33,6 +33,7 @@ import {
   pareto,
   parseCells,
   parseMachine,
+  placementFor,
   placeOn,
   plan,
   planPage,
@@ -70,6 +71,7 @@ interface PlanFlags {
   readonly perfectRouter?: boolean;
   readonly nodesPerToken?: number;
   readonly loads?: string;
+  readonly places?: number;
   readonly seed: number;
   readonly simulate?: boolean;
   readonly late: number;
@@ -163,6 +165,11 @@ export function register(program: Command): void {
         .conflicts('loads'),
     )
     .option('--loads <file.json>', 'measured: counts of every expert, or the experts of every token')
+    .addOption(
+      new Option('--places <n>', 'with skewed or measured loads: experts in so many places, by rebalance')
+        .argParser(integerFrom(1, limits.experts))
+        .conflicts(['simulate', 'perfectRouter', 'nodesPerToken']),
+    )
     .option('--seed <n>', 'who is popular, and the routes of --simulate', seed, 1)
     .option('--simulate', 'also message by message, with queues: tails over ranks, bursts')
     .option('--late <µs>', 'with --simulate: rank 0 starts so much later', numberIn({ from: 0 }), 0)
@@ -182,6 +189,7 @@ Exit code: 0; 2 for a mistake in the arguments.
 Examples:
   $ heddle plan --ep 64 --nodes 8 --machine p5en --tokens 128
   $ heddle plan --ep 16 --nodes 2 --family hybrid --sum source
+  $ heddle plan --ep 32 --skew 1 --places 288
   $ heddle plan --model kimi_k2 --ep 32 --machine h200-cx7 --tokens 1..4096 --skew 0.5 --report plan.html
   $ heddle plan calibrate --cells cells.json --name mine -o mine.json && heddle plan --machine mine.json --ep 16
   $ heddle plan validate`,
@@ -305,13 +313,16 @@ function questionOf(flags: PlanFlags): Question {
   const layer: Profile = profile(flags.model);
   const machine = machineFor(flags.machine);
   const place = placeOn(machine, flags.ep, flags.nodes);
+  const law = lawOf(flags, nodesOf(place));
+  const { places } = flags;
   return {
+    ...(places === undefined ? {} : { placement: placementFor(layer, place, law, places) }),
     model: flags.model,
     layer,
     known: machine,
     place,
     tokens: tokensFrom(flags.tokens),
-    law: lawOf(flags, nodesOf(place)),
+    law,
     dtype: flags.dtype,
     combineDtype: flags.combineDtype,
     replicas: flags.replicas,
@@ -374,10 +385,17 @@ function serve(flags: ServeFlags): void {
   const all = services(demand);
   if (flags.report !== undefined) writeOutput(flags.report, servePage(demand, all));
   const { known: on, gemm, ...rest } = demand;
+  const units = {
+    latency: 'ms a token',
+    low: 'ms a token',
+    high: 'ms a token',
+    layer: 'µs',
+    parts: 'µs a layer',
+  };
   const question = { ...rest, machine: on.machine, gemm: { name: gemm.name, src: gemm.src } };
   process.stdout.write(
     flags.json === true
-      ? `${JSON.stringify({ version: version(), question, pareto: pareto(all), all }, null, 2)}\n`
+      ? `${JSON.stringify({ version: version(), units, question, pareto: pareto(all), all }, null, 2)}\n`
       : serveText(demand, all),
   );
 }
@@ -393,7 +411,9 @@ function validateAll(flags: ValidateFlags): void {
   if (flags.plots !== undefined) writePlots(flags.plots, results);
   if (results.some(({ reached }) => reached === false)) process.exitCode = 1;
   if (flags.json === true) {
-    process.stdout.write(`${JSON.stringify({ results, disagreements: sources, unknown }, null, 2)}\n`);
+    process.stdout.write(
+      `${JSON.stringify({ version: version(), results, disagreements: sources, unknown }, null, 2)}\n`,
+    );
     return;
   }
   process.stdout.write(validationText(results, sources));

@@ -46,6 +46,17 @@ describe('heddle plan', () => {
     expect(out).toMatch(/rails: a row for each node +\d+ µs +−\d/);
   });
 
+  it('says what more places for experts bring on skewed routes', async () => {
+    expect(await heddle([...p5en, '--skew', '1', '--places', '320', '--family', 'hybrid'])).toBe(0);
+    expect(out).toMatch(
+      /busiest rank gets 1\.0\d × the mean of routes with experts in 320 places, 8\.\d\d ×/,
+    );
+    const [, placed, inOrder] = /^hybrid at 128 tokens: (\d+) µs, with experts in order (\d+) µs\.$/m.exec(
+      out,
+    )!;
+    expect(Number(placed)).toBeLessThan(0.9 * Number(inOrder));
+  });
+
   it('prints JSON, and writes a page', async () => {
     const page = join(folder, 'plan.html');
     expect(await heddle([...p5en, '--json', '--skew', '0.5', '--report', page])).toBe(0);
@@ -89,6 +100,11 @@ describe('heddle plan', () => {
     ],
     [['--late', '50'], /late is 50; it must be 0 without --simulate/],
     [['--nodes-per-token', '99'], /nodes-per-token is 99; it must be an integer from 1 to 8/],
+    [['--places', '288'], /places is 288; it must be left out where all experts get the same load/],
+    [
+      ['--places', '320', '--skew', '1', '--simulate'],
+      /'--places <n>' cannot be used with option '--simulate'/,
+    ],
     [['--dtype', 'int3'], /Allowed choices are .*nvfp4/],
   ])('refuses %j and says why', async (args, message) => {
     expect(await heddle(['plan', ...args])).toBe(2);
@@ -151,6 +167,8 @@ describe('heddle plan serve', () => {
   it('prints JSON', async () => {
     expect(await heddle([...args, '20000', '--json'])).toBe(0);
     expect(JSON.parse(out)).toMatchObject({
+      version: expect.stringMatching(/^\d/),
+      units: { latency: 'ms a token' },
       question: { model: 'deepseek_v3' },
       pareto: expect.arrayContaining([expect.objectContaining({ ep: 8 })]),
     });

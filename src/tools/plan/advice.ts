@@ -1,7 +1,7 @@
 /** The change that would help most: the same question with one thing changed. */
 import type { ParameterName } from './model.js';
-import { type Answer, answer, type Candidate, type Question, ranked } from './plan.js';
-import { type Hits, hits, nodesOf } from './routing.js';
+import { type Answer, answer, type Candidate, hitsOf, type Question, ranked } from './plan.js';
+import { type Hits, hits, nodesOf, placeMore } from './routing.js';
 
 export interface Change {
   readonly what: string;
@@ -34,8 +34,9 @@ function scaled(candidate: Candidate, factors: Readonly<Partial<Record<Parameter
 
 /** Changes that shorten the round, the best first. */
 export function advice(question: Question, candidate: Candidate, tokens: number): Change[] {
-  const { layer, place, law } = question;
-  const found = hits(layer, place, law);
+  const { layer, place, law, placement } = question;
+  const found = hitsOf(question);
+  const more = placement === undefined ? placeMore(layer, place, law) : null;
   const now = answer(question, found, candidate, tokens);
   const ask = (what: string, of: Question, who: Candidate, h: Hits = found): Change => ({
     what,
@@ -62,6 +63,16 @@ export function advice(question: Question, candidate: Candidate, tokens: number)
     ...(law.kind === 'perfect' || law.kind === 'uniform'
       ? []
       : [ask('uniform routes', question, candidate, hits(layer, place, { kind: 'uniform' }))]),
+    ...(more === null
+      ? []
+      : [
+          ask(
+            `${more.places.length} places for experts, by their loads`,
+            question,
+            candidate,
+            hits(layer, place, law, more),
+          ),
+        ]),
   ];
   if (crosses) {
     changes.push(

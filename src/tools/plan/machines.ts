@@ -80,7 +80,10 @@ export const machines: readonly Machine[] = [
 ];
 
 function machineNamed(name: string): Machine {
-  const found = machines.find((one) => one.name === name || one.aliases.includes(name));
+  const found = machines.find(
+    ({ name: own, aliases, cells }) =>
+      [own, ...aliases].includes(name) || cells.some(({ hw }) => hw === name),
+  );
   if (found !== undefined) return found;
   const names = machines.flatMap((one) => [one.name, ...one.aliases]);
   throw new ArgumentError(

@@ -14,6 +14,7 @@ import {
   plan,
   type Question,
 } from './plan.js';
+import { placementFor } from './routing.js';
 import { answerColumns, heading, micro, middle } from './text.js';
 
 const colours = [
@@ -95,19 +96,22 @@ function chart(
 
 /** Answers the question for other numbers of ranks, on nodes of the same size. */
 function overRanks(question: Question, asked: readonly Candidate[], tokens: number) {
-  const { known, place, layer } = question;
+  const { known, place, layer, law, placement } = question;
   const { machine } = known;
   const most = machine.nominal.nic > 0 ? limits.worldRanks : machine.perNode;
   const found = new Map<number, Answer[]>();
   for (let ranks = 2; ranks <= most; ranks *= 2) {
     const perNode = Math.min(ranks, place.perNode === place.ranks ? machine.perNode : place.perNode);
     const shared = ranks <= layer.experts || ranks % layer.experts === 0;
+    const places = placement?.places.length;
     if (ranks % perNode !== 0 || !shared) continue;
+    if (places !== undefined && (ranks > limits.ranks || places % ranks !== 0)) continue;
     const there = { ranks, perNode };
+    const placed = places === undefined ? {} : { placement: placementFor(layer, there, law, places) };
     const carriers = candidates(known, there, question.sum).filter((one) =>
       asked.some((who) => who.name === one.name && who.source === one.source),
     );
-    found.set(ranks, plan({ ...question, place: there, tokens: [tokens], replicas: 1 }, carriers));
+    found.set(ranks, plan({ ...question, ...placed, place: there, tokens: [tokens], replicas: 1 }, carriers));
   }
   return {
     ranks: [...found.keys()],

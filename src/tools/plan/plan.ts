@@ -1,7 +1,7 @@
 /** `heddle plan`: what dispatch and combine cost on a machine, for everything that could carry them there. */
 import { ArgumentError, integerIn, requireInteger } from '../../base/errors.js';
 import { type Family, families } from '../../moe/families/index.js';
-import { type FormatName, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
+import { type FormatName, limits, type Placement, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { systemOf } from './cells.js';
 import { bulkNetwork, type Calibration, heddleMeasured, type KnownMachine } from './machines.js';
 import { workOf } from './model.js';
@@ -19,6 +19,8 @@ export interface Question {
   /** Of a rank. */
   readonly tokens: readonly number[];
   readonly law: RoutingLaw;
+  /** Where experts live. Default: in order, one place each. */
+  readonly placement?: Placement;
   readonly dtype: FormatName;
   readonly combineDtype: FormatName;
   readonly replicas: number;
@@ -161,14 +163,17 @@ export const assumed = (who: Candidate, answers: readonly Answer[]): string[] =>
   ...new Set(answers.filter(isAbout(who)).flatMap(({ beyond }) => beyond)),
 ];
 
+export const hitsOf = ({ layer, place, law, placement }: Question): Hits =>
+  hits(layer, place, law, placement);
+
 /** The values that every candidate needs for every number of tokens. */
 export function plan(question: Question, asked: readonly Candidate[]): Answer[] {
-  const { layer, place, law } = question;
+  const { place } = question;
   for (const tokens of question.tokens) requireInteger('tokens', tokens, 1, 65_536);
   requireInteger('replicas', question.replicas, 1, place.ranks);
   if (place.ranks % question.replicas !== 0)
     throw new ArgumentError('replicas', question.replicas, `a divisor of ep, ${place.ranks}`);
-  const found = hits(layer, place, law);
+  const found = hitsOf(question);
   return question.tokens.flatMap((tokens) => asked.map((one) => answer(question, found, one, tokens)));
 }
 

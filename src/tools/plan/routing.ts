@@ -3,7 +3,16 @@
  * at least one does, for every rank and every node.
  */
 import { ArgumentError, requireInteger } from '../../base/errors.js';
-import { expertsOf, ownerOf, type Profile } from '../../moe/layer/index.js';
+import {
+  expertsOf,
+  limits,
+  ownerOf,
+  type Placement,
+  type Profile,
+  placesByExpert,
+  rankOfPlace,
+  rebalance,
+} from '../../moe/layer/index.js';
 import { byPopularity, interleaved } from '../../verify/testing/index.js';
 
 /** How a router chooses; the same laws that `makeRoutes` draws from. */
@@ -49,8 +58,12 @@ function independent(of: Omit<Hits, 'reach'>): Hits {
 
 export const nodesOf = ({ ranks, perNode }: RankPlacement): number => Math.ceil(ranks / perNode);
 
-/** @throws ArgumentError where ranks cannot be placed, or experts cannot be shared among them. */
-export function hits(layer: Profile, place: RankPlacement, law: RoutingLaw): Hits {
+/**
+ * Experts live in order, or as a placement says: then an expert's tokens are dealt out evenly to its places, whoever brings them.
+ *
+ * @throws ArgumentError where ranks cannot be placed, or experts cannot be shared among them.
+ */
+export function hits(layer: Profile, place: RankPlacement, law: RoutingLaw, placement?: Placement): Hits {
   const { ranks, perNode } = place;
   requireInteger('ep', ranks, 1, 4096);
   requireInteger('ranks a node', perNode, 1, ranks);
@@ -60,34 +73,73 @@ export function hits(layer: Profile, place: RankPlacement, law: RoutingLaw): Hit
   const { topK } = layer;
   if (topK > layer.experts)
     throw new ArgumentError('topK', topK, `at most as many as there are experts, ${layer.experts}`);
-  const ofRanks = Array.from({ length: ranks }, (_, rank) => expertsOf({ experts, ranks }, rank));
-  const ofNodes = Array.from({ length: nodesOf(place) }, (_, node) => {
-    const mine = ofRanks.slice(node * perNode, (node + 1) * perNode);
-    return { first: mine[0]!.first, count: mine.reduce((sum, { count }) => sum + count, 0) };
-  });
-  switch (law.kind) {
-    case 'uniform':
-      return uniform(experts, topK, ofRanks, ofNodes, law.nodesAtMost);
-    case 'perfect':
-      return perfect(experts, topK, place);
-    case 'skewed': {
-      const weights = new Float64Array(layer.experts);
-      for (const [n, id] of byPopularity(layer.experts, law.seed).entries())
-        weights[id] = (n + 1) ** -law.exponent;
-      return weighted(repeated(weights, experts), topK, ofRanks, ofNodes);
-    }
-    case 'routes':
-      return counted(law.tokens, layer, { experts, ranks }, place);
-    case 'counts':
-      return weighted(repeated(weightsFor(law.counts, layer.experts, topK), experts), topK, ofRanks, ofNodes);
+  const weights = weightsOf(law, layer);
+  if (weights !== null) {
+    // In order every copy counts as an expert.
+    const of = placement ?? inOrder(experts, ranks);
+    return weighted(
+      Array.from({ length: of.experts }, (_, i) => weights[i % layer.experts]!),
+      topK,
+      of,
+      place,
+    );
   }
+  if (law.kind === 'routes') return counted(law.tokens, layer, place, placement);
+  if (law.kind === 'perfect') return perfect(experts, topK, place);
+  return uniform(experts, topK, place, law.kind === 'uniform' ? law.nodesAtMost : undefined);
 }
 
-/** Consecutive experts of one owner. */
-interface Owned {
-  readonly first: number;
-  readonly count: number;
+/** How a router that chooses by weights weighs each expert; null for one that does not. */
+function weightsOf(law: RoutingLaw, { experts, topK }: Profile): Float64Array | null {
+  if (law.kind === 'counts') return weightsFor(law.counts, experts, topK);
+  if (law.kind !== 'skewed') return null;
+  const weights = new Float64Array(experts);
+  for (const [n, id] of byPopularity(experts, law.seed).entries()) weights[id] = (n + 1) ** -law.exponent;
+  return weights;
 }
+
+/** Every expert in one place, in order. */
+export function inOrder(experts: number, ranks: number): Placement {
+  const each = Math.ceil(experts / ranks);
+  const places = Array.from({ length: ranks }, (_, rank) => {
+    const { first, count } = expertsOf({ experts, ranks }, rank);
+    return Array.from({ length: each }, (_, i) => (i < count ? first + i : -1));
+  });
+  return { experts, ranks, places: places.flat() };
+}
+
+/** Of one token: how likely it names each expert. */
+export const chosen = (layer: Profile, law: RoutingLaw): Float64Array =>
+  hits(layer, { ranks: layer.experts, perNode: layer.experts }, law).routes;
+
+/**
+ * So many places for experts, by how often each is chosen.
+ *
+ * @throws ArgumentError where ranks cannot have equally many, or routes are even, so that no placement is better than another.
+ */
+export function placementFor(
+  layer: Profile,
+  place: RankPlacement,
+  law: RoutingLaw,
+  places: number,
+): Placement {
+  if (law.kind === 'uniform' || law.kind === 'perfect')
+    throw new ArgumentError('places', places, 'left out where all experts get the same load');
+  if (place.ranks > limits.ranks)
+    throw new ArgumentError('ep', place.ranks, `at most ${limits.ranks} where experts have places`);
+  return rebalance(chosen(layer, law), { ranks: place.ranks, places, nodes: nodesOf(place) });
+}
+
+/** With one more place on each rank than experts need; null where routes are even, or the ranks more than a placement may have. */
+export function placeMore(layer: Profile, place: RankPlacement, law: RoutingLaw): Placement | null {
+  const { ranks } = place;
+  if (law.kind === 'uniform' || law.kind === 'perfect' || ranks > limits.ranks) return null;
+  return placementFor(layer, place, law, ranks * (Math.ceil(layer.experts / ranks) + 1));
+}
+
+/** The routes of the busiest rank over the mean of all. */
+export const busiestOf = ({ routes }: Hits): number =>
+  (Math.max(...routes) * routes.length) / routes.reduce((sum, one) => sum + one, 0);
 
 /**
  * With more ranks than experts, every expert has as many copies as it takes to give each rank one; a copy counts as
@@ -100,36 +152,35 @@ export function placed(experts: number, ranks: number): number {
   return ranks;
 }
 
-/** The same weights for every copy. */
-const repeated = (weights: Float64Array, experts: number): Float64Array =>
-  Float64Array.from({ length: experts }, (_, i) => weights[i % weights.length]!);
-
 function uniform(
   experts: number,
   topK: number,
-  ranks: readonly Owned[],
-  nodes: readonly Owned[],
-  nodesAtMost = nodes.length,
+  { ranks, perNode }: RankPlacement,
+  nodesAtMost = nodesOf({ ranks, perNode }),
 ): Hits {
+  const ofRanks = Array.from({ length: ranks }, (_, rank) => expertsOf({ experts, ranks }, rank).count);
+  const nodes = Array.from({ length: nodesOf({ ranks, perNode }) }, (_, node) =>
+    ofRanks.slice(node * perNode, (node + 1) * perNode).reduce((sum, count) => sum + count, 0),
+  );
   requireInteger('nodes a token', nodesAtMost, 1, 4096);
   // The experts among which the router may choose once its nodes are picked, and how likely a node is picked.
   const picked = Math.min(1, nodesAtMost / nodes.length);
   const open = experts * picked;
-  if (picked < 1 && nodes.some(({ count }) => count * nodes.length !== experts))
+  if (picked < 1 && nodes.some((count) => count * nodes.length !== experts))
     throw new ArgumentError(
       'nodes a token',
       nodesAtMost,
       'left out where nodes own unequal numbers of experts',
     );
   if (open < topK) throw new ArgumentError('nodes a token', nodesAtMost, `enough for ${topK} experts`);
-  const hit = ({ count }: Owned): number => {
+  const hit = (count: number): number => {
     let missed = 1;
     for (let i = 0; i < topK; i++) missed *= Math.max(0, (open - count - i) / (open - i));
     return picked * (1 - missed);
   };
   return independent({
-    routes: Float64Array.from(ranks, ({ count }) => (topK * count) / experts),
-    ranks: Float64Array.from(ranks, hit),
+    routes: Float64Array.from(ofRanks, (count) => (topK * count) / experts),
+    ranks: Float64Array.from(ofRanks, hit),
     nodes: Float64Array.from(nodes, hit),
   });
 }
@@ -165,14 +216,16 @@ function perfect(experts: number, topK: number, place: RankPlacement): Hits {
   return { ...run(topK), reach: (tokens) => run(Math.min(experts, Math.ceil(tokens) * topK)) };
 }
 
-/** Where each expert has copies, the tokens take turns with them. */
+/** Where an expert has several places, or copies, the tokens take turns with them. */
 function counted(
   tokens: readonly (readonly number[])[],
   layer: Profile,
-  shape: { readonly experts: number; readonly ranks: number },
   place: RankPlacement,
+  placement?: Placement,
 ): Hits {
-  const copies = shape.experts / layer.experts;
+  const of = placement ?? inOrder(placed(layer.experts, place.ranks), place.ranks);
+  const places = placesByExpert(of);
+  const copies = of.experts / layer.experts;
   const owners = tokens.map((ids, token) => {
     const bad = ids.findIndex((id) => !(Number.isInteger(id) && id >= 0 && id < layer.experts));
     if (bad >= 0)
@@ -181,56 +234,69 @@ function counted(
         ids[bad],
         `an expert from 0 to ${layer.experts - 1}`,
       );
-    return ids.map((id) => ownerOf(shape, id + (token % copies) * layer.experts));
+    return ids.map((id) => {
+      const mine = places[id + (token % copies) * layer.experts]!;
+      return rankOfPlace(of, mine[token % mine.length]!);
+    });
   });
   return independent(tallied(owners, place));
 }
 
-function weighted(
-  weights: Float64Array,
-  topK: number,
-  ranks: readonly Owned[],
-  nodes: readonly Owned[],
-): Hits {
+function weighted(weights: readonly number[], topK: number, of: Placement, { perNode }: RankPlacement): Hits {
+  const places = placesByExpert(of);
+  const groups = (size: number): Coin[][] => {
+    const each = (of.places.length / of.ranks) * size;
+    return Array.from({ length: of.ranks / size }, (_, group) => {
+      const held = of.places.slice(group * each, (group + 1) * each).filter((expert) => expert >= 0);
+      return [...new Set(held)].map((expert) => ({
+        weight: weights[expert]!,
+        share: held.filter((one) => one === expert).length / places[expert]!.length,
+      }));
+    });
+  };
   const each = hitByWeight(
-    weights,
+    weights.map((weight) => [{ weight, share: 1 }]),
     topK,
-    Array.from(weights, (_, first) => ({ first, count: 1 })),
   );
+  const routes = new Float64Array(of.ranks);
+  for (const [place, expert] of of.places.entries())
+    if (expert >= 0) routes[rankOfPlace(of, place)]! += each[expert]! / places[expert]!.length;
   return independent({
-    routes: Float64Array.from(ranks, ({ first, count }) =>
-      each.subarray(first, first + count).reduce((sum, p) => sum + p, 0),
-    ),
-    ranks: hitByWeight(weights, topK, ranks),
-    nodes: hitByWeight(weights, topK, nodes),
+    routes,
+    ranks: hitByWeight(groups(1), topK),
+    nodes: hitByWeight(groups(perNode), topK),
   });
+}
+
+/** An expert in a group of places: its weight, and the share of its tokens that go there. */
+interface Coin {
+  readonly weight: number;
+  readonly share: number;
 }
 
 /**
  * Draws without replacement, each in proportion to the weights that are left, are a race: expert i arrives at a time
- * that is exponential with rate w_i, and the first topK count. An owner is hit if its first arrival, at rate W = Σ w_i,
- * finds fewer than topK others:
+ * that is exponential with rate w_i, and the first topK count. A group of experts is hit if its first arrival finds fewer
+ * than topK others:
  *
- *     ∫ W e^(−W t) · P(fewer than topK of the others by t) dt
+ *     ∫ density of the first arrival · P(fewer than topK of the others by t) dt
  *
- * The others' number is a sum of independent coins, so its distribution is a product of small polynomials.
+ * The others' number is a sum of independent coins, so its distribution is a product of small polynomials. An expert with
+ * places in several groups is a coin in each, for its share of the tokens.
  */
-function hitByWeight(weights: Float64Array, topK: number, owners: readonly Owned[]): Float64Array {
-  const size = owners.length;
-  const rates = owners.map(({ first, count }) =>
-    weights.subarray(first, first + count).reduce((sum, w) => sum + w, 0),
-  );
+function hitByWeight(groups: readonly (readonly Coin[])[], topK: number): Float64Array {
+  const size = groups.length;
   const hit = new Float64Array(size);
-  const own = Array.from({ length: size }, () => new Float64Array(topK));
-  // before[g]: the distribution of the owners below g together. after[g]: that of the owners above, cumulated.
+  const own = groups.map(() => new Float64Array(topK));
+  // before[g]: the distribution of the groups below g together. after[g]: that of the groups above, cumulated.
   const before = Array.from({ length: size + 1 }, () => new Float64Array(topK));
   const after = Array.from({ length: size + 1 }, () => new Float64Array(topK));
-  const unit = raceLength(weights, topK);
+  const unit = raceLength(groups.flat(), topK);
   for (let y = -3.2; y < 12; y += quadratureStep) {
     // Doubly exponential at the start of the race, exponential after it: a plain sum converges to rounding.
     const t = unit * Math.exp(y - Math.exp(-y));
     const dt = t * (1 + Math.exp(-y)) * quadratureStep;
-    for (const [g, { first, count }] of owners.entries()) coins(weights, first, count, t, own[g]!);
+    const first = groups.map((group, g) => coins(group, t, own[g]!));
     before[0]!.fill(0)[0] = 1;
     for (let g = 0; g < size; g++) multiply(before[g]!, own[g]!, before[g + 1]!);
     if (before[size]!.every((p) => p < 1e-18)) break;
@@ -243,38 +309,46 @@ function hitByWeight(weights: Float64Array, topK: number, owners: readonly Owned
         cumulated += after[g + 1]![n]!;
         few += before[g]![topK - 1 - n]! * cumulated;
       }
-      hit[g]! += rates[g]! * Math.exp(-rates[g]! * t) * few * dt;
+      hit[g]! += first[g]! * few * dt;
     }
   }
-  return hit.map((p, g) => (othersSuffice(weights, owners[g]!, topK) ? Math.min(1, p) : 1));
+  const all = experts(groups.flat());
+  return hit.map((p, g) => {
+    const whole = experts(groups[g]!.filter(({ share }) => share === 1));
+    // A token that cannot do without the group always hits it.
+    return Math.round(all - whole) >= topK ? Math.min(1, p) : 1;
+  });
 }
+
+/** So many experts that are ever chosen. */
+const experts = (group: readonly Coin[]): number =>
+  group.reduce((sum, { weight, share }) => (weight > 0 ? sum + share : sum), 0);
 
 const quadratureStep = 0.1;
 
 /** The time at which topK experts have come on average, in the race of exponential clocks. */
-function raceLength(weights: Float64Array, topK: number): number {
-  const come = (t: number) => weights.reduce((sum, w) => sum + 1 - Math.exp(-w * t), 0);
+function raceLength(all: readonly Coin[], topK: number): number {
+  const come = (t: number) =>
+    all.reduce((sum, { weight, share }) => sum - share * Math.expm1(-weight * t), 0);
   let t = 1;
-  const wanted = Math.min(topK, 0.9 * weights.filter((w) => w > 0).length);
+  const wanted = Math.min(topK, 0.9 * experts(all));
   while (come(t) < wanted) t *= 2;
   while (come(t) > wanted) t /= 2;
   return t;
 }
 
-/** Whether a token can do without the group. */
-function othersSuffice(weights: Float64Array, { first, count }: Owned, topK: number): boolean {
-  const others = weights.filter((w, i) => w > 0 && (i < first || i >= first + count)).length;
-  return others >= topK;
-}
-
-/** The distribution of how many of the group have arrived by t, up to topK − 1. */
-function coins(weights: Float64Array, first: number, count: number, t: number, into: Float64Array): void {
+/** The distribution of how many of the group have arrived by t, up to topK − 1. Returns how likely, a unit of time, the first arrives now. */
+function coins(group: readonly Coin[], t: number, into: Float64Array): number {
   into.fill(0)[0] = 1;
-  for (let i = first; i < first + count; i++) {
-    const not = Math.exp(-weights[i]! * t);
+  let rate = 0;
+  for (const { weight, share } of group) {
+    const later = Math.exp(-weight * t);
+    const not = 1 - share + share * later;
+    rate += share === 1 ? weight : (weight * share * later) / not;
     for (let n = into.length - 1; n > 0; n--) into[n] = into[n]! * not + into[n - 1]! * (1 - not);
     into[0]! *= not;
   }
+  return rate * into[0]!;
 }
 
 function multiply(a: Float64Array, b: Float64Array, into: Float64Array): void {
@@ -296,16 +370,18 @@ export function weightsFor(counts: readonly number[], experts: number, topK: num
   if (most >= 0)
     throw new ArgumentError(`loads[${most}]`, counts[most], `at most ${total / topK}: a token names it once`);
   const weights = Float64Array.from(counts, (count) => count / total);
-  const single = Array.from(counts, (_, first) => ({ first, count: 1 }));
   for (let turn = 0; turn < 60; turn++) {
-    const chosen = hitByWeight(weights, topK, single);
+    const now = hitByWeight(
+      Array.from(weights, (weight) => [{ weight, share: 1 }]),
+      topK,
+    );
     let off = 0;
     for (let i = 0; i < experts; i++) {
       if (wanted[i] === 0) continue;
       // Odds rather than shares: an expert that nearly every token names needs a weight far above the others'.
       const odds = (p: number) => p / Math.max(1e-6, 1 - p);
-      off = Math.max(off, Math.abs(chosen[i]! - wanted[i]!));
-      weights[i]! *= odds(wanted[i]!) / odds(chosen[i]!);
+      off = Math.max(off, Math.abs(now[i]! - wanted[i]!));
+      weights[i]! *= odds(wanted[i]!) / odds(now[i]!);
     }
     if (off < 1e-6) break;
   }

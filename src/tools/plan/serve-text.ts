@@ -1,6 +1,7 @@
 /** The text and the page of `heddle plan serve`, for a person who has to buy or rent. */
 import { type Chart, page, type Series, text } from '../../base/page.js';
 import { type Column, htmlTable, textTable } from '../../base/table.js';
+import { limits } from '../../moe/layer/index.js';
 import { type Demand, expertLayers, pareto, type Service } from './serve.js';
 import { lawInWords, micro, percent } from './text.js';
 
@@ -18,7 +19,8 @@ const sources = ({ gemm }: Demand): string[] => [
   `GEMMs: ${gemm.src}.`,
   'Dispatch and combine: as heddle plan says, the first in rank for each EP and number of tokens.',
   'A layer is dispatch, GEMMs and combine in a row: what overlaps is saved. Ranges are nine tenths; errors of parts add up.',
-  'Copies: what one more expert on every rank would save where loads are skewed; rows travel as before.',
+  `Busiest: the routes of the busiest rank over the mean; where loads are skewed, also with one more place on every rank, by rebalance (at most ${limits.ranks} ranks).`,
+  'Places save: so much less does a layer take then.',
 ];
 
 const columns: readonly Column<Service>[] = [
@@ -32,7 +34,8 @@ const columns: readonly Column<Service>[] = [
   { head: 'weights', cell: ({ parts }) => micro(parts.memory) },
   { head: 'multiplying', cell: ({ parts }) => micro(parts.compute) },
   { head: 'bound by', cell: ({ bound }) => bound },
-  { head: 'copies save', cell: ({ replicas }) => percent(replicas) },
+  { head: 'busiest', cell: ({ busiest }) => [...new Set(busiest.map((one) => one.toFixed(2)))].join(' → ') },
+  { head: 'places save', cell: ({ placed }) => percent(placed) },
   { head: 'carried by', cell: ({ carrier, beyond }) => `${carrier}${beyond.length > 0 ? ' *' : ''}` },
 ];
 

@@ -3,12 +3,30 @@
  * dispatch, the experts' GEMMs and combine in a row; what else a model does is a figure that the user gives.
  */
 import { ArgumentError } from '../../base/errors.js';
-import { limits, type MoeModel } from '../../moe/layer/index.js';
+import { limits, type MoeModel, type Placement, placesByExpert, rankOfPlace } from '../../moe/layer/index.js';
 import { ninety } from './fit.js';
 import { type GemmFit, gemmWork } from './gemms.js';
 import type { KnownMachine } from './machines.js';
-import { answer, type Candidate, candidates, named, placeOn, type Question, ranked } from './plan.js';
-import { hits, placed, type RankPlacement, type RoutingLaw } from './routing.js';
+import {
+  answer,
+  type Candidate,
+  candidates,
+  isAbout,
+  named,
+  placeOn,
+  type Question,
+  ranked,
+} from './plan.js';
+import {
+  busiestOf,
+  chosen,
+  type Hits,
+  hits,
+  inOrder as ordered,
+  placeMore,
+  type RankPlacement,
+  type RoutingLaw,
+} from './routing.js';
 
 /** Layers with experts. */
 export const expertLayers: Readonly<Record<string, number>> = {
@@ -48,8 +66,10 @@ export interface Service {
   readonly parts: { readonly network: number; readonly memory: number; readonly compute: number };
   readonly layer: number;
   readonly bound: Limit;
-  /** The share of a layer that one more copy of an expert on every rank would save, at the best placement. */
-  readonly replicas: number;
+  /** The routes of the busiest rank over the mean: with experts in order, and with one more place on every rank. */
+  readonly busiest: readonly [number, number];
+  /** The share of a layer that those places would save. */
+  readonly placed: number;
   readonly beyond: readonly string[];
 }
 
@@ -61,7 +81,7 @@ const batches = Array.from({ length: 11 }, (_, i) => 2 ** i);
 
 /** Every EP of the machine that holds the model, with each of `batches`. */
 export function services(demand: Demand): Service[] {
-  const { known, layer, gemm } = demand;
+  const { known, layer, gemm, law } = demand;
   const { machine } = known;
   if (machine.gpu !== gemm.gpu)
     throw new ArgumentError(
@@ -75,8 +95,28 @@ export function services(demand: Demand): Service[] {
   return sizes.flatMap((ep) => {
     const place = placeOn(known, ep);
     const carriers = named(candidates(known, place), demand.family);
-    return batches.flatMap((tokens) => service(demand, place, carriers, tokens));
+    const more = placeMore(layer, place, law);
+    const inOrder = loadsOf(demand, place);
+    const placed = more === null ? inOrder : loadsOf(demand, place, more);
+    return batches.flatMap((tokens) => service(demand, place, carriers, tokens, [inOrder, placed]));
   });
+}
+
+/** Where routes go. */
+interface Loads {
+  readonly hits: Hits;
+  /** [rank]: how likely a token has a route to each of the places there. */
+  readonly held: readonly (readonly number[])[];
+}
+
+function loadsOf({ layer, law }: Demand, place: RankPlacement, placement?: Placement): Loads {
+  const each = chosen(layer, law);
+  const of = placement ?? ordered(layer.experts, place.ranks);
+  const places = placesByExpert(of);
+  const held = Array.from({ length: place.ranks }, (): number[] => []);
+  for (const [n, expert] of of.places.entries())
+    if (expert >= 0) held[rankOfPlace(of, n)]!.push(each[expert]! / places[expert]!.length);
+  return { hits: hits(layer, place, law, placement), held };
 }
 
 function service(
@@ -84,6 +124,7 @@ function service(
   place: RankPlacement,
   carriers: readonly Candidate[],
   tokens: number,
+  [inOrder, placed]: readonly [Loads, Loads],
 ): Service[] {
   const { model, layer, known, law, gemm, rest } = demand;
   const layers = expertLayers[model]!;
@@ -92,19 +133,30 @@ function service(
     dtype: gemm.format,
     combineDtype: 'bf16',
   };
-  const found = hits(layer, place, law);
-  const [best] = ranked(carriers.map((one) => answer(question, found, one, tokens)));
-  const mine = layer.experts / place.ranks;
-  const weights = layers * gemmWork(layer, gemm.bytes, mine, 0).weightBytes;
-  const room = forExperts * known.machine.memory * 1e9;
-  if (best === undefined || weights + (best.memory ?? 0) > room) return [];
-  const loads = expertLoads(layer, law, place.ranks * tokens);
-  const [now, spread] = [0, 1].map((extra) => {
-    const busiest = busiestRank(loads, place.ranks, extra);
-    return gemm.of(gemmWork(layer, gemm.bytes, busiest.read, busiest.rows));
-  }) as [ReturnType<GemmFit['of']>, ReturnType<GemmFit['of']>];
+  const [best] = ranked(carriers.map((one) => answer(question, inOrder.hits, one, tokens)));
+  const fits = ({ held }: Loads) => {
+    const most = Math.max(...held.map(({ length }) => length));
+    const weights = layers * gemmWork(layer, gemm.bytes, most, 0).weightBytes;
+    return weights + (best?.memory ?? 0) <= forExperts * known.machine.memory * 1e9;
+  };
+  if (best === undefined || !fits(inOrder)) return [];
+  const all = place.ranks * tokens;
+  /** Of the rank whose experts take longest. */
+  const multiplying = ({ held }: Loads) =>
+    held
+      .map((routes) => {
+        const rows = routes.reduce((sum, one) => sum + all * one, 0);
+        const read = routes.reduce((sum, one) => sum + 1 - (1 - one) ** all, 0);
+        return gemm.of(gemmWork(layer, gemm.bytes, read, rows));
+      })
+      .reduce((a, b) => (b.time > a.time ? b : a));
+  const now = multiplying(inOrder);
   const layerTime = best.time + now.time + rest;
-  const perSecond = (place.ranks * tokens * 1e6) / (layers * layerTime);
+  const carrier = carriers.find((one) => isAbout(one)(best))!;
+  const then = fits(placed)
+    ? answer(question, placed.hits, carrier, tokens).time + multiplying(placed).time + rest
+    : layerTime;
+  const perSecond = (all * 1e6) / (layers * layerTime);
   const wide = Math.exp(ninety * Math.max(0.03, gemm.scatter));
   const ms = layers / 1000;
   const parts = { network: best.time, memory: now.memory, compute: now.compute };
@@ -116,58 +168,11 @@ function service(
       latency: ms * layerTime,
       low: ms * (best.low + now.time / wide + rest),
       high: ms * (best.high + now.time * wide + rest),
-      replicas: Math.max(0, 1 - (best.time + spread.time + rest) / layerTime),
+      busiest: [busiestOf(inOrder.hits), busiestOf(placed.hits)],
+      placed: Math.max(0, 1 - then / layerTime),
       beyond: best.beyond,
     },
   ];
-}
-
-interface Load {
-  /** Rows that an expert gets in a round, and the chance that it gets any. */
-  readonly rows: number;
-  readonly read: number;
-}
-
-function expertLoads(layer: MoeModel, law: RoutingLaw, tokens: number): Load[] {
-  const each = hits(layer, { ranks: layer.experts, perNode: layer.experts }, law);
-  return Array.from(each.routes, (routes, i) => ({
-    rows: tokens * routes,
-    read: 1 - (1 - each.ranks[i]!) ** tokens,
-  }));
-}
-
-/**
- * The rank with the most rows. Without copies experts lie as their ids follow; with `extra` a rank, the most loaded have them, and
- * the heaviest are placed first where there is least.
- */
-function busiestRank(loads: readonly Load[], ranks: number, extra: number): Load {
-  const each = placed(loads.length, ranks) / ranks + extra;
-  const held = Array.from({ length: ranks }, () => ({ rows: 0, read: 0, count: 0 }));
-  const give = (rank: (typeof held)[number], { rows, read }: Load): void => {
-    rank.rows += rows;
-    rank.read += read;
-    rank.count++;
-  };
-  if (extra === 0) for (const [i, load] of loads.entries()) give(held[Math.floor(i / each)]!, load);
-  else {
-    const copies = loads.map(() => 1);
-    for (let n = 0; n < extra * ranks; n++) {
-      const worst = loads.reduce(
-        (at, { rows }, i) => (rows / copies[i]! > loads[at]!.rows / copies[at]! ? i : at),
-        0,
-      );
-      copies[worst]!++;
-    }
-    const all = loads.flatMap(({ rows, read }, i) =>
-      Array.from({ length: copies[i]! }, () => ({ rows: rows / copies[i]!, read })),
-    );
-    for (const load of all.sort((a, b) => b.rows - a.rows))
-      give(
-        held.filter(({ count }) => count < each).reduce((a, b) => (b.rows < a.rows ? b : a)),
-        load,
-      );
-  }
-  return held.reduce((a, b) => (b.rows > a.rows ? b : a));
 }
 
 /** Those that no other beats in both GPUs and latency, the fewest GPUs first. */

@@ -9,11 +9,12 @@ import {
   assumed,
   type Candidate,
   candidateOf,
+  plan,
   type Question,
   type SimulatedPhase,
   winners,
 } from './plan.js';
-import { nodesOf, type RoutingLaw } from './routing.js';
+import { busiestOf, hits, nodesOf, type RoutingLaw } from './routing.js';
 import type { Disagreement } from './sources.js';
 import type { Traffic } from './traffic.js';
 import type { Check, SplitResult, Summary } from './validate.js';
@@ -75,6 +76,17 @@ export function answerColumns(who: (answer: Answer) => string): readonly Column<
   ];
 }
 
+/** The load of the busiest rank, where routes are not even. */
+function loadLine({ layer, place, law, placement }: Question): string[] {
+  if (law.kind === 'uniform' || law.kind === 'perfect') return [];
+  const inOrder = `${busiestOf(hits(layer, place, law)).toFixed(2)} × the mean of routes`;
+  if (placement === undefined) return [`The busiest rank gets ${inOrder}.`];
+  const now = busiestOf(hits(layer, place, law, placement)).toFixed(2);
+  return [
+    `The busiest rank gets ${now} × the mean of routes with experts in ${placement.places.length} places, ${inOrder} in order.`,
+  ];
+}
+
 export function planText(
   question: Question,
   asked: readonly Candidate[],
@@ -92,6 +104,7 @@ export function planText(
   out.push(
     'Bytes and messages: of a rank, both phases together, in the mean. Nine of ten measurements are expected in the range.',
   );
+  out.push(...loadLine(question));
   for (const one of asked) {
     const beyond = assumed(one, answers);
     if (beyond.length > 0) out.push(`* ${one.name}${mark(one.source)}: ${beyond.join('; ')}`);
@@ -110,6 +123,14 @@ export function planText(
   for (const best of advised(answers, tokens)) {
     const candidate = candidateOf(best, asked);
     const changes = advice(question, candidate, tokens).slice(0, 6);
+    const { placement, ...inOrder } = question;
+    if (placement !== undefined) {
+      const [without] = plan({ ...inOrder, tokens: [tokens] }, [candidate]);
+      out.push(
+        '',
+        `${candidate.name}${mark(best.source)} at ${tokens} tokens: ${micro(best.time)} µs, with experts in order ${micro(without!.time)} µs.`,
+      );
+    }
     if (changes.length === 0) continue;
     out.push(
       '',

@@ -191,6 +191,7 @@ describe('machines', () => {
       );
     }
     expect(machineOf({ hw: 'H200 p5en+EFA', fabric: 'efa' })!.name).toBe('h200-efa');
+    expect(knownMachine('H200 p5en+EFA').machine.name).toBe('h200-efa');
     expect(placeOn(knownMachine('gb200'), 144)).toEqual({ ranks: 144, perNode: 72 });
   });
 

@@ -108,14 +108,17 @@ describe('serving on one node', () => {
   });
 });
 
-it('copies of experts gain where loads are skewed and multiplying bounds, and nothing where they are even', () => {
+it('places for experts gain where loads are skewed and multiplying bounds, and nothing where they are even', () => {
   const at = (exponent: number | null) => {
     const law =
       exponent === null ? ({ kind: 'uniform' } as const) : ({ kind: 'skewed', exponent, seed: 1 } as const);
-    return services(demand({ law })).find((one) => one.ep === 8 && one.tokens === 1024)!.replicas;
+    return services(demand({ law })).find((one) => one.ep === 8 && one.tokens === 1024)!;
   };
-  expect(at(null)).toBeLessThan(0.001);
-  expect(at(0.8)).toBeGreaterThan(0.1);
+  expect(at(null)).toMatchObject({ placed: 0 });
+  const { placed, busiest } = at(0.8);
+  expect(placed).toBeGreaterThan(0.1);
+  expect(busiest[0]).toBeGreaterThan(1.5);
+  expect(busiest[1]).toBeLessThan(1.02);
 });
 
 it('says that no EP holds a model, and that GEMMs were measured on H200 only', () => {
