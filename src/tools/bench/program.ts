@@ -14,6 +14,7 @@ import type { MeasuredPhase, Point, Row, Subject } from './report.js';
 import { Round } from './round.js';
 import { gigabytes, type Spread, spread } from './statistics.js';
 import type { Timing } from './timing.js';
+import { type Span, trace } from './trace.js';
 import {
   busiestLoad,
   type PhaseBytes,
@@ -40,6 +41,8 @@ export interface Plan {
   readonly places?: number;
   /** Rounds are also run that count how long ranks wait for each other. */
   readonly late?: boolean;
+  /** A round of each number of tokens is also looked at, launch by launch. */
+  readonly trace?: boolean;
   /** How Heddle's own rounds are created. */
   readonly how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'split' | 'sms'>;
   readonly breakdown: boolean;
@@ -49,7 +52,8 @@ export interface Plan {
 export type BenchEvent =
   | { readonly type: 'doing'; readonly what: string }
   | { readonly type: 'barrier'; readonly spread: Spread }
-  | { readonly type: 'point'; readonly point: Point };
+  | { readonly type: 'point'; readonly point: Point }
+  | { readonly type: 'trace'; readonly spans: readonly Span[] };
 
 /** Microseconds of work that a graph should hold, so that its own launch weighs little. */
 const graphTime = 2000;
@@ -134,6 +138,7 @@ async function measure(tools: Tools, tokens: number, emit: (event: BenchEvent) =
   doing('dispatch + combine');
   keep('heddle', 'both', await round.time(rounds, round.both));
   await round.verify(noise);
+  if (plan.trace) emit({ type: 'trace', spans: await trace(timing, () => round.both[0]!(0)) });
   // Simulated steps of a kernel beside those of its peers' say nothing.
   if (plan.breakdown && real) doing('kernels');
   const kernels = plan.breakdown && real ? await round.breakdown() : null;
@@ -201,7 +206,7 @@ async function measure(tools: Tools, tokens: number, emit: (event: BenchEvent) =
 async function measureWaits(
   { timing, noise, of, real, plan }: Tools,
   routes: ReturnType<typeof routeSets>,
-): Promise<Waits> {
+): Promise<NonNullable<Point['waits']>> {
   const round = await Round.create({ timing, noise }, of, routes, { ...plan.how, waits: true });
   const { dispatch, combine } = await round.waits();
   await round.dispose();

@@ -2,6 +2,7 @@
 import { messageOf, requireOneOf } from '../../base/errors.js';
 import { probe } from '../../base/native/index.js';
 import { formatBytes, requireOwnCache, windowKinds } from '../../gpu/cuda/index.js';
+import { openNvtx } from '../../gpu/index.js';
 import { SimMachine } from '../../gpu/sim/index.js';
 import { field, kernel, layout, peers } from '../../lang/index.js';
 import { type Family, families } from '../../moe/families/index.js';
@@ -66,6 +67,7 @@ function examineSettings(): DoctorFinding {
     HEDDLE_DEVICE: (value) => requireOneOf('HEDDLE_DEVICE', value, ['cuda', 'sim']),
     HEDDLE_WINDOWS: (value) => requireOneOf('HEDDLE_WINDOWS', value, windowKinds),
     HEDDLE_CACHE: requireOwnCache,
+    HEDDLE_NVTX: openNvtx,
     HEDDLE_TUNING: () => readTuning(tuningPath()),
   };
   const set: string[] = [];

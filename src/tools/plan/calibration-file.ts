@@ -2,14 +2,7 @@
 import { ArgumentError, requireInteger, requireOneOf, requireText } from '../../base/errors.js';
 import { type Cell, cellFrom, figure, isRecord, parseJson } from './cells.js';
 import { fitCells } from './fit.js';
-import {
-  byOrigin,
-  type Calibration,
-  calibrate,
-  type KnownMachine,
-  machineOf,
-  nominalOf,
-} from './machines.js';
+import { type Calibration, calibrate, type KnownMachine, machineOf, nominalOf } from './machines.js';
 import { type Nominal, type Parameters, parameterNames } from './model.js';
 
 /** GB of a GPU of which nobody has said more. */
@@ -101,7 +94,7 @@ export function knownFrom({ name = 'mine', cells = [], network, ...facts }: Mach
       title: places.size === 0 ? `${name}, as it is described` : `${name}: ${[...places.keys()].join('; ')}`,
       cells: places.size === 0 ? [{ hw: name, fabric }] : [...places.values()],
     },
-    calibrations: byOrigin(cells).map((group) => calibrate(group, nominal)),
+    calibrations: calibrate(cells, () => nominal),
     ...(network === undefined ? {} : { network: ofNetwork(network, nominal) }),
   };
 }

@@ -6,7 +6,7 @@ export * from './advice.js';
 export * from './calibration-file.js';
 export * from './cells.js';
 export { type Cell, cellName, observe, parseCells, shippedCells } from './cells.js';
-export { type Fit, fitCells } from './fit.js';
+export { type Fit, fitCells, fitSource } from './fit.js';
 export * from './from-bench.js';
 export { fitGemms, gemmTables, gemmWork } from './gemms.js';
 export { leastSquares } from './linear.js';
@@ -15,7 +15,7 @@ export { type Parameters, parameterNames, time, type Work, workOf } from './mode
 export { planPage } from './page.js';
 export * from './plan.js';
 export { plot, writePlots } from './plots.js';
-export { ninetyOf, type Prediction, predict } from './predict.js';
+export { type Prediction, predict } from './predict.js';
 export * from './routing.js';
 export * from './serve.js';
 export * from './serve-text.js';

@@ -1,7 +1,7 @@
 /** The machines that there are cells of, and what `heddle plan calibrate` writes about others. */
 import { ArgumentError } from '../../base/errors.js';
 import { type Cell, grouped, observe, once, shippedCells } from './cells.js';
-import { type Fit, fitCells } from './fit.js';
+import { type Fit, fitSource } from './fit.js';
 import type { Nominal } from './model.js';
 
 export interface Machine {
@@ -90,14 +90,19 @@ function machineNamed(name: string): Machine {
   );
 }
 
+const isOn =
+  ({ cells }: Machine) =>
+  (cell: Pick<Cell, 'hw' | 'fabric'>): boolean =>
+    cells.some(({ hw, fabric }) => hw === cell.hw && fabric === cell.fabric);
+
 /** The machine that a cell was measured on, where it is known. */
 export const machineOf = (cell: Pick<Cell, 'hw' | 'fabric'>): Machine | undefined =>
-  machines.find(({ cells }) => cells.some(({ hw, fabric }) => hw === cell.hw && fabric === cell.fabric));
+  machines.find((one) => isOn(one)(cell));
 
 /** The assumptions about a machine that nobody has described. */
 const unknownMachine: Nominal = { nvlink: 450, nic: 50 };
 
-/** One source's cells of one system on one machine, fitted phase by phase. */
+/** What a source measured of a system on one machine, fitted phase by phase. */
 export interface Calibration {
   readonly set: string;
   readonly lib: string;
@@ -111,23 +116,32 @@ export interface Calibration {
 }
 
 type Origin = Pick<Cell, 'set' | 'lib' | 'mode' | 'hw' | 'fabric'>;
-export const originOf = ({ set, lib, mode, hw, fabric }: Origin): string =>
-  JSON.stringify([set, lib, mode, hw, fabric]);
+/** A source's figures of a system, whatever the machine. */
+export const sourceOf = ({ set, lib, mode }: Pick<Cell, 'set' | 'lib' | 'mode'>): string =>
+  `${lib}/${mode} (${set})`;
+export const originOf = (of: Origin): string => JSON.stringify([sourceOf(of), of.hw, of.fabric]);
 
-/** Cells of the same source, system and machine, in the order of the first of each. */
-export const byOrigin = (cells: readonly Cell[]): Cell[][] => grouped(cells, originOf);
-
-/** Fits cells of one origin. */
-export function calibrate(cells: readonly Cell[], nominal: Nominal): Calibration {
-  const { set, lib, mode, hw, fabric } = cells[0]!;
-  const phases = [...new Set(cells.map(({ phase }) => phase))];
-  const fits = Object.fromEntries(
-    phases.map((phase) => [
-      phase,
-      fitCells(cells.filter((cell) => cell.phase === phase).map(observe), nominal),
-    ]),
-  );
-  return { set, lib, mode, hw, fabric, src: [...new Set(cells.map(({ src }) => src))], nominal, fits };
+/** Fits cells, the sources and systems apart. */
+export function calibrate(
+  cells: readonly Cell[],
+  nominal: (cell: Cell) => Nominal = nominalOf,
+): Calibration[] {
+  return grouped(cells, sourceOf).flatMap((source) => {
+    const parts = grouped(source, (cell) => `${originOf(cell)} ${cell.phase}`);
+    const fits = fitSource(
+      parts.map((part) => ({ observations: part.map(observe), nominal: nominal(part[0]!) })),
+    );
+    return grouped(source, originOf).map((mine): Calibration => {
+      const { set, lib, mode, hw, fabric } = mine[0]!;
+      return {
+        ...{ set, lib, mode, hw, fabric, nominal: nominal(mine[0]!) },
+        src: [...new Set(mine.map(({ src }) => src))],
+        fits: Object.fromEntries(
+          parts.flatMap(([one], i) => (mine.includes(one!) ? [[one!.phase, fits[i]!]] : [])),
+        ),
+      };
+    });
+  });
 }
 
 export const nominalOf = (cell: Cell): Nominal => machineOf(cell)?.nominal ?? unknownMachine;
@@ -145,30 +159,24 @@ export interface KnownMachine {
 /** A machine by name, with what the shipped cells say about it. */
 export function knownMachine(name: string): KnownMachine {
   const machine = machineNamed(name);
-  const mine = shippedCells().filter((cell) => machineOf(cell) === machine);
-  return { machine, calibrations: byOrigin(mine).map((cells) => calibrate(cells, machine.nominal)) };
+  const here = new Set(shippedCells().filter(isOn(machine)).map(sourceOf));
+  // A source's figures on other machines say how much it scatters too.
+  const all = calibrate(shippedCells().filter((cell) => here.has(sourceOf(cell))));
+  return { machine, calibrations: all.filter(isOn(machine)) };
 }
 
 /** How Heddle's own kernels do on the machine that they were measured on. */
-export const heddleMeasured = once(() =>
-  calibrate(
-    shippedCells().filter(({ lib, phase }) => lib === 'heddle' && phase !== 'both'),
-    machineNamed('h200-nvlink').nominal,
-  ),
+export const heddleMeasured = once(
+  () => calibrate(shippedCells().filter(({ lib, phase }) => lib === 'heddle' && phase !== 'both'))[0]!,
 );
 
 /**
  * The network that Heddle's kernels are believed to share: another library that sends bulk messages through a host proxy,
  * on the same kind of NIC.
  */
-export const bulkNetwork = ({ machine, network }: KnownMachine): Calibration =>
-  network ?? bulkNetworks[machine.cells[0]?.fabric === 'efa' ? 'efa' : 'cx7']();
+export const bulkNetwork = ({ machine, network }: KnownMachine): Calibration => {
+  const kind = machine.cells[0]?.fabric === 'efa' ? 'efa' : 'cx7';
+  return network ?? bulkNetworks().find(({ fabric }) => fabric === kind)!;
+};
 
-const bulkOver = (fabric: string) =>
-  once(() =>
-    calibrate(
-      shippedCells().filter((cell) => cell.lib === 'pplx-garden' && cell.fabric === fabric),
-      machineNamed('h200-cx7').nominal,
-    ),
-  );
-const bulkNetworks = { cx7: bulkOver('cx7'), efa: bulkOver('efa') };
+const bulkNetworks = once(() => calibrate(shippedCells().filter(({ lib }) => lib === 'pplx-garden')));

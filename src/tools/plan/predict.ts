@@ -18,10 +18,6 @@ export interface Prediction {
   readonly beyond: readonly string[];
 }
 
-/** As `ninety`, of Student's distribution, where so many cells have said what the deviation is; within 2 % (Wallace's approximation). */
-export const ninetyOf = (cells: number): number =>
-  Math.sqrt(cells * Math.expm1(((ninety * (8 * cells + 3)) / (8 * cells + 1)) ** 2 / cells));
-
 /** The amount that another machine or kernel than was measured adds to the logarithm's standard deviation. */
 const unlike = 0.2;
 
@@ -37,10 +33,10 @@ export interface Basis {
 export function predict(basis: Basis, work: Work, tokens: number): Prediction {
   const { assumes, elsewhere = 0 } = basis;
   const here = { work, tokens };
-  const { beyond, spread, aside } = distance(basis.fit.seen, here);
+  const { beyond, scatters, aside } = distance(basis.fit.seen, here);
   // Phases that cross the network hide what NVLink costs: of one that does not, they say less than nominal figures.
   const fit = aside && work.networkBytes === 0 ? fitCells([], basis.fit.nominal) : basis.fit;
-  const { parameters, covariance, scatter, freedom, wider, seen, continued } = fit;
+  const { parameters, covariance, scatter, width, seen, continued } = fit;
   // This will be off by as much as the cells near by were, as far as it is like them.
   const known = [...seen, ...continued];
   const to = (places: readonly Seen[]) => places.map((place) => alike(here, place));
@@ -61,8 +57,8 @@ export function predict(basis: Basis, work: Work, tokens: number): Prediction {
   );
   const doubt = covariance.reduce((sum, row, i) => sum + slopes[i]! * dot(row, slopes), 0);
   const other = Math.max(elsewhere, assumes.length > 0 ? unlike : 0);
-  const own = wider * Math.sqrt(scatter ** 2 * (1 - told) + doubt + spread ** 2);
-  const half = Math.hypot(ninetyOf(freedom) * own, ninety * other);
+  const own = Math.sqrt(scatter ** 2 * (1 - told + scatters ** 2) + doubt);
+  const half = Math.hypot(width * own, ninety * other);
   const middle = time(parameters, work) * Math.exp(dot(off, to(known)));
   const parts = partsOf(parameters, work);
   return {
@@ -111,8 +107,7 @@ export function heddleBasis(
         parameterNames.map((b, j) => (from(a) === from(b) ? from(a).covariance[i]![j]! : 0)),
       ),
       scatter: Math.max(inside.scatter, outside.scatter),
-      freedom: Math.min(inside.freedom, outside.freedom),
-      wider: Math.max(inside.wider, outside.wider),
+      width: Math.max(inside.width, outside.width),
       // The other library's rows go another way, so what its cells were off says nothing here.
       seen: [],
       continued: [],

@@ -16,7 +16,7 @@ import {
 import { nodesOf, type RoutingLaw } from './routing.js';
 import type { Disagreement } from './sources.js';
 import type { Traffic } from './traffic.js';
-import type { Check, SplitResult } from './validate.js';
+import type { Check, SplitResult, Summary } from './validate.js';
 
 export const micro = (us: number): string =>
   us >= 100 ? us.toFixed(0) : us >= 10 ? us.toFixed(1) : us.toFixed(2);
@@ -154,13 +154,19 @@ const simulatedColumns: readonly Column<SimulatedPhase>[] = [
 export const simulatedText = (rows: readonly SimulatedPhase[]): string =>
   `Message by message, from drawn routes (µs):\n${textTable(simulatedColumns, rows)}\n`;
 
+function ninetyInWords({ inRange, possible: [low, high], holds }: Summary): string {
+  if (holds === null) return `${(100 * low).toFixed(0)}–${(100 * high).toFixed(0)} %: too few to tell`;
+  return `${percent(inRange)}: ${holds ? 'yes' : 'no'}`;
+}
+
 const resultColumns: readonly Column<SplitResult>[] = [
   { head: 'fitted → predicted', kind: 'name', cell: ({ name }) => name },
   { head: 'cells', cell: ({ summary }) => String(summary.cells) },
   { head: 'mean', cell: ({ summary }) => percent(summary.mean) },
   { head: 'worst', cell: ({ summary }) => percent(summary.worst) },
   { head: '≤ 12 %', cell: ({ summary }) => percent(summary.within12) },
-  { head: 'in range', cell: ({ summary }) => percent(summary.inRange) },
+  { head: 'in range', cell: ({ summary }) => String(summary.within) },
+  { head: 'nine of ten', cell: ({ summary }) => ninetyInWords(summary) },
   { head: 'prior', cell: ({ summary }) => percent(summary.prior) },
   {
     head: 'rule (fit)',
@@ -177,7 +183,8 @@ const resultColumns: readonly Column<SplitResult>[] = [
 export function validationText(results: readonly SplitResult[], sources: readonly Disagreement[]): string {
   const out = [textTable(resultColumns, results), ''];
   out.push(
-    'Mean and worst: the size of predicted ÷ measured − 1. In range: measured within the predicted 90 %.',
+    'Mean and worst: the size of predicted ÷ measured − 1. In range: cells measured within the predicted 90 %. Nine of ten: whether that',
+    'is 85 to 95 %. Of fewer than 20 cells it is the share that ranges may hold in the long run for so many to be within by chance.',
     'Beside them the mean errors of what is believed before any cell is seen (prior), of half of the last step again for every',
     'doubling of EP (rule, where two steps are known; beside it the fit’s, of the same cells), and of bytes over nominal bandwidth.',
     'of …: a source’s cells, over all questions that its other cells answer.',

@@ -3,8 +3,8 @@
  * nowhere else, so nobody can choose them by their result.
  */
 import { type Cell, cellName, continuation, grouped, observe, shippedCells } from './cells.js';
-import { type Fit, fitCells } from './fit.js';
-import { byOrigin, calibrate, machineOf, nominalOf, originOf } from './machines.js';
+import { type Fit, fitCells, questions } from './fit.js';
+import { calibrate, machineOf, nominalOf, originOf, sourceOf } from './machines.js';
 import type { Nominal, Work } from './model.js';
 import { type Prediction, predict } from './predict.js';
 
@@ -49,42 +49,15 @@ export const goals: readonly Goal[] = [
 
 const nothing = 'no cell of its source';
 
-/** The goal for every source that has cells enough. */
-const questions: readonly {
-  readonly name: string;
-  parts(cells: readonly Cell[]): Split['parts'];
-}[] = [
-  {
-    name: 'every other number of tokens, either way',
-    parts(cells) {
-      const sizes = [...new Set(cells.map(({ tokens }) => tokens))].sort((a, b) => a - b);
-      const turn = (rest: number) => (cell: Cell) => sizes.indexOf(cell.tokens) % 2 === rest;
-      return sizes.length > 3 ? [turn(0), turn(1)] : [];
-    },
-  },
-  {
-    name: 'few tokens from many, many from few',
-    parts(cells) {
-      const sizes = [...new Set(cells.map(({ tokens }) => tokens))].sort((a, b) => a - b);
-      const few = (cell: Cell) => cell.tokens < sizes[sizes.length >> 1]!;
-      return sizes.length > 1 ? [few, (cell) => !few(cell)] : [];
-    },
-  },
-  {
-    name: 'each EP from the others',
-    parts(cells) {
-      const sizes = [...new Set(cells.map((cell) => cell.ep))];
-      return sizes.length > 1 ? sizes.flatMap(ep) : [];
-    },
-  },
+/** The questions to every source that has cells enough. */
+const asked: typeof questions = [
+  ...questions,
   {
     name: 'EP64 and more from EP32 and less',
-    parts: (cells) => (cells.some((cell) => cell.ep >= 64) ? [(cell) => cell.ep >= 64] : []),
+    parts: (cells) => (cells.some(({ ranks }) => ranks >= 64) ? [({ ranks }) => ranks >= 64] : []),
   },
   { name: nothing, parts: () => [() => true] },
 ];
-
-const sourceOf = ({ set: name, lib, mode }: Cell): string => `${lib}/${mode} (${name})`;
 
 /** A held-out cell beside what was predicted without it. Errors are predicted ÷ measured − 1. */
 export interface Check {
@@ -114,9 +87,15 @@ export interface Summary {
   readonly besideRule: number | null;
   readonly bytesAlone: number;
   readonly worst: number;
-  /** Shares of the cells whose error is at most 12 %, and which lie in the predicted range. */
+  /** The share of the cells whose error is at most 12 %. */
   readonly within12: number;
+  /** The cells that lie in the predicted range, and the share of all. */
+  readonly within: number;
   readonly inRange: number;
+  /** The shares that ranges may hold in the long run, so that as many are within by chance, or as few, once in twenty times. */
+  readonly possible: readonly [number, number];
+  /** Whether the ranges hold nine of ten: 85 to 95 %. Null where the cells are too few to tell. */
+  readonly holds: boolean | null;
 }
 
 export interface SplitResult {
@@ -145,9 +124,11 @@ export function validate(cells: readonly Cell[] = shippedCells()): SplitResult[]
     cells.filter(({ phase }) => phase !== 'both'),
     sourceOf,
   );
-  const crossed = questions.flatMap(({ name: question, parts }) =>
+  const sizeOf = ({ ep: ranks, tokens }: Cell) => ({ ranks, tokens });
+  const crossed = asked.flatMap(({ name: question, parts }) =>
     sources.flatMap((mine) => {
-      const checks = run({ name: question, of: (cell) => mine.includes(cell), parts: parts(mine) });
+      const held = parts(mine.map(sizeOf)).map((part) => (cell: Cell) => part(sizeOf(cell)));
+      const checks = run({ name: question, of: (cell) => mine.includes(cell), parts: held });
       return checks.length > 0 ? [{ question, source: sourceOf(mine[0]!), checks }] : [];
     }),
   );
@@ -170,7 +151,7 @@ export function validate(cells: readonly Cell[] = shippedCells()): SplitResult[]
         ({ question, source }) => source === sourceOf(mine[0]!) && question !== nothing,
       ),
     ),
-    ...questions.map(({ name }) => sum(`${name}: all`, ({ question }) => question === name)),
+    ...asked.map(({ name }) => sum(`${name}: all`, ({ question }) => question === name)),
     sum('all that a source’s other cells answer', ({ question }) => question !== nothing),
   ];
 }
@@ -194,7 +175,7 @@ export function validateCells(others: readonly Cell[]): {
  * those are.
  */
 function checksOf(fitted: readonly Cell[], held: readonly Cell[]): Check[] {
-  const known = byOrigin(fitted).map((group) => calibrate(group, nominalOf(group[0]!)));
+  const known = calibrate(fitted);
   return held.map((cell) => {
     const { us, work } = observe(cell);
     const nominal = nominalOf(cell);
@@ -242,8 +223,37 @@ export function summarise(checks: readonly Check[]): Summary {
     bytesAlone: mean(checks.map((check) => check.bytesAlone)),
     worst: Math.max(...checks.map(({ error }) => Math.abs(error))),
     within12: mean(checks.map(({ error }) => (Math.abs(error) <= 0.12 ? 1 : 0))),
-    inRange: mean(
-      checks.map(({ measured, predicted: { low, high } }) => (measured >= low && measured <= high ? 1 : 0)),
-    ),
+    ...inRange(checks),
   };
+}
+
+function inRange(checks: readonly Check[]): Pick<Summary, 'within' | 'inRange' | 'possible' | 'holds'> {
+  const cells = checks.length;
+  const within = checks.filter(
+    ({ measured, predicted: { low, high } }) => measured >= low && measured <= high,
+  ).length;
+  const possible = [1 - highest(cells - within, cells), highest(within, cells)] as const;
+  const [low, high] = cells < enough ? possible : [within / cells, within / cells];
+  const holds = low <= 0.95 && high >= 0.85;
+  return { within, inRange: within / cells, possible, holds: holds && cells < enough ? null : holds };
+}
+
+/** A percentage of fewer cells means nothing. */
+const enough = 20;
+
+/** The probability at which at most so many of `cells` happen once in twenty times. */
+function highest(most: number, cells: number): number {
+  if (most === cells) return 1;
+  let [low, high] = [0, 1];
+  for (let turn = 0; turn < 40; turn++) {
+    const p = (low + high) / 2;
+    let [one, sum] = [(1 - p) ** cells, 0];
+    for (let n = 0; n <= most; n++) {
+      sum += one;
+      one *= ((cells - n) / (n + 1)) * (p / (1 - p));
+    }
+    if (sum > 0.05) low = p;
+    else high = p;
+  }
+  return low;
 }
