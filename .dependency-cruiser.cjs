@@ -48,6 +48,13 @@ module.exports = {
       to: { dependencyTypes: ['core'] },
     },
     {
+      name: 'without-native',
+      comment: `these run in browsers too, where there are neither foreign functions nor files: ${withoutNode.join(', ')}`,
+      severity: 'error',
+      from: { path: `^src/(${withoutNode.join('|')})` },
+      to: { path: '^src/base/(native|files)/' },
+    },
+    {
       name: 'fabric-engine-on-top',
       comment: 'inside fabric: what callers see, the core behind it, and libfabric at the bottom',
       severity: 'error',

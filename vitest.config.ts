@@ -43,15 +43,23 @@ const fromTranspiled: NonNullable<ViteUserConfig['plugins']>[number] = {
 /** Slow by nature, and in need of something: a script of its own each (`npm run test:nvcc` …), which `npm test` leaves out. */
 const rings = {
   nvcc: ['test/verify/kernels/nvcc.test.ts', 'test/gpu/sim/ptx/own.test.ts'],
-  nodes: ['test/suite/nodes-over-*.test.ts'],
-  faults: ['test/faults/*.test.ts', 'test/net/fabric/{killed,cut-off}.test.ts'],
+  nodes: [
+    'test/suite/nodes-over-*.test.ts',
+    'test/net/fabric/all-to-all.test.ts',
+    'test/net/world/program-end.test.ts',
+    'test/moe/families/steady-proxy.test.ts',
+  ],
+  faults: [
+    'test/faults/*.test.ts',
+    'test/net/fabric/{killed,cut-off}.test.ts',
+    'test/net/world/{newcomer-falls,restarted}.test.ts',
+    'test/net/world/etcd/etcd.test.ts',
+  ],
   package: ['test/rooms/tarball.test.ts'],
 };
 
 /** Begun last, one of these would go on while the other processor has nothing left to do. */
 const longest = [
-  // It waits for leases to run out: time that others use while there are others.
-  'test/net/world/etcd/etcd.test.ts',
   'test/moe/layer-carried.e2e.test.ts',
   'test/suite/round-trip.test.ts',
   'test/gpu/sim/litmus/litmus.test.ts',

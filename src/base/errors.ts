@@ -45,7 +45,7 @@ export class FileError extends HeddleError {
 
   constructor(
     path: string,
-    /** 'read', 'written', 'made' … */
+    /** The participle in the message: 'read', 'written', 'made' … */
     done: string,
     cause: unknown,
   ) {
@@ -213,7 +213,7 @@ export function show(value: unknown): string {
     try {
       return showObject(value);
     } catch {
-      return 'an object that cannot be looked at'; // a proxy, a getter that throws
+      return 'an object that cannot be looked at'; // a proxy, or a getter that throws
     }
   }
   return String(value);

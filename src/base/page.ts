@@ -33,7 +33,7 @@ export interface Series {
   readonly width: number;
   readonly points: number;
   readonly values: readonly (number | null)[];
-  /** From where to where each value may lie. */
+  /** The range in which each value may lie: its lower end and its upper one. */
   readonly band?: readonly (readonly [number, number] | null)[];
 }
 

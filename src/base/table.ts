@@ -3,10 +3,10 @@ import { text } from './page.js';
 
 export interface Column<Of> {
   readonly head: string;
-  /** Where it is not its head that says how wide, in a table whose lines come one by one. */
+  /** Characters, in a table that is printed line by line. The default is as much as its head needs, and at least 10. */
   readonly width?: number;
   /**
-   * A column holds numbers, to the right, unless this says otherwise. Pages print the main number of a line large.
+   * Without it the column holds numbers, which stand to the right. Names stand to the left, and pages print the main number of a line large.
    */
   readonly kind?: 'name' | 'main';
   cell(of: Of): string;
@@ -20,14 +20,14 @@ export function aligned(rows: readonly (readonly string[])[], names = 1): string
   return rows.map((row) => row.map(padded).join('  ').trimEnd()).join('\n');
 }
 
-/** Names come before numbers. */
+/** A table of plain text. Columns of names must stand before those of numbers. */
 export const textTable = <Of>(columns: readonly Column<Of>[], lines: readonly Of[]): string =>
   aligned(
     [columns.map(({ head }) => head), ...lines.map((line) => columns.map(({ cell }) => cell(line)))],
     columns.filter(({ kind }) => kind === 'name').length,
   );
 
-/** With a rule above each new value of the first column, where several lines share one. */
+/** A table of HTML. Where several lines have one value in the first column, a rule stands above each new value. */
 export function htmlTable<Of>(columns: readonly Column<Of>[], lines: readonly Of[]): string {
   const first = lines.map((line) => columns[0]!.cell(line));
   const rows = lines.map((line, i) => {

@@ -17,10 +17,11 @@ import {
   gemmLines,
   headOf,
   layerColumns,
-  layerTimeline,
   lineOf,
   type OverlapPlan,
   overlapColumns,
+  type Span,
+  timelineOf,
   type Unit,
   unitOf,
 } from '../tools/bench/index.js';
@@ -44,12 +45,19 @@ interface Flags {
   readonly device: 'cuda' | 'sim';
   readonly iterations?: number;
   readonly json?: boolean;
+  readonly trace?: string;
 }
 
 export const familyOption = (): Option =>
   new Option('--family <name>', 'of kernels (default: the first that can)').choices(
     families.map(({ name }) => name),
   );
+
+export const traceOption = (): Option =>
+  new Option('--trace <file>', 'also write a timeline of the last line’s launches, for ui.perfetto.dev');
+
+export const writeTrace = (file: string, spans: readonly Span[]): void =>
+  writeOutput(file, JSON.stringify(chromeTrace(timelineOf(spans))));
 
 /** The description of a part's command, beside the options that only it has. */
 interface Part {
@@ -78,6 +86,7 @@ const addPart = (bench: Command, part: Part): Command =>
     )
     .option('--iterations <n>', `measured iterations (default: ${part.iterations}, simulated 1)`, times)
     .option('--json', 'print all results as JSON; the table goes to stderr')
+    .addOption(traceOption())
     .addHelpText(
       'after',
       `
@@ -97,13 +106,14 @@ const usual = <T>({ device }: Flags, onGpus: T, simulated: T): T => (device === 
  * with the first line, so a measurement that fails at once prints none. `linesOf`: the lines of a point that has
  * several.
  */
-async function tabulate<Point, Line, Report>(
-  { device, json }: Flags,
+async function tabulate<Point, Line, Report extends { readonly spans: readonly Span[] }>(
+  { device, json, trace }: Flags,
   columnsOf: (unit: Unit) => readonly Column<Line>[],
   linesOf: (point: Point) => readonly Line[],
   measure: (on: (point: Point) => void) => Promise<Report>,
   foot?: (report: Report) => string,
-): Promise<Report> {
+): Promise<void> {
+  requireOutputFile('--trace', trace);
   const table = json ? process.stderr : process.stdout;
   const columns = columnsOf(unitOf(device));
   if (device === 'sim')
@@ -119,7 +129,7 @@ async function tabulate<Point, Line, Report>(
   });
   if (foot !== undefined) table.write(`${foot(report)}\n`);
   if (json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
-  return report;
+  if (trace !== undefined) writeTrace(trace, report.spans);
 }
 
 /** Adds them all to `heddle bench`. */
@@ -166,7 +176,7 @@ as many bytes, divided by theirs.`,
         workload: { profile, ranks: ep, dtype: 'bf16', combineDtype: 'bf16', router: 'uniform', seed: 1 },
         tokens: flags.tokens ?? usual(flags, [128, 4096], [4]),
         rows: { form, alignment: Number(flags.alignment) as Alignment, ...set({ capacity }) },
-        ...{ device, iterations: flags.iterations ?? usual(flags, 30, 1) },
+        ...{ device, iterations: flags.iterations ?? usual(flags, 30, 1), trace: flags.trace !== undefined },
       };
       await tabulate(
         flags,
@@ -209,7 +219,7 @@ that routes need, 'padded' how many more are multiplied because of Heddle's tile
     .action(async (flags: GemmFlags) => {
       const { profile, routes, dtype, device } = flags;
       const plan = {
-        ...{ profile, routes, dtype, device },
+        ...{ profile, routes, dtype, device, trace: flags.trace !== undefined },
         experts: flags.experts ?? usual(flags, 16, 2),
         rows: flags.rows ?? usual(flags, [16, 512], [2]),
         iterations: flags.iterations ?? usual(flags, 20, 1),
@@ -232,7 +242,6 @@ interface LayerFlags extends Flags {
   readonly rows: 'bf16' | 'fp8';
   readonly dtype: 'bf16' | 'fp8';
   readonly nccl: boolean;
-  readonly trace?: string;
 }
 
 const addLayer = (bench: Command): Command =>
@@ -266,10 +275,8 @@ row is read for them.`,
         .default('bf16'),
     )
     .option('--no-nccl', 'without NCCL in Heddle’s place')
-    .option('--trace <file>', 'write a timeline of one forward, for ui.perfetto.dev')
     .action(async (flags: LayerFlags) => {
       const { profile, ep, device, nccl, family, dtype, trace } = flags;
-      requireOutputFile('--trace', trace);
       const plan = {
         ...{ profile, ranks: ep, expertsHere: flags.experts ?? null, nccl, device },
         ...{ rows: dtype === 'fp8' ? dtype : flags.rows, weights: dtype },
@@ -277,13 +284,12 @@ row is read for them.`,
         tokens: flags.tokens ?? usual(flags, [1, 8, 32, 128, 512, 4096], [2]),
         iterations: flags.iterations ?? usual(flags, 30, 1),
       };
-      const { spans } = await tabulate(
+      await tabulate(
         flags,
         layerColumns,
         (point) => [point],
         (on) => benchLayer(plan, on),
       );
-      if (trace !== undefined) writeOutput(trace, JSON.stringify(chromeTrace(layerTimeline(spans))));
     });
 
 interface OverlapFlags extends Flags {
@@ -322,7 +328,7 @@ const addOverlap = (bench: Command): Command =>
         workload: { profile, ranks: ep, dtype, combineDtype: 'bf16', router: 'uniform', seed: 1 },
         tokens: flags.tokens ?? usual(flags, [128, 2048], [2]),
         sms: flags.sms ?? null,
-        ...{ inner, gemm, device, ...set({ family }) },
+        ...{ inner, gemm, device, trace: flags.trace !== undefined, ...set({ family }) },
         iterations: flags.iterations ?? usual(flags, 30, 1),
       };
       await tabulate(

@@ -17,7 +17,7 @@ import {
   sweep,
   waitLines,
 } from '../tools/bench/index.js';
-import { familyOption, registerParts } from './bench-parts.js';
+import { familyOption, registerParts, traceOption, writeTrace } from './bench-parts.js';
 import {
   combineDtypeOption,
   dtypeOption,
@@ -67,6 +67,7 @@ interface BenchFlags {
   readonly outputFile?: string;
   readonly report?: string;
   readonly json?: boolean;
+  readonly trace?: string;
 }
 
 export function register(program: Command): void {
@@ -122,6 +123,7 @@ export function register(program: Command): void {
     .option('--output-file <file.json>', 'write all results, after every line')
     .option('--report <file.html>', 'write a page with charts')
     .option('--json', 'print all results as JSON; the table goes to stderr')
+    .addOption(traceOption())
     .addHelpText(
       'after',
       `
@@ -143,11 +145,13 @@ Examples:
 async function bench(flags: BenchFlags): Promise<void> {
   requireOutputFile('--output-file', flags.outputFile);
   requireOutputFile('--report', flags.report);
+  requireOutputFile('--trace', flags.trace);
   const table = flags.json ? process.stderr : process.stdout;
   const progress = showProgress();
   let started = false;
   const hear = (event: BenchEvent, soFar: BenchReport): void => {
     if (event.type === 'doing') progress.doing(event.what);
+    if (event.type === 'trace' && flags.trace !== undefined) writeTrace(flags.trace, event.spans);
     if (event.type !== 'point') return;
     progress.clear();
     if (!started) table.write(`${heading(soFar)}\n\n${headOf(columnsOf(soFar))}\n`);
@@ -182,7 +186,7 @@ function planOf(flags: BenchFlags): Plan {
     iterations: flags.iterations ?? (simulated ? 1 : 30),
     how: set({ family, transport, split, sms }),
     ...set({ places, late: flags.late }),
-    breakdown: flags.kernelBreakdown ?? false,
+    ...{ breakdown: flags.kernelBreakdown ?? false, trace: flags.trace !== undefined },
   };
 }
 

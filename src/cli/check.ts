@@ -134,13 +134,13 @@ Examples:
         process.stdout.write(text);
         process.exitCode = clean ? 0 : 1;
       } finally {
-        // A program that calls this goes on after it.
+        // A program that calls this command may go on after it, with V8's usual settings.
         optimize(optimized.ever);
       }
     });
 }
 
-/** Heddle's own, or those of a file. */
+/** The subjects to check: Heddle's own, or those that a file exports. */
 async function subjectsOf(own: string | null, { ptx, host }: Options): Promise<readonly CheckSubject[]> {
   if (own !== null) {
     if (ptx !== undefined) throw new ArgumentError('--ptx', ptx, 'left out where a module is named');
@@ -227,7 +227,7 @@ export async function runCheck(
 
 const count = integerFrom(1, 1_000_000);
 
-/** Of the schedule that was replayed; none where there were others. */
+/** The steps of the schedule that was replayed; none where more than one schedule ran. */
 function stepsOf(trace: Trace | null): readonly Step[] {
   trace?.end();
   return trace?.steps ?? [];

@@ -38,12 +38,12 @@ export interface ChangesOptions {
 
 /** A stretch of rounds in which the same experts were in the same places. */
 export interface Stretch {
-  /** Rounds, counted from 1. */
+  /** The first round of the stretch, and the last, counted from 1. */
   readonly from: number;
   readonly to: number;
   readonly lost: readonly number[];
   readonly places: readonly number[];
-  /** [rank]: routes that came to it. */
+  /** Routes that came to each rank. */
   readonly routes: readonly number[];
   /** Routes to experts that lived nowhere. */
   readonly dropped: number;
@@ -97,9 +97,9 @@ export async function demoChanges(
 interface Plan {
   readonly shape: Shape;
   readonly first: Placement;
-  /** [round − 1][rank] */
+  /** The tokens of each round and rank: [round − 1][rank]. */
   readonly sources: readonly (readonly Source[])[];
-  /** The round behind which experts change places, and that in which ranks stop; Infinity for never. */
+  /** Experts change places behind the first of these rounds, and ranks stop in the second; Infinity for never. */
   readonly rebalanceBehind: number;
   readonly fallsIn: number;
   readonly victims: readonly number[];
@@ -151,7 +151,7 @@ function roundsOf({ maxTokens, topK, payloads }: Shape, all: readonly Source[], 
   );
 }
 
-/** A rank's round, as it was at last. */
+/** The result of a rank's round, of its last run where it was repeated. */
 interface Round {
   readonly out: Bits;
   readonly placement: Placement;
@@ -208,7 +208,7 @@ async function runRank(world: World, plan: Plan, sim: SimMachine, rounds: Round[
         const place = (placement: Placement): void => ep.place(placement, stream);
         relocation = moving.relocate(first, next, place, stream);
       }
-      // Rounds ran on while experts moved. Those of the next part are to be as the new placement has it.
+      // Rounds ran on while experts moved. From here on all rounds must go by the new placement, so the move has to end first.
       if (n === plan.rebalanceBehind + 1 + meanwhile) await relocation;
       if (n === plan.fallsIn && victims.includes(rank)) sim.killAfter([rank], 2);
       const placement = ep.placement!;
@@ -218,7 +218,7 @@ async function runRank(world: World, plan: Plan, sim: SimMachine, rounds: Round[
       const x = tensorFrom(device, stream, bitsOf(dtype, payloads.x!), dtype, [tokens, hidden]);
       const { counts } = ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads: { x } }, stream);
       const arrived = readBits(counts!, stream);
-      arrived.catch(() => {}); // `synchronize` says what there is to say
+      arrived.catch(() => {}); // `synchronize` reports the error
       experts.run(stream);
       ep.combine(out, stream);
       await ep.synchronize(stream);
@@ -253,11 +253,11 @@ const arrivals = (before: Placement, after: Placement): number => {
   return on(after).filter((one, place) => after.places[place] !== -1 && !had.has(one)).length;
 };
 
-/** Those of a rank that came to the end. */
+/** The rounds of a rank that came to the end. */
 const whole = ({ last }: Plan, rounds: readonly (readonly Round[])[]): readonly Round[] =>
   rounds.find((own) => own.length === last)!;
 
-/** Rounds before experts moved, behind that, and those without the ranks that were lost. */
+/** Cuts the rounds into stretches: before experts moved, after that, and without the ranks that were lost. */
 function stretchesOf(plan: Plan, rounds: readonly (readonly Round[])[], dropped: number): Stretch[] {
   const { rebalanceBehind: behind } = plan;
   const stretches: Stretch[] = [];

@@ -12,7 +12,7 @@ import {
   withExperts,
 } from '../moe/layer/index.js';
 import { World } from '../net/world/index.js';
-import { LayerClock, type Span } from '../tools/bench/index.js';
+import { Clock, type Span } from '../tools/bench/index.js';
 import { compareBits, shapeOfRounds } from '../verify/testing/index.js';
 import {
   compareLayer,
@@ -24,11 +24,11 @@ import {
 } from '../verify/trials/index.js';
 import type { DemoResult, KernelSpan } from './print-demo.js';
 
-/** How much is run. */
+/** The size of the layer that the demonstration runs. */
 export interface DemoSizes {
   readonly ranks: number;
   readonly nodes: number;
-  /** Of each rank. */
+  /** Tokens of each rank. */
   readonly tokens: number;
   readonly hidden: number;
   readonly experts: number;
@@ -103,7 +103,7 @@ export async function demoLayer(
     bitwiseRepeatable: outs.every(
       (out, rank) => compareBits('out', 'bf16', second[rank]!.out, out).different === 0,
     ),
-    ...{ picture: 'One forward', spans: second.flatMap(({ spans }) => spans.map(spanOf(simulated))) },
+    ...{ picture: 'One forward', spans: second.flatMap(({ spans }) => spans.flatMap(spanOf(simulated))) },
   };
 }
 
@@ -145,34 +145,31 @@ async function runRank(
 
   // The first forward on GPUs also loads the kernels.
   if (device.kind === 'cuda') layer.forward(x, out, stream);
-  const clock = new LayerClock(world, layer);
-  clock.start(stream);
-  layer.forward(x, out, stream);
+  const clock = new Clock(device);
+  clock.watch(stream, () => layer.forward(x, out, stream));
   await layer.synchronize(stream);
 
   const { family, why } = layer;
-  const result = { family, why, out: await readBits(out, stream), spans: clock.stop() };
+  const result = { family, why, out: await readBits(out, stream), spans: clock.stop(rank) };
   await layer.dispose();
   return result;
 }
 
-const barOf: Readonly<Record<Span['work'], string>> = {
-  route: 'route',
-  'dispatch send': 'dispatch',
-  'shared, first half': 'shared',
-  'dispatch receive': 'dispatch',
-  plan: 'experts',
-  experts: 'experts',
-  'combine send': 'combine',
-  'shared, second half': 'shared',
-  'combine receive': 'combine',
-  add: 'shared',
+/** The bars of a layer's calls. */
+const barOf: Readonly<Record<string, string>> = {
+  router: 'route',
+  ...{ dispatch: 'dispatch', dispatchSend: 'dispatch', dispatchRecv: 'dispatch' },
+  ...{ plan: 'experts', experts: 'experts', shared: 'shared' },
+  ...{ combine: 'combine', combineSend: 'combine', combineRecv: 'combine' },
 };
 
 /** A step of the simulated machine is a nanosecond of its clock. */
 const spanOf =
   (simulated: boolean) =>
-  ({ rank, batch, work, start, end }: Span): KernelSpan => {
+  ({ rank, track, name, depth, start, end }: Span): KernelSpan[] => {
+    const kernel = depth === 0 ? barOf[name] : undefined;
     const scale = simulated ? 1000 : 1;
-    return { rank, stream: batch, kernel: barOf[work], start: scale * start, end: scale * end };
+    return kernel === undefined
+      ? []
+      : [{ rank, stream: track, kernel, start: scale * start, end: scale * end }];
   };

@@ -1,6 +1,6 @@
 /**
- * `heddle demo`: a round twice, beside the reference. Between nodes the second is of processes, each of which simulates the GPUs
- * of a node; libfabric is between them.
+ * `heddle demo`: runs a round twice, and compares it with the reference. Between nodes the second run takes processes, each of which
+ * simulates the GPUs of a node, with libfabric between them.
  */
 
 import { createHash } from 'node:crypto';
@@ -99,7 +99,7 @@ interface Run {
   readonly spans: readonly KernelSpan[];
 }
 
-/** A kernel may start before its predecessor has ended, but only to wait for it. Its bar begins at that end. */
+/** The bars of the picture. A kernel that starts before the one in front of it has ended only waits for it, so its bar begins at that end. */
 function tracedSpans(machine: SimMachine): KernelSpan[] {
   const part = (kernel: string): string => /dispatch|experts|combine/.exec(kernel)?.[0] ?? kernel;
   const ends = new Map<number, number>();
@@ -202,7 +202,7 @@ export function networkHere(): ProviderName | null {
   }
 }
 
-/** By rank, the digest of what combine brought it. */
+/** Runs the round in processes. Returns for each rank a digest of what combine brought it. */
 async function runNodes(nodes: number, round: NodeRound): Promise<string[]> {
   const digests: string[] = [];
   const launch = {
@@ -219,5 +219,5 @@ async function runNodes(nodes: number, round: NodeRound): Promise<string[]> {
   return digests;
 }
 
-/** Equal where all bits are. */
+/** A digest that is the same for two outputs only if all their bits are. */
 export const digestOf = (bits: Bits): string => createHash('sha256').update(bits).digest('hex');

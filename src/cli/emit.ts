@@ -18,7 +18,7 @@ interface Options {
 /** The output of `--json`. */
 interface Emitted {
   readonly kernel: string;
-  /** Its name in CUDA. */
+  /** The kernel's name in CUDA. */
   readonly name: string;
   readonly specialization: string;
   readonly maxThreads: number;

@@ -150,5 +150,5 @@ function valuesOf({ knob }: ShapeKey): string {
   return `${min} to ${max}${multipleOf === 1 ? '' : `, a multiple of ${multipleOf}`}`;
 }
 
-/** Names of kernels have neither a slash nor a dot. */
+/** Whether an argument names a module rather than a kernel: names of kernels have neither a slash nor a dot. */
 export const isModule = (name: string): boolean => /[/\\]|\.m?[jt]s$/.test(name);

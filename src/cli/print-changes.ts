@@ -2,7 +2,7 @@
 import type { ChangesResult, Stretch } from './demo-changes.js';
 import { count, type Paint, rightness, say, wrap } from './print-demo.js';
 
-/** The routes of the busiest rank, in parts of the mean of those that are left. */
+/** The routes of the busiest rank, divided by the mean of the ranks that are left. */
 export function busiest({ routes, lost }: Stretch): number {
   const mean = routes.reduce((a, b) => a + b, 0) / (routes.length - lost.length);
   return mean === 0 ? 1 : Math.max(...routes) / mean;

@@ -13,14 +13,14 @@ export interface KernelSpan {
   readonly end: number;
 }
 
-/** The letter of a kernel where there is no colour, and its colour. */
+/** How the picture draws a kind of work: a character, and its colour where there are colours. */
 interface Bar {
   readonly name: string;
   readonly mark: string;
   readonly colour: Parameters<typeof styleText>[0];
 }
 
-/** Those that a picture has, in the order in which they are drawn. */
+/** The kinds of bars of a picture, in the order in which they are drawn: later ones cover earlier ones. */
 const bars: readonly Bar[] = [
   { name: 'route', mark: '░', colour: 'green' },
   { name: 'dispatch', mark: '█', colour: 'cyan' },

@@ -134,13 +134,20 @@ const printError = (code: string, message: string): void => {
   process.stdout.write(`${JSON.stringify({ error: { code, message } })}\n`);
 };
 
+/** Where the documentation says what to do about an error. */
+const pageOf = (code: string): string =>
+  `docs/${code.startsWith('HK') ? 'language' : 'troubleshooting'}.md#${code.toLowerCase()}`;
+
 /** Says what went wrong; returns the exit code. */
 function report(error: unknown, json: boolean): number {
   const known = error instanceof HeddleError;
   const code = known ? error.code : 'HEDDLE_INTERNAL';
   const message = messageOf(error);
   if (json) printError(code, message);
-  else if (known) process.stderr.write(`heddle: ${message} (${code})\n`);
+  else if (known)
+    process.stderr.write(
+      `heddle: ${message}${message.includes('\n') ? '\n' : ' '}(${code}: ${pageOf(code)})\n`,
+    );
   else {
     const stack = error instanceof Error ? (error.stack ?? message) : message;
     process.stderr.write(`heddle failed unexpectedly. Please report this:\n${stack}\n`);

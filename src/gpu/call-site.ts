@@ -1,6 +1,7 @@
 /** A kernel loaded and ready to be launched from one place in the host's program, its parameters settable by name. */
 import type { Kernel, ListParam, ParamSpecs, PeersParam, TensorMapParam } from '../lang/index.js';
 import type { Device, Launcher, LaunchShape, Program, Stream, Tensor, Window } from './device.js';
+import { inRange } from './ranges.js';
 
 /** `set.tokens(128)`, `set.win(window)`, `set.rows(0, address)`: a function for each of a kernel's parameters. */
 export type Setters<P extends ParamSpecs> = {
@@ -33,11 +34,13 @@ export async function callSite<P extends ParamSpecs>(
 ): Promise<CallSite<P>> {
   const program = await device.load(kernel.ir());
   const launcher = program.launcher(shape);
+  const { name } = program.module;
+  const launch = (stream: Stream): void => launcher.launch(stream);
   return {
     program,
     set: setters(kernel.params, launcher),
     setGrid: (grid) => launcher.setGrid(grid),
-    launch: (stream) => launcher.launch(stream),
+    launch: (stream) => inRange(name, stream, launch),
   };
 }
 

@@ -84,8 +84,8 @@ export interface WireShape {
 }
 
 /**
- * The host sees all of a wire that lies in its memory, and of one in memory of the GPU the front: there `host` and `raw` end, and
- * no copy or fill of a stream may go across.
+ * A wire that lies in host memory is all visible to the host. Of one in the GPU's memory the host sees only the bytes before `front`:
+ * `host` and `raw` end there, and no copy or fill of a stream may cross that place.
  */
 export interface WireMemory extends MappedMemory, WireShape {
   /** The bytes from `front` on, as NICs reach them. */

@@ -70,7 +70,7 @@ export function f32ToE4m3(value: number): number {
   const bits = word[0]!;
   const sign = (bits >>> 24) & 0x80;
   const magnitude = bits & 0x7fffffff;
-  // 448 and everything above.
+  // From 448 on, the largest number of e4m3.
   if (magnitude >= 0x43e00000) return sign | 0x7e;
   // Below 2^-6 an e4m3 is a multiple of 2^-9.
   if (magnitude < 0x3c800000) {

@@ -13,7 +13,7 @@ export interface StridedTensor {
   readonly address: number;
   readonly extents: readonly number[];
   readonly strides: readonly number[];
-  /** From the first byte behind the last. */
+  /** From its first byte to behind its last, gaps between rows included. */
   readonly bytes: number;
 }
 

@@ -32,7 +32,7 @@ type IntegerName = 'i32' | 'u32' | 'u64';
 export const isInteger = (name: string): name is IntegerName =>
   name === 'i32' || name === 'u32' || name === 'u64';
 
-/** The value of that type that has the same low bits. */
+/** The low bits of `value`, as an integer of that type. */
 export function wrap(type: IntegerName, value: bigint): number | bigint {
   if (type === 'u64') return BigInt.asUintN(64, value);
   return Number(type === 'u32' ? BigInt.asUintN(32, value) : BigInt.asIntN(32, value));

@@ -24,9 +24,9 @@ export interface DeviceDefinition extends Definition {
 }
 
 export interface Foreign {
-  /** The file that declares it. */
+  /** The CUDA header that declares the function. */
   readonly header: string | undefined;
-  /** The source that defines it. */
+  /** The CUDA source that defines the function. */
   readonly source: ForeignSource | undefined;
   readonly effects: ForeignEffects;
 }

@@ -66,7 +66,7 @@ export type Expr =
   | { readonly kind: 'pack'; readonly type: IrType; readonly of: ValueName; readonly lanes: readonly Expr[] }
   /** pointer + index · size of element. */
   | { readonly kind: 'offset'; readonly type: IrType; readonly pointer: Expr; readonly index: Expr }
-  /** The index of an `offset` into a shaped field: `value`, which the simulator's checked mode has held against the shape. */
+  /** The index of an `offset` into a field of several dimensions. Its value is `value`; the checked simulator compares `indices` with `extents`. */
   | {
       readonly kind: 'index';
       readonly type: IrType;

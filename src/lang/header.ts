@@ -201,7 +201,7 @@ export function registers<T extends RegisterName>(of: T, length?: number): Regis
   };
 }
 
-/** Several values under names. */
+/** Declares a parameter that is a record: several values, each with a name. */
 export function record<const P extends DeviceParams>(of: P): RecordParam<P> {
   return { kind: 'record', of };
 }

@@ -97,9 +97,9 @@ export type Stmt =
 /** A function that is written in CUDA. */
 export interface ForeignFunction {
   readonly name: string;
-  /** The file that declares it; without one the printer declares it. */
+  /** The CUDA header that declares the function; without one the printer declares it. */
   readonly header: string | undefined;
-  /** The source that is linked to the kernel; without it, the file defines it. */
+  /** The CUDA source that defines the function and is linked to the kernel; without one the header defines it. */
   readonly source: ForeignSource | undefined;
   readonly returns: IrType;
 }

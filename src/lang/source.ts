@@ -221,7 +221,7 @@ export function writtenLine(script: string, at: Place): { readonly where: string
   return { where: `${shownPath(file)}:${line}:${column}`, text };
 }
 
-/** The first place of `text` behind `near`, else the last before it. */
+/** The first place at which `text` occurs behind `near`, or else the last place before it. */
 function nearest(content: string, text: string, near: number): number | undefined {
   const behind = content.indexOf(text, near);
   const found = behind >= 0 ? behind : content.lastIndexOf(text);

@@ -63,7 +63,7 @@ export function textFile(path: string): Text | undefined {
 }
 
 /**
- * Says what a source contains that is no file, as in a browser: errors and findings then show its lines. It must be
+ * Gives the text of a source that is no file, as in a browser, so that errors and findings can show its lines. `name` must be
  * the `sourceURL` of the script that makes the kernels.
  */
 export function provideSource(name: string, text: string): void {

@@ -218,7 +218,7 @@ export function walkExpression(expr: Expr, visit: (expr: Expr) => void): void {
   for (const child of children(expr)) walkExpression(child, visit);
 }
 
-/** Requires what `kernel(…).ir()` gives: that it has its parts; that they agree is the compiler's promise. */
+/** Requires a module as `kernel(…).ir()` gives it. Only its parts are looked for; the compiler promises that they agree. */
 export function requireModule(argument: string, module: IrModule): void {
   requireObject(argument, module, "a kernel's ir()");
   const { name, entry, layouts, shared } = module;

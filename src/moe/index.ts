@@ -11,7 +11,7 @@ export {
   type ScaledRows,
 } from './experts/mlp.js';
 export type { MlpWeights } from './experts/products.js';
-export { type LayerParts, type Mark, MicroBatch, type Work, works } from './micro-batch.js';
+export { type LayerParts, MicroBatch } from './micro-batch.js';
 export { layerBatches, MoeLayer } from './moe-layer.js';
 export type { MoeLayerOptions, MoeLayerSizes } from './moe-options.js';
 export { MovingWeights } from './moving-weights.js';

@@ -1,5 +1,5 @@
 /** One micro-batch of an MoE layer: what it has to itself, and its stages in the order of the layer. */
-import { type CallSite, callSite, type Stream } from '../gpu/index.js';
+import { type CallSite, callSite, inRange, type Stream } from '../gpu/index.js';
 import type { World } from '../net/world/index.js';
 import { ExpertsPlan } from './experts/experts-plan.js';
 import { addRows } from './experts/index.js';
@@ -31,21 +31,12 @@ export interface Shared {
 
 type Add = CallSite<(typeof addRows)['cuda']['kernel']['params']>;
 
-/** Told behind each piece of work what it was: where a benchmark sets its marks. */
-export type Mark = (work: Work, stream: Stream) => void;
-export const works = [
-  ...(['route', 'dispatch send', 'shared, first half', 'dispatch receive', 'plan', 'experts'] as const),
-  ...(['combine send', 'shared, second half', 'combine receive', 'add'] as const),
-] as const;
-export type Work = (typeof works)[number];
-
 export class MicroBatch {
-  mark: Mark | null = null;
   /** The input of the shared expert: tokens, or their rows as dispatch carries them. */
   #x: { readonly rows: Tensor | ScaledRows; readonly tokens: number } | null = null;
   #sent: Dispatched | null = null;
 
-  /** A launch that is not programmatic. */
+  /** Adds the shared expert's rows to those that came back. Its launch is not programmatic. */
   readonly #adds: Add;
 
   private constructor(
@@ -77,10 +68,8 @@ export class MicroBatch {
     const inputs = { ...routed, payloads: { x } };
     const rows = fp8 !== null && shared?.mlp.takesScaled ? fp8 : x;
     this.#x = { rows, tokens: x.shape[0]! };
-    this.mark?.('route', stream);
     if (ep.split) this.#sent = ep.dispatchSend(inputs, stream);
     else ep.dispatch(inputs, stream);
-    this.mark?.('dispatch send', stream);
     if (ep.split) this.#widen(stream);
   }
 
@@ -89,15 +78,12 @@ export class MicroBatch {
     const { ep } = this.parts;
     if (!ep.split) return;
     ep.dispatchRecv(this.#sent!, stream);
-    this.mark?.('dispatch receive', stream);
   }
 
   experts(stream: Stream): void {
     const { ep, plan, experts } = this.parts;
     plan.plan(ep.received, stream);
-    this.mark?.('plan', stream);
     experts.run(ep.received, stream);
-    this.mark?.('experts', stream);
   }
 
   /** Brings the sums home, with the other half of the shared expert meanwhile, and adds what that made. */
@@ -106,26 +92,21 @@ export class MicroBatch {
     let sent: Combining | null = null;
     if (ep.split) sent = ep.combineSend(ep.received, stream);
     else ep.combine(out, stream);
-    this.mark?.('combine send', stream);
     if (shared !== null) {
       if (!ep.split) this.#widen(stream);
-      shared.mlp.narrow(shared.made, out.shape[0]!, stream);
-      this.mark?.('shared, second half', stream);
+      inRange('shared', stream, () => shared.mlp.narrow(shared.made, out.shape[0]!, stream));
     } else if (ep.split) {
       // A receive begins early, and finds what came before a launch that is not programmatic: here one that adds nothing.
       this.#add(out, out, 0, stream);
     }
-    if (sent !== null) {
-      ep.combineRecv(sent, out, stream);
-      this.mark?.('combine receive', stream);
-    }
+    if (sent !== null) ep.combineRecv(sent, out, stream);
     if (shared !== null) this.addShared(out, stream);
   }
 
   /** Adds what the shared expert made to what came back. */
   addShared(out: Tensor, stream: Stream): void {
-    this.#add(out, this.parts.shared!.made, out.shape[0]!, stream);
-    this.mark?.('add', stream);
+    const { made } = this.parts.shared!;
+    inRange('shared', stream, () => this.#add(out, made, out.shape[0]!, stream));
   }
 
   async dispose(): Promise<void> {
@@ -146,8 +127,8 @@ export class MicroBatch {
   #widen(stream: Stream): void {
     const { shared } = this.parts;
     if (shared === null) return;
-    shared.mlp.widen(this.#x!.rows, this.#x!.tokens, stream);
-    this.mark?.('shared, first half', stream);
+    const { rows, tokens } = this.#x!;
+    inRange('shared', stream, () => shared.mlp.widen(rows, tokens, stream));
   }
 }
 

@@ -102,8 +102,8 @@ export class MoeLayer {
   }
 
   /**
-   * Brings the weights that a placement wants, into places where no expert lives now. Forwards run on meanwhile. Every rank of
-   * a node calls it; when it resolves, all have their weights, and `place` may follow. `stream`: that of the forwards.
+   * Brings the weights that a placement wants, into places where no expert lives now. Forwards run on meanwhile. Every rank
+   * calls it; when it resolves, all have their weights, and `place` may follow. `stream`: that of the forwards.
    */
   async move(placement: Placement, stream: Stream): Promise<void> {
     requireStream('stream', stream);
@@ -124,7 +124,7 @@ export class MoeLayer {
   }
 
   /**
-   * Goes over to a placement while forwards run on, by `place` and `move`, in as many steps as it takes. Every rank of a node calls
+   * Goes over to a placement while forwards run on, by `place` and `move`, in as many steps as it takes. Every rank calls
    * it, wherever it is in its forwards: each goes by a step from its next forward on, and until then all that it needs is where it was.
    */
   async relocate(placement: Placement, stream: Stream): Promise<void> {

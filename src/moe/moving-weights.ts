@@ -2,10 +2,11 @@
  * The weights of a rank's places, and their way from rank to rank while rounds run. Only places where no expert lives are
  * written, and only what is whole may be placed: so no round sees half of an expert.
  */
-import { ArgumentError, UnavailableError } from '../base/errors.js';
+import { ArgumentError } from '../base/errors.js';
 import type { Stream } from '../gpu/index.js';
 import type { SharedWindow, World } from '../net/world/index.js';
 import { type Placement, rankOfPlace, requireSamePlaces, stepsTo } from './layer/index.js';
+import { Carrier, type Part, type Room } from './moving-between-nodes.js';
 import type { Tensor } from './rounds/tensor.js';
 
 /** An expert on its way. */
@@ -49,23 +50,32 @@ export class MovingWeights {
    * places are written.
    */
   async move(now: Placement, next: Placement, stream: Stream): Promise<void> {
-    const { device } = this.#world;
     requireSamePlaces(next, now);
+    if (this.#fillsOf(now, next).length === 0) return;
+    await Carrier.during(this.#world, (carrier) => this.#move(now, next, stream, carrier));
+  }
+
+  async #move(now: Placement, next: Placement, stream: Stream, carrier: Carrier | null): Promise<void> {
+    const { device, rank } = this.#world;
     const fills = this.#fillsOf(now, next);
-    this.#requireReach();
     if (fills.length === 0) return;
     const started = performance.now();
     for (const { to } of fills) this.#held[to] = -1;
-    const window = await this.#world.createWindow(this.#bytesOf(), 'weights that move');
+    const bytes = this.#bytesOf();
+    const window = await this.#world.createWindow(bytes, 'weights that move');
+    const batches = this.#batches(next, fills);
+    const most = Math.max(...batches.map((some) => this.#comingTo(rank, next, some, carrier).length));
+    const room = carrier && (await carrier.room(bytes, most));
     const beside = device.createStream();
     await stream.synchronize();
-    for (const some of this.#batches(next, fills)) await this.#carry(next, some, window, beside);
+    for (const some of batches) await this.#carry(next, some, { window, carrier, room }, beside);
     beside.dispose();
+    room?.close();
     window.close();
     for (const { to } of fills) this.#held[to] = next.places[to]!;
-    const experts = fills.filter(({ to }) => rankOfPlace(next, to) === this.#world.rank).length;
+    const experts = fills.filter(({ to }) => rankOfPlace(next, to) === rank).length;
     const ms = performance.now() - started;
-    this.#world.tell({ kind: 'moved', experts, bytes: experts * this.#bytesOf(), ms });
+    this.#world.tell({ kind: 'moved', experts, bytes: experts * bytes, ms });
   }
 
   /** Goes from one placement to another, step by step. `place` makes the ranks' rounds go by the next. */
@@ -76,24 +86,16 @@ export class MovingWeights {
     stream: Stream,
   ): Promise<void> {
     const steps = stepsTo(next, now);
-    this.#requireReach();
     const started = performance.now();
-    for (const { emptied, filled } of steps) {
-      place(emptied);
-      await this.move(emptied, filled, stream);
-      place(filled);
-    }
+    if (steps.length > 0)
+      await Carrier.during(this.#world, async (carrier) => {
+        for (const { emptied, filled } of steps) {
+          place(emptied);
+          await this.#move(emptied, filled, stream, carrier);
+          place(filled);
+        }
+      });
     this.#world.tell({ kind: 'relocated', steps: steps.length, ms: performance.now() - started });
-  }
-
-  /** Requires ranks that can read each other's windows. */
-  #requireReach(): void {
-    const { nodes } = this.#world.topology;
-    if (nodes === 1) return;
-    throw new UnavailableError(
-      `weights move between ranks of one node, but this world has ${nodes}`,
-      'Load them from files on ranks that lack them, and create the layer anew',
-    );
   }
 
   #fillsOf(now: Placement, next: Placement): Fill[] {
@@ -123,35 +125,58 @@ export class MovingWeights {
     return batches;
   }
 
+  /** What comes to a rank from other nodes, each in a slot of its own. */
+  #comingTo(rank: number, placement: Placement, fills: readonly Fill[], carrier: Carrier | null): Fill[] {
+    if (carrier === null) return [];
+    const on = (place: number): number => rankOfPlace(placement, place);
+    return fills.filter(({ from, to }) => on(to) === rank && carrier.reaches(on(from), rank));
+  }
+
   /**
-   * Each rank brings its expert into its window; when all have, the others take it from there. The host's barriers order
-   * both: behind the first all windows are full, behind the second they may be filled again.
+   * Each rank brings its expert into its window, and to the ranks of other nodes that want it; when all have, the others of its node
+   * take it from there. The host's barriers order all of it: behind the first windows and slots are full, behind the second they
+   * may be filled again.
    */
   async #carry(
     placement: Placement,
     fills: readonly Fill[],
-    window: SharedWindow,
+    {
+      window,
+      carrier,
+      room,
+    }: { readonly window: SharedWindow; readonly carrier: Carrier | null; readonly room: Room | null },
     stream: Stream,
   ): Promise<void> {
     const { rank } = this.#world;
     const on = (place: number): number => rankOfPlace(placement, place);
+    const coming = (to: number) => this.#comingTo(to, placement, fills, carrier);
     const given = fills.find(({ from }) => on(from) === rank);
-    if (given !== undefined)
-      for (const { own, offset, bytes } of this.#parts(given.from))
-        stream.copy(window.own.address + offset, own, bytes);
+    if (given !== undefined) {
+      const parts = this.#parts(given.from);
+      for (const { own, offset, bytes } of parts) stream.copy(window.own.address + offset, own, bytes);
+      const takers = fills
+        .filter(({ from, to }) => from === given.from && coming(on(to)).some((fill) => fill.to === to))
+        .map(({ to }) => ({ rank: on(to), slot: coming(on(to)).findIndex((fill) => fill.to === to) }));
+      if (takers.length > 0) await room!.give(parts, takers, stream);
+    }
     await stream.synchronize();
     await this.#world.barrier('moving weights');
-    for (const { from, to } of fills) {
-      if (on(to) !== rank) continue;
-      for (const { own, offset, bytes } of this.#parts(to))
-        stream.copy(own, window.bases[on(from)]! + offset, bytes);
+    const far = coming(rank);
+    await room?.take(
+      far.map(({ from, to }) => ({ from: on(from), parts: this.#parts(to) })),
+      stream,
+    );
+    for (const fill of fills) {
+      if (on(fill.to) !== rank || far.includes(fill)) continue;
+      const base = window.bases[window.ranks.indexOf(on(fill.from))]!;
+      for (const { own, offset, bytes } of this.#parts(fill.to)) stream.copy(own, base + offset, bytes);
     }
     await stream.synchronize();
     await this.#world.barrier('moving weights');
   }
 
   /** Where the parts of a place of this rank are, and where in a window. */
-  #parts(place: number): { readonly own: number; readonly offset: number; readonly bytes: number }[] {
+  #parts(place: number): Part[] {
     return this.#weights.map(({ data, bytes: all }, i) => {
       const bytes = all / this.#room;
       return { own: data + (place % this.#room) * bytes, offset: this.#bytesOf(i), bytes };

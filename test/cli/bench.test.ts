@@ -33,6 +33,14 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
+/** A launch takes a round of the simulator's at least, of which there are a few in a measurement. */
+const expectSteps = (...medians: readonly number[]): void => {
+  for (const median of medians) {
+    expect(median).toBeGreaterThan(100);
+    expect(median * 4).toBeCloseTo(Math.round(median * 4), 6);
+  }
+};
+
 const small = ['--profile', 'custom', '--hidden', '64', '--experts', '8', '--top-k', '2', '--ep', '2'];
 const simulated = ['bench', '--device', 'sim', ...small, '--tokens', '1'];
 
@@ -125,6 +133,7 @@ describe('heddle bench experts', () => {
     const rowBytes = report.workload.hidden * 2;
     expect([expand.bytes, reduce.bytes]).toEqual(Array(2).fill((routes + slots) * rowBytes));
     expect(report.unit).toBe('steps');
+    expectSteps(report.points[0]!.plan.median, expand.time.median, reduce.time.median);
     expect(err).toMatch(/tokens +routes +plan steps +expand steps +of copy +reduce steps +of copy\n/);
     expect(err).not.toMatch(/µs|GB\/s/);
   });
@@ -152,6 +161,7 @@ describe('heddle bench gemm', () => {
       2 * padded * 64 * 64,
     ]);
     expect(report.unit).toBe('steps');
+    expectSteps(gateUp.times.heddle!.median, down.times.heddle!.median);
     expect(err).toMatch(/rows +GEMM +heddle steps.* GFLOP +padded +of cuBLAS/);
     expect(err).not.toMatch(/µs|GB\/s|P\/s/);
     expect(err).toContain(`+${(100 * (padded / rows - 1)).toFixed(0)} %`);
@@ -168,6 +178,58 @@ interface TraceEvent {
   readonly id?: number;
   readonly args?: { readonly name: string };
 }
+
+/** Each begins where the one before it has ended, or ends within that. */
+function requireNested(spans: readonly TraceEvent[]): void {
+  const around: TraceEvent[] = [];
+  for (const span of spans) {
+    const endOf = ({ ts, dur }: TraceEvent): number => ts + dur;
+    while (around.length > 0 && endOf(around.at(-1)!) <= span.ts) around.pop();
+    expect(span.dur).toBeGreaterThan(0);
+    if (around.length > 0) expect(endOf(span)).toBeLessThanOrEqual(endOf(around.at(-1)!));
+    around.push(span);
+  }
+}
+
+/** The spans of each stream of each rank, by name, and how many arrows there are between them. */
+function tracedIn(file: string): {
+  readonly ranks: readonly (readonly string[])[][];
+  readonly arrows: number;
+} {
+  const { traceEvents } = JSON.parse(readFileSync(file, 'utf8')) as { traceEvents: TraceEvent[] };
+  const ranks: string[][][] = [];
+  for (const { pid, tid } of traceEvents.filter(({ name }) => name === 'thread_name')) {
+    const own = traceEvents.filter((span) => span.ph === 'X' && span.pid === pid && span.tid === tid);
+    requireNested(own);
+    ranks[pid] ??= [];
+    ranks[pid]!.push(own.map(({ name }) => name));
+  }
+  return { ranks, arrows: traceEvents.filter(({ ph }) => ph === 's').length };
+}
+
+const ofRound = (family: string): readonly string[] =>
+  ['dispatch', 'combine'].flatMap((call) => [call, `${family}_${call}_send`, `${family}_${call}_recv`]);
+
+describe('heddle bench --trace', () => {
+  const mixtral = ['--profile', 'mixtral'];
+  it.each<[string[], number, readonly string[], number]>([
+    [[...small, '--tokens', '1,2'], 2, ['dispatch', 'one_sided_dispatch', 'combine', 'one_sided_combine'], 0],
+    [[...small, '--tokens', '1', '--split', '--family', 'portable'], 2, ofRound('portable'), 4],
+    [[...small.slice(0, -1), '4', '--nodes', '2', '--tokens', '1'], 4, ofRound('hybrid'), 24],
+    [
+      ['experts', ...mixtral, '--ep', '2', '--tokens', '2'],
+      ...([1, ['plan', 'experts_plan', 'experts_expand', 'experts_reduce'], 0] as const),
+    ],
+    [
+      ['gemm', ...mixtral, '--experts', '2', '--rows', '2'],
+      ...([1, ['gate, up: heddle', 'experts_gate_up', 'down: heddle', 'experts_down'], 0] as const),
+    ],
+  ])('%j: on each of %i ranks %j, and %i arrows', async (args, ranks, names, arrows) => {
+    const file = join(folder, 'trace.json');
+    expect(await heddle(['bench', ...args, '--device', 'sim', '--trace', file])).toBe(0);
+    expect(tracedIn(file)).toEqual({ ranks: Array(ranks).fill([names]), arrows });
+  });
+});
 
 describe('heddle bench layer', () => {
   const layer = ['bench', 'layer', '--device', 'sim', '--ep', '2', '--experts', '2', '--tokens', '1,3'];
@@ -187,7 +249,7 @@ describe('heddle bench layer', () => {
     expect(Object.keys(three!.ways)).toEqual(['in a row', 'split', 'two micro-batches']);
     // A single token is not cut in two.
     expect(Object.keys(one!.ways)).toEqual(['in a row', 'split']);
-    for (const { median } of Object.values(three!.ways)) expect(median).toBeGreaterThan(0);
+    expectSteps(...Object.values(three!.ways).map(({ median }) => median));
     expect(three!.tokensPerSecond).toBeGreaterThan(0);
     // All four experts are every token's, and rank 0 has two of them.
     expect([three!.rows, three!.usefulFlops]).toEqual([12, 12 * 6 * 64 * 64]);
@@ -239,19 +301,22 @@ describe('heddle bench layer', () => {
     for (const rank of [0, 1]) {
       for (const stream of [0, 1]) {
         const own = works.filter(({ pid, tid }) => pid === rank && tid === stream);
+        // A call, then what it launches.
         expect(own.map(({ name }) => name)).toEqual([
-          ...['route', 'dispatch send', 'shared, first half', 'dispatch receive', 'plan', 'experts'],
-          ...['combine send', 'shared, second half', 'combine receive', 'add'],
+          ...['router', 'router_logits', 'router_choose', 'dispatchSend', 'one_sided_dispatch_send'],
+          ...['shared', 'experts_gate_up', 'dispatchRecv', 'one_sided_dispatch_recv', 'plan', 'experts_plan'],
+          ...['experts', 'experts_gate_up', 'experts_down', 'experts_reduce'],
+          ...['combineSend', 'one_sided_combine_send', 'shared', 'experts_down'],
+          ...['combineRecv', 'one_sided_combine_recv', 'shared', 'add_rows'],
         ]);
-        for (const [i, { ts, dur }] of own.entries()) {
-          expect(dur).toBeGreaterThanOrEqual(0);
-          if (i > 0) expect(ts).toBeGreaterThanOrEqual(own[i - 1]!.ts);
-        }
+        requireNested(own);
       }
     }
     // Where an arrow begins or ends there is a span of its process and thread.
     const spanAt = ({ pid, tid, ts }: TraceEvent) =>
-      works.find((span) => span.pid === pid && span.tid === tid && span.ts <= ts && ts < span.ts + span.dur);
+      works.findLast(
+        (span) => span.pid === pid && span.tid === tid && span.ts <= ts && ts < span.ts + span.dur,
+      );
     const arrows = of('s').map((from) => {
       const to = of('f').filter(({ id }) => id === from.id);
       expect(to).toHaveLength(1);
@@ -261,7 +326,8 @@ describe('heddle bench layer', () => {
     expect(of('f')).toHaveLength(arrows.length);
     for (const phase of ['dispatch', 'combine']) {
       for (const rank of [0, 1]) {
-        const wanted = [rank, `${phase} send`, 1 - rank, `${phase} receive`, true];
+        const kernel = `one_sided_${phase}`;
+        const wanted = [rank, `${kernel}_send`, 1 - rank, `${kernel}_recv`, true];
         expect(arrows.filter((arrow) => arrow.join() === wanted.join())).toHaveLength(2);
       }
     }
@@ -279,12 +345,17 @@ describe('heddle bench overlap', () => {
   const overlap = ['bench', 'overlap', '--profile', 'mixtral', '--ep', '2', '--tokens', '1', '--inner', '64'];
 
   it('tries the command on the simulator: each alone, then both', async () => {
-    expect(await heddle([...overlap, '--device', 'sim', '--dtype', 'bf16', '--json'])).toBe(0);
+    const file = join(folder, 'overlap.json');
+    const asked = ['--device', 'sim', '--dtype', 'bf16', '--json', '--trace', file];
+    expect(await heddle([...overlap, ...asked])).toBe(0);
+    const streams = [ofRound('one_sided'), ['MLP', 'experts_gate_up', 'experts_down']];
+    expect(tracedIn(file)).toEqual({ ranks: [streams, streams], arrows: 4 });
     const report = JSON.parse(out) as OverlapReport;
     expect(report).toMatchObject({ format: 'heddle-bench-overlap/1', inner: 64 });
     const { sms, round, mlp, both } = report.points[0]!;
     expect(sms).toBe(8);
     expect(report.unit).toBe('steps');
+    expectSteps(round.median, mlp.median, both.median);
     expect(err).toMatch(/round steps +MLP steps +both steps/);
     expect(err).not.toContain('µs');
     for (const { median } of [round, mlp]) expect(both.median).toBeGreaterThan(median);

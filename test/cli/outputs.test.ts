@@ -49,7 +49,7 @@ describe.each(files.map((args) => ({ args, name: args.join(' ') })))('heddle $na
   ])('refuses %s', async (path, reason) => {
     expect(await heddle([...args, below(path)])).toBe(2);
     expect(err).toBe(
-      `heddle: ${option} is ${JSON.stringify(below(path))}; it must be a file that can be written (${reason}) (HEDDLE_ARGUMENT)\n`,
+      `heddle: ${option} is ${JSON.stringify(below(path))}; it must be a file that can be written (${reason}) (HEDDLE_ARGUMENT: docs/troubleshooting.md#heddle_argument)\n`,
     );
     expect(out).toBe('');
   });
@@ -84,5 +84,7 @@ it('heddle tune refuses what is no tuning file, before it looks for GPUs', async
 
 it('a device that is full is named, without a stack', needing('/dev/full'), async () => {
   expect(await heddle(['plan', '--ep', '8', '--tokens', '8', '--report', '/dev/full'])).toBe(1);
-  expect(err).toBe('heddle: /dev/full cannot be written: ENOSPC: no space left on device (HEDDLE_FILE)\n');
+  expect(err).toBe(
+    'heddle: /dev/full cannot be written: ENOSPC: no space left on device (HEDDLE_FILE: docs/troubleshooting.md#heddle_file)\n',
+  );
 });

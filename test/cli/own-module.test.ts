@@ -92,6 +92,16 @@ async function run(
   }
 }
 
+test('a mistake in a kernel ends with where its code is explained', () => {
+  const body = '(g, { out }) => { g.store(out.at(0), other); }';
+  const header = "{ name: 'open', params: { out: pointer('u32') } }";
+  const text = `import { kernel, pointer } from ${door('lang')};\nexport const open = kernel(${header}, ${body});\n`;
+  const { status, stderr } = started('emit', write('open.ts', text));
+  expect(status).toBe(1);
+  expect(stderr).toMatch(/^heddle: kernel open has an error\n\n.*open\.ts:2:\d+: HK101 `other`/);
+  expect(stderr).toMatch(/\n\(HK101: docs\/language\.md#hk101\)\n$/);
+});
+
 describe('heddle check', () => {
   test('runs what a module exports, and its mutants', () => {
     const { status, stdout } = started(

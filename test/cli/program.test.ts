@@ -79,7 +79,9 @@ it('counts a kernel that there is not as a mistake in the arguments', async () =
 describe('an error', () => {
   it('is one line that says what to do, with its code and without a stack', async () => {
     expect(await heddle(['emit', 'one_sided_dispatch', '--shape', 'ranks=73'])).toBe(2);
-    expect(err).toBe('heddle: --shape ranks is 73; it must be an integer from 1 to 72 (HEDDLE_ARGUMENT)\n');
+    expect(err).toBe(
+      'heddle: --shape ranks is 73; it must be an integer from 1 to 72 (HEDDLE_ARGUMENT: docs/troubleshooting.md#heddle_argument)\n',
+    );
     expect(out).toBe('');
   });
 

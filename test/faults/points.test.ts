@@ -12,14 +12,14 @@ const cases = await Promise.all(
     return { host, layers: false, points, signals: ['SIGKILL', 'SIGSTOP'] as const };
   }),
 );
-/** What only the making of a layer passes. Processes that open a network may be silent for long: none is stopped. */
+/** What only the making of a layer passes. */
 const layers = { host: 'launcher', layers: true } as const;
 const overFabric = needing('tcp;ofi_rxm');
 const passed = overFabric.skip ? ['each point of a layer'] : await findPoints(layers);
 const points = passed.filter((point) => !cases[0]!.points.includes(point));
 const all = [
   ...cases.map((of) => ({ ...of, options: {} })),
-  { ...layers, points, signals: ['SIGKILL'] as const, options: overFabric },
+  { ...layers, points, signals: ['SIGKILL', 'SIGSTOP'] as const, options: overFabric },
 ];
 
 describe.concurrent.each(all)(

@@ -1,11 +1,13 @@
 /** Weights that go from rank to rank while forwards run, on the checked machine. */
 import { afterEach, expect, test, vi } from 'vitest';
+import { UnavailableError } from '../../src/base/errors.js';
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import { emptyTensor, MoeLayer, readBits, tensorFrom } from '../../src/moe/index.js';
 import { type Bits, type Placement, rebalance } from '../../src/moe/layer/index.js';
 import { MovingWeights } from '../../src/moe/moving-weights.js';
 import { World } from '../../src/net/world/index.js';
 import { compareLayer, makeLayer, placeWeights, plainLayer } from '../../src/verify/trials/index.js';
+import { needing } from '../needs.js';
 import { plain } from './layers.js';
 
 afterEach(() => void vi.restoreAllMocks());
@@ -27,9 +29,11 @@ async function moved(
   microBatches: 1 | 2,
   moves: readonly Placement[],
   mistake: 'hasty' | 'early' | null = null,
+  nodes: 1 | 2 = 1,
 ) {
   const machine = SimMachine.create({ ranks: 2, mode: 'checked', schedule: 'random', seed: '3' });
-  const runs = await World.local({ ranks: 2, device: 'sim', sim: machine }, async (world) => {
+  const fabric = { provider: 'tcp;ofi_rxm', devices: ['lo'] } as const;
+  const runs = await World.local({ ranks: 2, nodes, device: 'sim', sim: machine, fabric }, async (world) => {
     const stream = world.device.createStream();
     const weights = placeWeights(world, stream, inputs, before);
     const options = { model: plain, maxTokens: 4, microBatches, placement: before, ...weights };
@@ -80,6 +84,33 @@ test.each([1, 2] as const)(
     expect(different).toEqual(new Array(n === 1 ? 5 : 3).fill(0));
   },
 );
+
+test('weights go between nodes by the network', needing('tcp;ofi_rxm'), async () => {
+  const { findings, different } = await moved(1, [after, last], null, 2);
+  expect(findings).toEqual([]);
+  expect(different).toEqual([0, 0, 0, 0, 0]);
+});
+
+test('a move between nodes that comes too early is found', needing('tcp;ofi_rxm'), async () => {
+  vi.spyOn(MovingWeights.prototype, 'requireHeld').mockReturnValue();
+  const { findings, different } = await moved(1, [after], 'early', 2);
+  expect(findings.length + different.reduce((a, b) => a + b)).toBeGreaterThan(0);
+});
+
+test('between nodes without a network nothing moves, and nothing has changed', async () => {
+  const machine = SimMachine.create({ ranks: 2 });
+  const fabric = { provider: 'efa' } as const;
+  await World.local({ ranks: 2, nodes: 2, device: 'sim', sim: machine, fabric }, async (world) => {
+    const stream = world.device.createStream();
+    const weights = placeWeights(world, stream, inputs, before);
+    const layer = await MoeLayer.create(world, { model: plain, maxTokens: 4, placement: before, ...weights });
+    await expect(layer.move(after, stream)).rejects.toThrow(UnavailableError);
+    await expect(layer.relocate(after, stream)).rejects.toThrow(UnavailableError);
+    layer.place(before, stream);
+    expect(() => layer.place(after, stream)).toThrow('an expert whose weights are in that place');
+    await layer.dispose();
+  });
+});
 
 /** The n-th of the barriers that come is none. */
 function withoutBarrier(world: World, n: number): void {

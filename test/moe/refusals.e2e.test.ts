@@ -74,6 +74,12 @@ describe('World.local refuses', () => {
     expectArgument(await refusal(async () => {}, options), argument);
   });
 
+  it.each([-1, 129, 200, 1025])('ranks that are %i, by the one range that it takes', async (ranks) => {
+    expect(String(await refusal(async () => {}, { ranks }))).toMatch(
+      / ranks is -?\d+; it must be an integer from 1 to 128$/,
+    );
+  });
+
   it('a machine with another number of GPUs', async () => {
     const sim = SimMachine.create({ ranks: 3 });
     expectArgument(await refusal(async () => {}, { ranks: 2, sim }), 'ranks');
@@ -165,6 +171,11 @@ describe('ExpertParallel.create refuses', () => {
   it.each(Object.entries(cases))('%s', async (_, [argument, options]) => {
     const error = await refusal((world) => ExpertParallel.create(world, { ...good, ...options } as never));
     expectArgument(error, argument);
+  });
+
+  it('a number in quotes, and says that it is a text', async () => {
+    const create = (world: World) => ExpertParallel.create(world, { ...good, maxTokens: any('8') });
+    expect(String(await refusal(create))).toMatch(/maxTokens is "8"; .*: a number, not a string$/);
   });
 
   it('fewer threads than ranks', async () => {

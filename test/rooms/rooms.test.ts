@@ -67,6 +67,14 @@ const broken: readonly { readonly name: string; readonly rule: string; readonly 
     change: { 'src/lang/one.ts': `import { sep } from 'node:path';\nexport const one = sep.length;` },
   },
   {
+    name: 'foreign functions where a browser has to do',
+    rule: 'without-native',
+    change: {
+      'src/lang/one.ts': `export { two as one } from '../base/native/index.js';`,
+      'src/base/native/index.ts': 'export const two = 2;',
+    },
+  },
+  {
     name: "fabric's core looking at its engine",
     rule: 'fabric-engine-on-top',
     change: {

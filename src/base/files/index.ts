@@ -142,7 +142,7 @@ function naming(path: string, done: string, act: () => void): void {
 
 const warned = new Set<string>();
 
-/** A warning on stderr, once in this process, of what costs time and no results. */
+/** Warns on stderr, once in this process, of something that costs time but changes no result. */
 export function warnOnce(code: string, message: string): void {
   if (warned.has(message)) return;
   warned.add(message);

@@ -10,7 +10,7 @@ export type Probe =
 export interface VersionCall {
   readonly symbol: string;
   readonly how: 'returns' | 'stores';
-  /** Called before it with a zero, where the library must come up to be of use (`cuInit`); non-zero is failure. */
+  /** A function such as `cuInit` that is called first, with a zero: the library is of no use where it returns anything else. */
   readonly initialise?: string;
 }
 

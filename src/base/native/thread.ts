@@ -108,7 +108,7 @@ export function runApart(
     encoding: 'utf8',
     timeout: timeoutMs,
     killSignal: 'SIGKILL',
-    // Preloaded loaders of the parent have no business in the child.
+    // The child must not preload the loaders of its parent, which NODE_OPTIONS names.
     env: { ...process.env, NODE_OPTIONS: '' },
   });
   if (child.error) return { ok: false, reason: `the process of the trial failed: ${child.error.message}` };

@@ -59,7 +59,7 @@ export async function cached(
   return { bytes, hit: false };
 }
 
-/** That of this process. @throws FileError */
+/** Requires that nobody else can write to this process's folder of compiled kernels. @throws FileError */
 export const requireOwnCache = (): void => requireCache(cacheFolder());
 
 /** Makes the folder where there is none, and requires that nobody else puts entries there. @throws FileError */

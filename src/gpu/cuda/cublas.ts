@@ -44,7 +44,7 @@ const calls = {
     'i32',
   ],
 } as const satisfies Signatures;
-/** Since 12.5. */
+/** Functions that cuBLAS has since version 12.5. */
 const newer = {
   cublasGemmGroupedBatchedEx: [
     ...['i32', 'address', 'address', 'address', 'address', 'address', 'address', 'address'],
@@ -77,7 +77,7 @@ export interface Product {
 export class Cublas {
   readonly #device: CudaDevice;
   readonly #workspace: { readonly address: number; readonly bytes: number; free(): void };
-  /** 1 and 0 as f32, where the host's side of cuBLAS looks for its factors. */
+  /** The factors of a product, alpha = 1 and beta = 0, as f32 in host memory: cuBLAS wants their address. */
   readonly #factors: NativeMemory;
   #handle: Address | null;
 
@@ -93,7 +93,7 @@ export class Cublas {
     this.#handle = out.number();
     if (sms !== null) check(cublasSetSmCountTarget(this.#handle, sms), 'cublasSetSmCountTarget');
     forgetCurrentContext();
-    // One of its own: a graph must not hold on to memory that cuBLAS may give back.
+    // A workspace that lives as long as the handle: captured graphs use it, and cuBLAS may free one that it made itself.
     this.#workspace = device.allocate(64 * 2 ** 20, 'the workspace of cuBLAS');
     this.#factors = allocate(16);
     new Float32Array(this.#factors.buffer).set([1, 0]);

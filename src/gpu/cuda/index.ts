@@ -1,4 +1,6 @@
 /** A device that is an NVIDIA GPU. Nothing of CUDA is loaded until one of these is called. */
+import './nvtx.js';
+
 export { cacheFolder, requireOwnCache } from './cache.js';
 export { compileKernel, compilerRemedy, findCompiler, type KernelSource } from './compiler.js';
 export type { Compiler } from './compilers.js';

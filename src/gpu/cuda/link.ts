@@ -2,7 +2,7 @@
 import { allocate, readString, view } from '../../base/native/index.js';
 import { type Context, failure } from './driver.js';
 
-// CUjit_option and CUjitInputType.
+// Values of CUDA's enums CUjit_option and CUjitInputType.
 const errorLog = 5;
 const errorLogBytes = 6;
 const cubinInput = 0;

@@ -21,7 +21,7 @@ export interface Parameter {
   readonly kind: 'i32' | 'u32' | 'u64' | 'f32' | 'bool' | 'pointer' | 'peers' | 'tensorMap';
   readonly offset: number;
   readonly bytes: number;
-  /** Of a tensorMap: the boxes that it is for. */
+  /** The boxes that a tensor map is for; absent for other parameters. */
   readonly boxes?: { readonly tile: Tile; readonly rank: TensorRank };
 }
 

@@ -109,7 +109,7 @@ export function wayTo(
   whose: string,
 ): 'here' | 'descriptor' | 'ipc' | 'fabric' {
   const sameMachine = handle.bootId === here.bootId;
-  // A process id means something only where it was given.
+  // Process ids can be compared only within one machine and one PID namespace.
   const visible = sameMachine && handle.pidNamespace === here.pidNamespace;
   if (visible && handle.pid === here.pid && handle.started === here.started) return 'here';
   if (sameMachine && handle.kind === 'ipc') return 'ipc';

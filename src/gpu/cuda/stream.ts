@@ -238,7 +238,7 @@ export class CudaStream implements Stream {
   }
 }
 
-/** An event with timing, about half a microsecond fine. */
+/** An event with a time, to about half a microsecond. */
 export class CudaEvent implements Event {
   readonly handle: Address;
   readonly #home: Home;

@@ -60,10 +60,18 @@ export class Copies {
     this.#posted = new PostedCopies(hub.detector === null ? null : hub.random);
   }
 
-  /** A copy that its group's end awaits. */
-  post(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number, site: number): void {
+  /** A copy that its group's end awaits, of whole pieces of 16 bytes; or of as many as it says, between places so aligned. */
+  post(
+    to: SimBuffer,
+    toAt: number,
+    from: SimBuffer,
+    fromAt: number,
+    bytes: number,
+    site: number,
+    alignment = 0,
+  ): void {
     const copy = { to, toAt, from, fromAt, bytes };
-    if (!this.#mayPost(copy, site)) return;
+    if (!this.#mayPost(copy, site, alignment)) return;
     this.#issued(copy, this.#group, site);
     if (this.#detector !== null) this.#unawaited.push({ copy, group: this.#group, site });
     this.#posted.post(copy, this.#group, { move: (piece) => this.#move(piece), landed: () => {} });
@@ -180,6 +188,16 @@ export class Copies {
     const global = block.launch.firstSite + site;
     this.#detector?.mbarrierNamed(id, place, global);
     const access = { kind: 'write', order: 'weak', scope: 'cta', bytes, site } as const;
+    if (this.#detector !== null && !mbarrier.isShown)
+      this.#log.add({
+        kind: 'misuse',
+        message:
+          'this copy arrives at an mbarrier that the copy engine does not know of: behind mbarrier.init comes ' +
+          'fence.mbarrier_init, or fence.proxy.async',
+        buffer: place.buffer.purpose,
+        location: place.buffer.describe(place.offset),
+        access: this.#issuer.report(access),
+      });
     const arrived = mbarrier.expectLoad(
       bytes,
       this.#detector === null ? null : { to, toAt, access: this.#issuer.report(access) },
@@ -237,8 +255,15 @@ export class Copies {
     this.#issuer.overwrites(access, to, toAt, bytes);
   }
 
-  #mayPost(copy: Posted, site: number): boolean {
-    return this.#detector === null || mayCopy(this.#issuer, this.#log, copy, site, 16);
+  #mayPost(copy: Posted, site: number, alignment = 0): boolean {
+    if (this.#detector === null) return true;
+    if (alignment === 0) return mayCopy(this.#issuer, this.#log, copy, site, 16);
+    const { to, toAt, from, fromAt } = copy;
+    const form = { order: 'weak', scope: 'cta', bytes: alignment, site } as const;
+    if (toAt % alignment !== 0) this.#issuer.refuse({ ...form, kind: 'write' }, to, toAt);
+    else if (fromAt % alignment !== 0) this.#issuer.refuse({ ...form, kind: 'read' }, from, fromAt);
+    else return mayCopy(this.#issuer, this.#log, copy, site, 1);
+    return false;
   }
 
   #move({ to, toAt, from, fromAt, bytes }: Posted): void {

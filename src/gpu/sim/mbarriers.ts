@@ -19,12 +19,18 @@ export class MBarriers {
     this.#parts = parts;
   }
 
-  init(buffer: SimBuffer, offset: number, count: number): void {
+  init(buffer: SimBuffer, offset: number, count: number, isShown: boolean): void {
     const { random, onPhase } = this.#parts;
     const made = new MBarrier(count, new PostedCopies(random), () => onPhase(buffer, offset));
+    made.isShown = isShown;
     const here = this.#all.get(buffer);
     if (here === undefined) this.#all.set(buffer, new Map([[offset, made]]));
     else here.set(offset, made);
+  }
+
+  /** A fence has shown the copy engine what was initialised before it. */
+  show(): void {
+    for (const here of this.#all.values()) for (const one of here.values()) one.isShown = true;
   }
 
   at(buffer: SimBuffer, offset: number): MBarrier | undefined {
@@ -56,12 +62,14 @@ export interface LoadReport {
 }
 
 export class MBarrier {
+  /** Whether the copy engine may know of it. */
+  isShown = true;
   #arrivals: number;
   #bytes = 0;
   #phase = 0;
   /** Loads that nobody has awaited; the phase in which each came, once it has. */
   #loads: { readonly report: LoadReport; phase: number }[] = [];
-  readonly #count: number;
+  #count: number;
   readonly #onPhase: () => void;
 
   constructor(
@@ -75,16 +83,21 @@ export class MBarrier {
     this.#arrivals = count;
   }
 
-  /** A thread arrives, and announces bytes. Returns what is wrong with that. */
-  expect(bytes: number): string | null {
+  get phase(): number {
+    return this.#phase;
+  }
+
+  /** A thread arrives, so many times, and announces bytes. Returns what is wrong with that. */
+  expect(bytes: number, arrivals = 1, drops = false): string | null {
     const tooMany =
-      this.#arrivals === 0 ? `this phase has had all ${this.#count} arrivals that it is for` : null;
+      this.#arrivals < arrivals ? `this phase has had all ${this.#count} arrivals that it is for` : null;
     this.#bytes += bytes;
     const tooMuch =
       this.#bytes > mostCounted
         ? `an mbarrier counts up to ${mostCounted} bytes a phase: announce, and copy, less at a time`
         : null;
-    this.#arrivals--;
+    this.#arrivals -= arrivals;
+    if (drops) this.#count -= arrivals;
     this.#advance();
     return tooMany ?? tooMuch;
   }

@@ -232,6 +232,7 @@ export class Thread extends Task {
   /** The upper word of the time that `clockWords` gave. */
   clockHigh = 0;
   #local: SimBuffer | null = null;
+  #zeros: SimBuffer | null = null;
   #said = '';
   /** The value that an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
   readonly seen: SimBuffer;
@@ -491,6 +492,11 @@ export class Thread extends Task {
 
   proxyFence(space: Space): void {
     this.#hub.detector!.proxyFence(this.id, space);
+    if (space === 'shared') this.showMBarriers();
+  }
+
+  showMBarriers(): void {
+    this.block.mbarriers?.show();
   }
 
   waitFor(
@@ -700,6 +706,23 @@ export class Thread extends Task {
     return this.#copiesBy('async');
   }
 
+  /** An asynchronous load of `bytes`, of which `given` are copied; the others are zeros. */
+  loadAsync(
+    to: SimBuffer,
+    toAt: number,
+    from: SimBuffer,
+    fromAt: number,
+    bytes: number,
+    given: number,
+    site: number,
+  ): void {
+    const copied = Math.min(bytes, given >>> 0);
+    if (copied > 0) this.async.post(to, toAt, from, fromAt, copied, site, bytes);
+    if (copied === bytes) return;
+    this.#zeros ??= this.#hub.newBuffer(this.rank, 16, 'zeros');
+    this.async.post(to, toAt + copied, this.#zeros, 0, bytes - copied, site, 1);
+  }
+
   #copiesBy(engine: CopyEngine): Copies {
     this.#copies[engine] ??= new Copies({ engine, issuer: this, hub: this.#hub });
     return this.#copies[engine];
@@ -815,7 +838,14 @@ export class Thread extends Task {
 
   // Barriers of bulk copies.
 
-  mbarrierInit(access: StatementAccess, barrier: SimBuffer, offset: number, count: number): void {
+  /** `isShown`: to the copy engine, by a fence that is part of it. */
+  mbarrierInit(
+    access: StatementAccess,
+    barrier: SimBuffer,
+    offset: number,
+    count: number,
+    isShown = true,
+  ): void {
     const hub = this.#hub;
     if (hub.detector !== null) {
       if (!this.#accessMBarrier(access, barrier, offset)) return;
@@ -841,13 +871,21 @@ export class Thread extends Task {
         if (buffer.waiters !== 0) hub.wake(buffer, at, mbarrierBytes);
       },
     });
-    this.block.mbarriers.init(barrier, offset, count);
+    this.block.mbarriers.init(barrier, offset, count, isShown);
   }
 
-  mbarrierExpect(access: StatementAccess, barrier: SimBuffer, offset: number, bytes: number): void {
+  /** `drops`: its arrivals are for this phase and all that follow. */
+  mbarrierExpect(
+    access: StatementAccess,
+    barrier: SimBuffer,
+    offset: number,
+    bytes: number,
+    arrivals = 1,
+    drops = false,
+  ): void {
     const checked = this.#hub.detector !== null;
     if (checked && !this.#accessMBarrier(access, barrier, offset)) return;
-    const wrong = this.mbarrier(barrier, offset).expect(bytes);
+    const wrong = this.mbarrier(barrier, offset).expect(bytes, arrivals, drops);
     if (checked && wrong !== null) this.#misuse(access, barrier, offset, wrong);
   }
 

@@ -139,7 +139,7 @@ class ModulePrinter {
     return `${qualifiers}\n${entryName(this.#module)}(${list}) {\n${printer.writer.print()}\n}`;
   }
 
-  /** Arrays of their own where every block has room for them; otherwise parts of what the launch asks for. */
+  /** Declares the arrays in shared memory: static ones where every block has room for all, otherwise parts of the dynamic memory that a launch asks for. */
   #shared(scopes: Scopes, { writer, expressions }: Statements): void {
     const { shared, name } = this.#module;
     const [first] = shared;

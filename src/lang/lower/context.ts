@@ -10,7 +10,7 @@ import type { DeviceReturn } from '../kernel.js';
 import type { IrType } from '../types.js';
 import { expression, type Value } from './values.js';
 
-/** The meaning of a name. `poison`: its declaration was in error, so nothing more is said about it. */
+/** The meaning of a name. `poison`: its declaration had an error, so its uses are not reported again. */
 export type Binding = Value | { readonly kind: 'poison' };
 
 /** Thrown to leave a statement that uses something already reported. */
@@ -144,7 +144,7 @@ export class Context {
     return this.#out.length;
   }
 
-  /** Those emitted since there were `first`, which are here no longer. */
+  /** Removes the emitted statements behind the first `first`, and returns them. */
   takeBack(first: number): Stmt[] {
     return this.#out.splice(first);
   }

@@ -64,7 +64,7 @@ function declare(ctx: Context, node: VariableDeclarator, mutable: boolean, whole
   if (value.kind === 'void') {
     ctx.fail(node.init, 'HK404', `\`${ctx.text(node.init)}\` returns nothing`);
   }
-  // An effect that is the whole initialiser has declared the author's variable itself.
+  // Where an effect is the whole initialiser, its statement has declared the author's variable already.
   const declared = into.variable !== undefined;
   ctx.declare(name, declared ? value : initial(ctx, node.init, whole, name, value, mutable));
 }

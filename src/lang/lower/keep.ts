@@ -31,7 +31,7 @@ export function keep(ctx: Context, node: Node, name: string, value: Value): Valu
   }
 }
 
-/** Part of a value that is looked at later: it must not change with a variable in between. */
+/** Copies a value that is read only later, where a variable that it depends on may change meanwhile. */
 export function freeze(ctx: Context, node: Node, name: string, value: Value): Value {
   return value.kind === 'expr' && isStable(value.expr) ? value : keep(ctx, node, name, value);
 }

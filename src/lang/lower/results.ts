@@ -16,7 +16,7 @@ export class Results {
   readonly declarations: Stmt[] = [];
   readonly #call: Call;
   readonly #exits: Exits;
-  /** Variables from this id on are the function's own. */
+  /** The function declares the variables from this id on; those below are its caller's. */
   readonly #firstOwn: number;
   /** The assignments of each return before it leaves. */
   readonly #assigned = new Map<Stmt, Stmt[]>();

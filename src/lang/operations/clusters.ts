@@ -26,7 +26,7 @@ export const clusters = {
       simulate: (_, machine) => machine.pause('cluster'),
       removable: true,
     }),
-    /** Arrives at an mbarrier that lies, in block `rank` of the cluster, where `barrier` does here. */
+    /** Arrives at the mbarrier of block `rank` of the cluster that has the same place in shared memory as `barrier` has in this block. */
     arrive: operation({
       signature: is<(barrier: Pointer<'u64'>, rank: u32) => void>(),
       takes: { barrier: pointerIn('shared', 'u64'), rank: value('u32') },

@@ -46,7 +46,7 @@ export interface Machine {
   print(words: readonly (string | Expr)[]): void;
   /** Gives up control, having called a method of the thread. */
   pause(reason: Pause, method?: string, ...args: readonly Argument[]): void;
-  /** A loop around may be waiting for what others do meanwhile. */
+  /** Tells the machine that this operation may be in a loop that waits for other threads, so that they get their turn. */
   polls(): void;
 
   load(pointer: Expr, order: Order, scope: Scope): void;
@@ -79,7 +79,10 @@ export interface Machine {
   words(vector: Expr): readonly string[];
 }
 
-/** The values that the lanes of a warp have brought to a meeting, each at its place behind `first`: results replace it. */
+/**
+ * The operands that the lanes of a warp bring to an operation of the whole warp. Lane i's stands at `first` + i, and the operation
+ * writes its result there.
+ */
 export interface Lanes {
   readonly values: Float64Array;
   /** The other lane, or by how much it is another one. */

@@ -1,6 +1,6 @@
 /**
- * Pure functions of values. All operands and the result have one type, and for each type that it has a function is
- * one form: what it computes, which the compiler makes of constants and the simulator of values, and the CUDA for it.
+ * Pure functions of values. All operands and the result have one type. A function has a form for each type that it takes: how
+ * to compute it in JavaScript, by which the compiler folds constants and the simulator runs kernels, and the CUDA for it.
  */
 import type { Constant } from '../arithmetic.js';
 import type { f32, i32, u32, u64 } from '../language.js';
@@ -20,7 +20,7 @@ interface PureOperation<Call = unknown> {
   readonly forms: { readonly [Type in ValueName]?: Form };
 }
 
-/** A function of one type. */
+/** A pure function that takes operands of one type only. */
 const of = <Call extends (...operands: never[]) => Constant>(
   type: ComputeName,
   form: Form<Call>,

@@ -21,7 +21,7 @@ const mapType: NamedHelper = {
 };
 export const tensorMapHelper = mapType;
 
-/** The map's type has its helper before any function that takes one. */
+/** Adds a helper function to the printed text, behind the type of tensor maps, which its parameters need. */
 function helper(text: Text, one: NamedHelper): string {
   text.prelude.add(mapType);
   return text.prelude.add(one);
@@ -70,7 +70,7 @@ const store = (rank: number): NamedHelper => ({
   needs: ['shared_address'],
 });
 
-/** Boxes have the size and the form that the map was made for. */
+/** The error where a tile is not one of the boxes that the tensor map was made for. */
 function differ(of: Expr, { type }: Expr): string | undefined {
   const tile = tileOf(of);
   if (type.kind !== 'tensorMap' || showTile(type.tile) === showTile(tile)) return undefined;

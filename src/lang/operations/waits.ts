@@ -118,7 +118,7 @@ export const waits = {
     misgiven: [looksOnce],
   }),
 
-  /** Nanoseconds (%globaltimer). */
+  /** The GPU's clock in nanoseconds (%globaltimer). */
   clock: operation({
     signature: is<() => u64>(),
     takes: {},

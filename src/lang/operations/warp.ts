@@ -90,7 +90,7 @@ export const warp = {
     together({ values, first, end, mask }) {
       for (let i = 0; i < end; i++) held[i] = values[first + i]!;
       let left = mask;
-      // Once for each distinct value: its lanes are found together.
+      // The loop runs once for each distinct value, and finds all lanes that have it.
       while (left !== 0) {
         const value = held[31 - Math.clz32(left & -left)]!;
         let same = 0;

@@ -35,7 +35,7 @@ const operandHelper: NamedHelper = {
   text: `template <u32 swizzle>
 DEVICE u64 wgmma_operand(const void* tile) {
   constexpr u64 kind = swizzle == 128u ? 1u : swizzle == 64u ? 2u : 3u;
-  // Where it begins, and from one 8 rows to the next, in units of 16 bytes.
+  // The address of the tile, and the distance between groups of 8 rows, both in units of 16 bytes.
   return kind << 62 | u64(8u * swizzle / 16u) << 32 | 1ull << 16 | (shared_address(tile) & 0x3ffffu) >> 4;
 }`,
   needs: ['shared_address'],

@@ -4,7 +4,14 @@
  */
 
 import { ArgumentError, DisposedError, requireObject } from '../../base/errors.js';
-import { type CallSite, callSite, type Device, requireStream, type Stream } from '../../gpu/index.js';
+import {
+  type CallSite,
+  callSite,
+  type Device,
+  inRange,
+  requireStream,
+  type Stream,
+} from '../../gpu/index.js';
 import { unitBytes, widestUnit } from '../families/index.js';
 import { dtypes, type ExpertForm, expertsOf, type Layer, outputRowBytes, sharing } from '../layer/index.js';
 import type { Received } from '../rounds/in-flight.js';
@@ -141,7 +148,7 @@ export class ExpertsPlan<P extends string = string> {
    */
   plan(received: Received<P>, stream: Stream): PlannedRows {
     this.#require('plan', received, stream);
-    this.#sites.plan.launch(stream);
+    inRange('plan', stream, this.#sites.plan.launch);
     this.#wasPlanned = true;
     return this.planned;
   }

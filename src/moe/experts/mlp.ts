@@ -9,7 +9,7 @@ import {
   requireObject,
   requireOneOf,
 } from '../../base/errors.js';
-import { type Device, requireDevice, requireStream, type Stream } from '../../gpu/index.js';
+import { type Device, inRange, requireDevice, requireStream, type Stream } from '../../gpu/index.js';
 import { type Dtype, dtypes, expertsOf, limits, scaleBlock } from '../layer/index.js';
 import type { Received } from '../rounds/in-flight.js';
 import { type MemoryPart, type MemoryUse, useOf } from '../rounds/memory.js';
@@ -180,13 +180,15 @@ export class ExpertsMlp {
     const { payload, scales, x, made } = this.#rows;
     const { sorted } = products;
     products.take(sizes);
-    if (sorted !== null) {
-      const to = { [payload]: sorted.rows, ...(scales !== undefined && { [scales]: sorted.scales! }) };
-      this.#plan.expand(received, to, stream);
-    }
-    products.widen(sorted?.rows ?? x, stream);
-    products.narrow(made, stream);
-    this.#plan.reduce(received, made, stream);
+    inRange('experts', stream, () => {
+      if (sorted !== null) {
+        const to = { [payload]: sorted.rows, ...(scales !== undefined && { [scales]: sorted.scales! }) };
+        this.#plan.expand(received, to, stream);
+      }
+      products.widen(sorted?.rows ?? x, stream);
+      products.narrow(made, stream);
+      this.#plan.reduce(received, made, stream);
+    });
   }
 
   /** Frees what it allocated. Nothing enqueued may still use it. */

@@ -229,7 +229,7 @@ export const windowAndLimit =
     set.limit(placed.limit);
   };
 
-/** Sets what a kernel that sends tokens takes of each round. */
+/** Sets the parameters of a kernel that sends tokens: those that differ from round to round. */
 export const setTokens =
   (weights: boolean) =>
   (
@@ -247,7 +247,7 @@ export const setTokens =
     for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
   };
 
-/** Sets what a kernel that makes the sums takes of each round. */
+/** Sets the parameters of a kernel that makes the sums: those that differ from round to round. */
 export const setSums = (
   set: { tokens(value: number): void; topkIds(address: number): void; out(address: number): void },
   { tokens, topkIds, out }: Round,

@@ -42,7 +42,7 @@ interface Replica {
   readonly load: number;
 }
 
-/** A rank, and what it holds. */
+/** A rank, and the replicas of experts that it holds. */
 interface Holder {
   readonly held: Replica[];
   /** The experts that these are of. */

@@ -56,7 +56,7 @@ export interface Shape {
    * data-parallel group. Default 1. Divides `ranks`.
    */
   readonly replicas?: number;
-  /** At most 8. */
+  /** The rows that travel with a token: at most 8 payloads. */
   readonly payloads: readonly Payload[];
   /** The rows that come back. */
   readonly output: Output;

@@ -60,7 +60,7 @@ export const countAlike = (all: readonly ExpertParallel[]): number => countAlike
  * Dispatch and combine of one layer, as one rank of it. Rounds follow each other on a stream: `dispatch`, the experts,
  * `combine`; any number may be enqueued before anything is waited for, or captured as a graph. With `split` each of the two
  * also comes as a send and a receive. With `rounds: 2` the next round may be dispatched before the last one is combined.
- * Of payloads the compiler knows the names: those that `create` was given, and of scales that arrive beside those that dispatch rounds.
+ * The compiler knows the names of payloads: those that `create` was given, and those of the scales that come with payloads which dispatch rounds.
  */
 export class ExpertParallel<P extends string = string, S extends string = never> {
   static {
@@ -328,8 +328,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     this.#requireReady('dispatch', stream);
     const round = this.#rounds[this.#next]!;
     round.require(call);
-    round.inputs.take(inputs, round.brings, stream);
-    round.run(call, stream);
+    round.run(call, stream, inputs);
     this.#next = (this.#next + 1) % this.#rounds.length;
     return round;
   }
@@ -387,7 +386,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     throw new RankLostError(heard.ranks, operation, undefined, { cause: heard });
   }
 
-  /** The loss that the circle knows, or else the rank's own proxy: one that fell by itself has made this rank the lost one. */
+  /** The loss that the circle has heard of, or else this rank's proxy. Where the proxy stopped by its own fault, this rank is the lost one. */
   get #heard(): unknown {
     const { circle } = this.world;
     if (circle.signal.aborted) return circle.signal.reason;

@@ -3,9 +3,9 @@
  * ExpertParallel has one such place for rounds, or two that take turns; a handle belongs to one round, so that a stale one is noticed.
  */
 import { HeddleError } from '../../base/errors.js';
-import type { Stream } from '../../gpu/index.js';
+import { inRange, type Stream } from '../../gpu/index.js';
 import type { Phase, Round } from '../families/index.js';
-import type { Inputs } from './inputs.js';
+import type { DispatchInputs, Inputs } from './inputs.js';
 import type { LoadedPlan } from './loaded-plan.js';
 import { type Row, rowsThatTravel } from './options.js';
 import type { Tensor } from './tensor.js';
@@ -121,13 +121,16 @@ export class RoundInFlight<P extends string = string> {
     );
   }
 
-  /** Enqueues what a call consists of. A call that throws leaves the round where it was. */
-  run(call: Call, stream: Stream): void {
+  /** Enqueues what a call consists of; one that begins a round takes its inputs. A call that throws leaves the round where it was. */
+  run(call: Call, stream: Stream, inputs?: DispatchInputs): void {
     const { phases, reaches } = calls[call];
     const { placing } = this.loaded.plan;
-    // Where dispatch sent the tokens, whatever a placement says meanwhile.
+    // Combine goes by the places to which dispatch sent the tokens, even if another placement holds by now.
     if (this.underWay && placing !== null) this.brings.topkIds = this.loaded.tensor(placing.places).data;
-    this.loaded.run(phases, this.brings, stream);
+    inRange(call, stream, () => {
+      if (inputs !== undefined) this.inputs.take(inputs, this.brings, stream);
+      this.loaded.run(phases, this.brings, stream);
+    });
     if (!this.underWay) this.#stream = stream;
     else if (stream !== this.#stream) this.changedStreams = true;
     this.#stage = reaches;

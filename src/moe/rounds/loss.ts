@@ -4,7 +4,7 @@ import type { Operation } from '../families/index.js';
 import { firstOf, type Layer, sharing } from '../layer/index.js';
 import type { RoundInFlight } from './in-flight.js';
 
-/** Where all is well but for the loss, the circle answers in a fraction of it. */
+/** The longest wait for the circle's verdict. It comes in a fraction of that, unless more is wrong than one lost rank. */
 const patienceMs = 1000;
 
 /**

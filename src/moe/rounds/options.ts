@@ -54,7 +54,7 @@ export const fp8 = (
 /** The name under which the scales of a payload arrive that dispatch rounds. */
 export const scalesName = <N extends string>(name: N): `${N}Scales` => `${name}Scales`;
 
-/** The names of the scales that arrive beside such payloads. */
+/** The names of the scales that arrive beside the payloads that dispatch rounds. */
 export type ScalesOf<R> = {
   readonly [N in keyof R & string]: R[N] extends { readonly rounds: 'e4m3' } ? `${N}Scales` : never;
 }[keyof R & string];

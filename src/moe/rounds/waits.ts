@@ -10,14 +10,22 @@ import type { LoadedPlan } from './loaded-plan.js';
 export interface Waits {
   readonly dispatch: readonly (readonly number[])[];
   readonly combine: readonly (readonly number[])[];
+  /** [rank][peer][n]: how many of these rounds waited less than 2^n µs, and not less than half of that; the last has all that are longer. */
+  readonly histograms: Readonly<Record<'dispatch' | 'combine', readonly (readonly (readonly number[])[])[]>>;
 }
 
 /** Every bit of it is set where no round has been. */
 const nothing = 2n ** 64n - 1n;
 
+/** Of a histogram: the last begins with half a second. */
+const buckets = 20;
+const bucketOf = (microseconds: number): number =>
+  Math.min(buckets - 1, Math.max(0, Math.floor(Math.log2(Math.max(microseconds, 0.5))) + 1));
+
 /** Reads the waits of all ranks. Every rank calls it. */
 export async function readWaits(world: World, rounds: readonly LoadedPlan[], stream: Stream): Promise<Waits> {
   const { ranks } = world;
+  /** [phase][peer]: the mean, then the histogram. */
   const noted = Array.from({ length: 2 * ranks }, (): number[] => []);
   for (const loaded of rounds) {
     const { data, bytes } = loaded.tensor(loaded.plan.waits!);
@@ -27,16 +35,35 @@ export async function readWaits(world: World, rounds: readonly LoadedPlan[], str
       if (nanoseconds !== nothing) noted[phase * ranks + (i % ranks)]!.push(Number(nanoseconds) / 1000);
     }
   }
-  const means = noted.map((times) => times.reduce((sum, time) => sum + time, 0) / Math.max(1, times.length));
-  const mine = new Uint8Array(Float64Array.from(means).buffer);
-  const all = await world.allGather(mine, 'gathering waits');
-  const phase = (n: number) =>
-    all.map((bytes) => [...new Float64Array(bytes.slice().buffer).subarray(n * ranks, (n + 1) * ranks)]);
-  return { dispatch: phase(0), combine: phase(1) };
+  const mine = noted.flatMap((times) => {
+    const histogram = new Array<number>(buckets).fill(0);
+    for (const time of times) histogram[bucketOf(time)]! += 1;
+    return [times.reduce((sum, time) => sum + time, 0) / Math.max(1, times.length), ...histogram];
+  });
+  const all = (await world.allGather(new Uint8Array(Float64Array.from(mine).buffer), 'gathering waits')).map(
+    (bytes) => [...new Float64Array(bytes.slice().buffer)],
+  );
+  const phase = <T>(n: number, cut: (peer: readonly number[]) => T): T[][] =>
+    all.map((numbers) =>
+      Array.from({ length: ranks }, (_, peer) => {
+        const from = (n * ranks + peer) * (1 + buckets);
+        return cut(numbers.slice(from, from + 1 + buckets));
+      }),
+    );
+  const mean = ([first]: readonly number[]): number => first!;
+  const histogram = ([, ...rest]: readonly number[]): readonly number[] => rest;
+  return {
+    dispatch: phase(0, mean),
+    combine: phase(1, mean),
+    histograms: { dispatch: phase(0, histogram), combine: phase(1, histogram) },
+  };
 }
 
 /** The rank that the others waited for most, in both phases together, and for how long, of all of them together. */
-export function latestRank({ dispatch, combine }: Waits): { readonly rank: number; readonly waited: number } {
+export function latestRank({ dispatch, combine }: Pick<Waits, 'dispatch' | 'combine'>): {
+  readonly rank: number;
+  readonly waited: number;
+} {
   const waited = dispatch.map((_, peer) =>
     [...dispatch, ...combine].reduce(
       (sum, row, i) => sum + (i % dispatch.length === peer ? 0 : row[peer]!),

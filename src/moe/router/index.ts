@@ -5,6 +5,7 @@ import {
   type CallSite,
   callSite,
   type Device,
+  inRange,
   requireDevice,
   requireStream,
   type Stream,
@@ -115,8 +116,10 @@ export class Router {
     logits.set.x(x.data);
     logits.set.tokens(tokens);
     choose.set.tokens(tokens);
-    logits.launch(stream);
-    choose.launch(stream);
+    inRange('router', stream, () => {
+      logits.launch(stream);
+      choose.launch(stream);
+    });
     const { ids, weights } = this.#memory;
     const shape = [tokens, this.#shape.topK];
     return { topkIds: wrap(ids.data, 'i32', shape), topkWeights: wrap(weights.data, 'f32', shape) };

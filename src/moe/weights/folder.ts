@@ -72,7 +72,7 @@ async function readIndex(path: string): Promise<Places> {
   return parseIndex(path, text);
 }
 
-/** From a tensor's name to its file's, as an index says. */
+/** Reads an index: for each tensor's name the name of the file that has it. */
 export function parseIndex(path: string, text: Uint8Array): Places {
   const { weight_map: map } = parseObject(path, 'it', text);
   if (!isObject(map)) throw new WeightsError(path, null, 'its weight_map is no object', 'download it again');

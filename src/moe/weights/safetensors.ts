@@ -91,8 +91,8 @@ export class TensorFile {
 }
 
 /**
- * The tensors that a header names. `behind`: how many bytes the file has behind it. They are all some tensor's, without gaps, as the
- * format asks: a file that was cut is noticed here.
+ * The tensors that a header names. `behind`: how many bytes the file has behind the header. The format wants the tensors to fill them
+ * without gaps, so a file that was cut short is noticed here.
  */
 export function parseHeader(
   path: string,

@@ -26,8 +26,10 @@ import {
   topologyOf,
 } from '../../gpu/index.js';
 import type { MachineOptions, SimMachine } from '../../gpu/sim/index.js';
+import type { TransferEngine } from '../fabric/index.js';
 import type { Circle, CircleOptions } from './circle.js';
 import { type WhatHappened, type WorldEvent, WorldEvents } from './events.js';
+import { connectFabric, type FabricConnection } from './fabric.js';
 import { LocalCircle } from './local-circle.js';
 import {
   type FindTopology,
@@ -39,7 +41,7 @@ import {
 } from './nodes.js';
 import { passing, runEach } from './participant.js';
 import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js';
-import type { FabricOptions } from './proxy/network.js';
+import { type FabricOptions, openEngine } from './proxy/network.js';
 import {
   inMachine,
   inThread,
@@ -326,6 +328,21 @@ export class World {
     await proxy.begin(this.circle);
     this.#proxies.push(proxy);
     return proxy;
+  }
+
+  /** An engine of this rank's own, over the network that proxies take, and the other ranks as its peers; every rank calls it. */
+  async openEngine(): Promise<{ readonly engine: TransferEngine; readonly fabric: FabricConnection }> {
+    const { circle } = this;
+    const meeting = async () => {
+      const engine = await openEngine(circle, this.#host.network());
+      try {
+        return { engine, fabric: await connectFabric(circle, engine) };
+      } catch (error) {
+        await engine.close();
+        throw error;
+      }
+    };
+    return this.#meeting(circle, meeting());
   }
 
   /** Where the wires of this rank's layers lie; every rank calls it. */
@@ -647,6 +664,8 @@ interface Host {
   left(): void;
   readonly startProxy: ProxyStarter;
   findWires(circle: Circle, device: Device): Promise<Wires>;
+  /** The way to ranks of other nodes. */
+  network(): FabricOptions;
   /** It is the only one of its process. */
   readonly alone: boolean;
   /** Null where nobody can come in. */
@@ -663,6 +682,7 @@ function unheard(gpu: number, fabric: FabricOptions = {}): Host {
     left: () => {},
     startProxy: (circle, options) => inThread(near())(circle, options),
     findWires: (circle, device) => findWires(circle, device, near()),
+    network: near,
     alone: false,
     find: null,
   };
@@ -682,6 +702,7 @@ function hostIn(machine: SimMachine, rank: number, fabric: FabricOptions = {}, o
     startProxy: inMachine(machine, rank, outside ? fabric : null),
     findWires: async (circle, device) =>
       outside ? findWires(circle, device, fabric) : simulatedWires(fabric),
+    network: () => fabric,
     alone: false,
     find: null,
   };

@@ -13,7 +13,7 @@ import type { Timing } from './timing.js';
 const meetings = 500;
 
 export interface Ceilings {
-  /** The memory that every rank needs to move `bytes` to (or from) its peers together, all at once. */
+  /** The time in which every rank moves `bytes` in all to (or from) its peers, all ranks at once. */
   transfers(kind: 'stores' | 'loads', bytes: number, rounds: number): Promise<Spread>;
   /** One meeting of all ranks, among many in one kernel. */
   barrier(): Promise<Spread>;

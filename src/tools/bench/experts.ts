@@ -17,7 +17,7 @@ import {
 } from '../../moe/index.js';
 import { dtypes, expertsOf, type Layer, reference } from '../../moe/layer/index.js';
 import { makeAllRoutes } from '../../verify/testing/index.js';
-import { pointByPoint, type Results, type Rig } from './harness.js';
+import { type Look, pointByPoint, type Results, type Rig } from './harness.js';
 import { type Noise, setsFor } from './inputs.js';
 import { gigabytes, type Spread, type Unit } from './statistics.js';
 import { percent } from './table.js';
@@ -28,6 +28,8 @@ export interface ExpertsBenchPlan {
   readonly workload: WorkloadOptions;
   readonly tokens: readonly number[];
   readonly rows: ExpertsPlanOptions;
+  /** Also look at one of each, launch by launch. */
+  readonly trace: boolean;
   readonly device: 'cuda' | 'sim';
   readonly iterations: number;
 }
@@ -35,11 +37,11 @@ export interface ExpertsBenchPlan {
 /** Times of launches back to back in a graph, in µs; of simulated ones steps, which say nothing. */
 interface ExpertsPoint {
   readonly tokens: number;
-  /** Routes that are here, and slots that hold a token. */
+  /** How many routes go to experts of this rank, and how many slots hold a token. */
   readonly routes: number;
   readonly slots: number;
   readonly plan: Spread;
-  /** Bytes that the ids, and what is said of them, take. */
+  /** Bytes that the plan reads and writes: ids, and the row of each route. */
   readonly planBytes: number;
   readonly expand: Moved;
   readonly reduce: Moved;
@@ -67,9 +69,9 @@ export async function benchExperts(
 ): Promise<ExpertsReport> {
   const of = workload(plan.workload);
   const { device, iterations, rows } = plan;
-  const setting = { ranks: 1, device, iterations, seed: of.seed };
-  const results = await pointByPoint('experts', setting, on, async (rig, tell) => {
-    for (const tokens of plan.tokens) tell(await measure(rig, of, tokens, rows));
+  const setting = { ranks: 1, device, iterations, seed: of.seed, trace: plan.trace };
+  const results = await pointByPoint('experts', setting, on, async (rig, tell, look) => {
+    for (const tokens of plan.tokens) tell(await measure(rig, of, tokens, rows, look));
   });
   return { ...results, workload: of, rows };
 }
@@ -89,6 +91,7 @@ async function measure(
   of: Workload,
   tokens: number,
   how: ExpertsPlanOptions,
+  look: Look,
 ): Promise<ExpertsPoint> {
   const { stream } = timing;
   const layer: Layer = {
@@ -110,9 +113,17 @@ async function measure(
 
   const time = (step: (set: Set) => void): Promise<Spread> =>
     timing.time(rounds, [(round) => step(sets[round % sets.length]!)]);
-  const plan = await time(({ of, plan }) => void plan.plan(of.received, stream));
-  const expand = await time(({ of, plan, rows }) => plan.expand(of.received, { x: rows }, stream));
-  const reduce = await time(({ of, plan, rows }) => plan.reduce(of.received, rows, stream));
+  const steps = {
+    plan: ({ of, plan }: Set) => void plan.plan(of.received, stream),
+    expand: ({ of, plan, rows }: Set) => plan.expand(of.received, { x: rows }, stream),
+    reduce: ({ of, plan, rows }: Set) => plan.reduce(of.received, rows, stream),
+  };
+  const plan = await time(steps.plan);
+  const expand = await time(steps.expand);
+  const reduce = await time(steps.reduce);
+  await look(() => {
+    for (const step of Object.values(steps)) step(sets[0]!);
+  });
   const half = Math.floor(bytes / 2);
   const copy = await time(({ scratch }) => stream.copy(scratch.data + half, scratch.data, half));
   for (const { plan, owned } of sets) {

@@ -7,6 +7,7 @@
 import { HeddleError, UnavailableError } from '../../base/errors.js';
 import type { Column } from '../../base/table.js';
 import { Cublas, type CudaDevice, type CudaStream, type Product } from '../../gpu/cuda/index.js';
+import { inRange } from '../../gpu/index.js';
 import { mlpParts } from '../../moe/experts/index.js';
 import {
   bytesOf,
@@ -23,7 +24,7 @@ import {
 import { type Layer, type MoeModel, profile, reference, scaleBlock } from '../../moe/layer/index.js';
 import { compareClosely, makeAllRoutes } from '../../verify/testing/index.js';
 import { type Bounds, boundOf, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
-import { pointByPoint, type Results, type Rig } from './harness.js';
+import { type Look, pointByPoint, type Results, type Rig } from './harness.js';
 import { Noise, scaleOfNoise } from './inputs.js';
 import { inSmall } from './layer-data.js';
 import type { Spread, Unit } from './statistics.js';
@@ -40,6 +41,8 @@ interface GemmBenchPlan {
   readonly routes: 'even' | 'uniform';
   /** The types of rows and weights. cuBLAS multiplies bf16 beside either. */
   readonly dtype: 'bf16' | 'fp8';
+  /** Also look at each form of both, launch by launch. */
+  readonly trace: boolean;
   readonly device: 'cuda' | 'sim';
   readonly iterations: number;
 }
@@ -82,15 +85,15 @@ export async function benchGemm(
   let rates: Rates | undefined;
   const results = await pointByPoint(
     'gemm',
-    { ranks: 1, device: kind, iterations },
+    { ranks: 1, device: kind, iterations, trace: plan.trace },
     on,
-    async (rig, tell) => {
+    async (rig, tell, look) => {
       const { device } = rig.timing.world;
       const { cublas, said } = openCublas(kind === 'cuda' ? (device as CudaDevice) : null);
       library = said;
       const tools = { ...rig, cublas, rates: await measureRates(rig.timing) };
       rates = tools.rates;
-      for (const rows of plan.rows) tell(await measure(tools, plan, rows));
+      for (const rows of plan.rows) tell(await measure(tools, plan, rows, look));
       cublas?.dispose();
     },
   );
@@ -113,7 +116,7 @@ interface Tools extends Rig {
   readonly rates: Rates;
 }
 
-async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise<GemmPoint> {
+async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Look): Promise<GemmPoint> {
   const { timing, noise, cublas } = tools;
   const { stream, world } = timing;
   const { device } = world;
@@ -201,6 +204,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
     const { rows: x, scales } = products.sorted;
     planned.expand(received, { x, ...(scales !== null && { scales }) }, stream);
   }
+  const traced: (() => void)[] = [];
   const times = async (
     which: 'gateUp' | 'down',
     addresses: Readonly<Record<'from' | 'library', number>>,
@@ -218,6 +222,8 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
       heddle: ours[which],
       ...(cublas !== null && cublasForms(cublas, stream as CudaStream, all, sizes, largest)),
     };
+    for (const [form, enqueue] of Object.entries(forms))
+      traced.push(() => inRange(`${which === 'gateUp' ? 'gate, up' : which}: ${form}`, stream, enqueue));
     const padded = rowsOfForms(sizes.counts, largest, products.rowUnit);
     const flops = (count: number): number => 2 * count * inputs * outputs;
     const used = sizes.counts.filter((count) => count > 0).length;
@@ -232,6 +238,9 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
   };
   const gateUp = await times('gateUp', { from: sorted.x.data, library: sorted.both.data }, hidden, 2 * inner);
   const down = await times('down', { from: between.data, library: sorted.made.data }, inner, hidden);
+  await look(() => {
+    for (const enqueue of traced) enqueue();
+  });
   mlp.dispose();
   planned.dispose();
   for (const tensor of owned) tensor.free();
@@ -345,7 +354,7 @@ export interface Flops {
   readonly paddedFlops: number;
 }
 
-/** Rows of experts with so many each, as a kernel that takes `unit` at a time multiplies them. */
+/** How many rows a kernel multiplies that takes `unit` rows of an expert at a time. `counts`: the rows of each expert. */
 export const paddedRows = (counts: Iterable<number>, unit: number): number =>
   [...counts].reduce((sum, count) => sum + Math.ceil(count / unit) * unit, 0);
 

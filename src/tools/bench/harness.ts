@@ -5,6 +5,7 @@ import { provenance, requireGpus } from './machine.js';
 import type { Machine } from './report.js';
 import { type Unit, unitOf } from './statistics.js';
 import { Crew, Timing } from './timing.js';
+import { type Span, trace } from './trace.js';
 
 /** The tools with which one rank measures. */
 export interface Rig {
@@ -21,6 +22,8 @@ interface Setting {
   /** Iterations before those that count, where not as many as usual. */
   readonly warmups?: number;
   readonly seed?: number;
+  /** Also look at what is measured, launch by launch. */
+  readonly trace?: boolean;
 }
 
 /** One rank's part. Every rank of the world calls it; `crew` is shared by those of a process. */
@@ -63,22 +66,32 @@ export interface Results<Name extends string, Point> {
   readonly machine: Machine;
   readonly iterations: number;
   readonly points: readonly Point[];
+  /** Of the last point, where a trace was asked for. */
+  readonly spans: readonly Span[];
 }
 
-/** Measures point after point: `body` tells each on every rank, and `on` hears of it once. */
+/** Traces what `enqueue` enqueues, where that was asked for. Every rank calls it. */
+export type Look = (enqueue: () => void) => Promise<void>;
+
+/** Measures point after point: `body` tells each on every rank, and `on` hears of it once; it may look at each. */
 export async function pointByPoint<Name extends string, Point>(
   name: Name,
   setting: Setting,
   on: (point: Point) => void,
-  body: (rig: Rig, tell: (point: Point) => void) => Promise<void>,
+  body: (rig: Rig, tell: (point: Point) => void, look: Look) => Promise<void>,
 ): Promise<Results<Name, Point>> {
   const points: Point[] = [];
   const tell = (point: Point): void => {
     points.push(point);
     on(point);
   };
-  await onRanks(setting, (rig) => body(rig, rig.timing.world.rank === 0 ? tell : () => {}));
+  let spans: readonly Span[] = [];
+  await onRanks(setting, ({ timing, noise }) =>
+    body({ timing, noise }, timing.world.rank === 0 ? tell : () => {}, async (enqueue) => {
+      if (setting.trace) spans = await trace(timing, enqueue);
+    }),
+  );
   const { device, ranks, iterations } = setting;
   const head = { format: `heddle-bench-${name}/1`, unit: unitOf(device) } as const;
-  return { ...head, ...(await provenance(device, ranks)), iterations, points };
+  return { ...head, ...(await provenance(device, ranks)), iterations, points, spans };
 }

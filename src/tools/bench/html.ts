@@ -18,6 +18,7 @@ ${simulated ? '' : figures(report)}
 ${summaryTable(report)}
 <p class="soft">* calculated: both − dispatch.</p>
 <details><summary>Every measured row</summary>${rowsTable(report)}</details>
+${waitsTables(report)}
 ${kernelsTable(report)}
 <h2>Method</h2>
 <ul>${methodLines(report)
@@ -180,6 +181,29 @@ function rowsTable({ points, unit }: BenchReport): string {
   );
 }
 
+/** Who waits for whom: a table for each number of tokens and each phase. */
+function waitsTables({ points, unit }: BenchReport): string {
+  const tables = points.flatMap(({ tokens, waits }) =>
+    waits === undefined
+      ? []
+      : (['dispatch', 'combine'] as const).map((phase) => {
+          const columns: readonly Column<{ readonly rank: number; readonly row: readonly number[] }>[] = [
+            { head: `${tokens} tokens, ${phase}`, kind: 'name', cell: ({ rank }) => `rank ${rank} waits` },
+            ...waits[phase].map((_, peer) => ({
+              head: `for ${peer}`,
+              cell: ({ row }: { readonly row: readonly number[] }) => number(row[peer]!),
+            })),
+          ];
+          return htmlTable(
+            columns,
+            waits[phase].map((row, rank) => ({ rank, row })),
+          );
+        }),
+  );
+  if (tables.length === 0) return '';
+  return `<h2>Who waits for whom</h2><p class="soft">${unit} a round, the mean of the last rounds. A column whose numbers are large is a rank that is late.</p>${tables.join('')}`;
+}
+
 function kernelsTable({ points, unit }: BenchReport): string {
   const lines = points.flatMap(({ tokens, kernels }) => (kernels ?? []).map((one) => ({ ...one, tokens })));
   if (lines.length === 0) return '';
@@ -241,7 +265,7 @@ const bestOpen: Published = {
   microseconds: { 1: 18.3, 8: 18.8, 32: 21.8, 128: 41.0, 512: 136, 2048: 497 },
 };
 
-/** Those that are comparable with a run: the same layer, formats, routes, ranks and GPU. */
+/** The published figures that a run can be compared with: those of the same layer, formats, routes, ranks and GPU. */
 function publishedFor({ workload: of, machine, unit }: BenchReport): readonly Published[] {
   const comparable =
     unit === 'µs' &&

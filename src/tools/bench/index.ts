@@ -5,7 +5,6 @@ export type { Figure } from './fabric/measurements.js';
 export * from './gemm.js';
 export { htmlReport } from './html.js';
 export * from './layer.js';
-export { LayerClock, layerTimeline, type Span } from './layer-trace.js';
 export { ncclCandidates, ncclVersion } from './nccl-library.js';
 export * from './overlap.js';
 export type { BenchEvent, Plan } from './program.js';
@@ -22,5 +21,6 @@ export {
   spreadLines,
   waitLines,
 } from './table.js';
+export { Clock, type Span, timelineOf } from './trace.js';
 export { runTuning, type TuneEvent, type TunePlan } from './tune.js';
 export { sweep, type WorkloadOptions } from './workload.js';

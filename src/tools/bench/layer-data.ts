@@ -13,7 +13,7 @@ import { layerWeights, type WeightsPart } from '../../verify/trials/index.js';
 import type { Rig } from './harness.js';
 import { Noise, scaleOfNoise } from './inputs.js';
 
-/** The part of a model that can be simulated. */
+/** A model with rows so short that its layer can be simulated. */
 export function inSmall({ sharedInner, ...model }: MoeModel, length = 64): MoeModel {
   return {
     ...model,

@@ -17,9 +17,8 @@ import {
 import { type MoeModel, scaleBlock } from '../../moe/layer/index.js';
 import { type Bounds, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
 import { expertFlops, type Flops, flopsColumns } from './gemm.js';
-import { pointByPoint, type Results, type Rig } from './harness.js';
+import { type Look, pointByPoint, type Results, type Rig } from './harness.js';
 import { inSmall, LayerData, modelWith } from './layer-data.js';
-import { type Span, traceLayer } from './layer-trace.js';
 import { joinNccl, ncclRound } from './nccl.js';
 import type { NcclCommunicator } from './nccl-library.js';
 import type { Spread, Unit } from './statistics.js';
@@ -36,10 +35,10 @@ interface LayerBenchPlan {
   readonly family?: string;
   /** How dispatch carries rows. */
   readonly rows: 'bf16' | 'fp8';
-  /** Of the experts; fp8: e4m3 with scales, for which rows travel so too. */
+  /** The type of the experts' weights. With fp8 they are e4m3 with scales, and rows travel as e4m3 too. */
   readonly weights: 'bf16' | 'fp8';
   readonly nccl: boolean;
-  /** Also look at one forward of the last number of tokens, event by event. */
+  /** Also look at one forward of each number of tokens, launch by launch. */
   readonly trace: boolean;
   readonly device: 'cuda' | 'sim';
   readonly iterations: number;
@@ -88,8 +87,6 @@ export interface LayerPoint extends Flops {
 export interface LayerReport extends Results<'layer', LayerPoint> {
   readonly model: MoeModel & { readonly name: string };
   readonly ranks: number;
-  /** Of one forward in two micro-batches, where asked for. */
-  readonly spans: readonly Span[];
 }
 
 /** @throws UnavailableError without enough GPUs, HeddleError where two ways give different bits. */
@@ -99,22 +96,20 @@ export async function benchLayer(
 ): Promise<LayerReport> {
   const { ranks, device } = plan;
   const model = modelFor(plan);
-  let spans: readonly Span[] = [];
-  const results = await pointByPoint('layer', plan, on, async (rig, tell) => {
+  const results = await pointByPoint('layer', plan, on, async (rig, tell, look) => {
     const data = LayerData.create(rig, model, 1, plan.weights);
     const rates = await measureRates(rig.timing);
     const nccl = device === 'cuda' && plan.nccl ? await joinNccl(rig.timing, true) : null;
     for (const tokens of plan.tokens) {
       const bench = new LayerBench(rig, data, plan, { tokens, nccl, rates });
       tell(await bench.measure());
-      if (plan.trace && tokens === plan.tokens.at(-1))
-        spans = await traceLayer(rig.timing, bench.options, bench.io);
+      if (plan.trace) await bench.look(look);
       bench.free();
     }
     nccl?.destroy();
     data.free();
   });
-  return { ...results, model: { ...model, name: plan.profile }, ranks, spans };
+  return { ...results, model: { ...model, name: plan.profile }, ranks };
 }
 
 const modelFor = ({ profile, ranks, expertsHere, device, rows }: LayerBenchPlan): MoeModel =>
@@ -123,8 +118,8 @@ const modelFor = ({ profile, ranks, expertsHere, device, rows }: LayerBenchPlan)
     : inSmall(modelWith(profile, ranks, expertsHere ?? 4), rows === 'fp8' ? scaleBlock : 64);
 
 class LayerBench {
-  readonly io: { readonly x: OwnedTensor; readonly out: OwnedTensor };
-  readonly options: MoeLayerOptions;
+  readonly #io: { readonly x: OwnedTensor; readonly out: OwnedTensor };
+  readonly #options: MoeLayerOptions;
   #first: Buffer | null = null;
   readonly #rig: Rig;
   readonly #data: LayerData;
@@ -149,10 +144,10 @@ class LayerBench {
     const { device } = timing.world;
     const { model, weights } = data;
     const rows = () => emptyTensor(device, 'bf16', [tokens, model.hidden]);
-    this.io = { x: rows(), out: rows() };
-    noise.fill(timing.stream, this.io.x.data, this.io.x.bytes);
+    this.#io = { x: rows(), out: rows() };
+    noise.fill(timing.stream, this.#io.x.data, this.#io.x.bytes);
     const { family, rows: format } = plan;
-    this.options = {
+    this.#options = {
       model,
       maxTokens: tokens,
       rows: format,
@@ -162,8 +157,8 @@ class LayerBench {
   }
 
   free(): void {
-    this.io.x.free();
-    this.io.out.free();
+    this.#io.x.free();
+    this.#io.out.free();
   }
 
   async measure(): Promise<LayerPoint> {
@@ -171,7 +166,7 @@ class LayerBench {
     const plan = this.#plan;
     const { world } = this.#rig.timing;
     const ways: Partial<Record<LayerWay, Spread>> = {};
-    const layer = await MoeLayer.create(world, { ...this.options, overlap: false });
+    const layer = await MoeLayer.create(world, { ...this.#options, overlap: false });
     ways['in a row'] = await this.#whole(layer);
     const { parts, rows, flops, bounds } = await this.#parts(layer);
     if (this.#nccl !== null) ways['NCCL, in a row'] = await this.#withNccl(layer, this.#nccl);
@@ -185,7 +180,7 @@ class LayerBench {
         : [['one-sided, in a row', { overlap: false, family: 'one-sided' }] as const]),
     ];
     for (const [way, how] of others) {
-      const other = await MoeLayer.create(world, { ...this.options, ...how });
+      const other = await MoeLayer.create(world, { ...this.#options, ...how });
       ways[way] = await this.#whole(other);
       await other.dispose();
     }
@@ -200,6 +195,16 @@ class LayerBench {
     };
   }
 
+  /** One forward, in two micro-batches. */
+  async look(look: Look): Promise<void> {
+    const { timing } = this.#rig;
+    const { x, out } = this.#io;
+    const microBatches = this.#tokens < 2 ? 1 : 2;
+    const layer = await MoeLayer.create(timing.world, { ...this.#options, microBatches });
+    await look(() => layer.forward(x, out, timing.stream));
+    await layer.dispose();
+  }
+
   #time(steps: Steps, grouping?: Grouping): Promise<Spread> {
     const { timing } = this.#rig;
     return timing.time(timing.world.device.kind === 'cuda' ? 10 : 1, steps, grouping);
@@ -207,7 +212,7 @@ class LayerBench {
 
   /** The layer's time; its result must be that of the way before, bit by bit. */
   async #whole(layer: MoeLayer): Promise<Spread> {
-    const { io } = this;
+    const io = this.#io;
     const { timing } = this.#rig;
     const time = await this.#time([() => layer.forward(io.x, io.out, timing.stream)]);
     await layer.synchronize(timing.stream);
@@ -224,7 +229,7 @@ class LayerBench {
 
   /** Each part of a layer by itself, on what a forward left behind. */
   async #parts(layer: MoeLayer) {
-    const { io } = this;
+    const io = this.#io;
     const tokens = this.#tokens;
     const { noise } = this.#rig;
     const { stream, world } = this.#rig.timing;
@@ -276,7 +281,7 @@ class LayerBench {
 
   /** The same layer with NCCL's exchange of as many rows, whose counts the host knows for free: a lower bound. */
   async #withNccl(layer: MoeLayer, communicator: NcclCommunicator): Promise<Spread> {
-    const { io } = this;
+    const io = this.#io;
     const { timing } = this.#rig;
     const tokens = this.#tokens;
     const plan = this.#plan;

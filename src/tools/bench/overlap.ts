@@ -4,9 +4,9 @@
  * the longer of the two.
  */
 import type { Column } from '../../base/table.js';
-import type { Device, Stream } from '../../gpu/index.js';
+import { type Device, inRange, type Stream } from '../../gpu/index.js';
 import { DenseMlp, emptyTensor, type Gemm } from '../../moe/index.js';
-import { pointByPoint, type Results, type Rig } from './harness.js';
+import { type Look, pointByPoint, type Results, type Rig } from './harness.js';
 import { setsFor } from './inputs.js';
 import { roundsFor } from './program.js';
 import { Round } from './round.js';
@@ -24,6 +24,8 @@ export interface OverlapPlan {
   readonly family?: string;
   /** The library whose GEMMs the MLP runs. */
   readonly gemm: Gemm;
+  /** Also look at both together, launch by launch. */
+  readonly trace: boolean;
   readonly device: 'cuda' | 'sim';
   readonly iterations: number;
 }
@@ -53,11 +55,11 @@ export async function benchOverlap(
 ): Promise<OverlapReport> {
   const of = workload(plan.workload);
   const { device, iterations, inner, gemm } = plan;
-  const setting = { ranks: of.ranks, device, iterations, seed: of.seed };
-  const results = await pointByPoint('overlap', setting, on, async (rig, tell) => {
+  const setting = { ranks: of.ranks, device, iterations, seed: of.seed, trace: plan.trace };
+  const results = await pointByPoint('overlap', setting, on, async (rig, tell, look) => {
     for (const tokens of plan.tokens)
       for (const sms of plan.sms ?? someOf(rig.timing.world.device))
-        tell(await measure(rig, of, { ...plan, tokens, sms }));
+        tell(await measure(rig, of, { ...plan, tokens, sms }, look));
   });
   return { ...results, workload: of, inner, gemm };
 }
@@ -96,7 +98,7 @@ class Beside {
         : alone;
     await stream.synchronize();
     const side = device.createStream();
-    const run = (mlp: DenseMlp) => () => mlp.run(x, out, tokens, side);
+    const run = (mlp: DenseMlp) => () => inRange('MLP', side, () => mlp.run(x, out, tokens, side));
     const dispose = () => {
       alone.dispose();
       beside.dispose();
@@ -127,7 +129,7 @@ class Beside {
   }
 }
 
-async function measure(rig: Rig, of: Workload, at: Point): Promise<OverlapPoint> {
+async function measure(rig: Rig, of: Workload, at: Point, look: Look): Promise<OverlapPoint> {
   const { timing, noise } = rig;
   const { tokens, sms, family } = at;
   const real = timing.world.device.kind === 'cuda';
@@ -148,11 +150,13 @@ async function measure(rig: Rig, of: Workload, at: Point): Promise<OverlapPoint>
   const time = (steps: Steps): Promise<Spread> =>
     real ? round.time(rounds, steps) : timing.timed(rounds, enqueue(steps));
   const both = round.both[0]!;
+  const together = beside.around(timing, beside.run.beside, both);
   const point = {
     round: await time([both]),
     mlp: await time(beside.around(timing, beside.run.alone)),
-    both: await time(beside.around(timing, beside.run.beside, both)),
+    both: await time(together),
   };
+  await look(() => together[0]!(0));
   beside.dispose();
   await round.dispose();
   const [shorter, longer] = [point.round.median, point.mlp.median].sort((a, b) => a - b) as [number, number];

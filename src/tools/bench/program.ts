@@ -14,6 +14,7 @@ import type { MeasuredPhase, Point, Row, Subject } from './report.js';
 import { Round } from './round.js';
 import { gigabytes, type Spread, spread } from './statistics.js';
 import type { Timing } from './timing.js';
+import { type Span, trace } from './trace.js';
 import {
   busiestLoad,
   type PhaseBytes,
@@ -40,6 +41,8 @@ export interface Plan {
   readonly places?: number;
   /** Rounds are also run that count how long ranks wait for each other. */
   readonly late?: boolean;
+  /** A round of each number of tokens is also looked at, launch by launch. */
+  readonly trace?: boolean;
   /** How Heddle's own rounds are created. */
   readonly how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'split' | 'sms'>;
   readonly breakdown: boolean;
@@ -49,7 +52,8 @@ export interface Plan {
 export type BenchEvent =
   | { readonly type: 'doing'; readonly what: string }
   | { readonly type: 'barrier'; readonly spread: Spread }
-  | { readonly type: 'point'; readonly point: Point };
+  | { readonly type: 'point'; readonly point: Point }
+  | { readonly type: 'trace'; readonly spans: readonly Span[] };
 
 /** Microseconds of work that a graph should hold, so that its own launch weighs little. */
 const graphTime = 2000;
@@ -134,6 +138,7 @@ async function measure(tools: Tools, tokens: number, emit: (event: BenchEvent) =
   doing('dispatch + combine');
   keep('heddle', 'both', await round.time(rounds, round.both));
   await round.verify(noise);
+  if (plan.trace) emit({ type: 'trace', spans: await trace(timing, () => round.both[0]!(0)) });
   // Simulated steps of a kernel beside those of its peers' say nothing.
   if (plan.breakdown && real) doing('kernels');
   const kernels = plan.breakdown && real ? await round.breakdown() : null;
@@ -191,7 +196,7 @@ async function measure(tools: Tools, tokens: number, emit: (event: BenchEvent) =
   return {
     ...{ tokens, rounds, sets, bytes, network, kernels, tuning },
     wires: sent && (await wiresOf(timing.world)),
-    rows: [...rowsOf(times, bytes, real ? 1 : 1000), ...(placed === null ? [] : [placed.row])],
+    rows: [...rowsOf(times, bytes, real), ...(placed === null ? [] : [placed.row])],
     ...(placed !== null && { busiest: placed.busiest }),
     ...(waits !== null && { waits }),
   };
@@ -201,7 +206,7 @@ async function measure(tools: Tools, tokens: number, emit: (event: BenchEvent) =
 async function measureWaits(
   { timing, noise, of, real, plan }: Tools,
   routes: ReturnType<typeof routeSets>,
-): Promise<Waits> {
+): Promise<NonNullable<Point['waits']>> {
   const round = await Round.create({ timing, noise }, of, routes, { ...plan.how, waits: true });
   const { dispatch, combine } = await round.waits();
   await round.dispose();
@@ -224,7 +229,7 @@ async function measurePlaced(
   const inPlaces = { ...of, experts: placement.places.length };
   const placed = routes.map((set) => placedRoutes(shapeOf(of, tokens), set, placement, plan.nodes));
   const bytes = roundBytes(inPlaces, tokens, placed, plan.nodes);
-  const [row] = rowsOf(new Map([['heddle/both', both]]), bytes, real ? 1 : 1000);
+  const [row] = rowsOf(new Map([['heddle/both', both]]), bytes, real);
   return {
     row: { ...row!, subject: 'heddle placed' },
     busiest: { plain: busiestLoad(of, routes), placed: busiestLoad(inPlaces, placed) },
@@ -248,11 +253,11 @@ async function networkAlone(
   return times;
 }
 
-/** Rows in the order in which a report shows them, with what follows from the measured times. `scale`: of the unit. */
+/** Rows in the order in which a report shows them, with what follows from the measured times: of real ones, rates. */
 export function rowsOf(
   times: ReadonlyMap<string, Spread>,
   bytes: Pick<RoundBytes, 'dispatch' | 'combine'>,
-  scale = 1,
+  real = true,
 ): Row[] {
   const measured = (subject: Subject, phase: MeasuredPhase) => times.get(`${subject}/${phase}`) ?? null;
   const median = (subject: Subject, phase: MeasuredPhase) => measured(subject, phase)?.median ?? null;
@@ -281,16 +286,15 @@ export function rowsOf(
     // Ceilings move the busiest GPU's bytes on every GPU.
     const { physical, logical, busiest } = moved[phase];
     const nccl = median('nccl sparse', phase);
-    const simulated = scale !== 1;
     rows.push({
       subject,
       phase,
-      time: given * scale,
-      spread: derived === null ? scaled(measured(subject, phase)!, scale) : null,
+      time: given,
+      spread: derived === null ? measured(subject, phase) : null,
       derived,
-      physical: simulated || subject === 'network' ? null : gigabytes(isCeiling ? busiest : physical, given),
-      logical: simulated || isCeiling ? null : gigabytes(logical, given),
-      ofCeiling: simulated || ceiling[phase] === null || isCeiling ? null : ceiling[phase] / given,
+      physical: !real || subject === 'network' ? null : gigabytes(isCeiling ? busiest : physical, given),
+      logical: !real || isCeiling ? null : gigabytes(logical, given),
+      ofCeiling: !real || ceiling[phase] === null || isCeiling ? null : ceiling[phase] / given,
       overNccl: nccl === null || isCeiling ? null : nccl / given,
     });
   };
@@ -315,15 +319,3 @@ export function rowsOf(
 }
 
 const sum = (a: number | null, b: number | null): number | null => (a === null || b === null ? null : a + b);
-
-function scaled(of: Spread, scale: number): Spread {
-  const { median, p10, p90, min, max, count } = of;
-  return {
-    median: median * scale,
-    p10: p10 * scale,
-    p90: p90 * scale,
-    min: min * scale,
-    max: max * scale,
-    count,
-  };
-}

@@ -69,7 +69,7 @@ export interface Point {
   /** The routes of the busiest rank over the mean, without and with a placement; absent where none was asked for. */
   readonly busiest?: { readonly plain: number; readonly placed: number };
   /** [rank][peer]: how long a rank waits for a peer in a round, in the report's unit; absent where nobody asked. */
-  readonly waits?: Waits;
+  readonly waits?: Pick<Waits, 'dispatch' | 'combine'>;
   readonly rows: readonly Row[];
   readonly kernels: readonly KernelNumbers[] | null;
   readonly tuning: Tuning;
@@ -88,7 +88,7 @@ export interface Method {
   readonly nodes: number;
   readonly iterations: number;
   readonly warmups: number;
-  /** The places of experts in rounds that were measured with a placement too. */
+  /** How many places experts had in the rounds that were also measured with a placement; absent where none were. */
   readonly places?: number;
 }
 

@@ -245,8 +245,8 @@ export class Round {
       const mine = routes[world.rank]!;
       const owners = ranksOf(shape, mine.topkIds.subarray(token * of.topK, (token + 1) * of.topK));
       const storage = dtypes[of.combineDtype].storage;
-      // n times a value of few bits is exact in f32, so the order of the sum does not matter. For values with all 24
-      // bits it does not up to 6 rows.
+      // A sum of n equal values is exact in f32 where a value has few bits, so the order of addition does not matter. Values of
+      // f32 have all 24 bits: there the order does not matter up to 6 rows.
       if (of.combineDtype === 'f32' && owners.length > 6) continue;
       const partial = noise.at((Math.floor(world.rank / replicas) * tokens + token) * outBytes, outBytes);
       const values = toF32(of.combineDtype, new storage(partial.slice().buffer, 0, of.hidden));

@@ -28,7 +28,7 @@ export async function runBenchmark(
   const otherwise = '; with --device sim the simulator counts bytes and steps instead of time';
   if (real) requireGpus(of.ranks, otherwise);
   const notes: string[] = [];
-  // NCCL would take NVLink where nodes are only said to be apart.
+  // With --nodes the ranks of one machine only pretend to be apart: NCCL would go by NVLink, so it is no comparison.
   const nccl = real && wanted.nccl && wanted.nodes === 1 ? ncclHere() : { version: null, reason: '' };
   if (nccl.reason !== '') notes.push(`NCCL is not compared: ${nccl.reason}`);
   const plan: Plan = { ...wanted, nccl: nccl.version !== null };

@@ -2,7 +2,7 @@
 import { ArgumentError } from '../../base/errors.js';
 import type { World } from '../../net/world/index.js';
 
-/** A spread of times, in microseconds. */
+/** A spread of times, in the report's unit. */
 export interface Spread {
   readonly median: number;
   readonly p10: number;
@@ -53,6 +53,9 @@ export function spread(values: readonly number[]): Spread {
 /** A simulated launch counts steps, which give no rate. */
 export type Unit = 'µs' | 'steps';
 export const unitOf = (device: 'cuda' | 'sim'): Unit => (device === 'sim' ? 'steps' : 'µs');
+
+/** Simulated events count a step as a nanosecond. */
+export const perMillisecond = (device: 'cuda' | 'sim'): number => (device === 'sim' ? 1e6 : 1e3);
 
 /** Bytes in microseconds, as GB/s (10^9 bytes a second). */
 export const gigabytes = (bytes: number, microseconds: number): number => bytes / microseconds / 1000;

@@ -13,7 +13,7 @@ import type { Device, Event, Graph, Launcher, Memory, Stream } from '../../gpu/i
 import { section } from '../../lang/index.js';
 import type { SharedWindow, World } from '../../net/world/index.js';
 import { flagBarrierKernel, flagBarrierWindow } from '../../verify/kernels/index.js';
-import { type Spread, slowest, spread } from './statistics.js';
+import { perMillisecond, type Spread, slowest, spread } from './statistics.js';
 
 /** The work that is enqueued for round n; steps that NCCL must see as groups of their own are separate. */
 export type Steps = readonly ((round: number) => void)[];
@@ -141,6 +141,7 @@ export class Timing {
   async timed(rounds: number, enqueue: () => void): Promise<Spread> {
     const { iterations, warmups } = this.options;
     const mine = new Float64Array(iterations);
+    const unit = perMillisecond(this.world.device.kind);
     for (let n = -warmups; n < iterations; n++) {
       await this.aligned(() => {
         if (this.#alignment === null) enqueue();
@@ -148,7 +149,7 @@ export class Timing {
         enqueue();
         this.stream.record(this.#events.end);
       });
-      if (n >= 0) mine[n] = (this.#events.end.elapsedSince(this.#events.start) * 1000) / rounds;
+      if (n >= 0) mine[n] = (this.#events.end.elapsedSince(this.#events.start) * unit) / rounds;
     }
     return spread(await slowest(this.world, mine));
   }

@@ -55,7 +55,7 @@ ${Object.entries(constants)
 extern "C" {
 #endif
 
-/* A rank: its windows, its kernels, and the windows of all other ranks. Of one thread at a time. */
+/* A rank: its windows, its kernels, and the windows of all other ranks. One thread at a time may use it. */
 typedef struct heddle_rank heddle_rank;
 
 /* What a program gives a rank. */

@@ -100,7 +100,7 @@ struct heddle_card {
   uint32_t rank, way, unfit;
   int32_t process, descriptors[HEDDLE_WINDOWS];
   struct heddle_ipc_handle handles[HEDDLE_WINDOWS];
-  /* Empty where all went well. */
+  /* The error of this rank in words; empty where all went well. */
   char wrong[200];
 };
 

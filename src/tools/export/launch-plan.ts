@@ -88,7 +88,7 @@ export interface PlannedLaunch {
   readonly dynamicSharedBytes: number;
   /** May be launched with programmatic stream serialization: it waits by itself for the launch before. */
   readonly programmatic: boolean;
-  /** Of the block of memory that holds all parameters. */
+  /** Bytes of the block of memory that holds all parameters. */
   readonly parameterBytes: number;
   readonly parameters: readonly LaunchParameter[];
 }

@@ -14,7 +14,8 @@ export interface Written {
 /**
  * Writes a launch plan, its kernels, and a host in C into a folder; names in C begin with `prefix`. `compiling` hears of each kernel
  * that is about to be compiled.
- * @throws UnavailableError, before anything is written, where architectures are asked for and there is no compiler.
+ * @throws, before anything is written, UnavailableError where architectures are asked for and there is no compiler, and CompileError
+ * where it refuses one.
  */
 export async function writeExport(
   { plan, kernels }: Exported,
@@ -24,28 +25,26 @@ export async function writeExport(
   compiling: (file: string) => void = () => {},
 ): Promise<Written[]> {
   if (architectures.length > 0) await findCompiler();
-  makeFolder(folder);
-  const written: Written[] = [];
-  const write = (file: string, contents: string | Uint8Array): void => {
-    writeOutput(join(folder, file), contents);
-    written.push({ file, bytes: Buffer.byteLength(contents) });
-  };
-  write('plan.json', `${JSON.stringify(plan, null, 2)}\n`);
+  const files = new Map<string, string | Uint8Array>([['plan.json', `${JSON.stringify(plan, null, 2)}\n`]]);
   const cubins = new Map<string, Uint8Array[]>();
   for (const [name, kernel] of kernels) {
-    write(`${name}.cu`, printCuda(kernel.ir()));
+    files.set(`${name}.cu`, printCuda(kernel.ir()));
     const images: Uint8Array[] = [];
     for (const architecture of architectures) {
       const file = `${name}.${architecture}.cubin`;
       compiling(file);
       images.push(await cubinOf(kernel.ir(), architecture));
-      write(file, images.at(-1)!);
+      files.set(file, images.at(-1)!);
     }
     cubins.set(name, images);
   }
-  write(`${prefix}.h`, printHeader(plan, prefix));
-  write(`${prefix}.c`, printSource(plan, prefix, { architectures, cubins }));
-  return written;
+  files.set(`${prefix}.h`, printHeader(plan, prefix));
+  files.set(`${prefix}.c`, printSource(plan, prefix, { architectures, cubins }));
+  makeFolder(folder);
+  return [...files].map(([file, contents]) => {
+    writeOutput(join(folder, file), contents);
+    return { file, bytes: Buffer.byteLength(contents) };
+  });
 }
 
 function cubinOf(module: IrModule, architecture: string): Promise<Uint8Array> {

@@ -125,7 +125,7 @@ function planOf(wanted: readonly Case[], options: CheckOptions): Plan {
       throw new HeddleError('HEDDLE_CHECK', 'nothing to check: none of these has a tiny configuration');
     const explored = explorations(tiny, 1, exhaustive);
     if (!listMutants) return explored;
-    // Many an operation matters in no tiny configuration, so one schedule of each other one lists its mutants.
+    // Many operations occur in no tiny configuration, so each other configuration runs one schedule too, which lists its mutants.
     const others = seeds(
       wanted.filter(({ configuration }) => !configuration.tiny),
       [seedOf(0)],

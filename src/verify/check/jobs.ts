@@ -163,7 +163,7 @@ async function runMutant(
   return { findings: [], schedules: limit, steps, complete: false, mutants: [] };
 }
 
-/** The kernels that a configuration loads, one of each name. */
+/** Notes the kernels that a configuration loads: the first of each name. */
 class Kernels {
   readonly #modules = new Map<string, KernelModule>();
 

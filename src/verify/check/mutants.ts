@@ -89,7 +89,7 @@ function placesOf(module: IrModule): (span: Span) => string {
   };
 }
 
-/** Orders and scopes that promise less than another. */
+/** For each order and scope those that promise one step less: a mutant takes them instead. */
 const weaker: Readonly<Record<string, readonly string[]>> = {
   seq_cst: ['acq_rel'],
   acq_rel: ['acquire', 'release'],

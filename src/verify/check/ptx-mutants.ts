@@ -23,7 +23,7 @@ export function ptxMutantsOf(kernel: PtxKernel): Mutant[] {
   return [...mutants.values()];
 }
 
-/** The kernel with this mutation; the same where it lacks the instruction. */
+/** The kernel with this mutation; a kernel without that instruction stays as it is. */
 export function mutatePtx(kernel: PtxKernel, { id, description }: Mutant): PtxKernel {
   const { instructions, labels } = kernel.entry;
   const left: PtxInstruction[] = [];
@@ -69,9 +69,7 @@ function changesOf(instruction: PtxInstruction): Change[] {
     case 'membar':
       return [removed, ...replaced(instruction, membars)];
     case 'fence':
-      // Threads learn of a new mbarrier at a barrier of their block, with or without it.
-      if (parts.includes('mbarrier_init')) return [];
-      if (parts.includes('proxy')) return [removed];
+      if (parts.includes('proxy') || parts.includes('mbarrier_init')) return [removed];
       // A fence of one direction is as good where only that one matters.
       return [removed, ...replaced(instruction, fences)];
     case 'bar':
@@ -79,7 +77,7 @@ function changesOf(instruction: PtxInstruction): Change[] {
       // A thread that arrives at a cluster's barrier waits there: the machine takes the two for one.
       return parts.includes('cluster') && parts.includes('arrive') ? [] : [removed];
     case 'wgmma':
-      // Sums are in registers, of which the machine does not tell which thread touches them when: so nothing of fences.
+      // wgmma's fences order accesses to registers, which the machine does not follow: so a missing fence could not be noticed.
       if (parts.includes('commit_group')) return [removed];
       return parts.includes('wait_group') ? [removed, ...moreBy(instruction, 0, 1)] : [];
     case 'griddepcontrol':

@@ -52,7 +52,7 @@ export async function runOnce(
   return { findings: thrown !== null && findings.length === 0 ? [thrown] : findings, machine };
 }
 
-/** A host program may wait for what the machine knows nothing of; a check must end all the same. */
+/** The longest that a schedule may take: a host program may wait for something outside the simulated machine, and the check must end all the same. */
 const patienceMs = 120_000;
 
 async function inTime(run: Promise<void>): Promise<void> {

@@ -27,7 +27,7 @@ export interface CheckConfiguration {
 
 export interface CheckSubject {
   readonly name: string;
-  /** Its name stands for all of its subjects. */
+  /** The family's name, by which `heddle check` takes all of its subjects. */
   readonly family?: string;
   /** Names of the kernels that its configurations run. */
   readonly kernels: readonly string[];
@@ -78,7 +78,7 @@ export function subjectsNamed(subjects: readonly CheckSubject[], names: readonly
   throw new HeddleError('HEDDLE_CHECK', `nothing to check; there are: ${known.join(', ')}`);
 }
 
-/** Its elements and their places; a hole is an element that is undefined. */
+/** Requires an array; gives its elements with their indices. A hole counts as an element that is undefined. */
 export function requireList<T>(argument: string, list: readonly T[]): Iterable<[number, T]> {
   if (!Array.isArray(list)) throw new ArgumentError(argument, list, 'an array');
   return list.entries();

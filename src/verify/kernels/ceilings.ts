@@ -101,7 +101,7 @@ export function storeCeilingKernel(ranks: number, capacity: number, window: Tran
         const peer = (g.rank + 1 + (run % (RANKS - 1))) % RANKS;
         const i = (run / (RANKS - 1)) * g.blockDim.x + g.threadIdx.x;
         if (i < vectors) {
-          // Not zeros, and not one value over and over.
+          // Values that differ: links or memory might be faster with zeros, or with one value over and over.
           const value = g.pack('u32', [i, i * 2654435761, g.rank + i, i ^ 2863311530]);
           g.store(win.at(peer).rows.at(g.rank * CAPACITY + i), value);
         }

@@ -124,7 +124,7 @@ function onHopper(dtype: 'bf16' | 'e4m3'): RegisteredKernel[] {
       ...{ hidden: shape.number('hidden'), inner: shape.number('inner'), rows: shape.number('rows') },
       ...{ kind: aGpu.kind, blocks: aGpu.multiprocessors },
     });
-  // Where an expert has few tiles: then blocks share them.
+  // Kernels for experts with so few tiles that several blocks share one.
   const sharing = { ...parameters, experts: { ...parameters.experts, default: 1 } };
   const addsParts = (which: 'gateUp' | 'down') => (shape: CheckedShape) => {
     const { parts } = build(shape);

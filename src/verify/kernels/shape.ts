@@ -66,7 +66,7 @@ export function keysOf(parameters: Parameters): ShapeKey[] {
   }));
 }
 
-/** The key that is written like this, in whatever case. */
+/** The key that equals what was written but for upper and lower case; without one, what was written. */
 export const keyAmong = (keys: readonly string[], written: string): string =>
   keys.find((key) => key.toLowerCase() === written.toLowerCase()) ?? written;
 

@@ -448,7 +448,7 @@ function runnerOf(
     const sent = ep.combineSend(ep.received, stream);
     other.between(stream);
     ep.combineRecv(sent, out, stream);
-    // Every other time: a send that follows at once begins before this has ended.
+    // Other work follows every second receive. Behind the others the next send comes at once, and begins before the receive has ended.
     combined += 1;
     if (combined % 2 === 1) other.behind(stream);
   }

@@ -177,7 +177,7 @@ function distinct(pool: number[], draw: Random): Choose {
   return (_, ids) => {
     for (let k = 0; k < ids.length; k++) {
       if (k < pool.length) {
-        // A step of Fisher and Yates. The pool keeps its new order: any order is as good to start from.
+        // A step of Fisher and Yates' shuffle. The pool keeps its new order for the next token, since any order will do to start from.
         const other = k + draw.below(pool.length - k);
         [pool[k], pool[other]] = [pool[other]!, pool[k]!];
         ids[k] = pool[k]!;
@@ -204,7 +204,7 @@ function skewed(byPopularity: readonly number[], exponent: number, draw: Random)
       let chosen = -1;
       for (let n = 0; n < left.length; n++) {
         if (left[n] === 0) continue;
-        chosen = n; // the last one left takes what rounding leaves over
+        chosen = n; // where rounding leaves `point` above 0 to the end, the last one is chosen
         point -= left[n]!;
         if (point < 0) break;
       }

@@ -70,6 +70,11 @@ const patience = {
   SIGKILL: { timeoutMs: 15_000, lossTimeoutMs: 60_000, mostMs: 50_000 },
   SIGSTOP: { timeoutMs: 6_000, lossTimeoutMs: 2_000, mostMs: 50_000 },
 } as const;
+/** Of stopped ones in a world with layers: a process that opens a network is silent meanwhile, and is not to be lost for it. */
+const networkPatience = { timeoutMs: 30_000, lossTimeoutMs: 10_000, mostMs: 90_000 } as const;
+
+const patienceFor = ({ layers }: Falling, signal: Fault) =>
+  layers && signal === 'SIGSTOP' ? networkPatience : patience[signal];
 
 /** Processes that wait for a world to be in. */
 const idle: ChildProcess[] = [];
@@ -108,7 +113,7 @@ export async function expectSurvived(falling: Falling, point: string, signal: Fa
   const since = performance.now();
   const survivors = (await run(falling, { point, signal })).filter(({ rank }) => rank !== victim);
   const told = JSON.stringify(survivors.map(({ rank, heard, members }) => ({ rank, heard, members })));
-  expect(performance.now() - since, told).toBeLessThan(patience[signal].mostMs);
+  expect(performance.now() - since, told).toBeLessThan(patienceFor(falling, signal).mostMs);
   const here = survivors.filter(
     ({ rank, heard, members }) => (rank !== first || members) ?? heard.length > 0,
   );
@@ -125,7 +130,7 @@ export async function expectSurvived(falling: Falling, point: string, signal: Fa
 
 /** What all ranks report. A victim that was stopped goes on when the others have ended, and comes to its end as well. */
 async function run(falling: Falling, fall: Told['fall']): Promise<Report[]> {
-  const { timeoutMs, lossTimeoutMs } = patience[fall?.signal ?? 'SIGKILL'];
+  const { timeoutMs, lossTimeoutMs } = patienceFor(falling, fall?.signal ?? 'SIGKILL');
   const world = `world of ${fall?.point}`;
   const hosted = falling.host === 'launcher';
   const rendezvous = hosted ? await Rendezvous.listen({ ranks, world }) : null;

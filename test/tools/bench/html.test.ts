@@ -145,6 +145,24 @@ describe('the HTML report', () => {
     expect(latency!.series.map(({ label }) => label)).toEqual(['Heddle, both', 'Heddle, dispatch']);
   });
 
+  it('shows who waits for whom where that was counted', () => {
+    expect(page).not.toContain('Who waits for whom');
+    const waits = {
+      dispatch: [
+        [0.5, 7],
+        [1, 0.25],
+      ],
+      combine: [
+        [2, 0.25],
+        [3, 4],
+      ],
+    };
+    const late = htmlReport({ ...report, points: [{ ...report.points[0]!, waits }] });
+    expect(late).toContain('<h2>Who waits for whom</h2>');
+    expect(late).toMatch(/tokens, dispatch<.*rank 0 waits<.*0\.50<.*7\.00</s);
+    expect(late).toMatch(/tokens, combine<.*rank 0 waits<.*2\.00<.*0\.25</s);
+  });
+
   it('says of a simulated run that its steps are no time, and draws none', () => {
     const simulated = htmlReport({ ...report, unit: 'steps' });
     expect(simulated).toContain('say nothing about the time of a GPU');

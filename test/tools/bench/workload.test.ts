@@ -161,8 +161,8 @@ describe('the rows of a point', () => {
   });
 
   it('of a simulated run have no bandwidths', () => {
-    const [dispatch] = rowsOf(times, bytes, 1000);
-    expect(dispatch).toMatchObject({ time: 10_000, physical: null, logical: null, ofCeiling: null });
+    const [dispatch] = rowsOf(times, bytes, false);
+    expect(dispatch).toMatchObject({ time: 10, physical: null, logical: null, ofCeiling: null });
   });
 });
 

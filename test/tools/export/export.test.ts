@@ -223,6 +223,13 @@ describe('heddle export', () => {
     });
   });
 
+  test('writes nothing where a kernel does not compile', needing('nvrtc or nvcc'), async () => {
+    const { code, said } = await write('halfway', 'one-sided', '--shape', smallText, '--arch', 'sm_90a,sm_9');
+    expect(code).toBe(1);
+    expect(JSON.parse(said).error.code).toBe('HEDDLE_COMPILE');
+    expect(existsSync(join(folder, 'halfway'))).toBe(false);
+  });
+
   test.each([
     [['one-sided', '--shape', 'ranks=0'], /--shape ranks is 0/],
     [['one-sided', '--shape', 'rank=2'], /--shape is "rank"; it must be a key of one-sided: ranks/],

@@ -23,7 +23,7 @@ let cameBy: Uint8Array | null = null;
 export class NvshmemHeap {
   readonly version: string;
   readonly #library: NvshmemLibrary;
-  /** No rank may be waited for any more: one is lost. */
+  /** Aborted when a rank is lost: from then on no call may wait for all ranks. */
   readonly #lost: AbortSignal;
 
   /** The id that one rank makes and all are given. */
@@ -49,7 +49,7 @@ export class NvshmemHeap {
     cameBy = Uint8Array.from(id);
     const result = nvshmemx_hostlib_init_attr(byUniqueId, attributes(addressOf(cameBy), rank, ranks));
     forgetCurrentContext();
-    // It returns 0 for errors too.
+    // The initialising call returns 0 for some errors too; only the status tells.
     const status = nvshmemx_init_status();
     if (result !== 0 || status < initialised)
       throw new UnavailableError(
@@ -103,8 +103,8 @@ export class NvshmemHeap {
   }
 
   /**
-   * Whether a rank was lost. A call that waits for all ranks would wait for that one for ever, so nothing more is undone, nor may what
-   * the library uses go before it, modules and the GPU's context: the process's end does it.
+   * Whether a rank was lost. NVSHMEM ends by calls that wait for all ranks, which would wait for that one for ever: so it is not ended. Nor may
+   * its modules and the GPU's context be freed, which it still uses. All of it goes when the process ends.
    */
   get stranded(): boolean {
     return this.#lost.aborted;

@@ -4,8 +4,10 @@
  */
 import { pureFunctions } from '../../../lang/index.js';
 import { bf16ToF32, e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../../index.js';
+import { type Direction, type Format, operate, rounded, roundedInteger } from './rounding.js';
 
 const up = new Int32Array(1);
+const carry = new Int32Array(1);
 const long = new BigUint64Array(1);
 const words = new Int32Array(long.buffer);
 const double = new Float64Array(long.buffer);
@@ -62,26 +64,6 @@ function oddFloat(value: number): number {
   return float[0]!;
 }
 
-/** f32 in one of the directed modes; `error` is what `value` lacks. */
-function directed(value: number, error: number, mode: string): number {
-  const rounded = Math.fround(value);
-  if (!Number.isFinite(value)) return rounded;
-  const above = rounded > value || (rounded === value && error < 0);
-  const below = rounded < value || (rounded === value && error > 0);
-  const down = mode === 'rm' || (mode === 'rz' && value > 0);
-  if (down && above) return next(rounded, -1);
-  if (!down && below) return next(rounded, 1);
-  return rounded;
-}
-
-/** The f32 just above or below. */
-function next(value: number, step: 1 | -1): number {
-  float[0] = value;
-  if (value === 0) words[0] = step > 0 ? 1 : -0x7fffffff;
-  else words[0]! += value > 0 === step > 0 ? 1 : -1;
-  return float[0]!;
-}
-
 function roundEven(x: number): number {
   const floor = Math.floor(x);
   const rest = x - floor;
@@ -98,43 +80,72 @@ const wholes: Readonly<Record<string, (x: number) => number>> = {
   rpi: Math.ceil,
 };
 
+/** The bytes that `prmt` takes in its modes, for each of the lowest two bits that say which. */
+const selections: Readonly<Record<string, readonly number[]>> = {
+  f4e: [0x3210, 0x4321, 0x5432, 0x6543],
+  b4e: [0x5670, 0x6701, 0x7012, 0x0123],
+  rc8: [0x0000, 0x1111, 0x2222, 0x3333],
+  ecl: [0x3210, 0x3211, 0x3222, 0x3333],
+  ecr: [0x0000, 0x1110, 0x2210, 0x3210],
+  rc16: [0x1010, 0x3232, 0x1010, 0x3232],
+};
+
 const half = {
-  f16: { read: f16ToF32, write: f32ToF16 },
-  bf16: { read: bf16ToF32, write: f32ToBf16 },
+  f16: { read: f16ToF32, write: f32ToF16, exponent: 0x7c00 },
+  bf16: { read: bf16ToF32, write: f32ToBf16, exponent: 0x7f80 },
 } as const;
 
 export type HalfType = keyof typeof half;
 export type HalfOperation = 'add' | 'sub' | 'mul' | 'fma' | 'min' | 'max' | 'neg' | 'abs' | 'ex2' | 'tanh';
 
+/** What an instruction asks besides: operands and results without subnormals, from 0 to 1, not negative; the NaN of an operand. */
+export type HalfHow = 'ftz' | 'sat' | 'relu' | 'NaN' | 'xorsign';
+
 /** One operation on 16-bit floats, which rounds once. */
-function halfOne(type: HalfType, op: HalfOperation, a: number, b: number, c: number): number {
-  const { read, write } = half[type];
-  const x = read(a & 0xffff);
-  const y = read(b & 0xffff);
-  const round = (value: number): number => write(oddFloat(value));
-  switch (op) {
-    case 'add':
-      return round(oddSum(x, y));
-    case 'sub':
-      return round(oddSum(x, -y));
-    case 'mul':
-      return round(x * y);
-    case 'fma':
-      return round(oddSum(x * y, read(c & 0xffff)));
-    case 'min':
-      return write(fmin(x, y));
-    case 'max':
-      return write(fmax(x, y));
-    case 'neg':
-      return (a ^ 0x8000) & 0xffff;
-    case 'abs':
-      return a & 0x7fff;
-    case 'ex2':
-      return round(2 ** x);
-    case 'tanh':
-      return round(Math.tanh(x));
-  }
+function halfOne(
+  type: HalfType,
+  op: HalfOperation,
+  a: number,
+  b: number,
+  c: number,
+  how: readonly HalfHow[] = [],
+): number {
+  const { read, write, exponent } = half[type];
+  const flush = (bits: number): number =>
+    how.includes('ftz') && (bits & exponent) === 0 ? bits & 0x8000 : bits & 0xffff;
+  // Signs change on what is no number, too.
+  if (op === 'neg') return flush(a) ^ 0x8000;
+  if (op === 'abs') return flush(a) & 0x7fff;
+  const [x, y, z] = [read(flush(a)), read(flush(b)), read(flush(c))];
+  let result: number;
+  if (op === 'min' || op === 'max') result = limit(op, x, y, how);
+  else result = oddFloat(halfOperations[op](x, y, z));
+  if (how.includes('sat')) result = sat(result);
+  if (how.includes('relu')) result = relu(result);
+  return flush(write(result));
 }
+
+const halfOperations = {
+  add: (x: number, y: number): number => oddSum(x, y),
+  sub: (x: number, y: number): number => oddSum(x, -y),
+  mul: (x: number, y: number): number => x * y,
+  fma: (x: number, y: number, z: number): number => oddSum(x * y, z),
+  ex2: (x: number): number => 2 ** x,
+  tanh: Math.tanh,
+};
+
+/** The smaller or the larger number; `xorsign`: of their sizes, with the signs multiplied. */
+function limit(op: 'min' | 'max', a: number, b: number, how: readonly HalfHow[]): number {
+  const isSigned = how.includes('xorsign');
+  const [x, y] = isSigned ? [Math.abs(a), Math.abs(b)] : [a, b];
+  const found = how.includes('NaN') ? Math[op](x, y) : op === 'min' ? fmin(x, y) : fmax(x, y);
+  return isSigned && isNegative(a) !== isNegative(b) ? -found : found;
+}
+
+const isNegative = (x: number): boolean => x < 0 || Object.is(x, -0);
+const sat = (x: number): number => (x > 0 ? (x < 1 ? x : 1) : 0);
+/** No number stays none. */
+const relu = (x: number): number => Math.max(x, 0);
 
 const fmin = (a: number, b: number): number => (Number.isNaN(a) ? b : Number.isNaN(b) ? a : Math.min(a, b));
 const fmax = (a: number, b: number): number => (Number.isNaN(a) ? b : Number.isNaN(b) ? a : Math.max(a, b));
@@ -144,6 +155,7 @@ const clampInteger = (x: number, low: number, high: number): number =>
 
 export const ptxArithmetic = {
   up,
+  carry,
   fround: Math.fround,
   imul: Math.imul,
   clz32: Math.clz32,
@@ -193,7 +205,8 @@ export const ptxArithmetic = {
     x = ((x >>> 8) & 0x00ff00ff) | ((x & 0x00ff00ff) << 8);
     return (x >>> 16) | (x << 16);
   },
-  prmt(a: number, b: number, selection: number): number {
+  prmt(a: number, b: number, selection: number, mode = ''): number {
+    if (mode !== '') selection = selections[mode]![selection & 3]!;
     let result = 0;
     for (let i = 0; i < 4; i++) {
       const nibble = (selection >>> (4 * i)) & 15;
@@ -286,21 +299,12 @@ export const ptxArithmetic = {
   },
 
   // f32 and f64.
-  directed,
-  lost,
-  divDirected: (a: number, b: number, mode: string): number => directed(a / b, 0, mode),
+  operate,
+  rounded,
   ftz: (x: number): number => (Math.abs(x) < 2 ** -126 ? (x < 0 || Object.is(x, -0) ? -0 : 0) : x),
-  sat: (x: number): number => (x > 0 ? (x < 1 ? x : 1) : 0),
-  minNaN: Math.min,
-  maxNaN: Math.max,
-  copysign: (sign: number, x: number): number =>
-    sign < 0 || Object.is(sign, -0) ? -Math.abs(x) : Math.abs(x),
-  /** f64 with one rounding: exact integers of any length. */
-  fma64(a: number, b: number, c: number): number {
-    const product = a * b;
-    if (!Number.isFinite(product) || !Number.isFinite(c) || product === 0) return product + c;
-    return exactFma(a, b, c);
-  },
+  sat,
+  limit,
+  copysign: (sign: number, x: number): number => (isNegative(sign) ? -Math.abs(x) : Math.abs(x)),
   whole: (x: number, mode: string): number => wholes[mode]!(x),
   toInt: (x: number, mode: string, low: number, high: number): number =>
     clampInteger(wholes[mode]!(x), low, high) | 0,
@@ -311,63 +315,48 @@ export const ptxArithmetic = {
     if (whole <= low) return give(BigInt(low));
     return give(whole >= high ? BigInt(high) - 1n : BigInt(whole));
   },
-  /** To f32, rounded once. */
-  fromLong(low: number, high: number, isSigned: boolean): number {
-    const big = ofBig(isSigned)(low, high);
-    const magnitude = big < 0n ? -big : big;
-    const rounded =
-      magnitude < 1n << 53n
-        ? Math.fround(Number(magnitude))
-        : Math.fround(Number((magnitude >> 11n) | ((magnitude & 2047n) === 0n ? 0n : 1n)) * 2048);
-    return big < 0n ? -rounded : rounded;
+  /** To a float, rounded once. */
+  fromLong: (low: number, high: number, isSigned: boolean, to: Format, mode: Direction): number =>
+    roundedInteger(ofBig(isSigned)(low, high), to, mode),
+  /** Between two limits. */
+  saturated(low: number, high: number, isSigned: boolean, least: bigint, most: bigint): number {
+    const value = ofBig(isSigned)(low, high);
+    return give(value < least ? least : value > most ? most : value);
   },
-  doubleFromLong: (low: number, high: number, isSigned: boolean): number =>
-    Number(ofBig(isSigned)(low, high)),
+  /** a + b, or a - b, and the carry of the one before; the carry that it leaves is in `carry`. */
+  carried(
+    al: number,
+    ah: number,
+    bl: number,
+    bh: number,
+    bits: number,
+    subtracts: boolean,
+    by: number,
+  ): number {
+    const [a, b] = [BigInt.asUintN(bits, unsigned(al, ah)), BigInt.asUintN(bits, unsigned(bl, bh))];
+    const sum = subtracts ? a - b - BigInt(by) : a + b + BigInt(by);
+    carry[0] = BigInt.asUintN(bits, sum) === sum ? 0 : 1;
+    return give(sum);
+  },
 
   // Small floats.
   halfOne,
-  halfTwo: (type: HalfType, op: HalfOperation, a: number, b: number, c: number): number =>
-    halfOne(type, op, a, b, c) | (halfOne(type, op, a >>> 16, b >>> 16, c >>> 16) << 16),
+  halfTwo: (
+    type: HalfType,
+    op: HalfOperation,
+    a: number,
+    b: number,
+    c: number,
+    how: readonly HalfHow[] = [],
+  ): number => halfOne(type, op, a, b, c, how) | (halfOne(type, op, a >>> 16, b >>> 16, c >>> 16, how) << 16),
   f16ToF32,
   bf16ToF32,
   f32ToF16,
   f32ToBf16,
   doubleToF16: (x: number): number => f32ToF16(oddFloat(x)),
   doubleToBf16: (x: number): number => f32ToBf16(oddFloat(x)),
-  truncateToBf16(x: number): number {
-    if (Number.isNaN(x)) return 0x7fff;
-    float[0] = x;
-    return words[0]! >>> 16;
-  },
   f32ToE4m3,
   e4m3ToF16: (bits: number): number => f32ToF16(e4m3ToF32(bits)),
-  /** No number stays none. */
-  relu: (x: number): number => Math.max(x, 0),
+  f32ToE5m2: (x: number): number => f32ToF16(rounded(x, 'e5m2', 'rn', true)) >>> 8,
+  relu,
 };
-
-/** a · b + c of f64, exact as a ratio of integers before it is rounded. */
-function exactFma(a: number, b: number, c: number): number {
-  const [x, y, z] = [parts(a), parts(b), parts(c)];
-  const exponent = Math.min(x.exponent + y.exponent, z.exponent);
-  const product = (x.mantissa * y.mantissa) << BigInt(x.exponent + y.exponent - exponent);
-  const sum = product + (z.mantissa << BigInt(z.exponent - exponent));
-  if (sum === 0n) return a * b + c;
-  const magnitude = sum < 0n ? -sum : sum;
-  // 64 bits and a sticky one are enough for Number, which rounds to nearest even.
-  const excess = Math.max(0, magnitude.toString(2).length - 64);
-  const kept = magnitude >> BigInt(excess);
-  const sticky = kept << BigInt(excess) === magnitude ? 0n : 1n;
-  const scaled = Number(kept | sticky);
-  const power = exponent + excess;
-  const value = power < -1000 ? scaled * 2 ** -1000 * 2 ** (power + 1000) : scaled * 2 ** power;
-  return sum < 0n ? -value : value;
-}
-
-/** A finite double as mantissa · 2^exponent. */
-function parts(value: number): { readonly mantissa: bigint; readonly exponent: number } {
-  double[0] = value;
-  const biased = (words[1]! >>> 20) & 0x7ff;
-  const fraction = long[0]! & 0xfffffffffffffn;
-  const mantissa = biased === 0 ? fraction : fraction | 0x10000000000000n;
-  return { mantissa: value < 0 ? -mantissa : mantissa, exponent: Math.max(biased, 1) - 1075 };
-}

@@ -54,7 +54,15 @@ export class Code {
   readonly #temporaries = { i: 0, f: 0, b: 0, q: 0 };
   readonly #taken = { i: 0, f: 0, b: 0, q: 0 };
 
+  #carries = false;
+
   constructor(readonly around: Surroundings) {}
+
+  /** What a sum leaves for the one behind it. */
+  carry(): string {
+    this.#carries = true;
+    return 'cc';
+  }
 
   line(text: string): void {
     this.lines.push('  '.repeat(this.indent) + text);
@@ -75,6 +83,7 @@ export class Code {
     const names = (['i', 'f', 'b', 'q'] as const).flatMap((kind) =>
       Array.from({ length: this.#temporaries[kind] }, (_, n) => `t${kind}${n} = ${values[kind]}`),
     );
+    if (this.#carries) names.push('cc = 0');
     return names.length === 0 ? '' : `let ${names.join(', ')};`;
   }
 }

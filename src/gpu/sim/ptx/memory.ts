@@ -389,6 +389,8 @@ const levels = { cta: 'cta', gl: 'gpu', sys: 'sys' } as const;
 
 function fence(x: Instruction): void {
   if (x.has('proxy')) {
+    // Memory of the machine has no second addresses.
+    if (x.has('alias')) return;
     if (!x.has('async')) x.refuse('of the other proxies, that of asynchronous copies is simulated');
     const space = spaceOf(x);
     if (space !== null && space !== 'global' && space !== 'shared')
@@ -399,8 +401,9 @@ function fence(x: Instruction): void {
     return;
   }
   if (x.has('mbarrier_init')) {
-    // Other threads learn of an mbarrier at a barrier of the block.
+    // The copy engine learns of mbarriers by it; other threads do at a barrier of the block.
     x.ignore(/^(release|cluster)$/);
+    if (x.checked) x.code.line('t.showMBarriers();');
     return;
   }
   let order: FenceKind = 'acq_rel';

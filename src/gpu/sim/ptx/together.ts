@@ -378,14 +378,20 @@ function copy(x: Instruction): void {
     x.code.line(`t.async.wait(${x.word(x.operand(0))}, false);`);
     return;
   }
+  if (x.has('mbarrier')) x.refuse('that copies arrive at an mbarrier is not simulated: wait for a group');
+  const hinted = x.has('L2::cache_hint');
   x.ignore(/^(ca|cg|L2::.*|shared|shared::cta|global)$/);
   const [to, from] = [spot(x, x.operand(0), 'shared'), spot(x, x.operand(1), 'global')];
   const bytes = x.operand(2);
   if (bytes.kind !== 'integer') x.refuse('it must say how many bytes it copies');
-  if (bytes.value !== 16n || x.operands.length > 3) x.refuse('only copies of 16 whole bytes are simulated');
-  x.code.line(
-    `t.async.post(${to.buffer}, ${to.offset}, ${from.buffer}, ${from.offset}, ${bytes.value}, ${x.site});`,
-  );
+  // A hint to caches stands last. A predicate says that nothing is copied.
+  const some = x.operands.length > (hinted ? 4 : 3) ? x.operand(3) : bytes;
+  const given =
+    some.kind === 'register' && some.type === 'pred'
+      ? `${x.predicate(some)} ? 0 : ${bytes.value}`
+      : x.word(some);
+  const places = [to.buffer, to.offset, from.buffer, from.offset].join(', ');
+  x.code.line(`t.loadAsync(${places}, ${bytes.value}, ${given}, ${x.site});`);
 }
 
 function bulk(x: Instruction): void {
@@ -397,8 +403,12 @@ function bulk(x: Instruction): void {
     x.code.line(`t.bulk.wait(${x.word(x.operand(0))}, ${x.has('read')});`);
     return;
   }
-  if (x.has('prefetch') || x.has('reduce'))
-    x.refuse('of bulk copies, those of plain bytes and of boxes of tensors are simulated');
+  if (x.has('prefetch')) {
+    // It brings lines to caches.
+    x.ignore(/./);
+    return;
+  }
+  if (x.has('reduce')) x.refuse('of bulk copies, those of plain bytes and of boxes of tensors are simulated');
   if (x.has('tensor')) {
     box(x);
     return;
@@ -436,29 +446,44 @@ function mbarrier(x: Instruction): void {
   if (x.has('init')) {
     const at = spot(x, x.operand(0), 'shared');
     const access = x.access({ kind: 'write', order: 'weak', scope: 'cta', bytes: 8 });
-    x.code.line(`t.mbarrierInit(${access}, ${at.buffer}, ${at.offset}, ${x.word(x.operand(1))});`);
-  } else if (x.has('arrive')) {
-    x.has('release');
+    x.code.line(`t.mbarrierInit(${access}, ${at.buffer}, ${at.offset}, ${x.word(x.operand(1))}, false);`);
+  } else if (x.among('arrive', 'arrive_drop', 'expect_tx') !== null) {
+    x.ignore(/^(release|noComplete)$/);
+    const arrives = x.of.parts[1] !== 'expect_tx';
     const expects = x.has('expect_tx');
+    if (!arrives) x.has('relaxed');
     const isFar = x.has('shared::cluster') && x.code.around.cluster > 1;
     const scope = scopeOf(x) ?? 'cta';
-    if (x.operand(0).kind !== 'sink') x.refuse('the state of an mbarrier is not kept; wait for a parity');
-    if (!expects && x.operands.length > 2) x.refuse('several arrivals at once are not simulated');
+    const drops = x.has('arrive_drop');
+    const state: PtxOperand = arrives ? x.operand(0) : { kind: 'sink' };
+    const [to, first, second] = arrives ? x.operands.slice(1) : x.operands;
+    const count = expects ? second : first;
     if (isFar) {
-      const [, to] = x.operands;
-      if (expects || to?.kind !== 'address' || to.base.kind !== 'register' || to.offset !== 0)
+      if (
+        expects ||
+        count !== undefined ||
+        drops ||
+        to?.kind !== 'address' ||
+        to.base.kind !== 'register' ||
+        to.offset !== 0
+      )
         x.refuse('at the mbarrier of another block a thread arrives without bytes');
       const far = x.access({ kind: 'update', order: 'release', scope: 'gpu', bytes: 8 });
       x.code.line(`t.arriveAt(${far}, ${x.word(to.base)});`);
       return;
     }
-    const at = spot(x, x.operand(1), 'shared');
-    const access = x.access({ kind: 'update', order: 'release', scope, bytes: 8 });
-    x.code.line(
-      `t.mbarrierExpect(${access}, ${at.buffer}, ${at.offset}, ${expects ? x.word(x.operand(2)) : 0});`,
-    );
+    if (to === undefined) x.refuse('it names no mbarrier');
+    const at = spot(x, to, 'shared');
+    const access = x.access({ kind: 'update', order: arrives ? 'release' : 'relaxed', scope, bytes: 8 });
+    // Its state is the number of its phase: whose parity says as much as a thread may ask.
+    const phase = state.kind === 'sink' ? '' : x.simple(`t.mbarrier(${at.buffer}, ${at.offset}).phase`, 'i');
+    const arrivals = count === undefined ? (arrives ? '1' : '0') : x.word(count);
+    const bytes = expects && first !== undefined ? x.word(first) : '0';
+    x.code.line(`t.mbarrierExpect(${access}, ${at.buffer}, ${at.offset}, ${bytes}, ${arrivals}, ${drops});`);
+    if (state.kind !== 'sink') x.setPair(state, phase, '0');
   } else if (x.has('try_wait') || x.has('test_wait')) {
-    if (!x.has('parity')) x.refuse('the state of an mbarrier is not kept; wait for a parity');
+    const isParity = x.has('parity');
+    const parity = isParity ? x.word(x.operand(2)) : `${x.pair(x.operand(2))[0]} & 1`;
     x.has('acquire');
     const scope = scopeOf(x) ?? 'cta';
     const at = spot(x, x.operand(1), 'shared');
@@ -468,7 +493,7 @@ function mbarrier(x: Instruction): void {
     // To look once and to wait differ in when they give up.
     const limit = x.of.parts.includes('try_wait') ? noLimit : 0;
     x.code.line(
-      `t.waitForPhase(waits[${number}], ${at.buffer}, ${at.offset}, ${x.word(x.operand(2))}, ${limit}); yield ${pause.wait};`,
+      `t.waitForPhase(waits[${number}], ${at.buffer}, ${at.offset}, ${parity}, ${limit}); yield ${pause.wait};`,
     );
     x.setPredicate(x.operand(0), 't.satisfied');
   } else if (x.has('inval')) {

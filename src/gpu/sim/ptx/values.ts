@@ -4,6 +4,7 @@ import type { HalfOperation, HalfType } from './arithmetic.js';
 import { type Instruction, type Pair, unsigned } from './code.js';
 import { add64, isIntegerOperation, isSigned, isWide, less64, ofLongs, ofWords } from './integers.js';
 import type { Handler } from './memory.js';
+import type { Rounding } from './rounding.js';
 
 const isFloat = (type: PtxType): boolean => /^b?f/.test(type);
 const isHalf = (type: PtxType): boolean => /^b?f16/.test(type);
@@ -14,6 +15,9 @@ export const values: Readonly<Record<string, Handler>> = {
   mov,
   add: arithmetic,
   sub: arithmetic,
+  madc: arithmetic,
+  subc: arithmetic,
+  addc: arithmetic,
   mul: arithmetic,
   min: arithmetic,
   max: arithmetic,
@@ -44,7 +48,15 @@ export const values: Readonly<Record<string, Handler>> = {
   xor: bitwise,
   not: bitwise,
   cnot: (x) => ofWord(x, (a) => `${a} === 0 ? 1 : 0`),
-  lop3: (x) => ofWord(x, (...all) => `lop3(${all})`),
+  lop3(x) {
+    const to = x.operand(0);
+    const also = x.among('and', 'or');
+    x.type();
+    const word = x.simple(`lop3(${x.operands.slice(1, 5).map((one) => x.word(one))})`, 'i');
+    x.setWord(to.kind === 'pair' ? to.first : to, word);
+    if (to.kind === 'pair' && also !== null)
+      x.setPredicate(to.second, `${word} !== 0 ${logic[also]} ${x.predicate(x.operand(5))}`);
+  },
   shl: shift,
   shr: shift,
   shf: funnel,
@@ -53,7 +65,8 @@ export const values: Readonly<Record<string, Handler>> = {
   selp: (x) => chosen(x, x.type(), x.predicate(x.operand(3))),
   slct(x) {
     const [type, by] = x.types();
-    chosen(x, type!, `${read(x, 3, by === 'f32' ? by : 's32')} >= 0`);
+    const text = read(x, 3, by === 'f32' ? by : 's32');
+    chosen(x, type!, `${x.has('ftz') ? `ftz(${text})` : text} >= 0`);
   },
   popc: (x) =>
     count(
@@ -82,7 +95,10 @@ export const values: Readonly<Record<string, Handler>> = {
     else give(x, type, `bfe(${x.word(x.operand(1))}, ${rest})`);
   },
   bfi: insert,
-  prmt: (x) => ofWord(x, (...all) => `prmt(${all})`),
+  prmt(x) {
+    const mode = x.among('f4e', 'b4e', 'rc8', 'ecl', 'ecr', 'rc16');
+    ofWord(x, (...all) => `prmt(${all}${mode === null ? '' : `, '${mode}'`})`);
+  },
   cvt: convert,
 };
 
@@ -194,26 +210,57 @@ function unpack(x: Instruction, to: readonly PtxOperand[], from: PtxOperand, typ
 }
 
 function arithmetic(x: Instruction): void {
-  const isProduct = x.name === 'mul' || x.name === 'mad';
+  const isProduct = x.name === 'mul' || x.name.startsWith('mad');
   const type = isProduct ? x.types().at(-1)! : x.type();
-  if (x.has('cc')) x.refuse('carries are not kept');
-  if (isHalf(type)) halves(x, type);
+  if (x.has('cc') || x.name.endsWith('c')) carried(x, type);
+  else if (isHalf(type)) halves(x, type);
   else if (isFloat(type)) floats(x, type);
   else if (isProduct) products(x, type);
   else integers(x, type);
 }
 
+/** With the carry of the one before, and for the one behind. */
+function carried(x: Instruction, type: PtxType): void {
+  const isProduct = x.name.startsWith('mad');
+  const wide = isWide(type);
+  const pair = (index: number): Pair => {
+    const operand = x.operand(index);
+    return wide ? x.pair(operand) : [x.word(operand), '0'];
+  };
+  let a = pair(1);
+  if (isProduct) {
+    const part = x.among('lo', 'hi');
+    if (part === null || wide) x.refuse('of 64 bits, sums alone carry');
+    const high = `${isSigned(type) ? 's' : 'u'}mulh(${a[0]}, ${pair(2)[0]})`;
+    a = [x.simple(part === 'hi' ? high : `imul(${a[0]}, ${pair(2)[0]})`, 'i'), '0'];
+  }
+  const operands = [...a, ...pair(isProduct ? 3 : 2), wide ? 64 : 32, x.name.startsWith('sub')];
+  const before = x.name.endsWith('c') ? x.code.carry() : '0';
+  const low = x.simple(`carried(${operands.join(', ')}, ${before})`, 'i');
+  if (x.has('cc')) x.code.line(`${x.code.carry()} = carry[0];`);
+  if (wide) x.setPair(x.operand(0), low, 'up[0]');
+  else x.setWord(x.operand(0), low);
+}
+
 function halves(x: Instruction, type: PtxType): void {
   x.has('rn');
-  if (x.has('ftz')) x.refuse('16-bit floats are not flushed to zero');
   x.has('noftz');
   setHalves(x, type, x.name === 'mad' ? 'fma' : (x.name as HalfOperation));
+}
+
+/** The words that an instruction adds to its name. */
+function added(x: Instruction): string {
+  const how = (['ftz', 'sat', 'relu', 'NaN', 'xorsign'] as const).filter((part) => x.has(part));
+  if (how.includes('xorsign')) x.has('abs');
+  return how.map((part) => `'${part}'`).join(', ');
 }
 
 function setHalves(x: Instruction, type: PtxType, op: HalfOperation): void {
   const operands = x.operands.slice(1).map((one) => x.word(one));
   while (operands.length < 3) operands.push('0');
   const call = type.endsWith('x2') ? 'halfTwo' : 'halfOne';
+  const how = added(x);
+  if (how !== '') operands.push(`[${how}]`);
   x.setWord(
     x.operand(0),
     `${call}('${type.replace('x2', '') as HalfType}', '${op}', ${operands.join(', ')})`,
@@ -229,68 +276,69 @@ function floats(x: Instruction, type: PtxType): void {
   const saturate = x.has('sat');
   // An approximate division is one that is right here.
   if (x.name === 'div' && x.among('approx', 'full') !== null && isDouble) x.refuse('it is not known of f64');
-  const limit = `${x.has('NaN') ? 'Math.' : 'f'}${x.name}`;
   const take = (index: number): string => {
     const text = read(x, index, type);
     return flush ? `ftz(${text})` : text;
   };
   const operator = floatOperators[x.name];
+  const fused = x.name === 'fma' || x.name === 'mad';
   let result: string;
-  if (mode !== 'rn') {
-    if (isDouble) x.refuse(`'.${mode}' is not known of f64`);
-    result = rounded(x, mode, take);
-  } else if (operator !== undefined) {
+  if (x.name === 'neg') result = `-${take(1)}`;
+  else if (x.name === 'abs') result = `Math.abs(${take(1)})`;
+  else if (x.name === 'min' || x.name === 'max') result = limited(x, x.name, take);
+  else if (operator === undefined && !fused) x.refuse('it is not known of floats');
+  else if (mode !== 'rn' || (fused && isDouble))
+    result = operated(fused ? 'fma' : (x.name as Rounding), type, mode, x.operands.slice(1), take);
+  else if (operator === undefined) result = `fma(${take(1)}, ${take(2)}, ${take(3)})`;
+  else {
     const exact = `${take(1)} ${operator} ${take(2)}`;
     result = isDouble ? exact : `fround(${exact})`;
-  } else if (x.name === 'fma' || x.name === 'mad')
-    result = `${isDouble ? 'fma64' : 'fma'}(${take(1)}, ${take(2)}, ${take(3)})`;
-  else if (x.name === 'neg') result = `-${take(1)}`;
-  else if (x.name === 'abs') result = `Math.abs(${take(1)})`;
-  else if (x.name === 'min' || x.name === 'max') {
-    result = `${limit}(${take(1)}, ${take(2)})`;
-    if (x.operands.length > 3) result = `${limit}(${result}, ${take(3)})`;
-  } else x.refuse('it is not known of floats');
+  }
   if (flush) result = `ftz(${result})`;
   give(x, type, saturate ? `sat(${result})` : result);
 }
 
-/** f32 towards zero, or up, or down. */
-function rounded(x: Instruction, mode: string, read: (index: number) => string): string {
-  const [a, b] = [x.short(read(1), 'f'), x.short(read(2), 'f')];
-  switch (x.name) {
-    case 'add':
-    case 'sub': {
-      const other = x.name === 'add' ? b : x.simple(`-${b}`, 'f');
-      const sum = x.simple(`${a} + ${other}`, 'f');
-      return `directed(${sum}, lost(${a}, ${other}, ${sum}), '${mode}')`;
-    }
-    case 'mul':
-      return `directed(${a} * ${b}, 0, '${mode}')`;
-    case 'fma': {
-      const product = x.simple(`${a} * ${b}`, 'f');
-      const c = x.short(read(3), 'f');
-      const sum = x.simple(`${product} + ${c}`, 'f');
-      return `directed(${sum}, lost(${product}, ${c}, ${sum}), '${mode}')`;
-    }
-    default:
-      x.refuse(`'.${mode}' is not known of it`);
-  }
+function limited(x: Instruction, name: 'min' | 'max', take: (index: number) => string): string {
+  const how = added(x);
+  const call =
+    how === ''
+      ? `f${name}`
+      : how === "'NaN'"
+        ? `Math.${name}`
+        : (a: string, b: string) => `limit('${name}', ${a}, ${b}, [${how}])`;
+  const of = (a: string, b: string): string =>
+    typeof call === 'string' ? `${call}(${a}, ${b})` : call(a, b);
+  const two = of(take(1), take(2));
+  return x.operands.length > 3 ? of(two, take(3)) : two;
 }
+
+/** Rounded as JavaScript does not. */
+const operated = (
+  op: Rounding,
+  type: PtxType,
+  mode: string,
+  operands: readonly PtxOperand[],
+  take: (index: number) => string,
+): string => `operate('${op}', '${type}', '${mode}', ${operands.map((_, i) => take(i + 1)).join(', ')})`;
 
 function approximate(x: Instruction, of: (a: string) => string): void {
   x.has('approx');
-  x.has('rn');
+  const mode = x.among(...directions) ?? 'rn';
   const flush = x.has('ftz');
   const type = x.type();
   if (isHalf(type) && (x.name === 'ex2' || x.name === 'tanh')) {
+    // Hints of bf16 only: its subnormals are those of f32.
     setHalves(x, type, x.name);
     return;
   }
   if (type !== 'f64' && type !== 'f32') x.refuse(`'.${type}' is not known of it`);
-  const a = read(x, 1, type);
-  const result = of(flush ? `ftz(${a})` : a);
-  const rounded = type === 'f64' ? result : `fround(${result})`;
-  give(x, type, flush ? `ftz(${rounded})` : rounded);
+  const a = flush ? `ftz(${read(x, 1, type)})` : read(x, 1, type);
+  let result: string;
+  if (mode === 'rn') result = type === 'f64' ? of(a) : `fround(${of(a)})`;
+  else if (x.name === 'sqrt') result = operated('sqrt', type, mode, [x.operand(1)], () => a);
+  else if (x.name === 'rcp') result = `operate('div', '${type}', '${mode}', 1, ${a})`;
+  else x.refuse(`'.${mode}' is not known of it`);
+  give(x, type, flush ? `ftz(${result})` : result);
 }
 
 function integers(x: Instruction, type: PtxType): void {
@@ -322,7 +370,10 @@ function integers(x: Instruction, type: PtxType): void {
     return;
   }
   const word = (index: number): string => x.short(read(x, index, type), 'i');
-  if (name === 'neg') give(x, type, ofWords('sub', type, '0', word(1)));
+  if (x.has('relu')) {
+    const found = x.simple(ofWords(name as 'min', type, word(1), word(2)), 'i');
+    give(x, type, `${found} < 0 ? 0 : ${found}`);
+  } else if (name === 'neg') give(x, type, ofWords('sub', type, '0', word(1)));
   else if (name === 'abs') give(x, type, `Math.abs(${word(1)}) | 0`);
   else if (name === 'div' || name === 'rem') give(x, type, `${sign}${name}(${word(1)}, ${word(2)})`);
   else if (isIntegerOperation(name)) give(x, type, ofWords(name, type, word(1), word(2)));
@@ -483,15 +534,30 @@ function compare(x: Instruction): void {
   const flush = x.has('ftz');
   const types = x.types();
   const type = types.at(-1)!;
-  const test = tested(x, how, type, flush);
+  if (flush && isHalf(type)) x.refuse("'.ftz' is not known of comparisons of 16 bits");
   const third = also === null ? null : x.predicate(x.operand(3));
   const join = (one: string): string => (third === null ? one : `(${one}) ${logic[also!]} ${third}`);
   const to = x.operand(0);
+  if (type === 'f16x2' || type === 'bf16x2') {
+    const half = type === 'f16x2' ? 'f16' : 'bf16';
+    const [low, high] = ['& 65535', '>>> 16'].map((part) => {
+      const [a, b] = [1, 2].map((i) => x.short(`${half}ToF32(${x.word(x.operand(i))} ${part})`, 'f'));
+      return x.simple(join(ordered(how, a!, b!)), 'b');
+    });
+    if (x.name === 'set' && types[0] === type)
+      x.setWord(to, `(${low} ? ${ones[half]} : 0) | (${high} ? ${ones[half]} : 0) << 16`);
+    else if (to.kind === 'pair') {
+      x.setPredicate(to.first, low!);
+      x.setPredicate(to.second, high!);
+    } else x.refuse('such a result is not known of it');
+    return;
+  }
+  const test = tested(x, how, type, flush);
   if (x.name === 'set') {
     const result = join(test);
     if (types[0] === 'f32') x.setSingle(to, `${result} ? 1 : 0`);
-    else if (types.length > 1 && ptxBytes[types[0]!] <= 4 && type !== 'f16x2')
-      x.setWord(to, `${result} ? -1 : 0`);
+    else if (types[0] === 'f16' || types[0] === 'bf16') x.setWord(to, `${result} ? ${ones[types[0]]} : 0`);
+    else if (types.length > 1 && !isFloat(types[0]!)) x.setWord(to, `${result} ? -1 : 0`);
     else x.refuse('such a result is not known of it');
     return;
   }
@@ -505,9 +571,10 @@ function compare(x: Instruction): void {
   x.setPredicate(to.second, second);
 }
 
+const ones = { f16: 0x3c00, bf16: 0x3f80 } as const;
+
 function tested(x: Instruction, how: string, type: PtxType, flush: boolean): string {
   if (isFloat(type)) {
-    if (type.endsWith('x2')) x.refuse('pairs are not compared');
     const [a, b] = [1, 2].map((i) => {
       const text = number(x, i, type);
       return x.short(flush ? `ftz(${text})` : text, 'f');
@@ -620,95 +687,130 @@ function findBit(x: Instruction): void {
   x.setWord(to, shiftAmount ? `${bits} === 0 ? -1 : clz32(${bits})` : `31 - clz32(${bits})`);
 }
 
-const limits: Readonly<Record<string, readonly [number, number]>> = {
-  u8: [0, 255],
-  s8: [-128, 127],
-  u16: [0, 65535],
-  s16: [-32768, 32767],
-  u32: [0, 4294967295],
-  s32: [-2147483648, 2147483647],
-};
+const limits: Readonly<Record<string, readonly [bigint, bigint]>> = Object.fromEntries(
+  [2, 4, 8, 16, 32, 64].flatMap((bits) => [
+    [`u${bits}`, [0n, (1n << BigInt(bits)) - 1n]],
+    [`s${bits}`, [-(1n << BigInt(bits - 1)), (1n << BigInt(bits - 1)) - 1n]],
+  ]),
+);
+
+const limitsOf = (x: Instruction, type: string): readonly [bigint, bigint] =>
+  limits[type] ?? x.refuse(`'.${type}' has no limits`);
 
 function convert(x: Instruction): void {
-  if (x.has('e4m3x2')) {
-    small(x);
-    return;
+  const small = x.among('e4m3x2', 'e5m2x2');
+  if (small !== null) toSmall(x, small);
+  else if (x.has('tf32')) {
+    x.types();
+    const value = x.single(x.operand(1));
+    x.setSingle(x.operand(0), narrowFloat(x, 'tf32', x.has('relu') ? `relu(${value})` : value));
+  } else if (x.has('pack')) packed(x);
+  else {
+    const [to, from] = x.types();
+    if (to === undefined || from === undefined) x.refuse('it names no two types that are known');
+    if (isFloat(from)) {
+      if (isFloat(to)) floatToFloat(x, to, from);
+      else floatToInteger(x, to, from);
+    } else if (isFloat(to)) integerToFloat(x, to, from);
+    else integerToInteger(x, to, from);
   }
-  const [to, from] = x.types();
-  if (to === undefined || from === undefined) x.refuse('it names no two types that are known');
-  if (isFloat(from)) {
-    if (isFloat(to)) floatToFloat(x, to, from);
-    else floatToInteger(x, to, from);
-  } else if (isFloat(to)) integerToFloat(x, to, from);
-  else integerToInteger(x, to, from);
 }
 
-function small(x: Instruction): void {
+/** Two floats of 8 bits; the first operand is the upper one. */
+function toSmall(x: Instruction, small: 'e4m3x2' | 'e5m2x2'): void {
   const [other] = x.types();
   x.has('rn');
   const saturates = x.has('satfinite');
+  const relu = x.has('relu');
   const [to, a] = [x.operand(0), x.operand(1)];
-  if (other === 'f32' && saturates) {
-    x.setWord(to, `f32ToE4m3(${x.single(a)}) << 8 | f32ToE4m3(${x.single(x.operand(2))})`);
-  } else if (other === 'f16x2' && of(x, 1) === 'f16x2') {
+  const write = (text: string): string => {
+    const value = relu ? `relu(${text})` : text;
+    return small === 'e4m3x2' ? `f32ToE4m3(${value})` : `f32ToE5m2(${value})`;
+  };
+  if (x.of.parts.indexOf(small) > x.of.parts.indexOf('f16x2') && other === 'f16x2') {
     const pair = x.short(x.word(a), 'i');
-    x.setWord(to, `e4m3ToF16(${pair} & 255) | e4m3ToF16(${pair} >>> 8 & 255) << 16`);
-  } else if (other === 'f16x2' && saturates) {
+    const half = (text: string): string => {
+      const bits = small === 'e4m3x2' ? `e4m3ToF16(${text})` : `(${text}) << 8`;
+      return relu ? `f32ToF16(relu(f16ToF32(${bits})))` : bits;
+    };
+    x.setWord(to, `${half(`${pair} & 255`)} | ${half(`(${pair} >>> 8 & 255)`)} << 16`);
+  } else if (!saturates) x.refuse("what becomes so small is '.satfinite'");
+  else if (other === 'f32') x.setWord(to, `${write(x.single(a))} << 8 | ${write(x.single(x.operand(2)))}`);
+  else if (other === 'f16x2') {
     const pair = x.short(x.word(a), 'i');
-    x.setWord(to, `f32ToE4m3(f16ToF32(${pair} & 65535)) | f32ToE4m3(f16ToF32(${pair} >>> 16)) << 8`);
-  } else x.refuse('that conversion of e4m3 is not simulated');
+    x.setWord(to, `${write(`f16ToF32(${pair} & 65535)`)} | ${write(`f16ToF32(${pair} >>> 16)`)} << 8`);
+  } else x.refuse('that conversion is not simulated');
 }
 
-/** The type that stands first: what it converts to. */
-const of = (x: Instruction, nth: number): string =>
-  x.of.parts.filter((part) => part.endsWith('x2') || /^[fbsu]+\d+$/.test(part))[nth - 1] ?? '';
+/** Two integers beside each other, in front of what was there, if they are small. */
+function packed(x: Instruction): void {
+  x.has('sat');
+  x.types();
+  const to = x.of.parts.find((part) => Object.hasOwn(limits, part))!;
+  x.ignore(/^[us][24]$/);
+  const bits = Number(to.slice(1));
+  const [least, most] = limitsOf(x, to);
+  const part = (index: number): string => {
+    const value = x.short(x.word(x.operand(index)), 'i');
+    return `((${value} < ${least} ? ${least} : ${value} > ${most} ? ${most} : ${value}) & ${2 ** bits - 1})`;
+  };
+  const two = `${part(1)} << ${bits} | ${part(2)}`;
+  x.setWord(x.operand(0), bits === 16 ? two : `${x.word(x.operand(3))} << ${2 * bits} | ${two}`);
+}
 
 function floatToFloat(x: Instruction, to: PtxType, from: PtxType): void {
   const whole = x.among('rni', 'rzi', 'rmi', 'rpi');
-  const mode = x.among(...directions);
   const flush = x.has('ftz');
   const saturate = x.has('sat');
   const relu = x.has('relu');
   const operand = x.operand(1);
+  const from32 = (text: string): string => {
+    const value = flush ? `ftz(${text})` : text;
+    return relu ? `relu(${value})` : value;
+  };
   if (to === 'f16x2' || to === 'bf16x2') {
     if (from !== 'f32') x.refuse('that conversion is not simulated');
-    const half = (one: PtxOperand): string =>
-      narrowFloat(x, to.slice(0, -2), mode, relu ? `relu(${x.single(one)})` : x.single(one));
+    const half = (one: PtxOperand): string => narrowFloat(x, to.slice(0, -2), from32(x.single(one)));
     // The first operand is the upper half.
     x.setWord(x.operand(0), `${half(operand)} << 16 | ${half(x.operand(2))}`);
     return;
   }
-  let value = number(x, 1, from);
-  if (flush) value = `ftz(${value})`;
+  // What becomes wider is exact, whatever it says.
+  const mode = x.among(...directions) ?? 'rn';
+  let value = from32(number(x, 1, from));
   if (whole !== null) value = `whole(${value}, '${whole}')`;
-  if (relu) value = `relu(${value})`;
   if (to === 'f64') {
     x.setDouble(x.operand(0), saturate ? `sat(${value})` : value);
   } else if (to === 'f32') {
-    if (from === 'f64') {
-      if (mode !== null && mode !== 'rn') value = `directed(${value}, 0, '${mode}')`;
-      else value = `fround(${value})`;
-    }
+    if (from === 'f64') value = narrowFloat(x, 'f32', value);
     if (flush) value = `ftz(${value})`;
     x.setSingle(x.operand(0), saturate ? `sat(${value})` : value);
   } else {
     if (saturate) value = `sat(${value})`;
     const text =
-      from === 'f64' ? `doubleTo${to === 'f16' ? 'F16' : 'Bf16'}(${value})` : narrowFloat(x, to, mode, value);
+      from === 'f64' && mode === 'rn'
+        ? `doubleTo${to === 'f16' ? 'F16' : 'Bf16'}(${value})`
+        : narrowFloat(x, to, value);
     x.setWord(x.operand(0), text);
   }
 }
 
-function narrowFloat(x: Instruction, to: string, mode: string | null, value: string): string {
-  if (mode === null || mode === 'rn') return `f32To${to === 'f16' ? 'F16' : 'Bf16'}(${value})`;
-  if (mode === 'rz' && to === 'bf16') return `truncateToBf16(${value})`;
-  x.refuse(`'.${mode}' is not known of it`);
+/** A float of fewer bits: f32 and tf32 as numbers, others as their bits. */
+function narrowFloat(x: Instruction, to: string, value: string): string {
+  const mode = x.among(...directions) ?? 'rn';
+  const saturates = x.has('satfinite');
+  const plain = mode === 'rn' && !saturates;
+  const number = plain && to !== 'tf32' ? value : `rounded(${value}, '${to}', '${mode}', ${saturates})`;
+  if (to === 'tf32') return number;
+  if (to === 'f32') return plain ? `fround(${value})` : number;
+  return `f32To${to === 'f16' ? 'F16' : 'Bf16'}(${number})`;
 }
 
 function floatToInteger(x: Instruction, to: PtxType, from: PtxType): void {
   const mode = x.among('rni', 'rzi', 'rmi', 'rpi');
   if (mode === null) x.refuse('it says no rounding');
   const flush = x.has('ftz');
+  // It saturates in any case.
   x.has('sat');
   let value = number(x, 1, from);
   if (flush) value = `ftz(${value})`;
@@ -716,50 +818,46 @@ function floatToInteger(x: Instruction, to: PtxType, from: PtxType): void {
     setCalled(x, `toLong(${value}, '${mode}', ${isSigned(to)})`);
     return;
   }
-  const [low, high] = limits[to]!;
+  const [low, high] = limitsOf(x, to);
   x.setWord(x.operand(0), `toInt(${value}, '${mode}', ${low}, ${high})`, to);
 }
 
 function integerToFloat(x: Instruction, to: PtxType, from: PtxType): void {
   const mode = x.among(...directions) ?? 'rn';
-  if (mode !== 'rn') x.refuse(`'.${mode}' is not known of it`);
-  x.has('sat');
+  const saturate = x.has('sat');
   const operand = x.operand(1);
   const signed = isSigned(from);
-  const value = isWide(from)
-    ? `${to === 'f64' ? 'doubleFromLong' : 'fromLong'}(${x.pair(operand).join(', ')}, ${signed})`
-    : signed || ptxBytes[from] < 4
-      ? x.word(operand, from)
-      : unsigned(x.word(operand, from));
+  let value: string;
+  if (isWide(from)) value = `fromLong(${x.pair(operand).join(', ')}, ${signed}, '${to}', '${mode}')`;
+  else {
+    value = signed || ptxBytes[from] < 4 ? x.word(operand, from) : unsigned(x.word(operand, from));
+    if (to === 'f32' && mode === 'rn') value = `fround(${value})`;
+    else if (to !== 'f64') value = `rounded(${value}, '${to}', '${mode}')`;
+  }
+  if (saturate) value = `sat(${value})`;
   if (to === 'f64') x.setDouble(x.operand(0), value);
-  else if (to === 'f32') x.setSingle(x.operand(0), isWide(from) ? value : `fround(${value})`);
-  else if (isWide(from)) x.refuse('64 bits are not rounded to 16');
-  else x.setWord(x.operand(0), `doubleTo${to === 'f16' ? 'F16' : 'Bf16'}(${value})`);
+  else if (to === 'f32') x.setSingle(x.operand(0), value);
+  else x.setWord(x.operand(0), `f32To${to === 'f16' ? 'F16' : 'Bf16'}(${value})`);
 }
 
 function integerToInteger(x: Instruction, to: PtxType, from: PtxType): void {
-  const saturate = x.has('sat');
   const operand = x.operand(1);
   const target = x.operand(0);
-  if (isWide(to)) {
-    if (isWide(from)) {
-      if (saturate) x.refuse('64 bits are not saturated');
-      const [low, high] = x.pair(operand);
-      x.setPair(target, low, high);
-      return;
-    }
+  const wide = (): Pair => {
+    if (isWide(from)) return x.pair(operand);
     const low = x.simple(x.word(operand, from), 'i');
-    x.setPair(target, low, isSigned(from) ? `${low} >> 31` : '0');
+    return [low, isSigned(from) ? `${low} >> 31` : '0'];
+  };
+  if (x.has('sat')) {
+    const [least, most] = limitsOf(x, to);
+    const [low, high] = wide();
+    const call = `saturated(${low}, ${high}, ${isSigned(from)}, ${least}n, ${most}n)`;
+    if (isWide(to)) setCalled(x, call);
+    else x.setWord(target, call, to);
     return;
   }
-  if (saturate) {
-    if (isWide(from)) x.refuse('64 bits are not saturated');
-    const [least, most] = limits[to]!;
-    const value = x.simple(
-      isSigned(from) || ptxBytes[from] < 4 ? x.word(operand, from) : unsigned(x.word(operand, from)),
-      'f',
-    );
-    x.setWord(target, `(${value} < ${least} ? ${least} : ${value} > ${most} ? ${most} : ${value}) | 0`, to);
+  if (isWide(to)) {
+    x.setPair(target, ...wide());
     return;
   }
   const word = isWide(from) ? x.pair(operand)[0] : x.word(operand, from);

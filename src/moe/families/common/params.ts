@@ -33,7 +33,7 @@ export const combineParams = <S extends LayoutSpec>(window: TypedLayout<S>, { ou
 export const turnParams = <S extends LayoutSpec>(window: TypedLayout<S>, { output }: Layer) =>
   ({
     win: peers(window),
-    /** [tokens][row] */
+    /** The sums of all tokens: [tokens][row]. */
     out: pointer(output.dtype),
     turn: 'u32',
     tokens: 'u32',

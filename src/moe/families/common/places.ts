@@ -74,8 +74,8 @@ export const placeAt = (layer: Layer) =>
   );
 
 /**
- * Notes where the routes of one turn go, for combine, which may add up the tokens of the whole group; and counts those of this
- * rank's own token, by expert, those that go nowhere apart. A warp's.
+ * A warp notes where the routes of one turn go: combine needs that, which may add up the tokens of the whole group. It also counts the
+ * routes of this rank's own token by expert; those that go nowhere have a count of their own.
  */
 export const notePlaces = (layer: Layer) =>
   device(

@@ -35,7 +35,7 @@ export function combineStages(shape: OneSidedShape) {
   return { warps, stage: combine.way === 'bulk' ? chunkOf(partVectors(shape), warps, 192 * 1024) : 0 };
 }
 
-/** How rows are cut for the stages, in vectors; nothing where dispatch stores. */
+/** The stages of bulk copies in shared memory, and how rows are cut for them, in vectors. There are none where dispatch stores rows. */
 export function bulkStages({ dispatch, payloads }: Pick<OneSidedShape, 'dispatch' | 'payloads'>) {
   const warps = dispatch.threads / 32;
   /** Of each payload: what goes through a stage at a time, 0 for rows that are stored. */

@@ -15,7 +15,7 @@ import { type OneSidedShape, type OneSidedWindow, partVectors } from './window.j
 /** Of a warp. */
 export const copyParams = {
   bulk: bulkStage,
-  /** [0]: chunks that it has copied; [1]: 1 + the piece that it has copied and not told yet. */
+  /** The warp's state. [0]: how many chunks it has copied. [1]: 1 + the number of the piece that it has copied but not yet told peers of; 0 for none. */
   copied: registers('u32', 2),
 } as const;
 

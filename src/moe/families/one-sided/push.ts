@@ -91,7 +91,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         if (u.SENDS) {
           if (step < pieces) u.pushPiece({ win, mask, piece: step, epoch, bulk, copied });
           if (u.COPIES) {
-            // Nothing comes behind the last one to tell of it.
+            // After its last piece the team tells peers of the copies itself: no next piece would.
             if (step + stride >= pieces) u.tellCopied({ win, mask, epoch, copied });
           }
         }

@@ -10,12 +10,12 @@ import { depth, type OneSidedShape, type OneSidedWindow } from './window.js';
 const params = (window: OneSidedWindow) =>
   ({
     win: peers(window),
-    /** [tokens][row] */
+    /** The rows of all tokens: [tokens][row]. */
     from: pointer('v16'),
     token: 'u32',
     tokens: 'u32',
     part: 'u32',
-    /** In lane k that of route k. */
+    /** The expert's id, in lane k that of route k. */
     id: 'i32',
     bulk: bulkStage,
     /** Chunks that the team has sent. */

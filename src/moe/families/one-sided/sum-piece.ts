@@ -12,9 +12,9 @@ import { mostRows, type OneSidedShape, type OneSidedWindow, pushes, sharesSums }
 export const sumParams = (shape: OneSidedShape, window: OneSidedWindow) =>
   ({
     win: peers(window),
-    /** [tokens][row] */
+    /** The sums of all tokens: [tokens][row]. */
     out: pointer(shape.output.dtype),
-    /** In lane k that of route k. */
+    /** The expert's id, in lane k that of route k. */
     id: 'i32',
     token: 'u32',
     part: 'u32',

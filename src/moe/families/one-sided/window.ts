@@ -109,7 +109,7 @@ export const dispatchRecvSpread = ({ dispatch, counts, ranks }: OneSidedShape) =
   threads: Math.ceil(Math.min(1024, ranks * (counts ? 1 : dispatch.blocks)) / 32) * 32,
 });
 
-/** Whether a row travels as it lies. Then it may be pulled, and this rank's own stays. */
+/** Whether combine carries a row without rounding it. Then peers may pull it from where the experts left it, and this rank's own need not move. */
 export const travelsAsItLies = ({ output }: Pick<Layer, 'output'>): boolean =>
   formatOf(output).rounding === null;
 

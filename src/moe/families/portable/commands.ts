@@ -23,7 +23,7 @@ export interface Signals {
   readonly offset: number;
   readonly stride: number;
   readonly count: number;
-  /** Bits of a tag for the value. */
+  /** How many of a tag's bits hold the value. */
   readonly valueBits: number;
 }
 

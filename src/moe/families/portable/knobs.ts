@@ -12,7 +12,7 @@ const spread = {
   parts: count('pieces that a row is cut into, each a message', [1, 1024], () => [1, 2, 4, 7, 14]),
 };
 
-/** In the order in which a search tries them. */
+/** The knobs of each phase; a search tries those of combine first. */
 export const portableKnobs = { combine: spread, dispatch: spread };
 
 export type PortableTuning = KnobValues<typeof portableKnobs>;

@@ -47,8 +47,8 @@ export const proxied: Transport = {
         if (peer === g.rank) {
           u.putHere({ mine, peer, to, from, count, signal, value, adds });
         } else {
-          // One lane may hand on what all wrote: a barrier of the caller's lies between (transport.ts). And what earlier
-          // launches wrote, each lane has awaited itself.
+          // One lane may write the command for bytes that all lanes wrote: the caller has a barrier between (transport.ts). Each
+          // lane has awaited the writes of earlier launches itself.
           const start = mine.begun.at(0);
           if (g.laneId === 0)
             u.command({

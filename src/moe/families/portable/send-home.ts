@@ -5,7 +5,7 @@ import { partialDtype } from '../common/received.js';
 import type { Transport } from './transport.js';
 import { type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
 
-/** Puts it; `settleHome` tells its source. */
+/** Puts one returned row into the window of its source; `settleHome` then tells the source that it is there. */
 export function sendHome(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { unit, units } = returnedRow(shape);
   const { partUnits } = returnedParts(shape);

@@ -124,8 +124,8 @@ export function returnedParts({ combine, output }: Pick<PortableShape, 'combine'
 export const ownStays = ({ output }: Pick<Layer, 'output'>): boolean => formatOf(output).rounding === null;
 
 /**
- * Whether a combine's receive begins while this rank's send still runs: then it reads by no way of L1, where something older
- * might linger, so it reads whole vectors, and hands no sums on.
+ * Whether a combine's receive may begin while this rank's send still runs. Such a receive must not read through L1, which may hold older
+ * bytes: it needs rows of whole vectors, which loads past L1 take, and no group to whose members it hands sums on.
  */
 export const beginsEarly = (layer: Layer): boolean =>
   rowsOf(layer, partialDtype(layer)).vectors && sharing(layer).replicas === 1;

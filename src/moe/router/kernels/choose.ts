@@ -122,7 +122,7 @@ const sumOf = device({ name: 'sum_of', params: { value: 'f32' }, returns: 'f32' 
   return sum;
 });
 
-/** The largest of the warp's values, and 1 / Σ e^(value − largest). A NaN takes no part. */
+/** Writes to `spread` the largest of the warp's values, and 1 / Σ e^(value − largest). A value that is NaN takes no part. */
 const spreadOf = device(
   {
     name: 'spread_of',

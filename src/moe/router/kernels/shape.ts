@@ -38,7 +38,7 @@ export const threadsOf = ({ tokenWarps, partWarps }: LogitsTile): number => 32 *
 export const tilesOf = ({ experts }: RouterShape, tile: LogitsTile, tokens: number): number =>
   Math.ceil(tokens / rowsOf(tile)) * Math.ceil(experts / columnsOf(tile));
 
-/** Of few tokens each tile is small, so that many blocks read the weights; of many large, so that each is read by few blocks. */
+/** The tiles of the logits' kernel. Those for few tokens are small, so that many blocks read the weights; those for many are large, so that few blocks read each weight. */
 export function logitsTiles({ experts, weights }: RouterShape, kind: 'sim' | 'cuda') {
   const cut = kind === 'sim' ? { parts: 4, groups: 2 } : { parts: 16, groups: 4 };
   const octets = experts > 64 ? 8 : experts > 16 ? 4 : 2;

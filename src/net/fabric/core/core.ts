@@ -192,7 +192,7 @@ export class Core {
     this.#groups[index] = remotes.flatMap((remote) => this.#remotes[remote]!);
   }
 
-  /** JavaScript heap of the thread that this runs in. */
+  /** Bytes of the JavaScript heap that the core's thread uses. */
   heapBytes(): number {
     return getHeapStatistics().used_heap_size;
   }

@@ -81,7 +81,7 @@ export class ImmediateQueue {
     return new SharedArrayBuffer((2 + room) * 4);
   }
 
-  /** Whether `n` more can be added. */
+  /** Whether there is room for `n` more immediates. */
   fits(n: number): boolean {
     return ((this.#counts[0]! - Atomics.load(this.#counts, 1)) | 0) + n <= this.#tags.length;
   }
@@ -92,7 +92,7 @@ export class ImmediateQueue {
     Atomics.store(this.#counts, 0, (added + 1) | 0);
   }
 
-  /** The oldest, or -1. */
+  /** Removes the oldest immediate and returns its tag; -1 where there is none. */
   take(): number {
     const taken = this.#counts[1]!;
     if (Atomics.load(this.#counts, 0) === taken) return -1;

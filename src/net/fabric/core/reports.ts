@@ -14,7 +14,7 @@ export class Reports {
   /** The events since the bell was last rung, and how often it was rung for one thing. */
   #happened = 0;
   #bell: number;
-  /** Something that ends waits, however much they still lack. */
+  /** Whether something happened that ends every wait at once, such as the loss of a peer, however many events the wait still lacks. */
   #urgent = false;
 
   constructor(shared: Shared) {

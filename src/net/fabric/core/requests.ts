@@ -76,13 +76,13 @@ export class Requests {
     this.#busy--;
   }
 
-  /** Whether libfabric has this use of a request. */
+  /** Whether the request of this slot is still with libfabric, and the same as when `use` was counted: slots are used again. */
   holds(slot: number, use: number): boolean {
     const at = slot * kept.words;
     return this.state[at + kept.use] === use && this.state[at + kept.phase] === phase.posted;
   }
 
-  /** A request that was under way before `now` should have ended (both in milliseconds, modulo 2^32), or -1. */
+  /** The slot of a request whose deadline is before `now` (both in milliseconds, modulo 2^32); -1 where there is none. */
   overdue(now: number): number {
     const { state } = this;
     if (this.#busy === 0) return -1;

@@ -58,9 +58,9 @@ export const peerLost = 1;
 export const command = {
   /** Target: a remote region. n triples. */
   toPeer: 1,
-  /** Target: a group. One triple a member. */
+  /** Target: a group. It has one triple for each member. */
   toGroup: 2,
-  /** Target: a group. One triple for all, of no bytes. */
+  /** Target: a group. It has one triple for all members, and moves no bytes. */
   barrier: 3,
 } as const;
 export const transferHeader = 6;

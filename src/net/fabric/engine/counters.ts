@@ -28,7 +28,7 @@ export class Counter implements Tally {
     await this.#waiting.until(this.#endOf(n));
   }
 
-  /** The same, blocking this thread. */
+  /** Waits in the same way, but blocks this thread meanwhile. */
   waitSync(n = this.posted): void {
     this.#waiting.untilSync(this.#endOf(n));
   }
@@ -102,7 +102,7 @@ export class ImmediateCounter {
     }
   }
 
-  /** The same, blocking this thread. */
+  /** Waits in the same way, but blocks this thread meanwhile. */
   waitSync(n: number, options: ArrivalOptions = {}): void {
     const wait = this.#begin(n, options);
     try {

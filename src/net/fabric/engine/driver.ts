@@ -196,8 +196,8 @@ export class WorkerDriver implements Driver {
   }
 
   /**
-   * Asks the core for a call once the bell has rung often enough; false when it has by now. The core writes the
-   * bell before it looks who sleeps, and this looks at the bell after it says so: one of them sees the other.
+   * Asks the core to wake this thread once the bell has rung `missing` times more; false where it has done so by now. The core
+   * writes the bell before it looks who sleeps. This thread says that it sleeps before it looks at the bell. So one of the two sees the other.
    */
   #fallAsleep(heard: number, missing: number): boolean {
     const wakeAt = (heard + Math.min(missing, mostMissing)) | 0;
@@ -208,7 +208,7 @@ export class WorkerDriver implements Driver {
 
   #wakeUp(): void {
     Atomics.store(this.#control, word.callerSleeps, 0);
-    // A blocking wait inside an asynchronous one overwrites what that waits for: it has to look again.
+    // A blocking wait may have begun while an asynchronous one slept, and has overwritten `wakeAt`: so that one is woken, and looks again.
     Atomics.notify(this.#control, word.callerSleeps);
   }
 
@@ -235,7 +235,7 @@ function stop(control: Int32Array): void {
 
 const controlTimeoutMs = 60_000;
 const spinsBeforePause = 500;
-/** Bounds how late a timeout is noticed when nothing happens at all. */
+/** The longest sleep between two looks at the clock, and so the most by which a timeout is noticed too late. */
 const longestNapMs = 20;
 /** Half of what the bell can tell apart. */
 const mostMissing = 2 ** 30;

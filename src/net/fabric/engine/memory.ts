@@ -74,7 +74,7 @@ export class EngineMemory {
       try {
         return this.#open({ address, bytes, reach }, path, noBuffer);
       } catch {
-        // The provider refused this way; `path` of what is returned tells.
+        // The provider refuses to register the memory in this way, so the next is tried. The result's `path` says which one it took.
       }
     }
     return this.#openAllocated(bytes, 'staging');

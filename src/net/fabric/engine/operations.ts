@@ -15,7 +15,7 @@ export interface Tally {
  * arrays by ticket, so that beginning one allocates nothing.
  */
 export class Operations {
-  /** Requests left of each operation; set before its command is published, then the core's. */
+  /** How many requests of each operation have not ended. The caller sets it before it publishes the command; from then on only the core writes it. */
   readonly remaining: Int32Array;
   readonly #control: Int32Array;
   readonly #events: Int32Array;

@@ -75,7 +75,7 @@ export function coreOptions(options: EngineOptions): CoreOptions {
   };
 }
 
-/** Says what is wrong with the provider or the devices here, rather than from another thread. */
+/** Throws here, in the caller's thread, where the provider or the devices cannot be had: the core's thread would say so later. */
 export function requireProvider(options: CoreOptions): void {
   for (const { info } of choose(options)) libfabric().fi_freeinfo(info);
 }

@@ -9,7 +9,7 @@ import { Peer, PeerGroup, RemoteRegion } from './handles.js';
 /** The partners of an engine: its peers, their regions, and groups of those. */
 export class Peers {
   readonly #driver: Driver;
-  /** Two words a peer, the core's: whether it is lost, and how many of its requests have ended. */
+  /** Two words for each peer, which the core writes: whether it is lost, and how many of its requests have ended. */
   readonly #states: Int32Array;
   readonly #timeoutMs: number;
   readonly #all: Peer[] = [];

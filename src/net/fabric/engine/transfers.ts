@@ -58,7 +58,7 @@ export function requireSlice(argument: string, offset: number, bytes: number, ro
   requireInteger(argument, offset, 0, room - bytes);
 }
 
-/** Refuses what is no operation at all, or could not tell anybody how it ended. */
+/** Requires an object of options, and that its `counter`, where it has one, is an engine's: it tells how the operation ended. */
 export function requireOperation(argument: string, operation: OperationOptions): void {
   requireObject(argument, operation);
   const { counter } = operation;

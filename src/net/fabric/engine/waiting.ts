@@ -141,7 +141,7 @@ export class Waiting {
     }
   }
 
-  /** Resolves and rejects who can be; returns the least that any of the others lacks, or 0 when there was one. */
+  /** Ends the waits that can end. Returns 0 where there was one; otherwise the fewest events that any wait still lacks. */
   #settle(): number {
     let least = Number.POSITIVE_INFINITY;
     for (let i = 0; i < this.#waiters.length; i++) {

@@ -14,7 +14,7 @@ import { pidNamespace } from './address.js';
 
 const folder = '/dev/shm';
 const beginning = 'heddle-';
-/** Between a lock's name and the rest of an endpoint's. */
+/** Stands in an endpoint's name between its lock's name and the rest. */
 const separator = '.';
 
 /** Begins the names of this process, and of no other that lives. */

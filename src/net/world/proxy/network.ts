@@ -59,14 +59,22 @@ export type Connect = (
   reach?: readonly number[],
 ) => Promise<Link>;
 
+/** An engine over the network that the ranks have in common; every rank calls it. */
+export async function openEngine(
+  circle: Pick<Circle, 'allGather'>,
+  options: FabricOptions,
+  how: Pick<EngineOptions, 'thread' | 'arrivals' | 'gpuMemory'> = {},
+): Promise<TransferEngine> {
+  const { processors: _, wires: __, ...wanted } = withEnvironment(options);
+  const provider = await agreeOnProvider(circle, offerHere(wanted.provider, wanted.devices));
+  return TransferEngine.open({ ...wanted, provider, ...how });
+}
+
 export const overFabric =
   (options: FabricOptions): Connect =>
   async (circle, { front, nics }, reach) => {
-    const { processors: _, wires: __, ...wanted } = withEnvironment(options);
-    const provider = await agreeOnProvider(circle, offerHere(wanted.provider, wanted.devices));
-    const engine = await TransferEngine.open({
-      ...wanted,
-      ...{ provider, thread: 'caller', arrivals: 'listed', gpuMemory: nics.kind === 'gpu' },
+    const engine = await openEngine(circle, options, {
+      ...{ thread: 'caller', arrivals: 'listed', gpuMemory: nics.kind === 'gpu' },
     });
     try {
       const fabric = await connectFabric(circle, engine, reach);

@@ -22,15 +22,15 @@ export interface Figure {
   readonly ratio: number | null;
   readonly goal: string | null;
   readonly reached: boolean | null;
-  /** The count, over what, how often. */
+  /** The method in words: what was counted, over what, and how often. */
   readonly how: string;
 }
 
-/** The measurements that are made beside C, and judged by a goal. */
+/** A measurement that is also made in C, in turns, and judged by a goal. */
 interface Measured {
   readonly what: string;
   readonly unit: string;
-  /** The count, over what, how often. */
+  /** The method in words: what was counted, over what, and how often. */
   readonly how: string;
   ours(): Promise<number>;
   c?(raw: Baseline): Promise<number>;
@@ -41,10 +41,10 @@ interface Measured {
   };
 }
 
-/** The measurements that are figures by themselves. */
+/** A figure with nothing in C to compare with. */
 type Fact = Pick<Figure, 'what' | 'unit' | 'heddle' | 'goal' | 'reached' | 'how'>;
 
-/** Their common part. */
+/** The settings that all measurements have in common. */
 interface Setting {
   readonly provider: ProviderName;
   readonly device: string;
@@ -101,7 +101,7 @@ export class Measurements {
       if (c && this.#of.baseline) theirs.push(await c(this.#of.baseline));
       mine.push(await ours());
     }
-    // The best of each: what other programs on the machine take away only ever makes a figure worse.
+    // The best of the repetitions counts: other programs on the machine can only make a figure worse.
     const best = (values: readonly number[]) => (unit === 'µs' ? Math.min(...values) : Math.max(...values));
     const heddle = best(mine);
     const other = theirs.length > 0 ? best(theirs) : null;

@@ -14,7 +14,7 @@ import {
 
 /** The programs of the benchmark's ranks; each function runs in several processes (rank.ts). */
 
-/** The view of one of the processes. */
+/** A process of the benchmark, as its own program sees it. */
 export interface Rank {
   readonly rank: number;
   readonly ranks: number;
@@ -25,7 +25,7 @@ export interface Rank {
 
 interface Setup {
   readonly engine: TransferEngine;
-  /** By rank; this rank's own entry is undefined. */
+  /** The other ranks, by rank; this rank's own entry is undefined. */
   readonly peers: (Peer | undefined)[];
   readonly region: Region;
   /** Everybody's region, by rank; this rank's own entry is undefined. */

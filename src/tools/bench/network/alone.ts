@@ -9,11 +9,11 @@ import type { Message } from './sent.js';
 /** One phase of a round, on one rank. */
 export interface Exchanged {
   readonly leave: readonly Message[];
-  /** How many of the others' come. */
+  /** How many messages of other ranks come. */
   readonly come: number;
 }
 
-/** Threads can send it each other. */
+/** The plan of all phases, as plain data that can be sent to a thread. */
 export interface AloneData {
   /** The phases of each round; the rounds are used in turn. */
   readonly rounds: readonly (readonly Exchanged[])[];
@@ -50,7 +50,10 @@ class NetworkAlone implements ProxyProgram {
   #answered = 0;
   /** How many messages of the phase have left. */
   #left = 0;
-  /** The tag of the phase, and what has come with it and with the other one: no rank is ahead of another by two phases, as each awaits the others'. */
+  /**
+   * The tag of the phase, 0 or 1 in turns, and how many messages have come with either. Two tags are enough: a rank awaits the messages of all
+   * others in each phase, so no rank is two phases ahead.
+   */
   #tag = 0;
   readonly #came = [0, 0];
 

@@ -35,7 +35,7 @@ export class NetworkCeiling {
   }
 
   /**
-   * `memory`: of `roomFor(wireBytes)`, freed by the caller after the end. Every rank calls it, with as many rounds.
+   * Every rank calls it, with equally many rounds. `memory` has `roomFor(wireBytes)` bytes; the caller frees it after the end.
    */
   static async create(
     ranks: Ranks,

@@ -4,7 +4,7 @@ import type { LaidWire } from '../../../moe/index.js';
 import { proxyMaker, type World } from '../../../net/world/index.js';
 import type { Sent } from '../report.js';
 
-/** A write of this rank: to whom, from which offset of its wire to which of the peer's. */
+/** A write of this rank: the peer, the offset in this rank's wire, and the offset in the peer's. */
 export type Message = Readonly<Omit<RemoteWrite, 'tag'>>;
 
 /** The writes of a rank in a round, by phase. */

@@ -49,8 +49,7 @@ export const experts: CheckSubject = {
 };
 
 /**
- * One rank is enough, because ranks do this work alone. It is the last one: ids of its experts begin behind those of
- * others.
+ * One rank is enough, because each rank does this work alone. It is the last rank, so the ids of its experts do not begin at 0.
  */
 function configuration(
   name: string,
@@ -58,7 +57,7 @@ function configuration(
 ): CheckConfiguration {
   const layer: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights, counts: false };
   const rank = layer.ranks - 1;
-  // The same in every schedule, so made once.
+  // What arrives is the same in every schedule, so it is made once.
   let made: ReferenceReceived | undefined;
   return {
     name,

@@ -63,7 +63,7 @@ async function router({ device, rank }: World, stream: Stream, shape: readonly [
   };
 }
 
-/** Writes a round's rows and weights again, as whoever makes the next ones does. */
+/** Overwrites a round's rows and weights, as the producer of the next round's does. */
 const writeAgain = kernel(
   {
     name: 'write_again',

@@ -82,7 +82,7 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
       [0, 1, 2, 0, 2, 2],
     ],
   },
-  // A part is longer than a warp takes at once.
+  // Parts are so long that a warp needs several steps for one.
   'sums at the source, groups of 2, odd rows, in parts, split': {
     ...{
       sum: 'source',
@@ -201,7 +201,7 @@ export const hybrid: CheckSubject = {
   configurations: [
     ...configurations(commonNodes),
     ...configurations(nodes),
-    // Counting takes several blocks, which all give up.
+    // Routes are counted by several blocks, and each of them must give up.
     lossOf('hybrid, counts', 'dispatch', { ...alone, counts: true }),
     lossOf('hybrid', 'combine', alone),
     // Ranks of the victim's node miss it where they meet, those of the others on its rail.
@@ -220,7 +220,7 @@ export const hybrid: CheckSubject = {
       tuning: { ...alone.tuning, combine: { blocks: 2, threads: 32, parts: 1 } },
     }),
     lossOf('hybrid', 'combine', { ...alone, nodes: 2, replicas: 2 }),
-    // Several blocks miss sums of their group, each warp several, and nothing else.
+    // Several blocks wait in vain for sums of their group, each warp for several sums, and for nothing else.
     lossOf('hybrid', 'combine', {
       ...{ ...alone, nodes: 2, replicas: 2, split: true, afterSend: true },
       tuning: { ...alone.tuning, combine: { blocks: 3, threads: 32, parts: 2 } },

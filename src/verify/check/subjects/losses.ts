@@ -62,8 +62,8 @@ type How = Pick<
   /** The victim has sent what it had for a combine: only what it would still have handed its group is missing. */
   readonly afterSend?: boolean;
   /**
-   * Ranks that gave up go on with what is enqueued. Their later accesses race, which does not count; the other ranks
-   * send nothing more.
+   * Ranks that gave up go on with the work that is enqueued behind. Races of their later accesses do not count. The other ranks send
+   * nothing more.
    */
   readonly goesOn?: boolean;
 };

@@ -59,7 +59,7 @@ const onHopper: Readonly<Record<string, Experts>> = {
   'few rows': few,
   'many rows': many,
   'few rows of e4m3': { ...few, shape: { experts: 5, topK: 5, hidden: 256 }, inner: 128, e4m3: true },
-  // Four blocks: two of them share each tile.
+  // There are four blocks and two tiles, so two blocks share each tile.
   'few tiles, shared': { shape: { experts: 1, topK: 1, hidden: 256 }, inner: 128 },
   'few tiles of e4m3, shared': { shape: { experts: 1, topK: 1, hidden: 256 }, inner: 128, e4m3: true },
   'few tiles of e4m3, the second shared': {

@@ -71,7 +71,7 @@ const inBulk = each<Partial<OneSided>>(
   {
     bulk: { counts: true },
     'bulk, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
-    // One warp, so one stage: every row must wait for it.
+    // One warp has one stage, so every row must wait until the row before it has left the stage.
     'bulk, more rows than stages': { maxTokens: 4, blocks: 1, hidden: 24 },
     'bulk, rows in parts, three warps': { hidden: 40, maxTokens: 4, parts: 2, blocks: 1, threads: 96 },
     'bulk, payloads of odd bytes': { extra: [32, 33, 48], maxTokens: 3, blocks: 1, threads: 64 },

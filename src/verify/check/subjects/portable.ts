@@ -91,7 +91,7 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = {
       [2, 2, 2, 1, 1, 1],
     ],
   },
-  // Three stretches in one part, the last of two vectors.
+  // A part holds three stretches of 512 elements, of which the last has two vectors only.
   'e4m3, one resident block': { wire: 'e4m3', hidden: 1040, residentBlocks: 1, maxTokens: 3 },
 };
 

@@ -47,7 +47,7 @@ export interface Rounds {
   readonly sum: 'nodes' | 'source';
   readonly extra: readonly number[];
   readonly routes: RoutesOptions;
-  /** [round]: where the `experts` live; none: dealt out in order. */
+  /** Where the `experts` live in each round; an empty list deals them out in order. */
   readonly placements: readonly ExpertPlacement[];
   /** Routes to ids that no expert has. */
   readonly stray: boolean;
@@ -64,7 +64,7 @@ export interface Rounds {
   readonly tiny: boolean;
   /** Sends and receives are launches of their own, with other work between. */
   readonly split: boolean;
-  /** How many are in flight at once. */
+  /** How many rounds are in flight at once. */
   readonly rounds: 1 | 2;
   /** Kernels count how long they wait for each peer. */
   readonly waits: boolean;
@@ -107,7 +107,7 @@ const plain: Omit<Rounds, 'tokens'> = {
   wires: 'host',
 };
 
-/** Four experts on three ranks: two places of one, none of another; then the other way round. */
+/** Placements of four experts on three ranks. Before, expert 3 lives nowhere and two others have two places; after, all live, and one has two. */
 const moved: Readonly<Record<'before' | 'after', ExpertPlacement>> = {
   before: { experts: 4, ranks: 3, places: [0, 2, 1, -1, 0, 1] },
   after: { experts: 4, ranks: 3, places: [3, 2, 1, 1, -1, 0] },

@@ -37,7 +37,7 @@ function configuration(name: string, tokens: number, hidden: number): CheckConfi
           ...{ grid: addRows.sim.blocks, block: addRows.sim.threads, ...launch },
         });
         const narrow = await callSite(device, rowsToFp8.sim.kernel, {
-          // More blocks than each has warps: with two of each their sum would be their product.
+          // Blocks and warps are not both 2: a kernel that adds these numbers where it must multiply would not be noticed.
           ...{ grid: rowsToFp8.sim.blocks + 1, block: rowsToFp8.sim.threads, ...launch },
         });
         add.set.to(x.data);

@@ -76,6 +76,13 @@ END:
     expect(findings[0]).toMatchObject({ kind: 'race' });
   });
 
+  test('need a fence behind the mbarrier at which they arrive', async () => {
+    const shown = 'fence.mbarrier_init.release.cluster;';
+    expect((await move(kernel.replace(shown, 'fence.proxy.async.shared::cta;'))).findings).toEqual([]);
+    const { findings } = await move(kernel.replace(shown, ''));
+    expect(findings[0]).toMatchObject({ kind: 'misuse', location: 'gate[0]' });
+  });
+
   test('a parameter that `tensors` does not name takes none', async () => {
     const machine = SimMachine.create({ ranks: 1, mode: 'fast', seed: '3' });
     const device = machine.device(0);
@@ -204,5 +211,73 @@ describe('a cluster of two blocks', () => {
       grid: 4,
     });
     expect(findings.some(({ kind }) => kind === 'race' || kind === 'uninitialised-read')).toBe(true);
+  });
+});
+
+describe('mbarriers', () => {
+  const kernel = (second: string) =>
+    fileOf(
+      `
+  mov.u32 %r1, %tid.x; mov.u32 %r2, gate; setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra MEET;
+  mbarrier.init.shared::cta.b64 [%r2], 33;
+  st.shared.u32 [word], 1;
+MEET: bar.sync 0;
+  ${second}
+WAIT: mbarrier.try_wait.shared::cta.b64 %p2, [%r2], %rd1;
+  @!%p2 bra WAIT;
+  ld.shared.u32 %r3, [word];
+  @%p1 bra END;
+  st.global.u32 [%out], %r3;
+END:`,
+      { declarations: `${barrier} .shared .align 4 .u32 word;` },
+    );
+
+  test('count arrivals, and hand out states to wait for', async () => {
+    const both = `@!%p1 st.shared.u32 [word], 7;
+  @%p1 mbarrier.arrive.shared::cta.b64 %rd1, [%r2]; @!%p1 mbarrier.arrive.shared::cta.b64 %rd1, [%r2], 2;`;
+    for (const mode of ['fast', 'checked'] as const) {
+      const { words, findings } = await run(kernel(both), { block: 32, mode });
+      expect(findings.map(formatFinding)).toEqual([]);
+      expect(words[0]).toBe(7);
+    }
+    const dropped = `${both.replaceAll('arrive', 'arrive_drop')} mov.u64 %rd1, 0;`;
+    expect((await run(kernel(dropped), { block: 32 })).words[0]).toBe(7);
+    // Without the second arrival of thread 0 it does not end.
+    const { findings } = await run(kernel(both.replace(', 2;', ';')), { block: 32 });
+    expect(findings[0]).toMatchObject({ kind: 'stuck-wait' });
+  });
+});
+
+describe('asynchronous loads', () => {
+  // 4 and 8 bytes, and 16 of which 5 are copied.
+  const body = `
+  mov.u32 %r1, tile;
+  st.global.u64 [%out], 0x0807060504030201; st.global.u64 [%out+8], 0x1817161514131211;
+  cp.async.ca.shared.global [%r1], [%out], 4;
+  cp.async.ca.shared.global [%r1+8], [%out+8], 8;
+  mov.u32 %r2, 5; cp.async.cg.shared.global [%r1+16], [%out], 16, %r2;
+  setp.eq.u32 %p1, 0, 0; cp.async.ca.shared.global [%r1+4], [%out], 4, %p1;
+  cp.async.wait_all;
+  ld.shared.v4.u32 {%r3, %r4, %r5, %r6}, [tile]; st.global.v4.u32 [%out+16], {%r3, %r4, %r5, %r6};
+  ld.shared.v4.u32 {%r3, %r4, %r5, %r6}, [tile+16]; st.global.v4.u32 [%out+32], {%r3, %r4, %r5, %r6};`;
+  const declarations = '.shared .align 16 .b8 tile[32];';
+
+  test('of few bytes; what is not given is zero', async () => {
+    const { words, findings } = await run(fileOf(body, { declarations }));
+    expect(findings.map(formatFinding)).toEqual([]);
+    expect([...words.slice(4, 12)]).toEqual([
+      ...[0x04030201, 0, 0x14131211, 0x18171615],
+      ...[0x04030201, 5, 0, 0],
+    ]);
+  });
+
+  test('that are read too soon, or lie askew, are found', async () => {
+    const early = await run(fileOf(body.replace('cp.async.wait_all;', ''), { declarations }));
+    expect(early.findings.some(({ kind }) => kind === 'race')).toBe(true);
+    const askew = await run(
+      fileOf(body.replace('[%r1+8], [%out+8]', '[%r1+12], [%out+8]'), { declarations }),
+    );
+    expect(askew.findings[0]).toMatchObject({ kind: 'misaligned' });
   });
 });

@@ -1,0 +1,56 @@
+/** Processes of a world that are killed, started anew, and taken in by the others. */
+import { PassThrough } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { Launch } from '../../../src/net/world/index.js';
+import { needing } from '../../needs.js';
+import { transpiled } from '../../tree.js';
+import { EtcdServer } from './etcd/server.js';
+
+describe('a process that is killed', () => {
+  /** What its ranks say, one line each, and the launcher. */
+  const launch = async (options: object) => {
+    const [stdout, stderr] = [new PassThrough(), new PassThrough()];
+    const said = Promise.all([text(stdout), text(stderr)]);
+    const notes: string[] = [];
+    const launched = await Launch.start({
+      ...{ ranks: 3, nodes: 3, device: 'sim', restarts: 1, ...options },
+      program: transpiled('test/net/world/programs/restart.ts'),
+      ...{ timeoutMs: 50_000, prefix: () => '', stdout, stderr, onNote: (note) => notes.push(note) },
+    });
+    const { exitCode, results } = await launched.finished;
+    stdout.end();
+    stderr.end();
+    const [out, errors] = await said;
+    return { exitCode, lines: out.trim().split('\n').sort(), errors, notes, results };
+  };
+
+  let server: EtcdServer | undefined;
+  afterEach(async () => {
+    vi.unstubAllEnvs();
+    await server?.end();
+    server = undefined;
+  });
+
+  for (const [where, of, label, ...needs] of [
+    ['of one rank', { ranks: 3, nodes: 3 }, 'rank 1', 'libfabric'],
+    ['of two ranks', { ranks: 4, nodes: 2 }, 'ranks 0-1', 'libfabric'],
+    ['in etcd', { ranks: 2, nodes: 2 }, 'rank 1', 'libfabric', 'etcd'],
+  ] as const)
+    it(`${where} is started anew, and the others take it in`, needing(...needs), async () => {
+      if (where === 'in etcd') {
+        server = await EtcdServer.start();
+        vi.stubEnv('HEDDLE_RENDEZVOUS', server.rendezvous);
+      }
+      const { exitCode, lines, errors, notes, results } = await launch(of);
+      const line = (rank: number) => `${rank} of ${of.ranks}, ${of.nodes} nodes: the same bits`;
+      const ranks = Array.from({ length: of.ranks }, (_, rank) => rank);
+      expect(lines, errors).toEqual(ranks.flatMap((rank) => [line(rank), line(rank)]));
+      expect(notes).toEqual([
+        `${label} was ended by SIGKILL; the others go on`,
+        `${label} is started anew, and waits until the others renew their world`,
+      ]);
+      expect(exitCode).toBe(0);
+      expect(results).toHaveLength(of.nodes + 1);
+    });
+});
