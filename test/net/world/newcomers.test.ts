@@ -90,7 +90,7 @@ describeJoinable(
       const circles = await create(2);
       const coming = come();
       await heard(circles, 1);
-      const reduced = await Promise.all(circles.map((circle) => circle.renew(undefined, false)));
+      const reduced = await Promise.all(circles.map((circle) => circle.renew(undefined, 'nobody')));
       expect(reduced.map(placeOf)).toMatchObject([{ ranks: 2 }, { ranks: 2 }]);
       await heard(reduced, 1);
       const next = await Promise.all([...reduced.map((circle) => circle.renew().then(keep)), coming]);
@@ -122,13 +122,13 @@ describeJoinable(
 
 describe('a process that is killed', () => {
   /** What its ranks say, one line each, and the launcher. */
-  const launch = async (options: object) => {
+  const launch = async (program: string, options: object) => {
     const [stdout, stderr] = [new PassThrough(), new PassThrough()];
     const said = Promise.all([text(stdout), text(stderr)]);
     const notes: string[] = [];
     const launched = await Launch.start({
       ...{ ranks: 3, nodes: 3, device: 'sim', restarts: 1, ...options },
-      program: transpiled('test/net/world/programs/restart.ts'),
+      program: transpiled(`test/net/world/programs/${program}.ts`),
       ...{ timeoutMs: 50_000, prefix: () => '', stdout, stderr, onNote: (note) => notes.push(note) },
     });
     const { exitCode, results } = await launched.finished;
@@ -155,15 +155,44 @@ describe('a process that is killed', () => {
         server = await EtcdServer.start();
         vi.stubEnv('HEDDLE_RENDEZVOUS', server.rendezvous);
       }
-      const { exitCode, lines, errors, notes, results } = await launch(of);
+      const { exitCode, lines, errors, notes, results } = await launch('restart', of);
       const line = (rank: number) => `${rank} of ${of.ranks}, ${of.nodes} nodes: the same bits`;
       const ranks = Array.from({ length: of.ranks }, (_, rank) => rank);
       expect(lines, errors).toEqual(ranks.flatMap((rank) => [line(rank), line(rank)]));
       expect(notes).toEqual([
         `${label} was ended by SIGKILL; the others go on`,
-        `${label} is started anew, and waits until the others renew their world`,
+        `${label} is started anew, and waits until the others take it in`,
       ]);
       expect(exitCode).toBe(0);
       expect(results).toHaveLength(of.nodes + 1);
     });
+
+  for (const [where, of, lost, ...needs] of [
+    ['of one rank', { ranks: 3, nodes: 3 }, [1], 'libfabric'],
+    ['of two ranks', { ranks: 4, nodes: 2 }, [0, 1], 'libfabric'],
+    ['in etcd', { ranks: 3, nodes: 3 }, [1], 'libfabric', 'etcd'],
+  ] as const)
+    it(
+      `${where} takes its place again, and the others keep theirs and their layers`,
+      needing(...needs),
+      async () => {
+        if (where === 'in etcd') {
+          server = await EtcdServer.start();
+          vi.stubEnv('HEDDLE_RENDEZVOUS', server.rendezvous);
+        }
+        const { exitCode, lines, errors } = await launch('rejoin', { ...of, rejoin: true });
+        const ranks = Array.from({ length: of.ranks }, (_, rank) => rank);
+        const line = (rank: number, round: number, without: readonly number[]) =>
+          `${rank}: round ${round} without ${without}: right`;
+        expect(lines, errors).toEqual(
+          ranks.flatMap((rank) => {
+            const stayed = (lost as readonly number[]).includes(rank)
+              ? []
+              : [line(rank, 2, lost), line(rank, 3, lost)];
+            return [line(rank, 1, []), ...stayed, line(rank, 4, [])];
+          }),
+        );
+        expect(exitCode).toBe(0);
+      },
+    );
 });
