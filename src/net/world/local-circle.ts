@@ -82,5 +82,6 @@ export class LocalCircle extends Participant {
 
   protected async leave(): Promise<void> {
     this.#exchange.leave(this.rank);
+    this.#exchange.latest.withdraw(this.origins[this.rank]!); // where it waits
   }
 }
