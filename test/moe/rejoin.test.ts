@@ -23,6 +23,7 @@ import {
 
 import { needing } from '../needs.js';
 import { freePort } from '../net/world/circles.js';
+import { namedPoints } from '../net/world/falls.js';
 
 const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
 const tuned = (way: 'push' | 'pull' | 'bulk') => ({
@@ -301,8 +302,8 @@ describe('where a rank falls while another rejoins', () => {
       );
     }
     expect(steps).toBeGreaterThan(7);
-    expect([...passed]).toEqual(
-      expect.arrayContaining(['rejoin, kernels ended', 'rejoin, taken in', 'rejoin, met', 'mask, left out']),
-    );
+    const named = namedPoints().filter((point) => point.startsWith('rejoin, '));
+    expect(named.length).toBeGreaterThan(1);
+    expect([...passed]).toEqual(expect.arrayContaining(named));
   });
 });

@@ -168,7 +168,6 @@ describe('a process that is killed', () => {
     });
 
   for (const [where, of, lost, ...needs] of [
-    ['of one rank', { ranks: 3, nodes: 3 }, [1], 'libfabric'],
     ['of two ranks', { ranks: 4, nodes: 2 }, [0, 1], 'libfabric'],
     ['in etcd', { ranks: 3, nodes: 3 }, [1], 'libfabric', 'etcd'],
   ] as const)
@@ -195,4 +194,22 @@ describe('a process that is killed', () => {
         expect(exitCode).toBe(0);
       },
     );
+
+  it(
+    'and one that stands still, and goes on, finds itself out and comes back',
+    needing('libfabric'),
+    async () => {
+      const { exitCode, lines, errors, results } = await launch('rejoin', {
+        ...{ restarts: 0, keepGoing: true, graceMs: 60_000, args: ['stops'] },
+      });
+      const line = (rank: number, round: number) =>
+        `${rank}: round ${round} without ${round === 2 || round === 3 ? 1 : ''}: right`;
+      const rounds = (rank: number) => (rank === 1 ? [1, 4] : [1, 2, 3, 4]);
+      expect(lines, errors).toEqual(
+        [0, 1, 2].flatMap((rank) => rounds(rank).map((round) => line(rank, round))),
+      );
+      expect(exitCode).toBe(0);
+      expect(results).toHaveLength(3);
+    },
+  );
 });
