@@ -108,7 +108,7 @@ export class RankMaskedError extends HeddleError {
   ) {
     super(
       'HEDDLE_MASKED',
-      `rank ${rank} is left out: the others go on without it, and nothing that it sends counts; end its process`,
+      `rank ${rank} is left out: the others go on without it, and nothing that it sends counts; world.rejoin() waits until they take it in again`,
       options,
     );
   }

@@ -14,6 +14,7 @@ interface RunFlags {
   readonly grace: number;
   readonly keepGoing?: boolean;
   readonly restart?: number;
+  readonly rejoin?: boolean;
   readonly prefix: boolean;
   readonly json?: boolean;
   readonly events?: string;
@@ -58,6 +59,10 @@ export function register(program: Command): void {
       'start a rank that failed anew, so often, as a newcomer whom the others take in when they renew; implies --keep-going',
       times,
     )
+    .option(
+      '--rejoin',
+      'with --restart: it takes the place of the rank in the same world, whose layers leave out lost ranks',
+    )
     .option('--no-prefix', 'forward output as it is, without [rank 3]')
     .option('--json', 'print a summary as JSON; the output of the ranks goes to stderr')
     .addHelpText(
@@ -77,7 +82,7 @@ Examples:
 }
 
 async function run(file: string, args: readonly string[], flags: RunFlags): Promise<number> {
-  const { ranks, nodes, device, timeout, grace, keepGoing, restart, json, events } = flags;
+  const { ranks, nodes, device, timeout, grace, keepGoing, restart, rejoin, json, events } = flags;
   requireOutputFile('--events', events);
   if (events !== undefined) {
     writeOutput(events, '');
@@ -92,6 +97,7 @@ async function run(file: string, args: readonly string[], flags: RunFlags): Prom
     graceMs: Math.round(grace * 1000),
     ...(keepGoing && { keepGoing }),
     ...(restart !== undefined && { restarts: restart }),
+    ...(rejoin !== undefined && { rejoin }),
     ...(timeout === undefined ? {} : { timeoutMs: Math.round(timeout * 1000) }),
     ...(json ? { stdout: process.stderr } : {}),
     prefix: flags.prefix ? labelFor(json ? process.stderr : process.stdout) : () => '',

@@ -165,7 +165,7 @@ export async function inWorld(of: Things) {
       () => {},
     ),
     'Circle.abandon': call((a) => apart((circle) => circle.abandon(a)), 'fuzz'),
-    'Circle.renew': call((a, b) => apart((circle) => circle.renew(a, b)), 1000, true),
+    'Circle.renew': call((a, b) => apart((circle) => circle.renew(a, b)), 1000, 'nobody'),
     'Circle.accuse': call((a, b) => apart((circle) => circle.accuse(a, b)), [0], 'fuzz'),
     'LocalCircle.barrier': call((a) => local.barrier(a), 'fuzz'),
     'LocalCircle.allGather': call((a, b) => local.allGather(a, b), bytes, 'fuzz'),
@@ -174,7 +174,7 @@ export async function inWorld(of: Things) {
       () => {},
     ),
     'LocalCircle.abandon': call((a) => apart((circle) => circle.abandon(a)), 'fuzz'),
-    'LocalCircle.renew': call((a, b) => apart((circle) => circle.renew(a, b)), 1000, true),
+    'LocalCircle.renew': call((a, b) => apart((circle) => circle.renew(a, b)), 1000, 'nobody'),
     'LocalCircle.accuse': call((a, b) => apart((circle) => circle.accuse(a, b)), [0], 'fuzz'),
     'ProcessCircle.join': call(
       async (options) => (await worlds.ProcessCircle.join(options)).dispose(),
@@ -187,7 +187,7 @@ export async function inWorld(of: Things) {
       () => {},
     ),
     'ProcessCircle.abandon': call((a) => between((circle) => circle.abandon(a)), 'fuzz'),
-    'ProcessCircle.renew': call((a, b) => between((circle) => circle.renew(a, b)), 1000, true),
+    'ProcessCircle.renew': call((a, b) => between((circle) => circle.renew(a, b)), 1000, 'nobody'),
     'ProcessCircle.accuse': call((a, b) => between((circle) => circle.accuse(a, b)), [0], 'fuzz'),
 
     'ExpertParallel.create': call(

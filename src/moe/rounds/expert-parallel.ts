@@ -107,7 +107,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   #doneBefore = 0;
   #maskings = 0;
 
-  private constructor({ world, layer, split, choice, memory, rounds, waitMs, placing }: Made<P | S>) {
+  private constructor({ world, layer, split, choice, memory, rounds, waitMs, placing, agreed }: Made<P | S>) {
     this.world = world;
     this.shape = layer;
     this.split = split;
@@ -120,7 +120,10 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     this.#rounds = rounds;
     this.#layer = layerHere(world.circle, rounds);
     this.#placing = placing;
-    this.#notAtRenewal = world.freeAtRenewal(() => this.#free(), layer.masks ? this.#maskable(waitMs) : null);
+    this.#notAtRenewal = world.freeAtRenewal(
+      () => this.#free(),
+      layer.masks ? this.#maskable(waitMs, agreed) : null,
+    );
   }
 
   /**
@@ -170,7 +173,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     if (inFlight === 2) rounds.push(await round());
     const loaded = rounds.map(({ loaded }) => loaded);
     const placing = placement === undefined ? null : await Placing.create(world, layer, loaded, placement);
-    return new ExpertParallel({ world, layer, split, choice, memory, rounds, waitMs, placing });
+    return new ExpertParallel({ world, layer, split, choice, memory, rounds, waitMs, placing, agreed });
   }
 
   /**
@@ -376,13 +379,11 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     if (this.#disposed) throw new DisposedError('this ExpertParallel');
     if (this.#loss !== null) throw this.#loss;
     const heard = this.#heard;
+    if (this.shape.masks && this.world.out) throw new RankMaskedError(this.world.rank, { cause: heard });
     if (heard === null) return;
     if (!(heard instanceof RankLostError)) throw heard;
-    if (this.shape.masks) {
-      // Work that is enqueued does not count, and `synchronize` says so.
-      if (!heard.ranks.includes(this.world.circle.rank)) return;
-      throw new RankMaskedError(this.world.rank, { cause: heard });
-    }
+    // Work that is enqueued does not count, and `synchronize` says so.
+    if (this.shape.masks) return;
     throw new RankLostError(heard.ranks, operation, undefined, { cause: heard });
   }
 
@@ -410,7 +411,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     );
   }
 
-  #maskable(waitMs: number): Maskable {
+  #maskable(waitMs: number, agreed: object): Maskable {
     const { device } = this.world;
     const turns = this.#rounds.length;
     let begun = 0;
@@ -441,6 +442,20 @@ export class ExpertParallel<P extends string = string, S extends string = never>
         this.#doneBefore += done;
         if (begun > done) this.#repeat = new RepeatRoundsError(this.world.masked, this.#doneBefore + 1);
       },
+      // Where experts live now is told; how many places there are is part of the layer.
+      shape: JSON.stringify({ ...agreed, placement: undefined }),
+      state: (): State => ({ done: this.#doneBefore, places: this.placement?.places ?? [] }),
+      takeOver: async (state) => {
+        const { done, places } = state as State;
+        this.#doneBefore = done;
+        this.#loss = this.#repeat = null;
+        begun = 0;
+        if (this.#placing === null) return;
+        const stream = device.createStream();
+        this.#placing.place({ ...this.#placing.placement, places }, stream);
+        await stream.synchronize();
+        stream.dispose();
+      },
     };
   }
 
@@ -462,6 +477,12 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   }
 }
 
+/** What a rank that rejoins is told of a layer. */
+interface State {
+  readonly done: number;
+  readonly places: readonly number[];
+}
+
 interface Made<P extends string> {
   readonly world: World;
   readonly layer: Layer;
@@ -471,4 +492,6 @@ interface Made<P extends string> {
   readonly waitMs: number;
   readonly rounds: readonly [RoundInFlight<P>, ...RoundInFlight<P>[]];
   readonly placing: Placing | null;
+  /** What is the same on all ranks. */
+  readonly agreed: object;
 }

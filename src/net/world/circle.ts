@@ -19,8 +19,11 @@ export interface Circle {
   readonly place: object;
   /** This circle, or what it was renewed to last. */
   readonly latest: Circle;
-  /** How many newcomers wait for the next renewal, as far as this rank has heard. */
+  /** How many newcomers wait for the next renewal, as far as this rank has heard; and how many ranks that come back. */
   readonly newcomers: number;
+  readonly rejoining: number;
+  /** Whether the others have lost this rank, which runs: it can `rejoin`. */
+  readonly out: boolean;
   /** Aborted when a rank is lost, with that RankLostError as its reason; never by a clean leave. */
   readonly signal: AbortSignal;
   /** Resolves when every rank has come here. */
@@ -41,17 +44,26 @@ export interface Circle {
   accuse(ranks: readonly number[], reason: string): void;
   /**
    * Goes on without the ranks that were lost or have left: a circle of those that are left, in the same order, and behind them
-   * of the newcomers that wait, unless there are to be none. Every rank that is left calls it; one that does not come within
-   * `timeoutMs` is lost too. This circle is over then, and nothing is to be disposed of.
+   * of those that wait and are to be taken in: newcomers, unless it says something else. Every rank that is left calls it; one that
+   * does not come within `timeoutMs` is lost too. This circle is over then, and nothing is to be disposed of.
    * @throws where the process that hosts the rendezvous is gone.
    */
-  renew(timeoutMs?: number, newcomers?: boolean): Promise<Circle>;
+  renew(timeoutMs?: number, takesIn?: TakesIn): Promise<Circle>;
+  /**
+   * Of a rank that the others have lost, though it runs: waits until they take it in again, and gives the circle in which they do.
+   * It has another number then, and another origin.
+   */
+  rejoin(): Promise<Circle>;
   /**
    * Leaves. That is no loss: the others are not alarmed, and only a call that needs this rank rejects.
    * Calls of this rank that are still pending reject with DisposedError.
    */
   dispose(): Promise<void>;
 }
+
+/** Those that wait and are taken in by a renewal: processes that are to be ranks of a new world, or ranks that were left out of this one. */
+export const takesIn = ['newcomers', 'rejoining', 'nobody'] as const;
+export type TakesIn = (typeof takesIn)[number];
 
 /** A lost rank, or the loss of the process that hosts the rendezvous when that is not a rank. */
 export type CircleLoss = RankLostError | RendezvousError;

@@ -13,6 +13,8 @@ export interface Membership {
   readonly ranks: number;
   /** The group of a newcomer; undefined for a rank that its world was begun for. */
   readonly newcomer: string | undefined;
+  /** The name of a process that takes the place of a rank which was left out; undefined for any other. */
+  readonly rejoin: string | undefined;
   /** The rank among those of the same machine, which chooses its GPU; undefined when nothing tells. */
   readonly localRank: number | undefined;
   /** The name of the node that this rank is said to be of; undefined where that is to be found out. */
@@ -103,7 +105,7 @@ const LAUNCHERS: readonly Launcher[] = [
 /**
  * Reads this process's place from the environment: the first of HEDDLE_*, torchrun, Open MPI, PMI, PMIx and
  * Slurm whose rank variable is set; a newcomer needs none. HEDDLE_RENDEZVOUS, HEDDLE_ADDRESS, HEDDLE_SECRET, HEDDLE_LOCAL_RANK, HEDDLE_NODE, HEDDLE_DEVICE,
- * HEDDLE_NEWCOMER, HEDDLE_RANKS_HERE and HEDDLE_WORLD_ID count under every launcher.
+ * HEDDLE_NEWCOMER, HEDDLE_REJOIN, HEDDLE_RANKS_HERE and HEDDLE_WORLD_ID count under every launcher.
  */
 export function readEnvironment(environment: Environment = process.env): Membership {
   const get = (name: string) => {
@@ -160,6 +162,7 @@ export function readEnvironment(environment: Environment = process.env): Members
     rank,
     ranks,
     newcomer,
+    rejoin: get('HEDDLE_REJOIN'),
     localRank,
     node: get('HEDDLE_NODE'),
     device,

@@ -16,7 +16,7 @@ export type WhatHappened =
   | { readonly kind: 'masked'; readonly masked: readonly number[] }
   /** This is a new world; by rank its ranks' numbers in the one before it, −1 of a newcomer. */
   | { readonly kind: 'renewed'; readonly was: readonly number[] }
-  /** These ranks of a new world are newcomers. */
+  /** These ranks of a new world are newcomers; or they have come back to this one. */
   | { readonly kind: 'joined'; readonly joined: readonly number[] }
   /** Weights of so many experts have come to this rank. */
   | { readonly kind: 'moved'; readonly experts: number; readonly bytes: number; readonly ms: number }

@@ -1,13 +1,10 @@
-import { MAX_RANKS } from './circle.js';
+import { MAX_RANKS, type TakesIn, takesIn } from './circle.js';
 
-/**
- * The kinds of a call: wait for all, also gather everybody's bytes, go on without those that are gone and with the newcomers that
- * wait, or without either.
- */
-export const kinds = ['barrier', 'allGather', 'renewal', 'reduction'] as const;
+/** The kinds of a call: wait for all, also gather everybody's bytes, or go on without those that are gone and with those that it takes in. */
+export const kinds = ['barrier', 'allGather', ...takesIn] as const;
 export type CallKind = (typeof kinds)[number];
 
-const isRenewal = (kind: CallKind): boolean => kind === 'renewal' || kind === 'reduction';
+const takenInBy = (kind: CallKind): TakesIn | null => takesIn.find((who) => who === kind) ?? null;
 
 /** One rank's arrival at a call. `id` is that rank's own number for it; answers carry it back. */
 export interface Call {
@@ -35,8 +32,8 @@ export interface Seat {
   lost(loss: Loss): void;
   /** A renewal is complete: the rank goes on in the next exchange, where it has this number. */
   renewed(next: Exchange, rank: number): void;
-  /** So many newcomers wait to be taken in. */
-  newcomers(count: number): void;
+  /** So many newcomers wait to be taken in, and so many ranks that come back. */
+  waiting(newcomers: number, rejoining: number): void;
 }
 
 /** A process that waits to be taken in. Those of a group, by its name, are taken in together, when all ranks of it are there. */
@@ -45,6 +42,8 @@ export interface Newcomer {
   /** In its group, and how many that has. */
   readonly rank: number;
   readonly ranks: number;
+  /** It was a rank of this world, or takes the place of one. */
+  readonly rejoins: boolean;
   renewed: Seat['renewed'];
   /** Nobody is left who could take it in. */
   over(): void;
@@ -54,10 +53,8 @@ export interface Newcomer {
 interface Round {
   readonly key: string;
   readonly operation: string;
-  /** It needs only those that are left. */
-  readonly renewal: boolean;
-  /** And takes in newcomers. */
-  readonly takesIn: boolean;
+  /** Of a renewal, which needs only those that are left. */
+  readonly takesIn: TakesIn | null;
   readonly arrived: Map<number, Call>;
   deadline: number;
   timer: ReturnType<typeof setTimeout> | undefined;
@@ -82,6 +79,7 @@ export class Exchange {
   readonly #left = new Set<number>();
   readonly #lost = new Set<number>();
   #whyLost = '';
+  #next: Exchange | null = null;
   /** By origin, in the order in which they came. */
   readonly #newcomers = new Map<number, Newcomer>();
   /** Oldest first. Equal keys keep the order of the calls, because every rank joins the first it lacks. */
@@ -109,6 +107,11 @@ export class Exchange {
     return this.#seats.has(rank);
   }
 
+  /** This one, or that of those who went on last. */
+  get latest(): Exchange {
+    return this.#next?.latest ?? this;
+  }
+
   get complete(): boolean {
     return this.#seats.size === this.#ranks;
   }
@@ -121,11 +124,10 @@ export class Exchange {
   sit(rank: number, seat: Seat): void {
     this.#seats.set(rank, seat);
     if (this.#lost.size > 0) seat.lost({ ranks: this.lost, operation: BETWEEN_CALLS, why: this.#whyLost });
-    const { length } = this.#ready();
-    if (length > 0) seat.newcomers(length);
+    if (this.#newcomers.size > 0) seat.waiting(...this.#waiting);
   }
 
-  /** A newcomer is ready. It is called `origin` from then on, which nobody was before. */
+  /** A newcomer is ready. It is called `origin` from then on, as nobody else was before. */
   wait(origin: number, newcomer: Newcomer): void {
     this.#newcomers.set(origin, newcomer);
     this.#tellOfNewcomers();
@@ -138,7 +140,7 @@ export class Exchange {
   }
 
   arrive(rank: number, call: Call): void {
-    const renewal = isRenewal(call.kind);
+    const renewal = takenInBy(call.kind) !== null;
     // The rank has been told, or is about to hear it.
     if (renewal ? this.#lost.has(rank) : this.#lost.size > 0) return;
     const round = this.#roundFor(rank, call);
@@ -164,7 +166,7 @@ export class Exchange {
   leave(rank: number): void {
     if (this.#lost.has(rank) || this.#left.has(rank)) return;
     this.#left.add(rank);
-    for (const round of [...this.#rounds]) if (!round.renewal) this.#failIfSomeoneLeft(round);
+    for (const round of [...this.#rounds]) if (round.takesIn === null) this.#failIfSomeoneLeft(round);
     this.#renewIfAllAreHere();
     this.#endIfAllAreGone();
   }
@@ -181,7 +183,7 @@ export class Exchange {
     for (const { operation, arrived } of this.#rounds) {
       for (const rank of arrived.keys()) if (!doing.has(rank)) doing.set(rank, operation);
     }
-    for (const round of [...this.#rounds]) if (!round.renewal) this.#close(round);
+    for (const round of [...this.#rounds]) if (round.takesIn === null) this.#close(round);
     for (const [rank, seat] of this.#seats) {
       if (this.#left.has(rank)) continue;
       seat.lost({ ranks: fresh, operation: doing.get(rank) ?? BETWEEN_CALLS, why });
@@ -201,6 +203,7 @@ export class Exchange {
   become(origins: readonly number[]): Exchange {
     this.close();
     const next = new Exchange(origins.length, origins);
+    this.#next = next;
     next.onLost = this.onLost;
     next.onLate = this.onLate;
     for (const [origin, newcomer] of this.#newcomers)
@@ -224,8 +227,7 @@ export class Exchange {
     const round: Round = {
       key,
       operation: call.operation,
-      renewal: isRenewal(call.kind),
-      takesIn: call.kind === 'renewal',
+      takesIn: takenInBy(call.kind),
       arrived: new Map(),
       deadline: Number.POSITIVE_INFINITY,
       timer: undefined,
@@ -266,7 +268,9 @@ export class Exchange {
   }
 
   #missingFrom(round: Round): number[] {
-    return this.#numbers.filter((rank) => !round.arrived.has(rank) && !(round.renewal && this.#isGone(rank)));
+    return this.#numbers.filter(
+      (rank) => !round.arrived.has(rank) && !(round.takesIn !== null && this.#isGone(rank)),
+    );
   }
 
   get #numbers(): number[] {
@@ -278,21 +282,23 @@ export class Exchange {
   }
 
   #renewIfAllAreHere(): void {
-    const round = [...this.#rounds].find((r) => r.renewal && this.#missingFrom(r).length === 0);
+    const round = [...this.#rounds].find((r) => r.takesIn !== null && this.#missingFrom(r).length === 0);
     if (round === undefined) return;
     const members = this.#numbers.filter((rank) => !this.#isGone(rank));
     // The last one fell while it waited.
     if (members.length === 0) return;
-    const newcomers = round.takesIn ? this.#ready() : [];
-    this.become([...members.map((rank) => this.origins[rank]!), ...newcomers]);
+    const ready = this.#ready(round.takesIn!);
+    this.become([...members.map((rank) => this.origins[rank]!), ...ready]);
   }
 
   /** The newcomers whose groups are here, in the order in which they were, as far as there is room. */
-  #ready(): number[] {
+  #ready(who: TakesIn): number[] {
+    if (who === 'nobody') return [];
     const room = MAX_RANKS - this.#numbers.filter((rank) => !this.#isGone(rank)).length;
     const groups = new Map<string, number[]>();
     const ready: number[] = [];
-    for (const [origin, { group, rank, ranks }] of this.#newcomers) {
+    for (const [origin, { group, rank, ranks, rejoins }] of this.#newcomers) {
+      if (rejoins !== (who === 'rejoining')) continue;
       const key = `${ranks} ${group}`;
       const here = groups.get(key) ?? [];
       here[rank] ??= origin;
@@ -305,8 +311,11 @@ export class Exchange {
   }
 
   #tellOfNewcomers(): void {
-    const { length } = this.#ready();
-    for (const [rank, seat] of this.#seats) if (!this.#isGone(rank)) seat.newcomers(length);
+    for (const [rank, seat] of this.#seats) if (!this.#isGone(rank)) seat.waiting(...this.#waiting);
+  }
+
+  get #waiting(): [newcomers: number, rejoining: number] {
+    return [this.#ready('newcomers').length, this.#ready('rejoining').length];
   }
 
   #endIfAllAreGone(): void {

@@ -66,9 +66,9 @@ export class HostLink implements Link {
   }
 
   arrive({ id, kind, operation, timeoutMs, bytes }: Call): void {
-    const { newcomer: group, rank, ranks } = this.#place;
+    const { newcomer: group, rank, ranks, rejoin } = this.#place;
     if (group !== undefined) {
-      this.#channel.send({ type: 'wait', group, rank, ranks });
+      this.#channel.send({ type: 'wait', group, rank, ranks, rejoins: rejoin !== undefined });
       return;
     }
     // A socket may keep what it is given; the caller may reuse its bytes as soon as the call returns.
@@ -113,8 +113,8 @@ export class HostLink implements Link {
       case 'renewed':
         this.#goOn(message.origins, message.rank);
         break;
-      case 'newcomers':
-        this.#hearer.newcomers(message.count);
+      case 'waiting':
+        this.#hearer.waiting(message.newcomers, message.rejoining);
         break;
       case 'refused': // a newcomer, for whom the wait is over
         this.#ended = true;

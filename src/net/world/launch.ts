@@ -43,6 +43,8 @@ export interface LaunchOptions {
   readonly keepGoing?: boolean;
   /** How often a process that failed is started anew, to wait as a newcomer until the others take it in. Default 0; more implies `keepGoing`. */
   readonly restarts?: number;
+  /** It takes the places of its ranks in the same world instead (`World.rejoin`). */
+  readonly rejoin?: boolean;
   /** The prefix of each line of output of a process. Default: `[rank 3] `, `[ranks 2-3] `. */
   readonly prefix?: (label: string, rank: number) => string;
   readonly stdout?: Writable;
@@ -164,8 +166,9 @@ export class Launch {
     requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
     if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
     if (options.keepGoing !== undefined) requireFlag('keepGoing', options.keepGoing);
-    const { restarts = 0 } = options;
+    const { restarts = 0, rejoin = false } = options;
     requireInteger('restarts', restarts, 0, Number.MAX_SAFE_INTEGER);
+    requireFlag('rejoin', rejoin);
     if (restarts > 0 && options.keepGoing === false)
       throw new ArgumentError('keepGoing', false, 'true or left out, because restarts is given');
     const program = requireProgram(options.program);
@@ -196,10 +199,10 @@ export class Launch {
         ...process.env,
         ...part.environment,
         ...listening(),
-        HEDDLE_RANK: String(group === null ? rank : 0),
-        HEDDLE_WORLD: String(group === null ? options.ranks : part.ranks),
+        HEDDLE_RANK: String(group === null || rejoin ? rank : 0),
+        HEDDLE_WORLD: String(group === null || rejoin ? options.ranks : part.ranks),
         HEDDLE_LOCAL_RANK: String(rank),
-        HEDDLE_NEWCOMER: group ?? undefined,
+        [rejoin ? 'HEDDLE_REJOIN' : 'HEDDLE_NEWCOMER']: group ?? undefined,
         ...(rendezvous instanceof Rendezvous && {
           HEDDLE_ADDRESS: formatAddress(rendezvous.address),
           HEDDLE_HOSTED: '1',
@@ -273,7 +276,7 @@ export class Launch {
       return false;
     try {
       this.#ranks[index] = await this.#startPart(part, `${part.label}, start ${starts + 1}`);
-      this.#note(`${part.label} is started anew, and waits until the others renew their world`);
+      this.#note(`${part.label} is started anew, and waits until the others take it in`);
       return true;
     } catch (error) {
       this.#note(messageOf(error));

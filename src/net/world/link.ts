@@ -22,8 +22,8 @@ export interface Hearer {
   lost(loss: CircleLoss): void;
   /** These go on, this one as `rank`. The circle that hears it is over; the next one says that it hears. */
   renewed(origins: readonly number[], rank: number): void;
-  /** So many newcomers wait. */
-  newcomers(count: number): void;
+  /** So many newcomers wait, and so many ranks that come back. */
+  waiting(newcomers: number, rejoining: number): void;
   /** The place is gone with a rank that left: no call can complete any more, yet nobody needs alarm. */
   departed(departed: Omit<Loss, 'operation'>): void;
   /** The place is gone, and with it every renewal. */

@@ -1,4 +1,4 @@
-import { requireFunction, requireInteger, requireObject } from '../../base/errors.js';
+import { RendezvousError, requireFunction, requireInteger, requireObject } from '../../base/errors.js';
 import { type CircleOptions, MAX_RANKS } from './circle.js';
 import { type Call, Exchange, type Loss } from './exchange.js';
 import { Participant, runEach, toError } from './participant.js';
@@ -7,9 +7,12 @@ import { Participant, runEach, toError } from './participant.js';
 export class LocalCircle extends Participant {
   readonly #exchange: Exchange;
 
+  readonly #options: CircleOptions;
+
   private constructor(exchange: Exchange, rank: number, options: CircleOptions) {
     super(rank, exchange.origins, options);
     this.#exchange = exchange;
+    this.#options = options;
     exchange.sit(rank, {
       // Copies, so that no rank can reach into another's memory, as if they were processes.
       completed: (id, parts) =>
@@ -20,7 +23,7 @@ export class LocalCircle extends Participant {
       failed: (id, loss) => this.failed(id, loss),
       lost: (loss: Loss) => this.lost(toError(loss)),
       renewed: (next, rank) => this.renewed(new LocalCircle(next, rank, options)),
-      newcomers: (count) => this.newcomersWait(count),
+      waiting: (newcomers, rejoining) => this.othersWait(newcomers, rejoining),
     });
   }
 
@@ -57,6 +60,17 @@ export class LocalCircle extends Participant {
     return this.#exchange;
   }
 
+  /** Keeps its origin: in one process it is the same rank. */
+  protected override waitOutside(): Promise<LocalCircle> {
+    return new Promise((resolve, reject) => {
+      this.#exchange.latest.wait(this.origins[this.rank]!, {
+        ...{ group: '', rank: 0, ranks: 1, rejoins: true },
+        renewed: (next, rank) => resolve(new LocalCircle(next, rank, this.#options)),
+        over: () => reject(new RendezvousError(`rank ${this.rank} cannot rejoin: its world is over`)),
+      });
+    });
+  }
+
   protected arrive(call: Call): void {
     // The caller may reuse its bytes as soon as the call returns.
     this.#exchange.arrive(this.rank, { ...call, bytes: call.bytes.slice() });
@@ -68,5 +82,6 @@ export class LocalCircle extends Participant {
 
   protected async leave(): Promise<void> {
     this.#exchange.leave(this.rank);
+    this.#exchange.latest.withdraw(this.origins[this.rank]!); // where it waits
   }
 }

@@ -3,7 +3,7 @@ import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_PAYLOAD, MAX_RANKS } from './circle.j
 import { type CallKind, kinds } from './exchange.js';
 
 /** Changes when two builds could misunderstand each other. */
-export const PROTOCOL_VERSION = 4;
+export const PROTOCOL_VERSION = 5;
 
 /** The other side does not speak the protocol. The message completes 'it sent …'. */
 export class ProtocolError extends HeddleError {
@@ -83,9 +83,9 @@ const SHAPES = {
   /** host: ranks are lost. */
   lost: loss,
   /** newcomer: it is ready, and waits to be taken in with the others of its group. */
-  wait: { group: text(MAX_NAME), rank, ranks: integer(1, MAX_RANKS) },
-  /** host: so many newcomers wait. */
-  newcomers: { count: integer(0, MAX_RANKS) },
+  wait: { group: text(MAX_NAME), rank, ranks: integer(1, MAX_RANKS), rejoins: flag },
+  /** host: so many newcomers wait, and so many ranks that come back. */
+  waiting: { newcomers: integer(0, MAX_RANKS), rejoining: integer(0, MAX_RANKS) },
   /** host: a renewal is complete; these go on, the receiver as `rank`, and all that follows is of their world. */
   renewed: { rank, origins: distinct(Number.MAX_SAFE_INTEGER) },
   /** joiner: it cannot go on, or not with these others. */

@@ -5,7 +5,7 @@ import { ArgumentError, messageOf, RankLostError, UnavailableError } from '../..
 import { type Device, nodesByReach, type Topology, topologyOf } from '../../gpu/index.js';
 import type { SimMachine } from '../../gpu/sim/index.js';
 import type { Circle } from './circle.js';
-import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js';
+import { findPlace, type JoinOptions, OutsideCircle, ProcessCircle } from './process-circle.js';
 
 /** The number of a rank's GPU among the `visible` ones. A process that was shown a single one takes that. */
 export function ordinalFor(rank: number, localRank: number | undefined, visible: number): number {
@@ -120,9 +120,27 @@ export async function joinAndMeet(options: JoinOptions, find: FindTopology): Pro
 }
 
 /** The arguments of each rank of the process. */
-interface SimulatedRank extends Met {
+interface SimulatedRank {
+  readonly circle: ProcessCircle | OutsideCircle;
+  readonly topology: Topology;
   readonly machine: SimMachine;
-  readonly find: FindTopology;
+  readonly find: FindTopology | null;
+}
+
+const simulatedApart = 'their GPUs are simulated by other processes';
+
+/** Likewise of a process that takes the places of ranks which were left out: its nodes are as processes of its size make them. */
+export async function simulatedOutside(options: JoinOptions, ranksHere: number): Promise<SimulatedRank[]> {
+  const { rank: first, ranks } = findPlace(options);
+  const { SimMachine } = await import('../../gpu/sim/index.js');
+  const machine = SimMachine.create({ ranks: ranksHere });
+  const nodeOf = Array.from({ length: ranks }, (_, rank) => Math.floor(rank / ranksHere));
+  return Array.from({ length: ranksHere }, (_, i) => {
+    const [rank, localRank] = [first + i, i];
+    const topology = topologyOf(nodeOf, rank, simulatedApart);
+    const circle = new OutsideCircle({ ...options, rank, localRank });
+    return { circle, topology, machine, find: null };
+  });
 }
 
 /** A process whose GPUs are simulated is several ranks, which share a machine and make a node: joins with `ranksHere` ranks from the process's own on. */
@@ -134,7 +152,7 @@ export async function joinSimulated(options: JoinOptions, ranksHere: number): Pr
   const find = async (circle: Circle) => {
     const processes = await circle.allGather(process, 'the nodes: processes');
     const nodeOf = processes.map((bytes) => Buffer.from(bytes).toString());
-    return topologyOf(nodeOf, circle.rank, 'their GPUs are simulated by other processes');
+    return topologyOf(nodeOf, circle.rank, simulatedApart);
   };
   const joined = await Promise.allSettled(
     Array.from({ length: ranksHere }, (_, i) =>

@@ -1,12 +1,13 @@
 import {
   ArgumentError,
   DisposedError,
+  HeddleError,
   messageOf,
   RankLostError,
   requireArray,
-  requireFlag,
   requireFunction,
   requireInteger,
+  requireOneOf,
   requireText,
 } from '../../base/errors.js';
 import {
@@ -18,6 +19,8 @@ import {
   MAX_NAME,
   MAX_PAYLOAD,
   MAX_RANKS,
+  type TakesIn,
+  takesIn,
 } from './circle.js';
 import type { Call, CallKind, Loss } from './exchange.js';
 
@@ -76,6 +79,7 @@ export abstract class Participant implements Circle {
   readonly #abort = new AbortController();
   #calls = 0;
   #newcomers = 0;
+  #rejoining = 0;
   /** A rank that left and took the meeting place with it. */
   #departed: Omit<Loss, 'operation'> | undefined;
   #disposal: Promise<void> | undefined;
@@ -112,6 +116,14 @@ export abstract class Participant implements Circle {
 
   get newcomers(): number {
     return this.#newcomers;
+  }
+
+  get rejoining(): number {
+    return this.#rejoining;
+  }
+
+  get out(): boolean {
+    return this.#ownLoss !== undefined;
   }
 
   get signal(): AbortSignal {
@@ -151,9 +163,19 @@ export abstract class Participant implements Circle {
     this.giveUp(ranks, `rank ${this.rank} says: ${reason}`);
   }
 
-  async renew(timeoutMs = this.timeoutMs, newcomers = true): Promise<Participant> {
+  async rejoin(): Promise<Participant> {
+    if (!this.out || this.#next !== undefined) throw new HeddleError('HEDDLE_NOT_OUT', notOut(this.rank));
+    this.#next = await this.waitOutside();
+    passing('rejoin', 'taken in');
+    return this.#next;
+  }
+
+  /** Waits until those that have lost this rank take it in. */
+  protected abstract waitOutside(): Promise<Participant>;
+
+  async renew(timeoutMs = this.timeoutMs, who: TakesIn = 'newcomers'): Promise<Participant> {
     requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
-    requireFlag('newcomers', newcomers);
+    requireOneOf('takesIn', who, takesIn);
     this.#requireOpen();
     if (this.#ended) throw this.#ended;
     const own = this.#ownLoss;
@@ -164,8 +186,7 @@ export abstract class Participant implements Circle {
       this.#renewal = { resolve, reject };
       this.#keepWaiting();
       passing('renewal', 'called');
-      const kind = newcomers ? 'renewal' : 'reduction';
-      this.arrive({ id, kind, operation: 'renewal', bytes: new Uint8Array(0), timeoutMs });
+      this.arrive({ id, kind: who, operation: 'renewal', bytes: new Uint8Array(0), timeoutMs });
     });
   }
 
@@ -239,8 +260,9 @@ export abstract class Participant implements Circle {
     this.#failRenewal(() => error);
   }
 
-  protected newcomersWait(count: number): void {
-    this.#newcomers = count;
+  protected othersWait(newcomers: number, rejoining: number): void {
+    this.#newcomers = newcomers;
+    this.#rejoining = rejoining;
   }
 
   /** Those that are left go on in the next circle. */
@@ -306,6 +328,10 @@ export abstract class Participant implements Circle {
     this.waiting(this.#pending.size > 0 || this.#renewal !== undefined);
   }
 }
+
+/** Why a rank cannot rejoin its world. */
+export const notOut = (rank: number): string =>
+  `rank ${rank} takes part in its world: there is nothing to rejoin`;
 
 export function toError(loss: Loss): RankLostError {
   return new RankLostError(loss.ranks, loss.operation, undefined, { cause: new Error(loss.why) });

@@ -1,5 +1,11 @@
 import { createHash } from 'node:crypto';
-import { requireFlag, requireInteger, requireObject, requireText } from '../../base/errors.js';
+import {
+  RankMaskedError,
+  requireFlag,
+  requireInteger,
+  requireObject,
+  requireText,
+} from '../../base/errors.js';
 import { parseAddress } from './address.js';
 import { type CircleOptions, DEFAULT_TIMEOUT_MS, LONGEST_TIMEOUT_MS, MAX_NAME, MAX_RANKS } from './circle.js';
 import { type Environment, type Membership, maxLocalRank, readEnvironment } from './environment.js';
@@ -29,6 +35,11 @@ export interface JoinOptions extends CircleOptions {
    * count in the group then, 0 and 1 where nobody says so.
    */
   readonly newcomer?: string;
+  /**
+   * Takes the place of rank `rank` in a world that runs and has left it out. What it says names this process. The world that is joined is
+   * one outside: layers are made in it alone, and `World.rejoin` waits until the others take it in.
+   */
+  readonly rejoin?: string;
   /** At least 16 characters; required when the address is not loopback. */
   readonly secret?: string;
   /** Someone else hosts the rendezvous; otherwise rank 0 does. */
@@ -62,13 +73,17 @@ export class ProcessCircle extends Participant {
   /** Leaves, at the end of the program. A world on top of the circle has more to let go of. */
   atProgramEnd: () => Promise<void> = () => this.dispose();
   readonly #place: Membership;
+  readonly #limits: Limits;
   readonly #link: Link;
+  /** The one that had lost this rank. It may host the rendezvous, so its link stays. */
+  #lostIt: ProcessCircle | undefined;
 
-  private constructor(place: Membership, origins: readonly number[], options: CircleOptions, link: Link) {
-    super(place.rank, origins, options);
+  private constructor(place: Membership, origins: readonly number[], limits: Limits, link: Link) {
+    super(place.rank, origins, limits);
     this.localRank = place.localRank;
     this.node = place.node;
     this.#place = place;
+    this.#limits = limits;
     this.#link = link;
     open.add(this);
     link.hear({
@@ -76,7 +91,7 @@ export class ProcessCircle extends Participant {
       failed: (id, loss) => this.failed(id, loss),
       lost: (loss) => this.lost(loss),
       renewed: (origins, rank) => this.#goOn(origins, rank),
-      newcomers: (count) => this.newcomersWait(count),
+      waiting: (newcomers, rejoining) => this.othersWait(newcomers, rejoining),
       departed: (departed) => this.departed(departed),
       ended: (error) => this.ended(error),
     });
@@ -89,12 +104,14 @@ export class ProcessCircle extends Participant {
   static async join(options: JoinOptions = {}): Promise<ProcessCircle> {
     tellLauncher();
     const place = findPlace(options);
-    const { timeoutMs = DEFAULT_TIMEOUT_MS, lossTimeoutMs = DEFAULT_LOSS_TIMEOUT_MS } = options;
-    requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
-    requireInteger('lossTimeoutMs', lossTimeoutMs, 1, LONGEST_TIMEOUT_MS);
+    const limits = limitsOf(options);
+    return ProcessCircle.#enter(place.rejoin === undefined ? place : outside(place, place.rejoin), limits);
+  }
+
+  /** Resolves when every rank has joined, or has taken in the newcomer. */
+  static async #enter(place: Membership, limits: Limits): Promise<ProcessCircle> {
     const origins = Array.from({ length: place.ranks }, (_, rank) => rank);
-    const limits = { timeoutMs, lossTimeoutMs };
-    const welcomed = (link: Link) => new ProcessCircle(place, origins, { timeoutMs }, link);
+    const welcomed = (link: Link) => new ProcessCircle(place, origins, limits, link);
     const { etcd } = place;
     const circle =
       etcd === undefined
@@ -126,6 +143,15 @@ export class ProcessCircle extends Participant {
   protected async leave(): Promise<void> {
     open.delete(this);
     await this.#link.leave();
+    await this.#lostIt?.dispose();
+  }
+
+  protected override async waitOutside(): Promise<ProcessCircle> {
+    open.delete(this);
+    const again = outside(this.#place, `rank ${this.rank} again`);
+    const circle = await ProcessCircle.#enter(again, this.#limits);
+    circle.#lostIt = this;
+    return circle;
   }
 
   protected override waiting(pending: boolean): void {
@@ -136,15 +162,64 @@ export class ProcessCircle extends Participant {
   #goOn(origins: readonly number[], rank: number): void {
     open.delete(this);
     const place = { ...this.#place, rank, ranks: origins.length, newcomer: undefined };
-    const { timeoutMs } = this;
-    this.renewed(new ProcessCircle(place, origins, { timeoutMs }, this.#link));
+    const next = new ProcessCircle(place, origins, this.#limits, this.#link);
+    next.#lostIt = this.#lostIt;
+    this.renewed(next);
+  }
+}
+
+/** How long the ranks of a circle of processes wait. */
+type Limits = Required<Pick<JoinOptions, 'timeoutMs' | 'lossTimeoutMs'>>;
+
+function limitsOf({
+  timeoutMs = DEFAULT_TIMEOUT_MS,
+  lossTimeoutMs = DEFAULT_LOSS_TIMEOUT_MS,
+}: JoinOptions): Limits {
+  requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
+  requireInteger('lossTimeoutMs', lossTimeoutMs, 1, LONGEST_TIMEOUT_MS);
+  return { timeoutMs, lossTimeoutMs };
+}
+
+/** At the rendezvous a rank that rejoins is a newcomer by itself, whatever its place. */
+const outside = (place: Membership, rejoin: string): Membership => ({
+  ...place,
+  ...{ rejoin, newcomer: rejoin, rank: 0, ranks: 1 },
+});
+
+/** The circle of a process that takes a lost rank's place, until the others take it in: in all calls the others say what it says. */
+export class OutsideCircle extends Participant {
+  readonly #options: JoinOptions;
+
+  constructor(options: JoinOptions) {
+    const { rank, ranks } = findPlace(options);
+    super(rank, [...Array(ranks).keys()], limitsOf(options));
+    this.#options = options;
+  }
+
+  override get out(): boolean {
+    return true;
+  }
+
+  protected arrive({ id, bytes }: Call): void {
+    this.ended(new RankMaskedError(this.rank)); // of no effect on what is no renewal
+    const parts = this.origins.map(() => bytes.slice());
+    queueMicrotask(() => this.completed(id, parts));
+  }
+
+  protected giveUp(): void {}
+
+  protected async leave(): Promise<void> {}
+
+  protected override waitOutside(): Promise<ProcessCircle> {
+    return ProcessCircle.join(this.#options);
   }
 }
 
 /** Of a place that options describe without the environment. */
 const unsaid = {
   ...{ launcher: 'options', world: 'world', hosted: false, ranksHere: 1, etcd: undefined },
-  ...{ localRank: undefined, node: undefined, device: undefined, secret: undefined, newcomer: undefined },
+  ...{ localRank: undefined, node: undefined, device: undefined, secret: undefined },
+  ...{ newcomer: undefined, rejoin: undefined },
 };
 
 /** The options' place, and the environment's where it is needed. */
@@ -162,6 +237,7 @@ export function findPlace(options: JoinOptions): Membership {
       : readEnvironment(environment);
   const size = requireInteger('ranks', ranks ?? told.ranks, 1, MAX_RANKS);
   const newcomer = options.newcomer ?? told.newcomer;
+  const rejoin = options.rejoin ?? told.rejoin;
   const local = localRank ?? told.localRank;
   return {
     ...told,
@@ -170,6 +246,7 @@ export function findPlace(options: JoinOptions): Membership {
     localRank:
       local === undefined ? undefined : requireInteger('localRank', local, 0, maxLocalRank(newcomer, size)),
     newcomer: newcomer === undefined ? undefined : shortId(requireText('newcomer', newcomer)),
+    rejoin: rejoin === undefined ? undefined : shortId(requireText('rejoin', rejoin)),
     node: node ?? told.node,
     address: where ?? told.address,
     etcd: etcd ?? (address === undefined ? told.etcd : undefined),

@@ -269,7 +269,7 @@ export class Rendezvous {
       failed: (id, loss) => channel.send({ type: 'failed', id, ...loss }),
       lost: (loss) => channel.send({ type: 'lost', ...loss }),
       renewed: (next, rank) => this.#renewed(channel, next, rank, lossTimeoutMs),
-      newcomers: (count) => channel.send({ type: 'newcomers', count }),
+      waiting: (newcomers, rejoining) => channel.send({ type: 'waiting', newcomers, rejoining }),
     });
   }
 }

@@ -9,6 +9,7 @@ import {
   messageOf,
   RankLostError,
   RankMaskedError,
+  RendezvousError,
   requireArray,
   requireFunction,
   requireInteger,
@@ -27,7 +28,7 @@ import {
 } from '../../gpu/index.js';
 import type { MachineOptions, SimMachine } from '../../gpu/sim/index.js';
 import type { TransferEngine } from '../fabric/index.js';
-import type { Circle, CircleOptions } from './circle.js';
+import type { Circle, CircleOptions, TakesIn } from './circle.js';
 import { type WhatHappened, type WorldEvent, WorldEvents } from './events.js';
 import { connectFabric, type FabricConnection } from './fabric.js';
 import { LocalCircle } from './local-circle.js';
@@ -38,9 +39,10 @@ import {
   joinSimulated,
   ordinalFor,
   requireOwnGpus,
+  simulatedOutside,
 } from './nodes.js';
-import { passing, runEach } from './participant.js';
-import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js';
+import { notOut, passing, runEach } from './participant.js';
+import { findPlace, type JoinOptions, OutsideCircle, ProcessCircle } from './process-circle.js';
 import { type FabricOptions, openEngine } from './proxy/network.js';
 import {
   inMachine,
@@ -95,6 +97,21 @@ export interface Maskable {
   leaveOut(ranks: readonly number[]): Promise<void>;
   /** Every rank has: so many rounds went well on all of them. Rounds that this rank has begun beyond those do not count. */
   goOn(done: number): void;
+  /** What is alike on all ranks from the beginning; of a rank that rejoins as well. */
+  readonly shape: string;
+  /** What a rank that rejoins must know of it, as JSON has it; and on that rank, what one that has taken part all along says. */
+  state(): unknown;
+  takeOver(state: unknown): Promise<void>;
+}
+
+/** What a rank says when others rejoin: of its world, and whether it has taken part all along. */
+interface Standing {
+  readonly out: boolean;
+  readonly rank: number;
+  /** Its nodes, and all that lives on in it. */
+  readonly world: string;
+  readonly origins: readonly number[];
+  readonly states: readonly unknown[];
 }
 
 /** Time that a layer's kernels may still wait after another rank's have given up, and for hosts to say so. */
@@ -122,10 +139,11 @@ export class World {
   readonly #events: WorldEvents;
   /** The resources to free at the renewal, and what lives on there when ranks are left out. */
   readonly #freedAtRenewal = new Map<() => Promise<void>, Maskable | null>();
-  /** By rank: what it was numbered when the world began. */
-  readonly #origins: readonly number[];
+  /** By rank: what it was numbered when the world began, or when it last rejoined. */
+  #origins: readonly number[];
   #circle: Circle;
   #masking: Promise<void> | null = null;
+  #out = false;
   /** Under way, or over. */
   #renewal: Promise<World> | null = null;
   /** The world to which this one was renewed. */
@@ -175,6 +193,11 @@ export class World {
   /** How the ranks meet and learn of losses. Of a world that leaves ranks out, a circle of the others, which numbers them anew. */
   get circle(): Circle {
     return this.#circle;
+  }
+
+  /** Whether this rank is left out: then nothing that it sends counts, until it has joined again (`rejoin`). */
+  get out(): boolean {
+    return this.#out || this.circle.out;
   }
 
   /** The ranks that are left out, in ascending order. */
@@ -233,7 +256,9 @@ export class World {
         `given, because this process is ${here} ranks: World.join({}, async (world) => …)`,
       );
     const worlds =
-      device === 'sim' ? await World.#joinSimulated(options, here) : [await World.#joinGpu(options)];
+      device === 'sim'
+        ? await World.#joinSimulated(options, here, place.rejoin !== undefined)
+        : [await World.#joinGpu(options)];
     return program === undefined ? worlds[0]! : World.#runAll(worlds, program);
   }
 
@@ -260,8 +285,12 @@ export class World {
     return results;
   }
 
-  static async #joinSimulated(options: JoinWorldOptions, ranksHere: number): Promise<World[]> {
-    const ranks = await joinSimulated(options, ranksHere);
+  static async #joinSimulated(
+    options: JoinWorldOptions,
+    ranksHere: number,
+    outside: boolean,
+  ): Promise<World[]> {
+    const ranks = await (outside ? simulatedOutside : joinSimulated)(options, ranksHere);
     return ranks.map(({ circle, topology, machine, find }) => {
       const { localRank } = topology;
       // The ranks that it meets may be in another process: while it waits for them, the machine must not give it up.
@@ -272,7 +301,7 @@ export class World {
 
   static async #joinGpu(options: JoinWorldOptions): Promise<World> {
     const gpus = countGpus();
-    const { rank, localRank, node, newcomer } = findPlace(options);
+    const { rank, ranks, localRank, node, newcomer, rejoin } = findPlace(options);
     const ordinal = () => ordinalFor(rank, localRank, gpus);
     // A newcomer is ready before the others wait for it.
     let device = newcomer === undefined ? null : CudaDevice.open(ordinal());
@@ -283,9 +312,13 @@ export class World {
       device ??= CudaDevice.open(ordinal());
       return findTopology(circle, device, node);
     };
+    const host = { ...unheard(ordinal(), options.fabric), alone: true, find };
+    if (rejoin !== undefined) {
+      const topology = topologyOf(evenNodes(ranks, 1), rank);
+      return new World(new OutsideCircle(options), CudaDevice.open(ordinal()), topology, host);
+    }
     try {
       const { circle, topology } = await joinAndMeet(options, find);
-      const host = { ...unheard(ordinal(), options.fabric), alone: true, find };
       return new World(circle, device!, topology, host);
     } catch (error) {
       await device?.dispose();
@@ -314,6 +347,11 @@ export class World {
     requireText('purpose', purpose);
     this.requireWhole();
     const { rank, topology, device } = this;
+    if (this.out && topology.localRanks > 1)
+      throw new UnavailableError(
+        `a process that takes the place of rank ${rank} cannot have the ${purpose}, as the others' kernels hold the addresses of the old one`,
+        "Let it come as a newcomer, or carry rows by messages: family: 'portable', transport: 'proxy'",
+      );
     return mapWindows({ rank, topology, device, gather: this.allGather.bind(this) }, bytes, purpose, fills);
   }
 
@@ -325,13 +363,14 @@ export class World {
     requireProxyOptions(options, this.ranks);
     this.requireWhole();
     const proxy = new LastingProxy(this.#host.startProxy, options);
-    await proxy.begin(this.circle);
+    if (!this.out) await proxy.begin(this.circle);
     this.#proxies.push(proxy);
     return proxy;
   }
 
   /** An engine of this rank's own, over the network that proxies take, and the other ranks as its peers; every rank calls it. */
   async openEngine(): Promise<{ readonly engine: TransferEngine; readonly fabric: FabricConnection }> {
+    this.requireWhole();
     const { circle } = this;
     const meeting = async () => {
       const engine = await openEngine(circle, this.#host.network());
@@ -382,8 +421,12 @@ export class World {
 
   /** How many newcomers wait for `renew` to take them in, alike on all ranks. Every rank calls it. */
   async newcomers(): Promise<number> {
-    const heard = Uint32Array.of(this.circle.newcomers);
-    const all = await this.allGather(new Uint8Array(heard.buffer), 'newcomers');
+    return this.#mostHeard(this.circle.newcomers, 'newcomers');
+  }
+
+  /** The largest number that a rank brings. */
+  async #mostHeard(count: number, operation: string): Promise<number> {
+    const all = await this.allGather(new Uint8Array(Uint32Array.of(count).buffer), operation);
     return Math.max(...all.map((bytes) => new Uint32Array(bytes.slice().buffer)[0] ?? 0));
   }
 
@@ -401,6 +444,7 @@ export class World {
   }
 
   async #renew(): Promise<World> {
+    if (this.#out) throw new RankMaskedError(this.rank);
     if (this.#nvshmem !== null)
       throw new UnavailableError(
         'a world whose layers used NVSHMEM cannot be renewed: its end would wait for the ranks that are gone',
@@ -461,11 +505,16 @@ export class World {
     return { was, joined: was.flatMap((before, rank) => (before === -1 ? [rank] : [])) };
   }
 
-  /** The circle of those that are left, and of newcomers if there are to be any. An error counts ranks as this world does. */
-  async #goOnFrom(circle: Circle, timeoutMs?: number, newcomers = true): Promise<Circle> {
+  /** The circle of those that are left, and of those that wait and are taken in. */
+  #goOnFrom(circle: Circle, timeoutMs?: number, takesIn?: TakesIn): Promise<Circle> {
+    return this.#meanwhile(circle, circle.renew(timeoutMs, takesIn));
+  }
+
+  /** An error counts ranks as this world does. */
+  async #meanwhile(circle: Circle, next: Promise<Circle>): Promise<Circle> {
     const goOn = this.#host.meanwhile();
     try {
-      return await circle.renew(timeoutMs, newcomers);
+      return await next;
     } catch (error) {
       throw this.#inWorld(circle, error);
     } finally {
@@ -476,7 +525,9 @@ export class World {
   /** The error, with ranks counted as this world does. */
   #inWorld(circle: Circle, error: unknown): unknown {
     if (!(error instanceof RankLostError) || circle.origins === this.#origins) return error;
-    const ranks = error.ranks.map((rank) => this.#origins.indexOf(circle.origins[rank]!));
+    const here = (rank: number) =>
+      rank === circle.rank ? this.rank : this.#origins.indexOf(circle.origins[rank]!);
+    const ranks = error.ranks.map(here);
     return new RankLostError(ranks, error.operation, error.epoch, { cause: error.cause });
   }
 
@@ -504,17 +555,21 @@ export class World {
   mask(ranks: readonly number[] = []): Promise<void> {
     requireArray('ranks', ranks, 'an array of ranks');
     for (const [i, rank] of ranks.entries()) requireInteger(`ranks[${i}]`, rank, 0, this.ranks - 1);
+    this.#requireMaskable();
+    return ranks.length > 0 ? this.#leave(ranks) : this.#once(() => this.#mask([]));
+  }
+
+  #requireMaskable(): void {
     if ([...this.#freedAtRenewal.values()].includes(null))
       throw new HeddleError(
         'HEDDLE_NO_MASKS',
         "a layer of this world needs every rank; create all of them with onLoss: 'mask', or renew the world",
       );
-    return ranks.length > 0 ? this.#leave(ranks) : this.#maskOnce([]);
   }
 
-  /** Joins a masking that is under way. */
-  #maskOnce(ranks: readonly number[]): Promise<void> {
-    this.#masking ??= this.#mask(ranks).finally(() => {
+  /** Joins a change of masks that is under way. */
+  #once(change: () => Promise<void>): Promise<void> {
+    this.#masking ??= change().finally(() => {
       this.#masking = null;
     });
     return this.#masking;
@@ -525,17 +580,63 @@ export class World {
     await this.#masking?.catch(() => {});
     const more = ranks.filter((rank) => !this.masked.includes(rank));
     if (more.length === 0) return;
-    await this.#maskOnce(more);
+    await this.#once(() => this.#mask(more));
   }
 
-  async #mask(ranks: readonly number[]): Promise<void> {
-    const parts = [...this.#freedAtRenewal.values()].filter((part) => part !== null);
-    const patience =
-      parts.length === 0 ? undefined : Math.max(...parts.map(({ waitMs }) => waitMs)) + marginMs;
+  /**
+   * Takes ranks that were left out, and wait in `rejoin`, into rounds again; all layers stay. Every rank that takes part calls it, at
+   * the same place between rounds, as often as it likes: of a world that leaves nobody out it costs nothing. Returns those that came.
+   */
+  async takeIn(): Promise<readonly number[]> {
+    this.#requireMaskable();
+    await this.#masking?.catch(() => {});
+    if (this.out) throw new RankMaskedError(this.rank);
+    const { masked } = this;
+    if (masked.length === 0) return [];
+    // Where a rank was lost meanwhile, it is left out first, as `synchronize` of a layer or `mask` does.
+    const waiting = await this.#unlessLost(this.#mostHeard(this.circle.rejoining, 'taking in'));
+    if (waiting === null || waiting === 0) return [];
+    await this.#once(() => this.#mask([], 'rejoining'));
+    return masked.filter((rank) => !this.masked.includes(rank));
+  }
+
+  /**
+   * Of a rank that is left out: waits until the others take it in (`takeIn`), however long that takes. Then it takes part in rounds
+   * again, with the layers that it has, which must be those of the others. Where experts are placed, it has their placement.
+   * @throws RankMaskedError where the others refuse it; the cause says why.
+   * @throws RendezvousError where nobody is left who could take it in.
+   */
+  async rejoin(): Promise<void> {
+    this.#requireMaskable();
+    await this.#masking?.catch(() => {});
+    if (!this.out) throw new HeddleError('HEDDLE_NOT_OUT', notOut(this.rank));
+    await this.#once(() => this.#rejoin());
+  }
+
+  async #rejoin(): Promise<void> {
+    this.#out = true;
+    await this.device.settle();
+    passing('rejoin', 'kernels ended');
+    const { circle } = this;
+    try {
+      // What counts is what the others say.
+      const nothing = this.#maskables.map(() => Number.POSITIVE_INFINITY);
+      await this.#agree(nothing, () => this.#meanwhile(circle, circle.rejoin()), true);
+    } catch (error) {
+      await this.#endLeftOut(error);
+    }
+    this.tell({ kind: 'joined', joined: [this.rank] });
+  }
+
+  get #maskables(): Maskable[] {
+    return [...this.#freedAtRenewal.values()].filter((part) => part !== null);
+  }
+
+  async #mask(ranks: readonly number[], takesIn: TakesIn = 'nobody'): Promise<void> {
     await this.device.settle();
     passing('mask', 'kernels ended');
-    const counted = await Promise.all(parts.map((part) => part.count()));
-    const mine = new Uint8Array(Float64Array.from(counted).buffer);
+    const counted = await Promise.all(this.#maskables.map((part) => part.count()));
+    const out = this.masked;
     try {
       if (ranks.length > 0) {
         const { circle } = this;
@@ -543,32 +644,100 @@ export class World {
         const numbers = ranks.map((rank) => circle.origins.indexOf(this.#origins[rank]!));
         circle.accuse(numbers, 'the program leaves it out');
       }
-      let all: Uint8Array[] | null = null;
-      // A rank that is lost before all have made their memory ready is left out as well.
-      while (all === null) {
-        const circle = await this.#goOnFrom(this.circle, patience, false);
-        this.#circle = circle;
-        this.#hearLosses(circle);
-        // Messages that are on their way are of rounds that do not count, or of ranks that are out. They end with the network.
-        await Promise.all(this.#proxies.map((proxy) => proxy.pause()));
-        for (const part of parts) await part.leaveOut(this.masked);
-        passing('mask', 'left out');
-        const begun = await this.#unlessLost(this.#beginProxies(circle).then(() => true));
-        passing('mask', 'proxies begun');
-        if (begun !== null)
-          all = await this.#unlessLost(this.#meeting(circle, circle.allGather(mine, 'mask')));
-      }
-      const done = all.map((bytes) => new Float64Array(bytes.slice().buffer));
-      for (const [i, part] of parts.entries()) part.goOn(Math.min(...done.map((of) => of[i]!)));
-      this.tell({ kind: 'masked', masked: this.masked });
+      const begin = () => this.#goOnFrom(this.circle, this.#patience, takesIn);
+      await this.#agree(counted, begin, takesIn === 'rejoining');
     } catch (error) {
-      if (!(error instanceof RankLostError && error.ranks.includes(this.rank))) throw error;
-      // Work that is enqueued on this rank all the same, such as a captured graph, writes nowhere.
-      await Promise.all(this.#proxies.map((proxy) => proxy.stop()));
-      for (const part of parts) await part.leaveOut([this.rank]);
-      this.tell({ kind: 'masked', masked: [this.rank] });
-      throw new RankMaskedError(this.rank, { cause: error });
+      await this.#endLeftOut(error);
     }
+    const { masked } = this;
+    const joined = out.filter((rank) => !masked.includes(rank));
+    if (joined.length > 0) this.tell({ kind: 'joined', joined });
+    else this.tell({ kind: 'masked', masked });
+  }
+
+  /** Where the error says that this rank is out: work that is enqueued on it all the same, such as a captured graph, writes nowhere. */
+  async #endLeftOut(error: unknown): Promise<never> {
+    if (!(error instanceof RankLostError && error.ranks.includes(this.rank))) throw error;
+    this.#out = true;
+    await Promise.all(this.#proxies.map((proxy) => proxy.pause()));
+    for (const part of this.#maskables) await part.leaveOut([this.rank]);
+    this.tell({ kind: 'masked', masked: [this.rank] });
+    throw new RankMaskedError(this.rank, { cause: error });
+  }
+
+  /** How long the others wait for a rank: as long as its kernels may still wait for one of them. */
+  get #patience(): number | undefined {
+    const waits = this.#maskables.map(({ waitMs }) => waitMs);
+    return waits.length === 0 ? undefined : Math.max(...waits) + marginMs;
+  }
+
+  /**
+   * All ranks of one circle come to the same: their memory is as at first, they leave out who is not in it, and so many rounds count. A
+   * rank that is lost before all have made their memory ready is left out as well. `counted`: the rounds of each layer that went well.
+   */
+  async #agree(counted: readonly number[], begin: () => Promise<Circle>, rejoined: boolean): Promise<void> {
+    const parts = this.#maskables;
+    const mine = new Uint8Array(Float64Array.from(counted).buffer);
+    let all: Uint8Array[] | null = null;
+    for (let next = begin; all === null; next = () => this.#goOnFrom(this.circle, this.#patience, 'nobody')) {
+      const circle = await next();
+      this.#circle = circle;
+      if (circle instanceof ProcessCircle) circle.atProgramEnd = () => this.dispose();
+      this.#hearLosses(circle);
+      // Messages that are on their way are of rounds that do not count, or of ranks that are out. They end with the network.
+      await Promise.all(this.#proxies.map((proxy) => proxy.pause()));
+      if (rejoined && (await this.#unlessLost(this.#meetAgain(circle))) === null) continue;
+      for (const part of parts) await part.leaveOut(this.masked);
+      passing('mask', 'left out');
+      const begun = await this.#unlessLost(this.#beginProxies(circle).then(() => true));
+      passing('mask', 'proxies begun');
+      if (begun !== null) all = await this.#unlessLost(this.#meeting(circle, circle.allGather(mine, 'mask')));
+    }
+    const done = all.map((bytes) => new Float64Array(bytes.slice().buffer));
+    for (const [i, part] of parts.entries()) part.goOn(Math.min(...done.map((of) => of[i]!)));
+    this.#out = false;
+  }
+
+  /**
+   * Those that rejoin, and the others, find out whether they fit together: each that does has its place again, and knows what the
+   * others do. Null where one did not: it is lost, with the reason.
+   */
+  async #meetAgain(circle: Circle): Promise<true | null> {
+    const parts = this.#maskables;
+    const mine: Standing = {
+      ...{ out: this.#out, rank: this.rank, origins: this.#origins },
+      world: JSON.stringify([this.topology.members, parts.map(({ shape }) => shape)]),
+      states: parts.map((part) => part.state()),
+    };
+    const gathered = await this.#meeting(
+      circle,
+      circle.allGather(Buffer.from(JSON.stringify(mine)), 'rejoining'),
+    );
+    const all = gathered.map((bytes): Standing => JSON.parse(Buffer.from(bytes).toString()));
+    const stayed = all.find(({ out }) => !out);
+    if (stayed === undefined)
+      throw new RendezvousError('all ranks that could have taken this one in are lost');
+    const origins = [...stayed.origins];
+    for (const [number, { out, rank, world }] of all.entries()) {
+      if (!out) continue;
+      const there = circle.origins.indexOf(origins[rank]!);
+      const why = ![-1, number].includes(there)
+        ? `rank ${rank} takes part already`
+        : world !== stayed.world
+          ? 'its nodes, or its layers, are not those of the others'
+          : null;
+      if (why === null) {
+        origins[rank] = circle.origins[number]!;
+        continue;
+      }
+      if (number === circle.rank) throw new RankMaskedError(rank, { cause: new Error(why) });
+      if (!this.#out) circle.accuse([number], why);
+      return null;
+    }
+    this.#origins = origins;
+    if (this.#out) for (const [i, part] of parts.entries()) await part.takeOver(stayed.states[i]);
+    passing('rejoin', 'met');
+    return true;
   }
 
   /** Begins the proxies anew, between the ranks of a circle. */

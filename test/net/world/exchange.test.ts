@@ -15,7 +15,7 @@ describe('a round', () => {
             completed: () => {},
             failed: () => {},
             renewed: () => {},
-            newcomers: () => {},
+            waiting: () => {},
             lost,
           });
           exchange.arrive(rank, {
@@ -47,7 +47,7 @@ describe('a round', () => {
       timeoutMs: 1000,
     } as const;
     for (const rank of [1, 0, 2]) {
-      const others = { failed: () => {}, lost: () => {}, renewed: () => {}, newcomers: () => {} };
+      const others = { failed: () => {}, lost: () => {}, renewed: () => {}, waiting: () => {} };
       exchange.sit(rank, { completed: () => order.push(rank), ...others });
     }
     for (const rank of [2, 0, 1]) exchange.arrive(rank, call);

@@ -83,7 +83,7 @@ describeJoinable(
       const circles = await create(2);
       const coming = come();
       await heard(circles, 1);
-      const reduced = await Promise.all(circles.map((circle) => circle.renew(undefined, false)));
+      const reduced = await Promise.all(circles.map((circle) => circle.renew(undefined, 'nobody')));
       expect(reduced.map(placeOf)).toMatchObject([{ ranks: 2 }, { ranks: 2 }]);
       await heard(reduced, 1);
       const next = await Promise.all([...reduced.map((circle) => circle.renew().then(keep)), coming]);

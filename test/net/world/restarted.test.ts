@@ -1,4 +1,4 @@
-/** Processes of a world that are killed, started anew, and taken in by the others. */
+/** Processes of a world that are killed or stopped, started anew, and taken in by the others, as newcomers or in their own place. */
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { afterEach, describe, expect, it, vi } from 'vitest';
@@ -9,13 +9,13 @@ import { EtcdServer } from './etcd/server.js';
 
 describe('a process that is killed', () => {
   /** What its ranks say, one line each, and the launcher. */
-  const launch = async (options: object) => {
+  const launch = async (program: string, options: object) => {
     const [stdout, stderr] = [new PassThrough(), new PassThrough()];
     const said = Promise.all([text(stdout), text(stderr)]);
     const notes: string[] = [];
     const launched = await Launch.start({
       ...{ ranks: 3, nodes: 3, device: 'sim', restarts: 1, ...options },
-      program: transpiled('test/net/world/programs/restart.ts'),
+      program: transpiled(`test/net/world/programs/${program}.ts`),
       ...{ timeoutMs: 50_000, prefix: () => '', stdout, stderr, onNote: (note) => notes.push(note) },
     });
     const { exitCode, results } = await launched.finished;
@@ -42,15 +42,61 @@ describe('a process that is killed', () => {
         server = await EtcdServer.start();
         vi.stubEnv('HEDDLE_RENDEZVOUS', server.rendezvous);
       }
-      const { exitCode, lines, errors, notes, results } = await launch(of);
+      const { exitCode, lines, errors, notes, results } = await launch('restart', of);
       const line = (rank: number) => `${rank} of ${of.ranks}, ${of.nodes} nodes: the same bits`;
       const ranks = Array.from({ length: of.ranks }, (_, rank) => rank);
       expect(lines, errors).toEqual(ranks.flatMap((rank) => [line(rank), line(rank)]));
       expect(notes).toEqual([
         `${label} was ended by SIGKILL; the others go on`,
-        `${label} is started anew, and waits until the others renew their world`,
+        `${label} is started anew, and waits until the others take it in`,
       ]);
       expect(exitCode).toBe(0);
       expect(results).toHaveLength(of.nodes + 1);
     });
+
+  for (const [where, of, lost, ...needs] of [
+    ['of two ranks', { ranks: 4, nodes: 2 }, [0, 1], 'libfabric'],
+    ['in etcd', { ranks: 3, nodes: 3 }, [1], 'libfabric', 'etcd'],
+  ] as const)
+    it(
+      `${where} takes its place again, and the others keep theirs and their layers`,
+      needing(...needs),
+      async () => {
+        if (where === 'in etcd') {
+          server = await EtcdServer.start();
+          vi.stubEnv('HEDDLE_RENDEZVOUS', server.rendezvous);
+        }
+        const { exitCode, lines, errors } = await launch('rejoin', { ...of, rejoin: true });
+        const ranks = Array.from({ length: of.ranks }, (_, rank) => rank);
+        const line = (rank: number, round: number, without: readonly number[]) =>
+          `${rank}: round ${round} without ${without}: right`;
+        expect(lines, errors).toEqual(
+          ranks.flatMap((rank) => {
+            const stayed = (lost as readonly number[]).includes(rank)
+              ? []
+              : [line(rank, 2, lost), line(rank, 3, lost)];
+            return [line(rank, 1, []), ...stayed, line(rank, 4, [])];
+          }),
+        );
+        expect(exitCode).toBe(0);
+      },
+    );
+
+  it(
+    'and one that stands still, and goes on, finds itself out and comes back',
+    needing('libfabric'),
+    async () => {
+      const { exitCode, lines, errors, results } = await launch('rejoin', {
+        ...{ restarts: 0, keepGoing: true, graceMs: 60_000, args: ['stops'] },
+      });
+      const line = (rank: number, round: number) =>
+        `${rank}: round ${round} without ${round === 2 || round === 3 ? 1 : ''}: right`;
+      const rounds = (rank: number) => (rank === 1 ? [1, 4] : [1, 2, 3, 4]);
+      expect(lines, errors).toEqual(
+        [0, 1, 2].flatMap((rank) => rounds(rank).map((round) => line(rank, round))),
+      );
+      expect(exitCode).toBe(0);
+      expect(results).toHaveLength(3);
+    },
+  );
 });

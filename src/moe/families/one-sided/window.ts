@@ -18,7 +18,8 @@
  * | waited | its own rank | its own host | rounds take turns with many entries, each written by one thread, of a launch that the phases between have awaited |
  * | masked | its own host | its own rank | the host writes it while no rank has a kernel |
  *
- * So dispatch and combine alternate: a round is dispatch, experts, combine.
+ * So dispatch and combine alternate: a round is dispatch, experts, combine. Where ranks are left out, or come back, every rank's window
+ * begins anew while no rank has a kernel: a rank that comes back finds all windows as they were before the first round, and brings such a one.
  */
 import { type Field, field, layout, section } from '../../../lang/index.js';
 import { combineRowBytes, formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';

@@ -45,7 +45,7 @@ export class EtcdLink implements Link {
   readonly #patience: ReturnType<typeof setInterval>;
 
   private constructor(
-    { rank, ranks, newcomer: group }: Membership,
+    { rank, ranks, newcomer: group, rejoin }: Membership,
     origin: number,
     world: EtcdWorld,
     lossTimeoutMs: number,
@@ -53,7 +53,8 @@ export class EtcdLink implements Link {
   ) {
     this.#world = world;
     this.#origin = origin;
-    this.#newcomer = group === undefined ? null : { type: 'wait', group, rank, ranks };
+    const rejoins = rejoin !== undefined;
+    this.#newcomer = group === undefined ? null : { type: 'wait', group, rank, ranks, rejoins };
     this.#lossTimeoutMs = lossTimeoutMs;
     this.#timeoutMs = timeoutMs;
     this.#exchange = new Exchange(world.ranks);
@@ -177,7 +178,7 @@ export class EtcdLink implements Link {
       failed: (id, loss) => this.#hearer.failed(id, loss),
       lost: (loss) => this.#hearer.lost(toError(loss)),
       renewed: (next, rank) => this.#goOn(next, rank),
-      newcomers: (count) => this.#hearer.newcomers(count),
+      waiting: (newcomers, rejoining) => this.#hearer.waiting(newcomers, rejoining),
     };
   }
 
@@ -195,8 +196,8 @@ export class EtcdLink implements Link {
     next.sit(rank, this.#seat());
   }
 
-  #newcomerOf(origin: number, { group, rank, ranks }: Extract<Message, { type: 'wait' }>): Newcomer {
-    const place = { group, rank, ranks };
+  #newcomerOf(origin: number, { group, rank, ranks, rejoins }: Extract<Message, { type: 'wait' }>): Newcomer {
+    const place = { group, rank, ranks, rejoins };
     if (origin !== this.#origin) return { ...place, ...this.#other() };
     const over = () =>
       this.#isOver(this.#refusal('its world is over: all of its ranks have left or are lost'));
@@ -220,7 +221,7 @@ export class EtcdLink implements Link {
       completed: nothing,
       failed: nothing,
       lost: nothing,
-      newcomers: nothing,
+      waiting: nothing,
       renewed,
       over: nothing,
     };

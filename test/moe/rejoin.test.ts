@@ -1,0 +1,309 @@
+/** Ranks that were left out of rounds and come back: the others keep their layers, windows and captured graphs. */
+import { afterEach, describe, expect, it } from 'vitest';
+import { HeddleError, RankLostError, RankMaskedError, RepeatRoundsError } from '../../src/base/errors.js';
+import { SimMachine } from '../../src/gpu/sim/index.js';
+import {
+  bytesOf,
+  ExpertParallel,
+  type ExpertParallelOptions,
+  emptyTensor,
+  readBits,
+} from '../../src/moe/index.js';
+import { type Bits, reference } from '../../src/moe/layer/index.js';
+import { type FabricOptions, type JoinWorldOptions, World } from '../../src/net/world/index.js';
+import { onPassing } from '../../src/net/world/participant.js';
+import {
+  compareCombined,
+  ExampleExperts,
+  expectedRound,
+  layerOf,
+  makeSources,
+  shapeOfRounds,
+} from '../../src/verify/testing/index.js';
+
+import { needing } from '../needs.js';
+import { freePort } from '../net/world/circles.js';
+import { namedPoints } from '../net/world/falls.js';
+
+const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
+const tuned = (way: 'push' | 'pull' | 'bulk') => ({
+  tuning: { dispatch: { ...launch, way: 'store' }, combine: { ...launch, way, ahead: 1 } },
+});
+const messages = (transport: 'windows' | 'proxy') => {
+  const { blocks, threads, parts } = launch;
+  const each = { blocks, threads, parts };
+  return { family: 'portable', transport, tuning: { dispatch: each, combine: each } };
+};
+
+const shape = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 16, dtype: 'bf16' });
+const sourcesOf = (round: number) => makeSources(shape, shape.maxTokens, round);
+
+/** A rank whose rounds are replays of a graph, if asked for, which it captures once. */
+async function rounds(world: World, how: Partial<ExpertParallelOptions>, graph: boolean) {
+  const ep = await ExpertParallel.create(world, layerOf(shape, { onLoss: 'mask', ...how }));
+  const { device, rank } = world;
+  const stream = device.createStream();
+  const experts = await ExampleExperts.create(world, ep, stream, { blocks: 2, threads: 32 });
+  const { dtype, hidden } = shape.output;
+  const out = emptyTensor(device, dtype, [shape.maxTokens, hidden], 'out');
+  const tensors = {
+    topkIds: emptyTensor(device, 'i32', [shape.maxTokens, shape.topK], 'ids'),
+    topkWeights: emptyTensor(device, 'f32', [shape.maxTokens, shape.topK], 'weights'),
+    payloads: { x: emptyTensor(device, dtype, [shape.maxTokens, hidden], 'x') },
+  };
+  const enqueue = () => {
+    ep.dispatch(tensors, stream);
+    experts.run(stream);
+    ep.combine(out, stream);
+  };
+  if (graph) stream.beginCapture();
+  if (graph) enqueue();
+  const captured = graph ? stream.endCapture() : null;
+  const round = async (n: number): Promise<Bits> => {
+    const { topkIds, topkWeights, payloads } = sourcesOf(n)[rank]!;
+    stream.copyIn(tensors.topkIds.data, bytesOf(topkIds));
+    stream.copyIn(tensors.topkWeights.data, bytesOf(topkWeights!));
+    stream.copyIn(tensors.payloads.x.data, payloads.x!);
+    if (captured) captured.launch(stream);
+    else enqueue();
+    await ep.synchronize(stream);
+    return readBits(out, stream);
+  };
+  return { ep, stream, round };
+}
+
+function requireRight(rank: number, n: number, out: readonly number[], bits: Bits): void {
+  const expected = expectedRound(shape, reference.without(shape, sourcesOf(n), out))[rank]!;
+  const { different } = compareCombined(shape, rank, bits, expected);
+  expect(different, `round ${n} of rank ${rank}, without ${out}`).toBe(0);
+}
+
+/** Two rounds of all, two without these ranks, and two of all again; as often. */
+async function leaveAndRejoin(
+  world: World,
+  { how, graph = false, masked = [2], times = 1 }: Case,
+): Promise<void> {
+  const { rank } = world;
+  const joined: (readonly number[])[] = [];
+  world.onEvent((event) => event.kind === 'joined' && joined.push(event.joined));
+  const { ep, stream, round } = await rounds(world, how, graph);
+  let n = 1;
+  const some = async (out: readonly number[]) => {
+    for (const last = n + 1; n <= last; n++) requireRight(rank, n, out, await round(n));
+  };
+  for (let time = 1; time <= times; time++) {
+    await some([]);
+    expect(await world.takeIn()).toEqual([]);
+    expect(world.out).toBe(false);
+    if (masked.includes(rank)) {
+      await expect(world.mask(masked)).rejects.toThrow(RankMaskedError);
+      expect(world.out).toBe(true);
+      expect(() => ep.combine(emptyTensor(world.device, 'bf16', [0, 16]), stream)).toThrow(RankMaskedError);
+      n += 2;
+      await world.rejoin();
+    } else {
+      await world.mask(masked);
+      await some(masked);
+      const came: number[] = [];
+      for (let tries = 0; came.length < masked.length && tries < 10_000; tries++) {
+        came.push(...(await world.takeIn()));
+        await new Promise(setImmediate);
+      }
+      expect(came.sort()).toEqual(masked);
+    }
+    expect(world.out).toBe(false);
+  }
+  await some([]);
+  expect(new Set(joined.flat())).toEqual(new Set(masked.includes(rank) ? [rank] : masked));
+  await ep.dispose();
+}
+
+interface Case {
+  readonly how: Partial<ExpertParallelOptions>;
+  readonly graph?: boolean;
+  readonly masked?: readonly number[];
+  readonly times?: number;
+  /** Whether the race detector looks on. */
+  readonly checked?: true;
+}
+
+const cases: Readonly<Record<string, Case>> = {
+  push: { how: tuned('push'), checked: true },
+  'pull, a graph': { how: tuned('pull'), graph: true, times: 2 },
+  'split copies': { how: { ...tuned('bulk'), split: true }, masked: [0] },
+  'push, a graph, two at once': { how: tuned('push'), graph: true, masked: [1, 3] },
+  'all but one': { how: tuned('push'), masked: [0, 1, 3] },
+  'hybrid, on one node': { how: { family: 'hybrid' } },
+  'portable, a graph': { how: messages('windows'), graph: true },
+  'portable by proxy, a graph': { how: messages('proxy'), graph: true, checked: true },
+};
+
+describe('a process that takes the place of a rank', () => {
+  const place = { rank: 0, ranks: 2, ranksHere: 2, address: '127.0.0.1:1', rejoin: 'again', environment: {} };
+  const join = (
+    how: Partial<ExpertParallelOptions>,
+    then: (ep: ExpertParallel) => Promise<void> = async () => {},
+  ) =>
+    World.join({ ...place, device: 'sim' }, async (world) => {
+      await then(
+        await ExpertParallel.create(world, layerOf({ ...shape, ranks: 2 }, { onLoss: 'mask', ...how })),
+      );
+    });
+
+  it('is told that it cannot have windows that others map', async () => {
+    await expect(join({ family: 'one-sided' })).rejects.toThrow(/the others' kernels hold the addresses/);
+  });
+
+  it('creates its layers alone, of which no round begins', async () => {
+    await join(messages('proxy'), async (ep) => {
+      const { world } = ep;
+      expect(world.out).toBe(true);
+      const inputs = { topkIds: [], topkWeights: [], payloads: {} } as never;
+      expect(() => ep.dispatch(inputs, world.device.createStream())).toThrow(RankMaskedError);
+      await expect(world.takeIn()).rejects.toThrow(RankMaskedError);
+      await expect(world.renew()).rejects.toThrow(RankMaskedError);
+    });
+  });
+});
+
+describe('ranks that meet at a rendezvous', () => {
+  it.each([
+    ['one', [2]],
+    ['the one that hosts it, and another', [0, 3]],
+  ])('rejoin: %s', async (_, masked) => {
+    const place = { rank: 0, ranks: 4, address: `127.0.0.1:${await freePort()}`, environment: {} };
+    const how = { ...tuned('push'), waitMs: 5000 };
+    await World.join({ ...place, ranksHere: 4, device: 'sim' }, (world) =>
+      leaveAndRejoin(world, { how, masked, graph: true, times: 2 }),
+    );
+  });
+
+  it('refuse who does not fit, and say why', needing('tcp;ofi_rxm'), async () => {
+    const address = `127.0.0.1:${await freePort()}`;
+    const fabric: FabricOptions = { provider: 'tcp;ofi_rxm', devices: ['lo'] };
+    const join = (
+      rank: number,
+      how: Pick<JoinWorldOptions, 'rejoin'>,
+      program: (world: World) => Promise<void>,
+    ) => World.join({ rank, ranks: 3, address, fabric, device: 'sim', environment: {}, ...how }, program);
+    const create = (world: World, maxTokens = shape.maxTokens) =>
+      ExpertParallel.create(
+        world,
+        layerOf({ ...shape, ranks: 3, maxTokens }, { ...messages('proxy'), onLoss: 'mask' }),
+      );
+    const refused = (rank: number, maxTokens: number, why: RegExp) =>
+      join(rank, { rejoin: 'again' }, async (world) => {
+        await create(world, maxTokens);
+        const error: unknown = await world.rejoin().catch((thrown: unknown) => thrown);
+        expect(error).toBeInstanceOf(RankMaskedError);
+        expect(String((error as RankMaskedError).cause)).toMatch(why);
+      });
+    let done = false;
+    const member = (rank: number) =>
+      join(rank, {}, async (world) => {
+        await create(world);
+        if (rank === 2) return; // which leaves, and nobody misses it
+        await world.mask().catch(() => {});
+        const isDone = async () =>
+          (await world.allGather(Uint8Array.of(Number(done)), 'done')).some(([one]) => one === 1);
+        while (!(await isDone())) {
+          expect(await world.takeIn()).toEqual([]);
+          expect(world.masked).toEqual([2]);
+          await new Promise(setImmediate);
+        }
+      });
+    const others = (async () => {
+      await refused(2, shape.maxTokens + 1, /its nodes, or its layers, are not those of the others/);
+      await refused(1, shape.maxTokens, /rank 1 takes part already/);
+      done = true;
+    })();
+    await Promise.all([member(0), member(1), member(2), others]);
+  });
+});
+
+describe('a rank that was left out, and lives, rejoins', () => {
+  it.each(Object.entries(cases))('%s', async (_, of) => {
+    const sim = SimMachine.create({ ranks: 4, mode: of.checked ? 'checked' : 'fast' });
+    await World.local({ ranks: 4, device: 'sim', sim }, (world) => leaveAndRejoin(world, of));
+    expect(sim.findings).toEqual([]);
+  });
+});
+
+/** Rounds of which rank 1 is left out of the second, and waits to be taken in again until the fourth or until it is known to have fallen. */
+async function comeAndGo(world: World, fell: () => boolean): Promise<void> {
+  const { rank } = world;
+  const { ep, stream, round } = await rounds(world, tuned('push'), false);
+  let [n, left] = [1, false];
+  for (;;) {
+    try {
+      // All go on from the same round, and know alike whether somebody fell.
+      const all = await world.allGather(Uint8Array.of(n, Number(fell())), 'the round');
+      n = Math.max(...all.map(([of = 0]) => of));
+      if (n > 4) return;
+      const leaves = n === 2 && !left;
+      const waits = n === 3 && world.masked.includes(1) && all.every(([, gone]) => gone !== 1);
+      if (leaves) left = true;
+      if (leaves && rank === 1) {
+        await expect(world.mask([1])).rejects.toThrow(RankMaskedError);
+        n = 0;
+        await world.rejoin();
+      } else if (leaves) await world.mask([1]);
+      else if (waits) await world.takeIn();
+      else {
+        const out = world.masked;
+        requireRight(rank, n, out, await round(n));
+        n++;
+      }
+      await new Promise(setImmediate);
+    } catch (error) {
+      if (error instanceof RankLostError) await ep.synchronize(stream).catch(repeat);
+      else repeat(error);
+    }
+  }
+  function repeat(error: unknown): void {
+    if (!(error instanceof RepeatRoundsError)) throw error;
+    n = error.round;
+  }
+}
+
+describe('where a rank falls while another rejoins', () => {
+  afterEach(() => onPassing(null));
+
+  it.each([
+    ['one that takes part', 3],
+    ['the one that rejoins', 1],
+  ])('%s, at any step: the others go on, all alike', async (_, victim) => {
+    let [steps, fell] = [0, true];
+    const passed = new Set<string>();
+    for (let last = 1; fell; last++) {
+      const sim = SimMachine.create({ ranks: 4, seed: `${last}`, schedule: 'random' });
+      const ended: number[] = [];
+      [steps, fell] = [0, false];
+      const world = World.local({ ranks: 4, device: 'sim', sim, timeoutMs: 20_000 }, async (world) => {
+        const falls = new Promise<never>((_, reject) => {
+          if (world.rank !== victim) return;
+          let rejoins = false;
+          onPassing((what, step) => {
+            passed.add(`${what}, ${step}`);
+            rejoins ||= what === 'rejoin';
+            if (!rejoins || !['rejoin', 'rejoining', 'mask', 'nobody', 'taking in'].includes(what)) return;
+            if (++steps !== last) return;
+            fell = true;
+            sim.kill(victim);
+            reject(new HeddleError('HEDDLE_KILLED', 'it falls'));
+          });
+        });
+        await Promise.race([comeAndGo(world, () => fell && victim === 1), falls]);
+        ended.push(world.rank);
+      });
+      await world.catch((error: unknown) => expect(error).toMatchObject({ code: 'HEDDLE_KILLED' }));
+      expect(ended.sort(), `step ${last} of ${steps}`).toEqual(
+        [0, 1, 2, 3].filter((rank) => !fell || rank !== victim),
+      );
+    }
+    expect(steps).toBeGreaterThan(7);
+    const named = namedPoints().filter((point) => point.startsWith('rejoin, '));
+    expect(named.length).toBeGreaterThan(1);
+    expect([...passed]).toEqual(expect.arrayContaining(named));
+  });
+});
