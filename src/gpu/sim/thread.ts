@@ -847,7 +847,7 @@ export class Thread extends Task {
   keepRegisters(count: number, takes: boolean, site: number): void {
     const { block } = this;
     block.registers ??= new WarpRegisters(block.launch.compiled.module.maxThreads, block.launch.block);
-    const wrong = block.registers.keep(this.index >>> 5, count, takes, site);
+    const wrong = block.registers.keep(this.index, count, takes, site);
     if (wrong !== null) this.reportRegisters(wrong, site);
   }
 
