@@ -126,16 +126,18 @@ function staleReads(loads: readonly StaleRead[]): string[] {
   if (loads.length === 0) return [];
   const hidden = loads.length - shownLoads;
   return [
-    loads.some(({ load }) => load.kind === 'write')
-      ? '  before it, stores came before others, or loads read older values, as they may where nothing orders the others before them:'
+    loads.some(({ load, missingValue }) => load.kind !== 'read' || missingValue === null)
+      ? '  before it, accesses came in another order, or loads read older values, as they may where nothing orders them:'
       : '  before it, loads read older values, as they may where nothing orders the newer store before them:',
     ...loads
       .slice(-shownLoads)
       .flatMap(({ buffer, location, load, value, from, missing, missingValue, hint }) => [
         ...access(load),
-        load.kind === 'write'
-          ? `      put ${value} into ${buffer}, ${location}, before ${missingValue} by`
-          : `      saw ${value} in ${buffer}, ${location} (${from === null ? 'what was there at first' : `stored at ${from.where}`}), not ${missingValue}, by`,
+        missingValue === null
+          ? `      of ${buffer}, ${location}, came behind the store that stands behind it,`
+          : load.kind === 'write'
+            ? `      put ${value} into ${buffer}, ${location}, before ${missingValue} by`
+            : `      saw ${value} in ${buffer}, ${location} (${from === null ? 'what was there at first' : `stored at ${from.where}`}), not ${missingValue}, by`,
         ...access(missing),
         `      hint: ${hint}`,
       ]),

@@ -10,6 +10,7 @@ import {
   type Condition,
   holds,
   type IndexedPlace,
+  pause,
   type StatementAccess,
   type StatementWait,
 } from './compiled.js';
@@ -194,6 +195,15 @@ interface Wait extends StatementWait, Condition {
   expired: boolean;
 }
 
+/** An access that comes later than it stands. */
+interface Late {
+  readonly access: StatementAccess;
+  readonly buffer: SimBuffer;
+  readonly offset: number;
+  /** The last store or update that came before it. */
+  passed: StatementAccess | null;
+}
+
 /** The facts about an access in a finding, besides who made it. */
 type Reported = Pick<AccessReport, 'kind' | 'order' | 'scope'> & Pick<StatementAccess, 'site'>;
 
@@ -331,6 +341,39 @@ export class Thread extends Task {
     const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
     this.#hub.spins.look(this, access, buffer, offset, value);
     return true;
+  }
+
+  /** Whether an access comes later than it stands: the schedule's choice. Null if not. */
+  defers(access: StatementAccess, buffer: SimBuffer, offset: number): Late | null {
+    return this.#hub.pickStore(2) === 0 ? null : { access, buffer, offset, passed: null };
+  }
+
+  /** Whether an access touches the bytes of one that has waited; if not, it comes before that. */
+  meets(late: Late, access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
+    const end = late.offset + late.access.bytes;
+    if (buffer === late.buffer && offset < end && late.offset < offset + access.bytes) return true;
+    if (access.kind !== 'read') late.passed = access;
+    return false;
+  }
+
+  /** It comes when others have done much meanwhile; an exhaustive schedule says when. */
+  lingers(): number {
+    if (this.#hub.explores) return pause.preempt;
+    this.#hub.sleep(this, 1);
+    return pause.sleep;
+  }
+
+  cameLate({ access, passed, buffer, offset }: Late): void {
+    const { firstSite } = this.block.launch;
+    if (passed === null) return;
+    const behind = { form: passed, site: firstSite + passed.site };
+    this.#hub.detector!.cameLate(
+      this.id,
+      { form: access, site: firstSite + access.site },
+      behind,
+      buffer,
+      offset,
+    );
   }
 
   /** A compare-and-swap that found something else: it has read the newest, and written nothing. */
@@ -827,7 +870,7 @@ export class Thread extends Task {
   keepRegisters(count: number, takes: boolean, site: number): void {
     const { block } = this;
     block.registers ??= new WarpRegisters(block.launch.compiled.module.maxThreads, block.launch.block);
-    const wrong = block.registers.keep(this.index >>> 5, count, takes, site);
+    const wrong = block.registers.keep(this.index, count, takes, site);
     if (wrong !== null) this.reportRegisters(wrong, site);
   }
 

@@ -7,9 +7,11 @@ import { changedBy, sharedLayout, walkStatements } from '../../../lang/index.js'
 import { arithmetic } from '../arithmetic.js';
 import { type Compiled, type Mode, pause } from '../compiled.js';
 import type { Site } from '../detector/detector.js';
+import { LateAccesses } from '../late.js';
 import { SimBuffer } from '../memory.js';
 import { Effects } from './effects.js';
 import { Expressions, pureCalls } from './expressions.js';
+import { runsOf } from './late-runs.js';
 import { Locals, localsOf } from './locals.js';
 import { isDebugged, mapComments } from './source-map.js';
 
@@ -183,6 +185,7 @@ class FunctionPrinter {
   readonly #locals: Locals;
   readonly #expressions: Expressions;
   readonly #effects: Effects;
+  readonly #late: LateAccesses<Stmt>;
   readonly #checked: boolean;
   readonly #site: (span: Span) => number;
 
@@ -192,9 +195,17 @@ class FunctionPrinter {
     this.#site = site;
     const emit = (line: string) => this.#emit(line);
     this.#expressions = new Expressions(this.#locals, checked, emit, () => this.#site(this.#span!));
+    this.#late = new LateAccesses(checked ? runsOf(entry.body) : [], {
+      lines: this.lines,
+      emit,
+      local: () => this.#locals.temporary('q'),
+      keep: (keeps) => this.#locals.keep(keeps),
+      repeats: () => {},
+    });
     this.#effects = new Effects(
       this.#expressions,
       this.#locals,
+      this.#late,
       { checked, inCluster: cluster > 1 },
       emit,
       () => {
@@ -237,7 +248,9 @@ class FunctionPrinter {
   body(statements: readonly Stmt[]): void {
     this.#locals.enterScope();
     for (const statement of statements) {
+      this.#late.before(statement);
       this.#statement(statement);
+      this.#late.after(statement);
       this.#locals.endStatement();
     }
     this.#locals.leaveScope();

@@ -24,9 +24,11 @@ import {
   type Pause,
   type Scope,
   type Space,
+  type Stmt,
   type Variable,
 } from '../../../lang/index.js';
 import { pause, type StatementAccess, type StatementWait, warpOps } from '../compiled.js';
+import type { LateAccesses } from '../late.js';
 import { type Address, type Expressions, valueName } from './expressions.js';
 import type { Locals } from './locals.js';
 
@@ -56,6 +58,7 @@ export class Effects implements Machine {
   #result: Variable | null = null;
   readonly #expressions: Expressions;
   readonly #locals: Locals;
+  readonly #late: LateAccesses<Stmt>;
   readonly #checked: boolean;
   readonly #inCluster: boolean;
   readonly #emit: (line: string) => void;
@@ -63,12 +66,14 @@ export class Effects implements Machine {
   constructor(
     expressions: Expressions,
     locals: Locals,
+    late: LateAccesses<Stmt>,
     { checked, inCluster }: { readonly checked: boolean; readonly inCluster: boolean },
     emit: (line: string) => void,
     readonly polls: () => void,
   ) {
     this.#expressions = expressions;
     this.#locals = locals;
+    this.#late = late;
     this.#checked = checked;
     this.#inCluster = inCluster;
     this.#emit = emit;
@@ -178,6 +183,7 @@ export class Effects implements Machine {
   ): string {
     const atomic = access.order !== 'weak';
     const operands = `${this.#access({ ...access, bytes, site: this.site })}, ${buffer}, ${offset}`;
+    this.#late.access(operands);
     if (atomic) this.#emit(`t.about(${operands}); yield ${pause.preempt};`);
     const method = !atomic ? 'access' : access.kind === 'read' ? 'look' : 'change';
     return `t.${method}(${operands})`;
@@ -301,6 +307,7 @@ export class Effects implements Machine {
 
   fence(order: FenceOrder, scope: Scope): void {
     if (!this.#checked) return;
+    this.#late.fence();
     this.#emit(`yield ${pause.preempt};`);
     this.#emit(`t.fence('${order}', '${scope}');`);
   }

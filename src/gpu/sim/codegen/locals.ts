@@ -49,6 +49,8 @@ export class Locals {
   readonly #bounds = new Map<number, Bounds>();
   #scopes: string[][] = [[]];
   #temporaries: string[] = [];
+  /** Those that nobody uses any more, while none may be used again. */
+  #kept: string[] | null = null;
 
   constructor(
     /** Register arrays that operations take whole: each is one typed array. */
@@ -66,8 +68,16 @@ export class Locals {
     return this.#free[kind].pop() ?? `${kind}${this.#counts[kind]++}`;
   }
 
+  /** Whether locals keep what they hold from now on. */
+  keep(keeps: boolean): void {
+    const kept = this.#kept ?? [];
+    this.#kept = keeps ? kept : null;
+    if (!keeps) this.#give(kept);
+  }
+
   #give(names: readonly string[]): void {
-    for (const name of names) this.#free[name[0] as LocalKind].push(name);
+    if (this.#kept !== null) this.#kept.push(...names);
+    else for (const name of names) this.#free[name[0] as LocalKind].push(name);
   }
 
   #own(kind: LocalKind): string {

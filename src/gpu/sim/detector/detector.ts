@@ -98,7 +98,10 @@ export type Finding = {
   | { readonly kind: 'failure'; readonly message: string }
 );
 
-/** A load that read an older value, as relaxed and acquire loads may; or a store that came before one that the run had made already. */
+/**
+ * A load that read an older value, as relaxed and acquire loads may; or a store that came before one that the run had made already;
+ * or a load or update that came late.
+ */
 export interface StaleRead {
   readonly buffer: string;
   readonly location: string;
@@ -108,7 +111,8 @@ export interface StaleRead {
   readonly from: AccessReport | null;
   /** The newest store, which it did not see, or came before. */
   readonly missing: AccessReport;
-  readonly missingValue: string;
+  /** Null: the load came behind that store, of its own thread, which stands behind it. */
+  readonly missingValue: string | null;
   /** The edge that would have put that store before the load. */
   readonly hint: string;
 }

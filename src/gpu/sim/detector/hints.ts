@@ -49,6 +49,7 @@ interface RaceCircumstances extends Circumstances {
 export function explain(first: Side, second: Side, around: RaceCircumstances): () => string {
   const now =
     betweenAtomics(first, second) ??
+    initialisedForCluster(first, second, around.space) ??
     copy(first) ??
     missingProxyFence(first, second, around) ??
     olderInL1(first, second);
@@ -88,6 +89,16 @@ function betweenAtomics(first: Side, second: Side): string | null {
     .map((side) => `the ${verb(side.meta)} at ${side.where} has ${scopeNames[scopeOf(side.meta)]} scope`)
     .join(' and ');
   return `Both are atomic, but ${whose} while the other thread is ${placed(first.by, second.by)}: use ${scopeNames[apart]}.`;
+}
+
+/** Threads store to the shared memory of their own block only: what another reaches atomically there is an mbarrier. */
+function initialisedForCluster(first: Side, second: Side, space: Space): string | null {
+  if (space !== 'shared' || first.by.block === second.by.block || first.by.copies !== null) return null;
+  if (kindOf(first.meta) !== 'write' || isAtomic(first.meta) || !isAtomic(second.meta)) return null;
+  return (
+    `Another block of the cluster reaches the mbarrier that ${first.where} initialises: put g.cluster.barrier() behind ` +
+    'g.mbarrier.init, before any block uses it.'
+  );
 }
 
 function copy(first: Side): string | null {

@@ -354,6 +354,18 @@ export class Detector {
     this.#stale.add(me, meta, target, stored, buffer);
   }
 
+  /** An access has come behind a store of its thread that stands behind it. */
+  cameLate(
+    thread: ThreadId,
+    late: { readonly form: AccessForm; readonly site: SiteId },
+    passed: { readonly form: AccessForm; readonly site: SiteId },
+    buffer: BufferInfo,
+    offset: number,
+  ): void {
+    const [one, other] = [late, passed].map(({ form, site }) => this.#pack(form, site));
+    this.#stale.came(this.#threads[thread]!, one!, other!, buffer, offset);
+  }
+
   /** How many stores that the run has made an atomic store may come before. */
   newerStores(thread: ThreadId, buffer: BufferInfo, offset: number, bytes: number): number {
     const location = locationOf(this.#shadow(buffer).cells(offset, bytes));

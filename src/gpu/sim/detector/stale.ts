@@ -1,4 +1,4 @@
-/** Loads that read something older than what was there: what explains a wrong result that follows from it. */
+/** Loads that read something older than what was there, and accesses that came late: what explains a wrong result that follows from it. */
 
 import { bytesOf, siteOf } from './access.js';
 import { type Actor, type Observation, ReleaseHead, sys } from './actors.js';
@@ -25,6 +25,7 @@ const kept = 16;
 export class StaleReads {
   /** By the sites of the load and of the store; the latest of each, the latest last. */
   readonly #records = new Map<string, Record>();
+  readonly #late = new Map<string, StaleRead>();
   readonly #options: DetectorOptions;
   readonly #observations: readonly Observation[];
 
@@ -51,11 +52,27 @@ export class StaleReads {
     if (this.#records.size > kept) this.#records.delete(this.#records.keys().next().value!);
   }
 
+  /** An access of a thread came behind a store that stands behind it. */
+  came(by: Actor, late: number, passed: number, buffer: BufferInfo, offset: number): void {
+    const [load, missing] = [late, passed].map((meta) => reportOf(this.#options, by, meta));
+    this.#late.set(`${siteOf(late)} ${siteOf(passed)}`, {
+      buffer: buffer.purpose,
+      location: buffer.describe(offset),
+      load: load!,
+      value: '',
+      from: null,
+      missing: missing!,
+      missingValue: null,
+      hint: `Nothing keeps the two in order: acquire at ${load!.where}, release at ${missing!.where}, or put g.fence between them.`,
+    });
+  }
+
   /** Those that nothing made good: whoever polls reads the same place again until it sees what it missed. */
   reports(): StaleRead[] {
     const all = [...this.#records.values()];
     const lasting = all.filter(({ missing, reader, meta }) => !missing.wasSeenBy(reader, meta));
-    return (lasting.length > 0 ? lasting : all).map((record) => this.#report(record));
+    const older = (lasting.length > 0 ? lasting : all).map((record) => this.#report(record));
+    return [...older, ...this.#late.values()];
   }
 
   #report({ reader, epoch, meta, known, buffer, offset, read, missing, missingWords }: Record): StaleRead {

@@ -12,6 +12,7 @@ import {
   ptxBytes,
 } from '../../../lang/ptx/index.js';
 import { pause, type StatementAccess, type StatementWait } from '../compiled.js';
+import type { LateAccesses } from '../late.js';
 import { type LaneMeeting, laneWords } from './lanes.js';
 import type { Registers } from './registers.js';
 
@@ -37,6 +38,7 @@ export interface Surroundings {
   readonly places: ReadonlyMap<string, Place>;
   readonly sharedBytes: number;
   readonly dynamicShared: { readonly offset: number; readonly bytes: number };
+  readonly late: LateAccesses<PtxInstruction>;
   site(instruction: PtxInstruction): number;
   /** The array that a product adds to. */
   sumsOf(product: PtxInstruction): string;
@@ -53,6 +55,7 @@ export class Code {
   /** Of temporaries, by kind: how many there are, and how many the instruction has taken. */
   readonly #temporaries = { i: 0, f: 0, b: 0, q: 0 };
   readonly #taken = { i: 0, f: 0, b: 0, q: 0 };
+  #keeps = false;
 
   #carries = false;
 
@@ -74,8 +77,13 @@ export class Code {
     return `t${kind}${number}`;
   }
 
+  /** Whether temporaries keep what they hold from now on. */
+  keep(keeps: boolean): void {
+    this.#keeps = keeps;
+  }
+
   endInstruction(): void {
-    Object.assign(this.#taken, { i: 0, f: 0, b: 0, q: 0 });
+    if (!this.#keeps) Object.assign(this.#taken, { i: 0, f: 0, b: 0, q: 0 });
   }
 
   declaration(): string {

@@ -17,10 +17,12 @@ import {
   type StatementWait,
 } from '../compiled.js';
 import type { Site } from '../detector/detector.js';
+import { LateAccesses } from '../late.js';
 import { ptxArithmetic } from './arithmetic.js';
 import { Code, Instruction, type Place } from './code.js';
 import { blocksOf, printFlow } from './flow.js';
 import type { LaneMeeting } from './lanes.js';
+import { registersOf, stepOf } from './late-steps.js';
 import { type Handler, memory } from './memory.js';
 import { Registers } from './registers.js';
 import { isProduct, touchedSums } from './sums.js';
@@ -182,7 +184,20 @@ class KernelCompiler {
     const meetings: LaneMeeting[] = [];
     const products = blocks.flatMap(({ instructions }) => instructions.filter(isProduct));
     const touched = this.#checked ? touchedSums(blocks) : new Map<never, never>();
-    const code = new Code({
+    const runs = blocks.map(({ instructions }) => ({ items: instructions, steps: instructions.map(stepOf) }));
+    const code: Code = new Code({
+      late: new LateAccesses(this.#checked ? runs : [], {
+        get lines() {
+          return code.lines;
+        },
+        emit: (line) => code.line(line),
+        local: () => code.temporary('q'),
+        keep: (keeps) => code.keep(keeps),
+        // What its registers hold must still be there.
+        repeats: (item) => {
+          for (const register of registersOf(item)) registers.reads(register, 'moved');
+        },
+      }),
       checked: this.#checked,
       file: module.file,
       cluster: this.#kernel.cluster,
@@ -239,6 +254,7 @@ class KernelCompiler {
       code.line(`if (${guard.negated ? '!' : ''}${x.predicate(guard.register)}) {`);
       code.indent++;
     }
+    code.around.late.before(of);
     for (const product of touches) code.line(`t.products.touch(${code.around.sumsOf(product)}, ${x.site});`);
     handler(x);
     x.requireKnown();
@@ -246,6 +262,7 @@ class KernelCompiler {
       code.indent--;
       code.line('}');
     }
+    code.around.late.after(of);
     code.endInstruction();
   }
 

@@ -267,6 +267,7 @@ function ask(
   { buffer, offset }: Spot,
 ): string {
   const operands = `${x.access(form)}, ${buffer}, ${offset}`;
+  x.code.around.late.access(operands);
   if (form.order === 'weak') return `t.access(${operands})`;
   x.code.line(`t.about(${operands}); yield ${pause.preempt};`);
   return `t.${form.kind === 'read' ? 'look' : 'change'}(${operands})`;
@@ -422,6 +423,7 @@ function fence(x: Instruction): void {
     scope = named;
   }
   if (!x.checked) return;
+  x.code.around.late.fence();
   x.code.line(`t.site = ${x.site}; yield ${pause.preempt};`);
   x.code.line(`t.fence('${order}', '${scope}');`);
 }

@@ -60,6 +60,24 @@ const registersMoved = (name: string, more: number) =>
     else g.group.takeRegisters(MORE);
   });
 
+/** Of two warp groups, one gives: all of it, or so many threads of it. */
+const givenBy = (name: string, threads: number) =>
+  kernel({ name, params, maxThreads: 256, using: { THREADS: threads } }, (g, _, { THREADS }) => {
+    if (g.threadIdx.x < THREADS) g.group.giveRegisters(40);
+  });
+
+/** Each block of a cluster arrives at the mbarrier of the other. */
+const reached = (name: string, meets: boolean) =>
+  kernel({ name, params, cluster: 2, using: { MEETS: meets } }, (g, _, { MEETS }) => {
+    const mailbox = g.shared('u64', 1);
+    g.mbarrier.init(mailbox, 1);
+    if (MEETS) g.cluster.barrier();
+    else g.barrier();
+    g.cluster.arrive(mailbox, 1 - (g.blockIdx.x % 2));
+    g.mbarrier.await(mailbox, 0);
+    g.cluster.barrier();
+  });
+
 /** Block 1 of a cluster tells block 0, which need not wait for that. */
 const told = (name: string, meets: boolean) =>
   kernel({ name, params, cluster: 2, using: { MEETS: meets } }, (g, _, { MEETS }) => {
@@ -118,6 +136,29 @@ export const products: readonly Exhibit[] = [
     'else g.group.takeRegisters(MORE)',
     /want 66560 registers, but it has 64512/,
   ),
+  misuse(
+    'registers given by a part of a warp group',
+    { wrong: givenBy('one_warp_gives', 32), right: givenBy('a_group_gives', 128) },
+    { block: 256 },
+    'if (g.threadIdx.x < THREADS) g.group.giveRegisters(40)',
+    /not all 128 have given/,
+  ),
+  {
+    name: 'mbarrier that another block reaches before the cluster has met',
+    ...{
+      ranks: 1,
+      run: onDevice(
+        { wrong: reached('block_meets', false), right: reached('cluster_meets', true) },
+        { grid: 2, block: 1 },
+      ),
+    },
+    expect: {
+      kind: 'race',
+      buffer: 'shared memory',
+      statements: ['g.mbarrier.init(mailbox', 'g.cluster.arrive(mailbox'],
+      hint: /g\.cluster\.barrier\(\) behind g\.mbarrier\.init/,
+    },
+  },
   misuse(
     'block that leaves its cluster while another reaches it',
     { wrong: told('leaves_early', false), right: told('leaves_together', true) },

@@ -27,9 +27,11 @@ function expectExplained(finding: Finding): void {
   const text = formatFinding(finding);
   for (const { load, value, missing, missingValue, hint } of finding.stale!.slice(-1)) {
     const said =
-      load.kind === 'write'
-        ? [`put ${value} into `, `before ${missingValue} by`]
-        : [`saw ${value} in `, `not ${missingValue}, by`];
+      missingValue === null
+        ? ['came behind the store that stands behind it']
+        : load.kind === 'write'
+          ? [`put ${value} into `, `before ${missingValue} by`]
+          : [`saw ${value} in `, `not ${missingValue}, by`];
     expect(missingValue).not.toBe(value);
     expect(missing.kind).not.toBe('read');
     for (const part of [load.where, ...said, missing.where]) expect(text).toContain(part);

@@ -93,7 +93,8 @@ export function litmusKernel({ threads, apart = 'ranks', scope = defaults[apart]
         BY_RANK: apart === 'ranks',
         BY_BLOCK: apart === 'blocks',
         KIND: code.map(({ kind }) => kind),
-        GUARD: code.map(({ guard }) => guard),
+        FREE: code.map(({ guard }) => guard < 0),
+        GUARD: code.map(({ guard }) => Math.max(guard, 0)),
         REGISTER: code.map(({ register }) => register),
         PLACE: code.map(({ place }) => place * 4),
         VALUE: code.map(({ value }) => value),
@@ -115,9 +116,7 @@ export function litmusKernel({ threads, apart = 'ranks', scope = defaults[apart]
           if (thread === t) {
             for (const i of g.unroll(u.LENGTH)) {
               const at = t * u.LENGTH + i;
-              let runs = true;
-              if (u.GUARD[at]! >= 0) runs = register[u.GUARD[at]!]! !== 0;
-              if (runs) {
+              if (u.FREE[at]! || register[u.GUARD[at]!]! !== 0) {
                 const scope = u.SCOPE[at]!;
                 const place = win.at(0).all.at(u.PLACE[at]!);
                 if (u.KIND[at] === 1) {
