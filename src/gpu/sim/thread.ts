@@ -83,6 +83,8 @@ export class SimLaunch {
   startStep = 0;
   endStep = 0;
   ended = false;
+  /** A thread that goes round a loop so often without a pause never comes out. */
+  mostTurns = 4_000_000;
   /** The first failure of one of its threads. */
   error: HeddleError | null = null;
   nextBlock = 0;
@@ -600,7 +602,10 @@ export class Thread extends Task {
   }
 
   endless(site: number): never {
-    const { where } = this.block.launch.compiled.sites[site]!;
+    const { launch } = this.block;
+    const { where } = launch.compiled.sites[site]!;
+    // The launch has failed: its other threads, which may be many in that loop, need not go round so often.
+    launch.mostTurns = 1000;
     throw new Error(
       `the loop at ${where} has no end: ${this.turns} times round, and nothing that it looks at can have changed`,
     );

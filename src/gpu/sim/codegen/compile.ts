@@ -165,9 +165,6 @@ function changedArrays(body: readonly Stmt[]): readonly Variable[] {
 
 type Loop = Extract<Stmt, { kind: 'while' | 'for' }>;
 
-/** A thread in checked mode that goes round so often without a pause never comes out: meanwhile nobody else does anything. */
-const mostTurns = 4_000_000;
-
 /** The buffer of a shared array, in generated code. */
 const sharedArray = (index: number): string => `shared${index}`;
 
@@ -408,7 +405,8 @@ class FunctionPrinter {
       this.#locals.endStatement();
     }
     // A loop that polls by itself must let others run, or it would wait forever for what they write.
-    if (this.#checked) this.#emit(`if (++t.turns > ${mostTurns}) t.endless(${this.#site(span)});`);
+    if (this.#checked)
+      this.#emit(`if (++t.turns > t.block.launch.mostTurns) t.endless(${this.#site(span)});`);
     else if (loop.polls) this.#emit(`yield ${pause.preempt};`);
     this.#indent--;
     this.#emit('}');

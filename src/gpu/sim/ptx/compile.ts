@@ -69,9 +69,6 @@ export function compilePtx(kernel: PtxKernel, mode: Mode): Compiled {
 export const globalsOf = ({ module, entry }: PtxKernel): PtxVariable[] =>
   [...module.variables, ...entry.variables].filter(({ space }) => space === 'global' || space === 'const');
 
-/** A thread that goes round so often without a pause never comes out. */
-const mostTurns = 4_000_000;
-
 class KernelCompiler {
   readonly #kernel: PtxKernel;
   readonly #checked: boolean;
@@ -238,7 +235,7 @@ class KernelCompiler {
         if (this.#checked) {
           const last = inside.at(-1);
           const site = last === undefined ? 0 : this.#site(last);
-          code.line(`if (++t.turns > ${mostTurns}) t.endless(${site});`);
+          code.line(`if (++t.turns > t.block.launch.mostTurns) t.endless(${site});`);
         } else if (inside.some(polls)) code.line(`yield ${pause.preempt};`);
       },
     });

@@ -44,11 +44,11 @@ export function compiledBy(folder: string): (module: KernelModule) => KernelModu
         ),
       ),
     });
-    // A helper that the printer adds stands in another line in each shape of a kernel: the line that calls it counts, and all
-    // that the compiler made of one line is one.
+    // A helper that the printer adds, or the toolkit has, stands in another line in each shape of a kernel: the line that calls it
+    // counts, and all that the compiler made of one line is one.
     const instructions = entry.instructions.map((one) => {
       let { source } = one;
-      while (source?.inlinedAt && program.module.sources.get(source.file)?.endsWith('.cu'))
+      while (source?.inlinedAt && !program.module.sources.get(source.file)?.endsWith('.ts'))
         source = source.inlinedAt;
       return { ...one, source: source && { ...source, column: 0 } };
     });
