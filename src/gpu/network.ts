@@ -34,6 +34,8 @@ export interface ProxyParts<Data = unknown> {
   /** This rank and how many there are: the network's peers are others. */
   readonly rank: number;
   readonly ranks: number;
+  /** The ranks that are left out, in order: nothing goes to them, and nothing comes from them. */
+  readonly out: readonly number[];
   readonly network: Network;
   /** The memory that kernels and the network share, of which every rank has the same. */
   readonly memory: HostView;

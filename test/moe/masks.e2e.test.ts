@@ -8,6 +8,7 @@ import {
   type ExpertParallelOptions,
   emptyTensor,
   readBits,
+  roundsInside,
 } from '../../src/moe/index.js';
 import { type Bits, reference, type Source } from '../../src/moe/layer/index.js';
 import { type JoinWorldOptions, World } from '../../src/net/world/index.js';
@@ -44,10 +45,20 @@ const messages = (transport: 'windows' | 'proxy' = 'windows') => {
 /** For each way; by hand some hundreds. */
 const storms = Number(process.env.HEDDLE_TEST_STORMS ?? 5);
 
+/** Messages of two tokens, each a chunk, so that a rank has two. */
+const rails = {
+  family: 'hybrid',
+  tuning: {
+    dispatch: { blocks: 2, threads: 32, chunk: 2 },
+    combine: { blocks: 2, threads: 32, parts: 1 },
+  },
+};
+
 interface Case {
   readonly how: RoundsOptions;
   readonly of?: Partial<RoundsShape>;
   readonly masked?: readonly number[];
+  readonly nodes?: number;
 }
 
 const cases: Readonly<Record<string, Case>> = {
@@ -78,18 +89,35 @@ const cases: Readonly<Record<string, Case>> = {
   },
   'portable by proxy, counts': { how: { ...messages('proxy'), counts: true } },
   'portable by proxy, a graph, two at once': { how: { ...messages('proxy'), graph: true }, masked: [0, 2] },
+  'hybrid, counts, looked at': { how: { ...rails, counts: true, inspect: true }, nodes: 2 },
+  'hybrid, one of each node': { how: { ...rails, counts: true }, nodes: 2, masked: [0, 3] },
+  'hybrid, one rail': { how: { ...rails, split: true }, nodes: 2, masked: [1, 3] },
+  'hybrid, a node': { how: { ...rails, inspect: true }, nodes: 2, masked: [0, 1] },
+  'hybrid, all but one': { how: rails, nodes: 2, masked: [0, 1, 3] },
+  'hybrid, sums at the source': { how: rails, of: { sum: 'source', dtype: 'f32' }, nodes: 2, masked: [3] },
+  'hybrid, e4m3, weighed by combine': {
+    ...{ how: rails, of: { wire: 'e4m3', hidden: 16, weighting: 'combine' }, nodes: 2, masked: [1] },
+  },
+  'hybrid, neighbours of a node of four': {
+    ...{ how: rails, of: { ranks: 8, maxTokens: 2, extra: [] }, nodes: 2, masked: [0, 3, 6] },
+  },
+  'hybrid, nodes of a rank': { how: rails, nodes: 4, masked: [1] },
+  'hybrid, a graph of two rounds that goes on': {
+    ...{ how: { ...rails, graph: true, split: true, rounds: 2 }, nodes: 2 },
+  },
 };
 
 describe('a world that leaves ranks out', () => {
-  it.each(Object.entries(cases))('%s', async (_, { how, of, masked = [2] }) => {
+  it.each(Object.entries(cases))('%s', async (_, { how, of, masked = [2], nodes = 1 }) => {
     const shape = shapeOfRounds({
       ...{ ranks: 4, experts: 9, topK: 3, maxTokens: 4, hidden: 24, dtype: 'bf16', extra: [6] },
       ...of,
     });
     const leaveOut = { before: 2, ranks: masked };
-    const rounds = [4, 4, 4, 4].map((tokens, n) => makeSources(shape, tokens, n + 1));
-    const sim = SimMachine.create({ ranks: 4, mode: 'checked' });
-    const results = await World.local({ ranks: 4, device: 'sim', sim }, (world) =>
+    const { ranks, maxTokens } = shape;
+    const rounds = [1, 2, 3, 4].map((seed) => makeSources(shape, maxTokens, seed));
+    const sim = SimMachine.create({ ranks, mode: 'checked' });
+    const results = await World.local({ ranks, nodes, device: 'sim', sim }, (world) =>
       runRounds(world, shape, rounds, {
         ...how,
         onLoss: 'mask',
@@ -98,7 +126,7 @@ describe('a world that leaves ranks out', () => {
       }),
     );
     const means = leftOut(shape, rounds, leaveOut);
-    const expected = means.map((sources) => expectedRound(shape, sources));
+    const expected = means.map((sources) => expectedRound(shape, sources, true, nodes));
     expect(compareRounds(shape, means, results, expected)).toMatchObject({ different: 0 });
     expect(sim.findings).toEqual([]);
     for (const [rank, { out }] of results.entries()) expect(out.length).toBe(masked.includes(rank) ? 2 : 4);
@@ -178,36 +206,38 @@ async function persist(
   return told;
 }
 
-/** What every rank had that came to the end of its rounds: the same as the others left out, and right. */
-function requireRight(told: readonly Told[]): void {
+/** What every rank had that came to the end of its rounds: the same as the others left out, and right, with rows added up on each of `nodes`. */
+function requireRight(told: readonly Told[], nodes = 1): void {
   const first = told.find((one) => one !== undefined)!;
   for (const [rank, one] of told.entries()) {
     for (let round = 1; round <= rounds && one !== undefined; round++) {
       const out = first.masked.get(round)!;
       expect(one.masked.get(round)).toEqual(out);
-      const expected = expectedRound(small, reference.without(small, sourcesOf(round), out))[rank]!;
+      const left = reference.without(small, sourcesOf(round), out);
+      const expected = expectedRound(small, left, true, nodes)[rank]!;
       const { different } = compareCombined(small, rank, one.out.get(round)!, expected);
       expect(different, `round ${round} of rank ${rank}, without ${out}`).toBe(0);
     }
   }
 }
 
+type Way = Partial<ExpertParallelOptions> & { readonly graph?: boolean; readonly nodes?: number };
+
 /** Runs rounds on four ranks while some fall; what those had that came to the end, which must be right. */
 async function storm(
   sim: SimMachine,
-  how: Partial<ExpertParallelOptions>,
-  graph: boolean,
+  { graph = false, nodes = 1, ...how }: Way,
   fall: (worlds: readonly World[]) => Promise<never> = () => new Promise(() => {}),
 ): Promise<Told[]> {
   const told: Told[] = [];
   const worlds: World[] = [];
-  const world = World.local({ ranks: 4, device: 'sim', sim }, async (world) => {
+  const world = World.local({ ranks: 4, nodes, device: 'sim', sim }, async (world) => {
     worlds[world.rank] = world;
     const rest = persist(world, how, graph);
     told[world.rank] = await (world.rank === 3 ? Promise.race([rest, fall(worlds)]) : rest);
   });
   await world.catch((error: unknown) => expect(error).toMatchObject({ code: 'HEDDLE_KILLED' }));
-  requireRight(told);
+  requireRight(told, nodes);
   return told;
 }
 
@@ -216,34 +246,34 @@ const ends = (told: readonly Told[]) => [0, 1, 2, 3].filter((rank) => told[rank]
 describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
   afterEach(() => onPassing(null));
 
-  const ways: Readonly<Record<string, Partial<ExpertParallelOptions> & { readonly graph?: boolean }>> = {
+  const ways: Readonly<Record<string, Way>> = {
     push: tuned('push'),
     pull: tuned('pull'),
     'split, copied': { ...tuned('bulk'), split: true },
     'a graph': { ...tuned('push'), graph: true },
     'portable, a graph': { ...messages(), graph: true },
     'portable by proxy': messages('proxy'),
+    hybrid: { ...rails, nodes: 2 },
+    'hybrid, a graph': { ...rails, nodes: 2, graph: true, split: true },
   };
 
-  it.each(Object.entries(ways))(
-    '%s: goes on alike on all ranks that are left',
-    async (name, { graph = false, ...how }) => {
-      let fallen = 0;
-      for (let seed = 0; seed < storms; seed++) {
-        const victims = seed % 3 === 2 ? [1, 3] : [seed % 4];
-        const sim = SimMachine.create({ ranks: 4, seed: `${name} ${seed}`, schedule: 'random' });
-        for (const victim of victims) sim.kill(victim, random(seed, name.length).below(6000));
-        const left = ends(await storm(sim, how, graph));
-        expect(left).toEqual(expect.arrayContaining([0, 1, 2, 3].filter((rank) => !victims.includes(rank))));
-        if (left.length < 4) fallen++;
-      }
-      expect(fallen).toBeGreaterThan(storms / 3);
-    },
-  );
+  it.each(Object.entries(ways))('%s: goes on alike on all ranks that are left', async (name, how) => {
+    let fallen = 0;
+    for (let seed = 0; seed < storms; seed++) {
+      const victims = seed % 3 === 2 ? [1, 3] : [seed % 4];
+      const sim = SimMachine.create({ ranks: 4, seed: `${name} ${seed}`, schedule: 'random' });
+      for (const victim of victims) sim.kill(victim, random(seed, name.length).below(6000));
+      const left = ends(await storm(sim, how));
+      expect(left).toEqual(expect.arrayContaining([0, 1, 2, 3].filter((rank) => !victims.includes(rank))));
+      if (left.length < 4) fallen++;
+    }
+    expect(fallen).toBeGreaterThan(storms / 3);
+  });
 
   it.each([
     ['push', tuned('push')],
     ['portable by proxy', messages('proxy')],
+    ['hybrid', { ...rails, nodes: 2 }],
   ])('%s: goes on where a second rank falls at any step of the agreement', async (_, how) => {
     let steps = 1;
     const passed = new Set<string>();
@@ -251,7 +281,7 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
       const sim = SimMachine.create({ ranks: 4, seed: `${last}`, schedule: 'random' });
       sim.kill(1, 2500);
       steps = 0;
-      const told = await storm(sim, how, false, () => {
+      const told = await storm(sim, how, () => {
         return new Promise((_, reject) => {
           onPassing((what, step) => {
             passed.add(`${what}, ${step}`);
@@ -291,21 +321,41 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
   );
 });
 
+it('hybrid: a rank that stood still, and does not know that it is out, forwards nothing to those that left it out', async () => {
+  const stream = (world: World) => world.device.createStream();
+  let forwarded = (): void => {};
+  const late = new Promise<void>((resolve) => {
+    forwarded = resolve;
+  });
+  await World.local({ ranks: 4, nodes: 2, device: 'sim' }, async (world) => {
+    const ep = await ExpertParallel.create(world, layerOf(small, { onLoss: 'mask', split: true, ...rails }));
+    const on = stream(world);
+    const { topkIds, topkWeights, payloads } = sourcesOf(1)[world.rank]!;
+    const sent = ep.dispatchSend({ topkIds, topkWeights: topkWeights!, payloads }, on);
+    const { experts } = ep.dispatchRecv(sent, on);
+    await ep.synchronize(on);
+    const routes = async () => (await readBits(experts, on)).filter((id) => id >>> 31 === 0).length;
+    // What rank 3 sends to this node comes by way of rank 1.
+    if (world.rank === 0) expect(await routes()).toBeGreaterThan(0);
+    await world.mask([1]).catch((error) => expect(error).toBeInstanceOf(RankMaskedError));
+    if (world.rank === 1) {
+      const { loaded } = roundsInside(ep)[0]!;
+      loaded.leaveOut([], on);
+      for (const step of loaded.steps.dispatchRecv) step.launch(on);
+      await on.synchronize();
+      expect(await loaded.failure(on)).toBeNull();
+      forwarded();
+    }
+    await late;
+    if (world.rank === 0) expect(await routes()).toBe(0);
+  });
+});
+
 describe('what cannot be left out', () => {
   const local = (program: (world: World) => Promise<unknown>) =>
     World.local({ ranks: 4, device: 'sim' }, program);
   const create = (world: World, how: Partial<ExpertParallelOptions>) =>
     ExpertParallel.create(world, layerOf(small, { onLoss: 'mask', ...how }));
-
-  it('ranks of hybrid between nodes, which says so; portable is chosen instead', async () => {
-    const between = (how: Partial<ExpertParallelOptions>) =>
-      World.local({ ranks: 4, nodes: 2, device: 'sim' }, (world) => create(world, how));
-    const refused = `onLoss is "mask"; it must be 'throw' for hybrid between nodes: ask for family 'portable'`;
-    await expect(between({ family: 'hybrid' })).rejects.toThrow(refused);
-    const [{ family, why }] = (await between({})) as [ExpertParallel];
-    expect(family).toBe('portable');
-    expect(why).toContain(refused);
-  });
 
   it('ranks over NVSHMEM, which ends with all of them', async () => {
     await expect(
@@ -313,11 +363,16 @@ describe('what cannot be left out', () => {
     ).rejects.toThrow("it must be 'throw' over NVSHMEM");
   });
 
-  it.each(['one-sided', 'portable'])('ranks that share tokens, of %s', async (family) => {
+  it.each([
+    ['one-sided', 1],
+    ['portable', 1],
+    ['hybrid', 2],
+  ])('ranks that share tokens, of %s on %s nodes', async (family, nodes) => {
     const shape = { ...layerOf(small, { onLoss: 'mask', family }), replicas: 2, maxTokens: 4 };
-    await expect(local((world) => ExpertParallel.create(world, shape))).rejects.toThrow(
-      'share tokens (replicas)',
+    const created = World.local({ ranks: 4, nodes, device: 'sim' }, (world) =>
+      ExpertParallel.create(world, shape),
     );
+    await expect(created).rejects.toThrow('share tokens (replicas)');
   });
 
   it('ranks of a world with a layer that needs them all', async () => {

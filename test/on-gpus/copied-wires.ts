@@ -62,7 +62,7 @@ export function copyWires(world: World, ends: End[], placement: Placement = 'gpu
       },
       arrived: () => own.tags.shift() ?? -1,
     };
-    const program = make({ rank, ranks, network, memory: host, placement, data });
+    const program = make({ rank, ranks, out: [], network, memory: host, placement, data });
     let stopped = false;
     const turns = async () => {
       for (; !stopped; await setImmediate()) program.step();

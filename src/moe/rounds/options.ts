@@ -135,7 +135,7 @@ export interface ExpertParallelOptions<P extends string = string> {
   /**
    * The fate of the layer when ranks are lost. Default 'throw': its rounds are over, and `world.renew` goes on. With 'mask' it
    * goes on itself, windows and captured graphs as they are: `world.mask` leaves the ranks out, and so does `synchronize` of its own
-   * accord (docs/worlds.md#masks). Where families cannot, `create` says so: hybrid between nodes, NVSHMEM, ranks that share tokens.
+   * accord (docs/worlds.md#masks). Where families cannot, `create` says so: NVSHMEM, ranks that share tokens.
    */
   readonly onLoss?: 'throw' | 'mask';
   /** Kernels note how long they wait for each peer: `ep.waits` says who is slow. Default false. The one-sided family can. */

@@ -8,8 +8,8 @@ import { beforeFirst, numberOfRound } from '../../../src/moe/families/common/wai
 import {
   chunkOfTag,
   inRound,
-  nodeOfTag,
   roundsAfter,
+  senderOfTag,
   tagOf,
 } from '../../../src/moe/families/hybrid/messages.js';
 import { hybridProxy, type ProxyData } from '../../../src/moe/families/hybrid/proxy.js';
@@ -335,7 +335,7 @@ function proxyOfTwo(placement: Placement = 'host', place = placeOn([0, 1])) {
     },
     arrived: () => tags.shift() ?? -1,
   };
-  const proxy = hybridProxy({ rank: place.rank, ranks, network, placement, memory, data });
+  const proxy = hybridProxy({ rank: place.rank, ranks, out: [], network, placement, memory, data });
   const header = (at: number, words: readonly number[]) => {
     for (const [i, word] of words.entries()) memory.store(at + 4 * i, word);
   };
@@ -483,7 +483,7 @@ describe('the proxy', () => {
         const here = Math.min(Math.max(tokens - 2 * chunk, 0), 2);
         const right =
           roundsAfter(beforeFirst, tag) === 1 &&
-          nodeOfTag(tag) === 1 &&
+          senderOfTag(tag) === 1 &&
           chunk < 3 &&
           round === 1 &&
           tokens <= 5 &&
@@ -496,7 +496,7 @@ describe('the proxy', () => {
           expect(() => proxy.step()).toThrow(
             expect.objectContaining({
               code: 'HEDDLE_MESSAGE',
-              message: expect.stringContaining(`of rank ${nodeOfTag(tag)} `),
+              message: expect.stringContaining(`of rank ${senderOfTag(tag)} `),
             }),
           );
         }

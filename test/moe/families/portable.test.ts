@@ -221,6 +221,7 @@ test('a proxy believes no tag that names no signal, and none becomes an address'
       const proxy = portableProxy({
         rank: 0,
         ranks: 2,
+        out: [],
         network,
         placement: 'host',
         memory: new NativeView(bytes),

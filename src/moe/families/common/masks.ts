@@ -79,15 +79,15 @@ export function masking(layer: Layer, operation: Operation) {
   const amOut = device(
     {
       name: 'am_out',
-      params: { ...maskParams, failure: pointer('u32'), epoch: 'u32' },
+      params: { ...maskParams, rank: 'u32', failure: pointer('u32'), epoch: 'u32' },
       returns: 'bool',
       using: { MASKS: masks, isOut, failed: recordFailure(operation) },
     },
-    (g, { mask, failure, epoch }, u) => {
+    (g, { mask, rank, failure, epoch }, u) => {
       let out = false;
       if (u.MASKS) {
-        out = u.isOut({ mask, rank: g.rank });
-        if (out && g.threadIdx.x === 0) u.failed({ failure, peer: g.rank, epoch });
+        out = u.isOut({ mask, rank });
+        if (out && g.threadIdx.x === 0) u.failed({ failure, peer: rank, epoch });
       }
       return out;
     },

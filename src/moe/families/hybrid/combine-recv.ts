@@ -5,8 +5,10 @@
 import { device, kernel, peers, pointer, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { shareOf, tokenOf } from '../common/groups.js';
+import { masking } from '../common/masks.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
+import { leavingOut } from './rails.js';
 import { type HybridShape, hopsOf, sumsAtSource } from './shape.js';
 import { sumAtSource } from './sum-source.js';
 import { sumToken } from './sum-token.js';
@@ -45,6 +47,8 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         tokenOf: tokenOf(shape),
         watchCombine: watchCombine(shape, window, wire),
         zeroCounts: zeroCounts(shape, window),
+        living: masking(shape, 'combine').living,
+        ...leavingOut(shape, 'combine'),
       },
     },
     (g, { win, wire, topkIds, out, tokens, node, limit }, u) => {
@@ -53,9 +57,11 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
       const mine = win.at(g.rank);
       const epoch = g.load(mine.begun.at(0));
       if (u.COUNTS) u.zeroCounts({ mine });
+      const mask = u.maskIn({ masked: mine.masked });
+      if (u.amOut({ mask, node, failure: mine.failure, epoch })) return;
       if (g.blockIdx.x === 0) {
         if (g.threadIdx.x === 0) g.store(mine.finished.at(0), epoch);
-        u.watchCombine({ mine, wire, node, epoch, limit, share: u.shareOf({ tokens }) });
+        u.watchCombine({ mine, wire, mask, node, epoch, limit, share: u.shareOf({ tokens }) });
         return;
       }
       const first = g.warpId * (g.gridDim.x - 1) + g.blockIdx.x - 1;
@@ -65,7 +71,7 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         const token = u.tokenOf({ turn });
         const part = piece % u.PARTS;
         let id = g.i32(-1);
-        if (g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));
+        if (g.laneId < u.K) id = u.living({ mask, id: g.load(topkIds.at(token * u.K + g.laneId)) });
         if (u.awaitRows({ mine, turn, epoch })) {
           u.sumToken({ win, wire, out, id, token, turn, node, part });
           if (u.REPLICAS > 1) u.sendSum({ win, out, token, part, epoch });

@@ -9,13 +9,13 @@ import { patienceOf } from '../common/waits.js';
 import { copyHome, sumHome } from './home.js';
 import { meet } from './meet.js';
 import { combineMessage } from './messages.js';
+import { carrying, leavingOut, outOfNode } from './rails.js';
 import {
   chunksOf,
   type HybridShape,
   hopsOf,
   localOwner,
   mostOwners,
-  railRank,
   sourceOf,
   sumsAtSource,
 } from './shape.js';
@@ -39,6 +39,9 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
         finishPiece: finishPiece(shape, window, wire),
         packPart: packPart(shape, window, wire),
         patienceOf,
+        outOfNode: outOfNode(shape),
+        ...carrying(shape),
+        ...leavingOut(shape, 'combine'),
       },
     },
     (g, { win, wire, node, limit }, u) => {
@@ -47,23 +50,30 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
       const mine = win.at(g.rank);
       const epoch = g.load(mine.begun.at(0));
       const patience = u.patienceOf({ failure: mine.failure, limit });
+      const mask = u.maskIn({ masked: mine.masked });
+      if (u.amOut({ mask, node, failure: mine.failure, epoch })) return;
+      const out = u.outOfNode({ mask, node });
       // On every rank this launch is behind the experts on its stream, so its word says that they are done.
-      u.meet({ win, node, block: g.blockIdx.x, epoch, limit: patience });
+      u.meet({ win, out, node, block: g.blockIdx.x, epoch, limit: patience });
       // A warp that has given up sends nothing: its row would hold sums of rows that nobody made.
       if (u.patienceOf({ failure: mine.failure, limit: 1 }) === 0) return;
       const warps = g.blockDim.x / 32;
       const first = g.blockIdx.x * warps + g.warpId;
-      for (let piece = first; piece < u.HOPS * u.CHUNKS * u.PIECES; piece += g.gridDim.x * warps) {
-        const hop = (piece / u.PIECES) % u.HOPS;
-        const chunk = piece / u.PIECES / u.HOPS;
-        const tokens = g.load(mine.tokens.at(hop));
-        const mask = g.load(mine.came.at(hop, chunk));
+      const lines = u.carriedHere({ mask, node }) * u.HOPS;
+      for (let piece = first; piece < lines * u.CHUNKS * u.PIECES; piece += g.gridDim.x * warps) {
+        const line = (piece / u.PIECES) % lines;
+        const chunk = piece / u.PIECES / lines;
+        const sender = u.senderOf({ node, line });
+        const nothing = u.isOut({ mask, rank: sender });
+        const tokens = g.load(mine.tokens.at(line));
+        const came = g.load(mine.came.at(line, chunk));
         // Somebody must raise a message without rows, too.
-        const pieces = g.max(g.popc(mask) * u.PARTS, g.u32(1));
-        if ((chunk === 0 || chunk * u.CHUNK < tokens) && piece % u.PIECES < pieces) {
+        const pieces = g.max(g.popc(came) * u.PARTS, g.u32(1));
+        if (!nothing && (chunk === 0 || chunk * u.CHUNK < tokens) && piece % u.PIECES < pieces) {
           const row = (piece % u.PIECES) / u.PARTS;
-          if (mask !== 0) u.packPart({ win, wire, node, hop, chunk, mask, row, part: piece % u.PARTS });
-          u.finishPiece({ mine, wire, hop, chunk, tokens, mask, pieces, epoch });
+          const part = piece % u.PARTS;
+          if (came !== 0) u.packPart({ win, wire, node, sender, line, chunk, came, row, part });
+          u.finishPiece({ mine, wire, line, chunk, tokens, came, pieces, epoch });
         }
       }
     },
@@ -80,9 +90,10 @@ function packPart(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
         win: peers(window),
         wire: peers(wire),
         node: 'u32',
-        hop: 'u32',
+        sender: 'u32',
+        line: 'u32',
         chunk: 'u32',
-        mask: 'u32',
+        came: 'u32',
         row: 'u32',
         part: 'u32',
       },
@@ -95,27 +106,26 @@ function packPart(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
         ROW: row,
         listOwners,
         localOwner: localOwner(shape),
-        railRank: railRank(shape),
         sourceOf: sourceOf(shape),
         AT_SOURCE: sumsAtSource(shape),
         sendHome: sumsAtSource(shape) ? copyHome(shape, window) : sumHome(shape, window),
         tokenOf: tokenOf(shape),
       },
     },
-    (g, { win, wire, node, hop, chunk, mask, row, part }, u) => {
+    (g, { win, wire, node, sender, line, chunk, came, row, part }, u) => {
       const mine = win.at(g.rank);
-      const source = u.sourceOf({ rank: u.railRank({ node, hop }) });
-      let left = mask;
+      const source = u.sourceOf({ rank: sender });
+      let left = came;
       for (let before = g.u32(0); before < row; before += 1) left &= left - 1;
       const turn = chunk * u.CHUNK + g.ffs(left) - 1;
       let id = g.i32(-1);
-      if (g.laneId < u.K) id = g.load(mine.routes.at(hop, turn, g.laneId));
+      if (g.laneId < u.K) id = g.load(mine.routes.at(line, turn, g.laneId));
       const owners = g.registers('u32', u.OWNERS);
       const owner = u.localOwner({ expert: id, node });
       const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
       let first = row;
-      if (u.AT_SOURCE) first = g.load(mine.returningFrom.at(hop, chunk * u.CHUNK + row));
-      const to = wire.at(0).combineOut.at(hop, chunk, u.ROWS + first * u.ROW);
+      if (u.AT_SOURCE) first = g.load(mine.returningFrom.at(line, chunk * u.CHUNK + row));
+      const to = wire.at(0).combineOut.at(line, chunk, u.ROWS + first * u.ROW);
       const token = u.tokenOf({ turn }); // the rail's rank is the same member of its group
       u.sendHome({ win, to, source, token, part, owners, count });
     },
@@ -130,27 +140,27 @@ function finishPiece(shape: HybridShape, window: HybridWindow, wire: HybridWire)
       params: {
         mine: windowOf(window),
         wire: peers(wire),
-        hop: 'u32',
+        line: 'u32',
         chunk: 'u32',
         tokens: 'u32',
-        mask: 'u32',
+        came: 'u32',
         pieces: 'u32',
         epoch: 'u32',
       },
       using: { AT_SOURCE: sumsAtSource(shape) },
     },
-    (g, { mine, wire, hop, chunk, tokens, mask, pieces, epoch }, { AT_SOURCE }) => {
+    (g, { mine, wire, line, chunk, tokens, came, pieces, epoch }, { AT_SOURCE }) => {
       g.warp.barrier(); // what is added below is for the stores of all lanes
       if (g.laneId === 0) {
-        const packed = mine.packed.at(hop, chunk);
+        const packed = mine.packed.at(line, chunk);
         const before = g.atomicAdd(packed, 1, { order: 'acq_rel', scope: 'gpu' });
         if (before + 1 === pieces) {
           g.store(packed, 0);
-          let rows = g.popc(mask);
-          if (AT_SOURCE) rows = g.load(mine.returningRows.at(hop, chunk));
-          g.store(wire.at(0).combineOut.at(hop, chunk, 0), g.pack('u32', [epoch, tokens, mask, rows]));
-          g.store(wire.at(0).combineRows.at(hop, chunk), rows);
-          const ready = wire.at(0).combineReady.at(hop, chunk);
+          let rows = g.popc(came);
+          if (AT_SOURCE) rows = g.load(mine.returningRows.at(line, chunk));
+          g.store(wire.at(0).combineOut.at(line, chunk, 0), g.pack('u32', [epoch, tokens, came, rows]));
+          g.store(wire.at(0).combineRows.at(line, chunk), rows);
+          const ready = wire.at(0).combineReady.at(line, chunk);
           g.store(ready, epoch, { order: 'release', scope: 'sys' });
         }
       }

@@ -15,6 +15,8 @@ export function tellRoutes(shape: HybridShape, window: HybridWindow) {
       name: 'tell_routes',
       params: {
         win: peers(window),
+        /** The ranks that are left out, a bit each: nobody stores to them. */
+        out: 'u32',
         source: 'u32',
         token: 'u32',
         id: 'i32',
@@ -26,10 +28,10 @@ export function tellRoutes(shape: HybridShape, window: HybridWindow) {
       returns: 'u32',
       using: { LOCAL: shape.localRanks, K: shape.topK, WEIGHTS: shape.weights },
     },
-    (g, { win, source, token, id, weight, owner, first, step }, u) => {
+    (g, { win, out, source, token, id, weight, owner, first, step }, u) => {
       for (let to = first; to < u.LOCAL; to += step) {
         const there = win.at(to);
-        if (g.laneId < u.K) {
+        if (g.laneId < u.K && ((out >>> to) & 1) === 0) {
           g.store(there.experts.at(source, token, g.laneId), owner === to ? id : -1);
           if (u.WEIGHTS) g.store(there.weights.at(source, token, g.laneId), owner === to ? weight : 0);
         }
@@ -38,7 +40,7 @@ export function tellRoutes(shape: HybridShape, window: HybridWindow) {
       for (let to = g.u32(0); to < u.LOCAL; to += 1) {
         if (g.warp.any(owner === to)) wants |= g.u32(1) << to;
       }
-      return wants;
+      return wants & ~out;
     },
   );
 }

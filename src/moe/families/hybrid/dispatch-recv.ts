@@ -8,7 +8,8 @@ import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { forwardChunk } from './forward-chunk.js';
 import { meet } from './meet.js';
-import { chunksOf, type HybridShape, hopsOf, nodeAt } from './shape.js';
+import { carrying, leavingOut, nodeAt, outOfNode } from './rails.js';
+import { chunksOf, type HybridShape, hopsOf } from './shape.js';
 import { awaitLanded, watchDispatch } from './watch.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
@@ -29,6 +30,9 @@ export function dispatchRecvKernel(shape: HybridShape, window: HybridWindow, wir
         meet: meet(shape, window, 'dispatch'),
         patienceOf,
         watchDispatch: watchDispatch(shape, window, wire),
+        outOfNode: outOfNode(shape),
+        ...carrying(shape),
+        ...leavingOut(shape, 'dispatch'),
       },
     },
     (g, { win, wire, node, limit }, u) => {
@@ -36,18 +40,29 @@ export function dispatchRecvKernel(shape: HybridShape, window: HybridWindow, wir
       g.releaseNext();
       const mine = win.at(g.rank);
       const epoch = g.load(mine.begun.at(0));
+      const mask = u.maskIn({ masked: mine.masked });
+      if (u.amOut({ mask, node, failure: mine.failure, epoch })) return;
       if (g.blockIdx.x === 0) {
-        u.watchDispatch({ mine, wire, node, epoch, limit });
+        u.watchDispatch({ mine, wire, mask, node, epoch, limit });
         return;
       }
+      const out = u.outOfNode({ mask, node });
+      const carried = u.carriedHere({ mask, node });
       const block = g.blockIdx.x - 1;
       for (let piece = block; piece < u.HOPS * u.CHUNKS; piece += g.gridDim.x - 1) {
-        const hop = piece % u.HOPS;
         const chunk = piece / u.HOPS;
-        if (u.awaitChunk({ mine, hop, chunk, epoch })) u.forwardChunk({ win, wire, node, hop, chunk });
+        for (let back = g.u32(0); back < carried; back += 1) {
+          const line = back * u.HOPS + (piece % u.HOPS);
+          const sender = u.senderOf({ node, line });
+          const nothing = u.isOut({ mask, rank: sender });
+          if (!nothing) {
+            if (u.awaitChunk({ mine, line, chunk, epoch }))
+              u.forwardChunk({ win, wire, out, node, sender, line, chunk });
+          }
+        }
       }
       const patience = u.patienceOf({ failure: mine.failure, limit });
-      u.meet({ win, node, block, epoch, limit: patience });
+      u.meet({ win, out, node, block, epoch, limit: patience });
       if (u.COUNTS) {
         // Where somebody did not come, there is nothing to count.
         if (u.patienceOf({ failure: mine.failure, limit: 1 }) !== 0) u.countShare({ mine, node, block });
@@ -61,18 +76,18 @@ function awaitChunk(shape: HybridShape, window: HybridWindow) {
   return device(
     {
       name: 'await_chunk',
-      params: { mine: windowOf(window), hop: 'u32', chunk: 'u32', epoch: 'u32' },
+      params: { mine: windowOf(window), line: 'u32', chunk: 'u32', epoch: 'u32' },
       returns: 'bool',
       using: { CHUNK: shape.dispatch.chunk, awaitLanded },
     },
-    (g, { mine, hop, chunk, epoch }, u) => {
+    (g, { mine, line, chunk, epoch }, u) => {
       const { failure } = mine;
       const left = g.shared('u32', 1);
       if (g.threadIdx.x === 0) {
-        let came = u.awaitLanded({ landed: mine.dispatchLanded.at(hop, 0), epoch, failure });
+        let came = u.awaitLanded({ landed: mine.dispatchLanded.at(line, 0), epoch, failure });
         if (came) {
-          if (chunk * u.CHUNK < g.load(mine.tokens.at(hop)))
-            came = u.awaitLanded({ landed: mine.dispatchLanded.at(hop, chunk), epoch, failure });
+          if (chunk * u.CHUNK < g.load(mine.tokens.at(line)))
+            came = u.awaitLanded({ landed: mine.dispatchLanded.at(line, chunk), epoch, failure });
         }
         g.store(left, g.u32(came));
       }

@@ -2,14 +2,16 @@
  * The send of a dispatch: messages for the other nodes, which the proxy takes as they become ready, then this node's own
  * ranks. It waits for nobody.
  */
-import { device, kernel, list, peers, pointer } from '../../../lang/index.js';
+import { device, kernel, list, peers, pointer, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { shareOf, tokenOf } from '../common/groups.js';
+import { masking } from '../common/masks.js';
 import { dispatchParams } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
-import { notePlaces, placeAt, placingParam } from '../common/places.js';
+import { notePlaces, placingParam } from '../common/places.js';
 import { storeRows, tellRoutes } from './deliver.js';
 import { packChunk } from './pack-chunk.js';
+import { leavingOut, livingPlaceAt, outOfNode } from './rails.js';
 import { type HybridShape, hopsOf, localOwner, mostPackers, sourceOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
@@ -36,6 +38,10 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
         notePlaces: notePlaces(shape),
         shareOf: shareOf(shape),
         tokenOf: tokenOf(shape),
+        MASKS: shape.masks === true,
+        emptySlots: emptySlots(shape, window),
+        outOfNode: outOfNode(shape),
+        ...leavingOut(shape, 'dispatch'),
       },
     },
     (g, { win, wire, topkIds, topkWeights, rows, tokens, placing, node }, u) => {
@@ -44,6 +50,8 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
       const mine = win.at(g.rank);
       const epoch = g.load(mine.finished.at(0)) + 1;
       if (g.blockIdx.x === 0 && g.threadIdx.x === 0) g.store(mine.begun.at(0), epoch);
+      const mask = u.maskIn({ masked: mine.masked });
+      if (u.amOut({ mask, node, failure: mine.failure, epoch })) return;
       // A rank that has given up sends nothing: peers may still be reading its message of the last round.
       if (g.load(mine.failure.at(0)) !== 0) return;
 
@@ -56,14 +64,29 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
         for (let message = g.blockIdx.x; message < messages; message += packers) {
           const hop = message % u.HOPS;
           const chunk = message / u.HOPS;
-          u.packChunk({ mine, wire, topkIds, topkWeights, placing, rows, share, node, hop, chunk, epoch });
+          u.packChunk({
+            mine,
+            wire,
+            mask,
+            topkIds,
+            topkWeights,
+            placing,
+            rows,
+            share,
+            node,
+            hop,
+            chunk,
+            epoch,
+          });
         }
       }
       // The packers get theirs last.
       const first = (g.blockIdx.x + g.gridDim.x - packers) % g.gridDim.x;
+      const out = u.outOfNode({ mask, node });
       for (let turn = first; turn < u.TURNS; turn += g.gridDim.x) {
         const token = u.tokenOf({ turn });
-        u.deliverToken({ win, topkIds, topkWeights, placing, rows, tokens, node, token });
+        if (u.MASKS) u.emptySlots({ mine, mask, token });
+        u.deliverToken({ win, mask, out, topkIds, topkWeights, placing, rows, tokens, node, token });
         if (u.PLACED) {
           if (g.warpId === 0) u.notePlaces({ topkIds, placing, turn, tokens });
         }
@@ -79,6 +102,9 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
       name: 'deliver_token',
       params: {
         win: peers(window),
+        mask: 'v16',
+        /** The ranks of this node that are left out. */
+        out: 'u32',
         topkIds: pointer('i32'),
         topkWeights: pointer('f32'),
         placing: placingParam(shape),
@@ -97,20 +123,20 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
         sourceOf: sourceOf(shape),
         storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
         tellRoutes: tellRoutes(shape, window),
-        placeAt: placeAt(shape),
+        livingPlaceAt: livingPlaceAt(shape),
       },
     },
-    (g, { win, topkIds, topkWeights, placing, rows, tokens, node, token }, u) => {
+    (g, { win, mask, out, topkIds, topkWeights, placing, rows, tokens, node, token }, u) => {
       let id = g.i32(-1);
       let weight = g.f32(0);
       if (token < tokens && g.laneId < u.K) {
-        id = u.placeAt({ topkIds, placing, token, k: g.laneId });
+        id = u.livingPlaceAt({ mask, topkIds, placing, token, k: g.laneId });
         if (u.WEIGHTS) weight = g.load(topkWeights.at(token * u.K + g.laneId));
       }
       const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
       const owner = u.localOwner({ expert: id, node });
       const step = g.blockDim.x / 32;
-      const wanted = u.tellRoutes({ win, source, token, id, weight, owner, first: g.warpId, step });
+      const wanted = u.tellRoutes({ win, out, source, token, id, weight, owner, first: g.warpId, step });
 
       const list = g.shared('u32', 1);
       const wants = g.shared('u32', 1);
@@ -124,6 +150,31 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
       for (const p of g.unroll(u.PAYLOADS)) {
         const [from, stride] = [rows[p]!, u.ROW[p]!];
         u.storeRows[p]!({ win, from, first: token, stride, source, tokens: list, wants, count });
+      }
+    },
+  );
+}
+
+/** Slots of a token of sources that are left out: none has routes here. Only such a source may write there as well, should it still run. */
+function emptySlots(shape: HybridShape, window: HybridWindow) {
+  return device(
+    {
+      name: 'empty_slots',
+      params: { mine: windowOf(window), mask: 'v16', token: 'u32' },
+      using: {
+        K: shape.topK,
+        RANKS: shape.ranks,
+        WEIGHTS: shape.weights,
+        isOut: masking(shape, 'dispatch').isOut,
+      },
+    },
+    (g, { mine, mask, token }, u) => {
+      for (let i = g.threadIdx.x; i < u.RANKS * u.K; i += g.blockDim.x) {
+        const out = u.isOut({ mask, rank: i / u.K });
+        if (out) {
+          g.store(mine.experts.at(i / u.K, token, i % u.K), -1);
+          if (u.WEIGHTS) g.store(mine.weights.at(i / u.K, token, i % u.K), 0);
+        }
       }
     },
   );

@@ -5,9 +5,10 @@ import { ArgumentError, type HeddleError, UnavailableError } from '../../../base
 import type { Topology } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
 import { formatOf, type Layer, sharing } from '../../layer/index.js';
+import { maskPlan } from '../common/masks.js';
 import { placingPlan } from '../common/places.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
-import { refusesRows, refusesTransport } from '../common/refusals.js';
+import { refusesMasks, refusesRows, refusesTransport } from '../common/refusals.js';
 import { failureView } from '../common/waits.js';
 import { weighSpread } from '../common/weigh.js';
 import type { Family, Place, Plan, WindowPlan, WirePlan } from '../family.js';
@@ -15,6 +16,7 @@ import { oneSided } from '../one-sided/family.js';
 import { defaultTuning, type HybridTuning, hybridKnobs } from './knobs.js';
 import { combineMessage, dispatchMessage } from './messages.js';
 import { hybridProxyModule, type PhaseData, type ProxyData } from './proxy.js';
+import { linesOf } from './rails.js';
 import type { HybridShape } from './shape.js';
 import { type HybridKernels, kernelsOf, stepsOf } from './steps.js';
 import { roundWords } from './window.js';
@@ -44,7 +46,7 @@ const mostLocal = 32;
 function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError | null {
   if (place.topology.nodes === 1) return oneSided.refuses(layer, place) ?? refusesUnused(tuning);
   return (
-    refusesLeavingOut(layer) ??
+    refusesMasks(layer) ??
     refusesTransport(place) ??
     refusesNodes(place.topology) ??
     refusesReplicas(layer, place.topology) ??
@@ -61,16 +63,6 @@ function refusesUnused(tuning?: HybridTuning): HeddleError | null {
     "left out on one node, where hybrid is one-sided; ask for family: 'one-sided' to tune that";
   return new ArgumentError('tuning', 'given', possible);
 }
-
-/** The ranks of other nodes reach a node by the ranks of their own numbers: without one they would lose the way to experts that live. */
-const refusesLeavingOut = ({ masks = false }: Layer): HeddleError | null =>
-  masks
-    ? new ArgumentError(
-        'onLoss',
-        'mask',
-        "'throw' for hybrid between nodes: ask for family 'portable', or renew the world after a loss",
-      )
-    : null;
 
 /** The ranks of a group hand each other sums, which is for those that map each other's windows. */
 function refusesReplicas(layer: Layer, { localRanks, nodes }: Topology): HeddleError | null {
@@ -153,7 +145,7 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
     program: {
       ...hybridProxyModule,
       data: proxyData(shape, place.topology, kernels),
-      reach: railOf(place.topology),
+      reach: reachOf(shape, place.topology),
     },
   };
   const routes = routesBuffer(shape);
@@ -166,12 +158,15 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
     received: receivedPlan(shape, place.rank, window, kernels.window, routes),
     placing,
     failure: failureView(window, kernels.window),
+    ...(shape.masks && {
+      masks: maskPlan(window, section(kernels.window, 'masked'), section(kernels.window, 'finished')),
+    }),
   };
 }
 
-/** The ranks of other nodes with this one's number. */
-const railOf = ({ members, node, localRank }: Topology): number[] =>
-  members.filter((_, other) => other !== node).map((ranks) => ranks[localRank]!);
+/** The ranks of other nodes with this one's number; with masks any of them may take over its rail. */
+const reachOf = ({ masks }: HybridShape, { members, node, localRank }: Topology): number[] =>
+  members.filter((_, other) => other !== node).flatMap((ranks) => (masks ? ranks : [ranks[localRank]!]));
 
 function proxyData(shape: HybridShape, { node, localRank }: Topology, { wire }: HybridKernels): ProxyData {
   const { nodes, localRanks, dispatch } = shape;
@@ -187,7 +182,15 @@ function proxyData(shape: HybridShape, { node, localRank }: Topology, { wire }: 
     ...{ room: vectors * 16, rows: rows * 16, row: row * 16, most },
   });
   return {
-    ...{ nodes, node, localRanks, localRank, chunk: dispatch.chunk, share: sharing(shape).turns },
+    ...{
+      nodes,
+      node,
+      localRanks,
+      localRank,
+      lines: linesOf(shape),
+      chunk: dispatch.chunk,
+      share: sharing(shape).turns,
+    },
     phases: [phase('dispatch', dispatchMessage(shape)), phase('combine', combineMessage(shape))],
   };
 }

@@ -15,13 +15,14 @@ export function meet({ localRanks }: HybridShape, window: HybridWindow, operatio
   return device(
     {
       name: 'meet',
-      params: { win: peers(window), node: 'u32', block: 'u32', epoch: 'u32', limit: 'u32' },
+      params: { win: peers(window), out: 'u32', node: 'u32', block: 'u32', epoch: 'u32', limit: 'u32' },
       using: { LOCAL: localRanks, FLAGS: flagsOf[operation], failed: recordFailure(operation) },
     },
-    (g, { win, node, block, epoch, limit }, u) => {
+    (g, { win, out, node, block, epoch, limit }, u) => {
       const mine = win.at(g.rank);
       const peer = g.threadIdx.x;
-      if (peer < u.LOCAL) {
+      // `out` has a bit for each rank of the node that is left out.
+      if (peer < u.LOCAL && ((out >>> peer) & 1) === 0) {
         g.store(win.at(peer)[u.FLAGS].at(block, g.rank), epoch, { order: 'release', scope: 'sys' });
         const flag = mine[u.FLAGS].at(block, peer);
         const came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });

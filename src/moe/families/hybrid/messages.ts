@@ -43,12 +43,15 @@ export function combineMessage(shape: HybridShape) {
 const homeVectors = (layer: Pick<Layer, 'output'>): number =>
   formatOf(layer.output).rounding === null ? vectorsOf(outputRowBytes(layer)) : stretchesOf(layer.output).ALL;
 
-/** Which message has come, in the 31 bits that a network brings with it: the lower three of its round lead. */
-export const tagOf = (phase: number, node: number, chunk: number): number =>
-  (phase << 27) | (node << 20) | chunk;
+/**
+ * Which message has come, in the 31 bits that a network brings with it: the lower three of its round lead. The sender is named by its
+ * node where that says all, else by its rank.
+ */
+export const tagOf = (phase: number, sender: number, chunk: number): number =>
+  (phase << 27) | (sender << 20) | chunk;
 export const inRound = (tag: number, epoch: number): number => tag | ((epoch & 7) << 28);
 /** How many rounds a tag's is behind `epoch`: it is close. */
 export const roundsAfter = (epoch: number, tag: number): number => ((tag >>> 28) - epoch) & 7;
 export const phaseOfTag = (tag: number): number => (tag >>> 27) & 1;
-export const nodeOfTag = (tag: number): number => (tag >>> 20) & 0x7f;
+export const senderOfTag = (tag: number): number => (tag >>> 20) & 0x7f;
 export const chunkOfTag = (tag: number): number => tag & 0xfffff;

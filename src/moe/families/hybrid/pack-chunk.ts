@@ -4,9 +4,10 @@ import { tokenOf } from '../common/groups.js';
 import { rowsBefore } from '../common/lanes.js';
 import { expertOwner } from '../common/owners.js';
 import { partsOf, unitBytes } from '../common/parts.js';
-import { placeAt, placingParam } from '../common/places.js';
+import { placingParam } from '../common/places.js';
 import { dispatchMessage } from './messages.js';
-import { type HybridShape, nodeAt, sumsAtSource } from './shape.js';
+import { livingPlaceAt, nodeAt } from './rails.js';
+import { type HybridShape, sumsAtSource } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -21,6 +22,7 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
       params: {
         mine: windowOf(window),
         wire: peers(wire),
+        mask: 'v16',
         topkIds: pointer('i32'),
         topkWeights: pointer('f32'),
         placing: placingParam(shape),
@@ -42,7 +44,7 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
         ROWS: message.rows,
         PAYLOADS_AT: message.payloads,
         AT_SOURCE: sumsAtSource(shape),
-        placeAt: placeAt(shape),
+        livingPlaceAt: livingPlaceAt(shape),
         ownersAt: ownersAt(shape),
         rowsBefore,
         nodeAt: nodeAt(shape),
@@ -50,18 +52,18 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
         packRows: shape.payloads.map((_, p) => packRows(shape, p)),
       },
     },
-    (g, { mine, wire, topkIds, topkWeights, placing, rows, share, node, hop, chunk, epoch }, u) => {
+    (g, { mine, wire, mask, topkIds, topkWeights, placing, rows, share, node, hop, chunk, epoch }, u) => {
       const out = wire.at(0).dispatchOut;
       const first = chunk * u.CHUNK;
       const here = g.min(share - first, g.u32(u.CHUNK)); // a chunk has tokens, or is the first
 
       // Every warp finds out by itself which tokens go there; the first lists them for all.
-      const owners = u.ownersAt({ topkIds, placing, first, here, to: u.nodeAt({ node, hop }) });
+      const owners = u.ownersAt({ mask, topkIds, placing, first, here, to: u.nodeAt({ node, hop }) });
       const goes = owners !== 0;
-      const mask = g.warp.ballot(goes);
+      const going = g.warp.ballot(goes);
       const packed = g.shared('u32', u.CHUNK);
       if (g.warpId === 0 && goes) {
-        const place = g.popc(mask & ((g.u32(1) << g.laneId) - 1));
+        const place = g.popc(going & ((g.u32(1) << g.laneId) - 1));
         g.store(packed.at(place), u.tokenOf({ turn: first + g.laneId }));
       }
       if (u.AT_SOURCE) {
@@ -74,18 +76,18 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
       const weights = out.at(hop, chunk, u.WEIGHTS_AT).as('f32');
       for (let i = g.threadIdx.x; i < here * u.K; i += g.blockDim.x) {
         const token = u.tokenOf({ turn: first + i / u.K });
-        g.store(ids.at(i), u.placeAt({ topkIds, placing, token, k: i % u.K }));
+        g.store(ids.at(i), u.livingPlaceAt({ mask, topkIds, placing, token, k: i % u.K }));
         if (u.WEIGHTS) g.store(weights.at(i), g.load(topkWeights.at(token * u.K + (i % u.K))));
       }
       for (const p of g.unroll(u.PAYLOADS)) {
         const to = out.at(hop, chunk, u.ROWS + u.PAYLOADS_AT[p]!);
-        u.packRows[p]!({ from: rows[p]!, to, packed, count: g.popc(mask) });
+        u.packRows[p]!({ from: rows[p]!, to, packed, count: g.popc(going) });
       }
       g.barrier(); // the release below is for the stores of all threads
       if (g.threadIdx.x === 0) {
-        g.store(out.at(hop, chunk, 0), g.pack('u32', [epoch, share, mask, g.popc(mask)]));
-        g.store(wire.at(0).dispatchRows.at(hop, chunk), g.popc(mask));
-        g.store(mine.sent.at(hop, chunk), mask);
+        g.store(out.at(hop, chunk, 0), g.pack('u32', [epoch, share, going, g.popc(going)]));
+        g.store(wire.at(0).dispatchRows.at(hop, chunk), g.popc(going));
+        g.store(mine.sent.at(hop, chunk), going);
         const ready = wire.at(0).dispatchReady.at(hop, chunk);
         g.store(ready, epoch, { order: 'release', scope: 'sys' });
       }
@@ -99,6 +101,7 @@ const ownersAt = (shape: HybridShape) =>
     {
       name: 'owners_at',
       params: {
+        mask: 'v16',
         topkIds: pointer('i32'),
         placing: placingParam(shape),
         first: 'u32',
@@ -111,15 +114,15 @@ const ownersAt = (shape: HybridShape) =>
         LOCAL: shape.localRanks,
         ownerOf: expertOwner(shape),
         tokenOf: tokenOf(shape),
-        placeAt: placeAt(shape),
+        livingPlaceAt: livingPlaceAt(shape),
       },
     },
-    (g, { topkIds, placing, first, here, to }, { K, LOCAL, ownerOf, tokenOf, placeAt }) => {
+    (g, { mask, topkIds, placing, first, here, to }, { K, LOCAL, ownerOf, tokenOf, livingPlaceAt }) => {
       let owners = g.u32(0);
       if (g.laneId < here) {
         const token = tokenOf({ turn: first + g.laneId });
         for (let k = g.u32(0); k < K; k += 1) {
-          const expert = placeAt({ topkIds, placing, token, k });
+          const expert = livingPlaceAt({ mask, topkIds, placing, token, k });
           const owner = ownerOf({ expert });
           if (owner / LOCAL === to) owners |= g.u32(1) << (owner % LOCAL);
         }

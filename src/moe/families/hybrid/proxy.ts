@@ -7,7 +7,7 @@
 import { HeddleError } from '../../../base/errors.js';
 import type { HostView, Network, ProxyParts, ProxyProgram, RemoteWrite } from '../../../gpu/index.js';
 import { beforeFirst, numberOfRound } from '../common/waits.js';
-import { chunkOfTag, header, inRound, nodeOfTag, phaseOfTag, roundsAfter, tagOf } from './messages.js';
+import { chunkOfTag, header, inRound, phaseOfTag, roundsAfter, senderOfTag, tagOf } from './messages.js';
 
 /** The facts of the wire that the program must know; threads can send them to each other. Offsets and lengths are in bytes. */
 export interface ProxyData {
@@ -15,6 +15,8 @@ export interface ProxyData {
   readonly node: number;
   readonly localRanks: number;
   readonly localRank: number;
+  /** Lines that may come from each other node (rails.ts). */
+  readonly lines: number;
   /** The most tokens that a rank sends: its share of its group's. */
   readonly share: number;
   /** Of them, those of a chunk. */
@@ -37,23 +39,29 @@ export interface PhaseData {
   readonly most: number;
 }
 
-/** A message's places in the wires of both ranks, and how far it is: the epochs that went and came last. */
-interface Message {
-  /** From `out` to where the peer has it as `in`. Length and tag are those of the round that is posted. */
+/** A message that leaves, from where the kernels pack it to where the peer has it as `in`. Length and tag are those of the round that is posted. */
+interface Outgoing {
   readonly write: RemoteWrite;
-  readonly chunk: number;
-  /** The name by which the peer knows it when it comes from here. */
+  /** The name by which the peer knows it. */
   readonly tag: number;
   readonly ready: number;
   readonly count: number;
-  readonly came: number;
-  readonly in: number;
   readonly rows: number;
   readonly row: number;
+  /** The epoch that went last. */
+  posted: number;
+}
+
+/** A message that comes. */
+interface Incoming {
+  readonly chunk: number;
+  readonly came: number;
+  readonly in: number;
+  /** Rows that a token may have. */
   readonly most: number;
   /** Of the same rank and phase; itself, if it is chunk 0. */
-  readonly first: Message | null;
-  posted: number;
+  readonly first: Incoming | null;
+  /** The epoch that came last. */
   seen: number;
 }
 
@@ -67,8 +75,10 @@ class HybridProxy implements ProxyProgram {
   readonly #memory: HostView;
   readonly #data: ProxyData;
   readonly #sees: boolean;
-  /** [phase][hop][chunk], in one row. */
-  readonly #messages: readonly Message[];
+  /** In the order in which they are looked at. */
+  readonly #outgoing: readonly Outgoing[];
+  /** [phase][sender][chunk], in one row; nothing where none comes. */
+  readonly #incoming: readonly (Incoming | undefined)[];
   /** The header that was read last. */
   readonly #header = new Uint32Array(4);
   readonly #headerBytes = new Uint8Array(this.#header.buffer);
@@ -76,19 +86,26 @@ class HybridProxy implements ProxyProgram {
   readonly #count = new Uint32Array(1);
   readonly #countBytes = new Uint8Array(this.#count.buffer);
 
-  constructor({ network, memory, placement, data }: ProxyParts<ProxyData>) {
+  constructor({ network, memory, placement, data, out }: ProxyParts<ProxyData>) {
     this.#network = network;
     this.#memory = memory;
     this.#data = data;
     this.#sees = placement === 'host';
-    this.#messages = messagesOf(data);
+    const links = linksOf(data, out);
+    this.#outgoing = links.flatMap(([sends], phase) => sends.flatMap((link) => outgoing(data, phase, link)));
+    const all: Incoming[] = [];
+    for (const [phase, [, takes]] of links.entries())
+      for (const link of takes)
+        for (const message of incoming(data, phase, link))
+          all[placeOf(data, phase, senderOf(data, link), message.chunk)] = message;
+    this.#incoming = all;
   }
 
   /** Sends messages that the kernels made ready, and tells the kernels of those that have come. */
   step(): boolean {
     let moved = false;
-    for (let i = 0; i < this.#messages.length; i++) {
-      const message = this.#messages[i]!;
+    for (let i = 0; i < this.#outgoing.length; i++) {
+      const message = this.#outgoing[i]!;
       const epoch = this.#memory.load(message.ready);
       if (epoch !== message.posted && this.#post(message, epoch)) moved = true;
     }
@@ -100,7 +117,7 @@ class HybridProxy implements ProxyProgram {
   }
 
   /** False where the network has no room now: the next step tries again. */
-  #post(message: Message, epoch: number): boolean {
+  #post(message: Outgoing, epoch: number): boolean {
     const { write, count, rows, row, tag } = message;
     this.#memory.read(count, this.#countBytes);
     write.bytes = rows + this.#count[0]! * row;
@@ -120,17 +137,15 @@ class HybridProxy implements ProxyProgram {
   }
 
   /** The message that a peer calls by this tag. */
-  #named(tag: number): Message | undefined {
-    const { nodes, node, share, chunk } = this.#data;
-    const chunks = Math.ceil(share / chunk);
-    const hop = (nodeOfTag(tag) - node - 1 + nodes) % nodes;
-    if (nodeOfTag(tag) >= nodes || chunkOfTag(tag) >= chunks) return undefined;
-    if (hop === nodes - 1) return undefined; // this node itself
-    return this.#messages[(phaseOfTag(tag) * (nodes - 1) + hop) * chunks + chunkOfTag(tag)];
+  #named(tag: number): Incoming | undefined {
+    const [sender, chunk] = [senderOfTag(tag), chunkOfTag(tag)];
+    const { nodes, lines } = this.#data;
+    if (sender >= nodes * lines || chunk >= chunksOf(this.#data)) return undefined;
+    return this.#incoming[placeOf(this.#data, phaseOfTag(tag), sender, chunk)];
   }
 
   /** Chunk 0 comes in every round; another one with the round of the chunk 0 that came last, or overtakes that of the next. */
-  #roundOf(tag: number, message: Message): number {
+  #roundOf(tag: number, message: Incoming): number {
     const last = (message.first ?? message).seen;
     const after = roundsAfter(last, tag);
     const epoch = (last + after) >>> 0;
@@ -139,7 +154,7 @@ class HybridProxy implements ProxyProgram {
   }
 
   /** Kernels use a number from the header as a length, so it must be a possible one. */
-  #requirePossible(tag: number, { chunk: index, in: at, most }: Message, epoch: number): void {
+  #requirePossible(tag: number, { chunk: index, in: at, most }: Incoming, epoch: number): void {
     this.#memory.read(at, this.#headerBytes);
     const said = this.#header[header.epoch]!;
     if (said !== epoch)
@@ -157,40 +172,88 @@ class HybridProxy implements ProxyProgram {
   }
 
   #strange(tag: number, what: string): HeddleError {
-    const { localRanks, localRank } = this.#data;
-    const rank = nodeOfTag(tag) * localRanks + localRank;
+    const { localRanks, localRank, lines } = this.#data;
+    const sender = senderOfTag(tag);
+    const rank = lines === 1 ? sender * localRanks + localRank : sender;
     return new HeddleError('HEDDLE_MESSAGE', `message ${tag.toString(16)} of rank ${rank} ${what}`);
   }
 }
 
-/** In the order in which they are looked at. */
-function messagesOf({ nodes, node, localRanks, localRank, share, chunk, phases }: ProxyData): Message[] {
-  const chunks = Math.ceil(share / chunk);
-  return phases.flatMap(({ ready, counts, came, out, in: into, room, rows, row, most }, phase) =>
-    Array.from({ length: nodes - 1 }, (_, hop) => {
-      // The node at hop h from here sees this node at the hop that remains, the rest of the way around.
-      const back = nodes - 2 - hop;
-      const peer = ((node + 1 + hop) % nodes) * localRanks + localRank;
-      const made: Message[] = [];
-      for (let index = 0; index < chunks; index++) {
-        const at = hop * chunks + index;
-        made.push({
-          write: {
-            ...{ peer, from: out + at * room, bytes: 0, tag: 0 },
-            to: into + (back * chunks + index) * room,
-          },
-          ...{ chunk: index, tag: tagOf(phase, node, index), rows, row, most },
-          ready: ready + at * 4,
-          count: counts + at * 4,
-          came: came + at * 4,
-          in: into + at * room,
-          first: made[0] ?? null,
-          ...{ posted: beforeFirst, seen: beforeFirst },
-        });
-      }
-      return made;
-    }).flat(),
-  );
+/** A rank of another node with which messages are exchanged: where they lie in this rank's wire, and in that one's. */
+interface Link {
+  readonly node: number;
+  readonly localRank: number;
+  readonly here: number;
+  readonly there: number;
+}
+
+const chunksOf = ({ share, chunk }: ProxyData): number => Math.ceil(share / chunk);
+
+/** The name of a rank in tags. */
+const senderOf = (
+  { lines }: Pick<ProxyData, 'lines'>,
+  { node, localRank }: Pick<Link, 'node' | 'localRank'>,
+): number => node * lines + (localRank % lines);
+
+const placeOf = (data: ProxyData, phase: number, sender: number, chunk: number): number =>
+  (phase * data.nodes * data.lines + sender) * chunksOf(data) + chunk;
+
+/** Of each phase the links by which messages leave, and by which they come: own tokens go to carriers, and those that are carried go home. */
+function linksOf(data: ProxyData, out: readonly number[]): readonly (readonly [Link[], Link[]])[] {
+  const { nodes, node, localRanks, localRank, lines } = data;
+  /** Lines back from a rank's own number to the next that is left in a node: its carrier (rails.ts). */
+  const steps = (of: number, from: number) => {
+    let n = 0;
+    while (n < lines && out.includes(of * localRanks + ((from + n) % localRanks))) n++;
+    return n;
+  };
+  const carriers: Link[] = [];
+  const carried: Link[] = [];
+  for (let hop = 0; hop < nodes - 1; hop++) {
+    const other = (node + 1 + hop) % nodes;
+    // The node at hop h from here sees this node at the hop that remains, the rest of the way around.
+    const home = nodes - 2 - hop;
+    const n = steps(other, localRank);
+    if (n < lines) {
+      const there = n * (nodes - 1) + home;
+      carriers.push({ node: other, localRank: (localRank + n) % localRanks, here: hop, there });
+    }
+    for (let back = 0; back < lines; back++) {
+      const from = (localRank - back + localRanks) % localRanks;
+      if (steps(node, from) === back && !out.includes(other * localRanks + from))
+        carried.push({ node: other, localRank: from, here: back * (nodes - 1) + hop, there: home });
+    }
+  }
+  return [
+    [carriers, carried],
+    [carried, carriers],
+  ];
+}
+
+/** The messages that leave by a link. */
+function outgoing(data: ProxyData, phase: number, { node, localRank, here, there }: Link): Outgoing[] {
+  const { ready, counts, out, in: into, room, rows, row } = data.phases[phase]!;
+  const chunks = chunksOf(data);
+  return Array.from({ length: chunks }, (_, chunk) => {
+    const [at, to] = [here * chunks + chunk, into + (there * chunks + chunk) * room];
+    return {
+      write: { peer: node * data.localRanks + localRank, from: out + at * room, to, bytes: 0, tag: 0 },
+      ...{ tag: tagOf(phase, senderOf(data, data), chunk), rows, row, posted: beforeFirst },
+      ...{ ready: ready + at * 4, count: counts + at * 4 },
+    };
+  });
+}
+
+/** The messages that come by a link. */
+function incoming(data: ProxyData, phase: number, { here }: Link): Incoming[] {
+  const { came, in: into, room, most } = data.phases[phase]!;
+  const made: Incoming[] = [];
+  for (let chunk = 0; chunk < chunksOf(data); chunk++) {
+    const at = here * chunksOf(data) + chunk;
+    const first = made[0] ?? null;
+    made.push({ chunk, came: came + at * 4, in: into + at * room, most, first, seen: beforeFirst });
+  }
+  return made;
 }
 
 /** Bits that are set. */

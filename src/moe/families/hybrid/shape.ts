@@ -44,25 +44,6 @@ export const sourceOf = (shape: HybridShape) =>
     (_, { rank }, { REPLICAS }) => rank / REPLICAS,
   );
 
-/** The node at a hop. */
-export const nodeAt = ({ nodes }: HybridShape) =>
-  device(
-    { name: 'node_at', params: { node: 'u32', hop: 'u32' }, returns: 'u32', using: { NODES: nodes } },
-    (_, { node, hop }, { NODES }) => (node + 1 + hop) % NODES,
-  );
-
-/** The rank of the world with which this one exchanges messages at a hop: its own number there. */
-export const railRank = (shape: HybridShape) =>
-  device(
-    {
-      name: 'rail_rank',
-      params: { node: 'u32', hop: 'u32' },
-      returns: 'u32',
-      using: { LOCAL: shape.localRanks, nodeAt: nodeAt(shape) },
-    },
-    (g, { node, hop }, { LOCAL, nodeAt }) => nodeAt({ node, hop }) * LOCAL + g.rank,
-  );
-
 /** The rank of the node that owns an expert; LOCAL or more where none of this node does. */
 export const localOwner = (shape: HybridShape) =>
   device(

@@ -9,7 +9,8 @@ import { device, peers, pointer, registers, windowOf } from '../../../lang/index
 import { sharing } from '../../layer/index.js';
 import { type Operation, patienceOf, recordFailure } from '../common/waits.js';
 import { header } from './messages.js';
-import { chunksOf, type HybridShape, hopsOf, railRank } from './shape.js';
+import { carrierAt, carrying } from './rails.js';
+import { chunksOf, type HybridShape, hopsOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -63,7 +64,14 @@ export const awaitLanded = device(
 );
 
 const params = (window: HybridWindow, wire: HybridWire) =>
-  ({ mine: windowOf(window), wire: peers(wire), node: 'u32', epoch: 'u32', limit: 'u32' }) as const;
+  ({
+    mine: windowOf(window),
+    wire: peers(wire),
+    mask: 'v16',
+    node: 'u32',
+    epoch: 'u32',
+    limit: 'u32',
+  }) as const;
 
 /** The messages of a dispatch, in order of chunks: those of chunk 0 say how many there are. */
 export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
@@ -79,46 +87,47 @@ export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: Hy
         awaitMessage: awaitMessage(shape, 'dispatch'),
         noteTokens: noteTokens(window, wire),
         patienceOf,
-        railRank: railRank(shape),
+        ...carrying(shape),
       },
     },
-    (g, { mine, wire, node, epoch, limit }, u) => {
+    (g, { mine, wire, mask, node, epoch, limit }, u) => {
       if (g.laneId !== 0) return;
       const { failure } = mine;
       const patience = g.registers('u32', 1, u.patienceOf({ failure, limit: limit - limit / 4 }));
-      for (let word = g.warpId; word < u.HOPS * u.CHUNKS; word += g.blockDim.x / 32) {
-        const hop = word % u.HOPS;
-        const chunk = word / u.HOPS;
-        const peer = u.railRank({ node, hop });
+      const lines = u.carriedHere({ mask, node }) * u.HOPS;
+      for (let word = g.warpId; word < lines * u.CHUNKS; word += g.blockDim.x / 32) {
+        const line = word % lines;
+        const chunk = word / lines;
+        const peer = u.senderOf({ node, line });
         // Behind a failure nobody knows how many there are, and all that others may wait for is told.
-        let comes = true;
-        if (chunk > 0) {
-          if (u.awaitLanded({ landed: mine.dispatchLanded.at(hop, 0), epoch, failure }))
-            comes = chunk * u.CHUNK < g.load(mine.tokens.at(hop));
+        let comes = !u.isOut({ mask, rank: peer });
+        if (comes && chunk > 0) {
+          if (u.awaitLanded({ landed: mine.dispatchLanded.at(line, 0), epoch, failure }))
+            comes = chunk * u.CHUNK < g.load(mine.tokens.at(line));
           else patience[0] = g.u32(0);
         }
         if (comes) {
-          const came = wire.at(0).dispatchCame.at(hop, chunk);
+          const came = wire.at(0).dispatchCame.at(line, chunk);
           const here = u.awaitMessage({ came, peer, epoch, failure, patience });
-          if (here && chunk === 0) u.noteTokens({ mine, wire, hop });
-          g.store(mine.dispatchLanded.at(hop, chunk), epoch, { order: 'release', scope: 'gpu' });
+          if (here && chunk === 0) u.noteTokens({ mine, wire, line });
+          g.store(mine.dispatchLanded.at(line, chunk), epoch, { order: 'release', scope: 'gpu' });
         }
       }
     },
   );
 }
 
-/** How many tokens there are at a hop, which its chunk 0 says. */
+/** How many tokens come by a line, which its chunk 0 says. */
 const noteTokens = (window: HybridWindow, wire: HybridWire) =>
   device(
     {
       name: 'note_tokens',
-      params: { mine: windowOf(window), wire: peers(wire), hop: 'u32' },
+      params: { mine: windowOf(window), wire: peers(wire), line: 'u32' },
       using: { TOKENS: header.tokens },
     },
-    (g, { mine, wire, hop }, { TOKENS }) => {
-      const words = wire.at(0).dispatchIn.at(hop, 0, 0).as('u32');
-      g.store(mine.tokens.at(hop), g.load(words.at(TOKENS)));
+    (g, { mine, wire, line }, { TOKENS }) => {
+      const words = wire.at(0).dispatchIn.at(line, 0, 0).as('u32');
+      g.store(mine.tokens.at(line), g.load(words.at(TOKENS)));
     },
   );
 
@@ -133,10 +142,12 @@ export function watchCombine(shape: HybridShape, window: HybridWindow, wire: Hyb
         CHUNK: shape.dispatch.chunk,
         awaitMessage: awaitMessage(shape, 'combine'),
         patienceOf,
-        railRank: railRank(shape),
+        RANKS: shape.ranks,
+        MASKS: shape.masks === true,
+        carrierAt: carrierAt(shape),
       },
     },
-    (g, { mine, wire, node, epoch, limit, share }, u) => {
+    (g, { mine, wire, mask, node, epoch, limit, share }, u) => {
       if (g.laneId !== 0) return;
       const { failure } = mine;
       const patience = g.registers('u32', 1, u.patienceOf({ failure, limit: limit - limit / 4 }));
@@ -144,10 +155,13 @@ export function watchCombine(shape: HybridShape, window: HybridWindow, wire: Hyb
       for (let word = g.warpId; word < u.HOPS * chunks; word += g.blockDim.x / 32) {
         const hop = word % u.HOPS;
         const chunk = word / u.HOPS;
-        const peer = u.railRank({ node, hop });
-        const came = wire.at(0).combineCame.at(hop, chunk);
-        u.awaitMessage({ came, peer, epoch, failure, patience });
-        g.store(mine.combineLanded.at(hop, chunk), epoch, { order: 'release', scope: 'gpu' });
+        const peer = u.carrierAt({ mask, node, hop });
+        // From a node that is left out nothing comes, and nobody waits for it.
+        if (!u.MASKS || peer < u.RANKS) {
+          const came = wire.at(0).combineCame.at(hop, chunk);
+          u.awaitMessage({ came, peer, epoch, failure, patience });
+          g.store(mine.combineLanded.at(hop, chunk), epoch, { order: 'release', scope: 'gpu' });
+        }
       }
     },
   );

@@ -19,12 +19,16 @@
  * | handed | combineRecv of the group's other ranks | the owner's combineRecv | they only grow; waits are ≥ |
  * | sums | likewise | likewise | who hands on is behind its own combineSend, which awaited that of every rank of the node, which is behind its combineRecv |
  * | failure | its own rank | its own host | the host clears it by renewing the world |
+ * | masked | its own host | all launches | no rank has a kernel while it is written |
  */
 import { type Field, field, layout, section } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { maskedField } from '../common/masks.js';
 import { receivedSections, rowsOf } from '../common/received.js';
 import { failureField } from '../common/waits.js';
-import { chunksOf, type HybridShape, hopsOf, sumsAtSource } from './shape.js';
+import { linesOf } from './rails.js';
+import { type HybridShape, hopsOf, sumsAtSource } from './shape.js';
+import { messageRooms } from './wire.js';
 
 export function hybridWindow(shape: HybridShape) {
   const { topK, maxTokens, localRanks, dispatch, combine } = shape;
@@ -32,7 +36,8 @@ export function hybridWindow(shape: HybridShape) {
   const atSource = sumsAtSource(shape);
   const handedOn = replicas > 1 ? maxTokens : 0;
   const { unit, units } = rowsOf(shape, shape.output.dtype);
-  const messages = [hopsOf(shape), chunksOf(shape)] as const;
+  const { own, carried } = messageRooms(shape);
+  const lines = linesOf(shape) * hopsOf(shape);
   return layout('hybrid window', {
     /** The round that this rank has begun last, and the one whose sums it has made last. */
     begun: field('u32', [1]),
@@ -41,27 +46,28 @@ export function hybridWindow(shape: HybridShape) {
     dispatched: field('u32', [dispatch.blocks, localRanks]),
     /** Likewise: the round whose experts it has vouched for. */
     combined: field('u32', [combine.blocks, localRanks]),
-    /** [hop][chunk]: the round whose message has come; the watcher passes on what it sees in the wire. */
-    dispatchLanded: field('u32', messages),
-    combineLanded: field('u32', messages),
-    /** [hop]: how many tokens the rail's rank there takes of its group's. */
-    tokens: field('u32', [hopsOf(shape)]),
-    /** [hop][chunk]: which tokens came from there, and which were sent there. */
-    came: field('u32', messages),
-    sent: field('u32', messages),
-    /** [hop][chunk]: how many pieces of the message that goes home are packed; 0 between rounds. */
-    packed: field('u32', messages),
-    /** [hop][place]: the first of a token's rows in the message that goes home, which it is the place-th token of; its rows. */
-    returningFrom: field('u32', [hopsOf(shape), atSource ? turns : 0]),
-    returningRows: field('u32', atSource ? messages : [0, 0]),
+    /** [line][chunk], [hop][chunk]: the round whose message has come; the watcher passes on what it sees in the wire. */
+    dispatchLanded: field('u32', carried),
+    combineLanded: field('u32', own),
+    /** [line]: how many tokens its rank takes of its group's. */
+    tokens: field('u32', [lines]),
+    /** [line][chunk], [hop][chunk]: which tokens came from there, and which were sent there. */
+    came: field('u32', carried),
+    sent: field('u32', own),
+    /** [line][chunk]: how many pieces of the message that goes home are packed; 0 between rounds. */
+    packed: field('u32', carried),
+    /** [line][place]: the first of a token's rows in the message that goes home, which it is the place-th token of; its rows. */
+    returningFrom: field('u32', [lines, atSource ? turns : 0]),
+    returningRows: field('u32', atSource ? carried : [0, 0]),
     /** [hop][turn]: likewise of a token of this rank, in what comes back. */
     expected: field('u32', [hopsOf(shape), atSource ? turns : 0]),
-    /** [hop][turn][k]: the ids of tokens that came from there. */
-    routes: field('i32', [hopsOf(shape), turns, topK]),
+    /** [line][turn][k]: the ids of tokens that came from there. */
+    routes: field('i32', [lines, turns, topK]),
     /** [token][part]: the round whose sum its member has handed on; and the sums. */
     handed: field('u32', [handedOn, combine.parts]),
     sums: field(unit, [handedOn, units]),
     failure: failureField,
+    masked: maskedField(shape),
     ...receivedSections(shape),
   });
 }

@@ -37,7 +37,7 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
       // runs, and waits for its end last.
       if (u.COUNTS) g.awaitPrevious();
       g.releaseNext();
-      if (u.amOut({ mask, failure: mine.failure, epoch })) {
+      if (u.amOut({ mask, rank: g.rank, failure: mine.failure, epoch })) {
         if (!u.COUNTS) g.awaitPrevious();
         return;
       }

@@ -51,7 +51,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       const mask = u.maskIn({ masked: mine.masked });
       if (u.SENDS) g.awaitPrevious();
       g.releaseNext();
-      if (u.amOut({ mask, failure: mine.failure, epoch })) {
+      if (u.amOut({ mask, rank: g.rank, failure: mine.failure, epoch })) {
         if (!u.SENDS) g.awaitPrevious();
         return;
       }

@@ -51,7 +51,7 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
       const mask = u.maskIn({ masked: mine.masked });
       if (u.MASKS) {
         const epoch = g.load(mine.finished.at(0)) + 1;
-        if (u.amOut({ mask, failure: mine.failure, epoch })) return;
+        if (u.amOut({ mask, rank: g.rank, failure: mine.failure, epoch })) return;
       }
 
       /** [peer]: what this block's messages add to its `arrived`. */

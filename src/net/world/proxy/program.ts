@@ -64,6 +64,7 @@ export async function prepareProxy(
     const program = make({
       rank: ranks?.indexOf(circle.rank) ?? circle.rank,
       ranks: ranks?.length ?? circle.ranks,
+      out: [...(ranks?.keys() ?? [])].filter((rank) => ranks![rank]! < 0),
       network: ranks === undefined ? link.network : renumbered(link.network, ranks),
       memory: memory.host,
       placement: memory.placement,

@@ -15,7 +15,7 @@ const [ready, came, counts, out, into, header] = [0, 4, 8, 16, 16_384, 16] as co
 
 /** The words of the only message of two nodes of a rank each. */
 const dataOf = (node: number, row: number): ProxyData => ({
-  ...{ nodes: 2, node, localRanks: 1, localRank: 0, share: 1, chunk: 1 },
+  ...{ nodes: 2, node, localRanks: 1, localRank: 0, lines: 1, share: 1, chunk: 1 },
   phases: [{ ready, counts, came, out, in: into, room: 16_384, rows: header, row, most: 1 }],
 });
 

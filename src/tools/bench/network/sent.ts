@@ -68,6 +68,7 @@ export class Shadow {
     const parts = {
       rank,
       ranks,
+      out: [],
       network,
       placement,
       memory: new NativeView(memory.raw),

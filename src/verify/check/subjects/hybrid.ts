@@ -152,6 +152,23 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
   'messages in GPU memory, sums at the source, split': {
     ...{ wires: 'gpu', sum: 'source', ranks: 4, experts: 8, topK: 4, chunk: 1, split: true },
   },
+  // A rank of the second node takes over the rail of the other: its own line comes first, and the one behind it has chunks, too.
+  'a rank left out, several chunks': {
+    ...{ ranks: 4, experts: 8, topK: 3, maxTokens: 3, chunk: 1, counts: true, inspect: true },
+    leaveOut: { before: 1, ranks: [2] },
+  },
+  'two left out, of either node, a graph': {
+    ...{ ranks: 4, experts: 8, topK: 3, graph: true },
+    leaveOut: { before: 1, ranks: [0, 3] },
+  },
+  'a node left out, and one more, split': {
+    ...{ ranks: 6, nodes: 3, experts: 6, topK: 4, maxTokens: 1, blocks: 1, split: true },
+    leaveOut: { before: 1, ranks: [2, 3, 5] },
+  },
+  'sums at the source, a rank left out': {
+    ...{ ranks: 4, sum: 'source', topK: 3, dtype: 'f32' },
+    leaveOut: { before: 1, ranks: [1] },
+  },
   '2 nodes of 2 ranks, a graph': { ranks: 4, graph: true, chunk: 1, counts: true },
   split: { split: true, ranks: 4 },
   // Of both rounds in flight; it runs twice.

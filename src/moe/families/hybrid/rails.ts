@@ -1,0 +1,167 @@
+/**
+ * The ranks of other nodes with which this one exchanges messages. A rank's tokens go to the rank of its own number there, its
+ * rail. Where that one is left out, the next number of that node that is not carries them, around behind the last: every rank finds
+ * that out from the mask alone. So each rank has one carrier in every node in which anybody is left, and a carrier has a line for each
+ * rank that it carries: its own number first, then those before it whose rails it has taken over.
+ */
+import { device, pointer } from '../../../lang/index.js';
+import { masking } from '../common/masks.js';
+import { placeAt, placingParam } from '../common/places.js';
+import type { Operation } from '../common/waits.js';
+import { type HybridShape, hopsOf } from './shape.js';
+
+/** Lines that may come from each other node. Without masks rails are as they are. */
+export const linesOf = ({ masks = false, localRanks }: HybridShape): number => (masks ? localRanks : 1);
+
+/** The node at a hop. */
+export const nodeAt = ({ nodes }: HybridShape) =>
+  device(
+    { name: 'node_at', params: { node: 'u32', hop: 'u32' }, returns: 'u32', using: { NODES: nodes } },
+    (_, { node, hop }, { NODES }) => (node + 1 + hop) % NODES,
+  );
+
+/** A bit for each rank of a node that is left out. */
+export const outOfNode = (shape: HybridShape) =>
+  device(
+    {
+      name: 'out_of_node',
+      params: { mask: 'v16', node: 'u32' },
+      returns: 'u32',
+      using: {
+        MASKS: shape.masks === true,
+        WORDS: Math.ceil(shape.ranks / 32),
+        LOCAL: shape.localRanks,
+        ALL: 2 ** shape.localRanks - 1,
+      },
+    },
+    (g, { mask, node }, u) => {
+      let out = g.u32(0);
+      if (u.MASKS) {
+        const first = node * u.LOCAL;
+        for (const w of g.unroll(u.WORDS)) {
+          const word = g.lane(mask, 'u32', w);
+          if (first / 32 === w) out |= word >>> (first % 32);
+          // The ranks of a node may lie in two words.
+          if (first / 32 + 1 === w && first % 32 > 0) out |= word << (32 - (first % 32));
+        }
+        out &= u.ALL;
+      }
+      return out;
+    },
+  );
+
+/** The rank of the world that carries this rank's tokens at a hop; RANKS where nobody is left there. */
+export const carrierAt = (shape: HybridShape) =>
+  device(
+    {
+      name: 'carrier_at',
+      params: { mask: 'v16', node: 'u32', hop: 'u32' },
+      returns: 'u32',
+      using: {
+        MASKS: shape.masks === true,
+        RANKS: shape.ranks,
+        LOCAL: shape.localRanks,
+        ALL: 2 ** shape.localRanks - 1,
+        nodeAt: nodeAt(shape),
+        outOfNode: outOfNode(shape),
+      },
+    },
+    (g, { mask, node, hop }, u) => {
+      const there = u.nodeAt({ node, hop });
+      let carrier = there * u.LOCAL + g.rank;
+      if (u.MASKS) {
+        const left = ~u.outOfNode({ mask, node: there }) & u.ALL;
+        let from = (left >>> g.rank) << g.rank;
+        if (from === 0) from = left;
+        carrier = there * u.LOCAL + g.ffs(from) - 1;
+        if (from === 0) carrier = g.u32(u.RANKS);
+      }
+      return carrier;
+    },
+  );
+
+/** How many ranks of each other node this rank carries: itself is one of so many that follow each other, of which the others are left out. */
+const carriedHere = (shape: HybridShape) =>
+  device(
+    {
+      name: 'carried_here',
+      params: { mask: 'v16', node: 'u32' },
+      returns: 'u32',
+      using: { MASKS: shape.masks === true, LOCAL: shape.localRanks, outOfNode: outOfNode(shape) },
+    },
+    (g, { mask, node }, u) => {
+      let count = g.u32(1);
+      if (u.MASKS) {
+        const out = u.outOfNode({ mask, node });
+        while (count < u.LOCAL && ((out >>> ((g.rank + u.LOCAL - count) % u.LOCAL)) & 1) === 1) count += 1;
+      }
+      return count;
+    },
+  );
+
+/** The rank of the world whose tokens come by a line: those of each hop's own numbers first. */
+const senderOf = (shape: HybridShape) =>
+  device(
+    {
+      name: 'sender_of',
+      params: { node: 'u32', line: 'u32' },
+      returns: 'u32',
+      using: {
+        MASKS: shape.masks === true,
+        HOPS: hopsOf(shape),
+        LOCAL: shape.localRanks,
+        nodeAt: nodeAt(shape),
+      },
+    },
+    (g, { node, line }, u) => {
+      let hop = line;
+      let number = g.rank;
+      if (u.MASKS) {
+        hop = line % u.HOPS;
+        number = (g.rank + u.LOCAL - line / u.HOPS) % u.LOCAL;
+      }
+      return u.nodeAt({ node, hop }) * u.LOCAL + number;
+    },
+  );
+
+/** How a launch reads the mask, and finds out whether this very rank is left out. */
+export function leavingOut(shape: HybridShape, operation: Operation) {
+  const { maskIn, amOut } = masking(shape, operation).ofLaunch;
+  const amOutOfNode = device(
+    {
+      name: 'am_out_of_node',
+      params: { mask: 'v16', node: 'u32', failure: pointer('u32'), epoch: 'u32' },
+      returns: 'bool',
+      using: { LOCAL: shape.localRanks, amOut },
+    },
+    (g, { mask, node, failure, epoch }, { LOCAL, amOut }) =>
+      amOut({ mask, rank: node * LOCAL + g.rank, failure, epoch }),
+  );
+  return { maskIn, amOut: amOutOfNode };
+}
+
+/** The lines by which messages come: how many, whose each is, and whether that rank is left out. */
+export const carrying = (shape: HybridShape) => ({
+  carriedHere: carriedHere(shape),
+  senderOf: senderOf(shape),
+  isOut: masking(shape, 'dispatch').isOut,
+});
+
+/** Where route k of a token goes: a place on a rank that is not left out, or anything else for nowhere. */
+export const livingPlaceAt = (shape: HybridShape) =>
+  device(
+    {
+      name: 'living_place_at',
+      params: {
+        mask: 'v16',
+        topkIds: pointer('i32'),
+        placing: placingParam(shape),
+        token: 'u32',
+        k: 'u32',
+      },
+      returns: 'i32',
+      using: { living: masking(shape, 'dispatch').living, placeAt: placeAt(shape) },
+    },
+    (_, { mask, topkIds, placing, token, k }, { living, placeAt }) =>
+      living({ mask, id: placeAt({ topkIds, placing, token, k }) }),
+  );
