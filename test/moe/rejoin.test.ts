@@ -72,8 +72,9 @@ async function rounds(world: World, how: Partial<ExpertParallelOptions>, graph: 
   return { ep, stream, round };
 }
 
-function requireRight(rank: number, n: number, out: readonly number[], bits: Bits): void {
-  const expected = expectedRound(shape, reference.without(shape, sourcesOf(n), out))[rank]!;
+function requireRight(rank: number, n: number, out: readonly number[], bits: Bits, nodes: number): void {
+  const left = reference.without(shape, sourcesOf(n), out);
+  const expected = expectedRound(shape, left, true, nodes)[rank]!;
   const { different } = compareCombined(shape, rank, bits, expected);
   expect(different, `round ${n} of rank ${rank}, without ${out}`).toBe(0);
 }
@@ -89,7 +90,7 @@ async function leaveAndRejoin(
   const { ep, stream, round } = await rounds(world, how, graph);
   let n = 1;
   const some = async (out: readonly number[]) => {
-    for (const last = n + 1; n <= last; n++) requireRight(rank, n, out, await round(n));
+    for (const last = n + 1; n <= last; n++) requireRight(rank, n, out, await round(n), world.topology.nodes);
   };
   for (let time = 1; time <= times; time++) {
     await some([]);
@@ -120,6 +121,7 @@ async function leaveAndRejoin(
 
 interface Case {
   readonly how: Partial<ExpertParallelOptions>;
+  readonly nodes?: number;
   readonly graph?: boolean;
   readonly masked?: readonly number[];
   readonly times?: number;
@@ -134,6 +136,9 @@ const cases: Readonly<Record<string, Case>> = {
   'push, a graph, two at once': { how: tuned('push'), graph: true, masked: [1, 3] },
   'all but one': { how: tuned('push'), masked: [0, 1, 3] },
   'hybrid, on one node': { how: { family: 'hybrid' } },
+  'hybrid, a graph': { how: { family: 'hybrid' }, nodes: 2, graph: true, times: 2, checked: true },
+  'hybrid, one rail, split': { how: { family: 'hybrid', split: true }, nodes: 2, masked: [1, 3] },
+  'hybrid, a node': { how: { family: 'hybrid' }, nodes: 2, masked: [2, 3] },
   'portable, a graph': { how: messages('windows'), graph: true },
   'portable by proxy, a graph': { how: messages('proxy'), graph: true, checked: true },
 };
@@ -224,7 +229,9 @@ describe('ranks that meet at a rendezvous', () => {
 describe('a rank that was left out, and lives, rejoins', () => {
   it.each(Object.entries(cases))('%s', async (_, of) => {
     const sim = SimMachine.create({ ranks: 4, mode: of.checked ? 'checked' : 'fast' });
-    await World.local({ ranks: 4, device: 'sim', sim }, (world) => leaveAndRejoin(world, of));
+    await World.local({ ranks: 4, nodes: of.nodes ?? 1, device: 'sim', sim }, (world) =>
+      leaveAndRejoin(world, of),
+    );
     expect(sim.findings).toEqual([]);
   });
 });
@@ -251,7 +258,7 @@ async function comeAndGo(world: World, fell: () => boolean): Promise<void> {
       else if (waits) await world.takeIn();
       else {
         const out = world.masked;
-        requireRight(rank, n, out, await round(n));
+        requireRight(rank, n, out, await round(n), 1);
         n++;
       }
       await new Promise(setImmediate);

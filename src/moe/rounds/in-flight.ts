@@ -123,12 +123,12 @@ export class RoundInFlight<P extends string = string> {
 
   /** Enqueues what a call consists of; one that begins a round takes its inputs. A call that throws leaves the round where it was. */
   run(call: Call, stream: Stream, inputs?: DispatchInputs): void {
-    const { phases, reaches } = calls[call];
+    const { from, phases, reaches } = calls[call];
     const { placing } = this.loaded.plan;
     // Combine goes by the places to which dispatch sent the tokens, even if another placement holds by now.
     if (this.underWay && placing !== null) this.brings.topkIds = this.loaded.tensor(placing.places).data;
     inRange(call, stream, () => {
-      if (inputs !== undefined) this.inputs.take(inputs, this.brings, stream);
+      if (from === 'combined') this.inputs.take(inputs!, this.brings, stream);
       this.loaded.run(phases, this.brings, stream);
     });
     if (!this.underWay) this.#stream = stream;

@@ -1,5 +1,5 @@
 /**
- * The process of rank 1 is killed in the middle of a round, or stands still (the first argument); the others leave its ranks out, and
+ * The process of rank 1 is killed in the middle of a round, or stands still (the first argument: a family, or 'stops'); the others leave its ranks out, and
  * take it in again when it has come back.
  */
 import { setTimeout as delay } from 'node:timers/promises';
@@ -16,7 +16,8 @@ import {
   shapeOfRounds,
 } from '../../../../src/verify/testing/index.js';
 
-const stops = process.argv[2] === 'stops';
+const [, , how] = process.argv;
+const stops = how === 'stops';
 // The launcher asks a rank to end that the others have lost.
 if (stops) process.on('SIGTERM', () => {});
 const layer = { experts: 8, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
@@ -24,7 +25,8 @@ const layer = { experts: 8, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } a
 await World.join({}, async (world) => {
   const { rank, ranks, device } = world;
   const shape = shapeOfRounds({ ...layer, ranks });
-  const options = layerOf(shape, { onLoss: 'mask', waitMs: stops ? 6000 : 30_000 });
+  const family = how === 'portable' && { family: how };
+  const options = layerOf(shape, { onLoss: 'mask', waitMs: stops ? 6000 : 30_000, ...family });
   const ep = await ExpertParallel.create(world, options);
   const stream = device.createStream();
   const experts = await ExampleExperts.create(world, ep, stream, { blocks: 2, threads: 32 });
@@ -43,7 +45,10 @@ await World.join({}, async (world) => {
     experts.run(stream);
     ep.combine(out, stream);
     await ep.synchronize(stream);
-    const expected = expectedRound(shape, reference.without(shape, sources, world.masked))[rank]!;
+    // Rows are added up on each node first where messages go between nodes by rails.
+    const nodes = ep.family === 'hybrid' ? world.topology.nodes : 1;
+    const left = reference.without(shape, sources, world.masked);
+    const expected = expectedRound(shape, left, true, nodes)[rank]!;
     const { different } = compareCombined(shape, rank, await readBits(out, stream), expected);
     console.log(`${rank}: round ${n} without ${world.masked}: ${different === 0 ? 'right' : 'wrong'}`);
   }
