@@ -159,7 +159,7 @@ describe('a process that takes the place of a rank', () => {
     await expect(join({ family: 'one-sided' })).rejects.toThrow(/the others' kernels hold the addresses/);
   });
 
-  it('creates its layers alone, of which no round begins', async () => {
+  it('creates its layers alone, of which no round begins', needing('libfabric'), async () => {
     await join(messages('proxy'), async (ep) => {
       const { world } = ep;
       expect(world.out).toBe(true);
