@@ -11,13 +11,16 @@ import { type FabricOptions, LocalCircle, proxyInThread } from '../../../net/wor
 import { quantile } from '../statistics.js';
 
 /** One token's message, behind words for the flags and the count of rows: a header of four words, then one row. */
-const [ready, came, counts, out, into, header] = [0, 4, 8, 16, 16_384, 16] as const;
+const [ready, came, counts, idle, out, into, header] = [0, 4, 8, 12, 16, 16_384, 16] as const;
 
-/** The words of the only message of two nodes of a rank each. */
-const dataOf = (node: number, row: number): ProxyData => ({
-  ...{ nodes: 2, node, localRanks: 1, localRank: 0, lines: 1, share: 1, chunk: 1 },
-  phases: [{ ready, counts, came, out, in: into, room: 16_384, rows: header, row, most: 1 }],
-});
+/** The words of two nodes of a rank each, which have a message of dispatch, and none of combine. */
+function dataOf(node: number, row: number): ProxyData {
+  const dispatch = { ready, counts, came, out, in: into, room: 16_384, rows: header, row, most: 1 };
+  return {
+    ...{ nodes: 2, node, localRanks: 1, localRank: 0, lines: 1, share: 1, chunk: 1 },
+    phases: [dispatch, { ...dispatch, ready: idle, counts: idle, came: idle }],
+  };
+}
 
 /**
  * Microseconds from flag to flag of a message of `bytes`, one way, the median of `count` round trips. A proxy that has ended says so only
@@ -34,7 +37,7 @@ export async function flagToFlag(
   const views = memories.map(({ buffer }) => new NativeView(new Uint8Array(buffer)));
   for (const view of views) {
     view.store(counts, 1);
-    for (const word of [ready, came]) view.store(word, beforeFirst);
+    for (const word of [ready, came, idle]) view.store(word, beforeFirst);
   }
   const samples: number[] = [];
   const measure = (): void => {
