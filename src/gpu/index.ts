@@ -3,7 +3,7 @@ export type * from './device.js';
 export * from './mapped.js';
 export type * from './network.js';
 export * from './numerics.js';
-export { findListener, inRange, listenToRanges, type RangeListener } from './ranges.js';
+export { findListener, inRange, listenToRanges, openRange, type RangeListener } from './ranges.js';
 export * from './require.js';
 export { requireGrid, requireTensor, type StridedTensor } from './tensor.js';
 export {

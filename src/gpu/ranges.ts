@@ -18,15 +18,20 @@ export function findListener(found: () => RangeListener | null): void {
   find = found;
 }
 
+/** Begins a range; the listener that must hear of its end, null where nobody listens. */
+export function openRange(name: string, stream: Stream): RangeListener | null {
+  if (listener === undefined) listener = find();
+  listener?.enter(name, stream);
+  return listener;
+}
+
 /** Runs `enqueue` as a range. Without a listener this is only the call. */
 export function inRange<T>(name: string, stream: Stream, enqueue: (stream: Stream) => T): T {
-  if (listener === undefined) listener = find();
-  if (listener === null) return enqueue(stream);
-  listener.enter(name, stream);
+  const heard = openRange(name, stream);
   try {
     return enqueue(stream);
   } finally {
-    listener.leave();
+    heard?.leave();
   }
 }
 

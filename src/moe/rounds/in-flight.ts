@@ -3,7 +3,7 @@
  * ExpertParallel has one such place for rounds, or two that take turns; a handle belongs to one round, so that a stale one is noticed.
  */
 import { HeddleError } from '../../base/errors.js';
-import { inRange, type Stream } from '../../gpu/index.js';
+import { openRange, type Stream } from '../../gpu/index.js';
 import type { Phase, Round } from '../families/index.js';
 import type { DispatchInputs, Inputs } from './inputs.js';
 import type { LoadedPlan } from './loaded-plan.js';
@@ -127,10 +127,14 @@ export class RoundInFlight<P extends string = string> {
     const { placing } = this.loaded.plan;
     // Combine goes by the places to which dispatch sent the tokens, even if another placement holds by now.
     if (this.underWay && placing !== null) this.brings.topkIds = this.loaded.tensor(placing.places).data;
-    inRange(call, stream, () => {
+    // Not inRange, whose function would be made anew for each call.
+    const heard = openRange(call, stream);
+    try {
       if (from === 'combined') this.inputs.take(inputs!, this.brings, stream);
       this.loaded.run(phases, this.brings, stream);
-    });
+    } finally {
+      heard?.leave();
+    }
     if (!this.underWay) this.#stream = stream;
     else if (stream !== this.#stream) this.changedStreams = true;
     this.#stage = reaches;
