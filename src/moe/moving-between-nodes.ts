@@ -19,7 +19,7 @@ const tag = 1;
 
 type Engine = Awaited<ReturnType<World['openEngine']>>['engine'];
 
-export class Carrier {
+export class Courier {
   readonly #world: World;
   readonly #engine: Engine;
   readonly #fabric: FabricConnection;
@@ -31,11 +31,11 @@ export class Carrier {
   }
 
   /** Calls `work` with one; with null where all ranks are one node. Every rank calls it. @throws UnavailableError where there is no network. */
-  static async during(world: World, work: (carrier: Carrier | null) => Promise<void>): Promise<void> {
+  static async during(world: World, work: (courier: Courier | null) => Promise<void>): Promise<void> {
     if (world.topology.nodes === 1) return work(null);
     const { engine, fabric } = await world.openEngine();
     try {
-      await work(new Carrier(world, engine, fabric));
+      await work(new Courier(world, engine, fabric));
     } finally {
       fabric.close();
       await engine.close();

@@ -6,7 +6,7 @@ import { ArgumentError } from '../base/errors.js';
 import type { Stream } from '../gpu/index.js';
 import type { SharedWindow, World } from '../net/world/index.js';
 import { type Placement, rankOfPlace, requireSamePlaces, stepsTo } from './layer/index.js';
-import { Carrier, type Part, type Room } from './moving-between-nodes.js';
+import { Courier, type Part, type Room } from './moving-between-nodes.js';
 import type { Tensor } from './rounds/tensor.js';
 
 /** An expert on its way. */
@@ -52,10 +52,10 @@ export class MovingWeights {
   async move(now: Placement, next: Placement, stream: Stream): Promise<void> {
     requireSamePlaces(next, now);
     if (this.#fillsOf(now, next).length === 0) return;
-    await Carrier.during(this.#world, (carrier) => this.#move(now, next, stream, carrier));
+    await Courier.during(this.#world, (courier) => this.#move(now, next, stream, courier));
   }
 
-  async #move(now: Placement, next: Placement, stream: Stream, carrier: Carrier | null): Promise<void> {
+  async #move(now: Placement, next: Placement, stream: Stream, courier: Courier | null): Promise<void> {
     const { device, rank } = this.#world;
     const fills = this.#fillsOf(now, next);
     if (fills.length === 0) return;
@@ -64,11 +64,11 @@ export class MovingWeights {
     const bytes = this.#bytesOf();
     const window = await this.#world.createWindow(bytes, 'weights that move');
     const batches = this.#batches(next, fills);
-    const most = Math.max(...batches.map((some) => this.#comingTo(rank, next, some, carrier).length));
-    const room = carrier && (await carrier.room(bytes, most));
+    const most = Math.max(...batches.map((some) => this.#comingTo(rank, next, some, courier).length));
+    const room = courier && (await courier.room(bytes, most));
     const beside = device.createStream();
     await stream.synchronize();
-    for (const some of batches) await this.#carry(next, some, { window, carrier, room }, beside);
+    for (const some of batches) await this.#carry(next, some, { window, courier, room }, beside);
     beside.dispose();
     room?.close();
     window.close();
@@ -88,10 +88,10 @@ export class MovingWeights {
     const steps = stepsTo(next, now);
     const started = performance.now();
     if (steps.length > 0)
-      await Carrier.during(this.#world, async (carrier) => {
+      await Courier.during(this.#world, async (courier) => {
         for (const { emptied, filled } of steps) {
           place(emptied);
-          await this.#move(emptied, filled, stream, carrier);
+          await this.#move(emptied, filled, stream, courier);
           place(filled);
         }
       });
@@ -126,10 +126,10 @@ export class MovingWeights {
   }
 
   /** What comes to a rank from other nodes, each in a slot of its own. */
-  #comingTo(rank: number, placement: Placement, fills: readonly Fill[], carrier: Carrier | null): Fill[] {
-    if (carrier === null) return [];
+  #comingTo(rank: number, placement: Placement, fills: readonly Fill[], courier: Courier | null): Fill[] {
+    if (courier === null) return [];
     const on = (place: number): number => rankOfPlace(placement, place);
-    return fills.filter(({ from, to }) => on(to) === rank && carrier.reaches(on(from), rank));
+    return fills.filter(({ from, to }) => on(to) === rank && courier.reaches(on(from), rank));
   }
 
   /**
@@ -142,21 +142,22 @@ export class MovingWeights {
     fills: readonly Fill[],
     {
       window,
-      carrier,
+      courier,
       room,
-    }: { readonly window: SharedWindow; readonly carrier: Carrier | null; readonly room: Room | null },
+    }: { readonly window: SharedWindow; readonly courier: Courier | null; readonly room: Room | null },
     stream: Stream,
   ): Promise<void> {
     const { rank } = this.#world;
     const on = (place: number): number => rankOfPlace(placement, place);
-    const coming = (to: number) => this.#comingTo(to, placement, fills, carrier);
+    const coming = (to: number) => this.#comingTo(to, placement, fills, courier);
     const given = fills.find(({ from }) => on(from) === rank);
     if (given !== undefined) {
       const parts = this.#parts(given.from);
       for (const { own, offset, bytes } of parts) stream.copy(window.own.address + offset, own, bytes);
       const takers = fills
-        .filter(({ from, to }) => from === given.from && coming(on(to)).some((fill) => fill.to === to))
-        .map(({ to }) => ({ rank: on(to), slot: coming(on(to)).findIndex((fill) => fill.to === to) }));
+        .filter(({ from }) => from === given.from)
+        .map(({ to }) => ({ rank: on(to), slot: coming(on(to)).findIndex((fill) => fill.to === to) }))
+        .filter(({ slot }) => slot >= 0);
       if (takers.length > 0) await room!.give(parts, takers, stream);
     }
     await stream.synchronize();
