@@ -2,21 +2,13 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { HeddleError, RankLostError, RankMaskedError, RepeatRoundsError } from '../../src/base/errors.js';
 import { SimMachine } from '../../src/gpu/sim/index.js';
-import {
-  bytesOf,
-  ExpertParallel,
-  type ExpertParallelOptions,
-  emptyTensor,
-  readBits,
-  roundsInside,
-} from '../../src/moe/index.js';
-import { type Bits, reference, type Source } from '../../src/moe/layer/index.js';
+import { ExpertParallel, type ExpertParallelOptions, readBits, roundsInside } from '../../src/moe/index.js';
+import { type Bits, reference } from '../../src/moe/layer/index.js';
 import { type JoinWorldOptions, World } from '../../src/net/world/index.js';
 import { onPassing } from '../../src/net/world/participant.js';
 import {
   compareCombined,
   compareRounds,
-  ExampleExperts,
   expectedRound,
   layerOf,
   leftOut,
@@ -30,17 +22,7 @@ import {
 import { needing } from '../needs.js';
 import { freePort } from '../net/world/circles.js';
 import { namedPoints } from '../net/world/falls.js';
-
-const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
-const tuned = (way: 'push' | 'pull' | 'bulk', send: 'store' | 'bulk' = 'store') => ({
-  tuning: { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead: 1 } },
-});
-
-const messages = (transport: 'windows' | 'proxy' = 'windows') => {
-  const { blocks, threads, parts } = launch;
-  const each = { blocks, threads, parts };
-  return { family: 'portable', transport, tuning: { dispatch: each, combine: each } };
-};
+import { maskableRounds, messages, tuned } from './maskable-rounds.js';
 
 /** For each way; by hand some hundreds. */
 const storms = Number(process.env.HEDDLE_TEST_STORMS ?? 5);
@@ -156,31 +138,7 @@ async function persist(
   graph: boolean,
   falls?: number,
 ): Promise<Told> {
-  const options = layerOf(small, { onLoss: 'mask', ...how });
-  const ep = await ExpertParallel.create(world, options);
-  const { device, rank } = world;
-  const stream = device.createStream();
-  const experts = await ExampleExperts.create(world, ep, stream, { blocks: 2, threads: 32 });
-  const { dtype, hidden } = small.output;
-  const out = emptyTensor(device, dtype, [small.maxTokens, hidden], 'out');
-  const tensors = {
-    topkIds: emptyTensor(device, 'i32', [small.maxTokens, small.topK], 'ids'),
-    topkWeights: emptyTensor(device, 'f32', [small.maxTokens, small.topK], 'weights'),
-    payloads: { x: emptyTensor(device, dtype, [small.maxTokens, hidden], 'x') },
-  };
-  const bring = ({ topkIds, topkWeights, payloads }: Source) => {
-    stream.copyIn(tensors.topkIds.data, bytesOf(topkIds));
-    stream.copyIn(tensors.topkWeights.data, bytesOf(topkWeights!));
-    stream.copyIn(tensors.payloads.x.data, payloads.x!);
-  };
-  const enqueue = () => {
-    ep.dispatch(tensors, stream);
-    experts.run(stream);
-    ep.combine(out, stream);
-  };
-  if (graph) stream.beginCapture();
-  if (graph) enqueue();
-  const captured = graph ? stream.endCapture() : null;
+  const { ep, stream, captured, begin, read } = await maskableRounds(world, small, how, graph);
   const told: Told = { out: new Map(), masked: new Map() };
   for (let round = 1; ; round++) {
     try {
@@ -190,12 +148,10 @@ async function persist(
       } else {
         if (round === falls) throw new HeddleError('HEDDLE_KILLED', 'it falls');
         told.masked.set(round, world.masked);
-        bring(sourcesOf(round)[rank]!);
-        if (captured) captured.launch(stream);
-        else enqueue();
+        begin(sourcesOf(round)[world.rank]!);
       }
       await ep.synchronize(stream);
-      if (round <= rounds) told.out.set(round, await readBits(out, stream));
+      if (round <= rounds) told.out.set(round, await read());
       else round = rounds;
     } catch (error) {
       if (!(error instanceof RepeatRoundsError)) throw error;

@@ -2,19 +2,12 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { HeddleError, RankLostError, RankMaskedError, RepeatRoundsError } from '../../src/base/errors.js';
 import { SimMachine } from '../../src/gpu/sim/index.js';
-import {
-  bytesOf,
-  ExpertParallel,
-  type ExpertParallelOptions,
-  emptyTensor,
-  readBits,
-} from '../../src/moe/index.js';
+import { ExpertParallel, type ExpertParallelOptions, emptyTensor } from '../../src/moe/index.js';
 import { type Bits, reference } from '../../src/moe/layer/index.js';
 import { type FabricOptions, type JoinWorldOptions, World } from '../../src/net/world/index.js';
 import { onPassing } from '../../src/net/world/participant.js';
 import {
   compareCombined,
-  ExampleExperts,
   expectedRound,
   layerOf,
   makeSources,
@@ -24,50 +17,18 @@ import {
 import { needing } from '../needs.js';
 import { freePort } from '../net/world/circles.js';
 import { namedPoints } from '../net/world/falls.js';
-
-const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
-const tuned = (way: 'push' | 'pull' | 'bulk') => ({
-  tuning: { dispatch: { ...launch, way: 'store' }, combine: { ...launch, way, ahead: 1 } },
-});
-const messages = (transport: 'windows' | 'proxy') => {
-  const { blocks, threads, parts } = launch;
-  const each = { blocks, threads, parts };
-  return { family: 'portable', transport, tuning: { dispatch: each, combine: each } };
-};
+import { maskableRounds, messages, tuned } from './maskable-rounds.js';
 
 const shape = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 16, dtype: 'bf16' });
 const sourcesOf = (round: number) => makeSources(shape, shape.maxTokens, round);
 
 /** A rank whose rounds are replays of a graph, if asked for, which it captures once. */
 async function rounds(world: World, how: Partial<ExpertParallelOptions>, graph: boolean) {
-  const ep = await ExpertParallel.create(world, layerOf(shape, { onLoss: 'mask', ...how }));
-  const { device, rank } = world;
-  const stream = device.createStream();
-  const experts = await ExampleExperts.create(world, ep, stream, { blocks: 2, threads: 32 });
-  const { dtype, hidden } = shape.output;
-  const out = emptyTensor(device, dtype, [shape.maxTokens, hidden], 'out');
-  const tensors = {
-    topkIds: emptyTensor(device, 'i32', [shape.maxTokens, shape.topK], 'ids'),
-    topkWeights: emptyTensor(device, 'f32', [shape.maxTokens, shape.topK], 'weights'),
-    payloads: { x: emptyTensor(device, dtype, [shape.maxTokens, hidden], 'x') },
-  };
-  const enqueue = () => {
-    ep.dispatch(tensors, stream);
-    experts.run(stream);
-    ep.combine(out, stream);
-  };
-  if (graph) stream.beginCapture();
-  if (graph) enqueue();
-  const captured = graph ? stream.endCapture() : null;
+  const { ep, stream, begin, read } = await maskableRounds(world, shape, how, graph);
   const round = async (n: number): Promise<Bits> => {
-    const { topkIds, topkWeights, payloads } = sourcesOf(n)[rank]!;
-    stream.copyIn(tensors.topkIds.data, bytesOf(topkIds));
-    stream.copyIn(tensors.topkWeights.data, bytesOf(topkWeights!));
-    stream.copyIn(tensors.payloads.x.data, payloads.x!);
-    if (captured) captured.launch(stream);
-    else enqueue();
+    begin(sourcesOf(n)[world.rank]!);
     await ep.synchronize(stream);
-    return readBits(out, stream);
+    return read();
   };
   return { ep, stream, round };
 }

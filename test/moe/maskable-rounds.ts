@@ -1,0 +1,63 @@
+/** Rounds of a layer that can leave ranks out: launched one by one, or replays of a graph that is captured once. */
+import {
+  bytesOf,
+  ExpertParallel,
+  type ExpertParallelOptions,
+  emptyTensor,
+  readBits,
+} from '../../src/moe/index.js';
+import type { Bits, Source } from '../../src/moe/layer/index.js';
+import type { World } from '../../src/net/world/index.js';
+import { ExampleExperts, layerOf, type shapeOfRounds } from '../../src/verify/testing/index.js';
+
+const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
+export const tuned = (way: 'push' | 'pull' | 'bulk', send: 'store' | 'bulk' = 'store') => ({
+  tuning: { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead: 1 } },
+});
+export const messages = (transport: 'windows' | 'proxy' = 'windows') => {
+  const { blocks, threads, parts } = launch;
+  const each = { blocks, threads, parts };
+  return { family: 'portable', transport, tuning: { dispatch: each, combine: each } };
+};
+
+export async function maskableRounds(
+  world: World,
+  shape: ReturnType<typeof shapeOfRounds>,
+  how: Partial<ExpertParallelOptions>,
+  graph: boolean,
+) {
+  const ep = await ExpertParallel.create(world, layerOf(shape, { onLoss: 'mask', ...how }));
+  const { device } = world;
+  const stream = device.createStream();
+  const experts = await ExampleExperts.create(world, ep, stream, { blocks: 2, threads: 32 });
+  const { dtype, hidden } = shape.output;
+  const out = emptyTensor(device, dtype, [shape.maxTokens, hidden], 'out');
+  const tensors = {
+    topkIds: emptyTensor(device, 'i32', [shape.maxTokens, shape.topK], 'ids'),
+    topkWeights: emptyTensor(device, 'f32', [shape.maxTokens, shape.topK], 'weights'),
+    payloads: { x: emptyTensor(device, dtype, [shape.maxTokens, hidden], 'x') },
+  };
+  const enqueue = (): void => {
+    ep.dispatch(tensors, stream);
+    experts.run(stream);
+    ep.combine(out, stream);
+  };
+  if (graph) stream.beginCapture();
+  if (graph) enqueue();
+  const captured = graph ? stream.endCapture() : null;
+  return {
+    ep,
+    stream,
+    captured,
+    /** Brings a rank's tokens, and enqueues the round. */
+    begin({ topkIds, topkWeights, payloads }: Source): void {
+      stream.copyIn(tensors.topkIds.data, bytesOf(topkIds));
+      stream.copyIn(tensors.topkWeights.data, bytesOf(topkWeights!));
+      stream.copyIn(tensors.payloads.x.data, payloads.x!);
+      if (captured) captured.launch(stream);
+      else enqueue();
+    },
+    /** The rows that came back. */
+    read: (): Promise<Bits> => readBits(out, stream),
+  };
+}
