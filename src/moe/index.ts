@@ -8,11 +8,10 @@ export {
   type ExpertsMlpOptions,
   type Gemm,
   gemms,
-  type ScaledRows,
 } from './experts/mlp.js';
 export type { MlpWeights } from './experts/products.js';
 export { type LayerParts, MicroBatch } from './micro-batch.js';
-export { layerBatches, MoeLayer } from './moe-layer.js';
+export { layerInside, MoeLayer } from './moe-layer.js';
 export type { MoeLayerOptions, MoeLayerSizes } from './moe-options.js';
 export { MovingWeights } from './moving-weights.js';
 export { ExpertParallel, roundsInside } from './rounds/expert-parallel.js';

@@ -22,15 +22,23 @@ import { countAlike } from './rounds/expert-parallel.js';
 import { type MemoryUse, memoryFor } from './rounds/memory.js';
 import type { Statistics } from './rounds/placing.js';
 import { requireVectors, type Tensor, wrap } from './rounds/tensor.js';
+import { SharedExpert } from './shared-expert.js';
 
-let batchesOf: (layer: MoeLayer) => readonly MicroBatch[];
+/** The inside of a layer. */
+interface Inside {
+  readonly batches: readonly MicroBatch[];
+  /** Null where the model has no shared expert. */
+  readonly shared: SharedExpert | null;
+}
+
+let insideOf: (layer: MoeLayer) => Inside;
 
 /** The inside of a layer, for measuring its parts. */
-export const layerBatches = (layer: MoeLayer): readonly MicroBatch[] => batchesOf(layer);
+export const layerInside = (layer: MoeLayer): Inside => insideOf(layer);
 
 export class MoeLayer {
   static {
-    batchesOf = (layer) => layer.#batches;
+    insideOf = (layer) => ({ batches: layer.#batches, shared: layer.#shared });
   }
 
   /** The family of kernels that carries rows, and why it was chosen. */
@@ -41,6 +49,7 @@ export class MoeLayer {
   readonly #plan: LayerPlan;
   readonly #maxTokens: number;
   readonly #batches: readonly MicroBatch[];
+  readonly #shared: SharedExpert | null;
   readonly #beside: Beside | null;
   /** Null where experts were not placed. */
   readonly #moving: MovingWeights | null;
@@ -50,7 +59,7 @@ export class MoeLayer {
     world: World,
     plan: LayerPlan,
     maxTokens: number,
-    batches: readonly MicroBatch[],
+    { batches, shared }: Inside,
     memory: MemoryUse,
     weights: MlpWeights,
   ) {
@@ -61,6 +70,7 @@ export class MoeLayer {
     this.#plan = plan;
     this.#maxTokens = maxTokens;
     this.#batches = batches;
+    this.#shared = shared;
     this.#beside = batches.length === 1 ? null : besideOf(world);
     const { gateUp, down, gateUpScales, downScales } = weights;
     const all = [gateUp, down, gateUpScales, downScales].filter((tensor) => tensor !== undefined);
@@ -75,8 +85,10 @@ export class MoeLayer {
     requireLayerWeights(plan, options, world);
     const batches: MicroBatch[] = [];
     for (let n = 0; n < plan.microBatches; n++) batches.push(await MicroBatch.create(world, plan, options));
+    const { sharedExperts: weights } = options;
+    const shared = weights === undefined ? null : await SharedExpert.create(world, plan, weights);
     const memory = layerMemory(plan, world, batches[0]!.parts.ep.memory);
-    return new MoeLayer(world, plan, options.maxTokens, batches, memory, options.experts);
+    return new MoeLayer(world, plan, options.maxTokens, { batches, shared }, memory, options.experts);
   }
 
   /** The memory of each rank that `create` would take, whether or not there is a GPU here. */
@@ -97,8 +109,10 @@ export class MoeLayer {
     requireVectors('x', x, ['bf16'], [[0, this.#maxTokens], hidden]);
     requireVectors('out', out, ['bf16'], [x.shape[0]!, hidden]);
     const [first, second] = this.#batches;
+    this.#shared?.begin(x, stream);
     if (second === undefined) this.#one(first!, x, out, stream);
     else this.#two(first!, second, x, out, stream);
+    this.#shared?.add(out, stream);
   }
 
   /**
@@ -175,6 +189,7 @@ export class MoeLayer {
     if (this.#disposed) return;
     this.#disposed = true;
     for (const batch of this.#batches) await batch.dispose();
+    this.#shared?.dispose();
     this.#beside?.stream.dispose();
     for (const event of Object.values(this.#beside?.event ?? {})) event.dispose();
   }

@@ -45,7 +45,7 @@ export function layerMemory(
             inner,
             topK: model.topK,
             kind: 'cuda',
-            blocks: usualMultiprocessors,
+            multiprocessors: usualMultiprocessors,
           },
           dtype: weights === 'fp8' ? 'e4m3' : 'bf16',
         });

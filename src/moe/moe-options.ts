@@ -29,7 +29,7 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
   readonly model: ProfileName | MoeModel;
   /** The most tokens that this rank, or any other, brings to a forward. */
   readonly maxTokens: number;
-  /** The shared expert runs while rows travel. Default true. */
+  /** Of up to 512 tokens the shared expert runs beside the routed ones, on a stream of its own. Default true. */
   readonly overlap?: boolean;
   /** Into how many parts tokens are cut, each on a stream of its own: one's rows travel while the other's are computed. */
   readonly microBatches?: 1 | 2;
@@ -142,7 +142,7 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
       payloads: { x: (rows === 'fp8' ? fp8 : row)('bf16', hidden) },
       output: row('bf16', hidden),
       // Where nothing goes between a send and its receive, one launch is faster.
-      split: microBatches === 2 || (overlap && model.sharedInner !== undefined),
+      split: microBatches === 2,
       ...(placement === undefined ? {} : { placement }),
       ...(family === 'auto' ? {} : { family }),
       ...(sms === undefined ? {} : { sms }),

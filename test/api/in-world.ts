@@ -226,8 +226,6 @@ export async function inWorld(of: Things) {
       ...{ ...mlp, maxTokens: 2 },
     }),
     'DenseMlp.run': call((a, b, c, d) => dense.run(a, b, c, d), wide, made, 2, stream),
-    'DenseMlp.widen': call((a, b, c) => dense.widen(a, b, c), wide, 2, stream),
-    'DenseMlp.narrow': call((a, b, c) => dense.narrow(a, b, c), made, 2, stream),
     // Its rows are too narrow, so this is refused whatever is given.
     'ExpertsMlp.create': call((a, b, c) => heddle.ExpertsMlp.create(a, b, c), ep, plan, mlp),
     'ExpertsMlp.run': call((a, b, c) => ofExperts.mlp.run(a, b, c), ofExperts.ep.received, stream, undefined),

@@ -246,9 +246,9 @@ describe('heddle bench layer', () => {
     expect(Object.keys(three!.parts)).toEqual([
       ...['router', 'dispatch + combine', 'plan', 'reduce', 'experts', 'shared', 'add'],
     ]);
-    expect(Object.keys(three!.ways)).toEqual(['in a row', 'split', 'two micro-batches']);
+    expect(Object.keys(three!.ways)).toEqual(['in a row', 'beside', 'two micro-batches']);
     // A single token is not cut in two.
-    expect(Object.keys(one!.ways)).toEqual(['in a row', 'split']);
+    expect(Object.keys(one!.ways)).toEqual(['in a row', 'beside']);
     expectSteps(...Object.values(three!.ways).map(({ median }) => median));
     expect(three!.tokensPerSecond).toBeGreaterThan(0);
     // All four experts are every token's, and rank 0 has two of them.
@@ -262,7 +262,7 @@ describe('heddle bench layer', () => {
     const columns = head!.match(/.{10}/g)!.map((column) => column.trim());
     expect(columns).toEqual([
       ...['tokens', 'router', 'to fp8', 'd + c', 'plan', 'reduce', 'experts', 'shared', 'add'],
-      ...['in a row', 'split', 'two', 'one-sided', 'NCCL', 'exposed', 'GFLOP', 'padded'],
+      ...['in a row', 'beside', 'two', 'one-sided', 'NCCL', 'exposed', 'GFLOP', 'padded'],
     ]);
   });
 

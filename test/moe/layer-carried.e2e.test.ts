@@ -24,13 +24,14 @@ async function expectPlain(inputs: LayerInputs, how: How, nodes?: number): Promi
 }
 
 const everywhere: readonly [string, LayerInputs, How][] = [
-  ['the shared expert while rows travel', deepInputs, {}],
+  ['the shared expert beside the others', deepInputs, {}],
   ['two micro-batches', deepInputs, { microBatches: 2, alignment: 16 }],
 ];
 /** What the layer does by itself, whoever carries it. */
 const once: typeof everywhere = [
   ['no shared expert, uneven ranks', plainInputs, {}],
   ['one phase after another', deepInputs, { overlap: false }],
+  ['room for more tokens than run beside others', deepInputs, { maxTokens: 513 }],
   ['no shared expert, two micro-batches', plainInputs, { microBatches: 2 }],
 ];
 

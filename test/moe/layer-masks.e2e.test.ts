@@ -5,7 +5,7 @@ import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import {
   bytesOf,
   emptyTensor,
-  layerBatches,
+  layerInside,
   type MicroBatch,
   MoeLayer,
   type MoeLayerOptions,
@@ -190,7 +190,7 @@ describe("a layer with onLoss: 'mask'", () => {
         batch.finish(out, stream);
         await stream.synchronize();
       };
-      const [first, second] = layerBatches(layer) as [MicroBatch, MicroBatch];
+      const [first, second] = layerInside(layer).batches as [MicroBatch, MicroBatch];
       const falls = (rank: number) => {
         if (world.rank === rank) throw new HeddleError('HEDDLE_KILLED', 'it falls');
       };

@@ -18,7 +18,10 @@ export const plain: MoeModel = {
 };
 
 export type How = Partial<
-  Pick<MoeLayerOptions, 'family' | 'overlap' | 'microBatches' | 'alignment' | 'capacity' | 'rows'>
+  Pick<
+    MoeLayerOptions,
+    'family' | 'maxTokens' | 'overlap' | 'microBatches' | 'alignment' | 'capacity' | 'rows'
+  >
 >;
 
 /** Two forwards under a random schedule of the machine; what it found, and what each rank got. */

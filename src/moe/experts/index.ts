@@ -3,7 +3,13 @@ export { expertsKernels } from './experts-options.js';
 export * from './kernels/example-experts.js';
 export { type MlpShape, mlpKernels } from './kernels/gemm/kernels.js';
 export { swigluKernel } from './kernels/gemm/swiglu.js';
-export { hopperKernels, sortsRows, sumsOfParts } from './kernels/hopper/kernels.js';
+export {
+  hopperKernels,
+  mostBeside,
+  multiprocessorsBeside,
+  sortsRows,
+  sumsOfParts,
+} from './kernels/hopper/kernels.js';
 export { addRows } from './kernels/rows.js';
 export {
   type ExpertsShape,

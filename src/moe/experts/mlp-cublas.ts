@@ -46,7 +46,6 @@ export async function cublasProducts(of: ProductsOf): Promise<Products> {
         swiglu.set.count(count);
       }
     },
-    takesScaled: false,
     widen(from, stream) {
       multiply({ ...up, from: from.data }, stream as CudaStream);
       swiglu.launch(stream);

@@ -41,10 +41,10 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
   const alike = routed === null || (routed.scales !== null) === scaled;
   if (device.capability[0] !== 9 || !alike) return null;
   const experts = routed?.experts ?? 1;
-  const most = device.kind === 'sim' ? simulated : device.multiprocessors;
-  const blocks = Math.min(most, sms ?? most);
+  const multiprocessors = device.kind === 'sim' ? simulated : device.multiprocessors;
+  const blocks = Math.min(multiprocessors, sms ?? multiprocessors);
   const kernels = hopperKernels({
-    ...{ hidden, inner, experts, kind: device.kind, blocks },
+    ...{ hidden, inner, experts, kind: device.kind, multiprocessors },
     dtype,
     of: routed === null ? 'all' : 'plan',
     topK: routed?.topK ?? 1,
@@ -68,7 +68,7 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
   if (scaled) {
     up.makes.set.toScales(0, between.scales!.data);
     down.gemm.set.rowScales(0, between.scales!.data);
-    const arrived = sorted?.scales ?? routed?.scales;
+    const arrived = sorted?.scales ?? routed?.scales ?? rounded?.scales;
     if (arrived) up.gemm.set.rowScales(0, arrived.data);
   }
   if (kernels.gathers) up.gemm.set.routes(0, routed!.plan.planned.routes.data);
@@ -82,12 +82,9 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
       taken = typeof count === 'number' ? count : 0;
       for (const { set } of [...up.sites, ...down.sites]) set.count(0, taken);
     },
-    takesScaled: rounded !== null,
-    widen(from, stream, scales) {
-      const rounds = rounded !== null && scales === undefined;
-      if (rounds) rounded.round(from.data, taken, stream);
-      const came = rounds ? wrap(rounded.x.data, 'e4m3', [taken, hidden]) : from;
-      if (rounded !== null) up.gemm.set.rowScales(0, (scales ?? rounded.scales).data);
+    widen(from, stream) {
+      rounded?.round(from.data, taken, stream);
+      const came = rounded === null ? from : wrap(rounded.x.data, 'e4m3', [taken, hidden]);
       // No rows are no tensor: then any will do, for nobody looks at it.
       const [address, count] = came.shape[0] === 0 ? [weights.gateUp.data, 1] : [came.data, came.shape[0]!];
       if (kernels.gathers) up.gemm.set.from(0, from.data);

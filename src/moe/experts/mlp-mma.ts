@@ -44,7 +44,6 @@ export async function mmaProducts(of: ProductsOf): Promise<Products> {
     take(count) {
       for (const { set } of [gateUp, down]) set.count(typeof count === 'number' ? count : 0);
     },
-    takesScaled: false,
     widen(from, stream) {
       gateUp.set.from(from.data);
       gateUp.launch(stream);

@@ -221,18 +221,10 @@ export interface DenseMlpOptions extends MlpWeights {
   readonly sms?: number;
 }
 
-/** Rows of e4m3, and an f32 for every 128 elements of each. */
-export interface ScaledRows {
-  readonly x: Tensor;
-  readonly scales: Tensor;
-}
-
 /** One expert that takes every token, such as a shared one: nothing is routed, planned or summed. */
 export class DenseMlp {
   /** The buffer between the two GEMMs. */
   readonly memory: MemoryUse;
-  /** Rows may come as e4m3 with scales. */
-  readonly takesScaled: boolean;
   readonly #hidden: number;
   readonly #maxTokens: number;
   readonly #work: Work;
@@ -243,7 +235,6 @@ export class DenseMlp {
     this.#hidden = hidden;
     this.#maxTokens = maxTokens;
     this.#work = work;
-    this.takesScaled = work.products.takesScaled;
   }
 
   static async create(device: Device, options: DenseMlpOptions): Promise<DenseMlp> {
@@ -259,44 +250,17 @@ export class DenseMlp {
     return new DenseMlp(hidden, maxTokens, await workOf(options, of));
   }
 
-  /**
-   * The first `tokens` rows of `out` from those of `x`, [rows, hidden] each. With weights of e4m3 rows may be that already, as
-   * dispatch carries them; otherwise they are rounded here.
-   */
-  run(x: Tensor | ScaledRows, out: Tensor, tokens: number, stream: Stream): void {
-    this.#require('out', out, tokens, stream);
-    this.widen(x, tokens, stream);
-    this.narrow(out, tokens, stream);
-  }
-
-  /** The first half of `run`, gate and up, for who has other work for the stream between. */
-  widen(x: Tensor | ScaledRows, tokens: number, stream: Stream): void {
+  /** The first `tokens` rows of `out` from those of `x`, [rows, hidden] of bf16 each. With weights of e4m3 rows are rounded before. */
+  run(x: Tensor, out: Tensor, tokens: number, stream: Stream): void {
+    requireStream('stream', stream);
+    if (this.#disposed) throw new DisposedError('this DenseMlp');
+    requireInteger('tokens', tokens, 0, this.#maxTokens);
+    requireVectors('x', x, ['bf16'], [[tokens, Infinity], this.#hidden]);
+    requireVectors('out', out, ['bf16'], [[tokens, Infinity], this.#hidden]);
     const { products } = this.#work;
-    requireObject('x', x, 'rows of bf16, or { x, scales }');
-    if (!('scales' in x)) {
-      this.#require('x', x, tokens, stream);
-      products.take(tokens);
-      products.widen(x, stream);
-      return;
-    }
-    this.#require('x.x', x.x, tokens, stream, 'e4m3');
-    requireTensor('x.scales', x.scales);
-    requireVectors('x.scales', x.scales, ['f32'], [[tokens, Infinity], this.#hidden / scaleBlock]);
-    if (!this.takesScaled)
-      throw new ArgumentError(
-        'x',
-        'rows of e4m3',
-        'rows of bf16: so are these weights, or what multiplies them needs that',
-      );
     products.take(tokens);
-    products.widen(x.x, stream, x.scales);
-  }
-
-  /** The second half, down, of as many rows. */
-  narrow(out: Tensor, tokens: number, stream: Stream): void {
-    this.#require('out', out, tokens, stream);
-    this.#work.products.take(tokens);
-    this.#work.products.narrow(out, stream);
+    products.widen(x, stream);
+    products.narrow(out, stream);
   }
 
   /** Frees the rows between. Nothing enqueued may still use them. */
@@ -304,12 +268,5 @@ export class DenseMlp {
     if (this.#disposed) return;
     this.#disposed = true;
     this.#work.free();
-  }
-
-  #require(argument: string, rows: Tensor, tokens: number, stream: Stream, dtype: Dtype = 'bf16'): void {
-    requireStream('stream', stream);
-    if (this.#disposed) throw new DisposedError('this DenseMlp');
-    requireInteger('tokens', tokens, 0, this.#maxTokens);
-    requireVectors(argument, rows, [dtype], [[tokens, Infinity], this.#hidden]);
   }
 }

@@ -106,10 +106,8 @@ export interface Products {
    * that a refusal has no effect.
    */
   take(rows: number | ExpertSizes | undefined): void;
-  /** Gate, up and SwiGLU. `scales`: of rows that one expert takes as e4m3 already; only where `takesScaled`. */
-  widen(from: Tensor, stream: Stream, scales?: Tensor): void;
-  /** One expert takes rows of e4m3 with scales, too. */
-  readonly takesScaled: boolean;
+  /** Gate, up and SwiGLU. */
+  widen(from: Tensor, stream: Stream): void;
   /** Down, of as many rows. */
   narrow(to: Tensor, stream: Stream): void;
   /** Frees what is not a tensor. */

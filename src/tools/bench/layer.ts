@@ -1,6 +1,6 @@
 /**
  * A whole MoE layer: what its parts take, one by one, and all of it in the ways in which dispatch and combine can lie in
- * it: in a row, as sends and receives with the shared expert between, as two micro-batches, and with NCCL in their place.
+ * it: in a row, with the shared expert beside them, as two micro-batches, and with NCCL in their place.
  */
 
 import { HeddleError } from '../../base/errors.js';
@@ -8,7 +8,7 @@ import type { Column } from '../../base/table.js';
 import { mlpParts } from '../../moe/experts/index.js';
 import {
   emptyTensor,
-  layerBatches,
+  layerInside,
   MoeLayer,
   type MoeLayerOptions,
   type OwnedTensor,
@@ -57,7 +57,7 @@ const layerParts = [
 type LayerPart = (typeof layerParts)[number];
 const layerWays = [
   'in a row',
-  'split',
+  'beside',
   'two micro-batches',
   'one-sided, in a row',
   'NCCL, in a row',
@@ -173,7 +173,7 @@ class LayerBench {
     const { family, why } = layer;
     await layer.dispose();
     const others: readonly (readonly [LayerWay, Partial<MoeLayerOptions>])[] = [
-      ...(this.#data.model.sharedInner === undefined ? [] : [['split', {}] as const]),
+      ...(this.#data.model.sharedInner === undefined ? [] : [['beside', {}] as const]),
       ...(tokens < 2 ? [] : [['two micro-batches', { microBatches: 2 }] as const]),
       ...(family === 'one-sided'
         ? []
@@ -187,7 +187,7 @@ class LayerBench {
     const median = (part: LayerPart): number => parts[part]?.median ?? 0;
     const computing = median('router') + median('experts') + median('shared') + median('add');
     const row = ways['in a row'].median;
-    const fastest = Math.min(row, ways.split?.median ?? row, ways['two micro-batches']?.median ?? row);
+    const fastest = Math.min(row, ways.beside?.median ?? row, ways['two micro-batches']?.median ?? row);
     return {
       ...{ tokens, family, why, parts, ways, rows, bounds, ...flops },
       tokensPerSecond: (plan.ranks * tokens) / (fastest * 1e-6),
@@ -233,7 +233,8 @@ class LayerBench {
     const tokens = this.#tokens;
     const { noise } = this.#rig;
     const { stream, world } = this.#rig.timing;
-    const { router, fp8, ep, plan, experts, shared } = layerBatches(layer)[0]!.parts;
+    const { batches, shared } = layerInside(layer);
+    const { router, fp8, ep, plan, experts } = batches[0]!.parts;
     const { received } = ep;
     const inputs = { ...router.route(io.x, stream), payloads: { x: io.x } };
     const round = await this.#time([
@@ -259,10 +260,8 @@ class LayerBench {
       reduce,
       experts: without(all, reduce),
       ...(shared && {
-        shared: await this.#time([
-          () => shared.mlp.run(shared.mlp.takesScaled ? (fp8 ?? io.x) : io.x, shared.made, tokens, stream),
-        ]),
-        add: await this.#time([() => layerBatches(layer)[0]!.addShared(io.out, stream)]),
+        shared: await this.#time([() => shared.begin(io.x, stream)]),
+        add: await this.#time([() => shared.add(io.out, stream)]),
       }),
     };
     return { parts, rows: total, flops, bounds: this.#bounds(counts) };
@@ -292,7 +291,8 @@ class LayerBench {
     });
     const round = ncclRound(this.#rig, communicator, of, routeSets(of, tokens, 1), 1);
     const [dispatch, combine] = round.steps('sparse', ['dispatch', 'combine']);
-    const batch = layerBatches(layer)[0]!;
+    const { batches, shared } = layerInside(layer);
+    const batch = batches[0]!;
     const { stream } = timing;
     const time = await this.#time(
       [
@@ -304,10 +304,8 @@ class LayerBench {
         () => batch.experts(stream),
         combine!,
         () => {
-          const { shared } = batch.parts;
-          if (shared === null) return;
-          shared.mlp.run(io.x, shared.made, tokens, stream);
-          batch.addShared(io.out, stream);
+          shared?.begin(io.x, stream);
+          shared?.add(io.out, stream);
         },
       ],
       round.grouping,

@@ -122,7 +122,7 @@ function onHopper(dtype: 'bf16' | 'e4m3'): RegisteredKernel[] {
       ...{ dtype, of: shape.text('of') === 'all' ? 'all' : 'plan' },
       ...{ experts: shape.text('of') === 'all' ? 1 : shape.number('experts'), topK: shape.number('topk') },
       ...{ hidden: shape.number('hidden'), inner: shape.number('inner'), rows: shape.number('rows') },
-      ...{ kind: aGpu.kind, blocks: aGpu.multiprocessors },
+      ...{ kind: aGpu.kind, multiprocessors: aGpu.multiprocessors },
     });
   // Kernels for experts with so few tiles that several blocks share one.
   const sharing = { ...parameters, experts: { ...parameters.experts, default: 1 } };

@@ -24,7 +24,7 @@ const boxes = [
 /** The experts' kernels that need most registers. */
 const { gateUp, down } = hopperKernels({
   ...{ of: 'plan', experts: 16, hidden: 7168, inner: 2048, topK: 8, rows: 512, kind: 'cuda', dtype: 'e4m3' },
-  blocks: 132,
+  multiprocessors: 132,
 });
 const experts = [gateUp.ir(), down.ir()];
 

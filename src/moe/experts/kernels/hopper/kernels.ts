@@ -17,8 +17,19 @@ import {
 export interface HopperMlp
   extends Pick<MlpShape, 'of' | 'experts' | 'hidden' | 'inner' | 'topK' | 'rows' | 'kind'> {
   readonly dtype: 'bf16' | 'e4m3';
-  /** Of a launch. */
-  readonly blocks: number;
+  readonly multiprocessors: number;
+}
+
+/** More rows than this keep all multiprocessors busy for longer than anything beside them takes. */
+export const mostBeside = 512;
+
+/**
+ * Multiprocessors for an expert that takes all rows, beside the routed ones: as many as it needs to be ready before they are, and no
+ * more, since these wait for them. Measured with DeepSeek-V3's (docs/results/2026-11-23-h200-experts.md).
+ */
+export function multiprocessorsBeside(rows: number, all: number): number {
+  if (rows > mostBeside) return all;
+  return Math.max(1, Math.floor(rows <= groupRows ? all / 4 : all / 2));
 }
 
 /**
@@ -28,7 +39,7 @@ export interface HopperMlp
  */
 function tileFor(mlp: HopperMlp, gemm: Pick<HopperShape, 'inputs' | 'outputs' | 'gated'>): HopperTile {
   const { outputs, gated } = gemm;
-  const { dtype, experts, rows, kind, blocks } = mlp;
+  const { of, dtype, experts, rows, kind, multiprocessors } = mlp;
   const many = rows > groupRows;
   const scaled = dtype === 'e4m3';
   // Sums that the threads scale lie in registers twice.
@@ -46,6 +57,9 @@ function tileFor(mlp: HopperMlp, gemm: Pick<HopperShape, 'inputs' | 'outputs' | 
   const shared = widths.map((tile) => ({ ...tile, passes: 1 })).find(fitting)!;
   const rowTiles = experts * Math.ceil(rows / ((many ? groups : 1) * groupRows));
   const units = rowTiles * (outputs / madeBy(shared, gated));
+  // However few multiprocessors a launch takes: so its sums are the same.
+  const blocks =
+    of === 'all' && kind === 'cuda' ? multiprocessorsBeside(rows, multiprocessors) : multiprocessors;
   const stages = gemm.inputs / stageDepth(dtype);
   const parts = [16, 8, 7, 6, 5, 4, 3, 2].find((some) => stages % some === 0 && units * some <= blocks);
   return parts === undefined ? widths.find(fitting)! : { ...shared, parts };
