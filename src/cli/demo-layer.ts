@@ -12,7 +12,7 @@ import {
   withExperts,
 } from '../moe/layer/index.js';
 import { World } from '../net/world/index.js';
-import { Clock, type Span } from '../tools/bench/index.js';
+import { Clock } from '../tools/bench/index.js';
 import { compareBits, shapeOfRounds } from '../verify/testing/index.js';
 import {
   compareLayer,
@@ -22,7 +22,7 @@ import {
   placeWeights,
   plainLayer,
 } from '../verify/trials/index.js';
-import type { DemoResult, KernelSpan } from './print-demo.js';
+import { barsOf, type DemoResult, type KernelSpan } from './print-demo.js';
 
 /** The size of the layer that the demonstration runs. */
 export interface DemoSizes {
@@ -103,7 +103,7 @@ export async function demoLayer(
     bitwiseRepeatable: outs.every(
       (out, rank) => compareBits('out', 'bf16', second[rank]!.out, out).different === 0,
     ),
-    ...{ picture: 'One forward', spans: second.flatMap(({ spans }) => spans.flatMap(spanOf(simulated))) },
+    ...{ picture: 'One forward', spans: second.flatMap(({ spans }) => spans) },
   };
 }
 
@@ -111,7 +111,7 @@ interface LayerRun {
   readonly family: string;
   readonly why: string;
   readonly out: Bits;
-  readonly spans: readonly Span[];
+  readonly spans: readonly KernelSpan[];
 }
 
 function runOnce(
@@ -150,26 +150,9 @@ async function runRank(
   await layer.synchronize(stream);
 
   const { family, why } = layer;
-  const result = { family, why, out: await readBits(out, stream), spans: clock.stop(rank) };
+  // A step of the simulated machine is a nanosecond of its clock.
+  const spans = barsOf(clock.stop(rank), device.kind === 'sim' ? 1000 : 1);
+  const result = { family, why, out: await readBits(out, stream), spans };
   await layer.dispose();
   return result;
 }
-
-/** The bars of a layer's calls. */
-const barOf: Readonly<Record<string, string>> = {
-  router: 'route',
-  ...{ dispatch: 'dispatch', dispatchSend: 'dispatch', dispatchRecv: 'dispatch' },
-  ...{ plan: 'experts', experts: 'experts', shared: 'shared' },
-  ...{ combine: 'combine', combineSend: 'combine', combineRecv: 'combine' },
-};
-
-/** A step of the simulated machine is a nanosecond of its clock. */
-const spanOf =
-  (simulated: boolean) =>
-  ({ rank, track, name, depth, start, end }: Span): KernelSpan[] => {
-    const kernel = depth === 0 ? barOf[name] : undefined;
-    const scale = simulated ? 1000 : 1;
-    return kernel === undefined
-      ? []
-      : [{ rank, stream: track, kernel, start: scale * start, end: scale * end }];
-  };

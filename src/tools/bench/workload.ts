@@ -5,7 +5,7 @@ import {
   dispatchRowBytes,
   type FormatName,
   firstOf,
-  formats,
+  formatNames,
   limits,
   ownerOf,
   type Payload,
@@ -62,8 +62,8 @@ export function workload(options: WorkloadOptions): Workload {
   requireInteger('ep', ranks, 1, limits.ranks);
   requireInteger('replicas', replicas, 1, ranks);
   requireInteger('seed', options.seed, 0, 2 ** 32 - 1);
-  if (!Object.hasOwn(formats, dtype))
-    throw new ArgumentError('dtype', dtype, `one of ${Object.keys(formats).join(', ')}`);
+  if (!formatNames.includes(dtype))
+    throw new ArgumentError('dtype', dtype, `one of ${formatNames.join(', ')}`);
   if (!combineDtypes.includes(combineDtype))
     throw new ArgumentError('combineDtype', combineDtype, `one of ${combineDtypes.join(', ')}`);
   return {

@@ -1,6 +1,6 @@
 /** Measured cells: one time of one phase of one round, with its source; and what each says about the model. */
 import { ArgumentError, messageOf, requireInteger, requireOneOf, requireText } from '../../base/errors.js';
-import { type FormatName, formats, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
+import { type FormatName, formatNames, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { type Work, workOf } from './model.js';
 import tables from './rounds.json' with { type: 'json' };
 import { hits, type RankPlacement, type RoutingLaw } from './routing.js';
@@ -268,7 +268,7 @@ export function cellFrom(at: string, value: unknown): Cell {
     hidden: whole('hidden'),
     topk,
     experts,
-    dtype: oneOf('dtype', Object.keys(formats) as FormatName[]),
+    dtype: oneOf('dtype', formatNames),
     phase: oneOf('phase', phases),
     us,
     gbps,

@@ -59,19 +59,16 @@ export async function benchFabric(options: FabricBenchOptions): Promise<FabricBe
     deviceOf(provider, options.device);
     requireRoom(provider, options);
   }
-  const baseline = await buildBaseline();
+  const built = await buildBaseline();
+  const [baseline, lacking] = typeof built === 'string' ? [null, built] : [built, null];
   const figures: Figure[] = [];
   try {
-    for (const provider of options.providers) {
-      figures.push(
-        ...(await benchProvider(provider, options, typeof baseline === 'string' ? null : baseline)),
-      );
-    }
+    for (const provider of options.providers)
+      figures.push(...(await benchProvider(provider, options, baseline)));
   } finally {
-    if (typeof baseline !== 'string') await baseline.remove();
+    await baseline?.remove();
   }
-  const when = new Date().toISOString();
-  return { machine, when, baseline: typeof baseline === 'string' ? baseline : null, figures };
+  return { machine, when: new Date().toISOString(), baseline: lacking, figures };
 }
 
 async function benchProvider(
@@ -80,8 +77,7 @@ async function benchProvider(
   baseline: Baseline | null,
 ): Promise<Figure[]> {
   const device = deviceOf(provider, options.device);
-  const { repeat, scale, progress } = options;
-  const bench = new Measurements({ provider, device, repeat, scale, progress, baseline });
+  const bench = new Measurements({ ...options, provider, device, baseline });
   await measureCalls(bench, 'caller');
   await measureCalls(bench, 'worker');
   await measureFlags(bench);

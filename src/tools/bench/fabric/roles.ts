@@ -161,11 +161,16 @@ function fill(slice: Uint8Array, from: number, to: number, round: number): void 
   for (let at = 0, n = 0; at + 4 <= slice.length; at += period, n++) slice[at] = n;
 }
 
-export interface StreamArgs {
-  readonly options: EngineOptions;
+/** So many writes, or rounds of them, each of so many bytes. */
+export interface Sizes {
   readonly bytes: number;
+  /** The writes that are under way at a time, a batch, or the peers of a scatter. */
   readonly window: number;
   readonly count: number;
+}
+
+export interface StreamArgs extends Sizes {
+  readonly options: EngineOptions;
 }
 
 /**
@@ -177,12 +182,12 @@ function warmUpOf(options: EngineOptions, caller: number, worker: number): numbe
 }
 
 /** Rank 0 writes and rank 1 writes back, `count` times. Microseconds of one way. */
-export function pingPong(rank: Rank): Promise<{ p50: number }> {
+export function pingPong(rank: Rank): Promise<number> {
   const { options, bytes, count } = rank.args as StreamArgs;
   return between(rank, options, 4096, async ({ engine, write, counter, landed }) => {
     write.bytes = bytes;
     await rank.exchange(null);
-    const p50 = median(count, warmUpOf(options, 20_000, Math.min(count, 5000)), () => {
+    const oneWay = median(count, warmUpOf(options, 20_000, Math.min(count, 5000)), () => {
       const begun = performance.now();
       if (rank.rank === 0) {
         engine.write(write);
@@ -194,7 +199,7 @@ export function pingPong(rank: Rank): Promise<{ p50: number }> {
       return (performance.now() - begun) * 500;
     });
     counter.waitSync();
-    return { p50 };
+    return oneWay;
   });
 }
 
@@ -205,7 +210,7 @@ function take(landed: ImmediateCounter, options: EngineOptions): void {
 }
 
 /** Rank 0 writes `count` times with `window` under way. Seconds from the first call to the last completion. */
-export function stream(rank: Rank): Promise<{ seconds: number }> {
+export function stream(rank: Rank): Promise<number> {
   const { options, bytes, window, count } = rank.args as StreamArgs;
   const room = 2 * Math.max(bytes * 4, 4096);
   return between(rank, { ...options, queue: window }, room, async (pair) => {
@@ -228,18 +233,18 @@ export function stream(rank: Rank): Promise<{ seconds: number }> {
     await rank.exchange(null);
     const begun = performance.now();
     run(count, bytes);
-    return { seconds: (performance.now() - begun) / 1000 };
+    return (performance.now() - begun) / 1000;
   });
 }
 
 /** The time of the call itself: `batch` writes at a time, each batch ended before the next. Microseconds a write. */
-export function posting(rank: Rank): Promise<{ microseconds: number }> {
+export function posting(rank: Rank): Promise<number> {
   const { options, bytes, window: batch, count } = rank.args as StreamArgs;
   return between(rank, options, 4096, ({ engine, write, counter }) => {
     if (rank.rank === 1) {
       // Only answers: its own progress is all that is asked of it.
       engine.immediate(2).waitSync(1, { timeoutMs: 600_000 });
-      return { microseconds: 0 };
+      return 0;
     }
     write.bytes = bytes;
     const clock = clockCost();
@@ -252,13 +257,13 @@ export function posting(rank: Rank): Promise<{ microseconds: number }> {
     });
     engine.write({ ...write, immediate: 2 });
     counter.waitSync();
-    return { microseconds };
+    return microseconds;
   });
 }
 
-/** Rank 0 scatters to `peers` engines, which rank 1 hosts. Microseconds of the call. */
-export async function scatterCall(rank: Rank): Promise<{ call: number }> {
-  const { options, bytes, peers, count } = rank.args as StreamArgs & { peers: number };
+/** Rank 0 scatters to `window` engines, which rank 1 hosts. Microseconds of the call. */
+export async function scatterCall(rank: Rank): Promise<number> {
+  const { options, bytes, window: peers, count } = rank.args as StreamArgs;
   if (rank.rank === 1) {
     const engines: TransferEngine[] = [];
     const offers: { address: Uint8Array; descriptor: Uint8Array }[] = [];
@@ -277,7 +282,7 @@ export async function scatterCall(rank: Rank): Promise<{ call: number }> {
       await new Promise((resolve) => setImmediate(resolve));
     }
     for (const engine of engines) await engine.close();
-    return { call: 0 };
+    return 0;
   }
   const engine = await TransferEngine.open(options);
   const offers = (await rank.exchange<{ address: Uint8Array; descriptor: Uint8Array }[]>([]))[1]!;
@@ -304,7 +309,7 @@ export async function scatterCall(rank: Rank): Promise<{ call: number }> {
   });
   await rank.exchange(null);
   await engine.close();
-  return { call };
+  return call;
 }
 
 /** Every rank scatters to all others, then meets them at a barrier. Microseconds a round of each, median. */
