@@ -41,7 +41,6 @@ import {
   times,
 } from './options.js';
 
-/** The flags that every part takes. */
 type Flags = ReturnType<ReturnType<typeof addPart>['opts']>;
 
 export const familyOption = () =>
@@ -64,7 +63,6 @@ const types = ['bf16', 'fp8'] as const;
 interface Part {
   readonly name: string;
   readonly description: string;
-  /** The subject of `--profile`. */
   readonly of: string;
   readonly needs: 'a GPU' | 'GPUs';
   /** The purpose of the simulator. */
@@ -130,7 +128,6 @@ async function tabulate<Line, Report extends { readonly spans: readonly Span[] }
   if (trace !== undefined) writeTrace(trace, report.spans);
 }
 
-/** Adds them all to `heddle bench`. */
 export function registerParts(bench: Command): void {
   addExperts(bench);
   addGemm(bench);

@@ -3,7 +3,6 @@
 import { SimMachine } from '../gpu/sim/index.js';
 import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, tensorFrom } from '../moe/index.js';
 import {
-  type Bits,
   type MoeModel,
   payloadsFor,
   profiles,
@@ -22,13 +21,11 @@ import {
   placeWeights,
   plainLayer,
 } from '../verify/trials/index.js';
-import { barsOf, type DemoResult, type KernelSpan } from './print-demo.js';
+import { barsOf, type DemoResult } from './print-demo.js';
 
-/** The size of the layer that the demonstration runs. */
 export interface DemoSizes {
   readonly ranks: number;
   readonly nodes: number;
-  /** Tokens of each rank. */
   readonly tokens: number;
   readonly hidden: number;
   readonly experts: number;
@@ -107,19 +104,12 @@ export async function demoLayer(
   };
 }
 
-interface LayerRun {
-  readonly family: string;
-  readonly why: string;
-  readonly out: Bits;
-  readonly spans: readonly KernelSpan[];
-}
-
 function runOnce(
   inputs: LayerInputs,
   { nodes, tokens, simulated }: Pick<DemoSizes, 'nodes' | 'tokens'> & { readonly simulated: boolean },
   schedule: 'in-order' | 'random',
   how: Pick<MoeLayerOptions, 'rows' | 'overlap' | 'microBatches'>,
-): Promise<LayerRun[]> {
+) {
   const ranks = inputs.routed.length;
   const device = simulated
     ? { device: 'sim' as const, sim: SimMachine.create({ ranks, schedule }) }
@@ -134,7 +124,7 @@ async function runRank(
   world: World,
   inputs: LayerInputs,
   how: Omit<MoeLayerOptions, 'model' | 'experts' | 'router'>,
-): Promise<LayerRun> {
+) {
   const { device, rank } = world;
   const stream = device.createStream();
   const { model } = inputs;

@@ -51,7 +51,7 @@ export async function demoRounds(
   };
   progress('dispatch, experts, combine …');
   const first = await here('in-order');
-  let again: Run;
+  let again: Pick<typeof first, 'digests' | 'spans'>;
   if (simulated && network !== null) {
     progress(`the same again, in ${nodes} processes over ${network} …`);
     again = { digests: await runNodes(nodes, { shape, seed, provider: network }), spans: first.spans };
@@ -84,7 +84,6 @@ export async function demoRounds(
   };
 }
 
-/** The transport of rows between nodes, in words. */
 export function networkText(nodes: number, simulated: boolean, network: ProviderName | null): string {
   if (!simulated) return `libfabric (${network})`;
   const again =
@@ -92,12 +91,6 @@ export function networkText(nodes: number, simulated: boolean, network: Provider
       ? 'both times (with libfabric1 installed, the second run is of processes)'
       : `then libfabric (${network}) between ${nodes} processes`;
   return `the simulated machine's network, ${again}`;
-}
-
-/** By rank. */
-interface Run {
-  readonly digests: readonly string[];
-  readonly spans: readonly KernelSpan[];
 }
 
 /** The bars of the picture. A kernel that starts before the one in front of it has ended only waits for it, so its bar begins at that end. */

@@ -87,7 +87,6 @@ export const register = (command: Command) =>
 
 const changes = ({ rebalance, lose }: Flags): boolean => rebalance === true || lose !== undefined;
 
-/** The output of a demonstration. */
 interface Shown {
   readonly json: object;
   readonly text: Parameters<typeof rendered>[0];

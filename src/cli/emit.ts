@@ -5,7 +5,6 @@ import { type RegisteredKernel, registry } from '../verify/kernels/index.js';
 import type { Command, FlagsOf } from './commander.js';
 import { isModule, parseShape, shapeHelp } from './options.js';
 
-/** A kernel that can be made by name. */
 export type ListedKernel = Omit<RegisteredKernel, 'shape'>;
 
 type Options = FlagsOf<typeof define>;
@@ -54,7 +53,6 @@ export function register(command: Command): void {
   });
 }
 
-/** The text that `heddle emit` prints. */
 export function emit(
   kernels: readonly ListedKernel[],
   kernel: string | undefined,

@@ -49,10 +49,8 @@ export const routes = integerFrom(1, limits.topK);
 export const tokens = integerFrom(1, limits.maxTokens);
 /** Numbers of tokens, or of rows. */
 export const listOfTokens = integersFrom(1, limits.maxTokens);
-/** Elements of a row. */
 export const elements = integerFrom(1, limits.rowBytes / 2);
 export const seed = integerFrom(0, 2 ** 32 - 1);
-/** How often something is done. */
 export const times = integerFrom(1, 1_000_000);
 export const multiprocessors = { one: integerFrom(1, 1024), list: integersFrom(1, 1024) };
 /** The factor between two numbers of tokens of a sweep. */
@@ -78,7 +76,6 @@ export const dtypeOption = (usual: FormatName) =>
 export const combineDtypeOption = () =>
   choice('--combine-dtype <dtype>', 'what combine carries', ['bf16', 'f16', 'f32'], 'bf16');
 export const deviceOption = (summary: string) => choice('--device <kind>', summary, ['cuda', 'sim'], 'cuda');
-/** Of a benchmark or a plan. */
 export const skewOption = () =>
   new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s').argParser(skew);
 

@@ -265,12 +265,12 @@ function questionOf(flags: PlanFlags): Question {
 }
 
 function machineFor(name: string): KnownMachine {
-  return name.endsWith('.json') ? parseMachine(basename(name), read('machine', name)) : knownMachine(name);
+  return name.endsWith('.json') ? parseMachine(...read('machine', name)) : knownMachine(name);
 }
 
 function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: Laws, nodes: number): RoutingLaw {
   if (nodesPerToken !== undefined) requireInteger('nodes-per-token', nodesPerToken, 1, nodes);
-  if (loads !== undefined) return lawFrom(basename(loads), read('loads', loads));
+  if (loads !== undefined) return lawFrom(...read('loads', loads));
   if (perfectRouter === true) return { kind: 'perfect' };
   if (skew !== undefined) return { kind: 'skewed', exponent: skew, seed };
   return { kind: 'uniform', ...set({ nodesAtMost: nodesPerToken }) };
@@ -278,10 +278,9 @@ function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: Laws, nodes:
 
 function calibrateOne(flags: FlagsOf<typeof defineCalibrate>): void {
   requireOutputFile('--output', flags.output);
-  const bench =
-    flags.bench === undefined ? null : ([basename(flags.bench), read('bench', flags.bench)] as const);
+  const bench = flags.bench === undefined ? null : read('bench', flags.bench);
   const cells: Cell[] = [
-    ...(flags.cells === undefined ? [] : parseCells(basename(flags.cells), read('cells', flags.cells))),
+    ...(flags.cells === undefined ? [] : parseCells(...read('cells', flags.cells))),
     ...(bench === null ? [] : cellsOfBench(...bench)),
   ];
   if (cells.length === 0) throw new ArgumentError('--cells or --bench', undefined, 'given');
@@ -289,7 +288,7 @@ function calibrateOne(flags: FlagsOf<typeof defineCalibrate>): void {
   const machine = machineFrom(cells, {
     ...{ name: flags.name, ...set({ nvlink, nic }) },
     ...(bench !== null && { stores: ceilingOfBench(...bench) }),
-    ...(fabric !== undefined && { network: networkOfBench(basename(fabric), read('fabric', fabric)) }),
+    ...(fabric !== undefined && { network: networkOfBench(...read('fabric', fabric)) }),
   });
   const text = `${JSON.stringify(machine, null, 2)}\n`;
   if (flags.output !== undefined) writeOutput(flags.output, text);
@@ -328,8 +327,7 @@ function serve(flags: FlagsOf<typeof defineServe>): void {
 
 function validateAll(flags: FlagsOf<typeof defineValidate>): void {
   requireOutputFolder('--plots', flags.plots);
-  const cells =
-    flags.cells === undefined ? null : parseCells(basename(flags.cells), read('cells', flags.cells));
+  const cells = flags.cells === undefined ? null : parseCells(...read('cells', flags.cells));
   const others = cells === null ? null : validateCells(cells);
   const results = others === null ? validate() : [others.result];
   const sources = others === null ? disagreements() : [];
@@ -347,9 +345,10 @@ function validateAll(flags: FlagsOf<typeof defineValidate>): void {
     for (const result of results) process.stdout.write(`\n${result.name}\n${checksText(result, unknown)}`);
 }
 
-function read(name: string, path: string): string {
+/** A file's name, as errors call it, and its text. */
+function read(name: string, path: string): [name: string, text: string] {
   try {
-    return readFileSync(path, 'utf8');
+    return [basename(path), readFileSync(path, 'utf8')];
   } catch (error) {
     const why = messageOf(error);
     throw new UnavailableError(`--${name} ${path} cannot be read: ${why}`, 'Give the path of a JSON file');

@@ -72,7 +72,6 @@ export function rendered(text: (paint: Paint, columns: number) => string): strin
   return text(terminal ? styleText : plain, terminal ? process.stdout.columns || 80 : 80);
 }
 
-/** The summary, `columns` wide. */
 export function demoText(result: DemoResult, paint: Paint, columns: number): string {
   const { shape, nodes, simulated, about } = result;
   const { ranks, maxTokens, experts, topK } = shape;
@@ -123,7 +122,6 @@ export function rightness(
   ];
 }
 
-/** A verdict, with its mark. */
 export function say(paint: Paint, columns: number, good: boolean, text: string): string[] {
   const mark = good ? paint('green', '✓') : paint('red', '✗');
   return wrap(text, columns, '  ').map((line, i) => (i === 0 ? `${mark} ${line.trimStart()}` : line));
@@ -206,7 +204,6 @@ function heading(picture: string, bars: readonly Bar[], paint: Paint, columns: n
   return beside ? [painted(`${name}   ${legend}`)] : [name, ...wrap(legend, columns, '  ').map(painted)];
 }
 
-/** Text in lines of at most so many columns. */
 export function wrap(text: string, columns: number, indent = ''): string[] {
   const lines: string[] = [];
   let line = '';

@@ -19,7 +19,7 @@ export { type Prediction, predict } from './predict.js';
 export * from './routing.js';
 export * from './serve.js';
 export * from './serve-text.js';
-export { type Round, type Simulated, simulate } from './simulate.js';
+export { type Round, simulate } from './simulate.js';
 export * from './sources.js';
 export * from './text.js';
 export * from './traffic.js';

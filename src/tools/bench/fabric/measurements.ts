@@ -53,13 +53,26 @@ interface Compared extends Pick<Figure, 'what' | 'unit' | 'how'>, Partial<Pick<M
   readonly figure?: (time: number) => number;
 }
 
+export interface FabricBenchOptions {
+  readonly providers: readonly ProviderName[];
+  readonly device: string | undefined;
+  /** Processes of the scatter and barrier rounds. */
+  readonly ranks: number;
+  /** How often each measurement and its counterpart in C are repeated, in turns; the best counts. */
+  readonly repeat: number;
+  /** Scales how much each measurement does; 1 takes two to five minutes a provider. */
+  readonly scale: number;
+  /** Writes of the steady-state measurement. */
+  readonly operations: number;
+  /** Also the all-to-all of 16 processes, every byte checked. */
+  readonly allToAll: boolean;
+  readonly progress: (line: string) => void;
+}
+
 /** The settings that all measurements have in common. */
-interface Setting {
+interface Setting extends Pick<FabricBenchOptions, 'repeat' | 'scale' | 'progress'> {
   readonly provider: ProviderName;
   readonly device: string;
-  readonly repeat: number;
-  readonly scale: number;
-  readonly progress: (line: string) => void;
   readonly baseline: Baseline | null;
 }
 

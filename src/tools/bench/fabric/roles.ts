@@ -5,10 +5,6 @@ import {
   type Counter,
   type EngineOptions,
   type ImmediateCounter,
-  type Peer,
-  type PeerGroup,
-  type Region,
-  type RemoteRegion,
   TransferEngine,
 } from '../../../net/fabric/index.js';
 
@@ -23,19 +19,13 @@ export interface Rank {
   exchange<T>(value: T): Promise<T[]>;
 }
 
-interface Setup {
-  readonly engine: TransferEngine;
-  /** The other ranks, by rank; this rank's own entry is undefined. */
-  readonly peers: (Peer | undefined)[];
-  readonly region: Region;
-  /** Everybody's region, by rank; this rank's own entry is undefined. */
-  readonly remotes: (RemoteRegion | undefined)[];
-  /** Everybody else's. */
-  readonly group: PeerGroup;
-}
+type Setup = Awaited<ReturnType<typeof meet>>;
 
-/** Opens an engine, meets everybody, and exchanges a region of `bytes` each. */
-export async function meet(rank: Rank, options: EngineOptions, bytes: number): Promise<Setup> {
+/**
+ * Opens an engine, meets everybody, and exchanges a region of `bytes` each. Peers and regions are by rank, this rank's own undefined;
+ * the group is of everybody else's.
+ */
+export async function meet(rank: Rank, options: EngineOptions, bytes: number) {
   const engine = await TransferEngine.open(options);
   const region = engine.allocate(bytes);
   const all = await rank.exchange({ address: engine.address, descriptor: region.descriptor });
@@ -63,33 +53,19 @@ async function among<T>(
   return result;
 }
 
-/** The same of two ranks, with a write to the other one. */
+/** The same of two ranks, with a write from the first half of this one's region to the second half of the other's. */
 const between = <T>(
   rank: Rank,
   options: EngineOptions,
   bytes: number,
-  body: (pair: Pair) => T | Promise<T>,
-): Promise<T> =>
-  among(rank, options, bytes, (setup) => {
-    const { engine, region, remotes, counter } = setup;
-    const to = { target: remotes[1 - rank.rank]!, targetOffset: region.bytes / 2 };
-    const write = { source: region, sourceOffset: 0, ...to, bytes: 8, immediate: 1, counter };
-    return body({ ...setup, write, landed: engine.immediate(1) });
-  });
+  body: (pair: ReturnType<typeof pairOf>) => T | Promise<T>,
+): Promise<T> => among(rank, options, bytes, (setup) => body(pairOf(rank, setup)));
 
-interface Pair extends Setup {
-  readonly counter: Counter;
-  /** Writes from the first half of this rank's region to the second half of the other's. */
-  readonly write: {
-    readonly source: Region;
-    sourceOffset: number;
-    readonly target: RemoteRegion;
-    targetOffset: number;
-    bytes: number;
-    readonly immediate: number;
-    readonly counter: Counter;
-  };
-  readonly landed: ImmediateCounter;
+function pairOf({ rank }: Rank, setup: Setup & { readonly counter: Counter }) {
+  const { engine, region, remotes, counter } = setup;
+  const to = { target: remotes[1 - rank]!, targetOffset: region.bytes / 2 };
+  const write = { source: region, sourceOffset: 0, ...to, bytes: 8, immediate: 1, counter };
+  return { ...setup, write, landed: engine.immediate(1) };
 }
 
 /** The median of `count` samples, after some that do not count. */
