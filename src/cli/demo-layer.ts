@@ -35,13 +35,6 @@ export interface DemoSizes {
   readonly rows: 'bf16' | 'fp8';
 }
 
-/** The fields of --json beside the figures of a round. */
-export interface LayerFigures {
-  readonly inner: number;
-  readonly family: string;
-  readonly why: string;
-}
-
 /** DeepSeek-V3's layer, in small. */
 export function layerModel({ hidden, experts, topk, rows }: DemoSizes): MoeModel {
   const inner = layerUnit(rows);
@@ -58,7 +51,7 @@ export async function demoLayer(
   sizes: DemoSizes,
   simulated: boolean,
   progress: (what: string) => void,
-): Promise<DemoResult & { readonly layer: LayerFigures }> {
+): Promise<DemoResult & { readonly layer: object }> {
   const started = performance.now();
   const { ranks, nodes, tokens, seed, rows } = sizes;
   const model = layerModel(sizes);
@@ -81,6 +74,7 @@ export async function demoLayer(
   const { family, why } = first[0]!;
   const outs = first.map(({ out }) => out);
   return {
+    // `layer` is printed as JSON beside the figures of a round.
     ...{ shape, nodes, simulated, seconds, layer: { inner, family, why } },
     about: [
       `rows of ${hidden} ${rows === 'fp8' ? 'fp8 there, bf16 back' : rows}, experts of ${inner}${rows === 'fp8' ? ' with weights of fp8' : ''}, a shared one; router, dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,

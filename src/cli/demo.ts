@@ -8,7 +8,7 @@ import { shapeOfRounds } from '../verify/testing/index.js';
 import type { Command, FlagsOf } from './commander.js';
 import { type ChangesResult, demoChanges } from './demo-changes.js';
 import { demoJoining, joiningText } from './demo-joining.js';
-import { type DemoSizes, demoLayer, type LayerFigures, layerModel, layerUnit } from './demo-layer.js';
+import { type DemoSizes, demoLayer, layerModel, layerUnit } from './demo-layer.js';
 import { demoRounds } from './demo-rounds.js';
 import { elements, experts as expertsOf, ranks, routes, seed, tokens } from './options.js';
 import { busiest, changesText } from './print-changes.js';
@@ -153,7 +153,7 @@ async function demo(flags: Flags, progress: (what: string) => void): Promise<Sho
   };
 }
 
-type Result = DemoResult & { readonly network?: string | null; readonly layer?: LayerFigures };
+type Result = DemoResult & { readonly network?: string | null; readonly layer?: object };
 
 /** The output of `--json`. */
 function figures({ shape, nodes, network, layer, ...result }: Result) {

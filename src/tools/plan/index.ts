@@ -5,7 +5,6 @@
 export * from './advice.js';
 export * from './calibration-file.js';
 export * from './cells.js';
-export { type Cell, cellName, observe, parseCells, shippedCells } from './cells.js';
 export { type Fit, fitCells, fitSource } from './fit.js';
 export * from './from-bench.js';
 export { fitGemms, gemmTables, gemmWork } from './gemms.js';
