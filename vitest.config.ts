@@ -42,11 +42,17 @@ const fromTranspiled: NonNullable<ViteUserConfig['plugins']>[number] = {
 
 /** Slow by nature, and in need of something: a script of its own each (`npm run test:nvcc` …), which `npm test` leaves out. */
 const rings = {
-  nvcc: ['test/verify/kernels/nvcc.test.ts', 'test/gpu/sim/ptx/own.test.ts'],
+  nvcc: [
+    'test/verify/kernels/nvcc.test.ts',
+    'test/lang/{cuda,hopper}/nvcc.test.ts',
+    'test/gpu/sim/ptx/own.test.ts',
+  ],
   nodes: [
     'test/suite/nodes-over-*.test.ts',
-    'test/net/fabric/all-to-all.test.ts',
-    'test/net/world/program-end.test.ts',
+    'test/cli/demo-processes.test.ts',
+    'test/net/fabric/{all-to-all,engine,signals}.test.ts',
+    'test/net/world/{fabric,program-end}.test.ts',
+    'test/tools/bench/flags.test.ts',
     'test/moe/families/steady-proxy.test.ts',
   ],
   faults: [

@@ -52,6 +52,17 @@ export function text(value: string): string {
   return value.replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]!);
 }
 
+/** The place of a chart, with its caption. */
+export const figure = (name: string, caption: string): string =>
+  `<figure data-chart="${name}"><figcaption>${text(caption)}</figcaption><div class="chart"></div></figure>`;
+
+export const list = (items: readonly string[]): string =>
+  `<ul>${items.map((item) => `<li>${text(item)}</li>`).join('')}</ul>`;
+
+/** Lines of what was asked, above the answer. */
+export const softLines = (lines: readonly string[]): string =>
+  lines.map((line) => `<p class="soft">${text(line)}</p>`).join('\n');
+
 /** JSON that may stand inside a script element. */
 export const json = (value: unknown): string => JSON.stringify(value).replaceAll('<', '\\u003c');
 

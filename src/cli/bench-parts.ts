@@ -1,11 +1,10 @@
 /** The benchmarks of a part of a layer: `heddle bench experts`, `gemm`, `layer`, `overlap`. */
-import { type Command, Option } from 'commander';
 import { writeOutput } from '../base/files/index.js';
 import type { Column } from '../base/table.js';
 import { chromeTrace } from '../base/timeline.js';
 import { families } from '../moe/families/index.js';
 import { gemms } from '../moe/index.js';
-import { type Alignment, alignments, type ExpertForm, expertForms } from '../moe/layer/index.js';
+import { type Alignment, alignments, expertForms } from '../moe/layer/index.js';
 import {
   benchExperts,
   benchGemm,
@@ -25,7 +24,10 @@ import {
   type Unit,
   unitOf,
 } from '../tools/bench/index.js';
+import { type Command, Option } from './commander.js';
 import {
+  choice,
+  deviceOption,
   dtypeOption,
   elements,
   experts,
@@ -39,31 +41,28 @@ import {
   times,
 } from './options.js';
 
-/** The flags that every part takes. */
-interface Flags {
-  readonly profile: string;
-  readonly device: 'cuda' | 'sim';
-  readonly iterations?: number;
-  readonly json?: boolean;
-  readonly trace?: string;
-}
+type Flags = ReturnType<ReturnType<typeof addPart>['opts']>;
 
-export const familyOption = (): Option =>
-  new Option('--family <name>', 'of kernels (default: the first that can)').choices(
+export const familyOption = () =>
+  choice(
+    '--family <name>',
+    'of kernels (default: the first that can)',
     families.map(({ name }) => name),
   );
 
-export const traceOption = (): Option =>
+export const traceOption = () =>
   new Option('--trace <file>', 'also write a timeline of the last line’s launches, for ui.perfetto.dev');
 
 export const writeTrace = (file: string, spans: readonly Span[]): void =>
   writeOutput(file, JSON.stringify(chromeTrace(timelineOf(spans))));
 
+/** Of rows and weights. */
+const types = ['bf16', 'fp8'] as const;
+
 /** The description of a part's command, beside the options that only it has. */
 interface Part {
   readonly name: string;
   readonly description: string;
-  /** The subject of `--profile`. */
   readonly of: string;
   readonly needs: 'a GPU' | 'GPUs';
   /** The purpose of the simulator. */
@@ -74,16 +73,12 @@ interface Part {
 }
 
 /** Adds a part's command; its own options and action are added to what it returns. */
-const addPart = (bench: Command, part: Part): Command =>
+const addPart = (bench: Command, part: Part) =>
   bench
     .command(part.name)
     .description(part.description)
     .addOption(profileOption(part.of))
-    .addOption(
-      new Option('--device <kind>', `${part.needs}; or the simulator, to try the command${part.toTry}`)
-        .choices(['cuda', 'sim'])
-        .default('cuda'),
-    )
+    .addOption(deviceOption(`${part.needs}; or the simulator, to try the command${part.toTry}`))
     .option('--iterations <n>', `measured iterations (default: ${part.iterations}, simulated 1)`, times)
     .option('--json', 'print all results as JSON; the table goes to stderr')
     .addOption(traceOption())
@@ -101,16 +96,21 @@ ${part.examples.map((example) => `  $ heddle bench ${part.name} ${example}`).joi
 /** The default of a flag, on GPUs or on simulated ones. */
 const usual = <T>({ device }: Flags, onGpus: T, simulated: T): T => (device === 'sim' ? simulated : onGpus);
 
+/** The part of a plan that every benchmark has. */
+const settingOf = (flags: Flags, iterations: number) => ({
+  device: flags.device,
+  iterations: flags.iterations ?? usual(flags, iterations, 1),
+  trace: flags.trace !== undefined,
+});
+
 /**
- * Prints a line for each point as it comes and, if asked for, all results at the end. The head of the table comes
- * with the first line, so a measurement that fails at once prints none. `linesOf`: the lines of a point that has
- * several.
+ * Prints lines as they come and, if asked for, all results at the end. The head of the table comes with the first
+ * line, so a measurement that fails at once prints none.
  */
-async function tabulate<Point, Line, Report extends { readonly spans: readonly Span[] }>(
+async function tabulate<Line, Report extends { readonly spans: readonly Span[] }>(
   { device, json, trace }: Flags,
   columnsOf: (unit: Unit) => readonly Column<Line>[],
-  linesOf: (point: Point) => readonly Line[],
-  measure: (on: (point: Point) => void) => Promise<Report>,
+  measure: (on: (line: Line) => void) => Promise<Report>,
   foot?: (report: Report) => string,
 ): Promise<void> {
   requireOutputFile('--trace', trace);
@@ -119,12 +119,8 @@ async function tabulate<Point, Line, Report extends { readonly spans: readonly S
   if (device === 'sim')
     process.stderr.write('heddle bench: simulated, to try the command: figures are steps, not times\n');
   let head = `${headOf(columns)}\n`;
-  const report = await measure((point) => {
-    table.write(
-      `${head}${linesOf(point)
-        .map((line) => `${lineOf(columns, line)}\n`)
-        .join('')}`,
-    );
+  const report = await measure((line) => {
+    table.write(`${head}${lineOf(columns, line)}\n`);
     head = '';
   });
   if (foot !== undefined) table.write(`${foot(report)}\n`);
@@ -132,7 +128,6 @@ async function tabulate<Point, Line, Report extends { readonly spans: readonly S
   if (trace !== undefined) writeTrace(trace, report.spans);
 }
 
-/** Adds them all to `heddle bench`. */
 export function registerParts(bench: Command): void {
   addExperts(bench);
   addGemm(bench);
@@ -140,15 +135,7 @@ export function registerParts(bench: Command): void {
   addOverlap(bench);
 }
 
-interface ExpertsFlags extends Flags {
-  readonly ep: number;
-  readonly tokens?: readonly number[];
-  readonly form: ExpertForm;
-  readonly alignment: string;
-  readonly capacity?: number;
-}
-
-const addExperts = (bench: Command): Command =>
+const addExperts = (bench: Command) =>
   addPart(bench, {
     name: 'experts',
     description: 'measure what experts need of a rank’s rows: plan, expand and reduce, beside a device copy',
@@ -159,41 +146,27 @@ as many bytes, divided by theirs.`,
   })
     .option('--ep <ranks>', 'ranks whose tokens arrive; one GPU is enough', ranks, 4)
     .option('--tokens <list>', 'tokens a rank (default: 128,4096, simulated 4)', listOfTokens)
-    .addOption(new Option('--form <form>', 'how rows lie').choices(expertForms).default('contiguous'))
+    .addOption(choice('--form <form>', 'how rows lie', expertForms, 'contiguous'))
     .addOption(
-      new Option('--alignment <rows>', 'an expert begins at a multiple of it')
-        .choices(alignments.map(String))
-        .default('1'),
+      choice('--alignment <rows>', 'an expert begins at a multiple of it', alignments.map(String), '1'),
     )
     .option(
       '--capacity <rows>',
       'of all experts; of each, if masked (default: room for any round)',
       integerFrom(1, 2 ** 31),
     )
-    .action(async (flags: ExpertsFlags) => {
-      const { profile, ep, form, capacity, device } = flags;
+    .action((flags) => {
+      const { profile, ep, form, capacity } = flags;
       const plan: ExpertsBenchPlan = {
         workload: { profile, ranks: ep, dtype: 'bf16', combineDtype: 'bf16', router: 'uniform', seed: 1 },
         tokens: flags.tokens ?? usual(flags, [128, 4096], [4]),
         rows: { form, alignment: Number(flags.alignment) as Alignment, ...set({ capacity }) },
-        ...{ device, iterations: flags.iterations ?? usual(flags, 30, 1), trace: flags.trace !== undefined },
+        ...settingOf(flags, 30),
       };
-      await tabulate(
-        flags,
-        expertsColumns,
-        (point) => [point],
-        (on) => benchExperts(plan, on),
-      );
+      return tabulate(flags, expertsColumns, (on) => benchExperts(plan, on));
     });
 
-interface GemmFlags extends Flags {
-  readonly dtype: 'bf16' | 'fp8';
-  readonly experts?: number;
-  readonly rows?: readonly number[];
-  readonly routes: 'even' | 'uniform';
-}
-
-const addGemm = (bench: Command): Command =>
+const addGemm = (bench: Command) =>
   addPart(bench, {
     name: 'gemm',
     description: 'measure the experts’ GEMMs of a rank, beside every form that cuBLAS has of them',
@@ -206,45 +179,27 @@ that routes need, 'padded' how many more are multiplied because of Heddle's tile
   })
     .option('--experts <n>', 'experts of the rank (default: 16, simulated 2)', experts)
     .option('--rows <list>', 'rows an expert (default: 16,512, simulated 2)', listOfTokens)
+    .addOption(choice('--dtype <type>', 'of rows and weights; fp8: e4m3 with scales', types, 'bf16'))
     .addOption(
-      new Option('--dtype <type>', 'of rows and weights; fp8: e4m3 with scales')
-        .choices(['bf16', 'fp8'])
-        .default('bf16'),
+      choice('--routes <kind>', 'every expert gets as many; or they are drawn', ['even', 'uniform'], 'even'),
     )
-    .addOption(
-      new Option('--routes <kind>', 'every expert gets as many; or they are drawn')
-        .choices(['even', 'uniform'])
-        .default('even'),
-    )
-    .action(async (flags: GemmFlags) => {
-      const { profile, routes, dtype, device } = flags;
+    .action((flags) => {
+      const { profile, routes, dtype } = flags;
       const plan = {
-        ...{ profile, routes, dtype, device, trace: flags.trace !== undefined },
+        ...{ profile, routes, dtype, ...settingOf(flags, 20) },
         experts: flags.experts ?? usual(flags, 16, 2),
         rows: flags.rows ?? usual(flags, [16, 512], [2]),
-        iterations: flags.iterations ?? usual(flags, 20, 1),
       };
-      await tabulate(
+      return tabulate(
         flags,
         gemmColumns,
-        gemmLines,
-        (on) => benchGemm(plan, on),
+        (on) => benchGemm(plan, (point) => gemmLines(point).forEach(on)),
         ({ rates, cublas }) =>
           `${usual(flags, `reads ${rates.reads.toFixed(0)} GB/s; `, '')}cuBLAS ${cublas}`,
       );
     });
 
-interface LayerFlags extends Flags {
-  readonly ep: number;
-  readonly experts?: number;
-  readonly tokens?: readonly number[];
-  readonly family?: string;
-  readonly rows: 'bf16' | 'fp8';
-  readonly dtype: 'bf16' | 'fp8';
-  readonly nccl: boolean;
-}
-
-const addLayer = (bench: Command): Command =>
+const addLayer = (bench: Command) =>
   addPart(bench, {
     name: 'layer',
     description: 'measure a whole MoE layer, its parts, and how much of what travels is left to see',
@@ -266,43 +221,22 @@ row is read for them.`,
     .option('--experts <n>', 'experts of each rank (default: the model’s, over the ranks)', experts)
     .option('--tokens <list>', 'tokens a rank (default: 1,8,32,128,512,4096, simulated 2)', listOfTokens)
     .addOption(familyOption())
+    .addOption(choice('--rows <format>', 'as dispatch carries them', types, 'bf16'))
     .addOption(
-      new Option('--rows <format>', 'as dispatch carries them').choices(['bf16', 'fp8']).default('bf16'),
-    )
-    .addOption(
-      new Option('--dtype <type>', 'of weights; fp8: e4m3 with scales, and rows travel as fp8')
-        .choices(['bf16', 'fp8'])
-        .default('bf16'),
+      choice('--dtype <type>', 'of weights; fp8: e4m3 with scales, and rows travel as fp8', types, 'bf16'),
     )
     .option('--no-nccl', 'without NCCL in Heddle’s place')
-    .action(async (flags: LayerFlags) => {
-      const { profile, ep, device, nccl, family, dtype, trace } = flags;
+    .action((flags) => {
+      const { profile, ep, nccl, family, dtype } = flags;
       const plan = {
-        ...{ profile, ranks: ep, expertsHere: flags.experts ?? null, nccl, device },
-        ...{ rows: dtype === 'fp8' ? dtype : flags.rows, weights: dtype },
-        ...{ trace: trace !== undefined, ...set({ family }) },
+        ...{ profile, ranks: ep, expertsHere: flags.experts ?? null, nccl, ...set({ family }) },
+        ...{ rows: dtype === 'fp8' ? dtype : flags.rows, weights: dtype, ...settingOf(flags, 30) },
         tokens: flags.tokens ?? usual(flags, [1, 8, 32, 128, 512, 4096], [2]),
-        iterations: flags.iterations ?? usual(flags, 30, 1),
       };
-      await tabulate(
-        flags,
-        layerColumns,
-        (point) => [point],
-        (on) => benchLayer(plan, on),
-      );
+      return tabulate(flags, layerColumns, (on) => benchLayer(plan, on));
     });
 
-interface OverlapFlags extends Flags {
-  readonly ep: number;
-  readonly tokens?: readonly number[];
-  readonly sms?: readonly number[];
-  readonly inner: number;
-  readonly dtype: OverlapPlan['workload']['dtype'];
-  readonly gemm: OverlapPlan['gemm'];
-  readonly family?: string;
-}
-
-const addOverlap = (bench: Command): Command =>
+const addOverlap = (bench: Command) =>
   addPart(bench, {
     name: 'overlap',
     description: 'measure a round of split phases beside an MLP of the shared expert’s size',
@@ -320,21 +254,15 @@ const addOverlap = (bench: Command): Command =>
     )
     .option('--inner <n>', 'the MLP’s inner width', elements, 2048)
     .addOption(dtypeOption('fp8'))
-    .addOption(new Option('--gemm <whose>', 'whose GEMMs the MLP runs').choices(gemms).default('heddle'))
+    .addOption(choice('--gemm <whose>', 'whose GEMMs the MLP runs', gemms, 'heddle'))
     .addOption(familyOption())
-    .action(async (flags: OverlapFlags) => {
-      const { profile, ep, inner, dtype, gemm, family, device } = flags;
+    .action((flags) => {
+      const { profile, ep, inner, dtype, gemm, family } = flags;
       const plan: OverlapPlan = {
         workload: { profile, ranks: ep, dtype, combineDtype: 'bf16', router: 'uniform', seed: 1 },
         tokens: flags.tokens ?? usual(flags, [128, 2048], [2]),
         sms: flags.sms ?? null,
-        ...{ inner, gemm, device, trace: flags.trace !== undefined, ...set({ family }) },
-        iterations: flags.iterations ?? usual(flags, 30, 1),
+        ...{ inner, gemm, ...set({ family }), ...settingOf(flags, 30) },
       };
-      await tabulate(
-        flags,
-        overlapColumns,
-        (point) => [point],
-        (on) => benchOverlap(plan, on),
-      );
+      return tabulate(flags, overlapColumns, (on) => benchOverlap(plan, on));
     });

@@ -1,6 +1,5 @@
-import { type Command, Option } from 'commander';
 import { writeOutput } from '../base/files/index.js';
-import { type TransportName, transports } from '../moe/families/index.js';
+import { transports } from '../moe/families/index.js';
 import {
   type BenchEvent,
   type BenchReport,
@@ -18,8 +17,11 @@ import {
   waitLines,
 } from '../tools/bench/index.js';
 import { familyOption, registerParts, traceOption, writeTrace } from './bench-parts.js';
+import type { Command, FlagsOf } from './commander.js';
 import {
+  choice,
   combineDtypeOption,
+  deviceOption,
   dtypeOption,
   elements,
   experts,
@@ -30,66 +32,36 @@ import {
   routes,
   seed,
   set,
-  skew,
+  skewOption,
+  sweepOptions,
   times,
-  withSweep,
+  tokens,
 } from './options.js';
 
-interface BenchFlags {
-  readonly profile: string;
-  readonly hidden?: number;
-  readonly experts?: number;
-  readonly topK?: number;
-  readonly ep: number;
-  readonly replicas: number;
-  readonly nodes: number;
-  readonly begin: number;
-  readonly end?: number;
-  readonly factor: number;
-  readonly tokens?: readonly number[];
-  readonly dtype: Plan['workload']['dtype'];
-  readonly combineDtype: Plan['workload']['combineDtype'];
-  readonly perfectRouter?: boolean;
-  readonly skew?: number;
-  readonly places?: number;
-  readonly seed: number;
-  readonly world: Plan['world'];
-  readonly device: Plan['device'];
-  readonly iterations?: number;
-  readonly nccl: boolean;
-  readonly kernelBreakdown?: boolean;
-  readonly family?: string;
-  readonly transport?: TransportName;
-  readonly split?: boolean;
-  readonly sms?: number;
-  readonly iterStats?: boolean;
-  readonly late?: boolean;
-  readonly outputFile?: string;
-  readonly report?: string;
-  readonly json?: boolean;
-  readonly trace?: string;
+type BenchFlags = FlagsOf<typeof define>;
+
+export function register(command: Command): void {
+  define(command.enablePositionalOptions()).action(bench);
+  registerParts(command);
 }
 
-export function register(program: Command): void {
-  const command = program.command('bench').enablePositionalOptions();
+const define = (command: Command) =>
   command
-    .description('measure dispatch and combine on this machine, beside its limits and NCCL')
     .addOption(profileOption('the layer of a model, or custom', 'custom'))
     .option('--hidden <n>', 'instead of the profile’s', elements)
     .option('--experts <n>', 'instead of the profile’s', experts)
     .option('--top-k <n>', 'instead of the profile’s', routes)
     .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
     .option('--replicas <n>', 'so many ranks at a time hold the same tokens', ranks, 1)
-    .option('--nodes <n>', 'as equal nodes, between which rows cross a network (HEDDLE_PROVIDER)', ranks, 1);
-  withSweep(command, ' (default: 4096, simulated 8)')
+    .option('--nodes <n>', 'as equal nodes, between which rows cross a network (HEDDLE_PROVIDER)', ranks, 1)
+    .addOption(sweepOptions.begin())
+    .option('-e, --end <tokens>', 'most tokens a rank (default: 4096, simulated 8)', tokens)
+    .addOption(sweepOptions.factor())
+    .addOption(sweepOptions.tokens())
     .addOption(dtypeOption('bf16'))
     .addOption(combineDtypeOption())
     .option('--perfect-router', 'every expert gets the same load')
-    .addOption(
-      new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s')
-        .argParser(skew)
-        .conflicts('perfectRouter'),
-    )
+    .addOption(skewOption().conflicts('perfectRouter'))
     .option(
       '--places <n>',
       'also rounds with experts in so many places, by the counts of earlier routes',
@@ -97,22 +69,22 @@ export function register(program: Command): void {
     )
     .option('--seed <n>', 'of routes and data', seed, 1)
     .addOption(
-      new Option('--world <kind>', 'all ranks in this process, or a process for each')
-        .choices(['local', 'processes'])
-        .default('local'),
+      choice(
+        '--world <kind>',
+        'all ranks in this process, or a process for each',
+        ['local', 'processes'],
+        'local',
+      ),
     )
-    .addOption(
-      new Option('--device <kind>', 'GPUs; or the simulator, for bytes and steps only')
-        .choices(['cuda', 'sim'])
-        .default('cuda'),
-    )
+    .addOption(deviceOption('GPUs; or the simulator, for bytes and steps only'))
     .option('--iterations <n>', 'measured iterations (default: 30, simulated 1)', times)
     .addOption(familyOption())
     .addOption(
-      new Option(
+      choice(
         '--transport <name>',
         'what carries its rows (default: windows; between nodes proxy)',
-      ).choices(transports),
+        transports,
+      ),
     )
     .option('--split', 'dispatch and combine as a send and a receive each, back to back')
     .option('--sms <n>', 'the most multiprocessors that a launch takes', multiprocessors.one)
@@ -137,10 +109,7 @@ Examples:
   $ heddle bench --device sim --ep 2 --tokens 4
   $ heddle bench --device sim --ep 2 --tokens 4 --skew 1 --places 288
   $ heddle bench --device sim --ep 4 --nodes 2 --tokens 4`,
-    )
-    .action(bench);
-  registerParts(command);
-}
+    );
 
 async function bench(flags: BenchFlags): Promise<void> {
   requireOutputFile('--output-file', flags.outputFile);

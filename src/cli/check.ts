@@ -1,7 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { styleText } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
-import type { Command } from 'commander';
 import { ArgumentError } from '../base/errors.js';
 import { writeOutput } from '../base/files/index.js';
 import { chromeTrace } from '../base/timeline.js';
@@ -19,20 +18,10 @@ import {
   ptxSubject,
   subjectsNamed,
 } from '../verify/check/index.js';
-import { integerFrom, isModule, requireOutputFile } from './options.js';
+import type { Command, FlagsOf } from './commander.js';
+import { integerFrom, isModule, requireOutputFile, set } from './options.js';
 
-interface Options {
-  readonly seeds?: number;
-  readonly mutants?: boolean;
-  readonly exhaustive?: boolean;
-  readonly replay?: string;
-  readonly trace?: string;
-  readonly workers?: number;
-  readonly list?: boolean;
-  readonly json?: boolean;
-  readonly ptx?: string;
-  readonly host?: string;
-}
+type Options = FlagsOf<typeof define>;
 
 /** Schedules of one tiny configuration at which `--exhaustive` stops. */
 const exhaustiveLimit = 10_000;
@@ -59,14 +48,14 @@ function optimize({ bytes, after, young }: (typeof optimized)['ever']): void {
   if (takesBudget) setFlagsFromString(`--interrupt-budget=${after}`);
 }
 
-export function register(program: Command): void {
-  program
-    .command('check')
+const count = integerFrom(1, 1_000_000);
+
+const define = (command: Command) =>
+  command
     .argument(
       '[kernel...]',
       'kernels, or families with all that they run; everything by default. Or first a module of your own: ./mine.ts',
     )
-    .description('prove the synchronisation of the kernels on the simulated machine')
     .option(
       '--seeds <n>',
       'schedules a configuration (default: as many as make about 800 in all, at least two)',
@@ -109,36 +98,37 @@ Examples:
   $ heddle check --replay 'push, 3 ranks/priority-17'
   $ heddle check ./mine.ts --replay 'ring of 3/random-4' --trace ring.json
   $ heddle check --ptx all-reduce.ptx --host all-reduce.ts --mutants`,
-    )
-    .action(async (named: readonly string[], options: Options) => {
-      const { trace, replay } = options;
-      requireOutputFile('--trace', trace);
-      if (trace !== undefined && replay?.includes('/') !== true)
-        throw new ArgumentError('--trace', trace, "with one schedule, --replay 'configuration/random-17'");
-      const [module, ...rest] = named;
-      const own = module !== undefined && isModule(module) ? module : null;
-      const kernels = own === null ? named : rest;
-      const subjects = await subjectsOf(own, options);
-      if (options.list === true) {
-        process.stdout.write(listSubjects(subjects, kernels, options.json === true));
-        return;
-      }
-      const workers = options.workers ?? Math.min(mostWorkers, availableParallelism());
-      optimize(optimized.inChecks);
-      try {
-        const { text, clean } = await runCheck(subjects, kernels, {
-          ...options,
-          // What a file exports contains functions, which cannot be sent to other threads.
-          workers: options.ptx === undefined && own === null ? workers : 1,
-        });
-        process.stdout.write(text);
-        process.exitCode = clean ? 0 : 1;
-      } finally {
-        // A program that calls this command may go on after it, with V8's usual settings.
-        optimize(optimized.ever);
-      }
-    });
-}
+    );
+
+export const register = (command: Command) =>
+  define(command).action(async (named, options) => {
+    const { trace, replay } = options;
+    requireOutputFile('--trace', trace);
+    if (trace !== undefined && replay?.includes('/') !== true)
+      throw new ArgumentError('--trace', trace, "with one schedule, --replay 'configuration/random-17'");
+    const [module, ...rest] = named;
+    const own = module !== undefined && isModule(module) ? module : null;
+    const kernels = own === null ? named : rest;
+    const subjects = await subjectsOf(own, options);
+    if (options.list === true) {
+      process.stdout.write(listSubjects(subjects, kernels, options.json === true));
+      return;
+    }
+    const workers = options.workers ?? Math.min(mostWorkers, availableParallelism());
+    optimize(optimized.inChecks);
+    try {
+      const { text, clean } = await runCheck(subjects, kernels, {
+        ...options,
+        // What a file exports contains functions, which cannot be sent to other threads.
+        workers: options.ptx === undefined && own === null ? workers : 1,
+      });
+      process.stdout.write(text);
+      process.exitCode = clean ? 0 : 1;
+    } finally {
+      // A program that calls this command may go on after it, with V8's usual settings.
+      optimize(optimized.ever);
+    }
+  });
 
 /** The subjects to check: Heddle's own, or those that a file exports. */
 async function subjectsOf(own: string | null, { ptx, host }: Options): Promise<readonly CheckSubject[]> {
@@ -183,49 +173,37 @@ export async function runCheck(
   options: Options,
 ): Promise<{ readonly text: string; readonly clean: boolean }> {
   const started = performance.now();
-  const showProgress = progressOn(process.stderr);
+  const progress = progressOn(process.stderr);
   const prints: string[] = [];
+  const { seeds, replay, workers, mutants: withMutants = false } = options;
   let trace: Trace | null = null;
   const watch: CheckOptions['watch'] = (...machine) => {
     trace = new Trace();
     return trace.watch(...machine);
   };
-  const checkOptions: CheckOptions = {
-    only,
-    progress: showProgress,
-    mutants: options.mutants === true,
-    ...(options.seeds === undefined ? {} : { seeds: options.seeds }),
-    ...(options.exhaustive === true ? { exhaustive: exhaustiveLimit } : {}),
-    ...(options.replay === undefined
-      ? {}
-      : {
-          ...{ replay: options.replay, print: (line: string) => void prints.push(line) },
-          ...(options.replay.includes('/') ? { watch } : {}),
-        }),
-    ...(options.workers === undefined
-      ? {}
-      : { workers: { count: options.workers, module: checkSubjectsModule } }),
-  };
-  const report = await check(subjects, checkOptions);
-  showProgress(null);
+  const report = await check(subjects, {
+    ...{ only, progress, mutants: withMutants, ...set({ seeds, replay }) },
+    ...(options.exhaustive && { exhaustive: exhaustiveLimit }),
+    ...(replay !== undefined && { print: (line: string) => void prints.push(line) }),
+    ...(replay?.includes('/') && { watch }),
+    ...(workers !== undefined && { workers: { count: workers, module: checkSubjectsModule } }),
+  });
+  progress(null);
   const seconds = Math.round((performance.now() - started) / 100) / 10;
   const clean = report.findings.length === 0 && report.mutants.survivors.length === 0;
   const steps = stepsOf(trace);
   if (options.trace !== undefined)
     writeOutput(options.trace, JSON.stringify(chromeTrace(scheduleTimeline(steps, report.findings))));
   if (options.json !== true)
-    return { text: `${[...prints, render(report, options, { seconds, clean, steps })].join('\n')}`, clean };
+    return { text: [...prints, render(report, options, { seconds, clean, steps })].join('\n'), clean };
   const { kernels, configurations, schedules, findings, mutants, exhaustive } = report;
-  const json = { kernels, configurations, schedules, findings, mutants, seconds };
   const printed = {
-    ...json,
-    ...(options.exhaustive === true ? { exhaustive } : {}),
-    ...(options.replay === undefined ? {} : { prints }),
+    ...{ kernels, configurations, schedules, findings, mutants, seconds },
+    ...(options.exhaustive && { exhaustive }),
+    ...(replay !== undefined && { prints }),
   };
   return { text: `${JSON.stringify(printed, null, 2)}\n`, clean };
 }
-
-const count = integerFrom(1, 1_000_000);
 
 /** The steps of the schedule that was replayed; none where more than one schedule ran. */
 function stepsOf(trace: Trace | null): readonly Step[] {
@@ -236,12 +214,9 @@ function stepsOf(trace: Trace | null): readonly Step[] {
 function render(
   report: CheckReport,
   options: Options,
-  {
-    seconds,
-    clean,
-    steps,
-  }: { readonly seconds: number; readonly clean: boolean; readonly steps: readonly Step[] },
+  found: { readonly seconds: number; readonly clean: boolean; readonly steps: readonly Step[] },
 ): string {
+  const { seconds, clean, steps } = found;
   const colour = process.stdout.isTTY ? styleText : (_: unknown, text: string) => text;
   const { findings, mutants } = report;
   const lines: string[] = [];

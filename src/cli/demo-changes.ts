@@ -43,33 +43,18 @@ export interface Stretch {
   readonly to: number;
   readonly lost: readonly number[];
   readonly places: readonly number[];
-  /** Routes that came to each rank. */
   readonly routes: readonly number[];
   /** Routes to experts that lived nowhere. */
   readonly dropped: number;
 }
 
-export interface ChangesResult {
-  readonly shape: Shape;
-  readonly placesOfRank: number;
-  readonly stretches: readonly Stretch[];
-  /** Experts that went to another rank, and rounds that were run meanwhile. */
-  readonly moved: { readonly experts: number; readonly rounds: number };
-  /** Rounds that were run once more, since ranks were lost in them. */
-  readonly repeated: readonly number[];
-  readonly comparison: Comparison;
-  readonly seconds: number;
-}
+export type ChangesResult = Awaited<ReturnType<typeof demoChanges>>;
 
 /** Rounds of each part of the demonstration, and those that run while experts move. */
 const some = 4;
 const meanwhile = 3;
 
-export async function demoChanges(
-  shape: Shape,
-  how: ChangesOptions,
-  progress: (what: string) => void,
-): Promise<ChangesResult> {
+export async function demoChanges(shape: Shape, how: ChangesOptions, progress: (what: string) => void) {
   const started = performance.now();
   const plan = planOf(shape, how);
   progress(`${plan.last} rounds …`);
@@ -137,7 +122,6 @@ function planOf(shape: Shape, { seed, rebalance: moves, lose }: ChangesOptions):
 /** A few experts get most tokens, the same in all rounds. */
 const favourites = { router: { kind: 'zipf', exponent: 1 } } as const;
 
-/** Tokens of all rounds, cut into rounds. */
 function roundsOf({ maxTokens, topK, payloads }: Shape, all: readonly Source[], count: number): Source[][] {
   const cut = <T extends { subarray(from: number, to: number): T }>(of: T, n: number, each: number): T =>
     of.subarray(n * maxTokens * each, (n + 1) * maxTokens * each);
@@ -162,7 +146,9 @@ interface Round {
 
 /** A rank that came to the end. */
 interface Told {
-  readonly moved: ChangesResult['moved'];
+  /** Experts that went to another rank, and rounds that were run meanwhile. */
+  readonly moved: { readonly experts: number; readonly rounds: number };
+  /** Rounds that were run once more, since ranks were lost in them. */
   readonly repeated: readonly number[];
   /** Routes that went nowhere, of all ranks that are left. */
   readonly dropped: number;
@@ -253,7 +239,6 @@ const arrivals = (before: Placement, after: Placement): number => {
   return on(after).filter((one, place) => after.places[place] !== -1 && !had.has(one)).length;
 };
 
-/** The rounds of a rank that came to the end. */
 const whole = ({ last }: Plan, rounds: readonly (readonly Round[])[]): readonly Round[] =>
   rounds.find((own) => own.length === last)!;
 

@@ -8,7 +8,6 @@ import type { ProviderName } from '../net/fabric/index.js';
 import { launchReporting } from '../net/world/index.js';
 import { networkHere } from './demo-rounds.js';
 
-/** The arguments of each process. */
 export interface JoiningRounds {
   readonly sizes: {
     readonly experts: number;
@@ -23,7 +22,6 @@ export interface JoiningRounds {
 /** Of all processes, without the one that was killed, and with it again. */
 const rounds = [1, 2, 3] as const;
 
-/** A process's report on a round. */
 export interface JoinerSays {
   readonly process: number;
   readonly round: (typeof rounds)[number];
@@ -35,24 +33,8 @@ export interface JoinerSays {
   readonly different: number;
 }
 
-interface JoiningResult {
-  readonly processes: number;
-  readonly experts: number;
-  readonly provider: ProviderName;
-  /** The longest that a process waited for the world without the killed one, and for the one with it again. */
-  readonly lossMs: number;
-  readonly joinMs: number;
-  readonly values: number;
-  readonly different: number;
-  readonly reports: readonly JoinerSays[];
-}
-
 /** @throws UnavailableError without libfabric, by which processes reach each other. */
-export async function demoJoining(
-  processes: number,
-  seed: number,
-  progress: (what: string) => void,
-): Promise<JoiningResult> {
+export async function demoJoining(processes: number, seed: number, progress: (what: string) => void) {
   const provider = networkHere();
   if (provider === null)
     throw new UnavailableError(
@@ -72,6 +54,7 @@ export async function demoJoining(
   const longest = (round: number) =>
     Math.max(...reports.filter((says) => says.round === round).map(({ renewalMs }) => renewalMs));
   const sum = (of: 'values' | 'different') => reports.reduce((all, says) => all + says[of], 0);
+  // The longest that a process waited for the world without the killed one, and for the one with it again.
   return {
     ...{ processes, experts, provider, lossMs: longest(2), joinMs: longest(3) },
     ...{ values: sum('values'), different: sum('different'), reports },
@@ -79,7 +62,7 @@ export async function demoJoining(
 }
 
 /** The summary, with a line of the picture for each process. */
-export function joiningText(result: JoiningResult): string {
+export function joiningText(result: Awaited<ReturnType<typeof demoJoining>>): string {
   const { processes, experts, provider, lossMs, joinMs, values, different, reports } = result;
   const [mark, verdict] =
     different === 0

@@ -3,7 +3,6 @@
 import { SimMachine } from '../gpu/sim/index.js';
 import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, tensorFrom } from '../moe/index.js';
 import {
-  type Bits,
   type MoeModel,
   payloadsFor,
   profiles,
@@ -12,7 +11,7 @@ import {
   withExperts,
 } from '../moe/layer/index.js';
 import { World } from '../net/world/index.js';
-import { Clock, type Span } from '../tools/bench/index.js';
+import { Clock } from '../tools/bench/index.js';
 import { compareBits, shapeOfRounds } from '../verify/testing/index.js';
 import {
   compareLayer,
@@ -22,13 +21,11 @@ import {
   placeWeights,
   plainLayer,
 } from '../verify/trials/index.js';
-import type { DemoResult, KernelSpan } from './print-demo.js';
+import { barsOf, type DemoResult } from './print-demo.js';
 
-/** The size of the layer that the demonstration runs. */
 export interface DemoSizes {
   readonly ranks: number;
   readonly nodes: number;
-  /** Tokens of each rank. */
   readonly tokens: number;
   readonly hidden: number;
   readonly experts: number;
@@ -36,13 +33,6 @@ export interface DemoSizes {
   readonly seed: number;
   /** How dispatch carries rows. With fp8, the weights are e4m3 with scales, too. */
   readonly rows: 'bf16' | 'fp8';
-}
-
-/** The fields of --json beside the figures of a round. */
-export interface LayerFigures {
-  readonly inner: number;
-  readonly family: string;
-  readonly why: string;
 }
 
 /** DeepSeek-V3's layer, in small. */
@@ -61,7 +51,7 @@ export async function demoLayer(
   sizes: DemoSizes,
   simulated: boolean,
   progress: (what: string) => void,
-): Promise<DemoResult & { readonly layer: LayerFigures }> {
+): Promise<DemoResult & { readonly layer: object }> {
   const started = performance.now();
   const { ranks, nodes, tokens, seed, rows } = sizes;
   const model = layerModel(sizes);
@@ -84,6 +74,7 @@ export async function demoLayer(
   const { family, why } = first[0]!;
   const outs = first.map(({ out }) => out);
   return {
+    // `layer` is printed as JSON beside the figures of a round.
     ...{ shape, nodes, simulated, seconds, layer: { inner, family, why } },
     about: [
       `rows of ${hidden} ${rows === 'fp8' ? 'fp8 there, bf16 back' : rows}, experts of ${inner}${rows === 'fp8' ? ' with weights of fp8' : ''}, a shared one; router, dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
@@ -103,15 +94,8 @@ export async function demoLayer(
     bitwiseRepeatable: outs.every(
       (out, rank) => compareBits('out', 'bf16', second[rank]!.out, out).different === 0,
     ),
-    ...{ picture: 'One forward', spans: second.flatMap(({ spans }) => spans.flatMap(spanOf(simulated))) },
+    ...{ picture: 'One forward', spans: second.flatMap(({ spans }) => spans) },
   };
-}
-
-interface LayerRun {
-  readonly family: string;
-  readonly why: string;
-  readonly out: Bits;
-  readonly spans: readonly Span[];
 }
 
 function runOnce(
@@ -119,7 +103,7 @@ function runOnce(
   { nodes, tokens, simulated }: Pick<DemoSizes, 'nodes' | 'tokens'> & { readonly simulated: boolean },
   schedule: 'in-order' | 'random',
   how: Pick<MoeLayerOptions, 'rows' | 'overlap' | 'microBatches'>,
-): Promise<LayerRun[]> {
+) {
   const ranks = inputs.routed.length;
   const device = simulated
     ? { device: 'sim' as const, sim: SimMachine.create({ ranks, schedule }) }
@@ -134,7 +118,7 @@ async function runRank(
   world: World,
   inputs: LayerInputs,
   how: Omit<MoeLayerOptions, 'model' | 'experts' | 'router'>,
-): Promise<LayerRun> {
+) {
   const { device, rank } = world;
   const stream = device.createStream();
   const { model } = inputs;
@@ -150,26 +134,9 @@ async function runRank(
   await layer.synchronize(stream);
 
   const { family, why } = layer;
-  const result = { family, why, out: await readBits(out, stream), spans: clock.stop(rank) };
+  // A step of the simulated machine is a nanosecond of its clock.
+  const spans = barsOf(clock.stop(rank), device.kind === 'sim' ? 1000 : 1);
+  const result = { family, why, out: await readBits(out, stream), spans };
   await layer.dispose();
   return result;
 }
-
-/** The bars of a layer's calls. */
-const barOf: Readonly<Record<string, string>> = {
-  router: 'route',
-  ...{ dispatch: 'dispatch', dispatchSend: 'dispatch', dispatchRecv: 'dispatch' },
-  ...{ plan: 'experts', experts: 'experts', shared: 'shared' },
-  ...{ combine: 'combine', combineSend: 'combine', combineRecv: 'combine' },
-};
-
-/** A step of the simulated machine is a nanosecond of its clock. */
-const spanOf =
-  (simulated: boolean) =>
-  ({ rank, track, name, depth, start, end }: Span): KernelSpan[] => {
-    const kernel = depth === 0 ? barOf[name] : undefined;
-    const scale = simulated ? 1000 : 1;
-    return kernel === undefined
-      ? []
-      : [{ rank, stream: track, kernel, start: scale * start, end: scale * end }];
-  };

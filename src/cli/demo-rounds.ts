@@ -6,12 +6,13 @@
 import { createHash } from 'node:crypto';
 import { extname, join } from 'node:path';
 import { requireInteger, requireOneOf, requireText, UnavailableError } from '../base/errors.js';
-import type { Event, Stream } from '../gpu/index.js';
+import { inRange } from '../gpu/index.js';
 import { SimMachine } from '../gpu/sim/index.js';
 import { ExpertParallel, emptyTensor, readBits, tensorFrom } from '../moe/index.js';
 import { type Bits, bitsOf, type Shape, type Source, traffic } from '../moe/layer/index.js';
 import { listProviders, type ProviderName, providers } from '../net/fabric/index.js';
 import { launchReporting, World } from '../net/world/index.js';
+import { Clock } from '../tools/bench/index.js';
 import {
   compareCombined,
   ExampleExperts,
@@ -20,7 +21,7 @@ import {
   makeSources,
   mergeComparisons,
 } from '../verify/testing/index.js';
-import type { DemoResult, KernelSpan } from './print-demo.js';
+import { barsOf, type DemoResult, type KernelSpan } from './print-demo.js';
 
 interface RoundResult extends DemoResult {
   /** libfabric's provider between the nodes of the second run, on GPUs of both; null where none was used. */
@@ -50,7 +51,7 @@ export async function demoRounds(
   };
   progress('dispatch, experts, combine …');
   const first = await here('in-order');
-  let again: Run;
+  let again: Pick<typeof first, 'digests' | 'spans'>;
   if (simulated && network !== null) {
     progress(`the same again, in ${nodes} processes over ${network} …`);
     again = { digests: await runNodes(nodes, { shape, seed, provider: network }), spans: first.spans };
@@ -83,7 +84,6 @@ export async function demoRounds(
   };
 }
 
-/** The transport of rows between nodes, in words. */
 export function networkText(nodes: number, simulated: boolean, network: ProviderName | null): string {
   if (!simulated) return `libfabric (${network})`;
   const again =
@@ -91,12 +91,6 @@ export function networkText(nodes: number, simulated: boolean, network: Provider
       ? 'both times (with libfabric1 installed, the second run is of processes)'
       : `then libfabric (${network}) between ${nodes} processes`;
   return `the simulated machine's network, ${again}`;
-}
-
-/** By rank. */
-interface Run {
-  readonly digests: readonly string[];
-  readonly spans: readonly KernelSpan[];
 }
 
 /** The bars of the picture. A kernel that starts before the one in front of it has ended only waits for it, so its bar begins at that end. */
@@ -124,66 +118,27 @@ export async function runRank(
   const x = tensorFrom(device, stream, bitsOf(dtype, payloads.x!), dtype, [tokens, hidden]);
   const out = emptyTensor(device, dtype, [tokens, hidden]);
 
-  const clock = new KernelClock(world, stream);
-  ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads: { x } }, stream);
-  clock.ended('dispatch');
-  experts.run(stream);
-  clock.ended('experts');
-  ep.combine(out, stream);
-  clock.ended('combine');
+  const round = (): void => {
+    ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads: { x } }, stream);
+    inRange('experts', stream, () => experts.run(stream));
+    ep.combine(out, stream);
+  };
+  // The simulated machine knows by itself when kernels began and ended, and events would hold it up.
+  const clock = device.kind === 'sim' ? null : new Clock(device);
+  if (clock === null) round();
+  else clock.watch(stream, round);
   await ep.synchronize(stream);
 
-  const result = { out: await readBits(out, stream), spans: clock.spans() };
+  const spans = clock === null ? [] : barsOf(clock.stop(world.rank), 1);
+  const result = { out: await readBits(out, stream), spans };
   await ep.dispose();
   return result;
 }
 
-/** When kernels began and ended on a GPU. The simulated machine knows by itself, and events would hold it up. */
-class KernelClock {
-  readonly #events: { readonly name: string; readonly event: Event }[] = [];
-  readonly #world: World;
-  readonly #stream: Stream;
-
-  constructor(world: World, stream: Stream) {
-    this.#world = world;
-    this.#stream = stream;
-    this.ended('');
-  }
-
-  ended(name: string): void {
-    const { device } = this.#world;
-    if (device.kind === 'sim') return;
-    const event = device.createEvent();
-    this.#stream.record(event);
-    this.#events.push({ name, event });
-  }
-
-  /** In microseconds since this rank began. */
-  spans(): KernelSpan[] {
-    const [zero, ...ends] = this.#events;
-    if (zero === undefined) return [];
-    let start = 0;
-    return ends.map(({ name, event }) => {
-      const end = event.elapsedSince(zero.event) * 1000;
-      const span = { rank: this.#world.rank, stream: 0, kernel: name, start, end };
-      start = end;
-      return span;
-    });
-  }
-}
-
 /** The arguments of a process of a node. */
-export interface NodeRound {
-  readonly shape: Shape;
-  readonly seed: number;
-  readonly provider: ProviderName;
-}
-
+export type NodeRound = { readonly shape: Shape; readonly seed: number; readonly provider: ProviderName };
 /** Its report on each of its ranks. */
-export interface NodeSays {
-  readonly rank: number;
-  readonly digest: string;
-}
+export type NodeSays = { readonly rank: number; readonly digest: string };
 
 /**
  * The provider by which ranks of different nodes would reach each other here: HEDDLE_PROVIDER, else the best that reaches beyond a machine;

@@ -1,31 +1,20 @@
 import { totalmem } from 'node:os';
-import type { Command } from 'commander';
 import { ArgumentError, requireInteger } from '../base/errors.js';
 import { gpusHere } from '../gpu/cuda/index.js';
 import { leastWindowBytes, MoeLayer } from '../moe/index.js';
 import { dtypes, limits, profiles, type RowDtype, type Shape } from '../moe/layer/index.js';
 import { mostRoutedExperts } from '../moe/router/index.js';
-import type { DeviceChoice } from '../net/world/index.js';
 import { shapeOfRounds } from '../verify/testing/index.js';
+import type { Command, FlagsOf } from './commander.js';
 import { type ChangesResult, demoChanges } from './demo-changes.js';
 import { demoJoining, joiningText } from './demo-joining.js';
-import { type DemoSizes, demoLayer, type LayerFigures, layerModel, layerUnit } from './demo-layer.js';
+import { type DemoSizes, demoLayer, layerModel, layerUnit } from './demo-layer.js';
 import { demoRounds } from './demo-rounds.js';
 import { elements, experts as expertsOf, ranks, routes, seed, tokens } from './options.js';
 import { busiest, changesText } from './print-changes.js';
 import { type DemoResult, demoText, rendered } from './print-demo.js';
 
-interface Flags extends Partial<DemoSizes> {
-  readonly layer?: boolean;
-  readonly rebalance?: boolean;
-  readonly lose?: number;
-  readonly join?: boolean;
-  readonly dtype: RowDtype | 'fp8';
-  readonly nodes: number;
-  readonly seed: number;
-  readonly device: DeviceChoice;
-  readonly json?: boolean;
-}
+type Flags = FlagsOf<typeof define>;
 
 const { hidden, experts, topK } = profiles.deepseek_v3;
 /** Few enough for a busy laptop to simulate in seconds; the experts of a layer are what takes the time. */
@@ -35,10 +24,8 @@ const layerSizes = { ranks: 4, tokens: 6, hidden: 128, experts: 16, topk: 4 };
 const changesSizes = { ranks: 8, tokens: 16, hidden: 64, experts: 24, topk: 4 };
 const rowDtypes: readonly RowDtype[] = ['bf16', 'f16', 'f32'];
 
-export function register(program: Command): void {
-  program
-    .command('demo')
-    .description('one round of a Mixture-of-Experts layer, or a whole layer: verified, and shown')
+const define = (command: Command) =>
+  command
     .option('--layer', 'a whole layer, small: router, experts that are MLPs and a shared one, too')
     .option('--rebalance', 'many rounds, simulated, in which experts move to where they are wanted')
     .option('--lose <n>', 'many rounds, simulated, in the midst of which so many ranks stop', ranks)
@@ -87,21 +74,19 @@ Examples:
   $ heddle demo --nodes 2
   $ heddle demo --ranks 64 --tokens 4 --hidden 1024
   $ heddle demo --ranks 3 --experts 10 --topk 2 --dtype f32 --json`,
-    )
-    .action(async (flags: Flags) => {
-      if (flags.join) return demoOfJoining(flags);
-      const progress = (what: string): void => void process.stderr.write(`heddle demo: ${what}\n`);
-      const { json, text, right } = changes(flags)
-        ? await demoOfChanges(flags, progress)
-        : await demo(flags, progress);
-      process.stdout.write(flags.json ? `${JSON.stringify(json, null, 2)}\n` : rendered(text));
-      process.exitCode = right ? 0 : 1;
-    });
-}
+    );
+
+export const register = (command: Command) =>
+  define(command).action(async (flags) => {
+    const progress = (what: string): void => void process.stderr.write(`heddle demo: ${what}\n`);
+    const show = flags.join ? demoOfJoining : changes(flags) ? demoOfChanges : demo;
+    const { json, text, right } = await show(flags, progress);
+    process.stdout.write(flags.json ? `${JSON.stringify(json, null, 2)}\n` : rendered(text));
+    process.exitCode = right ? 0 : 1;
+  });
 
 const changes = ({ rebalance, lose }: Flags): boolean => rebalance === true || lose !== undefined;
 
-/** The output of a demonstration. */
 interface Shown {
   readonly json: object;
   readonly text: Parameters<typeof rendered>[0];
@@ -141,11 +126,10 @@ function changesFigures({ shape, comparison, stretches, ...result }: ChangesResu
   };
 }
 
-async function demoOfJoining({ ranks = 4, seed, json }: Flags): Promise<void> {
+async function demoOfJoining({ ranks = 4, seed }: Flags, progress: (what: string) => void): Promise<Shown> {
   requireInteger('--ranks', ranks, 2, 64);
-  const result = await demoJoining(ranks, seed, (what) => process.stderr.write(`heddle demo: ${what}\n`));
-  process.stdout.write(json ? `${JSON.stringify(result, null, 2)}\n` : joiningText(result));
-  process.exitCode = result.different === 0 ? 0 : 1;
+  const result = await demoJoining(ranks, seed, progress);
+  return { json: result, text: () => joiningText(result), right: result.different === 0 };
 }
 
 /** The default of an option, of a round and of a layer. */
@@ -169,7 +153,7 @@ async function demo(flags: Flags, progress: (what: string) => void): Promise<Sho
   };
 }
 
-type Result = DemoResult & { readonly network?: string | null; readonly layer?: LayerFigures };
+type Result = DemoResult & { readonly network?: string | null; readonly layer?: object };
 
 /** The output of `--json`. */
 function figures({ shape, nodes, network, layer, ...result }: Result) {
@@ -206,9 +190,10 @@ function sizesOf(all: Flags): DemoSizes {
 }
 
 /** The type of the rows that come back. Only the experts of a layer take rows of fp8, and these too make rows of bf16. */
-function outputDtype(layer: boolean, dtype: Flags['dtype']): RowDtype {
+function outputDtype(layer: boolean, dtype: string): RowDtype {
   if (layer && (dtype === 'bf16' || dtype === 'fp8')) return 'bf16';
-  if (!layer && dtype !== 'fp8' && rowDtypes.includes(dtype)) return dtype;
+  const found = rowDtypes.find((one) => one === dtype);
+  if (!layer && found !== undefined) return found;
   const possible = layer
     ? 'bf16 or fp8 with --layer'
     : `one of ${rowDtypes.join(', ')}; with --layer also fp8`;
@@ -216,9 +201,9 @@ function outputDtype(layer: boolean, dtype: Flags['dtype']): RowDtype {
 }
 
 /** The rows that dispatch and combine carry: small enough for this machine's memory, where it is simulated. */
-function shapeOf({ layer = false, dtype: asked }: Flags, sizes: DemoSizes): Shape {
+function shapeOf({ layer, dtype: asked }: Flags, sizes: DemoSizes): Shape {
   const { ranks, tokens, hidden, experts, topk, rows } = sizes;
-  const dtype = outputDtype(layer, asked);
+  const dtype = outputDtype(layer === true, asked);
   const shape = shapeOfRounds({ ranks, experts, topK: topk, maxTokens: tokens, hidden, dtype });
   const windows = layer
     ? MoeLayer.memory({ model: layerModel(sizes), maxTokens: tokens, ranks, rows }).bytes
@@ -237,7 +222,7 @@ function shapeOf({ layer = false, dtype: asked }: Flags, sizes: DemoSizes): Shap
   return shape;
 }
 
-function isSimulated(device: DeviceChoice, ranks: number): boolean {
+function isSimulated(device: string, ranks: number): boolean {
   if (device !== 'auto' && device !== 'sim' && device !== 'cuda') {
     throw new ArgumentError('--device', device, 'auto, sim or cuda');
   }

@@ -1,12 +1,10 @@
 import { styleText } from 'node:util';
-import type { Command } from 'commander';
 import { formatBytes } from '../gpu/cuda/index.js';
 import { type Diagnosis, diagnose, type GpuReport } from '../tools/doctor/index.js';
+import type { Command } from './commander.js';
 
-export function register(program: Command): void {
-  program
-    .command('doctor')
-    .description('look at this machine: what Heddle can use, what each thing enables, what is missing')
+export function register(command: Command): void {
+  command
     .option('--json', 'print the findings as JSON')
     .addHelpText(
       'after',
@@ -20,7 +18,7 @@ Examples:
   $ heddle doctor
   $ heddle doctor --json | jq '.findings[] | select(.state != "found")'`,
     )
-    .action(async ({ json }: { json?: boolean }) => {
+    .action(async ({ json }) => {
       process.stderr.write('heddle doctor: looking at this machine …\n');
       const diagnosis = await diagnose();
       process.stdout.write(json === true ? `${JSON.stringify(diagnosis, null, 2)}\n` : render(diagnosis));

@@ -1,40 +1,18 @@
-import type { Command } from 'commander';
 import { ArgumentError } from '../base/errors.js';
 import { byteSize, type IrModule, type IrType, printCuda, printIr } from '../lang/index.js';
 import { loadOwnModule } from '../verify/check/index.js';
 import { type RegisteredKernel, registry } from '../verify/kernels/index.js';
+import type { Command, FlagsOf } from './commander.js';
 import { isModule, parseShape, shapeHelp } from './options.js';
 
-/** A kernel that can be made by name. */
 export type ListedKernel = Omit<RegisteredKernel, 'shape'>;
 
-interface Options {
-  readonly shape?: string;
-  readonly ir?: boolean;
-  readonly json?: boolean;
-  readonly list?: boolean;
-}
+type Options = FlagsOf<typeof define>;
 
-/** The output of `--json`. */
-interface Emitted {
-  readonly kernel: string;
-  /** The kernel's name in CUDA. */
-  readonly name: string;
-  readonly specialization: string;
-  readonly maxThreads: number;
-  /** Bytes of static shared memory a block. */
-  readonly sharedBytes: number;
-  readonly params: readonly { readonly name: string; readonly type: string }[];
-  readonly language: 'cuda' | 'ir';
-  readonly text: string;
-}
-
-export function register(program: Command): void {
-  program
-    .command('emit')
+const define = (command: Command) =>
+  command
     .argument('[kernel]', 'one of the kernels that --list shows; or a module that exports some: ./mine.ts')
     .argument('[exported]', 'which of them, where there are several')
-    .description('print the CUDA C++ that a kernel becomes')
     .option('--shape <key=value,…>', 'what to specialise it to; every kernel has defaults')
     .option('--ir', 'print the intermediate representation instead')
     .option('--list', 'list the kernels')
@@ -52,28 +30,29 @@ Examples:
   $ heddle emit one_sided_combine --shape tokens=8,combine.way=pull
   $ heddle emit one_sided_combine --ir
   $ heddle emit ./mine.ts ring`,
-    )
-    .action(async (named: string | undefined, exported: string | undefined, options: Options) => {
-      if (named === undefined || !isModule(named)) {
-        if (exported !== undefined)
-          throw new ArgumentError('kernel', named, 'a module, where one of its kernels is named');
-        process.stdout.write(emit(registry(), named, options));
-        return;
-      }
-      const { kernels } = await loadOwnModule(named);
-      const listed = kernels.map((kernel) => ({ name: kernel.name, summary: named, build: () => kernel }));
-      if (options.shape !== undefined)
-        throw new ArgumentError(
-          '--shape',
-          options.shape,
-          'left out: kernels of a module are what it makes them',
-        );
-      const only = listed.length === 1 ? listed[0]!.name : undefined;
-      process.stdout.write(emit(listed, exported ?? only, options));
-    });
+    );
+
+export function register(command: Command): void {
+  define(command).action(async (named, exported, options) => {
+    if (named === undefined || !isModule(named)) {
+      if (exported !== undefined)
+        throw new ArgumentError('kernel', named, 'a module, where one of its kernels is named');
+      process.stdout.write(emit(registry(), named, options));
+      return;
+    }
+    const { kernels } = await loadOwnModule(named);
+    const listed = kernels.map((kernel) => ({ name: kernel.name, summary: named, build: () => kernel }));
+    if (options.shape !== undefined)
+      throw new ArgumentError(
+        '--shape',
+        options.shape,
+        'left out: kernels of a module are what it makes them',
+      );
+    const only = listed.length === 1 ? listed[0]!.name : undefined;
+    process.stdout.write(emit(listed, exported ?? only, options));
+  });
 }
 
-/** The text that `heddle emit` prints. */
 export function emit(
   kernels: readonly ListedKernel[],
   kernel: string | undefined,
@@ -97,21 +76,16 @@ function list(kernels: readonly ListedKernel[], json: boolean): string {
   return kernels.map(({ name, summary }) => `${name.padEnd(width)}  ${summary}\n`).join('');
 }
 
-function describe(kernel: string, module: IrModule, language: 'cuda' | 'ir', text: string): Emitted {
+/** The output of `--json`: the kernel's name here and in CUDA, and what a launch must know. */
+function describe(kernel: string, module: IrModule, language: 'cuda' | 'ir', text: string) {
+  const { name, specialization, maxThreads } = module;
   return {
-    kernel,
-    name: module.name,
-    specialization: module.specialization,
-    maxThreads: module.maxThreads,
+    ...{ kernel, name, specialization, maxThreads },
     sharedBytes: module.shared.reduce((sum, { variable: { type }, length }) => {
       return sum + (type.kind === 'pointer' ? byteSize[type.to] * length : 0);
     }, 0),
-    params: module.entry.params.map(({ variable }) => ({
-      name: variable.name,
-      type: typeName(variable.type),
-    })),
-    language,
-    text,
+    params: module.entry.params.map(({ variable: { name, type } }) => ({ name, type: typeName(type) })),
+    ...{ language, text },
   };
 }
 

@@ -1,30 +1,18 @@
-import { Argument, type Command } from 'commander';
 import { ArgumentError } from '../base/errors.js';
 import { families, familyNamed } from '../moe/families/index.js';
 import { tunedFor } from '../moe/index.js';
 import { exportPlan, writeExport } from '../tools/export/index.js';
 import { familyKeys, familyShape } from '../verify/kernels/index.js';
+import { Argument, type Command, type FlagsOf } from './commander.js';
 import { multiprocessors, parseShape, requireOutputFolder, shapeHelp } from './options.js';
 import { version } from './start.js';
-
-interface Options {
-  readonly shape: string;
-  readonly out: string;
-  readonly prefix: string;
-  readonly arch: string;
-  readonly split: boolean;
-  readonly sms?: number;
-  readonly json?: boolean;
-}
 
 /** The machine on which Heddle's own tunings were measured. */
 const tunedOn = { kind: 'cuda', model: 'NVIDIA H200' } as const;
 
-export function register(program: Command): void {
-  program
-    .command('export')
+const define = (command: Command) =>
+  command
     .addArgument(new Argument('<family>', 'of kernels').choices(families.map(({ name }) => name)))
-    .description('what a runtime in another language needs to launch the kernels without Node.js')
     .option('--shape <key=value,…>', 'the layer, and the family’s knobs', '')
     .requiredOption('--out <folder>', 'where to write; made if it is not there')
     .option('--arch <names>', 'compiled for these architectures; none: sources only', 'sm_90a,sm_100a')
@@ -53,13 +41,13 @@ Examples:
   $ heddle export one-sided --shape format=fp8 --split --sms 24 --prefix prefill --out prefill/
   $ gcc -O2 -shared -fPIC prefill/prefill.c -o prefill/prefill.so -ldl
   $ heddle export portable --shape ranks=4 --arch sm_90a --out prefill/ --json`,
-    )
-    .action(exportFamily);
-}
+    );
+
+export const register = (command: Command) => define(command).action(exportFamily);
 
 async function exportFamily(
   name: string,
-  { shape, out, prefix, arch, split, json, sms }: Options,
+  { shape, out, prefix, arch, split, json, sms }: FlagsOf<typeof define>,
 ): Promise<void> {
   requireOutputFolder('--out', out);
   const architectures = architecturesOf(arch);

@@ -1,22 +1,12 @@
-import { type Command, Option } from 'commander';
 import { type Column, textTable } from '../base/table.js';
 import { limits } from '../moe/layer/index.js';
-import {
-  type FabricDevice,
-  listProviders,
-  type ProviderName,
-  type ProviderReport,
-  providers,
-} from '../net/fabric/index.js';
+import { type FabricDevice, listProviders, type ProviderReport, providers } from '../net/fabric/index.js';
 import { benchFabric, type FabricBenchReport } from '../tools/bench/index.js';
-import { integerFrom, numberIn, times } from './options.js';
+import type { Command } from './commander.js';
+import { choice, integerFrom, numberIn, times } from './options.js';
 
 /** `heddle fabric`: what there is between machines here, and how fast it is. */
-export function register(program: Command): void {
-  const fabric = program
-    .command('fabric')
-    .description('the network between machines: list what libfabric offers here, and measure it');
-
+export function register(fabric: Command): void {
   fabric
     .command('list', { isDefault: true })
     .description('list the providers that Heddle drives, their devices, and why others have none')
@@ -29,7 +19,7 @@ Exit code: 0; 1 when no provider is usable, 2 where there is no libfabric.
 Example:
   $ heddle fabric list`,
     )
-    .action((options: { json?: boolean }) => {
+    .action((options) => {
       const reports = listProviders();
       console.log(options.json ? JSON.stringify(reports, null, 2) : listText(reports));
       if (reports.every(({ devices }) => devices.length === 0)) process.exitCode = 1;
@@ -40,7 +30,7 @@ Example:
     .description(
       'measure latency, message rate, bandwidth, scatter and barrier between local processes, beside C',
     )
-    .addOption(new Option('--provider <name>', 'which one (default: all that work here)').choices(providers))
+    .addOption(choice('--provider <name>', 'which one (default: all that work here)', providers))
     .option('--device <name>', 'which of its devices (default: loopback)')
     .option(
       '--ranks <n>',
@@ -74,35 +64,19 @@ this machine lacks.
 Example:
   $ heddle fabric bench --provider shm --scale 0.1 --repeat 1 --operations 100000`,
     )
-    .action(async (options: BenchFlags) => {
+    .action(async ({ provider: asked, json, allToAll = false, device, ...how }) => {
       const usable = listProviders().filter(({ devices }) => devices.length > 0);
       const report = await benchFabric({
-        providers: options.provider ? [options.provider] : usable.map(({ provider }) => provider),
-        device: options.device,
-        ranks: options.ranks,
-        repeat: options.repeat,
-        scale: options.scale,
-        operations: options.operations,
-        allToAll: options.allToAll ?? false,
+        ...{ ...how, device, allToAll },
+        providers: asked ? [asked] : usable.map(({ provider }) => provider),
         progress: (line) => process.stderr.write(`${line}\n`),
       });
-      console.log(options.json ? JSON.stringify(report, null, 2) : benchText(report));
+      console.log(json ? JSON.stringify(report, null, 2) : benchText(report));
       const wrong = report.figures.some(
         ({ what, reached }) => /missed|checked/.test(what) && reached === false,
       );
       if (wrong) process.exitCode = 1;
     });
-}
-
-interface BenchFlags {
-  readonly provider?: ProviderName;
-  readonly device?: string;
-  readonly ranks: number;
-  readonly repeat: number;
-  readonly scale: number;
-  readonly operations: number;
-  readonly allToAll?: boolean;
-  readonly json?: boolean;
 }
 
 const deviceColumns: readonly Column<FabricDevice>[] = [

@@ -1,9 +1,10 @@
 /** The common options of several commands: numbers in their ranges, a layer, shapes of kernels, what is written. */
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { InvalidArgumentError } from 'commander';
 import { ArgumentError, FileError, integerIn } from '../base/errors.js';
 import { requireFolder, requireWritable } from '../base/files/index.js';
-import { formats, limits, profiles } from '../moe/layer/index.js';
+import { type FormatName, formatNames, limits, profiles } from '../moe/layer/index.js';
 import type { ShapeKey } from '../verify/kernels/index.js';
+import { Option } from './commander.js';
 
 /** A reader of an integer from `least` to `most`. */
 export const integerFrom =
@@ -15,7 +16,7 @@ export const integerFrom =
   };
 
 /** A reader of integers, each from `least` to `most`. */
-export const integersFrom =
+const integersFrom =
   (least: number, most: number) =>
   (value: string): number[] => {
     const all = value.split(',').map((one) => integerIn(one, least, most));
@@ -48,34 +49,44 @@ export const routes = integerFrom(1, limits.topK);
 export const tokens = integerFrom(1, limits.maxTokens);
 /** Numbers of tokens, or of rows. */
 export const listOfTokens = integersFrom(1, limits.maxTokens);
-/** Elements of a row. */
 export const elements = integerFrom(1, limits.rowBytes / 2);
 export const seed = integerFrom(0, 2 ** 32 - 1);
-/** How often something is done. */
 export const times = integerFrom(1, 1_000_000);
 export const multiprocessors = { one: integerFrom(1, 1024), list: integersFrom(1, 1024) };
 /** The factor between two numbers of tokens of a sweep. */
-export const stepFactor = numberIn({ above: 1, to: 1024 });
-export const skew = numberIn({ above: 0, to: 10 });
+const stepFactor = numberIn({ above: 1, to: 1024 });
+const skew = numberIn({ above: 0, to: 10 });
 
-export const profileOption = (summary: string, ...others: readonly string[]): Option =>
-  new Option('--profile <name>', summary)
-    .choices([...Object.keys(profiles), ...others])
-    .default('deepseek_v3');
-export const dtypeOption = (usual: keyof typeof formats): Option =>
-  new Option('--dtype <format>', 'what dispatch carries').choices(Object.keys(formats)).default(usual);
-export const combineDtypeOption = (): Option =>
-  new Option('--combine-dtype <dtype>', 'what combine carries')
-    .choices(['bf16', 'f16', 'f32'])
-    .default('bf16');
+/** An option that takes one of a few words, `usual` where it is left out. */
+export const choice = <
+  const Usage extends string,
+  const Word extends string,
+  const Usual extends Word | undefined = undefined,
+>(
+  usage: Usage,
+  summary: string,
+  words: readonly Word[],
+  usual?: Usual,
+) => new Option(usage, summary).choices(words).default(usual as Usual);
 
-/** Numbers of tokens: a sweep, or a list. */
-export const withSweep = (command: Command, most: string, end?: number): Command =>
-  command
-    .option('-b, --begin <tokens>', 'fewest tokens a rank', tokens, 1)
-    .option('-e, --end <tokens>', `most tokens a rank${most}`, tokens, end)
-    .option('-f, --factor <n>', 'from one number of tokens to the next', stepFactor, 2)
-    .option('--tokens <list>', 'these numbers of tokens instead: 1,8,128', listOfTokens);
+export const profileOption = (summary: string, ...others: readonly string[]) =>
+  choice('--profile <name>', summary, [...Object.keys(profiles), ...others], 'deepseek_v3');
+export const dtypeOption = (usual: FormatName) =>
+  choice('--dtype <format>', 'what dispatch carries', formatNames, usual);
+export const combineDtypeOption = () =>
+  choice('--combine-dtype <dtype>', 'what combine carries', ['bf16', 'f16', 'f32'], 'bf16');
+export const deviceOption = (summary: string) => choice('--device <kind>', summary, ['cuda', 'sim'], 'cuda');
+export const skewOption = () =>
+  new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s').argParser(skew);
+
+/** Numbers of tokens: a sweep from one number to another, or a list. */
+export const sweepOptions = {
+  begin: () => new Option('-b, --begin <tokens>', 'fewest tokens a rank').argParser(tokens).default(1),
+  factor: () =>
+    new Option('-f, --factor <n>', 'from one number of tokens to the next').argParser(stepFactor).default(2),
+  tokens: () =>
+    new Option('--tokens <list>', 'these numbers of tokens instead: 1,8,128').argParser(listOfTokens),
+};
 
 /** Those of `given` that are. */
 export const set = <T extends object>(given: T): { [K in keyof T]?: Exclude<T[K], undefined> } =>

@@ -1,10 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
-import { type Command, Option } from 'commander';
 import { ArgumentError, messageOf, requireInteger, UnavailableError } from '../base/errors.js';
 import { writeOutput } from '../base/files/index.js';
 import { families } from '../moe/families/index.js';
-import { type FormatName, formats, limits, type Profile, profile, profiles } from '../moe/layer/index.js';
+import { formatNames, limits, type Profile, profile, profiles } from '../moe/layer/index.js';
 import {
   advice,
   advised,
@@ -40,7 +39,6 @@ import {
   planText,
   type Question,
   type RoutingLaw,
-  type Sum,
   servePage,
   serveText,
   services,
@@ -53,109 +51,58 @@ import {
   winners,
   writePlots,
 } from '../tools/plan/index.js';
-import { integerFrom, numberIn, requireOutputFile, requireOutputFolder, seed, skew } from './options.js';
+import { type Command, type FlagsOf, Option } from './commander.js';
+import {
+  choice,
+  dtypeOption,
+  integerFrom,
+  numberIn,
+  requireOutputFile,
+  requireOutputFolder,
+  seed,
+  set,
+  skewOption,
+} from './options.js';
 import { version } from './start.js';
 
-interface PlanFlags {
-  readonly model: string;
-  readonly ep: number;
-  readonly nodes?: number;
-  readonly machine: string;
-  readonly tokens: string;
-  readonly dtype: FormatName;
-  readonly combineDtype: FormatName;
-  readonly family?: string;
-  readonly replicas: number;
-  readonly sum: Sum;
-  readonly skew?: number;
-  readonly perfectRouter?: boolean;
-  readonly nodesPerToken?: number;
-  readonly loads?: string;
-  readonly places?: number;
-  readonly seed: number;
-  readonly simulate?: boolean;
-  readonly late: number;
-  readonly report?: string;
-  readonly json?: boolean;
-}
-
+type PlanFlags = FlagsOf<typeof define>;
 type Laws = Pick<PlanFlags, 'seed'> &
   Partial<Pick<PlanFlags, 'skew' | 'perfectRouter' | 'nodesPerToken' | 'loads'>>;
-
-interface CalibrateFlags {
-  readonly cells?: string;
-  readonly bench?: string;
-  readonly fabric?: string;
-  readonly name: string;
-  readonly nvlink?: number;
-  readonly nic?: number;
-  readonly output?: string;
-  readonly json?: boolean;
-}
-
-interface ServeFlags {
-  readonly model: string;
-  readonly machine: string;
-  readonly tokensPerSecond: number;
-  readonly gemm: string;
-  readonly family?: string;
-  readonly skew?: number;
-  readonly seed: number;
-  readonly rest: number;
-  readonly report?: string;
-  readonly json?: boolean;
-}
-
-interface ValidateFlags {
-  readonly cells?: string;
-  readonly each?: boolean;
-  readonly plots?: string;
-  readonly json?: boolean;
-}
 
 const ranks = integerFrom(1, limits.worldRanks);
 
 const known = machines.map(({ name, aliases, title }) => `  ${[name, ...aliases].join(', ')}: ${title}`);
 
-export function register(program: Command): void {
-  const command = program
-    .command('plan')
-    .description('predict dispatch and combine on a cluster that is not there yet, with ranges')
-    .addOption(
-      new Option('--model <name>', 'the layer of a model')
-        .choices(Object.keys(profiles))
-        .default('deepseek_v3'),
-    )
+export function register(command: Command): void {
+  define(command).action(predictAll);
+  defineCalibrate(command.command('calibrate')).action(calibrateOne);
+  defineServe(command.command('serve')).action(serve);
+  defineValidate(command.command('validate')).action(validateAll);
+}
+
+const define = (command: Command) =>
+  command
+    .addOption(choice('--model <name>', 'the layer of a model', Object.keys(profiles), 'deepseek_v3'))
     .option('--ep <ranks>', 'ranks, a GPU each', integerFrom(2, limits.worldRanks), 64)
     .option('--nodes <n>', 'nodes (default: as few as hold the ranks)', ranks)
     .option('--machine <name>', 'one of those below, or a file of heddle plan calibrate', 'h200-cx7')
     .option('--tokens <list>', 'tokens a rank: 128, 1,8,128 or 1..4096', '1..4096')
-    .addOption(
-      new Option('--dtype <format>', 'what dispatch carries').choices(Object.keys(formats)).default('fp8'),
-    )
-    .addOption(
-      new Option('--combine-dtype <format>', 'what combine carries')
-        .choices(Object.keys(formats))
-        .default('bf16'),
-    )
+    .addOption(dtypeOption('fp8'))
+    .addOption(choice('--combine-dtype <format>', 'what combine carries', formatNames, 'bf16'))
     .option(
       '--family <name>',
       `only this one: ${families.map(({ name }) => name).join(', ')}, or a published library/mode`,
     )
     .option('--replicas <n>', 'ranks that hold the same tokens', ranks, 1)
     .addOption(
-      new Option(
+      choice(
         '--sum <where>',
         'where rows that go by rails are added up: in each node first, or at the source',
-      )
-        .choices(['nodes', 'source'])
-        .default('nodes'),
+        ['nodes', 'source'],
+        'nodes',
+      ),
     )
-    .addOption(
-      new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s')
-        .argParser(skew)
-        .conflicts(['perfectRouter', 'nodesPerToken', 'loads']),
-    )
+    .addOption(skewOption().conflicts(['perfectRouter', 'nodesPerToken', 'loads']))
     .addOption(
       new Option('--perfect-router', 'every expert gets the same load').conflicts(['nodesPerToken', 'loads']),
     )
@@ -193,11 +140,10 @@ Examples:
   $ heddle plan --model kimi_k2 --ep 32 --machine h200-cx7 --tokens 1..4096 --skew 0.5 --report plan.html
   $ heddle plan calibrate --cells cells.json --name mine -o mine.json && heddle plan --machine mine.json --ep 16
   $ heddle plan validate`,
-    )
-    .action(predictAll);
+    );
 
+const defineCalibrate = (command: Command) =>
   command
-    .command('calibrate')
     .description(
       'fit a machine: from cells like the published ones, or from heddle bench and heddle fabric bench',
     )
@@ -217,28 +163,24 @@ Exit code: 0; 2 for a mistake in the arguments or files.
 Examples:
   $ heddle plan calibrate --cells cells.json --name lab -o lab.json
   $ heddle plan calibrate --bench bench.json --fabric fabric.json --nic 25 -o lab.json`,
-    )
-    .action(calibrateOne);
+    );
 
+const defineServe = (command: Command) =>
   command
-    .command('serve')
     .description('how many GPUs, and which EP, serve so many tokens a second, and what a token waits')
-    .addOption(
-      new Option('--model <name>', 'a model').choices(Object.keys(expertLayers)).default('deepseek_v3'),
-    )
+    .addOption(choice('--model <name>', 'a model', Object.keys(expertLayers), 'deepseek_v3'))
     .option('--machine <name>', 'one with H200, for on those the GEMMs were measured', 'h200-cx7')
     .requiredOption('--tokens-per-second <n>', 'of all requests together', numberIn({ above: 0 }))
     .addOption(
-      new Option('--gemm <name>', 'the library that multiplies, and its format')
-        .choices(gemmTables.map(({ name }) => name))
-        .default('deepgemm-fp8'),
-    )
-    .option('--family <name>', 'only this one carries rows')
-    .addOption(
-      new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s').argParser(
-        skew,
+      choice(
+        '--gemm <name>',
+        'the library that multiplies, and its format',
+        gemmTables.map(({ name }) => name),
+        'deepgemm-fp8',
       ),
     )
+    .option('--family <name>', 'only this one carries rows')
+    .addOption(skewOption())
     .option('--seed <n>', 'who is popular', seed, 1)
     .option(
       '--rest <µs>',
@@ -256,11 +198,10 @@ Exit code: 0; 2 for a mistake in the arguments.
 Examples:
   $ heddle plan serve --tokens-per-second 100000 --rest 60
   $ heddle plan serve --machine p5en --tokens-per-second 1e6 --skew 0.5 --report serve.html`,
-    )
-    .action(serve);
+    );
 
+const defineValidate = (command: Command) =>
   command
-    .command('validate')
     .description('fit on a stated part of the published cells, predict the others, show the errors')
     .option('--cells <file.json>', 'instead: fit on all that is shipped, predict these')
     .option('--each', 'also every cell')
@@ -274,9 +215,7 @@ Exit code: 0; 1 when a goal was missed; 2 for a mistake in the arguments.
 Examples:
   $ heddle plan validate
   $ heddle plan validate --cells new-cells.json --each`,
-    )
-    .action(validateAll);
-}
+    );
 
 function predictAll(flags: PlanFlags): void {
   requireOutputFile('--report', flags.report);
@@ -314,63 +253,49 @@ function questionOf(flags: PlanFlags): Question {
   const machine = machineFor(flags.machine);
   const place = placeOn(machine, flags.ep, flags.nodes);
   const law = lawOf(flags, nodesOf(place));
-  const { places } = flags;
+  const { model, places, dtype, combineDtype, replicas, sum } = flags;
+  const placement = places === undefined ? undefined : placementFor(layer, place, law, places);
+  const tokens = tokensFrom(flags.tokens);
+  if (sum === 'source' && combineDtype === 'fp8')
+    throw new ArgumentError('sum', sum, 'nodes where combine carries fp8');
   return {
-    ...(places === undefined ? {} : { placement: placementFor(layer, place, law, places) }),
-    model: flags.model,
-    layer,
-    known: machine,
-    place,
-    tokens: tokensFrom(flags.tokens),
-    law,
-    dtype: flags.dtype,
-    combineDtype: flags.combineDtype,
-    replicas: flags.replicas,
-    sum: sumOf(flags),
+    ...set({ placement }),
+    ...{ model, layer, known: machine, place, tokens, law, dtype, combineDtype, replicas, sum },
   };
 }
 
-function sumOf({ sum, combineDtype }: PlanFlags): Sum {
-  if (sum === 'source' && combineDtype === 'fp8')
-    throw new ArgumentError('sum', sum, 'nodes where combine carries fp8');
-  return sum;
-}
-
 function machineFor(name: string): KnownMachine {
-  return name.endsWith('.json') ? parseMachine(basename(name), read('machine', name)) : knownMachine(name);
+  return name.endsWith('.json') ? parseMachine(...read('machine', name)) : knownMachine(name);
 }
 
 function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: Laws, nodes: number): RoutingLaw {
   if (nodesPerToken !== undefined) requireInteger('nodes-per-token', nodesPerToken, 1, nodes);
-  if (loads !== undefined) return lawFrom(basename(loads), read('loads', loads));
+  if (loads !== undefined) return lawFrom(...read('loads', loads));
   if (perfectRouter === true) return { kind: 'perfect' };
   if (skew !== undefined) return { kind: 'skewed', exponent: skew, seed };
-  return { kind: 'uniform', ...(nodesPerToken === undefined ? {} : { nodesAtMost: nodesPerToken }) };
+  return { kind: 'uniform', ...set({ nodesAtMost: nodesPerToken }) };
 }
 
-function calibrateOne(flags: CalibrateFlags): void {
+function calibrateOne(flags: FlagsOf<typeof defineCalibrate>): void {
   requireOutputFile('--output', flags.output);
-  const bench =
-    flags.bench === undefined ? null : ([basename(flags.bench), read('bench', flags.bench)] as const);
+  const bench = flags.bench === undefined ? null : read('bench', flags.bench);
   const cells: Cell[] = [
-    ...(flags.cells === undefined ? [] : parseCells(basename(flags.cells), read('cells', flags.cells))),
+    ...(flags.cells === undefined ? [] : parseCells(...read('cells', flags.cells))),
     ...(bench === null ? [] : cellsOfBench(...bench)),
   ];
   if (cells.length === 0) throw new ArgumentError('--cells or --bench', undefined, 'given');
   const { fabric, nvlink, nic } = flags;
   const machine = machineFrom(cells, {
-    name: flags.name,
-    ...(nvlink === undefined ? {} : { nvlink }),
-    ...(nic === undefined ? {} : { nic }),
-    ...(bench === null ? {} : { stores: ceilingOfBench(...bench) }),
-    ...(fabric === undefined ? {} : { network: networkOfBench(basename(fabric), read('fabric', fabric)) }),
+    ...{ name: flags.name, ...set({ nvlink, nic }) },
+    ...(bench !== null && { stores: ceilingOfBench(...bench) }),
+    ...(fabric !== undefined && { network: networkOfBench(...read('fabric', fabric)) }),
   });
   const text = `${JSON.stringify(machine, null, 2)}\n`;
   if (flags.output !== undefined) writeOutput(flags.output, text);
   process.stdout.write(flags.json === true ? text : calibrationText(knownFrom(machine)));
 }
 
-function serve(flags: ServeFlags): void {
+function serve(flags: FlagsOf<typeof defineServe>): void {
   requireOutputFile('--report', flags.report);
   const demand: Demand = {
     model: flags.model,
@@ -379,7 +304,7 @@ function serve(flags: ServeFlags): void {
     tokensPerSecond: flags.tokensPerSecond,
     law: lawOf(flags, 1),
     gemm: fitGemms(gemmTables.find(({ name }) => name === flags.gemm)!),
-    ...(flags.family === undefined ? {} : { family: flags.family }),
+    ...set({ family: flags.family }),
     rest: flags.rest,
   };
   const all = services(demand);
@@ -400,10 +325,9 @@ function serve(flags: ServeFlags): void {
   );
 }
 
-function validateAll(flags: ValidateFlags): void {
+function validateAll(flags: FlagsOf<typeof defineValidate>): void {
   requireOutputFolder('--plots', flags.plots);
-  const cells =
-    flags.cells === undefined ? null : parseCells(basename(flags.cells), read('cells', flags.cells));
+  const cells = flags.cells === undefined ? null : parseCells(...read('cells', flags.cells));
   const others = cells === null ? null : validateCells(cells);
   const results = others === null ? validate() : [others.result];
   const sources = others === null ? disagreements() : [];
@@ -421,9 +345,10 @@ function validateAll(flags: ValidateFlags): void {
     for (const result of results) process.stdout.write(`\n${result.name}\n${checksText(result, unknown)}`);
 }
 
-function read(name: string, path: string): string {
+/** A file's name, as errors call it, and its text. */
+function read(name: string, path: string): [name: string, text: string] {
   try {
-    return readFileSync(path, 'utf8');
+    return [basename(path), readFileSync(path, 'utf8')];
   } catch (error) {
     const why = messageOf(error);
     throw new UnavailableError(`--${name} ${path} cannot be read: ${why}`, 'Give the path of a JSON file');

@@ -8,7 +8,6 @@ export function busiest({ routes, lost }: Stretch): number {
   return mean === 0 ? 1 : Math.max(...routes) / mean;
 }
 
-/** The summary, `columns` wide. */
 export function changesText(result: ChangesResult, paint: Paint, columns: number): string {
   const { shape, stretches, moved, comparison, seconds, placesOfRank } = result;
   const { ranks, maxTokens, experts, topK } = shape;

@@ -1,6 +1,7 @@
 /** The text that `heddle demo` shows a person. */
 import { styleText } from 'node:util';
 import type { Shape, Traffic } from '../moe/layer/index.js';
+import type { Span } from '../tools/bench/index.js';
 import type { Comparison } from '../verify/testing/index.js';
 
 /** One kernel of one rank: in steps of the simulated machine, or microseconds. */
@@ -12,6 +13,20 @@ export interface KernelSpan {
   readonly start: number;
   readonly end: number;
 }
+
+/** The bars of the calls that a clock heard, and how many of the picture's units each of its own is. */
+export const barsOf = (spans: readonly Span[], scale: number): KernelSpan[] =>
+  spans.flatMap(({ rank, track: stream, name, depth, start, end }) => {
+    const kernel = depth === 0 ? barOf[name] : undefined;
+    return kernel === undefined ? [] : [{ rank, stream, kernel, start: scale * start, end: scale * end }];
+  });
+
+const barOf: Readonly<Record<string, string>> = {
+  router: 'route',
+  ...{ dispatch: 'dispatch', dispatchSend: 'dispatch', dispatchRecv: 'dispatch' },
+  ...{ plan: 'experts', experts: 'experts', shared: 'shared' },
+  ...{ combine: 'combine', combineSend: 'combine', combineRecv: 'combine' },
+};
 
 /** How the picture draws a kind of work: a character, and its colour where there are colours. */
 interface Bar {
@@ -57,7 +72,6 @@ export function rendered(text: (paint: Paint, columns: number) => string): strin
   return text(terminal ? styleText : plain, terminal ? process.stdout.columns || 80 : 80);
 }
 
-/** The summary, `columns` wide. */
 export function demoText(result: DemoResult, paint: Paint, columns: number): string {
   const { shape, nodes, simulated, about } = result;
   const { ranks, maxTokens, experts, topK } = shape;
@@ -108,7 +122,6 @@ export function rightness(
   ];
 }
 
-/** A verdict, with its mark. */
 export function say(paint: Paint, columns: number, good: boolean, text: string): string[] {
   const mark = good ? paint('green', '✓') : paint('red', '✗');
   return wrap(text, columns, '  ').map((line, i) => (i === 0 ? `${mark} ${line.trimStart()}` : line));
@@ -191,7 +204,6 @@ function heading(picture: string, bars: readonly Bar[], paint: Paint, columns: n
   return beside ? [painted(`${name}   ${legend}`)] : [name, ...wrap(legend, columns, '  ').map(painted)];
 }
 
-/** Text in lines of at most so many columns. */
 export function wrap(text: string, columns: number, indent = ''): string[] {
   const lines: string[] = [];
   let line = '';

@@ -2,19 +2,16 @@
  * The program `heddle`. Only the module of the command that was asked for is loaded, so help is instant and a command
  * works even where another one's libraries do not.
  */
-import { Command, CommanderError } from 'commander';
+import { CommanderError } from 'commander';
 import { ArgumentError, HeddleError, messageOf, UnavailableError } from '../base/errors.js';
+import { Command } from './commander.js';
 import { version } from './start.js';
 
-interface CommandModule {
-  register(program: Command): void;
-}
-
-/** Every command: its description, which `heddle --help` shows without loading it, and where it is. */
+/** Every command: its description, and the module with its options, which is loaded for this command alone. */
 export const commands: readonly {
   readonly name: string;
   readonly description: string;
-  readonly load: () => Promise<CommandModule>;
+  readonly load: () => Promise<{ register(command: Command): void }>;
 }[] = [
   {
     name: 'demo',
@@ -97,8 +94,8 @@ Examples:
   if (json) program.configureOutput({ outputError: () => {} });
   try {
     for (const { name, description, load } of commands) {
-      if (name === wanted) (await load()).register(program);
-      else program.command(name).description(description);
+      const command = program.command(name).description(description);
+      if (name === wanted) (await load()).register(command);
     }
     if (args.length === 0) {
       program.outputHelp();

@@ -1,24 +1,10 @@
 import { readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { styleText } from 'node:util';
-import { type Command, Option } from 'commander';
 import { writeOutput } from '../base/files/index.js';
 import { Launch, type LaunchResult, MAX_RANKS } from '../net/world/index.js';
-import { integerFrom, numberIn, requireOutputFile, times } from './options.js';
-
-interface RunFlags {
-  readonly ranks: number;
-  readonly nodes?: number;
-  readonly device?: 'sim';
-  readonly timeout?: number;
-  readonly grace: number;
-  readonly keepGoing?: boolean;
-  readonly restart?: number;
-  readonly rejoin?: boolean;
-  readonly prefix: boolean;
-  readonly json?: boolean;
-  readonly events?: string;
-}
+import type { Command, FlagsOf } from './commander.js';
+import { choice, integerFrom, numberIn, requireOutputFile, set, times } from './options.js';
 
 /** Signals that end a program, passed on to its ranks. */
 const SIGNALS: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP'];
@@ -26,14 +12,11 @@ const SIGNALS: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP'];
 /** Neighbouring ranks differ. */
 const COLOURS = ['cyan', 'yellow', 'green', 'magenta', 'blue', 'red'] as const;
 
-export function register(program: Command): void {
-  // Otherwise options after the program's name would be ours.
-  program.enablePositionalOptions();
-  program
-    .command('run')
-    .description('start a program as the ranks of a local world, one process each')
+const define = (command: Command) =>
+  command
     .argument('<program>', 'JavaScript or TypeScript file; World.join in it joins the world')
     .argument('[args...]', 'passed on to the program')
+    // Options behind the program's name are its own.
     .passThroughOptions()
     .requiredOption('-n, --ranks <count>', 'how many ranks', integerFrom(1, MAX_RANKS))
     .option(
@@ -42,10 +25,9 @@ export function register(program: Command): void {
       integerFrom(1, MAX_RANKS),
     )
     .addOption(
-      new Option(
-        '--device <name>',
-        'simulate the GPUs: one process a node, whose program runs for each rank',
-      ).choices(['sim']),
+      choice('--device <name>', 'simulate the GPUs: one process a node, whose program runs for each rank', [
+        'sim',
+      ]),
     )
     .option('--timeout <seconds>', 'end everything after this time (exit code 124)', seconds)
     .option('--grace <seconds>', 'how long ranks may take to end after a failure or a signal', seconds, 5)
@@ -75,31 +57,26 @@ Examples:
   $ heddle run -n 8 program.ts
   $ heddle run -n 4 --nodes 2 --device sim examples/two-nodes.ts
   $ heddle run -n 4 --timeout 60 --json train.js --steps 100`,
-    )
-    .action(async (file: string, args: string[], flags: RunFlags) => {
-      process.exitCode = await run(file, args, flags);
-    });
-}
+    );
 
-async function run(file: string, args: readonly string[], flags: RunFlags): Promise<number> {
-  const { ranks, nodes, device, timeout, grace, keepGoing, restart, rejoin, json, events } = flags;
+export const register = (command: Command) =>
+  define(command).action(async (file, args, flags) => {
+    process.exitCode = await run(file, args, flags);
+  });
+
+async function run(file: string, args: readonly string[], flags: FlagsOf<typeof define>): Promise<number> {
+  const { ranks, nodes, device, timeout, grace, keepGoing, restart: restarts, rejoin, json, events } = flags;
   requireOutputFile('--events', events);
   if (events !== undefined) {
     writeOutput(events, '');
     process.env.HEDDLE_EVENTS = resolve(events);
   }
   const launch = await Launch.start({
-    ranks,
-    ...(nodes !== undefined && { nodes }),
-    ...(device !== undefined && { device }),
-    program: file,
-    args,
+    ...{ ranks, args, program: file },
+    ...set({ nodes, device, keepGoing, restarts, rejoin }),
     graceMs: Math.round(grace * 1000),
-    ...(keepGoing && { keepGoing }),
-    ...(restart !== undefined && { restarts: restart }),
-    ...(rejoin !== undefined && { rejoin }),
-    ...(timeout === undefined ? {} : { timeoutMs: Math.round(timeout * 1000) }),
-    ...(json ? { stdout: process.stderr } : {}),
+    ...(timeout !== undefined && { timeoutMs: Math.round(timeout * 1000) }),
+    ...(json && { stdout: process.stderr }),
     prefix: flags.prefix ? labelFor(json ? process.stderr : process.stdout) : () => '',
     onNote: (note) => process.stderr.write(`heddle run: ${note}\n`),
   });
@@ -121,13 +98,8 @@ async function run(file: string, args: readonly string[], flags: RunFlags): Prom
 function summary(file: string, ranks: number, result: LaunchResult) {
   const { exitCode, timedOut, seconds, firstFailure, results } = result;
   return {
-    program: resolve(file),
-    ranks,
-    exitCode,
-    timedOut,
-    seconds,
-    firstFailure: firstFailure?.rank ?? null,
-    results,
+    ...{ program: resolve(file), ranks, exitCode, timedOut, seconds },
+    ...{ firstFailure: firstFailure?.rank ?? null, results },
   };
 }
 

@@ -9,7 +9,6 @@ import { fileURLToPath } from 'node:url';
 const about = (): { readonly version: string; readonly engines: { readonly node: string } } =>
   JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
 
-/** Heddle's own. */
 export const version = (): string => about().version;
 
 /** The message for a `version` that is older than package.json asks for; null where it is not. */

@@ -1,10 +1,11 @@
 import { existsSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { type Command, Option } from 'commander';
 import { families, type Tuning } from '../moe/families/index.js';
 import { keepTuned, tunedIn, tuningPath } from '../moe/index.js';
-import { runTuning, sweep, type TuneEvent, type WorkloadOptions } from '../tools/bench/index.js';
+import { runTuning, sweep, type TuneEvent } from '../tools/bench/index.js';
+import type { Command, FlagsOf } from './commander.js';
 import {
+  choice,
   combineDtypeOption,
   dtypeOption,
   integerFrom,
@@ -12,36 +13,26 @@ import {
   ranks,
   requireOutputFile,
   requireOutputFolder,
-  withSweep,
+  sweepOptions,
+  tokens,
 } from './options.js';
 
-interface TuneFlags {
-  readonly family: string;
-  readonly profile: string;
-  readonly ep: number;
-  readonly begin: number;
-  readonly end: number;
-  readonly factor: number;
-  readonly tokens?: readonly number[];
-  readonly dtype: WorkloadOptions['dtype'];
-  readonly combineDtype: WorkloadOptions['combineDtype'];
-  readonly budget: number;
-  readonly output?: string;
-  readonly json?: boolean;
-}
-
-export function register(program: Command): void {
-  const command = program
-    .command('tune')
-    .description('find the launch parameters that are fastest on this machine, for later runs to use')
+const define = (command: Command) =>
+  command
     .addOption(profileOption('the layer of a model'))
     .addOption(
-      new Option('--family <name>', 'of kernels')
-        .choices(families.map(({ name }) => name))
-        .default(families[0]!.name),
+      choice(
+        '--family <name>',
+        'of kernels',
+        families.map(({ name }) => name),
+        families[0]!.name,
+      ),
     )
-    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4);
-  withSweep(command, '', 4096)
+    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
+    .addOption(sweepOptions.begin())
+    .option('-e, --end <tokens>', 'most tokens a rank', tokens, 4096)
+    .addOption(sweepOptions.factor())
+    .addOption(sweepOptions.tokens())
     .addOption(dtypeOption('bf16'))
     .addOption(combineDtypeOption())
     .option('--budget <seconds>', 'for all of it', integerFrom(1, 2 ** 20), 300)
@@ -57,11 +48,11 @@ Exit code: 0; 1 when something failed; 2 for a mistake in the arguments or when 
 Examples:
   $ heddle tune --ep 8 --budget 600
   $ heddle tune --tokens 64,128 --dtype fp8`,
-    )
-    .action(tune);
-}
+    );
 
-async function tune(flags: TuneFlags): Promise<void> {
+export const register = (command: Command) => define(command).action(tune);
+
+async function tune(flags: FlagsOf<typeof define>): Promise<void> {
   const { profile, ep, dtype, combineDtype, begin, end, factor } = flags;
   const out = flags.json ? process.stderr : process.stdout;
   const path = flags.output ?? tuningPath();

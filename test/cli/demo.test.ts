@@ -3,10 +3,9 @@ import type { ChangesResult } from '../../src/cli/demo-changes.js';
 import { networkText } from '../../src/cli/demo-rounds.js';
 import { changesText } from '../../src/cli/print-changes.js';
 import { type DemoResult, demoText } from '../../src/cli/print-demo.js';
-import { heddle } from '../../src/cli/program.js';
 import { limits, traffic } from '../../src/moe/layer/index.js';
 import { makeAllRoutes, shapeOfRounds } from '../../src/verify/testing/index.js';
-import { needing } from '../needs.js';
+import { demo } from './demo.js';
 
 const plain = (_: unknown, text: string) => text;
 
@@ -153,39 +152,11 @@ describe('the summary of changes', () => {
   });
 });
 
-/** Runs it; what it printed. */
-async function demo(...options: string[]) {
-  const said = { out: '', err: '' };
-  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
-    said.out += text;
-    return true;
-  });
-  vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
-    said.err += text;
-    return true;
-  });
-  return { code: await heddle(['demo', ...options]), ...said };
-}
-
 describe('heddle demo', () => {
   afterEach(() => {
     vi.restoreAllMocks();
     vi.unstubAllEnvs();
     process.exitCode = undefined;
-  });
-
-  it('--join shows a process that is killed and taken in again', needing('libfabric'), async () => {
-    const { code, out, err } = await demo('--join', '--ranks', '2');
-    expect(code, err).toBe(0);
-    expect(out).toMatch(/✓ right: \d+ values in 3 rounds, every bit as in the reference/);
-    expect(out.split('\n').slice(-5).join('\n')).toBe(
-      [
-        '           round 1  round 2      round 3',
-        'process 0  0 1 2    0 1 2 3 4 5  0 1 2',
-        ...['process 1  3 4 5    killed       3 4 5', '', ''],
-      ].join('\n'),
-    );
-    expect(err).toContain('rank 1 is started anew');
   });
 
   it('prints exactly the documented figures as JSON, and progress beside it', async () => {
@@ -348,22 +319,6 @@ describe('heddle demo', () => {
     expect(code).toBe(2);
     expect(err).toContain(message);
   });
-
-  const byProcesses = async (provider: string): Promise<void> => {
-    vi.stubEnv('HEDDLE_PROVIDER', provider);
-    const sizes = ['--ranks', '4', '--tokens', '3', '--hidden', '64', '--experts', '8', '--topk', '3'];
-    const { code, out, err } = await demo('--device', 'sim', '--nodes', '2', ...sizes, '--json');
-    expect(code, err).toBe(0);
-    const of = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 64, dtype: 'bf16' });
-    const { between } = traffic(of, makeAllRoutes(of, 3, 1), 2);
-    expect(JSON.parse(out)).toMatchObject({
-      ...{ ranks: 4, nodes: 2, network: provider, maxAbsError: 0, bitwiseRepeatable: true },
-      bytes: { betweenNodes: between.rows * 2 * 64 * 2 },
-    });
-    expect(err).toContain(`the same again, in 2 processes over ${provider} …`);
-  };
-  for (const provider of ['tcp;ofi_rxm', 'shm'] as const)
-    it(`reaches nodes by processes over ${provider}`, needing(provider), () => byProcesses(provider));
 
   it.each([
     ['--nodes', '3', '--nodes is 3; it must be a divisor of 8'],

@@ -2,8 +2,8 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Command } from 'commander';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { Command } from '../../src/cli/commander.js';
 import { register, render } from '../../src/cli/doctor.js';
 import { listNics } from '../../src/net/fabric/index.js';
 import { nearestFirst } from '../../src/net/fabric/libfabric/provider.js';
@@ -20,7 +20,7 @@ describe('heddle doctor', () => {
     const before = process.exitCode;
     try {
       const program = new Command('heddle');
-      register(program);
+      register(program.command('doctor'));
       await program.parseAsync(['node', 'heddle', 'doctor', '--json']);
       const broken = (JSON.parse(written.join('')) as Diagnosis).findings.some(
         ({ state }) => state === 'broken',

@@ -1,5 +1,5 @@
-import { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { Command } from '../../src/cli/commander.js';
 import { commands, heddle } from '../../src/cli/program.js';
 import { needing } from '../needs.js';
 
@@ -34,12 +34,10 @@ it('says its version', async () => {
   expect(out).toMatch(/^\d+\.\d+\.\d+\n$/);
 });
 
-describe.each(commands)('heddle $name', ({ name, description, load }) => {
-  it('is described in the list as it describes itself, takes --json, and shows an example', async () => {
-    const program = new Command();
-    (await load()).register(program);
-    const command = program.commands.find((one) => one.name() === name)!;
-    expect(command.description()).toBe(description);
+describe.each(commands)('heddle $name', ({ name, load }) => {
+  it('takes --json, and shows an example', async () => {
+    const command = new Command().enablePositionalOptions().command(name);
+    (await load()).register(command);
     const leaves = command.commands.length > 0 ? command.commands : [command];
     for (const leaf of leaves) {
       expect(leaf.options.map(({ long }) => long)).toContain('--json');

@@ -2,9 +2,10 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
-import { Command } from 'commander';
+import type { CommandUnknownOpts } from '@commander-js/extra-typings';
 import ts from 'typescript';
 import { beforeAll, describe, expect, test } from 'vitest';
+import { Command } from '../../src/cli/commander.js';
 import { commands } from '../../src/cli/program.js';
 import { transpiled } from '../tree.js';
 import { type Block, commandsOf, page, pages, root } from './markdown.js';
@@ -33,9 +34,9 @@ describe('code', () => {
 });
 
 describe('commands', () => {
-  const program = new Command('heddle');
+  const program = new Command('heddle').enablePositionalOptions();
   beforeAll(async () => {
-    for (const { load } of commands) (await load()).register(program);
+    for (const { name, load } of commands) (await load()).register(program.command(name));
   });
 
   const lines = pages.flatMap((one) => commandsOf(one).map((line) => ({ page: one.path, line })));
@@ -195,7 +196,7 @@ function typeErrors(all: readonly Block[]): string[] {
 }
 
 /** What a command line says that Heddle does not know: commands and options. */
-function unknownWords(program: Command, line: string): string[] {
+function unknownWords(program: CommandUnknownOpts, line: string): string[] {
   const [, ...all] = line
     .replace(/^npx /, '')
     .split(/\s+(?:[|>;&]|2>)/)[0]!

@@ -91,12 +91,12 @@ export const formats = {
   nvfp4: { bits: 4, scale: { block: 16, bytes: 1 } },
 } as const satisfies Record<string, Format>;
 
-/** The names of the formats. */
 export type FormatName = keyof typeof formats;
+export const formatNames = Object.keys(formats) as readonly FormatName[];
 
 /** The payloads that carry one token's activations: `x`, and `scales` where the format has them. */
 export function payloadsFor(format: FormatName, hidden: number): Payload[] {
-  requireOneOf('format', format, Object.keys(formats));
+  requireOneOf('format', format, formatNames);
   requireInteger('hidden', hidden, 1, limits.rowBytes);
   const { bits, scale }: Format = formats[format];
   const x = { name: 'x', rowBytes: Math.ceil((hidden * bits) / 8) };

@@ -4,7 +4,6 @@ import { readCeilingKernel, transferLaunch } from '../../verify/kernels/index.js
 import { gigabytes } from './statistics.js';
 import type { Timing } from './timing.js';
 
-/** The rates of a GPU. */
 export interface Rates {
   /** Bytes that its memory brings in a second, in GB, measured. */
   readonly reads: number;
@@ -59,10 +58,8 @@ export const boundsOf = (
   tensorCores: tensorCores && of.flops / tensorCores[dtype] / 1e6,
 });
 
-/** The later of the two. */
 export const boundOf = ({ memory, tensorCores }: Bounds): number => Math.max(memory, tensorCores ?? 0);
 
-/** The cells of a table that show them. */
 export const boundsColumns = <Point>(of: (point: Point) => Bounds) => [
   { head: 'memory µs', cell: (point: Point) => of(point).memory.toFixed(1) },
   { head: 'cores µs', cell: (point: Point) => of(point).tensorCores?.toFixed(1) ?? '–' },

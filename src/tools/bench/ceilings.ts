@@ -12,16 +12,10 @@ import type { Timing } from './timing.js';
 /** Meetings in one kernel when the flag barrier is measured. */
 const meetings = 500;
 
-export interface Ceilings {
-  /** The time in which every rank moves `bytes` in all to (or from) its peers, all ranks at once. */
-  transfers(kind: 'stores' | 'loads', bytes: number, rounds: number): Promise<Spread>;
-  /** One meeting of all ranks, among many in one kernel. */
-  barrier(): Promise<Spread>;
-  dispose(): Promise<void>;
-}
+export type Ceilings = Awaited<ReturnType<typeof createCeilings>>;
 
 /** `mostBytes` is the most that a GPU will be asked to send (or fetch) in one round. Every rank calls it. */
-export async function createCeilings(timing: Timing, mostBytes: number): Promise<Ceilings> {
+export async function createCeilings(timing: Timing, mostBytes: number) {
   const { world } = timing;
   const { device, ranks, rank } = world;
   const { blocks, threads } = transferLaunch;
@@ -38,7 +32,8 @@ export async function createCeilings(timing: Timing, mostBytes: number): Promise
   for (const launcher of Object.values(kernels)) launcher.setWindow('win', window);
   kernels.loads.set('sink', sink.address);
   return {
-    async transfers(kind, bytes, rounds) {
+    /** The time in which every rank moves `bytes` in all to (or from) its peers, all ranks at once. */
+    async transfers(kind: 'stores' | 'loads', bytes: number, rounds: number): Promise<Spread> {
       const vectors = vectorsPerPeer(bytes, ranks);
       const launcher = kernels[kind];
       launcher.set('vectors', vectors);
@@ -46,6 +41,7 @@ export async function createCeilings(timing: Timing, mostBytes: number): Promise
       launcher.setGrid(Math.min(blocks, runs));
       return timing.time(rounds, [() => launcher.launch(timing.stream)]);
     },
+    /** One meeting of all ranks, among many in one kernel. */
     barrier: () => timing.timed(meetings, () => timing.enqueueBarrier(meetings)),
     async dispose() {
       await world.barrier('end of ceilings');

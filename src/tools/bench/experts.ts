@@ -17,45 +17,20 @@ import {
 } from '../../moe/index.js';
 import { dtypes, expertsOf, type Layer, reference } from '../../moe/layer/index.js';
 import { makeAllRoutes } from '../../verify/testing/index.js';
-import { type Look, pointByPoint, type Results, type Rig } from './harness.js';
+import { type Look, type Measuring, pointByPoint, type Results, type Rig } from './harness.js';
 import { type Noise, setsFor } from './inputs.js';
 import { gigabytes, type Spread, type Unit } from './statistics.js';
 import { percent } from './table.js';
 import type { Timing } from './timing.js';
 import { type Workload, type WorkloadOptions, workload } from './workload.js';
 
-export interface ExpertsBenchPlan {
+export interface ExpertsBenchPlan extends Measuring {
   readonly workload: WorkloadOptions;
   readonly tokens: readonly number[];
   readonly rows: ExpertsPlanOptions;
-  /** Also look at one of each, launch by launch. */
-  readonly trace: boolean;
-  readonly device: 'cuda' | 'sim';
-  readonly iterations: number;
 }
 
-/** Times of launches back to back in a graph, in µs; of simulated ones steps, which say nothing. */
-interface ExpertsPoint {
-  readonly tokens: number;
-  /** How many routes go to experts of this rank, and how many slots hold a token. */
-  readonly routes: number;
-  readonly slots: number;
-  readonly plan: Spread;
-  /** Bytes that the plan reads and writes: ids, and the row of each route. */
-  readonly planBytes: number;
-  readonly expand: Moved;
-  readonly reduce: Moved;
-}
-
-interface Moved {
-  /** Read and written. */
-  readonly bytes: number;
-  readonly time: Spread;
-  /** Of a device copy that reads and writes as many. */
-  readonly copy: Spread;
-  /** copy ÷ time. */
-  readonly share: number;
-}
+type ExpertsPoint = Awaited<ReturnType<typeof measure>>;
 
 export interface ExpertsReport extends Results<'experts', ExpertsPoint> {
   readonly workload: Workload;
@@ -68,8 +43,8 @@ export async function benchExperts(
   on: (point: ExpertsPoint) => void = () => {},
 ): Promise<ExpertsReport> {
   const of = workload(plan.workload);
-  const { device, iterations, rows } = plan;
-  const setting = { ranks: 1, device, iterations, seed: of.seed, trace: plan.trace };
+  const { rows } = plan;
+  const setting = { ...plan, ranks: 1, seed: of.seed };
   const results = await pointByPoint('experts', setting, on, async (rig, tell, look) => {
     for (const tokens of plan.tokens) tell(await measure(rig, of, tokens, rows, look));
   });
@@ -86,13 +61,14 @@ interface Set {
   readonly owned: readonly OwnedTensor[];
 }
 
+/** Times of launches back to back in a graph, in µs; of simulated ones steps, which say nothing. */
 async function measure(
   { timing, noise }: Rig,
   of: Workload,
   tokens: number,
   how: ExpertsPlanOptions,
   look: Look,
-): Promise<ExpertsPoint> {
+) {
   const { stream } = timing;
   const layer: Layer = {
     ...{ ranks: of.ranks, experts: of.experts, topK: of.topK, maxTokens: tokens },
@@ -102,6 +78,7 @@ async function measure(
   };
   const { experts, weights } = arrivedIds(layer, of.seed);
   const { rowBytes } = layer.payloads[0]!;
+  // How many routes go to experts of this rank, and how many slots hold a token.
   const routes = experts.reduce((sum, id) => sum + Number(id >= 0), 0);
   const slots = countSlots(experts, layer.topK);
   const bytes = (routes + slots) * rowBytes;
@@ -130,7 +107,9 @@ async function measure(
     plan.dispose();
     for (const tensor of owned) tensor.free();
   }
-  const moved = (time: Spread): Moved => ({ bytes, time, copy, share: copy.median / time.median });
+  // Bytes are read and written; a device copy reads and writes as many, and the share is its time ÷ this one.
+  const moved = (time: Spread) => ({ bytes, time, copy, share: copy.median / time.median });
+  // Ids, and the row of each route.
   const planBytes = 4 * (2 * experts.length + routes);
   return { tokens, routes, slots, plan, planBytes, expand: moved(expand), reduce: moved(reduce) };
 }

@@ -24,16 +24,15 @@ import {
 import { type Layer, type MoeModel, profile, reference, scaleBlock } from '../../moe/layer/index.js';
 import { compareClosely, makeAllRoutes } from '../../verify/testing/index.js';
 import { type Bounds, boundOf, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
-import { type Look, pointByPoint, type Results, type Rig } from './harness.js';
-import { Noise, scaleOfNoise } from './inputs.js';
+import { type Look, type Measuring, pointByPoint, type Results, type Rig } from './harness.js';
+import { createNoise, scaleOfNoise } from './inputs.js';
 import { inSmall } from './layer-data.js';
 import type { Spread, Unit } from './statistics.js';
 import { percent } from './table.js';
 import type { Timing } from './timing.js';
 
-interface GemmBenchPlan {
+interface GemmBenchPlan extends Measuring {
   readonly profile: string;
-  /** Of the rank. */
   readonly experts: number;
   /** Rows an expert, on average. */
   readonly rows: readonly number[];
@@ -41,16 +40,11 @@ interface GemmBenchPlan {
   readonly routes: 'even' | 'uniform';
   /** The types of rows and weights. cuBLAS multiplies bf16 beside either. */
   readonly dtype: 'bf16' | 'fp8';
-  /** Also look at each form of both, launch by launch. */
-  readonly trace: boolean;
-  readonly device: 'cuda' | 'sim';
-  readonly iterations: number;
 }
 
 const gemmForms = ['heddle', 'one by one', 'strided', 'grouped'] as const;
 type GemmForm = (typeof gemmForms)[number];
 
-/** One of the two GEMMs. */
 interface GemmTimes {
   /** Of the weights of experts that have rows, each read once. */
   readonly weightBytes: number;
@@ -80,23 +74,17 @@ export async function benchGemm(
   plan: GemmBenchPlan,
   on: (point: GemmPoint) => void = () => {},
 ): Promise<GemmReport> {
-  const { device: kind, iterations } = plan;
   let library = '';
   let rates: Rates | undefined;
-  const results = await pointByPoint(
-    'gemm',
-    { ranks: 1, device: kind, iterations, trace: plan.trace },
-    on,
-    async (rig, tell, look) => {
-      const { device } = rig.timing.world;
-      const { cublas, said } = openCublas(kind === 'cuda' ? (device as CudaDevice) : null);
-      library = said;
-      const tools = { ...rig, cublas, rates: await measureRates(rig.timing) };
-      rates = tools.rates;
-      for (const rows of plan.rows) tell(await measure(tools, plan, rows, look));
-      cublas?.dispose();
-    },
-  );
+  const results = await pointByPoint('gemm', { ...plan, ranks: 1 }, on, async (rig, tell, look) => {
+    const { device } = rig.timing.world;
+    const { cublas, said } = openCublas(plan.device === 'cuda' ? (device as CudaDevice) : null);
+    library = said;
+    const tools = { ...rig, cublas, rates: await measureRates(rig.timing) };
+    rates = tools.rates;
+    for (const rows of plan.rows) tell(await measure(tools, plan, rows, look));
+    cublas?.dispose();
+  });
   return { ...results, cublas: library, rates: rates!, plan };
 }
 
@@ -141,7 +129,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Lo
     output: { dtype: 'bf16', hidden },
   };
   const owned: OwnedTensor[] = [];
-  const eighths = scaled ? Noise.create(device, stream, 2, 'e4m3') : noise;
+  const eighths = scaled ? createNoise(device, stream, 2, 'e4m3') : noise;
   const filled = (shape: readonly number[], dtype: 'bf16' | 'e4m3'): OwnedTensor => {
     const tensor = emptyTensor(device, dtype, shape);
     (dtype === 'e4m3' ? eighths : noise).fill(stream, tensor.data, tensor.bytes);
@@ -207,24 +195,23 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Lo
   const traced: (() => void)[] = [];
   const times = async (
     which: 'gateUp' | 'down',
-    addresses: Readonly<Record<'from' | 'library', number>>,
-    inputs: number,
-    outputs: number,
+    of: Omit<Product, 'rows' | 'weights'>,
   ): Promise<GemmTimes> => {
-    const all = {
-      from: addresses.from,
-      to: addresses.library,
-      weights: matrices[which].data,
-      inputs,
-      outputs,
-    };
+    const { inputs, outputs } = of;
+    const all = { ...of, weights: matrices[which].data };
     const forms: Partial<Record<GemmForm, () => void>> = {
       heddle: ours[which],
       ...(cublas !== null && cublasForms(cublas, stream as CudaStream, all, sizes, largest)),
     };
     for (const [form, enqueue] of Object.entries(forms))
       traced.push(() => inRange(`${which === 'gateUp' ? 'gate, up' : which}: ${form}`, stream, enqueue));
-    const padded = rowsOfForms(sizes.counts, largest, products.rowUnit);
+    const exact = paddedRows(sizes.counts, 1);
+    const padded: Readonly<Record<GemmForm, number>> = {
+      heddle: paddedRows(sizes.counts, products.rowUnit),
+      'one by one': exact,
+      strided: sizes.counts.length * largest,
+      grouped: exact,
+    };
     const flops = (count: number): number => 2 * count * inputs * outputs;
     const used = sizes.counts.filter((count) => count > 0).length;
     const weightBytes = (scaled ? 1 : 2) * used * inputs * outputs;
@@ -236,8 +223,14 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Lo
       times: await timeAll(timing, forms),
     };
   };
-  const gateUp = await times('gateUp', { from: sorted.x.data, library: sorted.both.data }, hidden, 2 * inner);
-  const down = await times('down', { from: between.data, library: sorted.made.data }, inner, hidden);
+  const gateUp = await times('gateUp', {
+    ...{ from: sorted.x.data, to: sorted.both.data },
+    ...{ inputs: hidden, outputs: 2 * inner },
+  });
+  const down = await times('down', {
+    ...{ from: between.data, to: sorted.made.data },
+    ...{ inputs: inner, outputs: hidden },
+  });
   await look(() => {
     for (const enqueue of traced) enqueue();
   });
@@ -313,20 +306,6 @@ function cublasForms(
   };
 }
 
-const rowsOfForms = (
-  counts: Uint32Array,
-  largest: number,
-  unit: number,
-): Readonly<Record<GemmForm, number>> => {
-  const exact = paddedRows(counts, 1);
-  return {
-    heddle: paddedRows(counts, unit),
-    'one by one': exact,
-    strided: counts.length * largest,
-    grouped: exact,
-  };
-};
-
 /** Launches back to back, in a graph where it can be captured: the grouped form reads arrays of the host at each call. */
 async function timeAll(
   timing: Timing,
@@ -347,12 +326,8 @@ async function timeAll(
   return times;
 }
 
-export interface Flops {
-  /** Of the rows that routes need. */
-  readonly usefulFlops: number;
-  /** Of all rows that are multiplied: those besides are no rows of anybody's, and nobody loads them. */
-  readonly paddedFlops: number;
-}
+/** Of the rows that routes need, and of all rows that are multiplied: those besides are nobody's, and nobody loads them. */
+export type Flops = Readonly<Record<'usefulFlops' | 'paddedFlops', number>>;
 
 /** How many rows a kernel multiplies that takes `unit` rows of an expert at a time. `counts`: the rows of each expert. */
 export const paddedRows = (counts: Iterable<number>, unit: number): number =>

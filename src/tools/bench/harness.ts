@@ -1,29 +1,32 @@
 /** How every benchmark runs: its ranks, each with a stopwatch and random data, and what every report begins with. */
 import { World } from '../../net/world/index.js';
-import { Noise } from './inputs.js';
+import { createNoise, type Noise } from './inputs.js';
 import { provenance, requireGpus } from './machine.js';
 import type { Machine } from './report.js';
 import { type Unit, unitOf } from './statistics.js';
-import { Crew, Timing } from './timing.js';
+import { Crew, createTiming, type Timing } from './timing.js';
 import { type Span, trace } from './trace.js';
 
-/** The tools with which one rank measures. */
 export interface Rig {
   readonly timing: Timing;
   /** The same on all ranks, so that each knows what its peers send. */
   readonly noise: Noise;
 }
 
-interface Setting {
-  readonly ranks: number;
-  readonly nodes?: number;
+/** The part of a plan that every benchmark has. */
+export interface Measuring {
   readonly device: 'cuda' | 'sim';
   readonly iterations: number;
+  /** Also look at what is measured, launch by launch. */
+  readonly trace?: boolean;
+}
+
+interface Setting extends Measuring {
+  readonly ranks: number;
+  readonly nodes?: number;
   /** Iterations before those that count, where not as many as usual. */
   readonly warmups?: number;
   readonly seed?: number;
-  /** Also look at what is measured, launch by launch. */
-  readonly trace?: boolean;
 }
 
 /** One rank's part. Every rank of the world calls it; `crew` is shared by those of a process. */
@@ -33,8 +36,8 @@ export async function onRank<T>(
   { iterations, warmups, seed = 1 }: Pick<Setting, 'iterations' | 'warmups' | 'seed'>,
   body: (rig: Rig) => Promise<T>,
 ): Promise<T> {
-  const timing = await Timing.create(world, crew, iterations, warmups);
-  const noise = Noise.create(world.device, timing.stream, seed);
+  const timing = await createTiming(world, crew, iterations, warmups);
+  const noise = createNoise(world.device, timing.stream, seed);
   await timing.stream.synchronize();
   const result = await body({ timing, noise });
   await timing.check();
@@ -56,7 +59,6 @@ export function onRanks<T>(
   return World.local({ ranks, nodes, device }, (world) => onRank(world, crew, how, body));
 }
 
-/** The report of a benchmark: plain data. */
 export interface Results<Name extends string, Point> {
   readonly format: `heddle-bench-${Name}/1`;
   readonly unit: Unit;

@@ -1,8 +1,8 @@
 /** One self-contained HTML page from a run's results: charts, tables, method. Nothing is loaded from anywhere. */
-import { type Chart, json, page, type Series, text } from '../../base/page.js';
+import { type Chart, figure, json, list, page, type Series, text } from '../../base/page.js';
 import { type Column, htmlTable } from '../../base/table.js';
 import { type BenchReport, type MeasuredPhase, type Point, type Row, rowOf, type Subject } from './report.js';
-import { columnsOf, number, placedNotes, wireNotes } from './table.js';
+import { columnsOf, number, percent, placedNotes, wireNotes } from './table.js';
 import { routerInWords } from './workload.js';
 
 export function htmlReport(report: BenchReport): string {
@@ -21,10 +21,8 @@ ${summaryTable(report)}
 ${waitsTables(report)}
 ${kernelsTable(report)}
 <h2>Method</h2>
-<ul>${methodLines(report)
-    .map((line) => `<li>${text(line)}</li>`)
-    .join('')}</ul>
-${report.notes.length === 0 ? '' : `<h2>Notes</h2><ul>${report.notes.map((note) => `<li>${text(note)}</li>`).join('')}</ul>`}
+${list(methodLines(report))}
+${report.notes.length === 0 ? '' : `<h2>Notes</h2>${list(report.notes)}`}
 <script type="application/json" id="results">${json(report)}</script>`;
   return page(title, body, charts);
 }
@@ -102,7 +100,7 @@ function tiles({ points, barrier }: BenchReport): string {
     if (point === undefined || row === undefined) continue;
     const details = [
       row.overNccl === null ? '' : `${number(row.overNccl, 2)} × NCCL’s speed`,
-      row.ofCeiling === null ? '' : `${percent(row.ofCeiling)} of the ceiling`,
+      row.ofCeiling === null ? '' : `${percent(row.ofCeiling, 1)} of the ceiling`,
     ].filter(Boolean);
     const rank = point.tokens === 1 ? '1 token a rank' : `${point.tokens} tokens a rank`;
     all.push([`${number(row.time)} µs`, [`round trip, ${rank}`, ...details].join(' · ')]);
@@ -136,12 +134,12 @@ function figures(report: BenchReport): string {
     .map(({ name, source }) => ` Dots: ${name} (${source}).`)
     .join('');
   return `<h2>Latency</h2>
-<figure data-chart="latency"><figcaption>Microseconds of a round against tokens a rank, both logarithmic; lower is better.${text(published)}</figcaption><div class="chart"></div></figure>
+${figure('latency', `Microseconds of a round against tokens a rank, both logarithmic; lower is better.${published}`)}
 ${report.method.nodes > 1 ? '' : bandwidthFigure}`;
 }
 
 const bandwidthFigure = `<h2>Bandwidth</h2>
-<figure data-chart="bandwidth"><figcaption>Bytes that leave a GPU over NVLink ÷ time; higher is better. The dashed lines are what the links carry.</figcaption><div class="chart"></div></figure>`;
+${figure('bandwidth', 'Bytes that leave a GPU over NVLink ÷ time; higher is better. The dashed lines are what the links carry.')}`;
 
 const summaryTable = (report: BenchReport): string =>
   htmlTable<Point>(
@@ -172,7 +170,7 @@ function rowsTable({ points, unit }: BenchReport): string {
     ...(['min', 'p10', 'p90', 'max'] as const).map(spread),
     { head: 'NVLink GB/s', cell: ({ physical }) => number(physical, 1) },
     { head: 'logical GB/s', cell: ({ logical }) => number(logical, 1) },
-    { head: 'of ceiling', cell: ({ ofCeiling }) => percent(ofCeiling) },
+    { head: 'of ceiling', cell: ({ ofCeiling }) => percent(ofCeiling, 1) },
     { head: '× NCCL', cell: ({ overNccl }) => number(overNccl, 2) },
   ];
   return htmlTable(
@@ -245,28 +243,20 @@ const networkMethod = [
   'The network alone: threads like the proxies’ send each other the same messages in the same rounds, by the transfer engine, from host memory to host memory; a phase ends for a rank when all that it gets has come. As many rounds before those that count.',
 ];
 
-const percent = (share: number | null | undefined): string =>
-  share === null || share === undefined ? '–' : `${(share * 100).toFixed(1)} %`;
-
 /** The time that others' kernels were measured to need for the same round, on one kind of machine. */
-interface Published {
-  readonly name: string;
-  /** Where and how it was measured. */
-  readonly source: string;
-  /** Tokens a rank → microseconds of dispatch + combine back to back. */
-  readonly microseconds: Readonly<Record<number, number>>;
-}
-
-const bestOpen: Published = {
+const bestOpen = {
   name: 'best open one-sided kernels',
   source:
     'FlashInfer’s build of TensorRT-LLM’s one-sided all-to-all, commit fb28d724; ' +
     '4 × H200, DeepSeek-V3 shape, bf16 both ways, uniform routes, in a graph; measured 2026-11-20',
-  microseconds: { 1: 18.3, 8: 18.8, 32: 21.8, 128: 41.0, 512: 136, 2048: 497 },
+  /** Tokens a rank → microseconds of dispatch + combine back to back. */
+  microseconds: { 1: 18.3, 8: 18.8, 32: 21.8, 128: 41.0, 512: 136, 2048: 497 } as Readonly<
+    Record<number, number>
+  >,
 };
 
 /** The published figures that a run can be compared with: those of the same layer, formats, routes, ranks and GPU. */
-function publishedFor({ workload: of, machine, unit }: BenchReport): readonly Published[] {
+function publishedFor({ workload: of, machine, unit }: BenchReport): readonly (typeof bestOpen)[] {
   const comparable =
     unit === 'µs' &&
     of.hidden === 7168 &&

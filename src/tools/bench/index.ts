@@ -1,7 +1,7 @@
 /** Measuring: Heddle against the machine's own limits and against NCCL, in one run. */
 export * from './experts.js';
-export { benchFabric, type FabricBenchOptions, type FabricBenchReport } from './fabric/bench.js';
-export type { Figure } from './fabric/measurements.js';
+export { benchFabric, type FabricBenchReport } from './fabric/bench.js';
+export type { FabricBenchOptions, Figure } from './fabric/measurements.js';
 export * from './gemm.js';
 export { htmlReport } from './html.js';
 export * from './layer.js';

@@ -2,10 +2,11 @@
  * Inputs that rotate: every round of a graph reads a set of its own, until the sets together exceed L2 several times,
  * so that no round finds its rows in a cache that a round before it filled.
  */
-import type { Device, Memory, Stream } from '../../gpu/index.js';
-import { type Tensor, wrap } from '../../moe/index.js';
+import type { Device, Stream } from '../../gpu/index.js';
+import { bytesOf, type Tensor, wrap } from '../../moe/index.js';
 import { dtypes } from '../../moe/layer/index.js';
 import { type Routes, randomElements } from '../../verify/testing/index.js';
+import type { Timing } from './timing.js';
 import { rowBytesOf, type Workload } from './workload.js';
 
 /** How often the sets together exceed L2. */
@@ -23,38 +24,23 @@ export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number):
 /** Times it, weights of e4m3 noise make numbers of about the size that rows of bf16 noise have. */
 export const scaleOfNoise = 2 ** -8;
 
+export type Noise = ReturnType<typeof createNoise>;
+
 /** Random numbers in device memory, to be copied about: bf16 (never NaN, whatever 16-bit float they are read as), or e4m3. */
-export class Noise {
-  readonly #memory: Memory;
-  readonly #bytes: Uint8Array;
-
-  private constructor(memory: Memory, bytes: Uint8Array) {
-    this.#memory = memory;
-    this.#bytes = bytes;
-  }
-
-  static create(device: Device, stream: Stream, seed: number, dtype: 'bf16' | 'e4m3' = 'bf16'): Noise {
-    const memory = device.allocate(noiseBytes, 'random data');
-    const numbers = randomElements(dtype, noiseBytes / dtypes[dtype].size, seed);
-    const bytes = new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
-    stream.copyIn(memory.address, bytes);
-    return new Noise(memory, bytes);
-  }
-
-  fill(stream: Stream, to: number, bytes: number): void {
-    for (let at = 0; at < bytes; at += noiseBytes) {
-      stream.copy(to + at, this.#memory.address, Math.min(noiseBytes, bytes - at));
-    }
-  }
-
-  /** The bytes that `fill` leaves so many bytes from its start. */
-  at(offset: number, bytes: number): Uint8Array {
-    return Uint8Array.from({ length: bytes }, (_, i) => this.#bytes[(offset + i) % noiseBytes]!);
-  }
-
-  free(): void {
-    this.#memory.free();
-  }
+export function createNoise(device: Device, stream: Stream, seed: number, dtype: 'bf16' | 'e4m3' = 'bf16') {
+  const memory = device.allocate(noiseBytes, 'random data');
+  const noise = bytesOf(randomElements(dtype, noiseBytes / dtypes[dtype].size, seed));
+  stream.copyIn(memory.address, noise);
+  return {
+    fill(stream: Stream, to: number, bytes: number): void {
+      for (let at = 0; at < bytes; at += noiseBytes)
+        stream.copy(to + at, memory.address, Math.min(noiseBytes, bytes - at));
+    },
+    /** The bytes that `fill` leaves so many bytes from its start. */
+    at: (offset: number, bytes: number): Uint8Array =>
+      Uint8Array.from({ length: bytes }, (_, i) => noise[(offset + i) % noiseBytes]!),
+    free: () => memory.free(),
+  };
 }
 
 interface InputSet {
@@ -66,61 +52,38 @@ interface InputSet {
 }
 
 /** The sets of one rank, in one piece of memory. */
-export class Inputs {
-  readonly #memory: Memory;
-
-  private constructor(
-    readonly sets: readonly InputSet[],
-    memory: Memory,
-  ) {
-    this.#memory = memory;
-  }
-
-  static create(
-    device: Device,
-    stream: Stream,
-    noise: Noise,
-    of: Workload,
-    routes: readonly Routes[],
-  ): Inputs {
-    const tokens = routes[0]!.tokens;
-    const { topK, hidden, payloads, combineDtype } = of;
-    const outRow = rowBytesOf(of).combine;
-    const sizes = [topK * 4, topK * 4, ...payloads.map(({ rowBytes }) => rowBytes), outRow];
-    const setBytes = sizes.reduce((sum, row) => sum + aligned(row * tokens), 0);
-    const memory = device.allocate(setBytes * routes.length, 'inputs and outputs');
-    const sets = routes.map(({ topkIds, topkWeights }, i): InputSet => {
-      let at = memory.address + i * setBytes;
-      const place = (row: number): number => {
-        const here = at;
-        at += aligned(row * tokens);
-        return here;
-      };
-      const ids = wrap(place(topK * 4), 'i32', [tokens, topK]);
-      const weights = wrap(place(topK * 4), 'f32', [tokens, topK]);
-      stream.copyIn(ids.data, new Uint8Array(topkIds.buffer, topkIds.byteOffset, topkIds.byteLength));
-      stream.copyIn(
-        weights.data,
-        new Uint8Array(topkWeights.buffer, topkWeights.byteOffset, topkWeights.byteLength),
-      );
-      const rows = payloads.map(({ name, rowBytes }) => {
-        const tensor = wrap(place(rowBytes), 'u8', [tokens, rowBytes]);
-        noise.fill(stream, tensor.data, tensor.bytes);
-        return [name, tensor] as const;
-      });
-      const out = wrap(place(outRow), combineDtype, [tokens, hidden]);
-      return { topkIds: ids, topkWeights: weights, payloads: Object.fromEntries(rows), out };
+export function createInputs(
+  { timing, noise }: { readonly timing: Timing; readonly noise: Noise },
+  of: Workload,
+  routes: readonly Routes[],
+) {
+  const { stream } = timing;
+  const tokens = routes[0]!.tokens;
+  const { topK, hidden, payloads, combineDtype } = of;
+  const outRow = rowBytesOf(of).combine;
+  const sizes = [topK * 4, topK * 4, ...payloads.map(({ rowBytes }) => rowBytes), outRow];
+  const setBytes = sizes.reduce((sum, row) => sum + aligned(row * tokens), 0);
+  const memory = timing.world.device.allocate(setBytes * routes.length, 'inputs and outputs');
+  const sets = routes.map(({ topkIds, topkWeights }, i): InputSet => {
+    let at = memory.address + i * setBytes;
+    const place = (row: number): number => {
+      const here = at;
+      at += aligned(row * tokens);
+      return here;
+    };
+    const ids = wrap(place(topK * 4), 'i32', [tokens, topK]);
+    const weights = wrap(place(topK * 4), 'f32', [tokens, topK]);
+    stream.copyIn(ids.data, bytesOf(topkIds));
+    stream.copyIn(weights.data, bytesOf(topkWeights));
+    const rows = payloads.map(({ name, rowBytes }) => {
+      const tensor = wrap(place(rowBytes), 'u8', [tokens, rowBytes]);
+      noise.fill(stream, tensor.data, tensor.bytes);
+      return [name, tensor] as const;
     });
-    return new Inputs(sets, memory);
-  }
-
-  at(round: number): InputSet {
-    return this.sets[round % this.sets.length]!;
-  }
-
-  free(): void {
-    this.#memory.free();
-  }
+    const out = wrap(place(outRow), combineDtype, [tokens, hidden]);
+    return { topkIds: ids, topkWeights: weights, payloads: Object.fromEntries(rows), out };
+  });
+  return { sets, at: (round: number): InputSet => sets[round % sets.length]!, free: () => memory.free() };
 }
 
 const aligned = (bytes: number): number => Math.ceil(bytes / 256) * 256;

@@ -1,5 +1,5 @@
 /** NCCL, for the benchmark's baselines: what the same exchange costs with the library that everybody has. */
-import { ArgumentError, DisposedError, requireInteger } from '../../base/errors.js';
+import { DisposedError } from '../../base/errors.js';
 import {
   type Address,
   byValue,
@@ -122,7 +122,6 @@ export class NcclCommunicator {
 
   /** One communicator among the devices of this process; rank = place in the list. */
   static local(devices: readonly CudaDevice[]): readonly NcclCommunicator[] {
-    if (devices.length === 0) throw new ArgumentError('devices', devices, 'a list of one or more devices');
     const id = ncclUniqueId();
     const { ncclCommInitRank } = nccl();
     // A communicator is written when the group ends, so each needs a place of its own until then.
@@ -144,9 +143,6 @@ export class NcclCommunicator {
    * them meet (exchange `id`) just before.
    */
   static join(device: CudaDevice, id: Uint8Array, rank: number, ranks: number): NcclCommunicator {
-    requireInteger('id.length', id.length, ncclUniqueIdBytes, ncclUniqueIdBytes);
-    requireInteger('ranks', ranks, 1, 2 ** 16);
-    requireInteger('rank', rank, 0, ranks - 1);
     const { out, ncclCommInitRank } = nccl();
     device.makeCurrent();
     try {
@@ -159,30 +155,25 @@ export class NcclCommunicator {
   }
 
   send(from: number, bytes: number, peer: number, stream: CudaStream): void {
-    const handle = this.#enter();
-    check(nccl().ncclSend(from, bytes, uint8, peer, handle, stream.handle), 'ncclSend', `to rank ${peer}`);
-    forgetCurrentContext();
+    const doing = `to rank ${peer}`;
+    this.#enqueue('ncclSend', (call, handle) => call(from, bytes, uint8, peer, handle, stream.handle), doing);
   }
 
   recv(to: number, bytes: number, peer: number, stream: CudaStream): void {
-    const handle = this.#enter();
-    check(nccl().ncclRecv(to, bytes, uint8, peer, handle, stream.handle), 'ncclRecv', `from rank ${peer}`);
-    forgetCurrentContext();
+    const doing = `from rank ${peer}`;
+    this.#enqueue('ncclRecv', (call, handle) => call(to, bytes, uint8, peer, handle, stream.handle), doing);
   }
 
   /** Every rank's `bytes` bytes at `from` end up one after another at every rank's `to`. */
   allGather(from: number, to: number, bytes: number, stream: CudaStream): void {
-    const handle = this.#enter();
-    check(nccl().ncclAllGather(from, to, bytes, uint8, handle, stream.handle), 'ncclAllGather');
-    forgetCurrentContext();
+    this.#enqueue('ncclAllGather', (call, handle) => call(from, to, bytes, uint8, handle, stream.handle));
   }
 
   /** Rank r receives at `to` the sum over all ranks of the r-th part, `count` values, of their `from`. */
   reduceScatter(from: number, to: number, count: number, type: NcclType, stream: CudaStream): void {
-    const handle = this.#enter();
-    const result = nccl().ncclReduceScatter(from, to, count, types[type], sum, handle, stream.handle);
-    check(result, 'ncclReduceScatter');
-    forgetCurrentContext();
+    this.#enqueue('ncclReduceScatter', (call, handle) =>
+      call(from, to, count, types[type], sum, handle, stream.handle),
+    );
   }
 
   /** Frees it; its streams must be done. For a communicator whose other ranks are gone, use `abort`. */
@@ -195,10 +186,15 @@ export class NcclCommunicator {
     this.#end('ncclCommAbort');
   }
 
-  #enter(): Address {
+  #enqueue<Name extends 'ncclSend' | 'ncclRecv' | 'ncclAllGather' | 'ncclReduceScatter'>(
+    name: Name,
+    enqueue: (call: ReturnType<typeof load>[Name], handle: Address) => number,
+    doing = '',
+  ): void {
     if (this.#handle === null) throw new DisposedError('this NCCL communicator');
     this.#device.makeCurrent();
-    return this.#handle;
+    check(enqueue(nccl()[name], this.#handle), name, doing);
+    forgetCurrentContext();
   }
 
   #end(call: 'ncclCommDestroy' | 'ncclCommAbort'): void {

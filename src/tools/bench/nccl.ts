@@ -14,11 +14,10 @@ import type { Routes } from '../../verify/testing/index.js';
 import type { Rig } from './harness.js';
 import { setsFor } from './inputs.js';
 import { NcclCommunicator, ncclGroup, ncclUniqueId } from './nccl-library.js';
-import type { Grouping, Steps, Timing } from './timing.js';
+import type { Steps, Timing } from './timing.js';
 import { rowBytesOf, type Workload } from './workload.js';
 
-export type NcclWay = 'sparse' | 'dense' | 'gather';
-export type NcclPhase = 'dispatch' | 'combine';
+type NcclPhase = 'dispatch' | 'combine';
 
 /** In one process: the communicators of all its ranks at once. Else each process joins by itself. */
 export async function joinNccl({ world, crew }: Timing, inOneProcess: boolean): Promise<NcclCommunicator> {
@@ -36,13 +35,6 @@ export async function joinNccl({ world, crew }: Timing, inOneProcess: boolean): 
   return NcclCommunicator.join(device, first!, world.rank, world.ranks);
 }
 
-export interface NcclRound {
-  readonly grouping: Grouping;
-  /** The steps of a round: its dispatch, its combine, or both. */
-  steps(way: NcclWay, phases: readonly NcclPhase[]): Steps;
-  free(): void;
-}
-
 /** One rank's buffers and counts for the tokens of `routeSets[set][rank]`. */
 export function ncclRound(
   { timing, noise }: Rig,
@@ -50,7 +42,7 @@ export function ncclRound(
   of: Workload,
   routeSets: readonly (readonly Routes[])[],
   rounds: number,
-): NcclRound {
+) {
   const { device } = timing.world;
   const stream = timing.stream as CudaStream;
   const { tokens } = routeSets[0]![0]!;
@@ -82,7 +74,8 @@ export function ncclRound(
   };
   return {
     grouping: ncclGroup,
-    steps: (way, phases) =>
+    /** The steps of a round: its dispatch, its combine, or both. */
+    steps: (way: 'sparse' | 'dense' | 'gather', phases: readonly NcclPhase[]): Steps =>
       phases.map((phase) => (round) => {
         const start = from.address + (round % sets) * setBytes;
         if (way === 'sparse') exchange(phase, start, allRows[round % allRows.length]!);

@@ -4,18 +4,18 @@
  * the longer of the two.
  */
 import type { Column } from '../../base/table.js';
-import { type Device, inRange, type Stream } from '../../gpu/index.js';
+import { type Device, inRange } from '../../gpu/index.js';
 import { DenseMlp, emptyTensor, type Gemm } from '../../moe/index.js';
-import { type Look, pointByPoint, type Results, type Rig } from './harness.js';
+import { type Look, type Measuring, pointByPoint, type Results, type Rig } from './harness.js';
 import { setsFor } from './inputs.js';
 import { roundsFor } from './program.js';
-import { Round } from './round.js';
+import { createRound } from './round.js';
 import type { Spread, Unit } from './statistics.js';
 import { percent } from './table.js';
-import type { Steps, Timing } from './timing.js';
+import type { Steps } from './timing.js';
 import { roundBytes, routeSets, type Workload, type WorkloadOptions, workload } from './workload.js';
 
-export interface OverlapPlan {
+export interface OverlapPlan extends Measuring {
   readonly workload: WorkloadOptions;
   readonly tokens: readonly number[];
   /** Multiprocessors of the phases, one after the other; null for a few numbers, and all. */
@@ -24,23 +24,9 @@ export interface OverlapPlan {
   readonly family?: string;
   /** The library whose GEMMs the MLP runs. */
   readonly gemm: Gemm;
-  /** Also look at both together, launch by launch. */
-  readonly trace: boolean;
-  readonly device: 'cuda' | 'sim';
-  readonly iterations: number;
 }
 
-/** Times in µs; of simulated machines steps, which say nothing. */
-interface OverlapPoint {
-  readonly tokens: number;
-  readonly sms: number;
-  /** Each alone, then both at a time. */
-  readonly round: Spread;
-  readonly mlp: Spread;
-  readonly both: Spread;
-  /** How much longer both take than the longer one, over the shorter: 0 is free, 1 is one after the other. */
-  readonly exposed: number;
-}
+type OverlapPoint = Awaited<ReturnType<typeof measure>>;
 
 export interface OverlapReport extends Results<'overlap', OverlapPoint> {
   readonly workload: Workload;
@@ -54,8 +40,8 @@ export async function benchOverlap(
   on: (point: OverlapPoint) => void = () => {},
 ): Promise<OverlapReport> {
   const of = workload(plan.workload);
-  const { device, iterations, inner, gemm } = plan;
-  const setting = { ranks: of.ranks, device, iterations, seed: of.seed, trace: plan.trace };
+  const { inner, gemm } = plan;
+  const setting = { ...plan, ranks: of.ranks, seed: of.seed };
   const results = await pointByPoint('overlap', setting, on, async (rig, tell, look) => {
     for (const tokens of plan.tokens)
       for (const sms of plan.sms ?? someOf(rig.timing.world.device))
@@ -67,82 +53,72 @@ export async function benchOverlap(
 const someOf = ({ kind, multiprocessors }: Device): readonly number[] =>
   kind === 'sim' ? [8] : [...[8, 16, 24, 32].filter((sms) => sms < multiprocessors), multiprocessors];
 
-type Point = Pick<OverlapPlan, 'family' | 'gemm' | 'inner'> & Pick<OverlapPoint, 'tokens' | 'sms'>;
+type Point = Pick<OverlapPlan, 'family' | 'gemm' | 'inner'> & Readonly<Record<'tokens' | 'sms', number>>;
 
-/** An MLP for every token of a rank, and the stream that it runs on. */
-class Beside {
-  private constructor(
-    readonly stream: Stream,
-    /** With all multiprocessors to itself, and with those that the phases leave. */
-    readonly run: Readonly<Record<'alone' | 'beside', () => void>>,
-    readonly dispose: () => void,
-  ) {}
-
-  static async create(
-    { timing, noise }: Rig,
-    { hidden }: Workload,
-    { tokens, sms, gemm, inner }: Point,
-  ): Promise<Beside> {
-    const { stream } = timing;
-    const { device } = timing.world;
-    const gateUp = emptyTensor(device, 'bf16', [2 * inner, hidden]);
-    const down = emptyTensor(device, 'bf16', [hidden, inner]);
-    const x = emptyTensor(device, 'bf16', [tokens, hidden]);
-    const out = emptyTensor(device, 'bf16', [tokens, hidden]);
-    for (const { data, bytes } of [gateUp, down, x]) noise.fill(stream, data, bytes);
-    const of = { gateUp, down, gemm, maxTokens: tokens };
-    const alone = await DenseMlp.create(device, of);
-    const beside =
-      sms < device.multiprocessors
-        ? await DenseMlp.create(device, { ...of, sms: device.multiprocessors - sms })
-        : alone;
-    await stream.synchronize();
-    const side = device.createStream();
-    const run = (mlp: DenseMlp) => () => inRange('MLP', side, () => mlp.run(x, out, tokens, side));
-    const dispose = () => {
+/** An MLP for every token of a rank, on a stream of its own. */
+async function createBeside(
+  { timing, noise }: Rig,
+  { hidden }: Workload,
+  { tokens, sms, gemm, inner }: Point,
+) {
+  const { stream } = timing;
+  const { device } = timing.world;
+  const gateUp = emptyTensor(device, 'bf16', [2 * inner, hidden]);
+  const down = emptyTensor(device, 'bf16', [hidden, inner]);
+  const x = emptyTensor(device, 'bf16', [tokens, hidden]);
+  const out = emptyTensor(device, 'bf16', [tokens, hidden]);
+  for (const { data, bytes } of [gateUp, down, x]) noise.fill(stream, data, bytes);
+  const of = { gateUp, down, gemm, maxTokens: tokens };
+  // With all multiprocessors to itself, and with those that the phases leave.
+  const alone = await DenseMlp.create(device, of);
+  const beside =
+    sms < device.multiprocessors
+      ? await DenseMlp.create(device, { ...of, sms: device.multiprocessors - sms })
+      : alone;
+  await stream.synchronize();
+  const side = device.createStream();
+  const run = (mlp: DenseMlp) => () => inRange('MLP', side, () => mlp.run(x, out, tokens, side));
+  return {
+    run: { alone: run(alone), beside: run(beside) },
+    /** `run` between a fork from the benchmark's stream and a join with it, beside what `main` enqueues there. */
+    around(run: () => void, main: (round: number) => void = () => {}): Steps {
+      const [fork, join] = [device.createEvent(), device.createEvent()];
+      return [
+        (round) => {
+          stream.record(fork);
+          side.wait(fork);
+          // The round comes first, so that its launches find free multiprocessors.
+          main(round);
+          run();
+          side.record(join);
+          stream.wait(join);
+        },
+      ];
+    },
+    dispose() {
       alone.dispose();
       beside.dispose();
       side.dispose();
       for (const tensor of [gateUp, down, x, out]) tensor.free();
-    };
-    return new Beside(side, { alone: run(alone), beside: run(beside) }, dispose);
-  }
-
-  /** `run` between a fork from `stream` and a join with it, beside what `main` enqueues there. */
-  around(
-    { world: { device }, stream }: Timing,
-    run: () => void,
-    main: (round: number) => void = () => {},
-  ): Steps {
-    const [fork, join] = [device.createEvent(), device.createEvent()];
-    return [
-      (round) => {
-        stream.record(fork);
-        this.stream.wait(fork);
-        // The round comes first, so that its launches find free multiprocessors.
-        main(round);
-        run();
-        this.stream.record(join);
-        stream.wait(join);
-      },
-    ];
-  }
+    },
+  };
 }
 
-async function measure(rig: Rig, of: Workload, at: Point, look: Look): Promise<OverlapPoint> {
-  const { timing, noise } = rig;
+/** Times of each alone, then of both at a time, in µs; of simulated machines steps, which say nothing. */
+async function measure(rig: Rig, of: Workload, at: Point, look: Look) {
+  const { timing } = rig;
   const { tokens, sms, family } = at;
   const real = timing.world.device.kind === 'cuda';
   const bytes = roundBytes(of, tokens, routeSets(of, tokens, 1));
   const rounds = real ? roundsFor(bytes) : 1;
   const sets = setsFor(rounds, 2 * tokens * of.hidden, timing.options.l2Bytes);
   // Before the round: what cuBLAS loads at its first use waits for the GPU.
-  const beside = await Beside.create(rig, of, at);
-  const round = await Round.create(rig, of, routeSets(of, tokens, sets), {
+  const beside = await createBeside(rig, of, at);
+  const round = await createRound(rig, of, routeSets(of, tokens, sets), {
     ...{ sms, split: true },
     ...(family !== undefined && { family }),
   });
-  await round.verify(noise);
+  await round.verify();
   // Simulated graphs hold one stream.
   const enqueue = (steps: Steps) => () => {
     for (let n = 0; n < rounds; n++) for (const step of steps) step(n);
@@ -150,16 +126,17 @@ async function measure(rig: Rig, of: Workload, at: Point, look: Look): Promise<O
   const time = (steps: Steps): Promise<Spread> =>
     real ? round.time(rounds, steps) : timing.timed(rounds, enqueue(steps));
   const both = round.both[0]!;
-  const together = beside.around(timing, beside.run.beside, both);
+  const together = beside.around(beside.run.beside, both);
   const point = {
     round: await time([both]),
-    mlp: await time(beside.around(timing, beside.run.alone)),
+    mlp: await time(beside.around(beside.run.alone)),
     both: await time(together),
   };
   await look(() => together[0]!(0));
   beside.dispose();
   await round.dispose();
   const [shorter, longer] = [point.round.median, point.mlp.median].sort((a, b) => a - b) as [number, number];
+  // How much longer both take than the longer one, over the shorter: 0 is free, 1 is one after the other.
   return { tokens, sms, ...point, exposed: (point.both.median - longer) / shorter };
 }
 

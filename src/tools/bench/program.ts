@@ -3,15 +3,22 @@ import { familyNamed } from '../../moe/families/index.js';
 import type { ExpertParallelOptions, Waits } from '../../moe/index.js';
 import { type Placement, placedRoutes } from '../../moe/layer/index.js';
 import { type Ceilings, createCeilings } from './ceilings.js';
-import type { Rig } from './harness.js';
+import type { Measuring, Rig } from './harness.js';
 import { setsFor } from './inputs.js';
-import { joinNccl, type NcclPhase, type NcclWay, ncclRound } from './nccl.js';
+import { joinNccl, ncclRound } from './nccl.js';
 import type { NcclCommunicator } from './nccl-library.js';
-import { NetworkCeiling, roomFor } from './network/ceiling.js';
+import { networkCeiling, roomFor } from './network/ceiling.js';
 import { meanSent, type SentRounds, wiresOf } from './network/sent.js';
 import { timeNvshmem } from './nvshmem.js';
-import type { MeasuredPhase, Point, Row, Subject } from './report.js';
-import { Round } from './round.js';
+import {
+  type MeasuredPhase,
+  measuredPhases,
+  type Point,
+  type Row,
+  type Subject,
+  subjects,
+} from './report.js';
+import { createRound } from './round.js';
 import { gigabytes, type Spread, spread } from './statistics.js';
 import type { Timing } from './timing.js';
 import { type Span, trace } from './trace.js';
@@ -28,21 +35,17 @@ import {
   type WorkloadOptions,
 } from './workload.js';
 
-export interface Plan {
+export interface Plan extends Measuring {
   readonly workload: WorkloadOptions;
   /** Equal nodes of consecutive ranks, between which rows cross a network. */
   readonly nodes: number;
   readonly tokens: readonly number[];
   readonly world: 'local' | 'processes';
-  readonly device: 'cuda' | 'sim';
-  readonly iterations: number;
   readonly nccl: boolean;
   /** Rounds are also measured with experts in so many places, by a placement for these routes. */
   readonly places?: number;
   /** Rounds are also run that count how long ranks wait for each other. */
   readonly late?: boolean;
-  /** A round of each number of tokens is also looked at, launch by launch. */
-  readonly trace?: boolean;
   /** How Heddle's own rounds are created. */
   readonly how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'split' | 'sms'>;
   readonly breakdown: boolean;
@@ -132,12 +135,12 @@ async function measure(tools: Tools, tokens: number, emit: (event: BenchEvent) =
   const waits = plan.late ? await measureWaits(tools, routes) : null;
 
   doing('compiling');
-  const round = await Round.create({ timing, noise }, of, routes, plan.how);
+  const round = await createRound({ timing, noise }, of, routes, plan.how);
   if (plan.nodes > 1) doing('counting messages');
   const sent = await round.sent();
   doing('dispatch + combine');
   keep('heddle', 'both', await round.time(rounds, round.both));
-  await round.verify(noise);
+  await round.verify();
   if (plan.trace) emit({ type: 'trace', spans: await trace(timing, () => round.both[0]!(0)) });
   // Simulated steps of a kernel beside those of its peers' say nothing.
   if (plan.breakdown && real) doing('kernels');
@@ -148,8 +151,8 @@ async function measure(tools: Tools, tokens: number, emit: (event: BenchEvent) =
   const alone = plan.how.split === true ? undefined : familyNamed(family).alone?.(tuning);
   if (alone !== undefined) {
     doing('dispatch alone');
-    const half = await Round.create({ timing, noise }, of, routes, { ...plan.how, family, tuning: alone });
-    keep('heddle', 'dispatch', await half.time(rounds, half.dispatch));
+    const half = await createRound({ timing, noise }, of, routes, { ...plan.how, family, tuning: alone });
+    keep('heddle', 'dispatch', await half.time(rounds, half.dispatch()));
     await half.dispose();
   }
 
@@ -174,17 +177,12 @@ async function measure(tools: Tools, tokens: number, emit: (event: BenchEvent) =
 
   if (communicator !== null) {
     const baseline = ncclRound({ timing, noise }, communicator, of, routes, rounds);
-    const plans: readonly (readonly [NcclWay, MeasuredPhase, readonly NcclPhase[]])[] = [
-      ['sparse', 'dispatch', ['dispatch']],
-      ['sparse', 'combine', ['combine']],
-      ['sparse', 'both', ['dispatch', 'combine']],
-      ['dense', 'both', ['dispatch', 'combine']],
-      ['gather', 'both', ['dispatch', 'combine']],
-    ];
-    for (const [way, phase, phases] of plans) {
-      doing(`NCCL, ${way} ${phase}`);
-      keep(`nccl ${way}`, phase, await timing.time(rounds, baseline.steps(way, phases), baseline.grouping));
-    }
+    for (const way of ['sparse', 'dense', 'gather'] as const)
+      for (const phase of way === 'sparse' ? measuredPhases : (['both'] as const)) {
+        doing(`NCCL, ${way} ${phase}`);
+        const steps = baseline.steps(way, phase === 'both' ? ['dispatch', 'combine'] : [phase]);
+        keep(`nccl ${way}`, phase, await timing.time(rounds, steps, baseline.grouping));
+      }
     baseline.free();
   }
   if (plan.how.transport === 'nvshmem') {
@@ -207,7 +205,7 @@ async function measureWaits(
   { timing, noise, of, real, plan }: Tools,
   routes: ReturnType<typeof routeSets>,
 ): Promise<NonNullable<Point['waits']>> {
-  const round = await Round.create({ timing, noise }, of, routes, { ...plan.how, waits: true });
+  const round = await createRound({ timing, noise }, of, routes, { ...plan.how, waits: true });
   const { dispatch, combine } = await round.waits();
   await round.dispose();
   const scale = (rows: Waits['dispatch']) => rows.map((row) => row.map((time) => time * (real ? 1 : 1000)));
@@ -221,9 +219,9 @@ async function measurePlaced(
   routes: ReturnType<typeof routeSets>,
   rounds: number,
 ): Promise<Required<Pick<Point, 'busiest'>> & { readonly row: Row }> {
-  const round = await Round.create({ timing, noise }, of, routes, { ...plan.how, placement });
+  const round = await createRound({ timing, noise }, of, routes, { ...plan.how, placement });
   const both = await round.time(rounds, round.both);
-  await round.verify(noise);
+  await round.verify();
   await round.dispose();
   const { tokens } = routes[0]![0]!;
   const inPlaces = { ...of, experts: placement.places.length };
@@ -243,10 +241,10 @@ async function networkAlone(
   rounds: number,
 ): Promise<readonly (readonly [MeasuredPhase, number[]])[]> {
   const memory = world.device.allocateMapped(roomFor(sent.wireBytes), 'messages, for the network alone');
-  const ceiling = await NetworkCeiling.create(world, memory, sent);
+  const ceiling = await networkCeiling(world, memory, sent);
   const { iterations, warmups } = options;
   const times: [MeasuredPhase, number[]][] = [];
-  for (const phase of ['dispatch', 'combine', 'both'] as const)
+  for (const phase of measuredPhases)
     times.push([phase, await ceiling.time(phase, rounds, iterations, warmups)]);
   await ceiling.dispose();
   memory.free();
@@ -267,55 +265,39 @@ export function rowsOf(
     busiest: bytes.dispatch.busiest + bytes.combine.busiest,
   };
   const moved = { ...bytes, both };
-  const stores = sum(median('stores', 'dispatch'), median('stores', 'combine'));
+  const sum = (a: number | null, b: number | null, sign = 1) =>
+    a === null || b === null ? null : a + sign * b;
+  /** The times that are calculated. */
+  const derived: Readonly<Record<string, { readonly how: string; readonly time: number | null }>> = {
+    'heddle/combine': {
+      how: 'both − dispatch',
+      time: sum(median('heddle', 'both'), median('heddle', 'dispatch'), -1),
+    },
+    'stores/both': {
+      how: 'dispatch + combine',
+      time: sum(median('stores', 'dispatch'), median('stores', 'combine')),
+    },
+  };
+  const timeOf = (subject: Subject, phase: MeasuredPhase): number | null =>
+    median(subject, phase) ?? derived[`${subject}/${phase}`]?.time ?? null;
   const limit = times.has('network/both') ? 'network' : 'stores';
-  const ceiling = {
-    dispatch: median(limit, 'dispatch'),
-    combine: median(limit, 'combine'),
-    both: limit === 'network' ? median('network', 'both') : stores,
-  };
-  const rows: Row[] = [];
-  const add = (
-    subject: Subject,
-    phase: MeasuredPhase,
-    given: number | null,
-    derived: string | null,
-  ): void => {
-    if (given === null) return;
-    const isCeiling = subject === 'stores' || subject === 'loads' || subject === 'network';
-    // Ceilings move the busiest GPU's bytes on every GPU.
-    const { physical, logical, busiest } = moved[phase];
-    const nccl = median('nccl sparse', phase);
-    rows.push({
-      subject,
-      phase,
-      time: given,
-      spread: derived === null ? measured(subject, phase) : null,
-      derived,
-      physical: !real || subject === 'network' ? null : gigabytes(isCeiling ? busiest : physical, given),
-      logical: !real || isCeiling ? null : gigabytes(logical, given),
-      ofCeiling: !real || ceiling[phase] === null || isCeiling ? null : ceiling[phase] / given,
-      overNccl: nccl === null || isCeiling ? null : nccl / given,
-    });
-  };
-  add('heddle', 'dispatch', median('heddle', 'dispatch'), null);
-  const pair = median('heddle', 'both');
-  const alone = median('heddle', 'dispatch');
-  add('heddle', 'combine', pair === null || alone === null ? null : pair - alone, 'both − dispatch');
-  add('heddle', 'both', pair, null);
-  for (const way of ['sparse', 'dense', 'gather'] as const) {
-    for (const phase of ['dispatch', 'combine', 'both'] as const) {
-      add(`nccl ${way}`, phase, median(`nccl ${way}`, phase), null);
-    }
-  }
-  add('nvshmem dense', 'both', median('nvshmem dense', 'both'), null);
-  add('stores', 'dispatch', median('stores', 'dispatch'), null);
-  add('stores', 'combine', median('stores', 'combine'), null);
-  add('stores', 'both', stores, 'dispatch + combine');
-  add('loads', 'dispatch', median('loads', 'dispatch'), null);
-  for (const phase of ['dispatch', 'combine', 'both'] as const)
-    add('network', phase, median('network', phase), null);
-  return rows;
+  return subjects.flatMap((subject) =>
+    measuredPhases.flatMap((phase): Row[] => {
+      const time = timeOf(subject, phase);
+      if (time === null) return [];
+      const isCeiling = subject === 'stores' || subject === 'loads' || subject === 'network';
+      // Ceilings move the busiest GPU's bytes on every GPU.
+      const { physical, logical, busiest } = moved[phase];
+      const [nccl, ceiling] = [median('nccl sparse', phase), timeOf(limit, phase)];
+      const row: Row = {
+        ...{ subject, phase, time, spread: measured(subject, phase) },
+        derived: derived[`${subject}/${phase}`]?.how ?? null,
+        physical: !real || subject === 'network' ? null : gigabytes(isCeiling ? busiest : physical, time),
+        logical: !real || isCeiling ? null : gigabytes(logical, time),
+        ofCeiling: !real || ceiling === null || isCeiling ? null : ceiling / time,
+        overNccl: nccl === null || isCeiling ? null : nccl / time,
+      };
+      return [row];
+    }),
+  );
 }
-
-const sum = (a: number | null, b: number | null): number | null => (a === null || b === null ? null : a + b);

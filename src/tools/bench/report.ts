@@ -7,17 +7,14 @@ import type { RoundBytes, Workload } from './workload.js';
 
 export const reportFormat = 'heddle-bench/1';
 
-export type MeasuredPhase = 'dispatch' | 'combine' | 'both';
-export type Subject =
-  | 'heddle'
-  | 'heddle placed'
-  | 'nccl sparse'
-  | 'nccl dense'
-  | 'nccl gather'
-  | 'nvshmem dense'
-  | 'stores'
-  | 'loads'
-  | 'network';
+export const measuredPhases = ['dispatch', 'combine', 'both'] as const;
+export type MeasuredPhase = (typeof measuredPhases)[number];
+/** In the order in which a report shows them. */
+export const subjects = [
+  ...(['heddle', 'nccl sparse', 'nccl dense', 'nccl gather', 'nvshmem dense'] as const),
+  ...(['stores', 'loads', 'network', 'heddle placed'] as const),
+] as const;
+export type Subject = (typeof subjects)[number];
 
 export interface Row {
   readonly subject: Subject;

@@ -2,16 +2,8 @@
 import { ArgumentError } from '../../base/errors.js';
 import type { World } from '../../net/world/index.js';
 
-/** A spread of times, in the report's unit. */
-export interface Spread {
-  readonly median: number;
-  readonly p10: number;
-  readonly p90: number;
-  readonly min: number;
-  readonly max: number;
-  /** How many values it was made of. */
-  readonly count: number;
-}
+/** A spread of times, in the report's unit, and how many values it was made of. */
+export type Spread = Readonly<ReturnType<typeof spread>>;
 
 /** A round is over when its slowest rank is: per iteration, the maximum over ranks. */
 export function slowestRank(byRank: readonly ArrayLike<number>[]): number[] {
@@ -39,7 +31,7 @@ export function quantile(values: readonly number[], at: number): number {
   return sorted[below]! + (sorted[above]! - sorted[below]!) * (place - below);
 }
 
-export function spread(values: readonly number[]): Spread {
+export function spread(values: readonly number[]) {
   return {
     median: quantile(values, 0.5),
     p10: quantile(values, 0.1),

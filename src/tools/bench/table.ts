@@ -33,8 +33,8 @@ const time =
   (point: Point): string =>
     number(rowOf(point, subject, phase)?.time ?? null);
 
-export const percent = (share: number | null | undefined): string =>
-  share === null || share === undefined ? '–' : `${(share * 100).toFixed(0)} %`;
+export const percent = (share: number | null | undefined, digits = 0): string =>
+  share === null || share === undefined ? '–' : `${(share * 100).toFixed(digits)} %`;
 
 /** The facts on which a table's columns depend. */
 type Kind = Pick<BenchReport, 'unit' | 'method'>;

@@ -9,7 +9,7 @@
  */
 
 import { RankLostError } from '../../base/errors.js';
-import type { Device, Event, Graph, Launcher, Memory, Stream } from '../../gpu/index.js';
+import type { Device, Graph, Launcher, Stream } from '../../gpu/index.js';
 import { section } from '../../lang/index.js';
 import type { SharedWindow, World } from '../../net/world/index.js';
 import { flagBarrierKernel, flagBarrierWindow } from '../../verify/kernels/index.js';
@@ -41,28 +41,21 @@ export class Crew {
   }
 }
 
-interface TimingOptions {
-  readonly iterations: number;
-  readonly warmups: number;
-  /** Bytes of L2 to evict before each iteration; 0 leaves caches as they are. */
-  readonly l2Bytes: number;
-  /** Microseconds that the ranks wait on the device while the hosts enqueue. */
-  readonly pause: number;
-  /** Microseconds that a rank waits for another before the measurement fails. */
-  readonly limit: number;
-}
-
 /** Iterations before those that count: instruction caches, clocks, NCCL's connections. */
 export const warmups = 3;
 
 /** As every benchmark measures; simulated machines have nothing to warm up, and no hosts to wait for. */
-const timingOf = ({ kind, cacheBytes }: Device, iterations: number, before: number): TimingOptions => ({
+const timingOf = ({ kind, cacheBytes }: Device, iterations: number, before: number) => ({
   iterations,
   warmups: kind === 'cuda' ? before : 0,
+  /** Bytes of L2 to evict before each iteration; 0 leaves caches as they are. */
   l2Bytes: cacheBytes,
+  /** Microseconds that the ranks wait on the device while the hosts enqueue. */
   pause: kind === 'cuda' ? 300 : 0,
-  limit: 20_000_000,
 });
+
+/** Microseconds that a rank waits for another before the measurement fails. */
+const limit = 20_000_000;
 
 /** The kernel by which ranks meet, and where it says whom it missed. */
 interface Alignment {
@@ -71,7 +64,7 @@ interface Alignment {
   readonly failedAt: number;
 }
 
-async function prepareAlignment(world: World, limit: number): Promise<Alignment> {
+async function prepareAlignment(world: World): Promise<Alignment> {
   const { device, ranks, rank } = world;
   const layout = flagBarrierWindow(ranks);
   const program = await device.load(flagBarrierKernel(ranks, layout).ir());
@@ -82,48 +75,22 @@ async function prepareAlignment(world: World, limit: number): Promise<Alignment>
   return { window, barrier, failedAt: window.own.address + section(layout, 'failed').offset };
 }
 
-export class Timing {
-  readonly stream: Stream;
-  /** Null where ranks are of several nodes. */
-  readonly #alignment: Alignment | null;
-  readonly #eviction: Memory | null;
-  readonly #events: { readonly start: Event; readonly end: Event };
+export type Timing = Awaited<ReturnType<typeof createTiming>>;
 
-  private constructor(
-    readonly world: World,
-    readonly crew: Crew,
-    readonly options: TimingOptions,
-    alignment: Alignment | null,
-  ) {
-    const { device } = world;
-    const { l2Bytes } = options;
-    this.stream = device.createStream();
-    this.#alignment = alignment;
-    this.#eviction = l2Bytes === 0 ? null : device.allocate(2 * l2Bytes, 'what evicts L2');
-    this.#events = { start: device.createEvent(), end: device.createEvent() };
-  }
+/** Every rank calls this. `before` is the number of iterations to warm up, which do not count. */
+export async function createTiming(world: World, crew: Crew, iterations: number, before = warmups) {
+  const { device } = world;
+  const options = timingOf(device, iterations, before);
+  const { l2Bytes, pause } = options;
+  // Ranks of several nodes have none.
+  const alignment = world.topology.nodes > 1 ? null : await prepareAlignment(world);
+  const stream = device.createStream();
+  const eviction = l2Bytes === 0 ? null : device.allocate(2 * l2Bytes, 'what evicts L2');
+  const [start, end] = [device.createEvent(), device.createEvent()];
 
-  /** Every rank calls this. `before` is the number of iterations to warm up, which do not count. */
-  static async create(world: World, crew: Crew, iterations: number, before = warmups): Promise<Timing> {
-    const options = timingOf(world.device, iterations, before);
-    const alignment = world.topology.nodes > 1 ? null : await prepareAlignment(world, options.limit);
-    return new Timing(world, crew, options, alignment);
-  }
-
-  /** The time of a round of `steps`, of `rounds` captured in a graph on all ranks. */
-  async time(rounds: number, steps: Steps, grouping?: Grouping): Promise<Spread> {
-    const graph = await this.#capture(rounds, steps, grouping);
-    const times = await this.timed(rounds, () => graph.launch(this.stream));
-    graph.dispose();
-    return times;
-  }
-
-  async #capture(rounds: number, steps: Steps, grouping: Grouping = (body) => body()): Promise<Graph> {
-    const mine: { readonly stream: Stream; readonly steps: Steps; graph?: Graph } = {
-      stream: this.stream,
-      steps,
-    };
-    await this.crew.together(this.world, mine, (all) => {
+  async function capture(rounds: number, steps: Steps, grouping: Grouping): Promise<Graph> {
+    const mine: { readonly stream: Stream; readonly steps: Steps; graph?: Graph } = { stream, steps };
+    await crew.together(world, mine, (all) => {
       for (const { stream } of all) stream.beginCapture();
       for (let round = 0; round < rounds; round++) {
         for (let step = 0; step < steps.length; step++) {
@@ -137,56 +104,66 @@ export class Timing {
     return mine.graph!;
   }
 
-  /** The same for `rounds` rounds that are enqueued directly. Every rank gets the same: of each iteration the slowest rank's. */
-  async timed(rounds: number, enqueue: () => void): Promise<Spread> {
-    const { iterations, warmups } = this.options;
-    const mine = new Float64Array(iterations);
-    const unit = perMillisecond(this.world.device.kind);
-    for (let n = -warmups; n < iterations; n++) {
-      await this.aligned(() => {
-        if (this.#alignment === null) enqueue();
-        this.stream.record(this.#events.start);
-        enqueue();
-        this.stream.record(this.#events.end);
-      });
-      if (n >= 0) mine[n] = (this.#events.end.elapsedSince(this.#events.start) * unit) / rounds;
-    }
-    return spread(await slowest(this.world, mine));
+  function meet({ barrier }: Alignment, rounds: number, pause: number): void {
+    barrier.set('rounds', rounds);
+    barrier.set('pause', pause);
+    barrier.launch(stream);
   }
 
   /** Enqueues behind an alignment of all ranks, with cold caches, and waits for it. */
-  async aligned(enqueue: () => void, pause = this.options.pause): Promise<void> {
-    const { stream } = this;
-    const alignment = this.#alignment;
-    if (this.#eviction !== null) stream.fill(this.#eviction.address, this.#eviction.bytes, 0x5a);
-    await this.world.barrier('an iteration');
-    if (alignment !== null) this.#meet(alignment, 3, pause);
+  async function aligned(enqueue: () => void, wait = pause): Promise<void> {
+    if (eviction !== null) stream.fill(eviction.address, eviction.bytes, 0x5a);
+    await world.barrier('an iteration');
+    if (alignment !== null) meet(alignment, 3, wait);
     enqueue();
     await stream.synchronize();
   }
 
-  /** Enqueues the flag barrier as what is measured: `rounds` meetings of all ranks in one kernel. */
-  enqueueBarrier(rounds: number): void {
-    if (this.#alignment !== null) this.#meet(this.#alignment, rounds, 0);
+  /** The time of `rounds` rounds that are enqueued directly. Every rank gets the same: of each iteration the slowest rank's. */
+  async function timed(rounds: number, enqueue: () => void): Promise<Spread> {
+    const { warmups } = options;
+    const mine = new Float64Array(iterations);
+    const unit = perMillisecond(device.kind);
+    for (let n = -warmups; n < iterations; n++) {
+      await aligned(() => {
+        if (alignment === null) enqueue();
+        stream.record(start);
+        enqueue();
+        stream.record(end);
+      });
+      if (n >= 0) mine[n] = (end.elapsedSince(start) * unit) / rounds;
+    }
+    return spread(await slowest(world, mine));
   }
 
-  #meet({ barrier }: Alignment, rounds: number, pause: number): void {
-    barrier.set('rounds', rounds);
-    barrier.set('pause', pause);
-    barrier.launch(this.stream);
-  }
+  return {
+    ...{ world, crew, options, stream, aligned, timed },
 
-  /** @throws RankLostError where a rank did not come to an alignment. */
-  async check(): Promise<void> {
-    if (this.#alignment === null) return;
-    const bytes = await this.stream.copyOut(this.#alignment.failedAt, 4);
-    const failed = new Uint32Array(bytes.slice().buffer)[0]!;
-    if (failed !== 0) throw new RankLostError([failed - 1], 'the benchmark’s alignment');
-  }
+    /** The same of `steps`, of `rounds` captured in a graph on all ranks. */
+    async time(rounds: number, steps: Steps, grouping: Grouping = (body) => body()): Promise<Spread> {
+      const graph = await capture(rounds, steps, grouping);
+      const times = await timed(rounds, () => graph.launch(stream));
+      graph.dispose();
+      return times;
+    },
 
-  async dispose(): Promise<void> {
-    await this.world.barrier('end of timing');
-    this.#eviction?.free();
-    this.#alignment?.window.close();
-  }
+    /** Enqueues the flag barrier as what is measured: `rounds` meetings of all ranks in one kernel. */
+    enqueueBarrier(rounds: number): void {
+      if (alignment !== null) meet(alignment, rounds, 0);
+    },
+
+    /** @throws RankLostError where a rank did not come to an alignment. */
+    async check(): Promise<void> {
+      if (alignment === null) return;
+      const bytes = await stream.copyOut(alignment.failedAt, 4);
+      const failed = new Uint32Array(bytes.slice().buffer)[0]!;
+      if (failed !== 0) throw new RankLostError([failed - 1], 'the benchmark’s alignment');
+    },
+
+    async dispose(): Promise<void> {
+      await world.barrier('end of timing');
+      eviction?.free();
+      alignment?.window.close();
+    },
+  };
 }

@@ -3,13 +3,13 @@
  * parameter after another is tried at each of its values while the others stay; the best stays. It ends when a pass
  * over all parameters gains nothing, or when the shape's share of the budget is used.
  */
-import { type Family, familyNamed, type Knob, type Place, type Tuning } from '../../moe/families/index.js';
+import { type Family, familyNamed, type Place, type Tuning } from '../../moe/families/index.js';
 import { type TunedShape, tunedFor } from '../../moe/index.js';
 import { combineRowBytes, dispatchRowBytes, type Layer, type Shape } from '../../moe/layer/index.js';
 import { onRanks, type Rig } from './harness.js';
 import { setsFor } from './inputs.js';
 import { roundsFor } from './program.js';
-import { Round } from './round.js';
+import { createRound } from './round.js';
 import { roundBytes, routeSets, shapeOf, type Workload, type WorkloadOptions, workload } from './workload.js';
 
 export interface TunePlan {
@@ -43,15 +43,10 @@ interface Target {
   readonly place: Place;
 }
 
-/** A knob of the family that is tuned. */
-interface Coordinate {
-  readonly phase: string;
-  readonly key: string;
-  readonly knob: Knob;
-}
+type Coordinate = ReturnType<typeof coordinatesOf>[number];
 
 /** The family's knobs, in the order of its table: the largest effects first. */
-export const coordinatesOf = ({ knobs }: Pick<Family, 'knobs'>): readonly Coordinate[] =>
+export const coordinatesOf = ({ knobs }: Pick<Family, 'knobs'>) =>
   Object.entries(knobs).flatMap(([phase, table]) =>
     Object.entries(table).map(([key, knob]) => ({ phase, key, knob })),
   );
@@ -154,7 +149,7 @@ async function tuneOne(
   const sets = setsFor(rounds, tokens * dispatchRowBytes(shape), timing.options.l2Bytes);
   const routes = routeSets(of, tokens, sets);
   const time = async (tuning: Tuning): Promise<number> => {
-    const round = await Round.create(rig, of, routes, { family: family.name, tuning });
+    const round = await createRound(rig, of, routes, { family: family.name, tuning });
     const { median: microseconds } = await round.time(rounds, round.both);
     await round.dispose();
     emit({ type: 'tried', tokens, tuning, microseconds });

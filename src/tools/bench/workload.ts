@@ -5,10 +5,9 @@ import {
   dispatchRowBytes,
   type FormatName,
   firstOf,
-  formats,
+  formatNames,
   limits,
   ownerOf,
-  type Payload,
   type Placement,
   type Profile,
   payloadsFor,
@@ -39,21 +38,11 @@ export interface WorkloadOptions {
   readonly seed: number;
 }
 
-export interface Workload extends Profile {
-  readonly name: string;
-  readonly ranks: number;
-  readonly replicas: number;
-  readonly dtype: FormatName;
-  readonly combineDtype: RowDtype;
-  readonly router: RouterLaw;
-  readonly seed: number;
-  /** The bytes that dispatch carries for each token. */
-  readonly payloads: readonly Payload[];
-}
+export type Workload = Readonly<ReturnType<typeof workload>>;
 
 const combineDtypes: readonly RowDtype[] = ['bf16', 'f16', 'f32'];
 
-export function workload(options: WorkloadOptions): Workload {
+export function workload(options: WorkloadOptions) {
   const { ranks, replicas = 1, dtype, combineDtype } = options;
   const numbers = options.profile === 'custom' ? custom(options) : profile(options.profile);
   const hidden = requireInteger('hidden', options.hidden ?? numbers.hidden, 1, 2 ** 18);
@@ -62,8 +51,8 @@ export function workload(options: WorkloadOptions): Workload {
   requireInteger('ep', ranks, 1, limits.ranks);
   requireInteger('replicas', replicas, 1, ranks);
   requireInteger('seed', options.seed, 0, 2 ** 32 - 1);
-  if (!Object.hasOwn(formats, dtype))
-    throw new ArgumentError('dtype', dtype, `one of ${Object.keys(formats).join(', ')}`);
+  if (!formatNames.includes(dtype))
+    throw new ArgumentError('dtype', dtype, `one of ${formatNames.join(', ')}`);
   if (!combineDtypes.includes(combineDtype))
     throw new ArgumentError('combineDtype', combineDtype, `one of ${combineDtypes.join(', ')}`);
   return {
@@ -77,6 +66,7 @@ export function workload(options: WorkloadOptions): Workload {
     combineDtype,
     router: routerOf(options),
     seed: options.seed,
+    // The bytes that dispatch carries for each token.
     payloads: payloadsFor(dtype, hidden),
   };
 }
@@ -129,15 +119,7 @@ export interface PhaseBytes {
   readonly busiest: number;
 }
 
-export interface RoundBytes {
-  readonly dispatch: PhaseBytes;
-  readonly combine: PhaseBytes;
-  /** (token, rank) pairs per rank: rows sent in each phase, those that stay on their GPU included. */
-  readonly rows: number;
-  readonly remoteRows: number;
-  /** The rows that a rank sends to other nodes: a row once for each (token, other node), in each phase. */
-  readonly between: { readonly rows: number; readonly dispatch: number; readonly combine: number };
-}
+export type RoundBytes = ReturnType<typeof roundBytes>;
 
 /** The routes of all ranks for every input set. The same wherever it is called. */
 export function routeSets(of: Workload, tokens: number, sets: number): readonly (readonly Routes[])[] {
@@ -171,12 +153,7 @@ export function busiestLoad(
   return ofSets.reduce((sum, load) => sum + load) / sets.length;
 }
 
-export function roundBytes(
-  of: Workload,
-  tokens: number,
-  sets: readonly (readonly Routes[])[],
-  nodes = 1,
-): RoundBytes {
+export function roundBytes(of: Workload, tokens: number, sets: readonly (readonly Routes[])[], nodes = 1) {
   const shape = shapeOf(of, tokens);
   const rounds = sets.map((routes) => traffic(shape, routes, nodes));
   const mean = (value: (round: (typeof rounds)[number]) => number): number =>
@@ -193,8 +170,10 @@ export function roundBytes(
   return {
     dispatch: phase('dispatch'),
     combine: phase('combine'),
+    // (token, rank) pairs per rank: rows sent in each phase, those that stay on their GPU included.
     rows: mean(({ rows }) => rows) * perRank,
     remoteRows: mean(({ remote }) => remote.rows) * perRank,
+    // The rows that a rank sends to other nodes: a row once for each (token, other node), in each phase.
     between: {
       rows: mean(({ between }) => between.rows) * perRank,
       dispatch: mean(({ between }) => between.dispatch) * perRank,

@@ -1,4 +1,5 @@
 /** The parts of CUDA on this machine: each library is tried in a child process before this one trusts it. */
+import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/errors.js';
 import { probe, runApart } from '../../base/native/index.js';
 import {
@@ -37,15 +38,12 @@ export interface GpuReport extends Gpu {
   }[];
 }
 
-export interface CudaReport {
-  readonly findings: readonly DoctorFinding[];
-  readonly gpus: readonly GpuReport[];
-}
+export type CudaReport = Awaited<ReturnType<typeof examineCuda>>;
 
 const trialLimit = 60_000;
 const seeMessage = 'See the message';
 
-export async function examineCuda(): Promise<CudaReport> {
+export async function examineCuda() {
   const driver = examineDriver();
   const { gpus, trouble } = driver.state === 'found' ? reportGpus() : { gpus: [], trouble: null };
   const findings = [driver, gpuFinding(gpus, trouble), peerFinding(gpus)];
@@ -192,9 +190,8 @@ async function trial(): Promise<string> {
   return `compiled, loaded and ran on GPU 0 in ${Math.round(performance.now() - start)} ms`;
 }
 
-async function runTrial(): Promise<void> {
-  const device = CudaDevice.open(0);
-  try {
+const runTrial = (): Promise<void> =>
+  onFirstGpu(async (device) => {
     const kernel = {
       text: trialText,
       entry: 'heddle_trial',
@@ -213,21 +210,23 @@ async function runTrial(): Promise<void> {
     launcher.launch(stream);
     const [answer] = await stream.copyOut(memory.address, 4);
     if (answer !== 42) throw new Error(`the kernel wrote ${answer} instead of 42`);
+  });
+
+async function onFirstGpu<T>(work: (device: CudaDevice) => T | Promise<T>): Promise<T> {
+  const device = CudaDevice.open(0);
+  try {
+    return await work(device);
   } finally {
     await device.dispose();
   }
 }
 
 async function within<T>(limit: number, work: Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`nothing came back within ${limit / 1000} s`)), limit);
+  const over = new AbortController();
+  const late = delay(limit, undefined, over).then(() => {
+    throw new Error(`nothing came back within ${limit / 1000} s`);
   });
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    clearTimeout(timer);
-  }
+  return Promise.race([work, late]).finally(() => over.abort());
 }
 
 function windowFinding(gpus: readonly GpuReport[]): DoctorFinding {
@@ -244,18 +243,10 @@ function windowFinding(gpus: readonly GpuReport[]): DoctorFinding {
       );
 }
 
-async function tryFabric(): Promise<FabricProbe> {
-  try {
-    const device = CudaDevice.open(0);
-    try {
-      return device.probeFabric();
-    } finally {
-      await device.dispose();
-    }
-  } catch (error) {
-    return { result: -1, detail: messageOf(error) };
-  }
-}
+const tryFabric = (): Promise<FabricProbe> =>
+  onFirstGpu((device) => device.probeFabric()).catch((error: unknown) => ({
+    ...{ result: -1, detail: messageOf(error) },
+  }));
 
 /** The result of trying fabric handles on the first GPU; null where there is no GPU. */
 export function fabricFinding(probe: FabricProbe | null): DoctorFinding {

@@ -23,18 +23,10 @@ import { about, type DoctorFinding } from './finding.js';
 
 export type { GpuReport };
 
-/** Everything that `heddle doctor` found; what `--json` prints. */
-export interface Diagnosis {
-  /** The abilities of Heddle on this machine, best first. */
-  readonly summary: readonly string[];
-  /** Whether anything at all can run: the simulator at least. */
-  readonly usable: boolean;
-  readonly findings: readonly DoctorFinding[];
-  readonly gpus: readonly GpuReport[];
-  readonly nics: readonly Nic[];
-}
+export type Diagnosis = Awaited<ReturnType<typeof diagnose>>;
 
-export async function diagnose(): Promise<Diagnosis> {
+/** Everything that `heddle doctor` finds; what `--json` prints. */
+export async function diagnose() {
   const native = examineNative();
   // Only the simulator works without foreign functions.
   const cuda: CudaReport = native.state === 'found' ? await examineCuda() : { findings: [], gpus: [] };
@@ -55,6 +47,7 @@ export async function diagnose(): Promise<Diagnosis> {
     sharedMemory(shmSpace()),
     examineNics(nics, cuda.gpus),
   ];
+  // Whether anything at all can run: the simulator at least.
   const usable = simulator.state === 'found';
   return { summary: summarise(findings, cuda.gpus), usable, findings, gpus: cuda.gpus, nics };
 }
@@ -257,6 +250,7 @@ function nearestTo(
   return nearest.length > 0 ? [`nearest to GPU ${ordinal}: ${nearest.join(', ')}`] : [];
 }
 
+/** The abilities of Heddle on this machine, best first. */
 function summarise(findings: readonly DoctorFinding[], gpus: readonly GpuReport[]): readonly string[] {
   const found = (name: string) =>
     findings.some((finding) => finding.name === name && finding.state === 'found');

@@ -17,7 +17,6 @@ export type Source =
 
 export interface Bound {
   readonly module: IrModule;
-  /** By the parameter's name. */
   readonly sources: ReadonlyMap<string, Source>;
   readonly programmatic: boolean;
 }

@@ -20,14 +20,13 @@ import {
   type WindowPlan,
   widestUnit,
 } from '../../moe/families/index.js';
-import { type Dtype, dtypes, type Layer, outputRowBytes } from '../../moe/layer/index.js';
+import { dtypes, type Layer, outputRowBytes } from '../../moe/layer/index.js';
 import type { FamilyShape } from '../../verify/kernels/index.js';
 import { type Bound, binder, type Source } from './binding.js';
 
 /** The content of `plan.json`. Offsets and sizes are bytes; names are unique. */
 export interface LaunchPlan {
   readonly format: typeof planFormat;
-  /** The version of Heddle that wrote it. */
   readonly heddle: string;
   readonly family: string;
   readonly layer: Layer;
@@ -36,7 +35,7 @@ export interface LaunchPlan {
   readonly split: boolean;
   /** The most multiprocessors that a launch takes; null for all. */
   readonly sms: number | null;
-  readonly windows: readonly ExportedWindow[];
+  readonly windows: readonly ReturnType<typeof windowOf>[];
   /** Memory of a rank alone. */
   readonly buffers: readonly { readonly name: string; readonly bytes: number }[];
   /** In the order of their first launch. */
@@ -53,56 +52,11 @@ export interface LaunchPlan {
 /** Changes whenever a reader of the last one would misread it. */
 const planFormat = 'heddle launch plan 1';
 
-/** Memory that peers reach, the same on every rank. */
-interface ExportedWindow {
-  readonly name: string;
-  readonly bytes: number;
-  readonly alignment: number;
-  readonly sections: readonly Section[];
-}
+export type PlacedTensor = ReturnType<typeof placeOf>;
 
-interface Section {
-  readonly name: string;
-  readonly offset: number;
-  readonly bytes: number;
-  readonly type: string;
-  readonly shape: readonly number[];
-  /** The value of every byte of it before the first launch. */
-  readonly start: 0 | 255;
-}
+export type PlannedLaunch = ReturnType<typeof launchOf>;
+export type LaunchParameter = PlannedLaunch['parameters'][number];
 
-/** A tensor in a window or a buffer. */
-export interface PlacedTensor {
-  readonly in: string;
-  readonly offset: number;
-  readonly bytes: number;
-  readonly dtype: Dtype;
-  readonly shape: readonly number[];
-}
-
-export interface PlannedLaunch {
-  readonly phase: Phase;
-  readonly kernel: string;
-  readonly grid: number;
-  readonly block: number;
-  readonly dynamicSharedBytes: number;
-  /** May be launched with programmatic stream serialization: it waits by itself for the launch before. */
-  readonly programmatic: boolean;
-  /** Bytes of the block of memory that holds all parameters. */
-  readonly parameterBytes: number;
-  readonly parameters: readonly LaunchParameter[];
-}
-
-export interface LaunchParameter {
-  readonly name: string;
-  readonly type: string;
-  readonly offset: number;
-  readonly bytes: number;
-  readonly value: Source;
-  readonly means: string;
-}
-
-/** The launch plan, and its kernels by name. */
 export interface Exported {
   readonly plan: LaunchPlan;
   readonly kernels: ReadonlyMap<string, Kernel>;
@@ -126,16 +80,11 @@ export async function exportPlan(
   const launches: PlannedLaunch[] = [];
   for (const { phase, step } of steps) launches.push(launchOf(phase, step, await bind(step), layer));
   const kernels = new Map(steps.map(({ step: { kernel } }) => [kernel.name, kernel]));
+  const { split, sms } = place;
   return {
     kernels,
     plan: {
-      format: planFormat,
-      heddle: version,
-      family: family.name,
-      layer,
-      tuning,
-      split: place.split,
-      sms: place.sms,
+      ...{ format: planFormat, heddle: version, family: family.name, layer, tuning, split, sms },
       windows: plan.windows.map(windowOf),
       buffers: plan.buffers.map(({ purpose, bytes }) => ({ name: purpose, bytes })),
       kernels: [...kernels.values()].map((kernel) => {
@@ -155,7 +104,7 @@ function launchOf(
   { blocks, threads }: Step,
   { module, sources, programmatic }: Bound,
   layer: Layer,
-): PlannedLaunch {
+) {
   const parameters = parameterAbi(module).map(({ name, kind, offset, bytes }, i) => {
     const type = module.entry.params[i]?.variable.type;
     const value = sources.get(name)!;
@@ -176,7 +125,9 @@ function launchOf(
     grid: blocks,
     block: threads,
     dynamicSharedBytes: dynamicSharedBytes(module.shared),
+    // May be launched with programmatic stream serialization: it waits by itself for the launch before.
     programmatic,
+    // Of the block of memory that holds all parameters.
     parameterBytes: last.offset + last.bytes,
     parameters,
   };
@@ -188,7 +139,8 @@ function receivedOf({ payloads, ...views }: ReceivedPlan): Record<string, Placed
   return Object.fromEntries(all.flatMap(([name, view]) => (view === null ? [] : [[name, placeOf(view)]])));
 }
 
-const windowOf = ({ purpose, layout, allOnes }: WindowPlan): ExportedWindow => ({
+/** Memory that peers reach, the same on every rank. */
+const windowOf = ({ purpose, layout, allOnes }: WindowPlan) => ({
   name: purpose,
   bytes: layout.bytes,
   alignment: sectionAlignment,
@@ -200,11 +152,13 @@ const windowOf = ({ purpose, layout, allOnes }: WindowPlan): ExportedWindow => (
       bytes: byteSize[field.type] * field.length,
       type: field.type,
       shape: field.shape,
+      // The value of every byte of it before the first launch.
       start: allOnes.includes(field) ? 255 : 0,
     })),
 });
 
-const placeOf = ({ in: memory, offset, dtype, shape }: View): PlacedTensor => ({
+/** A tensor in a window or a buffer. */
+const placeOf = ({ in: memory, offset, dtype, shape }: View) => ({
   in: memory.purpose,
   offset,
   bytes: shape.reduce((product, extent) => product * extent, dtypes[dtype].size),

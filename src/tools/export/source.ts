@@ -31,6 +31,8 @@ const list = (items: readonly string[]): string => items.map((item) => `  ${item
 /** C has no arrays of nothing: `none` stands in for what is not there. */
 const table = (type: string, name: string, rows: readonly string[], none: string): string =>
   `static const ${type} heddle_${name}[] = {\n${list(rows.length === 0 ? [none] : rows)}\n};`;
+const numbers = (type: string, name: string, values: readonly number[]): string =>
+  table(type, name, values.map(String), '0');
 const alignmentOf = (rowBytes: number): number => unitBytes[widestUnit(rowBytes)];
 
 const opening = (prefix: string, { family, heddle }: LaunchPlan): string => `
@@ -173,6 +175,9 @@ export function printSource(plan: LaunchPlan, prefix: string, images: Images): s
     OPERATION_DISPATCH: failure.operations.dispatch,
   };
   const names = kernels.map(({ name }) => name);
+  const entries = kernels.map(({ entry }) => `"${entry}"`);
+  const bytesOf = ({ bytes }: { readonly bytes: number }): number => bytes;
+  const alignments = layer.payloads.map(({ rowBytes }) => alignmentOf(rowBytes));
   // Options that must be the same on all ranks.
   const digest = createHash('sha256').update(JSON.stringify(plan)).digest('hex').slice(0, 16);
   const parts = [
@@ -183,31 +188,11 @@ export function printSource(plan: LaunchPlan, prefix: string, images: Images): s
     types.trim(),
     `static const uint64_t heddle_plan = 0x${digest};`,
     `static const char heddle_architectures[] = "${images.architectures.join(', ') || 'none'}";`,
-    table(
-      'char *const',
-      'entries',
-      kernels.map(({ entry }) => `"${entry}"`),
-      '',
-    ),
+    table('char *const', 'entries', entries, ''),
     ...imageTables(images, names),
-    table(
-      'uint64_t',
-      'window_bytes',
-      windows.map(({ bytes }) => `${bytes}`),
-      '0',
-    ),
-    table(
-      'uint64_t',
-      'buffer_bytes',
-      buffers.map(({ bytes }) => `${bytes}`),
-      '0',
-    ),
-    table(
-      'uint32_t',
-      'row_alignment',
-      layer.payloads.map(({ rowBytes }) => `${alignmentOf(rowBytes)}`),
-      '0',
-    ),
+    numbers('uint64_t', 'window_bytes', windows.map(bytesOf)),
+    numbers('uint64_t', 'buffer_bytes', buffers.map(bytesOf)),
+    numbers('uint32_t', 'row_alignment', alignments),
     table('struct heddle_fill', 'fills', fills, '{0, 0, 0, 0}'),
     ...launches.map(
       ({ parameters }, i) =>

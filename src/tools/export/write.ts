@@ -6,11 +6,6 @@ import { printHeader } from './header.js';
 import type { Exported } from './launch-plan.js';
 import { printSource } from './source.js';
 
-export interface Written {
-  readonly file: string;
-  readonly bytes: number;
-}
-
 /**
  * Writes a launch plan, its kernels, and a host in C into a folder; names in C begin with `prefix`. `compiling` hears of each kernel
  * that is about to be compiled.
@@ -23,7 +18,7 @@ export async function writeExport(
   prefix: string,
   architectures: readonly string[],
   compiling: (file: string) => void = () => {},
-): Promise<Written[]> {
+) {
   if (architectures.length > 0) await findCompiler();
   const files = new Map<string, string | Uint8Array>([['plan.json', `${JSON.stringify(plan, null, 2)}\n`]]);
   const cubins = new Map<string, Uint8Array[]>();

@@ -1,7 +1,7 @@
 /** Measured cells: one time of one phase of one round, with its source; and what each says about the model. */
 import { ArgumentError, messageOf, requireInteger, requireOneOf, requireText } from '../../base/errors.js';
-import { type FormatName, formats, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
-import { type Work, workOf } from './model.js';
+import { type FormatName, formatNames, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
+import { workOf } from './model.js';
 import tables from './rounds.json' with { type: 'json' };
 import { hits, type RankPlacement, type RoutingLaw } from './routing.js';
 import { traffic, type Way } from './traffic.js';
@@ -93,14 +93,10 @@ const countedRows: readonly {
 const sum = (values: Float64Array): number => values.reduce((total, value) => total + value, 0);
 const layerOf = ({ hidden, experts, topk }: Cell) => ({ hidden, experts, topK: topk });
 
-/** The statement of a cell: so much work took so long. */
-export interface Observation {
-  readonly cell: Cell;
-  readonly us: number;
-  readonly work: Work;
-}
+export type Observation = ReturnType<typeof observe>;
 
-export function observe(cell: Cell): Observation {
+/** The statement of a cell: so much work took so long. */
+export function observe(cell: Cell) {
   const { way, law } = systemOf(cell);
   const place: RankPlacement = { ranks: cell.ep, perNode: Math.min(cell.domain, cell.ep) };
   const row = rowBytes(cell.dtype, cell.hidden);
@@ -126,7 +122,7 @@ export function observe(cell: Cell): Observation {
  */
 export function continuedBeyond(
   observations: readonly Observation[],
-): { readonly tokens: number; readonly work: Work; readonly us: number }[] {
+): (Pick<Observation, 'work' | 'us'> & { readonly tokens: number })[] {
   const shapeOf = ({ tokens, dtype, hidden, topk, experts, domain }: Cell): string =>
     JSON.stringify([tokens, dtype, hidden, topk, experts, domain]);
   return observations.flatMap(({ cell, us }) => {
@@ -268,7 +264,7 @@ export function cellFrom(at: string, value: unknown): Cell {
     hidden: whole('hidden'),
     topk,
     experts,
-    dtype: oneOf('dtype', Object.keys(formats) as FormatName[]),
+    dtype: oneOf('dtype', formatNames),
     phase: oneOf('phase', phases),
     us,
     gbps,

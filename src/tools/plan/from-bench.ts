@@ -1,6 +1,6 @@
 /** Calibration from Heddle's own reports: rounds of `heddle bench`, and the network of `heddle fabric bench`. */
 import { ArgumentError, requireInteger, requireOneOf, requireText } from '../../base/errors.js';
-import { type FormatName, formats } from '../../moe/layer/index.js';
+import { type FormatName, formatNames } from '../../moe/layer/index.js';
 import type { Network } from './calibration-file.js';
 import { type Cell, cellFrom, figure, isRecord, parseJson } from './cells.js';
 
@@ -20,7 +20,7 @@ export function cellsOfBench(name: string, text: string): Cell[] {
   const number = (field: string): number =>
     requireInteger(`${name}.workload.${field}`, of[field], 1, 2 ** 22);
   const format = (field: string): FormatName =>
-    requireOneOf(`${name}.workload.${field}`, of[field], Object.keys(formats) as FormatName[]);
+    requireOneOf(`${name}.workload.${field}`, of[field], formatNames);
   const [dtype, back] = [format('dtype'), format('combineDtype')];
   const ranks = number('ranks');
   const common = {

@@ -17,28 +17,17 @@ interface GemmTable {
 /** DeepGEMM with the faster of its own choice and the best of a few; cuBLAS in its fastest form. */
 export const gemmTables = tables as unknown as readonly GemmTable[];
 
-/** The work of both GEMMs. */
-interface GemmWork {
-  readonly weightBytes: number;
-  readonly flops: number;
-}
+type GemmWork = ReturnType<typeof gemmWork>;
 
-/** Of `experts` that are read, and `rows` of all of them together. */
+/** The work of both GEMMs: of `experts` that are read, and `rows` of all of them together. */
 export function gemmWork(
   { hidden, inner }: Pick<MoeModel, 'hidden' | 'inner'>,
   bytes: number,
   experts: number,
   rows: number,
-): GemmWork {
+) {
   const weights = 3 * hidden * inner;
   return { weightBytes: experts * weights * bytes, flops: 2 * rows * weights };
-}
-
-/** µs, from reading weights and from multiplying, and of both. */
-interface GemmTime {
-  readonly memory: number;
-  readonly compute: number;
-  readonly time: number;
 }
 
 export interface GemmFit extends GemmTable {
@@ -47,13 +36,14 @@ export interface GemmFit extends GemmTable {
   readonly rate: number;
   /** Standard deviation of the logarithm of measured ÷ fitted. */
   readonly scatter: number;
-  of(work: GemmWork): GemmTime;
+  of(work: GemmWork): ReturnType<typeof roofline>;
 }
 
 /** A launch of each GEMM takes no less. µs. */
 const launches = 2 * 3;
 
-function roofline(bandwidth: number, rate: number, { weightBytes, flops }: GemmWork): GemmTime {
+/** µs, from reading weights and from multiplying, and of both. */
+function roofline(bandwidth: number, rate: number, { weightBytes, flops }: GemmWork) {
   const memory = launches + weightBytes / (bandwidth * 1e3);
   const compute = launches + flops / (rate * 1e6);
   return { memory, compute, time: (memory ** 4 + compute ** 4) ** (1 / 4) };

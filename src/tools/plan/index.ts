@@ -5,7 +5,6 @@
 export * from './advice.js';
 export * from './calibration-file.js';
 export * from './cells.js';
-export { type Cell, cellName, observe, parseCells, shippedCells } from './cells.js';
 export { type Fit, fitCells, fitSource } from './fit.js';
 export * from './from-bench.js';
 export { fitGemms, gemmTables, gemmWork } from './gemms.js';
@@ -19,7 +18,7 @@ export { type Prediction, predict } from './predict.js';
 export * from './routing.js';
 export * from './serve.js';
 export * from './serve-text.js';
-export { type Round, type Simulated, simulate } from './simulate.js';
+export { type Round, simulate } from './simulate.js';
 export * from './sources.js';
 export * from './text.js';
 export * from './traffic.js';

@@ -6,55 +6,32 @@
 import { nodesOf, type RankPlacement } from './routing.js';
 import type { Traffic } from './traffic.js';
 
-export interface Parameters {
-  /** µs that a phase takes however little it moves: launches, rendezvous. */
-  readonly floor: number;
-  /** µs before the first bytes move. The floor covers it where there are few. */
-  readonly lead: number;
-  /** µs a MB over NVLink. */
-  readonly nvlink: number;
-  /** µs of the network's way there. */
-  readonly latency: number;
-  /** µs more for each doubling of the nodes. */
-  readonly doubling: number;
-  /** µs to post a message; posting overlaps with bytes, the slower counts. */
-  readonly message: number;
-  /** µs a MB through a rank's NICs. */
-  readonly nic: number;
-}
+/** What each parameter is, and its unit. */
+export const parameterUnits = {
+  /** What a phase takes however little it moves: launches, rendezvous. */
+  floor: 'µs',
+  /** Before the first bytes move. The floor covers it where there are few. */
+  lead: 'µs',
+  /** Over NVLink. */
+  nvlink: 'µs a MB',
+  /** Of the network's way there. */
+  latency: 'µs',
+  /** More for each doubling of the nodes. */
+  doubling: 'µs for each doubling of nodes',
+  /** To post a message; posting overlaps with bytes, the slower counts. */
+  message: 'µs a message',
+  /** Through a rank's NICs. */
+  nic: 'µs a MB',
+} as const;
 
-export type ParameterName = keyof Parameters;
-
-export const parameterNames: readonly ParameterName[] = [
-  'floor',
-  'lead',
-  'nvlink',
-  'latency',
-  'doubling',
-  'message',
-  'nic',
-];
+export type ParameterName = keyof typeof parameterUnits;
+export type Parameters = Readonly<Record<ParameterName, number>>;
+export const parameterNames = Object.keys(parameterUnits) as readonly ParameterName[];
 
 /** How sharply bytes take over from the floor: the exponent of the norm of both. */
 const sharpness = 4;
 /** The share of the shorter of NVLink's and the network's time that is not hidden behind the longer. */
 export const serial = 0.25;
-
-/** Where a phase's time goes, µs. */
-export interface TimeParts {
-  readonly floor: number;
-  readonly lead: number;
-  readonly nvlink: number;
-  readonly network: {
-    readonly latency: number;
-    /** Bytes, or posting where that is slower. */
-    readonly bytes: number;
-    readonly messages: number;
-  };
-}
-
-/** The bound of a phase: most of its time. */
-export type Bound = 'floor' | 'NVLink' | 'network latency' | 'network messages' | 'NIC bytes';
 
 /** The load of the busiest rank, of one phase or of several back to back. */
 export interface Work {
@@ -77,7 +54,10 @@ export function workOf(phases: readonly Traffic[], place: RankPlacement): Work {
   };
 }
 
-export function partsOf(of: Parameters, work: Work): TimeParts {
+type TimeParts = ReturnType<typeof partsOf>;
+
+/** Where a phase's time goes, µs. The network takes bytes, or posting where that is slower. */
+export function partsOf(of: Parameters, work: Work) {
   return {
     floor: of.floor,
     lead: of.lead,
@@ -112,7 +92,8 @@ export function time(of: Parameters, work: Work): number {
   return phaseTime(parts, transportTime(parts));
 }
 
-export function boundOf(parts: TimeParts): Bound {
+/** What takes most of a phase's time. */
+export function boundOf(parts: TimeParts) {
   const { network } = parts;
   const transport = transportTime(parts);
   if (parts.floor > parts.lead + transport || parts.lead > transport) return 'floor';
@@ -137,11 +118,8 @@ export interface Nominal {
  * that is as wide as it is bad. Few cells cannot say everything; what they leave open stays here, and its width shows in
  * the range.
  */
-export function priors({
-  nvlink,
-  nic,
-  stores,
-}: Nominal): Readonly<Record<ParameterName, readonly [number, number]>> {
+export function priors(of: Nominal): Readonly<Record<ParameterName, readonly [number, number]>> {
+  const { nvlink, nic, stores } = of;
   return {
     floor: [15, 1],
     lead: [10, 0.7],

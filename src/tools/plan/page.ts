@@ -1,6 +1,6 @@
 /** One self-contained HTML page from a plan: charts, tables, what was assumed. Nothing is loaded from anywhere. */
 
-import { type Chart, page, type Series, text } from '../../base/page.js';
+import { type Chart, figure, list, page, type Series, softLines, text } from '../../base/page.js';
 import { htmlTable } from '../../base/table.js';
 import { limits } from '../../moe/layer/index.js';
 import { advice, advised } from './advice.js';
@@ -39,12 +39,7 @@ export function planPage(
     }),
     ranks: chart(byRanks.ranks, 'ranks (EP)', 'µs a round', asked, (who, n) => rangeOf(byRanks.find(who, n))),
   };
-  const figure = (name: string, caption: string) =>
-    `<figure data-chart="${name}"><figcaption>${text(caption)}</figcaption><div class="chart"></div></figure>`;
-  const body = `${heading(question)
-    .split('\n')
-    .map((line) => `<p class="soft">${text(line)}</p>`)
-    .join('\n')}
+  const body = `${softLines(heading(question).split('\n'))}
 <p>Predictions, not measurements. Nine of ten measurements are expected within the ranges of the table and the bands of the charts.</p>
 <h2>Time</h2>
 ${figure('tokens', 'Microseconds of dispatch and combine against tokens a rank, both logarithmic.')}
@@ -62,7 +57,7 @@ ${htmlTable(
   answers,
 )}
 <h2>What is assumed</h2>
-<ul>${asked.map((one) => `<li>${text([`${one.name} (${one.source})`, ...assumed(one, answers)].join('; '))}</li>`).join('')}</ul>`;
+${list(asked.map((one) => [`${one.name} (${one.source})`, ...assumed(one, answers)].join('; ')))}`;
   return page(title, body, charts);
 }
 

@@ -5,11 +5,11 @@ import { type FormatName, limits, type Placement, type Profile, rowBytes } from 
 import { systemOf } from './cells.js';
 import { bulkNetwork, type Calibration, heddleMeasured, type KnownMachine } from './machines.js';
 import { workOf } from './model.js';
-import { type Basis, heddleBasis, type Prediction, predict } from './predict.js';
+import { type Basis, heddleBasis, predict } from './predict.js';
 import { type Hits, hits, nodesOf, type RankPlacement, type RoutingLaw } from './routing.js';
-import { type Simulated, simulate } from './simulate.js';
+import { simulate } from './simulate.js';
 import { between } from './sources.js';
-import { type RoundHalf, type Sum, type Traffic, traffic, type Way } from './traffic.js';
+import { type RoundHalf, type Sum, traffic, type Way } from './traffic.js';
 
 export interface Question {
   readonly model: string;
@@ -44,27 +44,7 @@ export interface Candidate {
 
 export const phases: readonly RoundHalf[] = ['dispatch', 'combine'];
 
-interface PhaseAnswer extends Prediction {
-  readonly phase: RoundHalf;
-  readonly traffic: Traffic;
-}
-
-export interface Answer {
-  readonly candidate: string;
-  readonly source: string;
-  readonly heddle: boolean;
-  readonly tokens: number;
-  readonly time: number;
-  readonly low: number;
-  readonly high: number;
-  readonly phases: readonly PhaseAnswer[];
-  /** The assumptions of the prediction, and beyond what it extrapolates. */
-  readonly beyond: readonly string[];
-  /** Bytes of windows and buffers; null where the library's layout is not known. */
-  readonly memory: number | null;
-  /** The GPU has so much. */
-  readonly fits: boolean;
-}
+export type Answer = ReturnType<typeof answer>;
 
 /** Where the ranks go. @throws ArgumentError naming what does not fit. */
 export function placeOn(
@@ -177,9 +157,10 @@ export function plan(question: Question, asked: readonly Candidate[]): Answer[] 
   return question.tokens.flatMap((tokens) => asked.map((one) => answer(question, found, one, tokens)));
 }
 
-export function answer(question: Question, found: Hits, candidate: Candidate, tokens: number): Answer {
+/** Times in µs, memory in bytes of windows and buffers; null where the library's layout is not known. */
+export function answer(question: Question, found: Hits, candidate: Candidate, tokens: number) {
   const { layer, place, replicas } = question;
-  const parts = phases.map((phase): PhaseAnswer => {
+  const parts = phases.map((phase) => {
     const row = rowBytes(phase === 'dispatch' ? question.dtype : question.combineDtype, layer.hidden);
     const load = { hits: found, place, tokens, topK: layer.topK, rowBytes: row, replicas };
     const moved = traffic(phase, candidate.way, load);
@@ -187,19 +168,22 @@ export function answer(question: Question, found: Hits, candidate: Candidate, to
     return { phase, traffic: moved, ...predicted };
   });
   const memory = candidate.memory(question, tokens);
-  const sum = (of: (part: PhaseAnswer) => number): number => parts.reduce((all, part) => all + of(part), 0);
+  const sum = (of: (part: (typeof parts)[number]) => number): number =>
+    parts.reduce((all, part) => all + of(part), 0);
   return {
     candidate: candidate.name,
     source: candidate.source,
     heddle: candidate.heddle,
     tokens,
     time: sum(({ time }) => time),
-    // Both may be off the same way, so their ranges add up.
+    // Both phases may be off the same way, so their ranges add up.
     low: sum(({ low }) => low),
     high: sum(({ high }) => high),
     phases: parts,
+    // The assumptions of the prediction, and beyond what it extrapolates.
     beyond: [...new Set(parts.flatMap(({ beyond }) => beyond))],
     memory,
+    // The GPU has so much.
     fits: memory === null || memory <= question.known.machine.memory * 1e9,
   };
 }
@@ -223,21 +207,14 @@ function heddleMemory(
   return window + 2 * ((beyond * tokens) / replicas) * (there + most * back);
 }
 
-/** One phase of one candidate, simulated beside the closed form. */
-export interface SimulatedPhase {
-  readonly tokens: number;
-  readonly name: string;
-  readonly phase: RoundHalf;
-  readonly closed: number;
-  readonly found: Simulated;
-}
+export type SimulatedPhase = ReturnType<typeof simulateAll>[number];
 
-/** Every phase of every candidate, message by message. */
+/** Every phase of every candidate, message by message, beside the closed form. */
 export function simulateAll(
   question: Question,
   asked: readonly Candidate[],
   { seed, late }: { readonly seed: number; readonly late: number },
-): SimulatedPhase[] {
+) {
   return plan(question, asked).flatMap((answer) => {
     const { candidate: name, tokens, phases: parts } = answer;
     const candidate = candidateOf(answer, asked);
@@ -256,41 +233,23 @@ export const ranked = (answers: readonly Answer[]): Answer[] =>
   answers.filter(({ fits }) => fits).sort((a, b) => a.high - b.high);
 
 /** From how many tokens on which candidate is fastest, among those that were asked about. */
-interface Winner {
-  readonly from: number;
-  readonly candidate: string;
-  readonly source: string;
-  /** Another one's range begins below this one's end: the order may be another. */
-  readonly close: boolean;
-  /** It lies beyond what was measured. */
-  readonly predicted: boolean;
-  /** Then the first of those that do not, where there is one. */
-  readonly instead: Pick<Answer, 'candidate' | 'source' | 'time'> | null;
-}
-
-export function winners(answers: readonly Answer[]): Winner[] {
+export function winners(answers: readonly Answer[]) {
   const sizes = [...new Set(answers.map(({ tokens }) => tokens))].sort((a, b) => a - b);
-  const best = sizes.flatMap((from): Winner[] => {
+  const best = sizes.flatMap((from) => {
     const [first, ...others] = ranked(answers.filter(({ tokens }) => tokens === from));
     if (first === undefined) return [];
     const { candidate, source, beyond } = first;
+    // It lies beyond what was measured: then also the first of those that do not.
     const predicted = beyond.length > 0;
-    const instead = predicted ? others.find((one) => one.beyond.length === 0) : undefined;
+    const other = predicted ? others.find((one) => one.beyond.length === 0) : undefined;
+    const instead = other ? { candidate: other.candidate, source: other.source, time: other.time } : null;
+    // Another one's range begins below this one's end: the order may be another.
     const close = others.some(({ low }) => low < first.high);
-    const measured = instead && {
-      candidate: instead.candidate,
-      source: instead.source,
-      time: instead.time,
-    };
-    return [{ from, candidate, source, close, predicted, instead: measured ?? null }];
+    return [{ from, candidate, source, close, predicted, instead }];
   });
-  const same = (a: Winner, b: Winner): boolean =>
-    a.candidate === b.candidate &&
-    a.source === b.source &&
-    a.close === b.close &&
-    a.predicted === b.predicted &&
-    a.instead?.source === b.instead?.source;
-  return best.filter((one, i) => i === 0 || !same(one, best[i - 1]!));
+  const what = ({ candidate, source, close, predicted, instead }: (typeof best)[number]): string =>
+    JSON.stringify([candidate, source, close, predicted, instead?.source]);
+  return best.filter((one, i) => i === 0 || what(one) !== what(best[i - 1]!));
 }
 
 /** `1..4096`: powers of two; `1,8,128`: these. */

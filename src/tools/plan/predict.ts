@@ -3,20 +3,9 @@ import type { Family } from '../../moe/families/index.js';
 import { alike, distance, type Fit, fitCells, gradient, likeness, ninety, type Seen } from './fit.js';
 import { dot, solve } from './linear.js';
 import type { Calibration, Machine } from './machines.js';
-import { type Bound, boundOf, parameterNames, partsOf, type TimeParts, time, type Work } from './model.js';
+import { boundOf, parameterNames, partsOf, time, type Work } from './model.js';
 
-export interface Prediction {
-  /** µs. */
-  readonly time: number;
-  /** Nine of ten measurements are expected from `low` to `high`. */
-  readonly low: number;
-  readonly high: number;
-  readonly bound: Bound;
-  /** Of the model alone, before what its cells say of places near by. */
-  readonly parts: TimeParts;
-  /** The inputs that lie outside of what was measured; empty where the fit interpolates. */
-  readonly beyond: readonly string[];
-}
+export type Prediction = ReturnType<typeof predict>;
 
 /** The amount that another machine or kernel than was measured adds to the logarithm's standard deviation. */
 const unlike = 0.2;
@@ -30,7 +19,8 @@ export interface Basis {
   readonly elsewhere?: number;
 }
 
-export function predict(basis: Basis, work: Work, tokens: number): Prediction {
+/** Times in µs. Nine of ten measurements are expected from `low` to `high`. */
+export function predict(basis: Basis, work: Work, tokens: number) {
   const { assumes, elsewhere = 0 } = basis;
   const here = { work, tokens };
   const { beyond, scatters, aside } = distance(basis.fit.seen, here);
@@ -66,7 +56,9 @@ export function predict(basis: Basis, work: Work, tokens: number): Prediction {
     low: middle * Math.exp(-half),
     high: middle * Math.exp(half),
     bound: boundOf(parts),
+    // Of the model alone, before what its cells say of places near by.
     parts,
+    // The inputs that lie outside of what was measured; empty where the fit interpolates.
     beyond: [...assumes, ...beyond],
   };
 }

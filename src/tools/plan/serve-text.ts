@@ -1,5 +1,5 @@
 /** The text and the page of `heddle plan serve`, for a person who has to buy or rent. */
-import { type Chart, page, type Series, text } from '../../base/page.js';
+import { type Chart, figure, list, page, type Series, softLines } from '../../base/page.js';
 import { type Column, htmlTable, textTable } from '../../base/table.js';
 import { limits } from '../../moe/layer/index.js';
 import { type Demand, expertLayers, pareto, type Service } from './serve.js';
@@ -81,16 +81,14 @@ export function servePage(demand: Demand, all: readonly Service[]): string {
       }),
     ],
   };
-  const body = `${lines(demand)
-    .map((one) => `<p class="soft">${text(one)}</p>`)
-    .join('\n')}
+  const body = `${softLines(lines(demand))}
 <p>Predictions, not measurements. Nine of ten measurements are expected within ranges and the band.</p>
 <h2>GPUs against waiting</h2>
-<figure data-chart="pareto"><figcaption>Milliseconds between two tokens of one request against GPUs, both logarithmic. To the right a smaller batch.</figcaption><div class="chart"></div></figure>
+${figure('pareto', 'Milliseconds between two tokens of one request against GPUs, both logarithmic. To the right a smaller batch.')}
 <h2>What no other beats in both</h2>
 ${htmlTable(columns, best)}
 <h2>Sources</h2>
-<ul>${[...sources(demand), ...new Set(best.flatMap(({ beyond }) => beyond))].map((one) => `<li>${text(one)}</li>`).join('')}</ul>`;
+${list([...sources(demand), ...new Set(best.flatMap(({ beyond }) => beyond))])}`;
   const title = `Heddle plan: ${demand.tokensPerSecond} tokens a second of ${demand.model} on ${demand.known.machine.name}`;
   return page(title, body, { pareto: chart });
 }

@@ -20,7 +20,6 @@ import {
 import {
   busiestOf,
   chosen,
-  type Hits,
   hits,
   inOrder as ordered,
   placeMore,
@@ -50,28 +49,8 @@ export interface Demand {
   readonly rest: number;
 }
 
-type Limit = 'compute' | 'memory' | 'network';
-
 /** One way to serve: so many instances of EP ranks each, every rank with so many tokens at a time. */
-export interface Service {
-  readonly ep: number;
-  readonly tokens: number;
-  readonly carrier: string;
-  readonly gpus: number;
-  /** ms between two tokens of one request: all layers, once. Nine of ten are expected from `low` to `high`. */
-  readonly latency: number;
-  readonly low: number;
-  readonly high: number;
-  /** µs of one layer. */
-  readonly parts: { readonly network: number; readonly memory: number; readonly compute: number };
-  readonly layer: number;
-  readonly bound: Limit;
-  /** The routes of the busiest rank over the mean: with experts in order, and with one more place on every rank. */
-  readonly busiest: readonly [number, number];
-  /** The share of a layer that those places would save. */
-  readonly placed: number;
-  readonly beyond: readonly string[];
-}
+export type Service = ReturnType<typeof service>[number];
 
 /** The share of a GPU's memory that weights of experts and buffers may take: the rest is for attention and its cache. */
 const forExperts = 0.7;
@@ -80,7 +59,7 @@ const forExperts = 0.7;
 const batches = Array.from({ length: 11 }, (_, i) => 2 ** i);
 
 /** Every EP of the machine that holds the model, with each of `batches`. */
-export function services(demand: Demand): Service[] {
+export function services(demand: Demand) {
   const { known, layer, gemm, law } = demand;
   const { machine } = known;
   if (machine.gpu !== gemm.gpu)
@@ -102,14 +81,10 @@ export function services(demand: Demand): Service[] {
   });
 }
 
-/** Where routes go. */
-interface Loads {
-  readonly hits: Hits;
-  /** [rank]: how likely a token has a route to each of the places there. */
-  readonly held: readonly (readonly number[])[];
-}
+type Loads = ReturnType<typeof loadsOf>;
 
-function loadsOf({ layer, law }: Demand, place: RankPlacement, placement?: Placement): Loads {
+/** Where routes go. `held`: [rank]: how likely a token has a route to each of the places there. */
+function loadsOf({ layer, law }: Demand, place: RankPlacement, placement?: Placement) {
   const each = chosen(layer, law);
   const of = placement ?? ordered(layer.experts, place.ranks);
   const places = placesByExpert(of);
@@ -125,7 +100,7 @@ function service(
   carriers: readonly Candidate[],
   tokens: number,
   [inOrder, placed]: readonly [Loads, Loads],
-): Service[] {
+) {
   const { model, layer, known, law, gemm, rest } = demand;
   const layers = expertLayers[model]!;
   const question: Question = {
@@ -160,15 +135,21 @@ function service(
   const wide = Math.exp(ninety * Math.max(0.03, gemm.scatter));
   const ms = layers / 1000;
   const parts = { network: best.time, memory: now.memory, compute: now.compute };
-  const bound = (Object.keys(parts) as Limit[]).reduce((a, b) => (parts[b] > parts[a] ? b : a));
+  const bound = (Object.keys(parts) as (keyof typeof parts)[]).reduce((a, b) =>
+    parts[b] > parts[a] ? b : a,
+  );
   return [
     {
+      // Parts and layer are µs of one layer.
       ...{ ep: place.ranks, tokens, carrier: best.candidate, layer: layerTime, parts, bound },
       gpus: place.ranks * Math.ceil(demand.tokensPerSecond / perSecond),
+      // ms between two tokens of one request: all layers, once. Nine of ten are expected from `low` to `high`.
       latency: ms * layerTime,
       low: ms * (best.low + now.time / wide + rest),
       high: ms * (best.high + now.time * wide + rest),
+      // The routes of the busiest rank over the mean: with experts in order, and with one more place on every rank.
       busiest: [busiestOf(inOrder.hits), busiestOf(placed.hits)],
+      // The share of a layer that those places would save.
       placed: Math.max(0, 1 - then / layerTime),
       beyond: best.beyond,
     },

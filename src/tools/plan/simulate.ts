@@ -25,25 +25,14 @@ export interface Round {
   readonly late: number;
 }
 
-export interface Simulated {
-  /** µs until each rank has all that is for it. */
-  readonly ranks: readonly number[];
-  /** The slowest's. */
-  readonly time: number;
-  /** The longest that a message waited for a receiver that was busy with others, µs. */
-  readonly burst: number;
-  readonly transfers: number;
-  /** The answer of the closed form for these very routes. */
-  readonly closed: number;
-}
-
 /** With more messages of one row each than this, the rows for a peer are simulated in bundles. */
 const mostRowMessages = 2_000_000;
 
 /** The amount that a rail forwards at a time. */
 const pieceBytes = 64 * 1024;
 
-export function simulate(round: Round): Simulated {
+/** Times in µs. */
+export function simulate(round: Round) {
   const { place, parameters, late, tokens } = round;
   const { ranks } = place;
   requireInteger('ep', ranks, 1, limits.worldRanks);
@@ -60,10 +49,13 @@ export function simulate(round: Round): Simulated {
   const { ends, burst } = run(transfers, start, parameters, parts.network.latency);
   const times = Array.from(ends, (end) => phaseTime(parts, end));
   return {
+    // Until each rank has all that is for it, and the slowest's.
     ranks: times,
     time: Math.max(...times),
+    // The longest that a message waited for a receiver that was busy with others.
     burst,
     transfers: transfers.count,
+    // The answer of the closed form for these very routes.
     closed: time(parameters, { ...moved.busiest, ...size }),
   };
 }
@@ -249,12 +241,7 @@ function movedBy(all: Transfers, { place }: Round) {
 }
 
 /** Runs the transfers; µs at which each rank had its last. */
-function run(
-  all: Transfers,
-  start: Float64Array,
-  of: Parameters,
-  latency: number,
-): { readonly ends: Float64Array; readonly burst: number } {
+function run(all: Transfers, start: Float64Array, of: Parameters, latency: number) {
   const ranks = start.length;
   const nvlink = of.nvlink / 1e6;
   const nic = of.nic / 1e6;

@@ -7,33 +7,21 @@ function kindOf({ lib, mode, ep: ranks, domain, fabric, hw }: Cell): string {
   return JSON.stringify([lib, mode, network, hw.startsWith('H') ? 'Hopper' : hw]);
 }
 
-/** Two sources' figures for the same system, ranks, tokens, phase and format on the same kind of GPU and network. */
-export interface Disagreement {
-  readonly lib: string;
-  readonly mode: string;
-  readonly what: string;
-  readonly figures: readonly { readonly src: string; readonly hw: string; readonly us: number }[];
-  /** Largest ÷ smallest. */
-  readonly ratio: number;
-}
+export type Disagreement = ReturnType<typeof disagreements>[number];
 
-export const disagreements = once((): readonly Disagreement[] => {
+/** Two sources' figures for the same system, ranks, tokens, phase and format on the same kind of GPU and network. */
+export const disagreements = once(() => {
   const found = grouped(shippedCells(), (cell) => {
     const { phase, dtype, ep: ranks, tokens } = cell;
     return JSON.stringify([kindOf(cell), phase, dtype, ranks, tokens]);
   })
     .filter((cells) => new Set(cells.map((cell) => cell.set)).size > 1)
-    .map((cells): Disagreement => {
+    .map((cells) => {
       const { lib, mode, phase, dtype, ep: ranks, tokens } = cells[0]!;
       const figures = cells.map((cell) => ({ src: cell.src, hw: cell.hw, us: observe(cell).us }));
       const times = figures.map(({ us }) => us);
-      return {
-        lib,
-        mode,
-        what: `${phase} ${dtype}, EP${ranks}, ${tokens} tokens`,
-        figures,
-        ratio: Math.max(...times) / Math.min(...times),
-      };
+      const ratio = Math.max(...times) / Math.min(...times);
+      return { lib, mode, what: `${phase} ${dtype}, EP${ranks}, ${tokens} tokens`, figures, ratio };
     });
   return found.sort((a, b) => b.ratio - a.ratio);
 });

@@ -3,7 +3,7 @@ import { aligned, type Column, textTable } from '../../base/table.js';
 import { advice, advised } from './advice.js';
 import { type Cell, cellName } from './cells.js';
 import type { KnownMachine } from './machines.js';
-import { type ParameterName, parameterNames } from './model.js';
+import { parameterNames, parameterUnits } from './model.js';
 import {
   type Answer,
   assumed,
@@ -239,16 +239,6 @@ export function checksText({ checks }: SplitResult, unknown: readonly Cell[]): s
   return `${[textTable(checkColumns, checks), ...missing].join('\n')}\n`;
 }
 
-const units: Readonly<Record<ParameterName, string>> = {
-  floor: 'µs',
-  lead: 'µs',
-  nvlink: 'µs a MB',
-  latency: 'µs',
-  doubling: 'µs for each doubling of nodes',
-  message: 'µs a message',
-  nic: 'µs a MB',
-};
-
 export function calibrationText({ machine, calibrations, network }: KnownMachine): string {
   const all = network === undefined ? calibrations : [...calibrations, network];
   const blocks = all.map(({ set, lib, mode, fits }) => {
@@ -260,7 +250,7 @@ export function calibrationText({ machine, calibrations, network }: KnownMachine
         ([, { parameters, covariance }]) =>
           `${micro(parameters[name])} ± ${(100 * Math.sqrt(covariance[i]![i]!)).toFixed(0)} %`,
       ),
-      units[name],
+      parameterUnits[name],
     ]);
     const scatter = ['  scatter of cells', ...phases.map(([, one]) => percent(one.scatter)), ''];
     const cells = ['  cells', ...phases.map(([, { seen }]) => String(seen.length)), ''];

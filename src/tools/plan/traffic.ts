@@ -28,27 +28,13 @@ interface Load {
 
 export type RoundHalf = 'dispatch' | 'combine';
 
-/** The traffic through one side of a GPU or of its NIC. */
-interface Flow {
-  readonly rows: number;
-  /** Rows, and ids and weights beside them. */
-  readonly bytes: number;
-  readonly messages: number;
-  /** Ranks that must hear, if only that there is nothing for them. */
-  readonly peers: number;
-}
-
-/** One phase: means over ranks, and the busiest rank's busier direction, which bounds the phase. */
-export interface Traffic {
-  readonly nvlink: Flow;
-  readonly network: Flow;
-  readonly busiest: { readonly nvlink: Flow; readonly network: Flow };
-}
+export type Traffic = ReturnType<typeof traffic>;
 
 /** Bytes of a token's ids and router weights. */
 const metadataBytes = (topK: number): number => 8 * topK;
 
-export function traffic(phase: RoundHalf, way: Way, load: Load): Traffic {
+/** One phase: means over ranks, and the busiest rank's busier direction, which bounds the phase. */
+export function traffic(phase: RoundHalf, way: Way, load: Load) {
   const { place, topK, rowBytes } = load;
   // Combine sends the rows of dispatch back, those of a replicated token to every replica; by rails to the one that sent it,
   // which hands the others its sum.
@@ -68,7 +54,8 @@ export function traffic(phase: RoundHalf, way: Way, load: Load): Traffic {
     nvlink: place.perNode - 1,
     network: rails ? nodesOf(place) - 1 : place.ranks - place.perNode,
   };
-  const flow = (link: 'nvlink' | 'network', pick: (values: readonly number[]) => number): Flow => {
+  /** The traffic through one side of a GPU or of its NIC. */
+  const flow = (link: 'nvlink' | 'network', pick: (values: readonly number[]) => number) => {
     const handed = phase === 'combine' && rails && link === 'nvlink' ? tokens * (load.replicas - 1) : 0;
     const moved = tokens * pick(rows.map((one) => one[link])) + handed;
     // Inside a node a rail passes on the ids of every node's tokens, as it passes on their rows.
@@ -81,8 +68,10 @@ export function traffic(phase: RoundHalf, way: Way, load: Load): Traffic {
     };
     return {
       rows: moved,
+      // Rows, and ids and weights beside them.
       bytes: moved * rowBytes + told * metadataBytes(topK),
       messages: link === 'nvlink' ? moved : messages[way.message],
+      // Ranks that must hear, if only that there is nothing for them.
       peers: peers[link],
     };
   };

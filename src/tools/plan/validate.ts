@@ -6,7 +6,7 @@ import { type Cell, cellName, continuation, grouped, observe, shippedCells } fro
 import { type Fit, fitCells, questions } from './fit.js';
 import { calibrate, machineOf, nominalOf, originOf, sourceOf } from './machines.js';
 import type { Nominal, Work } from './model.js';
-import { type Prediction, predict } from './predict.js';
+import { predict } from './predict.js';
 
 /** Cells, and which of them are held out, part by part. */
 export interface Split {
@@ -59,44 +59,8 @@ const asked: typeof questions = [
   { name: nothing, parts: () => [() => true] },
 ];
 
-/** A held-out cell beside what was predicted without it. Errors are predicted ÷ measured − 1. */
-export interface Check {
-  readonly cell: Cell;
-  readonly measured: number;
-  readonly predicted: Prediction;
-  readonly error: number;
-  /** Of what is believed before any cell is seen. */
-  readonly prior: number;
-  /**
-   * The error of the rule that each doubling adds half of the last step; null where no two EPs of the same load are
-   * known.
-   */
-  readonly rule: number | null;
-  /** Of bytes over nominal bandwidth, and nothing else. */
-  readonly bytesAlone: number;
-}
-
-export interface Summary {
-  readonly cells: number;
-  /** Means of the errors' sizes. */
-  readonly mean: number;
-  readonly prior: number;
-  /** Of the cells for which the rule says anything; null where it says nothing. */
-  readonly rule: number | null;
-  /** Beside the rule: the mean error of the prediction, of the same cells. */
-  readonly besideRule: number | null;
-  readonly bytesAlone: number;
-  readonly worst: number;
-  /** The share of the cells whose error is at most 12 %. */
-  readonly within12: number;
-  /** The cells that lie in the predicted range, and the share of all. */
-  readonly within: number;
-  readonly inRange: number;
-  /** The shares that ranges may hold in the long run, so that as many are within by chance, or as few, once in twenty times. */
-  readonly possible: readonly [number, number];
-  /** Whether the ranges hold nine of ten: 85 to 95 %. Null where the cells are too few to tell. */
-  readonly holds: boolean | null;
-}
+export type Check = ReturnType<typeof checksOf>[number];
+export type Summary = ReturnType<typeof summarise>;
 
 export interface SplitResult {
   readonly name: string;
@@ -171,10 +135,10 @@ export function validateCells(others: readonly Cell[]): {
 }
 
 /**
- * By the fit of the same source on such a machine, else from nominal figures alone: fits of another source were off by more than
- * those are.
+ * Held-out cells beside what is predicted without them: by the fit of the same source on such a machine, else from nominal
+ * figures alone, for fits of another source were off by more than those are. Errors are predicted ÷ measured − 1.
  */
-function checksOf(fitted: readonly Cell[], held: readonly Cell[]): Check[] {
+function checksOf(fitted: readonly Cell[], held: readonly Cell[]) {
   const known = calibrate(fitted);
   return held.map((cell) => {
     const { us, work } = observe(cell);
@@ -189,8 +153,11 @@ function checksOf(fitted: readonly Cell[], held: readonly Cell[]): Check[] {
       measured: us,
       predicted,
       error: predicted.time / us - 1,
+      // Of what is believed before any cell is seen.
       prior: none.time / us - 1,
+      // Of the rule that each doubling adds half of the last step; null where no two EPs of the same load are known.
       rule: rule === null ? null : rule / us - 1,
+      // Of bytes over nominal bandwidth, and nothing else.
       bytesAlone: bytesAlone(work, nominal) / us - 1,
     };
   });
@@ -209,7 +176,8 @@ function byRule(cell: Cell, fitted: readonly Cell[]): number | null {
 const bytesAlone = ({ nvlinkBytes, networkBytes }: Work, { nvlink, nic }: Nominal): number =>
   Math.max(nvlinkBytes / nvlink, networkBytes > 0 ? networkBytes / nic : 0) / 1000;
 
-export function summarise(checks: readonly Check[]): Summary {
+/** The means of the errors' sizes, and how ranges hold. */
+export function summarise(checks: readonly Check[]) {
   const mean = (values: readonly number[]): number =>
     values.reduce((sum, value) => sum + Math.abs(value), 0) / values.length;
   const ruled = checks.filter(({ rule }) => rule !== null);
@@ -218,6 +186,7 @@ export function summarise(checks: readonly Check[]): Summary {
     cells: checks.length,
     mean: mean(checks.map(({ error }) => error)),
     prior: mean(checks.map(({ prior }) => prior)),
+    // Of the cells for which the rule says anything; beside it the mean error of the prediction, of the same cells.
     rule: ofRuled(({ rule }) => rule!),
     besideRule: ofRuled(({ error }) => error),
     bytesAlone: mean(checks.map((check) => check.bytesAlone)),
@@ -227,13 +196,15 @@ export function summarise(checks: readonly Check[]): Summary {
   };
 }
 
-function inRange(checks: readonly Check[]): Pick<Summary, 'within' | 'inRange' | 'possible' | 'holds'> {
+function inRange(checks: readonly Check[]) {
   const cells = checks.length;
   const within = checks.filter(
     ({ measured, predicted: { low, high } }) => measured >= low && measured <= high,
   ).length;
+  // The shares that ranges may hold in the long run, so that as many are within by chance, or as few, once in twenty times.
   const possible = [1 - highest(cells - within, cells), highest(within, cells)] as const;
   const [low, high] = cells < enough ? possible : [within / cells, within / cells];
+  // Whether the ranges hold nine of ten: 85 to 95 %. Null where the cells are too few to tell.
   const holds = low <= 0.95 && high >= 0.85;
   return { within, inRange: within / cells, possible, holds: holds && cells < enough ? null : holds };
 }

@@ -3,7 +3,7 @@ import { ArgumentError } from '../../base/errors.js';
 import { usualMultiprocessors } from '../../moe/families/index.js';
 import {
   type FormatName,
-  formats,
+  formatNames,
   type Layer,
   limits,
   payloadsFor,
@@ -31,7 +31,7 @@ export const layerParameters = {
 export const travelling = {
   ...layerParameters,
   counts: word('routes are counted', yesNo, 'no'),
-  format: word('of rows that dispatch carries; same: as dtype', ['same', ...Object.keys(formats)], 'same'),
+  format: word('of rows that dispatch carries; same: as dtype', ['same', ...formatNames], 'same'),
   scales: number('bytes of a second payload; 0 for none', [0, 2 ** 20], 0),
   weighting: word('who applies the router weights', ['experts', 'combine'], 'experts'),
   wire: word('how rows come back', rowFormatNames, 'rows'),

@@ -1,6 +1,6 @@
-/** Kernels of tiles as nvcc sees them: no warning, no spilled register, and the instructions that they are for. */
+/** Kernels of tiles as nvcc sees them: no warning, no spilled register, and the instructions that they are for. `npm run test:nvcc`. */
 import { beforeAll, describe, expect, test } from 'vitest';
-import { entryName, hardwareOf, kernel, pointer, printCuda, tile } from '../../../src/lang/index.js';
+import { entryName, printCuda } from '../../../src/lang/index.js';
 import { hopperKernels } from '../../../src/moe/experts/kernels/hopper/kernels.js';
 import { needing } from '../../needs.js';
 import { type CompiledCuda, compileCuda, disassemble } from '../cuda/nvcc.js';
@@ -59,36 +59,4 @@ test('nvcc compiles boxes for sm_100a', needing('nvcc'), async () => {
   const { warnings, kernels } = await compileCuda(printCuda(boxes), 'sm_100a');
   expect(warnings).toEqual([]);
   expect(kernels.length).toBe(boxes.length);
-});
-
-test('which GPUs have what a kernel uses is known before it is compiled', () => {
-  expect(hardwareOf(gemms[0]!)).toEqual({ only: 'hopper', because: 'g.wgmma.fence' });
-  expect(hardwareOf(boxes[1]!)).toEqual({ only: 'hopper and later', because: 'g.tensor.prefetch' });
-  expect(hardwareOf(boxes[0]!)).toEqual({ only: 'hopper and later', because: 'clusters of blocks' });
-});
-
-test('a fence and a wait hold the sums that they hand over, and none that is under way', () => {
-  const operand = tile('bf16', [64, 64], { swizzle: 128 });
-  const twoSets = kernel(
-    { name: 'two_sets', params: { to: pointer('f32') }, using: { operand } },
-    (g, { to }, { operand }) => {
-      const tiles = g.shared(operand, 2);
-      const even = g.registers('f32', 32);
-      const odd = g.registers('f32', 32);
-      g.wgmma.fence();
-      g.wgmma.multiply(even, tiles.at(0), tiles.at(1), true);
-      g.wgmma.commit();
-      g.wgmma.fence();
-      g.wgmma.multiply(odd, tiles.at(0), tiles.at(1), true);
-      g.wgmma.commit();
-      g.wgmma.wait(1);
-      g.store(to.at(g.threadIdx.x), even[0]!);
-      g.wgmma.wait(0);
-      g.store(to.at(128 + g.threadIdx.x), odd[0]!);
-    },
-  );
-  const calls = printCuda(twoSets.ir()).match(/wgmma_(fence|wait<\d>)\([a-z, ]*\)/g);
-  expect(calls).toEqual([
-    ...['wgmma_fence(even)', 'wgmma_fence(odd)', 'wgmma_wait<1>(even)', 'wgmma_wait<0>(odd)'],
-  ]);
 });

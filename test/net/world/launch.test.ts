@@ -4,9 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
-import { Command, CommanderError } from 'commander';
+import { CommanderError } from 'commander';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ArgumentError, UnavailableError } from '../../../src/base/errors.js';
+import { Command } from '../../../src/cli/commander.js';
 import { register } from '../../../src/cli/run.js';
 import { Launch, type LaunchOptions, loaderArguments } from '../../../src/net/world/launch.js';
 import { launchReporting } from '../../../src/net/world/report-lines.js';
@@ -480,8 +481,8 @@ describe('heddle run', () => {
     [['-n', '2', '--timeout', 'soon', 'file.mjs'], /'soon' is invalid. It must be a number/],
     [['-n', '2'], /missing required argument 'program'/],
   ])('refuses %j', async (args, complaint) => {
-    const command = new Command('heddle');
-    register(command);
+    const command = new Command('heddle').enablePositionalOptions();
+    register(command.command('run'));
     let said = '';
     for (const each of [command, ...command.commands]) {
       each.exitOverride().configureOutput({

@@ -6,7 +6,7 @@ import type { ProviderName } from '../../../src/net/fabric/index.js';
 import { LocalCircle } from '../../../src/net/world/index.js';
 import { inThread } from '../../../src/net/world/proxy/start.js';
 import { control, networkAlone } from '../../../src/tools/bench/network/alone.js';
-import { NetworkCeiling, type Ranks, roomFor } from '../../../src/tools/bench/network/ceiling.js';
+import { networkCeiling, type Ranks, roomFor } from '../../../src/tools/bench/network/ceiling.js';
 import { meanSent, type SentRound } from '../../../src/tools/bench/network/sent.js';
 import { rowsOf } from '../../../src/tools/bench/program.js';
 import { spread } from '../../../src/tools/bench/statistics.js';
@@ -54,7 +54,7 @@ describe('the network alone', () => {
             { dispatch: to(rank, count, [10, 0, 7]), combine: to(rank, count, [10]) },
             { dispatch: to(rank, count, [5]), combine: to(rank, count, [0]) },
           ];
-          const ceiling = await NetworkCeiling.create(ranks, memory, { rounds, wireBytes, reach: undefined });
+          const ceiling = await networkCeiling(ranks, memory, { rounds, wireBytes, reach: undefined });
           const times = [
             await ceiling.time('dispatch', 3, 2, 1),
             await ceiling.time('combine', 3, 2, 0),
@@ -91,7 +91,7 @@ describe('the network alone', () => {
       const { ranks, memory } = place(circle, 'tcp;ofi_rxm', 64);
       const beyond = [{ peer: 1 - circle.rank, from: 0, to: 10_000, bytes: 16 }];
       const sent = { rounds: [{ dispatch: beyond, combine: [] }], wireBytes: 64, reach: undefined };
-      const ceiling = await NetworkCeiling.create(ranks, memory, sent);
+      const ceiling = await networkCeiling(ranks, memory, sent);
       return ceiling.time('dispatch', 1, 1, 0);
     };
     await expect(LocalCircle.run(2, program)).rejects.toThrow(/targetOffset is 10000/);

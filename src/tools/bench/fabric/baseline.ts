@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import type { Sizes } from './roles.js';
 
 const run = promisify(execFile);
 const source = fileURLToPath(new URL('../../../../scripts/bench/fabric-raw.c', import.meta.url));
@@ -13,12 +14,9 @@ const source = fileURLToPath(new URL('../../../../scripts/bench/fabric-raw.c', i
 export interface Baseline {
   /** Runs one measurement: microseconds for `latency`, `post` and `scatter`, seconds for `stream`. */
   measure(
-    provider: string,
-    device: string,
+    on: { readonly provider: string; readonly device: string },
     mode: 'latency' | 'stream' | 'post' | 'scatter',
-    bytes: number,
-    window: number,
-    count: number,
+    sizes: Sizes,
   ): Promise<number>;
   remove(): Promise<void>;
 }
@@ -37,7 +35,7 @@ export async function buildBaseline(): Promise<Baseline | string> {
     return `it does not compile (${reason.trim()}); it needs a C compiler and libfabric-dev`;
   }
   return {
-    async measure(provider, device, mode, bytes, window, count) {
+    async measure({ provider, device }, mode, { bytes, window, count }) {
       const args = [provider, device, mode, ...[bytes, window, count].map(String)];
       const { stdout } = await run(program, args, { timeout: 300_000, killSignal: 'SIGKILL' });
       return (JSON.parse(stdout) as { result: number }).result;

@@ -7,7 +7,13 @@ import {
   requireShmSpace,
 } from '../../../net/fabric/index.js';
 import { type Baseline, buildBaseline } from './baseline.js';
-import { allToAllRanks, type Figure, Measurements, scatterPeers } from './measurements.js';
+import {
+  allToAllRanks,
+  type FabricBenchOptions,
+  type Figure,
+  Measurements,
+  scatterPeers,
+} from './measurements.js';
 import {
   measureAllToAll,
   measureCalls,
@@ -16,38 +22,10 @@ import {
   measureSteadyState,
 } from './measures.js';
 
-export interface FabricBenchOptions {
-  readonly providers: readonly ProviderName[];
-  readonly device: string | undefined;
-  /** Processes of the scatter and barrier rounds. */
-  readonly ranks: number;
-  /** How often each measurement and its counterpart in C are repeated, in turns; the best counts. */
-  readonly repeat: number;
-  /** Scales how much each measurement does; 1 takes two to five minutes a provider. */
-  readonly scale: number;
-  /** Writes of the steady-state measurement. */
-  readonly operations: number;
-  /** Also the all-to-all of 16 processes, every byte checked. */
-  readonly allToAll: boolean;
-  readonly progress: (line: string) => void;
-}
-
-export interface FabricBenchReport {
-  readonly machine: {
-    readonly cpu: string;
-    readonly processors: number;
-    readonly loadBefore: number;
-    readonly node: string;
-    readonly libfabric: string;
-  };
-  readonly when: string;
-  /** Why there is nothing from C to compare with, if so. */
-  readonly baseline: string | null;
-  readonly figures: readonly Figure[];
-}
+export type FabricBenchReport = Awaited<ReturnType<typeof benchFabric>>;
 
 /** Measures the engine between local processes, and the same libfabric calls from C, in one run. */
-export async function benchFabric(options: FabricBenchOptions): Promise<FabricBenchReport> {
+export async function benchFabric(options: FabricBenchOptions) {
   const machine = {
     cpu: cpus()[0]?.model.trim() ?? 'unknown',
     processors: cpus().length,
@@ -59,19 +37,17 @@ export async function benchFabric(options: FabricBenchOptions): Promise<FabricBe
     deviceOf(provider, options.device);
     requireRoom(provider, options);
   }
-  const baseline = await buildBaseline();
+  const built = await buildBaseline();
+  const [baseline, lacking] = typeof built === 'string' ? [null, built] : [built, null];
   const figures: Figure[] = [];
   try {
-    for (const provider of options.providers) {
-      figures.push(
-        ...(await benchProvider(provider, options, typeof baseline === 'string' ? null : baseline)),
-      );
-    }
+    for (const provider of options.providers)
+      figures.push(...(await benchProvider(provider, options, baseline)));
   } finally {
-    if (typeof baseline !== 'string') await baseline.remove();
+    await baseline?.remove();
   }
-  const when = new Date().toISOString();
-  return { machine, when, baseline: typeof baseline === 'string' ? baseline : null, figures };
+  // `baseline` says why there is nothing from C to compare with, if so.
+  return { machine, when: new Date().toISOString(), baseline: lacking, figures };
 }
 
 async function benchProvider(
@@ -80,8 +56,7 @@ async function benchProvider(
   baseline: Baseline | null,
 ): Promise<Figure[]> {
   const device = deviceOf(provider, options.device);
-  const { repeat, scale, progress } = options;
-  const bench = new Measurements({ provider, device, repeat, scale, progress, baseline });
+  const bench = new Measurements({ ...options, provider, device, baseline });
   await measureCalls(bench, 'caller');
   await measureCalls(bench, 'worker');
   await measureFlags(bench);

@@ -3,6 +3,7 @@ import { extname, join } from 'node:path';
 import { type EngineOptions, type ProviderName, sweepShm } from '../../../net/fabric/index.js';
 import { launchReporting } from '../../../net/world/index.js';
 import type { Baseline } from './baseline.js';
+import type { Sizes } from './roles.js';
 
 const program = join(import.meta.dirname, `rank${extname(import.meta.filename)}`);
 
@@ -10,6 +11,8 @@ const program = join(import.meta.dirname, `rank${extname(import.meta.filename)}`
 export const scatterPeers = 63;
 export const allToAllRanks = 16;
 export const mebibyte = 1 << 20;
+
+export type Thread = 'caller' | 'worker';
 
 export interface Figure {
   readonly provider: ProviderName;
@@ -26,57 +29,69 @@ export interface Figure {
   readonly how: string;
 }
 
-/** A measurement that is also made in C, in turns, and judged by a goal. */
-interface Measured {
-  readonly what: string;
-  readonly unit: string;
-  /** The method in words: what was counted, over what, and how often. */
-  readonly how: string;
-  ours(): Promise<number>;
-  c?(raw: Baseline): Promise<number>;
-  readonly goal?: {
-    readonly text: string;
-    readonly needsC?: boolean;
-    holds(heddle: number, c: number): boolean;
-  };
+interface Goal {
+  readonly text: string;
+  readonly needsC?: boolean;
+  holds(heddle: number, c: number): boolean;
 }
 
-/** A figure with nothing in C to compare with. */
-type Fact = Pick<Figure, 'what' | 'unit' | 'heddle' | 'goal' | 'reached' | 'how'>;
+/** A measurement that may also be made in C, in turns, and judged by a goal. */
+interface Measured extends Pick<Figure, 'what' | 'unit' | 'how'> {
+  ours(): Promise<number>;
+  c?: ((raw: Baseline) => Promise<number>) | undefined;
+  readonly goal?: Goal | undefined;
+}
+
+/** A measurement between two processes, by a role and by a mode of the C program. */
+interface Compared extends Pick<Figure, 'what' | 'unit' | 'how'>, Partial<Pick<Measured, 'goal'>> {
+  readonly role: 'pingPong' | 'stream' | 'posting' | 'scatterCall';
+  readonly mode?: Parameters<Baseline['measure']>[1];
+  readonly sizes: Sizes;
+  /** Of the C program, where they are others. */
+  readonly sizesOfC?: Sizes;
+  /** What becomes of the measured time; by default it is the figure. */
+  readonly figure?: (time: number) => number;
+}
+
+export interface FabricBenchOptions {
+  readonly providers: readonly ProviderName[];
+  readonly device: string | undefined;
+  /** Processes of the scatter and barrier rounds. */
+  readonly ranks: number;
+  /** How often each measurement and its counterpart in C are repeated, in turns; the best counts. */
+  readonly repeat: number;
+  /** Scales how much each measurement does; 1 takes two to five minutes a provider. */
+  readonly scale: number;
+  /** Writes of the steady-state measurement. */
+  readonly operations: number;
+  /** Also the all-to-all of 16 processes, every byte checked. */
+  readonly allToAll: boolean;
+  readonly progress: (line: string) => void;
+}
 
 /** The settings that all measurements have in common. */
-interface Setting {
+interface Setting extends Pick<FabricBenchOptions, 'repeat' | 'scale' | 'progress'> {
   readonly provider: ProviderName;
   readonly device: string;
-  readonly repeat: number;
-  readonly scale: number;
-  readonly progress: (line: string) => void;
   readonly baseline: Baseline | null;
 }
 
 export class Measurements {
-  readonly provider: ProviderName;
-  readonly device: string;
   readonly figures: Figure[] = [];
-  readonly #of: Setting;
 
-  constructor(of: Setting) {
-    this.provider = of.provider;
-    this.device = of.device;
-    this.#of = of;
-  }
+  constructor(readonly of: Setting) {}
 
   progress(line: string): void {
-    this.#of.progress(`${this.provider}: ${line}`);
+    this.of.progress(`${this.of.provider}: ${line}`);
   }
 
   /** How often a measurement does its thing, where the whole bench does it `n` times. */
   count(n: number): number {
-    return Math.max(200, Math.round(n * this.#of.scale));
+    return Math.max(200, Math.round(n * this.of.scale));
   }
 
-  engine(thread: 'caller' | 'worker'): EngineOptions {
-    const { provider, device } = this;
+  engine(thread: Thread): EngineOptions {
+    const { provider, device } = this.of;
     return { provider, devices: [device], thread, timeoutMs: 60_000 };
   }
 
@@ -94,11 +109,22 @@ export class Measurements {
     return results;
   }
 
+  compare(thread: Thread, one: Compared): Promise<number> {
+    const { role, mode, sizes, sizesOfC = sizes, figure = (time) => time, ...rest } = one;
+    const args = { options: this.engine(thread), ...sizes };
+    return this.measure({
+      ...rest,
+      ours: async () => figure((await this.roles<number>(role, 2, args))[0]!),
+      c: mode && (async (raw) => figure(await raw.measure(this.of, mode, sizesOfC))),
+    });
+  }
+
   async measure({ what, unit, how, ours, c, goal }: Measured): Promise<number> {
+    const { provider, repeat, baseline } = this.of;
     this.progress(`${what} …`);
     const [mine, theirs]: [number[], number[]] = [[], []];
-    for (let i = 0; i < this.#of.repeat; i++) {
-      if (c && this.#of.baseline) theirs.push(await c(this.#of.baseline));
+    for (let i = 0; i < repeat; i++) {
+      if (c && baseline) theirs.push(await c(baseline));
       mine.push(await ours());
     }
     // The best of the repetitions counts: other programs on the machine can only make a figure worse.
@@ -109,16 +135,17 @@ export class Measurements {
     this.progress(`${what}: ${heddle.toPrecision(3)} ${unit}${beside}`);
     const judged = goal !== undefined && (other !== null || !goal.needsC);
     this.figures.push({
-      ...{ provider: this.provider, what, unit, heddle, c: other },
+      ...{ provider, what, unit, heddle, c: other },
       ratio: other === null ? null : heddle / other,
       goal: goal?.text ?? null,
       reached: judged ? goal.holds(heddle, other ?? 0) : null,
-      how: `${how}; best of ${this.#of.repeat}, in turns with C's`,
+      how: `${how}; best of ${repeat}, in turns with C's`,
     });
     return heddle;
   }
 
-  fact(fact: Fact): void {
-    this.figures.push({ provider: this.provider, c: null, ratio: null, ...fact });
+  /** A figure with nothing in C to compare with. */
+  fact(fact: Omit<Figure, 'provider' | 'c' | 'ratio'>): void {
+    this.figures.push({ provider: this.of.provider, c: null, ratio: null, ...fact });
   }
 }

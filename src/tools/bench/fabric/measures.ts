@@ -4,103 +4,80 @@
  */
 import { availableParallelism } from 'node:os';
 import { flagToFlag } from './flags.js';
-import { allToAllRanks, type Measurements, mebibyte, scatterPeers } from './measurements.js';
+import { allToAllRanks, type Measurements, mebibyte, scatterPeers, type Thread } from './measurements.js';
 import type { SteadyReport, StreamArgs } from './roles.js';
-
-type Thread = 'caller' | 'worker';
-
-const streamOf =
-  (bench: Measurements, thread: Thread) =>
-  (bytes: number, window: number, count: number): StreamArgs => ({
-    options: bench.engine(thread),
-    ...{ bytes, window, count },
-  });
 
 /** Latency, rate, bandwidth, and what a call takes of its caller. */
 export async function measureCalls(bench: Measurements, thread: Thread): Promise<void> {
-  await measureWrites(bench, thread);
-  await measurePosting(bench, thread);
-}
-
-async function measureWrites(bench: Measurements, thread: Thread): Promise<void> {
-  const { provider, device } = bench;
-  const stream = streamOf(bench, thread);
-  const seconds = async (args: StreamArgs) =>
-    (await bench.roles<{ seconds: number }>('stream', 2, args))[0]!.seconds;
+  const { provider } = bench.of;
   const by = `${thread} thread`;
   const n = bench.count(thread === 'caller' ? 20_000 : 2_000);
-  await bench.measure({
+  await bench.compare(thread, {
     what: `latency of an 8-byte write, ${by}`,
     unit: 'µs',
     how: `half a round trip of writes with an immediate, p50 of ${n}`,
-    ours: async () => (await bench.roles<{ p50: number }>('pingPong', 2, stream(8, 1, n)))[0]!.p50,
-    c: (raw) => raw.measure(provider, device, 'latency', 8, 1, bench.count(20_000)),
+    ...{ role: 'pingPong', mode: 'latency' },
+    sizes: { bytes: 8, window: 1, count: n },
+    sizesOfC: { bytes: 8, window: 1, count: bench.count(20_000) },
     ...(thread === 'caller' && {
       goal: { text: '≤ 1.5 × C', holds: (h: number, c: number) => h <= 1.5 * c, needsC: true },
     }),
   });
   const messages = bench.count(100_000);
-  await bench.measure({
+  await bench.compare(thread, {
     what: `rate of 8-byte writes, ${by}`,
     unit: 'million/s',
     how: `${messages} writes with an immediate, 128 under way`,
-    ours: async () => messages / (await seconds(stream(8, 128, messages))) / 1e6,
-    c: async (raw) => messages / (await raw.measure(provider, device, 'stream', 8, 128, messages)) / 1e6,
+    ...{ role: 'stream', mode: 'stream' },
+    sizes: { bytes: 8, window: 128, count: messages },
+    figure: (seconds) => messages / seconds / 1e6,
   });
   // A second or so: a pause of a few milliseconds, which is not ours, then changes little.
   const large = bench.count(provider === 'udp;ofi_rxd' ? 1_000 : 10_000);
-  const gigabytes = (seconds: number) => (large * mebibyte) / seconds / 1e9;
-  await bench.measure({
+  await bench.compare(thread, {
     what: `bandwidth of 1 MiB writes, ${by}`,
     unit: 'GB/s',
     how: `${large} writes with an immediate, 16 under way`,
-    ours: async () => gigabytes(await seconds(stream(mebibyte, 16, large))),
-    c: async (raw) => gigabytes(await raw.measure(provider, device, 'stream', mebibyte, 16, large)),
+    ...{ role: 'stream', mode: 'stream' },
+    sizes: { bytes: mebibyte, window: 16, count: large },
+    figure: (seconds) => (large * mebibyte) / seconds / 1e9,
     goal: { text: '≥ 0.95 × C', holds: (h, c) => h >= 0.95 * c, needsC: true },
   });
-}
-
-async function measurePosting(bench: Measurements, thread: Thread): Promise<void> {
-  const { provider, device } = bench;
-  const stream = streamOf(bench, thread);
-  const by = `${thread} thread`;
   // shm takes one small write at a time from an endpoint, so only there a batch is one.
   const batch = provider === 'shm' ? 1 : 16;
   const posts = bench.count(5_000);
   const call =
     thread === 'caller' ? "the call, which makes libfabric's" : 'the call, which hands over to the thread';
-  await bench.measure({
+  await bench.compare(thread, {
     what: `posting an 8-byte write, ${by}`,
     unit: 'µs',
     how: `${call}, in batches of ${batch}, p50 of ${posts}`,
-    ours: async () =>
-      (await bench.roles<{ microseconds: number }>('posting', 2, stream(8, batch, posts)))[0]!.microseconds,
-    c: (raw) => raw.measure(provider, device, 'post', 8, batch, posts),
+    ...{ role: 'posting', mode: 'post' },
+    sizes: { bytes: 8, window: batch, count: posts },
     goal: { text: '≤ C + 1 µs', holds: (h, c) => h <= c + 1, needsC: true },
   });
   const scatters = bench.count(1_000);
-  const args = { ...stream(64, 1, scatters), peers: scatterPeers };
-  await bench.measure({
+  await bench.compare(thread, {
     what: `posting a scatter to ${scatterPeers} peers, ${by}`,
     unit: 'µs',
     how: `the call, 64 bytes to each of ${scatterPeers} engines in another process, p50 of ${scatters}; C: ${scatterPeers} calls of libfabric`,
-    ours: async () => (await bench.roles<{ call: number }>('scatterCall', 2, args))[0]!.call,
-    c: (raw) => raw.measure(provider, device, 'scatter', 64, scatterPeers, scatters),
+    ...{ role: 'scatterCall', mode: 'scatter' },
+    sizes: { bytes: 64, window: scatterPeers, count: scatters },
     goal: { text: '≤ 30 µs', holds: (h) => h <= 30 },
   });
 }
 
 /** At one token: what its message takes by the engine, and from flag to flag by proxies, which are callers too. */
 export async function measureFlags(bench: Measurements): Promise<void> {
-  const { provider, device } = bench;
+  const { provider, device } = bench.of;
   const bytes = 2048;
   const trips = bench.count(20_000);
-  const args = streamOf(bench, 'caller')(bytes, 1, trips);
-  const alone = await bench.measure({
+  const alone = await bench.compare('caller', {
     what: `latency of a ${bytes}-byte write, caller thread`,
     unit: 'µs',
     how: `half a round trip of writes with an immediate, p50 of ${trips}`,
-    ours: async () => (await bench.roles<{ p50: number }>('pingPong', 2, args))[0]!.p50,
+    role: 'pingPong',
+    sizes: { bytes, window: 1, count: trips },
   });
   // Two proxies and who raises the flags spin: with fewer processors it would be the system's time slices that are measured.
   if (availableParallelism() < 3) return;

@@ -5,10 +5,6 @@ import {
   type Counter,
   type EngineOptions,
   type ImmediateCounter,
-  type Peer,
-  type PeerGroup,
-  type Region,
-  type RemoteRegion,
   TransferEngine,
 } from '../../../net/fabric/index.js';
 
@@ -23,19 +19,13 @@ export interface Rank {
   exchange<T>(value: T): Promise<T[]>;
 }
 
-interface Setup {
-  readonly engine: TransferEngine;
-  /** The other ranks, by rank; this rank's own entry is undefined. */
-  readonly peers: (Peer | undefined)[];
-  readonly region: Region;
-  /** Everybody's region, by rank; this rank's own entry is undefined. */
-  readonly remotes: (RemoteRegion | undefined)[];
-  /** Everybody else's. */
-  readonly group: PeerGroup;
-}
+type Setup = Awaited<ReturnType<typeof meet>>;
 
-/** Opens an engine, meets everybody, and exchanges a region of `bytes` each. */
-export async function meet(rank: Rank, options: EngineOptions, bytes: number): Promise<Setup> {
+/**
+ * Opens an engine, meets everybody, and exchanges a region of `bytes` each. Peers and regions are by rank, this rank's own undefined;
+ * the group is of everybody else's.
+ */
+export async function meet(rank: Rank, options: EngineOptions, bytes: number) {
   const engine = await TransferEngine.open(options);
   const region = engine.allocate(bytes);
   const all = await rank.exchange({ address: engine.address, descriptor: region.descriptor });
@@ -63,33 +53,19 @@ async function among<T>(
   return result;
 }
 
-/** The same of two ranks, with a write to the other one. */
+/** The same of two ranks, with a write from the first half of this one's region to the second half of the other's. */
 const between = <T>(
   rank: Rank,
   options: EngineOptions,
   bytes: number,
-  body: (pair: Pair) => T | Promise<T>,
-): Promise<T> =>
-  among(rank, options, bytes, (setup) => {
-    const { engine, region, remotes, counter } = setup;
-    const to = { target: remotes[1 - rank.rank]!, targetOffset: region.bytes / 2 };
-    const write = { source: region, sourceOffset: 0, ...to, bytes: 8, immediate: 1, counter };
-    return body({ ...setup, write, landed: engine.immediate(1) });
-  });
+  body: (pair: ReturnType<typeof pairOf>) => T | Promise<T>,
+): Promise<T> => among(rank, options, bytes, (setup) => body(pairOf(rank, setup)));
 
-interface Pair extends Setup {
-  readonly counter: Counter;
-  /** Writes from the first half of this rank's region to the second half of the other's. */
-  readonly write: {
-    readonly source: Region;
-    sourceOffset: number;
-    readonly target: RemoteRegion;
-    targetOffset: number;
-    bytes: number;
-    readonly immediate: number;
-    readonly counter: Counter;
-  };
-  readonly landed: ImmediateCounter;
+function pairOf({ rank }: Rank, setup: Setup & { readonly counter: Counter }) {
+  const { engine, region, remotes, counter } = setup;
+  const to = { target: remotes[1 - rank]!, targetOffset: region.bytes / 2 };
+  const write = { source: region, sourceOffset: 0, ...to, bytes: 8, immediate: 1, counter };
+  return { ...setup, write, landed: engine.immediate(1) };
 }
 
 /** The median of `count` samples, after some that do not count. */
@@ -161,11 +137,16 @@ function fill(slice: Uint8Array, from: number, to: number, round: number): void 
   for (let at = 0, n = 0; at + 4 <= slice.length; at += period, n++) slice[at] = n;
 }
 
-export interface StreamArgs {
-  readonly options: EngineOptions;
+/** So many writes, or rounds of them, each of so many bytes. */
+export interface Sizes {
   readonly bytes: number;
+  /** The writes that are under way at a time, a batch, or the peers of a scatter. */
   readonly window: number;
   readonly count: number;
+}
+
+export interface StreamArgs extends Sizes {
+  readonly options: EngineOptions;
 }
 
 /**
@@ -177,12 +158,12 @@ function warmUpOf(options: EngineOptions, caller: number, worker: number): numbe
 }
 
 /** Rank 0 writes and rank 1 writes back, `count` times. Microseconds of one way. */
-export function pingPong(rank: Rank): Promise<{ p50: number }> {
+export function pingPong(rank: Rank): Promise<number> {
   const { options, bytes, count } = rank.args as StreamArgs;
   return between(rank, options, 4096, async ({ engine, write, counter, landed }) => {
     write.bytes = bytes;
     await rank.exchange(null);
-    const p50 = median(count, warmUpOf(options, 20_000, Math.min(count, 5000)), () => {
+    const oneWay = median(count, warmUpOf(options, 20_000, Math.min(count, 5000)), () => {
       const begun = performance.now();
       if (rank.rank === 0) {
         engine.write(write);
@@ -194,7 +175,7 @@ export function pingPong(rank: Rank): Promise<{ p50: number }> {
       return (performance.now() - begun) * 500;
     });
     counter.waitSync();
-    return { p50 };
+    return oneWay;
   });
 }
 
@@ -205,7 +186,7 @@ function take(landed: ImmediateCounter, options: EngineOptions): void {
 }
 
 /** Rank 0 writes `count` times with `window` under way. Seconds from the first call to the last completion. */
-export function stream(rank: Rank): Promise<{ seconds: number }> {
+export function stream(rank: Rank): Promise<number> {
   const { options, bytes, window, count } = rank.args as StreamArgs;
   const room = 2 * Math.max(bytes * 4, 4096);
   return between(rank, { ...options, queue: window }, room, async (pair) => {
@@ -228,18 +209,18 @@ export function stream(rank: Rank): Promise<{ seconds: number }> {
     await rank.exchange(null);
     const begun = performance.now();
     run(count, bytes);
-    return { seconds: (performance.now() - begun) / 1000 };
+    return (performance.now() - begun) / 1000;
   });
 }
 
 /** The time of the call itself: `batch` writes at a time, each batch ended before the next. Microseconds a write. */
-export function posting(rank: Rank): Promise<{ microseconds: number }> {
+export function posting(rank: Rank): Promise<number> {
   const { options, bytes, window: batch, count } = rank.args as StreamArgs;
   return between(rank, options, 4096, ({ engine, write, counter }) => {
     if (rank.rank === 1) {
       // Only answers: its own progress is all that is asked of it.
       engine.immediate(2).waitSync(1, { timeoutMs: 600_000 });
-      return { microseconds: 0 };
+      return 0;
     }
     write.bytes = bytes;
     const clock = clockCost();
@@ -252,13 +233,13 @@ export function posting(rank: Rank): Promise<{ microseconds: number }> {
     });
     engine.write({ ...write, immediate: 2 });
     counter.waitSync();
-    return { microseconds };
+    return microseconds;
   });
 }
 
-/** Rank 0 scatters to `peers` engines, which rank 1 hosts. Microseconds of the call. */
-export async function scatterCall(rank: Rank): Promise<{ call: number }> {
-  const { options, bytes, peers, count } = rank.args as StreamArgs & { peers: number };
+/** Rank 0 scatters to `window` engines, which rank 1 hosts. Microseconds of the call. */
+export async function scatterCall(rank: Rank): Promise<number> {
+  const { options, bytes, window: peers, count } = rank.args as StreamArgs;
   if (rank.rank === 1) {
     const engines: TransferEngine[] = [];
     const offers: { address: Uint8Array; descriptor: Uint8Array }[] = [];
@@ -277,7 +258,7 @@ export async function scatterCall(rank: Rank): Promise<{ call: number }> {
       await new Promise((resolve) => setImmediate(resolve));
     }
     for (const engine of engines) await engine.close();
-    return { call: 0 };
+    return 0;
   }
   const engine = await TransferEngine.open(options);
   const offers = (await rank.exchange<{ address: Uint8Array; descriptor: Uint8Array }[]>([]))[1]!;
@@ -304,7 +285,7 @@ export async function scatterCall(rank: Rank): Promise<{ call: number }> {
   });
   await rank.exchange(null);
   await engine.close();
-  return { call };
+  return call;
 }
 
 /** Every rank scatters to all others, then meets them at a barrier. Microseconds a round of each, median. */

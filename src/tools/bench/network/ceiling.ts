@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { MappedMemory } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
-import type { RunningProxy, World } from '../../../net/world/index.js';
+import type { World } from '../../../net/world/index.js';
 import type { MeasuredPhase } from '../report.js';
 import { slowest } from '../statistics.js';
 import { type AloneData, type ControlWord, control, type Exchanged } from './alone.js';
@@ -20,69 +20,53 @@ const asked: Readonly<Record<MeasuredPhase, number>> = { dispatch: 1, combine: 2
 export const roomFor = (wireBytes: number): number => controlAt(wireBytes) + control.bytes;
 const controlAt = (wireBytes: number): number => Math.ceil(wireBytes / 16) * 16;
 
-export class NetworkCeiling {
-  #asked = 0;
-  readonly #ranks: Ranks;
-  readonly #memory: MappedMemory;
-  readonly #control: number;
-  readonly #proxy: RunningProxy;
-
-  private constructor(ranks: Ranks, memory: MappedMemory, control: number, proxy: RunningProxy) {
-    this.#ranks = ranks;
-    this.#memory = memory;
-    this.#control = control;
-    this.#proxy = proxy;
-  }
-
-  /**
-   * Every rank calls it, with equally many rounds. `memory` has `roomFor(wireBytes)` bytes; the caller frees it after the end.
-   */
-  static async create(
-    ranks: Ranks,
-    memory: MappedMemory,
-    { rounds, wireBytes, reach }: SentRounds,
-  ): Promise<NetworkCeiling> {
-    const data: AloneData = { rounds: await exchanged(ranks, rounds), control: controlAt(wireBytes) };
-    const proxy = await ranks.startProxy({
-      module: new URL('./alone.js', import.meta.url),
-      name: 'networkAlone',
-      ...{ data, memory },
-      ...(reach !== undefined && { reach }),
-    });
-    return new NetworkCeiling(ranks, memory, data.control, proxy);
-  }
-
-  /** Microseconds a round of one phase or both, the slowest rank's, for each iteration. Every rank gets the same. */
-  async time(phase: MeasuredPhase, rounds: number, iterations: number, warmups: number): Promise<number[]> {
-    const mine = new Float64Array(iterations);
-    for (let n = -warmups; n < iterations; n++) {
-      await this.#ranks.barrier('an iteration');
-      const took = await this.#ask(rounds, asked[phase]);
-      if (n >= 0) mine[n] = took / rounds;
-    }
-    return slowest(this.#ranks, mine);
-  }
-
-  async #ask(rounds: number, phases: number): Promise<number> {
-    const { host } = this.#memory;
-    const at = (name: ControlWord): number => this.#control + section(control, name).offset;
+/**
+ * Every rank calls it, with equally many rounds. `memory` has `roomFor(wireBytes)` bytes; the caller frees it after the end.
+ */
+export async function networkCeiling(
+  ranks: Ranks,
+  memory: MappedMemory,
+  { rounds, wireBytes, reach }: SentRounds,
+) {
+  const data: AloneData = { rounds: await exchanged(ranks, rounds), control: controlAt(wireBytes) };
+  const proxy = await ranks.startProxy({
+    module: new URL('./alone.js', import.meta.url),
+    name: 'networkAlone',
+    ...{ data, memory },
+    ...(reach !== undefined && { reach }),
+  });
+  const { host } = memory;
+  const at = (name: ControlWord): number => data.control + section(control, name).offset;
+  let questions = 0;
+  const ask = async (rounds: number, phases: number): Promise<number> => {
     host.store(at('rounds'), rounds);
     host.store(at('phases'), phases);
-    host.store(at('asked'), ++this.#asked);
-    while (host.load(at('answered')) !== this.#asked) {
-      if (this.#proxy.error !== null) throw this.#proxy.error;
+    host.store(at('asked'), ++questions);
+    while (host.load(at('answered')) !== questions) {
+      if (proxy.error !== null) throw proxy.error;
       await sleep(1);
     }
     const took = new Uint8Array(8);
     host.read(at('microseconds'), took);
     return new Float64Array(took.buffer)[0]!;
-  }
-
-  /** Every rank calls it: what one has asked, the others answer too. */
-  async dispose(): Promise<void> {
-    await this.#ranks.barrier('end of the network alone');
-    await this.#proxy.stop();
-  }
+  };
+  return {
+    /** Microseconds a round of one phase or both, the slowest rank's, for each iteration. Every rank gets the same. */
+    async time(phase: MeasuredPhase, rounds: number, iterations: number, warmups: number): Promise<number[]> {
+      const mine = new Float64Array(iterations);
+      for (let n = -warmups; n < iterations; n++) {
+        await ranks.barrier('an iteration');
+        const took = await ask(rounds, asked[phase]);
+        if (n >= 0) mine[n] = took / rounds;
+      }
+      return slowest(ranks, mine);
+    },
+    /** Every rank calls it: what one has asked, the others answer too. */
+    async dispose(): Promise<void> {
+      await ranks.barrier('end of the network alone');
+      await proxy.stop();
+    },
+  };
 }
 
 /** By round and phase, what leaves and how much comes, which every rank tells those that it writes to. */

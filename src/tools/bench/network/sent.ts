@@ -1,5 +1,5 @@
 /** The writes of a layer's proxies, a message at a time: not calculated, but learnt from the program that writes them. */
-import { NativeView, type ProxyProgram, type RemoteWrite } from '../../../gpu/index.js';
+import { NativeView, type RemoteWrite } from '../../../gpu/index.js';
 import type { LaidWire } from '../../../moe/index.js';
 import { proxyMaker, type World } from '../../../net/world/index.js';
 import type { Sent } from '../report.js';
@@ -46,43 +46,23 @@ export async function meanSent(
  * A second program of a rank's proxy, beside the one that runs. It sees the same words, as they stand when kernels have ended;
  * but its network only writes down, so nothing is sent twice. It must have been there since the first round, like the other.
  */
-export class Shadow {
-  readonly #program: ProxyProgram;
-  readonly #written: Message[];
-
-  private constructor(program: ProxyProgram, written: Message[]) {
-    this.#program = program;
-    this.#written = written;
-  }
-
-  static async of({ plan, memory }: LaidWire, { rank, ranks }: World): Promise<Shadow> {
-    const written: Message[] = [];
-    const network = {
-      write({ peer, from, to, bytes }: Readonly<RemoteWrite>): boolean {
-        written.push({ peer, from, to, bytes });
-        return true;
-      },
-      arrived: () => -1,
-    };
-    const { placement } = memory;
-    const parts = {
-      rank,
-      ranks,
-      out: [],
-      network,
-      placement,
-      memory: new NativeView(memory.raw),
-      data: plan.program.data,
-    };
-    const make = await proxyMaker(plan.program);
-    return new Shadow(make(parts), written);
-  }
-
+export async function shadowOf({ plan, memory: { raw, placement } }: LaidWire, { rank, ranks }: World) {
+  const written: Message[] = [];
+  const network = {
+    write({ peer, from, to, bytes }: Readonly<RemoteWrite>): boolean {
+      written.push({ peer, from, to, bytes });
+      return true;
+    },
+    arrived: () => -1,
+  };
+  const make = await proxyMaker(plan.program);
+  const { data } = plan.program;
+  const program = make({ rank, ranks, out: [], network, placement, memory: new NativeView(raw), data });
   /** The commands that kernels have handed over since it was asked last. */
-  take(): readonly Message[] {
-    while (this.#program.step());
-    return this.#written.splice(0);
-  }
+  return (): readonly Message[] => {
+    while (program.step());
+    return written.splice(0);
+  };
 }
 
 const places = { host: 'in host memory', gpu: 'in the GPU’s memory' } as const;

@@ -1,6 +1,6 @@
-import { Command } from 'commander';
+import { Command } from '../../../../src/cli/commander.js';
 import { register } from '../../../../src/cli/run.js';
 
-const program = new Command('heddle');
-register(program);
+const program = new Command('heddle').enablePositionalOptions();
+register(program.command('run'));
 await program.parseAsync();

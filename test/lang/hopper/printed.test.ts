@@ -1,0 +1,42 @@
+/** Kernels of tiles as they are printed, without a compiler. */
+import { expect, test } from 'vitest';
+import { hardwareOf, kernel, pointer, printCuda, tile } from '../../../src/lang/index.js';
+import { boxKernel, clusterKernel } from './cases.js';
+import { gemmKernel } from './gemm.js';
+
+test('which GPUs have what a kernel uses is known before it is compiled', () => {
+  const gemm = gemmKernel({ type: 'bf16', rows: 128, columns: 256, stages: 4 }).kernel;
+  expect(hardwareOf(gemm.ir())).toEqual({ only: 'hopper', because: 'g.wgmma.fence' });
+  const box = boxKernel(0, 2).ir();
+  expect(hardwareOf(box)).toEqual({ only: 'hopper and later', because: 'g.tensor.prefetch' });
+  expect(hardwareOf(clusterKernel().ir())).toEqual({
+    only: 'hopper and later',
+    because: 'clusters of blocks',
+  });
+});
+
+test('a fence and a wait hold the sums that they hand over, and none that is under way', () => {
+  const operand = tile('bf16', [64, 64], { swizzle: 128 });
+  const twoSets = kernel(
+    { name: 'two_sets', params: { to: pointer('f32') }, using: { operand } },
+    (g, { to }, { operand }) => {
+      const tiles = g.shared(operand, 2);
+      const even = g.registers('f32', 32);
+      const odd = g.registers('f32', 32);
+      g.wgmma.fence();
+      g.wgmma.multiply(even, tiles.at(0), tiles.at(1), true);
+      g.wgmma.commit();
+      g.wgmma.fence();
+      g.wgmma.multiply(odd, tiles.at(0), tiles.at(1), true);
+      g.wgmma.commit();
+      g.wgmma.wait(1);
+      g.store(to.at(g.threadIdx.x), even[0]!);
+      g.wgmma.wait(0);
+      g.store(to.at(128 + g.threadIdx.x), odd[0]!);
+    },
+  );
+  const calls = printCuda(twoSets.ir()).match(/wgmma_(fence|wait<\d>)\([a-z, ]*\)/g);
+  expect(calls).toEqual([
+    ...['wgmma_fence(even)', 'wgmma_fence(odd)', 'wgmma_wait<1>(even)', 'wgmma_wait<0>(odd)'],
+  ]);
+});
