@@ -17,120 +17,93 @@ const longest = 2 ** 20;
 /** The immediate of every write. A meeting lies between the writes of two experts, so they are not told apart. */
 const tag = 1;
 
-type Engine = Awaited<ReturnType<World['openEngine']>>['engine'];
-
-export class Courier {
-  readonly #world: World;
-  readonly #engine: Engine;
-  readonly #fabric: FabricConnection;
-
-  private constructor(world: World, engine: Engine, fabric: FabricConnection) {
-    this.#world = world;
-    this.#engine = engine;
-    this.#fabric = fabric;
-  }
-
-  /** Calls `work` with one; with null where all ranks are one node. Every rank calls it. @throws UnavailableError where there is no network. */
-  static async during(world: World, work: (courier: Courier | null) => Promise<void>): Promise<void> {
-    if (world.topology.nodes === 1) return work(null);
-    const { engine, fabric } = await world.openEngine();
-    try {
-      await work(new Courier(world, engine, fabric));
-    } finally {
-      fabric.close();
-      await engine.close();
-    }
-  }
-
-  /** Whether what one rank gives another goes by this way. */
-  reaches(from: number, to: number): boolean {
-    const node = (rank: number) => this.#world.topology.members.findIndex((ranks) => ranks.includes(rank));
-    return node(from) !== node(to);
-  }
-
-  /** Host memory for one expert that this rank gives, and for as many as come at once. Every rank calls it. */
-  async room(bytes: number, most: number): Promise<Room> {
-    const region = this.#engine.allocate((1 + most) * bytes);
-    return new Room(this.#engine, this.#fabric, region, await this.#fabric.share(region), bytes);
+/** Calls `work` with a way between nodes; with null where all ranks are one node. Every rank calls it. @throws UnavailableError where there is no network. */
+export async function withCourier(
+  world: World,
+  work: (courier: Courier | null) => Promise<void>,
+): Promise<void> {
+  if (world.topology.nodes === 1) return work(null);
+  const { engine, fabric } = await world.openEngine();
+  const nodeOf = (rank: number) => world.topology.members.findIndex((ranks) => ranks.includes(rank));
+  try {
+    await work({
+      reaches: (from, to) => nodeOf(from) !== nodeOf(to),
+      async room(bytes, most) {
+        const region = engine.allocate((1 + most) * bytes);
+        return roomOf(engine, fabric, region, (await fabric.share(region)).remotes, bytes);
+      },
+    });
+  } finally {
+    fabric.close();
+    await engine.close();
   }
 }
 
-export class Room {
-  readonly #engine: Engine;
-  readonly #fabric: FabricConnection;
-  readonly #region: ReturnType<Engine['allocate']>;
-  readonly #remotes: FabricRegions['remotes'];
-  readonly #bytes: number;
+export interface Courier {
+  /** Whether what one rank gives another goes by this way. */
+  reaches(from: number, to: number): boolean;
+  /** Host memory for one expert that this rank gives, and for as many as come at once. Every rank calls it. */
+  room(bytes: number, most: number): Promise<Room>;
+}
 
-  constructor(
-    engine: Engine,
-    fabric: FabricConnection,
-    region: ReturnType<Engine['allocate']>,
-    { remotes }: FabricRegions,
-    bytes: number,
-  ) {
-    this.#engine = engine;
-    this.#fabric = fabric;
-    this.#region = region;
-    this.#remotes = remotes;
-    this.#bytes = bytes;
-  }
-
+export interface Room {
   /** Gives an expert to others, each of which keeps it in one of its slots. When it resolves, all that was written has left. */
-  async give(
+  give(
     parts: readonly Part[],
     takers: readonly { readonly rank: number; readonly slot: number }[],
     stream: Stream,
-  ): Promise<void> {
-    const bytes = new Uint8Array(this.#region.buffer);
-    for (const { own, offset, bytes: length } of parts) bytes.set(await stream.copyOut(own, length), offset);
-    const counter = this.#engine.counter();
-    for (const { rank, slot } of takers)
-      for (const { from, length } of this.#pieces())
-        this.#engine.write({
-          source: this.#region,
-          sourceOffset: from,
-          target: this.#remotes[rank]!,
-          targetOffset: (1 + slot) * this.#bytes + from,
-          bytes: length,
-          immediate: tag,
-          counter,
-        });
-    await this.#named(counter.wait());
-  }
-
+  ): Promise<void>;
   /** Waits until slots have come from these ranks, and copies each to its place. */
-  async take(
+  take(
     slots: readonly { readonly from: number; readonly parts: readonly Part[] }[],
     stream: Stream,
-  ): Promise<void> {
-    if (slots.length === 0) return;
-    const from = [...new Set(slots.map((slot) => this.#fabric.peers[slot.from]!))];
-    await this.#named(this.#engine.immediate(tag).wait(slots.length * this.#pieces().length, { from }));
-    for (const [slot, { parts }] of slots.entries())
-      for (const { own, offset, bytes } of parts)
-        stream.copyIn(own, new Uint8Array(this.#region.buffer, (1 + slot) * this.#bytes + offset, bytes));
-  }
+  ): Promise<void>;
+  close(): void;
+}
 
-  close(): void {
-    this.#region.close();
-  }
+type Engine = Awaited<ReturnType<World['openEngine']>>['engine'];
 
-  /** The writes of one expert. */
-  #pieces(): { readonly from: number; readonly length: number }[] {
-    const most = Math.min(longest, this.#engine.devices[0]!.maxWriteBytes);
-    return Array.from({ length: Math.ceil(this.#bytes / most) }, (_, i) => ({
-      from: i * most,
-      length: Math.min(most, this.#bytes - i * most),
-    }));
-  }
-
+function roomOf(
+  engine: Engine,
+  fabric: FabricConnection,
+  region: ReturnType<Engine['allocate']>,
+  remotes: FabricRegions['remotes'],
+  bytes: number,
+): Room {
+  const most = Math.min(longest, engine.devices[0]!.maxWriteBytes);
+  /** Where the writes of one expert begin. */
+  const pieces = Array.from({ length: Math.ceil(bytes / most) }, (_, i) => i * most);
   /** A peer that is lost is named by its rank. */
-  async #named(waiting: Promise<unknown>): Promise<void> {
-    try {
-      await waiting;
-    } catch (error) {
-      throw this.#fabric.toRankLost(error);
-    }
-  }
+  const named = (waiting: Promise<unknown>) =>
+    waiting.catch((error: unknown) => {
+      throw fabric.toRankLost(error);
+    });
+  return {
+    async give(parts, takers, stream) {
+      const room = new Uint8Array(region.buffer);
+      for (const { own, offset, bytes: length } of parts) room.set(await stream.copyOut(own, length), offset);
+      const counter = engine.counter();
+      for (const { rank, slot } of takers)
+        for (const from of pieces)
+          engine.write({
+            source: region,
+            sourceOffset: from,
+            target: remotes[rank]!,
+            targetOffset: (1 + slot) * bytes + from,
+            bytes: Math.min(most, bytes - from),
+            immediate: tag,
+            counter,
+          });
+      await named(counter.wait());
+    },
+    async take(slots, stream) {
+      if (slots.length === 0) return;
+      const from = [...new Set(slots.map((slot) => fabric.peers[slot.from]!))];
+      await named(engine.immediate(tag).wait(slots.length * pieces.length, { from }));
+      for (const [slot, { parts }] of slots.entries())
+        for (const { own, offset, bytes: length } of parts)
+          stream.copyIn(own, new Uint8Array(region.buffer, (1 + slot) * bytes + offset, length));
+    },
+    close: () => region.close(),
+  };
 }

@@ -6,7 +6,7 @@ import { ArgumentError } from '../base/errors.js';
 import type { Stream } from '../gpu/index.js';
 import type { SharedWindow, World } from '../net/world/index.js';
 import { type Placement, rankOfPlace, requireSamePlaces, stepsTo } from './layer/index.js';
-import { Courier, type Part, type Room } from './moving-between-nodes.js';
+import { type Courier, type Part, type Room, withCourier } from './moving-between-nodes.js';
 import type { Tensor } from './rounds/tensor.js';
 
 /** An expert on its way. */
@@ -52,7 +52,7 @@ export class MovingWeights {
   async move(now: Placement, next: Placement, stream: Stream): Promise<void> {
     requireSamePlaces(next, now);
     if (this.#fillsOf(now, next).length === 0) return;
-    await Courier.during(this.#world, (courier) => this.#move(now, next, stream, courier));
+    await withCourier(this.#world, (courier) => this.#move(now, next, stream, courier));
   }
 
   async #move(now: Placement, next: Placement, stream: Stream, courier: Courier | null): Promise<void> {
@@ -88,7 +88,7 @@ export class MovingWeights {
     const steps = stepsTo(next, now);
     const started = performance.now();
     if (steps.length > 0)
-      await Courier.during(this.#world, async (courier) => {
+      await withCourier(this.#world, async (courier) => {
         for (const { emptied, filled } of steps) {
           place(emptied);
           await this.#move(emptied, filled, stream, courier);

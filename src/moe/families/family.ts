@@ -9,7 +9,6 @@ import {
   callSite,
   type Device,
   type Program,
-  type Setters,
   type Stream,
   type Topology,
   type Window,
@@ -221,43 +220,44 @@ export interface LoadedStep {
   launch(stream: Stream): void;
 }
 
-/** Binds the window and the time limit of a step whose kernel waits for peers and takes nothing else. */
-export const windowAndLimit =
-  (window: WindowPlan) =>
-  (set: { win(window: Window): void; limit(value: number): void }, placed: Placed): void => {
-    set.win(placed.window(window));
-    set.limit(placed.limit);
-  };
+/** What a parameter of a kernel is bound to: memory of the plan, a number, what comes of where the memory lies; or in each round the ids. */
+type Binding =
+  | WindowPlan
+  | WirePlan
+  | BufferPlan
+  | number
+  | 'topkIds'
+  | ((placed: Placed) => Window | readonly number[]);
 
-/** Sets the parameters of a kernel that sends tokens: those that differ from round to round. */
-export const setTokens =
-  (weights: boolean) =>
-  (
-    set: {
-      tokens(value: number): void;
-      topkIds(address: number): void;
-      topkWeights(address: number): void;
-      rows(i: number, address: number): void;
-    },
-    { tokens, topkIds, topkWeights, rows }: Round,
-  ): void => {
-    set.tokens(tokens);
-    set.topkIds(topkIds);
-    set.topkWeights(weights ? topkWeights : topkIds); // which nobody reads then
-    for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
-  };
-
-/** Sets the parameters of a kernel that makes the sums: those that differ from round to round. */
-export const setSums = (
-  set: { tokens(value: number): void; topkIds(address: number): void; out(address: number): void },
-  { tokens, topkIds, out }: Round,
-): void => {
-  set.tokens(tokens);
-  set.topkIds(topkIds);
-  set.out(out);
+/** By the parameter's name. */
+export type Bindings = {
+  readonly [N in 'win' | 'wire' | 'node' | 'placing' | 'rows' | 'topkWeights' | 'out']?: Binding | undefined;
 };
 
-/** A step, with the parameters that stay and those that each round brings. */
+type Setter = (...value: readonly (number | Window)[]) => void;
+
+/** Parameters that differ from round to round, unless they are bound. */
+const brought: Readonly<Record<string, (set: Setter, round: Round) => void>> = {
+  tokens: (set, { tokens }) => set(tokens),
+  topkIds: (set, { topkIds }) => set(topkIds),
+  topkWeights: (set, { topkWeights }) => set(topkWeights),
+  rows(set, { rows }) {
+    for (let i = 0; i < rows.length; i++) set(i, rows[i]!);
+  },
+  out: (set, { out }) => set(out),
+};
+
+function bind(set: Setter, binding: Exclude<Binding, string>, placed: Placed): void {
+  if (typeof binding === 'number') set(binding);
+  else if (typeof binding === 'function') {
+    const value = binding(placed);
+    if (!('length' in value)) set(value);
+    else for (const [i, address] of value.entries()) set(i, address);
+  } else if (binding.kind === 'buffer') set(placed.address(binding));
+  else set(placed.window(binding));
+}
+
+/** A step. Its kernel's parameters are set by their names: those that are bound once, `limit` too, the others for each round. */
 export function step<P extends ParamSpecs>(of: {
   readonly kernel: Kernel<P>;
   readonly summary: string;
@@ -265,22 +265,28 @@ export function step<P extends ParamSpecs>(of: {
   readonly threads: number;
   /** The value of `g.rank` in kernels that do not count the ranks of a node. */
   readonly rank?: number;
-  once(set: Setters<P>, placed: Placed): void;
-  each?(set: Setters<P>, round: Round): void;
+  readonly bindings: Bindings;
 }): Step {
-  const { kernel, summary, blocks, threads } = of;
+  const { kernel, summary, blocks, threads, rank } = of;
   return {
-    kernel,
-    summary,
-    blocks,
-    threads,
+    ...{ kernel, summary, blocks, threads },
     async load(device, placed) {
-      const shape = { grid: blocks, block: threads, programmatic: true, rank: of.rank ?? placed.rank };
+      const shape = { grid: blocks, block: threads, programmatic: true, rank: rank ?? placed.rank };
       const site = await callSite(device, kernel, shape);
-      of.once(site.set, placed);
+      const setters: readonly [string, Setter][] = Object.entries(site.set);
+      const bindings: Readonly<Record<string, Binding | undefined>> = { ...of.bindings, limit: placed.limit };
+      const each: { readonly set: Setter; readonly take: (set: Setter, round: Round) => void }[] = [];
+      for (const [name, set] of setters) {
+        const bound = bindings[name];
+        if (bound === undefined || typeof bound === 'string')
+          each.push({ set, take: brought[bound ?? name]! });
+        else bind(set, bound, placed);
+      }
       return {
         ...{ program: site.program, blocks, threads },
-        take: (round) => of.each?.(site.set, round),
+        take(round) {
+          for (const one of each) one.take(one.set, round);
+        },
         launch: (stream) => site.launch(stream),
       };
     },

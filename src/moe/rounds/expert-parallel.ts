@@ -40,7 +40,7 @@ import {
   type ScalesOf,
   waitMsOf,
 } from './options.js';
-import { Placing, type Statistics } from './placing.js';
+import { type Placing, placingOf, type Statistics } from './placing.js';
 import type { Tensor } from './tensor.js';
 import { readWaits, type Waits } from './waits.js';
 
@@ -172,7 +172,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     const rounds: [RoundInFlight<Travels>, ...RoundInFlight<Travels>[]] = [await round()];
     if (inFlight === 2) rounds.push(await round());
     const loaded = rounds.map(({ loaded }) => loaded);
-    const placing = placement === undefined ? null : await Placing.create(world, layer, loaded, placement);
+    const placing = placement === undefined ? null : await placingOf(world, layer, loaded, placement);
     return new ExpertParallel({ world, layer, split, choice, memory, rounds, waitMs, placing, agreed });
   }
 

@@ -13,79 +13,60 @@ export interface Statistics {
   readonly dropped: readonly number[];
 }
 
-export class Placing {
-  readonly #world: World;
-  readonly #layer: Layer;
-  readonly #rounds: readonly LoadedPlan[];
-  #placement: Placement;
-  /** For each round in flight, its counts when they were last read. They wrap; `#totals` do not. */
-  readonly #seen: readonly Uint32Array[];
-  readonly #totals: Float64Array;
-
-  private constructor(world: World, layer: Layer, rounds: readonly LoadedPlan[], placement: Placement) {
-    this.#world = world;
-    this.#layer = layer;
-    this.#rounds = rounds;
-    this.#placement = placement;
-    this.#seen = rounds.map(() => new Uint32Array(2 * placement.experts));
-    this.#totals = new Float64Array(2 * placement.experts);
-  }
-
-  /** Begins with a placement, and counts of 0. */
-  static async create(
-    world: World,
-    layer: Layer,
-    rounds: readonly LoadedPlan[],
-    placement: Placement,
-  ): Promise<Placing> {
-    const placing = new Placing(world, layer, rounds, placement);
-    const stream = world.device.createStream();
-    for (const { counts } of placing.#parts) stream.fill(counts.data, counts.bytes, 0);
-    placing.place(placement, stream);
-    await stream.synchronize();
-    stream.dispose();
-    return placing;
-  }
-
-  get placement(): Placement {
-    return this.#placement;
-  }
-
+export interface Placing {
+  readonly placement: Placement;
   /** Writes the table of each round in flight, in order on the stream. */
-  place(placement: Placement, stream: Stream): void {
-    requireSamePlaces(placement, this.#placement);
-    const bytes = bytesOf(placeTable(placement, sourceOf(this.#world, this.#layer)));
-    for (const { table } of this.#parts) stream.copyIn(table.data, bytes);
-    this.#placement = placement;
-  }
-
-  async statistics(stream: Stream): Promise<Statistics> {
-    const read = await Promise.all(
-      this.#parts.map(({ counts }) => stream.copyOut(counts.data, counts.bytes)),
-    );
-    for (const [i, bytes] of read.entries()) {
-      const seen = this.#seen[i]!;
-      const now = new Uint32Array(bytes.slice().buffer);
-      for (const [n, count] of now.entries()) this.#totals[n]! += (count - seen[n]!) >>> 0;
-      seen.set(now);
-    }
-    const all = await this.#world.allGather(bytesOf64(this.#totals), 'gathering statistics');
-    const sums = new Float64Array(this.#totals.length);
-    for (const bytes of all)
-      for (const [n, count] of new Float64Array(bytes.slice().buffer).entries()) sums[n]! += count;
-    const { experts } = this.#placement;
-    return { routed: [...sums.subarray(0, experts)], dropped: [...sums.subarray(experts)] };
-  }
-
-  get #parts() {
-    return this.#rounds.map((loaded) => {
-      const { table, counts } = loaded.plan.placing!;
-      return { table: loaded.tensor(table), counts: loaded.tensor(counts) };
-    });
-  }
+  place(placement: Placement, stream: Stream): void;
+  statistics(stream: Stream): Promise<Statistics>;
 }
 
-const bytesOf64 = (of: Float64Array): Uint8Array => new Uint8Array(of.slice().buffer);
+/** Begins with a placement, and counts of 0. */
+export async function placingOf(
+  world: World,
+  layer: Layer,
+  rounds: readonly LoadedPlan[],
+  first: Placement,
+): Promise<Placing> {
+  let placement = first;
+  const parts = rounds.map((loaded) => {
+    const { table, counts } = loaded.plan.placing!;
+    return { table: loaded.tensor(table), counts: loaded.tensor(counts) };
+  });
+  /** For each round in flight, its counts when they were last read. They wrap; `totals` do not. */
+  const seen = rounds.map(() => new Uint32Array(2 * first.experts));
+  const totals = new Float64Array(2 * first.experts);
+  const placing: Placing = {
+    get placement() {
+      return placement;
+    },
+    place(next, stream) {
+      requireSamePlaces(next, placement);
+      const bytes = bytesOf(placeTable(next, sourceOf(world, layer)));
+      for (const { table } of parts) stream.copyIn(table.data, bytes);
+      placement = next;
+    },
+    async statistics(stream) {
+      const read = await Promise.all(parts.map(({ counts }) => stream.copyOut(counts.data, counts.bytes)));
+      for (const [i, bytes] of read.entries()) {
+        const now = new Uint32Array(bytes.slice().buffer);
+        for (const [n, count] of now.entries()) totals[n]! += (count - seen[i]![n]!) >>> 0;
+        seen[i]!.set(now);
+      }
+      const mine = new Uint8Array(totals.slice().buffer);
+      const sums = new Float64Array(totals.length);
+      for (const bytes of await world.allGather(mine, 'gathering statistics'))
+        for (const [n, count] of new Float64Array(bytes.slice().buffer).entries()) sums[n]! += count;
+      const { experts } = placement;
+      return { routed: [...sums.subarray(0, experts)], dropped: [...sums.subarray(experts)] };
+    },
+  };
+  const stream = world.device.createStream();
+  for (const { counts } of parts) stream.fill(counts.data, counts.bytes, 0);
+  placing.place(first, stream);
+  await stream.synchronize();
+  stream.dispose();
+  return placing;
+}
 
 /** Which source a rank is to `placeTable`. Where nodes differ in size, all ranks count as one. */
 function sourceOf({ rank, topology }: World, layer: Layer) {

@@ -93,48 +93,39 @@ export interface Located {
 }
 
 /** The files of a folder that one call reads: each is opened when the first of its tensors is asked for. */
-export class OpenFiles {
-  readonly #folder: string;
-  readonly #places: Places;
-  readonly #open = new Map<string, TensorFile>();
+export function openFiles(folder: string, places: Places): OpenFiles {
+  const open = new Map<string, TensorFile>();
+  return {
+    async find(name) {
+      const place = places.get(name);
+      if (place === undefined) throw new WeightsError(folder, name, 'no file has it', complete);
+      let file = open.get(place);
+      if (file === undefined) {
+        file = await openFor(name, join(folder, place));
+        open.set(place, file);
+      }
+      const tensor = file.tensors.get(name);
+      if (tensor !== undefined) return { file, tensor };
+      throw new WeightsError(file.path, name, 'it is not in this file, though the index says so', complete);
+    },
+    async close() {
+      for (const file of open.values()) await file.close();
+    },
+  };
+}
 
-  constructor(folder: string, places: Places) {
-    this.#folder = folder;
-    this.#places = places;
-  }
+export interface OpenFiles {
+  find(name: string): Promise<Located>;
+  close(): Promise<void>;
+}
 
-  async find(name: string): Promise<Located> {
-    const place = this.#places.get(name);
-    if (place === undefined) throw new WeightsError(this.#folder, name, 'no file has it', complete);
-    let file = this.#open.get(place);
-    if (file === undefined) {
-      file = await this.#openFile(join(this.#folder, place), name);
-      this.#open.set(place, file);
-    }
-    const tensor = file.tensors.get(name);
-    if (tensor !== undefined) return { file, tensor };
-    throw new WeightsError(file.path, name, 'it is not in this file, though the index says so', complete);
-  }
-
-  async close(): Promise<void> {
-    for (const file of this.#open.values()) await file.close();
-  }
-
-  async #openFile(path: string, name: string): Promise<TensorFile> {
-    try {
-      return await TensorFile.open(path);
-    } catch (error) {
-      if (!(error instanceof FileError && error.reason.startsWith('ENOENT'))) throw error;
-      throw new WeightsError(
-        path,
-        name,
-        'the index says that it is in this file, which is not there',
-        complete,
-        {
-          cause: error,
-        },
-      );
-    }
+async function openFor(name: string, path: string): Promise<TensorFile> {
+  try {
+    return await TensorFile.open(path);
+  } catch (cause) {
+    if (!(cause instanceof FileError && cause.reason.startsWith('ENOENT'))) throw cause;
+    const wrong = 'the index says that it is in this file, which is not there';
+    throw new WeightsError(path, name, wrong, complete, { cause });
   }
 }
 

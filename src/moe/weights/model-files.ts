@@ -12,7 +12,7 @@ import { type Device, requireDevice, requireStream, type Stream } from '../../gp
 import type { MlpWeights } from '../experts/products.js';
 import { type Dtype, expertsOf, limits, scaleBlock } from '../layer/index.js';
 import type { RouterWeights } from '../router/index.js';
-import { type Located, OpenFiles, type Places, placesOf } from './folder.js';
+import { type Located, type OpenFiles, openFiles, type Places, placesOf } from './folder.js';
 import { type LoadProgress, load, type Wanted } from './load.js';
 import { type LayerNames, layersOf, type MatrixNames } from './names.js';
 
@@ -169,7 +169,7 @@ export class ModelFiles {
     { onProgress = () => {} }: LoadOptions,
     wantedOf: (files: OpenFiles) => Promise<W>,
   ) {
-    const files = new OpenFiles(this.folder, this.#places);
+    const files = openFiles(this.folder, this.#places);
     try {
       return await load(device, stream, await wantedOf(files), onProgress);
     } finally {

@@ -6,7 +6,7 @@ import { HeddleError } from '../../base/errors.js';
 import { type Exploration, type Finding, findingKey } from '../../gpu/sim/index.js';
 import { type Job, jobName, type Outcome } from './jobs.js';
 import { type CheckOptions, type CheckProgress, requireCheckOptions } from './options.js';
-import { type Pool, ThisThread, Threads } from './pool.js';
+import { type Pool, thisThread, threads } from './pool.js';
 import { replayOf } from './replay.js';
 import { seedOf } from './run.js';
 import {
@@ -148,9 +148,9 @@ function poolOf(configurations: readonly CheckConfiguration[], options: CheckOpt
   const count = workers?.count ?? 1;
   // One schedule is run sooner than a thread starts.
   if (replay !== undefined)
-    return new ThisThread(configurations, { ...(print && { print }), ...(watch && { watch }) });
-  if (workers === undefined || count === 1) return new ThisThread(configurations, {});
-  return new Threads(count, workers.module, configurations);
+    return thisThread(configurations, { ...(print && { print }), ...(watch && { watch }) });
+  if (workers === undefined || count === 1) return thisThread(configurations, {});
+  return threads(count, workers.module, configurations);
 }
 
 /** A replay of an exhaustive search may ask for more schedules than it has. */

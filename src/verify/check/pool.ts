@@ -20,24 +20,15 @@ export interface Pool {
 }
 
 /** This thread, one job after the other. */
-export class ThisThread implements Pool {
-  readonly #configurations: readonly CheckConfiguration[];
-  readonly #hearing: Hearing;
-
-  constructor(configurations: readonly CheckConfiguration[], hearing: Hearing) {
-    this.#configurations = configurations;
-    this.#hearing = hearing;
-  }
-
-  async run(jobs: readonly Job[], watcher: Watcher): Promise<void> {
+export const thisThread = (configurations: readonly CheckConfiguration[], hearing: Hearing): Pool => ({
+  async run(jobs, watcher) {
     for (const [index, job] of jobs.entries()) {
       watcher.began(job);
-      watcher.ended(index, await runJob(this.#configurations, job, () => watcher.ran(), this.#hearing));
+      watcher.ended(index, await runJob(configurations, job, () => watcher.ran(), hearing));
     }
-  }
-
-  async close(): Promise<void> {}
-}
+  },
+  async close() {},
+});
 
 /** The data with which a thread starts. Configurations are functions, so it gets them from their module by itself. */
 export interface WorkerStart {
@@ -51,39 +42,16 @@ export interface WorkerStart {
 export type WorkerReport = { readonly kind: 'ran' } | { readonly kind: 'ended'; readonly outcome: Outcome };
 
 /** Several threads, which start when they are first needed. */
-export class Threads implements Pool {
-  readonly #threads: Worker[] = [];
-  readonly #count: number;
-  readonly #module: string;
-  readonly #configurations: readonly CheckConfiguration[];
-
-  constructor(count: number, module: string, configurations: readonly CheckConfiguration[]) {
-    this.#count = count;
-    this.#module = module;
-    this.#configurations = configurations;
-  }
-
-  async run(jobs: readonly Job[], watcher: Watcher): Promise<void> {
-    while (this.#threads.length < Math.min(this.#count, jobs.length)) this.#threads.push(this.#start());
-    const queue = new Queue(jobs);
-    await Promise.all(this.#threads.map((thread) => this.#work(thread, queue, watcher)));
-  }
-
-  async close(): Promise<void> {
-    await Promise.all(this.#threads.map((thread) => thread.terminate()));
-  }
-
-  #start(): Worker {
-    const start: WorkerStart = { module: this.#module, names: this.#configurations.map(({ name }) => name) };
-    return startThread(new URL('./worker.js', import.meta.url), start);
-  }
+export function threads(count: number, module: string, configurations: readonly CheckConfiguration[]): Pool {
+  const started: Worker[] = [];
+  const start: WorkerStart = { module, names: configurations.map(({ name }) => name) };
 
   /** Gives one thread job after job, until none is left. */
-  #work(thread: Worker, queue: Queue, watcher: Watcher): Promise<void> {
-    return new Promise<void>((resolve, reject) => {
+  const work = (thread: Worker, take: (thread: Worker) => Queued | undefined, watcher: Watcher) =>
+    new Promise<void>((resolve, reject) => {
       let current: Queued | undefined;
       const next = (): void => {
-        current = queue.take(thread);
+        current = take(thread);
         if (current === undefined) {
           thread.off('message', told).off('error', failed).off('exit', ended);
           resolve();
@@ -100,7 +68,7 @@ export class Threads implements Pool {
         }
       };
       const died = (why: string): void => {
-        const during = jobName(this.#configurations, current!.job);
+        const during = jobName(configurations, current!.job);
         reject(new HeddleError('HEDDLE_CHECK', `a worker died during ${during}: ${why}`));
       };
       const failed = (error: Error): void => died(error.message);
@@ -108,7 +76,18 @@ export class Threads implements Pool {
       thread.on('message', told).on('error', failed).on('exit', ended);
       next();
     });
-  }
+
+  return {
+    async run(jobs, watcher) {
+      while (started.length < Math.min(count, jobs.length))
+        started.push(startThread(new URL('./worker.js', import.meta.url), start));
+      const take = queueOf(jobs);
+      await Promise.all(started.map((thread) => work(thread, take, watcher)));
+    },
+    async close() {
+      await Promise.all(started.map((thread) => thread.terminate()));
+    },
+  };
 }
 
 interface Queued {
@@ -120,24 +99,19 @@ interface Queued {
  * Jobs in order; but a thread gets those of a configuration that it has run before, or that nobody has, as long as
  * there are any: each configuration's kernels are compiled where it runs.
  */
-class Queue {
-  readonly #left: Queued[];
-  readonly #owners = new Map<number, Worker>();
-
-  constructor(jobs: readonly Job[]) {
-    this.#left = jobs.map((job, index) => ({ index, job }));
-  }
-
-  take(thread: Worker): Queued | undefined {
-    const own = this.#left.findIndex(({ job }) => {
-      return job.kind === 'mutant' || (this.#owners.get(job.configuration) ?? thread) === thread;
+function queueOf(jobs: readonly Job[]): (thread: Worker) => Queued | undefined {
+  const left: Queued[] = jobs.map((job, index) => ({ index, job }));
+  const owners = new Map<number, Worker>();
+  return (thread) => {
+    const own = left.findIndex(({ job }) => {
+      return job.kind === 'mutant' || (owners.get(job.configuration) ?? thread) === thread;
     });
     // The job to which another thread would come last is taken from it first.
-    const [taken] = this.#left.splice(own < 0 ? this.#left.length - 1 : own, 1);
+    const [taken] = left.splice(own < 0 ? left.length - 1 : own, 1);
     if (taken !== undefined && taken.job.kind !== 'mutant') {
       const { configuration } = taken.job;
-      if (!this.#owners.has(configuration)) this.#owners.set(configuration, thread);
+      if (!owners.has(configuration)) owners.set(configuration, thread);
     }
     return taken;
-  }
+  };
 }

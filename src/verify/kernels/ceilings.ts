@@ -163,10 +163,9 @@ export const readCeilingKernel = kernel(
 
 /** The kernels that only measure a machine. */
 export const ceilings: readonly RegisteredKernel[] = [
-  entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {
-    const ranks = shape.number('ranks');
-    return flagBarrierKernel(ranks, flagBarrierWindow(ranks));
-  }),
+  entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, ({ ranks }) =>
+    flagBarrierKernel(ranks, flagBarrierWindow(ranks)),
+  ),
   entry('ceiling_reads', 'what a GPU’s own memory brings at best', {}, () => readCeilingKernel),
   ...(
     [
@@ -181,10 +180,7 @@ export const ceilings: readonly RegisteredKernel[] = [
         ranks: number('ranks', [2, limits.ranks], 8),
         vectors: number('16-byte vectors to each peer', [1, 2 ** 26], 2 ** 16),
       },
-      (shape) => {
-        const [ranks, vectors] = [shape.number('ranks'), shape.number('vectors')];
-        return make(ranks, vectors, transferWindow(ranks, vectors));
-      },
+      ({ ranks, vectors }) => make(ranks, vectors, transferWindow(ranks, vectors)),
     ),
   ),
 ];

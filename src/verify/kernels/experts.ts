@@ -1,8 +1,6 @@
 /** The kernels of experts. */
 import { ArgumentError } from '../../base/errors.js';
-import type { ParamSpecs } from '../../lang/index.js';
 import {
-  type ExpertsShape,
   exampleExpertsKernel,
   expertsKernels,
   hopperKernels,
@@ -12,27 +10,30 @@ import {
 } from '../../moe/experts/index.js';
 import { count } from '../../moe/families/index.js';
 import { rowsToFp8Kernel } from '../../moe/index.js';
-import { alignments, type ExpertForm, expertForms, expertsOf, type RowDtype } from '../../moe/layer/index.js';
+import { alignments, expertForms, expertsOf } from '../../moe/layer/index.js';
 import { aGpu, layerOf, layerParameters, travelling } from './layer.js';
 import {
-  type CheckedShape,
   entry,
   none,
   number,
   type Parameters,
   type RegisteredKernel,
+  type ShapeOf,
   word,
   yesNo,
 } from './shape.js';
 
 /** DeepSeek-V3's experts, as many as four of its ranks have at 128 tokens each. */
-const mlpParameters = {
+const multiplying = {
   hidden: layerParameters.hidden,
   inner: number('elements between the two GEMMs', [64, 2 ** 18], 2048),
   experts: number('experts of the rank', [0, mostLocalExperts], 64),
   topk: layerParameters.topk,
   rows: number('rows that an expert is likely to have', [1, 2 ** 26], 16),
   of: word('whose rows: a plan’s, or all of one expert', ['plan', 'all'], 'plan'),
+} satisfies Parameters;
+const mlpParameters = {
+  ...multiplying,
   format: word('of rows that arrive', ['bf16', 'fp8'], 'bf16'),
 } satisfies Parameters;
 
@@ -45,15 +46,10 @@ export const ofExperts: readonly RegisteredKernel[] = [
       threads: { knob: count('threads a block', [32, 1024], none, 32), default: 512 },
       routes: word('a row for each route', yesNo, 'no'),
     },
-    (shape) =>
+    ({ ranks, replicas, tokens, topk: topK, hidden, dtype, weights, routes, threads }) =>
       exampleExpertsKernel({
-        slots: (shape.number('ranks') / shape.number('replicas')) * shape.number('tokens'),
-        topK: shape.number('topk'),
-        hidden: shape.number('hidden'),
-        dtype: shape.text('dtype') as RowDtype,
-        weights: shape.text('weights') === 'yes',
-        routes: shape.text('routes') === 'yes',
-        threads: shape.number('threads'),
+        ...{ slots: (ranks / replicas) * tokens, topK, hidden, dtype, threads },
+        ...{ weights: weights === 'yes', routes: routes === 'yes' },
       }),
   ),
   ofPlan('experts_plan', 'sorts the routes that arrived by expert', 'plan'),
@@ -66,8 +62,8 @@ export const ofExperts: readonly RegisteredKernel[] = [
   entry(
     'experts_swiglu',
     'SwiGLU as a launch of its own, for cuBLAS',
-    { inner: mlpParameters.inner },
-    (shape) => swigluKernel(shape.number('inner'), 256, 'plan'),
+    { inner: multiplying.inner },
+    ({ inner }) => swigluKernel(inner, 256, 'plan'),
   ),
   entry('rows_to_fp8', 'rows as e4m3 with scales, for dispatch to carry', {}, () => rowsToFp8Kernel(256)),
 ];
@@ -84,78 +80,64 @@ function ofPlan(
     alignment: { knob: count('an expert begins at a multiple of it', [1, 128], none), default: 1 },
     capacity: number('rows of all experts; of each, if masked', [1, 2 ** 31], 2 ** 17),
   } satisfies Parameters;
-  return entry<ParamSpecs>(name, summary, parameters, (shape) => {
+  return entry(name, summary, parameters, (shape) => {
+    const { form, capacity } = shape;
     const layer = layerOf(shape);
-    const alignment = alignments.find((one) => one === shape.number('alignment'));
+    const alignment = alignments.find((one) => one === shape.alignment);
     if (alignment === undefined)
-      throw new ArgumentError(
-        '--shape alignment',
-        shape.number('alignment'),
-        `one of ${alignments.join(', ')}`,
-      );
-    const of: ExpertsShape = {
-      ...{ layer, experts: expertsOf(layer, 0).count, alignment },
-      form: shape.text('form') as ExpertForm,
-      capacity: shape.number('capacity'),
-    };
-    return expertsKernels({ shape: of, ...aGpu })[which].kernel;
+      throw new ArgumentError('--shape alignment', shape.alignment, `one of ${alignments.join(', ')}`);
+    const experts = expertsOf(layer, 0).count;
+    return expertsKernels({ shape: { layer, experts, alignment, form, capacity }, ...aGpu })[which].kernel;
   });
 }
 
 /** A GEMM of an expert. */
 function ofMlp(name: string, summary: string, which: 'gateUp' | 'down'): RegisteredKernel {
-  return entry<ParamSpecs>(name, summary, mlpParameters, (shape) => {
-    const of = shape.text('of') === 'all' ? 'all' : 'plan';
-    const experts = of === 'all' ? 1 : shape.number('experts');
-    const [hidden, inner] = [shape.number('hidden'), shape.number('inner')];
-    const [topK, rows] = [shape.number('topk'), shape.number('rows')];
-    const e4m3 = shape.text('format') === 'fp8';
-    return mlpKernels({ of, e4m3, experts, hidden, inner, topK, rows, ...aGpu })[which].kernel;
+  return entry(name, summary, mlpParameters, ({ format, ...shape }) => {
+    return mlpKernels({ ...multiplied(shape), e4m3: format === 'fp8', ...aGpu })[which].kernel;
   });
+}
+
+function multiplied({ of, experts, hidden, inner, topk: topK, rows }: ShapeOf<typeof multiplying>) {
+  return { of, experts: of === 'all' ? 1 : experts, hidden, inner, topK, rows };
 }
 
 /** The same two on Hopper's tensor cores, of rows and weights of this type. */
 function onHopper(dtype: 'bf16' | 'e4m3'): RegisteredKernel[] {
-  const { format: _, ...parameters } = mlpParameters;
-  const build = (shape: CheckedShape) =>
-    hopperKernels({
-      ...{ dtype, of: shape.text('of') === 'all' ? 'all' : 'plan' },
-      ...{ experts: shape.text('of') === 'all' ? 1 : shape.number('experts'), topK: shape.number('topk') },
-      ...{ hidden: shape.number('hidden'), inner: shape.number('inner'), rows: shape.number('rows') },
-      ...{ kind: aGpu.kind, multiprocessors: aGpu.multiprocessors },
-    });
+  const build = (shape: ShapeOf<typeof multiplying>) =>
+    hopperKernels({ ...multiplied(shape), dtype, ...aGpu });
   // Kernels for experts with so few tiles that several blocks share one.
-  const sharing = { ...parameters, experts: { ...parameters.experts, default: 1 } };
-  const addsParts = (which: 'gateUp' | 'down') => (shape: CheckedShape) => {
+  const sharing = { ...multiplying, experts: { ...multiplying.experts, default: 1 } };
+  const addsParts = (which: 'gateUp' | 'down') => (shape: ShapeOf<typeof multiplying>) => {
     const { parts } = build(shape);
     const shared = parts[which];
     if (shared !== null) return shared.add;
     throw new ArgumentError(
       '--shape experts',
-      shape.number('experts'),
+      shape.experts,
       'fewer, or rows fewer: here there is a tile for every block',
     );
   };
   return [
-    entry<ParamSpecs>(
+    entry(
       `experts_gate_up_${dtype}`,
       `the same on Hopper's tensor cores, of ${dtype}: rows times gates and what they scale; SwiGLU`,
-      parameters,
+      multiplying,
       (shape) => build(shape).gateUp,
     ),
-    entry<ParamSpecs>(
+    entry(
       `experts_down_${dtype}`,
       `the same on Hopper's tensor cores, of ${dtype}: what SwiGLU made, times the second weights`,
-      parameters,
+      multiplying,
       (shape) => build(shape).down,
     ),
-    entry<ParamSpecs>(
+    entry(
       `experts_gate_up_parts_${dtype}`,
       'adds up what blocks leave that share tiles of the first; SwiGLU',
       sharing,
       addsParts('gateUp'),
     ),
-    entry<ParamSpecs>(
+    entry(
       `experts_down_parts_${dtype}`,
       'adds up what blocks leave that share tiles of the second',
       sharing,

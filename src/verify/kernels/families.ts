@@ -7,7 +7,6 @@ import {
   phases,
   requireKnob,
   type Step,
-  type TransportName,
   type Tuning,
   transports,
 } from '../../moe/families/index.js';
@@ -103,14 +102,14 @@ export const familyKeys = (family: Family): readonly ShapeKey[] => formOf(family
 
 /** The keys that a shape of a family may have, with `otherwise` in place of some defaults: the layer, and the knobs as phase.knob. */
 function formOf(family: Family, otherwise: ShapeText = {}) {
-  const all: Parameters = {
-    ...travelling,
-    transport: word('what carries the rows', transports, transports[0]),
-    ...(family.reach === 'world' && { nodes: number('nodes of equal size', [1, 72], 1) }),
-  };
-  const parameters: Parameters = Object.fromEntries(
-    Object.entries(all).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
+  const nodes = number('nodes of equal size', [1, 72], 1);
+  const all = { ...travelling, transport: word('what carries the rows', transports, transports[0]), nodes };
+  const has = Object.entries<Parameters[string]>(all).filter(
+    ([key]) => family.reach === 'world' || key !== 'nodes',
   );
+  const parameters = Object.fromEntries(
+    has.map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
+  ) as typeof all;
   const knobs = new Map<string, { readonly phase: string; readonly key: string; readonly knob: Knob }>(
     Object.entries(family.knobs).flatMap(([phase, table]) =>
       Object.entries(table).map(([key, knob]) => [`${phase}.${key}`, { phase, key, knob }] as const),
@@ -135,12 +134,12 @@ function formOf(family: Family, otherwise: ShapeText = {}) {
       Object.fromEntries(entries.filter(([key]) => !knobs.has(key))),
     );
     const layer = layerOf(shape);
-    const nodes = family.reach === 'world' ? shape.number('nodes') : 1;
+    const { nodes = 1, transport } = shape;
     const place: Place = {
       ...aGpu,
       rank: 0,
       ...how,
-      transport: shape.text('transport') as TransportName,
+      transport,
       topology: topologyOf(
         Array.from({ length: layer.ranks }, (_, rank) => Math.floor((rank * nodes) / layer.ranks)),
         0,

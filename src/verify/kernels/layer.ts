@@ -2,17 +2,14 @@
 import { ArgumentError } from '../../base/errors.js';
 import { usualMultiprocessors } from '../../moe/families/index.js';
 import {
-  type FormatName,
   formatNames,
   type Layer,
   limits,
   payloadsFor,
-  type RowDtype,
-  type RowFormatName,
   requireShape,
   rowFormatNames,
 } from '../../moe/layer/index.js';
-import { type CheckedShape, number, type Parameters, word, yesNo } from './shape.js';
+import { number, type Parameters, type ShapeOf, word, yesNo } from './shape.js';
 
 export const aGpu = { kind: 'cuda', multiprocessors: usualMultiprocessors } as const;
 
@@ -38,13 +35,10 @@ export const travelling = {
   sum: word('where rows of several nodes are added up', ['nodes', 'source'], 'nodes'),
 } satisfies Parameters;
 
-export function layerOf(shape: CheckedShape): Layer {
-  const dtype = shape.text('dtype') as RowDtype;
-  const hidden = shape.number('hidden');
-  const weighting = shape.text('weighting') as 'experts' | 'combine';
-  const format = shape.text('format') as FormatName | 'same';
+export function layerOf(shape: ShapeOf<typeof travelling>): Layer {
+  const { ranks, experts, replicas, dtype, hidden, weighting, format, wire, sum } = shape;
   const carried = payloadsFor(format === 'same' ? dtype : format, hidden);
-  const scales = { name: 'scales', rowBytes: shape.number('scales') };
+  const scales = { name: 'scales', rowBytes: shape.scales };
   if (scales.rowBytes > 0 && carried.length > 1)
     throw new ArgumentError(
       '--shape scales',
@@ -52,21 +46,11 @@ export function layerOf(shape: CheckedShape): Layer {
       `0: rows of ${format} have scales of their own`,
     );
   const layer: Layer = {
-    ranks: shape.number('ranks'),
-    experts: shape.number('experts'),
-    topK: shape.number('topk'),
-    maxTokens: shape.number('tokens'),
-    replicas: shape.number('replicas'),
+    ...{ ranks, experts, topK: shape.topk, maxTokens: shape.tokens, replicas },
     payloads: scales.rowBytes > 0 ? [...carried, scales] : carried,
-    output: {
-      dtype,
-      hidden,
-      weighting,
-      wire: shape.text('wire') as RowFormatName,
-      sum: shape.text('sum') as 'nodes' | 'source',
-    },
-    weights: weighting === 'combine' || shape.text('weights') === 'yes',
-    counts: shape.text('counts') === 'yes',
+    output: { dtype, hidden, weighting, wire, sum },
+    weights: weighting === 'combine' || shape.weights === 'yes',
+    counts: shape.counts === 'yes',
   };
   requireShape(layer);
   return layer;

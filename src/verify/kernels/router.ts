@@ -1,5 +1,4 @@
 /** The kernels of a router. */
-import type { ParamSpecs } from '../../lang/index.js';
 import { routerKernels } from '../../moe/router/index.js';
 import { layerParameters } from './layer.js';
 import { entry, number, type Parameters, type RegisteredKernel, word, yesNo } from './shape.js';
@@ -21,20 +20,13 @@ function routing(name: string, summary: string, which: 'logits' | 'choose'): Reg
     bias: word('something is added to logits', yesNo, 'no'),
     correction: word('something is added where experts are chosen', yesNo, 'yes'),
   } satisfies Parameters;
-  return entry<ParamSpecs>(name, summary, parameters, (of) => {
-    const groups = { count: of.number('groups'), top: of.number('top') };
-    const routing = {
-      scores: of.text('scores') as 'softmax' | 'sigmoid',
-      groups,
-      normalise: true,
-      scale: 2.5,
-    };
+  return entry(name, summary, parameters, (of) => {
+    const { hidden, experts, topk: topK, weights, scores, tokens: maxTokens } = of;
+    const groups = { count: of.groups, top: of.top };
     const shape = {
-      ...{ hidden: of.number('hidden'), experts: of.number('experts'), topK: of.number('topk'), routing },
-      weights: of.text('weights') as 'bf16' | 'f32',
-      ...{ bias: of.text('bias') === 'yes', correction: of.text('correction') === 'yes' },
+      ...{ hidden, experts, topK, weights, bias: of.bias === 'yes', correction: of.correction === 'yes' },
+      routing: { scores, groups, normalise: true, scale: 2.5 },
     };
-    const maxTokens = of.number('tokens');
     const { few, logits, logitsOfMany, choose } = routerKernels({ shape, maxTokens, kind: 'cuda' });
     if (which === 'choose') return choose.kernel;
     return (maxTokens > few ? logitsOfMany : logits).kernel;

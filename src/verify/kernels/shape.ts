@@ -1,6 +1,6 @@
 /** The keys that a shape may have for a kernel, and how they are read. */
 import { ArgumentError } from '../../base/errors.js';
-import type { Kernel, ParamSpecs } from '../../lang/index.js';
+import type { Kernel } from '../../lang/index.js';
 import { choice, count, type Knob, requireKnob } from '../../moe/families/index.js';
 
 /** A shape as people write it: `ranks=8,tokens=128,dtype=bf16,combine.way=pull`. */
@@ -27,10 +27,9 @@ export interface ShapeKey {
 export type Parameters = Readonly<Record<string, { readonly knob: Knob; readonly default: number | string }>>;
 
 /** A shape whose values are known to be allowed. */
-export interface CheckedShape {
-  number(key: string): number;
-  text(key: string): string;
-}
+export type ShapeOf<P extends Parameters> = {
+  readonly [K in keyof P]: P[K]['default'];
+};
 
 /** Nothing is searched. */
 export const none = () => [];
@@ -38,18 +37,22 @@ export const number = (summary: string, range: readonly [number, number], otherw
   knob: count(summary, range, none),
   default: otherwise,
 });
-export const word = (summary: string, choices: readonly string[], otherwise: string) => ({
+export const word = <const C extends string>(
+  summary: string,
+  choices: readonly C[],
+  otherwise: NoInfer<C>,
+): { readonly knob: Knob; readonly default: C } => ({
   knob: choice(summary, choices, none),
   default: otherwise,
 });
 
-export const yesNo = ['yes', 'no'];
+export const yesNo = ['yes', 'no'] as const;
 
-export function entry<P extends ParamSpecs>(
+export function entry<P extends Parameters>(
   name: string,
   summary: string,
-  parameters: Parameters,
-  build: (shape: CheckedShape) => Kernel<P>,
+  parameters: P,
+  build: (shape: ShapeOf<P>) => Kernel,
 ): RegisteredKernel {
   const keys = Object.keys(parameters);
   return {
@@ -70,19 +73,20 @@ export function keysOf(parameters: Parameters): ShapeKey[] {
 export const keyAmong = (keys: readonly string[], written: string): string =>
   keys.find((key) => key.toLowerCase() === written.toLowerCase()) ?? written;
 
-export function checked(
+export function checked<P extends Parameters>(
   kernel: string,
   keys: readonly string[],
-  parameters: Parameters,
+  parameters: P,
   given: ShapeText,
-): CheckedShape {
-  const values = new Map(Object.entries(parameters).map(([key, of]) => [key, of.default]));
+): ShapeOf<P> {
+  const values: Record<string, number | string> = {};
+  for (const [key, of] of Object.entries(parameters)) values[key] = of.default;
   for (const [written, value] of Object.entries(given)) {
     const key = keyAmong(keys, written);
     const parameter = Object.hasOwn(parameters, key) ? parameters[key] : undefined;
     if (parameter === undefined)
       throw new ArgumentError('--shape', written, `a key of ${kernel}: ${keys.join(', ')}`);
-    values.set(key, requireKnob(parameter.knob, value, `--shape ${key}`));
+    values[key] = requireKnob(parameter.knob, value, `--shape ${key}`);
   }
-  return { number: (key) => Number(values.get(key)), text: (key) => String(values.get(key)) };
+  return values as ShapeOf<P>;
 }

@@ -77,11 +77,10 @@ export interface RoundsShape {
 /** The shape in the words of the reference: payloads `x`, `p1`, `p2` … */
 export function shapeOfRounds(of: RoundsShape): Shape {
   requireObject('of', of);
-  const { hidden, dtype, extra = [], ...rest } = of;
+  const { ranks, experts, topK, maxTokens, replicas, hidden, dtype, weighting, wire, sum, extra = [] } = of;
   requireDtype('dtype', dtype, floatDtypes);
   requireInteger('hidden', hidden, 1, Number.MAX_SAFE_INTEGER);
   requireArray('extra', extra);
-  const { ranks, experts, topK, maxTokens, replicas, weighting, wire, sum } = rest;
   const { size } = dtypes[dtype];
   const hiddenBytes = requireInteger('hidden', hidden, 1, limits.rowBytes / size) * size;
   return requireShape({
@@ -319,13 +318,20 @@ function runnerOf(
     const arrived: Promise<Delivered>[] = [];
     for (const [n, round] of buffers.entries()) {
       move(n, stream);
-      dispatch(round);
-      if (inspect) arrived.push(delivered());
-      experts[0]!.run(stream);
-      combine(round.out);
+      run(round, () => {
+        if (inspect) arrived.push(delivered());
+      });
     }
     await ep.synchronize(stream);
     return { out: await collect(buffers), received: await Promise.all(arrived) };
+  }
+
+  /** `look`: called when rows have arrived. */
+  function run(round: Buffers, look = () => {}): void {
+    dispatch(round);
+    look();
+    experts[0]!.run(stream);
+    combine(round.out);
   }
 
   /** `stays`: called before this round; whether this rank takes part from there on. */
@@ -347,7 +353,7 @@ function runnerOf(
     const beside = streamsBeside();
     stream.beginCapture();
     if (atOnce > 1) interleave(captured, beside);
-    else round(captured[0]!);
+    else run(captured[0]!);
     const graph = stream.endCapture();
     let goesOn = true;
     for (let n = 0; n < buffers.length; n += atOnce) {
@@ -416,12 +422,6 @@ function runnerOf(
     event.dispose();
   }
 
-  function round(round: Buffers): void {
-    dispatch(round);
-    experts[0]!.run(stream);
-    combine(round.out);
-  }
-
   function bring(to: Buffers, { topkIds, topkWeights, payloads }: Buffers): void {
     copy(to.topkIds, topkIds);
     if (topkWeights) copy(to.topkWeights!, topkWeights);
@@ -466,15 +466,10 @@ function runnerOf(
       ...(received.weights &&
         topkWeights && { topkWeights: put(topkWeights, 'f32', shape.topK, 'topkWeights') }),
       payloads: Object.fromEntries(
-        Object.entries(received.payloads).map(
-          ([
-            name,
-            {
-              dtype,
-              shape: [, , length],
-            },
-          ]) => [name, put(bitsOf(dtype, payloads[name]!), dtype, length!, name)],
-        ),
+        Object.entries(received.payloads).map(([name, { dtype, shape }]) => [
+          name,
+          put(bitsOf(dtype, payloads[name]!), dtype, shape[2]!, name),
+        ]),
       ),
       out: emptyTensor(device, shape.output.dtype, [tokens, shape.output.hidden], 'out'),
     };

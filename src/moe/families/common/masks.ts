@@ -3,20 +3,13 @@
  * (`World.mask`), so a launch may read them at any time, also by way of L1. A launch's view holds for the whole round,
  * captured as a graph or not. Where masks were not asked for, nobody is left out, and nothing of this is compiled.
  */
-import { device, type Field, field, pointer } from '../../../lang/index.js';
+import { device, field, pointer } from '../../../lang/index.js';
 import type { Layer } from '../../layer/index.js';
-import type { MaskPlan, WindowPlan, WirePlan } from '../family.js';
 import { expertOwner } from './owners.js';
 import { type Operation, recordFailure } from './waits.js';
 
 /** As many bits as a world's ranks that share experts may need. */
 export const maskedField = ({ masks }: Layer) => field('v16', [masks ? 1 : 0]);
-
-/** Where the host finds the mask in a window, and the count of rounds. */
-export const maskPlan = (of: WindowPlan | WirePlan, masked: Field, rounds: Field): MaskPlan => ({
-  masked: { in: of, offset: masked.offset, dtype: 'u32', shape: [4] },
-  rounds: { in: of, offset: rounds.offset, dtype: 'u32', shape: [1] },
-});
 
 const maskParams = { mask: 'v16' } as const;
 

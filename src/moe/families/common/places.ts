@@ -37,16 +37,9 @@ export function placingPlan({ placed, maxTokens, topK }: Layer): PlacingPlan | n
   };
 }
 
-/** Gives a kernel what it needs of that. */
-export function setPlacing(
-  placing: PlacingPlan | null,
-  set: { placing(i: number, address: number): void },
-  placed: Placed,
-): void {
-  if (placing === null) return;
-  for (const [i, part] of placingParts.entries())
-    set.placing(i, placed.address(placing.buffer) + placing[part].offset);
-}
+/** The parts of it, as kernels take them. */
+export const placingAddresses = (placing: PlacingPlan | null) => (placed: Placed) =>
+  placing === null ? [] : placingParts.map((part) => placed.address(placing.buffer) + placing[part].offset);
 
 /** Where route k of a token goes: a place, or anything else for nowhere. */
 export const placeAt = (layer: Layer) =>

@@ -1,17 +1,6 @@
 /** The results that every family delivers, and where: the sections of its window that users see, and who counts and zeroes there. */
-import { constant, device, field, section, type TypedLayout, windowOf } from '../../../lang/index.js';
-import {
-  type Dtype,
-  dtypes,
-  expertsOf,
-  formatOf,
-  type Layer,
-  outputRowBytes,
-  type RowDtype,
-  sharing,
-  split,
-} from '../../layer/index.js';
-import type { BufferPlan, ReceivedPlan, View, WindowPlan, WirePlan } from '../family.js';
+import { constant, device, field, type TypedLayout, windowOf } from '../../../lang/index.js';
+import { dtypes, expertsOf, formatOf, type Layer, type RowDtype, sharing, split } from '../../layer/index.js';
 import { type Unit, unitBytes, widestUnit } from './parts.js';
 
 /** Most experts any rank owns: the first own one more where they do not divide. */
@@ -58,60 +47,6 @@ export function receivedSections(layer: Layer) {
   };
 }
 export type ReceivedSections = ReturnType<typeof receivedSections>;
-
-/** The place of `received` in such a window. `routes` holds the experts' rows if combine applies the weights. */
-export function receivedPlan(
-  layer: Layer,
-  rank: number,
-  window: WindowPlan | WirePlan,
-  layout: TypedLayout<ReceivedSections>,
-  routes: BufferPlan | null,
-): ReceivedPlan {
-  const { topK } = layer;
-  const { dtype, hidden } = layer.output;
-  const slots = slotShape(layer);
-  const view = (
-    name: keyof ReceivedSections,
-    dtype: Dtype,
-    shape: readonly number[],
-    index?: number,
-  ): View => ({
-    in: window,
-    offset: section(layout, name, index).offset,
-    dtype,
-    shape,
-  });
-  return {
-    experts: view('experts', 'i32', [...slots, topK]),
-    weights: layer.weights ? view('weights', 'f32', [...slots, topK]) : null,
-    counts: layer.counts ? view('counts', 'u32', [expertsOf(layer, rank).count]) : null,
-    payloads: Object.fromEntries(
-      layer.payloads.map(({ name, rowBytes }, i) => [name, view('payloads', 'u8', [...slots, rowBytes], i)]),
-    ),
-    output:
-      routes === null
-        ? view('output', dtype, [...slots, hidden])
-        : { in: routes, offset: 0, dtype, shape: [...slots, topK, hidden] },
-  };
-}
-
-/** The experts' rows where combine weighs: one a route, in memory that is nobody else's. */
-export const routesBuffer = (layer: Layer): BufferPlan | null =>
-  layer.output.weighting !== 'combine'
-    ? null
-    : {
-        kind: 'buffer',
-        purpose: 'rows of the experts',
-        bytes: sharing(layer).groups * layer.maxTokens * layer.topK * outputRowBytes(layer),
-      };
-
-/** Memory that holds nothing before a kernel has written it. */
-export const unwrittenSections = (layer: Layer, layout: TypedLayout<ReceivedSections>) => [
-  section(layout, 'experts'),
-  section(layout, 'weights'),
-  section(layout, 'output'),
-  ...layer.payloads.map((_, i) => section(layout, 'payloads', i)),
-];
 
 /**
  * Counts the routes of one turn, a token each of `sources` ranks from `first` on, whose ids have arrived at `rank`; all

@@ -1,7 +1,6 @@
 /** How long launches wait, and what they leave behind when a peer did not come. */
-import { device, field, pointer, section, type TypedLayout } from '../../../lang/index.js';
+import { device, field, pointer } from '../../../lang/index.js';
 import type { Layer } from '../../layer/index.js';
-import type { View, WindowPlan, WirePlan } from '../family.js';
 
 /**
  * How long a launch may wait: not at all behind one that gave up. So all that is enqueued ends within the time of one
@@ -38,8 +37,8 @@ export const recordFailure = (operation: Operation, whose: 'cta' | 'gpu' = 'gpu'
  * A launch leaves a record behind when it gave up waiting for a peer: four words of its own window, read by its own host.
  * Once set they stay: the host clears them by renewing the world.
  */
-const words = 4;
-export const failureField = field('u32', [words]);
+export const failureWords = 4;
+export const failureField = field('u32', [failureWords]);
 
 /** Rounds whose waits are remembered. */
 export const notedWaits = 64;
@@ -49,29 +48,6 @@ export const notedWaits = 64;
  * first round. Where nobody asks for them there are none.
  */
 export const waitedField = ({ waits, ranks }: Layer) => field('u64', [waits ? 2 : 0, notedWaits, ranks]);
-
-/** Where the host finds them. */
-export const waitedView = (
-  { ranks }: Layer,
-  window: WindowPlan,
-  layout: TypedLayout<{ readonly waited: ReturnType<typeof waitedField> }>,
-): View => ({
-  in: window,
-  offset: section(layout, 'waited').offset,
-  dtype: 'u32',
-  shape: [2, notedWaits, ranks, 2],
-});
-
-/** Where they are, in a window with such a layout. */
-export const failureView = (
-  window: WindowPlan | WirePlan,
-  layout: TypedLayout<{ readonly failure: typeof failureField }>,
-): View => ({
-  in: window,
-  offset: section(layout, 'failure').offset,
-  dtype: 'u32',
-  shape: [words],
-});
 
 /** The operation of a wait that failed: the first word, 0 for none. Then the rank that did not come, the epoch, the block. */
 export const operations = { dispatch: 1, combine: 2 } as const;

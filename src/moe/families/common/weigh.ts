@@ -5,7 +5,6 @@
  * A launch of its own before combine, on its stream: one-sided's pushing combine releases the slots right at its start,
  * and from then on the next dispatch may write over the ids and weights that are read here.
  */
-import type { Window } from '../../../gpu/index.js';
 import {
   device,
   kernel,
@@ -17,7 +16,7 @@ import {
   windowOf,
 } from '../../../lang/index.js';
 import { dtypes, type Layer, sharing } from '../../layer/index.js';
-import { type BufferPlan, type Place, type Placed, type Step, step } from '../family.js';
+import { type Bindings, type BufferPlan, type Place, type Step, step } from '../family.js';
 import type { Spread } from './parts.js';
 import { partialDtype, type ReceivedSections, rowsOf } from './received.js';
 import { gatherParams, rowSum } from './sum.js';
@@ -30,20 +29,22 @@ export function weighSpread(
   layer: Layer,
   { blocks, threads, parts }: Spread,
   { kind, sms, multiprocessors }: Pick<Place, 'kind' | 'sms' | 'multiprocessors'>,
-): Spread {
+): Spread | null {
+  if (layer.output.weighting !== 'combine') return null;
   const pieces = sharing(layer).groups * layer.maxTokens * parts;
   // With more threads a sum of 32 rows would not fit in registers.
   const most = sms ?? (kind === 'sim' ? blocks : 2 * multiprocessors);
   return { blocks: Math.min(pieces, most), threads: Math.min(threads, 512), parts };
 }
 
-export function weighKernel(
-  name: string,
-  layer: Layer,
-  window: TypedLayout<ReceivedSections>,
-  weigh: Spread,
-) {
-  const { maxTokens, topK, output } = layer;
+export interface Weighing extends Layer {
+  /** Where combine applies the router weights: how the launch is spread that does it. */
+  readonly weigh: Spread | null;
+}
+
+export function weighKernel(name: string, layer: Weighing, window: TypedLayout<ReceivedSections>) {
+  const { maxTokens, topK, output, weigh } = layer;
+  if (weigh === null) return null;
   const { dtype } = output;
   const partial = partialDtype(layer);
   // Rows of whole 16-byte vectors are read as such, others value by value.
@@ -153,30 +154,20 @@ function gatherRoutes(layer: Layer, window: TypedLayout<ReceivedSections>) {
   );
 }
 
-/** Its launch, where combine weighs. */
-export function weighSteps({
-  kernel,
-  spread,
-  routes,
-  window,
-  ...whose
-}: {
-  readonly kernel: ReturnType<typeof weighKernel> | null;
-  readonly spread: Spread | null;
-  readonly routes: BufferPlan | null;
-  readonly window: (placed: Placed) => Window;
-  readonly rank?: number;
-}): Step[] {
-  if (kernel === null || spread === null || routes === null) return [];
-  const { blocks, threads } = spread;
-  return [
-    step({
-      ...{ kernel, blocks, threads, ...whose },
-      summary: 'from a row a route to the row that travels',
-      once(set, placed) {
-        set.win(window(placed));
-        set.rows(placed.address(routes));
-      },
-    }),
-  ];
-}
+/** Its launch, where combine weighs. `rank`: as a step's. */
+export const weighSteps = (
+  kernel: ReturnType<typeof weighKernel>,
+  { weigh }: Weighing,
+  { win }: Bindings,
+  routes: BufferPlan | null,
+  rank?: number,
+): Step[] =>
+  kernel === null || weigh === null || routes === null
+    ? []
+    : [
+        step({
+          ...{ kernel, blocks: weigh.blocks, threads: weigh.threads, bindings: { win, rows: routes } },
+          summary: 'from a row a route to the row that travels',
+          ...(rank !== undefined && { rank }),
+        }),
+      ];

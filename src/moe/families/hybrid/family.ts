@@ -5,22 +5,31 @@ import { ArgumentError, type HeddleError, UnavailableError } from '../../../base
 import type { Topology } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
 import { formatOf, type Layer, sharing } from '../../layer/index.js';
-import { maskPlan } from '../common/masks.js';
-import { placingPlan } from '../common/places.js';
-import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
+import { planOf, receiveWindow, sections } from '../common/plan.js';
 import { refusesMasks, refusesRows, refusesTransport } from '../common/refusals.js';
-import { failureView } from '../common/waits.js';
-import { weighSpread } from '../common/weigh.js';
-import type { Family, Place, Plan, WindowPlan, WirePlan } from '../family.js';
+import { weighKernel, weighSpread, weighSteps } from '../common/weigh.js';
+import {
+  type Bindings,
+  type BufferPlan,
+  type Family,
+  type Place,
+  type Plan,
+  remembered,
+  step,
+  type WirePlan,
+} from '../family.js';
 import { oneSided } from '../one-sided/family.js';
+import { combineRecvKernel } from './combine-recv.js';
+import { combineSendKernel } from './combine-send.js';
+import { dispatchRecvKernel } from './dispatch-recv.js';
+import { dispatchSendKernel } from './dispatch-send.js';
 import { defaultTuning, type HybridTuning, hybridKnobs } from './knobs.js';
 import { combineMessage, dispatchMessage } from './messages.js';
 import { hybridProxyModule, type PhaseData, type ProxyData } from './proxy.js';
 import { linesOf } from './rails.js';
-import type { HybridShape } from './shape.js';
-import { type HybridKernels, kernelsOf, stepsOf } from './steps.js';
-import { roundWords } from './window.js';
-import { wireRoundWords } from './wire.js';
+import { type HybridShape, mostPackers } from './shape.js';
+import { hybridWindow, roundWords } from './window.js';
+import { hybridWire, wireRoundWords } from './wire.js';
 
 export const hybrid: Family<HybridTuning> = {
   name: 'hybrid',
@@ -125,44 +134,85 @@ function adapted({ dispatch, combine }: HybridTuning, layer: Layer, { sms }: Pla
 function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
   if (place.topology.nodes === 1) return oneSided.plan(layer, place, oneSided.defaults(layer, place));
   const { nodes, localRanks } = place.topology;
-  const weigh = layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, place) : null;
+  const weigh = weighSpread(layer, tuning.combine, place);
   const shape: HybridShape = { ...layer, ...tuning, nodes, localRanks, weigh };
   const kernels = kernelsOf(shape);
-  const window: WindowPlan = {
-    kind: 'window',
-    purpose: 'receive window',
-    layout: kernels.window,
-    // Where a rank is lost before its first dispatch, experts that run all the same find -1 everywhere.
-    allOnes: [...roundWords(kernels.window), section(kernels.window, 'experts')],
-    unwritten: unwrittenSections(shape, kernels.window),
-  };
+  const memory = receiveWindow(layer, kernels.window, roundWords);
   const wire: WirePlan = {
     kind: 'wire',
     purpose: 'messages between nodes',
     layout: kernels.wire,
     front: section(kernels.wire, 'dispatchOut').offset,
-    allOnes: wireRoundWords(kernels.wire),
+    allOnes: sections(kernels.wire, wireRoundWords),
     program: {
       ...hybridProxyModule,
       data: proxyData(shape, place.topology, kernels),
       reach: reachOf(shape, place.topology),
     },
   };
-  const routes = routesBuffer(shape);
-  const placing = placingPlan(shape);
+  const plan = planOf({
+    ...{ layer, rank: place.rank, memory, layout: kernels.window, rounds: 'finished' },
+    phases: (bindings, routes) =>
+      phasesOf(shape, kernels, { ...bindings, wire, node: place.topology.node }, routes),
+  });
+  return { ...plan, wire };
+}
+
+/** The same four launches, and `weigh` where combine weighs, whether other work stands between halves or not. */
+function phasesOf(
+  shape: HybridShape,
+  kernels: HybridKernels,
+  bindings: Bindings,
+  routes: BufferPlan | null,
+): Plan['phases'] {
+  const { dispatch, combine } = shape;
   return {
-    windows: [window],
-    buffers: [routes, placing?.buffer].filter((buffer) => buffer != null),
-    wire,
-    phases: stepsOf(shape, kernels, { window, wire, routes, placing, node: place.topology.node }),
-    received: receivedPlan(shape, place.rank, window, kernels.window, routes),
-    placing,
-    failure: failureView(window, kernels.window),
-    ...(shape.masks && {
-      masks: maskPlan(window, section(kernels.window, 'masked'), section(kernels.window, 'finished')),
-    }),
+    dispatchSend: [
+      step({
+        ...{ kernel: kernels.dispatchSend, blocks: dispatch.blocks, threads: dispatch.threads, bindings },
+        summary: 'packs messages for other nodes, and stores to its own',
+      }),
+    ],
+    // A block more than there is work for: it watches.
+    dispatchRecv: [
+      step({
+        ...{ kernel: kernels.dispatchRecv, blocks: dispatch.blocks + 1, threads: dispatch.threads, bindings },
+        summary: 'forwards what comes from other nodes to its owners',
+      }),
+    ],
+    combineSend: [
+      ...weighSteps(kernels.weigh, shape, bindings, routes),
+      step({
+        ...{ kernel: kernels.combineSend, threads: combine.threads, bindings },
+        summary: 'sums inside the node what goes home to others',
+        blocks: Math.min(combine.blocks, mostPackers.combine),
+      }),
+    ],
+    // As above.
+    combineRecv: [
+      step({
+        ...{ kernel: kernels.combineRecv, blocks: combine.blocks + 1, threads: combine.threads, bindings },
+        summary: 'adds up the sums of all nodes',
+      }),
+    ],
   };
 }
+
+/** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
+const kernelsOf = remembered((shape: HybridShape) => {
+  const window = hybridWindow(shape);
+  const wire = hybridWire(shape);
+  return {
+    window,
+    wire,
+    dispatchSend: dispatchSendKernel(shape, window, wire),
+    dispatchRecv: dispatchRecvKernel(shape, window, wire),
+    weigh: weighKernel('hybrid_weigh', shape, window),
+    combineSend: combineSendKernel(shape, window, wire),
+    combineRecv: combineRecvKernel(shape, window, wire),
+  };
+});
+type HybridKernels = ReturnType<typeof kernelsOf>;
 
 /** The ranks of other nodes with this one's number; with masks any of them may take over its rail. */
 const reachOf = ({ masks }: HybridShape, { members, node, localRank }: Topology): number[] =>

@@ -5,7 +5,7 @@
  */
 
 import { HeddleError } from '../../../base/errors.js';
-import type { HostView, Network, ProxyParts, ProxyProgram, RemoteWrite } from '../../../gpu/index.js';
+import type { ProxyMaker, RemoteWrite } from '../../../gpu/index.js';
 import { beforeFirst, numberOfRound } from '../common/waits.js';
 import { chunkOfTag, header, inRound, phaseOfTag, roundsAfter, senderOfTag, tagOf } from './messages.js';
 
@@ -68,115 +68,110 @@ interface Incoming {
 /** By what threads know the program. */
 export const hybridProxyModule = { module: new URL(import.meta.url), name: 'hybridProxy' } as const;
 
-export const hybridProxy = (parts: ProxyParts<ProxyData>): ProxyProgram => new HybridProxy(parts);
-
-class HybridProxy implements ProxyProgram {
-  readonly #network: Network;
-  readonly #memory: HostView;
-  readonly #data: ProxyData;
-  readonly #sees: boolean;
+export const hybridProxy: ProxyMaker<ProxyData> = ({ network, memory, placement, data, out }) => {
+  const links = linksOf(data, out);
   /** In the order in which they are looked at. */
-  readonly #outgoing: readonly Outgoing[];
+  const leaving = links.flatMap(([sends], phase) => sends.flatMap((link) => outgoing(data, phase, link)));
   /** [phase][sender][chunk], in one row; nothing where none comes. */
-  readonly #incoming: readonly (Incoming | undefined)[];
-  /** The header that was read last. */
-  readonly #header = new Uint32Array(4);
-  readonly #headerBytes = new Uint8Array(this.#header.buffer);
-  /** Likewise, the rows of a message. */
-  readonly #count = new Uint32Array(1);
-  readonly #countBytes = new Uint8Array(this.#count.buffer);
-
-  constructor({ network, memory, placement, data, out }: ProxyParts<ProxyData>) {
-    this.#network = network;
-    this.#memory = memory;
-    this.#data = data;
-    this.#sees = placement === 'host';
-    const links = linksOf(data, out);
-    this.#outgoing = links.flatMap(([sends], phase) => sends.flatMap((link) => outgoing(data, phase, link)));
-    const all: Incoming[] = [];
-    for (const [phase, [, takes]] of links.entries())
-      for (const link of takes)
-        for (const message of incoming(data, phase, link))
-          all[placeOf(data, phase, senderOf(data, link), message.chunk)] = message;
-    this.#incoming = all;
-  }
-
-  /** Sends messages that the kernels made ready, and tells the kernels of those that have come. */
-  step(): boolean {
-    let moved = false;
-    for (let i = 0; i < this.#outgoing.length; i++) {
-      const message = this.#outgoing[i]!;
-      const epoch = this.#memory.load(message.ready);
-      if (epoch !== message.posted && this.#post(message, epoch)) moved = true;
-    }
-    for (let tag = this.#network.arrived(); tag >= 0; tag = this.#network.arrived()) {
-      this.#receive(tag);
-      moved = true;
-    }
-    return moved;
-  }
+  const coming: (Incoming | undefined)[] = [];
+  for (const [phase, [, takes]] of links.entries())
+    for (const link of takes)
+      for (const message of incoming(data, phase, link))
+        coming[placeOf(data, phase, senderOf(data, link), message.chunk)] = message;
+  /** The header, and the number of rows, that were read last. */
+  const words = new Uint32Array(4);
+  const bytes = new Uint8Array(words.buffer);
+  const count = new Uint32Array(1);
+  const countBytes = new Uint8Array(count.buffer);
 
   /** False where the network has no room now: the next step tries again. */
-  #post(message: Outgoing, epoch: number): boolean {
-    const { write, count, rows, row, tag } = message;
-    this.#memory.read(count, this.#countBytes);
-    write.bytes = rows + this.#count[0]! * row;
+  const post = (message: Outgoing, epoch: number): boolean => {
+    const { write, rows, row, tag } = message;
+    memory.read(message.count, countBytes);
+    write.bytes = rows + count[0]! * row;
     write.tag = inRound(tag, epoch);
-    if (!this.#network.write(write)) return false;
+    if (!network.write(write)) return false;
     message.posted = epoch;
     return true;
-  }
+  };
 
-  #receive(tag: number): void {
-    const message = this.#named(tag);
-    if (message === undefined) throw this.#strange(tag, 'names no message of this layer');
-    const epoch = this.#roundOf(tag, message);
-    if (this.#sees) this.#requirePossible(tag, message, epoch);
+  const receive = (tag: number): void => {
+    const message = named(data, coming, tag);
+    if (message === undefined) throw strange(data, tag, 'names no message of this layer');
+    const epoch = roundOf(data, tag, message);
+    if (placement === 'host') {
+      memory.read(message.in, bytes);
+      requirePossible(data, tag, message, epoch, words);
+    }
     message.seen = epoch;
-    this.#memory.store(message.came, epoch);
-  }
+    memory.store(message.came, epoch);
+  };
 
-  /** The message that a peer calls by this tag. */
-  #named(tag: number): Incoming | undefined {
-    const [sender, chunk] = [senderOfTag(tag), chunkOfTag(tag)];
-    const { nodes, lines } = this.#data;
-    if (sender >= nodes * lines || chunk >= chunksOf(this.#data)) return undefined;
-    return this.#incoming[placeOf(this.#data, phaseOfTag(tag), sender, chunk)];
-  }
+  return {
+    /** Sends messages that the kernels made ready, and tells the kernels of those that have come. */
+    step() {
+      let moved = false;
+      for (let i = 0; i < leaving.length; i++) {
+        const message = leaving[i]!;
+        const epoch = memory.load(message.ready);
+        if (epoch !== message.posted && post(message, epoch)) moved = true;
+      }
+      for (let tag = network.arrived(); tag >= 0; tag = network.arrived()) {
+        receive(tag);
+        moved = true;
+      }
+      return moved;
+    },
+  };
+};
 
-  /** Chunk 0 comes in every round; another one with the round of the chunk 0 that came last, or overtakes that of the next. */
-  #roundOf(tag: number, message: Incoming): number {
-    const last = (message.first ?? message).seen;
-    const after = roundsAfter(last, tag);
-    const epoch = (last + after) >>> 0;
-    if (after === 1 || (after === 0 && epoch !== message.seen)) return epoch;
-    throw this.#strange(tag, `is not of round ${numberOfRound(last + 1)}`);
-  }
+/** The message that a peer calls by this tag. */
+function named(
+  data: ProxyData,
+  coming: readonly (Incoming | undefined)[],
+  tag: number,
+): Incoming | undefined {
+  const [sender, chunk] = [senderOfTag(tag), chunkOfTag(tag)];
+  if (sender >= data.nodes * data.lines || chunk >= chunksOf(data)) return undefined;
+  return coming[placeOf(data, phaseOfTag(tag), sender, chunk)];
+}
 
-  /** Kernels use a number from the header as a length, so it must be a possible one. */
-  #requirePossible(tag: number, { chunk: index, in: at, most }: Incoming, epoch: number): void {
-    this.#memory.read(at, this.#headerBytes);
-    const said = this.#header[header.epoch]!;
-    if (said !== epoch)
-      throw this.#strange(tag, `is of round ${numberOfRound(said)}, not ${numberOfRound(epoch)}`);
-    const { share, chunk } = this.#data;
-    const tokens = this.#header[header.tokens]!;
-    const here = Math.min(tokens - index * chunk, chunk);
-    const mask = this.#header[header.mask]!;
-    const rows = this.#header[header.rows]!;
-    const least = ones(mask);
-    const counted = rows >= least && rows <= least * most;
-    if (tokens <= share && (index === 0 || here > 0) && mask < 2 ** here && counted) return;
-    const all = `${tokens} tokens, mask ${mask.toString(16)} and ${rows} rows`;
-    throw this.#strange(tag, `says ${all}, which cannot be`);
-  }
+/** Chunk 0 comes in every round; another one with the round of the chunk 0 that came last, or overtakes that of the next. */
+function roundOf(data: ProxyData, tag: number, message: Incoming): number {
+  const last = (message.first ?? message).seen;
+  const after = roundsAfter(last, tag);
+  const epoch = (last + after) >>> 0;
+  if (after === 1 || (after === 0 && epoch !== message.seen)) return epoch;
+  throw strange(data, tag, `is not of round ${numberOfRound(last + 1)}`);
+}
 
-  #strange(tag: number, what: string): HeddleError {
-    const { localRanks, localRank, lines } = this.#data;
-    const sender = senderOfTag(tag);
-    const rank = lines === 1 ? sender * localRanks + localRank : sender;
-    return new HeddleError('HEDDLE_MESSAGE', `message ${tag.toString(16)} of rank ${rank} ${what}`);
-  }
+/** Kernels use a number from the header as a length, so it must be a possible one. */
+function requirePossible(
+  data: ProxyData,
+  tag: number,
+  { chunk: index, most }: Incoming,
+  epoch: number,
+  words: Uint32Array,
+): void {
+  const said = words[header.epoch]!;
+  if (said !== epoch)
+    throw strange(data, tag, `is of round ${numberOfRound(said)}, not ${numberOfRound(epoch)}`);
+  const { share, chunk } = data;
+  const tokens = words[header.tokens]!;
+  const here = Math.min(tokens - index * chunk, chunk);
+  const mask = words[header.mask]!;
+  const rows = words[header.rows]!;
+  const least = ones(mask);
+  const counted = rows >= least && rows <= least * most;
+  if (tokens <= share && (index === 0 || here > 0) && mask < 2 ** here && counted) return;
+  const all = `${tokens} tokens, mask ${mask.toString(16)} and ${rows} rows`;
+  throw strange(data, tag, `says ${all}, which cannot be`);
+}
+
+function strange({ localRanks, localRank, lines }: ProxyData, tag: number, what: string): HeddleError {
+  const sender = senderOfTag(tag);
+  const rank = lines === 1 ? sender * localRanks + localRank : sender;
+  return new HeddleError('HEDDLE_MESSAGE', `message ${tag.toString(16)} of rank ${rank} ${what}`);
 }
 
 /** A rank of another node with which messages are exchanged: where they lie in this rank's wire, and in that one's. */

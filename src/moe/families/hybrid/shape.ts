@@ -1,16 +1,14 @@
 /** The shape to which the kernels of one ExpertParallel are specialised, and how its nodes see each other. */
 import { device } from '../../../lang/index.js';
-import { type Layer, sharing } from '../../layer/index.js';
+import { sharing } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
-import type { Spread } from '../common/parts.js';
+import type { Weighing } from '../common/weigh.js';
 import type { HybridTuning } from './knobs.js';
 
-export interface HybridShape extends Layer, HybridTuning {
+export interface HybridShape extends Weighing, HybridTuning {
   readonly nodes: number;
   /** Ranks of a node: rank `local` of node `node` is the world's `node · localRanks + local`. */
   readonly localRanks: number;
-  /** Where combine applies the router weights: how the launch is spread that does it. */
-  readonly weigh: Spread | null;
 }
 
 /** A token has rows on so many ranks of a node at most. */

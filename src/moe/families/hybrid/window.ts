@@ -21,7 +21,7 @@
  * | failure | its own rank | its own host | the host clears it by renewing the world |
  * | masked | its own host | all launches | no rank has a kernel while it is written |
  */
-import { type Field, field, layout, section } from '../../../lang/index.js';
+import { field, layout } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { maskedField } from '../common/masks.js';
 import { receivedSections, rowsOf } from '../common/received.js';
@@ -73,9 +73,8 @@ export function hybridWindow(shape: HybridShape) {
 }
 
 /** Words that count rounds: they begin with every bit set, so that the first round wraps them. */
-export const roundWords = (window: HybridWindow): Field[] =>
-  (['begun', 'finished', 'dispatched', 'combined', 'dispatchLanded', 'combineLanded', 'handed'] as const).map(
-    (name) => section(window, name),
-  );
+export const roundWords = [
+  ...(['begun', 'finished', 'dispatched', 'combined', 'dispatchLanded', 'combineLanded', 'handed'] as const),
+] as const;
 
 export type HybridWindow = ReturnType<typeof hybridWindow>;

@@ -19,7 +19,7 @@
  *
  * The last four rest on chunk 0, which travels in every round, both ways, between every two ranks of a rail; where ranks are left out, between each rank and those that carry its tokens (rails.ts).
  */
-import { type Field, field, layout, section } from '../../../lang/index.js';
+import { field, layout } from '../../../lang/index.js';
 import { combineMessage, dispatchMessage } from './messages.js';
 import { linesOf } from './rails.js';
 import { chunksOf, type HybridShape, hopsOf } from './shape.js';
@@ -53,9 +53,6 @@ export function hybridWire(shape: HybridShape) {
 }
 
 /** Likewise those of the wire. */
-export const wireRoundWords = (wire: HybridWire): Field[] =>
-  (['dispatchReady', 'combineReady', 'dispatchCame', 'combineCame'] as const).map((name) =>
-    section(wire, name),
-  );
+export const wireRoundWords = ['dispatchReady', 'combineReady', 'dispatchCame', 'combineCame'] as const;
 
 export type HybridWire = ReturnType<typeof hybridWire>;

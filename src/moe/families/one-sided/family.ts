@@ -1,25 +1,10 @@
 /** The one-sided family: ranks that share NVLink write straight into each other's windows. */
 import { ArgumentError, type HeddleError } from '../../../base/errors.js';
-import { section } from '../../../lang/index.js';
 import { formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
-import { maskPlan } from '../common/masks.js';
-import { placingPlan, setPlacing } from '../common/places.js';
-import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
+import { planOf, receiveWindow } from '../common/plan.js';
 import { refusesFew, refusesMasks, refusesOnNode, refusesTransport } from '../common/refusals.js';
-import { failureView, waitedView } from '../common/waits.js';
 import { weighKernel, weighSpread, weighSteps } from '../common/weigh.js';
-import {
-  type Family,
-  type Place,
-  type PlacingPlan,
-  type Plan,
-  remembered,
-  type Step,
-  setTokens,
-  step,
-  type WindowPlan,
-  windowAndLimit,
-} from '../family.js';
+import { type Family, type Place, type Plan, remembered, step } from '../family.js';
 import { defaultTuning, onFewMultiprocessors } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
 import { dispatchRecvKernel } from './dispatch-recv.js';
@@ -137,127 +122,65 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
     split,
     dispatch: { ...tuning.dispatch, blocks: blocksOf(tuning.dispatch, layer) },
     combine: { ...tuning.combine, blocks: blocksOf(tuning.combine, layer) },
-    weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, place) : null,
+    weigh: weighSpread(layer, tuning.combine, place),
   };
   const kernels = kernelsOf(shape);
-  const { layout } = kernels;
-  const window: WindowPlan = {
-    kind: 'window',
-    purpose: 'receive window',
-    layout,
-    // `returned` and `sums` are EMPTY until vectors come. Where a rank is lost before its first dispatch, experts that run all the
-    // same find -1 everywhere, not routes to expert 0. Rounds that have not been have no waits.
-    allOnes: [
-      ...roundWords(layout),
-      ...(['returned', 'sums', 'experts', 'waited'] as const).map((name) => section(layout, name)),
-    ],
-    unwritten: unwrittenSections(layer, layout),
-  };
-  const routes = routesBuffer(layer);
-  const placing = placingPlan(layer);
-  const { dispatch, dispatchRecv, weigh, combine, combineRecv } = kernels;
-  return {
-    windows: [window],
-    buffers: [routes, placing?.buffer].filter((buffer) => buffer != null),
-    wire: null,
-    phases: {
-      dispatchSend: [dispatchStep(dispatch, shape, window, placing)],
-      dispatchRecv: dispatchRecv === null ? [] : [dispatchRecvStep(dispatchRecv, shape, window)],
-      combineSend: [
-        ...weighSteps({
-          ...{ kernel: weigh, spread: shape.weigh, routes },
-          window: (placed) => placed.window(window),
-        }),
-        combineStep(combine, shape, window, split ? 'send' : 'both'),
-      ],
-      combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window, 'recv')],
-    },
-    received: receivedPlan(layer, rank, window, layout, routes),
-    placing,
-    failure: failureView(window, layout),
-    ...(shape.waits && { waits: waitedView(layer, window, layout) }),
-    ...(shape.masks && {
-      masks: maskPlan(
-        window,
-        section(layout, 'masked'),
-        section(layout, split ? 'combineRecvs' : 'combines'),
-      ),
-    }),
-  };
-}
-
-function dispatchStep(
-  kernel: DispatchKernel,
-  { dispatch, weights, split }: OneSidedShape,
-  window: WindowPlan,
-  placing: PlacingPlan | null,
-): Step {
-  return step({
-    kernel,
-    summary: split
-      ? 'a split dispatch: sends, waits for nobody'
-      : 'sends tokens to the ranks that own their experts',
-    blocks: dispatch.blocks,
-    threads: dispatch.threads,
-    once(set, placed) {
-      windowAndLimit(window)(set, placed);
-      setPlacing(placing, set, placed);
-    },
-    each: setTokens(weights),
-  });
-}
-
-function dispatchRecvStep(kernel: DispatchRecvKernel, shape: OneSidedShape, window: WindowPlan): Step {
-  const { blocks, threads } = dispatchRecvSpread(shape);
-  return step({
-    kernel,
-    summary: 'a split dispatch: until all has come',
-    blocks,
-    threads,
-    once: windowAndLimit(window),
-  });
-}
-
-const combineSummaries = {
-  both: 'brings partial rows back and adds them up',
-  send: 'a split combine: sends, waits for nobody',
-  recv: 'a split combine: adds up what comes',
-} as const;
-
-function combineStep(
-  kernel: CombineKernel,
-  shape: OneSidedShape,
-  window: WindowPlan,
-  half: keyof typeof combineSummaries,
-): Step {
-  return step({
-    kernel,
-    summary: combineSummaries[half],
-    blocks: combineGrid(shape),
-    threads: shape.combine.threads,
-    once: windowAndLimit(window),
-    each(set, { topkIds, out, tokens }) {
-      set.topkIds(topkIds);
-      set.out(half === 'send' ? topkIds : out); // where a send writes nothing
-      set.tokens(tokens);
+  const { layout, dispatch, dispatchRecv, weigh, combine, combineRecv } = kernels;
+  // `returned` and `sums` are EMPTY until vectors come. Rounds that have not been have no waits.
+  const memory = receiveWindow(layer, layout, [...roundWords, 'returned', 'sums', 'waited']);
+  return planOf({
+    ...{ layer, rank, memory, layout, waits: layer.waits, rounds: split ? 'combineRecvs' : 'combines' },
+    phases(bindings, routes) {
+      const { blocks, threads } = shape.dispatch;
+      const summing = { blocks: combineGrid(shape), threads: shape.combine.threads, bindings };
+      return {
+        dispatchSend: [
+          step({
+            ...{ kernel: dispatch, blocks, threads, bindings },
+            summary: split
+              ? 'a split dispatch: sends, waits for nobody'
+              : 'sends tokens to the ranks that own their experts',
+          }),
+        ],
+        dispatchRecv:
+          dispatchRecv === null
+            ? []
+            : [
+                step({
+                  ...{ kernel: dispatchRecv, ...dispatchRecvSpread(shape), bindings },
+                  summary: 'a split dispatch: until all has come',
+                }),
+              ],
+        combineSend: [
+          ...weighSteps(weigh, shape, bindings, routes),
+          step({
+            ...{ kernel: combine, ...summing },
+            // A send writes nothing there.
+            bindings: { ...bindings, out: split ? 'topkIds' : undefined },
+            summary: split
+              ? 'a split combine: sends, waits for nobody'
+              : 'brings partial rows back and adds them up',
+          }),
+        ],
+        combineRecv:
+          combineRecv === null
+            ? []
+            : [step({ kernel: combineRecv, ...summing, summary: 'a split combine: adds up what comes' })],
+      };
     },
   });
 }
-
-type DispatchKernel = ReturnType<typeof dispatchKernel>;
-type DispatchRecvKernel = ReturnType<typeof dispatchRecvKernel>;
-type CombineKernel = ReturnType<typeof pushKernel>;
 
 /** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
 const kernelsOf = remembered((shape: OneSidedShape) => {
   const layout = oneSidedWindow(shape);
-  const { split, weigh } = shape;
+  const { split } = shape;
   const half = split ? 'send' : 'both';
   return {
     layout,
     dispatch: dispatchKernel(shape, layout),
     dispatchRecv: split ? dispatchRecvKernel(shape, layout) : null,
-    weigh: weigh === null ? null : weighKernel('one_sided_weigh', shape, layout, weigh),
+    weigh: weighKernel('one_sided_weigh', shape, layout),
     combine: pushes(shape) ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
     combineRecv: split ? pushKernel(shape, layout, 'recv') : null,
   };

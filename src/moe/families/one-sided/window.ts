@@ -21,23 +21,21 @@
  * So dispatch and combine alternate: a round is dispatch, experts, combine. Where ranks are left out, or come back, every rank's window
  * begins anew while no rank has a kernel: a rank that comes back finds all windows as they were before the first round, and brings such a one.
  */
-import { type Field, field, layout, section } from '../../../lang/index.js';
+import { field, layout } from '../../../lang/index.js';
 import { combineRowBytes, formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { maskedField } from '../common/masks.js';
-import type { Spread } from '../common/parts.js';
 import { receivedSections, slotShape, unitsOfPart } from '../common/received.js';
 import { failureField, waitedField } from '../common/waits.js';
+import type { Weighing } from '../common/weigh.js';
 import type { CombineTuning, DispatchTuning } from './knobs.js';
 import { teamSize } from './team.js';
 
 /** The shape to which the kernels of one ExpertParallel are specialised. */
-export interface OneSidedShape extends Layer {
+export interface OneSidedShape extends Weighing {
   readonly dispatch: DispatchTuning;
   readonly combine: CombineTuning;
   /** Sends and receives are launches of their own. */
   readonly split: boolean;
-  /** Where combine applies the router weights: how the launch is spread that does it. */
-  readonly weigh: Spread | null;
 }
 
 export function oneSidedWindow(shape: OneSidedShape) {
@@ -74,13 +72,10 @@ export function oneSidedWindow(shape: OneSidedShape) {
 }
 
 /** Words that count rounds: they begin with every bit set, so that the first round wraps them. */
-export const roundWords = (window: OneSidedWindow): Field[] =>
-  (
-    [
-      ...(['dispatches', 'combines', 'dispatchRecvs', 'combineRecvs'] as const),
-      ...(['dispatched', 'combined', 'released', 'copied'] as const),
-    ] as const
-  ).map((name) => section(window, name));
+export const roundWords = [
+  ...(['dispatches', 'combines', 'dispatchRecvs', 'combineRecvs'] as const),
+  ...(['dispatched', 'combined', 'released', 'copied'] as const),
+] as const;
 
 /** The experts' rank pushes rows, by whatever means. */
 export const pushes = ({ combine }: Pick<OneSidedShape, 'combine'>): boolean => combine.way !== 'pull';

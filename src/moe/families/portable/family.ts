@@ -8,7 +8,7 @@ import { proxyPlan, ringSlots } from './commands.js';
 import { defaultTuning } from './defaults.js';
 import { type PortableTuning, portableKnobs } from './knobs.js';
 import { messagesOf, mostAdded } from './messages.js';
-import { kernelsOver, planOf } from './plan.js';
+import { portablePlan } from './plan.js';
 import { type PortableShape, portableWindow } from './window.js';
 
 /** Both forms of a phase are the same launches, back to back or with work between. */
@@ -22,10 +22,7 @@ export const portable: Family<PortableTuning> = {
   refuses,
   defaults,
   adapt: adapted,
-  plan: (layer, place, tuning) => {
-    const shape = shapeOf(layer, place, tuning);
-    return planOf(shape, place, kernelsOver[place.transport](shape));
-  },
+  plan: (layer, place, tuning) => portablePlan(shapeOf(layer, place, tuning), place),
 };
 
 function refuses(layer: Layer, place: Place, tuning?: PortableTuning): HeddleError | null {
@@ -66,7 +63,7 @@ function adapted({ dispatch, combine }: PortableTuning, _: Layer, { sms }: Place
 const shapeOf = (layer: Layer, place: Place, tuning: PortableTuning): PortableShape => ({
   ...layer,
   ...tuning,
-  weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, place) : null,
+  weigh: weighSpread(layer, tuning.combine, place),
   commands: place.transport === 'proxy' ? ringSlots({ ...layer, ...tuning }) : 0,
 });
 

@@ -31,18 +31,17 @@
  *
  * So the sends wait for nobody; a round's one meeting of all ranks, `released`, is awaited where sums are made.
  */
-import { device, type Field, field, layout, pointer, section, windowOf } from '../../../lang/index.js';
+import { device, field, layout, pointer, windowOf } from '../../../lang/index.js';
 import { formatOf, type Layer, outputRowBytes, sharing, stretchesOf } from '../../layer/index.js';
 import { maskedField } from '../common/masks.js';
-import { type Spread, type Unit, unitBytes, widestUnit } from '../common/parts.js';
+import { type Unit, unitBytes, widestUnit } from '../common/parts.js';
 import { partialDtype, receivedSections, rowsOf, slotShape } from '../common/received.js';
 import { failureField } from '../common/waits.js';
+import type { Weighing } from '../common/weigh.js';
 import type { PortableTuning } from './knobs.js';
 
 /** The shape to which the kernels of one ExpertParallel are specialised. */
-export interface PortableShape extends Layer, PortableTuning {
-  /** Where combine applies the router weights: how the launch is spread that does it. */
-  readonly weigh: Spread | null;
+export interface PortableShape extends Weighing, PortableTuning {
   /** Commands that the proxy's ring has room for, a power of two; 0 where there is no proxy. */
   readonly commands: number;
 }
@@ -92,10 +91,9 @@ export function portableWindow(shape: PortableShape) {
 }
 
 /** Words that count rounds, or what adds up to them: they begin with every bit set, so that the first round wraps them. */
-export const roundWords = (window: PortableWindow): Field[] =>
-  (['begun', 'finished', 'arrived', 'home', 'handed', 'released', 'numbered', 'posted'] as const).map(
-    (name) => section(window, name),
-  );
+export const roundWords = [
+  ...(['begun', 'finished', 'arrived', 'home', 'handed', 'released', 'numbered', 'posted'] as const),
+] as const;
 
 export type PortableWindow = ReturnType<typeof portableWindow>;
 

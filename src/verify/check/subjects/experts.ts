@@ -1,11 +1,12 @@
 /** Plan, expand and reduce, twice over the same memory, so that each launch meets what the one before it may still use. */
 
 import type { ExpertsPlanOptions } from '../../../moe/index.js';
-import { type Layer, type ReferenceReceived, reference } from '../../../moe/layer/index.js';
-import { World } from '../../../net/world/index.js';
+import { type Layer, reference } from '../../../moe/layer/index.js';
+import type { World } from '../../../net/world/index.js';
 import { makeSources, type RoundsShape, type RoutesOptions, shapeOfRounds } from '../../testing/index.js';
 import { comparePlan, placeReceived, runPlan } from '../../trials/index.js';
-import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
+import type { CheckConfiguration, CheckSubject } from '../subject.js';
+import { ofOneRank, once } from './by-rank.js';
 
 interface Rows {
   /** Options that it leaves out are as in `plain`. */
@@ -48,32 +49,21 @@ export const experts: CheckSubject = {
   configurations: Object.entries(all).map(([name, of]) => configuration(`experts, ${name}`, of)),
 };
 
-/**
- * One rank is enough, because each rank does this work alone. It is the last rank, so the ids of its experts do not begin at 0.
- */
+/** The rank is the last, so the ids of its experts do not begin at 0. */
 function configuration(
   name: string,
   { shape, options = {}, routes, weights = true, on }: Rows,
 ): CheckConfiguration {
   const layer: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights, counts: false };
   const rank = layer.ranks - 1;
-  // What arrives is the same in every schedule, so it is made once.
-  let made: ReferenceReceived | undefined;
-  return {
-    name,
-    ranks: 1,
-    ...on,
-    async run(machine) {
-      made ??= reference.dispatch(layer, makeSources(layer, layer.maxTokens, 1, routes), rank);
-      const received = made;
-      await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device }) => {
-        const stream = device.createStream();
-        const placed = placeReceived(device, stream, layer, received);
-        await stream.synchronize();
-        const result = await runPlan({ world: { device, rank }, shape: layer, received: placed }, options, 2);
-        const { different, first } = comparePlan(layer, rank, received, options, result);
-        if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
-      });
-    },
+  const made = once(() => reference.dispatch(layer, makeSources(layer, layer.maxTokens, 1, routes), rank));
+  const work = async ({ device }: World) => {
+    const received = made();
+    const stream = device.createStream();
+    const placed = placeReceived(device, stream, layer, received);
+    await stream.synchronize();
+    const result = await runPlan({ world: { device, rank }, shape: layer, received: placed }, options, 2);
+    return comparePlan(layer, rank, received, options, result);
   };
+  return ofOneRank(name, work, on);
 }

@@ -15,26 +15,19 @@ import {
   type Tensor,
   tensorFrom,
 } from '../../../moe/index.js';
-import {
-  type Bits,
-  bitsArray,
-  bitsOf,
-  type Dtype,
-  reference,
-  type Source,
-} from '../../../moe/layer/index.js';
+import { type Bits, bitsArray, bitsOf, type Dtype, reference } from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
 import {
   compareCombined,
   exampleInput,
   layerOf,
   makeSources,
-  mergeComparisons,
   type RoundsShape,
   randomElements,
   shapeOfRounds,
 } from '../../testing/index.js';
-import { type CheckConfiguration, WrongResult } from '../subject.js';
+import type { CheckConfiguration } from '../subject.js';
+import { once, requireSame } from './by-rank.js';
 import type { Carrier } from './rounds.js';
 
 const rounds = 3;
@@ -105,21 +98,18 @@ export function givenRows(
   const shape = shapeOfRounds({ ...givenLayer, ...differences });
   const { ranks, topK, maxTokens, output } = shape;
   const rows = Array.from({ length: ranks }, (_, rank) => rowsOf(shape, rank));
-  // The same in every schedule, so made once.
-  let made: { readonly sources: readonly Source[][]; readonly expected: readonly Bits[][] } | undefined;
-  const make = () => {
+  const made = once(() => {
     const sources = Array.from({ length: rounds }, (_, n) => makeSources(shape, maxTokens, n + 1));
     const expected = sources.map((round) =>
       round.map((source, rank) => reference.combine(shape, source, rank, rows)),
     );
     return { sources, expected };
-  };
+  });
   return {
     name,
     ranks,
     async run(machine) {
-      made ??= make();
-      const { sources, expected } = made;
+      const { sources, expected } = made();
       const results = await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
         const ep = await ExpertParallel.create(world, layerOf(shape, carrier));
         const stream = world.device.createStream();
@@ -159,12 +149,11 @@ export function givenRows(
         await ep.synchronize(stream);
         return Promise.all(outs.map((out) => readBits(out, stream)));
       });
-      const { different, first } = mergeComparisons(
-        results.flatMap((outs, rank) =>
+      requireSame(
+        ...results.flatMap((outs, rank) =>
           outs.map((out, n) => compareCombined(shape, rank, out, expected[n]![rank]!)),
         ),
       );
-      if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
     },
   };
 }

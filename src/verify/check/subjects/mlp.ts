@@ -1,9 +1,10 @@
 /** The experts' GEMMs behind a plan, twice over the same memory; those that take longest, as all on Hopper, once. */
 import { type Layer, reference } from '../../../moe/layer/index.js';
-import { World } from '../../../net/world/index.js';
+import type { World } from '../../../net/world/index.js';
 import { makeSources, type RoundsShape, type RoutesOptions, shapeOfRounds } from '../../testing/index.js';
 import { compareMlp, inE4m3, makeMlp, makeScaledMlp, placeReceived, runMlp } from '../../trials/index.js';
-import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
+import type { CheckConfiguration, CheckSubject } from '../subject.js';
+import { ofOneRank, once } from './by-rank.js';
 
 interface Experts {
   /** Options that it leaves out are as in `plain`. */
@@ -12,7 +13,7 @@ interface Experts {
   readonly routes?: RoutesOptions;
   /** Rows that arrive are e4m3; for Hopper's kernels weights are too. */
   readonly e4m3?: boolean;
-  readonly once?: boolean;
+  readonly single?: boolean;
   readonly on?: Pick<CheckConfiguration, 'residentBlocks'>;
 }
 
@@ -32,7 +33,7 @@ const all: Readonly<Record<string, Experts>> = {
   'few rows likely, many come': toOne,
   'few rows of e4m3 likely, many come': { ...toOne, e4m3: true },
   // Four blocks: of the first GEMM the last of five tiles is cut for four, of the second the last two of ten for two each.
-  'many rows likely': { shape: { experts: 5, maxTokens: 25, hidden: 256 }, once: true },
+  'many rows likely': { shape: { experts: 5, maxTokens: 25, hidden: 256 }, single: true },
   // Most experts have no rows, and the others have different numbers of them.
   'more experts than lanes': { shape: { experts: 40 } },
   'nobody comes': { routes: { holes: 1 } },
@@ -81,37 +82,27 @@ export const hopper: CheckSubject = {
 
 function configuration(
   name: string,
-  { shape, inner = 64, routes, e4m3 = false, once: runsOnce = false, on }: Experts,
+  { shape, inner = 64, routes, e4m3 = false, single = false, on }: Experts,
   instructions: 'mma.sync' | 'wgmma',
 ): CheckConfiguration {
   const wide: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights: true, counts: false };
   const { experts, maxTokens, topK, output } = wide;
   const brought = makeSources(wide, maxTokens, 1, routes);
   const { layer, sources } = e4m3 ? inE4m3(wide, brought) : { layer: wide, sources: brought };
-  const times = runsOnce || instructions === 'wgmma' ? 1 : 2;
+  const times = single || instructions === 'wgmma' ? 1 : 2;
   const makeExpert = e4m3 && instructions === 'wgmma' ? makeScaledMlp : makeMlp;
-  const made = () => ({
+  const made = once(() => ({
     received: reference.dispatch(layer, sources, 0),
     weights: Array.from({ length: experts }, (_, e) => makeExpert(output.hidden, inner, e)),
-  });
-  // The same in every schedule, so made once.
-  let once: ReturnType<typeof made> | undefined;
-  return {
-    name,
-    ranks: 1,
-    ...on,
-    async run(machine) {
-      once ??= made();
-      const { received, weights } = once;
-      await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device, rank }) => {
-        const stream = device.createStream();
-        const placed = placeReceived(device, stream, layer, received);
-        await stream.synchronize();
-        const of = { world: { device, rank }, shape: layer, received: placed };
-        const actual = await runMlp(of, weights, {}, times, { instructions });
-        const { different, first } = compareMlp(layer, rank, received, weights, maxTokens * topK, actual);
-        if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
-      });
-    },
+  }));
+  const work = async ({ device, rank }: World) => {
+    const { received, weights } = made();
+    const stream = device.createStream();
+    const placed = placeReceived(device, stream, layer, received);
+    await stream.synchronize();
+    const of = { world: { device, rank }, shape: layer, received: placed };
+    const actual = await runMlp(of, weights, {}, times, { instructions });
+    return compareMlp(layer, rank, received, weights, maxTokens * topK, actual);
   };
+  return ofOneRank(name, work, on);
 }

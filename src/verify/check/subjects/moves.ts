@@ -15,7 +15,8 @@ import {
   shapeOfRounds,
 } from '../../testing/index.js';
 import { expectedPlacedRound } from '../../trials/index.js';
-import { type CheckSubject, WrongResult } from '../subject.js';
+import type { CheckSubject } from '../subject.js';
+import { requireSame } from './by-rank.js';
 
 const shape = shapeOfRounds({ ranks: 2, experts: 4, topK: 2, maxTokens: 3, hidden: 8, dtype: 'bf16' });
 const at = (...places: number[]): Placement => ({ experts: 4, ranks: 2, places });
@@ -77,8 +78,7 @@ async function run(machine: SimMachine): Promise<void> {
       return mergeComparisons(outs.map((out, rank) => compareCombined(shape, rank, out, expected[rank]!)));
     }),
   );
-  const { different, first: wrong } = mergeComparisons(compared);
-  if (different > 0) throw new WrongResult(`${wrong} (${different} values differ)`);
+  requireSame(...compared);
 }
 
 export const moves: CheckSubject = {

@@ -6,15 +6,7 @@
 import type { Placement } from '../../../gpu/index.js';
 import { familyNamed, type TransportName } from '../../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../../moe/index.js';
-import {
-  type Bits,
-  type Placement as ExpertPlacement,
-  placed,
-  type RowDtype,
-  type RowFormatName,
-  type Shape,
-  type Source,
-} from '../../../moe/layer/index.js';
+import { type Placement as ExpertPlacement, placed, type Shape } from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
 import {
   compareRounds,
@@ -23,51 +15,42 @@ import {
   makeSources,
   placedSources,
   type RoundsOptions,
+  type RoundsShape,
   type RoutesOptions,
   runRounds,
   shapeOfRounds,
 } from '../../testing/index.js';
-import { type CheckConfiguration, WrongResult } from '../subject.js';
+import type { CheckConfiguration } from '../subject.js';
+import { once, requireSame } from './by-rank.js';
+
+/** How one rank's rounds run. */
+const runs = {
+  weights: true,
+  counts: false,
+  inspect: false,
+  graph: false,
+  split: false,
+  rounds: 1,
+  waits: false,
+} satisfies RoundsOptions;
 
 /** One configuration; what it leaves out is as in `plain`. */
-export interface Rounds {
-  readonly ranks: number;
-  /** Equal nodes that they form. */
+export interface Rounds
+  extends Required<RoundsShape>,
+    Required<Pick<RoundsOptions, keyof typeof runs | 'placements'>>,
+    Required<Pick<CheckConfiguration, 'residentBlocks' | 'tiny'>> {
+  /** Equal nodes that the ranks form. */
   readonly nodes: number;
-  readonly experts: number;
-  readonly topK: number;
-  readonly maxTokens: number;
-  readonly replicas: number;
   /** [round][rank]; maxTokens of each in three rounds, if left out. */
   readonly tokens: readonly (readonly number[])[];
-  readonly hidden: number;
-  readonly dtype: RowDtype;
-  readonly weighting: 'experts' | 'combine';
-  readonly wire: RowFormatName;
-  readonly sum: 'nodes' | 'source';
-  readonly extra: readonly number[];
   readonly routes: RoutesOptions;
-  /** Where the `experts` live in each round; an empty list deals them out in order. */
-  readonly placements: readonly ExpertPlacement[];
   /** Routes to ids that no expert has. */
   readonly stray: boolean;
   readonly blocks: number;
   readonly threads: number;
   readonly parts: number;
-  readonly weights: boolean;
-  readonly counts: boolean;
-  readonly inspect: boolean;
-  readonly graph: boolean;
   /** The experts' kernel may start before dispatch has ended. */
   readonly programmatic: boolean;
-  readonly residentBlocks: number;
-  readonly tiny: boolean;
-  /** Sends and receives are launches of their own, with other work between. */
-  readonly split: boolean;
-  /** How many rounds are in flight at once. */
-  readonly rounds: 1 | 2;
-  /** Kernels count how long they wait for each peer. */
-  readonly waits: boolean;
   /** Before this round the world leaves ranks out. */
   readonly leaveOut: RoundsOptions['leaveOut'];
   /** Where what NICs reach lies. */
@@ -75,6 +58,7 @@ export interface Rounds {
 }
 
 const plain: Omit<Rounds, 'tokens'> = {
+  ...runs,
   ranks: 2,
   nodes: 1,
   experts: 4,
@@ -93,16 +77,9 @@ const plain: Omit<Rounds, 'tokens'> = {
   blocks: 2,
   threads: 32,
   parts: 1,
-  weights: true,
-  counts: false,
-  inspect: false,
-  graph: false,
   programmatic: true,
   residentBlocks: 132,
   tiny: false,
-  split: false,
-  rounds: 1,
-  waits: false,
   leaveOut: undefined,
   wires: 'host',
 };
@@ -353,65 +330,35 @@ export function roundsOf(differences: Partial<Rounds>): Rounds {
 }
 
 function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfiguration {
-  const {
-    ranks,
-    nodes,
-    residentBlocks,
-    tiny,
-    weights,
-    counts,
-    inspect,
-    graph,
-    split,
-    rounds,
-    waits,
-    leaveOut,
-  } = of;
+  const { ranks, nodes, residentBlocks, tiny, leaveOut, wires } = of;
   const shape = shapeOfRounds(of);
+  const how = Object.keys(runs).map((name) => [name, of[name as keyof typeof runs]]);
   const options: RoundsOptions = {
-    weights,
-    counts,
-    inspect,
-    graph,
-    split,
-    rounds,
-    waits,
+    ...Object.fromEntries(how),
     ...(leaveOut && { leaveOut, onLoss: 'mask' }),
     ...(of.placements.length > 0 && { placements: of.placements }),
     ...carrier,
     experts: { blocks: 2, threads: 32, programmatic: of.programmatic },
   };
   const byRails = carrier.family !== undefined && familyNamed(carrier.family).travel.rows === 'rails';
-  // The same in every schedule, so made once.
-  let made: Made | undefined;
+  const made = once(() => makeRounds(shape, of, byRails ? nodes : 1));
   return {
-    name,
-    ranks,
-    residentBlocks,
-    tiny,
-    async run(machine) {
-      made ??= makeRounds(shape, of, byRails ? nodes : 1);
-      const { rounds, placedShape, means, expected } = made;
-      const fabric = { wires: of.wires };
-      const results = await World.local({ ranks, nodes, device: 'sim', sim: machine, fabric }, (world) =>
+    ...{ name, ranks, residentBlocks, tiny },
+    async run(sim) {
+      const { rounds, placedShape, means, expected } = made();
+      const results = await World.local({ ranks, nodes, device: 'sim', sim, fabric: { wires } }, (world) =>
         runRounds(world, shape, rounds, options),
       );
-      const { different, first } = compareRounds(placedShape, means, results, expected);
-      if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
+      requireSame(compareRounds(placedShape, means, results, expected));
     },
   };
 }
 
-interface Made {
-  readonly rounds: readonly Source[][];
-  /** The meaning of the rounds to the reference, and what it makes of them. */
-  readonly placedShape: Shape;
-  readonly means: readonly (readonly Source[])[];
-  readonly expected: readonly Bits[][];
-}
-
-/** Inputs differ from round to round, so that what is left over from the last one shows. */
-function makeRounds(shape: Shape, of: Rounds, nodesSummed: number): Made {
+/**
+ * The rounds, what they mean to the reference, and what it makes of them. Inputs differ from round to round, so that what is left
+ * over from the last one shows.
+ */
+function makeRounds(shape: Shape, of: Rounds, nodesSummed: number) {
   const { tokens, routes, stray, weights, placements, nodes, leaveOut } = of;
   const rounds = tokens.map((round, n) => {
     const sources = makeSources(shape, round, n + 1, routes);

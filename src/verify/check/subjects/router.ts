@@ -1,15 +1,15 @@
 /** Logits and choices, twice over the same memory, so that each launch meets what the one before it may still use. */
-import type { ReferenceRoutes, Routing } from '../../../moe/layer/index.js';
-import { World } from '../../../net/world/index.js';
+import type { Routing } from '../../../moe/layer/index.js';
+import type { World } from '../../../net/world/index.js';
 import {
   compareRouted,
   expectedRoutes,
   makeRouted,
-  type RoutedInputs,
   type RoutedOptions,
   runRouter,
 } from '../../trials/index.js';
-import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
+import type { CheckConfiguration, CheckSubject } from '../subject.js';
+import { ofOneRank, once } from './by-rank.js';
 
 const softmax: Routing = { scores: 'softmax', normalise: true, scale: 1 };
 const sigmoid: Routing = { scores: 'sigmoid', normalise: true, scale: 2.5 };
@@ -39,25 +39,14 @@ export const router: CheckSubject = {
   configurations: Object.entries(all).map(([name, of]) => configuration(`router, ${name}`, of)),
 };
 
-/** One rank is enough: the work is its own. */
 function configuration(name: string, options: RoutedOptions): CheckConfiguration {
-  // The same in every schedule, so made once.
-  let made: { readonly inputs: RoutedInputs; readonly expected: ReferenceRoutes } | undefined;
-  return {
-    name,
-    ranks: 1,
-    tiny: options.tokens === 1,
-    async run(machine) {
-      if (made === undefined) {
-        const inputs = makeRouted(options);
-        made = { inputs, expected: expectedRoutes(inputs) };
-      }
-      const { inputs, expected } = made;
-      const [routed] = await World.local({ ranks: 1, device: 'sim', sim: machine }, (world) =>
-        runRouter(world, inputs, 2),
-      );
-      const { different, first } = compareRouted(options.model, routed!, expected);
-      if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
-    },
+  const made = once(() => {
+    const inputs = makeRouted(options);
+    return { inputs, expected: expectedRoutes(inputs) };
+  });
+  const work = async (world: World) => {
+    const { inputs, expected } = made();
+    return compareRouted(options.model, await runRouter(world, inputs, 2), expected);
   };
+  return ofOneRank(name, work, { tiny: options.tokens === 1 });
 }

@@ -3,9 +3,9 @@ import { callSite } from '../../../gpu/index.js';
 import { swigluKernel } from '../../../moe/experts/index.js';
 import { readBits, tensorFrom } from '../../../moe/index.js';
 import { bitsArray, fromF32, toF32 } from '../../../moe/layer/index.js';
-import { World } from '../../../net/world/index.js';
 import { compareBits, randomElements } from '../../testing/index.js';
-import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
+import type { CheckConfiguration, CheckSubject } from '../subject.js';
+import { ofOneRank } from './by-rank.js';
 
 const inner = 40;
 const room = 42;
@@ -26,27 +26,20 @@ function configuration(name: string, of: 'plan' | 'all'): CheckConfiguration {
   const { from, to } = example();
   // At the number that is not meant nobody looks.
   const [planned, count] = of === 'plan' ? [total, room] : [room, total];
-  return {
-    name,
-    ranks: 1,
-    async run(machine) {
-      await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device, rank }) => {
-        const stream = device.createStream();
-        const rows = tensorFrom(device, stream, from, 'bf16', [room, 2 * inner]);
-        const made = tensorFrom(device, stream, bitsArray('bf16', to.length), 'bf16', [room, inner]);
-        const site = await callSite(device, swigluKernel(inner, threads, of), {
-          ...{ grid: blocks, block: threads, programmatic: true, rank },
-        });
-        site.set.total(tensorFrom(device, stream, Int32Array.of(planned), 'i32', [1]).data);
-        site.set.count(count);
-        site.set.from(rows.data);
-        site.set.to(made.data);
-        for (let n = 0; n < 2; n++) site.launch(stream);
-        const { different, first } = compareBits('rows', 'bf16', await readBits(made, stream), to, inner);
-        if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
-      });
-    },
-  };
+  return ofOneRank(name, async ({ device, rank }) => {
+    const stream = device.createStream();
+    const rows = tensorFrom(device, stream, from, 'bf16', [room, 2 * inner]);
+    const made = tensorFrom(device, stream, bitsArray('bf16', to.length), 'bf16', [room, inner]);
+    const site = await callSite(device, swigluKernel(inner, threads, of), {
+      ...{ grid: blocks, block: threads, programmatic: true, rank },
+    });
+    site.set.total(tensorFrom(device, stream, Int32Array.of(planned), 'i32', [1]).data);
+    site.set.count(count);
+    site.set.from(rows.data);
+    site.set.to(made.data);
+    for (let n = 0; n < 2; n++) site.launch(stream);
+    return compareBits('rows', 'bf16', await readBits(made, stream), to, inner);
+  });
 }
 
 /** Rows, and what becomes of them. Gates are so large that their SiLU is what they are: products are exact. */

@@ -1,19 +1,8 @@
 /** A family in a folder of its own: as little as one needs that Heddle does not have. One block a launch, and no tricks. */
 import { ArgumentError, type HeddleError } from '../../../../src/base/errors.js';
-import { section } from '../../../../src/lang/index.js';
-import { receivedPlan, unwrittenSections } from '../../../../src/moe/families/common/received.js';
+import { planOf, receiveWindow } from '../../../../src/moe/families/common/plan.js';
 import { refusesOnNode, refusesTransport } from '../../../../src/moe/families/common/refusals.js';
-import { failureView } from '../../../../src/moe/families/common/waits.js';
-import {
-  type Family,
-  type Place,
-  type Plan,
-  setSums,
-  setTokens,
-  step,
-  type WindowPlan,
-  windowAndLimit,
-} from '../../../../src/moe/families/family.js';
+import { type Family, type Place, type Plan, step } from '../../../../src/moe/families/family.js';
 import { count, type KnobValues } from '../../../../src/moe/families/knobs.js';
 import { formatOf, type Layer, sharing } from '../../../../src/moe/layer/index.js';
 import { combineKernel } from './combine.js';
@@ -55,37 +44,25 @@ function refuses(layer: Layer, place: Place, tuning?: NaiveTuning): HeddleError 
 
 function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
   const layout = naiveWindow(layer);
-  const window: WindowPlan = {
-    kind: 'window',
-    purpose: 'receive window',
-    layout,
-    // Rounds begin where all words that count them wrap, as in every family (common/rounds.ts).
-    allOnes: (['rounds', 'dispatched', 'combined', 'experts'] as const).map((name) => section(layout, name)),
-    unwritten: unwrittenSections(layer, layout),
-  };
-  const dispatch = step({
-    kernel: dispatchKernel(layer, layout),
-    summary: 'stores rows to the ranks that own their experts, and meets all',
-    blocks: 1,
-    threads: tuning.dispatch.threads,
-    once: windowAndLimit(window),
-    each: setTokens(layer.weights),
+  // Rounds begin where all words that count them wrap, as in every family (common/rounds.ts).
+  const memory = receiveWindow(layer, layout, ['rounds', 'dispatched', 'combined']);
+  return planOf({
+    ...{ layer, rank, memory, layout },
+    phases: (bindings) => ({
+      dispatchSend: [
+        step({
+          ...{ kernel: dispatchKernel(layer, layout), blocks: 1, threads: tuning.dispatch.threads, bindings },
+          summary: 'stores rows to the ranks that own their experts, and meets all',
+        }),
+      ],
+      dispatchRecv: [],
+      combineSend: [
+        step({
+          ...{ kernel: combineKernel(layer, layout), blocks: 1, threads: tuning.combine.threads, bindings },
+          summary: 'meets all, then loads the experts’ rows and adds them up',
+        }),
+      ],
+      combineRecv: [],
+    }),
   });
-  const combine = step({
-    kernel: combineKernel(layer, layout),
-    summary: 'meets all, then loads the experts’ rows and adds them up',
-    blocks: 1,
-    threads: tuning.combine.threads,
-    once: windowAndLimit(window),
-    each: setSums,
-  });
-  return {
-    windows: [window],
-    buffers: [],
-    wire: null,
-    phases: { dispatchSend: [dispatch], dispatchRecv: [], combineSend: [combine], combineRecv: [] },
-    received: receivedPlan(layer, rank, window, layout, null),
-    placing: null,
-    failure: failureView(window, layout),
-  };
 }

@@ -1,0 +1,100 @@
+/** The plan of a layer: memory that every family describes alike, and the launches that are its own. */
+import { type LayoutSpec, section, type TypedLayout } from '../../../lang/index.js';
+import { type Dtype, expertsOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import type { Bindings, BufferPlan, Plan, View, WindowPlan, WirePlan } from '../family.js';
+import { placingAddresses, placingPlan } from './places.js';
+import { type ReceivedSections, slotShape } from './received.js';
+import { type failureField, failureWords, notedWaits } from './waits.js';
+
+/** A layout with what users and hosts see of it. */
+type SeenSections = ReceivedSections & { readonly failure: typeof failureField };
+
+/** The fields of these names, such as the words that count rounds. */
+export const sections = <S extends LayoutSpec>(
+  layout: TypedLayout<S>,
+  names: readonly (keyof S & string)[],
+) => names.map((name) => section(layout, name));
+
+/** The window that dispatch fills. Every bit of its words of these names is set before the first round. */
+export const receiveWindow = <S extends SeenSections>(
+  layer: Layer,
+  layout: TypedLayout<S>,
+  allOnes: readonly (keyof S & string)[],
+): WindowPlan => ({
+  kind: 'window',
+  purpose: 'receive window',
+  layout,
+  // Where a rank is lost before its first dispatch, experts that run all the same find -1 everywhere, not routes to expert 0.
+  allOnes: sections(layout, [...allOnes, 'experts']),
+  // It holds nothing before a kernel has written it.
+  unwritten: [
+    ...sections<SeenSections>(layout, ['experts', 'weights', 'output']),
+    ...layer.payloads.map((_, i) => section<SeenSections>(layout, 'payloads', i)),
+  ],
+});
+
+interface Own {
+  readonly layer: Layer;
+  readonly rank: number;
+  readonly memory: WindowPlan | WirePlan;
+  readonly layout: TypedLayout<SeenSections>;
+  /** The word that counts rounds which have come to their last launch. */
+  readonly rounds?: string;
+  /** Kernels count waits. */
+  readonly waits?: boolean | undefined;
+  /** The launches. `routes`: the experts' rows where combine weighs. */
+  phases(bindings: Bindings, routes: BufferPlan | null): Plan['phases'];
+}
+
+export function planOf({ layer, rank, memory, layout, rounds = '', waits, phases }: Own): Plan {
+  const { topK, output, ranks } = layer;
+  const { dtype, hidden } = output;
+  const slots = slotShape(layer);
+  const routes = routesBuffer(layer);
+  const placing = placingPlan(layer);
+  const view = (name: string, dtype: Dtype, shape: readonly number[], index?: number): View => {
+    return { in: memory, offset: section<LayoutSpec>(layout, name, index).offset, dtype, shape };
+  };
+  return {
+    windows: memory.kind === 'window' ? [memory] : [],
+    buffers: [routes, placing?.buffer].filter((buffer) => buffer != null),
+    wire: memory.kind === 'wire' ? memory : null,
+    phases: phases(
+      // Weights that do not travel nobody reads.
+      {
+        ...{ win: memory, placing: placingAddresses(placing) },
+        topkWeights: layer.weights ? undefined : 'topkIds',
+      },
+      routes,
+    ),
+    received: {
+      experts: view('experts', 'i32', [...slots, topK]),
+      weights: layer.weights ? view('weights', 'f32', [...slots, topK]) : null,
+      counts: layer.counts ? view('counts', 'u32', [expertsOf(layer, rank).count]) : null,
+      payloads: Object.fromEntries(
+        layer.payloads.map(({ name, rowBytes }, i) => [
+          name,
+          view('payloads', 'u8', [...slots, rowBytes], i),
+        ]),
+      ),
+      output:
+        routes === null
+          ? view('output', dtype, [...slots, hidden])
+          : { in: routes, offset: 0, dtype, shape: [...slots, topK, hidden] },
+    },
+    placing,
+    failure: view('failure', 'u32', [failureWords]),
+    ...(layer.masks && { masks: { masked: view('masked', 'u32', [4]), rounds: view(rounds, 'u32', [1]) } }),
+    ...(waits && { waits: view('waited', 'u32', [2, notedWaits, ranks, 2]) }),
+  };
+}
+
+/** The experts' rows where combine weighs: one a route, in memory that is nobody else's. */
+const routesBuffer = (layer: Layer): BufferPlan | null =>
+  layer.output.weighting !== 'combine'
+    ? null
+    : {
+        kind: 'buffer',
+        purpose: 'rows of the experts',
+        bytes: sharing(layer).groups * layer.maxTokens * layer.topK * outputRowBytes(layer),
+      };
