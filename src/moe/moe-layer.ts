@@ -174,6 +174,7 @@ export class MoeLayer {
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
+    this.#moving?.end();
     for (const batch of this.#batches) await batch.dispose();
     this.#beside?.stream.dispose();
     for (const event of Object.values(this.#beside?.event ?? {})) event.dispose();

@@ -20,32 +20,28 @@ const tag = 1;
 type Engine = Awaited<ReturnType<World['openEngine']>>['engine'];
 
 export class Courier {
-  readonly #world: World;
   readonly #engine: Engine;
   readonly #fabric: FabricConnection;
 
-  private constructor(world: World, engine: Engine, fabric: FabricConnection) {
-    this.#world = world;
+  private constructor(engine: Engine, fabric: FabricConnection) {
     this.#engine = engine;
     this.#fabric = fabric;
   }
 
-  /** Calls `work` with one; with null where all ranks are one node. Every rank calls it. @throws UnavailableError where there is no network. */
-  static async during(world: World, work: (courier: Courier | null) => Promise<void>): Promise<void> {
-    if (world.topology.nodes === 1) return work(null);
+  /** Calls `work` with one, or with null where none is needed. Every rank calls it. @throws UnavailableError where there is no network. */
+  static async during(
+    world: World,
+    needed: boolean,
+    work: (courier: Courier | null) => Promise<void>,
+  ): Promise<void> {
+    if (!needed) return work(null);
     const { engine, fabric } = await world.openEngine();
     try {
-      await work(new Courier(world, engine, fabric));
+      await work(new Courier(engine, fabric));
     } finally {
       fabric.close();
       await engine.close();
     }
-  }
-
-  /** Whether what one rank gives another goes by this way. */
-  reaches(from: number, to: number): boolean {
-    const node = (rank: number) => this.#world.topology.members.findIndex((ranks) => ranks.includes(rank));
-    return node(from) !== node(to);
   }
 
   /** Host memory for one expert that this rank gives, and for as many as come at once. Every rank calls it. */

@@ -20,7 +20,6 @@ export interface Case {
     | null;
   readonly fabric: Pick<FabricOptions, 'provider' | 'devices'>;
   readonly waitMs: number;
-  readonly lossTimeoutMs?: number;
   /** The others go on in the same world, and leave the victim's ranks out. */
   readonly masks?: boolean;
   /** Null: all is well, and after some rounds it ends. */

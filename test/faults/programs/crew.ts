@@ -250,7 +250,7 @@ function thrown(error: unknown): Thrown {
 }
 
 function run(told: Case): Promise<readonly Report[]> {
-  const { processes, meeting, fabric, lossTimeoutMs } = told;
+  const { processes, meeting, fabric } = told;
   ({ ranksHere } = told);
   toldHere = 0;
   left = new Promise((resolve) => {
@@ -260,7 +260,7 @@ function run(told: Case): Promise<readonly Report[]> {
   silent = false;
   disarm();
   const place = { rank: me * ranksHere, ranks: processes * ranksHere, secret: 'known to the crew alone' };
-  const options = { device: 'sim', ranksHere, fabric, ...(lossTimeoutMs && { lossTimeoutMs }) } as const;
+  const options = { device: 'sim', ranksHere, fabric } as const;
   return World.join({ ...options, ...(meeting !== null && { ...place, ...meeting }) }, (world) =>
     oneRank(world, told),
   );

@@ -181,7 +181,6 @@ describe('an etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
     const before = detour.connections;
     await vi.waitFor(() => expect(detour.connections).toBeGreaterThan(before + 1), longMs);
     expect(world.failedAt).toBe(Number.NEGATIVE_INFINITY);
-    await world.leave(0);
     world.close();
   });
 
