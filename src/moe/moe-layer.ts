@@ -188,6 +188,7 @@ export class MoeLayer {
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
+    this.#moving?.end();
     for (const batch of this.#batches) await batch.dispose();
     this.#shared?.dispose();
     this.#beside?.stream.dispose();

@@ -17,17 +17,16 @@ const longest = 2 ** 20;
 /** The immediate of every write. A meeting lies between the writes of two experts, so they are not told apart. */
 const tag = 1;
 
-/** Calls `work` with a way between nodes; with null where all ranks are one node. Every rank calls it. @throws UnavailableError where there is no network. */
+/** Calls `work` with a way between nodes, or with null where none is needed. Every rank calls it. @throws UnavailableError where there is no network. */
 export async function withCourier(
   world: World,
+  needed: boolean,
   work: (courier: Courier | null) => Promise<void>,
 ): Promise<void> {
-  if (world.topology.nodes === 1) return work(null);
+  if (!needed) return work(null);
   const { engine, fabric } = await world.openEngine();
-  const nodeOf = (rank: number) => world.topology.members.findIndex((ranks) => ranks.includes(rank));
   try {
     await work({
-      reaches: (from, to) => nodeOf(from) !== nodeOf(to),
       async room(bytes, most) {
         const region = engine.allocate((1 + most) * bytes);
         return roomOf(engine, fabric, region, (await fabric.share(region)).remotes, bytes);
@@ -40,8 +39,6 @@ export async function withCourier(
 }
 
 export interface Courier {
-  /** Whether what one rank gives another goes by this way. */
-  reaches(from: number, to: number): boolean;
   /** Host memory for one expert that this rank gives, and for as many as come at once. Every rank calls it. */
   room(bytes: number, most: number): Promise<Room>;
 }

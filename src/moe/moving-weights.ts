@@ -20,14 +20,26 @@ export class MovingWeights {
   /** [places of this rank, …], each. */
   readonly #weights: readonly Tensor[];
   readonly #room: number;
-  /** [place]: the expert whose weights are there, whole; −1 for none. All ranks hold the same of all places. */
+  /** [place]: the expert whose weights are there, whole; −1 for none. All ranks say the same of all places. */
   readonly #held: number[];
+  /** It lives on where ranks are left out. */
+  readonly end: () => void;
 
   constructor(world: World, weights: readonly Tensor[], { places, ranks }: Placement) {
     this.#world = world;
     this.#weights = weights;
     this.#room = places.length / ranks;
     this.#held = [...places];
+    this.end = world.freeAtRenewal(async () => {}, {
+      ...{ waitMs: 0, shape: '', leaveOut: async () => {}, goOn: () => {} },
+      count: async () => Number.POSITIVE_INFINITY,
+      // A rank that stood still in a move may have missed its end, and a new process has what it was created with: each knows its own.
+      state: () => this.#held.slice(world.rank * this.#room, (world.rank + 1) * this.#room),
+      takeOver: async (states) => {
+        for (const [rank, held] of (states as (readonly number[] | undefined)[]).entries())
+          this.#held.splice(rank * this.#room, held?.length ?? 0, ...(held ?? []));
+      },
+    });
   }
 
   /** Requires that the weights of all placed experts are where the placement has them. */
@@ -51,8 +63,11 @@ export class MovingWeights {
    */
   async move(now: Placement, next: Placement, stream: Stream): Promise<void> {
     requireSamePlaces(next, now);
-    if (this.#fillsOf(now, next).length === 0) return;
-    await withCourier(this.#world, (courier) => this.#move(now, next, stream, courier));
+    const fills = this.#fillsOf(now, next);
+    if (fills.length === 0) return;
+    await withCourier(this.#world, this.#cross(next, fills), (courier) =>
+      this.#move(now, next, stream, courier),
+    );
   }
 
   async #move(now: Placement, next: Placement, stream: Stream, courier: Courier | null): Promise<void> {
@@ -87,8 +102,9 @@ export class MovingWeights {
   ): Promise<void> {
     const steps = stepsTo(next, now);
     const started = performance.now();
+    const far = steps.some(({ emptied, filled }) => this.#cross(filled, this.#fillsOf(emptied, filled, [])));
     if (steps.length > 0)
-      await withCourier(this.#world, async (courier) => {
+      await withCourier(this.#world, far, async (courier) => {
         for (const { emptied, filled } of steps) {
           place(emptied);
           await this.#move(emptied, filled, stream, courier);
@@ -98,16 +114,26 @@ export class MovingWeights {
     this.#world.tell({ kind: 'relocated', steps: steps.length, ms: performance.now() - started });
   }
 
-  #fillsOf(now: Placement, next: Placement): Fill[] {
+  /** From the same node where the expert lives there, too. */
+  #fillsOf(now: Placement, next: Placement, held: readonly number[] = this.#held): Fill[] {
     return [...next.places.entries()].flatMap(([to, expert]): Fill[] => {
-      if (expert === -1 || expert === this.#held[to]) return [];
+      if (expert === -1 || expert === held[to] || expert === now.places[to]) return [];
       const argument = `placement.places[${to}]`;
       if (now.places[to] !== -1)
         throw new ArgumentError(argument, expert, `${now.places[to]} or −1: only empty places are filled`);
-      const from = now.places.indexOf(expert);
-      if (from === -1) throw new ArgumentError(argument, expert, 'an expert that lives somewhere');
+      const all = [...now.places.keys()].filter((place) => now.places[place] === expert);
+      const from = all.find((from) => !this.#cross(next, [{ from, to }])) ?? all[0];
+      if (from === undefined) throw new ArgumentError(argument, expert, 'an expert that lives somewhere');
       return [{ from, to }];
     });
+  }
+
+  /** Whether some go from one node to another. */
+  #cross(placement: Placement, fills: readonly Fill[]): boolean {
+    const { members } = this.#world.topology;
+    const node = (place: number) =>
+      members.findIndex((ranks) => ranks.includes(rankOfPlace(placement, place)));
+    return fills.some(({ from, to }) => node(from) !== node(to));
   }
 
   /** Of each rank one expert at a time, for whichever places want it. */
@@ -128,8 +154,7 @@ export class MovingWeights {
   /** What comes to a rank from other nodes, each in a slot of its own. */
   #comingTo(rank: number, placement: Placement, fills: readonly Fill[], courier: Courier | null): Fill[] {
     if (courier === null) return [];
-    const on = (place: number): number => rankOfPlace(placement, place);
-    return fills.filter(({ from, to }) => on(to) === rank && courier.reaches(on(from), rank));
+    return fills.filter((fill) => rankOfPlace(placement, fill.to) === rank && this.#cross(placement, [fill]));
   }
 
   /**

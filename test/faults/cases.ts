@@ -13,7 +13,11 @@ export interface Case {
   readonly processes: number;
   /** Simulated GPUs of each process: a node. */
   readonly ranksHere: number;
-  readonly address: string;
+  /** 'host:port' that the first process hosts, or where the processes meet in etcd; null where a launcher says it. */
+  readonly meeting:
+    | { readonly address: string }
+    | { readonly rendezvous: string; readonly world: string }
+    | null;
   readonly fabric: Pick<FabricOptions, 'provider' | 'devices'>;
   readonly waitMs: number;
   /** The others go on in the same world, and leave the victim's ranks out. */
@@ -23,6 +27,8 @@ export interface Case {
     readonly process: number;
     readonly fault: Fault;
     readonly point: Point;
+    /** The launcher is killed with it. */
+    readonly launcher?: boolean;
     /** Pulls the victim's cable. */
     readonly cut: readonly string[];
   } | null;

@@ -1,5 +1,10 @@
 /** Processes that are nodes of one world after another, each on a host of its own where there are such. */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import type { Hosts } from '../net/fabric/hosts.js';
 import { transpiled } from '../tree.js';
 import type { Case, Report } from './cases.js';
@@ -54,6 +59,50 @@ export class Crew {
     );
     if (this.#underWay === told) this.#underWay = null;
     return reports;
+  }
+
+  /** Likewise, with processes that `heddle run` has started, which may fall as well. They meet where its environment says. */
+  async runLaunched(told: Case, rendezvous: string): Promise<(readonly Report[] | undefined)[]> {
+    const folder = mkdtempSync(join(tmpdir(), 'heddle-crew-'));
+    const path = join(folder, 'socket');
+    const server = createServer().listen(path);
+    const joined: Promise<string>[] = [];
+    const allJoined = new Promise<void>((resolve) => {
+      server.on('connection', (socket) => {
+        if (joined.push(text(socket)) === told.processes) resolve();
+      });
+    });
+    const program = (source: string) => transpiled(`test/${source}.ts`);
+    const size = ['-n', `${told.processes * told.ranksHere}`, '--nodes', `${told.processes}`];
+    spawn(
+      process.execPath,
+      [
+        ...[program('net/world/programs/cli'), 'run', ...size, '--device', 'sim', '--keep-going'],
+        program('faults/programs/crew'),
+      ],
+      {
+        stdio: ['ignore', 'inherit', 'inherit'],
+        env: {
+          ...process.env,
+          ...{ NODE_OPTIONS: '', HEDDLE_RENDEZVOUS: rendezvous },
+          ...{ HEDDLE_TEST_CASE: JSON.stringify(told), HEDDLE_TEST_SOCKET: path },
+        },
+      },
+    );
+    try {
+      await allJoined;
+      const said = await Promise.all(joined);
+      const reports: (readonly Report[] | undefined)[] = said.map(() => undefined);
+      for (const line of said.filter((line) => line !== '')) {
+        const { me, ...what } = JSON.parse(line) as Extract<Said, object> & { readonly me: number };
+        if ('failed' in what) throw new EarlyFailure(what.failed);
+        reports[me] = what.reports;
+      }
+      return reports;
+    } finally {
+      server.close();
+      rmSync(folder, { recursive: true });
+    }
   }
 
   async end(): Promise<void> {

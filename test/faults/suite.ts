@@ -64,7 +64,7 @@ export function testFaults(provider: TestedProvider): void {
     ): Case => ({
       ...of,
       ...of.shape,
-      address: `${hosts?.address(0) ?? '127.0.0.1'}:${port++}`,
+      meeting: { address: `${hosts?.address(0) ?? '127.0.0.1'}:${port++}` },
       fabric: { provider, devices: [hosts === null ? 'lo' : 'net0'] },
     });
 

@@ -1,6 +1,6 @@
 /** Weights that go from rank to rank while forwards run, on the checked machine. */
 import { afterEach, expect, test, vi } from 'vitest';
-import { UnavailableError } from '../../src/base/errors.js';
+import { RankLostError, RankMaskedError, UnavailableError } from '../../src/base/errors.js';
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import { emptyTensor, MoeLayer, readBits, tensorFrom } from '../../src/moe/index.js';
 import { type Bits, type Placement, rebalance } from '../../src/moe/layer/index.js';
@@ -220,4 +220,46 @@ test('memory counts the places', () => {
   expect(MoeLayer.memory({ ...sizes, placement }).parts).toContainEqual(
     expect.objectContaining({ purpose: 'placement', bytes: 4 * (4 * 16 + 4 * 2 + 2 * 4) }),
   );
+});
+
+test('a rank that stood still in a move, and comes back, says the same of every place as the others', async () => {
+  const twice = at(0, 1, -1, 2, 3, 0);
+  const emptied = at(-1, 1, -1, 2, 3, 0);
+  await World.local({ ranks: 2, device: 'sim', timeoutMs: 10_000 }, async (world) => {
+    const stream = world.device.createStream();
+    const weights = placeWeights(world, stream, inputs, twice);
+    const options = { model: plain, maxTokens: 4, placement: twice, onLoss: 'mask' as const, ...weights };
+    const layer = await MoeLayer.create(world, options);
+    layer.place(emptied, stream);
+    if (world.rank === 1) {
+      world.circle.abandon('it stands still where the other begins to move');
+      await expect(world.mask()).rejects.toThrow(RankMaskedError);
+      await world.rejoin();
+    } else {
+      await expect(layer.move(at(2, 1, -1, 2, 3, 0), stream)).rejects.toThrow(RankLostError);
+      await world.mask();
+      while ((await world.takeIn()).length === 0) await new Promise(setImmediate);
+    }
+    // Half of expert 2 may lie in the place where expert 0 was.
+    expect(() => layer.place(twice, stream)).toThrow('where no weights are');
+    await layer.move(twice, stream);
+    layer.place(twice, stream);
+    await layer.synchronize(stream);
+    await layer.dispose();
+  });
+});
+
+test('weights that stay in their nodes need no network, and come from there where they can', async () => {
+  const fabric = { provider: 'efa' } as const; // which is not here
+  const sim = SimMachine.create({ ranks: 4 });
+  const now: Placement = { experts: 4, ranks: 4, places: [0, 1, 2, -1, 3, -1, 1, -1] };
+  const next: Placement = { ...now, places: [0, 1, 2, 0, 3, 1, 1, 3] };
+  await World.local({ ranks: 4, nodes: 2, device: 'sim', sim, fabric }, async (world) => {
+    const stream = world.device.createStream();
+    const weights = tensorFrom(world.device, stream, new Float32Array(2).fill(world.rank), 'f32', [2, 1]);
+    const moving = new MovingWeights(world, [weights], now);
+    await moving.move(now, next, stream);
+    expect(await readBits(weights, stream)).toEqual(Float32Array.of(world.rank, [0, 0, 3, 2][world.rank]!));
+    moving.end();
+  });
 });

@@ -445,8 +445,9 @@ export class ExpertParallel<P extends string = string, S extends string = never>
       // Where experts live now is told; how many places there are is part of the layer.
       shape: JSON.stringify({ ...agreed, placement: undefined }),
       state: (): State => ({ done: this.#doneBefore, places: this.placement?.places ?? [] }),
-      takeOver: async (state) => {
-        const { done, places } = state as State;
+      takeOver: async (states, stayed) => {
+        if (stayed === null) return;
+        const { done, places } = states[stayed] as State;
         this.#doneBefore = done;
         this.#loss = this.#repeat = null;
         begun = 0;

@@ -45,8 +45,8 @@ export interface Newcomer {
   /** It was a rank of this world, or takes the place of one. */
   readonly rejoins: boolean;
   renewed: Seat['renewed'];
-  /** Nobody is left who could take it in. */
-  over(): void;
+  /** Nobody can take it in any more. `why` completes 'the rendezvous says that …'. */
+  over(why: string): void;
 }
 
 /** A call that some ranks have made and others have not yet. */
@@ -80,6 +80,8 @@ export class Exchange {
   readonly #lost = new Set<number>();
   #whyLost = '';
   #next: Exchange | null = null;
+  /** A new world than that which began: ranks of the old one have no place in it to come back to. */
+  #isNew = false;
   /** By origin, in the order in which they came. */
   readonly #newcomers = new Map<number, Newcomer>();
   /** Oldest first. Equal keys keep the order of the calls, because every rank joins the first it lacks. */
@@ -130,6 +132,7 @@ export class Exchange {
   /** A newcomer is ready. It is called `origin` from then on, as nobody else was before. */
   wait(origin: number, newcomer: Newcomer): void {
     this.#newcomers.set(origin, newcomer);
+    this.#refuseOldRanks();
     this.#tellOfNewcomers();
     this.#endIfAllAreGone();
   }
@@ -200,10 +203,14 @@ export class Exchange {
    * Those go on, as all have agreed, and some of them may be newcomers. A newcomer's copy of an exchange hears it so, as it does not
    * know of the calls before.
    */
-  become(origins: readonly number[]): Exchange {
+  become(
+    origins: readonly number[],
+    isNew = !origins.some((origin) => this.#newcomers.get(origin)?.rejoins),
+  ): Exchange {
     this.close();
     const next = new Exchange(origins.length, origins);
     this.#next = next;
+    next.#isNew = this.#isNew || isNew;
     next.onLost = this.onLost;
     next.onLate = this.onLate;
     for (const [origin, newcomer] of this.#newcomers)
@@ -211,6 +218,7 @@ export class Exchange {
     for (const [rank, origin] of origins.entries())
       (this.#newcomers.get(origin) ?? this.#seats.get(this.origins.indexOf(origin)))?.renewed(next, rank);
     this.#newcomers.clear();
+    next.#refuseOldRanks();
     return next;
   }
 
@@ -288,7 +296,7 @@ export class Exchange {
     // The last one fell while it waited.
     if (members.length === 0) return;
     const ready = this.#ready(round.takesIn!);
-    this.become([...members.map((rank) => this.origins[rank]!), ...ready]);
+    this.become([...members.map((rank) => this.origins[rank]!), ...ready], round.takesIn === 'newcomers');
   }
 
   /** The newcomers whose groups are here, in the order in which they were, as far as there is room. */
@@ -320,8 +328,18 @@ export class Exchange {
 
   #endIfAllAreGone(): void {
     if (!this.#numbers.every((rank) => this.#isGone(rank))) return;
-    for (const newcomer of this.#newcomers.values()) newcomer.over();
+    for (const newcomer of this.#newcomers.values())
+      newcomer.over('its world is over: all of its ranks have left or are lost');
     this.#newcomers.clear();
+  }
+
+  #refuseOldRanks(): void {
+    if (!this.#isNew) return;
+    for (const [origin, newcomer] of this.#newcomers) {
+      if (!newcomer.rejoins) continue;
+      this.#newcomers.delete(origin);
+      newcomer.over('the others have renewed their world; come as a newcomer (HEDDLE_NEWCOMER)');
+    }
   }
 
   /**

@@ -66,7 +66,7 @@ export class LocalCircle extends Participant {
       this.#exchange.latest.wait(this.origins[this.rank]!, {
         ...{ group: '', rank: 0, ranks: 1, rejoins: true },
         renewed: (next, rank) => resolve(new LocalCircle(next, rank, this.#options)),
-        over: () => reject(new RendezvousError(`rank ${this.rank} cannot rejoin: its world is over`)),
+        over: (why) => reject(new RendezvousError(`rank ${this.rank} cannot rejoin: ${why}`)),
       });
     });
   }

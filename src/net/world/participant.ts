@@ -269,7 +269,6 @@ export abstract class Participant implements Circle {
   protected renewed(next: Participant): void {
     this.#next = next;
     this.#disposal = Promise.resolve();
-    this.#listeners.clear();
     this.waiting(false);
     passing('renewal', 'completed');
     this.#renewal?.resolve(next);

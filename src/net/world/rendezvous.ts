@@ -211,11 +211,8 @@ export class Rendezvous {
         this.#exchange.wait(origin, {
           ...place,
           renewed: (next, rank) => this.#renewed(channel, next, rank, lossTimeoutMs),
-          over: () => {
-            channel.send({
-              type: 'refused',
-              why: 'its world is over: all of its ranks have left or are lost',
-            });
+          over: (why) => {
+            channel.send({ type: 'refused', why });
             void channel.end();
           },
         });

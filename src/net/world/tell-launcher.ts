@@ -23,8 +23,14 @@ let telling = false;
  * With DEBUG set it ends as any error does, with its stack.
  */
 export function tellLauncher(): void {
-  if (telling || process.env[VARIABLE] !== String(process.ppid) || process.env.DEBUG) return;
+  if (telling || process.env[VARIABLE] !== String(process.ppid)) return;
   telling = true;
+  // A world in etcd outlives its launcher. Then nobody reads what its ranks say, and that must end none of them.
+  for (const stream of [process.stdout, process.stderr])
+    stream.on('error', (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EPIPE') throw error;
+    });
+  if (process.env.DEBUG) return;
   process.on('uncaughtExceptionMonitor', (error) => {
     if (!(error instanceof UnavailableError)) return;
     if (process.listenerCount('uncaughtException') > 0) return; // the program has an answer of its own

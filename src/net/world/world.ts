@@ -99,9 +99,10 @@ export interface Maskable {
   goOn(done: number): void;
   /** What is alike on all ranks from the beginning; of a rank that rejoins as well. */
   readonly shape: string;
-  /** What a rank that rejoins must know of it, as JSON has it; and on that rank, what one that has taken part all along says. */
+  /** What ranks must know of it where some rejoin, as JSON has it. */
   state(): unknown;
-  takeOver(state: unknown): Promise<void>;
+  /** What all that take part now have said, by rank. `stayed`: one that has taken part all along, where this rank has not. */
+  takeOver(states: readonly unknown[], stayed: number | null): Promise<void>;
 }
 
 /** What a rank says when others rejoin: of its world, and whether it has taken part all along. */
@@ -604,7 +605,7 @@ export class World {
    * Of a rank that is left out: waits until the others take it in (`takeIn`), however long that takes. Then it takes part in rounds
    * again, with the layers that it has, which must be those of the others. Where experts are placed, it has their placement.
    * @throws RankMaskedError where the others refuse it; the cause says why.
-   * @throws RendezvousError where nobody is left who could take it in.
+   * @throws RendezvousError where nobody is left who could take it in, and where the others renew their world.
    */
   async rejoin(): Promise<void> {
     this.#requireMaskable();
@@ -735,7 +736,12 @@ export class World {
       return null;
     }
     this.#origins = origins;
-    if (this.#out) for (const [i, part] of parts.entries()) await part.takeOver(stayed.states[i]);
+    const said = origins.map((origin) => all[circle.origins.indexOf(origin)]?.states);
+    for (const [i, part] of parts.entries())
+      await part.takeOver(
+        said.map((states) => states?.[i]),
+        this.#out ? stayed.rank : null,
+      );
     passing('rejoin', 'met');
     return true;
   }

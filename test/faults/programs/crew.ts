@@ -1,6 +1,7 @@
 // A process that is a node of one world after the other, as it is told. In a world with a fall, the victim's process falls at its
 // point of the third round; the others go on until a call throws.
 import { spawnSync } from 'node:child_process';
+import { connect } from 'node:net';
 import { RankLostError, RepeatRoundsError } from '../../../src/base/errors.js';
 import { ExpertParallel, emptyTensor, readBits, row } from '../../../src/moe/index.js';
 import { type Region, TransferEngine } from '../../../src/net/fabric/index.js';
@@ -9,7 +10,9 @@ import { Participant } from '../../../src/net/world/participant.js';
 import { makeRoutes } from '../../../src/verify/testing/index.js';
 import type { Case, Report, Thrown } from '../cases.js';
 
-const me = Number(process.argv[2]);
+/** Started by a launcher, it is told a single case, and by its environment who it is; and says at this socket what came of it. */
+const launched = process.env.HEDDLE_TEST_CASE;
+let me = Number(process.argv[2]);
 const tokens = 4;
 const hidden = 16;
 const topK = 3;
@@ -54,10 +57,11 @@ const disarm = () => {
 };
 
 /** It happens once. */
-function fall({ fault, cut }: Fall): void {
+function fall({ fault, cut, launcher = false }: Fall): void {
   disarm();
   switch (fault) {
     case 'killed':
+      if (launcher) process.kill(process.ppid, 'SIGKILL');
       process.kill(process.pid, 'SIGKILL');
       return;
     case 'stopped':
@@ -245,9 +249,8 @@ function thrown(error: unknown): Thrown {
   };
 }
 
-process.on('message', (told: Case | 'leave') => {
-  if (told === 'leave') return leave();
-  const { processes, address, fabric } = told;
+function run(told: Case): Promise<readonly Report[]> {
+  const { processes, meeting, fabric } = told;
   ({ ranksHere } = told);
   toldHere = 0;
   left = new Promise((resolve) => {
@@ -256,20 +259,29 @@ process.on('message', (told: Case | 'leave') => {
   regions.length = 0;
   silent = false;
   disarm();
-  World.join(
-    {
-      device: 'sim',
-      rank: me * ranksHere,
-      ranks: processes * ranksHere,
-      ranksHere,
-      address,
-      fabric,
-      secret: 'known to the crew alone',
-    },
-    (world) => oneRank(world, told),
-  ).then(
-    (reports) => process.send!({ reports }),
-    (error: unknown) => process.send!({ failed: thrown(error) }),
+  const place = { rank: me * ranksHere, ranks: processes * ranksHere, secret: 'known to the crew alone' };
+  const options = { device: 'sim', ranksHere, fabric } as const;
+  return World.join({ ...options, ...(meeting !== null && { ...place, ...meeting }) }, (world) =>
+    oneRank(world, told),
   );
-});
-process.send!('here');
+}
+
+if (launched === undefined) {
+  process.on('message', (told: Case | 'leave') => {
+    if (told === 'leave') return leave();
+    run(told).then(
+      (reports) => process.send!({ reports }),
+      (error: unknown) => process.send!({ failed: thrown(error) }),
+    );
+  });
+  process.send!('here');
+} else {
+  const told: Case = JSON.parse(launched);
+  me = Number(process.env.HEDDLE_RANK) / told.ranksHere;
+  // The test is over where the socket closes.
+  const socket = connect(process.env.HEDDLE_TEST_SOCKET!).on('close', () => process.exit());
+  run(told).then(
+    (reports) => socket.end(JSON.stringify({ me, reports })),
+    (error: unknown) => socket.end(JSON.stringify({ me, failed: thrown(error) })),
+  );
+}

@@ -54,6 +54,7 @@ test('ranks that are left out, and the renewal after that, are told to listeners
   });
   const brief = heard.map((events) => events.map(({ time, ...event }) => event));
   const of = (rank: number, was: number, now: number) => [
+    { rank, ranks: 3, kind: 'lost', lost: [1], why: expect.stringContaining('rank 1') },
     { rank, ranks: 3, kind: 'masked', masked: [1] },
     { rank: now, ranks: 2, kind: 'renewed', was: [0, was] },
   ];

@@ -65,6 +65,21 @@ describeJoinable(
       await Promise.all(next.map(bringOrigin));
     });
 
+    it('that come back are told that the others have renewed their world, before or behind it', async () => {
+      const [a, b, c] = await create(3);
+      c!.abandon('it falls');
+      const back = () => ProcessCircle.join({ ...at, rank: 2, ranks: 3, rejoin: 'again' });
+      const waiting = expect(back()).rejects.toThrow(/the others have renewed their world/);
+      await vi.waitFor(() => expect([a!.rejoining, b!.rejoining]).toEqual([1, 1]), 5000);
+      const coming = come();
+      await heard([a, b], 1);
+      const next = [...(await renewed([a, b])), await coming].map(keep);
+      await waiting;
+      await expect(back()).rejects.toThrow(/the others have renewed their world/);
+      await Promise.all(next.map(bringOrigin));
+      expect(next.map(({ rejoining }) => rejoining)).toEqual([0, 0, 0]);
+    });
+
     it('of a group are taken in together, in their order', async () => {
       const circles = await create(1);
       const of = { newcomer: 'machine', ranks: 2 };

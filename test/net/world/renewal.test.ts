@@ -91,12 +91,15 @@ describeCircles(
       ]);
     });
 
-    it('goes on without one that falls while the others wait for it', async () => {
+    it('goes on without one that falls while the others wait for it, and tells of it', async () => {
       const [a, b, c, d] = await create(4);
+      const lost: (readonly number[])[] = [];
+      a!.onRankLost((loss) => lost.push(loss instanceof RankLostError ? loss.ranks : []));
       d!.abandon('the first');
       const renewal = renewed([a, c]);
       b!.abandon('the second');
       expect(keep(await renewal).map(placeOf)).toMatchObject([{ origins: [0, 2] }, { origins: [0, 2] }]);
+      expect(lost).toEqual([[3], [1]]);
     });
 
     it('is refused to a rank that the others have lost', async () => {

@@ -38,15 +38,6 @@ export interface Driver {
   close(): Promise<void>;
 }
 
-/** The parts of an engine that waiting needs. */
-export interface Progress {
-  readonly driver: Driver;
-  /** Handles what the core reported; true when there was something. */
-  poll(): boolean;
-  /** Why the engine is of no use any more, if it is. */
-  readonly broken: Error | null;
-}
-
 /** The caller makes progress: nothing moves between its calls. For threads that poll anyway. */
 export class CallerDriver implements Driver {
   readonly info: CoreInfo;

@@ -1,6 +1,5 @@
 import { ArgumentError, DisposedError, requireInteger } from '../../../base/errors.js';
 import { command, ringMask } from '../core/shared.js';
-import type { Progress } from './driver.js';
 import { type Peer, type PeerGroup, Region } from './handles.js';
 import type { Operations, Tally } from './operations.js';
 import type { Peers } from './peers.js';
@@ -14,13 +13,14 @@ import {
   type Scatter,
   type Write,
 } from './transfers.js';
+import type { Waitable } from './waiting.js';
 
 /** Pages of one command: long enough to be cheap, short enough to leave room in the ring. */
 const longestPiece = 1024;
 
 interface PostingParts {
   /** The engine, which owns the regions that writes read. */
-  readonly engine: Progress;
+  readonly engine: Waitable;
   /** @throws when the engine is closed or broken */
   readonly requireOpen: () => void;
   readonly peers: Peers;
@@ -40,7 +40,7 @@ interface PostingParts {
  * timeout, so there will be some.
  */
 export class Posting {
-  readonly #engine: Progress;
+  readonly #engine: Waitable;
   readonly #requireOpen: () => void;
   readonly #peers: Peers;
   readonly #operations: Operations;

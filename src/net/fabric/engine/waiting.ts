@@ -1,7 +1,7 @@
 import { ArgumentError, requireInteger, requireObject } from '../../../base/errors.js';
 import { monotonicClock } from '../core/clock.js';
 import { PeerLostError, WaitTimeoutError } from '../libfabric/errors.js';
-import type { Progress } from './driver.js';
+import type { Driver } from './driver.js';
 import { Peer } from './handles.js';
 
 /** How long to wait, and for whom. */
@@ -39,7 +39,12 @@ interface Waiter {
 }
 
 /** The parts of the engine that waiting needs. */
-export interface Waitable extends Progress {
+export interface Waitable {
+  readonly driver: Driver;
+  /** Handles what the core reported; true when there was something. */
+  poll(): boolean;
+  /** Why the engine is of no use any more, if it is. */
+  readonly broken: Error | null;
   readonly timeoutMs: number;
   /** Sends a peer an empty write; the function that it returns says whether that has landed. */
   probe(peer: Peer): () => boolean;

@@ -198,10 +198,17 @@ export class EtcdLink implements Link {
 
   #newcomerOf(origin: number, { group, rank, ranks, rejoins }: Extract<Message, { type: 'wait' }>): Newcomer {
     const place = { group, rank, ranks, rejoins };
-    if (origin !== this.#origin) return { ...place, ...this.#other() };
-    const over = () =>
-      this.#isOver(this.#refusal('its world is over: all of its ranks have left or are lost'));
-    return { ...place, renewed: (next, number) => this.#goOn(next, number), over };
+    if (origin === this.#origin)
+      return {
+        ...place,
+        renewed: (next, number) => this.#goOn(next, number),
+        over: (why) => this.#isOver(this.#refusal(why)),
+      };
+    // It does not know of the calls before, so all that do tell it.
+    const over = (why: string) => {
+      if (this.#newcomer === null && !this.#left) this.#write(() => this.#world.judge([origin], why));
+    };
+    return { ...place, ...this.#other(), over };
   }
 
   #refusal(why: string): RendezvousError {
@@ -214,17 +221,10 @@ export class EtcdLink implements Link {
     if (rank >= 0 && !this.#exchange.has(rank)) this.#exchange.sit(rank, this.#other());
   }
 
-  #other(): Seat & Pick<Newcomer, 'over'> {
+  #other(): Seat {
     const nothing = () => {};
     const renewed: Seat['renewed'] = (next, rank) => next.sit(rank, other);
-    const other = {
-      completed: nothing,
-      failed: nothing,
-      lost: nothing,
-      waiting: nothing,
-      renewed,
-      over: nothing,
-    };
+    const other = { completed: nothing, failed: nothing, lost: nothing, waiting: nothing, renewed };
     return other;
   }
 

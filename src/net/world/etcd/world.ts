@@ -357,7 +357,9 @@ export class EtcdWorld {
       } catch (error) {
         if (this.#closed) return;
         if (error instanceof CompactedError) await this.#readAll().catch(() => {});
-        else this.failedAt = performance.now();
+        else if (error instanceof EtcdError) this.failedAt = performance.now();
+        // A watch of a world in which nothing happens is silent too: signs of life tell whether etcd answers.
+        else pause = PAUSE_MS;
       }
       await delay(pause, undefined, { ref: false });
     }

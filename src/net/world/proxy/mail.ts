@@ -46,7 +46,6 @@ export type FromProxy =
       readonly operation: string;
       readonly bytes: Uint8Array;
     }
-  | { readonly kind: 'barrier'; readonly id: number; readonly operation: string }
   | { readonly kind: 'ready' }
   /** It writes nothing more, and looks for nothing. */
   | { readonly kind: 'stopped' }
@@ -78,12 +77,6 @@ export function serveCircle(circle: Circle, port: MessagePort, mail: SharedArray
     Atomics.add(count, 0, 1);
     Atomics.notify(count, 0);
   };
-  const answer = (id: number, call: Promise<readonly Uint8Array[]>): void => {
-    call.then(
-      (parts) => post({ kind: 'answer', id, parts }),
-      (error: unknown) => post({ kind: 'refusal', id, message: messageOf(error), lost: lostIn(error) }),
-    );
-  };
   const mailbox: Mailbox = {
     onTold: () => {},
     post,
@@ -96,13 +89,15 @@ export function serveCircle(circle: Circle, port: MessagePort, mail: SharedArray
     },
   };
   const hear = (message: FromProxy): void => {
-    if (message.kind === 'allGather') answer(message.id, circle.allGather(message.bytes, message.operation));
-    else if (message.kind === 'barrier')
-      answer(
-        message.id,
-        circle.barrier(message.operation).then(() => []),
-      );
-    else mailbox.onTold(message);
+    if (message.kind !== 'allGather') {
+      mailbox.onTold(message);
+      return;
+    }
+    const { id, bytes, operation } = message;
+    circle.allGather(bytes, operation).then(
+      (parts) => post({ kind: 'answer', id, parts }),
+      (error: unknown) => post({ kind: 'refusal', id, message: messageOf(error), lost: lostIn(error) }),
+    );
   };
   port.on('message', hear);
   port.unref(); // it is the thread that keeps the process alive, or does not
@@ -148,11 +143,16 @@ export class MailedCircle implements ProxyCircle {
   }
 
   async allGather(bytes: Uint8Array, operation = 'allGather'): Promise<Uint8Array[]> {
-    return [...(await this.#call((id) => ({ kind: 'allGather', id, operation, bytes })))];
+    const id = this.#calls.size;
+    return new Promise((resolve, reject) => {
+      if (this.stopped) throw stoppedInCall();
+      this.#calls.set(id, { resolve: (parts) => resolve([...parts]), reject });
+      this.tell({ kind: 'allGather', id, operation, bytes });
+    });
   }
 
   async barrier(operation = 'barrier'): Promise<void> {
-    await this.#call((id) => ({ kind: 'barrier', id, operation }));
+    await this.allGather(new Uint8Array(0), operation);
   }
 
   onRankLost(listener: (loss: CircleLoss) => void): () => void {
@@ -204,15 +204,6 @@ export class MailedCircle implements ProxyCircle {
     if (this.stopped) return;
     await new Promise<void>((resolve) => {
       this.#onStop = resolve;
-    });
-  }
-
-  #call(message: (id: number) => FromProxy): Promise<readonly Uint8Array[]> {
-    const id = this.#calls.size;
-    return new Promise((resolve, reject) => {
-      if (this.stopped) throw stoppedInCall();
-      this.#calls.set(id, { resolve, reject });
-      this.tell(message(id));
     });
   }
 

@@ -7,7 +7,9 @@ import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { RendezvousError } from '../../../../src/base/errors.js';
+import { parseEtcdAddress } from '../../../../src/net/world/etcd/address.js';
 import { under } from '../../../../src/net/world/etcd/client.js';
+import { EtcdWorld } from '../../../../src/net/world/etcd/world.js';
 import { ProcessCircle } from '../../../../src/net/world/process-circle.js';
 import { examineRendezvous } from '../../../../src/tools/doctor/index.js';
 import { needing } from '../../../needs.js';
@@ -158,6 +160,28 @@ describe('an etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
     const circles = await joinInEtcd(slow, 3, { lossTimeoutMs: 2000 });
     for (let round = 0; round < 2; round++) expect(await meet(circles)).toEqual(allMet(3));
     await disposeAll(circles);
+  });
+
+  it('that has nothing to tell is not taken for one that does not answer, which would delay a loss', async () => {
+    const server = await start();
+    const detour = await Detour.to(server.port, 0);
+    const etcd = parseEtcdAddress('rendezvous', detour.rendezvous);
+    // A request has a third of it.
+    const lossTimeoutMs = 3000;
+    const world = await EtcdWorld.open(
+      { etcd, world: 'quiet', ranks: 1, secret: undefined, lossTimeoutMs },
+      longMs,
+    );
+    await world.join(0, longMs);
+    const came: number[] = [];
+    const nothing = () => {};
+    const reader = { said: nothing, renewed: nothing, left: nothing, lost: nothing, over: nothing };
+    world.start({ ...reader, came: (rank) => came.push(rank) });
+    await vi.waitFor(() => expect(came).toEqual([0]), longMs);
+    const before = detour.connections;
+    await vi.waitFor(() => expect(detour.connections).toBeGreaterThan(before + 1), longMs);
+    expect(world.failedAt).toBe(Number.NEGATIVE_INFINITY);
+    world.close();
   });
 
   it('that has forgotten its history tells it anew, from what lies there', async () => {

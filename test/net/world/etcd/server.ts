@@ -119,6 +119,8 @@ export class EtcdServer {
 export class Detour {
   readonly #sockets = new Set<Socket>();
   #open = true;
+  /** How many there were. */
+  connections = 0;
 
   private constructor(readonly port: number) {}
 
@@ -126,6 +128,7 @@ export class Detour {
     const detour = new Detour(await freePort());
     const server = createServer((from) => {
       if (!detour.#open) return void from.destroy();
+      detour.connections++;
       const to = connect(target, '127.0.0.1');
       for (const [one, other] of [[from, to] as const, [to, from] as const]) {
         detour.#sockets.add(one);

@@ -10,7 +10,12 @@ const parent = process.ppid;
 const circle = await ProcessCircle.join({ lossTimeoutMs: Number(lossTimeoutMs) });
 writeFileSync(join(folder, `ready ${circle.rank}`), String(process.pid));
 while (process.ppid === parent) await delay(20);
-console.log('nobody reads this any more');
+// The pipe says so to a write that comes after the first.
+for (let i = 0; i < 4; i++) {
+  console.log('nobody reads this any more');
+  console.error('nor this');
+  await delay(1);
+}
 await circle.barrier('without a launcher');
 if (circle.rank === 0) process.kill(process.pid, 'SIGKILL');
 const lost = await circle.barrier('without rank 0').catch((error: unknown) => error);
