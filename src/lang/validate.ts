@@ -2,7 +2,7 @@
  * Checks the promises that ir.ts makes to the back ends: operands agree in type, variables are declared before
  * they are used, constants are in range, effects stand where they may. For tests, and for whatever rewrites IR.
  */
-import { inRange, isInteger } from './arithmetic.js';
+import { inRange, isComparison, isInteger } from './arithmetic.js';
 import * as build from './build.js';
 import type { Effect, Expr, InlinedCall, IrModule, Stmt, Variable } from './ir.js';
 import { operations } from './operations/index.js';
@@ -212,7 +212,7 @@ class Validator {
         const left = this.#expr(expr.left);
         const shift = expr.op === '<<' || expr.op === '>>';
         is(expr.right, shift ? build.u32 : left, expr.op);
-        this.#same(expr.type, build.isComparison(expr.op) ? build.bool : left, expr.op);
+        this.#same(expr.type, isComparison(expr.op) ? build.bool : left, expr.op);
         break;
       }
       case 'select':

@@ -3,11 +3,11 @@
  * does; i32 arithmetic goes through u32, because C++ leaves signed overflow undefined.
  */
 import { HeddleError } from '../../base/errors.js';
+import { settled } from '../build.js';
 import type { BinaryOp, Expr, UnaryOp } from '../ir.js';
 import { registerType } from '../operations/ptx.js';
 import { type PureFunction, pureFunctions } from '../operations/pure.js';
 import { byteSize, type IrType, type ValueName } from '../types.js';
-import { settled } from './liveness.js';
 import type { Prelude } from './prelude.js';
 import type { Scopes } from './scopes.js';
 

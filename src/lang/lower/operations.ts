@@ -8,7 +8,7 @@ import type { IrType, ValueName } from '../types.js';
 import { isExpr } from '../walk.js';
 import type { Call } from './call.js';
 import { anyValue, condition } from './coerce.js';
-import { describe, type Value } from './values.js';
+import { shown, type Value } from './values.js';
 
 /** The operands of an effect so far, by name. */
 type Kept = Record<string, Expr | readonly (string | Expr)[] | string | number>;
@@ -60,14 +60,10 @@ function typeOf(type: ValueName | ReturnType<typeof like>, kept: Kept): IrType {
 /** Where a box begins in a tensor: as many indices as that has dimensions, the outermost first. */
 function coordinates(call: Call, index: number, kept: Kept): readonly Expr[] {
   const { node, value } = call.arg(index);
-  const map = kept.map;
+  const { map } = kept;
   const rank = isExpr(map) && map.type.kind === 'tensorMap' ? map.type.rank : 0;
   if (value.kind !== 'list' || value.items.length !== rank)
-    return call.fail(
-      'HK305',
-      `argument ${index + 1} of ${call.name} must be ${rank} coordinates, [row, column]`,
-      node,
-    );
+    return call.wrong(index, `${rank} coordinates, [row, column]`);
   return value.items.map((item) => {
     const expr = anyValue(call.ctx, node, item);
     const name = build.valueName(expr.type);
@@ -92,40 +88,30 @@ function word(call: Call, index: number): string | Expr {
 function argument(call: Call, index: number, name: string, operand: Operand, kept: Kept): Kept[string] {
   switch (operand.kind) {
     case 'tiles': {
-      const { node, value } = call.arg(index);
+      const { value } = call.arg(index);
       const type = value.kind === 'expr' ? value.expr.type : undefined;
       if (value.kind === 'expr' && type?.kind === 'pointer' && type.tile !== undefined) return value.expr;
-      const was = type === undefined ? describe(value) : build.showType(type);
-      return call.fail(
-        'HK305',
-        `argument ${index + 1} of ${call.name} must be a tile, but it is ${was}`,
-        node,
-      );
+      return call.wrong(index, `a tile, but it is ${shown(value)}`);
     }
     case 'map': {
-      const { node, value } = call.arg(index);
+      const { value } = call.arg(index);
       if (value.kind === 'expr' && value.expr.type.kind === 'tensorMap') return value.expr;
-      return call.fail('HK305', `argument ${index + 1} of ${call.name} must be a tensorMap parameter`, node);
+      return call.wrong(index, 'a tensorMap parameter');
     }
     case 'coordinates':
       return coordinates(call, index, kept);
     case 'words':
       return call.args.slice(index).map((_, i) => word(call, index + i));
     case 'array': {
-      const { node, value } = call.arg(index);
+      const { value } = call.arg(index);
       if (value.kind === 'registers' && value.of === operand.of)
         return { kind: 'array', type: value.variable.type, array: value.variable };
-      return call.fail(
-        'HK305',
-        `argument ${index + 1} of ${call.name} must be registers of ${operand.of}`,
-        node,
-      );
+      return call.wrong(index, `registers of ${operand.of}`);
     }
     case 'pointer': {
       const { expr, space } = call.pointer(index, ...operand.to);
       if (operand.space === undefined || operand.space === space) return expr;
-      const message = `argument ${index + 1} of ${call.name} must be in ${operand.space} memory`;
-      return call.fail('HK305', message, call.arg(index).node);
+      return call.wrong(index, `in ${operand.space} memory`);
     }
     case 'count':
       return call.constant(index, operand.what, operand.most);

@@ -6,7 +6,7 @@
 import type { Expr } from '../expression.js';
 import type { ComputeName, IrType, Space, ValueName } from '../types.js';
 import type { Lanes, Machine } from './machine.js';
-import type { Helpers, NamedHelper, Signature } from './parts.js';
+import { type Helpers, is, type Signature } from './parts.js';
 
 type MemoryName = Exclude<ValueName, 'bool'>;
 
@@ -79,6 +79,8 @@ export type Fields<Takes extends Operands, Options extends Operands> = {
 /** How an operation makes C++ of its operands. */
 export interface Text {
   readonly prelude: Helpers;
+  /** A call of a helper, given as its text, with the operands of an effect in their order; counts are arguments of its template. */
+  call(helper: string, effect: object): string;
   /** The arguments of a call. */
   args(...operands: readonly Expr[]): string;
   /** Memory that a pointer names, as an lvalue. */
@@ -94,6 +96,7 @@ export interface Operation<
   Options extends Operands = Operands,
   Call = unknown,
 > {
+  /** Without one it takes nothing and returns nothing. */
   readonly signature: Signature<Call>;
   /** The arguments, in their order. */
   readonly takes: Takes;
@@ -102,8 +105,8 @@ export interface Operation<
   readonly returns: 'void' | ValueName | ReturnType<typeof like>;
   /** The name of a result to which the author gives none. */
   readonly named?: string;
-  /** A helper that is called with the operands in their order; or the text. `used`: somebody reads the result. */
-  readonly cuda: NamedHelper | { print(effect: Fields<Takes, Options>, text: Text, used: boolean): string };
+  /** A helper that is called with the operands in their order; or what makes the text. `used`: somebody reads the result. */
+  readonly cuda: string | Print<Fields<Takes, Options>>;
   simulate(effect: Fields<Takes, Options>, machine: Machine): void;
   /** Of a warp: what becomes of what the lanes bring, once all have come. */
   together?(warp: Lanes): void;
@@ -126,6 +129,9 @@ export interface Operation<
   /** Operands that others rely on, given wrongly: a mutant each. */
   readonly misgiven?: readonly Misgiven[];
 }
+
+/** Makes C++ of an effect. */
+export type Print<Effect> = { of(effect: Effect, text: Text, used: boolean): string }['of'];
 
 /** Compute capabilities: 9.0 alone, or 9.0 and later. */
 export type Hardware = 'hopper' | 'hopper and later';
@@ -165,13 +171,16 @@ export const misgivenBy = (operand: string, by: number): Misgiven => ({
   }),
 });
 
-/** An operation with its types kept. */
+type Defaults = 'signature' | 'takes' | 'returns';
+type Given<O extends Operation> = Omit<O, Defaults> & Partial<Pick<O, Defaults>>;
+
+/** An operation with its types kept. One that says nothing else takes nothing, and returns nothing. */
 export function operation<
-  const Takes extends Operands,
-  Call,
+  const Takes extends Operands = Record<never, Operand>,
+  Call = () => void,
   const Options extends Operands = Record<never, Operand>,
->(entry: Operation<Takes, Options, Call>): Operation<Takes, Options, Call> {
-  return entry;
+>(entry: Given<Operation<Takes, Options, Call>>): Operation<Takes, Options, Call> {
+  return { signature: is<Call>(), takes: {} as Takes, returns: 'void', ...entry };
 }
 
 /** The type of an operand; of what it points to, as registers hold it, if it is a pointer. */
