@@ -151,9 +151,8 @@ export function peers<S extends LayoutSpec>(of: TypedLayout<S>): PeersParam<S> {
  */
 export function tensorMap<T extends TileName, const R extends TensorRank = 2>(
   of: Tile<T>,
-  rank?: R,
-): TensorMapParam<T, R>;
-export function tensorMap(of: Tile, rank: TensorRank = 2): TensorMapParam {
+  rank: R = 2 as R,
+): TensorMapParam<T, R> {
   requireTile(of);
   requireInteger('rank', rank, 2, 3);
   return { kind: 'tensorMap', tile: of, rank };
@@ -195,9 +194,8 @@ export function record<const P extends DeviceParams>(of: P): RecordParam<P> {
 /** Another device function, with these parameters and this result. */
 export function callable<const P extends DeviceParams, const R extends DeviceReturn = 'void'>(
   params: P,
-  returns?: R,
-): CallableParam<P, R>;
-export function callable(params: DeviceParams, returns: DeviceReturn = 'void'): CallableParam {
+  returns: R = 'void' as R,
+): CallableParam<P, R> {
   return { kind: 'callable', params, returns };
 }
 

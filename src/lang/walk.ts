@@ -168,9 +168,8 @@ export function expressionsOf(stmt: Stmt): readonly Expr[] {
 
 /** The expressions that an effect takes. */
 export function operands(effect: object): readonly Expr[] {
-  return Object.values<unknown>({ ...effect })
-    .flat()
-    .filter(isExpr);
+  const kept: readonly unknown[] = Object.values(effect);
+  return kept.flat().filter(isExpr);
 }
 
 /** The variables and register arrays that a statement itself assigns or changes. */

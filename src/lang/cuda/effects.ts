@@ -1,5 +1,5 @@
 /** Effects as C++: each becomes one call of a helper or a CUDA intrinsic, as its operation says. */
-import type { Effect, Expr, ForeignFunction } from '../ir.js';
+import type { Expr, ForeignFunction } from '../ir.js';
 import { type OperationEffect, type OperationName, operations } from '../operations/index.js';
 import type { Text } from '../operations/operation.js';
 import { operands } from '../walk.js';
@@ -33,8 +33,9 @@ export class Effects {
   }
 
   /** The effect as an expression. `used`: somebody reads its result. */
-  print(effect: Effect, used: boolean): string {
-    return this.#print(effect, used);
+  print<Op extends OperationName>(effect: OperationEffect<Op>, used: boolean): string {
+    const { cuda } = operations[effect.op];
+    return typeof cuda === 'string' ? this.#call(cuda, effect) : cuda(effect, this.#text, used);
   }
 
   /** A call of a function that somebody else has written. */
@@ -48,13 +49,8 @@ export class Effects {
     return `${prelude.add(text)}(${this.#text.args(...args)})`;
   }
 
-  #print<Op extends OperationName>(effect: OperationEffect<Op>, used: boolean): string {
-    const { cuda } = operations[effect.op];
-    return typeof cuda === 'string' ? this.#call(cuda, effect) : cuda(effect, this.#text, used);
-  }
-
   #call(helper: string, effect: object): string {
-    const counts = Object.values<unknown>({ ...effect }).filter((operand) => typeof operand === 'number');
+    const counts = Object.values(effect).filter((operand) => typeof operand === 'number');
     const template = counts.length === 0 ? '' : `<${counts.join(', ')}>`;
     return `${this.#prelude.add(helper)}${template}(${this.#text.args(...operands(effect))})`;
   }

@@ -15,6 +15,14 @@ using f32 = float;`;
 
 /** Words of C++; not those of PTX, which stand behind a point, nor those of comments. */
 const words = /\/\/.*|(?<![.\w])[A-Za-z]\w*/g;
+const named = new Map<string, readonly string[]>();
+
+/** The known helpers that a text names, in its order. */
+function namedIn(text: string): readonly string[] {
+  const found = named.get(text) ?? [...text.match(words)!].filter((word) => Object.hasOwn(helpers, word));
+  named.set(text, found);
+  return found;
+}
 
 export class Prelude implements Helpers {
   /** In the order in which they must be printed. */
@@ -37,8 +45,7 @@ export class Prelude implements Helpers {
 
   #define(name: string, text: string): string {
     if (this.#texts.has(text)) return name;
-    for (const [word] of text.matchAll(words))
-      if (word !== name && Object.hasOwn(helpers, word)) this.use(word);
+    for (const other of namedIn(text)) if (other !== name) this.use(other);
     this.#texts.add(text);
     this.#names.add(name);
     return name;

@@ -111,51 +111,7 @@ export class Call {
     return this.word(index, 'the element type', memoryNames);
   }
 
-  /** The options object, checked against the names it may have. */
-  options(index: number, ...names: readonly string[]): Options {
-    const argument = this.args[index];
-    if (argument === undefined) return new Options(this, this.node, new Map());
-    const { node, value } = argument;
-    if (value.kind !== 'record') return this.wrong(index, `{ ${names.join(', ')} }`);
-    for (const key of value.entries.keys()) {
-      if (!names.includes(key)) {
-        this.fail('HK402', `${this.name} has no option ${key}; it has ${names.join(', ')}`, node);
-      }
-    }
-    return new Options(this, node, value.entries, value.nodes);
-  }
-
   effect(effect: Effect, result: IrType, name: string): Value {
     return this.ctx.effect(this.node, effect, result, name, this.into);
-  }
-}
-
-class Options {
-  constructor(
-    readonly call: Call,
-    readonly node: Node,
-    readonly entries: ReadonlyMap<string, Value>,
-    readonly nodes: ReadonlyMap<string, Node> = new Map(),
-  ) {}
-
-  at(name: string): Node {
-    return this.nodes.get(name) ?? this.node;
-  }
-
-  text<T extends string>(name: string, allowed: readonly T[], otherwise?: T): T {
-    const { call, entries } = this;
-    const value = entries.get(name);
-    if (value !== undefined)
-      return constantText(call.ctx, this.at(name), value, `the option ${name}`, allowed);
-    if (otherwise !== undefined) return otherwise;
-    return call.fail('HK609', `${call.name} must say its ${name}: one of ${allowed.join(', ')}`);
-  }
-
-  value(name: string, type: IrType, otherwise?: number): Expr {
-    const { call, entries } = this;
-    const value = entries.get(name);
-    if (value === undefined && otherwise !== undefined) return { kind: 'const', type, value: otherwise };
-    if (value === undefined) return call.fail('HK306', `${call.name} lacks the option ${name}`);
-    return valueAs(call.ctx, this.at(name), value, type, `for the option ${name} of ${call.name}`);
   }
 }

@@ -1,4 +1,5 @@
 /** Calls of operations, lowered as their entries in operations/ say. */
+import { HeddleError } from '../../base/errors.js';
 import * as build from '../build.js';
 import type { Expr } from '../ir.js';
 import { printedTypes } from '../operations/debug.js';
@@ -6,8 +7,8 @@ import { type OperationEffect, type OperationName, operations } from '../operati
 import { type like, type Operand, valueTypeOf } from '../operations/operation.js';
 import type { IrType, ValueName } from '../types.js';
 import { isExpr } from '../walk.js';
-import type { Call } from './call.js';
-import { anyValue, condition } from './coerce.js';
+import type { Argument, Call } from './call.js';
+import { anyValue, condition, constantText, valueAs } from './coerce.js';
 import { shown, type Value } from './values.js';
 
 /** The operands of an effect so far, by name. */
@@ -16,7 +17,6 @@ type Kept = Record<string, Expr | readonly (string | Expr)[] | string | number>;
 export function lowerOperation(op: OperationName): (call: Call) => Value {
   const { takes, options = {}, returns, named = '' } = operations[op];
   const names = Object.keys(takes);
-  const optionNames = Object.keys(options);
   const [first] = Object.values(options);
   const optional = first !== undefined && 'otherwise' in first && first.otherwise !== undefined ? '?' : '';
   const shape = [
@@ -29,14 +29,12 @@ export function lowerOperation(op: OperationName): (call: Call) => Value {
     for (const [i, [name, operand]] of Object.entries(takes).entries()) {
       kept[name] = argument(call, i, name, operand, kept);
     }
-    const given = call.options(first === undefined ? call.args.length : names.length, ...optionNames);
+    const given = first === undefined ? undefined : call.args[names.length];
+    const { entries, nodes } = optionsOf(call, given, names.length, Object.keys(options));
     for (const [name, operand] of Object.entries(options)) {
-      if (operand.kind === 'choice') {
-        // A weak access synchronises with nobody, so it needs no scope; any other must say how far it reaches.
-        const otherwise = name === 'scope' && kept.order === 'weak' ? 'cta' : operand.otherwise;
-        kept[name] = given.text(name, operand.of, otherwise);
-      } else if (operand.kind === 'value')
-        kept[name] = given.value(name, build.valueType(operand.types[0]), operand.otherwise);
+      const value = entries.get(name);
+      const node = nodes?.get(name) ?? given?.node ?? call.node;
+      kept[name] = option(call, name, operand, value && { node, value }, kept);
     }
     // The fields are those of the entry, which is where the effect's type comes from.
     const effect = { op, ...kept } as OperationEffect;
@@ -45,6 +43,46 @@ export function lowerOperation(op: OperationName): (call: Call) => Value {
     const result = returns === 'void' ? build.voidType : typeOf(returns, kept);
     return call.effect(effect, result, named);
   };
+}
+
+/** The options object, checked against the names it may have. */
+function optionsOf(
+  call: Call,
+  given: Argument | undefined,
+  index: number,
+  names: readonly string[],
+): Pick<Value & { kind: 'record' }, 'entries' | 'nodes'> {
+  if (given === undefined) return { entries: new Map() };
+  const { node, value } = given;
+  if (value.kind !== 'record') return call.wrong(index, `{ ${names.join(', ')} }`);
+  for (const key of value.entries.keys())
+    if (!names.includes(key))
+      call.fail('HK402', `${call.name} has no option ${key}; it has ${names.join(', ')}`, node);
+  return value;
+}
+
+function option(
+  call: Call,
+  name: string,
+  operand: Operand,
+  given: Argument | undefined,
+  kept: Kept,
+): Kept[string] {
+  if (operand.kind === 'choice') {
+    if (given !== undefined)
+      return constantText(call.ctx, given.node, given.value, `the option ${name}`, operand.of);
+    // A weak access synchronises with nobody, so it needs no scope; any other must say how far it reaches.
+    const otherwise = name === 'scope' && kept.order === 'weak' ? 'cta' : operand.otherwise;
+    return (
+      otherwise ?? call.fail('HK609', `${call.name} must say its ${name}: one of ${operand.of.join(', ')}`)
+    );
+  }
+  if (operand.kind !== 'value') throw new HeddleError('HEDDLE_LOWER', `a ${operand.kind} is no option`);
+  const type = build.valueType(operand.types[0]);
+  if (given !== undefined)
+    return valueAs(call.ctx, given.node, given.value, type, `for the option ${name} of ${call.name}`);
+  if (operand.otherwise === undefined) return call.fail('HK306', `${call.name} lacks the option ${name}`);
+  return { kind: 'const', type, value: operand.otherwise };
 }
 
 const refusal = <Op extends OperationName>(effect: OperationEffect<Op>): string | undefined =>

@@ -10,51 +10,40 @@ import { type Helpers, is, type Signature } from './parts.js';
 
 type MemoryName = Exclude<ValueName, 'bool'>;
 
-/** The kinds of operands. */
-export type Operand =
-  /** A value of one of these types; an option may have one for those who do not say it. */
-  | {
-      readonly kind: 'value';
-      readonly types: readonly [ValueName, ...ValueName[]];
-      readonly otherwise?: number;
-    }
-  /** A value of the type that another operand has; of what it points to, if that is a pointer. */
-  | { readonly kind: 'like'; readonly operand: string }
-  /** A pointer to one of these types; to any, where none is named. */
-  | { readonly kind: 'pointer'; readonly to: readonly MemoryName[]; readonly space: Space | undefined }
-  /** A number known to the compiler. */
-  | { readonly kind: 'count'; readonly what: string; readonly most: number }
-  /** Tiles in shared memory. */
-  | { readonly kind: 'tiles' }
-  /** A tensor that the host has described to the copy engine. */
-  | { readonly kind: 'map' }
-  /** Where a box begins in the tensor that is the operand `map`. */
-  | { readonly kind: 'coordinates' }
-  /** A whole register array, which the operation reads and changes. */
-  | { readonly kind: 'array'; readonly of: ComputeName }
-  /** All further arguments: texts, and values of any type that a thread computes with. */
-  | { readonly kind: 'words' }
-  /** A text known to the compiler. */
-  | { readonly kind: 'choice'; readonly of: readonly string[]; readonly otherwise: string | undefined };
-
-export type Operands = Readonly<Record<string, Operand>>;
-
-export const value = (...types: readonly [ValueName, ...ValueName[]]) => ({ kind: 'value', types }) as const;
-export const optional = (type: ComputeName, otherwise: number) =>
-  ({ kind: 'value', types: [type], otherwise }) as const;
+/** A value of one of these types. */
+export const value = (...types: readonly [ValueName, ...ValueName[]]) =>
+  ({ kind: 'value', types, otherwise: undefined as number | undefined }) as const;
+/** An option that need not be said. */
+export const optional = (type: ComputeName, otherwise: number) => ({ ...value(type), otherwise });
+/** A value of the type that another operand has; of what it points to, if that is a pointer. */
 export const like = (operand: string) => ({ kind: 'like', operand }) as const;
-export const pointer = (...to: readonly MemoryName[]) => ({ kind: 'pointer', to, space: undefined }) as const;
-export const pointerIn = (space: Space, ...to: readonly MemoryName[]) =>
+/** A pointer to one of these types; to any, where none is named. */
+export const pointer = (...to: readonly MemoryName[]) => pointerIn(undefined, ...to);
+export const pointerIn = (space: Space | undefined, ...to: readonly MemoryName[]) =>
   ({ kind: 'pointer', to, space }) as const;
+/** A number known to the compiler. */
 export const count = (what: string, most: number) => ({ kind: 'count', what, most }) as const;
+/** A text known to the compiler. */
 export const choice = <const Word extends string>(of: readonly Word[], otherwise?: Word) =>
   ({ kind: 'choice', of, otherwise }) as const;
-
+/** Tiles in shared memory. */
 export const tiles = { kind: 'tiles' } as const;
+/** A tensor that the host has described to the copy engine. */
 export const map = { kind: 'map' } as const;
+/** Where a box begins in the tensor that is the operand `map`. */
 export const coordinates = { kind: 'coordinates' } as const;
+/** All further arguments: texts, and values of any type that a thread computes with. */
 export const words = { kind: 'words' } as const;
+/** A whole register array, which the operation reads and changes. */
 export const array = (of: ComputeName) => ({ kind: 'array', of }) as const;
+
+export type Operand =
+  | ReturnType<typeof value | typeof like | typeof pointerIn | typeof count | typeof choice | typeof array>
+  | typeof tiles
+  | typeof map
+  | typeof coordinates
+  | typeof words;
+export type Operands = Readonly<Record<string, Operand>>;
 
 /** The part of an operand that an effect keeps. */
 type Kept<O extends Operand> = O extends { readonly kind: 'count' }
