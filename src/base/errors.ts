@@ -154,6 +154,11 @@ export function integerIn(text: string, min: number, max: number): number | null
 // Types cannot stop everyone: JavaScript callers, casts, values from JSON. Every public function looks at what it is
 // given before it uses it, so that a mistake is an ArgumentError here and not a crash somewhere else.
 
+/** Requires what `holds` says of an argument. */
+export function requireThat(holds: boolean, argument: string, value: unknown, mustBe: string): asserts holds {
+  if (!holds) throw new ArgumentError(argument, value, mustBe);
+}
+
 /** Requires an object, such as options. */
 export function requireObject(argument: string, value: unknown, mustBe = 'an object'): void {
   if (typeof value !== 'object' || value === null) throw new ArgumentError(argument, value, mustBe);

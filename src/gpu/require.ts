@@ -1,10 +1,12 @@
 /** A device or stream of a caller is checked where it enters, not where it is first used. */
 import {
   ArgumentError,
+  requireArray,
   requireFunction,
   requireInteger,
   requireObject,
   requireOneOf,
+  requireThat,
 } from '../base/errors.js';
 import type { Device, Fill, Stream, WireShape } from './device.js';
 
@@ -35,7 +37,7 @@ export function requireStream(argument: string, value: Stream): void {
 
 /** Requires what a window of so many bytes can begin as. */
 export function requireFills(fills: readonly Fill[], windowBytes: number): void {
-  if (!Array.isArray(fills)) throw new ArgumentError('fills', fills, 'an array');
+  requireArray('fills', fills);
   for (let i = 0; i < fills.length; i++) {
     requireObject(`fills[${i}]`, fills[i]);
     const { offset, bytes, value } = fills[i]!;
@@ -51,6 +53,6 @@ export function requireWire(shape: WireShape, mostBytes: number): void {
   const { bytes, front, placement } = shape;
   requireInteger('shape.bytes', bytes, 1, mostBytes);
   requireInteger('shape.front', front, 0, bytes - 1);
-  if (front % 16 !== 0) throw new ArgumentError('shape.front', front, 'a multiple of 16');
+  requireThat(front % 16 === 0, 'shape.front', front, 'a multiple of 16');
   requireOneOf('shape.placement', placement, ['host', 'gpu']);
 }

@@ -1,5 +1,5 @@
 /** The questions of both kinds of device about a tensor that a kernel's tensorMap is to name. */
-import { ArgumentError, requireInteger, requireObject } from '../base/errors.js';
+import { ArgumentError, requireArray, requireInteger, requireObject, requireThat } from '../base/errors.js';
 import type { TensorRank, Tile } from '../lang/index.js';
 import type { Tensor } from './device.js';
 
@@ -24,6 +24,9 @@ export function requireGrid(grid: number, most: number, cluster: number): number
   throw new ArgumentError('grid', grid, `a multiple of ${cluster}, the blocks of a cluster`);
 }
 
+const requirePieces = (argument: string, value: number): void =>
+  requireThat(value % piece === 0, argument, value, `a multiple of ${piece}, which the copy engine needs`);
+
 /** @throws ArgumentError where the copy engine could not move boxes of it. */
 export function requireTensor(
   name: string,
@@ -33,35 +36,20 @@ export function requireTensor(
   requireObject(name, tensor, 'a tensor: { address, extents }');
   const { address, extents, strides: given } = tensor;
   requireInteger(`${name}.address`, address, piece, Number.MAX_SAFE_INTEGER);
-  if (address % piece !== 0)
-    throw new ArgumentError(
-      `${name}.address`,
-      address,
-      `a multiple of ${piece}, which the copy engine needs`,
-    );
-  if (!Array.isArray(extents) || extents.length !== rank)
-    throw new ArgumentError(`${name}.extents`, extents, `${rank} numbers, the outermost first`);
+  requirePieces(`${name}.address`, address);
+  requireArray(`${name}.extents`, extents, `${rank} numbers, the outermost first`, rank);
   for (const [i, extent] of extents.entries()) requireInteger(`${name}.extents[${i}]`, extent, 1, mostExtent);
   const rowBytes = (extents[rank - 1]! * tile.bytes) / (tile.rows * tile.columns);
   const dense = rank === 2 ? [rowBytes] : [extents[1]! * rowBytes, rowBytes];
   const strides = given ?? dense;
-  if (!Array.isArray(strides) || strides.length !== rank - 1)
-    throw new ArgumentError(
-      `${name}.strides`,
-      strides,
-      `${rank - 1} numbers of bytes, for each dimension but the last`,
-    );
+  const each = `${rank - 1} numbers of bytes, for each dimension but the last`;
+  requireArray(`${name}.strides`, strides, each, rank - 1);
   for (const [i, stride] of strides.entries()) {
     requireInteger(`${name}.strides[${i}]`, stride, 0, mostStride);
-    if (stride % piece !== 0)
-      throw new ArgumentError(
-        `${name}.strides[${i}]`,
-        stride,
-        `a multiple of ${piece}, which the copy engine needs`,
-      );
+    requirePieces(`${name}.strides[${i}]`, stride);
   }
-  if (strides[rank - 2]! < rowBytes)
-    throw new ArgumentError(`${name}.strides`, strides, `at least the ${rowBytes} bytes of a row`);
+  const long = strides[rank - 2]! >= rowBytes;
+  requireThat(long, `${name}.strides`, strides, `at least the ${rowBytes} bytes of a row`);
   const last = strides.reduce((sum, stride, i) => sum + stride * (extents[i]! - 1), 0);
   return { address, extents, strides, bytes: last + rowBytes };
 }

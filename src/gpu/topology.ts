@@ -2,7 +2,7 @@
  * Which ranks share a node: can map each other's windows, and so run kernels that write straight into them. A world is
  * one node or several; ranks of different ones meet over the fabric.
  */
-import { ArgumentError, HeddleError, requireInteger } from '../base/errors.js';
+import { HeddleError, requireArray, requireInteger, requireThat } from '../base/errors.js';
 
 /** The most ranks that a world may have: several NVLink domains. */
 export const maxWorldRanks = 1024;
@@ -28,7 +28,7 @@ export interface Topology {
 
 /** The view of `rank`, where `nodeOf[r]` names the node of rank r: the same value for those that share one. */
 export function topologyOf(nodeOf: readonly unknown[], rank: number, apart: string | null = null): Topology {
-  if (!Array.isArray(nodeOf)) throw new ArgumentError('nodeOf', nodeOf, "each rank's node, by rank");
+  requireArray('nodeOf', nodeOf, "each rank's node, by rank");
   requireInteger('rank', rank, 0, nodeOf.length - 1);
   const members: number[][] = [];
   const known = new Map<unknown, number[]>();
@@ -77,7 +77,6 @@ export function nodesByReach(reaches: readonly (readonly boolean[])[]): number[]
 export function evenNodes(ranks: number, nodes: number): number[] {
   requireInteger('ranks', ranks, 1, maxWorldRanks);
   requireInteger('nodes', nodes, 1, ranks);
-  if (ranks % nodes !== 0)
-    throw new ArgumentError('nodes', nodes, `a divisor of ${ranks}, the number of ranks`);
+  requireThat(ranks % nodes === 0, 'nodes', nodes, `a divisor of ${ranks}, the number of ranks`);
   return Array.from({ length: ranks }, (_, rank) => Math.floor((rank * nodes) / ranks));
 }

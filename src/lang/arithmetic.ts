@@ -6,25 +6,10 @@
 import type { ComputeName } from './types.js';
 
 export type UnaryOp = '-' | '~' | '!';
-export type BinaryOp =
-  | '+'
-  | '-'
-  | '*'
-  | '/'
-  | '%'
-  | '&'
-  | '|'
-  | '^'
-  | '<<'
-  | '>>'
-  | '&&'
-  | '||'
-  | '=='
-  | '!='
-  | '<'
-  | '<='
-  | '>'
-  | '>=';
+export type IntegerOp = '+' | '-' | '*' | '/' | '%' | '&' | '|' | '^' | '<<' | '>>';
+export type FloatOp = '+' | '-' | '*' | '/';
+type Comparison = '==' | '!=' | '<' | '<=' | '>' | '>=';
+export type BinaryOp = IntegerOp | Comparison | '&&' | '||';
 
 export type Constant = number | bigint | boolean;
 type IntegerName = 'i32' | 'u32' | 'u64';
@@ -44,71 +29,47 @@ export function unary(op: UnaryOp, type: ComputeName, a: Constant): Constant {
   return -Number(a);
 }
 
-/** `type` is that of the operands; the right operand of a shift is a u32. */
-export function binary(op: BinaryOp, type: ComputeName, a: Constant, b: Constant): Constant {
-  switch (op) {
-    case '==':
-      return a === b;
-    case '!=':
-      return a !== b;
-    case '<':
-      return a < b;
-    case '<=':
-      return a <= b;
-    case '>':
-      return a > b;
-    case '>=':
-      return a >= b;
-    case '&&':
-      return Boolean(a) && Boolean(b);
-    case '||':
-      return Boolean(a) || Boolean(b);
-    default:
-      return isInteger(type)
-        ? wrap(type, integer(op, type, BigInt(a), BigInt(b)))
-        : Math.fround(float(op, Number(a), Number(b)));
-  }
-}
+export const comparisons: Readonly<Record<Comparison, (a: Constant, b: Constant) => boolean>> = {
+  '==': (a, b) => a === b,
+  '!=': (a, b) => a !== b,
+  '<': (a, b) => a < b,
+  '<=': (a, b) => a <= b,
+  '>': (a, b) => a > b,
+  '>=': (a, b) => a >= b,
+};
+export const isComparison = (op: string): op is Comparison => Object.hasOwn(comparisons, op);
 
-function integer(op: BinaryOp, type: IntegerName, a: bigint, b: bigint): bigint {
-  switch (op) {
-    case '+':
-      return a + b;
-    case '-':
-      return a - b;
-    case '*':
-      return a * b;
-    case '/':
-      return b === 0n ? -1n : a / b;
-    case '%':
-      return b === 0n ? a : a % b;
-    case '&':
-      return a & b;
-    case '|':
-      return a | b;
-    case '^':
-      return a ^ b;
-    case '<<':
-      return a << (b & shiftMask(type));
-    default:
-      return a >> (b & shiftMask(type));
-  }
-}
-
-const shiftMask = (type: IntegerName): bigint => (type === 'u64' ? 63n : 31n);
+/** Before they wrap; counts of shifts are less than the width. */
+export const integers: Readonly<Record<IntegerOp, (a: bigint, b: bigint) => bigint>> = {
+  '+': (a, b) => a + b,
+  '-': (a, b) => a - b,
+  '*': (a, b) => a * b,
+  '/': (a, b) => (b === 0n ? -1n : a / b),
+  '%': (a, b) => (b === 0n ? a : a % b),
+  '&': (a, b) => a & b,
+  '|': (a, b) => a | b,
+  '^': (a, b) => a ^ b,
+  '<<': (a, b) => a << b,
+  '>>': (a, b) => a >> b,
+};
 
 /** A double holds the exact product or sum of two f32 well enough that rounding it to f32 rounds only once. */
-function float(op: BinaryOp, a: number, b: number): number {
-  switch (op) {
-    case '+':
-      return a + b;
-    case '-':
-      return a - b;
-    case '*':
-      return a * b;
-    default:
-      return a / b;
-  }
+export const floats: Readonly<Record<FloatOp, (a: number, b: number) => number>> = {
+  '+': (a, b) => a + b,
+  '-': (a, b) => a - b,
+  '*': (a, b) => a * b,
+  '/': (a, b) => a / b,
+};
+
+/** `type` is that of the operands; the right operand of a shift is a u32. */
+export function binary(op: BinaryOp, type: ComputeName, a: Constant, b: Constant): Constant {
+  if (isComparison(op)) return comparisons[op](a, b);
+  if (op === '&&') return Boolean(a) && Boolean(b);
+  if (op === '||') return Boolean(a) || Boolean(b);
+  if (!isInteger(type)) return Math.fround(floats[op as FloatOp](Number(a), Number(b)));
+  const width = type === 'u64' ? 63n : 31n;
+  const right = op === '<<' || op === '>>' ? BigInt(b) & width : BigInt(b);
+  return wrap(type, integers[op](BigInt(a), right));
 }
 
 /** Between the types that can be computed with. f32 → integer truncates and saturates; NaN is 0. */

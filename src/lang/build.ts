@@ -80,9 +80,6 @@ function computeName(of: Pick<Expr, 'type'>): ComputeName | undefined {
   return name !== undefined && isComputeName(name) ? name : undefined;
 }
 
-const comparisons: readonly string[] = ['==', '!=', '<', '<=', '>', '>='];
-export const isComparison = (op: string): boolean => comparisons.includes(op);
-
 const opposites: Readonly<Partial<Record<BinaryOp, BinaryOp>>> = {
   '==': '!=',
   '!=': '==',
@@ -112,7 +109,7 @@ export function unary(op: UnaryOp, arg: Expr): Expr {
 
 /** Operands have one type already (a shift's right one is u32). */
 export function binary(op: BinaryOp, left: Expr, right: Expr): Expr {
-  const type = isComparison(op) ? bool : left.type;
+  const type = arithmetic.isComparison(op) ? bool : left.type;
   const name = computeName(left);
   const result = valueName(type);
   if (
@@ -124,9 +121,10 @@ export function binary(op: BinaryOp, left: Expr, right: Expr): Expr {
   ) {
     return constant(result, arithmetic.binary(op, name, left.value, right.value));
   }
-  const always = unsignedComparison(op, left, right);
+  const made: Expr = { kind: 'binary', type, op, left, right };
+  const always = settled(made);
   if (always !== undefined) return boolean(always);
-  return identity(op, left, right) ?? { kind: 'binary', type, op, left, right };
+  return identity(op, left, right) ?? made;
 }
 
 /**
@@ -163,10 +161,14 @@ function identity(op: BinaryOp, left: Expr, right: Expr): Expr | undefined {
   }
 }
 
-/** No unsigned value is less than 0: a limit that a specialisation makes 0 leaves no comparison behind. */
-function unsignedComparison(op: BinaryOp, left: Expr, right: Expr): boolean | undefined {
-  const name = valueName(left.type);
-  if (name !== 'u32' && name !== 'u64') return undefined;
+/**
+ * The outcome of a comparison that cannot have another: no unsigned value is less than 0. A limit that a specialisation makes 0
+ * leaves none behind, and C++ compilers remark on them.
+ */
+export function settled(expr: Expr): boolean | undefined {
+  const name = expr.kind === 'binary' ? valueName(expr.left.type) : undefined;
+  if (expr.kind !== 'binary' || (name !== 'u32' && name !== 'u64')) return undefined;
+  const { op, left, right } = expr;
   const zero = (side: Expr): boolean => side.kind === 'const' && Number(side.value) === 0;
   if ((op === '<' && zero(right)) || (op === '>' && zero(left))) return false;
   return (op === '>=' && zero(right)) || (op === '<=' && zero(left)) ? true : undefined;

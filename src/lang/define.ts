@@ -1,6 +1,6 @@
 /** `kernel()` and `device()`: see kernel.ts for what a header and a body are. */
-import { ArgumentError, requireInteger, requireObject, show } from '../base/errors.js';
-import { deviceDefinition, rememberDevice } from './definition.js';
+import { requireFunction, requireInteger, requireObject, requireThat, show } from '../base/errors.js';
+import { deviceDefinition, deviceFunction } from './definition.js';
 import { type Code, KernelError } from './diagnostics.js';
 import { isIdentifier, isMemoryName, registerNames } from './header.js';
 import type { IrModule } from './ir.js';
@@ -75,8 +75,7 @@ export function kernel<P extends ParamSpecs, U extends UsingSpec = NoUsing>(
   );
   const maxThreads = requireInteger('maxThreads', header.maxThreads ?? mostThreads, 1, mostThreads);
   const cluster = header.cluster ?? 1;
-  if (!clusterSizes.includes(cluster))
-    throw new ArgumentError('cluster', cluster, `one of ${clusterSizes.join(', ')}`);
+  requireThat(clusterSizes.includes(cluster), 'cluster', cluster, `one of ${clusterSizes.join(', ')}`);
   let module: IrModule | undefined;
   return {
     name: header.name,
@@ -102,22 +101,15 @@ export function device<
   const R extends DeviceReturn = 'void',
 >(header: DeviceHeader<P, U, R>, body: Body<P, U, ReturnValue<R>>): DeviceFunction<P, R> {
   requireObject('header', header);
-  const name = header.name ?? 'device function';
   const { site } = checkHeader(device, header, header.name ?? 'device', body, isDeviceParam, deviceParams);
-  const call = (): never => {
-    throw new ArgumentError('device function', name, 'called inside a kernel body only');
-  };
-  const made = Object.assign(call, { heddle: 'device' as const });
-  rememberDevice(made, {
-    name,
+  return deviceFunction('device function', {
+    name: header.name ?? 'device function',
     named: header.name !== undefined,
     params: header.params,
     using: header.using ?? {},
     returns: header.returns ?? 'void',
     source: functionSource(body.toString(), site),
   });
-  // The real parameter types exist for the editor; the function itself only refuses to run on the host.
-  return made as unknown as DeviceFunction<P, R>;
 }
 
 interface Checked {
@@ -142,8 +134,7 @@ export function checkHeader(
     const called = typeof name === 'string' ? name : show(name);
     throw new KernelError(called, [{ code, message, file: source.file, line, column, frame: '' }]);
   };
-  if (typeof body !== 'function')
-    throw new ArgumentError('body', body, 'a function (g, params, using) => { … }');
+  requireFunction('body', body, 'a function (g, params, using) => { … }');
   if (!isIdentifier(name)) fail('HK203', `the name ${show(name)} must be an identifier`);
   if (!isRecord(header.params)) fail('HK201', 'params must be an object of parameter types');
   for (const [key, spec] of Object.entries(header.params ?? {})) {

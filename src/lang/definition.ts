@@ -1,8 +1,9 @@
 /** The parts of a header and a body that `kernel()` and `device()` keep, and what lowering starts from. */
+import { ArgumentError } from '../base/errors.js';
 import type { FramedSource } from './diagnostics.js';
 import type { FenceOrder, Order, Scope } from './expression.js';
 import type { ForeignSource } from './ir.js';
-import type { DeviceParams, DeviceReturn, ParamSpecs, Using } from './kernel.js';
+import type { DeviceFunction, DeviceParams, DeviceReturn, ParamSpecs, Using } from './kernel.js';
 
 export interface Definition {
   readonly name: string;
@@ -53,6 +54,16 @@ const definitions = new WeakMap<object, DeviceDefinition>();
 export const deviceDefinition = (of: unknown): DeviceDefinition | undefined =>
   typeof of === 'function' ? definitions.get(of) : undefined;
 
-export const rememberDevice = (of: object, definition: DeviceDefinition): void => {
-  definitions.set(of, definition);
-};
+/** The function that stands for a definition in `using`. On the host it only refuses; `what` it is, for that message. */
+export function deviceFunction<P extends DeviceParams, R extends DeviceReturn>(
+  what: string,
+  definition: DeviceDefinition,
+): DeviceFunction<P, R> {
+  const call = (): never => {
+    throw new ArgumentError(what, definition.name, 'called inside a kernel body only');
+  };
+  const made = Object.assign(call, { heddle: 'device' as const });
+  definitions.set(made, definition);
+  // The real parameter types exist for the editor.
+  return made as unknown as DeviceFunction<P, R>;
+}

@@ -1,8 +1,8 @@
 /** `foreign()`: device functions that others wrote in CUDA, each with a twin that the simulator runs. */
-import { ArgumentError, requireFlag, requireFunction, requireObject, show } from '../base/errors.js';
+import { requireArray, requireFlag, requireFunction, requireObject, show } from '../base/errors.js';
 import { reservedNames } from './cuda/scopes.js';
 import { checkHeader, isPassed, isScalar, scalars } from './define.js';
-import { type ForeignEffects, type Ordering, orderings, rememberDevice } from './definition.js';
+import { deviceFunction, type ForeignEffects, type Ordering, orderings } from './definition.js';
 import type { TwinGpu } from './gpu.js';
 import type { ForeignSource } from './ir.js';
 import type { Body, DeviceFunction, PointerParam, ReturnValue, ScalarParam, UsingSpec } from './kernel.js';
@@ -71,9 +71,8 @@ export function foreign<
     "what it does: { reads: ['from'], writes: ['to'], orders: ['release.sys'] }",
   );
   const { reads = [], writes = [], orders = [], warp = false } = header.effects;
-  for (const [what, list] of Object.entries({ reads, writes, orders })) {
-    if (!Array.isArray(list)) throw new ArgumentError(`effects.${what}`, list, 'an array of names');
-  }
+  for (const [what, list] of Object.entries({ reads, writes, orders }))
+    requireArray(`effects.${what}`, list, 'an array of names');
   const effects: ForeignEffects = { reads, writes, orders, warp: requireFlag('effects.warp', warp) };
   for (const one of [...reads, ...writes]) {
     if (typeof params[one] !== 'object')
@@ -83,11 +82,7 @@ export function foreign<
     if (!orderings.includes(one))
       fail('HK203', `orders has ${show(one)}; it must be of ${orderings.join(', ')}`);
   }
-  const call = (): never => {
-    throw new ArgumentError('foreign function', name, 'called inside a kernel body only');
-  };
-  const made = Object.assign(call, { heddle: 'device' as const });
-  rememberDevice(made, {
+  return deviceFunction('foreign function', {
     name,
     named: true,
     params,
@@ -96,6 +91,4 @@ export function foreign<
     source: functionSource(twin.toString(), site),
     foreign: { header: file, source, effects },
   });
-  // As in device(): the real parameter types exist for the editor.
-  return made as unknown as DeviceFunction<P, R>;
 }

@@ -2,7 +2,7 @@
  * The parts of a kernel's header: memory layouts and the types of run-time parameters. These are ordinary
  * host values; the same `layout` is used by the host, the kernels and the checker's reports (law 5).
  */
-import { ArgumentError, requireInteger, requireObject, requireText } from '../base/errors.js';
+import { requireArray, requireInteger, requireObject, requireText, requireThat } from '../base/errors.js';
 import type {
   CallableParam,
   Constant,
@@ -23,7 +23,7 @@ import type {
   WindowParam,
 } from './kernel.js';
 import type { MemoryName, RegisterName } from './language.js';
-import { isTile } from './tile.js';
+import { requireTile } from './tile.js';
 import {
   byteSize,
   type Field,
@@ -44,20 +44,13 @@ export const isMemoryName = (name: unknown): name is MemoryName =>
   typeof name === 'string' && Object.hasOwn(byteSize, name);
 
 /** The types that a register array may be declared to hold. */
-export const registerNames: readonly RegisterName[] = [
-  'u32',
-  'i32',
-  'u64',
-  'f32',
-  'bool',
-  'v16',
-  'u8',
-  'u16',
-];
+export const registerNames = ['u32', 'i32', 'u64', 'f32', 'bool', 'v16', 'u8', 'u16'] as const;
+
+/** The type that registers of one of these hold. */
+export const heldName = (name: RegisterName) => (name === 'u8' || name === 'u16' ? 'u32' : name);
 
 function requireMemoryName(argument: string, type: unknown): void {
-  if (!isMemoryName(type))
-    throw new ArgumentError(argument, type, `one of ${Object.keys(byteSize).join(', ')}`);
+  requireThat(isMemoryName(type), argument, type, `one of ${Object.keys(byteSize).join(', ')}`);
 }
 
 type ShapeOf<S> = S extends readonly number[] ? S : readonly [number];
@@ -78,8 +71,8 @@ export function field(
 ): FieldSpec {
   requireMemoryName('type', type);
   const extents = typeof shape === 'number' ? [shape] : shape;
-  if (!Array.isArray(extents)) throw new ArgumentError('shape', shape, 'a number, or an array of them');
-  if (!Array.isArray(dimensions)) throw new ArgumentError('dimensions', dimensions, 'an array of names');
+  requireThat(Array.isArray(extents), 'shape', shape, 'a number, or an array of them');
+  requireArray('dimensions', dimensions, 'an array of names');
   requireInteger('the number of dimensions', extents.length, 1, 4);
   for (const [i, extent] of extents.entries()) {
     requireInteger(typeof shape === 'number' ? 'length' : `shape[${i}]`, extent, 0, 2 ** 40);
@@ -87,9 +80,8 @@ export function field(
   const length = extents.reduce((product, extent) => product * extent, 1);
   // Where there are several, indices are multiplied as u32.
   requireInteger('the number of elements', length, 0, extents.length > 1 ? 2 ** 32 - 1 : 2 ** 40);
-  if (dimensions.length !== 0 && dimensions.length !== extents.length) {
-    throw new ArgumentError('dimensions', dimensions, `${extents.length} names`);
-  }
+  const named = dimensions.length === 0 || dimensions.length === extents.length;
+  requireThat(named, 'dimensions', dimensions, `${extents.length} names`);
   return { type, length, shape: extents, dimensions };
 }
 
@@ -98,7 +90,7 @@ export function field(
  * `name_1`, …; a body reaches them as `win.at(rank).name[0]`.
  */
 export function layout<const S extends LayoutSpec>(name: string, spec: S): TypedLayout<S> {
-  if (typeof name !== 'string' || name === '') throw new ArgumentError('name', name, 'a name for people');
+  requireThat(typeof name === 'string' && name !== '', 'name', name, 'a name for people');
   requireObject('spec', spec, "fields by name: { flags: field('u32', 8) }");
   const fields: Field[] = [];
   let offset = 0;
@@ -107,14 +99,13 @@ export function layout<const S extends LayoutSpec>(name: string, spec: S): Typed
     const { type, length, shape, dimensions } = of;
     requireMemoryName(`${name}.${fieldName}.type`, type);
     requireInteger(`${name}.${fieldName}.length`, length, 0, 2 ** 40);
-    if (fields.some((other) => other.name === fieldName)) {
-      throw new ArgumentError(`${name}.${fieldName}`, 'a second field of that name', 'unique');
-    }
+    const isNew = fields.every((other) => other.name !== fieldName);
+    requireThat(isNew, `${name}.${fieldName}`, 'a second field of that name', 'unique');
     fields.push({ name: fieldName, type, length, shape, dimensions, offset });
     offset = alignUp(offset + length * byteSize[type], sectionAlignment);
   };
   for (const [fieldName, fieldSpec] of Object.entries(spec)) {
-    if (!isIdentifier(fieldName)) throw new ArgumentError('field name', fieldName, 'an identifier');
+    requireThat(isIdentifier(fieldName), 'field name', fieldName, 'an identifier');
     if (isFieldList(fieldSpec)) {
       for (const [i, item] of fieldSpec.entries()) place(`${fieldName}_${i}`, item);
     } else place(fieldName, fieldSpec);
@@ -132,13 +123,8 @@ export function section<S extends LayoutSpec>(
   requireText('field', name);
   if (index !== undefined) requireInteger('index', index, 0, 2 ** 31);
   const found = findField(of, index === undefined ? name : `${name}_${index}`);
-  if (found === undefined) {
-    throw new ArgumentError(
-      'field',
-      index === undefined ? name : `${name}[${index}]`,
-      `a field of ${of.name}`,
-    );
-  }
+  const asked = index === undefined ? name : `${name}[${index}]`;
+  requireThat(found !== undefined, 'field', asked, `a field of ${of.name}`);
   return found;
 }
 
@@ -165,9 +151,8 @@ export function peers<S extends LayoutSpec>(of: TypedLayout<S>): PeersParam<S> {
  */
 export function tensorMap<T extends TileName, const R extends TensorRank = 2>(
   of: Tile<T>,
-  rank?: R,
-): TensorMapParam<T, R>;
-export function tensorMap(of: Tile, rank: TensorRank = 2): TensorMapParam {
+  rank: R = 2 as R,
+): TensorMapParam<T, R> {
   requireTile(of);
   requireInteger('rank', rank, 2, 3);
   return { kind: 'tensorMap', tile: of, rank };
@@ -209,9 +194,8 @@ export function record<const P extends DeviceParams>(of: P): RecordParam<P> {
 /** Another device function, with these parameters and this result. */
 export function callable<const P extends DeviceParams, const R extends DeviceReturn = 'void'>(
   params: P,
-  returns?: R,
-): CallableParam<P, R>;
-export function callable(params: DeviceParams, returns: DeviceReturn = 'void'): CallableParam {
+  returns: R = 'void' as R,
+): CallableParam<P, R> {
   return { kind: 'callable', params, returns };
 }
 
@@ -222,18 +206,13 @@ export function constant(): ConstantParam {
   return { kind: 'constant' };
 }
 
-function requireTile(of: Tile): void {
-  if (!isTile(of)) throw new ArgumentError('tile', of, 'what tile() gives');
-}
-
 function requireLayout(argument: string, of: Layout): void {
   requireObject(argument, of, 'what layout() gives');
-  if (
-    typeof of.name !== 'string' ||
-    !Array.isArray(of.fields) ||
-    of.fields.some((field) => typeof field !== 'object' || field === null)
-  )
-    throw new ArgumentError(argument, of, 'what layout() gives');
+  const isOne =
+    typeof of.name === 'string' &&
+    Array.isArray(of.fields) &&
+    of.fields.every((field) => typeof field === 'object' && field !== null);
+  requireThat(isOne, argument, of, 'what layout() gives');
 }
 
 function alignUp(offset: number, alignment: number): number {

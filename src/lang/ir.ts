@@ -31,68 +31,48 @@ export interface Span {
 /** Everything that is not pure: an operation of `g` (see operations/). */
 export type Effect = OperationEffect;
 
-export type Stmt =
+/** Every kind of statement, and what it has besides its span. */
+interface Statements {
   /** Without `init`: the result of an inlined call, assigned once on every way through its block. */
-  | { readonly kind: 'let'; readonly span: Span; readonly variable: Variable; readonly init: Expr | null }
+  let: { readonly variable: Variable; readonly init: Expr | null };
   /** A register array, its elements starting as `fill`. */
-  | { readonly kind: 'registers'; readonly span: Span; readonly variable: Variable; readonly fill: Expr }
-  | { readonly kind: 'assign'; readonly span: Span; readonly variable: Variable; readonly value: Expr }
-  | {
-      readonly kind: 'assignRegister';
-      readonly span: Span;
-      readonly array: Variable;
-      readonly index: number;
-      readonly value: Expr;
-    }
-  | {
-      readonly kind: 'effect';
-      readonly span: Span;
-      readonly effect: Effect;
-      readonly result: Variable | null;
-    }
-  | {
-      readonly kind: 'if';
-      readonly span: Span;
-      readonly test: Expr;
-      readonly then: readonly Stmt[];
-      readonly else: readonly Stmt[];
-    }
+  registers: { readonly variable: Variable; readonly fill: Expr };
+  assign: { readonly variable: Variable; readonly value: Expr };
+  assignRegister: { readonly array: Variable; readonly index: number; readonly value: Expr };
+  effect: { readonly effect: Effect; readonly result: Variable | null };
+  if: { readonly test: Expr; readonly then: readonly Stmt[]; readonly else: readonly Stmt[] };
   /** init; while (test) { body; update } — `continue` runs the update. All of them pure apart from the body. */
-  | {
-      readonly kind: 'for';
-      readonly span: Span;
-      readonly init: readonly Stmt[];
-      readonly test: Expr;
-      readonly update: readonly Stmt[];
-      readonly body: readonly Stmt[];
-    }
-  | { readonly kind: 'while'; readonly span: Span; readonly test: Expr; readonly body: readonly Stmt[] }
-  | { readonly kind: 'break' | 'continue'; readonly span: Span }
-  | { readonly kind: 'return'; readonly span: Span }
+  for: {
+    readonly init: readonly Stmt[];
+    readonly test: Expr;
+    readonly update: readonly Stmt[];
+    readonly body: readonly Stmt[];
+  };
+  while: { readonly test: Expr; readonly body: readonly Stmt[] };
+  break: unknown;
+  continue: unknown;
+  return: unknown;
   /**
    * A scope of its own, with the author's names kept: an unrolled iteration, or (`call`) an inlined device function. The
    * `let`s of its arguments have its span.
    */
-  | {
-      readonly kind: 'block';
-      readonly span: Span;
-      readonly body: readonly Stmt[];
-      readonly call: InlinedCall | null;
-    }
+  block: { readonly body: readonly Stmt[]; readonly call: InlinedCall | null };
   /** Goes on behind the block of `call`: a device function that returns early. */
-  | { readonly kind: 'leave'; readonly span: Span; readonly call: InlinedCall }
+  leave: { readonly call: InlinedCall };
   /**
    * A call of a foreign function. `twin` does the same, and assigns `result`: it runs wherever no CUDA is printed, and
    * is what checks and mutants look at.
    */
-  | {
-      readonly kind: 'foreign';
-      readonly span: Span;
-      readonly callee: ForeignFunction;
-      readonly args: readonly Expr[];
-      readonly result: Variable | null;
-      readonly twin: readonly Stmt[];
-    };
+  foreign: {
+    readonly callee: ForeignFunction;
+    readonly args: readonly Expr[];
+    readonly result: Variable | null;
+    readonly twin: readonly Stmt[];
+  };
+}
+export type Stmt = {
+  [K in keyof Statements]: { readonly kind: K; readonly span: Span } & Statements[K];
+}[keyof Statements];
 
 /** A function that is written in CUDA. */
 export interface ForeignFunction {

@@ -17,12 +17,13 @@ export const dynamicAlignment = 1024;
 export interface SharedRange {
   readonly variable: Variable;
   readonly offset: number;
+  readonly alignment: number;
   readonly elementBytes: number;
   readonly length: number;
 }
 
 /** Where an array may begin: vectors on lines of their own, tiles where the copy engine and the tensor cores take them. */
-export function sharedAlignment(type: IrType & { readonly kind: 'pointer' }): number {
+function sharedAlignment(type: IrType & { readonly kind: 'pointer' }): number {
   if (type.tile !== undefined) return type.tile.alignment;
   return type.to === 'v16' ? sectionAlignment : byteSize[type.to];
 }
@@ -41,7 +42,7 @@ export function sharedLayout(arrays: readonly SharedArray[]): {
     const alignment = sharedAlignment(type);
     const offset = Math.ceil(bytes / alignment) * alignment;
     bytes = offset + elementBytes * length;
-    return { variable, offset, elementBytes, length };
+    return { variable, offset, alignment, elementBytes, length };
   });
   return { ranges, bytes };
 }

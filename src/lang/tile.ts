@@ -4,7 +4,7 @@
  * Rows stand one behind the other. Under a swizzle the 16-byte pieces of a row change places, by a pattern that repeats after 8
  * rows: piece p of row r lies where piece p ^ f(r) would. Eight rows of one column then lie in different banks.
  */
-import { ArgumentError, requireInteger, requireObject } from '../base/errors.js';
+import { requireArray, requireInteger, requireObject, requireThat } from '../base/errors.js';
 import { byteSize, type Swizzle, type Tile, type TileName } from './types.js';
 
 /** Most elements of a box that the copy engine brings at once, in each dimension. */
@@ -14,7 +14,7 @@ const pieceBytes = 16;
 /** The copy engine writes no tile that begins in between. */
 const leastAlignment = 128;
 const swizzles: readonly Swizzle[] = [0, 32, 64, 128];
-const tileNames = (Object.keys(byteSize) as (keyof typeof byteSize)[]).filter((name) => name !== 'v16');
+const tileNames: readonly string[] = Object.keys(byteSize).filter((name) => name !== 'v16');
 
 /**
  * A matrix of `rows` × `columns` elements in shared memory. With a swizzle of n bytes a row has exactly n bytes: a wider matrix
@@ -25,42 +25,37 @@ export function tile<const T extends TileName>(
   shape: readonly [rows: number, columns: number],
   options: { readonly swizzle: Swizzle },
 ): Tile<T> {
-  if (!tileNames.some((name) => name === type))
-    throw new ArgumentError('type', type, `one of ${tileNames.join(', ')}`);
-  if (!Array.isArray(shape) || shape.length !== 2) throw new ArgumentError('shape', shape, '[rows, columns]');
+  requireThat(tileNames.includes(type), 'type', type, `one of ${tileNames.join(', ')}`);
+  requireArray('shape', shape, '[rows, columns]', 2);
   requireObject('options', options, '{ swizzle }');
   const { swizzle } = options;
-  if (!swizzles.includes(swizzle))
-    throw new ArgumentError('swizzle', swizzle, `one of ${swizzles.join(', ')} bytes`);
+  requireThat(swizzles.includes(swizzle), 'swizzle', swizzle, `one of ${swizzles.join(', ')} bytes`);
   const rows = requireInteger('rows', shape[0], 1, mostExtent);
   const columns = requireInteger('columns', shape[1], 1, mostExtent);
   const rowBytes = columns * byteSize[type];
   const bytes = rows * rowBytes;
   if (swizzle !== 0) {
-    if (rowBytes !== swizzle) {
-      const fits = swizzle / byteSize[type];
-      throw new ArgumentError(
-        'columns',
-        columns,
-        `${fits}: under a swizzle of ${swizzle} bytes a row of ${type} has ${fits} elements`,
-      );
-    }
-    if (rows % 8 !== 0)
-      throw new ArgumentError('rows', rows, 'a multiple of 8, after which the pattern of a swizzle repeats');
+    const fits = swizzle / byteSize[type];
+    const why = `under a swizzle of ${swizzle} bytes a row of ${type} has ${fits} elements`;
+    requireThat(columns === fits, 'columns', columns, `${fits}: ${why}`);
+    requireThat(
+      rows % 8 === 0,
+      'rows',
+      rows,
+      'a multiple of 8, after which the pattern of a swizzle repeats',
+    );
   } else {
-    if (rowBytes % pieceBytes !== 0) {
-      throw new ArgumentError('columns', columns, 'whole multiples of 16 bytes, which the copy engine moves');
-    }
-    if (bytes % leastAlignment !== 0) {
-      throw new ArgumentError(
-        'shape',
-        shape,
-        `of a multiple of ${leastAlignment} bytes in all (${rows} × ${columns} ${type} are ${bytes})`,
-      );
-    }
+    const whole = 'whole multiples of 16 bytes, which the copy engine moves';
+    requireThat(rowBytes % pieceBytes === 0, 'columns', columns, whole);
+    const all = `of a multiple of ${leastAlignment} bytes in all (${rows} × ${columns} ${type} are ${bytes})`;
+    requireThat(bytes % leastAlignment === 0, 'shape', shape, all);
   }
   const alignment = Math.max(leastAlignment, 8 * swizzle);
   return { heddle: 'tile', type, rows, columns, swizzle, bytes, alignment };
+}
+
+export function requireTile(of: Tile): void {
+  requireThat(isTile(of), 'tile', of, 'what tile() gives');
 }
 
 export const isTile = (of: unknown): of is Tile =>
@@ -68,7 +63,7 @@ export const isTile = (of: unknown): of is Tile =>
 
 /** Where element (row, column) lies: bytes from the start of its tile. */
 export function offsetInTile(of: Tile, row: number, column: number): number {
-  if (!isTile(of)) throw new ArgumentError('tile', of, 'what tile() gives');
+  requireTile(of);
   requireInteger('row', row, 0, of.rows - 1);
   requireInteger('column', column, 0, of.columns - 1);
   const size = byteSize[of.type];

@@ -2,7 +2,7 @@
  * Checks the promises that ir.ts makes to the back ends: operands agree in type, variables are declared before
  * they are used, constants are in range, effects stand where they may. For tests, and for whatever rewrites IR.
  */
-import { inRange, isInteger } from './arithmetic.js';
+import { inRange, isComparison, isInteger } from './arithmetic.js';
 import * as build from './build.js';
 import type { Effect, Expr, InlinedCall, IrModule, Stmt, Variable } from './ir.js';
 import { operations } from './operations/index.js';
@@ -73,13 +73,12 @@ class Validator {
     switch (stmt.kind) {
       case 'let':
         if (stmt.init === null) this.#results.add(stmt.variable);
-        else this.#same(this.#expr(stmt.init), stmt.variable.type, `let ${stmt.variable.name}`);
+        else this.#is(stmt.init, stmt.variable.type, `let ${stmt.variable.name}`);
         this.#declare(stmt.variable);
         break;
       case 'registers': {
         const { type, name } = stmt.variable;
-        if (type.kind === 'registers')
-          this.#same(this.#expr(stmt.fill), build.valueType(type.of), `registers ${name}`);
+        if (type.kind === 'registers') this.#is(stmt.fill, build.valueType(type.of), `registers ${name}`);
         else this.#require(false, `registers ${name} is no register array`);
         this.#declare(stmt.variable);
         break;
@@ -90,14 +89,10 @@ class Validator {
           stmt.variable.mutable || this.#results.has(stmt.variable),
           `${stmt.variable.name} is assigned, but not mutable`,
         );
-        this.#same(this.#expr(stmt.value), stmt.variable.type, `assignment to ${stmt.variable.name}`);
+        this.#is(stmt.value, stmt.variable.type, `assignment to ${stmt.variable.name}`);
         break;
       case 'assignRegister':
-        this.#same(
-          this.#expr(stmt.value),
-          this.#element(stmt.array, stmt.index),
-          `assignment to ${stmt.array.name}`,
-        );
+        this.#is(stmt.value, this.#element(stmt.array, stmt.index), `assignment to ${stmt.array.name}`);
         break;
       case 'effect': {
         const result = this.#effect(stmt.effect);
@@ -107,12 +102,12 @@ class Validator {
         break;
       }
       case 'if':
-        this.#same(this.#expr(stmt.test), build.bool, 'if');
+        this.#is(stmt.test, build.bool, 'if');
         this.#block(stmt.then);
         this.#block(stmt.else);
         break;
       case 'while':
-        this.#same(this.#expr(stmt.test), build.bool, 'while');
+        this.#is(stmt.test, build.bool, 'while');
         this.#body(stmt.body);
         break;
       case 'for': {
@@ -124,7 +119,7 @@ class Validator {
           'a for loop has an effect in its head',
         );
         for (const one of stmt.init) this.#statement(one);
-        this.#same(this.#expr(stmt.test), build.bool, 'for');
+        this.#is(stmt.test, build.bool, 'for');
         this.#body(stmt.body);
         for (const one of stmt.update) this.#statement(one);
         this.#visible = outer;
@@ -169,6 +164,11 @@ class Validator {
     );
   }
 
+  /** Checks an expression, and that it has a type. */
+  #is(expr: Expr, mustBe: IrType, where: string): void {
+    this.#same(this.#expr(expr), mustBe, where);
+  }
+
   #element(array: Variable, index: number): IrType {
     this.#use(array);
     const { type } = array;
@@ -185,7 +185,6 @@ class Validator {
 
   /** Checks an expression; returns its type. */
   #expr(expr: Expr): IrType {
-    const is = (of: Expr, mustBe: IrType, where: string): void => this.#same(this.#expr(of), mustBe, where);
     switch (expr.kind) {
       case 'const':
         this.#require(constantFits(expr), `the constant ${expr.value} is no ${build.showType(expr.type)}`);
@@ -198,9 +197,10 @@ class Validator {
         this.#same(expr.type, build.u32, expr.name);
         break;
       case 'unary':
+        this.#is(expr.arg, expr.type, expr.op);
+        break;
       case 'bits':
-        if (expr.kind === 'unary') is(expr.arg, expr.type, expr.op);
-        else this.#expr(expr.arg);
+        this.#expr(expr.arg);
         break;
       case 'convert':
         this.#require(
@@ -211,17 +211,17 @@ class Validator {
       case 'binary': {
         const left = this.#expr(expr.left);
         const shift = expr.op === '<<' || expr.op === '>>';
-        is(expr.right, shift ? build.u32 : left, expr.op);
-        this.#same(expr.type, build.isComparison(expr.op) ? build.bool : left, expr.op);
+        this.#is(expr.right, shift ? build.u32 : left, expr.op);
+        this.#same(expr.type, isComparison(expr.op) ? build.bool : left, expr.op);
         break;
       }
       case 'select':
-        is(expr.test, build.bool, 'select');
-        is(expr.then, expr.type, 'select');
-        is(expr.else, expr.type, 'select');
+        this.#is(expr.test, build.bool, 'select');
+        this.#is(expr.then, expr.type, 'select');
+        this.#is(expr.else, expr.type, 'select');
         break;
       case 'pure':
-        for (const arg of expr.args) is(arg, expr.type, expr.name);
+        for (const arg of expr.args) this.#is(arg, expr.type, expr.name);
         break;
       case 'register':
         this.#same(expr.type, this.#element(expr.array, expr.index), expr.array.name);
@@ -231,7 +231,7 @@ class Validator {
         this.#same(expr.type, expr.array.type, expr.array.name);
         break;
       case 'lane': {
-        is(expr.vector, build.v16, 'lane');
+        this.#is(expr.vector, build.v16, 'lane');
         const lanes = laneCount(expr.type);
         this.#require(expr.index >= 0 && expr.index < lanes, `lane ${expr.index} of ${lanes}`);
         break;
@@ -246,13 +246,13 @@ class Validator {
         for (const lane of expr.lanes) this.#expr(lane);
         break;
       case 'offset': {
-        is(expr.pointer, expr.type, 'offset');
+        this.#is(expr.pointer, expr.type, 'offset');
         const index = build.valueName(this.#expr(expr.index));
         this.#require(index === 'u32' || index === 'i32', `an offset is ${index}`);
         break;
       }
       case 'index':
-        is(expr.value, expr.type, 'index');
+        this.#is(expr.value, expr.type, 'index');
         this.#require(expr.indices.length === expr.extents.length, 'an index has more extents than parts');
         for (const index of expr.indices) this.#expr(index);
         break;
@@ -264,7 +264,7 @@ class Validator {
         break;
       case 'field': {
         this.#use(expr.window);
-        is(expr.rank, build.u32, 'the rank of a window');
+        this.#is(expr.rank, build.u32, 'the rank of a window');
         const { type } = expr.window;
         const known = type.kind === 'peers' && type.layout.fields.includes(expr.field);
         this.#require(known, `${expr.window.name} has no field ${expr.field.name}`);

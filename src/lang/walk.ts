@@ -1,6 +1,6 @@
 /** Visiting and rewriting the IR. Rewriting shares everything it leaves as it is. */
 
-import { ArgumentError, requireObject } from '../base/errors.js';
+import { requireObject, requireThat } from '../base/errors.js';
 import type { Effect, Expr, ForeignSource, IrModule, Span, Stmt, Variable } from './ir.js';
 import { operations } from './operations/index.js';
 import type { Hardware } from './operations/operation.js';
@@ -14,6 +14,9 @@ export function walkStatements(statements: readonly Stmt[], visit: (stmt: Stmt) 
     for (const list of bodies(stmt)) walkStatements(list, visit);
   }
 }
+
+export const someStatement = (statements: readonly Stmt[], test: (stmt: Stmt) => boolean): boolean =>
+  statements.some((stmt) => test(stmt) || bodies(stmt).some((list) => someStatement(list, test)));
 
 /** An effect with its place, and its number in the module, counted from 0. */
 export interface EffectPlace {
@@ -137,13 +140,8 @@ export function bodies(stmt: Stmt): readonly (readonly Stmt[])[] {
 }
 
 /** Whether something in the block of a call leaves it early. */
-export function isLeftEarly({ body, call }: Stmt & { readonly kind: 'block' }): boolean {
-  let found = false;
-  walkStatements(body, (stmt) => {
-    found ||= stmt.kind === 'leave' && stmt.call === call;
-  });
-  return found;
-}
+export const isLeftEarly = ({ body, call }: Stmt & { readonly kind: 'block' }): boolean =>
+  someStatement(body, (stmt) => stmt.kind === 'leave' && stmt.call === call);
 
 /** The expressions that a statement itself evaluates (not those of statements inside it). */
 export function expressionsOf(stmt: Stmt): readonly Expr[] {
@@ -169,10 +167,16 @@ export function expressionsOf(stmt: Stmt): readonly Expr[] {
 }
 
 /** The expressions that an effect takes. */
-export function operands(effect: Effect): readonly Expr[] {
-  return Object.values<unknown>({ ...effect })
-    .flat()
-    .filter(isExpr);
+export function operands(effect: object): readonly Expr[] {
+  const kept: readonly unknown[] = Object.values(effect);
+  return kept.flat().filter(isExpr);
+}
+
+/** The variables and register arrays that a statement itself assigns or changes. */
+export function writtenBy(stmt: Stmt): readonly Variable[] {
+  if (stmt.kind === 'assign') return [stmt.variable];
+  if (stmt.kind === 'assignRegister') return [stmt.array];
+  return stmt.kind === 'effect' ? changedBy(stmt.effect) : [];
 }
 
 /** The register arrays that an effect changes. */
@@ -218,12 +222,14 @@ export function walkExpression(expr: Expr, visit: (expr: Expr) => void): void {
   for (const child of children(expr)) walkExpression(child, visit);
 }
 
+export const someExpression = (expr: Expr, test: (expr: Expr) => boolean): boolean =>
+  test(expr) || children(expr).some((child) => someExpression(child, test));
+
 /** Requires a module as `kernel(…).ir()` gives it. Only its parts are looked for; the compiler promises that they agree. */
 export function requireModule(argument: string, module: IrModule): void {
   requireObject(argument, module, "a kernel's ir()");
   const { name, entry, layouts, shared } = module;
   const lists = [layouts, shared, entry?.params, entry?.body];
-  if (typeof name !== 'string' || !lists.every(Array.isArray)) {
-    throw new ArgumentError(argument, module, "a kernel's ir()");
-  }
+  const isOne = typeof name === 'string' && lists.every(Array.isArray);
+  requireThat(isOne, argument, module, "a kernel's ir()");
 }

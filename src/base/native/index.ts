@@ -2,7 +2,14 @@
  * Foreign functions: the one place that knows koffi. Libraries are opened at run time, addresses are plain
  * numbers, raw memory is seen through zero-copy views. And threads, started on a module.
  */
-export { errno, functionAt, type Library, openLibrary, setEnvironment } from './library.js';
+export {
+  errno,
+  functionAt,
+  functionOfC,
+  type Library,
+  openLibrary,
+  setEnvironment,
+} from './library.js';
 export {
   addressOf,
   allocate,

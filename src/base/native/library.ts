@@ -57,6 +57,15 @@ function keepMapped(name: string): void {
   koffi.load(null).func('dlopen', 'void *', ['str', 'int'])(name, RTLD_LAZY | RTLD_NODELETE);
 }
 
+/** A function of the C library, declared at its first call. */
+export function functionOfC<const S extends Signature>(name: string, signature: S): NativeFunction<S> {
+  let declared: ((...args: readonly unknown[]) => unknown) | undefined;
+  return ((...args: readonly unknown[]) => {
+    declared ??= openLibrary(null, '').functions({ [name]: signature })[name] as never;
+    return declared(...args);
+  }) as NativeFunction<S>;
+}
+
 /** Makes a callable of a function pointer, such as an entry of a C function table. */
 export function functionAt<const S extends Signature>(
   address: Address,
@@ -104,10 +113,10 @@ const mapped = (signatures: Signatures, make: (name: string, signature: Signatur
  * already stays, unless `overwrite`.
  */
 export function setEnvironment(name: string, value: string, overwrite: boolean): void {
-  openLibrary(null, '')
-    .functions({ setenv: ['i32', 'string', 'string', 'i32'] })
-    .setenv(name, value, overwrite ? 1 : 0);
+  setenv(name, value, overwrite ? 1 : 0);
 }
+
+const setenv = functionOfC('setenv', ['i32', 'string', 'string', 'i32']);
 
 function reasonOf(error: unknown): string {
   return messageOf(error).replace('Failed to load shared library: ', '');

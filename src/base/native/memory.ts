@@ -1,6 +1,6 @@
 import koffi from 'koffi';
 import { ArgumentError, DisposedError, requireInteger, UnavailableError } from '../errors.js';
-import { openLibrary } from './library.js';
+import { functionOfC } from './library.js';
 import type { Address } from './types.js';
 
 /** Node.js 20 aborts the process on an external ArrayBuffer of 4 GiB, so views end just below. */
@@ -47,7 +47,11 @@ export interface NativeMemory {
   release(): void;
 }
 
-const unreachable = new FinalizationRegistry<Address>((address) => libc().free(address));
+const aligned_alloc = functionOfC('aligned_alloc', ['address', 'u64', 'u64']);
+const memset = functionOfC('memset', ['address', 'address', 'i32', 'u64']);
+const free = functionOfC('free', ['void', 'address']);
+
+const unreachable = new FinalizationRegistry<Address>(free);
 
 /** Allocates zeroed memory that no garbage collector moves or frees; `free()` it. */
 export function allocate(bytes: number, alignment = 4096): NativeMemory {
@@ -55,7 +59,6 @@ export function allocate(bytes: number, alignment = 4096): NativeMemory {
   requireInteger('alignment', alignment, 16, 2 ** 30);
   // aligned_alloc wants a multiple of the alignment.
   const rounded = Math.ceil(bytes / alignment) * alignment;
-  const { aligned_alloc, memset, free } = libc();
   const address = aligned_alloc(alignment, rounded);
   if (address === 0) {
     throw new UnavailableError(
@@ -83,20 +86,6 @@ export function allocate(bytes: number, alignment = 4096): NativeMemory {
       buffer = null;
     },
   };
-}
-
-let cached: ReturnType<typeof declareLibc> | undefined;
-
-const declareLibc = () =>
-  openLibrary(null, '').functions({
-    aligned_alloc: ['address', 'u64', 'u64'],
-    memset: ['address', 'address', 'i32', 'u64'],
-    free: ['void', 'address'],
-  });
-
-function libc(): ReturnType<typeof declareLibc> {
-  cached ??= declareLibc();
-  return cached;
 }
 
 function requireAddress(argument: string, address: unknown): Address {

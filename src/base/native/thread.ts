@@ -4,8 +4,7 @@ import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { SHARE_ENV, type Transferable, Worker, type WorkerOptions } from 'node:worker_threads';
 import { ArgumentError, requireInteger } from '../errors.js';
-import { openLibrary } from './library.js';
-import type { NativeFunction } from './types.js';
+import { functionOfC } from './library.js';
 
 /** Whether this is TypeScript, run from source, as the tests do. */
 const fromSource = import.meta.url.endsWith('.ts');
@@ -76,23 +75,16 @@ function importing(module: URL): string {
     .then(({ register }) => { register(); return import(${JSON.stringify(source)}); })`;
 }
 
-let schedYield: NativeFunction<['i32']> | undefined;
-
 /** Lets other threads have this processor for a moment. */
-export function yieldProcessor(): void {
-  schedYield ??= openLibrary(null, '').functions({ sched_yield: ['i32'] }).sched_yield;
-  schedYield();
-}
+export const yieldProcessor: () => void = functionOfC('sched_yield', ['i32']);
+const setAffinity = functionOfC('sched_setaffinity', ['i32', 'i32', 'u64', 'buffer']);
 
 /** Keeps this thread on one processor of the machine. */
 export function stayOn(processor: number): void {
   requireInteger('processor', processor, 0, 2 ** 16);
   const mask = new Uint8Array(8 * (Math.floor(processor / 64) + 1));
   mask[processor >> 3] = 1 << (processor & 7);
-  const { sched_setaffinity } = openLibrary(null, '').functions({
-    sched_setaffinity: ['i32', 'i32', 'u64', 'buffer'],
-  });
-  if (sched_setaffinity(0, mask.length, mask) !== 0)
+  if (setAffinity(0, mask.length, mask) !== 0)
     throw new ArgumentError('processor', processor, 'one that this process may run on (`taskset -p`)');
 }
 

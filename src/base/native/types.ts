@@ -10,23 +10,7 @@ export type Address = number;
  * - `string`: NUL-terminated UTF-8, copied.
  * - `i64`, `u64`: pass a number (or a bigint); results are numbers while they are safe integers, else bigints.
  */
-export type NativeType =
-  | 'void'
-  | 'bool'
-  | 'i8'
-  | 'u8'
-  | 'i16'
-  | 'u16'
-  | 'i32'
-  | 'u32'
-  | 'i64'
-  | 'u64'
-  | 'f32'
-  | 'f64'
-  | 'address'
-  | 'buffer'
-  | 'string'
-  | ByValue;
+export type NativeType = keyof Values | ByValue;
 
 /** A structure passed or returned by value; in JavaScript it is `{ bytes: Uint8Array }`. */
 export interface ByValue {
@@ -42,10 +26,7 @@ export function byValue(bytes: number): ByValue {
 interface Values {
   void: undefined;
   bool: boolean;
-  i8: number;
   u8: number;
-  i16: number;
-  u16: number;
   i32: number;
   u32: number;
   i64: number;
@@ -76,10 +57,7 @@ export type NativeFunctions<T extends Signatures> = { readonly [Name in keyof T]
 const names = {
   void: 'void',
   bool: 'bool',
-  i8: 'int8_t',
   u8: 'uint8_t',
-  i16: 'int16_t',
-  u16: 'uint16_t',
   i32: 'int32_t',
   u32: 'uint32_t',
   i64: 'int64_t',
@@ -89,7 +67,7 @@ const names = {
   address: 'uintptr_t',
   buffer: 'void *',
   string: 'str',
-} as const;
+} as const satisfies Readonly<Record<keyof Values, string>>;
 
 /** The koffi type behind a NativeType. */
 export function koffiType(type: NativeType): TypeObject {

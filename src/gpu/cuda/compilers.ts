@@ -16,6 +16,12 @@ export type Compiled =
   | { readonly ok: true; readonly cubin: Uint8Array }
   | { readonly ok: false; readonly log: string };
 
+/** Where a library of a toolkit may be: wherever the loader looks (LD_LIBRARY_PATH), then the toolkits' folders. */
+export const libraryCandidates = (sonames: readonly string[]): readonly string[] => [
+  ...sonames,
+  ...toolkitFolders().flatMap((folder) => sonames.map((name) => join(folder, 'lib64', name))),
+];
+
 /** Folders where CUDA toolkits live, the chosen one first: CUDA_HOME, CUDA_PATH, /usr/local/cuda, then by version. */
 export function toolkitFolders(): readonly string[] {
   const folders = [process.env.CUDA_HOME, process.env.CUDA_PATH, '/usr/local/cuda'];

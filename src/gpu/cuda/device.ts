@@ -30,11 +30,12 @@ import { link } from './link.js';
 import { NvshmemHeap, nvshmemState } from './nvshmem/heap.js';
 import { closeDescriptor } from './posix.js';
 import { printKernel } from './print.js';
-import { CudaProgram, type ParameterBlock } from './program.js';
+import { CudaProgram, type Launched, type ParameterBlock } from './program.js';
 import { type FabricProbe, probeFabric } from './sharing.js';
 import { allocatePinned, freePinned, Staging } from './staging.js';
 import { CudaEvent, CudaStream, type Home, until } from './stream.js';
-import { allocateWindow, describe, openWindow, outOfMemory } from './window.js';
+import { describe, outOfMemory } from './virtual.js';
+import { allocateWindow, openWindow } from './window.js';
 import { allocateGpuWire } from './wire.js';
 
 /** Device memory as a file that other drivers of this machine can import. */
@@ -50,14 +51,6 @@ export interface CudaSource {
   readonly kernel: KernelSource;
   readonly parameters: ParameterBlock;
   readonly maxThreads: number;
-}
-
-/** The limits and requests of launches of a kernel. */
-interface Asked<M> {
-  readonly module: M;
-  readonly maxThreads: number;
-  readonly sharedBytes: number;
-  readonly cluster: number;
 }
 
 /** Pages of the host. */
@@ -291,7 +284,7 @@ export class CudaDevice implements Device {
       );
     }
     const { maxThreads, cluster } = module;
-    return this.#load(kernel, parameters, { module, maxThreads, sharedBytes, cluster });
+    return this.#load(kernel, parameters, { module, name: kernel.entry, maxThreads, sharedBytes, cluster });
   }
 
   #requireHardware(module: IrModule): void {
@@ -309,6 +302,7 @@ export class CudaDevice implements Device {
   loadSource(source: CudaSource): Promise<CudaProgram<CudaSource>> {
     return this.#load(source.kernel, source.parameters, {
       module: source,
+      name: source.kernel.entry,
       maxThreads: source.maxThreads,
       sharedBytes: 0,
       cluster: 1,
@@ -318,7 +312,7 @@ export class CudaDevice implements Device {
   async #load<M>(
     kernel: KernelSource,
     parameters: ParameterBlock,
-    { module, maxThreads, sharedBytes, cluster }: Asked<M>,
+    launched: Launched<M>,
   ): Promise<CudaProgram<M>> {
     this.#enter();
     const parts = [kernel, ...(kernel.linked ?? [])];
@@ -343,12 +337,7 @@ export class CudaDevice implements Device {
     const entry = d.out.number();
     // Now, while nothing of ours runs: a kernel loaded at its first launch would wait for the running ones.
     if (d.cuFuncLoad !== null) check(d.cuFuncLoad(entry), 'cuFuncLoad', loading);
-    return new CudaProgram(
-      this.#home,
-      { module, name: kernel.entry, maxThreads, sharedBytes, cluster },
-      entry,
-      parameters,
-    );
+    return new CudaProgram(this.#home, launched, entry, parameters);
   }
 
   /** The source of a module's NVSHMEM state; null for others. */

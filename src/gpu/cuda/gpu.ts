@@ -152,3 +152,15 @@ export function architecture([major, minor]: Gpu['capability']): string {
 function text(bytes: Uint8Array): string {
   return Buffer.from(bytes.subarray(0, bytes.indexOf(0))).toString('utf8');
 }
+
+export function formatBytes(bytes: number): string {
+  requireInteger('bytes', bytes, 0, Number.MAX_SAFE_INTEGER);
+  for (const [unit, size] of [
+    ['GiB', 2 ** 30],
+    ['MiB', 2 ** 20],
+    ['KiB', 2 ** 10],
+  ] as const) {
+    if (bytes >= size) return `${(bytes / size).toFixed(1)} ${unit}`;
+  }
+  return `${bytes} bytes`;
+}

@@ -16,7 +16,16 @@ export {
   type Out,
 } from './driver.js';
 export { CudaError } from './errors.js';
-export { canAddress, countGpus, describeGpu, type Gpu, gpusHere, hasPeerAtomics, listGpus } from './gpu.js';
+export {
+  canAddress,
+  countGpus,
+  describeGpu,
+  formatBytes,
+  type Gpu,
+  gpusHere,
+  hasPeerAtomics,
+  listGpus,
+} from './gpu.js';
 export { type Links, nvmlCandidates, openNvml } from './nvml.js';
 export { nvrtcCandidates } from './nvrtc.js';
 export { type NvshmemHeaders, nvshmemHeaders } from './nvshmem/headers.js';
@@ -26,5 +35,5 @@ export type { NvshmemTrial } from './nvshmem/trial.js';
 export type { CudaLauncher, CudaProgram, KernelFacts, Parameter, ParameterBlock } from './program.js';
 export { type FabricProbe, fabricRemedy } from './sharing.js';
 export { type CudaEvent, type CudaGraph, CudaStream } from './stream.js';
-export { allowsTakingDescriptors, formatBytes, windowKinds } from './window.js';
+export { allowsTakingDescriptors, windowKinds } from './window.js';
 export { GpuFlush } from './wire.js';

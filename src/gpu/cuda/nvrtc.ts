@@ -1,19 +1,14 @@
-import { join } from 'node:path';
 import { UnavailableError } from '../../base/errors.js';
 import { type Address, addressOf, openLibrary, readString } from '../../base/native/index.js';
-import { type Compiled, type Compiler, toolkitFolders } from './compilers.js';
+import { type Compiled, type Compiler, libraryCandidates } from './compilers.js';
 import { createOut, loadedDriverVersion } from './driver.js';
 import { CudaError } from './errors.js';
 
-/**
- * Where NVRTC may be: wherever the loader looks (LD_LIBRARY_PATH), then the toolkits' folders. A driver of CUDA 12
- * does not load what the compiler of CUDA 13 makes, so the driver's own generation comes first.
- */
+/** A driver of CUDA 12 does not load what the compiler of CUDA 13 makes, so the driver's own generation comes first. */
 export function nvrtcCandidates(driverVersion = loadedDriverVersion()): readonly string[] {
   const sonames = ['libnvrtc.so.13', 'libnvrtc.so.12'];
   if (driverVersion !== null && driverVersion < 13_000) sonames.reverse();
-  const folders = toolkitFolders().map((folder) => join(folder, 'lib64'));
-  return [...sonames, ...folders.flatMap((folder) => sonames.map((name) => join(folder, name)))];
+  return libraryCandidates(sonames);
 }
 
 const success = 0;

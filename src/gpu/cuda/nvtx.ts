@@ -1,9 +1,8 @@
 /** NVTX hands ranges on to the profiler that runs the process, and to nobody without one. */
-import { join } from 'node:path';
 import { UnavailableError } from '../../base/errors.js';
 import { openLibrary } from '../../base/native/index.js';
 import { findListener, type RangeListener } from '../index.js';
-import { toolkitFolders } from './compilers.js';
+import { libraryCandidates } from './compilers.js';
 
 /** CUDA 12.9 and later bring the first, those before it the second. */
 const sonames = ['libnvtx3interop.so.1', 'libnvToolsExt.so.1'];
@@ -17,9 +16,7 @@ const remedy =
  */
 export function openNvtx(asked = ''): RangeListener | null {
   if (asked === '' || asked === '0') return null;
-  const folders = toolkitFolders().map((folder) => join(folder, 'lib64'));
-  const candidates = [...sonames, ...folders.flatMap((folder) => sonames.map((name) => join(folder, name)))];
-  const library = openLibrary(asked === '1' ? candidates : [asked], remedy);
+  const library = openLibrary(asked === '1' ? libraryCandidates(sonames) : [asked], remedy);
   const calls = { nvtxRangePushA: ['i32', 'string'], nvtxRangePop: ['i32'] } as const;
   const { nvtxRangePushA, nvtxRangePop } = library.optional(calls);
   if (nvtxRangePushA === null || nvtxRangePop === null)

@@ -1,7 +1,7 @@
 /** The little of POSIX that windows between processes need: who a process is, and taking over its descriptors. */
 import { readFileSync, statSync } from 'node:fs';
 import { HeddleError } from '../../base/errors.js';
-import { errno, openLibrary } from '../../base/native/index.js';
+import { errno, functionOfC } from '../../base/native/index.js';
 
 // The numbers are the same on x86-64 and arm64.
 const sysPidfdOpen = 434;
@@ -12,18 +12,9 @@ const ESRCH = 3;
 const EBADF = 9;
 const ENOSYS = 38;
 
-const open = () =>
-  openLibrary(null, '').functions({
-    syscall: ['i64', 'i64', 'i64', 'i64', 'i64'],
-    close: ['i32', 'i32'],
-    prctl: ['i32', 'i32', 'i64', 'i64', 'i64', 'i64'],
-  });
-let opened: ReturnType<typeof open> | undefined;
-
-function libc(): ReturnType<typeof open> {
-  opened ??= open();
-  return opened;
-}
+const syscall = functionOfC('syscall', ['i64', 'i64', 'i64', 'i64', 'i64']);
+const close = functionOfC('close', ['i32', 'i32']);
+const prctl = functionOfC('prctl', ['i32', 'i32', 'i64', 'i64', 'i64', 'i64']);
 
 /** When a process started, in clock ticks since the machine did: with its id, this names a process for good. */
 export function startTime(pid: number): number | null {
@@ -60,7 +51,6 @@ type Takeover =
 
 /** Duplicates descriptor `fd` of process `pid` into this process. */
 export function takeDescriptor(pid: number, fd: number): Takeover {
-  const { syscall, close } = libc();
   const pidfd = syscall(sysPidfdOpen, pid, 0, 0);
   if (pidfd < 0) return refusal('pidfd_open', errno());
   const taken = syscall(sysPidfdGetfd, pidfd, fd, 0);
@@ -96,11 +86,11 @@ export function allowDescriptorsToBeTaken(): void {
     // No Yama: nothing restricts it.
   }
   // The C declaration takes an unsigned long; -1 is PR_SET_PTRACER_ANY.
-  if (scope === '1') libc().prctl(prSetPtracer, -1, 0, 0, 0);
+  if (scope === '1') prctl(prSetPtracer, -1, 0, 0, 0);
 }
 
 export function closeDescriptor(fd: number): void {
-  if (libc().close(fd) !== 0) {
+  if (close(fd) !== 0) {
     throw new HeddleError('HEDDLE_INTERNAL', `descriptor ${fd} could not be closed (errno ${errno()})`);
   }
 }

@@ -1,4 +1,3 @@
-import { HeddleError } from '../../base/errors.js';
 import {
   compileOptions,
   dynamicSharedBytes,
@@ -6,7 +5,6 @@ import {
   type ForeignSource,
   foreignSources,
   type IrModule,
-  type IrType,
   parameterAbi,
   printCuda,
 } from '../../lang/index.js';
@@ -67,34 +65,13 @@ function lineOf(module: IrModule): LineOf {
 }
 
 function parameterBlock(module: IrModule): ParameterBlock {
-  const types = new Map(
-    module.entry.params.map(({ name, index, variable }) => [flat(name, index), variable.type]),
-  );
-  const parameters: Parameter[] = [];
-  let rankOffset: number | null = null;
-  let end = 0;
-  for (const { name, kind, offset, bytes } of parameterAbi(module)) {
-    end = offset + bytes;
-    if (kind === 'rank') rankOffset = offset;
-    else {
-      const type = types.get(name);
-      const boxes = type?.kind === 'tensorMap' ? { boxes: type } : {};
-      parameters.push({ name, kind: kind === 'scalar' ? scalarKind(type) : kind, offset, bytes, ...boxes });
-    }
-  }
-  return { parameters, rankOffset, bytes: end };
-}
-
-const flat = (name: string, index: number | null) => (index === null ? name : `${name}_${index}`);
-
-const scalars = ['i32', 'u32', 'u64', 'f32', 'bool'] as const;
-
-function scalarKind(type: IrType | undefined): Parameter['kind'] {
-  const found = type?.kind === 'value' ? scalars.find((name) => name === type.name) : undefined;
-  if (found === undefined)
-    throw new HeddleError(
-      'HEDDLE_PRINT',
-      `a scalar parameter of type ${JSON.stringify(type)} cannot be passed`,
-    );
-  return found;
+  const block = parameterAbi(module);
+  const rank = block.at(-1)!;
+  const parameters = module.entry.params.map(({ variable: { type } }, i): Parameter => {
+    const { name, offset, bytes } = block[i]!;
+    // Kernels have no other parameters: parameterAbi refuses them.
+    const kind = (type.kind === 'value' ? type.name : type.kind) as Parameter['kind'];
+    return { name, kind, offset, bytes, ...(type.kind === 'tensorMap' && { boxes: type }) };
+  });
+  return { parameters, rankOffset: rank.offset, bytes: rank.offset + rank.bytes };
 }

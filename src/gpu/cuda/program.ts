@@ -43,6 +43,17 @@ export interface KernelFacts {
   readonly maxThreads: number;
 }
 
+/** A kernel, and the limits and requests of its launches. */
+export interface Launched<M> {
+  readonly module: M;
+  readonly name: string;
+  readonly maxThreads: number;
+  /** Shared memory that each launch asks for. */
+  readonly sharedBytes: number;
+  /** Blocks of a cluster. */
+  readonly cluster: number;
+}
+
 /** A kernel loaded on one GPU. */
 export class CudaProgram<M> {
   readonly module: M;
@@ -52,22 +63,9 @@ export class CudaProgram<M> {
   readonly #function: Address;
   readonly #block: ParameterBlock;
   readonly #maxThreads: number;
-  readonly #asked: { readonly sharedBytes: number; readonly cluster: number };
+  readonly #kernel: Launched<M>;
 
-  constructor(
-    home: Home,
-    kernel: {
-      readonly module: M;
-      readonly name: string;
-      readonly maxThreads: number;
-      /** Shared memory that each launch asks for. */
-      readonly sharedBytes: number;
-      /** Blocks of a cluster. */
-      readonly cluster: number;
-    },
-    loaded: Address,
-    block: ParameterBlock,
-  ) {
+  constructor(home: Home, kernel: Launched<M>, loaded: Address, block: ParameterBlock) {
     this.#home = home;
     this.module = kernel.module;
     this.name = kernel.name;
@@ -75,7 +73,7 @@ export class CudaProgram<M> {
     this.#block = block.parameters.some(({ boxes }) => boxes !== undefined)
       ? asCompiled(home.context, loaded, kernel.name, block)
       : block;
-    this.#asked = kernel;
+    this.#kernel = kernel;
     if (kernel.sharedBytes > 0) allowShared(home.context, loaded, kernel.name, kernel.sharedBytes);
     this.facts = readFacts(home.context, loaded, kernel.sharedBytes);
     this.#maxThreads = Math.min(kernel.maxThreads, this.facts.maxThreads);
@@ -84,7 +82,7 @@ export class CudaProgram<M> {
   launcher(shape: LaunchShape): CudaLauncher {
     this.#home.requireLive();
     requireInteger('block', shape.block, 1, this.#maxThreads);
-    return new CudaLauncher(this.#home, this.name, this.#function, this.#block, shape, this.#asked);
+    return new CudaLauncher(this.#home, this.#kernel, this.#function, this.#block, shape);
   }
 }
 
@@ -186,11 +184,10 @@ export class CudaLauncher implements Launcher {
 
   constructor(
     home: Home,
-    name: string,
+    { name, sharedBytes, cluster }: Launched<unknown>,
     loaded: Address,
     block: ParameterBlock,
     shape: LaunchShape,
-    { sharedBytes, cluster }: { readonly sharedBytes: number; readonly cluster: number },
   ) {
     this.#cluster = cluster;
     this.#home = home;

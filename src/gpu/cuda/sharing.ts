@@ -7,13 +7,12 @@ import { UnavailableError } from '../../base/errors.js';
 import { type Context, check, failure } from './driver.js';
 import type { Gpu } from './gpu.js';
 import type { WindowHandle } from './handle.js';
+import { onGpu, writeProperties } from './virtual.js';
 
 // CUmemAllocationHandleType: a set of these is what memory can be shared by.
 export const posixDescriptor = 1;
 export const fabricHandle = 8;
 export const fabricHandleBytes = 64;
-/** CUmemLocationType. */
-export const locationDevice = 1;
 
 const CUDA_ERROR_NOT_PERMITTED = 800;
 const CUDA_ERROR_NOT_SUPPORTED = 801;
@@ -52,11 +51,12 @@ function tryFabric(context: Context, gpu: Gpu): FabricProbe {
   // As windows ask for it.
   const handleTypes = fabricHandle | (gpu.posixHandles ? posixDescriptor : 0);
   context.use();
-  writeProperties(context, gpu, handleTypes);
+  const write = () => writeProperties(context, onGpu(gpu), { rdma: gpu.rdmaMemory, handleTypes });
+  write();
   const asked = d.cuMemGetAllocationGranularity(result, out.address, 1);
   if (asked !== 0) return refusal('cuMemGetAllocationGranularity', asked);
   const bytes = out.number(4);
-  writeProperties(context, gpu, handleTypes);
+  write();
   const created = d.cuMemCreate(result, bytes, out.address, 0);
   if (created !== 0) return refusal('cuMemCreate', created);
   const memory = out.u64[4]!;
@@ -85,15 +85,6 @@ export function explain(result: number): string {
         ? ': no NVLink domain over several hosts'
         : '';
   return `${failure('', result, '').resultName} (${result})${meaning}`;
-}
-
-/** Writes the properties of memory that can be shared in these ways to `out`: CUmemAllocationProp, 32 bytes. */
-export function writeProperties({ driver: { out } }: Context, gpu: Gpu, handleTypes: number): void {
-  const pinned = 1;
-  out.bytes.fill(0);
-  out.i32.set([pinned, handleTypes, locationDevice, gpu.ordinal]);
-  // Lets a NIC reach the memory too, for windows that a fabric writes into.
-  out.bytes[25] = gpu.rdmaMemory ? 1 : 0;
 }
 
 /** Data that tells a process from every other. */

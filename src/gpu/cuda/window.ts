@@ -12,14 +12,10 @@
  * number used again, an address allocated anew) finds another token there and refuses.
  */
 import { randomBytes } from 'node:crypto';
-import { HeddleError, requireInteger, requireOneOf, UnavailableError } from '../../base/errors.js';
+import { HeddleError, requireOneOf, UnavailableError } from '../../base/errors.js';
 import type { Address } from '../../base/native/index.js';
 import { type Context, check, failure } from './driver.js';
-import {
-  CUDA_ERROR_OUT_OF_MEMORY,
-  CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
-  type CudaError,
-} from './errors.js';
+import { CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED } from './errors.js';
 import { canAddress, countGpus, describeGpu, type Gpu } from './gpu.js';
 import { decodeHandle, encodeHandle, tokenBytes, type WindowHandle } from './handle.js';
 import {
@@ -36,29 +32,31 @@ import {
   fabricHandle,
   fabricHandleBytes,
   fabricRemedy,
-  locationDevice,
   type ProcessId,
   posixDescriptor,
   probeFabric,
   wayTo,
-  writeProperties,
 } from './sharing.js';
+import {
+  create,
+  describe,
+  grant,
+  granularity,
+  mapAt,
+  onGpu,
+  outOfMemory,
+  reserve,
+  type Undo,
+  undoable,
+  writeProperties,
+} from './virtual.js';
 
-/** A window of this rank: where it lies, what names it, how to undo it. */
-interface OwnWindow {
+/** A window as mapped here, and how to undo that. */
+interface Mapped {
   readonly address: Address;
-  readonly handle: Uint8Array;
   release(): void;
 }
 
-/** Another rank's window as mapped here. */
-interface OpenedWindow {
-  readonly address: Address;
-  release(): void;
-}
-
-// CUmemAccessDesc, as 32-bit words.
-export const readWrite = 3;
 const lazyPeerAccess = 1;
 
 /** CUDA IPC exports whole 2 MiB blocks; a window that fills its blocks shares them with nobody. */
@@ -71,76 +69,56 @@ export function allocateWindow(
   bytes: number,
   purpose: string,
   fill: (address: Address, bytes: number) => void,
-): OwnWindow {
+): Mapped & { readonly handle: Uint8Array } {
   context.use();
   const handleTypes = handleTypesOf(context, gpu);
-  const memory =
-    handleTypes === 0
-      ? allocateForIpc(context, gpu, bytes, purpose)
-      : allocateShareable(context, gpu, bytes, purpose, handleTypes);
-  const token = randomBytes(tokenBytes);
-  try {
-    fill(memory.address, memory.mappedBytes);
-    const written = context.driver.cuMemcpyHtoD(
-      memory.address + memory.mappedBytes - tokenBytes,
-      token,
-      tokenBytes,
-    );
+  return undoable(context, (undo) => {
+    const { release, ...memory } =
+      handleTypes === 0
+        ? allocateForIpc(context, gpu, bytes, purpose)
+        : allocateShareable(context, gpu, bytes, purpose, handleTypes);
+    undo.push(release);
+    const { address, mappedBytes } = memory;
+    const token = randomBytes(tokenBytes);
+    fill(address, mappedBytes);
+    const written = context.driver.cuMemcpyHtoD(address + mappedBytes - tokenBytes, token, tokenBytes);
     check(written, 'cuMemcpyHtoD', `marking the ${purpose}`);
-  } catch (error) {
-    memory.release();
-    throw error;
-  }
-  const handle = encodeHandle({
-    kind: memory.kind,
-    ...thisProcess(),
-    fd: memory.fd,
-    address: memory.address,
-    bytes,
-    mappedBytes: memory.mappedBytes,
-    ordinal: gpu.ordinal,
-    uuid: gpu.uuid,
-    token,
-    opaque: memory.opaque,
-    fabric: probeFabric(context, gpu).result,
-    purpose,
+    const { ordinal, uuid } = gpu;
+    const fabric = probeFabric(context, gpu).result;
+    const handle = encodeHandle({
+      ...memory,
+      ...thisProcess(),
+      bytes,
+      ordinal,
+      uuid,
+      token,
+      fabric,
+      purpose,
+    });
+    return { address, handle };
   });
-  return { address: memory.address, handle, release: memory.release };
 }
 
 /** Maps the window that a handle names, readable and writable by the context's GPU. */
-export function openWindow(context: Context, gpu: Gpu, bytes: Uint8Array): OpenedWindow {
+export function openWindow(context: Context, gpu: Gpu, bytes: Uint8Array): Mapped {
   const handle = decodeHandle(bytes);
   const whose = `the ${handle.purpose} of process ${handle.pid} (GPU ${handle.ordinal})`;
   context.use();
   requireReachable(gpu, handle, whose);
   const way = wayTo(handle, thisProcess(), whose);
-  const opened = opens[way](context, gpu, handle, whose);
-  try {
+  return undoable(context, (undo) => {
+    const { address, release } = opens[way](context, gpu, handle, whose);
+    undo.push(release);
     const found = new Uint8Array(tokenBytes);
-    const read = context.driver.cuMemcpyDtoH(
-      found,
-      opened.address + handle.mappedBytes - tokenBytes,
-      tokenBytes,
-    );
+    const read = context.driver.cuMemcpyDtoH(found, address + handle.mappedBytes - tokenBytes, tokenBytes);
     check(read, 'cuMemcpyDtoH', `reading the mark of ${whose}`);
     if (Buffer.compare(found, handle.token) !== 0)
       throw stale(whose, 'its memory now belongs to something else');
-  } catch (error) {
-    opened.release();
-    throw error;
-  }
-  return opened;
+    return { address };
+  });
 }
 
-interface Shareable {
-  readonly kind: WindowHandle['kind'];
-  readonly address: Address;
-  readonly mappedBytes: number;
-  readonly fd: number;
-  readonly opaque: Uint8Array;
-  release(): void;
-}
+type Shareable = Mapped & Pick<WindowHandle, 'kind' | 'mappedBytes' | 'fd' | 'opaque'>;
 
 const thisProcess = (): ProcessId => ({
   pid: process.pid,
@@ -188,107 +166,55 @@ function allocateShareable(
   purpose: string,
   handleTypes: number,
 ): Shareable {
-  const d = context.driver;
-  const { out } = d;
+  const { out, cuMemExportToShareableHandle } = context.driver;
   const what = describe(bytes, purpose, gpu);
-  // out.i32[0..7]: the properties; out.u64[4]: the result.
-  const result = out.address + 32;
-  writeProperties(context, gpu, handleTypes);
-  check(d.cuMemGetAllocationGranularity(result, out.address, 1), 'cuMemGetAllocationGranularity', what);
-  const granularity = out.number(4);
-  const mappedBytes = Math.ceil((bytes + tokenBytes) / granularity) * granularity;
-
-  // Steps to undo, last first.
-  const undo: (() => void)[] = [];
-  const release = () => unwind(context, undo);
-  try {
-    writeProperties(context, gpu, handleTypes);
-    const created = d.cuMemCreate(result, mappedBytes, out.address, 0);
-    if (created !== 0) throw outOfMemory(context, created, 'cuMemCreate', what);
-    const memory = out.u64[4]!;
-    undo.push(() => check(d.cuMemRelease(memory), 'cuMemRelease', what));
+  const write = () => writeProperties(context, onGpu(gpu), { rdma: gpu.rdmaMemory, handleTypes });
+  write();
+  const piece = granularity(context, 'recommended', what);
+  const mappedBytes = Math.ceil((bytes + tokenBytes) / piece) * piece;
+  return undoable(context, (undo) => {
+    write();
+    const memory = create(context, mappedBytes, what, undo);
+    const share = (type: number): void =>
+      check(cuMemExportToShareableHandle(out.address, memory, type, 0), 'cuMemExportToShareableHandle', what);
     let fd = -1;
     if (handleTypes & posixDescriptor) {
-      const exported = d.cuMemExportToShareableHandle(out.address, memory, posixDescriptor, 0);
-      check(exported, 'cuMemExportToShareableHandle', what);
+      share(posixDescriptor);
       fd = out.i32[0]!;
       undo.push(() => closeDescriptor(fd));
       allowDescriptorsToBeTaken();
     }
     out.bytes.fill(0, 0, fabricHandleBytes);
-    if (handleTypes & fabricHandle) {
-      const exported = d.cuMemExportToShareableHandle(out.address, memory, fabricHandle, 0);
-      check(exported, 'cuMemExportToShareableHandle', what);
-    }
+    if (handleTypes & fabricHandle) share(fabricHandle);
     const opaque = out.bytes.slice(0, fabricHandleBytes);
     const address = map(context, gpu, memory, mappedBytes, what, undo);
-    return { kind: 'virtual', address, mappedBytes, fd, opaque, release };
-  } catch (error) {
-    release();
-    throw error;
-  }
+    return { kind: 'virtual', address, mappedBytes, fd, opaque };
+  });
 }
 
-/** Does what undoes the rest, last first. */
-export function unwind(context: Context, undo: (() => void)[]): void {
-  context.use();
-  for (let step = undo.pop(); step !== undefined; step = undo.pop()) step();
-}
-
-/** Maps physical memory at an address of its own, accessible to `gpu`. Pushes what undoes it. */
-function map(
-  context: Context,
-  gpu: Gpu,
-  memory: bigint,
-  bytes: number,
-  what: string,
-  undo: (() => void)[],
-): Address {
-  const d = context.driver;
-  check(d.cuMemAddressReserve(d.out.address, bytes, 0, 0, 0), 'cuMemAddressReserve', what);
-  const address = d.out.number();
-  undo.push(() => check(d.cuMemAddressFree(address, bytes), 'cuMemAddressFree', what));
-  check(d.cuMemMap(address, bytes, 0, memory, 0), 'cuMemMap', what);
-  undo.push(() => check(d.cuMemUnmap(address, bytes), 'cuMemUnmap', what));
-  grant(context, gpu, address, bytes, what);
+/** Maps physical memory at an address of its own, accessible to `gpu`. */
+function map(context: Context, gpu: Gpu, memory: bigint, bytes: number, what: string, undo: Undo): Address {
+  const address = reserve(context, bytes, 0, what, undo);
+  mapAt(context, { address, bytes }, memory, what, undo);
+  grant(context, { address, bytes }, [onGpu(gpu)], `granting GPU ${gpu.ordinal} ${what}`);
   return address;
-}
-
-/** Lets kernels on `gpu` read and write a mapping. Other GPUs' access stays as it is. */
-function grant(context: Context, gpu: Gpu, address: Address, bytes: number, what: string): void {
-  const { out, cuMemSetAccess } = context.driver;
-  out.i32.set([locationDevice, gpu.ordinal, readWrite]);
-  check(
-    cuMemSetAccess(address, bytes, out.address, 1),
-    'cuMemSetAccess',
-    `granting GPU ${gpu.ordinal} ${what}`,
-  );
 }
 
 function allocateForIpc(context: Context, gpu: Gpu, bytes: number, purpose: string): Shareable {
   const d = context.driver;
   const what = describe(bytes, purpose, gpu);
   const mappedBytes = Math.ceil((bytes + tokenBytes) / ipcGranularity) * ipcGranularity;
-  const allocated = d.cuMemAlloc(d.out.address, mappedBytes);
-  if (allocated !== 0) throw outOfMemory(context, allocated, 'cuMemAlloc', what);
-  const address = d.out.number();
-  let live = true;
-  const release = () => {
-    if (!live) return;
-    live = false;
-    context.use();
-    check(d.cuMemFree(address), 'cuMemFree', what);
-  };
-  try {
+  return undoable(context, (undo) => {
+    const allocated = d.cuMemAlloc(d.out.address, mappedBytes);
+    if (allocated !== 0) throw outOfMemory(context, allocated, 'cuMemAlloc', what);
+    const address = d.out.number();
+    undo.push(() => check(d.cuMemFree(address), 'cuMemFree', what));
     check(d.cuIpcGetMemHandle(d.out.address, address), 'cuIpcGetMemHandle', what);
-    return { kind: 'ipc', address, mappedBytes, fd: -1, opaque: d.out.bytes.slice(0, 64), release };
-  } catch (error) {
-    release();
-    throw error;
-  }
+    return { kind: 'ipc', address, mappedBytes, fd: -1, opaque: d.out.bytes.slice(0, 64) };
+  });
 }
 
-function openHere(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): OpenedWindow {
+function openHere(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): Mapped {
   const d = context.driver;
   // Asks the driver first: copying from an address that it does not know would fault the process.
   const deviceOrdinal = 9;
@@ -296,7 +222,9 @@ function openHere(context: Context, gpu: Gpu, handle: WindowHandle, whose: strin
     throw stale(whose, 'it was freed');
   }
   if (handle.ordinal !== gpu.ordinal) {
-    if (handle.kind === 'virtual') grant(context, gpu, handle.address, handle.mappedBytes, whose);
+    const { address, mappedBytes: bytes } = handle;
+    const doing = `granting GPU ${gpu.ordinal} ${whose}`;
+    if (handle.kind === 'virtual') grant(context, { address, bytes }, [onGpu(gpu)], doing);
     else enablePeerAccess(context, gpu, handle.ordinal);
   }
   // The mapping is the owner's; there is nothing here to undo.
@@ -317,7 +245,7 @@ function enablePeerAccess(context: Context, gpu: Gpu, ordinal: number): void {
   }
 }
 
-function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): OpenedWindow {
+function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): Mapped {
   const d = context.driver;
   const now = startTime(handle.pid);
   if (now !== null && now !== handle.started) throw ended(whose);
@@ -341,7 +269,7 @@ function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose:
   return mapImported(context, gpu, d.out.u64[0]!, handle, whose);
 }
 
-function openFabric(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): OpenedWindow {
+function openFabric(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): Mapped {
   const { out, cuMemImportFromShareableHandle: importHandle } = context.driver;
   out.bytes.set(handle.opaque, 64);
   const imported = importHandle(out.address, out.address + 64, fabricHandle);
@@ -355,24 +283,19 @@ function openFabric(context: Context, gpu: Gpu, handle: WindowHandle, whose: str
 }
 
 /** Maps memory of another process, which this one has imported. */
-function mapImported(
+const mapImported = (
   context: Context,
   gpu: Gpu,
   memory: bigint,
   { mappedBytes }: WindowHandle,
   whose: string,
-): OpenedWindow {
-  const undo = [() => check(context.driver.cuMemRelease(memory), 'cuMemRelease', whose)];
-  const release = () => unwind(context, undo);
-  try {
-    return { address: map(context, gpu, memory, mappedBytes, whose, undo), release };
-  } catch (error) {
-    release();
-    throw error;
-  }
-}
+): Mapped =>
+  undoable(context, (undo) => {
+    undo.push(() => check(context.driver.cuMemRelease(memory), 'cuMemRelease', whose));
+    return { address: map(context, gpu, memory, mappedBytes, whose, undo) };
+  });
 
-function openIpc(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): OpenedWindow {
+function openIpc(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): Mapped {
   const d = context.driver;
   const opened = d.cuIpcOpenMemHandle(d.out.address, { bytes: handle.opaque }, lazyPeerAccess);
   if (opened !== 0) {
@@ -380,16 +303,10 @@ function openIpc(context: Context, gpu: Gpu, handle: WindowHandle, whose: string
     throw failure('cuIpcOpenMemHandle', opened, `opening ${whose} on GPU ${gpu.ordinal}`);
   }
   const address = d.out.number();
-  let live = true;
-  return {
-    address,
-    release: () => {
-      if (!live) return;
-      live = false;
-      context.use();
-      check(d.cuIpcCloseMemHandle(address), 'cuIpcCloseMemHandle', whose);
-    },
-  };
+  return undoable(context, (undo) => {
+    undo.push(() => check(d.cuIpcCloseMemHandle(address), 'cuIpcCloseMemHandle', whose));
+    return { address };
+  });
 }
 
 const opens = { here: openHere, descriptor: openDescriptor, ipc: openIpc, fabric: openFabric } as const;
@@ -406,34 +323,6 @@ function requireReachable(gpu: Gpu, handle: WindowHandle, whose: string): void {
         'IOMMU can withhold it',
     );
   }
-}
-
-/** The error of a failed allocation: what was asked for, what for, and what the GPU has. */
-export function outOfMemory(context: Context, result: number, call: string, what: string): CudaError {
-  if (result !== CUDA_ERROR_OUT_OF_MEMORY) return failure(call, result, what);
-  const { out, cuMemGetInfo } = context.driver;
-  const known = cuMemGetInfo(out.address, out.address + 8) === 0;
-  const left = known
-    ? `, of which ${formatBytes(out.number(0))} of ${formatBytes(out.number(1))} are free`
-    : '';
-  return failure(call, result, `${what}${left}`);
-}
-
-/** 'allocating 1.5 GiB for the receive window on GPU 2' */
-export function describe(bytes: number, purpose: string, gpu: Gpu): string {
-  return `allocating ${formatBytes(bytes)} (${bytes} bytes) for the ${purpose} on GPU ${gpu.ordinal}`;
-}
-
-export function formatBytes(bytes: number): string {
-  requireInteger('bytes', bytes, 0, Number.MAX_SAFE_INTEGER);
-  for (const [unit, size] of [
-    ['GiB', 2 ** 30],
-    ['MiB', 2 ** 20],
-    ['KiB', 2 ** 10],
-  ] as const) {
-    if (bytes >= size) return `${(bytes / size).toFixed(1)} ${unit}`;
-  }
-  return `${bytes} bytes`;
 }
 
 function stale(whose: string, why: string): HeddleError {

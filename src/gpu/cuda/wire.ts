@@ -9,17 +9,26 @@ import type { Address } from '../../base/native/index.js';
 import type { WireShape } from '../index.js';
 import { Context, check } from './driver.js';
 import type { Gpu } from './gpu.js';
-import { locationDevice, writeProperties } from './sharing.js';
-import { describe, outOfMemory, readWrite, unwind } from './window.js';
+import {
+  create,
+  describe,
+  grant,
+  granularity,
+  type Location,
+  mapAt,
+  onGpu,
+  onHost,
+  type Range,
+  reserve,
+  undoable,
+  writeProperties,
+} from './virtual.js';
 
 /** Where a wire lies. The front is the host's at the same address. */
 interface GpuWire {
   readonly address: Address;
   release(): void;
 }
-
-/** CUmemLocationType. */
-const locationHostNode = 3;
 
 const remedy = 'Let wires lie in host memory: HEDDLE_WIRES=host';
 
@@ -46,63 +55,28 @@ export function allocateGpuWire(
   const why = whyNotReached(gpu);
   if (why !== null) throw new UnavailableError(`GPU ${gpu.ordinal} (${gpu.name}) ${why}`, remedy);
   context.use();
-  const d = context.driver;
   const what = describe(bytes, purpose, gpu);
-  const ofHost = () => writeHostProperties(context, gpu);
-  const ofGpu = () => writeProperties(context, gpu, 0);
-  const page = Math.max(...[ofHost, ofGpu].map((write) => granularity(context, write, what)));
-  const [hostBytes, gpuBytes] = [front, bytes - front].map((length) => Math.ceil(length / page) * page) as [
-    number,
-    number,
-  ];
-  const undo: (() => void)[] = [];
-  const release = () => unwind(context, undo);
-  try {
-    const all = hostBytes + gpuBytes;
-    check(d.cuMemAddressReserve(d.out.address, all, page, 0, 0), 'cuMemAddressReserve', what);
-    const start = d.out.number();
-    undo.push(() => check(d.cuMemAddressFree(start, all), 'cuMemAddressFree', what));
-    const map = (at: Address, length: number, write: () => void, places: readonly number[]): void => {
-      if (length === 0) return;
+  const ofHost = () => writeProperties(context, onHost(gpu));
+  const ofGpu = () => writeProperties(context, onGpu(gpu), { rdma: gpu.rdmaMemory });
+  const pieces = [ofHost, ofGpu].map((write) => {
+    write();
+    return granularity(context, 'least', what);
+  });
+  const page = Math.max(...pieces);
+  const whole = (length: number): number => Math.ceil(length / page) * page;
+  const [hostBytes, gpuBytes] = [whole(front), whole(bytes - front)];
+  return undoable(context, (undo) => {
+    const start = reserve(context, hostBytes + gpuBytes, page, what, undo);
+    const map = (range: Range, write: () => void, locations: readonly Location[]): void => {
+      if (range.bytes === 0) return;
       write();
-      const created = d.cuMemCreate(d.out.address + 32, length, d.out.address, 0);
-      if (created !== 0) throw outOfMemory(context, created, 'cuMemCreate', what);
-      const memory = d.out.u64[4]!;
-      undo.push(() => check(d.cuMemRelease(memory), 'cuMemRelease', what));
-      check(d.cuMemMap(at, length, 0, memory, 0), 'cuMemMap', what);
-      undo.push(() => check(d.cuMemUnmap(at, length), 'cuMemUnmap', what));
-      d.out.i32.set(places);
-      check(d.cuMemSetAccess(at, length, d.out.address, places.length / 3), 'cuMemSetAccess', what);
+      mapAt(context, range, create(context, range.bytes, what, undo), what, undo);
+      grant(context, range, locations, what);
     };
-    const kernels = [locationDevice, gpu.ordinal, readWrite];
-    map(start, hostBytes, ofHost, [...kernels, locationHostNode, gpu.hostNode, readWrite]);
-    map(start + hostBytes, gpuBytes, ofGpu, kernels);
-    return { address: start + hostBytes - front, release };
-  } catch (error) {
-    release();
-    throw error;
-  }
-}
-
-function granularity(
-  { driver: { out, cuMemGetAllocationGranularity } }: Context,
-  write: () => void,
-  what: string,
-): number {
-  write();
-  check(
-    cuMemGetAllocationGranularity(out.address + 32, out.address, 0),
-    'cuMemGetAllocationGranularity',
-    what,
-  );
-  return out.number(4);
-}
-
-/** CUmemAllocationProp of host memory near the GPU. */
-function writeHostProperties({ driver: { out } }: Context, gpu: Gpu): void {
-  const pinned = 1;
-  out.bytes.fill(0);
-  out.i32.set([pinned, 0, locationHostNode, gpu.hostNode]);
+    map({ address: start, bytes: hostBytes }, ofHost, [onGpu(gpu), onHost(gpu)]);
+    map({ address: start + hostBytes, bytes: gpuBytes }, ofGpu, [onGpu(gpu)]);
+    return { address: start + hostBytes - front };
+  });
 }
 
 /** Puts what NICs have written before what is told afterwards; for one thread. */

@@ -1,8 +1,7 @@
 /** Effects as C++: each becomes one call of a helper or a CUDA intrinsic, as its operation says. */
-import type { Effect, Expr, ForeignFunction } from '../ir.js';
+import type { Expr, ForeignFunction } from '../ir.js';
 import { type OperationEffect, type OperationName, operations } from '../operations/index.js';
 import type { Text } from '../operations/operation.js';
-import type { NamedHelper } from '../operations/parts.js';
 import { operands } from '../walk.js';
 import type { Expressions } from './expressions.js';
 import type { heldSums } from './held-sums.js';
@@ -25,6 +24,7 @@ export class Effects {
     this.#expressions = expressions;
     this.#text = {
       prelude,
+      call: (helper, effect) => this.#call(helper, effect),
       args: (...of) => of.map(print).join(', '),
       place: (pointer) => expressions.place(pointer),
       inCluster: of.inCluster,
@@ -33,10 +33,9 @@ export class Effects {
   }
 
   /** The effect as an expression. `used`: somebody reads its result. */
-  print(effect: Effect, used: boolean): string {
-    const text = this.#own(effect, used);
-    if (typeof text === 'string') return text;
-    return `${this.#prelude.add(text)}(${this.#text.args(...operands(effect))})`;
+  print<Op extends OperationName>(effect: OperationEffect<Op>, used: boolean): string {
+    const { cuda } = operations[effect.op];
+    return typeof cuda === 'string' ? this.#call(cuda, effect) : cuda(effect, this.#text, used);
   }
 
   /** A call of a function that somebody else has written. */
@@ -45,13 +44,14 @@ export class Effects {
     if (header !== undefined) prelude.include(header);
     const types = args.map(({ type }) => this.#expressions.type(type));
     const result = returns.kind === 'void' ? 'void' : this.#expressions.type(returns);
-    const text = header === undefined ? `extern "C" __device__ ${result} ${name}(${types.join(', ')});` : '';
-    return `${prelude.add({ name, text })}(${this.#text.args(...args)})`;
+    const text =
+      header === undefined ? `extern "C" __device__ ${result} ${name}(${types.join(', ')});` : name;
+    return `${prelude.add(text)}(${this.#text.args(...args)})`;
   }
 
-  /** The text that an operation makes, or its helper. */
-  #own<Op extends OperationName>(effect: OperationEffect<Op>, used: boolean): string | NamedHelper {
-    const { cuda } = operations[effect.op];
-    return 'print' in cuda ? cuda.print(effect, this.#text, used) : cuda;
+  #call(helper: string, effect: object): string {
+    const counts = Object.values(effect).filter((operand) => typeof operand === 'number');
+    const template = counts.length === 0 ? '' : `<${counts.join(', ')}>`;
+    return `${this.#prelude.add(helper)}${template}(${this.#text.args(...operands(effect))})`;
   }
 }

@@ -3,11 +3,11 @@
  * does; i32 arithmetic goes through u32, because C++ leaves signed overflow undefined.
  */
 import { HeddleError } from '../../base/errors.js';
+import { settled } from '../build.js';
 import type { BinaryOp, Expr, UnaryOp } from '../ir.js';
 import { registerType } from '../operations/ptx.js';
 import { type PureFunction, pureFunctions } from '../operations/pure.js';
 import { byteSize, type IrType, type ValueName } from '../types.js';
-import { settled } from './liveness.js';
 import type { Prelude } from './prelude.js';
 import type { Scopes } from './scopes.js';
 
@@ -168,10 +168,11 @@ export class Expressions {
       case 'array':
         return primary(this.#scopes.nameOf(expr.array));
       case 'lane':
-        return this.#call(`lane_${valueName(expr.type)}`, [this.print(expr.vector), String(expr.index)]);
+        return this.#call(`lane_${valueName(expr.type)}`, [expr.vector, String(expr.index)]);
       case 'pack':
+        // 32 bits of f32 are converted two at a time.
         return valueName(expr.type) === 'u32'
-          ? this.#word(expr.of, expr.lanes)
+          ? this.#call(`${expr.of}x${expr.lanes.length}`, expr.lanes)
           : this.#pack(expr.of, expr.lanes);
       case 'offset':
         return {
@@ -204,8 +205,10 @@ export class Expressions {
     }
   }
 
-  #call(helper: string, args: readonly string[]): Text {
-    return primary(`${this.#prelude.use(helper)}(${args.join(', ')})`);
+  /** A call of a helper, of which an expression's text may be given. */
+  #call(helper: string, args: readonly (Expr | string)[]): Text {
+    const texts = args.map((arg) => (typeof arg === 'string' ? arg : this.print(arg)));
+    return primary(`${this.#prelude.use(helper)}(${texts.join(', ')})`);
   }
 
   #constant(type: ValueName, value: number | bigint | boolean): Text {
@@ -300,7 +303,7 @@ export class Expressions {
       if (op === '%') throw new HeddleError('HEDDLE_PRINT', 'f32 has no remainder');
       // Infinity or NaN is what is meant, but compilers remark on a zero that they see.
       if (right.kind === 'const' && right.value === 0) {
-        return this.#call('divide_f32', [this.print(left), this.print(right)]);
+        return this.#call('divide_f32', [left, right]);
       }
       return join(op, this.#text(left), this.#text(right));
     }
@@ -308,7 +311,7 @@ export class Expressions {
     const divisor = right.kind === 'const' ? BigInt(right.value) : 0n;
     if (divisor !== 0n && divisor !== -1n) return join(op, this.#text(left), this.#text(right));
     const helper = `${op === '/' ? 'divide' : 'remainder'}_${type}`;
-    return this.#call(helper, [this.print(left), this.print(right)]);
+    return this.#call(helper, [left, right]);
   }
 
   /** Counts are taken modulo the width: C++ leaves larger ones undefined. */
@@ -335,17 +338,17 @@ export class Expressions {
     if (storageNames.includes(from)) {
       if (to !== 'f32') throw new HeddleError('HEDDLE_PRINT', `${from} converts to f32 only, not to ${to}`);
       if (from === 'e4m3' && arg.kind === 'lane') {
-        return this.#call('lane_e4m3_f32', [this.print(arg.vector), String(arg.index)]);
+        return this.#call('lane_e4m3_f32', [arg.vector, String(arg.index)]);
       }
-      return this.#call(`f32_of_${from}`, [this.print(arg)]);
+      return this.#call(`f32_of_${from}`, [arg]);
     }
     if (storageNames.includes(to)) {
       if (from !== 'f32') throw new HeddleError('HEDDLE_PRINT', `${to} is made of f32 only, not of ${from}`);
-      return this.#call(`to_${to}`, [this.print(arg)]);
+      return this.#call(`to_${to}`, [arg]);
     }
     if (to === 'bool')
       return { text: `${this.#at(arg, strength['<'])} != 0`, strength: strength['!='], op: '!=' };
-    if (from === 'f32') return this.#call(`to_${target}`, [this.print(arg)]);
+    if (from === 'f32') return this.#call(`to_${target}`, [arg]);
     if (target === 'u32' && from === 'i32') return this.#unsigned(arg);
     return primary(`${target}(${this.print(arg)})`);
   }
@@ -353,18 +356,9 @@ export class Expressions {
   #bits(to: ValueName, arg: Expr): Text {
     const from = valueName(arg.type);
     if (from === to) return this.#text(arg);
-    if (to === 'f32')
-      return this.#call('bits_f32', [from === 'i32' ? this.#unsigned(arg).text : this.print(arg)]);
-    const unsigned = from === 'f32' ? this.#call('bits_u32', [this.print(arg)]) : this.#unsigned(arg);
+    if (to === 'f32') return this.#call('bits_f32', [from === 'i32' ? this.#unsigned(arg).text : arg]);
+    const unsigned = from === 'f32' ? this.#call('bits_u32', [arg]) : this.#unsigned(arg);
     return to === 'i32' ? primary(`i32(${unsigned.text})`) : unsigned;
-  }
-
-  /** 32 bits of f32, converted two at a time. */
-  #word(of: ValueName, lanes: readonly Expr[]): Text {
-    return this.#call(
-      `${of}x${lanes.length}`,
-      lanes.map((lane) => this.print(lane)),
-    );
   }
 
   #pack(of: ValueName, lanes: readonly Expr[]): Text {
@@ -372,18 +366,9 @@ export class Expressions {
     if (lanes.length * size !== 16) {
       throw new HeddleError('HEDDLE_PRINT', `${lanes.length} lanes of ${of} do not make 16 bytes`);
     }
-    if (!storageNames.includes(of))
-      return this.#call(
-        `pack_${of}`,
-        lanes.map((lane) => this.print(lane)),
-      );
+    if (!storageNames.includes(of)) return this.#call(`pack_${of}`, lanes);
     // All f32: convert two at a time. Otherwise the lanes' bits, each f32 among them converted alone.
-    if (lanes.every((lane) => valueName(lane.type) === 'f32')) {
-      return this.#call(
-        `pack_${of}_f32`,
-        lanes.map((lane) => this.print(lane)),
-      );
-    }
+    if (lanes.every((lane) => valueName(lane.type) === 'f32')) return this.#call(`pack_${of}_f32`, lanes);
     const bits = lanes.map((lane) =>
       valueName(lane.type) === of
         ? `${this.#at(lane, strength.primary)}.bits`

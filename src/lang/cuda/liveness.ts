@@ -26,30 +26,6 @@ export function prune(body: readonly Stmt[]): readonly Stmt[] {
   }
 }
 
-/**
- * The outcome of a comparison that cannot have another: nothing unsigned is below zero. C++ compilers remark on
- * them, so they are printed as what they are.
- */
-export function settled(expr: Expr): boolean | undefined {
-  if (expr.kind !== 'binary' || !isUnsigned(expr.left)) return undefined;
-  if (isZero(expr.right) && (expr.op === '<' || expr.op === '>=')) return expr.op === '>=';
-  if (isZero(expr.left) && (expr.op === '>' || expr.op === '<=')) return expr.op === '<=';
-  return undefined;
-}
-
-function isUnsigned({ type }: Expr): boolean {
-  return type.kind === 'value' && (type.name === 'u32' || type.name === 'u64');
-}
-
-function isZero(expr: Expr): boolean {
-  return expr.kind === 'const' && (expr.value === 0 || expr.value === 0n);
-}
-
-/** Expressions directly inside an expression, as far as its value depends on them. */
-function matters(expr: Expr): readonly Expr[] {
-  return settled(expr) === undefined ? children(expr) : [];
-}
-
 /** The variables on which something depends that others can see: an effect, a branch, a result. By id. */
 export function liveVariables(body: readonly Stmt[]): Set<number> {
   const live = new Set<number>();
@@ -95,7 +71,7 @@ export function liveVariables(body: readonly Stmt[]): Set<number> {
     if (expr.kind === 'variable') read(expr.variable);
     if (expr.kind === 'register' || expr.kind === 'array') read(expr.array);
     if (expr.kind === 'field') read(expr.window);
-    pending.push(...matters(expr));
+    if (build.settled(expr) === undefined) pending.push(...children(expr));
   }
   return live;
 }

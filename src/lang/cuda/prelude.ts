@@ -1,11 +1,10 @@
 /**
  * The prelude of a printed program: the few C++ types and helpers that it uses, and no others. Operations bring helpers
- * of their own; the rest are found here by their C++ names.
+ * of their own; the rest are found by their C++ names.
  */
 import { HeddleError } from '../../base/errors.js';
-import type { Helpers, NamedHelper } from '../operations/parts.js';
-import { pureHelpers } from './pure-helpers.js';
-import { threadHelpers } from './thread-helpers.js';
+import type { Helpers } from '../operations/parts.js';
+import { helpers } from './helpers.js';
 
 const qualifiers = 'static __device__ __forceinline__';
 
@@ -14,23 +13,40 @@ using u32 = unsigned int;
 using u64 = unsigned long long;
 using f32 = float;`;
 
+/** Words of C++; not those of PTX, which stand behind a point, nor those of comments. */
+const words = /\/\/.*|(?<![.\w])[A-Za-z]\w*/g;
+const named = new Map<string, readonly string[]>();
+
+/** The known helpers that a text names, in its order. */
+function namedIn(text: string): readonly string[] {
+  const found = named.get(text) ?? [...text.match(words)!].filter((word) => Object.hasOwn(helpers, word));
+  named.set(text, found);
+  return found;
+}
+
 export class Prelude implements Helpers {
-  /** Keyed texts in the order in which they must be printed. */
-  readonly #texts = new Map<string, string>();
+  /** In the order in which they must be printed. */
+  readonly #texts = new Set<string>();
   readonly #names = new Set<string>();
   readonly #includes = new Set<string>();
 
   use(name: string): string {
-    if (this.#texts.has(name)) return name;
-    const helper = threadHelpers[name] ?? pureHelpers[name];
-    if (helper === undefined) throw new HeddleError('HEDDLE_PRINT', `no helper '${name}' is known`);
-    return this.add({ name, ...helper });
+    if (!Object.hasOwn(helpers, name)) throw new HeddleError('HEDDLE_PRINT', `no helper '${name}' is known`);
+    if (this.#names.has(name)) return name;
+    const [text, ...first] = [helpers[name]!].flat();
+    for (const other of first) this.use(other);
+    return this.#define(name, text!);
   }
 
-  add({ name, text, needs = [] }: NamedHelper, key = name): string {
-    if (this.#texts.has(key)) return name;
-    for (const need of needs) this.use(need);
-    this.#texts.set(key, text.replaceAll('DEVICE', qualifiers));
+  add(text: string): string {
+    const [, name = text] = /(?:(?:DEVICE|__device__) [\w*]+|^struct) (\w+)/m.exec(text) ?? [];
+    return this.#define(name, text);
+  }
+
+  #define(name: string, text: string): string {
+    if (this.#texts.has(text)) return name;
+    for (const other of namedIn(text)) if (other !== name) this.use(other);
+    this.#texts.add(text);
     this.#names.add(name);
     return name;
   }
@@ -46,7 +62,9 @@ export class Prelude implements Helpers {
   }
 
   print(): string {
-    return [...this.#includes, scalars, ...[...this.#texts.values()].filter((text) => text !== '')].join(
+    // The name alone of what CUDA brings is no definition.
+    const texts = [...this.#texts].filter((text) => /\W/.test(text));
+    return [...this.#includes, scalars, ...texts.map((text) => text.replaceAll('DEVICE', qualifiers))].join(
       '\n\n',
     );
   }

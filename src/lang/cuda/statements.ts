@@ -1,10 +1,18 @@
 /** Statements as C++: control flow, declarations, assignments. */
 import { HeddleError } from '../../base/errors.js';
+import { settled } from '../build.js';
 import type { Expr, InlinedCall, Span, Stmt, Variable } from '../ir.js';
-import { changedBy, children, expressionsOf, walkExpression, walkStatements } from '../walk.js';
+import {
+  children,
+  expressionsOf,
+  someExpression,
+  someStatement,
+  walkExpression,
+  walkStatements,
+  writtenBy,
+} from '../walk.js';
 import type { Effects } from './effects.js';
 import type { Expressions } from './expressions.js';
-import { settled } from './liveness.js';
 import { identifier, type Scopes } from './scopes.js';
 import type { Writer } from './writer.js';
 
@@ -296,30 +304,23 @@ function isRenaming(statement: Stmt, call: Span | null): statement is Renaming {
 /** Whether statements assign what `place` reads. */
 function assigns(statements: readonly Stmt[], place: Expr): boolean {
   if (place.kind === 'variable' && !place.variable.mutable) return false;
-  let found = false;
-  walkStatements(statements, (stmt) => {
-    if (stmt.kind === 'assign') found ||= place.kind === 'variable' && stmt.variable === place.variable;
-    if (stmt.kind === 'assignRegister') found ||= place.kind === 'register' && stmt.array === place.array;
-    if (stmt.kind === 'effect')
-      found ||= place.kind === 'register' && changedBy(stmt.effect).includes(place.array);
-  });
-  return found;
+  const read = readOf(place);
+  return read !== undefined && someStatement(statements, (stmt) => writtenBy(stmt).includes(read));
 }
 
 /** Whether statements read or assign a variable. */
-function touches(statements: readonly Stmt[], variable: Variable): boolean {
-  let found = false;
-  walkStatements(statements, (stmt) => {
-    found ||= stmt.kind === 'assign' && stmt.variable === variable;
-    found ||= stmt.kind === 'assignRegister' && stmt.array === variable;
-    for (const expr of expressionsOf(stmt)) {
-      walkExpression(expr, (part) => {
-        found ||= part.kind === 'variable' && part.variable === variable;
-        found ||= (part.kind === 'register' || part.kind === 'array') && part.array === variable;
-      });
-    }
-  });
-  return found;
+const touches = (statements: readonly Stmt[], variable: Variable): boolean =>
+  someStatement(
+    statements,
+    (stmt) =>
+      writtenBy(stmt).includes(variable) ||
+      expressionsOf(stmt).some((expr) => someExpression(expr, (part) => readOf(part) === variable)),
+  );
+
+/** The variable or register array that an expression by itself reads. */
+function readOf(expr: Expr): Variable | undefined {
+  if (expr.kind === 'variable') return expr.variable;
+  return expr.kind === 'register' || expr.kind === 'array' ? expr.array : undefined;
 }
 
 /** Whether an expression reads a variable whatever else is true. */

@@ -9,7 +9,7 @@ import type {
   UpdateExpression,
 } from 'acorn';
 import * as build from '../build.js';
-import type { Expr, Variable } from '../ir.js';
+import type { Expr } from '../ir.js';
 import { valueAs } from './coerce.js';
 import type { Context } from './context.js';
 import { evaluate, inOrder } from './expressions.js';
@@ -52,7 +52,7 @@ function assignment(ctx: Context, node: AssignmentExpression, whole: Node): void
     assign(ctx, whole, target, right, evaluate(ctx, right));
     return;
   }
-  const before = { node: left, value: expression(readTarget(ctx, target)) };
+  const before = { node: left, value: expression(target) };
   const [current, value] = inOrder(ctx, [right], [before]);
   assign(
     ctx,
@@ -65,28 +65,21 @@ function assignment(ctx: Context, node: AssignmentExpression, whole: Node): void
 
 function update(ctx: Context, node: UpdateExpression, whole: Node): void {
   const target = assignable(ctx, node.argument);
-  const current = { node: node.argument, value: expression(readTarget(ctx, target)) };
+  const current = { node: node.argument, value: expression(target) };
   const one = { node, value: { kind: 'literal', value: 1 } as const };
   assign(ctx, whole, target, node, binary(ctx, node, node.operator === '++' ? '+' : '-', current, one));
 }
 
-type Target =
-  | { readonly kind: 'variable'; readonly variable: Variable }
-  | {
-      readonly kind: 'register';
-      readonly array: Variable;
-      readonly type: Expr['type'];
-      readonly index: number;
-    };
+/** The place that is assigned. */
+type Target = Expr & { readonly kind: 'variable' | 'register' };
 
 function assignable(ctx: Context, node: Node): Target {
   const pattern = node as Pattern | Expression;
   if (pattern.type === 'MemberExpression') return register(ctx, pattern);
   if (pattern.type !== 'Identifier') return unsupported(ctx, node, 'destructuring in an assignment');
   const value = evaluate(ctx, pattern);
-  if (value.kind === 'expr' && value.expr.kind === 'variable' && value.expr.variable.mutable) {
-    return { kind: 'variable', variable: value.expr.variable };
-  }
+  if (value.kind === 'expr' && value.expr.kind === 'variable' && value.expr.variable.mutable)
+    return value.expr;
   return ctx.fail(node, 'HK403', `${pattern.name} cannot be assigned: only a variable declared with let can`);
 }
 
@@ -100,31 +93,13 @@ function register(ctx: Context, node: MemberExpression): Target {
     return ctx.fail(node, 'HK403', `\`${ctx.text(node)}\` cannot be assigned${advice}`);
   }
   const index = registerIndex(ctx, node.property, of, evaluate(ctx, node.property));
-  return { kind: 'register', array: of.variable, type: build.valueType(of.of), index };
+  return { kind: 'register', type: build.valueType(of.of), array: of.variable, index };
 }
 
-function readTarget(ctx: Context, target: Target): Expr {
-  return target.kind === 'variable' ? ctx.read(target.variable) : { ...target, kind: 'register' };
-}
-
-function assign(ctx: Context, whole: Node, target: Target, node: Node, value: Value): void {
+function assign(ctx: Context, whole: Node, target: Target, node: Node, given: Value): void {
   const span = ctx.span(whole);
-  if (target.kind === 'variable') {
-    const { variable } = target;
-    ctx.emit({
-      kind: 'assign',
-      span,
-      variable,
-      value: valueAs(ctx, node, value, variable.type, `for ${variable.name}`),
-    });
-  } else {
-    const { array, index, type } = target;
-    ctx.emit({
-      kind: 'assignRegister',
-      span,
-      array,
-      index,
-      value: valueAs(ctx, node, value, type, `for ${array.name}`),
-    });
-  }
+  const of = target.kind === 'variable' ? target.variable : target.array;
+  const value = valueAs(ctx, node, given, target.type, `for ${of.name}`);
+  if (target.kind === 'variable') ctx.emit({ kind: 'assign', span, variable: of, value });
+  else ctx.emit({ kind: 'assignRegister', span, array: of, index: target.index, value });
 }

@@ -1,6 +1,5 @@
 /** The body of a kernel or of a device function: its three parameters, then its statements. */
 import type { Definition } from '../definition.js';
-import { Problem } from '../diagnostics.js';
 import { type ParsedBody, parseBody } from '../parse.js';
 import type { Context } from './context.js';
 import { bind } from './declarations.js';
@@ -30,6 +29,5 @@ function checkUsing(ctx: Context, definition: Definition, { parameters, mentione
   if (unused.length === 0) return;
   const [are, them] = unused.length === 1 ? ['is', 'it'] : ['are', 'them'];
   const message = `${unused.join(', ')} in \`using\` ${are} never mentioned by this body; remove ${them} from its header`;
-  const { start, end } = parameters[2] ?? { start: 0, end: 1 };
-  ctx.module.report(new Problem('HK204', message, definition.source, start, end));
+  ctx.module.report('HK204', message, definition.source, parameters[2] ?? { start: 0, end: 1 });
 }

@@ -7,7 +7,7 @@ import type { Effect, Expr } from '../ir.js';
 import { byteSize, type IrType, type Space } from '../types.js';
 import { anyValue, constantInteger, constantText, valueAs } from './coerce.js';
 import type { Context, Into } from './context.js';
-import { describe, type MemoryElement, type Value } from './values.js';
+import { type MemoryElement, shown, type Value } from './values.js';
 
 export interface Argument {
   readonly node: Node;
@@ -45,6 +45,12 @@ export class Call {
     this.fail('HK306', `${this.name}(${shape}) is called with ${this.args.length} arguments`);
   }
 
+  /** An argument that is not what it must be. */
+  wrong(index: number, mustBe: string): never {
+    const { node } = this.arg(index);
+    return this.fail('HK305', `argument ${index + 1} of ${this.name} must be ${mustBe}`, node);
+  }
+
   has(index: number): boolean {
     return index < this.args.length;
   }
@@ -75,17 +81,11 @@ export class Call {
   pointer(index: number, ...allowed: readonly MemoryElement[]): PointerArgument {
     const { node, value } = this.arg(index);
     const type = value.kind === 'expr' ? value.expr.type : undefined;
-    if (value.kind !== 'expr' || type?.kind !== 'pointer') {
-      const was = value.kind === 'expr' ? build.showType(value.expr.type) : describe(value);
-      return this.fail(
-        'HK305',
-        `argument ${index + 1} of ${this.name} must be a pointer, but it is ${was}`,
-        node,
-      );
-    }
+    if (value.kind !== 'expr' || type?.kind !== 'pointer')
+      return this.wrong(index, `a pointer, but it is ${shown(value)}`);
     if (type.tile !== undefined) {
-      const message = `argument ${index + 1} of ${this.name} must be a pointer, but \`${this.ctx.text(node)}\` is a tile; write .element(row, column), or .as('v16') for its bytes`;
-      return this.fail('HK305', message, node);
+      const advice = "write .element(row, column), or .as('v16') for its bytes";
+      return this.wrong(index, `a pointer, but \`${this.ctx.text(node)}\` is a tile; ${advice}`);
     }
     if (allowed.length > 0 && !allowed.includes(type.to)) {
       return this.fail(
@@ -111,71 +111,7 @@ export class Call {
     return this.word(index, 'the element type', memoryNames);
   }
 
-  /** The options object, checked against the names it may have. */
-  options(index: number, ...names: readonly string[]): Options {
-    const argument = this.args[index];
-    if (argument === undefined) return new Options(this, this.node, new Map());
-    const { node, value } = argument;
-    if (value.kind !== 'record') {
-      return this.fail(
-        'HK305',
-        `argument ${index + 1} of ${this.name} must be { ${names.join(', ')} }`,
-        node,
-      );
-    }
-    for (const key of value.entries.keys()) {
-      if (!names.includes(key)) {
-        this.fail('HK402', `${this.name} has no option ${key}; it has ${names.join(', ')}`, node);
-      }
-    }
-    return new Options(this, node, value.entries, value.nodes);
-  }
-
   effect(effect: Effect, result: IrType, name: string): Value {
     return this.ctx.effect(this.node, effect, result, name, this.into);
-  }
-}
-
-export class Options {
-  readonly #call: Call;
-  readonly #node: Node;
-  readonly #entries: ReadonlyMap<string, Value>;
-  readonly #nodes: ReadonlyMap<string, Node>;
-
-  constructor(
-    call: Call,
-    node: Node,
-    entries: ReadonlyMap<string, Value>,
-    nodes: ReadonlyMap<string, Node> = new Map(),
-  ) {
-    this.#call = call;
-    this.#node = node;
-    this.#entries = entries;
-    this.#nodes = nodes;
-  }
-
-  #at(name: string): Node {
-    return this.#nodes.get(name) ?? this.#node;
-  }
-
-  text<T extends string>(name: string, allowed: readonly T[], otherwise?: T): T {
-    const value = this.#entries.get(name);
-    if (value !== undefined)
-      return constantText(this.#call.ctx, this.#at(name), value, `the option ${name}`, allowed);
-    if (otherwise !== undefined) return otherwise;
-    return this.#call.fail('HK609', `${this.#call.name} must say its ${name}: one of ${allowed.join(', ')}`);
-  }
-
-  value(name: string, type: IrType, otherwise?: number): Expr {
-    const value = this.#entries.get(name);
-    if (value === undefined && otherwise !== undefined) return { kind: 'const', type, value: otherwise };
-    if (value === undefined) return this.#call.fail('HK306', `${this.#call.name} lacks the option ${name}`);
-    return valueAs(
-      this.#call.ctx,
-      this.#at(name),
-      value,
-      type,
-      `for the option ${name} of ${this.#call.name}`,
-    );
   }
 }

@@ -3,9 +3,9 @@
  * what the rest of this folder passes around.
  */
 import type { Node } from 'acorn';
-import type { DeviceDefinition } from '../definition.js';
+import type { Definition } from '../definition.js';
 import { type Code, type FramedSource, Problem } from '../diagnostics.js';
-import type { Effect, Expr, InlinedCall, Span, Stmt, Variable } from '../ir.js';
+import type { Effect, Expr, InlinedCall, SharedArray, Span, Stmt, Variable } from '../ir.js';
 import type { DeviceReturn } from '../kernel.js';
 import type { IrType } from '../types.js';
 import { expression, type Value } from './values.js';
@@ -17,31 +17,34 @@ export type Binding = Value | { readonly kind: 'poison' };
 export class Poisoned extends Error {}
 
 /** State that a kernel shares with the functions that are inlined into it. */
-export interface ModuleContext {
-  report(problem: Problem): void;
-  /** Problems reported so far. */
-  readonly problemCount: number;
+export class ModuleContext {
   /** The id of the next variable. */
-  readonly nextId: number;
-  takeId(): number;
-  /** Iterations that g.unroll has made so far, this one included. */
-  countUnrolled(): number;
-  sourceIndex(source: FramedSource): number;
-  /** Lowers the body of a function for one call of it; true when control never comes out at its end. */
-  lowerCallee(
-    call: CallPlace,
-    callee: Context,
-    definition: DeviceDefinition,
-    params: ReadonlyMap<string, Value>,
-  ): boolean;
-  addShared(variable: Variable, length: number, span: Span): void;
+  nextId = 0;
+  /** Iterations that g.unroll has made so far. */
+  unrolled = 0;
+  /** Calls of device functions so far, and the functions whose calls are around. */
+  calls = 0;
+  readonly active = new Set<Definition>();
+  readonly problems: Problem[] = [];
+  readonly sources: FramedSource[] = [];
+  readonly shared: SharedArray[] = [];
+
+  constructor(
+    /** Lowers the body of a function; true when control never comes out at its end. */
+    readonly lowerBody: (ctx: Context, definition: Definition, params: ReadonlyMap<string, Value>) => boolean,
+  ) {}
+
+  report(code: Code, message: string, source: FramedSource, { start, end }: Range): void {
+    this.problems.push(new Problem(code, message, source, start, end));
+  }
+
+  sourceIndex(source: FramedSource): number {
+    const known = this.sources.indexOf(source);
+    return known >= 0 ? known : this.sources.push(source) - 1;
+  }
 }
 
-/** Where a call stands, for errors about it. */
-export interface CallPlace {
-  readonly name: string;
-  fail(code: Code, message: string): never;
-}
+type Range = Pick<Span, 'start' | 'end'>;
 
 /** Where the result of an effect goes: into the variable being declared, nowhere, or (undefined) a fresh variable. */
 export type Into = Declared | 'nowhere' | undefined;
@@ -98,10 +101,6 @@ export class Context {
     this.#sourceIndex = module.sourceIndex(source);
   }
 
-  callee(source: FramedSource, exits: Exits): Context {
-    return new Context(this.module, source, exits);
-  }
-
   span(node: Node): Span {
     return { start: node.start, end: node.end, source: this.#sourceIndex };
   }
@@ -124,7 +123,7 @@ export class Context {
   }
 
   variable(name: string, type: IrType, mutable = false): Variable {
-    return { id: this.module.takeId(), name, type, mutable };
+    return { id: this.module.nextId++, name, type, mutable };
   }
 
   unnamed(name: string, type: IrType): Variable {
@@ -173,7 +172,7 @@ export class Context {
       run();
       return true;
     } catch (error) {
-      if (error instanceof Problem) this.module.report(error);
+      if (error instanceof Problem) this.module.problems.push(error);
       else if (!(error instanceof Poisoned)) throw error;
       return false;
     }

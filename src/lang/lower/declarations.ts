@@ -1,6 +1,8 @@
 /** const and let, patterns, shared memory and registers. */
 import type { CallExpression, Node, Pattern, VariableDeclaration, VariableDeclarator } from 'acorn';
 import * as build from '../build.js';
+import { heldName, registerNames } from '../header.js';
+import type { IrType, Tile } from '../types.js';
 import { Call } from './call.js';
 import { anyValue, constantText } from './coerce.js';
 import type { Context, Declared } from './context.js';
@@ -11,7 +13,6 @@ import { propertyName, unsupported, wording } from './syntax.js';
 import { describe, expression, type Value } from './values.js';
 
 const mostRegisters = 256;
-const registerTypes = ['u32', 'i32', 'u64', 'f32', 'bool', 'v16', 'u8', 'u16'] as const;
 
 export function declaration(ctx: Context, node: VariableDeclaration): void {
   if (node.kind !== 'const' && node.kind !== 'let') {
@@ -122,29 +123,31 @@ function declareMemory(
   const call = new Call(ctx, init, `g.${kind}`, args, undefined);
   if (kind === 'shared') {
     const { value: of } = call.arg(0);
-    if (of.kind === 'tile') {
-      call.expect('tile, count?');
-      const count = call.has(1) ? positive(call, 1, 2 ** 20) : 1;
-      const variable = ctx.variable(name, build.tileType(of.tile));
-      ctx.module.addShared(variable, count * of.tile.rows * of.tile.columns, ctx.span(whole));
-      ctx.declare(name, expression(ctx.read(variable)));
-      return;
-    }
-    call.expect('type, length');
-    const variable = ctx.variable(name, build.pointerType(call.memoryName(0), 'shared'));
-    ctx.module.addShared(variable, positive(call, 1, 2 ** 20), ctx.span(whole));
+    const [type, length] = of.kind === 'tile' ? sharedTiles(call, of.tile) : sharedElements(call);
+    const variable = ctx.variable(name, type);
+    ctx.module.shared.push({ variable, length, span: ctx.span(whole) });
     ctx.declare(name, expression(ctx.read(variable)));
     return;
   }
   call.expect('type, length, fill?');
   const { node: typeNode, value: type } = call.arg(0);
-  const element = constantText(ctx, typeNode, type, 'the type of registers', registerTypes);
-  const of = element === 'u8' || element === 'u16' ? 'u32' : element;
+  const of = heldName(constantText(ctx, typeNode, type, 'the type of registers', registerNames));
   const length = positive(call, 1, mostRegisters);
   const fill = call.has(2) ? call.as(2, build.valueType(of)) : build.zero(of);
   const variable = ctx.variable(name, { kind: 'registers', of, length }, true);
   ctx.emit({ kind: 'registers', span: ctx.span(whole), variable, fill });
   ctx.declare(name, { kind: 'registers', variable, of, length });
+}
+
+function sharedTiles(call: Call, tile: Tile): readonly [IrType, number] {
+  call.expect('tile, count?');
+  const count = call.has(1) ? positive(call, 1, 2 ** 20) : 1;
+  return [build.tileType(tile), count * tile.rows * tile.columns];
+}
+
+function sharedElements(call: Call): readonly [IrType, number] {
+  call.expect('type, length');
+  return [build.pointerType(call.memoryName(0), 'shared'), positive(call, 1, 2 ** 20)];
 }
 
 function positive(call: Call, index: number, max: number): number {

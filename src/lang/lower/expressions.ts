@@ -2,8 +2,8 @@
 import type { CallExpression, Expression, MemberExpression, Node, Property, SpreadElement } from 'acorn';
 import { isInteger } from '../arithmetic.js';
 import * as build from '../build.js';
-import type { Expr, Stmt, Variable } from '../ir.js';
-import { changedBy, walkExpression, walkStatements } from '../walk.js';
+import type { Expr, Stmt } from '../ir.js';
+import { someExpression, someStatement, writtenBy } from '../walk.js';
 import { type Argument, Call } from './call.js';
 import { anyValue, condition, unify } from './coerce.js';
 import { type Context, type Into, Poisoned } from './context.js';
@@ -16,7 +16,7 @@ import { binary } from './operators.js';
 import { indexShape, viewAs } from './shapes.js';
 import { habit, propertyName, unsupported, wording } from './syntax.js';
 import { tileMethod } from './tiles.js';
-import { describe, expression, type MethodName, type Value } from './values.js';
+import { expression, type MethodName, shown, type Value } from './values.js';
 
 /** `into`: where the result goes if the expression is one effect (see Context.effect). */
 export function evaluate(ctx: Context, node: Node, into?: Into): Value {
@@ -95,13 +95,12 @@ export function inOrder(ctx: Context, nodes: readonly Node[], before: readonly A
 
 /** Does a value still read a register array that these statements write? */
 function readsWritten(value: Value, statements: readonly Stmt[]): boolean {
-  const inside = (expr: Expr): boolean => {
-    let found = false;
-    walkExpression(expr, (part) => {
-      found ||= part.kind === 'register' && writes(statements, part.array);
-    });
-    return found;
-  };
+  const inside = (expr: Expr): boolean =>
+    someExpression(
+      expr,
+      (part) =>
+        part.kind === 'register' && someStatement(statements, (stmt) => writtenBy(stmt).includes(part.array)),
+    );
   switch (value.kind) {
     case 'expr':
       return inside(value.expr);
@@ -116,15 +115,6 @@ function readsWritten(value: Value, statements: readonly Stmt[]): boolean {
     default:
       return false;
   }
-}
-
-function writes(statements: readonly Stmt[], array: Variable): boolean {
-  let found = false;
-  walkStatements(statements, (stmt) => {
-    found ||= stmt.kind === 'assignRegister' && stmt.array === array;
-    found ||= stmt.kind === 'effect' && changedBy(stmt.effect).includes(array);
-  });
-  return found;
 }
 
 function name(ctx: Context, node: Node, of: string): Value {
@@ -250,20 +240,16 @@ function call(ctx: Context, node: CallExpression, into: Into): Value {
         ? callDevice(call, definition)
         : callForeign(call, definition, definition.foreign);
     }
-    default: {
-      const was = callee.kind === 'expr' ? build.showType(callee.expr.type) : describe(callee);
-      return ctx.fail(node, 'HK702', `\`${ctx.text(node.callee)}\` is ${was}, not a function`);
-    }
+    default:
+      return ctx.fail(node, 'HK702', `\`${ctx.text(node.callee)}\` is ${shown(callee)}, not a function`);
   }
 }
 
 function misplaced(ctx: Context, node: Node, name: string): never {
-  if (name === 'shared') {
+  if (name === 'shared')
     return ctx.fail(node, 'HK602', 'declare shared memory as `const name = g.shared(type, length)`');
-  }
-  if (name === 'registers') {
+  if (name === 'registers')
     return ctx.fail(node, 'HK603', 'declare registers as `const name = g.registers(type, length)`');
-  }
   return unsupported(ctx, node, 'g.unroll outside a loop head', 'write for (const i of g.unroll(n))');
 }
 

@@ -2,7 +2,6 @@
 import { HeddleError } from '../../base/errors.js';
 import * as build from '../build.js';
 import type { DeviceDefinition, Foreign } from '../definition.js';
-import { Problem } from '../diagnostics.js';
 import type { Expr, Stmt, Variable } from '../ir.js';
 import { rewriteStatements } from '../walk.js';
 import type { Call } from './call.js';
@@ -31,8 +30,8 @@ export function callForeign(
   const source = ctx.module.sourceIndex(definition.source);
   for (const { span, message } of broken(effects, body, pointers)) {
     // In what the twin calls, there is no place to show.
-    const { start, end } = span?.source === source ? span : { start: 0, end: 1 };
-    ctx.module.report(new Problem('HK704', `${name} ${message}`, definition.source, start, end));
+    const at = span?.source === source ? span : { start: 0, end: 1 };
+    ctx.module.report('HK704', `${name} ${message}`, definition.source, at);
   }
   const { returns: spec } = definition;
   const returns = typeof spec === 'string' && spec !== 'void' ? build.valueType(spec) : build.voidType;

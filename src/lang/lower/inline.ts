@@ -2,14 +2,16 @@
 
 import * as build from '../build.js';
 import type { DeviceDefinition } from '../definition.js';
-import { Problem } from '../diagnostics.js';
 import type { InlinedCall, Stmt } from '../ir.js';
 import type { Call } from './call.js';
-import { Exits, Poisoned } from './context.js';
+import { Context, Exits, Poisoned } from './context.js';
 import { freeze } from './keep.js';
 import { Results } from './results.js';
 import { takeAll } from './take.js';
 import type { Value } from './values.js';
+
+/** A body that is inlined more often than this is a mistake, and would take minutes to compile. */
+const mostCalls = 4096;
 
 export function callDevice(call: Call, definition: DeviceDefinition): Value {
   const { ctx, node } = call;
@@ -39,27 +41,51 @@ export function lowerCall(
   const { ctx, node, name } = call;
   const { module } = ctx;
   const given = takeAll(ctx, node, givenArguments(call, definition), definition.params, name);
-  const problems = module.problemCount;
+  const problems = module.problems.length;
   const exits = new Exits({ name }, definition.returns);
-  const callee = ctx.callee(definition.source, exits);
+  const callee = new Context(module, definition.source, exits);
   let ends = false;
   const entries = new Map<string, Value>();
   const before = ctx.capture(() => {
     for (const [param, value] of given) entries.set(param, enter(param, value));
   });
   const statements = callee.capture(() => {
-    ends = module.lowerCallee(call, callee, definition, entries);
+    ends = lowerOnce(call, callee, definition, entries);
   });
   if (definition.returns !== 'void' && (!ends || exits.values.size === 0)) {
     const end = definition.source.text.length;
     const message = ends
       ? 'no return can be reached, but the header promises a result'
       : 'the end can be reached without a return, but the header promises a result';
-    module.report(new Problem('HK607', message, definition.source, Math.max(0, end - 1), end));
+    module.report('HK607', message, definition.source, { start: Math.max(0, end - 1), end });
   }
   // The mistake inside has been reported; nothing more is reported about the result.
-  if (module.problemCount > problems) throw new Poisoned();
+  if (module.problems.length > problems) throw new Poisoned();
   return { body: [...before, ...statements], exits };
+}
+
+function lowerOnce(
+  call: Call,
+  callee: Context,
+  definition: DeviceDefinition,
+  params: ReadonlyMap<string, Value>,
+): boolean {
+  const { module } = callee;
+  if (module.active.has(definition)) {
+    const why = 'a device function cannot, for it takes the place of its calls';
+    call.fail('HK701', `${call.name} calls itself; ${why}`);
+  }
+  if (++module.calls > mostCalls)
+    call.fail(
+      'HK703',
+      `device functions are called more than ${mostCalls} times in all; call them in a loop`,
+    );
+  module.active.add(definition);
+  try {
+    return module.lowerBody(callee, definition, params);
+  } finally {
+    module.active.delete(definition);
+  }
 }
 
 /** The value of a function that only computes: it needs no variable of its own. */

@@ -9,7 +9,15 @@ import { constantInteger } from './coerce.js';
 import type { Context } from './context.js';
 import { builtins, groups, intrinsics, placed } from './intrinsics.js';
 import { habit, suggest } from './syntax.js';
-import { describe, expression, type MethodName, pointerMethods, tileMethods, type Value } from './values.js';
+import {
+  describe,
+  expression,
+  type MethodName,
+  pointerMethods,
+  shown,
+  tileMethods,
+  type Value,
+} from './values.js';
 
 /** `of.key` */
 export function named(ctx: Context, node: Node, of: Value, key: string): Value {
@@ -108,8 +116,7 @@ export function indexed(ctx: Context, node: MemberExpression, of: Value, key: Va
   }
   const advice =
     of.kind === 'expr' && of.expr.type.kind === 'pointer' ? '; write g.load(pointer.at(index))' : '';
-  const was = of.kind === 'expr' ? build.showType(of.expr.type) : describe(of);
-  return ctx.fail(node, 'HK402', `${was} has no elements${advice}`);
+  return ctx.fail(node, 'HK402', `${shown(of)} has no elements${advice}`);
 }
 
 export function registerIndex(

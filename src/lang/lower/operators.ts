@@ -1,6 +1,14 @@
 /** Binary operators, on constants without a width and on run-time values. */
 import type { BinaryOperator, Expression, Node } from 'acorn';
-import { isInteger } from '../arithmetic.js';
+import {
+  comparisons,
+  type FloatOp,
+  floats,
+  type IntegerOp,
+  integers,
+  isComparison,
+  isInteger,
+} from '../arithmetic.js';
 import * as build from '../build.js';
 import type { BinaryOp } from '../ir.js';
 import type { Argument } from './call.js';
@@ -119,17 +127,10 @@ function constants(
   a: number | bigint,
   b: number | bigint,
 ): Value {
-  if (build.isComparison(op)) {
+  if (isComparison(op)) {
     const equal = a === b || (typeof a !== typeof b && Number(a) === Number(b));
-    const results: Partial<Record<BinaryOp, boolean>> = {
-      '==': equal,
-      '!=': !equal,
-      '<': a < b,
-      '<=': a <= b,
-      '>': a > b,
-      '>=': a >= b,
-    };
-    return expression(build.boolean(results[op] === true));
+    const holds = op === '==' ? equal : op === '!=' ? !equal : comparisons[op](a, b);
+    return expression(build.boolean(holds));
   }
   if (typeof a !== typeof b) {
     return ctx.fail(
@@ -139,19 +140,15 @@ function constants(
     );
   }
   if (typeof a === 'bigint' || (Number.isSafeInteger(a) && Number.isSafeInteger(b))) {
-    const result = integers(ctx, node, operator, op, BigInt(a), BigInt(b));
+    const result = ofIntegers(ctx, node, operator, op, BigInt(a), BigInt(b));
     return { kind: 'literal', value: typeof a === 'bigint' ? result : Number(result) };
   }
-  const [x, y] = [Number(a), Number(b)];
-  const results: Partial<Record<BinaryOp, number>> = { '+': x + y, '-': x - y, '*': x * y, '/': x / y };
-  const result = results[op];
-  if (result === undefined) {
+  if (!Object.hasOwn(floats, op))
     return ctx.fail(node, 'HK302', `${operator} does not apply to the constants ${a} and ${b}`);
-  }
-  return { kind: 'literal', value: result };
+  return { kind: 'literal', value: floats[op as FloatOp](Number(a), Number(b)) };
 }
 
-function integers(
+function ofIntegers(
   ctx: Context,
   node: Node,
   operator: BinaryOperator,
@@ -159,39 +156,18 @@ function integers(
   a: bigint,
   b: bigint,
 ): bigint {
-  switch (op) {
-    case '+':
-      return a + b;
-    case '-':
-      return a - b;
-    case '*':
-      return a * b;
-    case '/':
-    case '%':
-      if (b === 0n) return ctx.fail(node, 'HK502', `\`${ctx.text(node)}\` divides by the constant 0`);
-      if (op === '%') return a % b;
-      // An author may mean 2 or 2.5 by 5 / 2: TypeScript says one thing, an integer type another.
-      if (a % b !== 0n) {
-        return ctx.fail(
-          node,
-          'HK307',
-          `${a} / ${b} has a remainder; write g.u32(${a}) / ${b} for ${a / b}, or g.f32(${a}) / ${b} for the fraction`,
-        );
-      }
-      return a / b;
-    case '&':
-      return a & b;
-    case '|':
-      return a | b;
-    case '^':
-      return a ^ b;
-    default: {
-      if (b < 0n || b > 63n)
-        return ctx.fail(node, 'HK502', `the shift count is ${b}; it must be from 0 to 63`);
-      if (operator === '>>>' && a < 0n) {
-        return ctx.fail(node, 'HK302', '>>> does not apply to a negative constant without a width');
-      }
-      return op === '<<' ? a << b : a >> b;
-    }
-  }
+  if ((op === '/' || op === '%') && b === 0n)
+    ctx.fail(node, 'HK502', `\`${ctx.text(node)}\` divides by the constant 0`);
+  // An author may mean 2 or 2.5 by 5 / 2: TypeScript says one thing, an integer type another.
+  if (op === '/' && a % b !== 0n)
+    ctx.fail(
+      node,
+      'HK307',
+      `${a} / ${b} has a remainder; write g.u32(${a}) / ${b} for ${a / b}, or g.f32(${a}) / ${b} for the fraction`,
+    );
+  if ((op === '<<' || op === '>>') && (b < 0n || b > 63n))
+    ctx.fail(node, 'HK502', `the shift count is ${b}; it must be from 0 to 63`);
+  if (operator === '>>>' && a < 0n)
+    ctx.fail(node, 'HK302', '>>> does not apply to a negative constant without a width');
+  return integers[op as IntegerOp](a, b);
 }

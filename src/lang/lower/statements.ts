@@ -185,7 +185,7 @@ function unroll(ctx: Context, node: ForOfStatement): boolean {
   let ends = false;
   ctx.inLoop('unrolled', () => {
     for (let i = 0; i < count && !ends; i++) {
-      if (ctx.module.countUnrolled() > mostUnrolled) {
+      if (++ctx.module.unrolled > mostUnrolled) {
         ctx.fail(
           node,
           'HK503',

@@ -3,7 +3,7 @@
  * simulated machine finds.
  */
 import type { Expr, Span, Stmt, Variable } from '../ir.js';
-import { bodies, changedBy, expressionsOf, isLeftEarly, walkExpression, walkStatements } from '../walk.js';
+import { bodies, changedBy, expressionsOf, isLeftEarly, someStatement, walkExpression } from '../walk.js';
 
 /** Calls `found` with each statement that reads or writes sums of a product which nothing has awaited since. */
 export function findEarlyUses(
@@ -34,15 +34,10 @@ function walk(
 }
 
 /** Whether a wait stands in one of the lists of a statement, which may be run or not. */
-function awaits(stmt: Stmt): boolean {
-  let found = false;
-  for (const list of bodies(stmt)) {
-    walkStatements(list, (inside) => {
-      found ||= inside.kind === 'effect' && inside.effect.op === 'wgmma.wait';
-    });
-  }
-  return found;
-}
+const awaits = (stmt: Stmt): boolean =>
+  bodies(stmt).some((list) =>
+    someStatement(list, (inside) => inside.kind === 'effect' && inside.effect.op === 'wgmma.wait'),
+  );
 
 /** The register arrays that a statement itself reads or writes; a product may go on with sums of an earlier one. */
 function usedBy(stmt: Stmt): Variable[] {

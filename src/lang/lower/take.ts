@@ -1,18 +1,17 @@
 /** Holds a value against what the header promises of a parameter or a result. */
 import type { Node } from 'acorn';
 import * as build from '../build.js';
+import { heldName } from '../header.js';
 import type { DeviceParam, DeviceParams } from '../kernel.js';
-import type { IrType, Layout } from '../types.js';
+import type { IrType } from '../types.js';
 import { valueAs } from './coerce.js';
 import type { Context } from './context.js';
-import { describe, type Value } from './values.js';
+import { shown, type Value } from './values.js';
 
 /** The value as the header says it is; `what` names it in an error: 'epoch of arrive'. */
 export function take(ctx: Context, node: Node, value: Value, spec: DeviceParam, what: string): Value {
-  const wrong = (wanted: string): never => {
-    const was = value.kind === 'expr' ? build.showType(value.expr.type) : describe(value);
-    return ctx.fail(node, 'HK305', `${what} must be ${wanted}, but it is ${was}`);
-  };
+  const wrong = (wanted: string): never =>
+    ctx.fail(node, 'HK305', `${what} must be ${wanted}, but it is ${shown(value)}`);
   if (typeof spec === 'string') {
     return { kind: 'expr', expr: valueAs(ctx, node, value, build.valueType(spec), `for ${what}`) };
   }
@@ -36,11 +35,11 @@ export function take(ctx: Context, node: Node, value: Value, spec: DeviceParam, 
     case 'peers':
     case 'window': {
       if (value.kind === spec.kind && value.layout === spec.layout) return value;
-      return wrong(windowWords(spec.kind, spec.layout));
+      const windows = spec.kind === 'peers' ? 'the windows' : "one rank's window";
+      return wrong(`${windows} of the layout ${spec.layout.name}`);
     }
     case 'registers': {
-      const of = spec.of === 'u8' || spec.of === 'u16' ? 'u32' : spec.of;
-      const fits = value.kind === 'registers' && value.of === of;
+      const fits = value.kind === 'registers' && value.of === heldName(spec.of);
       if (fits && (spec.length === undefined || spec.length === value.length)) return value;
       return wrong(`${spec.length === undefined ? '' : `${spec.length} `}registers of ${spec.of}`);
     }
@@ -90,8 +89,3 @@ export function takeAll(
     }),
   );
 }
-
-const windowWords = (kind: 'peers' | 'window', layout: Layout): string =>
-  kind === 'peers'
-    ? `the windows of the layout ${layout.name}`
-    : `one rank's window of the layout ${layout.name}`;

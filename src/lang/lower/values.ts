@@ -3,7 +3,7 @@
  * the compiler and is gone from the IR.
  */
 import type { Node } from 'acorn';
-import type { HeldName } from '../build.js';
+import { type HeldName, showType } from '../build.js';
 import type { DeviceDefinition } from '../definition.js';
 import type { Expr, Shaped, Variable } from '../ir.js';
 import { showTile } from '../tile.js';
@@ -93,5 +93,9 @@ export function describe(value: Value): string {
       return 'a value';
   }
 }
+
+/** The type of a run-time value, or what else it is. */
+export const shown = (value: Value): string =>
+  value.kind === 'expr' ? showType(value.expr.type) : describe(value);
 
 export type MemoryElement = Exclude<ValueName, 'bool'>;

@@ -7,7 +7,7 @@
  */
 import type { bool, Pointer, u32 } from '../language.js';
 import { count, misgivenBy, operation, optional, pointerIn, value } from './operation.js';
-import { type Helpers, is, type NamedHelper } from './parts.js';
+import { is } from './parts.js';
 
 const global = pointerIn('global', 'v16');
 const shared = pointerIn('shared', 'v16');
@@ -20,25 +20,21 @@ const pending = count('the number of pending groups', 63);
 const initialises = { kind: 'write', order: 'weak', scope: 'cta', bytes: 8 } as const;
 const arrives = { kind: 'update', order: 'release', scope: 'cta', bytes: 8 } as const;
 
+const groupWait = (name: string, instruction: string): string => `template <int pending>
+DEVICE void ${name}() {
+  asm volatile("${instruction} %0;" ::"n"(pending) : "memory");
+}`;
+
 /** Four warps, of which the first is a multiple of four, do so together; `count` is a multiple of 8 from 24 on. */
 function registersOperation(direction: 'inc' | 'dec') {
   const takes = direction === 'inc';
   return operation({
     signature: is<(count: number) => void>(),
     takes: { count: count('the number of registers', 256) },
-    returns: 'void',
-    cuda: {
-      print({ count }, { prelude }) {
-        const name = prelude.add({
-          name: takes ? 'take_registers' : 'give_registers',
-          text: `template <int count>
+    cuda: `template <int count>
 DEVICE void ${takes ? 'take' : 'give'}_registers() {
   asm volatile("setmaxnreg.${direction}.sync.aligned.u32 %0;" ::"n"(count));
 }`,
-        });
-        return `${name}<${count}>()`;
-      },
-    },
     refuses: ({ count }) =>
       count >= 24 && count % 8 === 0
         ? undefined
@@ -51,10 +47,7 @@ DEVICE void ${takes ? 'take' : 'give'}_registers() {
 export const block = {
   /** All threads of the block meet; orders their accesses at block scope. Never under divergence. */
   barrier: operation({
-    signature: is<() => void>(),
-    takes: {},
-    returns: 'void',
-    cuda: { print: () => '__syncthreads()' },
+    cuda: () => '__syncthreads()',
     simulate: (_, machine) => machine.pause('barrier'),
     removable: true,
   }),
@@ -65,13 +58,9 @@ export const block = {
     barrier: operation({
       signature: is<(id: u32, threads: u32) => void>(),
       takes: { id: value('u32'), threads: value('u32') },
-      returns: 'void',
-      cuda: {
-        name: 'group_barrier',
-        text: `DEVICE void group_barrier(u32 id, u32 threads) {
+      cuda: `DEVICE void group_barrier(u32 id, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }`,
-      },
       simulate: ({ id, threads }, machine) => machine.pause('group', 'joinGroup', id, threads, machine.site),
       removable: true,
     }),
@@ -87,44 +76,28 @@ export const block = {
       signature:
         is<(to: Pointer<'v16'>, from: Pointer<'v16'>, bytes: u32, mbarrier: Pointer<'u64'>) => void>(),
       takes: { to: shared, from: global, bytes: value('u32'), barrier },
-      returns: 'void',
-      cuda: {
-        name: 'bulk_load',
-        text: `DEVICE void bulk_load(v16* to, const v16* from, u32 bytes, u64* barrier) {
+      cuda: `DEVICE void bulk_load(v16* to, const v16* from, u32 bytes, u64* barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                :
                : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
 }`,
-        needs: ['v16', 'shared_address'],
-      },
       simulate: ({ to, from, bytes, barrier }, machine) =>
         machine.call('bulk.load', to, from, bytes, barrier, machine.site),
     }),
     store: operation({
       signature: is<(to: Pointer<'v16'>, from: Pointer<'v16'>, bytes: u32) => void>(),
       takes: { to: global, from: shared, bytes: value('u32') },
-      returns: 'void',
-      cuda: {
-        name: 'bulk_store',
-        text: `DEVICE void bulk_store(v16* to, const v16* from, u32 bytes) {
+      cuda: `DEVICE void bulk_store(v16* to, const v16* from, u32 bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
                :
                : "l"(__cvta_generic_to_global(to)), "r"(shared_address(from)), "r"(bytes)
                : "memory");
 }`,
-        needs: ['v16', 'shared_address'],
-      },
       simulate: ({ to, from, bytes }, machine) => machine.call('bulk.post', to, from, bytes, machine.site),
     }),
     commit: operation({
-      signature: is<() => void>(),
-      takes: {},
-      returns: 'void',
-      cuda: {
-        name: 'bulk_commit',
-        text: 'DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }',
-      },
+      cuda: 'DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }',
       simulate: (_, machine) => machine.call('bulk.commit'),
       removable: true,
     }),
@@ -132,11 +105,7 @@ export const block = {
     wait: operation({
       signature: is<(pending: number) => void>(),
       takes: { pending },
-      returns: 'void',
-      cuda: {
-        print: ({ pending }, { prelude }) =>
-          `${groupWait(prelude, 'bulk_wait', 'cp.async.bulk.wait_group')}<${pending}>()`,
-      },
+      cuda: groupWait('bulk_wait', 'cp.async.bulk.wait_group'),
       simulate: ({ pending }, machine) => machine.call('bulk.wait', pending, false),
       removable: true,
       weaker: { op: 'bulk.waitReads', description: 'waits for reads only' },
@@ -145,11 +114,7 @@ export const block = {
     waitReads: operation({
       signature: is<(pending: number) => void>(),
       takes: { pending },
-      returns: 'void',
-      cuda: {
-        print: ({ pending }, { prelude }) =>
-          `${groupWait(prelude, 'bulk_wait_reads', 'cp.async.bulk.wait_group.read')}<${pending}>()`,
-      },
+      cuda: groupWait('bulk_wait_reads', 'cp.async.bulk.wait_group.read'),
       simulate: ({ pending }, machine) => machine.call('bulk.wait', pending, true),
       removable: true,
     }),
@@ -161,28 +126,17 @@ export const block = {
     load: operation({
       signature: is<(to: Pointer<'v16'>, from: Pointer<'v16'>) => void>(),
       takes: { to: shared, from: global },
-      returns: 'void',
-      cuda: {
-        name: 'async_load',
-        text: `DEVICE void async_load(v16* to, const v16* from) {
+      cuda: `DEVICE void async_load(v16* to, const v16* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                :
                : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from))
                : "memory");
 }`,
-        needs: ['v16', 'shared_address'],
-      },
       simulate: ({ to, from }, machine) => machine.call('async.post', to, from, 16, machine.site),
     }),
     /** The loads of this thread since the last commit become a group. */
     commit: operation({
-      signature: is<() => void>(),
-      takes: {},
-      returns: 'void',
-      cuda: {
-        name: 'async_commit',
-        text: 'DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }',
-      },
+      cuda: 'DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }',
       simulate: (_, machine) => machine.call('async.commit'),
       removable: true,
     }),
@@ -190,11 +144,7 @@ export const block = {
     wait: operation({
       signature: is<(pending: number) => void>(),
       takes: { pending },
-      returns: 'void',
-      cuda: {
-        print: ({ pending }, { prelude }) =>
-          `${groupWait(prelude, 'async_wait', 'cp.async.wait_group')}<${pending}>()`,
-      },
+      cuda: groupWait('async_wait', 'cp.async.wait_group'),
       simulate: ({ pending }, machine) => machine.call('async.wait', pending, false),
       removable: true,
       misgiven: [{ operand: 'pending', description: 'pending + 1', count: (was) => was + 1 }],
@@ -207,16 +157,11 @@ export const block = {
     init: operation({
       signature: is<(barrier: Pointer<'u64'>, count: u32) => void>(),
       takes: { barrier, count: value('u32') },
-      returns: 'void',
-      cuda: {
-        name: 'mbarrier_init',
-        text: `DEVICE void mbarrier_init(u64* barrier, u32 count) {
+      cuda: `DEVICE void mbarrier_init(u64* barrier, u32 count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }`,
-        needs: ['shared_address'],
-      },
       simulate: ({ barrier, count }, machine) => machine.call('mbarrierInit', initialises, barrier, count),
       removable: true,
       misgiven: [misgivenBy('count', 1)],
@@ -225,17 +170,12 @@ export const block = {
     expect: operation({
       signature: is<(barrier: Pointer<'u64'>, bytes: u32) => void>(),
       takes: { barrier, bytes: value('u32') },
-      returns: 'void',
-      cuda: {
-        name: 'mbarrier_expect',
-        text: `DEVICE void mbarrier_expect(u64* barrier, u32 bytes) {
+      cuda: `DEVICE void mbarrier_expect(u64* barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                :
                : "r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }`,
-        needs: ['shared_address'],
-      },
       simulate: ({ barrier, bytes }, machine) => machine.call('mbarrierExpect', arrives, barrier, bytes),
       removable: true,
       // Bytes come in vectors.
@@ -244,14 +184,9 @@ export const block = {
     arrive: operation({
       signature: is<(barrier: Pointer<'u64'>) => void>(),
       takes: { barrier },
-      returns: 'void',
-      cuda: {
-        name: 'mbarrier_arrive',
-        text: `DEVICE void mbarrier_arrive(u64* barrier) {
+      cuda: `DEVICE void mbarrier_arrive(u64* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }`,
-        needs: ['shared_address'],
-      },
       simulate: ({ barrier }, machine) => machine.call('mbarrierExpect', arrives, barrier, 0),
       removable: true,
     }),
@@ -262,13 +197,11 @@ export const block = {
       options: { limit: optional('u32', noLimit) },
       returns: 'bool',
       named: 'over',
-      cuda: {
-        print({ barrier, parity, limit }, { prelude, args, inCluster }, used) {
-          if (limit.kind === 'const' && limit.value === noLimit && !used) {
-            return `${prelude.add(mbarrierAwait(inCluster))}(${args(barrier, parity)})`;
-          }
-          return `${prelude.add(mbarrierAwaitFor(inCluster))}(${args(barrier, parity, limit)})`;
-        },
+      cuda(effect, { prelude, args, call, inCluster }, used) {
+        const { barrier, parity, limit } = effect;
+        const endless = limit.kind === 'const' && limit.value === noLimit && !used;
+        if (!endless) return call(mbarrierAwaitFor(inCluster), effect);
+        return `${prelude.add(mbarrierAwait(inCluster))}(${args(barrier, parity)})`;
       },
       simulate: ({ barrier, parity, limit }, machine) => machine.awaitPhase(barrier, parity, limit),
       removable: true,
@@ -287,36 +220,20 @@ const tryWait = (
 
 const awaitName = (inCluster: boolean): string => `mbarrier_await${inCluster ? '_of_cluster' : ''}`;
 
-const mbarrierAwait = (inCluster: boolean): NamedHelper => ({
-  name: awaitName(inCluster),
-  text: `DEVICE void ${awaitName(inCluster)}(u64* barrier, u32 parity) {
+const mbarrierAwait = (inCluster: boolean) => `DEVICE void ${awaitName(inCluster)}(u64* barrier, u32 parity) {
   u32 done = 0u;
   while (done == 0u) {
     ${tryWait(inCluster)}
   }
-}`,
-  needs: ['shared_address'],
-});
+}`;
 
-const mbarrierAwaitFor = (inCluster: boolean): NamedHelper => ({
-  name: `${awaitName(inCluster)}_for`,
-  text: `DEVICE bool ${awaitName(inCluster)}_for(u64* barrier, u32 parity, u32 limit_us) {
+const mbarrierAwaitFor = (
+  inCluster: boolean,
+) => `DEVICE bool ${awaitName(inCluster)}_for(u64* barrier, u32 parity, u32 limit_us) {
   u64 start = 0u;
   for (u32 done = 0u;;) {
     ${tryWait(inCluster)}
     if (done != 0u) return true;
     if (limit_us == 0u || past_limit(start, limit_us)) return false;
   }
-}`,
-  needs: ['shared_address', 'past_limit'],
-});
-
-function groupWait(prelude: Helpers, name: string, instruction: string): string {
-  return prelude.add({
-    name,
-    text: `template <int pending>
-DEVICE void ${name}() {
-  asm volatile("${instruction} %0;" ::"n"(pending) : "memory");
-}`,
-  });
-}
+}`;

@@ -12,16 +12,10 @@ export const clusters = {
   cluster: {
     /** All threads of the cluster's blocks meet. Before it, others may not have begun; behind the last, they may have ended. */
     barrier: operation({
-      signature: is<() => void>(),
-      takes: {},
-      returns: 'void',
-      cuda: {
-        name: 'cluster_barrier',
-        text: `DEVICE void cluster_barrier() {
+      cuda: `DEVICE void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }`,
-      },
       only: 'hopper and later',
       simulate: (_, machine) => machine.pause('cluster'),
       removable: true,
@@ -30,18 +24,13 @@ export const clusters = {
     arrive: operation({
       signature: is<(barrier: Pointer<'u64'>, rank: u32) => void>(),
       takes: { barrier: pointerIn('shared', 'u64'), rank: value('u32') },
-      returns: 'void',
-      cuda: {
-        name: 'cluster_arrive',
-        text: `DEVICE void cluster_arrive(u64* barrier, u32 rank) {
+      cuda: `DEVICE void cluster_arrive(u64* barrier, u32 rank) {
   asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
                "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }"
                :
                : "r"(shared_address(barrier)), "r"(rank)
                : "memory");
 }`,
-        needs: ['shared_address'],
-      },
       only: 'hopper and later',
       simulate: ({ barrier, rank }, machine) => machine.call('clusterArrive', arrives, barrier, rank),
       removable: true,

@@ -33,31 +33,22 @@ export const debug = {
   assert: operation({
     signature: is<(test: bool) => void>(),
     takes: { test: value('bool') },
-    returns: 'void',
     alone: {},
-    cuda: {
-      print({ test }, { prelude, args }) {
-        const name = prelude.add({
-          name: 'assert_that',
-          text: `DEVICE void assert_that(bool test, const char* file, u32 line) {
+    cuda({ test }, { prelude, args }) {
+      const name = prelude.add(`DEVICE void assert_that(bool test, const char* file, u32 line) {
   if (test) return;
   printf("%s:%u: g.assert fails in block %u, thread %u\\n", file, line, blockIdx.x, threadIdx.x);
   __trap();
-}`,
-        });
-        // Of the TypeScript: that is where #line points.
-        return `${name}(${args(test)}, __FILE__, __LINE__)`;
-      },
+}`);
+      // Of the TypeScript: that is where #line points.
+      return `${name}(${args(test)}, __FILE__, __LINE__)`;
     },
     simulate: ({ test }, machine) => machine.call('assert', test, machine.site),
   }),
   /** Stops a debugger that is attached to the simulated machine, as the statement `debugger` does. Nothing on GPUs. */
   debugger: operation({
-    signature: is<() => void>(),
-    takes: {},
-    returns: 'void',
     alone: {},
-    cuda: { print: () => '(void)0' },
+    cuda: () => '(void)0',
     simulate: (_, machine) => machine.stop(),
   }),
   /** Prints a line: the rank, the block and the thread, then the texts and values, a space between each. */
@@ -65,17 +56,14 @@ export const debug = {
     signature:
       is<(...words: readonly (string | bool | i32 | u32 | u64 | f32 | bf16 | f16 | e4m3)[]) => void>(),
     takes: { words },
-    returns: 'void',
     alone: {},
-    cuda: {
-      print({ words }, { args }) {
-        const values = words.flatMap((word) => {
-          if (typeof word === 'string') return [];
-          return [nameOf(word) === 'bool' ? `(${args(word)}) ? "true" : "false"` : args(word)];
-        });
-        const where = ['rank', 'blockIdx.x', 'threadIdx.x'];
-        return `printf("rank %u, block %u, thread %u: ${format(words)}\\n", ${[...where, ...values].join(', ')})`;
-      },
+    cuda({ words }, { args }) {
+      const values = words.flatMap((word) => {
+        if (typeof word === 'string') return [];
+        return [nameOf(word) === 'bool' ? `(${args(word)}) ? "true" : "false"` : args(word)];
+      });
+      const where = ['rank', 'blockIdx.x', 'threadIdx.x'];
+      return `printf("rank %u, block %u, thread %u: ${format(words)}\\n", ${[...where, ...values].join(', ')})`;
     },
     simulate: ({ words }, machine) => machine.print(words),
   }),

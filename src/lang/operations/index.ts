@@ -7,8 +7,8 @@ import type { Machine } from './machine.js';
 import { matrices } from './matrices.js';
 import { memory } from './memory.js';
 import { network } from './network.js';
-import type { Fields, Operation, Text } from './operation.js';
-import type { NamedHelper, Signature } from './parts.js';
+import type { Fields, Operation, Print } from './operation.js';
+import type { Signature } from './parts.js';
 import type { pure } from './pure.js';
 import { tensors } from './tensors.js';
 import { waits } from './waits.js';
@@ -61,7 +61,7 @@ export type OperationEffect<Op extends OperationName = OperationName> = {
 /** An operation, to whoever does not care which one. */
 interface Entry<Op extends OperationName>
   extends Omit<Operation, 'cuda' | 'simulate' | 'refuses' | 'unnoticed'> {
-  readonly cuda: NamedHelper | { print(effect: OperationEffect<Op>, text: Text, used: boolean): string };
+  readonly cuda: string | Print<OperationEffect<Op>>;
   simulate(effect: OperationEffect<Op>, machine: Machine): void;
   refuses?(effect: OperationEffect<Op>): string | undefined;
   unnoticed?(effect: OperationEffect<Op>): boolean;

@@ -1,29 +1,16 @@
 /** Programmatic dependent launch. */
 import { operation } from './operation.js';
-import { is } from './parts.js';
 
 export const launch = {
   /** Waits until the kernels before this one on its stream have ended, and their writes are visible. */
   awaitPrevious: operation({
-    signature: is<() => void>(),
-    takes: {},
-    returns: 'void',
-    cuda: {
-      name: 'await_previous',
-      text: 'DEVICE void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }',
-    },
+    cuda: 'DEVICE void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }',
     simulate: (_, machine) => machine.pause('previous'),
     removable: true,
   }),
   /** Lets the next kernel start early. It may not read what this one writes before its own `awaitPrevious`. */
   releaseNext: operation({
-    signature: is<() => void>(),
-    takes: {},
-    returns: 'void',
-    cuda: {
-      name: 'release_next',
-      text: 'DEVICE void release_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }',
-    },
+    cuda: 'DEVICE void release_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }',
     simulate: (_, machine) => machine.call('releaseNext'),
   }),
 };

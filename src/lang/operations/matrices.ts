@@ -4,7 +4,7 @@
  */
 import type { Pointer, v16 } from '../language.js';
 import { count, operation, pointerIn, value } from './operation.js';
-import { is, type NamedHelper } from './parts.js';
+import { is } from './parts.js';
 
 /** Words that a thread brings to an operation on matrices: four of a, two of b, four of the sum. */
 export const matrixWords = 10;
@@ -15,9 +15,7 @@ const [a, b] = [new Float32Array(16 * 16), new Float32Array(8 * 16)];
 const word = new Int32Array(1);
 const float = new Float32Array(word.buffer);
 
-const multiply: NamedHelper = {
-  name: 'mma',
-  text: `template <int half>
+const multiply = `template <int half>
 DEVICE v16 mma(v16 a, v16 b, v16 sum) {
   f32 d0 = bits_f32(sum.x), d1 = bits_f32(sum.y), d2 = bits_f32(sum.z), d3 = bits_f32(sum.w);
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -25,9 +23,7 @@ DEVICE v16 mma(v16 a, v16 b, v16 sum) {
                : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3)
                : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(half == 0 ? b.x : b.z), "r"(half == 0 ? b.y : b.w));
   return v16{bits_u32(d0), bits_u32(d1), bits_u32(d2), bits_u32(d3)};
-}`,
-  needs: ['v16', 'bits_f32', 'bits_u32'],
-};
+}`;
 
 export const matrices = {
   /**
@@ -39,9 +35,7 @@ export const matrices = {
     takes: { row: pointerIn('shared', 'v16') },
     returns: 'v16',
     named: 'matrices',
-    cuda: {
-      name: 'ldmatrix',
-      text: `DEVICE v16 ldmatrix(const v16* row) {
+    cuda: `DEVICE v16 ldmatrix(const v16* row) {
   v16 m;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m.x), "=r"(m.y), "=r"(m.z), "=r"(m.w)
@@ -49,8 +43,6 @@ export const matrices = {
                : "memory");
   return m;
 }`,
-      needs: ['v16', 'shared_address'],
-    },
     simulate({ row }, machine) {
       machine.bringRow(row);
       machine.meet();
@@ -67,11 +59,7 @@ export const matrices = {
     takes: { a: value('v16'), b: value('v16'), half: count('the half of b', 1), sum: value('v16') },
     returns: 'v16',
     named: 'product',
-    cuda: {
-      print({ a, b, half, sum }, { prelude, args }) {
-        return `${prelude.add(multiply)}<${half}>(${args(a, b, sum)})`;
-      },
-    },
+    cuda: multiply,
     simulate({ a, b, half, sum }, machine) {
       const ofB = machine.words(b).slice(2 * half, 2 * half + 2);
       machine.bring([...machine.words(a), ...ofB, ...machine.words(sum)]);

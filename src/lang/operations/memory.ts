@@ -4,7 +4,7 @@ import type { MemoryName, Pointer, u32, ValueOf } from '../language.js';
 import type { Space } from '../types.js';
 import { choice, like, operation, pointer, pointerIn } from './operation.js';
 import { is } from './parts.js';
-import { atomicHelper, loadHelper, pointerType, storeHelper } from './ptx.js';
+import { accessed, atomic, load, store } from './ptx.js';
 
 export const scope = choice(['cta', 'gpu', 'sys']);
 const cache = choice(['keep', 'stream'], 'keep');
@@ -24,6 +24,17 @@ export interface AtomicOptions {
   readonly scope: Scope;
 }
 
+type Word = 'i32' | 'u32' | 'u64';
+
+/** The words that are changed atomically, and the common part of the operations that do so. */
+const word = pointer('i32', 'u32', 'u64');
+const atomics = {
+  options: { order: choice(['relaxed', 'acquire', 'release', 'acq_rel']), scope },
+  returns: like('pointer'),
+  alone: { pointer: ['reads', 'writes'] },
+  named: 'before',
+} as const;
+
 export const memory = {
   load: operation({
     signature: is<<T extends MemoryName>(pointer: Pointer<T>, options?: LoadOptions) => ValueOf[T]>(),
@@ -32,12 +43,9 @@ export const memory = {
     returns: like('pointer'),
     alone: { pointer: ['reads'] },
     named: 'loaded',
-    cuda: {
-      print(effect, { prelude, place, args }) {
-        const { to, space } = pointerType(effect.pointer);
-        if (space === 'shared' && effect.order === 'weak') return place(effect.pointer);
-        return `${loadHelper(prelude, to, space, effect)}(${args(effect.pointer)})`;
-      },
+    cuda(effect, { place, call }) {
+      const of = accessed(effect);
+      return of.space === 'shared' && of.order === 'weak' ? place(effect.pointer) : call(load(of), effect);
     },
     simulate: ({ pointer, order, scope }, machine) => machine.load(pointer, order, scope),
     unnoticed: ({ order }) => order === 'weak',
@@ -48,17 +56,12 @@ export const memory = {
       is<<T extends MemoryName>(pointer: Pointer<T>, value: ValueOf[T], options?: StoreOptions) => void>(),
     takes: { pointer: pointer(), value: like('pointer') },
     options: { order: choice(['weak', 'relaxed', 'release'], 'weak'), scope, cache },
-    returns: 'void',
     alone: { pointer: ['writes'] },
-    cuda: {
-      print(effect, { prelude, place, args }) {
-        const { to, space } = pointerType(effect.pointer);
-        if (space === 'shared' && effect.order === 'weak') {
-          const cut = to === 'u8' || to === 'u16' ? `${to}(${args(effect.value)})` : args(effect.value);
-          return `${place(effect.pointer)} = ${cut}`;
-        }
-        return `${storeHelper(prelude, to, space, effect)}(${args(effect.pointer, effect.value)})`;
-      },
+    cuda(effect, { place, args, call }) {
+      const of = accessed(effect);
+      if (of.space !== 'shared' || of.order !== 'weak') return call(store(of), effect);
+      const value = args(effect.value);
+      return `${place(effect.pointer)} = ${of.to === 'u8' || of.to === 'u16' ? `${of.to}(${value})` : value}`;
     },
     simulate: ({ pointer, value, order, scope }, machine) => machine.store(pointer, value, order, scope),
   }),
@@ -66,24 +69,10 @@ export const memory = {
   /** Returns the value before. */
   atomicAdd: operation({
     signature:
-      is<
-        <T extends 'i32' | 'u32' | 'u64'>(
-          pointer: Pointer<T>,
-          value: ValueOf[T],
-          options: AtomicOptions,
-        ) => ValueOf[T]
-      >(),
-    takes: { pointer: pointer('i32', 'u32', 'u64'), value: like('pointer') },
-    options: { order: choice(['relaxed', 'acquire', 'release', 'acq_rel']), scope },
-    returns: like('pointer'),
-    alone: { pointer: ['reads', 'writes'] },
-    named: 'before',
-    cuda: {
-      print(effect, { prelude, args }) {
-        const { to, space } = pointerType(effect.pointer);
-        return `${atomicHelper(prelude, 'add', to, space, effect)}(${args(effect.pointer, effect.value)})`;
-      },
-    },
+      is<<T extends Word>(pointer: Pointer<T>, value: ValueOf[T], options: AtomicOptions) => ValueOf[T]>(),
+    takes: { pointer: word, value: like('pointer') },
+    ...atomics,
+    cuda: (effect, { call }) => call(atomic('add', ['value'], accessed(effect)), effect),
     simulate: ({ pointer, value, order, scope }, machine) =>
       machine.update(pointer, value, order, scope, (before, value) => `${before} + ${value}`),
   }),
@@ -91,24 +80,10 @@ export const memory = {
   /** Puts a value in the place of another, and returns that. */
   atomicExchange: operation({
     signature:
-      is<
-        <T extends 'i32' | 'u32' | 'u64'>(
-          pointer: Pointer<T>,
-          value: ValueOf[T],
-          options: AtomicOptions,
-        ) => ValueOf[T]
-      >(),
-    takes: { pointer: pointer('i32', 'u32', 'u64'), value: like('pointer') },
-    options: { order: choice(['relaxed', 'acquire', 'release', 'acq_rel']), scope },
-    returns: like('pointer'),
-    alone: { pointer: ['reads', 'writes'] },
-    named: 'before',
-    cuda: {
-      print(effect, { prelude, args }) {
-        const { to, space } = pointerType(effect.pointer);
-        return `${atomicHelper(prelude, 'exch', to, space, effect)}(${args(effect.pointer, effect.value)})`;
-      },
-    },
+      is<<T extends Word>(pointer: Pointer<T>, value: ValueOf[T], options: AtomicOptions) => ValueOf[T]>(),
+    takes: { pointer: word, value: like('pointer') },
+    ...atomics,
+    cuda: (effect, { call }) => call(atomic('exch', ['value'], accessed(effect)), effect),
     simulate: ({ pointer, value, order, scope }, machine) =>
       machine.update(pointer, value, order, scope, (_, value) => value),
   }),
@@ -117,25 +92,16 @@ export const memory = {
   atomicCas: operation({
     signature:
       is<
-        <T extends 'i32' | 'u32' | 'u64'>(
+        <T extends Word>(
           pointer: Pointer<T>,
           expected: ValueOf[T],
           value: ValueOf[T],
           options: AtomicOptions,
         ) => ValueOf[T]
       >(),
-    takes: { pointer: pointer('i32', 'u32', 'u64'), expected: like('pointer'), value: like('pointer') },
-    options: { order: choice(['relaxed', 'acquire', 'release', 'acq_rel']), scope },
-    returns: like('pointer'),
-    alone: { pointer: ['reads', 'writes'] },
-    named: 'before',
-    cuda: {
-      print(effect, { prelude, args }) {
-        const { to, space } = pointerType(effect.pointer);
-        const helper = atomicHelper(prelude, 'cas', to, space, effect);
-        return `${helper}(${args(effect.pointer, effect.expected, effect.value)})`;
-      },
-    },
+    takes: { pointer: word, expected: like('pointer'), value: like('pointer') },
+    ...atomics,
+    cuda: (effect, { call }) => call(atomic('cas', ['expected', 'value'], accessed(effect)), effect),
     simulate: ({ pointer, expected, value, order, scope }, machine) =>
       machine.update(pointer, value, order, scope, (_, value) => value, expected),
   }),
@@ -148,15 +114,14 @@ export const memory = {
     signature: is<(scope: Scope, options?: { readonly order: FenceOrder }) => void>(),
     takes: { scope },
     options: { order: choice(['acq_rel', 'seq_cst'], 'acq_rel') },
-    returns: 'void',
     alone: {},
-    cuda: {
-      print({ scope, order }, { prelude }) {
-        const name = order === 'seq_cst' ? `fence_sc_${scope}` : `fence_${scope}`;
-        const ptx = order === 'seq_cst' ? 'sc' : order;
-        const text = `DEVICE void ${name}() { asm volatile("fence.${ptx}.${scope};" ::: "memory"); }`;
-        return `${prelude.add({ name, text })}()`;
-      },
+    cuda(effect, { call }) {
+      const { scope, order } = effect;
+      const [name, ptx] = order === 'seq_cst' ? ['sc_', 'sc'] : ['', order];
+      return call(
+        `DEVICE void fence_${name}${scope}() { asm volatile("fence.${ptx}.${scope};" ::: "memory"); }`,
+        effect,
+      );
     },
     simulate: ({ order, scope }, machine) => machine.fence(order, scope),
     removable: true,
@@ -170,15 +135,11 @@ export const memory = {
   proxyFence: operation({
     signature: is<(space: Space) => void>(),
     takes: { space: choice(['shared', 'global']) },
-    returns: 'void',
-    cuda: {
-      // By state space, because the general form also waits for the thread's global stores (MEMBAR.ALL.GPU).
-      print({ space }, { prelude }) {
-        const name = `proxy_fence_${space}`;
-        const ptx = space === 'shared' ? 'shared::cta' : 'global';
-        const text = `DEVICE void ${name}() { asm volatile("fence.proxy.async.${ptx};" ::: "memory"); }`;
-        return `${prelude.add({ name, text })}()`;
-      },
+    // By state space, because the general form also waits for the thread's global stores (MEMBAR.ALL.GPU).
+    cuda(effect, { call }) {
+      const { space } = effect;
+      const ptx = `fence.proxy.async.${space === 'shared' ? 'shared::cta' : 'global'}`;
+      return call(`DEVICE void proxy_fence_${space}() { asm volatile("${ptx};" ::: "memory"); }`, effect);
     },
     simulate: ({ space }, machine) => machine.proxyFence(space),
     removable: true,
@@ -191,12 +152,9 @@ export const memory = {
     returns: 'u32',
     alone: {},
     named: 'bytes',
-    cuda: {
-      name: 'distance',
-      text: `DEVICE u32 distance(const void* to, const void* from) {
+    cuda: `DEVICE u32 distance(const void* to, const void* from) {
   return u32(static_cast<const char*>(to) - static_cast<const char*>(from));
 }`,
-    },
     simulate: ({ to, from }, machine) => machine.give('distance', to, from),
     unnoticed: () => true,
   }),
@@ -208,15 +166,11 @@ export const memory = {
   prefetch: operation({
     signature: is<<T extends MemoryName>(pointer: Pointer<T>) => void>(),
     takes: { pointer: pointerIn('global') },
-    returns: 'void',
     alone: {},
-    cuda: {
-      name: 'prefetch',
-      // No "memory" clobber, for it reads nothing.
-      text: `DEVICE void prefetch(const void* p) {
+    // No "memory" clobber, for it reads nothing.
+    cuda: `DEVICE void prefetch(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p)));
 }`,
-    },
     simulate: () => {},
   }),
 };

@@ -9,10 +9,8 @@ import { scope } from './memory.js';
 import { choice, like, operation, pointer, value } from './operation.js';
 import { is } from './parts.js';
 
-const cuda = {
-  print(): never {
-    throw new HeddleError('HEDDLE_PRINT', 'what a network does has no CUDA');
-  },
+const cuda = (): never => {
+  throw new HeddleError('HEDDLE_PRINT', 'what a network does has no CUDA');
 };
 
 export const network = {
@@ -24,7 +22,6 @@ export const network = {
     put: operation({
       signature: is<(to: Pointer<'u8'>, from: Pointer<'u8'>, bytes: u32) => void>(),
       takes: { to: pointer('u8'), from: pointer('u8'), bytes: value('u32') },
-      returns: 'void',
       alone: { to: ['writes'], from: ['reads'] },
       twinOnly: true,
       cuda,
@@ -47,7 +44,6 @@ export const network = {
         >(),
       takes: { pointer: pointer('u64'), value: like('pointer'), how: choice(['set', 'add']) },
       options: { order: choice(['relaxed', 'release']), scope },
-      returns: 'void',
       alone: { pointer: ['writes'] },
       twinOnly: true,
       cuda,

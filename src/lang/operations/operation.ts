@@ -6,55 +6,44 @@
 import type { Expr } from '../expression.js';
 import type { ComputeName, IrType, Space, ValueName } from '../types.js';
 import type { Lanes, Machine } from './machine.js';
-import type { Helpers, NamedHelper, Signature } from './parts.js';
+import { type Helpers, is, type Signature } from './parts.js';
 
 type MemoryName = Exclude<ValueName, 'bool'>;
 
-/** The kinds of operands. */
-export type Operand =
-  /** A value of one of these types; an option may have one for those who do not say it. */
-  | {
-      readonly kind: 'value';
-      readonly types: readonly [ValueName, ...ValueName[]];
-      readonly otherwise?: number;
-    }
-  /** A value of the type that another operand has; of what it points to, if that is a pointer. */
-  | { readonly kind: 'like'; readonly operand: string }
-  /** A pointer to one of these types; to any, where none is named. */
-  | { readonly kind: 'pointer'; readonly to: readonly MemoryName[]; readonly space: Space | undefined }
-  /** A number known to the compiler. */
-  | { readonly kind: 'count'; readonly what: string; readonly most: number }
-  /** Tiles in shared memory. */
-  | { readonly kind: 'tiles' }
-  /** A tensor that the host has described to the copy engine. */
-  | { readonly kind: 'map' }
-  /** Where a box begins in the tensor that is the operand `map`. */
-  | { readonly kind: 'coordinates' }
-  /** A whole register array, which the operation reads and changes. */
-  | { readonly kind: 'array'; readonly of: ComputeName }
-  /** All further arguments: texts, and values of any type that a thread computes with. */
-  | { readonly kind: 'words' }
-  /** A text known to the compiler. */
-  | { readonly kind: 'choice'; readonly of: readonly string[]; readonly otherwise: string | undefined };
-
-export type Operands = Readonly<Record<string, Operand>>;
-
-export const value = (...types: readonly [ValueName, ...ValueName[]]) => ({ kind: 'value', types }) as const;
-export const optional = (type: ComputeName, otherwise: number) =>
-  ({ kind: 'value', types: [type], otherwise }) as const;
+/** A value of one of these types. */
+export const value = (...types: readonly [ValueName, ...ValueName[]]) =>
+  ({ kind: 'value', types, otherwise: undefined as number | undefined }) as const;
+/** An option that need not be said. */
+export const optional = (type: ComputeName, otherwise: number) => ({ ...value(type), otherwise });
+/** A value of the type that another operand has; of what it points to, if that is a pointer. */
 export const like = (operand: string) => ({ kind: 'like', operand }) as const;
-export const pointer = (...to: readonly MemoryName[]) => ({ kind: 'pointer', to, space: undefined }) as const;
-export const pointerIn = (space: Space, ...to: readonly MemoryName[]) =>
+/** A pointer to one of these types; to any, where none is named. */
+export const pointer = (...to: readonly MemoryName[]) => pointerIn(undefined, ...to);
+export const pointerIn = (space: Space | undefined, ...to: readonly MemoryName[]) =>
   ({ kind: 'pointer', to, space }) as const;
+/** A number known to the compiler. */
 export const count = (what: string, most: number) => ({ kind: 'count', what, most }) as const;
+/** A text known to the compiler. */
 export const choice = <const Word extends string>(of: readonly Word[], otherwise?: Word) =>
   ({ kind: 'choice', of, otherwise }) as const;
-
+/** Tiles in shared memory. */
 export const tiles = { kind: 'tiles' } as const;
+/** A tensor that the host has described to the copy engine. */
 export const map = { kind: 'map' } as const;
+/** Where a box begins in the tensor that is the operand `map`. */
 export const coordinates = { kind: 'coordinates' } as const;
+/** All further arguments: texts, and values of any type that a thread computes with. */
 export const words = { kind: 'words' } as const;
+/** A whole register array, which the operation reads and changes. */
 export const array = (of: ComputeName) => ({ kind: 'array', of }) as const;
+
+export type Operand =
+  | ReturnType<typeof value | typeof like | typeof pointerIn | typeof count | typeof choice | typeof array>
+  | typeof tiles
+  | typeof map
+  | typeof coordinates
+  | typeof words;
+export type Operands = Readonly<Record<string, Operand>>;
 
 /** The part of an operand that an effect keeps. */
 type Kept<O extends Operand> = O extends { readonly kind: 'count' }
@@ -79,6 +68,8 @@ export type Fields<Takes extends Operands, Options extends Operands> = {
 /** How an operation makes C++ of its operands. */
 export interface Text {
   readonly prelude: Helpers;
+  /** A call of a helper, given as its text, with the operands of an effect in their order; counts are arguments of its template. */
+  call(helper: string, effect: object): string;
   /** The arguments of a call. */
   args(...operands: readonly Expr[]): string;
   /** Memory that a pointer names, as an lvalue. */
@@ -94,6 +85,7 @@ export interface Operation<
   Options extends Operands = Operands,
   Call = unknown,
 > {
+  /** Without one it takes nothing and returns nothing. */
   readonly signature: Signature<Call>;
   /** The arguments, in their order. */
   readonly takes: Takes;
@@ -102,8 +94,8 @@ export interface Operation<
   readonly returns: 'void' | ValueName | ReturnType<typeof like>;
   /** The name of a result to which the author gives none. */
   readonly named?: string;
-  /** A helper that is called with the operands in their order; or the text. `used`: somebody reads the result. */
-  readonly cuda: NamedHelper | { print(effect: Fields<Takes, Options>, text: Text, used: boolean): string };
+  /** A helper that is called with the operands in their order; or what makes the text. `used`: somebody reads the result. */
+  readonly cuda: string | Print<Fields<Takes, Options>>;
   simulate(effect: Fields<Takes, Options>, machine: Machine): void;
   /** Of a warp: what becomes of what the lanes bring, once all have come. */
   together?(warp: Lanes): void;
@@ -126,6 +118,9 @@ export interface Operation<
   /** Operands that others rely on, given wrongly: a mutant each. */
   readonly misgiven?: readonly Misgiven[];
 }
+
+/** Makes C++ of an effect. */
+export type Print<Effect> = { of(effect: Effect, text: Text, used: boolean): string }['of'];
 
 /** Compute capabilities: 9.0 alone, or 9.0 and later. */
 export type Hardware = 'hopper' | 'hopper and later';
@@ -165,13 +160,16 @@ export const misgivenBy = (operand: string, by: number): Misgiven => ({
   }),
 });
 
-/** An operation with its types kept. */
+type Defaults = 'signature' | 'takes' | 'returns';
+type Given<O extends Operation> = Omit<O, Defaults> & Partial<Pick<O, Defaults>>;
+
+/** An operation with its types kept. One that says nothing else takes nothing, and returns nothing. */
 export function operation<
-  const Takes extends Operands,
-  Call,
+  const Takes extends Operands = Record<never, Operand>,
+  Call = () => void,
   const Options extends Operands = Record<never, Operand>,
->(entry: Operation<Takes, Options, Call>): Operation<Takes, Options, Call> {
-  return entry;
+>(entry: Given<Operation<Takes, Options, Call>>): Operation<Takes, Options, Call> {
+  return { signature: is<Call>(), takes: {} as Takes, returns: 'void', ...entry };
 }
 
 /** The type of an operand; of what it points to, as registers hold it, if it is a pointer. */

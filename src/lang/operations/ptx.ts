@@ -26,7 +26,6 @@
 import { HeddleError } from '../../base/errors.js';
 import type { Cache, Expr, Order, Scope } from '../expression.js';
 import type { Space, ValueName } from '../types.js';
-import type { Helpers } from './parts.js';
 
 type Accessible = Exclude<ValueName, 'bool'>;
 
@@ -34,6 +33,12 @@ interface Manner {
   readonly order: Order;
   readonly scope: Scope;
   readonly cache: Cache;
+}
+
+/** How memory is accessed: which type, where and in which manner. */
+interface Accessed extends Manner {
+  readonly to: Accessible;
+  readonly space: Space;
 }
 
 /** The type to which a pointer points, and the space. */
@@ -79,32 +84,29 @@ function address(space: Space): { constraint: string; text: string } {
 }
 
 /** `_acquire_sys`, `_stream`, `_shared`: what a helper's name says beyond its operation. */
-export function suffix(order: Order, scope: Scope, cache: Cache, space: Space): string {
+export function suffix({ order, scope, cache, space }: Accessed): string {
   const ordered = order === 'weak' ? '' : `_${order}_${scope}`;
   return `${ordered}${cache === 'stream' ? '_stream' : ''}${space === 'shared' ? '_shared' : ''}`;
 }
 
 /** `.acquire.sys.global.L1::no_allocate`: the same in PTX. Shared memory has no cache to bypass. */
-function qualifiers(order: Order, scope: Scope, cache: Cache, space: Space): string {
+function qualifiers({ order, scope, cache, space }: Accessed): string {
   const ordered = order === 'weak' ? '' : `.${order}.${scope}`;
   return `${ordered}.${space}${cache === 'stream' && space === 'global' ? '.L1::no_allocate' : ''}`;
 }
 
-function typeNeeds(to: Accessible): string[] {
-  return to === 'u8' || to === 'u16' || to === 'bf16' || to === 'f16' || to === 'e4m3' || to === 'v16'
-    ? [to]
-    : [];
-}
+/** The access of an effect through its pointer. */
+export const accessed = (
+  effect: Pick<Manner, 'order' | 'scope'> & Partial<Manner> & { readonly pointer: Expr },
+): Accessed => {
+  const { to, space } = pointerType(effect.pointer);
+  return { cache: 'keep', ...effect, to, space };
+};
 
-/** The name of a helper that loads what `to` names; adds it to the prelude. */
-export function loadHelper(
-  prelude: Helpers,
-  to: Accessible,
-  space: Space,
-  { order, scope, cache }: Manner,
-): string {
-  const name = `load${suffix(order, scope, cache, space)}`;
-  const ptx = `ld${qualifiers(order, scope, cache, space)}`;
+/** A helper that loads. */
+export function load(of: Accessed): string {
+  const { to, order, space } = of;
+  const ptx = `ld${qualifiers(of)}`;
   const { constraint, text } = address(space);
   const body =
     to === 'v16' && order === 'weak'
@@ -131,25 +133,13 @@ export function loadHelper(
                : "${constraint}"(${text})
                : "memory");
   return value;`;
-  return prelude.add(
-    {
-      name,
-      text: `DEVICE ${registerType(to)} ${name}(const ${to}* p) {\n${body}\n}`,
-      needs: typeNeeds(to),
-    },
-    `${name} ${to}`,
-  );
+  return `DEVICE ${registerType(to)} load${suffix(of)}(const ${to}* p) {\n${body}\n}`;
 }
 
-/** The name of a helper that stores what `to` names; adds it to the prelude. */
-export function storeHelper(
-  prelude: Helpers,
-  to: Accessible,
-  space: Space,
-  { order, scope, cache }: Manner,
-): string {
-  const name = `store${suffix(order, scope, cache, space)}`;
-  const ptx = `st${qualifiers(order, scope, cache, space)}`;
+/** A helper that stores. */
+export function store(of: Accessed): string {
+  const { to, order, space } = of;
+  const ptx = `st${qualifiers(of)}`;
   const { constraint, text } = address(space);
   const body =
     to === 'v16' && order === 'weak'
@@ -167,47 +157,24 @@ export function storeHelper(
                :
                : "${constraint}"(${text}), "${accesses[to].constraint}"(${to === 'e4m3' ? 'u32(value.bits)' : `value${accesses[to].member}`})
                : "memory");`;
-  return prelude.add(
-    {
-      name,
-      text: `DEVICE void ${name}(${to}* p, ${registerType(to)} value) {\n${body}\n}`,
-      needs: typeNeeds(to),
-    },
-    `${name} ${to}`,
-  );
+  return `DEVICE void store${suffix(of)}(${to}* p, ${registerType(to)} value) {\n${body}\n}`;
 }
 
-/** The operands behind the place, in PTX's order. */
-const atomics = { add: ['value'], exch: ['value'], cas: ['expected', 'value'] } as const;
-
-/** The name of a helper that changes a word atomically and returns the value before; adds it to the prelude. */
-export function atomicHelper(
-  prelude: Helpers,
-  what: keyof typeof atomics,
-  to: Accessible,
-  space: Space,
-  { order, scope }: Omit<Manner, 'cache'>,
-): string {
+/** A helper that changes a word atomically and returns the value before; `operands` in PTX's order. */
+export function atomic(what: 'add' | 'exch' | 'cas', operands: readonly string[], of: Accessed): string {
+  const { to, space, order, scope } = of;
   if (to !== 'i32' && to !== 'u32' && to !== 'u64') {
     throw new HeddleError('HEDDLE_PRINT', `atomics work on i32, u32 and u64, not on ${to}`);
   }
-  const name = `atomic_${what}${suffix(order, scope, 'keep', space)}`;
   const { constraint: register, ptx } = accesses[to];
   const type = what === 'add' ? ptx : to === 'u64' ? 'b64' : 'b32';
-  const operands = atomics[what];
   const { constraint, text } = address(space);
-  return prelude.add(
-    {
-      name,
-      text: `DEVICE ${to} ${name}(${to}* p, ${operands.map((operand) => `${to} ${operand}`).join(', ')}) {
+  return `DEVICE ${to} atomic_${what}${suffix(of)}(${to}* p, ${operands.map((operand) => `${to} ${operand}`).join(', ')}) {
   ${to} before;
   asm volatile("atom.${order}.${scope}.${space}.${what}.${type} %0, [%1], ${operands.map((_, i) => `%${i + 2}`).join(', ')};"
                : "=${register}"(before)
                : "${constraint}"(${text}), ${operands.map((operand) => `"${register}"(${operand})`).join(', ')}
                : "memory");
   return before;
-}`,
-    },
-    `${name} ${to}`,
-  );
+}`;
 }

@@ -5,14 +5,15 @@
 import type { Constant } from '../arithmetic.js';
 import type { f32, i32, u32, u64 } from '../language.js';
 import type { ComputeName, ValueName } from '../types.js';
-import { is, type NamedHelper, type Signature } from './parts.js';
+import { is, type Signature } from './parts.js';
 
 interface Form<Call = (...operands: never[]) => Constant> {
   /** Of values as the simulator's registers hold them: u32, like i32, as bitwise operators leave it. */
   readonly compute: Call;
   /** The JavaScript that stands in place of a call. */
   inline?(...operands: readonly string[]): string;
-  readonly cuda: NamedHelper;
+  /** A helper; or a name, of a function that CUDA brings. */
+  readonly cuda: string;
 }
 
 interface PureOperation<Call = unknown> {
@@ -28,9 +29,7 @@ const of = <Call extends (...operands: never[]) => Constant>(
 
 /** The smaller or the larger of two: of f32 as fminf and fmaxf, where a NaN loses against a number, and -0 is less than +0. */
 function extreme(name: 'min' | 'max', u32: Compute<u32>, u64: Compute<u64>, f32: Compute<f32>) {
-  // CUDA brings its own overloads for integers.
-  const cuda = { name, text: '' };
-  const text = `DEVICE f32 ${name}_f32(f32 a, f32 b) {
+  const helper = `DEVICE f32 ${name}_f32(f32 a, f32 b) {
   f32 result;
   asm("${name}.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
   return result;
@@ -38,10 +37,10 @@ function extreme(name: 'min' | 'max', u32: Compute<u32>, u64: Compute<u64>, f32:
   return {
     signature: is<<T extends i32 | u32 | u64 | f32>(a: T, b: T) => T>(),
     forms: {
-      i32: { compute: Math[name], cuda },
-      u32: { compute: u32, cuda },
-      u64: { compute: u64, cuda },
-      f32: { compute: f32, cuda: { name: `${name}_f32`, text } },
+      i32: { compute: Math[name], cuda: name },
+      u32: { compute: u32, cuda: name },
+      u64: { compute: u64, cuda: name },
+      f32: { compute: f32, cuda: helper },
     },
   } satisfies PureOperation;
 }
@@ -76,16 +75,13 @@ export const pure = {
       long[0]! += error > 0 === sum > 0 ? 1n : -1n;
       return Math.fround(double[0]);
     },
-    cuda: {
-      name: 'fma_f32',
-      text: 'DEVICE f32 fma_f32(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }',
-    },
+    cuda: 'DEVICE f32 fma_f32(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }',
   }),
   /** 1 / a, correctly rounded. */
   rcp: of('f32', {
     compute: (a: f32): f32 => Math.fround(1 / a),
     inline: (a) => `fround(1 / ${a})`,
-    cuda: { name: 'rcp_f32', text: 'DEVICE f32 rcp_f32(f32 a) { return __frcp_rn(a); }' },
+    cuda: 'DEVICE f32 rcp_f32(f32 a) { return __frcp_rn(a); }',
   }),
   /** How many bits are set. */
   popc: of('u32', {
@@ -94,12 +90,12 @@ export const pure = {
       v = (v & 0x33333333) + ((v >>> 2) & 0x33333333);
       return Math.imul((v + (v >>> 4)) & 0x0f0f0f0f, 0x01010101) >>> 24;
     },
-    cuda: { name: 'popc', text: 'DEVICE u32 popc(u32 a) { return u32(__popc(a)); }' },
+    cuda: 'DEVICE u32 popc(u32 a) { return u32(__popc(a)); }',
   }),
   /** 1 + index of the lowest set bit; 0 if none. */
   ffs: of('u32', {
     compute: (a: u32): u32 => 32 - Math.clz32(a & -a),
-    cuda: { name: 'ffs', text: 'DEVICE u32 ffs(u32 a) { return u32(__ffs(i32(a))); }' },
+    cuda: 'DEVICE u32 ffs(u32 a) { return u32(__ffs(i32(a))); }',
   }),
 };
 

@@ -6,26 +6,13 @@ import type { Expr } from '../expression.js';
 import type { i32, Pointer, TensorMap, Tiles, u32 } from '../language.js';
 import { showTile } from '../tile.js';
 import type { Tile, TileName } from '../types.js';
-import { coordinates, map, operation, pointerIn, type Text, tiles, value } from './operation.js';
-import { is, type NamedHelper } from './parts.js';
+import { coordinates, map, operation, pointerIn, tiles, value } from './operation.js';
+import { is } from './parts.js';
 
 /** Where a box begins, the outermost dimension first. */
 type At<R> = R extends 3
   ? readonly [matrix: u32 | i32, row: u32 | i32, column: u32 | i32]
   : readonly [row: u32 | i32, column: u32 | i32];
-
-/** A tensor's map as the copy engine reads it: a parameter of the kernel. */
-const mapType: NamedHelper = {
-  name: 'HeddleTensorMap',
-  text: '// A tensor, as cuTensorMapEncodeTiled describes it.\nstruct alignas(64) HeddleTensorMap {\n  u64 opaque[16];\n};',
-};
-export const tensorMapHelper = mapType;
-
-/** Adds a helper function to the printed text, behind the type of tensor maps, which its parameters need. */
-function helper(text: Text, one: NamedHelper): string {
-  text.prelude.add(mapType);
-  return text.prelude.add(one);
-}
 
 /** The operands of an instruction for so many coordinates, which it wants innermost first. */
 function indices(rank: number, first: number): string {
@@ -34,41 +21,35 @@ function indices(rank: number, first: number): string {
 const parameters = (rank: number): string => Array.from({ length: rank }, (_, i) => `u32 i${i}`).join(', ');
 const operandsOf = (rank: number): string => Array.from({ length: rank }, (_, i) => `"r"(i${i})`).join(', ');
 
-const load = (rank: number): NamedHelper => ({
-  name: `tensor_load_${rank}d`,
-  text: `DEVICE void tensor_load_${rank}d(void* to, const HeddleTensorMap& map, ${parameters(rank)}, u64* barrier) {
+const load = (
+  rank: number,
+): string => `DEVICE void tensor_load_${rank}d(void* to, const HeddleTensorMap& map, ${parameters(rank)}, u64* barrier) {
   asm volatile("cp.async.bulk.tensor.${rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
                "[%0], [%1, {${indices(rank, 3)}}], [%2];"
                :
                : "r"(shared_address(to)), "l"(&map), "r"(shared_address(barrier)), ${operandsOf(rank)}
                : "memory");
-}`,
-  needs: ['shared_address'],
-});
+}`;
 
-const multicast = (rank: number): NamedHelper => ({
-  name: `tensor_multicast_${rank}d`,
-  text: `DEVICE void tensor_multicast_${rank}d(void* to, const HeddleTensorMap& map, ${parameters(rank)}, u64* barrier,
+const multicast = (
+  rank: number,
+): string => `DEVICE void tensor_multicast_${rank}d(void* to, const HeddleTensorMap& map, ${parameters(rank)}, u64* barrier,
                                         u32 blocks) {
   asm volatile("cp.async.bulk.tensor.${rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
                "[%0], [%1, {${indices(rank, 4)}}], [%2], %3;"
                :
                : "r"(shared_address(to)), "l"(&map), "r"(shared_address(barrier)), "h"(u16(blocks)), ${operandsOf(rank)}
                : "memory");
-}`,
-  needs: ['shared_address', 'u16'],
-});
+}`;
 
-const store = (rank: number): NamedHelper => ({
-  name: `tensor_store_${rank}d`,
-  text: `DEVICE void tensor_store_${rank}d(const HeddleTensorMap& map, ${parameters(rank)}, const void* from) {
+const store = (
+  rank: number,
+): string => `DEVICE void tensor_store_${rank}d(const HeddleTensorMap& map, ${parameters(rank)}, const void* from) {
   asm volatile("cp.async.bulk.tensor.${rank}d.global.shared::cta.tile.bulk_group [%0, {${indices(rank, 2)}}], [%1];"
                :
                : "l"(&map), "r"(shared_address(from)), ${operandsOf(rank)}
                : "memory");
-}`,
-  needs: ['shared_address'],
-});
+}`;
 
 /** The error where a tile is not one of the boxes that the tensor map was made for. */
 function differ(of: Expr, { type }: Expr): string | undefined {
@@ -97,12 +78,7 @@ export const tensors = {
           ) => void
         >(),
       takes: { to: tiles, map, at: coordinates, barrier: pointerIn('shared', 'u64') },
-      returns: 'void',
-      cuda: {
-        print({ to, map, at, barrier }, text) {
-          return `${helper(text, load(at.length))}(${text.args(to, map, ...at, barrier)})`;
-        },
-      },
+      cuda: (effect, { call }) => call(load(effect.at.length), effect),
       refuses: ({ to, map }) => differ(to, map),
       only: 'hopper and later',
       simulate: ({ to, map, at, barrier }, machine) =>
@@ -124,12 +100,7 @@ export const tensors = {
           ) => void
         >(),
       takes: { to: tiles, map, at: coordinates, barrier: pointerIn('shared', 'u64'), blocks: value('u32') },
-      returns: 'void',
-      cuda: {
-        print({ to, map, at, barrier, blocks }, text) {
-          return `${helper(text, multicast(at.length))}(${text.args(to, map, ...at, barrier, blocks)})`;
-        },
-      },
+      cuda: (effect, { call }) => call(multicast(effect.at.length), effect),
       refuses: ({ to, map }) => differ(to, map),
       only: 'hopper and later',
       simulate: ({ to, map, at, barrier, blocks }, machine) =>
@@ -140,12 +111,7 @@ export const tensors = {
       signature:
         is<<T extends TileName, R extends 2 | 3>(map: TensorMap<T, R>, at: At<R>, from: Tiles<T>) => void>(),
       takes: { map, at: coordinates, from: tiles },
-      returns: 'void',
-      cuda: {
-        print({ map, at, from }, text) {
-          return `${helper(text, store(at.length))}(${text.args(map, ...at, from)})`;
-        },
-      },
+      cuda: (effect, { call }) => call(store(effect.at.length), effect),
       refuses: ({ from, map }) => differ(from, map),
       only: 'hopper and later',
       simulate: ({ map, at, from }, machine) => machine.call('bulk.postBox', map, at, from, machine.site),
@@ -154,16 +120,9 @@ export const tensors = {
     prefetch: operation({
       signature: is<<T extends TileName, R extends 2 | 3>(map: TensorMap<T, R>) => void>(),
       takes: { map },
-      returns: 'void',
-      cuda: {
-        print: ({ map }, text) =>
-          `${helper(text, {
-            name: 'tensor_prefetch',
-            text: `DEVICE void tensor_prefetch(const HeddleTensorMap& map) {
+      cuda: `DEVICE void tensor_prefetch(const HeddleTensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }`,
-          })}(${text.args(map)})`,
-      },
       only: 'hopper and later',
       simulate: () => {},
     }),

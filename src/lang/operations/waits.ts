@@ -8,7 +8,7 @@ import type { bool, Pointer, u32, u64, v16 } from '../language.js';
 import { scope } from './memory.js';
 import { choice, looksOnce, operation, optional, pointer, value } from './operation.js';
 import { is } from './parts.js';
-import { loadHelper, pointerType, suffix } from './ptx.js';
+import { accessed, load, suffix } from './ptx.js';
 
 const allBits = 0xffff_ffff;
 
@@ -44,21 +44,19 @@ export const waits = {
     returns: 'bool',
     alone: { pointer: ['reads'] },
     named: 'arrived',
-    cuda: {
-      print(effect, { prelude, args }) {
-        const { to, space } = pointerType(effect.pointer);
-        const load = loadHelper(prelude, to, space, { ...effect, cache: 'keep' });
-        const whole = effect.mask.kind === 'const' && effect.mask.value === allBits;
-        const spoken = { '>=': 'await_epoch', '==': 'await_equal', '!=': 'await_other' }[effect.until];
-        const name = `${spoken}${whole ? '' : '_masked'}${suffix(effect.order, effect.scope, 'keep', space)}`;
-        // The lower half of a u64 is loaded with the other: accesses that overlap in part order nothing.
-        const loaded = to === 'u64' ? `u32(${load}(p))` : `${load}(p)`;
-        const word = whole ? loaded : `(${loaded} & mask)`;
-        const test = effect.until === '>=' ? `i32(${word} - epoch) >= 0` : `${word} ${effect.until} epoch`;
-        prelude.add(
-          {
-            name,
-            text: `DEVICE bool ${name}(const ${to}* p, u32 epoch, ${whole ? '' : 'u32 mask, '}u32 limit_us) {
+    cuda(effect, { prelude, args }) {
+      const of = accessed(effect);
+      const { to } = of;
+      const loads = prelude.add(load(of));
+      const whole = effect.mask.kind === 'const' && effect.mask.value === allBits;
+      const spoken = { '>=': 'await_epoch', '==': 'await_equal', '!=': 'await_other' }[effect.until];
+      const name = `${spoken}${whole ? '' : '_masked'}${suffix(of)}`;
+      // The lower half of a u64 is loaded with the other: accesses that overlap in part order nothing.
+      const loaded = to === 'u64' ? `u32(${loads}(p))` : `${loads}(p)`;
+      const word = whole ? loaded : `(${loaded} & mask)`;
+      const test = effect.until === '>=' ? `i32(${word} - epoch) >= 0` : `${word} ${effect.until} epoch`;
+      prelude.add(
+        `DEVICE bool ${name}(const ${to}* p, u32 epoch, ${whole ? '' : 'u32 mask, '}u32 limit_us) {
   u64 start = 0u;
   for (u32 polls = 1u;; ++polls) {
     if (${test}) return true;
@@ -66,13 +64,9 @@ export const waits = {
     if (polls % 256u == 0u && past_limit(start, limit_us)) return false;
   }
 }`,
-            needs: ['past_limit'],
-          },
-          `${name} ${to}`,
-        );
-        const operands = whole ? [effect.epoch] : [effect.epoch, effect.mask];
-        return `${name}(${args(effect.pointer, ...operands, effect.limit)})`;
-      },
+      );
+      const operands = whole ? [effect.epoch] : [effect.epoch, effect.mask];
+      return `${name}(${args(effect.pointer, ...operands, effect.limit)})`;
     },
     simulate: ({ pointer, epoch, ...how }, machine) => machine.await(pointer, { ...how, wanted: epoch }),
     misgiven: [looksOnce],
@@ -89,29 +83,18 @@ export const waits = {
     returns: 'v16',
     alone: { pointer: ['reads'] },
     named: 'filled',
-    cuda: {
-      print(effect, { prelude, args }) {
-        const { space } = pointerType(effect.pointer);
-        const load = loadHelper(prelude, 'v16', space, {
-          order: 'relaxed',
-          scope: effect.scope,
-          cache: 'keep',
-        });
-        const name = `await_filled${suffix('relaxed', effect.scope, 'keep', space)}`;
-        prelude.add({
-          name,
-          text: `DEVICE v16 ${name}(const v16* p, u32 empty, u32 limit_us) {
+    cuda(effect, { prelude, args }) {
+      const of = accessed({ ...effect, order: 'relaxed' });
+      const loads = prelude.add(load(of));
+      const text = `DEVICE v16 await_filled${suffix(of)}(const v16* p, u32 empty, u32 limit_us) {
   u64 start = 0u;
   for (u32 polls = 1u;; ++polls) {
-    const v16 value = ${load}(p);
+    const v16 value = ${loads}(p);
     if (value.w != empty || limit_us == 0u) return value;
     if (polls % 256u == 0u && past_limit(start, limit_us)) return value;
   }
-}`,
-          needs: ['past_limit'],
-        });
-        return `${name}(${args(effect.pointer, effect.empty, effect.limit)})`;
-      },
+}`;
+      return `${prelude.add(text)}(${args(effect.pointer, effect.empty, effect.limit)})`;
     },
     simulate: ({ pointer, empty, ...how }, machine) =>
       machine.await(pointer, { ...how, until: '!=', wanted: empty, order: 'relaxed' }),
@@ -121,11 +104,10 @@ export const waits = {
   /** The GPU's clock in nanoseconds (%globaltimer). */
   clock: operation({
     signature: is<() => u64>(),
-    takes: {},
     returns: 'u64',
     alone: {},
     named: 'now',
-    cuda: { print: (_, { prelude }) => `${prelude.use('clock_ns')}()` },
+    cuda: (_, { prelude }) => `${prelude.use('clock_ns')}()`,
     simulate(_, machine) {
       machine.polls();
       machine.give('clock');
@@ -135,9 +117,8 @@ export const waits = {
   sleep: operation({
     signature: is<(nanoseconds: u32) => void>(),
     takes: { nanoseconds: value('u32') },
-    returns: 'void',
     alone: {},
-    cuda: { print: ({ nanoseconds }, { args }) => `__nanosleep(${args(nanoseconds)})` },
+    cuda: ({ nanoseconds }, { args }) => `__nanosleep(${args(nanoseconds)})`,
     simulate: ({ nanoseconds }, machine) => machine.pause('sleep', 'sleep', nanoseconds),
   }),
 };

@@ -17,7 +17,7 @@ const shuffle = <Call>(intrinsic: string, source: (lane: number, by: number) => 
     takes: { value: value('i32', 'u32', 'f32'), lane: value('u32') },
     returns: like('value'),
     named: 'shuffled',
-    cuda: { print: ({ value, lane }, text) => ofWarp(intrinsic, text, value, lane) },
+    cuda: ({ value, lane }, text) => ofWarp(intrinsic, text, value, lane),
     simulate: ({ value, lane }, machine) => machine.meet(value, lane),
     together({ values, lanes, first, end, mask }) {
       for (let i = 0; i < end; i++) held[i] = values[first + i]!;
@@ -42,10 +42,7 @@ function give({ values, first, end, mask }: Lanes, result: number): void {
 export const warp = {
   /** The 32 lanes meet; orders their accesses among themselves. */
   barrier: operation({
-    signature: is<() => void>(),
-    takes: {},
-    returns: 'void',
-    cuda: { print: () => '__syncwarp()' },
+    cuda: () => '__syncwarp()',
     simulate: (_, machine) => machine.meet(),
     // CUDA promises this of the barrier alone: votes and shuffles exchange registers.
     orders: true,
@@ -66,7 +63,7 @@ export const warp = {
     takes: { test: value('bool') },
     returns: 'u32',
     named: 'ballot',
-    cuda: { print: ({ test }, text) => ofWarp('__ballot_sync', text, test) },
+    cuda: ({ test }, text) => ofWarp('__ballot_sync', text, test),
     simulate: ({ test }, machine) => machine.meet(test),
     together: (warp) => give(warp, votes(warp)),
   }),
@@ -75,7 +72,7 @@ export const warp = {
     takes: { test: value('bool') },
     returns: 'bool',
     named: 'any',
-    cuda: { print: ({ test }, text, used) => `${ofWarp('__any_sync', text, test)}${used ? ' != 0' : ''}` },
+    cuda: ({ test }, text, used) => `${ofWarp('__any_sync', text, test)}${used ? ' != 0' : ''}`,
     simulate: ({ test }, machine) => machine.meet(test),
     together: (warp) => give(warp, votes(warp) === 0 ? 0 : 1),
   }),
@@ -85,7 +82,7 @@ export const warp = {
     takes: { value: value('u32', 'i32') },
     returns: 'u32',
     named: 'matching',
-    cuda: { print: ({ value }, text) => ofWarp('__match_any_sync', text, value) },
+    cuda: ({ value }, text) => ofWarp('__match_any_sync', text, value),
     simulate: ({ value }, machine) => machine.meet(value),
     together({ values, first, end, mask }) {
       for (let i = 0; i < end; i++) held[i] = values[first + i]!;

@@ -9,7 +9,7 @@ import type { Expr } from '../expression.js';
 import type { bool, Registers, Tiles } from '../language.js';
 import { showTile } from '../tile.js';
 import { array, count, operation, tiles, value } from './operation.js';
-import { type Helpers, is, type NamedHelper } from './parts.js';
+import { type Helpers, is } from './parts.js';
 import { tileOf } from './tensors.js';
 
 /** Rows of a, and of the sums, of a warp group. */
@@ -20,32 +20,24 @@ const mostColumns = 256;
 const operandTypes: readonly string[] = ['bf16', 'e4m3'];
 
 /** Reads and changes that the compiler sees, so that it moves no use of the registers from one side to the other. */
-const hold: NamedHelper = {
-  name: 'hold',
-  text: `template <int n>
+const hold = `template <int n>
 DEVICE void hold(f32 (&sum)[n]) {
 #pragma unroll
   for (int i = 0; i < n; ++i) asm volatile("" : "+f"(sum[i])::"memory");
-}`,
-};
+}`;
 
 /** K-major, as the copy engine leaves a tile: 8 rows are one piece, and a row is as wide as the swizzle. */
-const operandHelper: NamedHelper = {
-  name: 'wgmma_operand',
-  text: `template <u32 swizzle>
+const operandHelper = `template <u32 swizzle>
 DEVICE u64 wgmma_operand(const void* tile) {
   constexpr u64 kind = swizzle == 128u ? 1u : swizzle == 64u ? 2u : 3u;
   // The address of the tile, and the distance between groups of 8 rows, both in units of 16 bytes.
   return kind << 62 | u64(8u * swizzle / 16u) << 32 | 1ull << 16 | (shared_address(tile) & 0x3ffffu) >> 4;
-}`,
-  needs: ['shared_address'],
-};
+}`;
 
 /** One instruction: 64 rows, n columns, 32 bytes of each row of a and of b. */
-function instruction(n: number, type: string): NamedHelper {
+function instruction(n: number, type: string): string {
   const registers = n / 2;
   const k = type === 'bf16' ? 16 : 32;
-  const name = `wgmma_m64n${n}k${k}_${type}`;
   const lines = (of: (i: number) => string, perLine: number, between: string): string => {
     const all = Array.from({ length: registers }, (_, i) => of(i));
     const rows = Array.from({ length: Math.ceil(registers / perLine) }, (_, r) =>
@@ -55,36 +47,29 @@ function instruction(n: number, type: string): NamedHelper {
   };
   // The last two say that neither operand is transposed; types of 8 bits cannot be.
   const ends = type === 'bf16' ? 'add, 1, 1, 0, 0' : 'add, 1, 1';
-  return {
-    name,
-    text: `DEVICE void ${name}(f32 (&sum)[${registers}], u64 a, u64 b, u32 add) {
+  return `DEVICE void wgmma_m64n${n}k${k}_${type}(f32 (&sum)[${registers}], u64 a, u64 b, u32 add) {
   asm volatile("{ .reg .pred add; setp.ne.b32 add, %${registers + 2}, 0; "
                "wgmma.mma_async.sync.aligned.m64n${n}k${k}.f32.${type}.${type} {"
                "${lines((i) => `%${i}`, 16, ', "\n               "')}"
                "}, %${registers}, %${registers + 1}, ${ends}; }"
                : ${lines((i) => `"+f"(sum[${i}])`, 6, ',\n                 ')}
                : "l"(a), "l"(b), "r"(add));
-}`,
-  };
+}`;
 }
 
-/** A whole tile: one instruction behind the other along its rows. */
+/** A helper for a whole tile: one instruction behind the other along its rows. */
 function multiplication(prelude: Helpers, n: number, type: string, swizzle: number): string {
   prelude.add(operandHelper);
   prelude.use(type);
   const one = prelude.add(instruction(n, type));
   const steps = swizzle / stepBytes;
-  const name = `wgmma_n${n}_${type}_${swizzle}`;
-  return prelude.add({
-    name,
-    text: `DEVICE void ${name}(f32 (&sum)[${n / 2}], const ${type}* a, const ${type}* b, bool begin) {
+  return `DEVICE void wgmma_n${n}_${type}_${swizzle}(f32 (&sum)[${n / 2}], const ${type}* a, const ${type}* b, bool begin) {
   const u64 rows = wgmma_operand<${swizzle}>(a), columns = wgmma_operand<${swizzle}>(b);
   ${one}(sum, rows, columns, begin ? 0u : 1u);${Array.from(
     { length: steps - 1 },
     (_, i) => `\n  ${one}(sum, rows + ${2 * (i + 1)}u, columns + ${2 * (i + 1)}u, 1u);`,
   ).join('')}
-}`,
-  });
+}`;
 }
 
 function wrongProduct(sum: Expr, a: Expr, b: Expr): string | undefined {
@@ -108,22 +93,14 @@ function wrongProduct(sum: Expr, a: Expr, b: Expr): string | undefined {
 export const wgmma = {
   /** Before a first product, and wherever a thread has read or written the sums since the last: what it did comes before. */
   fence: operation({
-    signature: is<() => void>(),
-    takes: {},
-    returns: 'void',
-    cuda: {
-      print(effect, { prelude, heldAt }) {
-        prelude.add(hold);
-        const name = prelude.add({
-          name: 'wgmma_fence',
-          text: `template <int... n>
+    cuda(effect, { prelude, heldAt }) {
+      prelude.add(hold);
+      const name = prelude.add(`template <int... n>
 DEVICE void wgmma_fence(f32 (&... sums)[n]) {
   (hold(sums), ...);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}`,
-        });
-        return `${name}(${heldAt(effect).join(', ')})`;
-      },
+}`);
+      return `${name}(${heldAt(effect).join(', ')})`;
     },
     only: 'hopper',
     simulate: (_, machine) => machine.check('products.fence'),
@@ -138,12 +115,9 @@ DEVICE void wgmma_fence(f32 (&... sums)[n]) {
     signature:
       is<<T extends 'bf16' | 'e4m3'>(sum: Registers<'f32'>, a: Tiles<T>, b: Tiles<T>, begin: bool) => void>(),
     takes: { sum: array('f32'), a: tiles, b: tiles, begin: value('bool') },
-    returns: 'void',
-    cuda: {
-      print({ sum, a, b, begin }, { prelude, args }) {
-        const { rows, type, swizzle } = tileOf(b);
-        return `${multiplication(prelude, rows, type, swizzle)}(${args(sum, a, b, begin)})`;
-      },
+    cuda(effect, { prelude, call }) {
+      const { rows, type, swizzle } = tileOf(effect.b);
+      return call(multiplication(prelude, rows, type, swizzle), effect);
     },
     refuses: ({ sum, a, b }) => wrongProduct(sum, a, b),
     only: 'hopper',
@@ -157,13 +131,7 @@ DEVICE void wgmma_fence(f32 (&... sums)[n]) {
 
   /** The products that this thread has started since the last commit are a group. */
   commit: operation({
-    signature: is<() => void>(),
-    takes: {},
-    returns: 'void',
-    cuda: {
-      name: 'wgmma_commit',
-      text: 'DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }',
-    },
+    cuda: 'DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }',
     only: 'hopper',
     simulate: (_, machine) => machine.check('products.commit'),
     removable: true,
@@ -173,20 +141,14 @@ DEVICE void wgmma_fence(f32 (&... sums)[n]) {
   wait: operation({
     signature: is<(pending: number) => void>(),
     takes: { pending: count('the number of pending groups', 7) },
-    returns: 'void',
-    cuda: {
-      print(effect, { prelude, heldAt }) {
-        prelude.add(hold);
-        const name = prelude.add({
-          name: 'wgmma_wait',
-          text: `template <int pending, int... n>
+    cuda(effect, { prelude, heldAt }) {
+      prelude.add(hold);
+      const name = prelude.add(`template <int pending, int... n>
 DEVICE void wgmma_wait(f32 (&... sums)[n]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
   (hold(sums), ...);
-}`,
-        });
-        return `${name}<${effect.pending}>(${heldAt(effect).join(', ')})`;
-      },
+}`);
+      return `${name}<${effect.pending}>(${heldAt(effect).join(', ')})`;
     },
     only: 'hopper',
     simulate: ({ pending }, machine) => machine.check('products.wait', pending),
