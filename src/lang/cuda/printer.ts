@@ -3,7 +3,7 @@
  * of window fields, the kernel.
  */
 import { HeddleError, requireInteger, requireObject } from '../../base/errors.js';
-import type { IrModule, Stmt } from '../ir.js';
+import type { IrModule } from '../ir.js';
 import { tensorMapHelper } from '../operations/tensors.js';
 import {
   dynamicAlignment,
@@ -18,7 +18,7 @@ import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
 import { Effects } from './effects.js';
 import { Expressions } from './expressions.js';
 import { heldSums } from './held-sums.js';
-import { liveVariables, prune } from './liveness.js';
+import { type Pruned, prune } from './liveness.js';
 import { Prelude } from './prelude.js';
 import { identifier, Offsets, reservedNames, Scopes } from './scopes.js';
 import { Statements } from './statements.js';
@@ -74,7 +74,7 @@ function header(module: IrModule): string {
 
 class ModulePrinter {
   readonly #module: IrModule;
-  readonly #statements: readonly Stmt[];
+  readonly #pruned: Pruned;
   readonly #prelude: Prelude;
   readonly #options: PrintOptions;
   readonly #reserved: ReadonlySet<string>;
@@ -84,14 +84,14 @@ class ModulePrinter {
 
   constructor(
     module: IrModule,
-    /** Its statements, pruned. */
-    statements: readonly Stmt[],
+    /** Of its statements. */
+    pruned: Pruned,
     prelude: Prelude,
     options: PrintOptions,
     helperNames: ReadonlySet<string>,
   ) {
     this.#module = module;
-    this.#statements = statements;
+    this.#pruned = pruned;
     this.#prelude = prelude;
     this.#options = options;
     this.#reserved = new Set([...reservedNames, ...helperNames, entryName(module)]);
@@ -110,7 +110,7 @@ class ModulePrinter {
 
   #kernel(): string {
     const { entry, maxThreads, cluster } = this.#module;
-    const body = this.#statements;
+    const { body } = this.#pruned;
     const scopes = new Scopes(
       (name) => this.#isReserved(name) || this.#offsets.names.includes(name),
       this.#offsets,
@@ -151,7 +151,7 @@ class ModulePrinter {
         `${name} declares ${bytes} bytes of shared memory; a block has at most ${mostShared}. Use smaller tiles`,
       );
     }
-    const live = liveVariables(this.#statements);
+    const { live } = this.#pruned;
     const isDynamic = dynamicSharedBytes(shared) > 0;
     const alignments = shared.map(({ variable: { type } }) =>
       type.kind === 'pointer' ? sharedAlignment(type) : 0,
@@ -175,7 +175,7 @@ class ModulePrinter {
     const expressions = new Expressions(this.#prelude, scopes);
     const effects = new Effects(this.#prelude, expressions, scopes, {
       inCluster: this.#module.cluster > 1,
-      held: heldSums(this.#statements),
+      held: heldSums(this.#pruned.body),
     });
     const writer = new Writer(this.#module.sources, this.#options.lineDirectives ?? true);
     return new Statements(writer, scopes, expressions, effects);
