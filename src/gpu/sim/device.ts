@@ -585,20 +585,17 @@ class SimLauncher implements PtxLauncher {
     const block = sizeOf(this.#block);
     const extents = [...this.#block, ...this.#grid];
     const compiled = this.#compiled;
-    const home = this.#home;
     const firstSite = this.#firstSite;
     const { rank } = this.#shape;
     const args = this.#arguments.take(rank);
     stream.launch({
       programmatic: this.#programmatic,
-      make: (previous, on) => {
-        // One literal: spreads would cost as much as all else.
-        return new SimLaunch({
-          id: engine.newNumber(),
-          ordinal: engine.newOrdinal(home, 'launch'),
-          stream: on,
+      make: (previous, on) =>
+        new SimLaunch(
+          engine.newNumber(),
+          engine.newOrdinal(on.rank, 'launch'),
+          on,
           compiled,
-          home,
           rank,
           grid,
           block,
@@ -606,10 +603,7 @@ class SimLauncher implements PtxLauncher {
           args,
           firstSite,
           previous,
-          onReleased: () => on.kick(),
-          onEnd: (launch) => on.launchEnded(launch),
-        });
-      },
+        ),
     });
   }
 }

@@ -161,7 +161,7 @@ export class Detector {
 
   /** The host of `rank` has awaited everything on the stream. Work that it enqueues later, on any stream, is after it. */
   hostSynchronized(stream: StreamId, rank: number): void {
-    this.#hostLearns(rank, this.#stream(stream).now);
+    this.hostHeard(rank, this.#stream(stream).now);
   }
 
   /**
@@ -176,7 +176,7 @@ export class Detector {
       ++stream.step,
       name ?? 'the host',
       false,
-      this.#host(rank),
+      this.hostKnows(rank),
       null,
     );
     const actor = this.#actor(new BlockState(++this.#sequence, 1, stream, launch, 0), 0, null, launch.start);
@@ -186,22 +186,20 @@ export class Detector {
 
   /** The host program has waited for the thread's end. */
   hostThreadEnded(thread: ThreadId, rank: number): void {
-    this.#hostLearns(rank, release(this.#threads[thread]!));
+    this.hostHeard(rank, release(this.#threads[thread]!));
   }
 
   /** The knowledge and deeds of the host program of `rank` so far; the machine keeps it from when something is enqueued to when it begins. */
   hostKnows(rank: number): Clock {
-    return this.#host(rank);
+    const program = this.#hostPrograms.get(rank);
+    return program === undefined ? (this.#hosts.get(rank) ?? nothing) : release(program);
   }
 
-  /** The joint knowledge of hosts that meet. */
-  hostsTogether(known: readonly Clock[]): Clock {
-    return Clock.joinAll(known);
-  }
-
-  /** The host of `rank` has heard from hosts that knew that much. */
+  /** The host of `rank` has heard of that, from hosts or from its GPU. */
   hostHeard(rank: number, known: Clock): void {
-    this.#hostLearns(rank, known);
+    const program = this.#hostPrograms.get(rank);
+    if (program === undefined) this.#hosts.set(rank, this.hostKnows(rank).join(known));
+    else program.learn(known);
   }
 
   /** The stream begins what the host enqueued when it knew that much. */
@@ -477,13 +475,13 @@ export class Detector {
     for (const thread of threads) thread.meet(known, own, epoch);
   }
 
-  /** `source` and `target`: its reads and its writes; null for nothing. */
+  /** A copy, or a product, that the thread issues reads or writes there. */
   copyIssued(
     thread: ThreadId,
     engine: CopyEngine,
     group: number,
-    source: Place | null,
-    target: Place | null,
+    does: CopyPart['does'],
+    { buffer, offset }: Place,
     bytes: number,
     site: SiteId,
   ): void {
@@ -498,13 +496,9 @@ export class Detector {
     agents.reads.epoch = group + 1;
     agents.writes.epoch = group + 1;
     me.touched = true;
-    const read = packAccess({ kind: 'read', order: 'weak', scope: 'cta', bytes }, site);
-    const write = packAccess({ kind: 'write', order: 'weak', scope: 'cta', bytes }, site);
-    const knower = ({ space }: BufferInfo) => agents.proxy?.standForProxyOf(me, space) ?? me;
-    if (source !== null)
-      this.#shadow(source.buffer).weak(knower(source.buffer), agents.reads, read, source.offset, bytes);
-    if (target !== null)
-      this.#shadow(target.buffer).weak(knower(target.buffer), agents.writes, write, target.offset, bytes);
+    const meta = packAccess({ kind: does, order: 'weak', scope: 'cta', bytes }, site);
+    const knows = agents.proxy?.standForProxyOf(me, buffer.space) ?? me;
+    this.#shadow(buffer).weak(knows, does === 'read' ? agents.reads : agents.writes, meta, offset, bytes);
   }
 
   /** For `thread`, all groups of `issuer` numbered up to `group` are complete (or only their reads). */
@@ -615,18 +609,6 @@ export class Detector {
 
   #stream(id: StreamId): StreamState {
     return this.#streams.get(id)!;
-  }
-
-  /** The knowledge and deeds of the host program of a rank. */
-  #host(rank: number): Clock {
-    const program = this.#hostPrograms.get(rank);
-    return program === undefined ? (this.#hosts.get(rank) ?? nothing) : release(program);
-  }
-
-  #hostLearns(rank: number, clock: Clock): void {
-    const program = this.#hostPrograms.get(rank);
-    if (program === undefined) this.#hosts.set(rank, this.#host(rank).join(clock));
-    else program.learn(clock);
   }
 
   #actor(block: BlockState, lane: number, copies: CopyPart | null, known: Clock): Actor {
