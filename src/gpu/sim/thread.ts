@@ -459,17 +459,20 @@ export class Thread extends Task {
   joinGroup(id: number, wanted: number, site: number): boolean {
     this.site = site;
     if (id === 0 && wanted === this.block.launch.block) return false;
-    this.block.groups ??= new Groups();
-    this.released = this.block.groups.arrive(this, id, wanted);
+    this.#arriveAt(id, wanted, true);
     return true;
+  }
+
+  #arriveAt(id: number, wanted: number, waits: boolean): void {
+    this.block.groups ??= new Groups();
+    this.released = this.block.groups.arrive(this, id, wanted, waits);
   }
 
   /** The same, and says yes or no: `yes` of those who came do. */
   voteInGroup(id: number, wanted: number, says: boolean, site: number): void {
     this.site = site;
     this.says = says;
-    this.block.groups ??= new Groups();
-    this.released = this.block.groups.arrive(this, id, wanted);
+    this.#arriveAt(id, wanted, true);
     const yes = this.released.filter((thread) => thread.says).length;
     for (const thread of this.released) thread.yes = yes;
   }
@@ -477,8 +480,7 @@ export class Thread extends Task {
   /** Comes to a barrier at which others wait, and goes on. Its actions come before what they do then. */
   arriveAtGroup(access: StatementAccess, id: number, wanted: number): void {
     this.site = access.site;
-    this.block.groups ??= new Groups();
-    this.released = this.block.groups.arrive(this, id, wanted, false);
+    this.#arriveAt(id, wanted, false);
     if (this.isChecked) this.#tell(access, this.#arrivals, 8 * id, 0);
   }
 
@@ -878,11 +880,8 @@ export class Thread extends Task {
           `an mbarrier is for 1 to ${mostCounted} arrivals, not for ${count}`,
         );
     }
-    this.block.mbarriers ??= new MBarriers({
-      random: hub.detector === null ? null : hub.random,
-      onPhase: (buffer, at) => {
-        if (buffer.waiters !== 0) hub.wake(buffer, at, mbarrierBytes);
-      },
+    this.block.mbarriers ??= new MBarriers(hub.detector === null ? null : hub.random, (buffer, at) => {
+      if (buffer.waiters !== 0) hub.wake(buffer, at, mbarrierBytes);
     });
     this.block.mbarriers.init(barrier, offset, count, isShown);
   }

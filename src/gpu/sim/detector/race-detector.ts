@@ -69,9 +69,8 @@ import {
 const observationsKept = 8192;
 const mbarrierBytes = 8;
 const nothingOlder: readonly never[] = [];
-/** A number that no stream and no launch of the machine has. */
+/** A number that no stream of the machine has. */
 const noStream = -1;
-const noLaunch = -1;
 /** The number of an actor that makes no accesses of its own. */
 const noActor = -1;
 
@@ -170,16 +169,7 @@ export class Detector {
    */
   hostThreadStarted(thread: ThreadId, rank: number, name: string | null): void {
     const stream = new StreamState(this.#streamCount++, noStream, rank, true);
-    const launch = new LaunchState(
-      noLaunch,
-      stream,
-      ++stream.step,
-      name ?? 'the host',
-      false,
-      this.hostKnows(rank),
-      null,
-    );
-    const actor = this.#actor(new BlockState(++this.#sequence, 1, stream, launch, 0), 0, null, launch.start);
+    const actor = this.#aside(stream, name ?? 'the host', this.hostKnows(rank));
     this.#threads[thread] = actor;
     if (name === null) this.#hostPrograms.set(rank, actor);
   }
@@ -218,11 +208,9 @@ export class Detector {
     if (!info.programmatic) state.settled = state.now;
     state.handedOn = Clock.joinAll([state.handedOn, ...(state.last?.released ?? [])]);
     const started = new LaunchState(
-      launch,
       state,
       ++state.step,
       info.kernel,
-      info.programmatic,
       info.programmatic ? state.settled.join(state.handedOn) : state.now,
       info.programmatic ? state.settled : null,
     );
@@ -560,9 +548,13 @@ export class Detector {
       this.#networks.set(rank, stream);
     }
     const known = release(poster);
-    const launch = new LaunchState(noLaunch, stream, ++stream.step, theNetwork, false, known, null);
-    const block = new BlockState(++this.#sequence, launch.step, stream, launch, 0);
-    this.#networkWrites.set(write, { nic: this.#actor(block, 0, null, known), poster, epoch });
+    this.#networkWrites.set(write, { nic: this.#aside(stream, theNetwork, known), poster, epoch });
+  }
+
+  /** Who acts in no kernel, from here on and knowing that. */
+  #aside(stream: StreamState, name: string, known: Clock): Actor {
+    const launch = new LaunchState(stream, ++stream.step, name, known, null);
+    return this.#actor(new BlockState(++this.#sequence, launch.step, stream, launch, 0), 0, null, known);
   }
 
   /** Whether the thread comes behind the posting of a write. */
