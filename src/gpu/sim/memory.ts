@@ -39,6 +39,8 @@ export class SimBuffer implements BufferInfo {
   placement: Placement = 'host';
   /** Of each byte, 1 once it was written; null where everything counts as written. */
   initialised: Uint8Array | null = null;
+  /** The same, as words. */
+  #written: Int32Array = noWords;
   /** How many parked threads wait for a location here (checked mode wakes them at the store). */
   waiters = 0;
   readonly #names: NamedRange[] = [];
@@ -70,7 +72,10 @@ export class SimBuffer implements BufferInfo {
 
   /** From now on a read of these bytes before a write is a finding. */
   poison(offset: number, bytes: number): void {
-    this.initialised ??= new Uint8Array(this.bytes).fill(1);
+    if (this.initialised === null) {
+      this.initialised = new Uint8Array(this.u8.length).fill(1);
+      this.#written = new Int32Array(this.initialised.buffer);
+    }
     this.initialised.fill(0, offset, offset + bytes);
   }
 
@@ -78,13 +83,20 @@ export class SimBuffer implements BufferInfo {
     const map = this.initialised;
     if (map === null) return;
     if (bytes > 16) map.fill(1, offset, offset + bytes);
+    else if (((offset | bytes) & 3) === 0)
+      for (let i = offset >>> 2; i < (offset + bytes) >>> 2; i++) this.#written[i] = 0x01010101;
     else for (let i = offset; i < offset + bytes; i++) map[i] = 1;
   }
 
   /** The first byte of a range that nobody wrote; −1 where all were. */
   firstUninitialised(offset: number, bytes: number): number {
     const map = this.initialised;
-    if (map !== null) for (let i = offset; i < offset + bytes; i++) if (map[i] === 0) return i;
+    if (map === null) return -1;
+    const end = offset + bytes;
+    let i = offset;
+    // Aligned words are looked at as such, as long as all of each was written.
+    if (((offset | bytes) & 3) === 0) while (i < end && this.#written[i >>> 2] === 0x01010101) i += 4;
+    for (; i < end; i++) if (map[i] === 0) return i;
     return -1;
   }
 
