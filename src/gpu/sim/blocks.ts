@@ -140,17 +140,11 @@ export class Blocks {
   }
 
   #reportUnawaited({ mbarriers }: Block): void {
-    for (const { to, toAt, access } of mbarriers?.unawaited() ?? []) {
-      this.#machine.log.add({
-        kind: 'misuse',
-        message:
-          'its block ends while this load may still write shared memory, which is then the next block’s: await its mbarrier ' +
-          '(g.mbarrier.await) before the end of the kernel',
-        buffer: to.purpose,
-        location: to.describe(toAt),
-        access,
-      });
-    }
+    const message =
+      'its block ends while this load may still write shared memory, which is then the next block’s: await its mbarrier ' +
+      '(g.mbarrier.await) before the end of the kernel';
+    for (const { to, toAt, access } of mbarriers?.unawaited() ?? [])
+      this.#machine.log.misuse(message, to, toAt, access);
   }
 
   /** It has called releaseNext, or ended. */
@@ -158,7 +152,7 @@ export class Blocks {
     if (block.released) return;
     block.released = true;
     const { launch } = block;
-    if (++launch.releasedBlocks === launch.grid) launch.onReleased();
+    if (++launch.releasedBlocks === launch.grid) launch.stream.kick();
   }
 
   #endLaunch(launch: SimLaunch): void {
@@ -167,7 +161,7 @@ export class Blocks {
     launch.previous = null;
     this.#machine.detector?.launchEnded(launch.id);
     this.#statistics.ended(launch);
-    launch.onEnd();
+    launch.stream.launchEnded(launch);
     for (const thread of launch.followers.splice(0)) {
       this.#machine.detector?.awaitPrevious(thread.id);
       this.#machine.makeReady(thread);

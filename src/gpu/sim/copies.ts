@@ -30,15 +30,19 @@ interface Parts {
   readonly hub: { readonly detector: Detector | null; readonly log: FindingLog; readonly random: Random };
 }
 
+/** The mbarrier at which a load arrives. */
+interface Gate {
+  readonly barrier: SimBuffer;
+  readonly barrierAt: number;
+  readonly mbarrier: MBarrier;
+}
+
 /** A box of a tensor on its way to a tile. */
-interface BoxLoad {
+interface BoxLoad extends Gate {
   readonly to: SimBuffer;
   readonly toAt: number;
   readonly tensor: SimTensor;
   readonly at: readonly number[];
-  readonly barrier: SimBuffer;
-  readonly barrierAt: number;
-  readonly mbarrier: MBarrier;
 }
 
 export class Copies {
@@ -71,10 +75,8 @@ export class Copies {
     alignment = 0,
   ): void {
     const copy = { to, toAt, from, fromAt, bytes };
-    if (!this.#mayPost(copy, site, alignment)) return;
-    this.#issued(copy, this.#group, site);
-    if (this.#detector !== null) this.#unawaited.push({ copy, group: this.#group, site });
-    this.#posted.post(copy, this.#group, { move: (piece) => this.#move(piece), landed: () => {} });
+    if (this.#mayPost(copy, this.#group, site, alignment))
+      this.#send(copy, copy, site, (piece) => this.#move(piece));
   }
 
   /** A tile to a box of a tensor, which the group's end awaits. */
@@ -88,19 +90,19 @@ export class Copies {
     const group = this.#group;
     if (!this.#mayMove(box, { tensor, group, site, kind: 'read' }, from, fromAt)) return;
     const { bytes } = tensor.tile;
-    if (this.#detector !== null) {
-      const copy = { to: tensor.buffer, toAt: tensor.offset, from, fromAt, bytes };
-      this.#unawaited.push({ copy, group, site });
-    }
-    const whole = { to: tensor.buffer, toAt: 0, from, fromAt: 0, bytes };
-    this.#posted.post(whole, group, {
-      move: (piece) => {
-        box.store(piece.toAt, piece.bytes);
-        this.#moved(tensor.buffer, from, piece.bytes);
-        for (const { inTensor, bytes } of box.rows()) this.#issuer.wrote(tensor.buffer, inTensor, bytes);
-      },
-      landed: () => {},
+    const copy = { to: tensor.buffer, toAt: tensor.offset, from, fromAt, bytes };
+    this.#send({ ...copy, toAt: 0, fromAt: 0 }, copy, site, (piece) => {
+      box.store(piece.toAt, piece.bytes);
+      this.#moved(tensor.buffer, from, piece.bytes);
+      for (const { inTensor, bytes } of box.rows()) this.#issuer.wrote(tensor.buffer, inTensor, bytes);
     });
+  }
+
+  /** Begins what its group's end awaits. `pieces`: where its pieces are cut, if not where it is. */
+  #send(pieces: Posted, copy: Posted, site: number, move: (piece: Posted) => void): void {
+    const group = this.#group;
+    if (this.#detector !== null) this.#unawaited.push({ copy, group, site });
+    this.#posted.post(pieces, group, { move, landed: () => {} });
   }
 
   /** A box of a tensor to a tile, which arrives at an mbarrier. */
@@ -118,24 +120,18 @@ export class Copies {
   }
 
   /** The same, be the tile this block's or that of another of its cluster. */
-  loadBoxAt({ to, toAt, tensor, at, barrier, barrierAt, mbarrier }: BoxLoad, site: number): void {
+  loadBoxAt({ to, toAt, tensor, at, ...gate }: BoxLoad, site: number): void {
     const box = new Box(tensor, at, to, toAt);
     const { bytes } = tensor.tile;
     const group = this.#group++;
-    const place = { buffer: barrier, offset: barrierAt };
-    const landed = this.#arrival(group, place, mbarrier, { to, toAt, bytes }, site);
-    if (!this.#mayMove(box, { tensor, group, site, kind: 'write' }, to, toAt)) {
-      landed();
-      return;
-    }
+    const landed = this.#arrival(group, gate, { to, toAt, bytes }, site);
+    const may = this.#mayMove(box, { tensor, group, site, kind: 'write' }, to, toAt);
     const whole = { to, toAt: 0, from: tensor.buffer, fromAt: 0, bytes };
-    const move = (piece: Posted) => {
+    this.#bring(may, whole, group, gate, landed, (piece) => {
       box.load(piece.toAt, piece.bytes);
       this.#moved(to, tensor.buffer, piece.bytes);
       this.#issuer.wrote(to, toAt, bytes);
-    };
-    mbarrier.loads.post(whole, group, { move, landed });
-    this.#issuer.wrote(barrier, barrierAt, mbarrierBytes);
+    });
   }
 
   commit(): void {
@@ -161,43 +157,52 @@ export class Copies {
     barrierAt: number,
     site: number,
   ): void {
-    const issuer = this.#issuer;
-    const mbarrier = issuer.mbarrier(barrier, barrierAt);
+    const gate = { barrier, barrierAt, mbarrier: this.#issuer.mbarrier(barrier, barrierAt) };
     const copy = { to, toAt, from, fromAt, bytes };
     const group = this.#group++;
-    const landed = this.#arrival(group, { buffer: barrier, offset: barrierAt }, mbarrier, copy, site);
-    if (!this.#mayPost(copy, site)) {
+    const landed = this.#arrival(group, gate, copy, site);
+    const may = this.#mayPost(copy, group, site);
+    this.#bring(may, copy, group, gate, landed, (piece) => this.#move(piece));
+  }
+
+  /** Begins a load. One that may not be arrives all the same. */
+  #bring(
+    may: boolean,
+    copy: Posted,
+    group: number,
+    { barrier, barrierAt, mbarrier }: Gate,
+    landed: () => void,
+    move: (piece: Posted) => void,
+  ): void {
+    if (!may) {
       landed();
       return;
     }
-    this.#issued(copy, group, site);
-    mbarrier.loads.post(copy, group, { move: (piece) => this.#move(piece), landed });
+    mbarrier.loads.post(copy, group, { move, landed });
     // If it was put off, it comes when a thread waits for it: those that do already look again.
-    issuer.wrote(barrier, barrierAt, mbarrierBytes);
+    this.#issuer.wrote(barrier, barrierAt, mbarrierBytes);
   }
 
   /** A load is on its way to an mbarrier; returns what to call once its last byte is there. */
   #arrival(
     group: number,
-    place: { readonly buffer: SimBuffer; readonly offset: number },
-    mbarrier: MBarrier,
+    { barrier, barrierAt, mbarrier }: Gate,
     { to, toAt, bytes }: Pick<Posted, 'to' | 'toAt' | 'bytes'>,
     site: number,
   ): () => void {
     const { id, block } = this.#issuer;
     const global = block.launch.firstSite + site;
+    const place = { buffer: barrier, offset: barrierAt };
     this.#detector?.mbarrierNamed(id, place, global);
     const access = { kind: 'write', order: 'weak', scope: 'cta', bytes, site } as const;
     if (this.#detector !== null && !mbarrier.isShown)
-      this.#log.add({
-        kind: 'misuse',
-        message:
-          'this copy arrives at an mbarrier that the copy engine does not know of: behind mbarrier.init comes ' +
+      this.#log.misuse(
+        'this copy arrives at an mbarrier that the copy engine does not know of: behind mbarrier.init comes ' +
           'fence.mbarrier_init, or fence.proxy.async',
-        buffer: place.buffer.purpose,
-        location: place.buffer.describe(place.offset),
-        access: this.#issuer.report(access),
-      });
+        barrier,
+        barrierAt,
+        this.#issuer.report(access),
+      );
     const arrived = mbarrier.expectLoad(
       bytes,
       this.#detector === null ? null : { to, toAt, access: this.#issuer.report(access) },
@@ -234,35 +239,27 @@ export class Copies {
         ? `is of no group that can be awaited: ${engine}.commit comes first, then a wait`
         : `has not been awaited: do so before the end of the kernel (${engine}.${reads ? 'waitReads' : 'wait'})`;
     const kind = reads ? 'read' : 'write';
-    this.#log.add({
-      kind: 'misuse',
-      message: `its thread ends while this copy may still ${kind} shared memory, which is then the next block's; the copy ${what}`,
-      buffer: buffer.purpose,
-      location: buffer.describe(offset),
-      access: this.#issuer.report({ kind, order: 'weak', scope: 'cta', bytes, site }),
-    });
+    this.#log.misuse(
+      `its thread ends while this copy may still ${kind} shared memory, which is then the next block's; the copy ${what}`,
+      buffer,
+      offset,
+      this.#issuer.report({ kind, order: 'weak', scope: 'cta', bytes, site }),
+    );
   }
 
-  #issued({ to, toAt, from, fromAt, bytes }: Posted, group: number, site: number): void {
-    const { id, block } = this.#issuer;
-    const [source, target] = [
-      { buffer: from, offset: fromAt },
-      { buffer: to, offset: toAt },
-    ];
-    if (this.#detector === null) return;
-    this.#detector.copyIssued(id, this.#engine, group, source, target, bytes, block.launch.firstSite + site);
-    const access = { kind: 'write', order: 'weak', scope: 'cta', bytes, site } as const;
-    this.#issuer.overwrites(access, to, toAt, bytes);
-  }
-
-  #mayPost(copy: Posted, site: number, alignment = 0): boolean {
+  /** Checks that bytes may be copied, and tells the detector that they are. */
+  #mayPost(copy: Posted, group: number, site: number, alignment = 0): boolean {
     if (this.#detector === null) return true;
-    if (alignment === 0) return mayCopy(this.#issuer, this.#log, copy, site, 16);
-    const { to, toAt, from, fromAt } = copy;
+    const { to, toAt, from, fromAt, bytes } = copy;
     const form = { order: 'weak', scope: 'cta', bytes: alignment, site } as const;
-    if (toAt % alignment !== 0) this.#issuer.refuse({ ...form, kind: 'write' }, to, toAt);
-    else if (fromAt % alignment !== 0) this.#issuer.refuse({ ...form, kind: 'read' }, from, fromAt);
-    else return mayCopy(this.#issuer, this.#log, copy, site, 1);
+    if (alignment > 0 && toAt % alignment !== 0) this.#issuer.refuse({ ...form, kind: 'write' }, to, toAt);
+    else if (alignment > 0 && fromAt % alignment !== 0)
+      this.#issuer.refuse({ ...form, kind: 'read' }, from, fromAt);
+    else if (mayCopy(this.#issuer, this.#log, copy, site, alignment > 0 ? 1 : 16)) {
+      this.#tell({ kind: 'read', group, site }, from, fromAt, bytes);
+      this.#tell({ kind: 'write', group, site }, to, toAt, bytes);
+      return true;
+    }
     return false;
   }
 
@@ -328,9 +325,8 @@ export class Copies {
     bytes: number,
   ): void {
     const { id, block } = this.#issuer;
-    const place = { buffer, offset };
-    const [source, target] = kind === 'read' ? [place, null] : [null, place];
-    this.#detector!.copyIssued(id, this.#engine, group, source, target, bytes, block.launch.firstSite + site);
+    const global = block.launch.firstSite + site;
+    this.#detector!.copyIssued(id, this.#engine, group, kind, { buffer, offset }, bytes, global);
     const access = { kind, order: 'weak', scope: 'cta', bytes, site } as const;
     if (kind === 'write') this.#issuer.overwrites(access, buffer, offset, bytes);
   }
@@ -360,19 +356,15 @@ export function mayCopy(
   return may;
 }
 
-/** Bytes that are read must have been written. */
+/** Bytes that are read must have been written. False where they were not. */
 export function requireInitialised(
   by: Pick<Issuer, 'report'>,
   log: FindingLog,
   access: StatementAccess,
   from: SimBuffer,
   offset: number,
-): void {
-  if (from.isInitialised(offset, access.bytes)) return;
-  log.add({
-    kind: 'uninitialised-read',
-    buffer: from.purpose,
-    location: from.describe(from.firstUninitialised(offset, access.bytes)),
-    access: by.report(access),
-  });
+): boolean {
+  const first = from.firstUninitialised(offset, access.bytes);
+  if (first >= 0) log.uninitialised(from, first, by.report(access));
+  return first < 0;
 }

@@ -189,14 +189,13 @@ export class SimDevice implements Device {
     const runs = this.#shared.substitute(module);
     const { mode } = this.#shared.engine;
     const compiled = isPtx(runs) ? compilePtx(runs, mode) : compile(runs, mode);
-    const args = isPtx(runs)
-      ? () => new PtxArguments(runs, this.#shared, this.rank, this.#globalsOf(runs))
-      : () => new IrArguments(runs, this.#shared);
     return {
       module,
       launcher: (shape) => {
         requireObject('shape', shape);
-        return new SimLauncher(this.rank, this.#shared, compiled, shape, args());
+        return isPtx(runs)
+          ? new PtxKernelLauncher(runs, this.#globalsOf(runs), this.rank, this.#shared, compiled, shape)
+          : new IrLauncher(runs, this.rank, this.#shared, compiled, shape);
       },
     };
   }
@@ -282,17 +281,99 @@ class SimMemory implements WindowMemory {
   };
 }
 
-/** The arguments of a launch, parameter by parameter. */
-interface Arguments {
-  set(name: string, value: number | bigint): void;
-  setWindow(name: string, window: Window): void;
-  setTensor(name: string, tensor: Tensor): void;
-  setBytes(name: string, bytes: Uint8Array): void;
+abstract class SimLauncher implements PtxLauncher {
   /** Parameters that nobody has set. */
-  readonly missing: ReadonlySet<string>;
-  /** The array in which generated code finds them, as they are now. */
-  take(rank: number): unknown[];
+  protected readonly missing = new Set<string>();
+  readonly #block: readonly number[];
+  readonly #firstSite: number;
+  readonly #programmatic: boolean;
+  #grid: readonly number[];
+  readonly #compiled: Compiled;
+  readonly #shape: PtxLaunchShape;
+
+  constructor(
+    protected readonly home: number,
+    protected readonly shared: Shared,
+    compiled: Compiled,
+    shape: PtxLaunchShape,
+  ) {
+    this.#compiled = compiled;
+    this.#shape = shape;
+    this.#grid = this.#gridOf(shape.grid);
+    this.#block = this.#extentOf('block', shape.block, compiled.module.maxThreads);
+    this.#programmatic = shape.programmatic ?? false;
+    this.#firstSite = shared.sites.register(compiled);
+  }
+
+  abstract set(name: string, value: number | bigint): void;
+  abstract setWindow(name: string, window: Window): void;
+  abstract setBytes(name: string, bytes: Uint8Array): void;
+  abstract setTensor(name: string, tensor: Tensor): void;
+
+  /** The array in which generated code finds the arguments, as they are now. */
+  protected abstract take(rank: number): unknown[];
+
+  setGrid(grid: PtxExtent): void {
+    this.#grid = this.#gridOf(grid);
+  }
+
+  #gridOf(grid: PtxExtent): readonly number[] {
+    const extent = this.#extentOf('grid', grid, maxGrid);
+    requireGrid(extent[0]!, maxGrid, this.#compiled.module.cluster);
+    return extent;
+  }
+
+  /** Along x, y and z; kernels in TypeScript know x alone. */
+  #extentOf(name: string, given: PtxExtent, most: number): readonly number[] {
+    if (typeof given === 'number' || !isPtx(this.#compiled.module))
+      return [requireInteger(name, given, 1, most), 1, 1];
+    if (!Array.isArray(given) || given.length < 1 || given.length > 3)
+      throw new ArgumentError(name, given, 'a number, or one for each of x, y and z');
+    const all = given.map((one, i) => requireInteger(`${name}[${i}]`, one, 1, most));
+    requireInteger(name, sizeOf(all), 1, most);
+    return [...all, 1, 1].slice(0, 3);
+  }
+
+  launch(stream: Stream): void {
+    const { missing } = this;
+    if (missing.size > 0) {
+      throw new HeddleError(
+        'HEDDLE_LAUNCH',
+        `kernel ${this.#compiled.module.name} needs ${[...missing].join(', ')}: set every parameter before the launch`,
+      );
+    }
+    const { engine } = this.shared;
+    if (!(stream instanceof SimStream) || !stream.belongsTo(engine) || stream.rank !== this.home) {
+      throw new ArgumentError('stream', stream, `a stream of the simulated GPU #${this.home}`);
+    }
+    const grid = sizeOf(this.#grid);
+    const block = sizeOf(this.#block);
+    const extents = [...this.#block, ...this.#grid];
+    const compiled = this.#compiled;
+    const firstSite = this.#firstSite;
+    const { rank } = this.#shape;
+    const args = this.take(rank);
+    stream.launch({
+      programmatic: this.#programmatic,
+      make: (previous, on) =>
+        new SimLaunch(
+          engine.newNumber(),
+          engine.newOrdinal(on.rank, 'launch'),
+          on,
+          compiled,
+          rank,
+          grid,
+          block,
+          extents,
+          args,
+          firstSite,
+          previous,
+        ),
+    });
+  }
 }
+
+type Launching = ConstructorParameters<typeof SimLauncher>;
 
 /** Where a parameter's value stands among the arguments of generated code. */
 interface Place {
@@ -301,16 +382,14 @@ interface Place {
 }
 
 /** Of kernels in TypeScript. */
-class IrArguments implements Arguments {
+class IrLauncher extends SimLauncher {
   readonly #places = new Map<string, Place>();
   readonly #args: unknown[] = [];
-  readonly missing = new Set<string>();
   readonly #module: IrModule;
-  readonly #shared: Shared;
 
-  constructor(module: IrModule, shared: Shared) {
+  constructor(module: IrModule, ...[home, shared, compiled, shape]: Launching) {
+    super(home, shared, compiled, shape);
     this.#module = module;
-    this.#shared = shared;
     for (const param of module.entry.params) {
       const name = flatName(param);
       this.#places.set(name, { type: param.variable.type, at: this.#args.length });
@@ -336,7 +415,7 @@ class IrArguments implements Arguments {
     const { type, at } = this.#placeOf(name);
     if (type.kind === 'pointer') {
       if (typeof value !== 'bigint') requireInteger(name, value, 0, Number.MAX_SAFE_INTEGER);
-      const { buffer, offset } = this.#shared.addresses.find(name, Number(value), 0);
+      const { buffer, offset } = this.shared.addresses.find(name, Number(value), 0);
       if (offset % byteSize[type.to] !== 0) {
         throw new ArgumentError(name, value, `a multiple of ${byteSize[type.to]}, the size of ${type.to}`);
       }
@@ -359,7 +438,7 @@ class IrArguments implements Arguments {
     if (type.kind !== 'peers') throw new ArgumentError(name, window, 'set with set, as it is not a window');
     const buffers: SimBuffer[] = [];
     const offsets: number[] = [];
-    for (const place of windowPlaces(this.#shared, name, window, type.layout)) {
+    for (const place of windowPlaces(this.shared, name, window, type.layout)) {
       buffers.push(place.buffer);
       offsets.push(place.offset);
     }
@@ -373,7 +452,7 @@ class IrArguments implements Arguments {
     if (type.kind !== 'tensorMap')
       throw new ArgumentError(name, tensor, 'set with set, as it is no tensorMap');
     const { address, bytes, ...form } = requireTensor(name, tensor, type);
-    const { buffer, offset } = this.#shared.addresses.find(`${name}.address`, address, bytes);
+    const { buffer, offset } = this.shared.addresses.find(`${name}.address`, address, bytes);
     const made: SimTensor = { ...form, buffer, offset, tile: type.tile };
     this.#args[at] = made;
     this.missing.delete(name);
@@ -383,7 +462,7 @@ class IrArguments implements Arguments {
     throw new ArgumentError(name, bytes, 'set with set or setWindow: only kernels in PTX take bytes');
   }
 
-  take(): unknown[] {
+  protected take(): unknown[] {
     return this.#args.slice();
   }
 }
@@ -405,29 +484,23 @@ function windowPlaces(
   });
 }
 
-/** Of kernels in PTX: bytes, as a GPU has them. */
-class PtxArguments implements Arguments {
-  readonly missing: Set<string>;
+/** Of kernels in PTX, whose arguments are bytes, as a GPU has them. */
+class PtxKernelLauncher extends SimLauncher {
   readonly #bytes: Uint8Array;
   readonly #view: DataView;
   /** By the offset of the parameter that is a tensor's map. */
   readonly #tensors = new Map<number, SimTensor>();
   readonly #kernel: PtxKernel;
-  readonly #shared: Shared;
-  readonly #home: number;
   /** Upper words of the addresses of its variables. */
   readonly #globals: readonly number[];
 
-  constructor(kernel: PtxKernel, shared: Shared, home: number, globals: readonly number[]) {
+  constructor(kernel: PtxKernel, globals: readonly number[], ...[home, shared, compiled, shape]: Launching) {
+    super(home, shared, compiled, shape);
     this.#kernel = kernel;
-    this.#shared = shared;
-    this.#home = home;
     this.#globals = globals;
     this.#bytes = new Uint8Array(Math.max(8, kernel.parameterBytes));
     this.#view = new DataView(this.#bytes.buffer);
-    this.missing = new Set(
-      kernel.params.map(({ name }) => name).filter((name) => name !== kernel.rankParameter),
-    );
+    for (const { name } of kernel.params) if (name !== kernel.rankParameter) this.missing.add(name);
   }
 
   #find(name: string): PtxParameter {
@@ -475,7 +548,7 @@ class PtxArguments implements Arguments {
     if (boxes === undefined || all !== tensorMapBytes)
       throw new ArgumentError(name, tensor, 'set with set or setBytes: `tensors` does not name it');
     const { address, bytes, ...form } = requireTensor(name, tensor, boxes);
-    const place = this.#shared.addresses.find(`${name}.address`, address, bytes);
+    const place = this.shared.addresses.find(`${name}.address`, address, bytes);
     this.#tensors.set(offset, { ...form, buffer: place.buffer, offset: place.offset, tile: boxes.tile });
     this.missing.delete(name);
   }
@@ -483,7 +556,7 @@ class PtxArguments implements Arguments {
   /** The addresses of all ranks' windows, one after the other. */
   setWindow(name: string, window: Window): void {
     const { offset, bytes } = this.#find(name);
-    windowPlaces(this.#shared, name, window, this.#kernel.layouts.get(name) ?? null);
+    windowPlaces(this.shared, name, window, this.#kernel.layouts.get(name) ?? null);
     if (8 * window.bases.length > bytes)
       throw new ArgumentError(name, window, `a window of at most ${Math.floor(bytes / 8)} ranks`);
     window.bases.forEach((base, rank) => {
@@ -492,11 +565,11 @@ class PtxArguments implements Arguments {
     this.missing.delete(name);
   }
 
-  take(rank: number): unknown[] {
+  protected take(rank: number): unknown[] {
     const { rankParameter } = this.#kernel;
     if (rankParameter !== null) this.set(rankParameter, rank);
-    const { addresses, engine } = this.#shared;
-    const params = engine.newBuffer(this.#home, this.#bytes.length, 'parameters');
+    const { addresses, engine } = this.shared;
+    const params = engine.newBuffer(this.home, this.#bytes.length, 'parameters');
     params.u8.set(this.#bytes);
     return [
       params,
@@ -506,111 +579,6 @@ class PtxArguments implements Arguments {
       new Map(this.#tensors),
       addresses,
     ];
-  }
-}
-
-class SimLauncher implements PtxLauncher {
-  readonly #arguments: Arguments;
-  readonly #block: readonly number[];
-  readonly #firstSite: number;
-  readonly #programmatic: boolean;
-  #grid: readonly number[];
-  readonly #home: number;
-  readonly #shared: Shared;
-  readonly #compiled: Compiled;
-  readonly #shape: PtxLaunchShape;
-
-  constructor(home: number, shared: Shared, compiled: Compiled, shape: PtxLaunchShape, args: Arguments) {
-    this.#home = home;
-    this.#shared = shared;
-    this.#compiled = compiled;
-    this.#shape = shape;
-    this.#arguments = args;
-    this.#grid = this.#gridOf(shape.grid);
-    this.#block = this.#extentOf('block', shape.block, compiled.module.maxThreads);
-    this.#programmatic = shape.programmatic ?? false;
-    this.#firstSite = shared.sites.register(compiled);
-  }
-
-  set(name: string, value: number | bigint): void {
-    this.#arguments.set(name, value);
-  }
-
-  setWindow(name: string, window: Window): void {
-    this.#arguments.setWindow(name, window);
-  }
-
-  setBytes(name: string, bytes: Uint8Array): void {
-    this.#arguments.setBytes(name, bytes);
-  }
-
-  setTensor(name: string, tensor: Tensor): void {
-    this.#arguments.setTensor(name, tensor);
-  }
-
-  setGrid(grid: PtxExtent): void {
-    this.#grid = this.#gridOf(grid);
-  }
-
-  #gridOf(grid: PtxExtent): readonly number[] {
-    const extent = this.#extentOf('grid', grid, maxGrid);
-    requireGrid(extent[0]!, maxGrid, this.#compiled.module.cluster);
-    return extent;
-  }
-
-  /** Along x, y and z; kernels in TypeScript know x alone. */
-  #extentOf(name: string, given: PtxExtent, most: number): readonly number[] {
-    if (typeof given === 'number' || !isPtx(this.#compiled.module))
-      return [requireInteger(name, given, 1, most), 1, 1];
-    if (!Array.isArray(given) || given.length < 1 || given.length > 3)
-      throw new ArgumentError(name, given, 'a number, or one for each of x, y and z');
-    const all = given.map((one, i) => requireInteger(`${name}[${i}]`, one, 1, most));
-    requireInteger(name, sizeOf(all), 1, most);
-    return [...all, 1, 1].slice(0, 3);
-  }
-
-  launch(stream: Stream): void {
-    const { missing } = this.#arguments;
-    if (missing.size > 0) {
-      throw new HeddleError(
-        'HEDDLE_LAUNCH',
-        `kernel ${this.#compiled.module.name} needs ${[...missing].join(', ')}: set every parameter before the launch`,
-      );
-    }
-    const { engine } = this.#shared;
-    if (!(stream instanceof SimStream) || !stream.belongsTo(engine) || stream.rank !== this.#home) {
-      throw new ArgumentError('stream', stream, `a stream of the simulated GPU #${this.#home}`);
-    }
-    const grid = sizeOf(this.#grid);
-    const block = sizeOf(this.#block);
-    const extents = [...this.#block, ...this.#grid];
-    const compiled = this.#compiled;
-    const home = this.#home;
-    const firstSite = this.#firstSite;
-    const { rank } = this.#shape;
-    const args = this.#arguments.take(rank);
-    stream.launch({
-      programmatic: this.#programmatic,
-      make: (previous, on) => {
-        // One literal: spreads would cost as much as all else.
-        return new SimLaunch({
-          id: engine.newNumber(),
-          ordinal: engine.newOrdinal(home, 'launch'),
-          stream: on,
-          compiled,
-          home,
-          rank,
-          grid,
-          block,
-          extents,
-          args,
-          firstSite,
-          previous,
-          onReleased: () => on.kick(),
-          onEnd: (launch) => on.launchEnded(launch),
-        });
-      },
-    });
   }
 }
 

@@ -28,9 +28,8 @@ const mostLooksAgain = 1;
 interface Access {
   /** The statement. */
   readonly site: number;
+  /** Its number is the same in all runs that begin alike. */
   readonly memory: SimBuffer;
-  /** The buffer's number, which is the same in all runs that begin alike. */
-  readonly buffer: number;
   readonly offset: number;
   readonly bytes: number;
   readonly writes: boolean;
@@ -187,13 +186,13 @@ class Pollers {
       this.#looks.set(task, looks);
     }
     if (access === null) return;
-    const { site, buffer, offset, bytes, memory } = access;
+    const { site, offset, bytes, memory } = access;
     if (wordsOf(memory, offset, bytes).some((word, i) => word !== access.before[i])) {
       looks.seen.clear();
       looks.again = 0;
       return;
     }
-    const place = `${site} ${buffer} ${offset}`;
+    const place = `${site} ${memory.id} ${offset}`;
     const last = looks.seen.get(place);
     const words = access.writes ? access.before : wordsOf(seen, offset & 15, bytes);
     looks.again = last?.words.every((word, i) => word === words[i]) ? looks.again + 1 : 0;
@@ -241,14 +240,14 @@ function accessOf(task: Task): Access | null {
     const wait = { at, satisfiedBy: (word: number) => holds(condition, word) };
     const { bytes, site } = access;
     const before = wordsOf(buffer, offset, bytes);
-    return { site, memory: buffer, buffer: buffer.id, offset, bytes, writes: false, before, wait };
+    return { site, memory: buffer, offset, bytes, writes: false, before, wait };
   }
   const { next } = task;
   task.next = null;
   if (next === null) return null;
   const { site, buffer, offset, bytes, writes } = next;
   const before = wordsOf(buffer, offset, bytes);
-  return { site, memory: buffer, buffer: buffer.id, offset, bytes, writes, before, wait: null };
+  return { site, memory: buffer, offset, bytes, writes, before, wait: null };
 }
 
 /** A choice on the way to the current run: what is still to be tried there. */
@@ -345,7 +344,7 @@ function ended({ wait }: Access, write: Access): boolean {
 
 function conflict(a: Access, b: Access): boolean {
   return (
-    a.buffer === b.buffer &&
+    a.memory.id === b.memory.id &&
     (a.writes || b.writes) &&
     a.offset < b.offset + b.bytes &&
     b.offset < a.offset + a.bytes

@@ -1,5 +1,5 @@
 /** Collects what a run finds out, each thing once, and turns findings into text. */
-import type { AccessReport, Finding, StaleRead } from './detector/detector.js';
+import type { AccessReport, BufferInfo, Finding, StaleRead } from './detector/detector.js';
 
 type Content<F> = F extends unknown ? Omit<F, 'seed' | 'configuration' | 'stale'> : never;
 /** A finding before it knows which run it belongs to. */
@@ -25,6 +25,15 @@ export class FindingLog {
     const seed = this.#seed;
     const configuration = this.#configuration;
     this.findings.push({ seed, configuration, ...content, stale: this.#staleReads() } as Finding);
+  }
+
+  misuse(message: string, buffer: BufferInfo, offset: number, access: AccessReport): void {
+    this.add({ kind: 'misuse', message, buffer: buffer.purpose, location: buffer.describe(offset), access });
+  }
+
+  uninitialised(buffer: BufferInfo, offset: number, access: AccessReport): void {
+    const location = buffer.describe(offset);
+    this.add({ kind: 'uninitialised-read', buffer: buffer.purpose, location, access });
   }
 }
 

@@ -7,12 +7,10 @@ import type { SiteId } from './detector/detector.js';
 import type { Detector } from './detector/race-detector.js';
 import type { FindingLog } from './findings.js';
 import type { SimBuffer } from './memory.js';
-import type { Posted } from './posted.js';
+import { cut, type Posted } from './posted.js';
 import type { Random } from './random.js';
 import { Agent, type Schedule } from './schedule.js';
 
-/** Pieces are of whole units. */
-const unit = 16;
 /** A late write lets so many turns pass: 2 to the power of less than this. */
 const latest = 8;
 
@@ -42,7 +40,8 @@ export interface Flight extends Posted {
 
 /** Sends it off. */
 export function fly(machine: Carrier, flight: Flight): void {
-  const pieces = cut(flight.bytes, chanceOf(machine));
+  const random = chanceOf(machine);
+  const pieces = random === null ? [{ at: 0, bytes: flight.bytes }] : cut(flight.bytes, random);
   let left = pieces.length;
   for (const piece of pieces) {
     later(machine, flight.rank, `write ${flight.number} + ${piece.at}`, () => {
@@ -62,27 +61,11 @@ export function later(machine: Carrier, rank: number, name: string, run: () => v
 /** The choices that decide how late; null where nothing is. */
 export const chanceOf = ({ mode, random }: Carrier): Random | null => (mode === 'checked' ? random : null);
 
-interface Span {
-  readonly at: number;
-  readonly bytes: number;
-}
-
-/** The whole, or two pieces. */
-function cut(bytes: number, random: Random | null): Span[] {
-  const first = random === null ? 0 : unit * random.below(Math.max(1, bytes / unit));
-  return first === 0
-    ? [{ at: 0, bytes }]
-    : [
-        { at: 0, bytes: first },
-        { at: first, bytes: bytes - first },
-      ];
-}
-
 /** False where memory is no more: such a write never ends. */
 function land(
   machine: Carrier,
   { from, fromAt, to, toAt, number, site }: Flight,
-  { at, bytes }: Span,
+  { at, bytes }: { readonly at: number; readonly bytes: number },
 ): boolean {
   if (isFreed(machine, 'from', from) || isFreed(machine, 'to', to)) return false;
   const source = { buffer: from, offset: fromAt + at };

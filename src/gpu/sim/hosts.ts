@@ -48,25 +48,19 @@ export class Hosts {
   /** A promise for something that the machine will do. */
   promise<T>(rank: number, start: (resolve: (value: T) => void, reject: (error: unknown) => void) => void) {
     return new Promise<T>((resolve, reject) => {
-      const entry: Pending = {
-        rank,
-        reject: (error) => {
+      const once =
+        <T>(settle: (value: T) => void) =>
+        (value: T): void => {
           if (!this.#pending.delete(entry)) return;
           this.#waits[rank]!--;
           this.#onTold();
-          reject(error);
-        },
-      };
+          settle(value);
+        };
+      const entry: Pending = { rank, reject: once(reject) };
       this.#pending.add(entry);
       this.#waits[rank]!++;
-      const told = (value: T): void => {
-        if (!this.#pending.delete(entry)) return;
-        this.#waits[rank]!--;
-        this.#onTold();
-        resolve(value);
-      };
       try {
-        start(told, entry.reject);
+        start(once(resolve), entry.reject);
       } catch (error) {
         entry.reject(error);
       }

@@ -9,7 +9,7 @@ import {
 } from '../../base/errors.js';
 import { maxSimulatedRanks, type Network } from '../index.js';
 import type { KernelModule, Mode } from './compiled.js';
-import type { Clock } from './detector/clock.js';
+import { Clock } from './detector/clock.js';
 import type { Finding, Site, SiteId, StaleRead } from './detector/detector.js';
 import { Detector } from './detector/race-detector.js';
 import { SimDevice } from './device.js';
@@ -17,7 +17,7 @@ import { Engine } from './engine.js';
 import { FindingLog } from './findings.js';
 import type { HostProgram } from './host-threads.js';
 import { AddressSpace, SimBuffer } from './memory.js';
-import { asTheyAre, type FlushedNetwork, type HostSubstitute, Nics } from './network.js';
+import { asTheyAre, type FlushedNetwork, type HostSubstitute, Nic } from './network.js';
 import { Random } from './random.js';
 import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
 import { type HostSite, SiteRegistry } from './sites.js';
@@ -83,43 +83,22 @@ let machines = 0;
  * host programs give the same run, as long as the host programs await nothing but the machine and each other.
  */
 export class SimMachine {
+  readonly ranks: number;
+  readonly mode: Mode;
+  readonly seed: string;
   readonly #devices: readonly SimDevice[];
   /** By the place where they are held. */
   readonly #meetings = new Map<object, HostMeetings>();
   readonly #engine: Engine;
   readonly #detector: Detector | null;
   readonly #log: FindingLog;
-  readonly #addresses: AddressSpace;
-  readonly #nics: Nics;
+  readonly #addresses = new AddressSpace();
+  /** Of its network, by the memory that others reach through them. */
+  readonly #nics = new Map<SimBuffer, Nic>();
   readonly #sites: SiteRegistry;
   readonly #host: HostSubstitute;
 
-  private constructor(
-    readonly ranks: number,
-    readonly mode: Mode,
-    readonly seed: string,
-    engine: Engine,
-    detector: Detector | null,
-    log: FindingLog,
-    addresses: AddressSpace,
-    nics: Nics,
-    sites: SiteRegistry,
-    substitute: (module: KernelModule) => KernelModule,
-    host: HostSubstitute,
-  ) {
-    this.#engine = engine;
-    this.#detector = detector;
-    this.#log = log;
-    this.#addresses = addresses;
-    this.#nics = nics;
-    this.#sites = sites;
-    this.#host = host;
-    const shared = { machine: ++machines, engine, addresses, sites, substitute, host };
-    this.#devices = Array.from({ length: ranks }, (_, rank) => new SimDevice(rank, shared));
-  }
-
-  static create(options: MachineOptions): SimMachine {
-    requireObject('options', options);
+  private constructor(options: MachineOptions) {
     const ranks = requireInteger('ranks', options.ranks, 1, maxSimulatedRanks);
     const mode = options.mode ?? 'fast';
     if (mode !== 'fast' && mode !== 'checked') throw new ArgumentError('mode', mode, "'fast' or 'checked'");
@@ -151,10 +130,22 @@ export class SimMachine {
         options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
       ),
     });
-    const nics = new Nics({ engine, sites });
-    const addresses = new AddressSpace();
-    const host = options.substituteHost ?? asTheyAre;
-    return new SimMachine(ranks, mode, seed, engine, detector, log, addresses, nics, sites, substitute, host);
+    this.ranks = ranks;
+    this.mode = mode;
+    this.seed = seed;
+    this.#engine = engine;
+    this.#detector = detector;
+    this.#log = log;
+    this.#sites = sites;
+    this.#host = options.substituteHost ?? asTheyAre;
+    const addresses = this.#addresses;
+    const shared = { machine: ++machines, engine, addresses, sites, substitute, host: this.#host };
+    this.#devices = Array.from({ length: ranks }, (_, rank) => new SimDevice(rank, shared));
+  }
+
+  static create(options: MachineOptions): SimMachine {
+    requireObject('options', options);
+    return new SimMachine(options);
   }
 
   /** The GPU of a rank. */
@@ -228,7 +219,7 @@ export class SimMachine {
     meeting.brought.push(detector.hostKnows(rank));
     meeting.together = null;
     return () => {
-      meeting.together ??= detector.hostsTogether(meeting.brought);
+      meeting.together ??= Clock.joinAll(meeting.brought);
       detector.hostHeard(rank, meeting.together);
       goOn();
     };
@@ -264,7 +255,7 @@ export class SimMachine {
   } {
     const buffers = memories.map((address, r) => this.#addresses.find(`memories[${r}]`, address, 0).buffer);
     requireInteger('own', own, 0, memories.length - 1);
-    const nic = this.#nics.open(this.#known(rank), buffers, own);
+    const nic = new Nic(this.#engine, this.#sites, this.#nics, this.#known(rank), buffers, own);
     const network = this.#host.network(nic);
     return { network, flush: nic.needsFlush ? network : null, close: () => nic.close() };
   }

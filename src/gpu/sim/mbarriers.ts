@@ -4,24 +4,19 @@ import type { SimBuffer } from './memory.js';
 import { PostedCopies } from './posted.js';
 import type { Random } from './random.js';
 
-interface Parts {
-  /** Null where loads are made at once. */
-  readonly random: Random | null;
-  /** The phase of the mbarrier at `offset` of the buffer has ended. */
-  onPhase(buffer: SimBuffer, offset: number): void;
-}
-
 export class MBarriers {
   readonly #all = new Map<SimBuffer, Map<number, MBarrier>>();
-  readonly #parts: Parts;
+  readonly #random: Random | null;
+  readonly #onPhase: (buffer: SimBuffer, offset: number) => void;
 
-  constructor(parts: Parts) {
-    this.#parts = parts;
+  /** `random` is null where loads are made at once; `onPhase` hears that the phase of the mbarrier there has ended. */
+  constructor(random: Random | null, onPhase: (buffer: SimBuffer, offset: number) => void) {
+    this.#random = random;
+    this.#onPhase = onPhase;
   }
 
   init(buffer: SimBuffer, offset: number, count: number, isShown: boolean): void {
-    const { random, onPhase } = this.#parts;
-    const made = new MBarrier(count, new PostedCopies(random), () => onPhase(buffer, offset));
+    const made = new MBarrier(count, new PostedCopies(this.#random), () => this.#onPhase(buffer, offset));
     made.isShown = isShown;
     const here = this.#all.get(buffer);
     if (here === undefined) this.#all.set(buffer, new Map([[offset, made]]));

@@ -63,8 +63,7 @@ export class Meetings {
       }
       this.#detector.clusterMet(cluster.filter(({ live }) => live > 0).map(({ id }) => id));
     }
-    this.#schedule.ordered?.(there, there);
-    for (const thread of there) this.#makeReady(thread);
+    this.#goOn(there);
   }
 
   inWarp(thread: Thread): void {
@@ -95,6 +94,12 @@ export class Meetings {
     }
   }
 
+  /** They have met: what each has done comes before what all will do. */
+  #goOn(there: readonly Thread[]): void {
+    this.#schedule.ordered?.(there, there);
+    for (const thread of there) this.#makeReady(thread);
+  }
+
   /** A thread of the block has ended, and others may have waited for it alone. */
   left({ block, index }: Thread): void {
     const warp = index >>> 5;
@@ -116,9 +121,8 @@ export class Meetings {
       this.#reportMissed(block, there);
       this.#detector.blockBarrier(block.id);
     }
-    this.#schedule.ordered?.(there, there);
     block.arrived = 0;
-    for (const thread of there) this.#makeReady(thread);
+    this.#goOn(there);
   }
 
   /** Of TypeScript all must be at one statement; of PTX, whose compilers make several of one, those of a warp that are left. */
@@ -146,8 +150,7 @@ export class Meetings {
       }
       this.#detector.groupMet(there.map((thread) => thread.id));
     }
-    this.#schedule.ordered?.(there, there);
-    for (const thread of there) this.#makeReady(thread);
+    this.#goOn(there);
   }
 
   #releaseWarp(block: Block, warp: number): void {

@@ -37,8 +37,10 @@ export class SimBuffer implements BufferInfo {
   front = 0;
   /** Where those bytes lie. */
   placement: Placement = 'host';
-  /** One bit a byte, set once written; null where everything counts as written. */
+  /** Of each byte, 1 once it was written; null where everything counts as written. */
   initialised: Uint8Array | null = null;
+  /** The same, as words. */
+  #written: Int32Array = noWords;
   /** How many parked threads wait for a location here (checked mode wakes them at the store). */
   waiters = 0;
   readonly #names: NamedRange[] = [];
@@ -71,65 +73,47 @@ export class SimBuffer implements BufferInfo {
   /** From now on a read of these bytes before a write is a finding. */
   poison(offset: number, bytes: number): void {
     if (this.initialised === null) {
-      this.initialised = new Uint8Array(Math.ceil(this.bytes / 16) * 2).fill(0xff);
+      this.initialised = new Uint8Array(this.u8.length).fill(1);
+      this.#written = new Int32Array(this.initialised.buffer);
     }
-    setBits(this.initialised, offset, bytes, false);
+    this.initialised.fill(0, offset, offset + bytes);
   }
 
   markInitialised(offset: number, bytes: number): void {
     const map = this.initialised;
     if (map === null) return;
-    if (bytes === 16 && (offset & 7) === 0) {
-      map[offset >>> 3] = 0xff;
-      map[(offset >>> 3) + 1] = 0xff;
-    } else if ((offset & 7) + bytes <= 8) {
-      // Within a byte of the map, as all that threads access is; copies may be of any bytes.
-      map[offset >>> 3]! |= ((1 << bytes) - 1) << (offset & 7);
-    } else {
-      setBits(map, offset, bytes, true);
-    }
+    if (bytes > 16) map.fill(1, offset, offset + bytes);
+    else if (((offset | bytes) & 3) === 0)
+      for (let i = offset >>> 2; i < (offset + bytes) >>> 2; i++) this.#written[i] = 0x01010101;
+    else for (let i = offset; i < offset + bytes; i++) map[i] = 1;
   }
 
-  isInitialised(offset: number, bytes: number): boolean {
+  /** The first byte of a range that nobody wrote; −1 where all were. */
+  firstUninitialised(offset: number, bytes: number): number {
     const map = this.initialised;
-    if (map === null) return true;
-    if (bytes === 16 && (offset & 7) === 0)
-      return map[offset >>> 3] === 0xff && map[(offset >>> 3) + 1] === 0xff;
-    if ((offset & 7) + bytes <= 8) {
-      const mask = ((1 << bytes) - 1) << (offset & 7);
-      return (map[offset >>> 3]! & mask) === mask;
-    }
-    let i = offset;
+    if (map === null) return -1;
     const end = offset + bytes;
-    const isSet = (at: number) => ((map[at >>> 3]! >>> (at & 7)) & 1) !== 0;
-    while (i < end && (i & 7) !== 0) if (!isSet(i++)) return false;
-    for (; i + 8 <= end; i += 8) if (map[i >>> 3] !== 0xff) return false;
-    while (i < end) if (!isSet(i++)) return false;
-    return true;
+    let i = offset;
+    // Aligned words are looked at as such, as long as all of each was written.
+    if (((offset | bytes) & 3) === 0) while (i < end && this.#written[i >>> 2] === 0x01010101) i += 4;
+    for (; i < end; i++) if (map[i] === 0) return i;
+    return -1;
   }
 
-  /** The first byte of a range that nobody wrote. */
   /** Sets every bit of what nobody wrote: as a float of any width that is a NaN. */
   fillUnwritten(offset: number, bytes: number): void {
-    if (this.isInitialised(offset, bytes)) return;
-    for (let i = offset; i < offset + bytes; i++) if (!this.isInitialised(i, 1)) this.u8[i] = 0xff;
-  }
-
-  firstUninitialised(offset: number, bytes: number): number {
-    for (let i = offset; i < offset + bytes; i++) if (!this.isInitialised(i, 1)) return i;
-    return offset;
+    const map = this.initialised;
+    if (map !== null) for (let i = offset; i < offset + bytes; i++) if (map[i] === 0) this.u8[i] = 0xff;
   }
 
   /** Copies which bytes were written along with the bytes themselves. */
   copyInitialised(offset: number, from: SimBuffer, fromOffset: number, bytes: number): void {
     if (from.initialised === null) {
-      if (this.initialised !== null) setBits(this.initialised, offset, bytes, true);
+      this.markInitialised(offset, bytes);
       return;
     }
-    for (let i = 0; i < bytes; i++) {
-      if (from.isInitialised(fromOffset + i, 1)) this.markInitialised(offset + i, 1);
-      else this.poison(offset + i, 1);
-    }
+    this.poison(offset, 0);
+    this.initialised!.set(from.initialised.subarray(fromOffset, fromOffset + bytes), offset);
   }
 
   /** Lets findings speak of this range by name. */
@@ -161,22 +145,6 @@ export class SimBuffer implements BufferInfo {
     const said = `bytes ${offset} to ${offset + bytes - 1} of ${this.bytes}`;
     return whole === undefined ? said : `${whole.name}, ${said}`;
   }
-}
-
-function setBits(map: Uint8Array, offset: number, bytes: number, value: boolean): void {
-  let i = offset;
-  const end = offset + bytes;
-  const set = (at: number) => {
-    if (value) map[at >>> 3]! |= 1 << (at & 7);
-    else map[at >>> 3]! &= ~(1 << (at & 7));
-  };
-  while (i < end && (i & 7) !== 0) set(i++);
-  const whole = (end - i) >>> 3;
-  if (whole > 0) {
-    map.fill(value ? 0xff : 0, i >>> 3, (i >>> 3) + whole);
-    i += whole * 8;
-  }
-  while (i < end) set(i++);
 }
 
 /** Each buffer gets 4 GiB of addresses of its own, so an address names its buffer and an overrun cannot reach another. */

@@ -15,28 +15,6 @@ import type { SiteRegistry } from './sites.js';
 /** The most writes that a NIC has under way. */
 const room = 64;
 
-interface Machine {
-  readonly engine: Engine;
-  readonly sites: SiteRegistry;
-}
-
-/** The NICs of a machine, by the memory that others reach through them. */
-export class Nics {
-  readonly #all = new Map<SimBuffer, Nic>();
-  readonly #machine: Machine;
-
-  constructor(machine: Machine) {
-    this.#machine = machine;
-  }
-
-  /** `memories`: of all that reach each other; `own`: which of them is this rank's. */
-  open(rank: number, memories: readonly SimBuffer[], own: number): Nic {
-    const nic = new Nic(this.#machine, this.#all, rank, memories, memories[own]!);
-    this.#all.set(memories[own]!, nic);
-    return nic;
-  }
-}
-
 /** The writes that have come, and were not heard of. */
 interface Come {
   readonly number: number;
@@ -50,26 +28,32 @@ export class Nic implements Network {
   readonly #unflushed: number[] = [];
   readonly #room: number;
   #underway = 0;
-  readonly #machine: Machine;
+  readonly #engine: Engine;
+  readonly #sites: SiteRegistry;
+  /** The NICs of the machine, by the memory that others reach through them. */
   readonly #all: Map<SimBuffer, Nic>;
   readonly #rank: number;
   readonly #memories: readonly SimBuffer[];
   readonly #own: SimBuffer;
 
+  /** `memories`: of all that reach each other; `own`: which of them is this rank's. */
   constructor(
-    machine: Machine,
+    engine: Engine,
+    sites: SiteRegistry,
     all: Map<SimBuffer, Nic>,
     rank: number,
     memories: readonly SimBuffer[],
-    own: SimBuffer,
+    own: number,
   ) {
-    this.#machine = machine;
+    this.#engine = engine;
+    this.#sites = sites;
     this.#all = all;
     this.#rank = rank;
     this.#memories = memories;
-    this.#own = own;
+    this.#own = memories[own]!;
+    all.set(this.#own, this);
     // With little room, every program meets a network that takes no more.
-    const random = chanceOf(machine.engine);
+    const random = chanceOf(engine);
     this.#room = random === null ? room : 2 ** random.below(1 + Math.log2(room));
   }
 
@@ -80,7 +64,7 @@ export class Nic implements Network {
 
   /** Places count from the front of either memory. */
   write({ peer, from: fromAt, to: toAt, bytes, tag }: Readonly<RemoteWrite>): boolean {
-    const { engine, sites } = this.#machine;
+    const engine = this.#engine;
     const { detector } = engine;
     const [from, to] = [this.#own, this.#memories[peer]];
     if (to === undefined || to === from) throw new ArgumentError('peer', peer, 'another rank');
@@ -92,7 +76,7 @@ export class Nic implements Network {
     const number = engine.newNumber();
     // One that was opened later for the same memory takes nothing that was meant for this one.
     const there = this.#all.get(to);
-    const site = detector === null ? 0 : sites.ofHost(this.write, 'post', engine.hostProgram);
+    const site = detector === null ? 0 : this.#sites.ofHost(this.write, 'post', engine.hostProgram);
     detector?.networkPosted(number, engine.hostThread(this.#rank));
     fly(engine, {
       ...{ number, rank: this.#rank, bytes, site },
@@ -111,10 +95,10 @@ export class Nic implements Network {
   arrived(orders = true): number {
     const write = this.#come.shift();
     if (write === undefined) return -1;
-    const { engine, sites } = this.#machine;
+    const engine = this.#engine;
     engine.didNoticeable(this.#rank);
     if (engine.detector !== null) {
-      sites.ofHost(this.arrived, 'hear', engine.hostProgram);
+      this.#sites.ofHost(this.arrived, 'hear', engine.hostProgram);
       if (orders) {
         this.#unflushed.push(write.number);
         if (!this.needsFlush) this.#learn();
@@ -125,13 +109,12 @@ export class Nic implements Network {
 
   /** Brings to the GPU's memory, for its kernels to see, all that was heard of. */
   flush(): void {
-    const { engine, sites } = this.#machine;
-    sites.ofHost(this.flush, 'flush', engine.hostProgram);
+    this.#sites.ofHost(this.flush, 'flush', this.#engine.hostProgram);
     this.#learn();
   }
 
   #learn(): void {
-    const { engine } = this.#machine;
+    const engine = this.#engine;
     for (const number of this.#unflushed.splice(0))
       engine.detector?.networkArrived(number, engine.hostThread(this.#rank));
   }

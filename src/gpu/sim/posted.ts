@@ -47,7 +47,7 @@ export class PostedCopies {
       mover.move(copy);
       mover.landed();
     } else {
-      this.#late.push({ ticket, pieces: cut(copy, this.#random), mover });
+      this.#late.push({ ticket, pieces: inPieces(copy, this.#random), mover });
     }
   }
 
@@ -68,13 +68,17 @@ export class PostedCopies {
 }
 
 /** One piece, or two in either order. */
-function cut(copy: Posted, random: Random): Posted[] {
-  const first = unit * random.below(Math.max(1, copy.bytes / unit));
-  if (first === 0) return [copy];
-  const { to, toAt, from, fromAt, bytes } = copy;
-  const pieces = [
-    { ...copy, bytes: first },
-    { to, toAt: toAt + first, from, fromAt: fromAt + first, bytes: bytes - first },
-  ];
-  return random.below(2) === 0 ? pieces : pieces.reverse();
+function inPieces(copy: Posted, random: Random): Posted[] {
+  const { toAt, fromAt } = copy;
+  const pieces = cut(copy.bytes, random).map(({ at, bytes }) => {
+    return { to: copy.to, toAt: toAt + at, from: copy.from, fromAt: fromAt + at, bytes };
+  });
+  return pieces.length === 1 || random.below(2) === 0 ? pieces : pieces.reverse();
+}
+
+/** The whole, or two pieces. */
+export function cut(bytes: number, random: Random): { readonly at: number; readonly bytes: number }[] {
+  const first = unit * random.below(Math.max(1, bytes / unit));
+  const rest = { at: first, bytes: bytes - first };
+  return first === 0 ? [rest] : [{ at: 0, bytes: first }, rest];
 }

@@ -186,7 +186,7 @@ export class Products {
         requireInitialised(thread, this.#hub.log, access, buffer, offset);
         const global = thread.block.launch.firstSite + site;
         const place = { buffer, offset };
-        this.#hub.detector.copyIssued(thread.id, 'wgmma', this.#group, place, null, bytes, global);
+        this.#hub.detector.copyIssued(thread.id, 'wgmma', this.#group, 'read', place, bytes, global);
       } else {
         thread.refuse(aligned ? access : { ...access, bytes: 8 * swizzle }, buffer, aligned ? offset : tile);
         may = false;

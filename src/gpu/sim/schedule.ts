@@ -45,32 +45,19 @@ export interface Schedule {
 export class InOrder implements Schedule {
   readonly switches = 0;
   #heldBack: Task[] = [];
-  #queue: (Task | undefined)[] = new Array(1024);
+  readonly #queue: Task[] = [];
+  /** Those before it have had their turn. */
   #head = 0;
-  #count = 0;
 
   add(task: Task): void {
-    if (task.startsBlocks) this.#heldBack.push(task);
-    else this.#push(task);
+    (task.startsBlocks ? this.#heldBack : this.#queue).push(task);
   }
 
   bringIn(): boolean {
     const tasks = this.#heldBack;
     this.#heldBack = [];
-    for (const task of tasks) this.#push(task);
+    for (const task of tasks) this.#queue.push(task);
     return tasks.length > 0;
-  }
-
-  #push(task: Task): void {
-    if (this.#count === this.#queue.length) {
-      this.#queue = [
-        ...this.#queue.slice(this.#head),
-        ...this.#queue.slice(0, this.#head),
-        ...new Array(this.#count),
-      ];
-      this.#head = 0;
-    }
-    this.#queue[(this.#head + this.#count++) & (this.#queue.length - 1)] = task;
   }
 
   pickStore(): number {
@@ -78,11 +65,13 @@ export class InOrder implements Schedule {
   }
 
   next(): Task | undefined {
-    if (this.#count === 0) return undefined;
-    const task = this.#queue[this.#head];
-    this.#queue[this.#head] = undefined;
-    this.#head = (this.#head + 1) & (this.#queue.length - 1);
-    this.#count--;
+    const queue = this.#queue;
+    if (this.#head > 1024 && 2 * this.#head >= queue.length) {
+      queue.splice(0, this.#head);
+      this.#head = 0;
+    }
+    const task = queue[this.#head];
+    if (task !== undefined) this.#head++;
     return task;
   }
 }

@@ -14,7 +14,7 @@ import {
   type StatementAccess,
   type StatementWait,
 } from './compiled.js';
-import { Copies } from './copies.js';
+import { Copies, requireInitialised } from './copies.js';
 import type { AccessReport, CopyEngine, FenceKind, SiteId } from './detector/detector.js';
 import { wordsAt } from './detector/location.js';
 import type { Detector } from './detector/race-detector.js';
@@ -61,23 +61,11 @@ export interface Hub {
   blockReleased(block: Block): void;
 }
 
-/** The parts of a launch. */
-type LaunchParts = Pick<
-  SimLaunch,
-  | 'id'
-  | 'ordinal'
-  | 'stream'
-  | 'compiled'
-  | 'home'
-  | 'rank'
-  | 'grid'
-  | 'block'
-  | 'extents'
-  | 'args'
-  | 'firstSite'
-  | 'previous'
-  | 'onReleased'
-> & { onEnd(launch: SimLaunch): void };
+/** The stream of a launch. */
+interface LaunchStream extends Task {
+  kick(): void;
+  launchEnded(launch: SimLaunch): void;
+}
 
 export class SimLaunch {
   startStep = 0;
@@ -96,41 +84,28 @@ export class SimLaunch {
   /** Threads in awaitPrevious of the next launch. */
   readonly followers: Thread[] = [];
 
-  readonly id: number;
-  /** Which launch of its device it is. */
-  readonly ordinal: number;
-  readonly stream: Task;
-  readonly compiled: Compiled;
-  /** The device that runs it, and the rank that the kernel sees. */
-  readonly home: number;
-  readonly rank: number;
-  readonly grid: number;
-  readonly block: number;
-  /** Of a block and of the grid, along x, y and z. */
-  readonly extents: readonly number[];
-  readonly args: readonly unknown[];
-  /** The machine's number of this module's first site. */
-  readonly firstSite: SiteId;
-  /** The launch before it on its stream, if that is still running. */
-  previous: SimLaunch | null;
-  readonly onReleased: () => void;
-  readonly onEnd: () => void;
+  constructor(
+    readonly id: number,
+    /** Which launch of its device it is. */
+    readonly ordinal: number,
+    readonly stream: LaunchStream,
+    readonly compiled: Compiled,
+    /** The rank that the kernel sees. */
+    readonly rank: number,
+    readonly grid: number,
+    readonly block: number,
+    /** Of a block and of the grid, along x, y and z. */
+    readonly extents: readonly number[],
+    readonly args: readonly unknown[],
+    /** The machine's number of this module's first site. */
+    readonly firstSite: SiteId,
+    /** The launch before it on its stream, if that is still running. */
+    public previous: SimLaunch | null,
+  ) {}
 
-  constructor(parts: LaunchParts) {
-    this.id = parts.id;
-    this.ordinal = parts.ordinal;
-    this.stream = parts.stream;
-    this.compiled = parts.compiled;
-    this.home = parts.home;
-    this.rank = parts.rank;
-    this.grid = parts.grid;
-    this.block = parts.block;
-    this.extents = parts.extents;
-    this.args = parts.args;
-    this.firstSite = parts.firstSite;
-    this.previous = parts.previous;
-    this.onReleased = parts.onReleased;
-    this.onEnd = () => parts.onEnd(this);
+  /** The device that runs it. */
+  get home(): number {
+    return this.stream.rank;
   }
 
   get kernel(): string {
@@ -407,20 +382,10 @@ export class Thread extends Task {
       this.refuse(access, buffer, offset);
       return false;
     }
-    if (buffer.initialised !== null) {
-      if (kind === 'write') {
-        buffer.markInitialised(offset, bytes);
-      } else if (!buffer.isInitialised(offset, bytes)) {
-        this.#hub.log.add({
-          kind: 'uninitialised-read',
-          buffer: buffer.purpose,
-          location: buffer.describe(buffer.firstUninitialised(offset, bytes)),
-          access: this.report(access),
-        });
-        // Once is enough: the value is now what it is.
-        buffer.markInitialised(offset, bytes);
-      }
-    }
+    if (buffer.initialised === null) return true;
+    // Of a read once is enough: the value is now what it is.
+    if (kind === 'write' || !requireInitialised(this, this.#hub.log, access, buffer, offset))
+      buffer.markInitialised(offset, bytes);
     return true;
   }
 
@@ -494,17 +459,20 @@ export class Thread extends Task {
   joinGroup(id: number, wanted: number, site: number): boolean {
     this.site = site;
     if (id === 0 && wanted === this.block.launch.block) return false;
-    this.block.groups ??= new Groups();
-    this.released = this.block.groups.arrive(this, id, wanted);
+    this.#arriveAt(id, wanted, true);
     return true;
+  }
+
+  #arriveAt(id: number, wanted: number, waits: boolean): void {
+    this.block.groups ??= new Groups();
+    this.released = this.block.groups.arrive(this, id, wanted, waits);
   }
 
   /** The same, and says yes or no: `yes` of those who came do. */
   voteInGroup(id: number, wanted: number, says: boolean, site: number): void {
     this.site = site;
     this.says = says;
-    this.block.groups ??= new Groups();
-    this.released = this.block.groups.arrive(this, id, wanted);
+    this.#arriveAt(id, wanted, true);
     const yes = this.released.filter((thread) => thread.says).length;
     for (const thread of this.released) thread.yes = yes;
   }
@@ -512,8 +480,7 @@ export class Thread extends Task {
   /** Comes to a barrier at which others wait, and goes on. Its actions come before what they do then. */
   arriveAtGroup(access: StatementAccess, id: number, wanted: number): void {
     this.site = access.site;
-    this.block.groups ??= new Groups();
-    this.released = this.block.groups.arrive(this, id, wanted, false);
+    this.#arriveAt(id, wanted, false);
     if (this.isChecked) this.#tell(access, this.#arrivals, 8 * id, 0);
   }
 
@@ -913,11 +880,8 @@ export class Thread extends Task {
           `an mbarrier is for 1 to ${mostCounted} arrivals, not for ${count}`,
         );
     }
-    this.block.mbarriers ??= new MBarriers({
-      random: hub.detector === null ? null : hub.random,
-      onPhase: (buffer, at) => {
-        if (buffer.waiters !== 0) hub.wake(buffer, at, mbarrierBytes);
-      },
+    this.block.mbarriers ??= new MBarriers(hub.detector === null ? null : hub.random, (buffer, at) => {
+      if (buffer.waiters !== 0) hub.wake(buffer, at, mbarrierBytes);
     });
     this.block.mbarriers.init(barrier, offset, count, isShown);
   }
@@ -952,13 +916,7 @@ export class Thread extends Task {
   }
 
   #misuse(access: StatementAccess, buffer: SimBuffer, offset: number, message: string): void {
-    this.#hub.log.add({
-      kind: 'misuse',
-      message,
-      buffer: buffer.purpose,
-      location: buffer.describe(offset),
-      access: this.report(access),
-    });
+    this.#hub.log.misuse(message, buffer, offset, this.report(access));
   }
 
   waitForPhase(

@@ -15,19 +15,26 @@ import {
   withLists,
 } from '../walk.js';
 
+export interface Pruned {
+  readonly body: readonly Stmt[];
+  /** The variables that it needs, by id. */
+  readonly live: ReadonlySet<number>;
+}
+
 /** The same statements without either. */
-export function prune(body: readonly Stmt[]): readonly Stmt[] {
+export function prune(body: readonly Stmt[]): Pruned {
   // In this order: what only an unreachable statement reads is not read. And again while something goes: an `if`
   // that has become empty no longer reads its condition.
   for (let pruned = reachable(body); ; ) {
-    const next = needed(pruned, liveVariables(pruned));
-    if (next === pruned) return pruned;
+    const live = liveVariables(pruned);
+    const next = needed(pruned, live);
+    if (next === pruned) return { body: pruned, live };
     pruned = next;
   }
 }
 
 /** The variables on which something depends that others can see: an effect, a branch, a result. By id. */
-export function liveVariables(body: readonly Stmt[]): Set<number> {
+function liveVariables(body: readonly Stmt[]): Set<number> {
   const live = new Set<number>();
   /** The values that a variable would need if it were live. */
   const sources = new Map<number, Expr[]>();

@@ -3,7 +3,7 @@
  * of window fields, the kernel.
  */
 import { HeddleError, requireInteger, requireObject } from '../../base/errors.js';
-import type { IrModule, Stmt } from '../ir.js';
+import type { IrModule } from '../ir.js';
 import { dynamicAlignment, dynamicSharedBytes, mostShared, sharedLayout } from '../shared.js';
 import { sectionAlignment } from '../types.js';
 import { requireModule, withoutTwins } from '../walk.js';
@@ -11,7 +11,7 @@ import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
 import { Effects } from './effects.js';
 import { Expressions } from './expressions.js';
 import { heldSums } from './held-sums.js';
-import { liveVariables, prune } from './liveness.js';
+import { type Pruned, prune } from './liveness.js';
 import { Prelude } from './prelude.js';
 import { identifier, Offsets, reservedNames, Scopes } from './scopes.js';
 import { Statements } from './statements.js';
@@ -25,8 +25,8 @@ export interface PrintOptions extends AbiOptions {
 /** A module on its way to C++. */
 interface Printed {
   readonly module: IrModule;
-  /** Its statements, pruned. */
-  readonly body: readonly Stmt[];
+  /** Its statements, and which variables they need. */
+  readonly pruned: Pruned;
   readonly prelude: Prelude;
   readonly options: PrintOptions;
   isReserved(name: string): boolean;
@@ -41,7 +41,7 @@ export function printCuda(given: IrModule | readonly IrModule[], options: PrintO
   for (const module of modules) requireModule('module', module);
   requireObject('options', options);
   requireInteger('maxPeers', options.maxPeers ?? defaultMaxPeers, 1, 1024);
-  const bodies = modules.map(({ entry }) => prune(withoutTwins(entry.body)));
+  const all = modules.map(({ entry }) => prune(withoutTwins(entry.body)));
   const printed = (helperNames: ReadonlySet<string>) => {
     const prelude = new Prelude();
     /** Every name that was considered for something of the modules. */
@@ -52,7 +52,7 @@ export function printCuda(given: IrModule | readonly IrModule[], options: PrintO
         names.add(name);
         return reserved.has(name);
       };
-      const text = print({ module, body: bodies[i]!, prelude, options, isReserved });
+      const text = print({ module, pruned: all[i]!, prelude, options, isReserved });
       // Windows of different modules may have the same name.
       return modules.length === 1 ? text : `namespace in_${entryName(module)} {\n\n${text}\n\n}`;
     });
@@ -72,7 +72,13 @@ function header(module: IrModule): string {
 }
 
 function print(of: Printed): string {
-  const { module, body, prelude, options, isReserved } = of;
+  const {
+    module,
+    pruned: { body },
+    prelude,
+    options,
+    isReserved,
+  } = of;
   const { entry, maxThreads, cluster } = module;
   const offsets = new Offsets(isReserved);
   const scopes = new Scopes((name) => isReserved(name) || offsets.names.includes(name), offsets);
@@ -104,7 +110,7 @@ function print(of: Printed): string {
 
 /** Declares the arrays in shared memory: static ones where every block has room for all, otherwise parts of the dynamic memory that a launch asks for. */
 function declareShared(
-  { module: { shared, name }, body, prelude }: Printed,
+  { module: { shared, name }, pruned: { live }, prelude }: Printed,
   scopes: Scopes,
   { writer, expressions }: Statements,
 ): void {
@@ -116,7 +122,6 @@ function declareShared(
       `${name} declares ${bytes} bytes of shared memory; a block has at most ${mostShared}. Use smaller tiles`,
     );
   }
-  const live = liveVariables(body);
   const isDynamic = dynamicSharedBytes(shared) > 0;
   if (isDynamic)
     writer.line(`extern __shared__ __align__(${dynamicAlignment}) ${prelude.use('u8')} shared_memory[];`);

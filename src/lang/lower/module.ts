@@ -8,7 +8,7 @@ import { operations } from '../operations/index.js';
 import { isMinified } from '../parse.js';
 import { mostShared, sharedLayout } from '../shared.js';
 import type { IrType, Layout } from '../types.js';
-import { walkStatements, withoutTwins } from '../walk.js';
+import { walkStatements } from '../walk.js';
 import { lowerBody } from './body.js';
 import { Context, ModuleContext } from './context.js';
 import { findEarlyUses } from './sums.js';
@@ -90,8 +90,10 @@ function checkShared(module: ModuleContext, { source }: KernelDefinition): void 
 
 /** `g.network.*` is legal only in the twin of a foreign function. */
 function checkTwins(module: ModuleContext, body: readonly Stmt[]): void {
-  walkStatements(withoutTwins(body), (stmt) => {
-    if (stmt.kind !== 'effect' || !operations[stmt.effect.op].twinOnly) return;
+  const inTwins = new Set<Stmt>();
+  walkStatements(body, (stmt) => {
+    if (stmt.kind === 'foreign') walkStatements(stmt.twin, (inside) => inTwins.add(inside));
+    if (stmt.kind !== 'effect' || !operations[stmt.effect.op].twinOnly || inTwins.has(stmt)) return;
     const message = `g.${stmt.effect.op} stands in the twin of a foreign function only; call one`;
     module.report('HK705', message, module.sources[stmt.span.source]!, stmt.span);
   });

@@ -2,21 +2,27 @@
  * Sums of a product (wgmma) are nobody's until a wait. A mistake that straight-line code shows is an error of the kernel; the rest the
  * simulated machine finds.
  */
-import type { Expr, Span, Stmt, Variable } from '../ir.js';
-import { bodies, changedBy, expressionsOf, isLeftEarly, someStatement, walkExpression } from '../walk.js';
+import type { Expr, InlinedCall, Span, Stmt, Variable } from '../ir.js';
+import { bodies, changedBy, expressionsOf, someStatement, walkExpression, walkStatements } from '../walk.js';
 
 /** Calls `found` with each statement that reads or writes sums of a product which nothing has awaited since. */
 export function findEarlyUses(
   statements: readonly Stmt[],
   found: (span: Span, sums: Variable) => void,
 ): void {
-  walk(statements, new Set(), found);
+  /** Calls whose block something leaves early. */
+  const left = new Set<InlinedCall | null>();
+  walkStatements(statements, (stmt) => {
+    if (stmt.kind === 'leave') left.add(stmt.call);
+  });
+  walk(statements, new Set(), left, found);
 }
 
 /** `busy`: sums of products that are under way before, and in the end behind these statements. */
 function walk(
   statements: readonly Stmt[],
   busy: Set<Variable>,
+  left: ReadonlySet<InlinedCall | null>,
   found: (span: Span, sums: Variable) => void,
 ): void {
   for (const stmt of statements) {
@@ -25,9 +31,9 @@ function walk(
       if (stmt.effect.op === 'wgmma.multiply') for (const sums of changedBy(stmt.effect)) busy.add(sums);
       // A wait that leaves groups pending may be for these or for others.
       if (stmt.effect.op === 'wgmma.wait') busy.clear();
-    } else if (stmt.kind === 'block' && !isLeftEarly(stmt)) walk(stmt.body, busy, found);
+    } else if (stmt.kind === 'block' && !left.has(stmt.call)) walk(stmt.body, busy, left, found);
     else {
-      for (const list of bodies(stmt)) walk(list, new Set(busy), found);
+      for (const list of bodies(stmt)) walk(list, new Set(busy), left, found);
       if (awaits(stmt)) busy.clear();
     }
   }

@@ -202,25 +202,27 @@ export class Effects implements Machine {
     }
     const zero = place.to === 'u64' ? '0n' : '0';
     if (guard !== null) this.#emit(`if (${guard}) {`);
-    const from = atomic ? this.#seen(place) : place;
-    if (place.to === 'v16') {
-      const view = this.#expressions.simple(from.view, 'q');
-      const index = this.#locals.temporary('i');
-      this.#emit(`${index} = ${from.index};`);
-      targets.forEach((target, i) => {
-        this.#emit(`${target} = ${view}[${i === 0 ? index : `${index} + ${i}`}];`);
-      });
-    } else {
-      for (const target of targets) this.#emit(`${target} = ${from.view}[${from.index}];`);
-    }
+    const words = this.#words(atomic ? this.#seen(place) : place);
+    targets.forEach((target, i) => {
+      this.#emit(`${target} = ${words[i]};`);
+    });
     this.#count(place, 1);
     if (guard !== null) this.#emit(`} else { ${targets.map((target) => `${target} = ${zero};`).join(' ')} }`);
   }
 
   /** Where checked mode leaves what an atomic load reads. */
-  #seen({ to, offset }: { to: MemoryType; offset: string }): { view: string; index: string } {
+  #seen({ to, offset }: { to: MemoryType; offset: string }) {
     const [view, shift] = views[to];
-    return { view: `t.seen.${view}`, index: `(${offset} & 15) >>> ${shift}` };
+    return { to, view: `t.seen.${view}`, index: `(${offset} & 15) >>> ${shift}` };
+  }
+
+  /** The element at a place, or the words of a vector. */
+  #words({ to, view, index }: { to: MemoryType; view: string; index: string }): readonly string[] {
+    if (to !== 'v16') return [`${view}[${index}]`];
+    const words = this.#expressions.simple(view, 'q');
+    const first = this.#locals.temporary('i');
+    this.#emit(`${first} = ${index};`);
+    return [0, 1, 2, 3].map((i) => `${words}[${i === 0 ? first : `${first} + ${i}`}]`);
   }
 
   #targets(): readonly string[] {
@@ -239,16 +241,10 @@ export class Effects implements Machine {
         ? this.#expressions.words(value)
         : [this.#expressions.convertText(this.#expressions.scalar(value), valueName(value), place.to)];
     if (this.#checked) this.#emit(`if (${this.#ask({ kind: 'write', order, scope }, place)}) {`);
-    if (place.to === 'v16') {
-      const view = this.#expressions.simple(`${place.view}`, 'q');
-      const index = this.#locals.temporary('i');
-      this.#emit(`${index} = ${place.index};`);
-      values.forEach((value, i) => {
-        this.#emit(`${view}[${i === 0 ? index : `${index} + ${i}`}] = ${value};`);
-      });
-    } else {
-      this.#emit(`${place.view}[${place.index}] = ${values[0]};`);
-    }
+    const words = this.#words(place);
+    values.forEach((value, i) => {
+      this.#emit(`${words[i]} = ${value};`);
+    });
     this.#count(place, 0);
     this.#wrote(place);
     if (this.#checked && order !== 'weak') this.#emit('if (t.overtaken !== null) t.giveWay();');
@@ -343,9 +339,9 @@ export class Effects implements Machine {
       if (!filled) this.#bind(done);
     }
     if (filled && this.#result !== null) {
-      const from = this.#checked ? this.#seen(place) : place;
+      const words = this.#words(this.#checked ? this.#seen(place) : place);
       this.#targets().forEach((target, i) => {
-        this.#emit(`${target} = ${from.view}[(${from.index}) + ${i}] | 0;`);
+        this.#emit(`${target} = ${words[i]} | 0;`);
       });
       this.#count(place, 1);
     }
@@ -362,9 +358,7 @@ export class Effects implements Machine {
 
   bringRow(row: Expr): void {
     const place = this.#place(row);
-    const from = this.#locals.temporary('i');
-    this.#emit(`${from} = ${place.index};`);
-    const words = [0, 1, 2, 3].map((i) => `${place.view}[${from} + ${i}]`);
+    const words = this.#words(place);
     if (!this.#checked) {
       this.bring(words);
       return;

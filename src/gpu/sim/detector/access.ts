@@ -5,15 +5,6 @@ import type { AccessKind, SiteId } from './detector.js';
 
 const kinds: readonly AccessKind[] = ['read', 'write', 'update'];
 const orders: readonly Order[] = ['weak', 'relaxed', 'acquire', 'release', 'acq_rel'];
-const kindCodes: Readonly<Record<AccessKind, number>> = { read: 0, write: 1, update: 2 };
-const orderCodes: Readonly<Record<Order, number>> = {
-  weak: 0,
-  relaxed: 1,
-  acquire: 2,
-  release: 3,
-  acq_rel: 4,
-};
-
 /** The site of a stream's copies and fills, which stand in no kernel. */
 export const noSite: SiteId = -1;
 
@@ -21,7 +12,7 @@ export const noSite: SiteId = -1;
 export function packAccess({ kind, order, scope, bytes }: AccessForm, site: SiteId): number {
   const power = 31 - Math.clz32(bytes);
   const size = bytes <= 16 && bytes === 1 << power ? power : 7;
-  const how = kindCodes[kind] | (orderCodes[order] << 2) | (reachOf[scope] << 5) | (size << 7);
+  const how = kinds.indexOf(kind) | (orders.indexOf(order) << 2) | (reachOf[scope] << 5) | (size << 7);
   return how | ((site + 1) << 10);
 }
 

@@ -12,7 +12,7 @@ import {
   nothingOfBlock,
   type Reliances,
 } from './clock.js';
-import type { CopyEngine, LaunchId, StreamId } from './detector.js';
+import type { CopyEngine, StreamId } from './detector.js';
 
 /** How far apart two actors are, and how far a scope reaches. A scope includes what is not further than it. */
 export const cta = 0;
@@ -59,11 +59,9 @@ export class LaunchState {
   #awaitedReliances: Reliances | null = null;
 
   constructor(
-    readonly id: LaunchId,
     readonly stream: StreamState,
     readonly step: number,
     readonly kernel: string,
-    readonly programmatic: boolean,
     /** The knowledge with which its threads start. */
     readonly start: Clock,
     /** The knowledge on which their reads by way of L1 may rely until awaitPrevious; null: all that they know. */

@@ -69,9 +69,8 @@ import {
 const observationsKept = 8192;
 const mbarrierBytes = 8;
 const nothingOlder: readonly never[] = [];
-/** A number that no stream and no launch of the machine has. */
+/** A number that no stream of the machine has. */
 const noStream = -1;
-const noLaunch = -1;
 /** The number of an actor that makes no accesses of its own. */
 const noActor = -1;
 
@@ -161,7 +160,7 @@ export class Detector {
 
   /** The host of `rank` has awaited everything on the stream. Work that it enqueues later, on any stream, is after it. */
   hostSynchronized(stream: StreamId, rank: number): void {
-    this.#hostLearns(rank, this.#stream(stream).now);
+    this.hostHeard(rank, this.#stream(stream).now);
   }
 
   /**
@@ -170,38 +169,27 @@ export class Detector {
    */
   hostThreadStarted(thread: ThreadId, rank: number, name: string | null): void {
     const stream = new StreamState(this.#streamCount++, noStream, rank, true);
-    const launch = new LaunchState(
-      noLaunch,
-      stream,
-      ++stream.step,
-      name ?? 'the host',
-      false,
-      this.#host(rank),
-      null,
-    );
-    const actor = this.#actor(new BlockState(++this.#sequence, 1, stream, launch, 0), 0, null, launch.start);
+    const actor = this.#aside(stream, name ?? 'the host', this.hostKnows(rank));
     this.#threads[thread] = actor;
     if (name === null) this.#hostPrograms.set(rank, actor);
   }
 
   /** The host program has waited for the thread's end. */
   hostThreadEnded(thread: ThreadId, rank: number): void {
-    this.#hostLearns(rank, release(this.#threads[thread]!));
+    this.hostHeard(rank, release(this.#threads[thread]!));
   }
 
   /** The knowledge and deeds of the host program of `rank` so far; the machine keeps it from when something is enqueued to when it begins. */
   hostKnows(rank: number): Clock {
-    return this.#host(rank);
+    const program = this.#hostPrograms.get(rank);
+    return program === undefined ? (this.#hosts.get(rank) ?? nothing) : release(program);
   }
 
-  /** The joint knowledge of hosts that meet. */
-  hostsTogether(known: readonly Clock[]): Clock {
-    return Clock.joinAll(known);
-  }
-
-  /** The host of `rank` has heard from hosts that knew that much. */
+  /** The host of `rank` has heard of that, from hosts or from its GPU. */
   hostHeard(rank: number, known: Clock): void {
-    this.#hostLearns(rank, known);
+    const program = this.#hostPrograms.get(rank);
+    if (program === undefined) this.#hosts.set(rank, this.hostKnows(rank).join(known));
+    else program.learn(known);
   }
 
   /** The stream begins what the host enqueued when it knew that much. */
@@ -220,11 +208,9 @@ export class Detector {
     if (!info.programmatic) state.settled = state.now;
     state.handedOn = Clock.joinAll([state.handedOn, ...(state.last?.released ?? [])]);
     const started = new LaunchState(
-      launch,
       state,
       ++state.step,
       info.kernel,
-      info.programmatic,
       info.programmatic ? state.settled.join(state.handedOn) : state.now,
       info.programmatic ? state.settled : null,
     );
@@ -477,13 +463,13 @@ export class Detector {
     for (const thread of threads) thread.meet(known, own, epoch);
   }
 
-  /** `source` and `target`: its reads and its writes; null for nothing. */
+  /** A copy, or a product, that the thread issues reads or writes there. */
   copyIssued(
     thread: ThreadId,
     engine: CopyEngine,
     group: number,
-    source: Place | null,
-    target: Place | null,
+    does: CopyPart['does'],
+    { buffer, offset }: Place,
     bytes: number,
     site: SiteId,
   ): void {
@@ -498,13 +484,9 @@ export class Detector {
     agents.reads.epoch = group + 1;
     agents.writes.epoch = group + 1;
     me.touched = true;
-    const read = packAccess({ kind: 'read', order: 'weak', scope: 'cta', bytes }, site);
-    const write = packAccess({ kind: 'write', order: 'weak', scope: 'cta', bytes }, site);
-    const knower = ({ space }: BufferInfo) => agents.proxy?.standForProxyOf(me, space) ?? me;
-    if (source !== null)
-      this.#shadow(source.buffer).weak(knower(source.buffer), agents.reads, read, source.offset, bytes);
-    if (target !== null)
-      this.#shadow(target.buffer).weak(knower(target.buffer), agents.writes, write, target.offset, bytes);
+    const meta = packAccess({ kind: does, order: 'weak', scope: 'cta', bytes }, site);
+    const knows = agents.proxy?.standForProxyOf(me, buffer.space) ?? me;
+    this.#shadow(buffer).weak(knows, does === 'read' ? agents.reads : agents.writes, meta, offset, bytes);
   }
 
   /** For `thread`, all groups of `issuer` numbered up to `group` are complete (or only their reads). */
@@ -566,9 +548,13 @@ export class Detector {
       this.#networks.set(rank, stream);
     }
     const known = release(poster);
-    const launch = new LaunchState(noLaunch, stream, ++stream.step, theNetwork, false, known, null);
-    const block = new BlockState(++this.#sequence, launch.step, stream, launch, 0);
-    this.#networkWrites.set(write, { nic: this.#actor(block, 0, null, known), poster, epoch });
+    this.#networkWrites.set(write, { nic: this.#aside(stream, theNetwork, known), poster, epoch });
+  }
+
+  /** Who acts in no kernel, from here on and knowing that. */
+  #aside(stream: StreamState, name: string, known: Clock): Actor {
+    const launch = new LaunchState(stream, ++stream.step, name, known, null);
+    return this.#actor(new BlockState(++this.#sequence, launch.step, stream, launch, 0), 0, null, known);
   }
 
   /** Whether the thread comes behind the posting of a write. */
@@ -615,18 +601,6 @@ export class Detector {
 
   #stream(id: StreamId): StreamState {
     return this.#streams.get(id)!;
-  }
-
-  /** The knowledge and deeds of the host program of a rank. */
-  #host(rank: number): Clock {
-    const program = this.#hostPrograms.get(rank);
-    return program === undefined ? (this.#hosts.get(rank) ?? nothing) : release(program);
-  }
-
-  #hostLearns(rank: number, clock: Clock): void {
-    const program = this.#hostPrograms.get(rank);
-    if (program === undefined) this.#hosts.set(rank, this.#host(rank).join(clock));
-    else program.learn(clock);
   }
 
   #actor(block: BlockState, lane: number, copies: CopyPart | null, known: Clock): Actor {

@@ -6,6 +6,7 @@ import type { TransportName } from '../../../moe/families/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { givenRows } from './given-rows.js';
 import { lossOf } from './losses.js';
+import { mailOf } from './mail.js';
 import {
   type Carrier,
   common,
@@ -229,6 +230,7 @@ export const portable: readonly CheckSubject[] = [
       }),
       lossOf('portable by proxy, counts', 'dispatch', { ...aloneByProxy, counts: true }),
       lossOf('portable by proxy', 'combine', aloneByProxy),
+      mailOf('portable by proxy'),
       ...stopsOf('portable by proxy', 26, { ...stopping, nodes: 3, ranks: 3 }),
     ],
   },

@@ -179,15 +179,12 @@ class Both {
       const group = issued.length >> 1;
       const label = `${this.#labels++}:copy`;
       const { detector } = this.script;
-      detector.copyIssued(
-        place.thread,
-        engine,
-        group,
-        { buffer: this.#memory, offset: source! },
-        { buffer: this.#memory, offset: target! },
-        16,
-        this.script.site(label),
-      );
+      const site = this.script.site(label);
+      for (const [does, offset] of [
+        ['read', source!],
+        ['write', target!],
+      ] as const)
+        detector.copyIssued(place.thread, engine, group, does, { buffer: this.#memory, offset }, 16, site);
       const after = [this.#after(place).last];
       const read = this.reference.aside(place, after, 'read', source!, 16, label, engine === 'bulk');
       const write = this.reference.aside(place, after, 'write', target!, 16, label, engine === 'bulk');

@@ -175,15 +175,12 @@ export class Script {
     to = offset,
   ): void {
     const site = this.site(label);
-    this.detector.copyIssued(
-      thread,
-      engine,
-      group,
+    const [from, into] = [
       { buffer: source, offset },
       { buffer: target, offset: to },
-      bytes,
-      site,
-    );
+    ];
+    this.detector.copyIssued(thread, engine, group, 'read', from, bytes, site);
+    this.detector.copyIssued(thread, engine, group, 'write', into, bytes, site);
   }
 
   access(
