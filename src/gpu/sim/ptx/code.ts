@@ -13,6 +13,7 @@ import {
 } from '../../../lang/ptx/index.js';
 import { pause, type StatementAccess, type StatementWait } from '../compiled.js';
 import type { LateAccesses } from '../late.js';
+import type { Flow } from './flow.js';
 import { type LaneMeeting, laneWords } from './lanes.js';
 import type { Registers } from './registers.js';
 
@@ -27,6 +28,7 @@ export type Place =
 export interface Surroundings {
   readonly checked: boolean;
   readonly file: string;
+  readonly flow: Flow;
   /** Blocks of a cluster. */
   readonly cluster: number;
   /** Whether threads arrive at barriers without waiting. */

@@ -20,7 +20,7 @@ import type { Site } from '../detector/detector.js';
 import { LateAccesses } from '../late.js';
 import { ptxArithmetic } from './arithmetic.js';
 import { Code, Instruction, type Place } from './code.js';
-import { blocksOf, printFlow } from './flow.js';
+import { type Flow, flowOf } from './flow.js';
 import type { LaneMeeting } from './lanes.js';
 import { registersOf, stepOf } from './late-steps.js';
 import { type Handler, memory } from './memory.js';
@@ -86,12 +86,12 @@ class KernelCompiler {
   compile(): Compiled {
     const { module, entry } = this.#kernel;
     this.#layOut();
-    const blocks = blocksOf(entry, module.file);
+    const flow = flowOf(entry, module.file);
     const registers = new Registers();
-    this.#print(blocks, registers);
-    registers.settle(blocks);
+    this.#print(flow, registers);
+    registers.settle(flow.blocks);
     this.#sites.length = 0;
-    const { code, accesses, waits, meetings } = this.#print(blocks, registers);
+    const { code, accesses, waits, meetings } = this.#print(flow, registers);
     const body = code.lines.join('\n');
     const isGenerator = /\byield \d/.test(body);
     const name = `ptx_${this.#kernel.name.replace(/\W/g, '_')}`;
@@ -103,8 +103,10 @@ class KernelCompiler {
       isGenerator ? 'for (;;) {' : '',
       constants(body),
       this.#localBytes === 0 ? '' : `const local0 = t.localMemory(${this.#localBytes});`,
-      'thread: {',
+      'let at = 0;',
+      'flow: for (;;) switch (at) {',
       body,
+      'default: break flow;',
       '}',
       isGenerator ? `yield ${pause.end}; }` : '',
       '}',
@@ -174,11 +176,12 @@ class KernelCompiler {
     }
   }
 
-  #print(blocks: ReturnType<typeof blocksOf>, registers: Registers) {
+  #print(flow: Flow, registers: Registers) {
     const { module } = this.#kernel;
     const accesses: StatementAccess[] = [];
     const waits: StatementWait[] = [];
     const meetings: LaneMeeting[] = [];
+    const { blocks } = flow;
     const products = blocks.flatMap(({ instructions }) => instructions.filter(isProduct));
     const touched = this.#checked ? touchedSums(blocks) : new Map<never, never>();
     const runs = blocks.map(({ instructions }) => ({ items: instructions, steps: instructions.map(stepOf) }));
@@ -197,6 +200,7 @@ class KernelCompiler {
       }),
       checked: this.#checked,
       file: module.file,
+      flow,
       cluster: this.#kernel.cluster,
       arrives: this.#kernel.entry.instructions.some(arrivesAtBarrier),
       registers,
@@ -213,32 +217,13 @@ class KernelCompiler {
         return `t.sums(${this.#checked ? products.indexOf(product) : columns}, ${columns / 2})`;
       },
     });
-    printFlow(blocks, {
-      line(text, indent) {
-        code.indent = indent;
-        code.line(text);
-      },
-      block: (number, indent) => {
-        code.indent = indent;
-        registers.enter(number);
-        for (const instruction of blocks[number]!.instructions)
-          this.#instruction(code, instruction, touched.get(instruction) ?? []);
-      },
-      test: (end) => {
-        if (end.kind === 'table') return new Instruction(code, end.by).word(end.by.operands[0]!);
-        registers.reads(end.register, 'bits');
-        return `${end.negated ? '!' : ''}${registers.locals(end.register)[0]}`;
-      },
-      turn: (loop, indent) => {
-        code.indent = indent;
-        const inside = [...loop].flatMap((at) => blocks[at]!.instructions);
-        if (this.#checked) {
-          const last = inside.at(-1);
-          const site = last === undefined ? 0 : this.#site(last);
-          code.line(`if (++t.turns > t.block.launch.mostTurns) t.endless(${site});`);
-        } else if (inside.some(polls)) code.line(`yield ${pause.preempt};`);
-      },
-    });
+    const targets = new Set(this.#kernel.entry.instructions.flatMap(flow.targetsOf));
+    for (const [number, { instructions }] of blocks.entries()) {
+      if (number === 0 || targets.has(number)) code.line(`case ${number}:`);
+      registers.enter(number);
+      for (const instruction of instructions)
+        this.#instruction(code, instruction, touched.get(instruction) ?? []);
+    }
     return { code, accesses, waits, meetings };
   }
 
@@ -281,16 +266,6 @@ function constants(body: string): string {
     .filter(([name]) => new RegExp(`(?<![.\\w])${name}\\b`).test(body))
     .map(([name, value]) => `${name} = ${value}`);
   return used.length === 0 ? '' : `const ${used.join(', ')};`;
-}
-
-/** Whether it looks at what others do meanwhile, so that a loop with it may wait for them. */
-function polls({ parts, operands }: PtxInstruction): boolean {
-  const [name] = parts;
-  if (name === 'atom' || name === 'nanosleep') return true;
-  if (name === 'mov')
-    return operands.some((one) => one.kind === 'special' && /clock|globaltimer/.test(one.name));
-  if (name === 'ld') return parts.some((part) => ['relaxed', 'acquire', 'volatile', 'mmio'].includes(part));
-  return name === 'mbarrier' && (parts.includes('try_wait') || parts.includes('test_wait'));
 }
 
 /** Writes what a variable of a module begins as; what it does not say is zero. */

@@ -1,6 +1,6 @@
 /** Sums of products (wgmma) lie in registers: which instructions may touch them while a product is under way. */
 import type { PtxInstruction, PtxOperand } from '../../../lang/ptx/index.js';
-import { type BasicBlock, followers } from './flow.js';
+import type { BasicBlock } from './flow.js';
 
 /** Of a register: the products that may be adding to it, and how many groups were committed behind theirs; -1 before theirs is. */
 interface Flight {
@@ -28,7 +28,7 @@ export function touchedSums(
     todo.delete(at);
     const state = new Map(before[at]);
     for (const instruction of blocks[at]!.instructions) step(instruction, state, touched);
-    for (const to of followers(blocks[at]!.end)) if (join(before[to]!, state)) todo.add(to);
+    for (const to of blocks[at]!.to) if (join(before[to]!, state)) todo.add(to);
   }
   return touched;
 }

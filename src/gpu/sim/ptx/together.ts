@@ -1,5 +1,5 @@
-/** Instructions with which threads meet others, wait, copy beside themselves, or end. */
-import { type PtxOperand, ptxBytes } from '../../../lang/ptx/index.js';
+/** Instructions with which threads go elsewhere, meet others, wait, copy beside themselves, or end. */
+import { type PtxInstruction, type PtxOperand, ptxBytes } from '../../../lang/ptx/index.js';
 import { pause } from '../compiled.js';
 import { give, got, type Instruction, meet } from './code.js';
 import { type LaneMeeting, laneWords } from './lanes.js';
@@ -8,6 +8,10 @@ import { type Handler, scopeOf, spaceOf, spot } from './memory.js';
 import { box, mapa, setmaxnreg, wgmma } from './tiles.js';
 
 export const together: Readonly<Record<string, Handler>> = {
+  bra: (x) => jump(x, (to) => String(to)),
+  brx: (x) => jump(x, (...to) => `[${to}][${x.word(x.operand(0))}]`),
+  ret: end,
+  exit: end,
   bar: barrier,
   barrier,
   shfl,
@@ -42,6 +46,36 @@ export const together: Readonly<Record<string, Handler>> = {
   setmaxnreg,
   mapa,
 };
+
+function jump(x: Instruction, choose: (...to: readonly number[]) => string): void {
+  x.ignore(/^(uni|idx)$/);
+  const { blocks, targetsOf } = x.code.around.flow;
+  const to = targetsOf(x.of);
+  const from = blocks.findIndex(({ instructions }) => instructions.at(-1) === x.of);
+  const first = Math.min(...to);
+  if (first <= from) {
+    // All that may run again and again lies between.
+    const loop = blocks.slice(first, from + 1).flatMap(({ instructions }) => instructions);
+    if (x.checked) x.code.line(`if (++t.turns > t.block.launch.mostTurns) t.endless(${x.site});`);
+    else if (loop.some(polls)) x.code.line(`yield ${pause.preempt};`);
+  }
+  x.code.line(`at = ${choose(...to)}; continue flow;`);
+}
+
+function end(x: Instruction): void {
+  x.has('uni');
+  x.code.line('break flow;');
+}
+
+/** Whether it looks at what others do meanwhile, so that a loop with it may wait for them. */
+function polls({ parts, operands }: PtxInstruction): boolean {
+  const [name] = parts;
+  if (name === 'atom' || name === 'nanosleep') return true;
+  if (name === 'mov')
+    return operands.some((one) => one.kind === 'special' && /clock|globaltimer/.test(one.name));
+  if (name === 'ld') return parts.some((part) => ['relaxed', 'acquire', 'volatile', 'mmio'].includes(part));
+  return name === 'mbarrier' && (parts.includes('try_wait') || parts.includes('test_wait'));
+}
 
 /** Functions with a body have become part of the kernel: what is left is the machine's own. */
 function call(x: Instruction): void {
