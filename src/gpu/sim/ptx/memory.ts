@@ -51,7 +51,7 @@ export function spot(
   if (operand.kind !== 'address') x.refuse('an address must stand in brackets there');
   const { base, offset } = operand;
   if (base.kind === 'symbol') {
-    const place = x.code.around.places.get(base.name);
+    const place = x.code.layout.places.get(base.name);
     if (place === undefined) x.refuse(`'${base.name}' is declared nowhere`);
     const at = (place.space === 'global' ? 0 : place.offset) + base.offset + offset;
     if (place.space !== 'global') return windowSpot(place.space, String(at));
@@ -67,7 +67,7 @@ export function spot(
         ? x.word(base)
         : x.pair(base)[0];
     const at = sum(x, low, offset);
-    if (!x.of.parts.includes('shared::cluster') || space !== 'shared' || x.code.around.cluster === 1)
+    if (!x.of.parts.includes('shared::cluster') || space !== 'shared' || x.code.kernel.cluster === 1)
       return windowSpot(space, at);
     const buffer = x.simple(`t.sharedAt(${at}, ${x.site})`, 'q');
     return { buffer, offset: x.simple(`${at} & ${mostShared}`, 'i'), isShared: true, isGlobal: false };
@@ -105,7 +105,7 @@ export const scopeOf = (x: Instruction): Scope | null => {
   const scope = x.among('cta', 'cluster', 'gpu', 'sys');
   if (scope !== 'cluster') return scope;
   // The machine has no scope of its own for clusters of several blocks.
-  return x.code.around.cluster === 1 ? 'cta' : 'gpu';
+  return x.code.kernel.cluster === 1 ? 'cta' : 'gpu';
 };
 
 interface Ordering {
@@ -175,7 +175,7 @@ function load(x: Instruction): void {
 function read(x: Instruction, to: PtxOperand, type: PtxType, buffer: string, offset: string): void {
   if (to.kind === 'sink') return;
   const bytes = ptxBytes[type];
-  const { registers } = x.code.around;
+  const { registers } = x.code;
   if (bytes === 8) {
     const at = index(offset, 2);
     x.setPair(to, `${buffer}.i32[${at}]`, `${buffer}.i32[${addOne(at)}]`, 'bits');
@@ -200,7 +200,7 @@ const addOne = (at: string): string => (/^\d+$/.test(at) ? String(Number(at) + 1
 
 function clear(x: Instruction, to: PtxOperand): void {
   if (to.kind !== 'register') return;
-  const kept = x.code.around.registers.kept(to);
+  const kept = x.code.registers.kept(to);
   if (kept === 'quad') x.setQuad(to, ['0', '0', '0', '0']);
   else if (kept === 'pair' || kept === 'double') x.setPair(to, '0', '0', 'bits');
   else x.setWord(to, '0', 'b32', 'bits');
@@ -236,7 +236,7 @@ function store(x: Instruction): void {
 
 function write(x: Instruction, from: PtxOperand, type: PtxType, buffer: string, offset: string): void {
   const bytes = ptxBytes[type];
-  const { registers } = x.code.around;
+  const { registers } = x.code;
   if (bytes === 8) {
     const [low, high] = x.pair(from, 'bits');
     const at = index(offset, 2);
@@ -267,7 +267,7 @@ function ask(
   { buffer, offset }: Spot,
 ): string {
   const operands = `${x.access(form)}, ${buffer}, ${offset}`;
-  x.code.around.late.access(operands);
+  x.code.late.access(operands);
   if (form.order === 'weak') return `t.access(${operands})`;
   x.code.line(`t.about(${operands}); yield ${pause.preempt};`);
   return `t.${form.kind === 'read' ? 'look' : 'change'}(${operands})`;
@@ -423,7 +423,7 @@ function fence(x: Instruction): void {
     scope = named;
   }
   if (!x.checked) return;
-  x.code.around.late.fence();
+  x.code.late.fence();
   x.code.line(`t.site = ${x.site}; yield ${pause.preempt};`);
   x.code.line(`t.fence('${order}', '${scope}');`);
 }

@@ -49,7 +49,7 @@ export const together: Readonly<Record<string, Handler>> = {
 
 function jump(x: Instruction, choose: (...to: readonly number[]) => string): void {
   x.ignore(/^(uni|idx)$/);
-  const { blocks, targetsOf } = x.code.around.flow;
+  const { blocks, targetsOf } = x.code.flow;
   const to = targetsOf(x.of);
   const from = blocks.findIndex(({ instructions }) => instructions.at(-1) === x.of);
   const first = Math.min(...to);
@@ -270,7 +270,7 @@ function barrier(x: Instruction): void {
   if (x.has('cluster')) {
     // A thread that arrives also waits: to say the one before the other changes what may run meanwhile, not what is ordered.
     x.ignore(/^(aligned|acquire|release)$/);
-    const kind = x.code.around.cluster === 1 ? pause.barrier : pause.cluster;
+    const kind = x.code.kernel.cluster === 1 ? pause.barrier : pause.cluster;
     if (x.among('arrive', 'wait') === 'wait') x.code.line(`t.site = ${x.site}; yield ${kind};`);
     else if (x.has('relaxed')) x.refuse('a relaxed arrival is not simulated');
     return;
@@ -278,7 +278,7 @@ function barrier(x: Instruction): void {
   x.has('aligned');
   const kind = x.among('sync', 'arrive', 'red');
   if (kind === null) x.refuse('it says no way to come to it');
-  const { arrives } = x.code.around;
+  const { arrives } = x.code;
   // Where threads vote the result stands before them, and what each says behind.
   const operands = kind === 'red' ? x.operands.slice(1, -1) : x.operands;
   const [id = x.operand(0), count] = operands;
@@ -486,7 +486,7 @@ function mbarrier(x: Instruction): void {
     const arrives = x.of.parts[1] !== 'expect_tx';
     const expects = x.has('expect_tx');
     if (!arrives) x.has('relaxed');
-    const isFar = x.has('shared::cluster') && x.code.around.cluster > 1;
+    const isFar = x.has('shared::cluster') && x.code.kernel.cluster > 1;
     const scope = scopeOf(x) ?? 'cta';
     const drops = x.has('arrive_drop');
     const state: PtxOperand = arrives ? x.operand(0) : { kind: 'sink' };
@@ -522,7 +522,7 @@ function mbarrier(x: Instruction): void {
     const scope = scopeOf(x) ?? 'cta';
     const at = spot(x, x.operand(1), 'shared');
     const access = { kind: 'read', order: 'acquire', scope, bytes: 8, site: x.site } as const;
-    const { waits } = x.code.around;
+    const { waits } = x.code;
     const number = waits.push({ kind: 'phase', until: '!=', access }) - 1;
     // To look once and to wait differ in when they give up.
     const limit = x.of.parts.includes('try_wait') ? noLimit : 0;

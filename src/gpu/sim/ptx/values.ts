@@ -235,9 +235,9 @@ function carried(x: Instruction, type: PtxType): void {
     a = [x.simple(part === 'hi' ? high : `imul(${a[0]}, ${pair(2)[0]})`, 'i'), '0'];
   }
   const operands = [...a, ...pair(isProduct ? 3 : 2), wide ? 64 : 32, x.name.startsWith('sub')];
-  const before = x.name.endsWith('c') ? x.code.carry() : '0';
+  const before = x.name.endsWith('c') ? 'cc' : '0';
   const low = x.simple(`carried(${operands.join(', ')}, ${before})`, 'i');
-  if (x.has('cc')) x.code.line(`${x.code.carry()} = carry[0];`);
+  if (x.has('cc')) x.code.line('cc = carry[0];');
   if (wide) x.setPair(x.operand(0), low, 'up[0]');
   else x.setWord(x.operand(0), low);
 }
