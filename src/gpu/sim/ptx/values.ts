@@ -27,9 +27,9 @@ export const values: Readonly<Record<string, Handler>> = {
   mad: arithmetic,
   div: arithmetic,
   rem: arithmetic,
-  mul24: (x) => product24(x, false),
-  mad24: (x) => product24(x, true),
-  sad,
+  mul24: product24,
+  mad24: product24,
+  sad: (x) => exactly(x, x.type()),
   rcp: (x) => approximate(x, (a) => `1 / ${a}`),
   sqrt: (x) => approximate(x, (a) => `Math.sqrt(${a})`),
   rsqrt: (x) => approximate(x, (a) => `1 / Math.sqrt(${a})`),
@@ -88,12 +88,7 @@ export const values: Readonly<Record<string, Handler>> = {
     } else ofWord(x, (a) => `brev(${a})`);
   },
   fns: (x) => ofWord(x, (...all) => `fns(${all})`),
-  bfe(x) {
-    const type = x.type();
-    const rest = [x.word(x.operand(2)), x.word(x.operand(3)), isSigned(type)].join(', ');
-    if (isWide(type)) setCalled(x, `bfe64(${x.pair(x.operand(1)).join(', ')}, ${rest})`);
-    else give(x, type, `bfe(${x.word(x.operand(1))}, ${rest})`);
-  },
+  bfe: (x) => exactly(x, x.type()),
   bfi: insert,
   prmt(x) {
     const mode = x.among('f4e', 'b4e', 'rc8', 'ecl', 'ecr', 'rc16');
@@ -222,24 +217,19 @@ function arithmetic(x: Instruction): void {
 /** With the carry of the one before, and for the one behind. */
 function carried(x: Instruction, type: PtxType): void {
   const isProduct = x.name.startsWith('mad');
-  const wide = isWide(type);
-  const pair = (index: number): Pair => {
-    const operand = x.operand(index);
-    return wide ? x.pair(operand) : [x.word(operand), '0'];
-  };
-  let a = pair(1);
-  if (isProduct) {
-    const part = x.among('lo', 'hi');
-    if (part === null || wide) x.refuse('of 64 bits, sums alone carry');
-    const high = `${isSigned(type) ? 's' : 'u'}mulh(${a[0]}, ${pair(2)[0]})`;
-    a = [x.simple(part === 'hi' ? high : `imul(${a[0]}, ${pair(2)[0]})`, 'i'), '0'];
-  }
-  const operands = [...a, ...pair(isProduct ? 3 : 2), wide ? 64 : 32, x.name.startsWith('sub')];
-  const before = x.name.endsWith('c') ? 'cc' : '0';
-  const low = x.simple(`carried(${operands.join(', ')}, ${before})`, 'i');
+  const part = x.among('lo', 'hi') ?? '';
+  if (isProduct && isWide(type)) x.refuse('of 64 bits, sums alone carry');
+  const name = `${x.name.slice(0, 3)}${part}`;
+  exactly(x, type, name, x.name.endsWith('c') ? 'cc' : '0');
   if (x.has('cc')) x.code.line('cc = carry[0];');
-  if (wide) x.setPair(x.operand(0), low, 'up[0]');
-  else x.setWord(x.operand(0), low);
+}
+
+/** An operation on integers of any size that nothing hot asks for, by its name there. */
+function exactly(x: Instruction, type: PtxType, name = x.name, carry = '0'): void {
+  const operands = x.operands.slice(1).flatMap((one) => x.pair(one));
+  const call = `exactly('${name}', ${8 * ptxBytes[type]}, ${isSigned(type)}, ${carry}, ${operands.join(', ')})`;
+  if (isWide(type)) setCalled(x, call);
+  else x.setWord(x.operand(0), call, type);
 }
 
 function halves(x: Instruction, type: PtxType): void {
@@ -346,15 +336,14 @@ function integers(x: Instruction, type: PtxType): void {
   const sign = isSigned(type) ? 'i' : 'u';
   if (x.has('sat')) {
     if (type !== 's32' || (name !== 'add' && name !== 'sub')) x.refuse("'.sat' is not known of it");
-    const sum = x.simple(`${read(x, 1, type)} ${name === 'add' ? '+' : '-'} ${read(x, 2, type)}`, 'f');
-    give(x, type, `${sum} > 2147483647 ? 2147483647 : ${sum} < -2147483648 ? -2147483648 : ${sum}`);
+    exactly(x, type, `${name}sat`);
     return;
   }
   if (isWide(type)) {
     const pair = (index: number): Pair => x.pair(x.operand(index));
     const a = pair(1);
     if (name === 'div' || name === 'rem') {
-      setCalled(x, `${name}64(${[...a, ...pair(2)].join(', ')}, ${isSigned(type)})`);
+      exactly(x, type);
       return;
     }
     let result: Pair;
@@ -389,11 +378,11 @@ function products(x: Instruction, type: PtxType): void {
   if (part === null || (part === 'wide' && isWide(type))) x.refuse('it says no part of the product');
   if (isWide(type) || (part === 'wide' && ptxBytes[type] === 4)) {
     let product: Pair;
+    const factors = [...x.pair(first), ...x.pair(second)].join(', ');
     if (part === 'wide') product = wideProduct(x, first, second, signed);
     else {
-      const factors = [...x.pair(first), ...x.pair(second)].join(', ');
-      const low = x.simple(part === 'lo' ? `mul64(${factors})` : `mulHigh64(${factors}, ${signed})`, 'i');
-      product = [low, x.simple('up[0]', 'i')];
+      const call = part === 'lo' ? `mul64(${factors})` : `exactly('mulhi', 64, ${signed}, 0, ${factors})`;
+      product = [x.simple(call, 'i'), x.simple('up[0]', 'i')];
     }
     x.setPair(to, ...(adds ? add64(x, product, x.pair(x.operand(3))) : product));
     return;
@@ -425,19 +414,9 @@ function wideProduct(x: Instruction, a: PtxOperand, b: PtxOperand, signed: boole
   return [low, `${signed ? 's' : 'u'}mulh(${left}, ${right})`];
 }
 
-function product24(x: Instruction, adds: boolean): void {
+function product24(x: Instruction): void {
   if (x.among('lo', 'hi') !== 'lo') x.refuse('only its lower half is known');
-  const right = isSigned(x.type()) ? '>>' : '>>>';
-  const word = (index: number): string => `(${x.word(x.operand(index))} << 8 ${right} 8)`;
-  const product = `imul(${word(1)}, ${word(2)})`;
-  x.setWord(x.operand(0), adds ? `${product} + ${x.word(x.operand(3))} | 0` : product);
-}
-
-function sad(x: Instruction): void {
-  const type = x.type();
-  if (isWide(type)) x.refuse('64 bits are not known of it');
-  const [a, b] = [1, 2].map((i) => (isSigned(type) ? read(x, i, type) : unsigned(read(x, i, type))));
-  give(x, type, `Math.abs(${a} - ${b}) + ${read(x, 3, type)} | 0`);
+  exactly(x, x.type());
 }
 
 function bitwise(x: Instruction): void {
@@ -646,26 +625,8 @@ function count(x: Instruction, word: (a: string) => string, pair: (a: Pair) => s
 
 function insert(x: Instruction): void {
   const type = x.type();
-  const [at, length] = [x.operand(3), x.operand(4)];
-  const rest = `${x.word(at)}, ${x.word(length)}`;
-  const to = x.operand(0);
-  if (!isWide(type)) {
-    x.setWord(to, `bfi(${x.word(x.operand(1))}, ${x.word(x.operand(2))}, ${rest})`);
-    return;
-  }
-  const [from, into] = [x.pair(x.operand(1)), x.pair(x.operand(2))];
-  if (at.kind === 'integer' && length.kind === 'integer' && at.value < 64n && length.value <= 64n) {
-    const mask = BigInt.asUintN(64, BigInt.asUintN(Number(length.value), -1n) << at.value);
-    const moved = at.value === 0n ? from : shifted(from[0], from[1], Number(at.value), true, false);
-    const merged = (i: 0 | 1): string => {
-      const bits = Number(BigInt.asIntN(32, mask >> BigInt(32 * i)));
-      if (bits === 0) return into[i];
-      return bits === -1 ? moved[i] : `${into[i]} & ${~bits} | (${moved[i]}) & ${bits}`;
-    };
-    x.setPair(to, merged(0), merged(1));
-    return;
-  }
-  setCalled(x, `bfi64(${[...from, ...into].join(', ')}, ${rest})`);
+  if (isWide(type)) exactly(x, type);
+  else x.setWord(x.operand(0), `bfi(${x.operands.slice(1).map((one) => x.word(one))})`);
 }
 
 function findBit(x: Instruction): void {
@@ -849,9 +810,7 @@ function integerToInteger(x: Instruction, to: PtxType, from: PtxType): void {
     return [low, isSigned(from) ? `${low} >> 31` : '0'];
   };
   if (x.has('sat')) {
-    const [least, most] = limitsOf(x, to);
-    const [low, high] = wide();
-    const call = `saturated(${low}, ${high}, ${isSigned(from)}, ${least}n, ${most}n)`;
+    const call = `saturated(${wide()}, ${isSigned(from)}, ${limitsOf(x, to).map((one) => `${one}n`)})`;
     if (isWide(to)) setCalled(x, call);
     else x.setWord(target, call, to);
     return;
