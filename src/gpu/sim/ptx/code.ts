@@ -280,6 +280,13 @@ export class Instruction {
     return this.code.registers.locals(operand);
   }
 
+  /** As many words as a type has, the lowest first. */
+  words(operand: PtxOperand, type: PtxType, as: 'integer' | 'bits' = 'bits'): readonly string[] {
+    const bytes = ptxBytes[type];
+    if (bytes === 16) return this.quad(operand);
+    return bytes === 8 ? this.pair(operand, as) : [this.word(operand, type, as)];
+  }
+
   #special(name: string): Pair {
     const { cluster, sharedBytes } = this.code.kernel;
     const word = (text: string): Pair => [text, '0'];
@@ -448,6 +455,13 @@ export class Instruction {
     held.forEach((word, i) => {
       this.code.line(`${locals[i]} = ${word};`);
     });
+  }
+
+  setWords(to: PtxOperand, words: readonly string[], type: PtxType = 'b32'): void {
+    const [low, high] = words;
+    if (words.length === 4) this.setQuad(to, words);
+    else if (words.length === 2) this.setPair(to, low!, high!, 'bits');
+    else this.setWord(to, low!, type, 'bits');
   }
 
   setSingle(to: PtxOperand, text: string): void {

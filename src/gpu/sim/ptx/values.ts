@@ -136,16 +136,9 @@ function mov(x: Instruction): void {
     pack(x, to, from.elements);
     return;
   }
-  if (type === 'b128') {
-    x.setQuad(to, x.quad(from));
-    return;
-  }
-  const kept = x.alike(to, from);
+  const kept = type === 'b128' ? null : x.alike(to, from);
   if (kept !== null) x.setLocal(to, x.local(from, kept), 'moved');
-  else if (isWide(type)) {
-    const [low, high] = x.pair(from, 'bits');
-    x.setPair(to, low, high, 'bits');
-  } else x.setWord(to, x.word(from, type, 'bits'), type, 'bits');
+  else x.setWords(to, x.words(from, type), type);
 }
 
 /** The words of some registers together, the lowest first. */
@@ -165,19 +158,11 @@ function joined(x: Instruction, elements: readonly PtxOperand[], bits: number): 
   return words;
 }
 
-function bitsOfRegister(x: Instruction, operand: PtxOperand): number {
-  if (operand.kind !== 'register' || operand.type === 'pred') x.refuse('a register must stand there');
-  return 8 * ptxBytes[operand.type];
-}
-
 function pack(x: Instruction, to: PtxOperand, elements: readonly PtxOperand[]): void {
-  const all = bitsOfRegister(x, to);
-  const words = joined(x, elements, all / elements.length);
-  if (all === 128) {
-    x.setQuad(to, words);
-    return;
-  }
-  if (all === 64) x.setPair(to, `${words[0]}`, `${words[1]}`);
+  if (to.kind !== 'register' || to.type === 'pred') x.refuse('a register must stand there');
+  const words = joined(x, elements, (8 * ptxBytes[to.type]) / elements.length);
+  if (words.length === 2) x.setPair(to, words[0]!, words[1]!);
+  else if (words.length === 4) x.setQuad(to, words);
   else x.setWord(to, words[0]!);
 }
 
@@ -187,11 +172,7 @@ function unpack(x: Instruction, to: readonly PtxOperand[], from: PtxOperand, typ
   const words =
     from.kind === 'list'
       ? joined(x, from.elements, all / from.elements.length)
-      : all === 128
-        ? x.quad(from)
-        : all === 64
-          ? x.pair(from)
-          : [x.word(from)];
+      : x.words(from, all < 32 ? 'b32' : type, 'integer');
   const held = words.map((word) => x.simple(word, 'i'));
   to.forEach((register, i) => {
     if (register.kind === 'sink') return;
@@ -612,10 +593,14 @@ function chosen(x: Instruction, type: PtxType, test: string): void {
   const [to, a, b] = [x.operand(0), x.operand(1), x.operand(2)];
   const kept = x.alike(to, a, b);
   if (kept !== null) x.setLocal(to, `${test} ? ${x.local(a, kept)} : ${x.local(b, kept)}`, 'moved');
-  else if (isWide(type)) {
-    const [yes, no] = [x.pair(a, 'bits'), x.pair(b, 'bits')];
-    x.setPair(to, `${test} ? ${yes[0]} : ${no[0]}`, `${test} ? ${yes[1]} : ${no[1]}`, 'bits');
-  } else x.setWord(to, `${test} ? ${x.word(a, type, 'bits')} : ${x.word(b, type, 'bits')}`, type, 'bits');
+  else {
+    const no = x.words(b, type);
+    x.setWords(
+      to,
+      x.words(a, type).map((yes, i) => `${test} ? ${yes} : ${no[i]}`),
+      type,
+    );
+  }
 }
 
 function count(x: Instruction, word: (a: string) => string, pair: (a: Pair) => string): void {
