@@ -103,6 +103,24 @@ export type PtxOperand =
   /** `_`: nobody wants the result. */
   | { readonly kind: 'sink' };
 
+/** The registers that an operand names. */
+export function registersIn(operand: PtxOperand | undefined): readonly PtxRegister[] {
+  switch (operand?.kind) {
+    case 'register':
+      return [operand];
+    case 'not':
+      return [operand.of];
+    case 'address':
+      return [operand.base, ...operand.coordinates].flatMap(registersIn);
+    case 'list':
+      return operand.elements.flatMap(registersIn);
+    case 'pair':
+      return [operand.first, operand.second].flatMap(registersIn);
+    default:
+      return [];
+  }
+}
+
 export interface PtxGuard {
   readonly register: PtxRegister;
   readonly negated: boolean;

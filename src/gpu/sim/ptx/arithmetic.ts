@@ -35,35 +35,6 @@ function umulh(a: number, b: number): number {
   return (ah * bh + Math.floor(middle / 0x10000) + Math.floor(cross / 0x10000)) | 0;
 }
 
-/** The double's lowest bit is set where something was lost, so that rounding it again rounds but once. */
-function toOdd(sum: number, error: number): number {
-  if (error === 0 || !Number.isFinite(sum)) return sum;
-  double[0] = sum;
-  if ((words[0]! & 1) === 0) long[0]! += error > 0 === sum > 0 ? 1n : -1n;
-  return double[0]!;
-}
-
-/** The part of the sum that a + b lacks. */
-function lost(a: number, b: number, sum: number): number {
-  const back = sum - a;
-  return a - (sum - back) + (b - back);
-}
-
-/** The sum of an exact product and another number, to be rounded once more. */
-const oddSum = (product: number, c: number): number => {
-  const sum = product + c;
-  return toOdd(sum, Number.isFinite(sum) ? lost(product, c, sum) : 0);
-};
-
-/** An f32 that rounds to fewer bits as the double would. */
-function oddFloat(value: number): number {
-  const rounded = Math.fround(value);
-  if (rounded === value || !Number.isFinite(rounded)) return rounded;
-  float[0] = rounded;
-  if ((words[0]! & 1) === 0) words[0]! += Math.abs(rounded) < Math.abs(value) ? 1 : -1;
-  return float[0]!;
-}
-
 function roundEven(x: number): number {
   const floor = Math.floor(x);
   const rest = x - floor;
@@ -119,20 +90,13 @@ function halfOne(
   const [x, y, z] = [read(flush(a)), read(flush(b)), read(flush(c))];
   let result: number;
   if (op === 'min' || op === 'max') result = limit(op, x, y, how);
-  else result = oddFloat(halfOperations[op](x, y, z));
+  else if (op === 'ex2') result = 2 ** x;
+  else if (op === 'tanh') result = Math.tanh(x);
+  else result = operate(op, type, 'rn', x, y, z);
   if (how.includes('sat')) result = sat(result);
   if (how.includes('relu')) result = relu(result);
   return flush(write(result));
 }
-
-const halfOperations = {
-  add: (x: number, y: number): number => oddSum(x, y),
-  sub: (x: number, y: number): number => oddSum(x, -y),
-  mul: (x: number, y: number): number => x * y,
-  fma: (x: number, y: number, z: number): number => oddSum(x * y, z),
-  ex2: (x: number): number => 2 ** x,
-  tanh: Math.tanh,
-};
 
 /** The smaller or the larger number; `xorsign`: of their sizes, with the signs multiplied. */
 function limit(op: 'min' | 'max', a: number, b: number, how: readonly HalfHow[]): number {
@@ -152,6 +116,53 @@ const fmax = (a: number, b: number): number => (Number.isNaN(a) ? b : Number.isN
 
 const clampInteger = (x: number, low: number, high: number): number =>
   Number.isNaN(x) ? 0 : x < low ? low : x > high ? high : x;
+
+interface Integers {
+  readonly a: bigint;
+  readonly b: bigint;
+  readonly c: bigint;
+  readonly d: bigint;
+  readonly bits: number;
+  readonly cut: (bits: number, value: bigint) => bigint;
+  /** The carry of the one before. */
+  readonly by: bigint;
+}
+
+/** A sum that leaves its carry, of integers without a sign. */
+function carrying(bits: number, sum: bigint): bigint {
+  carry[0] = BigInt.asUintN(bits, sum) === sum ? 0 : 1;
+  return sum;
+}
+const size = (x: bigint): bigint => (x < 0n ? -x : x);
+const within = (low: bigint, high: bigint, x: bigint): bigint => (x < low ? low : x > high ? high : x);
+const [least, most] = [-(2n ** 31n), 2n ** 31n - 1n];
+const product24 = ({ a, b, cut }: Integers): bigint => cut(24, a) * cut(24, b);
+
+const exact: Readonly<Record<string, (of: Integers) => bigint>> = {
+  div: ({ a, b }) => (b === 0n ? -1n : a / b),
+  rem: ({ a, b }) => (b === 0n ? a : a % b),
+  mulhi: ({ a, b, bits }) => (a * b) >> BigInt(bits),
+  mul24: product24,
+  mad24: (of) => product24(of) + of.c,
+  sad: ({ a, b, c }) => size(a - b) + c,
+  addsat: ({ a, b }) => within(least, most, a + b),
+  subsat: ({ a, b }) => within(least, most, a - b),
+  add: ({ a, b, by, bits }) => carrying(bits, BigInt.asUintN(bits, a) + BigInt.asUintN(bits, b) + by),
+  sub: ({ a, b, by, bits }) => carrying(bits, BigInt.asUintN(bits, a) - BigInt.asUintN(bits, b) - by),
+  madlo: ({ a, b, c, by, bits }) =>
+    carrying(bits, BigInt.asUintN(bits, a * b) + BigInt.asUintN(bits, c) + by),
+  madhi: ({ a, b, c, by, bits }) =>
+    carrying(bits, BigInt.asUintN(bits, (a * b) >> BigInt(bits)) + BigInt.asUintN(bits, c) + by),
+  bfe: ({ a, b, c, cut }) => {
+    const length = Number(BigInt.asUintN(8, c));
+    return length === 0 ? 0n : cut(length, a >> BigInt.asUintN(8, b));
+  },
+  bfi: ({ a, b, c, d, bits }) => {
+    const at = BigInt.asUintN(8, c);
+    const mask = BigInt.asUintN(bits, BigInt.asUintN(Number(BigInt.asUintN(8, d)), -1n) << at);
+    return (b & ~mask) | ((a << at) & mask);
+  },
+};
 
 export const ptxArithmetic = {
   up,
@@ -226,13 +237,6 @@ export const ptxArithmetic = {
   /** The bits of b:a from `by` on. */
   funnel: (low: number, high: number, by: number): number =>
     by === 0 ? low : by >= 32 ? high : (low >>> by) | (high << (32 - by)),
-  bfe(a: number, at: number, length: number, isSigned: boolean): number {
-    const [from, count] = [at & 255, length & 255];
-    if (count === 0) return 0;
-    const shifted = from > 31 ? (isSigned && a < 0 ? -1 : 0) : isSigned ? a >> from : a >>> from;
-    if (count >= 32) return shifted | 0;
-    return isSigned ? (shifted << (32 - count)) >> (32 - count) : shifted & ((1 << count) - 1);
-  },
   bfi(a: number, into: number, at: number, length: number): number {
     const [from, count] = [at & 255, length & 255];
     if (from > 31 || count === 0) return into;
@@ -252,8 +256,6 @@ export const ptxArithmetic = {
     up[0] = umulh(al, bl) + Math.imul(al, bh) + Math.imul(ah, bl);
     return Math.imul(al, bl);
   },
-  mulHigh64: (al: number, ah: number, bl: number, bh: number, isSigned: boolean): number =>
-    give((ofBig(isSigned)(al, ah) * ofBig(isSigned)(bl, bh)) >> 64n),
   shl64(low: number, high: number, by: number): number {
     const n = by >>> 0;
     if (n === 0) up[0] = high;
@@ -275,27 +277,6 @@ export const ptxArithmetic = {
     up[0] = fill;
     if (n > 63) return fill;
     return isSigned ? high >> (n - 32) : high >>> (n - 32);
-  },
-  div64(al: number, ah: number, bl: number, bh: number, isSigned: boolean): number {
-    const by = ofBig(isSigned)(bl, bh);
-    return give(by === 0n ? -1n : ofBig(isSigned)(al, ah) / by);
-  },
-  rem64(al: number, ah: number, bl: number, bh: number, isSigned: boolean): number {
-    const by = ofBig(isSigned)(bl, bh);
-    const a = ofBig(isSigned)(al, ah);
-    return give(by === 0n ? a : a % by);
-  },
-  bfe64(low: number, high: number, at: number, length: number, isSigned: boolean): number {
-    const [from, count] = [BigInt(at & 255), BigInt(length & 255)];
-    const shifted = ofBig(isSigned)(low, high) >> from;
-    return give(
-      isSigned && count > 0n ? BigInt.asIntN(Number(count), shifted) : BigInt.asUintN(Number(count), shifted),
-    );
-  },
-  bfi64(al: number, ah: number, bl: number, bh: number, at: number, length: number): number {
-    const [from, count] = [BigInt(at & 255), length & 255];
-    const mask = BigInt.asUintN(64, BigInt.asUintN(count, -1n) << from);
-    return give((unsigned(bl, bh) & ~mask) | ((unsigned(al, ah) << from) & mask));
   },
 
   // f32 and f64.
@@ -321,22 +302,15 @@ export const ptxArithmetic = {
   /** Between two limits. */
   saturated(low: number, high: number, isSigned: boolean, least: bigint, most: bigint): number {
     const value = ofBig(isSigned)(low, high);
-    return give(value < least ? least : value > most ? most : value);
+    return give(within(least, most, value));
   },
-  /** a + b, or a - b, and the carry of the one before; the carry that it leaves is in `carry`. */
-  carried(
-    al: number,
-    ah: number,
-    bl: number,
-    bh: number,
-    bits: number,
-    subtracts: boolean,
-    by: number,
-  ): number {
-    const [a, b] = [BigInt.asUintN(bits, unsigned(al, ah)), BigInt.asUintN(bits, unsigned(bl, bh))];
-    const sum = subtracts ? a - b - BigInt(by) : a + b + BigInt(by);
-    carry[0] = BigInt.asUintN(bits, sum) === sum ? 0 : 1;
-    return give(sum);
+  /** The lower word of what `name` gives of integers of so many bits; the carry that it leaves is in `carry`. */
+  exactly(name: string, bits: number, isSigned: boolean, by: number, ...words: readonly number[]): number {
+    const cut = isSigned ? BigInt.asIntN : BigInt.asUintN;
+    const [a = 0n, b = 0n, c = 0n, d = 0n] = [0, 2, 4, 6].map((i) =>
+      i < words.length ? cut(bits, unsigned(words[i]!, words[i + 1]!)) : 0n,
+    );
+    return give(exact[name]!({ a, b, c, d, bits, cut, by: BigInt(by) }));
   },
 
   // Small floats.
@@ -353,8 +327,8 @@ export const ptxArithmetic = {
   bf16ToF32,
   f32ToF16,
   f32ToBf16,
-  doubleToF16: (x: number): number => f32ToF16(oddFloat(x)),
-  doubleToBf16: (x: number): number => f32ToBf16(oddFloat(x)),
+  doubleToF16: (x: number): number => f32ToF16(rounded(x, 'f16', 'rn')),
+  doubleToBf16: (x: number): number => f32ToBf16(rounded(x, 'bf16', 'rn')),
   f32ToE4m3,
   e4m3ToF16: (bits: number): number => f32ToF16(e4m3ToF32(bits)),
   f32ToE5m2: (x: number): number => f32ToF16(rounded(x, 'e5m2', 'rn', true)) >>> 8,

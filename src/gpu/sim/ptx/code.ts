@@ -6,15 +6,21 @@ import {
   PtxError,
   type PtxGuard,
   type PtxInstruction,
+  type PtxKernel,
   type PtxOperand,
   type PtxRegister,
   type PtxType,
   ptxBytes,
+  registersIn,
+  writtenAs,
 } from '../../../lang/ptx/index.js';
-import { pause, type StatementAccess, type StatementWait } from '../compiled.js';
-import type { LateAccesses } from '../late.js';
+import { pause, type SharedMemory, type StatementAccess, type StatementWait } from '../compiled.js';
+import type { Site } from '../detector/detector.js';
+import { LateAccesses, type Step } from '../late.js';
+import type { Flow } from './flow.js';
 import { type LaneMeeting, laneWords } from './lanes.js';
 import type { Registers } from './registers.js';
+import { isProduct, shapeOf } from './sums.js';
 
 /** Where a variable lies. */
 export type Place =
@@ -23,25 +29,10 @@ export type Place =
   /** In a buffer of its own, by its number. */
   | { readonly space: 'global'; readonly number: number };
 
-/** The parts of the printed code besides instructions. */
-export interface Surroundings {
-  readonly checked: boolean;
-  readonly file: string;
-  /** Blocks of a cluster. */
-  readonly cluster: number;
-  /** Whether threads arrive at barriers without waiting. */
-  readonly arrives: boolean;
-  readonly registers: Registers;
-  readonly accesses: StatementAccess[];
-  readonly meetings: LaneMeeting[];
-  readonly waits: StatementWait[];
+export interface Layout {
   readonly places: ReadonlyMap<string, Place>;
-  readonly sharedBytes: number;
-  readonly dynamicShared: { readonly offset: number; readonly bytes: number };
-  readonly late: LateAccesses<PtxInstruction>;
-  site(instruction: PtxInstruction): number;
-  /** The array that a product adds to. */
-  sumsOf(product: PtxInstruction): string;
+  readonly shared: SharedMemory | null;
+  readonly localBytes: number;
 }
 
 /** Both words of 64 bits. */
@@ -51,35 +42,71 @@ const simple = /^-?[\w$]+(\.\w+)?$|^\(-\d+\)$/;
 
 export class Code {
   readonly lines: string[] = [];
-  indent = 0;
+  readonly accesses: StatementAccess[] = [];
+  readonly meetings: LaneMeeting[] = [];
+  readonly waits: StatementWait[] = [];
+  readonly sites: Site[] = [];
+  readonly late: LateAccesses<PtxInstruction>;
+  /** Whether threads arrive at barriers without waiting. */
+  readonly arrives: boolean;
+  readonly #products: readonly PtxInstruction[];
   /** Of temporaries, by kind: how many there are, and how many the instruction has taken. */
   readonly #temporaries = { i: 0, f: 0, b: 0, q: 0 };
   readonly #taken = { i: 0, f: 0, b: 0, q: 0 };
   #keeps = false;
 
-  #carries = false;
-
-  constructor(readonly around: Surroundings) {}
-
-  /** What a sum leaves for the one behind it. */
-  carry(): string {
-    this.#carries = true;
-    return 'cc';
+  constructor(
+    readonly kernel: PtxKernel,
+    readonly checked: boolean,
+    readonly flow: Flow,
+    readonly layout: Layout,
+    readonly registers: Registers,
+    stepOf: (instruction: PtxInstruction) => Step,
+  ) {
+    const { instructions } = kernel.entry;
+    this.arrives = instructions.some(arrivesAtBarrier);
+    this.#products = instructions.filter(isProduct);
+    const runs = checked ? flow.blocks.map(({ instructions }) => instructions) : [];
+    this.late = new LateAccesses(
+      runs.map((items) => ({ items, steps: items.map(stepOf) })),
+      {
+        lines: this.lines,
+        emit: (line) => this.line(line),
+        local: () => this.temporary('q'),
+        // Whether temporaries keep what they hold from now on.
+        keep: (keeps) => {
+          this.#keeps = keeps;
+        },
+        // What its registers hold must still be there.
+        repeats: (item) => {
+          for (const register of registersOf(item)) registers.reads(register, 'moved');
+        },
+      },
+    );
   }
 
   line(text: string): void {
-    this.lines.push('  '.repeat(this.indent) + text);
+    this.lines.push(text);
+  }
+
+  /** The line of the source, and beside it the instruction with its own. */
+  site(instruction: PtxInstruction): number {
+    const { line } = instruction;
+    const span = { start: line, end: line, source: 0 };
+    const { name, module } = this.kernel;
+    return this.sites.push({ kernel: name, span, ...writtenAs(module, instruction) }) - 1;
+  }
+
+  /** The array that a product adds to. In checked mode each has one of its own, which tells whether that product is under way. */
+  sumsOf(product: PtxInstruction): string {
+    const { columns } = shapeOf(product);
+    return `t.sums(${this.checked ? this.#products.indexOf(product) : columns}, ${columns / 2})`;
   }
 
   temporary(kind: 'i' | 'f' | 'b' | 'q'): string {
     const number = this.#taken[kind]++;
     this.#temporaries[kind] = Math.max(this.#temporaries[kind], number + 1);
     return `t${kind}${number}`;
-  }
-
-  /** Whether temporaries keep what they hold from now on. */
-  keep(keeps: boolean): void {
-    this.#keeps = keeps;
   }
 
   endInstruction(): void {
@@ -91,10 +118,18 @@ export class Code {
     const names = (['i', 'f', 'b', 'q'] as const).flatMap((kind) =>
       Array.from({ length: this.#temporaries[kind] }, (_, n) => `t${kind}${n} = ${values[kind]}`),
     );
-    if (this.#carries) names.push('cc = 0');
-    return names.length === 0 ? '' : `let ${names.join(', ')};`;
+    names.push('cc = 0');
+    return `let ${names.join(', ')};`;
   }
 }
+
+const arrivesAtBarrier = ({ parts }: PtxInstruction): boolean =>
+  (parts[0] === 'bar' || parts[0] === 'barrier') && parts.includes('arrive') && !parts.includes('cluster');
+
+export const registersOf = ({ operands, guard }: PtxInstruction): readonly PtxRegister[] => [
+  ...operands.flatMap(registersIn),
+  ...(guard === null ? [] : [guard.register]),
+];
 
 /** One instruction on its way to JavaScript. A part of its name that nobody asks for is refused. */
 export class Instruction {
@@ -117,11 +152,11 @@ export class Instruction {
   }
 
   get checked(): boolean {
-    return this.code.around.checked;
+    return this.code.checked;
   }
 
   get site(): number {
-    if (this.#site < 0) this.#site = this.code.around.site(this.of);
+    if (this.#site < 0) this.#site = this.code.site(this.of);
     return this.#site;
   }
 
@@ -169,7 +204,7 @@ export class Instruction {
 
   refuse(why: string): never {
     throw new PtxError(
-      `${this.code.around.file}:${this.of.line}`,
+      `${this.code.kernel.module.file}:${this.of.line}`,
       `the simulated machine does not have '${this.#parts.join('.')}': ${why}`,
     );
   }
@@ -185,7 +220,7 @@ export class Instruction {
   /** At most 32 bits as an integer: as a type has it, signed or not. */
   word(operand: PtxOperand, type: PtxType = 'b32', as: 'integer' | 'bits' = 'integer'): string {
     if (operand.kind === 'register') {
-      const { registers } = this.code.around;
+      const { registers } = this.code;
       registers.reads(operand, as);
       const [low] = registers.locals(operand);
       const kept = registers.kept(operand);
@@ -203,7 +238,8 @@ export class Instruction {
   }
 
   pair(operand: PtxOperand, as: 'integer' | 'bits' = 'integer'): Pair {
-    const { registers, places } = this.code.around;
+    const { registers } = this.code;
+    const { places } = this.code.layout;
     switch (operand.kind) {
       case 'register': {
         registers.reads(operand, as);
@@ -238,14 +274,21 @@ export class Instruction {
 
   /** The words of 128 bits. */
   quad(operand: PtxOperand): readonly string[] {
-    if (operand.kind !== 'register' || this.code.around.registers.kept(operand) !== 'quad')
+    if (operand.kind !== 'register' || this.code.registers.kept(operand) !== 'quad')
       this.refuse('128 bits must stand there');
-    this.code.around.registers.reads(operand, 'bits');
-    return this.code.around.registers.locals(operand);
+    this.code.registers.reads(operand, 'bits');
+    return this.code.registers.locals(operand);
+  }
+
+  /** As many words as a type has, the lowest first. */
+  words(operand: PtxOperand, type: PtxType, as: 'integer' | 'bits' = 'bits'): readonly string[] {
+    const bytes = ptxBytes[type];
+    if (bytes === 16) return this.quad(operand);
+    return bytes === 8 ? this.pair(operand, as) : [this.word(operand, type, as)];
   }
 
   #special(name: string): Pair {
-    const { sharedBytes, dynamicShared, cluster } = this.code.around;
+    const { cluster, sharedBytes } = this.code.kernel;
     const word = (text: string): Pair => [text, '0'];
     const [, register, axis] = /^(n?(?:tid|ctaid))\.([xyz])$/.exec(name) ?? [];
     if (register !== undefined) return word(alongAxis(register, 'xyz'.indexOf(axis!)));
@@ -289,9 +332,9 @@ export class Instruction {
       case 'gridid':
         return word('0');
       case 'total_smem_size':
-        return word(String(sharedBytes));
+        return word(String(this.code.layout.shared?.bytes ?? 0));
       case 'dynamic_smem_size':
-        return word(String(dynamicShared.bytes));
+        return word(String(sharedBytes));
       case 'clock':
       case 'clock64':
       case 'globaltimer':
@@ -310,7 +353,7 @@ export class Instruction {
     if (operand.kind === 'not') return `!${this.predicate(operand.of)}`;
     if (operand.kind === 'integer') return operand.value === 0n ? 'false' : 'true';
     if (operand.kind !== 'register') this.refuse('a predicate must stand there');
-    const { registers } = this.code.around;
+    const { registers } = this.code;
     registers.reads(operand, 'bits');
     return registers.locals(operand)[0]!;
   }
@@ -319,7 +362,7 @@ export class Instruction {
     if (operand.kind === 'float') return float(Math.fround(operand.value));
     if (operand.kind === 'integer') return `floatOf(${narrow(operand.value, 'b32')})`;
     if (operand.kind !== 'register') this.refuse('a number must stand there');
-    const { registers } = this.code.around;
+    const { registers } = this.code;
     registers.reads(operand, 'float');
     const [low] = registers.locals(operand);
     return registers.kept(operand) === 'single' ? low! : `floatOf(${low})`;
@@ -328,7 +371,7 @@ export class Instruction {
   double(operand: PtxOperand): string {
     if (operand.kind === 'float') return float(operand.value);
     if (operand.kind !== 'register') this.refuse('a number must stand there');
-    const { registers } = this.code.around;
+    const { registers } = this.code;
     registers.reads(operand, 'float');
     const [low, high] = registers.locals(operand);
     return registers.kept(operand) === 'double' ? low! : `doubleOf(${low}, ${high})`;
@@ -363,7 +406,7 @@ export class Instruction {
   setWord(to: PtxOperand, text: string, type: PtxType = 'b32', as: 'integer' | 'bits' = 'integer'): void {
     const register = this.#target(to);
     if (register === null) return;
-    const { registers } = this.code.around;
+    const { registers } = this.code;
     registers.writes(register, as, this.#surely);
     const [low, high] = registers.locals(register);
     const kept = registers.kept(register);
@@ -388,7 +431,7 @@ export class Instruction {
   setPair(to: PtxOperand, low: string, high: string, as: 'integer' | 'bits' = 'integer'): void {
     const register = this.#target(to);
     if (register === null) return;
-    const { registers } = this.code.around;
+    const { registers } = this.code;
     registers.writes(register, as, this.#surely);
     const [lower, upper] = registers.locals(register);
     const kept = registers.kept(register);
@@ -404,7 +447,7 @@ export class Instruction {
   setQuad(to: PtxOperand, words: readonly string[]): void {
     const register = this.#target(to);
     if (register === null) return;
-    const { registers } = this.code.around;
+    const { registers } = this.code;
     if (registers.kept(register) !== 'quad') this.refuse(`${register.name} has no 128 bits`);
     registers.writes(register, 'bits', this.#surely);
     const locals = registers.locals(register);
@@ -414,10 +457,17 @@ export class Instruction {
     });
   }
 
+  setWords(to: PtxOperand, words: readonly string[], type: PtxType = 'b32'): void {
+    const [low, high] = words;
+    if (words.length === 4) this.setQuad(to, words);
+    else if (words.length === 2) this.setPair(to, low!, high!, 'bits');
+    else this.setWord(to, low!, type, 'bits');
+  }
+
   setSingle(to: PtxOperand, text: string): void {
     const register = this.#target(to);
     if (register === null) return;
-    const { registers } = this.code.around;
+    const { registers } = this.code;
     registers.writes(register, 'float', this.#surely);
     const [low] = registers.locals(register);
     this.code.line(`${low} = ${registers.kept(register) === 'single' ? text : `bitsOf(${text})`};`);
@@ -426,7 +476,7 @@ export class Instruction {
   setDouble(to: PtxOperand, text: string): void {
     const register = this.#target(to);
     if (register === null) return;
-    const { registers } = this.code.around;
+    const { registers } = this.code;
     registers.writes(register, 'float', this.#surely);
     const [low, high] = registers.locals(register);
     if (registers.kept(register) === 'double') this.code.line(`${low} = ${text};`);
@@ -436,7 +486,7 @@ export class Instruction {
   setPredicate(to: PtxOperand, text: string): void {
     const register = this.#target(to);
     if (register === null) return;
-    const { registers } = this.code.around;
+    const { registers } = this.code;
     registers.writes(register, 'bits', this.#surely);
     this.code.line(`${registers.locals(register)[0]} = ${text};`);
   }
@@ -444,7 +494,7 @@ export class Instruction {
   /** How all are kept, if they are registers, or numbers, that are kept alike as floats; registers become so if they can. */
   alike(to: PtxOperand, ...from: readonly PtxOperand[]): 'single' | 'double' | null {
     if (to.kind !== 'register') return null;
-    const { registers } = this.code.around;
+    const { registers } = this.code;
     let kept = registers.linked(to, to);
     for (const one of from) {
       if (one.kind === 'register') kept = registers.linked(to, one) === null ? null : kept;
@@ -459,7 +509,7 @@ export class Instruction {
     if (operand.kind === 'float')
       return float(kept === 'single' ? Math.fround(operand.value) : operand.value);
     if (operand.kind !== 'register') this.refuse('a register must stand there');
-    const { registers } = this.code.around;
+    const { registers } = this.code;
     registers.reads(operand, 'moved');
     return registers.locals(operand)[0]!;
   }
@@ -467,14 +517,14 @@ export class Instruction {
   setLocal(operand: PtxOperand, text: string, as: 'bits' | 'moved'): void {
     const register = this.#target(operand);
     if (register === null) return;
-    const { registers } = this.code.around;
+    const { registers } = this.code;
     registers.writes(register, as, this.#surely);
     this.code.line(`${registers.locals(register)[0]} = ${text};`);
   }
 
   /** The name of an access. */
   access(form: AccessForm): string {
-    const { accesses } = this.code.around;
+    const { accesses } = this.code;
     return `accesses[${accesses.push({ ...form, site: this.site }) - 1}]`;
   }
 }
@@ -537,7 +587,7 @@ export function meet(x: Instruction, meeting: LaneMeeting, mask: string, words: 
   words.forEach((word, i) => {
     give(x, i, word);
   });
-  const { meetings } = x.code.around;
+  const { meetings } = x.code;
   const number = meetings.push(meeting) - 1;
   x.code.line(`t.meetLanes(meetings[${number}], ${mask}, ${x.site}); yield ${pause.lanes};`);
 }

@@ -6,27 +6,16 @@ import {
   type PtxKernel,
   type PtxVariable,
   ptxBytes,
-  writtenAs,
 } from '../../../lang/ptx/index.js';
-import {
-  type Compiled,
-  type Mode,
-  pause,
-  type SharedMemory,
-  type StatementAccess,
-  type StatementWait,
-} from '../compiled.js';
-import type { Site } from '../detector/detector.js';
-import { LateAccesses } from '../late.js';
+import { type Compiled, type Mode, pause, type SharedMemory } from '../compiled.js';
 import { ptxArithmetic } from './arithmetic.js';
-import { Code, Instruction, type Place } from './code.js';
-import { blocksOf, printFlow } from './flow.js';
-import type { LaneMeeting } from './lanes.js';
-import { registersOf, stepOf } from './late-steps.js';
+import { Code, Instruction, type Layout, type Place } from './code.js';
+import { flowOf } from './flow.js';
+import { stepOf } from './late-steps.js';
 import { type Handler, memory } from './memory.js';
 import { Registers } from './registers.js';
-import { isProduct, touchedSums } from './sums.js';
-import { factorsOf, shapeOf } from './tiles.js';
+import { touchedSums } from './sums.js';
+import { factorsOf } from './tiles.js';
 import { together } from './together.js';
 import { values } from './values.js';
 
@@ -59,7 +48,7 @@ const cache = { fast: new WeakMap<PtxKernel, Compiled>(), checked: new WeakMap<P
 export function compilePtx(kernel: PtxKernel, mode: Mode): Compiled {
   let compiled = cache[mode].get(kernel);
   if (compiled === undefined) {
-    compiled = new KernelCompiler(kernel, mode === 'checked').compile();
+    compiled = compile(kernel, mode === 'checked');
     cache[mode].set(kernel, compiled);
   }
   return compiled;
@@ -69,211 +58,117 @@ export function compilePtx(kernel: PtxKernel, mode: Mode): Compiled {
 export const globalsOf = ({ module, entry }: PtxKernel): PtxVariable[] =>
   [...module.variables, ...entry.variables].filter(({ space }) => space === 'global' || space === 'const');
 
-class KernelCompiler {
-  readonly #kernel: PtxKernel;
-  readonly #checked: boolean;
-  readonly #sites: Site[] = [];
-  readonly #places = new Map<string, Place>();
-  #shared: SharedMemory | null = null;
-  #localBytes = 0;
-  #dynamic = { offset: 0, bytes: 0 };
+function compile(kernel: PtxKernel, isChecked: boolean): Compiled {
+  const flow = flowOf(kernel.entry, kernel.module.file);
+  const layout = layOut(kernel);
+  const registers = new Registers();
+  // The first time it learns how registers are used.
+  print(new Code(kernel, isChecked, flow, layout, registers, stepOf));
+  registers.settle(flow.blocks);
+  const code = new Code(kernel, isChecked, flow, layout, registers, stepOf);
+  print(code);
+  const { accesses, waits, meetings, sites } = code;
+  const body = code.lines.join('\n');
+  const isGenerator = /\byield \d/.test(body);
+  const name = `ptx_${kernel.name.replace(/\W/g, '_')}`;
+  const text = [
+    "'use strict';",
+    `function${isGenerator ? '*' : ''} ${name}(t) {`,
+    code.declaration(),
+    registers.declaration(),
+    isGenerator ? 'for (;;) {' : '',
+    constants(body),
+    layout.localBytes === 0 ? '' : `const local0 = t.localMemory(${layout.localBytes});`,
+    'let at = 0;',
+    'flow: for (;;) switch (at) {',
+    body,
+    'default: break flow;',
+    '}',
+    isGenerator ? `yield ${pause.end}; }` : '',
+    '}',
+    `return ${name};`,
+  ].join('\n');
+  const named = { ...ptxArithmetic, factorsOf };
+  const run = new Function(...Object.keys(named), text)(...Object.values(named)) as Compiled['run'];
+  return {
+    ...{ module: kernel, run, isGenerator, sites, accesses, waits, meetings, text },
+    usesWarps: false,
+    usesMatrices: meetings.length > 0,
+    shared: layout.shared === null ? [] : [layout.shared],
+  };
+}
 
-  constructor(kernel: PtxKernel, checked: boolean) {
-    this.#kernel = kernel;
-    this.#checked = checked;
+/** Gives variables their places. */
+function layOut(kernel: PtxKernel): Layout {
+  const { module, entry, params, sharedBytes } = kernel;
+  const places = new Map<string, Place>();
+  const all = [...module.variables, ...entry.variables];
+  entry.params.forEach(({ name }, i) => {
+    places.set(name, { space: 'param', offset: params[i]!.offset });
+  });
+  globalsOf(kernel).forEach(({ name }, number) => {
+    places.set(name, { space: 'global', number });
+  });
+  const ranges: SharedMemory['ranges'][number][] = [];
+  let end = 0;
+  // The array whose length the launch chooses comes last.
+  const shared = all.filter(({ space }) => space === 'shared');
+  for (const { name, align, bytes, type } of shared.filter(({ bytes }) => bytes !== null)) {
+    const offset = Math.ceil(end / align) * align;
+    places.set(name, { space: 'shared', offset });
+    ranges.push({ name, offset, elementBytes: ptxBytes[type], length: bytes! / ptxBytes[type] });
+    end = offset + bytes!;
   }
-
-  compile(): Compiled {
-    const { module, entry } = this.#kernel;
-    this.#layOut();
-    const blocks = blocksOf(entry, module.file);
-    const registers = new Registers();
-    this.#print(blocks, registers);
-    registers.settle(blocks);
-    this.#sites.length = 0;
-    const { code, accesses, waits, meetings } = this.#print(blocks, registers);
-    const body = code.lines.join('\n');
-    const isGenerator = /\byield \d/.test(body);
-    const name = `ptx_${this.#kernel.name.replace(/\W/g, '_')}`;
-    const text = [
-      "'use strict';",
-      `function${isGenerator ? '*' : ''} ${name}(t) {`,
-      code.declaration(),
-      registers.declaration(),
-      isGenerator ? 'for (;;) {' : '',
-      constants(body),
-      this.#localBytes === 0 ? '' : `const local0 = t.localMemory(${this.#localBytes});`,
-      'thread: {',
-      body,
-      '}',
-      isGenerator ? `yield ${pause.end}; }` : '',
-      '}',
-      `return ${name};`,
-    ].join('\n');
-    const named = { ...ptxArithmetic, factorsOf };
-    const run = new Function(...Object.keys(named), text)(...Object.values(named)) as Compiled['run'];
-    const meets = meetings.length > 0;
-    return {
-      module: this.#kernel,
-      run,
-      isGenerator,
-      usesWarps: false,
-      usesMatrices: meets,
-      shared: this.#shared === null ? [] : [this.#shared],
-      sites: this.#sites,
-      accesses,
-      waits,
-      meetings,
-      text,
-    };
+  const dynamic = shared.filter(({ bytes }) => bytes === null);
+  if (dynamic.length > 0) {
+    const align = Math.max(16, ...dynamic.map((one) => one.align));
+    const offset = Math.ceil(end / align) * align;
+    for (const { name } of dynamic) places.set(name, { space: 'shared', offset });
+    if (sharedBytes > 0)
+      ranges.push({ name: dynamic[0]!.name, offset, elementBytes: 1, length: sharedBytes });
+    end = offset + sharedBytes;
   }
-
-  /** Gives variables their places. */
-  #layOut(): void {
-    const { module, entry, params, sharedBytes } = this.#kernel;
-    const all = [...module.variables, ...entry.variables];
-    entry.params.forEach(({ name }, i) => {
-      this.#places.set(name, { space: 'param', offset: params[i]!.offset });
-    });
-    globalsOf(this.#kernel).forEach(({ name }, number) => {
-      this.#places.set(name, { space: 'global', number });
-    });
-    const ranges: SharedMemory['ranges'][number][] = [];
-    let end = 0;
-    // The array whose length the launch chooses comes last.
-    const shared = all.filter(({ space }) => space === 'shared');
-    for (const { name, align, bytes, type } of shared.filter(({ bytes }) => bytes !== null)) {
-      const offset = Math.ceil(end / align) * align;
-      this.#places.set(name, { space: 'shared', offset });
-      ranges.push({ name, offset, elementBytes: ptxBytes[type], length: bytes! / ptxBytes[type] });
-      end = offset + bytes!;
-    }
-    const dynamic = shared.filter(({ bytes }) => bytes === null);
-    if (dynamic.length > 0) {
-      const align = Math.max(16, ...dynamic.map((one) => one.align));
-      const offset = Math.ceil(end / align) * align;
-      for (const { name } of dynamic) this.#places.set(name, { space: 'shared', offset });
-      this.#dynamic = { offset, bytes: sharedBytes };
-      if (sharedBytes > 0)
-        ranges.push({ name: dynamic[0]!.name, offset, elementBytes: 1, length: sharedBytes });
-      end = offset + sharedBytes;
-    }
-    if (end > mostShared)
-      throw new PtxError(
-        module.file,
-        `${this.#kernel.name} has ${end} bytes of shared memory; a block has at most ${mostShared}`,
-      );
-    if (end > 0) this.#shared = { bytes: end, ranges };
-    for (const { name, space, align, bytes, line } of entry.variables) {
-      if (space !== 'local' && space !== 'param') continue;
-      if (bytes === null)
-        throw new PtxError(`${module.file}:${line}`, 'local memory must say how long it is');
-      const offset = Math.ceil(this.#localBytes / align) * align;
-      this.#places.set(name, { space: 'local', offset });
-      this.#localBytes = offset + bytes;
-    }
+  if (end > mostShared)
+    throw new PtxError(
+      module.file,
+      `${kernel.name} has ${end} bytes of shared memory; a block has at most ${mostShared}`,
+    );
+  let localBytes = 0;
+  for (const { name, space, align, bytes, line } of entry.variables) {
+    if (space !== 'local' && space !== 'param') continue;
+    if (bytes === null) throw new PtxError(`${module.file}:${line}`, 'local memory must say how long it is');
+    const offset = Math.ceil(localBytes / align) * align;
+    places.set(name, { space: 'local', offset });
+    localBytes = offset + bytes;
   }
+  return { places, shared: end > 0 ? { bytes: end, ranges } : null, localBytes };
+}
 
-  #print(blocks: ReturnType<typeof blocksOf>, registers: Registers) {
-    const { module } = this.#kernel;
-    const accesses: StatementAccess[] = [];
-    const waits: StatementWait[] = [];
-    const meetings: LaneMeeting[] = [];
-    const products = blocks.flatMap(({ instructions }) => instructions.filter(isProduct));
-    const touched = this.#checked ? touchedSums(blocks) : new Map<never, never>();
-    const runs = blocks.map(({ instructions }) => ({ items: instructions, steps: instructions.map(stepOf) }));
-    const code: Code = new Code({
-      late: new LateAccesses(this.#checked ? runs : [], {
-        get lines() {
-          return code.lines;
-        },
-        emit: (line) => code.line(line),
-        local: () => code.temporary('q'),
-        keep: (keeps) => code.keep(keeps),
-        // What its registers hold must still be there.
-        repeats: (item) => {
-          for (const register of registersOf(item)) registers.reads(register, 'moved');
-        },
-      }),
-      checked: this.#checked,
-      file: module.file,
-      cluster: this.#kernel.cluster,
-      arrives: this.#kernel.entry.instructions.some(arrivesAtBarrier),
-      registers,
-      accesses,
-      waits,
-      meetings,
-      places: this.#places,
-      sharedBytes: this.#shared?.bytes ?? 0,
-      dynamicShared: this.#dynamic,
-      site: (instruction) => this.#site(instruction),
-      sumsOf: (product) => {
-        const { columns } = shapeOf(product);
-        // In checked mode each has one of its own, which tells whether that product is under way.
-        return `t.sums(${this.#checked ? products.indexOf(product) : columns}, ${columns / 2})`;
-      },
-    });
-    printFlow(blocks, {
-      line(text, indent) {
-        code.indent = indent;
-        code.line(text);
-      },
-      block: (number, indent) => {
-        code.indent = indent;
-        registers.enter(number);
-        for (const instruction of blocks[number]!.instructions)
-          this.#instruction(code, instruction, touched.get(instruction) ?? []);
-      },
-      test: (end) => {
-        if (end.kind === 'table') return new Instruction(code, end.by).word(end.by.operands[0]!);
-        registers.reads(end.register, 'bits');
-        return `${end.negated ? '!' : ''}${registers.locals(end.register)[0]}`;
-      },
-      turn: (loop, indent) => {
-        code.indent = indent;
-        const inside = [...loop].flatMap((at) => blocks[at]!.instructions);
-        if (this.#checked) {
-          const last = inside.at(-1);
-          const site = last === undefined ? 0 : this.#site(last);
-          code.line(`if (++t.turns > t.block.launch.mostTurns) t.endless(${site});`);
-        } else if (inside.some(polls)) code.line(`yield ${pause.preempt};`);
-      },
-    });
-    return { code, accesses, waits, meetings };
-  }
-
-  #instruction(code: Code, of: PtxInstruction, touches: Iterable<PtxInstruction>): void {
-    const handler = Object.hasOwn(handlers, of.parts[0]!) ? handlers[of.parts[0]!] : undefined;
-    const x: Instruction = new Instruction(code, of);
-    if (handler === undefined) x.refuse('no such instruction is simulated');
-    const { guard } = of;
-    if (guard !== null) {
-      code.line(`if (${guard.negated ? '!' : ''}${x.predicate(guard.register)}) {`);
-      code.indent++;
-    }
-    code.around.late.before(of);
-    for (const product of touches) code.line(`t.products.touch(${code.around.sumsOf(product)}, ${x.site});`);
-    handler(x);
-    x.requireKnown();
-    if (guard !== null) {
-      code.indent--;
-      code.line('}');
-    }
-    code.around.late.after(of);
-    code.endInstruction();
-  }
-
-  /** The line of the source, and beside it the instruction with its own. */
-  #site(instruction: PtxInstruction): number {
-    const { line } = instruction;
-    const span = { start: line, end: line, source: 0 };
-    this.#sites.push({ kernel: this.#kernel.name, span, ...writtenAs(this.#kernel.module, instruction) });
-    return this.#sites.length - 1;
+function print(code: Code): void {
+  const { blocks, targetsOf } = code.flow;
+  const touched = code.checked ? touchedSums(blocks) : new Map<never, never>();
+  const targets = new Set(code.kernel.entry.instructions.flatMap(targetsOf));
+  for (const [number, { instructions }] of blocks.entries()) {
+    if (number === 0 || targets.has(number)) code.line(`case ${number}:`);
+    code.registers.enter(number);
+    for (const instruction of instructions) printOne(code, instruction, touched.get(instruction) ?? []);
   }
 }
 
-const arrivesAtBarrier = ({ parts }: PtxInstruction): boolean =>
-  (parts[0] === 'bar' || parts[0] === 'barrier') && parts.includes('arrive') && !parts.includes('cluster');
+function printOne(code: Code, of: PtxInstruction, touches: Iterable<PtxInstruction>): void {
+  const handler = Object.hasOwn(handlers, of.parts[0]!) ? handlers[of.parts[0]!] : undefined;
+  const x: Instruction = new Instruction(code, of);
+  if (handler === undefined) x.refuse('no such instruction is simulated');
+  const { guard } = of;
+  if (guard !== null) code.line(`if (${guard.negated ? '!' : ''}${x.predicate(guard.register)}) {`);
+  code.late.before(of);
+  for (const product of touches) code.line(`t.products.touch(${code.sumsOf(product)}, ${x.site});`);
+  handler(x);
+  x.requireKnown();
+  if (guard !== null) code.line('}');
+  code.late.after(of);
+  code.endInstruction();
+}
 
 /** Declares what a text uses. */
 function constants(body: string): string {
@@ -281,16 +176,6 @@ function constants(body: string): string {
     .filter(([name]) => new RegExp(`(?<![.\\w])${name}\\b`).test(body))
     .map(([name, value]) => `${name} = ${value}`);
   return used.length === 0 ? '' : `const ${used.join(', ')};`;
-}
-
-/** Whether it looks at what others do meanwhile, so that a loop with it may wait for them. */
-function polls({ parts, operands }: PtxInstruction): boolean {
-  const [name] = parts;
-  if (name === 'atom' || name === 'nanosleep') return true;
-  if (name === 'mov')
-    return operands.some((one) => one.kind === 'special' && /clock|globaltimer/.test(one.name));
-  if (name === 'ld') return parts.some((part) => ['relaxed', 'acquire', 'volatile', 'mmio'].includes(part));
-  return name === 'mbarrier' && (parts.includes('try_wait') || parts.includes('test_wait'));
 }
 
 /** Writes what a variable of a module begins as; what it does not say is zero. */

@@ -1,6 +1,7 @@
 /** Instructions of a basic block, for accesses that may come later than they stand. */
-import type { PtxInstruction, PtxOperand, PtxRegister } from '../../../lang/ptx/index.js';
+import { type PtxInstruction, registersIn } from '../../../lang/ptx/index.js';
 import type { Step } from '../late.js';
+import { registersOf } from './code.js';
 import { values } from './values.js';
 
 export function stepOf(instruction: PtxInstruction): Step {
@@ -16,28 +17,6 @@ export function stepOf(instruction: PtxInstruction): Step {
       : [],
   );
   return { kind, uses: new Set(registersOf(instruction).map(({ name }) => name)), sets, moves: false };
-}
-
-export const registersOf = ({ operands, guard }: PtxInstruction): readonly PtxRegister[] => [
-  ...operands.flatMap(registersIn),
-  ...(guard === null ? [] : [guard.register]),
-];
-
-function registersIn(operand: PtxOperand): readonly PtxRegister[] {
-  switch (operand.kind) {
-    case 'register':
-      return [operand];
-    case 'not':
-      return [operand.of];
-    case 'address':
-      return [operand.base, ...operand.coordinates].flatMap(registersIn);
-    case 'list':
-      return operand.elements.flatMap(registersIn);
-    case 'pair':
-      return [operand.first, operand.second].flatMap(registersIn);
-    default:
-      return [];
-  }
 }
 
 /** Parts that order, or that say what has an order of its own. */

@@ -51,7 +51,7 @@ export function spot(
   if (operand.kind !== 'address') x.refuse('an address must stand in brackets there');
   const { base, offset } = operand;
   if (base.kind === 'symbol') {
-    const place = x.code.around.places.get(base.name);
+    const place = x.code.layout.places.get(base.name);
     if (place === undefined) x.refuse(`'${base.name}' is declared nowhere`);
     const at = (place.space === 'global' ? 0 : place.offset) + base.offset + offset;
     if (place.space !== 'global') return windowSpot(place.space, String(at));
@@ -67,7 +67,7 @@ export function spot(
         ? x.word(base)
         : x.pair(base)[0];
     const at = sum(x, low, offset);
-    if (!x.of.parts.includes('shared::cluster') || space !== 'shared' || x.code.around.cluster === 1)
+    if (!x.of.parts.includes('shared::cluster') || space !== 'shared' || x.code.kernel.cluster === 1)
       return windowSpot(space, at);
     const buffer = x.simple(`t.sharedAt(${at}, ${x.site})`, 'q');
     return { buffer, offset: x.simple(`${at} & ${mostShared}`, 'i'), isShared: true, isGlobal: false };
@@ -105,7 +105,7 @@ export const scopeOf = (x: Instruction): Scope | null => {
   const scope = x.among('cta', 'cluster', 'gpu', 'sys');
   if (scope !== 'cluster') return scope;
   // The machine has no scope of its own for clusters of several blocks.
-  return x.code.around.cluster === 1 ? 'cta' : 'gpu';
+  return x.code.kernel.cluster === 1 ? 'cta' : 'gpu';
 };
 
 interface Ordering {
@@ -171,39 +171,36 @@ function load(x: Instruction): void {
   }
 }
 
+/** The words of an element, or the part of one that it is. */
+function cells(buffer: string, offset: string, bytes: number): readonly string[] {
+  if (bytes === 1) return [`${buffer}.u8[${offset}]`];
+  if (bytes === 2) return [`${buffer}.u16[${index(offset, 1)}]`];
+  const at = index(offset, 2);
+  const behind = (i: number): string => (/^\d+$/.test(at) ? String(Number(at) + i) : `(${at}) + ${i}`);
+  return Array.from({ length: bytes / 4 }, (_, i) => `${buffer}.i32[${i === 0 ? at : behind(i)}]`);
+}
+
+const isSingle = (x: Instruction, operand: PtxOperand, bytes: number): boolean =>
+  bytes === 4 && operand.kind === 'register' && x.code.registers.kept(operand) === 'single';
+
 /** Reads one element into a register. */
 function read(x: Instruction, to: PtxOperand, type: PtxType, buffer: string, offset: string): void {
   if (to.kind === 'sink') return;
   const bytes = ptxBytes[type];
-  const { registers } = x.code.around;
-  if (bytes === 8) {
-    const at = index(offset, 2);
-    x.setPair(to, `${buffer}.i32[${at}]`, `${buffer}.i32[${addOne(at)}]`, 'bits');
-  } else if (bytes === 4) {
-    if (to.kind === 'register' && registers.kept(to) === 'single')
-      x.setLocal(to, `${buffer}.f32[${index(offset, 2)}]`, 'bits');
-    else x.setWord(to, `${buffer}.i32[${index(offset, 2)}]`, type, 'bits');
-  } else if (bytes === 2) {
-    const text = `${buffer}.u16[${index(offset, 1)}]`;
-    x.setWord(to, type === 's16' ? `(${text} << 16 >> 16)` : text, type, 'bits');
-  } else if (bytes === 1) {
-    const text = `${buffer}.u8[${offset}]`;
-    x.setWord(to, type === 's8' ? `(${text} << 24 >> 24)` : text, type, 'bits');
-  } else
-    x.setQuad(
-      to,
-      [0, 1, 2, 3].map((i) => `${buffer}.i32[(${index(offset, 2)}) + ${i}]`),
-    );
+  const [low, ...more] = cells(buffer, offset, bytes);
+  if (isSingle(x, to, bytes)) x.setLocal(to, `${buffer}.f32[${index(offset, 2)}]`, 'bits');
+  else if (type === 's8' || type === 's16') {
+    const shift = 32 - 8 * bytes;
+    x.setWord(to, `(${low} << ${shift} >> ${shift})`, type, 'bits');
+  } else x.setWords(to, [low!, ...more], type);
 }
 
-const addOne = (at: string): string => (/^\d+$/.test(at) ? String(Number(at) + 1) : `(${at}) + 1`);
-
 function clear(x: Instruction, to: PtxOperand): void {
-  if (to.kind !== 'register') return;
-  const kept = x.code.around.registers.kept(to);
-  if (kept === 'quad') x.setQuad(to, ['0', '0', '0', '0']);
-  else if (kept === 'pair' || kept === 'double') x.setPair(to, '0', '0', 'bits');
-  else x.setWord(to, '0', 'b32', 'bits');
+  if (to.kind === 'register' && to.type !== 'pred')
+    x.setWords(
+      to,
+      cells('', '0', ptxBytes[to.type]).map(() => '0'),
+    );
 }
 
 function store(x: Instruction): void {
@@ -236,28 +233,15 @@ function store(x: Instruction): void {
 
 function write(x: Instruction, from: PtxOperand, type: PtxType, buffer: string, offset: string): void {
   const bytes = ptxBytes[type];
-  const { registers } = x.code.around;
-  if (bytes === 8) {
-    const [low, high] = x.pair(from, 'bits');
-    const at = index(offset, 2);
-    x.code.line(`${buffer}.i32[${at}] = ${low}; ${buffer}.i32[${addOne(at)}] = ${high};`);
-  } else if (bytes === 4) {
-    const isSingle = from.kind === 'register' && registers.kept(from) === 'single';
-    const text = x.word(from, 'b32', 'bits');
-    const at = index(offset, 2);
-    if (isSingle) {
-      // A NaN has bits of its own on a GPU.
-      const local = x.local(from, 'single');
-      x.code.line(
-        `if (${local} === ${local}) ${buffer}.f32[${at}] = ${local}; else ${buffer}.i32[${at}] = 0x7fffffff;`,
-      );
-    } else x.code.line(`${buffer}.i32[${at}] = ${text};`);
-  } else if (bytes === 2) x.code.line(`${buffer}.u16[${index(offset, 1)}] = ${x.word(from, 'b32', 'bits')};`);
-  else if (bytes === 1) x.code.line(`${buffer}.u8[${offset}] = ${x.word(from, 'b32', 'bits')};`);
-  else
-    x.quad(from).forEach((word, i) => {
-      x.code.line(`${buffer}.i32[(${index(offset, 2)}) + ${i}] = ${word};`);
-    });
+  const to = cells(buffer, offset, bytes);
+  // Of what is shorter than a word the array takes the lowest bits.
+  const words = x.words(from, bytes < 4 ? 'b32' : type);
+  if (isSingle(x, from, bytes)) {
+    // A NaN has bits of its own on a GPU.
+    const local = x.local(from, 'single');
+    const as = `${buffer}.f32[${index(offset, 2)}]`;
+    x.code.line(`if (${local} === ${local}) ${as} = ${local}; else ${to[0]} = 0x7fffffff;`);
+  } else for (const [i, word] of words.entries()) x.code.line(`${to[i]} = ${word};`);
 }
 
 /** The call that asks for a checked access; where it is atomic, others may come before it. */
@@ -267,7 +251,7 @@ function ask(
   { buffer, offset }: Spot,
 ): string {
   const operands = `${x.access(form)}, ${buffer}, ${offset}`;
-  x.code.around.late.access(operands);
+  x.code.late.access(operands);
   if (form.order === 'weak') return `t.access(${operands})`;
   x.code.line(`t.about(${operands}); yield ${pause.preempt};`);
   return `t.${form.kind === 'read' ? 'look' : 'change'}(${operands})`;
@@ -306,8 +290,9 @@ function update(x: Instruction, gives: boolean): void {
   by.forEach((operand, i) => {
     const one = { ...at, offset: plus(at.offset, i * bytes) };
     const to = result[i] ?? { kind: 'sink' };
-    const value = bytes === 8 ? x.pair(operand) : ([x.word(operand, type), '0'] as const);
-    const swap = other === null ? null : bytes === 8 ? x.pair(other) : ([x.word(other, type), '0'] as const);
+    const pair = (of: PtxOperand): Pair => (bytes === 8 ? x.pair(of) : [x.word(of, type), '0']);
+    const value = pair(operand);
+    const swap = other === null ? null : pair(other);
     const old = x.code.temporary('i');
     const oldHigh = bytes === 8 ? x.code.temporary('i') : '0';
     x.code.line(bytes === 8 ? `${old} = 0; ${oldHigh} = 0;` : `${old} = 0;`);
@@ -317,8 +302,7 @@ function update(x: Instruction, gives: boolean): void {
     wrote(x, one, bytes);
     if (x.checked) x.code.line('}');
     if (to.kind === 'sink') return;
-    if (bytes === 8) x.setPair(to, old, oldHigh, 'bits');
-    else x.setWord(to, old, type, 'bits');
+    x.setWords(to, bytes === 8 ? [old, oldHigh] : [old], type);
   });
 }
 
@@ -336,18 +320,15 @@ interface Change {
 function change(x: Instruction, { op, type, at, old, value, swap }: Change): void {
   const bytes = ptxBytes[type];
   const line = (text: string): void => x.code.line(text);
-  if (bytes === 8) {
-    const k = index(at.offset, 2);
-    const [low, high] = [`${at.buffer}.i32[${k}]`, `${at.buffer}.i32[${addOne(k)}]`];
-    line(`${old[0]} = ${low}; ${old[1]} = ${high};`);
-    const [newLow, newHigh] = changed64(x, op, type, old, value, swap);
-    line(`${high} = ${newHigh}; ${low} = ${newLow};`);
+  const [low, high] = cells(at.buffer, at.offset, bytes);
+  line(`${old[0]} = ${low};`);
+  if (high === undefined) {
+    line(`${low} = ${changed32(x, op, type, old[0], value[0], swap?.[0] ?? null)};`);
     return;
   }
-  const place =
-    bytes === 4 ? `${at.buffer}.i32[${index(at.offset, 2)}]` : `${at.buffer}.u16[${index(at.offset, 1)}]`;
-  line(`${old[0]} = ${place};`);
-  line(`${place} = ${changed32(x, op, type, old[0], value[0], swap?.[0] ?? null)};`);
+  line(`${old[1]} = ${high};`);
+  const [newLow, newHigh] = changed64(x, op, type, old, value, swap);
+  line(`${high} = ${newHigh}; ${low} = ${newLow};`);
 }
 
 function changed32(
@@ -423,7 +404,7 @@ function fence(x: Instruction): void {
     scope = named;
   }
   if (!x.checked) return;
-  x.code.around.late.fence();
+  x.code.late.fence();
   x.code.line(`t.site = ${x.site}; yield ${pause.preempt};`);
   x.code.line(`t.fence('${order}', '${scope}');`);
 }

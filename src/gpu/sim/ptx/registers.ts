@@ -5,7 +5,7 @@
  * share a local, for a thread that pauses saves all of them.
  */
 import { type PtxRegister, ptxBytes } from '../../../lang/ptx/index.js';
-import { type BasicBlock, followers } from './flow.js';
+import type { BasicBlock } from './flow.js';
 
 /** How a register is kept. */
 export type Kept = 'predicate' | 'word' | 'pair' | 'quad' | 'single' | 'double';
@@ -161,17 +161,17 @@ export class Registers {
 }
 
 /** From the first to the last place, in the order of the blocks, at which each register is alive. */
-function lives(blocks: readonly BasicBlock[], events: readonly (readonly Event[] | undefined)[]) {
+function lives(blocks: readonly BasicBlock[], events: readonly (readonly Event[])[]) {
   const numbers = new Map<string, number>();
   for (const list of events)
-    for (const { name } of list ?? []) if (!numbers.has(name)) numbers.set(name, numbers.size);
+    for (const { name } of list) if (!numbers.has(name)) numbers.set(name, numbers.size);
   const width = (numbers.size >>> 5) + 1;
   const bits = (): Int32Array => new Int32Array(width);
   const read = blocks.map(bits);
   const written = blocks.map(bits);
   const alive = blocks.map(bits);
   for (const [i, list] of events.entries()) {
-    for (const { name, writes } of list ?? []) {
+    for (const { name, writes } of list) {
       const n = numbers.get(name)!;
       const [word, bit] = [n >>> 5, 1 << (n & 31)];
       if (writes) written[i]![word]! |= bit;
@@ -182,7 +182,7 @@ function lives(blocks: readonly BasicBlock[], events: readonly (readonly Event[]
   for (let changed = true; changed; ) {
     changed = false;
     for (let i = blocks.length - 1; i >= 0; i--) {
-      const next = followers(blocks[i]!.end);
+      const { to: next } = blocks[i]!;
       const at = alive[i]!;
       for (let word = 0; word < width; word++) {
         let after = 0;
@@ -211,8 +211,8 @@ function lives(blocks: readonly BasicBlock[], events: readonly (readonly Event[]
       }
     };
     inside(alive[i]!, place++);
-    for (const { name } of events[i] ?? []) touch(name, place++);
-    for (const to of followers(block.end)) inside(alive[to]!, place);
+    for (const { name } of events[i]!) touch(name, place++);
+    for (const to of block.to) inside(alive[to]!, place);
     place++;
   }
   return { first, last };

@@ -1,6 +1,6 @@
 /** Sums of products (wgmma) lie in registers: which instructions may touch them while a product is under way. */
-import type { PtxInstruction, PtxOperand } from '../../../lang/ptx/index.js';
-import { type BasicBlock, followers } from './flow.js';
+import { type PtxInstruction, registersIn } from '../../../lang/ptx/index.js';
+import type { BasicBlock } from './flow.js';
 
 /** Of a register: the products that may be adding to it, and how many groups were committed behind theirs; -1 before theirs is. */
 interface Flight {
@@ -16,6 +16,11 @@ const oldest = 16;
 export const isProduct = ({ parts }: PtxInstruction): boolean =>
   parts[0] === 'wgmma' && parts[1] === 'mma_async';
 
+export function shapeOf({ parts }: PtxInstruction): { readonly shape: string; readonly columns: number } {
+  const shape = parts.find((part) => /^m64n\d+k\d+$/.test(part)) ?? '';
+  return { shape, columns: Number(/n(\d+)/.exec(shape)?.[1]) };
+}
+
 /** By instruction, the products whose sums it reads or writes, unless they have been awaited. */
 export function touchedSums(
   blocks: readonly BasicBlock[],
@@ -28,7 +33,7 @@ export function touchedSums(
     todo.delete(at);
     const state = new Map(before[at]);
     for (const instruction of blocks[at]!.instructions) step(instruction, state, touched);
-    for (const to of followers(blocks[at]!.end)) if (join(before[to]!, state)) todo.add(to);
+    for (const to of blocks[at]!.to) if (join(before[to]!, state)) todo.add(to);
   }
   return touched;
 }
@@ -42,7 +47,7 @@ function step(
   const [to, from] = operands;
   if (parts[0] === 'wgmma') {
     if (isProduct(instruction))
-      for (const name of registersOf(to)) state.set(name, { by: new Set([instruction]), age: -1 });
+      for (const { name } of registersIn(to)) state.set(name, { by: new Set([instruction]), age: -1 });
     else if (parts[1] === 'commit_group')
       for (const [name, { by, age }] of state) state.set(name, { by, age: Math.min(age + 1, oldest) });
     else if (parts[1] === 'wait_group' && to?.kind === 'integer')
@@ -56,21 +61,8 @@ function step(
     else state.set(to.name, moved);
     return;
   }
-  const by = operands.flatMap(registersOf).flatMap((name) => [...(state.get(name)?.by ?? [])]);
+  const by = operands.flatMap(registersIn).flatMap(({ name }) => [...(state.get(name)?.by ?? [])]);
   if (by.length > 0) touched.set(instruction, new Set([...(touched.get(instruction) ?? []), ...by]));
-}
-
-function registersOf(operand: PtxOperand | undefined): string[] {
-  switch (operand?.kind) {
-    case 'register':
-      return [operand.name];
-    case 'list':
-      return operand.elements.flatMap(registersOf);
-    case 'pair':
-      return [operand.first, operand.second].flatMap(registersOf);
-    default:
-      return [];
-  }
 }
 
 /** Adds what another way brings; whether that is new. */

@@ -1,5 +1,5 @@
-/** Instructions with which threads meet others, wait, copy beside themselves, or end. */
-import { type PtxOperand, ptxBytes } from '../../../lang/ptx/index.js';
+/** Instructions with which threads go elsewhere, meet others, wait, copy beside themselves, or end. */
+import { type PtxInstruction, type PtxOperand, ptxBytes } from '../../../lang/ptx/index.js';
 import { pause } from '../compiled.js';
 import { give, got, type Instruction, meet } from './code.js';
 import { type LaneMeeting, laneWords } from './lanes.js';
@@ -8,6 +8,10 @@ import { type Handler, scopeOf, spaceOf, spot } from './memory.js';
 import { box, mapa, setmaxnreg, wgmma } from './tiles.js';
 
 export const together: Readonly<Record<string, Handler>> = {
+  bra: (x) => jump(x, (to) => String(to)),
+  brx: (x) => jump(x, (...to) => `[${to}][${x.word(x.operand(0))}]`),
+  ret: end,
+  exit: end,
   bar: barrier,
   barrier,
   shfl,
@@ -42,6 +46,36 @@ export const together: Readonly<Record<string, Handler>> = {
   setmaxnreg,
   mapa,
 };
+
+function jump(x: Instruction, choose: (...to: readonly number[]) => string): void {
+  x.ignore(/^(uni|idx)$/);
+  const { blocks, targetsOf } = x.code.flow;
+  const to = targetsOf(x.of);
+  const from = blocks.findIndex(({ instructions }) => instructions.at(-1) === x.of);
+  const first = Math.min(...to);
+  if (first <= from) {
+    // All that may run again and again lies between.
+    const loop = blocks.slice(first, from + 1).flatMap(({ instructions }) => instructions);
+    if (x.checked) x.code.line(`if (++t.turns > t.block.launch.mostTurns) t.endless(${x.site});`);
+    else if (loop.some(polls)) x.code.line(`yield ${pause.preempt};`);
+  }
+  x.code.line(`at = ${choose(...to)}; continue flow;`);
+}
+
+function end(x: Instruction): void {
+  x.has('uni');
+  x.code.line('break flow;');
+}
+
+/** Whether it looks at what others do meanwhile, so that a loop with it may wait for them. */
+function polls({ parts, operands }: PtxInstruction): boolean {
+  const [name] = parts;
+  if (name === 'atom' || name === 'nanosleep') return true;
+  if (name === 'mov')
+    return operands.some((one) => one.kind === 'special' && /clock|globaltimer/.test(one.name));
+  if (name === 'ld') return parts.some((part) => ['relaxed', 'acquire', 'volatile', 'mmio'].includes(part));
+  return name === 'mbarrier' && (parts.includes('try_wait') || parts.includes('test_wait'));
+}
 
 /** Functions with a body have become part of the kernel: what is left is the machine's own. */
 function call(x: Instruction): void {
@@ -236,7 +270,7 @@ function barrier(x: Instruction): void {
   if (x.has('cluster')) {
     // A thread that arrives also waits: to say the one before the other changes what may run meanwhile, not what is ordered.
     x.ignore(/^(aligned|acquire|release)$/);
-    const kind = x.code.around.cluster === 1 ? pause.barrier : pause.cluster;
+    const kind = x.code.kernel.cluster === 1 ? pause.barrier : pause.cluster;
     if (x.among('arrive', 'wait') === 'wait') x.code.line(`t.site = ${x.site}; yield ${kind};`);
     else if (x.has('relaxed')) x.refuse('a relaxed arrival is not simulated');
     return;
@@ -244,7 +278,7 @@ function barrier(x: Instruction): void {
   x.has('aligned');
   const kind = x.among('sync', 'arrive', 'red');
   if (kind === null) x.refuse('it says no way to come to it');
-  const { arrives } = x.code.around;
+  const { arrives } = x.code;
   // Where threads vote the result stands before them, and what each says behind.
   const operands = kind === 'red' ? x.operands.slice(1, -1) : x.operands;
   const [id = x.operand(0), count] = operands;
@@ -452,7 +486,7 @@ function mbarrier(x: Instruction): void {
     const arrives = x.of.parts[1] !== 'expect_tx';
     const expects = x.has('expect_tx');
     if (!arrives) x.has('relaxed');
-    const isFar = x.has('shared::cluster') && x.code.around.cluster > 1;
+    const isFar = x.has('shared::cluster') && x.code.kernel.cluster > 1;
     const scope = scopeOf(x) ?? 'cta';
     const drops = x.has('arrive_drop');
     const state: PtxOperand = arrives ? x.operand(0) : { kind: 'sink' };
@@ -488,7 +522,7 @@ function mbarrier(x: Instruction): void {
     const scope = scopeOf(x) ?? 'cta';
     const at = spot(x, x.operand(1), 'shared');
     const access = { kind: 'read', order: 'acquire', scope, bytes: 8, site: x.site } as const;
-    const { waits } = x.code.around;
+    const { waits } = x.code;
     const number = waits.push({ kind: 'phase', until: '!=', access }) - 1;
     // To look once and to wait differ in when they give up.
     const limit = x.of.parts.includes('try_wait') ? noLimit : 0;

@@ -27,9 +27,9 @@ export const values: Readonly<Record<string, Handler>> = {
   mad: arithmetic,
   div: arithmetic,
   rem: arithmetic,
-  mul24: (x) => product24(x, false),
-  mad24: (x) => product24(x, true),
-  sad,
+  mul24: product24,
+  mad24: product24,
+  sad: (x) => exactly(x, x.type()),
   rcp: (x) => approximate(x, (a) => `1 / ${a}`),
   sqrt: (x) => approximate(x, (a) => `Math.sqrt(${a})`),
   rsqrt: (x) => approximate(x, (a) => `1 / Math.sqrt(${a})`),
@@ -88,12 +88,7 @@ export const values: Readonly<Record<string, Handler>> = {
     } else ofWord(x, (a) => `brev(${a})`);
   },
   fns: (x) => ofWord(x, (...all) => `fns(${all})`),
-  bfe(x) {
-    const type = x.type();
-    const rest = [x.word(x.operand(2)), x.word(x.operand(3)), isSigned(type)].join(', ');
-    if (isWide(type)) setCalled(x, `bfe64(${x.pair(x.operand(1)).join(', ')}, ${rest})`);
-    else give(x, type, `bfe(${x.word(x.operand(1))}, ${rest})`);
-  },
+  bfe: (x) => exactly(x, x.type()),
   bfi: insert,
   prmt(x) {
     const mode = x.among('f4e', 'b4e', 'rc8', 'ecl', 'ecr', 'rc16');
@@ -141,16 +136,9 @@ function mov(x: Instruction): void {
     pack(x, to, from.elements);
     return;
   }
-  if (type === 'b128') {
-    x.setQuad(to, x.quad(from));
-    return;
-  }
-  const kept = x.alike(to, from);
+  const kept = type === 'b128' ? null : x.alike(to, from);
   if (kept !== null) x.setLocal(to, x.local(from, kept), 'moved');
-  else if (isWide(type)) {
-    const [low, high] = x.pair(from, 'bits');
-    x.setPair(to, low, high, 'bits');
-  } else x.setWord(to, x.word(from, type, 'bits'), type, 'bits');
+  else x.setWords(to, x.words(from, type), type);
 }
 
 /** The words of some registers together, the lowest first. */
@@ -170,19 +158,11 @@ function joined(x: Instruction, elements: readonly PtxOperand[], bits: number): 
   return words;
 }
 
-function bitsOfRegister(x: Instruction, operand: PtxOperand): number {
-  if (operand.kind !== 'register' || operand.type === 'pred') x.refuse('a register must stand there');
-  return 8 * ptxBytes[operand.type];
-}
-
 function pack(x: Instruction, to: PtxOperand, elements: readonly PtxOperand[]): void {
-  const all = bitsOfRegister(x, to);
-  const words = joined(x, elements, all / elements.length);
-  if (all === 128) {
-    x.setQuad(to, words);
-    return;
-  }
-  if (all === 64) x.setPair(to, `${words[0]}`, `${words[1]}`);
+  if (to.kind !== 'register' || to.type === 'pred') x.refuse('a register must stand there');
+  const words = joined(x, elements, (8 * ptxBytes[to.type]) / elements.length);
+  if (words.length === 2) x.setPair(to, words[0]!, words[1]!);
+  else if (words.length === 4) x.setQuad(to, words);
   else x.setWord(to, words[0]!);
 }
 
@@ -192,11 +172,7 @@ function unpack(x: Instruction, to: readonly PtxOperand[], from: PtxOperand, typ
   const words =
     from.kind === 'list'
       ? joined(x, from.elements, all / from.elements.length)
-      : all === 128
-        ? x.quad(from)
-        : all === 64
-          ? x.pair(from)
-          : [x.word(from)];
+      : x.words(from, all < 32 ? 'b32' : type, 'integer');
   const held = words.map((word) => x.simple(word, 'i'));
   to.forEach((register, i) => {
     if (register.kind === 'sink') return;
@@ -222,24 +198,19 @@ function arithmetic(x: Instruction): void {
 /** With the carry of the one before, and for the one behind. */
 function carried(x: Instruction, type: PtxType): void {
   const isProduct = x.name.startsWith('mad');
-  const wide = isWide(type);
-  const pair = (index: number): Pair => {
-    const operand = x.operand(index);
-    return wide ? x.pair(operand) : [x.word(operand), '0'];
-  };
-  let a = pair(1);
-  if (isProduct) {
-    const part = x.among('lo', 'hi');
-    if (part === null || wide) x.refuse('of 64 bits, sums alone carry');
-    const high = `${isSigned(type) ? 's' : 'u'}mulh(${a[0]}, ${pair(2)[0]})`;
-    a = [x.simple(part === 'hi' ? high : `imul(${a[0]}, ${pair(2)[0]})`, 'i'), '0'];
-  }
-  const operands = [...a, ...pair(isProduct ? 3 : 2), wide ? 64 : 32, x.name.startsWith('sub')];
-  const before = x.name.endsWith('c') ? x.code.carry() : '0';
-  const low = x.simple(`carried(${operands.join(', ')}, ${before})`, 'i');
-  if (x.has('cc')) x.code.line(`${x.code.carry()} = carry[0];`);
-  if (wide) x.setPair(x.operand(0), low, 'up[0]');
-  else x.setWord(x.operand(0), low);
+  const part = x.among('lo', 'hi') ?? '';
+  if (isProduct && isWide(type)) x.refuse('of 64 bits, sums alone carry');
+  const name = `${x.name.slice(0, 3)}${part}`;
+  exactly(x, type, name, x.name.endsWith('c') ? 'cc' : '0');
+  if (x.has('cc')) x.code.line('cc = carry[0];');
+}
+
+/** An operation on integers of any size that nothing hot asks for, by its name there. */
+function exactly(x: Instruction, type: PtxType, name = x.name, carry = '0'): void {
+  const operands = x.operands.slice(1).flatMap((one) => x.pair(one));
+  const call = `exactly('${name}', ${8 * ptxBytes[type]}, ${isSigned(type)}, ${carry}, ${operands.join(', ')})`;
+  if (isWide(type)) setCalled(x, call);
+  else x.setWord(x.operand(0), call, type);
 }
 
 function halves(x: Instruction, type: PtxType): void {
@@ -346,15 +317,14 @@ function integers(x: Instruction, type: PtxType): void {
   const sign = isSigned(type) ? 'i' : 'u';
   if (x.has('sat')) {
     if (type !== 's32' || (name !== 'add' && name !== 'sub')) x.refuse("'.sat' is not known of it");
-    const sum = x.simple(`${read(x, 1, type)} ${name === 'add' ? '+' : '-'} ${read(x, 2, type)}`, 'f');
-    give(x, type, `${sum} > 2147483647 ? 2147483647 : ${sum} < -2147483648 ? -2147483648 : ${sum}`);
+    exactly(x, type, `${name}sat`);
     return;
   }
   if (isWide(type)) {
     const pair = (index: number): Pair => x.pair(x.operand(index));
     const a = pair(1);
     if (name === 'div' || name === 'rem') {
-      setCalled(x, `${name}64(${[...a, ...pair(2)].join(', ')}, ${isSigned(type)})`);
+      exactly(x, type);
       return;
     }
     let result: Pair;
@@ -389,11 +359,11 @@ function products(x: Instruction, type: PtxType): void {
   if (part === null || (part === 'wide' && isWide(type))) x.refuse('it says no part of the product');
   if (isWide(type) || (part === 'wide' && ptxBytes[type] === 4)) {
     let product: Pair;
+    const factors = [...x.pair(first), ...x.pair(second)].join(', ');
     if (part === 'wide') product = wideProduct(x, first, second, signed);
     else {
-      const factors = [...x.pair(first), ...x.pair(second)].join(', ');
-      const low = x.simple(part === 'lo' ? `mul64(${factors})` : `mulHigh64(${factors}, ${signed})`, 'i');
-      product = [low, x.simple('up[0]', 'i')];
+      const call = part === 'lo' ? `mul64(${factors})` : `exactly('mulhi', 64, ${signed}, 0, ${factors})`;
+      product = [x.simple(call, 'i'), x.simple('up[0]', 'i')];
     }
     x.setPair(to, ...(adds ? add64(x, product, x.pair(x.operand(3))) : product));
     return;
@@ -425,19 +395,9 @@ function wideProduct(x: Instruction, a: PtxOperand, b: PtxOperand, signed: boole
   return [low, `${signed ? 's' : 'u'}mulh(${left}, ${right})`];
 }
 
-function product24(x: Instruction, adds: boolean): void {
+function product24(x: Instruction): void {
   if (x.among('lo', 'hi') !== 'lo') x.refuse('only its lower half is known');
-  const right = isSigned(x.type()) ? '>>' : '>>>';
-  const word = (index: number): string => `(${x.word(x.operand(index))} << 8 ${right} 8)`;
-  const product = `imul(${word(1)}, ${word(2)})`;
-  x.setWord(x.operand(0), adds ? `${product} + ${x.word(x.operand(3))} | 0` : product);
-}
-
-function sad(x: Instruction): void {
-  const type = x.type();
-  if (isWide(type)) x.refuse('64 bits are not known of it');
-  const [a, b] = [1, 2].map((i) => (isSigned(type) ? read(x, i, type) : unsigned(read(x, i, type))));
-  give(x, type, `Math.abs(${a} - ${b}) + ${read(x, 3, type)} | 0`);
+  exactly(x, x.type());
 }
 
 function bitwise(x: Instruction): void {
@@ -633,10 +593,14 @@ function chosen(x: Instruction, type: PtxType, test: string): void {
   const [to, a, b] = [x.operand(0), x.operand(1), x.operand(2)];
   const kept = x.alike(to, a, b);
   if (kept !== null) x.setLocal(to, `${test} ? ${x.local(a, kept)} : ${x.local(b, kept)}`, 'moved');
-  else if (isWide(type)) {
-    const [yes, no] = [x.pair(a, 'bits'), x.pair(b, 'bits')];
-    x.setPair(to, `${test} ? ${yes[0]} : ${no[0]}`, `${test} ? ${yes[1]} : ${no[1]}`, 'bits');
-  } else x.setWord(to, `${test} ? ${x.word(a, type, 'bits')} : ${x.word(b, type, 'bits')}`, type, 'bits');
+  else {
+    const no = x.words(b, type);
+    x.setWords(
+      to,
+      x.words(a, type).map((yes, i) => `${test} ? ${yes} : ${no[i]}`),
+      type,
+    );
+  }
 }
 
 function count(x: Instruction, word: (a: string) => string, pair: (a: Pair) => string): void {
@@ -646,26 +610,8 @@ function count(x: Instruction, word: (a: string) => string, pair: (a: Pair) => s
 
 function insert(x: Instruction): void {
   const type = x.type();
-  const [at, length] = [x.operand(3), x.operand(4)];
-  const rest = `${x.word(at)}, ${x.word(length)}`;
-  const to = x.operand(0);
-  if (!isWide(type)) {
-    x.setWord(to, `bfi(${x.word(x.operand(1))}, ${x.word(x.operand(2))}, ${rest})`);
-    return;
-  }
-  const [from, into] = [x.pair(x.operand(1)), x.pair(x.operand(2))];
-  if (at.kind === 'integer' && length.kind === 'integer' && at.value < 64n && length.value <= 64n) {
-    const mask = BigInt.asUintN(64, BigInt.asUintN(Number(length.value), -1n) << at.value);
-    const moved = at.value === 0n ? from : shifted(from[0], from[1], Number(at.value), true, false);
-    const merged = (i: 0 | 1): string => {
-      const bits = Number(BigInt.asIntN(32, mask >> BigInt(32 * i)));
-      if (bits === 0) return into[i];
-      return bits === -1 ? moved[i] : `${into[i]} & ${~bits} | (${moved[i]}) & ${bits}`;
-    };
-    x.setPair(to, merged(0), merged(1));
-    return;
-  }
-  setCalled(x, `bfi64(${[...from, ...into].join(', ')}, ${rest})`);
+  if (isWide(type)) exactly(x, type);
+  else x.setWord(x.operand(0), `bfi(${x.operands.slice(1).map((one) => x.word(one))})`);
 }
 
 function findBit(x: Instruction): void {
@@ -849,9 +795,7 @@ function integerToInteger(x: Instruction, to: PtxType, from: PtxType): void {
     return [low, isSigned(from) ? `${low} >> 31` : '0'];
   };
   if (x.has('sat')) {
-    const [least, most] = limitsOf(x, to);
-    const [low, high] = wide();
-    const call = `saturated(${low}, ${high}, ${isSigned(from)}, ${least}n, ${most}n)`;
+    const call = `saturated(${wide()}, ${isSigned(from)}, ${limitsOf(x, to).map((one) => `${one}n`)})`;
     if (isWide(to)) setCalled(x, call);
     else x.setWord(target, call, to);
     return;
