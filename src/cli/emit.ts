@@ -41,6 +41,7 @@ export function register(command: Command): void {
       return;
     }
     const { kernels } = await loadOwnModule(named);
+    if (kernels.length === 0) throw new ArgumentError('kernel', named, 'a module that exports kernels');
     const listed = kernels.map((kernel) => ({ name: kernel.name, summary: named, build: () => kernel }));
     if (options.shape !== undefined)
       throw new ArgumentError(

@@ -128,7 +128,7 @@ const define = (command: Command) =>
 Machines:
 ${known.join('\n')}
 
-No measurement of a family that is marked * enters the model: what is said of it is a prediction.
+A * marks a prediction beyond what was measured.
 docs/planning.md says how far predictions were off.
 
 Exit code: 0; 2 for a mistake in the arguments.

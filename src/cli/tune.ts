@@ -36,7 +36,7 @@ const define = (command: Command) =>
     .addOption(dtypeOption('bf16'))
     .addOption(combineDtypeOption())
     .option('--budget <seconds>', 'for all of it', integerFrom(1, 2 ** 20), 300)
-    .option('-o, --output <file>', 'default: $HEDDLE_TUNING, else ~/.cache/heddle/tuning.json')
+    .option('-o, --output <file>', 'default: $HEDDLE_TUNING, else tuning.json beside the compiled kernels')
     .option('--json', 'print what was found as JSON')
     .addHelpText(
       'after',

@@ -160,4 +160,11 @@ describe('heddle emit', () => {
     expect(unknown.status).toBe(2);
     expect(JSON.parse(unknown.stdout).error.message).toBe('kernel is "past"; it must be one of post');
   });
+
+  test('says of a module that has configurations alone that it exports no kernel', async () => {
+    const path = join(root, 'examples/ring.ts');
+    const { status, stdout } = await run('emit', path, '--json');
+    expect(status).toBe(2);
+    expect(JSON.parse(stdout).error.message).toMatch(/ring\.ts"; it must be a module that exports kernels$/);
+  });
 });
