@@ -61,7 +61,7 @@ export async function demoLayer(
     ...{ rows, overlap: false },
   });
   const microBatches = tokens < 2 ? 1 : 2;
-  const again = microBatches === 1 ? 'with sends and receives apart' : 'in two micro-batches';
+  const again = microBatches === 1 ? 'with the shared expert beside the others' : 'in two micro-batches';
   progress(`the same again, ${again} …`);
   const second = await runOnce(inputs, { nodes, tokens, simulated }, 'random', { rows, microBatches });
   progress('comparing with plain code …');

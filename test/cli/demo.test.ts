@@ -219,7 +219,8 @@ describe('heddle demo', () => {
     expect(out).toMatch(/✓ right: 384 values, as plain code makes them, but for rounding/);
     expect(out).toContain('✓ repeatable: in two micro-batches the bits are the same');
     const bars = out.split('\n').filter((line) => line.includes('│'));
-    expect(bars).toHaveLength(4);
+    // Of each rank two micro-batches, and the shared expert.
+    expect(bars).toHaveLength(6);
     for (const mark of ['░', '█', '▒', '▓', '▚']) expect(bars.join(''), mark).toContain(mark);
   });
 
@@ -240,7 +241,7 @@ describe('heddle demo', () => {
   it('cuts no single token in two', async () => {
     const { code, out } = await demo(...layer, '--hidden', '64', '--tokens', '1');
     expect(code).toBe(0);
-    expect(out).toContain('✓ repeatable: with sends and receives apart the bits are the same');
+    expect(out).toContain('✓ repeatable: with the shared expert beside the others the bits are the same');
   });
 
   it.each([
