@@ -99,7 +99,8 @@ describeCircles(
       const renewal = renewed([a, c]);
       b!.abandon('the second');
       expect(keep(await renewal).map(placeOf)).toMatchObject([{ origins: [0, 2] }, { origins: [0, 2] }]);
-      expect(lost).toEqual([[3], [1]]);
+      // Two processes fall at the same time, so either may be told first.
+      expect(lost.flat().sort()).toEqual([1, 3]);
     });
 
     it('is refused to a rank that the others have lost', async () => {
