@@ -55,7 +55,6 @@ export { writtenLine } from './source.js';
 export { provideSource } from './textfile.js';
 export { isTile, offsetInTile, swizzled, tile } from './tile.js';
 export * from './types.js';
-export { validateIr } from './validate.js';
 export {
   bodies,
   changedBy,

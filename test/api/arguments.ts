@@ -188,7 +188,6 @@ export const withArguments = {
   printCuda: call(lang.printCuda, kernel.ir(), { maxPeers: 8, lineDirectives: false }),
   printIr: call(lang.printIr, kernel.ir()),
   ptx: call((text, file, name) => lang.ptx(text, file).kernel(name), emptyPtx, 'k.ptx', 'k'),
-  validateIr: call(lang.validateIr, kernel.ir()),
   requireModule: call((module) => lang.requireModule('module', module), kernel.ir()),
   parameterAbi: call(lang.parameterAbi, kernel.ir(), { maxPeers: 8 }),
   entryName: call(lang.entryName, kernel.ir()),

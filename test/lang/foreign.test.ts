@@ -11,13 +11,13 @@ import {
   pointer,
   printCuda,
   printIr,
-  validateIr,
 } from '../../src/lang/index.js';
 import { type CheckConfiguration, check, mutantsOf, WrongResult } from '../../src/verify/check/index.js';
 import { download, launch, windowsOf } from '../gpu/sim/harness.js';
 import { needing } from '../needs.js';
 import { compileCuda } from './cuda/nvcc.js';
 import { evaluate } from './evaluate.js';
+import { validateIr } from './validate.js';
 
 /** One word, and behind it a flag. */
 const putSignal = foreign(

@@ -1,16 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import {
-  device,
-  field,
-  KernelError,
-  kernel,
-  layout,
-  list,
-  peers,
-  pointer,
-  validateIr,
-} from '../../src/lang/index.js';
+import { device, field, KernelError, kernel, layout, list, peers, pointer } from '../../src/lang/index.js';
+import { validateIr } from './validate.js';
 
 const window = layout('window', { flags: field('u32', 8), rows: [field('v16', 4), field('v16', 4)] });
 const add = device({ params: { x: 'u32', y: 'u32' }, returns: 'u32' }, (_g, { x, y }) => x + y);

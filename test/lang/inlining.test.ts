@@ -15,11 +15,11 @@ import {
   printIr,
   record,
   registers,
-  validateIr,
   windowOf,
 } from '../../src/lang/index.js';
 import { mutantsOf, mutate } from '../../src/verify/check/index.js';
 import { evaluate } from './evaluate.js';
+import { validateIr } from './validate.js';
 
 const window = layout('window', { flags: field('u32', 3) });
 

@@ -12,10 +12,10 @@ import {
   printIr,
   rewriteEffects,
   section,
-  validateIr,
   walkStatements,
 } from '../../src/lang/index.js';
 import { evaluate } from './evaluate.js';
+import { validateIr } from './validate.js';
 
 const window = layout('window', { flags: field('u32', 3), rows: [field('v16', 2), field('u8', 5)] });
 

@@ -1,8 +1,9 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { type IrModule, validateIr } from '../../src/lang/index.js';
+import type { IrModule } from '../../src/lang/index.js';
 import { evaluate } from './evaluate.js';
 import { foldedKernel, programKernel, type RandomProgram, randomProgram } from './random-programs.js';
+import { validateIr } from './validate.js';
 
 function execute(module: IrModule, inputs: RandomProgram['inputs']) {
   const out: number[] = [];

@@ -11,9 +11,9 @@ import {
   printCuda,
   printIr,
   section,
-  validateIr,
   windowOf,
 } from '../../src/lang/index.js';
+import { validateIr } from './validate.js';
 
 const [ranks, tokens, units] = [2, 8, 5];
 const window = layout('window', {

@@ -1,14 +1,14 @@
 /**
  * Checks the promises that ir.ts makes to the back ends: operands agree in type, variables are declared before
- * they are used, constants are in range, effects stand where they may. For tests, and for whatever rewrites IR.
+ * they are used, constants are in range, effects stand where they may. An oracle for what lowering makes.
  */
-import { inRange, isComparison, isInteger } from './arithmetic.js';
-import * as build from './build.js';
-import type { Effect, Expr, InlinedCall, IrModule, Stmt, Variable } from './ir.js';
-import { operations } from './operations/index.js';
-import { valueTypeOf } from './operations/operation.js';
-import { byteSize, type IrType } from './types.js';
-import { isExpr, operands, requireModule } from './walk.js';
+import { inRange, isComparison, isInteger } from '../../src/lang/arithmetic.js';
+import * as build from '../../src/lang/build.js';
+import type { Effect, Expr, InlinedCall, IrModule, Stmt, Variable } from '../../src/lang/ir.js';
+import { operations } from '../../src/lang/operations/index.js';
+import { valueTypeOf } from '../../src/lang/operations/operation.js';
+import { byteSize, type IrType } from '../../src/lang/types.js';
+import { isExpr, operands, requireModule } from '../../src/lang/walk.js';
 
 /** The mistakes, in words; empty for a sound module. */
 export function validateIr(module: IrModule): string[] {
