@@ -95,7 +95,7 @@ class Form {
       // A mutant may loop for ever.
       const steps = Math.min(2_000_000, 100_000 + 40 * this.#costs.get(run.in)!);
       const { findings } = await machineOf(run, substitute, steps);
-      // A busy machine is none of the mutant's: a run that only took too long tells nothing.
+      // A run that only took too long does not count as caught: the machine may have been busy.
       return findings.some((one) => one.kind !== 'failure' || !one.message.includes('within two minutes'));
     };
     const all = Array.from({ length: Math.max(limit, those.length) }, (_, n) => ({

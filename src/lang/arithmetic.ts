@@ -39,7 +39,7 @@ export const comparisons: Readonly<Record<Comparison, (a: Constant, b: Constant)
 };
 export const isComparison = (op: string): op is Comparison => Object.hasOwn(comparisons, op);
 
-/** Before they wrap; counts of shifts are less than the width. */
+/** Results before they wrap to the type's width. The second operand of a shift is less than that width. */
 export const integers: Readonly<Record<IntegerOp, (a: bigint, b: bigint) => bigint>> = {
   '+': (a, b) => a + b,
   '-': (a, b) => a - b,

@@ -114,7 +114,7 @@ export class MovingWeights {
     this.#world.tell({ kind: 'relocated', steps: steps.length, ms: performance.now() - started });
   }
 
-  /** From the same node where the expert lives there, too. */
+  /** The weights that must move. They come from the same node where the expert lives there, too. */
   #fillsOf(now: Placement, next: Placement, held: readonly number[] = this.#held): Fill[] {
     return [...next.places.entries()].flatMap(([to, expert]): Fill[] => {
       if (expert === -1 || expert === held[to] || expert === now.places[to]) return [];
@@ -128,7 +128,7 @@ export class MovingWeights {
     });
   }
 
-  /** Whether some go from one node to another. */
+  /** Whether some of these weights go from one node to another. */
   #cross(placement: Placement, fills: readonly Fill[]): boolean {
     const { members } = this.#world.topology;
     const node = (place: number) =>

@@ -7,7 +7,7 @@ import type { MlpWeights } from './experts/products.js';
 import type { LayerPlan } from './moe-options.js';
 import { emptyTensor, type OwnedTensor, type Tensor } from './rounds/tensor.js';
 
-/** What it takes to run beside the caller's stream. */
+/** The stream of its own, and the events by which it and the caller's wait for each other. */
 interface Beside {
   readonly stream: Stream;
   readonly begun: Event;

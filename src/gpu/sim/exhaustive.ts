@@ -28,7 +28,7 @@ const mostLooksAgain = 1;
 interface Access {
   /** The statement. */
   readonly site: number;
-  /** Its number is the same in all runs that begin alike. */
+  /** Runs that begin alike number their buffers alike, so `memory.id` names the same one in each. */
   readonly memory: SimBuffer;
   readonly offset: number;
   readonly bytes: number;

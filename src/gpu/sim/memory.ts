@@ -94,7 +94,7 @@ export class SimBuffer implements BufferInfo {
     if (map === null) return -1;
     const end = offset + bytes;
     let i = offset;
-    // Aligned words are looked at as such, as long as all of each was written.
+    // Whole words are quicker to look at; the first word that lacks a byte ends that, and its bytes follow one by one.
     if (((offset | bytes) & 3) === 0) while (i < end && this.#written[i >>> 2] === 0x01010101) i += 4;
     for (; i < end; i++) if (map[i] === 0) return i;
     return -1;

@@ -383,7 +383,7 @@ export class Thread extends Task {
       return false;
     }
     if (buffer.initialised === null) return true;
-    // Of a read once is enough: the value is now what it is.
+    // A read that was reported counts as written: the same bytes are reported once.
     if (kind === 'write' || !requireInitialised(this, this.#hub.log, access, buffer, offset))
       buffer.markInitialised(offset, bytes);
     return true;

@@ -205,7 +205,7 @@ export class Expressions {
     }
   }
 
-  /** A call of a helper, of which an expression's text may be given. */
+  /** A call of a helper. An argument is an expression, or its text. */
   #call(helper: string, args: readonly (Expr | string)[]): Text {
     const texts = args.map((arg) => (typeof arg === 'string' ? arg : this.print(arg)));
     return primary(`${this.#prelude.use(helper)}(${texts.join(', ')})`);

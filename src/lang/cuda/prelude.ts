@@ -25,7 +25,7 @@ function namedIn(text: string): readonly string[] {
 }
 
 export class Prelude implements Helpers {
-  /** In the order in which they must be printed. */
+  /** Texts of helpers, each behind those that it calls. */
   readonly #texts = new Set<string>();
   readonly #names = new Set<string>();
   readonly #includes = new Set<string>();

@@ -326,7 +326,7 @@ async function timeAll(
   return times;
 }
 
-/** Of the rows that routes need, and of all rows that are multiplied: those besides are nobody's, and nobody loads them. */
+/** The FLOPs of the rows that routes need, and of all rows that kernels multiply: the rest is padding. */
 export type Flops = Readonly<Record<'usefulFlops' | 'paddedFlops', number>>;
 
 /** How many rows a kernel multiplies that takes `unit` rows of an expert at a time. `counts`: the rows of each expert. */

@@ -8,7 +8,7 @@ import type { Traffic } from './traffic.js';
 
 /** What each parameter is, and its unit. */
 export const parameterUnits = {
-  /** What a phase takes however little it moves: launches, rendezvous. */
+  /** The time of a phase that moves almost nothing: launches, rendezvous. */
   floor: 'µs',
   /** Before the first bytes move. The floor covers it where there are few. */
   lead: 'µs',

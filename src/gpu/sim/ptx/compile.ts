@@ -62,7 +62,7 @@ function compile(kernel: PtxKernel, isChecked: boolean): Compiled {
   const flow = flowOf(kernel.entry, kernel.module.file);
   const layout = layOut(kernel);
   const registers = new Registers();
-  // The first time it learns how registers are used.
+  // This text is thrown away: printing it shows `registers` how each register is used.
   print(new Code(kernel, isChecked, flow, layout, registers, stepOf));
   registers.settle(flow.blocks);
   const code = new Code(kernel, isChecked, flow, layout, registers, stepOf);

@@ -60,7 +60,7 @@ export function planOf({ layer, rank, memory, layout, rounds = '', waits, phases
     buffers: [routes, placing?.buffer].filter((buffer) => buffer != null),
     wire: memory.kind === 'wire' ? memory : null,
     phases: phases(
-      // Weights that do not travel nobody reads.
+      // Kernels read no weights where these do not travel, so any address will do: that of the ids.
       {
         ...{ win: memory, placing: placingAddresses(placing) },
         topkWeights: layer.weights ? undefined : 'topkIds',

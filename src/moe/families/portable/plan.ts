@@ -91,7 +91,7 @@ const windowOf = (window: WindowPlan, layout: Kernels['layout'], transport: Tran
   unwritten: [...window.unwritten, section(layout, 'returned')],
 });
 
-/** What lies behind the commands is what puts read and write: the rows that were brought, if there are payloads, or the ids. */
+/** Puts read and write only memory behind the commands, which begins with the rows that were brought, or with the ids where there are no payloads. */
 const wireOf = ({ purpose, allOnes }: WindowPlan, layout: Kernels['layout']): WirePlan => ({
   ...{ kind: 'wire', purpose, layout, allOnes },
   front: layout.fields[layout.fields.indexOf(section(layout, 'commands')) + 1]!.offset,
