@@ -1,6 +1,15 @@
 /** Combine that adds its sums to what `out` holds: in every family and format, and where it cannot. */
 import { describe, expect, test } from 'vitest';
-import { ExpertParallel, type ExpertParallelOptions, row } from '../../src/moe/index.js';
+import { callSite } from '../../src/gpu/index.js';
+import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
+import { kernel, pointer } from '../../src/lang/index.js';
+import {
+  ExpertParallel,
+  type ExpertParallelOptions,
+  emptyTensor,
+  readBits,
+  row,
+} from '../../src/moe/index.js';
 import { World } from '../../src/net/world/index.js';
 import type { RoundsShape } from '../../src/verify/testing/index.js';
 import { expectReference, type RoundsUnderTest } from './families/rounds.js';
@@ -36,6 +45,49 @@ describe('the sums come on top, as the reference says', () => {
     expectReference({ ...layer, ...change }, { mode: 'checked', ...options }),
   );
 });
+
+/** Writes 8 rows of 8 f32, all 0.5, and lets what follows begin at once. */
+const halves = kernel({ name: 'halves', maxThreads: 64, params: { to: pointer('f32') } }, (g, { to }) => {
+  g.awaitPrevious();
+  g.releaseNext();
+  g.store(to.at(g.threadIdx.x), 0.5);
+});
+
+test.each(['one-sided', 'portable', 'hybrid'])(
+  'rows that a launch between the two halves of a combine makes are found: %s',
+  async (family) => {
+    const sim = SimMachine.create({ ranks: 2, mode: 'checked', seed: 'halves' });
+    const nodes = family === 'hybrid' ? 2 : 1;
+    const sums = await World.local({ ranks: 2, nodes, device: 'sim', sim }, async (world) => {
+      const { device, rank } = world;
+      const ep = await ExpertParallel.create(world, {
+        ...{ experts: 2, topK: 1, maxTokens: 8, family, split: true, adds: true },
+        ...{ payloads: {}, output: row('f32', 8) },
+      });
+      const stream = device.createStream();
+      const out = emptyTensor(device, 'f32', [8, 8]);
+      const site = await callSite(device, halves, { grid: 1, block: 64, programmatic: true, rank });
+      site.set.to(out.data);
+      const inputs = {
+        topkIds: new Int32Array(8).fill(1 - rank),
+        topkWeights: new Float32Array(8).fill(1),
+        payloads: {},
+      };
+      for (let n = 0; n < 3; n++) {
+        const received = ep.dispatchRecv(ep.dispatchSend(inputs, stream), stream);
+        stream.fill(received.output.data, received.output.bytes, 0);
+        const sent = ep.combineSend(received, stream);
+        site.launch(stream);
+        ep.combineRecv(sent, out, stream);
+      }
+      const bits = await readBits(out, stream);
+      await ep.dispose();
+      return bits;
+    });
+    expect(sim.findings.map(formatFinding)).toEqual([]);
+    for (const rank of sums) expect(rank).toEqual(new Float32Array(64).fill(0.5));
+  },
+);
 
 test.each<[string, Partial<ExpertParallelOptions>, string]>([
   ['rows of odd length', { output: row('bf16', 9) }, 'output.hidden is 9'],
