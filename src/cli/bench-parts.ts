@@ -56,7 +56,7 @@ export const traceOption = () =>
 export const writeTrace = (file: string, spans: readonly Span[]): void =>
   writeOutput(file, JSON.stringify(chromeTrace(timelineOf(spans))));
 
-/** Of rows and weights. */
+/** The types that rows and weights may have. */
 const types = ['bf16', 'fp8'] as const;
 
 /** The description of a part's command, beside the options that only it has. */
