@@ -57,7 +57,7 @@ export class MicroBatch {
     experts.run(ep.received, stream);
   }
 
-  /** Brings the sums home. */
+  /** Brings the sums home: into `out`, or on top of what the shared expert left there. */
   finish(out: Tensor, stream: Stream): void {
     this.parts.ep.combine(out, stream);
   }

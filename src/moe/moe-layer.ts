@@ -109,10 +109,9 @@ export class MoeLayer {
     requireVectors('x', x, ['bf16'], [[0, this.#maxTokens], hidden]);
     requireVectors('out', out, ['bf16'], [x.shape[0]!, hidden]);
     const [first, second] = this.#batches;
-    this.#shared?.begin(x, stream);
+    this.#shared?.begin(x, out, stream);
     if (second === undefined) this.#one(first!, x, out, stream);
     else this.#two(first!, second, x, out, stream);
-    this.#shared?.add(out, stream);
   }
 
   /**
@@ -209,6 +208,7 @@ export class MoeLayer {
     batch.begin(x, stream);
     batch.receive(stream);
     batch.experts(stream);
+    this.#shared?.end(stream);
     batch.finish(out, stream);
   }
 
@@ -232,6 +232,7 @@ export class MoeLayer {
     second.receive(own);
     first.experts(stream);
     then(own, 'secondReceived', stream);
+    this.#shared?.end(stream);
     first.finish(rowsOf(out, 0, half), stream);
     second.experts(own);
     then(stream, 'firstFinished', own);

@@ -3,7 +3,7 @@
 import { expertsShapeOf } from './experts/experts-options.js';
 import { evenRows, rowsOfPlan, sortsRows, sumsOfParts } from './experts/index.js';
 import { usualMultiprocessors } from './families/index.js';
-import { dtypes, type Layer, outputRowBytes, scaleBlock } from './layer/index.js';
+import { dtypes, type Layer, scaleBlock } from './layer/index.js';
 import type { LayerPlan } from './moe-options.js';
 import { type MemoryPart, type MemoryUse, useOf } from './rounds/memory.js';
 import { layerOf } from './rounds/options.js';
@@ -18,7 +18,6 @@ export function layerMemory(
   const shape = expertsShapeOf(layer, rank, how);
   const planned = rowsOfPlan(shape);
   const routes = ranks * maxTokens * model.topK;
-  const row = outputRowBytes(layer);
   const { hidden, inner, sharedInner } = model;
   /** Of a row that a GEMM multiplies. */
   const multiplied = (length: number): number =>
@@ -30,9 +29,7 @@ export function layerMemory(
     dtypes.bf16.size * hidden +
     (gemm === 'cublas' ? dtypes.bf16.size * 3 * inner : multiplied(inner) + scaleBytes);
   const ofShared =
-    sharedInner === undefined
-      ? 0
-      : multiplied(sharedInner) + row + (weights === 'fp8' ? multiplied(hidden) : 0);
+    sharedInner === undefined ? 0 : multiplied(sharedInner) + (weights === 'fp8' ? multiplied(hidden) : 0);
   const onHopper = (of: 'plan' | 'all', experts: number, rows: number, inner: number): number =>
     gemm === 'cublas'
       ? 0

@@ -244,7 +244,7 @@ describe('heddle bench layer', () => {
     });
     const [one, three] = report.points;
     expect(Object.keys(three!.parts)).toEqual([
-      ...['router', 'dispatch + combine', 'plan', 'reduce', 'experts', 'shared', 'add'],
+      ...['router', 'dispatch + combine', 'plan', 'reduce', 'experts', 'shared'],
     ]);
     expect(Object.keys(three!.ways)).toEqual(['in a row', 'beside', 'two micro-batches']);
     // A single token is not cut in two.
@@ -261,7 +261,7 @@ describe('heddle bench layer', () => {
     expect(note).toContain('figures are steps, not times');
     const columns = head!.match(/.{10}/g)!.map((column) => column.trim());
     expect(columns).toEqual([
-      ...['tokens', 'router', 'to fp8', 'd + c', 'plan', 'reduce', 'experts', 'shared', 'add'],
+      ...['tokens', 'router', 'to fp8', 'd + c', 'plan', 'reduce', 'experts', 'shared'],
       ...['in a row', 'beside', 'two', 'one-sided', 'NCCL', 'exposed', 'GFLOP', 'padded'],
     ]);
   });
@@ -305,7 +305,7 @@ describe('heddle bench layer', () => {
       ...['experts', 'experts_gate_up', 'experts_down', 'experts_reduce'],
       ...['combine', 'one_sided_combine_send', 'one_sided_combine_recv'],
     ];
-    const streams = [['shared', 'experts_gate_up', 'experts_down'], [...batch, 'shared', 'add_rows'], batch];
+    const streams = [['shared', 'experts_gate_up', 'experts_down'], batch, batch];
     for (const rank of [0, 1]) {
       for (const [stream, names] of streams.entries()) {
         const own = works.filter(({ pid, tid }) => pid === rank && tid === stream);

@@ -10,7 +10,6 @@ export {
   sortsRows,
   sumsOfParts,
 } from './kernels/hopper/kernels.js';
-export { addRows } from './kernels/rows.js';
 export {
   type ExpertsShape,
   evenRows,

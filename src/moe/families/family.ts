@@ -70,6 +70,8 @@ export interface Family<T extends Tuning = Tuning> {
   adapt(tuning: T, layer: Layer, place: Place): T;
   /** Its kernels can leave ranks out of rounds (`Layer.masks`). */
   readonly leavesOut?: true;
+  /** Its kernels can add sums to what the caller's tensor holds (`Output.adds`). */
+  readonly adds?: true;
   /** Its kernels can count how long they wait for each peer (`Layer.waits`). */
   readonly countsWaits?: true;
   /** The layer and the tuning are ones that `refuses` lets pass. */

@@ -93,7 +93,7 @@ export function dispatch(shape: Shape, sources: readonly Source[], rank: number)
  *
  * `outputs[r]` is what rank r's experts wrote, stored as `output.dtype`: `[sources, maxTokens, hidden]`, or
  * `[sources, maxTokens, topK, hidden]` when combine applies the weights. Only rows of slots and routes that rank r
- * received are read. The result is `[tokens, hidden]`.
+ * received are read. The result is `[tokens, hidden]`; where combine adds (`output.adds`), to the rows `onto`.
  */
 export function combine(
   shape: Shape,
@@ -101,6 +101,7 @@ export function combine(
   rank: number,
   outputs: readonly Bits[],
   nodes = 1,
+  onto?: Bits,
 ): Bits {
   requireShape(shape);
   requireInteger('rank', rank, 0, shape.ranks - 1);
@@ -121,7 +122,10 @@ export function combine(
     const sum = atSource ? sumOfRanks(shape, partials) : sumOfNodes(shape, partials, rank, nodes);
     result.set(sum, token * output.hidden);
   }
-  return fromF32(output.dtype, result);
+  const sums = fromF32(output.dtype, result);
+  if (output.adds !== true) return sums;
+  requireBits('onto', output.dtype, onto, result.length);
+  return fromF32(output.dtype, add(toF32(output.dtype, onto!), toF32(output.dtype, sums)));
 }
 
 /** The result of a rank's experts for a token. */

@@ -39,6 +39,8 @@ export interface Output {
    * that one row a node crosses the network. `'source'`: at the source alone, in the order of one node.
    */
   readonly sum?: 'nodes' | 'source';
+  /** Combine adds each sum, once it is rounded, to what the caller's tensor holds. Default false: it overwrites that. */
+  readonly adds?: boolean;
 }
 
 /** The shape of one expert-parallel layer. The same on all its ranks. */
@@ -188,7 +190,7 @@ export function requireShape(shape: Shape): Shape {
   requireInteger('maxTokens', shape.maxTokens, 1, limits.maxTokens);
   requireReplicas(shape);
   requirePayloads(shape.payloads);
-  requireOutput(shape.output);
+  requireOutput(shape);
   return shape;
 }
 
@@ -221,7 +223,7 @@ function requirePayloads(payloads: Shape['payloads']): void {
   }
 }
 
-function requireOutput(output: Shape['output']): void {
+function requireOutput({ output, replicas = 1 }: Shape): void {
   requireObject('output', output);
   requireOneOf('output.dtype', output.dtype, ['f32', 'bf16', 'f16']);
   requireInteger('output.hidden', output.hidden, 1, limits.rowBytes / dtypes[output.dtype].size);
@@ -230,4 +232,12 @@ function requireOutput(output: Shape['output']): void {
   }
   if (output.wire !== undefined) requireOneOf('output.wire', output.wire, rowFormatNames);
   if (output.sum !== undefined) requireOneOf('output.sum', output.sum, ['nodes', 'source']);
+  if (output.adds !== true) return;
+  if ((output.hidden * dtypes[output.dtype].size) % 16 !== 0)
+    throw new ArgumentError(
+      'output.hidden',
+      output.hidden,
+      'rows of whole 16 bytes, for sums are added to them',
+    );
+  if (replicas > 1) throw new ArgumentError('adds', true, 'false where ranks share tokens (replicas)');
 }

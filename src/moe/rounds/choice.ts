@@ -49,6 +49,8 @@ function refusalOf(family: Family, layer: Layer, place: Place, tuning?: Tuning):
       'mask',
       `'throw' with family '${family.name}', which leaves no rank out: ask for 'portable', or renew the world after a loss`,
     );
+  if (layer.output.adds && !family.adds)
+    return new ArgumentError('adds', true, `false with family '${family.name}', which overwrites`);
   if (layer.waits && !family.countsWaits)
     return new ArgumentError('waits', true, `false with family '${family.name}', which does not count them`);
   return family.refuses(layer, place, tuning);

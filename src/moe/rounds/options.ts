@@ -106,6 +106,11 @@ export interface ExpertParallelOptions<P extends string = string> {
    * ranks on a node (docs/semantics.md#nodes). Rows must travel as they are (`wire`).
    */
   readonly sum?: 'nodes' | 'source';
+  /**
+   * Combine adds each sum, once it is rounded, to what `out` holds: such as a shared expert's rows, or a residual. Default false: it
+   * overwrites `out`. A round that is repeated adds again.
+   */
+  readonly adds?: boolean;
   /** Router weights travel to the experts, as `received.weights`. Default true. */
   readonly weights?: boolean;
   /** Routes are counted per local expert, as `received.counts`. Default false. */
@@ -163,6 +168,7 @@ export const optionNames: Readonly<Record<keyof ExpertParallelOptions, true>> = 
   weighting: true,
   wire: true,
   sum: true,
+  adds: true,
   weights: true,
   counts: true,
   placement: true,
@@ -190,7 +196,7 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
       options.output.rounds,
       "absent: wire: 'e4m3' rounds rows that come back",
     );
-  const { experts, topK, maxTokens, replicas = 1, weighting, wire, sum, onLoss = 'throw' } = options;
+  const { experts, topK, maxTokens, replicas = 1, weighting, wire, sum, adds, onLoss = 'throw' } = options;
   requireOneOf('onLoss', onLoss, ['throw', 'mask']);
   if (weighting !== undefined) requireOneOf('weighting', weighting, ['experts', 'combine']);
   if (weighting === 'combine' && options.weights === false)
@@ -203,6 +209,7 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     ...(weighting === undefined ? {} : { weighting }),
     ...(wire === undefined ? {} : { wire }),
     ...(sum === undefined ? {} : { sum }),
+    ...(requireFlag('adds', adds ?? false) && { adds }),
   };
   const shape = requireShape({ ranks, experts, topK, maxTokens, replicas, payloads, output });
   const { placement } = options;

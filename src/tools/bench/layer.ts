@@ -48,7 +48,6 @@ const layerParts = [
   'reduce',
   'experts',
   'shared',
-  'add',
 ] as const;
 type LayerPart = (typeof layerParts)[number];
 const layerWays = [
@@ -167,7 +166,7 @@ async function measure(bench: Bench): Promise<LayerPoint> {
     await other.dispose();
   }
   const median = (part: LayerPart): number => parts[part]?.median ?? 0;
-  const computing = median('router') + median('experts') + median('shared') + median('add');
+  const computing = median('router') + median('experts') + median('shared');
   const row = ways['in a row'].median;
   const fastest = Math.min(row, ways.beside?.median ?? row, ways['two micro-batches']?.median ?? row);
   return {
@@ -225,10 +224,7 @@ async function partsOf(bench: Bench, layer: MoeLayer) {
     plan: await time(bench, [() => void plan.plan(received, stream)]),
     reduce,
     experts: without(all, reduce),
-    ...(shared && {
-      shared: await time(bench, [() => shared.begin(x, stream)]),
-      add: await time(bench, [() => shared.add(out, stream)]),
-    }),
+    ...(shared && { shared: await time(bench, [() => shared.begin(x, out, stream)]) }),
   };
   return { parts, rows: total, flops, bounds: layerBounds(bench, counts) };
 }
@@ -264,10 +260,7 @@ async function withNccl(bench: Bench, layer: MoeLayer, communicator: NcclCommuni
     dispatch!,
     () => batch.experts(stream),
     combine!,
-    () => {
-      shared?.begin(x, stream);
-      shared?.add(out, stream);
-    },
+    () => shared?.begin(x, out, stream),
   ];
   const spread = await time(bench, steps, round.grouping);
   round.free();

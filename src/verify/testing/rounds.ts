@@ -70,6 +70,8 @@ export interface RoundsShape {
   readonly weighting?: NonNullable<Shape['output']['weighting']>;
   readonly wire?: NonNullable<Shape['output']['wire']>;
   readonly sum?: NonNullable<Shape['output']['sum']>;
+  /** Combine adds to `out`, which holds the rows of `x`. */
+  readonly adds?: boolean;
   /** Bytes of further payloads, which travel beside `x`. */
   readonly extra?: readonly number[];
 }
@@ -77,7 +79,20 @@ export interface RoundsShape {
 /** The shape in the words of the reference: payloads `x`, `p1`, `p2` … */
 export function shapeOfRounds(of: RoundsShape): Shape {
   requireObject('of', of);
-  const { ranks, experts, topK, maxTokens, replicas, hidden, dtype, weighting, wire, sum, extra = [] } = of;
+  const {
+    ranks,
+    experts,
+    topK,
+    maxTokens,
+    replicas,
+    hidden,
+    dtype,
+    weighting,
+    wire,
+    sum,
+    adds,
+    extra = [],
+  } = of;
   requireDtype('dtype', dtype, floatDtypes);
   requireInteger('hidden', hidden, 1, Number.MAX_SAFE_INTEGER);
   requireArray('extra', extra);
@@ -93,7 +108,13 @@ export function shapeOfRounds(of: RoundsShape): Shape {
       { name: exampleInput, rowBytes: hiddenBytes },
       ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
     ],
-    output: { dtype, hidden, ...(weighting && { weighting }), ...(wire && { wire }), ...(sum && { sum }) },
+    output: {
+      ...{ dtype, hidden },
+      ...(weighting && { weighting }),
+      ...(wire && { wire }),
+      ...(sum && { sum }),
+      ...(adds && { adds }),
+    },
   });
 }
 
@@ -155,7 +176,10 @@ export function expectedRound(
   const outputs = sources.map((_, rank) =>
     exampleOutput(shape, reference.dispatch(shape, sources, rank), weights, lives),
   );
-  return sources.map((source, rank) => reference.combine(shape, source, rank, outputs, nodes));
+  const onto = ({ payloads }: Source) => bitsOf(shape.output.dtype, payloads[exampleInput]!);
+  return sources.map((source, rank) =>
+    reference.combine(shape, source, rank, outputs, nodes, shape.output.adds ? onto(source) : undefined),
+  );
 }
 
 /** The options of an ExpertParallel that a shape leaves open. */
@@ -422,8 +446,9 @@ function runnerOf(
     event.dispose();
   }
 
-  function bring(to: Buffers, { topkIds, topkWeights, payloads }: Buffers): void {
+  function bring(to: Buffers, { topkIds, topkWeights, payloads, out }: Buffers): void {
     copy(to.topkIds, topkIds);
+    if (ep.shape.output.adds) copy(to.out, out);
     if (topkWeights) copy(to.topkWeights!, topkWeights);
     for (const [name, rows] of Object.entries(payloads)) copy(to.payloads[name]!, rows);
   }
@@ -459,6 +484,7 @@ function runnerOf(
 
   function place({ tokens, topkIds, topkWeights, payloads }: Source): Buffers {
     const { shape, received } = ep;
+    const { dtype, hidden, adds } = shape.output;
     const put = (bits: Bits, dtype: Dtype, columns: number, name: string): OwnedTensor =>
       tensorFrom(device, stream, bits, dtype, [tokens, columns], name);
     return {
@@ -471,7 +497,9 @@ function runnerOf(
           put(bitsOf(dtype, payloads[name]!), dtype, shape[2]!, name),
         ]),
       ),
-      out: emptyTensor(device, shape.output.dtype, [tokens, shape.output.hidden], 'out'),
+      out: adds
+        ? put(bitsOf(dtype, payloads[exampleInput]!), dtype, hidden, 'out')
+        : emptyTensor(device, dtype, [tokens, hidden], 'out'),
     };
   }
 

@@ -159,6 +159,27 @@ export const sumParams = <At extends DeviceParams>(at: RecordParam<At>, values: 
 });
 export type Sum<At extends DeviceParams> = DeviceFunction<ReturnType<typeof sumParams<At>>, 'void'>;
 
+/** Stores a vector of a token's sum in the caller's tensor; or adds it to what lies there. */
+export const storeSum = ({ output: { dtype, adds = false } }: Pick<Layer, 'output'>) =>
+  device(
+    {
+      name: 'store_sum',
+      params: { to: pointer('v16'), vector: 'v16' },
+      using: { ADDS: adds, DTYPE: dtype, LANES: 16 / dtypes[dtype].size },
+    },
+    (g, { to, vector }, u) => {
+      let sum = vector;
+      if (u.ADDS) {
+        const before = g.load(to, { cache: 'stream' });
+        const sums = g.registers('f32', u.LANES);
+        for (const lane of g.unroll(u.LANES))
+          sums[lane] = g.f32(g.lane(before, u.DTYPE, lane)) + g.f32(g.lane(vector, u.DTYPE, lane));
+        sum = g.pack(u.DTYPE, sums);
+      }
+      g.store(to, sum, { cache: 'stream' });
+    },
+  );
+
 interface SumRow<At extends DeviceParams> {
   readonly at: RecordParam<At>;
   readonly sum: Sum<At>;
@@ -189,6 +210,7 @@ function unitByUnit<At extends DeviceParams>(layer: Pick<Layer, 'output'>, { at,
         VECTORS: vectors,
         VALUES: values,
         DTYPE: layer.output.dtype,
+        storeSum: storeSum(layer),
         sum,
       },
     },
@@ -198,7 +220,7 @@ function unitByUnit<At extends DeviceParams>(layer: Pick<Layer, 'output'>, { at,
         const values = g.registers('f32', u.VALUES);
         u.sum({ at, unit: i, i, word: 0, values });
         const to = token * u.UNITS + i;
-        if (u.VECTORS) g.store(out.as('v16').at(to), g.pack(u.DTYPE, values), { cache: 'stream' });
+        if (u.VECTORS) u.storeSum({ to: out.as('v16').at(to), vector: g.pack(u.DTYPE, values) });
         else g.store(out.at(to), g.convert(u.DTYPE, values[0]!));
       }
     },
@@ -221,6 +243,7 @@ function stretchByStretch<At extends DeviceParams>(
         VECTORS: dtypes[output.dtype].size,
         sum,
         sumsOf: sumsOf(output.dtype),
+        storeSum: storeSum({ output }),
       },
     },
     (g, { at, out, token, part }, u) => {
@@ -233,8 +256,7 @@ function stretchByStretch<At extends DeviceParams>(
           const word = (start + g.min(u.UNITS - stretch * 32, g.u32(32))) * 4 + g.laneId / 8;
           u.sum({ at, unit, i: start + g.laneId, word, values });
           const to = out.as('v16').at((token * u.UNITS + unit) * u.VECTORS);
-          for (const v of g.unroll(u.VECTORS))
-            g.store(to.at(v), u.sumsOf({ values, v }), { cache: 'stream' });
+          for (const v of g.unroll(u.VECTORS)) u.storeSum({ to: to.at(v), vector: u.sumsOf({ values, v }) });
         }
       }
     },

@@ -43,6 +43,7 @@ export const hybrid: Family<HybridTuning> = {
   },
   knobs: hybridKnobs,
   leavesOut: true,
+  adds: true,
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,

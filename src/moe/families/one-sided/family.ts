@@ -29,6 +29,7 @@ export const oneSided: Family<OneSidedTuning> = {
   travel: { rows: 'rank', message: 'row', metadata: 'every rank' },
   knobs: oneSidedKnobs,
   leavesOut: true,
+  adds: true,
   countsWaits: true,
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),

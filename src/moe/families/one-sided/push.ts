@@ -47,12 +47,12 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       const mine = win.at(g.rank);
       const epoch = u.countRound({ count: mine[u.COUNTER].at(g.blockIdx.x) });
       // The kernel reads the experts' results from here on. A receive begins when its send has passed this, so it need not wait here
-      // itself, and may add up while that still sends.
+      // itself, and may add up while that still sends; unless it adds to rows that the launch before it may have made.
       const mask = u.maskIn({ masked: mine.masked });
-      if (u.SENDS) g.awaitPrevious();
+      if (u.WAITS) g.awaitPrevious();
       g.releaseNext();
       if (u.amOut({ mask, rank: g.rank, failure: mine.failure, epoch })) {
-        if (!u.SENDS) g.awaitPrevious();
+        if (!u.WAITS) g.awaitPrevious();
         return;
       }
       const patience = g.registers('u32', 1);
@@ -63,7 +63,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         if (u.SENDS) u.releaseSlots({ win, mask, epoch });
         if (u.SUMS) u.awaitSlots({ mine, mask, epoch, limit: patience[0]! });
         // The end of a launch stands for that of all before it, this rank's own send too, which may still have rows for others.
-        if (!u.SENDS) g.awaitPrevious();
+        if (!u.WAITS) g.awaitPrevious();
         return;
       }
 
@@ -134,6 +134,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     // would wait for ever.
     AHEAD: half === 'both' ? Math.max(copies ? 1 : 0, shape.combine.ahead) : 0,
     SENDS: half !== 'recv',
+    WAITS: half !== 'recv' || shape.output.adds === true,
     SUMS: half !== 'send',
     COUNTS: shape.counts && half !== 'send',
     countRound,

@@ -11,7 +11,7 @@ import { device, pointer, registers, windowOf } from '../../../lang/index.js';
 import { dtypes, loadValues, type Rounding, sharing, stretchesOf, sumsOf } from '../../layer/index.js';
 import { findOwners } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
-import { gatherParams, mostHeld, rowSum } from '../common/sum.js';
+import { gatherParams, mostHeld, rowSum, storeSum } from '../common/sum.js';
 import { recordFailure } from '../common/waits.js';
 import { awaitVector, emptyWord, isEmpty, lookAt, makeEmpty } from './arrival.js';
 import { placeOf } from './gather.js';
@@ -175,6 +175,7 @@ export function sumScaled(shape: OneSidedShape, window: OneSidedWindow, rounding
         VECTORS: dtypes[dtype].size,
         sumsOf: sumsOf(dtype),
         SHARES: sharesSums(shape),
+        storeSum: storeSum(shape),
         sendSum: sendSum(shape, window),
         rowSum: rowSum({
           rows,
@@ -200,7 +201,7 @@ export function sumScaled(shape: OneSidedShape, window: OneSidedWindow, rounding
           const to = out.as('v16').at((token * u.row.UNITS + i) * u.VECTORS);
           for (const v of g.unroll(u.VECTORS)) {
             const vector = u.sumsOf({ values: total, v });
-            g.store(to.at(v), vector, { cache: 'stream' });
+            u.storeSum({ to: to.at(v), vector });
             if (u.SHARES) u.sendSum({ win, token, i: i * u.VECTORS + v, vector });
           }
         }

@@ -2,7 +2,7 @@
 import { device, peers, pointer, registers } from '../../../lang/index.js';
 import { findOwners } from '../common/owners.js';
 import { partialDtype, rowsOf } from '../common/received.js';
-import { type Gather, negativeZeros, rowSum, treeSum } from '../common/sum.js';
+import { type Gather, negativeZeros, rowSum, storeSum, treeSum } from '../common/sum.js';
 import { awaitCopied } from './copies.js';
 import { lookPulled, lookPushed, placeOf, settlePushed } from './gather.js';
 import { sendSum } from './sums.js';
@@ -41,6 +41,7 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
         DTYPE: dtype,
         team: team(shape.combine),
         SHARES: sharesSums(shape),
+        storeSum: storeSum(shape),
         sendSum: sendSum(shape, window),
         COPIED: shape.combine.way === 'bulk',
         awaitCopied: awaitCopied(shape, window),
@@ -73,7 +74,7 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
         const total = g.registers('f32', u.LANES);
         u.rowSum({ at: { win, token, i, count, owners, epoch, patience }, count, total });
         const to = token * u.UNITS + i;
-        if (u.VECTORS) g.store(out.as('v16').at(to), g.pack(u.DTYPE, total), { cache: 'stream' });
+        if (u.VECTORS) u.storeSum({ to: out.as('v16').at(to), vector: g.pack(u.DTYPE, total) });
         else g.store(out.at(to), g.convert(u.DTYPE, total[0]!));
         if (u.SHARES) u.sendSum({ win, token, i, vector: g.pack(u.DTYPE, total) });
       }
@@ -123,6 +124,7 @@ export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
         NEGATIVE_ZEROS: negativeZeros[dtype],
         team: team(shape.combine),
         SHARES: sharesSums(shape),
+        storeSum: storeSum(shape),
         sendSum: sendSum(shape, window),
         look: pushes(shape) ? lookPushed(shape, window) : lookPulled(shape, window),
         SETTLES: shape.combine.way === 'push',
@@ -148,7 +150,7 @@ export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
           for (const r of g.unroll(u.ROWS)) values[r] = g.f32(g.lane(rows[w * u.ROWS + r]!, u.DTYPE, lane));
           total[lane] = u.treeSum({ values });
         }
-        g.store(out.as('v16').at(token * u.UNITS + i), g.pack(u.DTYPE, total), { cache: 'stream' });
+        u.storeSum({ to: out.as('v16').at(token * u.UNITS + i), vector: g.pack(u.DTYPE, total) });
         if (u.SHARES) u.sendSum({ win, token, i, vector: g.pack(u.DTYPE, total) });
       }
     },

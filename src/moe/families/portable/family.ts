@@ -19,6 +19,7 @@ export const portable: Family<PortableTuning> = {
   travel: { rows: 'rank', message: 'row', metadata: 'every rank', chunk: () => 32 },
   knobs: portableKnobs,
   leavesOut: true,
+  adds: true,
   refuses,
   defaults,
   adapt: adapted,

@@ -123,10 +123,11 @@ export const ownStays = ({ output }: Pick<Layer, 'output'>): boolean => formatOf
 
 /**
  * Whether a combine's receive may begin while this rank's send still runs. Such a receive must not read through L1, which may hold older
- * bytes: it needs rows of whole vectors, which loads past L1 take, and no group to whose members it hands sums on.
+ * bytes: it needs rows of whole vectors, which loads past L1 take, and no group to whose members it hands sums on. Nor may it add to rows
+ * that the launch before it may have made.
  */
 export const beginsEarly = (layer: Layer): boolean =>
-  rowsOf(layer, partialDtype(layer)).vectors && sharing(layer).replicas === 1;
+  rowsOf(layer, partialDtype(layer)).vectors && sharing(layer).replicas === 1 && layer.output.adds !== true;
 
 /** Where one row of a token's sum lies: where it came home, or where this rank's experts left it. */
 export const rowOf = (shape: PortableShape, window: PortableWindow) =>

@@ -79,6 +79,7 @@ function lossesOf(way: string, carriedBy: (of: Rounds) => Carrier | null): Check
 
 /** How the family carries these rounds: spread as they say, otherwise by its rules of thumb. Null where it refuses to, also without counts. */
 function carrierOf(family: Family, transport: TransportName, of: Rounds): Carrier | null {
+  if (of.adds && !family.adds) return null;
   const place: Place = {
     ...{ kind: 'sim', multiprocessors: of.residentBlocks, split: of.split, sms: null, transport, rank: 0 },
     topology: topologyOf(

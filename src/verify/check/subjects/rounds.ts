@@ -70,6 +70,7 @@ const plain: Omit<Rounds, 'tokens'> = {
   weighting: 'experts',
   wire: 'rows',
   sum: 'nodes',
+  adds: false,
   extra: [],
   routes: {},
   placements: [],
@@ -130,6 +131,7 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
     blocks: 1,
     stray: true,
   },
+  'sums added to what is there': { adds: true, ranks: 3, routes: { holes: 0.3 } },
   'payloads of odd bytes': { extra: [1, 6, 12, 24, 33] },
   'counts, no weights': { counts: true, weights: false, topK: 3, experts: 5, inspect: true },
   // More routes and experts than threads, so each loop that counts runs twice.

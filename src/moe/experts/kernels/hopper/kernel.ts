@@ -85,8 +85,6 @@ export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
       },
     },
     (g, p, u) => {
-      g.awaitPrevious();
-      g.releaseNext();
       const full = g.shared('u64', u.STAGES);
       const empty = g.shared('u64', u.STAGES);
       const rowStages = g.shared(u.ROWS_TILE, u.STAGES);
@@ -99,15 +97,22 @@ export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
       const kept = g.shared('f32', u.KEPT);
       const gates = { full, empty };
       const ring = { rows: rowStages, weights: weightStages, gates };
-      if (g.threadIdx.x === 0) u.start({ gates });
-      const planned = { counts: p.counts, offsets: p.offsets };
-      if (g.warpId === 1) u.findWork({ planned, count: p.count, ends, begins, counts });
+      if (g.threadIdx.x === 0) {
+        u.start({ gates });
+        g.tensor.prefetch(p.weights);
+        if (!u.GATHERED) g.tensor.prefetch(p.rows[0]!);
+      }
       if (u.GATHERED) {
         // Rows that an expert lacks are multiplied all the same: so that they are numbers, the first are zeros. The tensor cores see them
         // behind the fences of those who bring a stage.
         for (let i = g.threadIdx.x; i < u.ROW_VECTORS; i += g.blockDim.x)
           g.store(rowStages.as('v16').at(i), g.pack('u32', [0, 0, 0, 0]));
       }
+      // So far nothing of this block is known to others: it may be done while the launch before still runs.
+      g.awaitPrevious();
+      g.releaseNext();
+      const planned = { counts: p.counts, offsets: p.offsets };
+      if (g.warpId === 1) u.findWork({ planned, count: p.count, ends, begins, counts });
       g.barrier();
       const work = { ends, begins, counts, units: g.load(ends.at(u.EXPERTS - 1)) * u.UNITS };
       if (g.warpId < 4) {

@@ -1,0 +1,103 @@
+/** Combine that adds its sums to what `out` holds: in every family and format, and where it cannot. */
+import { describe, expect, test } from 'vitest';
+import { callSite } from '../../src/gpu/index.js';
+import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
+import { kernel, pointer } from '../../src/lang/index.js';
+import {
+  ExpertParallel,
+  type ExpertParallelOptions,
+  emptyTensor,
+  readBits,
+  row,
+} from '../../src/moe/index.js';
+import { World } from '../../src/net/world/index.js';
+import type { RoundsShape } from '../../src/verify/testing/index.js';
+import { expectReference, type RoundsUnderTest } from './families/rounds.js';
+
+const layer: RoundsShape = {
+  ...{ ranks: 3, experts: 7, topK: 4, maxTokens: 5 },
+  ...{ hidden: 144, dtype: 'bf16', adds: true },
+};
+const bothWays = (way: 'push' | 'pull' | 'bulk', threads: number): RoundsUnderTest => ({
+  tuning: {
+    dispatch: { way: 'store', blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 },
+    combine: { way, blocks: 2, threads, parts: 1, inFlight: 4, teams: 1, ahead: 1 },
+  },
+});
+
+describe('the sums come on top, as the reference says', () => {
+  const twoNodes = { ranks: 4, hidden: 1040, maxTokens: 3 };
+  const cases: readonly [string, RoundsUnderTest, Partial<RoundsShape>?][] = [
+    ['one-sided, pushed', bothWays('push', 32)],
+    ['one-sided, pulled, several vectors at a time', bothWays('pull', 32), { hidden: 1040, ranks: 2 }],
+    ['one-sided, by bulk copies', bothWays('bulk', 32)],
+    ['one-sided, e4m3', {}, { wire: 'e4m3' }],
+    ['one-sided, f32, split', { split: true }, { dtype: 'f32' }],
+    ['one-sided, a graph', { graph: true }],
+    ['routes to nobody', { routes: { holes: 0.7 } }],
+    ['portable', { family: 'portable' }],
+    ['portable, e4m3, split', { family: 'portable', split: true }, { wire: 'e4m3' }],
+    ['hybrid on two nodes', { family: 'hybrid', nodes: 2 }, twoNodes],
+    ['hybrid on two nodes, e4m3', { family: 'hybrid', nodes: 2 }, { ...twoNodes, wire: 'e4m3' }],
+    ['hybrid, sums at the source', { family: 'hybrid', nodes: 2 }, { ...twoNodes, sum: 'source' }],
+  ];
+  test.each(cases)('%s', (_, options, change = {}) =>
+    expectReference({ ...layer, ...change }, { mode: 'checked', ...options }),
+  );
+});
+
+/** Writes 8 rows of 8 f32, all 0.5, and lets what follows begin at once. */
+const halves = kernel({ name: 'halves', maxThreads: 64, params: { to: pointer('f32') } }, (g, { to }) => {
+  g.awaitPrevious();
+  g.releaseNext();
+  g.store(to.at(g.threadIdx.x), 0.5);
+});
+
+test.each(['one-sided', 'portable', 'hybrid'])(
+  'rows that a launch between the two halves of a combine makes are found: %s',
+  async (family) => {
+    const sim = SimMachine.create({ ranks: 2, mode: 'checked', seed: 'halves' });
+    const nodes = family === 'hybrid' ? 2 : 1;
+    const sums = await World.local({ ranks: 2, nodes, device: 'sim', sim }, async (world) => {
+      const { device, rank } = world;
+      const ep = await ExpertParallel.create(world, {
+        ...{ experts: 2, topK: 1, maxTokens: 8, family, split: true, adds: true },
+        ...{ payloads: {}, output: row('f32', 8) },
+      });
+      const stream = device.createStream();
+      const out = emptyTensor(device, 'f32', [8, 8]);
+      const site = await callSite(device, halves, { grid: 1, block: 64, programmatic: true, rank });
+      site.set.to(out.data);
+      const inputs = {
+        topkIds: new Int32Array(8).fill(1 - rank),
+        topkWeights: new Float32Array(8).fill(1),
+        payloads: {},
+      };
+      for (let n = 0; n < 3; n++) {
+        const received = ep.dispatchRecv(ep.dispatchSend(inputs, stream), stream);
+        stream.fill(received.output.data, received.output.bytes, 0);
+        const sent = ep.combineSend(received, stream);
+        site.launch(stream);
+        ep.combineRecv(sent, out, stream);
+      }
+      const bits = await readBits(out, stream);
+      await ep.dispose();
+      return bits;
+    });
+    expect(sim.findings.map(formatFinding)).toEqual([]);
+    for (const rank of sums) expect(rank).toEqual(new Float32Array(64).fill(0.5));
+  },
+);
+
+test.each<[string, Partial<ExpertParallelOptions>, string]>([
+  ['rows of odd length', { output: row('bf16', 9) }, 'output.hidden is 9'],
+  ['ranks that share tokens', { replicas: 2 }, 'adds is true; it must be false where ranks share tokens'],
+])('is refused for %s', async (_, change, message) => {
+  const options: ExpertParallelOptions = {
+    ...{ experts: 4, topK: 2, maxTokens: 4, adds: true },
+    ...{ payloads: { x: row('bf16', 8) }, output: row('bf16', 8) },
+    ...change,
+  };
+  const create = World.local({ ranks: 2, device: 'sim' }, (world) => ExpertParallel.create(world, options));
+  await expect(create).rejects.toThrow(message);
+});
