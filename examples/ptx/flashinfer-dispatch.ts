@@ -1,6 +1,16 @@
 /**
- * How FlashInfer's `moeA2ADispatchKernel` is launched, for the race detector; docs/ptx.md says how to get its PTX. Two ranks send
- * each other rows of a byte by routes to 8 of 16 experts.
+ * How FlashInfer's `moeA2ADispatchKernel` is launched, for the race detector. Two ranks send each other rows of a byte by routes to 8
+ * of 16 experts.
+ *
+ * FlashInfer has the kernel in one file with 740 other instances. The part in front of the launches, with one instance behind it,
+ * compiles in seconds:
+ *
+ *     cd flashinfer
+ *     { sed '/^void moe_a2a_prepare_dispatch_launch/,$d' csrc/nv_internal/tensorrt_llm/kernels/communicationKernels/moeAlltoAllKernels.cu
+ *       echo 'template __global__ void moeA2ADispatchKernel<8, false, false, false>(int32_t const*, DispatchKernelPointers,
+ *             int, int, int, int, int, int, int, bool); }'; } > dispatch.cu
+ *     nvcc -ptx -arch=sm_90 -std=c++17 -lineinfo --expt-relaxed-constexpr -Iinclude -Icsrc/nv_internal -Icsrc/nv_internal/include dispatch.cu
+ *     npx heddle check --ptx dispatch.ptx --host flashinfer-dispatch.ts --seeds 20
  */
 import { type PtxHost, type SimMachine, WrongResult } from 'heddle/check';
 

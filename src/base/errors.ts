@@ -154,7 +154,7 @@ export function integerIn(text: string, min: number, max: number): number | null
 // Types cannot stop everyone: JavaScript callers, casts, values from JSON. Every public function looks at what it is
 // given before it uses it, so that a mistake is an ArgumentError here and not a crash somewhere else.
 
-/** Requires what `holds` says of an argument. */
+/** Throws an ArgumentError unless `holds`. */
 export function requireThat(holds: boolean, argument: string, value: unknown, mustBe: string): asserts holds {
   if (!holds) throw new ArgumentError(argument, value, mustBe);
 }

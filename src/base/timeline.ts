@@ -16,7 +16,7 @@ export interface Slice extends Track {
   readonly args?: Readonly<Record<string, string | number>>;
 }
 
-/** From the end of one slice to the end of another. */
+/** An arrow from the end of one slice to the end of another. */
 export interface Arrow {
   readonly name: string;
   readonly from: Slice;
@@ -33,7 +33,7 @@ export function chromeTrace({ tracks, slices, arrows }: Timeline): {
   readonly traceEvents: readonly object[];
 } {
   const ranks = [...new Set(tracks.map(({ rank }) => rank))];
-  // Shortly before its end a moment is inside a slice; at its end it would be in the next.
+  // An arrow ends shortly before the end of its slice: exactly at the end Perfetto would take the next one.
   const at = ({ rank, track, start, end }: Slice) => ({
     ...{ pid: rank, tid: track, ts: end - (end - start) / 1000 },
   });

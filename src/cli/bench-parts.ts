@@ -56,7 +56,7 @@ export const traceOption = () =>
 export const writeTrace = (file: string, spans: readonly Span[]): void =>
   writeOutput(file, JSON.stringify(chromeTrace(timelineOf(spans))));
 
-/** Of rows and weights. */
+/** The types that rows and weights may have. */
 const types = ['bf16', 'fp8'] as const;
 
 /** The description of a part's command, beside the options that only it has. */
@@ -252,17 +252,18 @@ const addOverlap = (bench: Command) =>
       'multiprocessors of the phases (default: 8,16,24,32 and all, simulated 8)',
       multiprocessors.list,
     )
-    .option('--inner <n>', 'the MLP’s inner width', elements, 2048)
+    .option('--inner <n>', 'the MLP’s inner width (default: 2048, simulated 64)', elements)
     .addOption(dtypeOption('fp8'))
     .addOption(choice('--gemm <whose>', 'whose GEMMs the MLP runs', gemms, 'heddle'))
     .addOption(familyOption())
     .action((flags) => {
-      const { profile, ep, inner, dtype, gemm, family } = flags;
+      const { profile, ep, dtype, gemm, family } = flags;
       const plan: OverlapPlan = {
         workload: { profile, ranks: ep, dtype, combineDtype: 'bf16', router: 'uniform', seed: 1 },
         tokens: flags.tokens ?? usual(flags, [128, 2048], [2]),
         sms: flags.sms ?? null,
-        ...{ inner, gemm, ...set({ family }), ...settingOf(flags, 30) },
+        inner: flags.inner ?? usual(flags, 2048, 64),
+        ...{ gemm, ...set({ family }), ...settingOf(flags, 30) },
       };
       return tabulate(flags, overlapColumns, (on) => benchOverlap(plan, on));
     });

@@ -137,7 +137,7 @@ export async function runRank(
 
 /** The arguments of a process of a node. */
 export type NodeRound = { readonly shape: Shape; readonly seed: number; readonly provider: ProviderName };
-/** Its report on each of its ranks. */
+/** A node's report on one of its ranks. */
 export type NodeSays = { readonly rank: number; readonly digest: string };
 
 /**

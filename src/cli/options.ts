@@ -88,7 +88,7 @@ export const sweepOptions = {
     new Option('--tokens <list>', 'these numbers of tokens instead: 1,8,128').argParser(listOfTokens),
 };
 
-/** Those of `given` that are. */
+/** The properties of `given` that are not undefined. */
 export const set = <T extends object>(given: T): { [K in keyof T]?: Exclude<T[K], undefined> } =>
   Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as {
     [K in keyof T]?: Exclude<T[K], undefined>;

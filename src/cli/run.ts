@@ -123,7 +123,7 @@ function awaitsInCommonJs(program: string): string | null {
   if (!/\.[jt]sx?$/.test(program)) return null;
   const nearest = nearestPackage(dirname(resolve(program)));
   if (nearest === null || nearest.type === 'module') return null;
-  // A line that is not indented is at the top level.
+  // A line without indentation is taken for one at the top level of the module.
   if (!/^((const|let|var)\b.*=\s*)?await\b/m.test(readFileSync(program, 'utf8'))) return null;
   return (
     `${program} awaits at its top level, which only modules may, and ${nearest.path} does not say ` +

@@ -39,7 +39,7 @@ export interface ProxyParts<Data = unknown> {
   readonly network: Network;
   /** The memory that kernels and the network share, of which every rank has the same. */
   readonly memory: HostView;
-  /** Where of that lies what the network reaches. If in the GPU's memory, `memory` ends before it. */
+  /** Where the part of it lies that the network reaches. If that is in the GPU's memory, `memory` ends before it. */
   readonly placement: Placement;
   readonly data: Data;
 }

@@ -343,7 +343,7 @@ describe('heddle bench layer', () => {
 });
 
 describe('heddle bench overlap', () => {
-  const overlap = ['bench', 'overlap', '--profile', 'mixtral', '--ep', '2', '--tokens', '1', '--inner', '64'];
+  const overlap = ['bench', 'overlap', '--profile', 'mixtral', '--ep', '2', '--tokens', '1'];
 
   it('tries the command on the simulator: each alone, then both', async () => {
     const file = join(folder, 'overlap.json');

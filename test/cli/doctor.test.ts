@@ -53,6 +53,7 @@ describe('heddle doctor', () => {
     const env = {
       ...{ HEDDLE_DEVICE: 'gpu', HEDDLE_WINDOWS: 'curtains' },
       ...{ HEDDLE_CACHE: '/dev/null/cache', HEDDLE_TUNING: '/nope/tuning.json' },
+      HEDDLE_NVTX: '/nope/libnvtx.so',
     };
     const child = spawnSync(process.execPath, [transpiled('src/cli/main.ts'), 'doctor', '--json'], {
       encoding: 'utf8',
@@ -68,6 +69,7 @@ describe('heddle doctor', () => {
       expect.stringMatching(/^WINDOWS: HEDDLE_WINDOWS is "curtains"; it must be one of 'auto'/),
       expect.stringMatching(/^CACHE: \/dev\/null\/cache cannot be made: /),
       expect.stringMatching(/^TUNING: tuning file is .*ENOENT/),
+      expect.stringMatching(/^NVTX: .*\/nope\/libnvtx\.so/),
     ]);
   });
 

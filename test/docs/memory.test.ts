@@ -6,7 +6,6 @@ import { page } from './markdown.js';
 
 const models: Readonly<Record<string, string>> = {
   'DeepSeek-V3': 'deepseek_v3',
-  'Kimi-K2': 'kimi_k2',
   'Qwen3-235B': 'qwen3_235b',
   'gpt-oss-120b': 'gpt_oss_120b',
 };
@@ -23,22 +22,27 @@ function layerOf(model: string, format: FormatName, ranks: number, maxTokens: nu
 
 describe('docs/memory.md', () => {
   const { text } = page('docs/memory.md');
-  test.each([128, 4096])('%i tokens a rank', (tokens) => {
-    const table = text
-      .slice(text.indexOf(`\n${tokens} tokens a rank`))
-      .split('\n\n')[1]!
-      .split('\n');
+  const mebibytes = (...of: Parameters<typeof layerOf>) =>
+    (ExpertParallel.memory(layerOf(...of)).bytes / 2 ** 20).toFixed(0);
+  test('128 tokens a rank', () => {
+    const table = text.slice(text.indexOf('\n128 tokens a rank')).split('\n\n')[1]!.split('\n');
     expect(table[0]).toBe(`| model | payload | ${eps.map((ep) => `EP ${ep}`).join(' | ')} |`);
     const rows = Object.keys(models).flatMap((model) =>
       formats.map((format) => {
-        const cells = eps.map((ep) => {
-          const { bytes } = ExpertParallel.memory(layerOf(model, format, ep, tokens));
-          return (bytes / 2 ** 20).toFixed(0);
-        });
+        const cells = eps.map((ep) => mebibytes(model, format, ep, 128));
         return `| ${[model, format, ...cells].join(' | ')} |`;
       }),
     );
     expect(table.slice(2)).toEqual(rows);
+  });
+
+  test('4096 tokens take 32 times as much, and Kimi-K2 as much as DeepSeek-V3', () => {
+    expect(text).toContain('take 32 times as much. Kimi-K2 is as DeepSeek-V3');
+    const few = ExpertParallel.memory(layerOf('DeepSeek-V3', 'bf16', 8, 128)).bytes;
+    const many = ExpertParallel.memory(layerOf('DeepSeek-V3', 'bf16', 8, 4096)).bytes;
+    expect(many / few).toBeCloseTo(32, 0);
+    const { hidden, topK } = profile('kimi_k2');
+    expect(profile('deepseek_v3')).toMatchObject({ hidden, topK });
   });
 
   test('what slots by rank take, by whatever family', () => {

@@ -25,7 +25,7 @@ import { FileError } from '../errors.js';
  */
 export function readRegular(path: string, allows: (stats: Stats) => void = () => {}): Buffer {
   try {
-    // A pipe would wait here for a writer.
+    // Without O_NONBLOCK, opening a pipe would wait for a writer.
     const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stats = fstatSync(file);
@@ -42,7 +42,7 @@ export function readRegular(path: string, allows: (stats: Stats) => void = () =>
 
 /** Throws unless only this user and root can have written the file. */
 export function requireUnshared({ uid, mode }: Pick<Stats, 'uid' | 'mode'>): void {
-  // Windows knows neither users nor modes of this kind.
+  // Windows has no such users and modes, so there is nothing to check.
   if (process.geteuid === undefined) return;
   if (uid !== process.geteuid() && uid !== 0) throw new Error(`it belongs to the user ${uid}`);
   if ((mode & 0o022) !== 0)
@@ -102,7 +102,7 @@ export function requireFolder(path: string): void {
 
 /** Makes a folder, and those above it, where they are missing. @throws FileError */
 export function makeFolder(path: string, mode = 0o777): void {
-  // Node.js's own `recursive` never returns below /proc.
+  // With `recursive`, Node.js's own mkdir never returns below /proc.
   const above = dirname(path);
   if (!existsSync(above)) makeFolder(above, mode);
   naming(path, 'made', () => {

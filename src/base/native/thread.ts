@@ -20,7 +20,7 @@ export function startThread(module: URL, data: unknown, transferList: readonly T
   return new Worker(importing(module), { ...given, eval: true, execArgv: [] });
 }
 
-/** How a thread comes out of foreign calls for good: `steps` ask for one thing after another. */
+/** How a thread is brought out of foreign calls before it ends: the functions of `steps` are called one after another. */
 export interface Orderly {
   readonly steps: readonly (() => void)[];
   /** One shared word, which the thread raises by `stepDone`. */

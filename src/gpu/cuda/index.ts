@@ -1,6 +1,4 @@
 /** A device that is an NVIDIA GPU. Nothing of CUDA is loaded until one of these is called. */
-import './nvtx.js';
-
 export { cacheFolder, requireOwnCache } from './cache.js';
 export { compileKernel, compilerRemedy, findCompiler, type KernelSource } from './compiler.js';
 export type { Compiler } from './compilers.js';
@@ -32,6 +30,7 @@ export { type NvshmemHeaders, nvshmemHeaders } from './nvshmem/headers.js';
 export { NvshmemHeap } from './nvshmem/heap.js';
 export { nvshmem, nvshmemCandidates, nvshmemRemedy, nvshmemTrial } from './nvshmem/library.js';
 export type { NvshmemTrial } from './nvshmem/trial.js';
+export { nvtxAskedFor } from './nvtx.js';
 export type { CudaLauncher, CudaProgram, KernelFacts, Parameter, ParameterBlock } from './program.js';
 export { type FabricProbe, fabricRemedy } from './sharing.js';
 export { type CudaEvent, type CudaGraph, CudaStream } from './stream.js';

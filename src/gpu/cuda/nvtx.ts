@@ -24,4 +24,7 @@ export function openNvtx(asked = ''): RangeListener | null {
   return { enter: (name) => nvtxRangePushA(name), leave: () => nvtxRangePop() };
 }
 
-findListener(() => openNvtx(process.env.HEDDLE_NVTX));
+/** @throws UnavailableError where `HEDDLE_NVTX` names a library that has no ranges. */
+export const nvtxAskedFor = () => openNvtx(process.env.HEDDLE_NVTX);
+
+findListener(nvtxAskedFor);

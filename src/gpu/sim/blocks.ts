@@ -147,7 +147,7 @@ export class Blocks {
       this.#machine.log.misuse(message, to, toAt, access);
   }
 
-  /** It has called releaseNext, or ended. */
+  /** Notes that the block has called releaseNext, or has ended. */
   release(block: Block): void {
     if (block.released) return;
     block.released = true;

@@ -59,7 +59,7 @@ export interface Shared {
   readonly sites: SiteRegistry;
   /** The module to run where another is loaded. */
   substitute(module: KernelModule): KernelModule;
-  /** Likewise for what hosts reach. */
+  /** The changes that mutants make to programs on hosts, such as proxies. */
   readonly host: HostSubstitute;
 }
 

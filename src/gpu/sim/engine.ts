@@ -305,7 +305,7 @@ export class Engine implements Machine {
         if (!(task instanceof HostThread)) this.spins.stir();
       }
       if (this.mode === 'checked' && this.spins.step(this.#blocks) && !this.#endSpins()) return;
-      // A thread that spins keeps the schedule busy: hosts that found nothing to do look again meanwhile.
+      // A thread that spins keeps the schedule busy, so idle hosts would never run again: they are woken to look for work.
       if (this.#idleHosts.size > 0 && this.spins.stands) this.#wakeHosts(() => true);
       if (this.steps > this.#stepLimit) {
         this.#giveUp(`no end in sight after ${this.steps} steps: some loop waits for what never comes`);

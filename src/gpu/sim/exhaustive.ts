@@ -48,7 +48,7 @@ interface Step {
   readonly asleep: ReadonlySet<string>;
   /** Those that had polled long enough. */
   readonly polling: ReadonlySet<string>;
-  /** The access that it was about to make, and the one that it made: a look that led to waiting saw nothing. */
+  /** The access that the thread was about to make. `access` is the one that it did make: null if it looked, and then waited. */
   readonly attempt: Access | null;
   access: Access | null;
   /** Of the load that it made: which store it read, of how many. */

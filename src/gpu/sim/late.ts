@@ -44,7 +44,7 @@ export function windowsOf(steps: readonly Step[]): Window[] {
       if (kind === 'stop' || meet(other.uses, sets) || meet(other.sets, sets) || meet(other.sets, uses))
         break;
       passes ||= kind === 'store' || kind === 'update';
-      // An update and what moves its result are not taken apart.
+      // An update stays together with the statement that moves its result.
       if (!passes || steps[at + 1]?.moves) continue;
       last = at;
       passes = false;

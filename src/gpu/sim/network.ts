@@ -52,7 +52,7 @@ export class Nic implements Network {
     this.#memories = memories;
     this.#own = memories[own]!;
     all.set(this.#own, this);
-    // With little room, every program meets a network that takes no more.
+    // The room is drawn small at times, so that every program meets a network that takes no more writes.
     const random = chanceOf(engine);
     this.#room = random === null ? room : 2 ** random.below(1 + Math.log2(room));
   }

@@ -22,7 +22,7 @@ interface Sent {
   landed: boolean;
 }
 
-/** A signal that is not under way yet. */
+/** A signal that waits for earlier puts before it is sent. */
 interface Waiting {
   readonly behind: readonly Sent[];
   go(): void;

@@ -22,7 +22,7 @@ interface Look {
 
 /** Steps in which nothing changes before looks are remembered. */
 const suspicious = 2_000;
-/** Steps in which nothing changes and nobody sees anything new before all is lost, and more of them for each thread. */
+/** After so many steps in which nothing changes and nobody sees anything new, nothing can go on. Each thread adds `hopelessPerThread`. */
 const hopeless = 100_000;
 const hopelessPerThread = 300;
 /** Steps in which nothing changes, after which hosts look again. */

@@ -3,7 +3,7 @@ import { describeCondition, type Mode } from './compiled.js';
 import type { SimBuffer } from './memory.js';
 import type { Thread } from './thread.js';
 
-/** Longer than hosts let kernels wait: who waits longer relies on somebody else to give up. */
+/** Longer than any host lets a kernel wait. A wait with a higher limit never gives up by itself. */
 const longestMs = 4_000_000;
 
 export class Waits {

@@ -84,7 +84,7 @@ function floatLiteral(prelude: Prelude, value: number): Text {
   return negative(`${sign}${text}${point}f`);
 }
 
-/** Hexadecimal where that is how a person would write it: masks and powers of two. */
+/** A literal. Masks and powers of two are hexadecimal, as a person would write them. */
 function unsignedLiteral(value: bigint): string {
   const hexadecimal = value.toString(16);
   return value > 0xffffn && /000|fff/.test(hexadecimal) ? `0x${hexadecimal}` : String(value);

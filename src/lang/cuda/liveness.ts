@@ -21,7 +21,7 @@ export interface Pruned {
   readonly live: ReadonlySet<number>;
 }
 
-/** The same statements without either. */
+/** The statements without those that are unreachable, and without those whose values nobody reads. */
 export function prune(body: readonly Stmt[]): Pruned {
   // In this order: what only an unreachable statement reads is not read. And again while something goes: an `if`
   // that has become empty no longer reads its condition.

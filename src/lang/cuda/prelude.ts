@@ -62,7 +62,7 @@ export class Prelude implements Helpers {
   }
 
   print(): string {
-    // The name alone of what CUDA brings is no definition.
+    // A text that is one name stands for something that CUDA brings, so there is nothing to print.
     const texts = [...this.#texts].filter((text) => /\W/.test(text));
     return [...this.#includes, scalars, ...texts.map((text) => text.replaceAll('DEVICE', qualifiers))].join(
       '\n\n',

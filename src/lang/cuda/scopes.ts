@@ -124,7 +124,7 @@ export class Scopes {
     return name;
   }
 
-  /** The names of those of these variables that can be named here. */
+  /** The names of the given variables that are in scope here. */
   namesOf(ids: ReadonlySet<number>): readonly string[] {
     const visible = this.#scopes.flat().filter(({ id }) => ids.has(id));
     return visible.map(({ name }) => name);

@@ -141,7 +141,7 @@ export class Results {
   }
 }
 
-/** In the function's own way of writing names. */
+/** The name of a function's result, in snake_case or camelCase as the function's name is. */
 export const resultOf = (name: string): string => `${name}${name.includes('_') ? '_result' : 'Result'}`;
 
 const isSameStable = (a: Expr, b: Expr): boolean =>

@@ -137,7 +137,7 @@ function forLoop(ctx: Context, node: ForStatement): boolean {
   return ends;
 }
 
-/** `updateNode` makes it a for loop. An effect in the test moves to the head of the body, before a break. */
+/** Lowers a while loop, or with `updateNode` a for loop. An effect in the test moves to the head of the body, before a break. */
 function loop(
   ctx: Context,
   node: Statement,

@@ -13,7 +13,7 @@ type MemoryName = Exclude<ValueName, 'bool'>;
 /** A value of one of these types. */
 export const value = (...types: readonly [ValueName, ...ValueName[]]) =>
   ({ kind: 'value', types, otherwise: undefined as number | undefined }) as const;
-/** An option that need not be said. */
+/** An operand that may be left out, and its value then. */
 export const optional = (type: ComputeName, otherwise: number) => ({ ...value(type), otherwise });
 /** A value of the type that another operand has; of what it points to, if that is a pointer. */
 export const like = (operand: string) => ({ kind: 'like', operand }) as const;
@@ -133,7 +133,7 @@ type Misgiven = {
   readonly description: string;
 } & (
   | { readonly value: (was: Expr) => Expr }
-  /** Of a number known to the compiler. */
+  /** The mutant changes a number that the compiler knows. */
   | { readonly count: (was: number) => number }
 );
 

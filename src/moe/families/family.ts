@@ -206,7 +206,7 @@ export interface Placed {
 /** One launch of a phase. */
 export interface Step {
   readonly kernel: Kernel;
-  /** For lists of kernels. */
+  /** A line about the kernel, which lists of kernels show. */
   readonly summary: string;
   readonly blocks: number;
   readonly threads: number;

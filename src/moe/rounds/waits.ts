@@ -10,7 +10,7 @@ import type { LoadedPlan } from './loaded-plan.js';
 export interface Waits {
   readonly dispatch: readonly (readonly number[])[];
   readonly combine: readonly (readonly number[])[];
-  /** [rank][peer][n]: how many of these rounds waited less than 2^n µs, and not less than half of that; the last has all that are longer. */
+  /** [rank][peer][n]: how many of these rounds waited 2^(n−1) to 2^n µs. The last entry also counts all longer waits. */
   readonly histograms: Readonly<Record<'dispatch' | 'combine', readonly (readonly (readonly number[])[])[]>>;
 }
 

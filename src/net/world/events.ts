@@ -41,7 +41,7 @@ export class WorldEvents {
     const event = { rank: world.rank, ranks: world.ranks, time: new Date(), ...what };
     // One write of a file that is open for appending: lines of several processes do not mix.
     if (this.#file !== null) writeSync(this.#file, `${JSON.stringify(recordOf(event))}\n`);
-    // By itself, so that a listener that throws stops nothing of the world's.
+    // Each listener runs in a microtask of its own, so one that throws does not disturb the world.
     for (const listener of this.#listeners) queueMicrotask(() => listener(event));
   }
 }

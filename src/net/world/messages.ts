@@ -90,9 +90,9 @@ const SHAPES = {
   renewed: { rank, origins: distinct(Number.MAX_SAFE_INTEGER) },
   /** joiner: it cannot go on, or not with these others. */
   abandon: { ranks: members, why: text(2000) },
-  /** joiner: it goes in good order. */
+  /** The joiner says that it leaves cleanly. */
   leave: {},
-  /** host: it goes in good order, and the rendezvous with it. */
+  /** The host says that it leaves cleanly, and the rendezvous ends with it. */
   farewell: {},
   /** host, regularly; the joiner answers with pong. */
   ping: {},

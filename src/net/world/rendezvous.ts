@@ -233,7 +233,7 @@ export class Rendezvous {
   #seat(channel: Channel, exchange: Exchange, rank: number, lossTimeoutMs: number): void {
     channel.onClose = (why) => {
       this.#members.delete(channel);
-      exchange.lose([rank], why); // of no effect after a clean leave
+      exchange.lose([rank], why); // has no effect on a rank that has left cleanly
     };
     channel.onMessage = (message, bytes) => {
       switch (message.type) {

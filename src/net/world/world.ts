@@ -841,7 +841,7 @@ interface Host {
   findWires(circle: Circle, device: Device): Promise<Wires>;
   /** The way to ranks of other nodes. */
   network(): FabricOptions;
-  /** It is the only one of its process. */
+  /** Whether the rank is the only one of its process. */
   readonly alone: boolean;
   /** Null where nobody can come in. */
   readonly find: FindTopology | null;

@@ -21,7 +21,7 @@ export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number):
   return Math.max(1, Math.min(rounds, enough));
 }
 
-/** Times it, weights of e4m3 noise make numbers of about the size that rows of bf16 noise have. */
+/** The scale of weights of e4m3 noise: with it their numbers are about as large as those of rows of bf16 noise. */
 export const scaleOfNoise = 2 ** -8;
 
 export type Noise = ReturnType<typeof createNoise>;

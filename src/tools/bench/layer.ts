@@ -67,11 +67,11 @@ export interface LayerPoint extends Flops {
   /** Each back to back; `experts` without the sums, which are `reduce`. Those that the model lacks are left out. */
   readonly parts: Readonly<Partial<Record<LayerPart, Spread>>>;
   readonly ways: Readonly<Partial<Record<LayerWay, Spread>>>;
-  /** Of all ranks, the fastest way of Heddle's. */
+  /** Tokens of all ranks together, by the fastest of Heddle's ways. */
   readonly tokensPerSecond: number;
   /** Router, experts and shared expert as a part of the layer in a row; the rest moves and shuffles rows. */
   readonly computed: number;
-  /** Of the fastest way, the part that is not computing. */
+  /** The part of the fastest way's time in which nothing is computed. */
   readonly exposed: number;
   /** Of rank 0's experts and its shared expert: their weights are read, their rows multiplied. */
   readonly bounds: Bounds;

@@ -251,7 +251,7 @@ async function networkAlone(
   return times;
 }
 
-/** Rows in the order in which a report shows them, with what follows from the measured times: of real ones, rates. */
+/** Rows in the order in which a report shows them. Times that a GPU took (`real`) have rates beside them; those of the simulator have none. */
 export function rowsOf(
   times: ReadonlyMap<string, Spread>,
   bytes: Pick<RoundBytes, 'dispatch' | 'combine'>,

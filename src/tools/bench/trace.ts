@@ -9,7 +9,7 @@ export interface Span {
   /** The stream's number, by first use. */
   readonly track: number;
   readonly name: string;
-  /** How many calls it is inside of. */
+  /** How many other calls this one is nested in. */
   readonly depth: number;
   readonly start: number;
   readonly end: number;

@@ -1,7 +1,7 @@
 /** `heddle doctor`: what of Heddle this machine can run, and what is missing. */
 import { messageOf, requireOneOf } from '../../base/errors.js';
 import { probe } from '../../base/native/index.js';
-import { formatBytes, requireOwnCache, windowKinds } from '../../gpu/cuda/index.js';
+import { formatBytes, nvtxAskedFor, requireOwnCache, windowKinds } from '../../gpu/cuda/index.js';
 import { SimMachine } from '../../gpu/sim/index.js';
 import { field, kernel, layout, peers } from '../../lang/index.js';
 import { type Family, families } from '../../moe/families/index.js';
@@ -60,6 +60,7 @@ function examineSettings(): DoctorFinding {
     HEDDLE_WINDOWS: (value) => requireOneOf('HEDDLE_WINDOWS', value, windowKinds),
     HEDDLE_CACHE: requireOwnCache,
     HEDDLE_TUNING: () => readTuning(tuningPath()),
+    HEDDLE_NVTX: nvtxAskedFor,
   };
   const set: string[] = [];
   const wrong: string[] = [];

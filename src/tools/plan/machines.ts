@@ -20,7 +20,7 @@ export interface Machine {
   readonly cells: readonly { readonly hw: string; readonly fabric: string }[];
 }
 
-/** Of the vendors' data sheets, whose sums of both directions are halved here. GPU: GB, and GB/s to the others of its node. */
+/** By GPU its memory in GB, and the GB/s at which it sends to the others of its node: half of the sum of both directions that data sheets give. */
 const gpus = {
   /** NVIDIA H100 SXM data sheet. */
   h100: { memory: 80, nvlink: 450 },

@@ -176,7 +176,7 @@ function transfersOf(round: Round): Transfers {
     const pieces = Int32Array.from({ length: ranks }, (_, source) =>
       n === 0 ? 1 : Math.max(least, Math.ceil(bytes(source) / pieceBytes)),
     );
-    /** Messages of a piece: one, or its share of the chunks. */
+    /** How many messages carry a piece: one, or as many as the chunks that fall to it. */
     const posts = (source: number, piece: number): number => {
       if (way.message !== 'chunk') return 1;
       const until = (end: number): number => Math.floor((end * chunks) / pieces[source]!);

@@ -49,7 +49,7 @@ export const goals: readonly Goal[] = [
 
 const nothing = 'no cell of its source';
 
-/** The questions to every source that has cells enough. */
+/** The questions that are put to each source with enough cells. */
 const asked: typeof questions = [
   ...questions,
   {

@@ -172,7 +172,7 @@ class Kernels {
     return module;
   };
 
-  /** Theirs, and those of what ran beside them on hosts. */
+  /** The mutants of these modules, and of the proxies and other programs that ran beside them on hosts. */
   mutants(sites: readonly HostSite[]): Mutant[] {
     return [...[...this.#modules.values()].flatMap(mutantsOf), ...hostMutantsOf(sites)];
   }

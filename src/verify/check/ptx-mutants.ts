@@ -74,7 +74,7 @@ function changesOf(instruction: PtxInstruction): Change[] {
       return [removed, ...replaced(instruction, fences)];
     case 'bar':
     case 'barrier':
-      // A thread that arrives at a cluster's barrier waits there: the machine takes the two for one.
+      // On the simulated machine a thread that arrives at a cluster's barrier also waits there, so leaving out the arrival alone would change nothing.
       return parts.includes('cluster') && parts.includes('arrive') ? [] : [removed];
     case 'wgmma':
       // wgmma's fences order accesses to registers, which the machine does not follow: so a missing fence could not be noticed.

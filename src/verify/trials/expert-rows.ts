@@ -84,7 +84,7 @@ interface PlanResult {
   readonly reducedMade: Bits;
 }
 
-/** Rows as experts would make them: those of a token differ, as what was expanded does not. Each begins with a −0. */
+/** Rows as experts would make them: unlike expanded rows, no two rows of a token are equal. Each begins with a −0. */
 function madeRows({ output: { dtype, hidden } }: Layer, rows: number): Bits {
   const values = toF32(dtype, randomElements(dtype, rows * hidden, 9, 6));
   for (let row = 0; row < rows; row++) values[row * hidden] = -0;

@@ -90,8 +90,7 @@ describe('the hybrid family', () => {
     expect(plan.windows).toEqual(oneSided.plan(layer, one, oneSided.defaults(layer, one)).windows);
     expect(hybrid.refuses(layer, one)).toBeNull();
     expect(hybrid.refuses(layer, one, hybrid.defaults(layer, evenly))!.message).toBe(
-      'tuning is "given"; it must be left out on one node, where hybrid is one-sided; ' +
-        "ask for family: 'one-sided' to tune that",
+      `family is "hybrid"; it must be 'one-sided' to tune or export rows on one node, where hybrid launches the same`,
     );
   });
 

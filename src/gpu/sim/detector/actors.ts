@@ -339,7 +339,7 @@ export class Actor {
     this.touched = true;
   }
 
-  /** Learns what was released there. Within a block no clock need say both. */
+  /** Learns what was released there. Between threads of one block its two parts are learned one by one, so no clock that joins them is made. */
   acquire(head: ReleaseHead): void {
     if (head.by.block !== this.block) {
       this.learn(head.clock);

@@ -160,7 +160,7 @@ function missingProxyFence(first: Side, second: Side, { known, space }: RaceCirc
   );
 }
 
-/** An observation from after `first` to before the second access that failed: with it, they would be ordered. */
+/** The hint about a load that saw a store but did not synchronise with it, though that would have ordered the two accesses. */
 function brokenSynchronisation(first: Side, { known, observations, where }: Circumstances): string | null {
   const failed = latest(
     observations,

@@ -69,7 +69,7 @@ const half = {
 export type HalfType = keyof typeof half;
 export type HalfOperation = 'add' | 'sub' | 'mul' | 'fma' | 'min' | 'max' | 'neg' | 'abs' | 'ex2' | 'tanh';
 
-/** What an instruction asks besides: operands and results without subnormals, from 0 to 1, not negative; the NaN of an operand. */
+/** Qualifiers of an instruction: subnormals become 0 (`ftz`), the result is clamped to 0 … 1 (`sat`) or to at least 0 (`relu`), NaN operands win (`NaN`). */
 export type HalfHow = 'ftz' | 'sat' | 'relu' | 'NaN' | 'xorsign';
 
 /** One operation on 16-bit floats, which rounds once. */

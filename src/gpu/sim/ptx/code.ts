@@ -24,9 +24,9 @@ import { isProduct, shapeOf } from './sums.js';
 
 /** Where a variable lies. */
 export type Place =
-  /** At an offset of the block's shared memory, of the thread's own, or of the parameters. */
+  /** An offset in the block's shared memory, in the thread's local memory, or in the parameters. */
   | { readonly space: 'shared' | 'local' | 'param'; readonly offset: number }
-  /** In a buffer of its own, by its number. */
+  /** The number of a buffer that holds this variable alone. */
   | { readonly space: 'global'; readonly number: number };
 
 export interface Layout {

@@ -96,7 +96,7 @@ interface Operation {
   /** As doubles have it, which is right for what is not finite. */
   plain(a: number, b: number, c: number): number;
   exact(a: Exact, b: Exact, c: Exact): Exact;
-  /** What it adds up. */
+  /** The two numbers that the operation adds, where it is a sum. */
   terms?(a: number, b: number, c: number): readonly number[];
 }
 

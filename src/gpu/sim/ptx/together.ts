@@ -54,7 +54,7 @@ function jump(x: Instruction, choose: (...to: readonly number[]) => string): voi
   const from = blocks.findIndex(({ instructions }) => instructions.at(-1) === x.of);
   const first = Math.min(...to);
   if (first <= from) {
-    // All that may run again and again lies between.
+    // A jump backwards makes a loop of all blocks from its target to here.
     const loop = blocks.slice(first, from + 1).flatMap(({ instructions }) => instructions);
     if (x.checked) x.code.line(`if (++t.turns > t.block.launch.mostTurns) t.endless(${x.site});`);
     else if (loop.some(polls)) x.code.line(`yield ${pause.preempt};`);

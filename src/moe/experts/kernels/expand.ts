@@ -22,7 +22,7 @@ export function expandKernel(
       params: {
         /** [slot][k]: the route's row; −1 where it has none. */
         scatter: pointer('i32'),
-        /** One [slot][row] array a payload, and one [row][row]. */
+        /** For each payload an array of rows by slot (`from`), and one of rows by expert (`to`). */
         from: list(pointer('v16'), payloads),
         to: list(pointer('v16'), payloads),
         /** A bit for each payload that is wanted. */

@@ -51,7 +51,7 @@ export const negativeZeros = {
   e4m3: 0x80808080,
 } as const;
 
-/** As what a vector of a row on its way is read; a row that is no whole vectors comes value by value, in the first lane. */
+/** The type as which the lanes of a vector are read. A row that does not divide into vectors is read value by value, in the first lane. */
 export function laneOf({ output }: Pick<Layer, 'output'>): keyof typeof negativeZeros {
   if (formatOf(output).rounding !== null) return 'e4m3';
   return rowsOf({ output }, output.dtype).vectors ? output.dtype : 'f32';

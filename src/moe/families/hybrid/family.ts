@@ -69,9 +69,8 @@ function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError
 /** On one node the plan is one-sided's, by its rules of thumb. */
 function refusesUnused(tuning?: HybridTuning): HeddleError | null {
   if (tuning === undefined) return null;
-  const possible =
-    "left out on one node, where hybrid is one-sided; ask for family: 'one-sided' to tune that";
-  return new ArgumentError('tuning', 'given', possible);
+  const possible = "'one-sided' to tune or export rows on one node, where hybrid launches the same";
+  return new ArgumentError('family', 'hybrid', possible);
 }
 
 /** The ranks of a group hand each other sums, which is for those that map each other's windows. */

@@ -27,7 +27,7 @@ export const tokenFields = (window: HybridWindow, wire: HybridWire) =>
     owners: registers('u32'),
   }) as const;
 
-/** A part of a token's row, of which `sum` makes each unit. */
+/** Makes a device function that adds up a part of a token's row; `sum` makes each unit of it. */
 export const tokenSum = <At extends DeviceParams>(shape: HybridShape, at: RecordParam<At>, sum: Sum<At>) =>
   sumRow(shape, { at, sum, part: unitsInPart(shape, shape.combine.parts) });
 

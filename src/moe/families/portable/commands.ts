@@ -60,7 +60,7 @@ export function tagOf(
   return (((number << valueBits) | (value & ((1 << valueBits) - 1))) << 1) | adds;
 }
 
-/** The round that is nearest to `round` among those with such lower bits. */
+/** The round whose lower bits are `lower`; of all such rounds, the one nearest to `round`. */
 export function roundNear(round: number, lower: number, { valueBits }: Signals): number {
   const unused = 32 - valueBits;
   return (round + (((lower - round) << unused) >> unused)) >>> 0;

@@ -45,7 +45,7 @@ export function monotonicClock(): Clock {
  */
 export class PollingClock {
   ms = 0.5;
-  /** When a request that is taken now is overdue, in whole milliseconds, modulo 2^32. */
+  /** The time at which a request that is taken now becomes overdue, in whole milliseconds, modulo 2^32. */
   deadline: number;
   readonly #time = monotonicClock();
   readonly #longestPauseMs: number;

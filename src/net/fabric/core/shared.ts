@@ -56,11 +56,11 @@ export const peerLost = 1;
  * (source address, bytes, target offset).
  */
 export const command = {
-  /** Target: a remote region. n triples. */
+  /** The target is a remote region, and the command has n triples. */
   toPeer: 1,
-  /** Target: a group. It has one triple for each member. */
+  /** The target is a group, and the command has a triple for each member. */
   toGroup: 2,
-  /** Target: a group. It has one triple for all members, and moves no bytes. */
+  /** The target is a group. The command has one triple for all members, and moves no bytes. */
   barrier: 3,
 } as const;
 export const transferHeader = 6;

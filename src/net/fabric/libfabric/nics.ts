@@ -55,7 +55,7 @@ function rdmaDevices(folder: string): readonly Nic[] {
   return names(folder).flatMap((device) =>
     names(join(folder, device, 'ports')).map((port): Nic => {
       const at = join(folder, device, 'ports', port);
-      // '4: ACTIVE'
+      // The file reads, for example, '4: ACTIVE'.
       const up = /ACTIVE/.test(text(at, 'state'));
       const detail = [text(at, 'link_layer'), text(at, 'rate')].filter(Boolean).join(' ');
       const name = port === '1' ? device : `${device}:${port}`;

@@ -37,7 +37,7 @@ export type FabricOptions = Pick<
 > & {
   /** Where what the NICs of a layer's proxies reach lies. Default 'auto': in the GPU's memory if they do reach it there. */
   readonly wires?: Placement | 'auto';
-  /** The processors that proxies' threads stay on, a rank the entry of its number modulo how many there are. */
+  /** Processors that proxies' threads stay on: rank r takes entry r modulo their number. */
   readonly processors?: readonly number[];
 };
 

@@ -19,7 +19,7 @@ export interface Figure {
   readonly what: string;
   readonly unit: string;
   readonly heddle: number;
-  /** The same in C, where there is the same. */
+  /** The figure of the same measurement written in C; null where there is none. */
   readonly c: number | null;
   /** Ours ÷ C's. */
   readonly ratio: number | null;

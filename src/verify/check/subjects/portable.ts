@@ -190,7 +190,7 @@ export const portable: readonly CheckSubject[] = [
       lossOf('portable', 'combine', alone),
       lossOf('portable', 'combine', { ...alone, replicas: 2 }),
       lossOf('portable, split', 'combine', { ...alone, split: true }),
-      // A warp misses several sums of its group, and no rows.
+      // Here a warp waits in vain for several sums of its group, while all rows have come.
       lossOf('portable', 'combine', {
         ...{ ...alone, replicas: 2, split: true, afterSend: true },
         tuning: { dispatch: launch, combine: { ...launch, parts: 2 } },

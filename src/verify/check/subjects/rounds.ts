@@ -151,7 +151,7 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   'a graph, replayed': { graph: true, counts: true },
   'arrivals looked at': { inspect: true, programmatic: false },
   'one resident block': { residentBlocks: 1, maxTokens: 3 },
-  // Experts with two places and with none; in the last round other ones.
+  // Some experts have two places and some none, and the last round has another placement.
   'experts placed, and moved': {
     ...{ ranks: 3, experts: 4, topK: 3, counts: true, stray: true },
     placements: [moved.before, moved.before, moved.after],

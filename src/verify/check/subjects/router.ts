@@ -26,7 +26,7 @@ const all: Readonly<Record<string, RoutedOptions>> = {
     model: { hidden: 72, experts: 9, topK: 2, routing: softmax },
     ...{ tokens: 33, seed: 4 },
   },
-  // More tokens than warps: one of them writes its scores where those of the token before were read.
+  // There are more tokens than warps, so a warp takes a second token, and writes its scores over those of the first.
   groups: {
     model: { hidden: 16, experts: 12, topK: 2, routing: { ...sigmoid, groups: { count: 3, top: 2 } } },
     ...{ tokens: 9, seed: 3, correction: true },

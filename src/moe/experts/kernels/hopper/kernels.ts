@@ -93,7 +93,7 @@ function gemmsOf(mlp: HopperMlp) {
   return { up: { shape: up, tile: tileFor(mlp, up) }, down: { shape: down, tile: tileFor(mlp, down) } };
 }
 
-/** Bytes of the sums that blocks leave which share units, for each row that there may be. */
+/** Bytes a row of the partial sums that blocks leave in memory where several of them share a unit of work. */
 export function sumsOfParts(mlp: HopperMlp): number {
   const { up, down } = gemmsOf(mlp);
   const bytes = ({ parts }: HopperTile, columns: number): number => (parts === 1 ? 0 : 4 * parts * columns);

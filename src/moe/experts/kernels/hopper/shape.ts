@@ -14,7 +14,7 @@ export const groupThreads = 128;
 /** Warp groups that multiply. */
 export const groups = 2;
 
-/** The shape for which the kernel is made. With e4m3 both rows and weights are, and rows that go out between the two GEMMs too. */
+/** The shape for which the kernel is made. `dtype` is the type of the weights, of the rows that come, and of those between the two GEMMs. */
 export interface HopperShape extends Omit<GemmShape, 'e4m3'> {
   readonly dtype: 'bf16' | 'e4m3';
 }
