@@ -4,10 +4,16 @@
  */
 
 import type { Placement } from '../../../gpu/index.js';
-import { familyNamed, type TransportName } from '../../../moe/families/index.js';
+import {
+  type Family,
+  familyNamed,
+  type Place,
+  type TransportName,
+  type Tuning,
+} from '../../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../../moe/index.js';
 import { type Placement as ExpertPlacement, placed, type Shape } from '../../../moe/layer/index.js';
-import { World } from '../../../net/world/index.js';
+import { topologyOf, World } from '../../../net/world/index.js';
 import {
   compareRounds,
   expectedRound,
@@ -22,6 +28,8 @@ import {
 } from '../../testing/index.js';
 import type { CheckConfiguration } from '../subject.js';
 import { once, requireSame } from './by-rank.js';
+
+type Own = Readonly<Record<string, number | string>>;
 
 /** How one rank's rounds run. */
 const runs = {
@@ -49,6 +57,8 @@ export interface Rounds
   readonly blocks: number;
   readonly threads: number;
   readonly parts: number;
+  /** Further knobs of the family, by their names; where both phases have one of that name, as phase.name. */
+  readonly own: Own;
   /** The experts' kernel may start before dispatch has ended. */
   readonly programmatic: boolean;
   /** Before this round the world leaves ranks out. */
@@ -77,6 +87,7 @@ const plain: Omit<Rounds, 'tokens'> = {
   blocks: 2,
   threads: 32,
   parts: 1,
+  own: {},
   programmatic: true,
   residentBlocks: 132,
   tiny: false,
@@ -193,7 +204,7 @@ export const fiveUneven = [
 ];
 
 /** For every family that splits phases: other work lies between the halves. */
-export const commonSplit = each<Partial<Rounds>>(
+export const commonSplit = each(
   { split: true },
   {
     split: {},
@@ -296,29 +307,62 @@ export const commonElsewhere: Readonly<Record<string, Partial<Rounds>>> = {
 };
 
 /** The fields of each of `all`, beside what is its own. */
-export function each<R extends Partial<Rounds>>(
-  shared: R,
-  all: Readonly<Record<string, R>>,
-): Readonly<Record<string, R>> {
+export function each(
+  shared: Partial<Rounds>,
+  all: Readonly<Record<string, Partial<Rounds>>>,
+): Readonly<Record<string, Partial<Rounds>>> {
   return Object.fromEntries(Object.entries(all).map(([name, own]) => [name, { ...shared, ...own }]));
 }
 
 /** A family, and how it is tuned. */
-export type Carrier = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split' | 'counts'>;
+export type Carrier = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'counts'>;
 
-/** The name of a family's rounds over a transport. */
-export const wayOf = (family: string, transport: TransportName): string =>
-  ({ windows: family, nvshmem: `${family} over nvshmem`, proxy: `${family} by proxy` })[transport];
+/** Who carries rounds, and how; null where nobody does. */
+export type Carried = (of: Rounds) => Carrier | null;
 
-/** A configuration for each of `all` that something carries, named like it. */
-export function configurationsOf<R extends Partial<Rounds>>(
+/** A family carries rounds: spread as they say, with these knobs and theirs, otherwise by its rules of thumb. It may refuse to, also without counts. */
+export const carriedBy =
+  (family: Family, transport: TransportName = 'windows', own: Own = {}): Carried =>
+  (of) => {
+    const place: Place = {
+      ...{ kind: 'sim', multiprocessors: of.residentBlocks, split: of.split, sms: null, transport, rank: 0 },
+      topology: topologyOf(
+        Array.from({ length: of.ranks }, (_, rank) => Math.floor((rank * of.nodes) / of.ranks)),
+        0,
+      ),
+    };
+    for (const counts of of.counts ? [true, false] : [false]) {
+      const layer = { ...placed(shapeOfRounds(of), of.placements[0]), weights: of.weights, counts };
+      if (family.refuses(layer, place) !== null) continue;
+      const spread = spreadAs(of, own, family.defaults(layer, place));
+      const tuning = family.adapt(spread, layer, place);
+      if (family.refuses(layer, place, tuning) !== null) continue;
+      return { family: family.name, transport, tuning, counts };
+    }
+    return null;
+  };
+
+const spreadAs = ({ blocks, threads, parts, own }: Rounds, shared: Own, tuning: Tuning): Tuning =>
+  Object.fromEntries(
+    Object.entries(tuning).map(([phase, knobs]) => {
+      const said: Own = { blocks, threads, parts, ...shared, ...own };
+      const known = Object.keys(knobs).map((knob) => [
+        knob,
+        said[`${phase}.${knob}`] ?? said[knob] ?? knobs[knob]!,
+      ]);
+      return [phase, Object.fromEntries(known)];
+    }),
+  );
+
+/** A configuration for each of `all` that somebody carries, named like it. */
+export function configurationsOf(
   way: string,
-  all: Readonly<Record<string, R>>,
-  carriedBy: (rounds: Rounds, of: R) => Carrier | null,
+  all: Readonly<Record<string, Partial<Rounds>>>,
+  carried: Carried,
 ): CheckConfiguration[] {
   return Object.entries(all).flatMap(([name, differences]) => {
     const of = roundsOf(differences);
-    const carrier = carriedBy(of, differences);
+    const carrier = carried(of);
     return carrier === null ? [] : [configuration(`${way}, ${name}`, of, carrier)];
   });
 }
