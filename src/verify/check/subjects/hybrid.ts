@@ -19,11 +19,7 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
     own: { chunk: 2 },
     counts: true,
     inspect: true,
-    tokens: [
-      [5, 0, 2, 1],
-      [0, 0, 0, 0],
-      [1, 4, 0, 5],
-    ],
+    uneven: true,
   },
   '3 nodes of 2 ranks': { ranks: 6, nodes: 3, experts: 6, topK: 4, maxTokens: 1, blocks: 1 },
   '3 nodes, a message for each token': {
@@ -79,10 +75,8 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
       weighting: 'combine',
     },
     routes: { holes: 0.3 },
-    tokens: [
-      [2, 0, 1, 2, 0, 1],
-      [0, 1, 2, 0, 2, 2],
-    ],
+    times: 2,
+    uneven: true,
   },
   // Parts are so long that a warp needs several steps for one.
   'sums at the source, groups of 2, odd rows, in parts, split': {
@@ -97,18 +91,12 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
       split: true,
       threads: 64,
     },
-    tokens: [
-      [6, 6, 5, 5],
-      [2, 2, 6, 6],
-    ],
+    times: 2,
+    uneven: true,
   },
   'groups of 2': {
     ...{ ranks: 4, replicas: 2, experts: 8, topK: 3, maxTokens: 4, own: { chunk: 1 }, counts: true },
-    tokens: [
-      [4, 4, 3, 3],
-      [0, 0, 2, 2],
-      [1, 1, 4, 4],
-    ],
+    uneven: true,
   },
   '3 nodes of groups of 2, in parts, two warps': {
     ...{ ranks: 6, nodes: 3, replicas: 2, experts: 6, blocks: 1, threads: 64, parts: 2, hidden: 24 },
@@ -124,10 +112,8 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
       threads: 64,
       split: true,
     },
-    tokens: [
-      [6, 6, 6, 2, 2, 2],
-      [4, 4, 4, 5, 5, 5],
-    ],
+    times: 2,
+    uneven: true,
   },
   'groups of 2 of 4, odd rows, a graph': {
     ...{
@@ -138,7 +124,7 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
       hidden: 5,
       graph: true,
       blocks: 1,
-      tokens: [Array(8).fill(2)],
+      times: 1,
     },
   },
   'groups of 2, one resident block': {
@@ -151,11 +137,7 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
   // The proxy sees no message; a chunk may come before the first of its round.
   'messages in GPU memory': {
     ...{ wires: 'gpu', ranks: 4, experts: 8, topK: 3, maxTokens: 4, own: { chunk: 1 }, counts: true },
-    tokens: [
-      [4, 0, 2, 1],
-      [0, 0, 0, 0],
-      [1, 4, 0, 3],
-    ],
+    uneven: true,
   },
   'messages in GPU memory, sums at the source, split': {
     ...{ wires: 'gpu', sum: 'source', ranks: 4, experts: 8, topK: 4, own: { chunk: 1 }, split: true },
@@ -180,13 +162,7 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
   '2 nodes of 2 ranks, a graph': { ranks: 4, graph: true, own: { chunk: 1 }, counts: true },
   split: { split: true, ranks: 4 },
   // Of both rounds in flight; it runs twice.
-  'split, a graph, replayed': {
-    split: true,
-    rounds: 2,
-    graph: true,
-    own: { chunk: 1 },
-    tokens: Array(4).fill([2, 2]),
-  },
+  'split, a graph, replayed': { split: true, rounds: 2, graph: true, own: { chunk: 1 }, times: 4 },
   'combine weighs': { ranks: 4, weighting: 'combine', topK: 3, experts: 5 },
   e4m3: { ranks: 4, wire: 'e4m3', hidden: 144, topK: 3, dtype: 'f16' },
   mxfp8: { ranks: 4, wire: 'mxfp8', hidden: 144, maxTokens: 1 },

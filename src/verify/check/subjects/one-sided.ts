@@ -5,7 +5,7 @@
 import { oneSided as family } from '../../../moe/families/index.js';
 import type { CheckSubject } from '../subject.js';
 import { checksOf } from './general.js';
-import { common, commonMasks, commonSplit, each, fiveUneven, type Rounds, splitMasks } from './rounds.js';
+import { common, commonMasks, commonSplit, each, type Rounds, splitMasks } from './rounds.js';
 
 const pushed: Readonly<Record<string, Partial<Rounds>>> = {
   'pushing far ahead': { maxTokens: 4, own: { ahead: 3 }, blocks: 1 },
@@ -14,10 +14,8 @@ const pushed: Readonly<Record<string, Partial<Rounds>>> = {
   // A part of a row is more than one strip of vectors for a thread, and one token has no rows.
   'long rows, f16': {
     ...{ hidden: 2 * 208 * 8, parts: 2, dtype: 'f16', maxTokens: 2, blocks: 1, routes: { holes: 0.7 } },
-    tokens: [
-      [2, 2],
-      [2, 1],
-    ],
+    times: 2,
+    uneven: true,
   },
   'top 12 on 9 ranks, f32': {
     ranks: 9,
@@ -27,7 +25,7 @@ const pushed: Readonly<Record<string, Partial<Rounds>>> = {
     hidden: 4,
     dtype: 'f32',
     blocks: 1,
-    tokens: [Array(9).fill(1), Array(9).fill(1)],
+    times: 2,
   },
 };
 
@@ -36,44 +34,19 @@ const pulled: Readonly<Record<string, Partial<Rounds>>> = {
   'top 32, odd rows of f32': { experts: 33, topK: 32, hidden: 3, dtype: 'f32' },
   'waits counted, a graph': { waits: true, ranks: 3, graph: true },
   'odd rows of f16, in parts': { hidden: 7, dtype: 'f16', parts: 2, blocks: 4 },
-  'top 12 on 10 ranks': {
-    ranks: 10,
-    experts: 20,
-    topK: 12,
-    maxTokens: 1,
-    blocks: 1,
-    tokens: [Array(10).fill(1), Array(10).fill(1)],
-  },
+  'top 12 on 10 ranks': { ranks: 10, experts: 20, topK: 12, maxTokens: 1, blocks: 1, times: 2 },
 };
 
 /** Dispatch sends rows in bulk. */
 const inBulk: Readonly<Record<string, Partial<Rounds>>> = {
   bulk: { counts: true },
-  'bulk, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
+  'bulk, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1, tiny: true },
   // One warp has one stage, so every row must wait until the row before it has left the stage.
   'bulk, more rows than stages': { maxTokens: 4, blocks: 1, hidden: 24 },
   'bulk, rows in parts, three warps': { hidden: 40, maxTokens: 4, parts: 2, blocks: 1, threads: 96 },
   'bulk, payloads of odd bytes': { extra: [32, 33, 48], maxTokens: 3, blocks: 1, threads: 64 },
-  'bulk, rows longer than a stage': {
-    hidden: 8 * 2016,
-    dtype: 'f32',
-    maxTokens: 1,
-    blocks: 1,
-    tokens: [
-      [1, 1],
-      [1, 1],
-    ],
-  },
-  'bulk, uneven tokens': {
-    ranks: 3,
-    experts: 7,
-    maxTokens: 3,
-    tokens: [
-      [3, 0, 2],
-      [0, 0, 0],
-      [1, 3, 2],
-    ],
-  },
+  'bulk, rows longer than a stage': { hidden: 8 * 2016, dtype: 'f32', maxTokens: 1, blocks: 1, times: 2 },
+  'bulk, uneven tokens': { ranks: 3, experts: 7, maxTokens: 3, uneven: true },
   'bulk, routes to nobody, ids out of range': { topK: 3, routes: { holes: 0.5 }, stray: true },
   'bulk, a graph, replayed': { graph: true },
   'bulk, one resident block': { residentBlocks: 1, maxTokens: 3 },
@@ -90,13 +63,11 @@ const copied: Readonly<Record<string, Partial<Rounds>>> = {
   // The last stage of a row is not full, and the next row lies behind it.
   'copied, rows longer than a stage': {
     ...{ hidden: 8 * 1537, threads: 256, maxTokens: 2, blocks: 1 },
-    tokens: [
-      [2, 2],
-      [1, 2],
-    ],
+    times: 2,
+    uneven: true,
   },
   'copied, split': { split: true, maxTokens: 3, ranks: 3 },
-  'copied, split, two rounds in flight': { split: true, rounds: 2, ranks: 3, tokens: fiveUneven },
+  'copied, split, two rounds in flight': { split: true, rounds: 2, ranks: 3, times: 5, uneven: true },
   'copied, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
 };
 
@@ -105,24 +76,15 @@ const weighed = each(
   { weighting: 'combine' },
   {
     'combine weighs': { topK: 3, experts: 5, counts: true },
-    'combine weighs, one token': {
-      maxTokens: 1,
-      experts: 2,
-      blocks: 1,
-      tokens: [[1, 1]],
-    },
+    'combine weighs, one token': { maxTokens: 1, experts: 2, blocks: 1, times: 1 },
     'combine weighs, uneven tokens, rows in parts': {
       parts: 2,
       hidden: 16,
       ranks: 3,
       experts: 7,
-      tokens: [
-        [2, 0, 1],
-        [1, 2, 0],
-        [2, 1, 2],
-      ],
+      uneven: true,
     },
-    'combine weighs, two warps': { maxTokens: 1, hidden: 560, parts: 2, threads: 64, tokens: [[1, 1]] },
+    'combine weighs, two warps': { maxTokens: 1, hidden: 560, parts: 2, threads: 64, times: 1 },
     'combine weighs, top 12': { topK: 12, experts: 24, maxTokens: 1, dtype: 'f32', hidden: 4 },
     'combine weighs, a graph': { graph: true },
   },
@@ -133,54 +95,18 @@ const narrow = each(
   { wire: 'e4m3', hidden: 16 },
   {
     e4m3: { counts: true },
-    'e4m3, one token': {
-      maxTokens: 1,
-      experts: 2,
-      topK: 1,
-      blocks: 1,
-      tokens: [[1, 1]],
-    },
+    'e4m3, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1 },
     'e4m3, weighed by combine': { ranks: 3, topK: 3, weighting: 'combine', routes: { holes: 0.3 } },
-    'e4m3, uneven tokens': {
-      ranks: 3,
-      experts: 7,
-      tokens: [
-        [2, 0, 1],
-        [0, 0, 0],
-        [1, 2, 2],
-      ],
-    },
+    'e4m3, uneven tokens': { ranks: 3, experts: 7, uneven: true },
     'e4m3, scales of several blocks, f16': { hidden: 144, dtype: 'f16', maxTokens: 1, blocks: 1 },
     'e4m3, two warps': { hidden: 528, threads: 64, maxTokens: 1, blocks: 1 },
-    'e4m3, rows in parts': {
-      hidden: 1040,
-      parts: 2,
-      maxTokens: 1,
-      dtype: 'f32',
-      tokens: [
-        [1, 1],
-        [1, 1],
-      ],
-    },
+    'e4m3, rows in parts': { hidden: 1040, parts: 2, maxTokens: 1, dtype: 'f32', times: 2 },
     'e4m3, pushing far ahead': { maxTokens: 4, own: { ahead: 3 }, blocks: 1 },
     'e4m3, one resident block': { residentBlocks: 1, maxTokens: 3 },
-    'e4m3, top 12 on 9 ranks': {
-      ranks: 9,
-      experts: 18,
-      topK: 12,
-      maxTokens: 1,
-      blocks: 1,
-      tokens: [Array(9).fill(1)],
-    },
+    'e4m3, top 12 on 9 ranks': { ranks: 9, experts: 18, topK: 12, maxTokens: 1, blocks: 1, times: 1 },
     'e4m3, a graph': { graph: true },
     mxfp8: { wire: 'mxfp8', hidden: 144, maxTokens: 1 },
-    'e4m3, groups of 2': {
-      ranks: 4,
-      replicas: 2,
-      hidden: 1040,
-      parts: 2,
-      tokens: [Array(4).fill(2), Array(4).fill(1)],
-    },
+    'e4m3, groups of 2': { ranks: 4, replicas: 2, hidden: 1040, parts: 2, times: 2, uneven: true },
   },
 );
 
@@ -188,7 +114,7 @@ const narrow = each(
 const apart = each(
   { split: true },
   {
-    'split, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
+    'split, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1, tiny: true },
     'split, nothing comes home': { ranks: 3, topK: 2, routes: { router: { kind: 'one-rank', target: 1 } } },
     'split, waits counted': { waits: true, ranks: 3 },
     'split, waits counted beside routes': { waits: true, counts: true },

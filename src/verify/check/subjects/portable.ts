@@ -39,9 +39,9 @@ const messages: Readonly<Record<string, Partial<Rounds>>> = {
     hidden: 3,
     dtype: 'f32',
     blocks: 1,
-    tokens: [Array(9).fill(1), Array(9).fill(1)],
+    times: 2,
   },
-  'more in flight than a warp loads at a time': { hidden: 9 * 32 * 8, maxTokens: 1, tokens: [[1, 1]] },
+  'more in flight than a warp loads at a time': { hidden: 9 * 32 * 8, maxTokens: 1, times: 1 },
 };
 
 const weighed: Readonly<Record<string, Partial<Rounds>>> = {
@@ -68,18 +68,13 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = {
     parts: 2,
     maxTokens: 1,
     dtype: 'f32',
-    tokens: [
-      [1, 1],
-      [1, 1],
-    ],
+    times: 2,
   },
   'e4m3, groups of 3, in parts, two warps': {
     ...{ wire: 'e4m3', hidden: 1040, parts: 2, threads: 64, dtype: 'f32' },
     ...{ ranks: 6, replicas: 3, experts: 6, maxTokens: 3 },
-    tokens: [
-      [3, 3, 3, 3, 3, 3],
-      [2, 2, 2, 1, 1, 1],
-    ],
+    times: 2,
+    uneven: true,
   },
   // A part holds three stretches of 512 elements, of which the last has two vectors only.
   'e4m3, one resident block': { wire: 'e4m3', hidden: 1040, residentBlocks: 1, maxTokens: 3 },
@@ -97,23 +92,12 @@ const apart: Readonly<Record<string, Partial<Rounds>>> = {
 /** Proxies and NICs take turns with kernels, so fewer shapes show more. */
 const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
   ...commonElsewhere,
-  '3 ranks, empty ranks and empty rounds': {
-    ranks: 3,
-    experts: 5,
-    tokens: [
-      [2, 0, 1],
-      [0, 0, 0],
-      [0, 2, 0],
-      [1, 1, 2],
-    ],
-  },
-  'one token, five rounds': { maxTokens: 1, blocks: 1, tokens: Array(5).fill([1, 1]) },
+  '3 ranks, empty ranks and empty rounds': { ...common['empty ranks and empty rounds'], experts: 5 },
+  'one token, five rounds': { maxTokens: 1, blocks: 1, times: 5 },
   'what NICs reach in GPU memory, as e4m3, counts': {
     ...{ wires: 'gpu', ranks: 3, maxTokens: 3, wire: 'e4m3', hidden: 144, counts: true },
-    tokens: [
-      [3, 0, 2],
-      [1, 3, 0],
-    ],
+    times: 2,
+    uneven: true,
   },
   // Sums are handed on by all blocks of a receive.
   groups: { ranks: 4, replicas: 2, maxTokens: 4, blocks: 3 },
@@ -131,14 +115,7 @@ const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
       [0, 33, 2],
     ],
   },
-  '3 nodes of 2 ranks, uneven and empty': {
-    ...{ ranks: 6, nodes: 3, experts: 6, blocks: 1 },
-    tokens: [
-      [2, 0, 1, 2, 0, 1],
-      [0, 0, 0, 0, 0, 0],
-      [0, 1, 2, 0, 2, 2],
-    ],
-  },
+  '3 nodes of 2 ranks, uneven and empty': { ranks: 6, nodes: 3, experts: 6, blocks: 1, uneven: true },
 };
 
 const windows = checksOf(family);

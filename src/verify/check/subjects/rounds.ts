@@ -49,8 +49,10 @@ export interface Rounds
     Required<Pick<CheckConfiguration, 'residentBlocks' | 'tiny'>> {
   /** Equal nodes that the ranks form. */
   readonly nodes: number;
-  /** [round][rank]; maxTokens of each in three rounds, if left out. */
+  /** [round][rank]. If left out, maxTokens of each, in so many rounds; or uneven numbers, down to none. */
   readonly tokens: readonly (readonly number[])[];
+  readonly times: number;
+  readonly uneven: boolean;
   readonly routes: RoutesOptions;
   /** Routes to ids that no expert has. */
   readonly stray: boolean;
@@ -81,6 +83,8 @@ const plain: Omit<Rounds, 'tokens'> = {
   wire: 'rows',
   sum: 'nodes',
   extra: [],
+  times: 3,
+  uneven: false,
   routes: {},
   placements: [],
   stray: false,
@@ -106,17 +110,8 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   '2 ranks': {},
   '3 ranks': { ranks: 3 },
   '1 rank': { ranks: 1 },
-  'one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
-  'uneven tokens, experts that do not divide': {
-    ranks: 3,
-    experts: 7,
-    maxTokens: 3,
-    tokens: [
-      [3, 1, 2],
-      [1, 3, 0],
-      [2, 2, 3],
-    ],
-  },
+  'one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1, tiny: true },
+  'uneven tokens, experts that do not divide': { ranks: 3, experts: 7, maxTokens: 3, uneven: true },
   'empty ranks and empty rounds': {
     ranks: 3,
     tokens: [
@@ -177,14 +172,7 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
     ...{ ranks: 4, replicas: 2, experts: 3 },
     placements: new Array(3).fill({ experts: 3, ranks: 4, places: [0, 1, 2, 0] }),
   },
-  'groups of 2': {
-    ...{ ranks: 4, replicas: 2, counts: true },
-    tokens: [
-      [2, 2, 1, 1],
-      [0, 0, 2, 2],
-      [1, 1, 2, 2],
-    ],
-  },
+  'groups of 2': { ranks: 4, replicas: 2, counts: true, uneven: true },
   'all in one group, one resident block': {
     replicas: 2,
     residentBlocks: 1,
@@ -194,40 +182,20 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   },
 };
 
-/** Five rounds, so that each of two in flight is used again, and again. */
-export const fiveUneven = [
-  [2, 1, 2],
-  [1, 2, 0],
-  [0, 2, 1],
-  [2, 2, 2],
-  [1, 0, 2],
-];
-
 /** For every family that splits phases: other work lies between the halves. */
 export const commonSplit = each(
   { split: true },
   {
     split: {},
     'split, counts, two warps': { hidden: 560, parts: 2, blocks: 3, threads: 64, counts: true },
-    'split, uneven tokens': {
-      ranks: 3,
-      experts: 7,
-      maxTokens: 3,
-      tokens: [
-        [3, 1, 2],
-        [0, 0, 0],
-        [1, 3, 0],
-        [2, 2, 3],
-      ],
-    },
-    'split, two rounds in flight': {
-      ...{ rounds: 2, ranks: 3 },
-      tokens: fiveUneven,
-    },
+    'split, uneven tokens': { ranks: 3, experts: 7, maxTokens: 3, times: 4, uneven: true },
+    // Five rounds, so that each of two in flight is used again, and again.
+    'split, two rounds in flight': { rounds: 2, ranks: 3, times: 5, uneven: true },
     'split, two rounds in flight, experts moved': {
       ...{ rounds: 2, ranks: 3, experts: 4 },
       placements: [moved.before, moved.before, moved.after, moved.after, moved.before],
-      tokens: fiveUneven,
+      times: 5,
+      uneven: true,
     },
     // Of both rounds in flight; it runs twice.
     'split, a graph, replayed': {
@@ -368,9 +336,15 @@ export function configurationsOf(
 }
 
 export function roundsOf(differences: Partial<Rounds>): Rounds {
-  const { maxTokens = plain.maxTokens, ranks = plain.ranks } = differences;
-  const tokens = Array.from({ length: 3 }, () => new Array<number>(ranks).fill(maxTokens));
-  return { ...plain, tokens, ...differences };
+  const of = { ...plain, ...differences };
+  const { maxTokens, ranks, replicas, times, uneven } = of;
+  /** Of three rounds and more the second is empty. */
+  const less = (n: number, rank: number): number =>
+    n === 1 && times > 2 ? maxTokens : (Math.floor(rank / replicas) + 2 * n) % (maxTokens + 1);
+  const tokens = Array.from({ length: times }, (_, n) =>
+    Array.from({ length: ranks }, (_, rank) => maxTokens - (uneven ? less(n, rank) : 0)),
+  );
+  return { tokens, ...of };
 }
 
 function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfiguration {
