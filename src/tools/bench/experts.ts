@@ -8,7 +8,7 @@ import type { Column } from '../../base/table.js';
 import { bytesOf, ExpertsPlan, type ExpertsPlanOptions } from '../../moe/index.js';
 import { dtypes, expertsOf, type Layer, reference } from '../../moe/layer/index.js';
 import { makeAllRoutes } from '../../verify/testing/index.js';
-import { type Look, type Measuring, pointByPoint, type Results, type Rig, wrongResult } from './harness.js';
+import { type Look, type Measuring, pointByPoint, type Rig, wrongResult } from './harness.js';
 import { setsFor, tensorsOf } from './inputs.js';
 import { gigabytes, type Spread, type Unit } from './statistics.js';
 import { percent } from './table.js';
@@ -23,16 +23,10 @@ export interface ExpertsBenchPlan extends Measuring {
 
 type ExpertsPoint = Awaited<ReturnType<typeof measure>>;
 
-export interface ExpertsReport extends Results<'experts', ExpertsPoint> {
-  readonly workload: Workload;
-  readonly rows: ExpertsPlanOptions;
-}
+export type ExpertsReport = Awaited<ReturnType<typeof benchExperts>>;
 
 /** @throws UnavailableError without a GPU, HeddleError where a plan is wrong: its figures would be worth nothing. */
-export async function benchExperts(
-  plan: ExpertsBenchPlan,
-  on: (point: ExpertsPoint) => void = () => {},
-): Promise<ExpertsReport> {
+export async function benchExperts(plan: ExpertsBenchPlan, on: (point: ExpertsPoint) => void = () => {}) {
   const of = workload(plan.workload);
   const { rows } = plan;
   const setting = { ...plan, ranks: 1, seed: of.seed };

@@ -21,7 +21,7 @@ import {
 import { type Layer, type MoeModel, profile, reference, scaleBlock } from '../../moe/layer/index.js';
 import { compareClosely, makeAllRoutes } from '../../verify/testing/index.js';
 import { type Bounds, boundOf, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
-import { type Look, type Measuring, pointByPoint, type Results, type Rig, wrongResult } from './harness.js';
+import { type Look, type Measuring, pointByPoint, type Rig, wrongResult } from './harness.js';
 import { tensorsOf } from './inputs.js';
 import { inSmall } from './layer-data.js';
 import type { Spread, Unit } from './statistics.js';
@@ -52,25 +52,12 @@ interface GemmTimes {
   readonly times: Readonly<Partial<Record<GemmForm, Spread>>>;
 }
 
-interface GemmPoint {
-  readonly rows: number;
-  readonly counts: readonly number[];
-  readonly gateUp: GemmTimes;
-  readonly down: GemmTimes;
-}
+type GemmPoint = Awaited<ReturnType<typeof measure>>;
 
-export interface GemmReport extends Results<'gemm', GemmPoint> {
-  /** cuBLAS's version, or why it is not there. */
-  readonly cublas: string;
-  readonly rates: Rates;
-  readonly plan: GemmBenchPlan;
-}
+export type GemmReport = Awaited<ReturnType<typeof benchGemm>>;
 
 /** @throws UnavailableError without a GPU, HeddleError where results differ: figures would be worth nothing. */
-export async function benchGemm(
-  plan: GemmBenchPlan,
-  on: (point: GemmPoint) => void = () => {},
-): Promise<GemmReport> {
+export async function benchGemm(plan: GemmBenchPlan, on: (point: GemmPoint) => void = () => {}) {
   let library = '';
   let rates: Rates | undefined;
   const results = await pointByPoint('gemm', { ...plan, ranks: 1 }, on, async (rig, tell, look) => {
@@ -82,6 +69,7 @@ export async function benchGemm(
     for (const rows of plan.rows) tell(await measure(tools, plan, rows, look));
     cublas?.dispose();
   });
+  // cuBLAS's version, or why it is not there.
   return { ...results, cublas: library, rates: rates!, plan };
 }
 
@@ -101,7 +89,7 @@ interface Tools extends Rig {
   readonly rates: Rates;
 }
 
-async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Look): Promise<GemmPoint> {
+async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Look) {
   const { timing, cublas } = tools;
   const { stream, world } = timing;
   const { device } = world;

@@ -16,7 +16,7 @@ import {
 import { type MoeModel, scaleBlock } from '../../moe/layer/index.js';
 import { type Bounds, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
 import { expertFlops, type Flops, flopsColumns } from './gemm.js';
-import { type Look, type Measuring, pointByPoint, type Results, type Rig, wrongResult } from './harness.js';
+import { type Look, type Measuring, pointByPoint, type Rig, wrongResult } from './harness.js';
 import { tensorsOf } from './inputs.js';
 import { createLayerData, inSmall, type LayerData, modelWith } from './layer-data.js';
 import { joinNccl, ncclRound } from './nccl.js';
@@ -80,16 +80,10 @@ export interface LayerPoint extends Flops {
   readonly rows: number;
 }
 
-export interface LayerReport extends Results<'layer', LayerPoint> {
-  readonly model: MoeModel & { readonly name: string };
-  readonly ranks: number;
-}
+export type LayerReport = Awaited<ReturnType<typeof benchLayer>>;
 
 /** @throws UnavailableError without enough GPUs, HeddleError where two ways give different bits. */
-export async function benchLayer(
-  plan: LayerBenchPlan,
-  on: (point: LayerPoint) => void = () => {},
-): Promise<LayerReport> {
+export async function benchLayer(plan: LayerBenchPlan, on: (point: LayerPoint) => void = () => {}) {
   const { ranks, device } = plan;
   const model = modelFor(plan);
   const results = await pointByPoint('layer', plan, on, async (rig, tell, look) => {

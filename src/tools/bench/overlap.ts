@@ -6,7 +6,7 @@
 import type { Column } from '../../base/table.js';
 import { type Device, inRange } from '../../gpu/index.js';
 import { DenseMlp, type Gemm } from '../../moe/index.js';
-import { type Look, type Measuring, pointByPoint, type Results, type Rig } from './harness.js';
+import { type Look, type Measuring, pointByPoint, type Rig } from './harness.js';
 import { setsFor, tensorsOf } from './inputs.js';
 import { roundsFor } from './program.js';
 import { createRound } from './round.js';
@@ -28,17 +28,10 @@ export interface OverlapPlan extends Measuring {
 
 type OverlapPoint = Awaited<ReturnType<typeof measure>>;
 
-export interface OverlapReport extends Results<'overlap', OverlapPoint> {
-  readonly workload: Workload;
-  readonly inner: number;
-  readonly gemm: Gemm;
-}
+export type OverlapReport = Awaited<ReturnType<typeof benchOverlap>>;
 
 /** @throws UnavailableError without enough GPUs. */
-export async function benchOverlap(
-  plan: OverlapPlan,
-  on: (point: OverlapPoint) => void = () => {},
-): Promise<OverlapReport> {
+export async function benchOverlap(plan: OverlapPlan, on: (point: OverlapPoint) => void = () => {}) {
   const of = workload(plan.workload);
   const { inner, gemm } = plan;
   const setting = { ...plan, ranks: of.ranks, seed: of.seed };

@@ -327,21 +327,8 @@ export function rounds(rank: Rank): Promise<{ scatter: number; barrier: number }
   });
 }
 
-export interface SteadyReport {
-  readonly completed: number;
-  readonly landed: number;
-  /** Bytes of JavaScript heap that one operation takes, over all collections, and those collections. */
-  readonly heapBytesPerOperation: number;
-  readonly collections: number;
-  /** The heap that an operation takes in the engine's thread, if it has one. */
-  readonly threadHeapBytesPerOperation: number;
-  /** Resident memory before the counted operations and after them. */
-  readonly residentBefore: number;
-  readonly residentAfter: number;
-}
-
 /** Writes of 8 bytes, millions of them, and as many before: counts completions, arrivals, heap and resident memory. */
-export function steady(rank: Rank): Promise<SteadyReport> {
+export function steady(rank: Rank) {
   const { options, count } = rank.args as StreamArgs;
   return between(rank, options, 4096, async ({ engine, write, counter, landed }) => {
     const run = (n: number) => {
@@ -360,21 +347,19 @@ export function steady(rank: Rank): Promise<SteadyReport> {
     observer.observe({ entryTypes: ['gc'] });
     collectGarbage();
     const residentBefore = process.memoryUsage.rss();
-    const threadHeapBefore = engine.heapBytes();
     const heapBefore = getHeapStatistics().used_heap_size;
     const begun = performance.now();
     run(count);
     const ended = performance.now();
     const heapAfter = getHeapStatistics().used_heap_size;
-    const threadHeapAfter = engine.heapBytes();
     const residentAfter = process.memoryUsage.rss();
     await new Promise((resolve) => setTimeout(resolve, 50));
     observer.disconnect();
     return {
       completed: counter.completed,
       landed: landed.landed,
+      // Of JavaScript's heap, over all collections.
       heapBytesPerOperation: (heapAfter - heapBefore) / count,
-      threadHeapBytesPerOperation: (threadHeapAfter - threadHeapBefore) / count,
       // Memory that V8 frees before, and when the event loop turns again, does not belong to these writes.
       collections: collected.filter((at) => at >= begun && at <= ended).length,
       residentBefore,
