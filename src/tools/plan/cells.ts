@@ -108,12 +108,8 @@ export function continuedBeyond(
     const crosses = cell.ep > cell.domain;
     if (half === undefined || crosses !== half.cell.ep > cell.domain) return [];
     if (alike.some((one) => one.cell.ep > cell.ep)) return [];
-    return continuation(
-      us,
-      us - half.us,
-      cell.ep,
-      Math.min(cell.experts, crosses ? limits.worldRanks : cell.domain),
-    )
+    const most = Math.min(cell.experts, crosses ? limits.worldRanks : cell.domain);
+    return continuation({ us, before: half.us, ep: cell.ep }, most)
       .filter((one) => one.us > 0)
       .map((one) => ({
         tokens: cell.tokens,
@@ -123,10 +119,13 @@ export function continuedBeyond(
   });
 }
 
-/** Half of the last step again, and again, for every doubling to `most` ranks. */
-export function continuation(us: number, step: number, ep: number, most: number) {
+/** Half of the last step, which began at `before`, again, and again, for every doubling to `most` ranks. */
+export function continuation(
+  { us, before, ep }: { readonly us: number; readonly before: number; readonly ep: number },
+  most: number,
+) {
   const found: { readonly ep: number; readonly us: number }[] = [];
-  for (let n = 2; n * ep <= most; n *= 2) found.push({ ep: n * ep, us: us + step * (1 - 1 / n) });
+  for (let n = 2; n * ep <= most; n *= 2) found.push({ ep: n * ep, us: us + (us - before) * (1 - 1 / n) });
   return found;
 }
 

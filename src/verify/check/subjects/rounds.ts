@@ -3,7 +3,7 @@
  * schedules.
  */
 
-import type { Placement } from '../../../gpu/index.js';
+import { evenNodes, type Placement, topologyOf } from '../../../gpu/index.js';
 import {
   type Family,
   familyNamed,
@@ -13,7 +13,7 @@ import {
 } from '../../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../../moe/index.js';
 import { type Placement as ExpertPlacement, placed, type Shape } from '../../../moe/layer/index.js';
-import { topologyOf, World } from '../../../net/world/index.js';
+import { World } from '../../../net/world/index.js';
 import {
   compareRounds,
   expectedRound,
@@ -294,10 +294,7 @@ export const carriedBy =
   (of) => {
     const place: Place = {
       ...{ kind: 'sim', multiprocessors: of.residentBlocks, split: of.split, sms: null, transport, rank: 0 },
-      topology: topologyOf(
-        Array.from({ length: of.ranks }, (_, rank) => Math.floor((rank * of.nodes) / of.ranks)),
-        0,
-      ),
+      topology: topologyOf(evenNodes(of.ranks, of.nodes), 0),
     };
     for (const counts of of.counts ? [true, false] : [false]) {
       const layer = { ...placed(shapeOfRounds(of), of.placements[0]), weights: of.weights, counts };
