@@ -23,16 +23,11 @@ import {
 } from '../verify/testing/index.js';
 import { barsOf, type DemoResult, type KernelSpan } from './print-demo.js';
 
-interface RoundResult extends DemoResult {
-  /** libfabric's provider between the nodes of the second run, on GPUs of both; null where none was used. */
-  readonly network: ProviderName | null;
-}
-
 export async function demoRounds(
   shape: Shape,
   of: { readonly nodes: number; readonly seed: number; readonly simulated: boolean },
   progress: (what: string) => void,
-): Promise<RoundResult> {
+): Promise<DemoResult & { readonly network: ProviderName | null }> {
   const started = performance.now();
   const { nodes, seed, simulated } = of;
   const network = nodes > 1 ? networkHere() : null;
@@ -64,6 +59,7 @@ export async function demoRounds(
   const { hidden, dtype } = shape.output;
   const seconds = Math.round((performance.now() - started) / 10) / 100;
   return {
+    // `network`: libfabric's provider between the nodes of the second run, on GPUs of both; null where none was used.
     ...{ shape, nodes, simulated, network, seconds },
     about: [
       `rows of ${hidden} ${dtype}; dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,

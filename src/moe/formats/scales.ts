@@ -4,13 +4,6 @@ import { e4m3ToF32, f32ToE4m3 } from '../../gpu/index.js';
 /** Elements that share one scale when rows travel as e4m3. */
 export const scaleBlock = 128;
 
-/** A row as it travels with low precision. */
-interface Quantised {
-  readonly e4m3: Uint8Array;
-  /** One per block (the last may be shorter): a power of two, or NaN. */
-  readonly scales: Float32Array;
-}
-
 /**
  * A row as e4m3 with one scale per block of 128 elements, or of so many: the smallest power of two that is at least 2^-126
  * and brings the block's largest magnitude to 448 (the largest e4m3) or less. Dividing by a power of two and multiplying by
@@ -18,8 +11,9 @@ interface Quantised {
  *
  * A block with an infinity or a NaN gets the scale NaN: it arrives as NaN, never as plausible numbers.
  */
-export function quantise(row: Float32Array, size = scaleBlock): Quantised {
+export function quantise(row: Float32Array, size = scaleBlock) {
   const e4m3 = new Uint8Array(row.length);
+  // One per block (the last may be shorter): a power of two, or NaN.
   const scales = new Float32Array(Math.ceil(row.length / size));
   const words = new Uint32Array(row.buffer, row.byteOffset, row.length);
   for (let block = 0; block < scales.length; block++) {
@@ -46,7 +40,7 @@ function scaleFor(amaxBits: number): number {
 }
 
 /** The value of a quantised row after its way: element times scale, exact. */
-export function dequantise({ e4m3, scales }: Quantised, size = scaleBlock): Float32Array {
+export function dequantise({ e4m3, scales }: ReturnType<typeof quantise>, size = scaleBlock): Float32Array {
   const row = new Float32Array(e4m3.length);
   for (let i = 0; i < row.length; i++) row[i] = e4m3ToF32(e4m3[i]!) * scales[Math.floor(i / size)]!;
   return row;

@@ -4,21 +4,12 @@
  * have arrived is put where dispatch leaves it.
  */
 
-import { HeddleError } from '../../base/errors.js';
 import type { Column } from '../../base/table.js';
-import {
-  bytesOf,
-  ExpertsPlan,
-  type ExpertsPlanOptions,
-  emptyTensor,
-  type OwnedTensor,
-  type Receiving,
-  type Tensor,
-} from '../../moe/index.js';
+import { bytesOf, ExpertsPlan, type ExpertsPlanOptions } from '../../moe/index.js';
 import { dtypes, expertsOf, type Layer, reference } from '../../moe/layer/index.js';
 import { makeAllRoutes } from '../../verify/testing/index.js';
-import { type Look, type Measuring, pointByPoint, type Results, type Rig } from './harness.js';
-import { type Noise, setsFor } from './inputs.js';
+import { type Look, type Measuring, pointByPoint, type Rig, wrongResult } from './harness.js';
+import { setsFor, tensorsOf } from './inputs.js';
 import { gigabytes, type Spread, type Unit } from './statistics.js';
 import { percent } from './table.js';
 import type { Timing } from './timing.js';
@@ -32,16 +23,10 @@ export interface ExpertsBenchPlan extends Measuring {
 
 type ExpertsPoint = Awaited<ReturnType<typeof measure>>;
 
-export interface ExpertsReport extends Results<'experts', ExpertsPoint> {
-  readonly workload: Workload;
-  readonly rows: ExpertsPlanOptions;
-}
+export type ExpertsReport = Awaited<ReturnType<typeof benchExperts>>;
 
 /** @throws UnavailableError without a GPU, HeddleError where a plan is wrong: its figures would be worth nothing. */
-export async function benchExperts(
-  plan: ExpertsBenchPlan,
-  on: (point: ExpertsPoint) => void = () => {},
-): Promise<ExpertsReport> {
+export async function benchExperts(plan: ExpertsBenchPlan, on: (point: ExpertsPoint) => void = () => {}) {
   const of = workload(plan.workload);
   const { rows } = plan;
   const setting = { ...plan, ranks: 1, seed: of.seed };
@@ -52,23 +37,11 @@ export async function benchExperts(
 }
 
 /** The buffers of one round. Rounds take several sets in turn, so that no round finds its rows in the cache. */
-interface Set {
-  readonly of: Receiving;
-  readonly plan: ExpertsPlan;
-  readonly rows: Tensor;
-  /** The buffers of the device copy. */
-  readonly scratch: Tensor;
-  readonly owned: readonly OwnedTensor[];
-}
+type Set = Awaited<ReturnType<typeof createSet>>;
 
 /** Times of launches back to back in a graph, in µs; of simulated ones steps, which say nothing. */
-async function measure(
-  { timing, noise }: Rig,
-  of: Workload,
-  tokens: number,
-  how: ExpertsPlanOptions,
-  look: Look,
-) {
+async function measure(rig: Rig, of: Workload, tokens: number, how: ExpertsPlanOptions, look: Look) {
+  const { timing } = rig;
   const { stream } = timing;
   const layer: Layer = {
     ...{ ranks: of.ranks, experts: of.experts, topK: of.topK, maxTokens: tokens },
@@ -85,7 +58,7 @@ async function measure(
   const rounds = timing.options.l2Bytes === 0 ? 2 : Math.max(8, Math.min(100, Math.ceil(2e9 / bytes)));
   const sets: Set[] = [];
   for (let n = 0; n < Math.min(16, setsFor(rounds, bytes, timing.options.l2Bytes)); n++)
-    sets.push(await createSet(timing, noise, layer, { experts, weights }, bytes, how));
+    sets.push(await createSet(rig, layer, { experts, weights }, bytes, how));
   await verify(timing, sets[0]!, layer, experts, how);
 
   const time = (step: (set: Set) => void): Promise<Spread> =>
@@ -103,9 +76,9 @@ async function measure(
   });
   const half = Math.floor(bytes / 2);
   const copy = await time(({ scratch }) => stream.copy(scratch.data + half, scratch.data, half));
-  for (const { plan, owned } of sets) {
+  for (const { plan, tensors } of sets) {
     plan.dispose();
-    for (const tensor of owned) tensor.free();
+    tensors.free();
   }
   // Bytes are read and written; a device copy reads and writes as many, and the share is its time ÷ this one.
   const moved = (time: Spread) => ({ bytes, time, copy, share: copy.median / time.median });
@@ -128,32 +101,31 @@ function countSlots(ids: Int32Array, topK: number): number {
 }
 
 async function createSet(
-  { world, stream }: Timing,
-  noise: Noise,
+  rig: Rig,
   layer: Layer,
   ids: { readonly experts: Int32Array; readonly weights: Float32Array },
   bytes: number,
   how: ExpertsPlanOptions,
-): Promise<Set> {
-  const { device } = world;
+) {
+  const { world, stream } = rig.timing;
+  const tensors = tensorsOf(rig, 1);
   const { ranks, maxTokens, topK, output } = layer;
   const slots = [ranks, maxTokens] as const;
-  const experts = emptyTensor(device, 'i32', [...slots, topK]);
-  const weights = emptyTensor(device, 'f32', [...slots, topK]);
-  const x = emptyTensor(device, output.dtype, [...slots, output.hidden]);
-  const out = emptyTensor(device, output.dtype, [...slots, output.hidden]);
-  stream.copyIn(experts.data, bytesOf(ids.experts));
-  stream.copyIn(weights.data, bytesOf(ids.weights));
-  noise.fill(stream, x.data, x.bytes);
-  const received = { experts, weights, counts: null, payloads: { x }, output: out };
-  const of = { world: { device, rank: 0 }, shape: layer, received };
+  const received = {
+    experts: tensors.from(ids.experts, 'i32', [...slots, topK]),
+    weights: tensors.from(ids.weights, 'f32', [...slots, topK]),
+    counts: null,
+    payloads: { x: tensors.filled(output.dtype, [...slots, output.hidden]) },
+    output: tensors.empty(output.dtype, [...slots, output.hidden]),
+  };
+  const of = { world: { device: world.device, rank: 0 }, shape: layer, received };
   const plan = await ExpertsPlan.create(of, how);
-  const rows = emptyTensor(device, output.dtype, [plan.rows, output.hidden]);
-  const scratch = emptyTensor(device, 'u8', [bytes]);
-  for (const tensor of [rows, scratch]) noise.fill(stream, tensor.data, tensor.bytes);
+  const rows = tensors.filled(output.dtype, [plan.rows, output.hidden]);
+  // The buffers of the device copy.
+  const scratch = tensors.filled('u8', [bytes]);
   plan.plan(received, stream);
   await stream.synchronize();
-  return { of, plan, rows, scratch, owned: [experts, weights, x, out, rows, scratch] };
+  return { of, plan, rows, scratch, tensors };
 }
 
 async function verify(
@@ -170,11 +142,7 @@ async function verify(
   const got = await stream.copyOut(scatter.data, scatter.bytes);
   const { overflow } = await plan.sizes(stream);
   if (Buffer.compare(got, bytesOf(expected.scatter)) === 0 && overflow === expected.overflow) return;
-  throw new HeddleError(
-    'HEDDLE_WRONG_RESULT',
-    `the plan of ${layer.maxTokens} tokens a rank is wrong; nothing that this run measured counts. ` +
-      'Please report it with the output of `heddle doctor`',
-  );
+  throw wrongResult(`the plan of ${layer.maxTokens} tokens a rank is wrong`);
 }
 
 export const expertsColumns = (unit: Unit): readonly Column<ExpertsPoint>[] => {

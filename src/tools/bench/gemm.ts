@@ -4,28 +4,25 @@
  * others, and knows the sizes of experts for free: so its times are lower bounds of what a layer would pay for it.
  */
 
-import { HeddleError, UnavailableError } from '../../base/errors.js';
+import { UnavailableError } from '../../base/errors.js';
 import type { Column } from '../../base/table.js';
 import { Cublas, type CudaDevice, type CudaStream, type Product } from '../../gpu/cuda/index.js';
 import { inRange } from '../../gpu/index.js';
 import { mlpParts } from '../../moe/experts/index.js';
 import {
-  bytesOf,
   type ExpertSizes,
   ExpertsMlp,
   ExpertsPlan,
-  emptyTensor,
   type OwnedTensor,
   type Received,
   type Receiving,
   read,
-  tensorFrom,
 } from '../../moe/index.js';
 import { type Layer, type MoeModel, profile, reference, scaleBlock } from '../../moe/layer/index.js';
 import { compareClosely, makeAllRoutes } from '../../verify/testing/index.js';
 import { type Bounds, boundOf, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
-import { type Look, type Measuring, pointByPoint, type Results, type Rig } from './harness.js';
-import { createNoise, scaleOfNoise } from './inputs.js';
+import { type Look, type Measuring, pointByPoint, type Rig, wrongResult } from './harness.js';
+import { tensorsOf } from './inputs.js';
 import { inSmall } from './layer-data.js';
 import type { Spread, Unit } from './statistics.js';
 import { percent } from './table.js';
@@ -55,25 +52,12 @@ interface GemmTimes {
   readonly times: Readonly<Partial<Record<GemmForm, Spread>>>;
 }
 
-interface GemmPoint {
-  readonly rows: number;
-  readonly counts: readonly number[];
-  readonly gateUp: GemmTimes;
-  readonly down: GemmTimes;
-}
+type GemmPoint = Awaited<ReturnType<typeof measure>>;
 
-export interface GemmReport extends Results<'gemm', GemmPoint> {
-  /** cuBLAS's version, or why it is not there. */
-  readonly cublas: string;
-  readonly rates: Rates;
-  readonly plan: GemmBenchPlan;
-}
+export type GemmReport = Awaited<ReturnType<typeof benchGemm>>;
 
 /** @throws UnavailableError without a GPU, HeddleError where results differ: figures would be worth nothing. */
-export async function benchGemm(
-  plan: GemmBenchPlan,
-  on: (point: GemmPoint) => void = () => {},
-): Promise<GemmReport> {
+export async function benchGemm(plan: GemmBenchPlan, on: (point: GemmPoint) => void = () => {}) {
   let library = '';
   let rates: Rates | undefined;
   const results = await pointByPoint('gemm', { ...plan, ranks: 1 }, on, async (rig, tell, look) => {
@@ -85,6 +69,7 @@ export async function benchGemm(
     for (const rows of plan.rows) tell(await measure(tools, plan, rows, look));
     cublas?.dispose();
   });
+  // cuBLAS's version, or why it is not there.
   return { ...results, cublas: library, rates: rates!, plan };
 }
 
@@ -104,8 +89,8 @@ interface Tools extends Rig {
   readonly rates: Rates;
 }
 
-async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Look): Promise<GemmPoint> {
-  const { timing, noise, cublas } = tools;
+async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Look) {
+  const { timing, cublas } = tools;
   const { stream, world } = timing;
   const { device } = world;
   const model = profile(plan.profile);
@@ -128,37 +113,23 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Lo
       : [{ name: 'x', rowBytes: 2 * hidden }],
     output: { dtype: 'bf16', hidden },
   };
-  const owned: OwnedTensor[] = [];
-  const eighths = scaled ? createNoise(device, stream, 2, 'e4m3') : noise;
-  const filled = (shape: readonly number[], dtype: 'bf16' | 'e4m3'): OwnedTensor => {
-    const tensor = emptyTensor(device, dtype, shape);
-    (dtype === 'e4m3' ? eighths : noise).fill(stream, tensor.data, tensor.bytes);
-    owned.push(tensor);
-    return tensor;
-  };
-  const some = (shape: readonly number[]): OwnedTensor => filled(shape, 'bf16');
-  const scalesOf = (shape: readonly number[]): OwnedTensor => {
-    const all = new Float32Array(shape.reduce((a, b) => a * b)).fill(scaleOfNoise);
-    const tensor = tensorFrom(device, stream, all, 'f32', shape);
-    owned.push(tensor);
-    return tensor;
-  };
-  const ids = emptyTensor(device, 'i32', [1, maxTokens, topK]);
-  owned.push(ids);
-  stream.copyIn(ids.data, bytesOf(idsOf(layer, plan.routes)));
+  const tensors = tensorsOf(tools, 2);
+  const { filled, scales: scalesOf } = tensors;
+  const some = (shape: readonly number[]): OwnedTensor => filled('bf16', shape);
+  const ids = tensors.from(idsOf(layer, plan.routes), 'i32', [1, maxTokens, topK]);
   const dtype = scaled ? 'e4m3' : 'bf16';
   const received: Received = {
     ...{ experts: ids, weights: null, counts: null },
     payloads: {
-      x: filled([1, maxTokens, hidden], dtype),
+      x: filled(dtype, [1, maxTokens, hidden]),
       ...(scaled && { scales: scalesOf([1, maxTokens, hidden / scaleBlock]) }),
     },
     output: some([1, maxTokens, hidden]),
   };
   const of: Receiving = { world: { device, rank: 0 }, shape: layer, received };
   const weights = {
-    gateUp: filled([experts, 2 * inner, hidden], dtype),
-    down: filled([experts, hidden, inner], dtype),
+    gateUp: filled(dtype, [experts, 2 * inner, hidden]),
+    down: filled(dtype, [experts, hidden, inner]),
   };
   const options = scaled
     ? {
@@ -236,8 +207,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Lo
   });
   mlp.dispose();
   planned.dispose();
-  for (const tensor of owned) tensor.free();
-  if (scaled) eighths.free();
+  tensors.free();
   return { rows, counts: [...sizes.counts], gateUp, down };
 }
 
@@ -273,11 +243,8 @@ async function verify(
     of.shape.output.hidden,
     2 ** -7,
   );
-  if (different === 0) return;
-  throw new HeddleError(
-    'HEDDLE_WRONG_RESULT',
-    `Heddle and cuBLAS differ: ${first} (${different} values of ${ours!.length}); nothing that this run measured counts`,
-  );
+  if (different > 0)
+    throw wrongResult(`Heddle and cuBLAS differ: ${first} (${different} values of ${ours!.length})`);
 }
 
 /** The forms of cuBLAS, rows in order of experts. */

@@ -1,4 +1,5 @@
 /** How every benchmark runs: its ranks, each with a stopwatch and random data, and what every report begins with. */
+import { HeddleError } from '../../base/errors.js';
 import { World } from '../../net/world/index.js';
 import { createNoise, type Noise } from './inputs.js';
 import { provenance, requireGpus } from './machine.js';
@@ -58,6 +59,13 @@ export function onRanks<T>(
   const crew = new Crew();
   return World.local({ ranks, nodes, device }, (world) => onRank(world, crew, how, body));
 }
+
+/** The error of a result that is not what it should be: figures of a wrong kernel are worth nothing. */
+export const wrongResult = (what: string): HeddleError =>
+  new HeddleError(
+    'HEDDLE_WRONG_RESULT',
+    `${what}; nothing that this run measured counts. Please report it with the output of \`heddle doctor\``,
+  );
 
 export interface Results<Name extends string, Point> {
   readonly format: `heddle-bench-${Name}/1`;

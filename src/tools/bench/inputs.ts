@@ -3,8 +3,8 @@
  * so that no round finds its rows in a cache that a round before it filled.
  */
 import type { Device, Stream } from '../../gpu/index.js';
-import { bytesOf, type Tensor, wrap } from '../../moe/index.js';
-import { dtypes } from '../../moe/layer/index.js';
+import { bytesOf, emptyTensor, type OwnedTensor, type Tensor, tensorFrom, wrap } from '../../moe/index.js';
+import { type Bits, type Dtype, dtypes } from '../../moe/layer/index.js';
 import { type Routes, randomElements } from '../../verify/testing/index.js';
 import type { Timing } from './timing.js';
 import { rowBytesOf, type Workload } from './workload.js';
@@ -22,7 +22,7 @@ export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number):
 }
 
 /** The scale of weights of e4m3 noise: with it their numbers are about as large as those of rows of bf16 noise. */
-export const scaleOfNoise = 2 ** -8;
+const scaleOfNoise = 2 ** -8;
 
 export type Noise = ReturnType<typeof createNoise>;
 
@@ -43,6 +43,49 @@ export function createNoise(device: Device, stream: Stream, seed: number, dtype:
   };
 }
 
+/** Tensors of one measurement, which are freed together. `seed`: of noise of e4m3. */
+export function tensorsOf({ timing, noise }: Benching, seed: number) {
+  const { stream, world } = timing;
+  const { device } = world;
+  const owned: { free(): void }[] = [];
+  const own = <T extends { free(): void }>(one: T): T => {
+    owned.push(one);
+    return one;
+  };
+  let narrow: Noise | null = null;
+  const empty = (dtype: Dtype, shape: readonly number[], what?: string): OwnedTensor =>
+    own(emptyTensor(device, dtype, shape, what));
+  const from = (bits: Bits, dtype: Dtype, shape: readonly number[], what?: string): OwnedTensor =>
+    own(tensorFrom(device, stream, bits, dtype, shape, what));
+  return {
+    empty,
+    from,
+    /** With noise in it. */
+    filled(dtype: Dtype, shape: readonly number[], what?: string): OwnedTensor {
+      const tensor = empty(dtype, shape, what);
+      if (dtype === 'e4m3') narrow ??= own(createNoise(device, stream, seed, dtype));
+      (dtype === 'e4m3' ? narrow! : noise).fill(stream, tensor.data, tensor.bytes);
+      return tensor;
+    },
+    /** Scales of weights that are noise. */
+    scales: (shape: readonly number[]): OwnedTensor =>
+      from(
+        new Float32Array(shape.reduce((a, b) => a * b)).fill(scaleOfNoise),
+        'f32',
+        shape,
+        'scales of weights',
+      ),
+    free(): void {
+      for (const one of owned) one.free();
+    },
+  };
+}
+
+interface Benching {
+  readonly timing: Timing;
+  readonly noise: Noise;
+}
+
 interface InputSet {
   readonly topkIds: Tensor;
   readonly topkWeights: Tensor;
@@ -52,11 +95,7 @@ interface InputSet {
 }
 
 /** The sets of one rank, in one piece of memory. */
-export function createInputs(
-  { timing, noise }: { readonly timing: Timing; readonly noise: Noise },
-  of: Workload,
-  routes: readonly Routes[],
-) {
+export function createInputs({ timing, noise }: Benching, of: Workload, routes: readonly Routes[]) {
   const { stream } = timing;
   const tokens = routes[0]!.tokens;
   const { topK, hidden, payloads, combineDtype } = of;

@@ -3,7 +3,6 @@
  * it: in a row, with the shared expert beside them, as two micro-batches, and with NCCL in their place.
  */
 
-import { HeddleError } from '../../base/errors.js';
 import type { Column } from '../../base/table.js';
 import { mlpParts } from '../../moe/experts/index.js';
 import {
@@ -17,7 +16,8 @@ import {
 import { type MoeModel, scaleBlock } from '../../moe/layer/index.js';
 import { type Bounds, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
 import { expertFlops, type Flops, flopsColumns } from './gemm.js';
-import { type Look, type Measuring, pointByPoint, type Results, type Rig } from './harness.js';
+import { type Look, type Measuring, pointByPoint, type Rig, wrongResult } from './harness.js';
+import { tensorsOf } from './inputs.js';
 import { createLayerData, inSmall, type LayerData, modelWith } from './layer-data.js';
 import { joinNccl, ncclRound } from './nccl.js';
 import type { NcclCommunicator } from './nccl-library.js';
@@ -79,16 +79,10 @@ export interface LayerPoint extends Flops {
   readonly rows: number;
 }
 
-export interface LayerReport extends Results<'layer', LayerPoint> {
-  readonly model: MoeModel & { readonly name: string };
-  readonly ranks: number;
-}
+export type LayerReport = Awaited<ReturnType<typeof benchLayer>>;
 
 /** @throws UnavailableError without enough GPUs, HeddleError where two ways give different bits. */
-export async function benchLayer(
-  plan: LayerBenchPlan,
-  on: (point: LayerPoint) => void = () => {},
-): Promise<LayerReport> {
+export async function benchLayer(plan: LayerBenchPlan, on: (point: LayerPoint) => void = () => {}) {
   const { ranks, device } = plan;
   const model = modelFor(plan);
   const results = await pointByPoint('layer', plan, on, async (rig, tell, look) => {
@@ -99,8 +93,7 @@ export async function benchLayer(
       const bench = benchOf({ ...rig, data, plan, nccl, rates }, tokens);
       tell(await measure(bench));
       if (plan.trace) await lookAt(bench, look);
-      bench.x.free();
-      bench.out.free();
+      bench.tensors.free();
     }
     nccl?.destroy();
     data.free();
@@ -123,16 +116,16 @@ interface Tools extends Rig {
 type Bench = ReturnType<typeof benchOf>;
 
 function benchOf(tools: Tools, tokens: number) {
-  const { timing, noise, data, plan } = tools;
+  const { data, plan } = tools;
   const { family, rows } = plan;
-  const tensor = () => emptyTensor(timing.world.device, 'bf16', [tokens, data.model.hidden]);
-  const x = tensor();
-  noise.fill(timing.stream, x.data, x.bytes);
+  const tensors = tensorsOf(tools, 1);
+  const shape = [tokens, data.model.hidden];
+  const x = tensors.filled('bf16', shape);
   const options: MoeLayerOptions = {
     ...{ model: data.model, maxTokens: tokens, rows, ...data.weights },
     ...(family !== undefined && { family }),
   };
-  return { ...tools, tokens, x, out: tensor(), options };
+  return { ...tools, tokens, tensors, x, out: tensors.empty('bf16', shape), options };
 }
 
 async function measure(bench: Bench): Promise<LayerPoint> {
@@ -157,11 +150,7 @@ async function measure(bench: Bench): Promise<LayerPoint> {
     const other = await MoeLayer.create(world, { ...options, ...how });
     const { time, bits } = await whole(bench, other);
     if (!first.bits.equals(bits))
-      throw new HeddleError(
-        'HEDDLE_WRONG_RESULT',
-        `two ways of a layer of ${tokens} tokens a rank give different results; nothing that this run measured ` +
-          'counts. Please report it with the output of `heddle doctor`',
-      );
+      throw wrongResult(`two ways of a layer of ${tokens} tokens a rank give different results`);
     ways[way] = time;
     await other.dispose();
   }

@@ -5,9 +5,9 @@
  */
 import type { Column } from '../../base/table.js';
 import { type Device, inRange } from '../../gpu/index.js';
-import { DenseMlp, emptyTensor, type Gemm } from '../../moe/index.js';
-import { type Look, type Measuring, pointByPoint, type Results, type Rig } from './harness.js';
-import { setsFor } from './inputs.js';
+import { DenseMlp, type Gemm } from '../../moe/index.js';
+import { type Look, type Measuring, pointByPoint, type Rig } from './harness.js';
+import { setsFor, tensorsOf } from './inputs.js';
 import { roundsFor } from './program.js';
 import { createRound } from './round.js';
 import type { Spread, Unit } from './statistics.js';
@@ -28,17 +28,10 @@ export interface OverlapPlan extends Measuring {
 
 type OverlapPoint = Awaited<ReturnType<typeof measure>>;
 
-export interface OverlapReport extends Results<'overlap', OverlapPoint> {
-  readonly workload: Workload;
-  readonly inner: number;
-  readonly gemm: Gemm;
-}
+export type OverlapReport = Awaited<ReturnType<typeof benchOverlap>>;
 
 /** @throws UnavailableError without enough GPUs. */
-export async function benchOverlap(
-  plan: OverlapPlan,
-  on: (point: OverlapPoint) => void = () => {},
-): Promise<OverlapReport> {
+export async function benchOverlap(plan: OverlapPlan, on: (point: OverlapPoint) => void = () => {}) {
   const of = workload(plan.workload);
   const { inner, gemm } = plan;
   const setting = { ...plan, ranks: of.ranks, seed: of.seed };
@@ -56,18 +49,14 @@ const someOf = ({ kind, multiprocessors }: Device): readonly number[] =>
 type Point = Pick<OverlapPlan, 'family' | 'gemm' | 'inner'> & Readonly<Record<'tokens' | 'sms', number>>;
 
 /** An MLP for every token of a rank, on a stream of its own. */
-async function createBeside(
-  { timing, noise }: Rig,
-  { hidden }: Workload,
-  { tokens, sms, gemm, inner }: Point,
-) {
-  const { stream } = timing;
-  const { device } = timing.world;
-  const gateUp = emptyTensor(device, 'bf16', [2 * inner, hidden]);
-  const down = emptyTensor(device, 'bf16', [hidden, inner]);
-  const x = emptyTensor(device, 'bf16', [tokens, hidden]);
-  const out = emptyTensor(device, 'bf16', [tokens, hidden]);
-  for (const { data, bytes } of [gateUp, down, x]) noise.fill(stream, data, bytes);
+async function createBeside(rig: Rig, { hidden }: Workload, { tokens, sms, gemm, inner }: Point) {
+  const { stream } = rig.timing;
+  const { device } = rig.timing.world;
+  const tensors = tensorsOf(rig, 1);
+  const gateUp = tensors.filled('bf16', [2 * inner, hidden]);
+  const down = tensors.filled('bf16', [hidden, inner]);
+  const x = tensors.filled('bf16', [tokens, hidden]);
+  const out = tensors.empty('bf16', [tokens, hidden]);
   const of = { gateUp, down, gemm, maxTokens: tokens };
   // With all multiprocessors to itself, and with those that the phases leave.
   const alone = await DenseMlp.create(device, of);
@@ -99,7 +88,7 @@ async function createBeside(
       alone.dispose();
       beside.dispose();
       side.dispose();
-      for (const tensor of [gateUp, down, x, out]) tensor.free();
+      tensors.free();
     },
   };
 }

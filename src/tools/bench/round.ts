@@ -1,6 +1,5 @@
 /** Heddle's own round, as the benchmark enqueues it, and a look at whether it brings the right bytes. */
 
-import { HeddleError } from '../../base/errors.js';
 import type { CudaProgram } from '../../gpu/cuda/index.js';
 import {
   ExpertParallel,
@@ -20,7 +19,7 @@ import {
   toF32,
 } from '../../moe/layer/index.js';
 import type { Routes } from '../../verify/testing/index.js';
-import type { Rig } from './harness.js';
+import { type Rig, wrongResult } from './harness.js';
 import { createInputs } from './inputs.js';
 import { type SentRound, type SentRounds, shadowOf } from './network/sent.js';
 import type { KernelNumbers } from './report.js';
@@ -76,11 +75,9 @@ export async function createRound(
       ep.combine(set.out, stream);
     },
   ];
-  const wrong = (phase: string, what: string, source: number, token: number): HeddleError =>
-    new HeddleError(
-      'HEDDLE_WRONG_RESULT',
-      `${phase} brought wrong bytes to rank ${world.rank}: ${what} of rank ${source}'s token ${token}; ` +
-        'nothing that this run measured counts. Please report it with the output of `heddle doctor`',
+  const wrong = (phase: string, what: string, source: number, token: number) =>
+    wrongResult(
+      `${phase} brought wrong bytes to rank ${world.rank}: ${what} of rank ${source}'s token ${token}`,
     );
   return {
     ep,

@@ -11,83 +11,73 @@ export interface Change {
 }
 
 /** The fits of a candidate with some parameters multiplied. */
-function scaled(candidate: Candidate, factors: Readonly<Partial<Record<ParameterName, number>>>): Candidate {
-  return {
-    ...candidate,
-    basis(phase) {
-      const { fit, assumes } = candidate.basis(phase);
-      const parameters = { ...fit.parameters };
-      const changed = Object.entries(factors) as [ParameterName, number][];
-      return {
-        fit: {
-          ...fit,
-          parameters: {
-            ...parameters,
-            ...Object.fromEntries(changed.map(([name, by]) => [name, parameters[name] * by])),
-          },
-        },
-        assumes,
-      };
-    },
-  };
-}
+const scaled = (
+  candidate: Candidate,
+  factors: Readonly<Partial<Record<ParameterName, number>>>,
+): Candidate => ({
+  ...candidate,
+  basis(phase) {
+    const { fit, assumes } = candidate.basis(phase);
+    const { parameters } = fit;
+    const changed = Object.entries(factors) as [ParameterName, number][];
+    const by = Object.fromEntries(changed.map(([name, factor]) => [name, parameters[name] * factor]));
+    return { fit: { ...fit, parameters: { ...parameters, ...by } }, assumes };
+  },
+});
+
+/** A change that applies, or not: what is changed, of the candidate, of the question, of where routes go. */
+type Proposal = readonly [applies: boolean, what: string, Candidate, Question?, (() => Hits)?];
 
 /** Changes that shorten the round, the best first. */
 export function advice(question: Question, candidate: Candidate, tokens: number): Change[] {
-  const { layer, place, law, placement } = question;
+  const { layer, place, law, placement, dtype, combineDtype } = question;
   const found = hitsOf(question);
   const more = placement === undefined ? placeMore(layer, place, law) : null;
-  const now = answer(question, found, candidate, tokens);
-  const ask = (what: string, of: Question, who: Candidate, h: Hits = found): Change => ({
-    what,
-    before: now.time,
-    after: answer(of, h, who, tokens).time,
-  });
+  const even = law.kind === 'perfect' || law.kind === 'uniform';
+  const { time: before } = answer(question, found, candidate, tokens);
   const crosses = nodesOf(place) > 1;
-  const { rows, message } = candidate.way;
+  const { rows, message, sum } = candidate.way;
   const way = (change: Partial<Candidate['way']>): Candidate => ({
     ...candidate,
     way: { ...candidate.way, ...change },
   });
-  const changes = [
-    ask('half the floor (launches, rendezvous)', question, scaled(candidate, { floor: 0.5, lead: 0.5 })),
-    ask('twice the NVLink bandwidth', question, scaled(candidate, { nvlink: 0.5 })),
-    ...(question.dtype === 'fp8' ? [] : [ask('fp8 there', { ...question, dtype: 'fp8' }, candidate)]),
+  const proposals: readonly Proposal[] = [
+    [true, 'half the floor (launches, rendezvous)', scaled(candidate, { floor: 0.5, lead: 0.5 })],
+    [true, 'twice the NVLink bandwidth', scaled(candidate, { nvlink: 0.5 })],
+    [dtype !== 'fp8', 'fp8 there', candidate, { ...question, dtype: 'fp8' }],
     // Sums at the source take rows as they are.
-    ...(question.combineDtype === 'fp8' || candidate.way.sum === 'source'
-      ? []
-      : [ask('e4m3 back', { ...question, combineDtype: 'fp8' }, candidate)]),
-    ...(rows === 'expert'
-      ? [ask('a row for each rank, not each expert', question, way({ rows: 'rank' }))]
-      : []),
-    ...(law.kind === 'perfect' || law.kind === 'uniform'
-      ? []
-      : [ask('uniform routes', question, candidate, hits(layer, place, { kind: 'uniform' }))]),
-    ...(more === null
-      ? []
-      : [
-          ask(
-            `${more.places.length} places for experts, by their loads`,
-            question,
-            candidate,
-            hits(layer, place, law, more),
-          ),
-        ]),
+    [
+      combineDtype !== 'fp8' && sum !== 'source',
+      'e4m3 back',
+      candidate,
+      { ...question, combineDtype: 'fp8' },
+    ],
+    [rows === 'expert', 'a row for each rank, not each expert', way({ rows: 'rank' })],
+    [!even, 'uniform routes', candidate, question, () => hits(layer, place, { kind: 'uniform' })],
+    [
+      more !== null,
+      `${more?.places.length} places for experts, by their loads`,
+      candidate,
+      question,
+      () => hits(layer, place, law, more!),
+    ],
+    [crosses, 'twice the NICs', scaled(candidate, { nic: 0.5 })],
+    [crosses, 'half the network latency', scaled(candidate, { latency: 0.5, doubling: 0.5 })],
+    [crosses, 'half the cost of a message', scaled(candidate, { message: 0.5 })],
+    [crosses && rows !== 'rails', 'rails: a row for each node', way({ rows: 'rails', message: 'peer' })],
+    [
+      crosses && rows !== 'rails' && message !== 'peer',
+      'a message for each peer, not each row',
+      way({ message: 'peer' }),
+    ],
   ];
-  if (crosses) {
-    changes.push(
-      ask('twice the NICs', question, scaled(candidate, { nic: 0.5 })),
-      ask('half the network latency', question, scaled(candidate, { latency: 0.5, doubling: 0.5 })),
-      ask('half the cost of a message', question, scaled(candidate, { message: 0.5 })),
-      ...(rows === 'rails'
-        ? []
-        : [ask('rails: a row for each node', question, way({ rows: 'rails', message: 'peer' }))]),
-      ...(rows === 'rails' || message === 'peer'
-        ? []
-        : [ask('a message for each peer, not each row', question, way({ message: 'peer' }))]),
-    );
-  }
-  return changes.filter(({ after, before }) => after < 0.995 * before).sort((a, b) => a.after - b.after);
+  return proposals
+    .filter(([applies]) => applies)
+    .map(([_, what, who, of = question, routes = () => found]) => {
+      return { what, before, after: answer(of, routes(), who, tokens).time };
+    })
+    .filter(({ after }) => after < 0.995 * before)
+    .sort((a, b) => a.after - b.after);
 }
 
 /** The subjects of advice: the fastest of Heddle's families, and the fastest of what others published. */

@@ -1,6 +1,6 @@
 /** Measured cells: one time of one phase of one round, with its source; and what each says about the model. */
 import { ArgumentError, messageOf, requireInteger, requireOneOf, requireText } from '../../base/errors.js';
-import { type FormatName, formatNames, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
+import { formatNames, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { workOf } from './model.js';
 import tables from './rounds.json' with { type: 'json' };
 import { hits, type RankPlacement, type RoutingLaw } from './routing.js';
@@ -9,31 +9,8 @@ import { traffic, type Way } from './traffic.js';
 /** `both`: dispatch and combine, back to back. */
 type CellPhase = 'dispatch' | 'combine' | 'both';
 
-/** A line of a file of cells. */
-export interface Cell {
-  /** Cells of one set come from one source and one harness. */
-  readonly set: string;
-  readonly lib: string;
-  /** The way in which the library sends: a mode of `systems`. */
-  readonly mode: string;
-  readonly hw: string;
-  readonly fabric: string;
-  readonly ep: number;
-  /** GPUs that share NVLink. */
-  readonly domain: number;
-  readonly tokens: number;
-  readonly hidden: number;
-  readonly topk: number;
-  readonly experts: number;
-  readonly dtype: FormatName;
-  readonly phase: CellPhase;
-  /** Microseconds; or null, and GB/s of bytes as `gbps_def` counts them. */
-  readonly us: number | null;
-  readonly gbps: number | null;
-  readonly gbps_def: string | null;
-  readonly src: string;
-  readonly note: string;
-}
+/** A line of a file of cells: cells of one `set` come from one source and one harness. */
+export type Cell = Readonly<ReturnType<typeof cellFrom>>;
 
 /** How a published system sends, and how its harness is known to have routed. */
 interface System {
@@ -131,12 +108,8 @@ export function continuedBeyond(
     const crosses = cell.ep > cell.domain;
     if (half === undefined || crosses !== half.cell.ep > cell.domain) return [];
     if (alike.some((one) => one.cell.ep > cell.ep)) return [];
-    return continuation(
-      us,
-      us - half.us,
-      cell.ep,
-      Math.min(cell.experts, crosses ? limits.worldRanks : cell.domain),
-    )
+    const most = Math.min(cell.experts, crosses ? limits.worldRanks : cell.domain);
+    return continuation({ us, before: half.us, ep: cell.ep }, most)
       .filter((one) => one.us > 0)
       .map((one) => ({
         tokens: cell.tokens,
@@ -146,10 +119,13 @@ export function continuedBeyond(
   });
 }
 
-/** Half of the last step again, and again, for every doubling to `most` ranks. */
-export function continuation(us: number, step: number, ep: number, most: number) {
+/** Half of the last step, which began at `before`, again, and again, for every doubling to `most` ranks. */
+export function continuation(
+  { us, before, ep }: { readonly us: number; readonly before: number; readonly ep: number },
+  most: number,
+) {
   const found: { readonly ep: number; readonly us: number }[] = [];
-  for (let n = 2; n * ep <= most; n *= 2) found.push({ ep: n * ep, us: us + step * (1 - 1 / n) });
+  for (let n = 2; n * ep <= most; n *= 2) found.push({ ep: n * ep, us: us + (us - before) * (1 - 1 / n) });
   return found;
 }
 
@@ -218,7 +194,7 @@ export function figure(name: string, value: unknown): number {
 }
 
 /** @throws ArgumentError where the value is no cell; `at` is how it calls it. */
-export function cellFrom(at: string, value: unknown): Cell {
+export function cellFrom(at: string, value: unknown) {
   if (!isRecord(value)) throw new ArgumentError(at, value, 'an object');
   const timed = value.us !== undefined || value.gbps !== undefined;
   const needed = [...texts, ...integers, ...(timed ? [] : ['us'])];
@@ -255,10 +231,12 @@ export function cellFrom(at: string, value: unknown): Cell {
   return {
     set: text('set'),
     lib: text('lib'),
+    // The way in which the library sends: a mode of `systems`.
     mode: oneOf('mode', [...new Set(systems.map(({ mode }) => mode))]),
     hw: text('hw'),
     fabric: text('fabric'),
     ep,
+    // GPUs that share NVLink.
     domain,
     tokens: whole('tokens'),
     hidden: whole('hidden'),
@@ -266,6 +244,7 @@ export function cellFrom(at: string, value: unknown): Cell {
     experts,
     dtype: oneOf('dtype', formatNames),
     phase: oneOf('phase', phases),
+    // Microseconds; or null, and GB/s of bytes as `gbps_def` counts them.
     us,
     gbps,
     gbps_def: definition,

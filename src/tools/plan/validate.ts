@@ -169,7 +169,7 @@ function byRule(cell: Cell, fitted: readonly Cell[]): number | null {
   const last = [cell.ep / 2, cell.ep / 4].find((size) => size >= 32 && of(size) && of(size / 2));
   if (last === undefined) return null;
   const [us, before] = [observe(of(last)!).us, observe(of(last / 2)!).us];
-  return continuation(us, us - before, last, cell.ep).at(-1)!.us;
+  return continuation({ us, before, ep: last }, cell.ep).at(-1)!.us;
 }
 
 /** µs of bytes at nominal bandwidth. */

@@ -65,63 +65,28 @@ export const hostMutantsOf = (sites: readonly HostSite[]): Mutant[] =>
     }),
   );
 
-const asEver: Operations = {
-  load: (own, offset) => own.load(offset),
-  store: (own, offset, value) => own.store(offset, value),
-  read: (own, offset, into) => own.read(offset, into),
-  write: (own, offset, from) => own.write(offset, from),
-  post: (own, write) => own.write(write),
-  hear: (own) => own.arrived(),
-  flush: (own) => own.flush(),
-};
+type Methods<Own> = Readonly<Partial<Record<keyof Own, HostOperation>>>;
 
 /** Hosts with this mutation. */
 export function mutateHosts({ where, description }: Mutant): HostSubstitute {
-  /** The change to the line that called a method below. */
-  const at = <O extends HostOperation>(
-    called: (...args: never[]) => unknown,
-    operation: O,
-  ): Operations[O] => {
-    const instead = changes[operation][description];
-    return instead !== undefined && hostLine(called).where === where ? instead : asEver[operation];
+  /** What does as `own`, but for the change to the line that called one of these methods. */
+  const mutated = <Own extends object>(own: Own, methods: Methods<Own>): unknown =>
+    Object.fromEntries(
+      Object.entries(methods).map(([method, operation]) => {
+        const call = (...args: readonly unknown[]): unknown => {
+          const known: Readonly<Record<string, unknown>> = changes[operation as HostOperation];
+          const instead = known[description] as Call | undefined;
+          return instead !== undefined && hostLine(call).where === where
+            ? instead(own, ...args)
+            : (Reflect.get(own, method) as Call).apply(own, [...args]);
+        };
+        return [method, call];
+      }),
+    );
+  return {
+    memory: (own) => mutated(own, { load: 'load', store: 'store', read: 'read', write: 'write' }) as HostView,
+    network: (own) => mutated(own, { write: 'post', arrived: 'hear', flush: 'flush' }) as FlushedNetwork,
   };
-
-  class MutatedView implements HostView {
-    readonly #own: SimHostView;
-
-    constructor(own: SimHostView) {
-      this.#own = own;
-    }
-    load(offset: number): number {
-      return at(this.load, 'load')(this.#own, offset);
-    }
-    store(offset: number, value: number): void {
-      at(this.store, 'store')(this.#own, offset, value);
-    }
-    read(offset: number, into: Uint8Array): void {
-      at(this.read, 'read')(this.#own, offset, into);
-    }
-    write(offset: number, from: Uint8Array): void {
-      at(this.write, 'write')(this.#own, offset, from);
-    }
-  }
-
-  class MutatedNetwork implements FlushedNetwork {
-    readonly #own: Nic;
-
-    constructor(own: Nic) {
-      this.#own = own;
-    }
-    write(write: Readonly<RemoteWrite>): boolean {
-      return at(this.write, 'post')(this.#own, write);
-    }
-    arrived(): number {
-      return at(this.arrived, 'hear')(this.#own);
-    }
-    flush(): void {
-      at(this.flush, 'flush')(this.#own);
-    }
-  }
-
-  return { memory: (own) => new MutatedView(own), network: (own) => new MutatedNetwork(own) };
 }
+
+type Call = (...args: readonly unknown[]) => unknown;

@@ -118,30 +118,16 @@ function onHopper(dtype: 'bf16' | 'e4m3'): RegisteredKernel[] {
       'fewer, or rows fewer: here there is a tile for every block',
     );
   };
+  const here = `the same on Hopper's tensor cores, of ${dtype}`;
+  const rest = 'adds up what blocks leave that share tiles of the';
+  const [gateUp, down] = [
+    `${here}: rows times gates and what they scale; SwiGLU`,
+    `${here}: what SwiGLU made, times the second weights`,
+  ];
   return [
-    entry(
-      `experts_gate_up_${dtype}`,
-      `the same on Hopper's tensor cores, of ${dtype}: rows times gates and what they scale; SwiGLU`,
-      multiplying,
-      (shape) => build(shape).gateUp,
-    ),
-    entry(
-      `experts_down_${dtype}`,
-      `the same on Hopper's tensor cores, of ${dtype}: what SwiGLU made, times the second weights`,
-      multiplying,
-      (shape) => build(shape).down,
-    ),
-    entry(
-      `experts_gate_up_parts_${dtype}`,
-      'adds up what blocks leave that share tiles of the first; SwiGLU',
-      sharing,
-      addsParts('gateUp'),
-    ),
-    entry(
-      `experts_down_parts_${dtype}`,
-      'adds up what blocks leave that share tiles of the second',
-      sharing,
-      addsParts('down'),
-    ),
+    entry(`experts_gate_up_${dtype}`, gateUp, multiplying, (shape) => build(shape).gateUp),
+    entry(`experts_down_${dtype}`, down, multiplying, (shape) => build(shape).down),
+    entry(`experts_gate_up_parts_${dtype}`, `${rest} first; SwiGLU`, sharing, addsParts('gateUp')),
+    entry(`experts_down_parts_${dtype}`, `${rest} second`, sharing, addsParts('down')),
   ];
 }

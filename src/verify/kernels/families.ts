@@ -1,5 +1,6 @@
 /** The kernels of every family, which its plans name; and the shapes that they take. */
 import { ArgumentError } from '../../base/errors.js';
+import { evenNodes, topologyOf } from '../../gpu/index.js';
 import {
   type Family,
   type Knob,
@@ -11,7 +12,6 @@ import {
   transports,
 } from '../../moe/families/index.js';
 import type { Layer } from '../../moe/layer/index.js';
-import { topologyOf } from '../../net/world/index.js';
 import { aGpu, layerOf, travelling } from './layer.js';
 import {
   checked,
@@ -140,10 +140,7 @@ function formOf(family: Family, otherwise: ShapeText = {}) {
       rank: 0,
       ...how,
       transport,
-      topology: topologyOf(
-        Array.from({ length: layer.ranks }, (_, rank) => Math.floor((rank * nodes) / layer.ranks)),
-        0,
-      ),
+      topology: topologyOf(evenNodes(layer.ranks, nodes), 0),
     };
     const tuning: Record<string, Record<string, number | string>> = structuredClone(start(layer, place));
     for (const [path, value] of entries) {

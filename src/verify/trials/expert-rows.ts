@@ -5,7 +5,6 @@
 import type { Device, Stream } from '../../gpu/index.js';
 import {
   bytesOf,
-  type ExpertSizes,
   ExpertsPlan,
   type ExpertsPlanOptions,
   emptyTensor,
@@ -71,19 +70,6 @@ export function placeReceived(
   };
 }
 
-/** The memory that is left behind a plan, expand and reduce. */
-interface PlanResult {
-  readonly rows: number;
-  readonly sizes: ExpertSizes;
-  readonly routes: Int32Array;
-  readonly scatter: Int32Array;
-  /** By payload. */
-  readonly expanded: Readonly<Record<string, Uint8Array>>;
-  /** From what was expanded, and from `madeRows`. */
-  readonly reduced: Bits;
-  readonly reducedMade: Bits;
-}
-
 /** Rows as experts would make them: unlike expanded rows, no two rows of a token are equal. Each begins with a −0. */
 function madeRows({ output: { dtype, hidden } }: Layer, rows: number): Bits {
   const values = toF32(dtype, randomElements(dtype, rows * hidden, 9, 6));
@@ -92,11 +78,7 @@ function madeRows({ output: { dtype, hidden } }: Layer, rows: number): Bits {
 }
 
 /** Plans, expands and reduces so often, back to back. The layer's payload `x` looks like its output. */
-export async function runPlan(
-  receiving: Receiving,
-  options: ExpertsPlanOptions = {},
-  times = 1,
-): Promise<PlanResult> {
+export async function runPlan(receiving: Receiving, options: ExpertsPlanOptions = {}, times = 1) {
   const { world, shape, received } = receiving;
   const { device } = world;
   const stream = device.createStream();
@@ -140,7 +122,7 @@ export function comparePlan(
   rank: number,
   received: ReferenceReceived,
   { form = 'contiguous', alignment = 1 }: ExpertsPlanOptions,
-  { rows, sizes, routes, scatter, expanded, reduced, reducedMade }: PlanResult,
+  { rows, sizes, routes, scatter, expanded, reduced, reducedMade }: Awaited<ReturnType<typeof runPlan>>,
 ): Comparison {
   const mine = expertsOf(layer, rank);
   const capacity = form === 'masked' ? rows / Math.max(1, mine.count) : rows;

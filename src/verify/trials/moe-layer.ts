@@ -153,11 +153,7 @@ export function placeWeights(
   );
 }
 
-export interface LayerRun {
-  readonly layer: MoeLayer;
-  /** The rows that this rank gets: [tokens, hidden]. */
-  readonly out: Bits;
-}
+export type LayerRun = Awaited<ReturnType<typeof runLayer>>;
 
 /** Runs a layer as one rank, so often back to back; with `graph` what is captured once. */
 export async function runLayer(
@@ -165,7 +161,7 @@ export async function runLayer(
   inputs: LayerInputs,
   options: Omit<MoeLayerOptions, 'model' | 'experts' | 'sharedExperts' | 'router'>,
   { times = 1, graph = false } = {},
-): Promise<LayerRun> {
+) {
   const { device, rank } = world;
   const stream = device.createStream();
   const weights = placeWeights(world, stream, inputs, options.placement);
@@ -183,6 +179,7 @@ export async function runLayer(
   const result = await readBits(out, stream);
   captured?.dispose();
   await layer.dispose();
+  // The rows that this rank gets: [tokens, hidden].
   return { layer, out: result };
 }
 

@@ -164,8 +164,8 @@ test('over NVSHMEM rows stay the caller’s until combine: a kernel that writes 
   const launch = { blocks: 2, threads: 32, parts: 1 };
   const tuning = { dispatch: launch, combine: launch };
   const carrier = { family: 'portable', transport: 'nvshmem', tuning } as const;
-  const early = givenRows('early', carrier, { reusedBehind: 'dispatch' });
-  const found = (await runOnce(early, { seed: '0', schedule: 'random' })).findings;
+  const [early] = givenRows('early', () => carrier, { reusedBehind: 'dispatch' });
+  const found = (await runOnce(early!, { seed: '0', schedule: 'random' })).findings;
   expect(found).toContainEqual(
     expect.objectContaining({
       kind: 'race',

@@ -3,14 +3,7 @@
 import type { MemoryName } from '../../../lang/index.js';
 import type { Payload } from '../../layer/index.js';
 
-export interface RowParts {
-  readonly unit: Unit;
-  readonly rowUnits: number;
-  readonly partUnits: number;
-  readonly partBytes: number;
-}
-
-export function partsOf({ rowBytes }: Pick<Payload, 'rowBytes'>, parts: number): RowParts {
+export function partsOf({ rowBytes }: Pick<Payload, 'rowBytes'>, parts: number) {
   const unit = widestUnit(rowBytes);
   const rowUnits = rowBytes / unitBytes[unit];
   const partUnits = Math.ceil(rowUnits / parts);

@@ -15,25 +15,33 @@ import type { OneSidedShape, OneSidedWindow } from './window.js';
 const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
 
 /**
- * Waits for a word of a peer, and notes the time that it took if `counted`: one thread of a launch does for each peer. Nothing on
- * the device reads what it notes, and the launch that wrote there before it is many rounds back.
+ * Waits for a word of a peer; false in vain. Where waits are counted it notes the time that it took if `counted`: one thread of a launch
+ * does for each peer. Nothing on the device reads what it notes, and the launch that wrote there before it is many rounds back.
  */
-const timedWait = (window: OneSidedWindow, operation: Operation) =>
+const waitFor = (window: OneSidedWindow, { waits = false }: OneSidedShape, operation: Operation) =>
   device(
     {
-      name: 'timed_wait',
+      name: 'wait_for',
       params: {
         ...{ mine: windowOf(window), flag: pointer('u32'), peer: 'u32' },
         ...{ epoch: 'u32', limit: 'u32', counted: 'bool' },
       },
       returns: 'bool',
-      using: { PHASE: operations[operation] - 1, NOTED: notedWaits, failed: recordFailure(operation) },
+      using: {
+        WAITS: waits,
+        PHASE: operations[operation] - 1,
+        NOTED: notedWaits,
+        failed: recordFailure(operation),
+      },
     },
-    (g, { mine, flag, peer, epoch, limit, counted }, { PHASE, NOTED, failed }) => {
-      const since = g.clock();
+    (g, { mine, flag, peer, epoch, limit, counted }, { WAITS, PHASE, NOTED, failed }) => {
+      let since = g.u64(0);
+      if (WAITS) since = g.clock();
       const came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
       if (!came && limit > 0) failed({ failure: mine.failure, peer, epoch });
-      if (counted) g.store(mine.waited.at(PHASE, epoch % NOTED, peer), g.clock() - since);
+      if (WAITS) {
+        if (counted) g.store(mine.waited.at(PHASE, epoch % NOTED, peer), g.clock() - since);
+      }
       return came;
     },
   );
@@ -42,7 +50,6 @@ export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: O
   const { ranks } = shape;
   const { isOut } = masking(shape, operation);
   const using = { FLAGS: flagsOf[operation], isOut };
-  const failed = recordFailure(operation);
   const win = peers(window);
 
   /** Threads 0 … RANKS-1 each tell one peer. The block's stores must have happened before a barrier ahead of this. */
@@ -62,50 +69,30 @@ export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: O
     },
   );
 
-  const params = {
-    ...({ mine: windowOf(window), mask: 'v16', block: 'u32' } as const),
-    ...({ peer: 'u32', epoch: 'u32', limit: 'u32' } as const),
-  };
-
-  /** Waits for one block of one peer, unless that is left out; false in vain. */
+  /** Waits for one block of one peer, unless that is left out; false in vain. Block 0 stands for all of them where waits are counted. */
   const awaitPeer = device(
     {
       name: 'await_peer',
-      params,
+      params: {
+        ...({ mine: windowOf(window), mask: 'v16', block: 'u32' } as const),
+        ...({ peer: 'u32', epoch: 'u32', limit: 'u32' } as const),
+      },
       returns: 'bool',
-      using: { ...using, failed },
-    },
-    (g, { mine, mask, block, peer, epoch, limit }, u) => {
-      if (u.isOut({ mask, rank: peer })) return true;
-      const flag = mine[u.FLAGS].at(block, peer);
-      const came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
-      if (!came && limit > 0) u.failed({ failure: mine.failure, peer, epoch });
-      return came;
-    },
-  );
-
-  /** The same, and notes how long it waits for a peer's block 0, which stands for all of them. */
-  const awaitTimed = device(
-    {
-      name: 'await_timed',
-      params,
-      returns: 'bool',
-      using: { ...using, timedWait: timedWait(window, operation) },
+      using: { ...using, waitFor: waitFor(window, shape, operation) },
     },
     (_, { mine, mask, block, peer, epoch, limit }, u) => {
       if (u.isOut({ mask, rank: peer })) return true;
       const flag = mine[u.FLAGS].at(block, peer);
-      return u.timedWait({ mine, flag, peer, epoch, limit, counted: block === 0 });
+      return u.waitFor({ mine, flag, peer, epoch, limit, counted: block === 0 });
     },
   );
-  const awaitOne = shape.waits ? awaitTimed : awaitPeer;
 
   /** Threads 0 … RANKS-1 each wait for one peer; the barrier passes what they acquired on to the block. */
   const awaitPeers = device(
     {
       name: 'await_peers',
       params: { win, mask: 'v16', epoch: 'u32', limit: 'u32' },
-      using: { RANKS: ranks, awaitPeer: awaitOne },
+      using: { RANKS: ranks, awaitPeer },
     },
     (g, { win, mask, epoch, limit }, { RANKS, awaitPeer }) => {
       const peer = g.threadIdx.x;
@@ -114,7 +101,7 @@ export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: O
     },
   );
 
-  return { arrive, awaitPeer: awaitOne, awaitPeers };
+  return { arrive, awaitPeer, awaitPeers };
 }
 
 /** How a pushing combine lets the next dispatch write to slots again; only it needs that (window.ts). */
@@ -138,42 +125,26 @@ export function release(window: OneSidedWindow, shape: OneSidedShape) {
     },
   );
 
-  const params = { mine: windowOf(window), mask: 'v16', epoch: 'u32', limit: 'u32' } as const;
-
-  /** Until every rank has, or time is over. Each warp looks for itself: with one alone rounds were slower (docs/results). */
+  /**
+   * Until every rank has, or time is over. Each warp looks for itself: with one alone rounds were slower (docs/results). The first notes
+   * how long it waits for each.
+   */
   const awaitSlots = device(
     {
       name: 'await_slots',
-      params,
-      using: { RANKS: ranks, failed: recordFailure('combine'), isOut },
+      params: { mine: windowOf(window), mask: 'v16', epoch: 'u32', limit: 'u32' },
+      using: { RANKS: ranks, isOut, waitFor: waitFor(window, shape, 'combine') },
     },
-    (g, { mine, mask, epoch, limit }, { RANKS, failed, isOut }) => {
-      for (let peer = g.laneId; peer < RANKS; peer += 32) {
-        if (!isOut({ mask, rank: peer })) {
-          const came = g.awaitEpoch(mine.released.at(peer), epoch, { order: 'acquire', scope: 'sys', limit });
-          if (!came && limit > 0) failed({ failure: mine.failure, peer, epoch });
-        }
-      }
-    },
-  );
-
-  /** The same, and the first warp notes how long it waits for each. */
-  const awaitTimed = device(
-    {
-      name: 'await_timed_slots',
-      params,
-      using: { RANKS: ranks, isOut, timedWait: timedWait(window, 'combine') },
-    },
-    (g, { mine, mask, epoch, limit }, { RANKS, isOut, timedWait }) => {
+    (g, { mine, mask, epoch, limit }, { RANKS, isOut, waitFor }) => {
       for (let peer = g.laneId; peer < RANKS; peer += 32) {
         const flag = mine.released.at(peer);
         const out = isOut({ mask, rank: peer });
-        if (!out) timedWait({ mine, flag, peer, epoch, limit, counted: g.warpId === 0 });
+        if (!out) waitFor({ mine, flag, peer, epoch, limit, counted: g.warpId === 0 });
       }
     },
   );
 
-  return { releaseSlots, awaitSlots: shape.waits ? awaitTimed : awaitSlots };
+  return { releaseSlots, awaitSlots };
 }
 
 /**

@@ -13,24 +13,14 @@ import { type PortableWindow, returnedParts } from './window.js';
 /** A command is two vectors: peer, to, from, bytes; signal, value, adds. Places are offsets in the window. */
 export const commandBytes = 32;
 
-/** The facts about a window that the proxy's program must know. */
-export interface ProxyPlan {
-  readonly ring: { readonly posted: number; readonly commands: number; readonly slots: number };
-  readonly signals: Signals;
-}
-
-export interface Signals {
-  readonly offset: number;
-  readonly stride: number;
-  readonly count: number;
-  /** How many of a tag's bits hold the value. */
-  readonly valueBits: number;
-}
+export type ProxyPlan = Readonly<ReturnType<typeof proxyPlan>>;
+type Signals = ProxyPlan['signals'];
 
 /** A tag has 31 bits, one of which says whether the value is added. */
 const tagBits = 30;
 
-export function proxyPlan(window: PortableWindow): ProxyPlan {
+/** The facts about a window that the proxy's program must know. */
+export function proxyPlan(window: PortableWindow) {
   const [first, last, posted] = [
     section(window, 'arrived'),
     section(window, 'released'),
@@ -44,6 +34,7 @@ export function proxyPlan(window: PortableWindow): ProxyPlan {
       offset: first.offset,
       stride,
       count,
+      // How many of a tag's bits hold the value.
       valueBits: Math.max(0, tagBits - Math.ceil(Math.log2(count))),
     },
   };

@@ -5,7 +5,7 @@
 import { availableParallelism } from 'node:os';
 import { flagToFlag } from './flags.js';
 import { allToAllRanks, type Measurements, mebibyte, scatterPeers, type Thread } from './measurements.js';
-import type { SteadyReport, StreamArgs } from './roles.js';
+import type { StreamArgs, steady } from './roles.js';
 
 /** Latency, rate, bandwidth, and what a call takes of its caller. */
 export async function measureCalls(bench: Measurements, thread: Thread): Promise<void> {
@@ -117,7 +117,7 @@ export async function measureRounds(bench: Measurements, ranks: number): Promise
 export async function measureSteadyState(bench: Measurements, operations: number): Promise<void> {
   bench.progress('steady state …');
   const args: StreamArgs = { options: bench.engine('caller'), bytes: 16_384, window: 1, count: operations };
-  const [sender, receiver] = await bench.roles<SteadyReport>('steady', 2, args);
+  const [sender, receiver] = await bench.roles<Awaited<ReturnType<typeof steady>>>('steady', 2, args);
   const how = `${operations} writes of 8 bytes after as many, caller thread`;
   const { heapBytesPerOperation: heap, collections } = sender!;
   const growth = (sender!.residentAfter - sender!.residentBefore) / mebibyte;

@@ -78,11 +78,6 @@ function median(count: number, warmUp: number, sample: (n: number) => number): n
   return samples.sort()[count >> 1]!;
 }
 
-/** A byte that depends on who wrote it, to whom, in which round and where. */
-function pattern(from: number, to: number, round: number, at: number): number {
-  return (from * 31 + to * 17 + round * 7 + at * 13 + (at >> 8)) & 0xff;
-}
-
 /** All to all: every rank scatters a slice to every other, and checks every byte it gets. */
 export async function allToAll(rank: Rank): Promise<{ bytesChecked: number }> {
   const { options, slice, rounds } = rank.args as { options: EngineOptions; slice: number; rounds: number };
@@ -127,10 +122,11 @@ export async function allToAll(rank: Rank): Promise<{ bytesChecked: number }> {
   });
 }
 
-/** The pattern of a whole slice; quick, because the tests check gigabytes. */
+/** Bytes that depend on who wrote them, to whom, in which round and where; quick, because the tests check gigabytes. */
 function fill(slice: Uint8Array, from: number, to: number, round: number): void {
   const period = Math.min(slice.length, 1 << 16);
-  for (let at = 0; at < period; at++) slice[at] = pattern(from, to, round, at);
+  const own = from * 31 + to * 17 + round * 7;
+  for (let at = 0; at < period; at++) slice[at] = (own + at * 13 + (at >> 8)) & 0xff;
   for (let at = period; at < slice.length; at += period)
     slice.copyWithin(at, 0, Math.min(period, slice.length - at));
   // Repeats must not hide a slice that landed shifted by a period.
@@ -327,21 +323,8 @@ export function rounds(rank: Rank): Promise<{ scatter: number; barrier: number }
   });
 }
 
-export interface SteadyReport {
-  readonly completed: number;
-  readonly landed: number;
-  /** Bytes of JavaScript heap that one operation takes, over all collections, and those collections. */
-  readonly heapBytesPerOperation: number;
-  readonly collections: number;
-  /** The heap that an operation takes in the engine's thread, if it has one. */
-  readonly threadHeapBytesPerOperation: number;
-  /** Resident memory before the counted operations and after them. */
-  readonly residentBefore: number;
-  readonly residentAfter: number;
-}
-
 /** Writes of 8 bytes, millions of them, and as many before: counts completions, arrivals, heap and resident memory. */
-export function steady(rank: Rank): Promise<SteadyReport> {
+export function steady(rank: Rank) {
   const { options, count } = rank.args as StreamArgs;
   return between(rank, options, 4096, async ({ engine, write, counter, landed }) => {
     const run = (n: number) => {
@@ -360,21 +343,19 @@ export function steady(rank: Rank): Promise<SteadyReport> {
     observer.observe({ entryTypes: ['gc'] });
     collectGarbage();
     const residentBefore = process.memoryUsage.rss();
-    const threadHeapBefore = engine.heapBytes();
     const heapBefore = getHeapStatistics().used_heap_size;
     const begun = performance.now();
     run(count);
     const ended = performance.now();
     const heapAfter = getHeapStatistics().used_heap_size;
-    const threadHeapAfter = engine.heapBytes();
     const residentAfter = process.memoryUsage.rss();
     await new Promise((resolve) => setTimeout(resolve, 50));
     observer.disconnect();
     return {
       completed: counter.completed,
       landed: landed.landed,
+      // Of JavaScript's heap, over all collections.
       heapBytesPerOperation: (heapAfter - heapBefore) / count,
-      threadHeapBytesPerOperation: (threadHeapAfter - threadHeapBefore) / count,
       // Memory that V8 frees before, and when the event loop turns again, does not belong to these writes.
       collections: collected.filter((at) => at >= begun && at <= ended).length,
       residentBefore,

@@ -4,6 +4,7 @@
  * experts make: nothing but the NaN that means EMPTY, or −0. Launches around them may write inputs, as soon as they may.
  */
 import { callSite, type Stream } from '../../../gpu/index.js';
+import type { SimMachine } from '../../../gpu/sim/index.js';
 import { kernel, pointer } from '../../../lang/index.js';
 import {
   bytesOf,
@@ -22,16 +23,15 @@ import {
   exampleInput,
   layerOf,
   makeSources,
-  type RoundsShape,
   randomElements,
   shapeOfRounds,
 } from '../../testing/index.js';
 import type { CheckConfiguration } from '../subject.js';
 import { once, requireSame } from './by-rank.js';
-import type { Carrier } from './rounds.js';
+import { type Carried, type Rounds, roundsOf } from './rounds.js';
 
 const rounds = 3;
-export const givenLayer = { ranks: 2, experts: 4, topK: 2, maxTokens: 3, hidden: 16, dtype: 'bf16' } as const;
+const givenLayer = { ranks: 2, experts: 4, topK: 2, maxTokens: 3, hidden: 16, dtype: 'bf16' } as const;
 
 /** Writes a round's ids where the last one's were, as a router does. */
 const route = kernel(
@@ -83,19 +83,23 @@ async function reuser({ device, rank }: World, stream: Stream) {
   };
 }
 
-interface GivenRows extends RoundsShape {
+interface GivenRows extends Rounds {
   /** A kernel before each dispatch writes the ids. */
   readonly routed: boolean;
   /** Behind what a kernel writes rows and weights again; of two halves, behind the first. */
   readonly reusedBehind: 'dispatch' | 'combine' | null;
 }
 
+/** One configuration, or none where nobody carries them. */
 export function givenRows(
   name: string,
-  carrier: Carrier,
+  carried: Carried,
   { routed = false, reusedBehind = null, ...differences }: Partial<GivenRows> = {},
-): CheckConfiguration {
-  const shape = shapeOfRounds({ ...givenLayer, ...differences });
+): CheckConfiguration[] {
+  const of = roundsOf({ ...givenLayer, ...differences });
+  const carrier = carried(of);
+  if (carrier === null) return [];
+  const shape = shapeOfRounds(of);
   const { ranks, topK, maxTokens, output } = shape;
   const rows = Array.from({ length: ranks }, (_, rank) => rowsOf(shape, rank));
   const made = once(() => {
@@ -105,57 +109,54 @@ export function givenRows(
     );
     return { sources, expected };
   });
-  return {
-    name,
-    ranks,
-    async run(machine) {
-      const { sources, expected } = made();
-      const results = await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
-        const ep = await ExpertParallel.create(world, layerOf(shape, carrier));
-        const stream = world.device.createStream();
-        stream.copyIn(ep.received.output.data, bytesOf(rows[world.rank]!));
-        // All inputs are there before the first launch: a copy between two launches would keep them apart.
-        const brought = sources.map((round) => {
-          const { topkIds, topkWeights, payloads } = round[world.rank]!;
-          const rowsIn = bitsOf(output.dtype, payloads[exampleInput]!);
-          const place = <B extends Bits>(bits: B, dtype: Dtype, columns: number, what: string) =>
-            tensorFrom(world.device, stream, bits, dtype, [maxTokens, columns], what);
-          return {
-            topkIds: place(topkIds, 'i32', topK, 'topkIds'),
-            topkWeights: place(topkWeights!, 'f32', topK, 'topkWeights'),
-            payloads: { [exampleInput]: place(rowsIn, output.dtype, output.hidden, exampleInput) },
-          };
-        });
-        const outs = brought.map(() =>
-          emptyTensor(world.device, output.dtype, [maxTokens, output.hidden], 'out'),
-        );
-        const idsOf = routed ? await router(world, stream, [maxTokens, topK]) : (ids: Tensor) => ids;
-        const reuse = await reuser(world, stream);
-        /** `sent` is called behind its first half, where it has two. */
-        const dispatch = (inputs: DispatchInputs, sent: () => void): void => {
-          const half = ep.split ? ep.dispatchSend(inputs, stream) : null;
-          if (half === null) ep.dispatch(inputs, stream);
-          sent();
-          if (half !== null) ep.dispatchRecv(half, stream);
+  const run = async (machine: SimMachine): Promise<void> => {
+    const { sources, expected } = made();
+    const results = await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
+      const ep = await ExpertParallel.create(world, layerOf(shape, { ...carrier, split: of.split }));
+      const stream = world.device.createStream();
+      stream.copyIn(ep.received.output.data, bytesOf(rows[world.rank]!));
+      // All inputs are there before the first launch: a copy between two launches would keep them apart.
+      const brought = sources.map((round) => {
+        const { topkIds, topkWeights, payloads } = round[world.rank]!;
+        const rowsIn = bitsOf(output.dtype, payloads[exampleInput]!);
+        const place = <B extends Bits>(bits: B, dtype: Dtype, columns: number, what: string) =>
+          tensorFrom(world.device, stream, bits, dtype, [maxTokens, columns], what);
+        return {
+          topkIds: place(topkIds, 'i32', topK, 'topkIds'),
+          topkWeights: place(topkWeights!, 'f32', topK, 'topkWeights'),
+          payloads: { [exampleInput]: place(rowsIn, output.dtype, output.hidden, exampleInput) },
         };
-        for (const [n, inputs] of brought.entries()) {
-          const writeAgain = (behind: 'dispatch' | 'combine'): void => {
-            if (behind === reusedBehind) reuse(inputs.payloads[exampleInput]!, inputs.topkWeights);
-          };
-          dispatch({ ...inputs, topkIds: idsOf(inputs.topkIds) }, () => writeAgain('dispatch'));
-          ep.combine(outs[n]!, stream);
-          writeAgain('combine');
-        }
-        await ep.synchronize(stream);
-        return Promise.all(outs.map((out) => readBits(out, stream)));
       });
-      requireSame(
-        ...results.flatMap((outs, rank) =>
-          outs.map((out, n) => compareCombined(shape, rank, out, expected[n]![rank]!)),
-        ),
+      const outs = brought.map(() =>
+        emptyTensor(world.device, output.dtype, [maxTokens, output.hidden], 'out'),
       );
-    },
+      const idsOf = routed ? await router(world, stream, [maxTokens, topK]) : (ids: Tensor) => ids;
+      const reuse = await reuser(world, stream);
+      /** `sent` is called behind its first half, where it has two. */
+      const dispatch = (inputs: DispatchInputs, sent: () => void): void => {
+        const half = ep.split ? ep.dispatchSend(inputs, stream) : null;
+        if (half === null) ep.dispatch(inputs, stream);
+        sent();
+        if (half !== null) ep.dispatchRecv(half, stream);
+      };
+      for (const [n, inputs] of brought.entries()) {
+        const writeAgain = (behind: 'dispatch' | 'combine'): void => {
+          if (behind === reusedBehind) reuse(inputs.payloads[exampleInput]!, inputs.topkWeights);
+        };
+        dispatch({ ...inputs, topkIds: idsOf(inputs.topkIds) }, () => writeAgain('dispatch'));
+        ep.combine(outs[n]!, stream);
+        writeAgain('combine');
+      }
+      await ep.synchronize(stream);
+      return Promise.all(outs.map((out) => readBits(out, stream)));
+    });
+    requireSame(
+      ...results.flatMap((outs, rank) =>
+        outs.map((out, n) => compareCombined(shape, rank, out, expected[n]![rank]!)),
+      ),
+    );
   };
+  return [{ name, ranks, run }];
 }
 
 /** Of every three slots one holds ordinary rows, one the NaN whose bits are all ones, one −0. */

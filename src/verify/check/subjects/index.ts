@@ -16,15 +16,13 @@ import { swiglu } from './swiglu.js';
 /** Where other threads find them. */
 export const checkSubjectsModule = import.meta.url;
 
-/** Of families whose knobs and messages need more than what is checked of every family. */
-const particular = new Map<string, readonly CheckSubject[]>([
-  ['one-sided', oneSided],
-  ['portable', portable],
-  ['hybrid', [hybrid]],
-]);
+/** Families whose knobs and messages need more than what is checked of every family; the others are checked as any is. */
+const particular = [...oneSided, ...portable, hybrid];
 
-const ofFamily = (family: Family): CheckSubject[] =>
-  (particular.get(family.name) ?? generalOf(family)).map((subject) => ({ ...subject, family: family.name }));
+const ofFamily = (family: Family): readonly CheckSubject[] => {
+  const own = particular.filter((subject) => subject.family === family.name);
+  return own.length > 0 ? own : generalOf(family);
+};
 
 export const checkSubjects: readonly CheckSubject[] = [
   ...families.flatMap(ofFamily),

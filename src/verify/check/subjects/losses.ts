@@ -5,56 +5,25 @@
  */
 import { HeddleError, RankLostError } from '../../../base/errors.js';
 import type { SimMachine } from '../../../gpu/sim/index.js';
-import type { OneSidedTuning, Operation, Tuning } from '../../../moe/families/index.js';
+import type { Operation } from '../../../moe/families/index.js';
 import {
   type Combining,
   ExpertParallel,
   type ExpertParallelOptions,
   emptyTensor,
 } from '../../../moe/index.js';
-import type { RowFormatName, Shape } from '../../../moe/layer/index.js';
+import type { Shape } from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
 import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../testing/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
+import { type Carried, type Rounds, roundsOf } from './rounds.js';
 
-export const lossLayer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
+const lossLayer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
 
-/** Several blocks, of which each gives up one wait while more waits are ahead of it. */
-const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
+/** The round, of several blocks of which each gives up one wait while more waits are ahead of it. */
+export interface Loss extends Partial<Rounds>, OfVictim {}
 
-/** Of the one-sided family, with one of its tunings. */
-export function loss(
-  way: OneSidedTuning['combine']['way'],
-  operation: Operation,
-  {
-    wire = 'rows',
-    send = 'store',
-    split = false,
-    replicas = 1,
-  }: {
-    readonly wire?: RowFormatName;
-    readonly send?: 'store' | 'bulk';
-    readonly split?: boolean;
-    readonly replicas?: number;
-  } = {},
-): CheckConfiguration {
-  const tuning: Tuning = { dispatch: { ...spread, way: send }, combine: { ...spread, way, ahead: 1 } };
-  const name = [
-    wire === 'rows' ? way : wire,
-    ...(send === 'bulk' ? [send] : []),
-    ...(split ? ['split'] : []),
-  ];
-  // Where routes are counted, several blocks of a split dispatch wait.
-  return lossOf(name.join(', '), operation, { tuning, split, counts: split, replicas, goesOn: true }, wire);
-}
-
-/** The family that carries the rows; over how many equal nodes; how many ranks. */
-type How = Pick<
-  ExpertParallelOptions,
-  'family' | 'transport' | 'tuning' | 'split' | 'counts' | 'replicas'
-> & {
-  readonly nodes?: number;
-  readonly ranks?: number;
+interface OfVictim {
   /** The rank that dies. Default 0: of the words that a failure leaves, its number is 0. */
   readonly victim?: number;
   /** The host of the victim lives on and says nothing, so the others know only whom their kernels missed. */
@@ -66,53 +35,61 @@ type How = Pick<
    * nothing more.
    */
   readonly goesOn?: boolean;
-};
+}
 
 /** Unless it is said. */
 export const ranksOfLoss = (replicas = 1): number => (replicas === 1 ? 3 : 2 * replicas);
 
-/** A rank is gone when the others begin the operation, or its receive, in the first round. */
+/** A rank is gone when the others begin the operation, or its receive, in the first round. None where nobody carries that. */
 export function lossOf(
   name: string,
   operation: Operation,
-  { nodes = 1, ranks: given, victim = 0, silent = false, ...how }: How,
-  wire: RowFormatName = 'rows',
-): CheckConfiguration {
-  const { replicas = 1 } = how;
-  const ranks = given ?? ranksOfLoss(replicas);
-  const shape = shapeOfRounds({ ...lossLayer, ranks, replicas, wire });
-  return {
-    name: `${name}${replicas > 1 ? `, groups of ${replicas}` : ''}, ${silent ? 'one that says nothing' : 'a rank'} lost in ${operation}${how.afterSend ? ', after its send' : ''}`,
-    ranks,
-    async run(machine) {
-      const errors: unknown[] = [];
-      const local = ranks / nodes;
-      /** Others may miss those that waited for it. */
-      const waitsForIt = (rank: number) =>
-        Math.floor(rank / local) === Math.floor(victim / local) || rank % local === victim % local;
-      const world = World.local({ ranks, nodes, device: 'sim', sim: machine }, async (world) => {
-        const error = await survive(world, machine, shape, { ...how, victim, silent }, operation);
-        if (world.rank !== victim) errors[world.rank] = error;
-      });
-      await world.catch((error: unknown) => {
-        if (!(error instanceof HeddleError && error.code === 'HEDDLE_KILLED')) throw error;
-      });
-      const right = errors.filter((error, rank) => {
-        if (!(error instanceof RankLostError)) return false;
-        if ((!silent || waitsForIt(rank)) && String(error.ranks) !== String(victim)) return false;
-        // Behind its send a proxy's write to it may be the first that fails, which is no operation's.
-        if (how.afterSend && error.epoch === undefined) return true;
-        return error.operation === operation && error.epoch === 1;
-      });
-      if (right.length !== ranks - 1) {
-        throw new WrongResult(
-          `survivors saw ${errors.map(String).join('; ')} instead of a loss of rank ${victim} in ${operation}`,
-        );
-      }
-      const { timeLimits } = machine.statistics;
-      if (timeLimits !== 1) throw new WrongResult(`the waits took ${timeLimits} time limits instead of one`);
-    },
+  carried: Carried,
+  { victim = 0, silent = false, afterSend = false, goesOn = false, ...differences }: Loss = {},
+): CheckConfiguration[] {
+  const of = roundsOf({ ...lossLayer, ranks: ranksOfLoss(differences.replicas), ...differences });
+  const carrier = carried(of);
+  if (carrier === null) return [];
+  const { ranks, nodes, replicas, split } = of;
+  const shape = shapeOfRounds(of);
+  const how = { ...carrier, split, victim, silent, afterSend, goesOn };
+  const run = async (machine: SimMachine): Promise<void> => {
+    const errors: unknown[] = [];
+    const local = ranks / nodes;
+    /** Others may miss those that waited for it. */
+    const waitsForIt = (rank: number) =>
+      Math.floor(rank / local) === Math.floor(victim / local) || rank % local === victim % local;
+    const world = World.local({ ranks, nodes, device: 'sim', sim: machine }, async (world) => {
+      const error = await survive(world, machine, shape, how, operation);
+      if (world.rank !== victim) errors[world.rank] = error;
+    });
+    await world.catch((error: unknown) => {
+      if (!(error instanceof HeddleError && error.code === 'HEDDLE_KILLED')) throw error;
+    });
+    const right = errors.filter((error, rank) => {
+      if (!(error instanceof RankLostError)) return false;
+      if ((!silent || waitsForIt(rank)) && String(error.ranks) !== String(victim)) return false;
+      // Behind its send a proxy's write to it may be the first that fails, which is no operation's.
+      if (afterSend && error.epoch === undefined) return true;
+      return error.operation === operation && error.epoch === 1;
+    });
+    if (right.length !== ranks - 1) {
+      throw new WrongResult(
+        `survivors saw ${errors.map(String).join('; ')} instead of a loss of rank ${victim} in ${operation}`,
+      );
+    }
+    const { timeLimits } = machine.statistics;
+    if (timeLimits !== 1) throw new WrongResult(`the waits took ${timeLimits} time limits instead of one`);
   };
+  const groups = replicas > 1 ? `, groups of ${replicas}` : '';
+  const who = silent ? 'one that says nothing' : 'a rank';
+  return [
+    {
+      name: `${name}${groups}, ${who} lost in ${operation}${afterSend ? ', after its send' : ''}`,
+      ranks,
+      run,
+    },
+  ];
 }
 
 const givenUp = 'the others have given up';
@@ -122,13 +99,7 @@ async function survive(
   world: World,
   machine: SimMachine,
   shape: Shape,
-  {
-    afterSend = false,
-    goesOn = false,
-    victim,
-    silent,
-    ...how
-  }: Omit<How, 'nodes' | 'ranks'> & { readonly victim: number },
+  { afterSend, goesOn, victim, silent, ...how }: Required<OfVictim> & Partial<ExpertParallelOptions>,
   operation: Operation,
 ): Promise<unknown> {
   const { ep, stream, experts, out, inputs } = await oneRound(world, shape, how, 2);

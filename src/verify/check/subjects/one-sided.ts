@@ -2,41 +2,20 @@
  * Whole rounds of the one-sided family, several back to back with no host between them, in shapes small enough for
  * many schedules. Each configuration is there for something that the others lack.
  */
-import type { OneSidedTuning } from '../../../moe/families/index.js';
-import type { CheckConfiguration, CheckSubject } from '../subject.js';
-import { givenRows } from './given-rows.js';
-import { loss } from './losses.js';
-import {
-  type Carrier,
-  common,
-  commonMasks,
-  commonSplit,
-  configurationsOf,
-  each,
-  fiveUneven,
-  type Rounds,
-  splitMasks,
-} from './rounds.js';
+import { oneSided as family } from '../../../moe/families/index.js';
+import type { CheckSubject } from '../subject.js';
+import { checksOf } from './general.js';
+import { common, commonMasks, commonSplit, each, type Rounds, splitMasks } from './rounds.js';
 
-/** Rounds, and which way they go. */
-interface OneSided extends Rounds {
-  readonly ahead: number;
-  readonly send: 'store' | 'bulk';
-  /** Of a block: each works on a piece of its own. */
-  readonly teams: number;
-}
-
-const pushed: Readonly<Record<string, Partial<OneSided>>> = {
-  'pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
+const pushed: Readonly<Record<string, Partial<Rounds>>> = {
+  'pushing far ahead': { maxTokens: 4, own: { ahead: 3 }, blocks: 1 },
   'waits counted': { waits: true, ranks: 3, threads: 64 },
   'waits counted, a rank left out': { ...commonMasks['a rank left out'], waits: true },
   // A part of a row is more than one strip of vectors for a thread, and one token has no rows.
   'long rows, f16': {
     ...{ hidden: 2 * 208 * 8, parts: 2, dtype: 'f16', maxTokens: 2, blocks: 1, routes: { holes: 0.7 } },
-    tokens: [
-      [2, 2],
-      [2, 1],
-    ],
+    times: 2,
+    uneven: true,
   },
   'top 12 on 9 ranks, f32': {
     ranks: 9,
@@ -46,178 +25,103 @@ const pushed: Readonly<Record<string, Partial<OneSided>>> = {
     hidden: 4,
     dtype: 'f32',
     blocks: 1,
-    tokens: [Array(9).fill(1), Array(9).fill(1)],
+    times: 2,
   },
 };
 
-const pulled: Readonly<Record<string, Partial<OneSided>>> = {
+const pulled: Readonly<Record<string, Partial<Rounds>>> = {
   'top 1, odd rows of bf16': { topK: 1, hidden: 5 },
   'top 32, odd rows of f32': { experts: 33, topK: 32, hidden: 3, dtype: 'f32' },
   'waits counted, a graph': { waits: true, ranks: 3, graph: true },
   'odd rows of f16, in parts': { hidden: 7, dtype: 'f16', parts: 2, blocks: 4 },
-  'top 12 on 10 ranks': {
-    ranks: 10,
-    experts: 20,
-    topK: 12,
-    maxTokens: 1,
-    blocks: 1,
-    tokens: [Array(10).fill(1), Array(10).fill(1)],
-  },
+  'top 12 on 10 ranks': { ranks: 10, experts: 20, topK: 12, maxTokens: 1, blocks: 1, times: 2 },
 };
 
 /** Dispatch sends rows in bulk. */
-const inBulk = each<Partial<OneSided>>(
-  { send: 'bulk' },
-  {
-    bulk: { counts: true },
-    'bulk, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
-    // One warp has one stage, so every row must wait until the row before it has left the stage.
-    'bulk, more rows than stages': { maxTokens: 4, blocks: 1, hidden: 24 },
-    'bulk, rows in parts, three warps': { hidden: 40, maxTokens: 4, parts: 2, blocks: 1, threads: 96 },
-    'bulk, payloads of odd bytes': { extra: [32, 33, 48], maxTokens: 3, blocks: 1, threads: 64 },
-    'bulk, rows longer than a stage': {
-      hidden: 8 * 2016,
-      dtype: 'f32',
-      maxTokens: 1,
-      blocks: 1,
-      tokens: [
-        [1, 1],
-        [1, 1],
-      ],
-    },
-    'bulk, uneven tokens': {
-      ranks: 3,
-      experts: 7,
-      maxTokens: 3,
-      tokens: [
-        [3, 0, 2],
-        [0, 0, 0],
-        [1, 3, 2],
-      ],
-    },
-    'bulk, routes to nobody, ids out of range': { topK: 3, routes: { holes: 0.5 }, stray: true },
-    'bulk, a graph, replayed': { graph: true },
-    'bulk, one resident block': { residentBlocks: 1, maxTokens: 3 },
-  },
-);
+const inBulk: Readonly<Record<string, Partial<Rounds>>> = {
+  bulk: { counts: true },
+  'bulk, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1, tiny: true },
+  // One warp has one stage, so every row must wait until the row before it has left the stage.
+  'bulk, more rows than stages': { maxTokens: 4, blocks: 1, hidden: 24 },
+  'bulk, rows in parts, three warps': { hidden: 40, maxTokens: 4, parts: 2, blocks: 1, threads: 96 },
+  'bulk, payloads of odd bytes': { extra: [32, 33, 48], maxTokens: 3, blocks: 1, threads: 64 },
+  'bulk, rows longer than a stage': { hidden: 8 * 2016, dtype: 'f32', maxTokens: 1, blocks: 1, times: 2 },
+  'bulk, uneven tokens': { ranks: 3, experts: 7, maxTokens: 3, uneven: true },
+  'bulk, routes to nobody, ids out of range': { topK: 3, routes: { holes: 0.5 }, stray: true },
+  'bulk, a graph, replayed': { graph: true },
+  'bulk, one resident block': { residentBlocks: 1, maxTokens: 3 },
+};
 
 /** Combine pushes by bulk copies. */
-const copied: Readonly<Record<string, Partial<OneSided>>> = {
+const copied: Readonly<Record<string, Partial<Rounds>>> = {
   ...common,
   ...commonMasks,
   // A stage is filled again and again, and each piece is told of while the next is copied.
   'copied, more rows than stages': { maxTokens: 5, blocks: 1, hidden: 24, ranks: 3 },
-  'copied, pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
-  'copied, nothing ahead': { maxTokens: 4, ahead: 0, blocks: 1 },
+  'copied, pushing far ahead': { maxTokens: 4, own: { ahead: 3 }, blocks: 1 },
+  'copied, nothing ahead': { maxTokens: 4, own: { ahead: 0 }, blocks: 1 },
   // The last stage of a row is not full, and the next row lies behind it.
   'copied, rows longer than a stage': {
     ...{ hidden: 8 * 1537, threads: 256, maxTokens: 2, blocks: 1 },
-    tokens: [
-      [2, 2],
-      [1, 2],
-    ],
+    times: 2,
+    uneven: true,
   },
   'copied, split': { split: true, maxTokens: 3, ranks: 3 },
-  'copied, split, two rounds in flight': { split: true, rounds: 2, ranks: 3, tokens: fiveUneven },
+  'copied, split, two rounds in flight': { split: true, rounds: 2, ranks: 3, times: 5, uneven: true },
   'copied, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
 };
 
 /** Combine applies the weights. */
-const weighed = each<Partial<OneSided>>(
+const weighed = each(
   { weighting: 'combine' },
   {
     'combine weighs': { topK: 3, experts: 5, counts: true },
-    'combine weighs, one token': {
-      maxTokens: 1,
-      experts: 2,
-      blocks: 1,
-      tokens: [[1, 1]],
-    },
+    'combine weighs, one token': { maxTokens: 1, experts: 2, blocks: 1, times: 1 },
     'combine weighs, uneven tokens, rows in parts': {
       parts: 2,
       hidden: 16,
       ranks: 3,
       experts: 7,
-      tokens: [
-        [2, 0, 1],
-        [1, 2, 0],
-        [2, 1, 2],
-      ],
+      uneven: true,
     },
-    'combine weighs, two warps': { maxTokens: 1, hidden: 560, parts: 2, threads: 64, tokens: [[1, 1]] },
+    'combine weighs, two warps': { maxTokens: 1, hidden: 560, parts: 2, threads: 64, times: 1 },
     'combine weighs, top 12': { topK: 12, experts: 24, maxTokens: 1, dtype: 'f32', hidden: 4 },
     'combine weighs, a graph': { graph: true },
   },
 );
 
 /** Rows are rounded on their way. */
-const narrow = each<Partial<OneSided>>(
+const narrow = each(
   { wire: 'e4m3', hidden: 16 },
   {
     e4m3: { counts: true },
-    'e4m3, one token': {
-      maxTokens: 1,
-      experts: 2,
-      topK: 1,
-      blocks: 1,
-      tokens: [[1, 1]],
-    },
+    'e4m3, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1 },
     'e4m3, weighed by combine': { ranks: 3, topK: 3, weighting: 'combine', routes: { holes: 0.3 } },
-    'e4m3, uneven tokens': {
-      ranks: 3,
-      experts: 7,
-      tokens: [
-        [2, 0, 1],
-        [0, 0, 0],
-        [1, 2, 2],
-      ],
-    },
+    'e4m3, uneven tokens': { ranks: 3, experts: 7, uneven: true },
     'e4m3, scales of several blocks, f16': { hidden: 144, dtype: 'f16', maxTokens: 1, blocks: 1 },
     'e4m3, two warps': { hidden: 528, threads: 64, maxTokens: 1, blocks: 1 },
-    'e4m3, rows in parts': {
-      hidden: 1040,
-      parts: 2,
-      maxTokens: 1,
-      dtype: 'f32',
-      tokens: [
-        [1, 1],
-        [1, 1],
-      ],
-    },
-    'e4m3, pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
+    'e4m3, rows in parts': { hidden: 1040, parts: 2, maxTokens: 1, dtype: 'f32', times: 2 },
+    'e4m3, pushing far ahead': { maxTokens: 4, own: { ahead: 3 }, blocks: 1 },
     'e4m3, one resident block': { residentBlocks: 1, maxTokens: 3 },
-    'e4m3, top 12 on 9 ranks': {
-      ranks: 9,
-      experts: 18,
-      topK: 12,
-      maxTokens: 1,
-      blocks: 1,
-      tokens: [Array(9).fill(1)],
-    },
+    'e4m3, top 12 on 9 ranks': { ranks: 9, experts: 18, topK: 12, maxTokens: 1, blocks: 1, times: 1 },
     'e4m3, a graph': { graph: true },
     mxfp8: { wire: 'mxfp8', hidden: 144, maxTokens: 1 },
-    'e4m3, groups of 2': {
-      ranks: 4,
-      replicas: 2,
-      hidden: 1040,
-      parts: 2,
-      tokens: [Array(4).fill(2), Array(4).fill(1)],
-    },
+    'e4m3, groups of 2': { ranks: 4, replicas: 2, hidden: 1040, parts: 2, times: 2, uneven: true },
   },
 );
 
 /** Phases are split. */
-const apart = each<Partial<OneSided>>(
+const apart = each(
   { split: true },
   {
-    'split, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
+    'split, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1, tiny: true },
     'split, nothing comes home': { ranks: 3, topK: 2, routes: { router: { kind: 'one-rank', target: 1 } } },
     'split, waits counted': { waits: true, ranks: 3 },
     'split, waits counted beside routes': { waits: true, counts: true },
     'split, one resident block': { residentBlocks: 1, maxTokens: 3 },
     // Of two warps each, of which one has more of a row than the other.
-    'split, two teams': { maxTokens: 5, threads: 128, teams: 2, hidden: 264, counts: true },
-    'split, bulk': { send: 'bulk', maxTokens: 4, blocks: 1, hidden: 24 },
+    'split, two teams': { maxTokens: 5, threads: 128, own: { teams: 2 }, hidden: 264, counts: true },
+    'split, bulk': { own: { 'dispatch.way': 'bulk' }, maxTokens: 4, blocks: 1, hidden: 24 },
     'split, groups of 2, a graph': { ranks: 4, replicas: 2, maxTokens: 4, graph: true, counts: true },
     'split, e4m3': { wire: 'e4m3', hidden: 16, ranks: 3 },
     'split, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
@@ -225,66 +129,71 @@ const apart = each<Partial<OneSided>>(
   },
 );
 
-const small = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
-const alone = (way: OneSidedTuning['combine']['way']): Carrier => ({
-  tuning: { dispatch: { ...small, way: 'store' }, combine: { ...small, way, ahead: 1 } },
-});
+const push = checksOf(family);
+const pull = checksOf(family, 'windows', { 'combine.way': 'pull' });
+const copy = checksOf(family, 'windows', { 'combine.way': 'bulk' });
+const sendInBulk = checksOf(family, 'windows', { 'dispatch.way': 'bulk' });
+const sendInBulkAndPull = checksOf(family, 'windows', { 'dispatch.way': 'bulk', 'combine.way': 'pull' });
 
 const kernels = ['one_sided_dispatch', 'example_experts', 'one_sided_combine'];
+const weighing = [...kernels.slice(0, 2), 'one_sided_weigh', ...kernels.slice(2)];
+const goesOn = true;
+/** Where routes are counted, several blocks of a split dispatch wait. */
+const halves = { goesOn, split: true, counts: true };
 
 export const oneSided: readonly CheckSubject[] = [
   {
     name: 'one_sided_push',
     kernels,
     configurations: [
-      ...configurations('push', { ...common, ...commonMasks, ...pushed }),
-      givenRows('push, nothing between dispatch and combine', alone('push')),
-      givenRows('push, nothing between dispatch and combine, f32', alone('push'), { dtype: 'f32' }),
-      givenRows('push, rows written again behind dispatch', alone('push'), { reusedBehind: 'dispatch' }),
-      loss('push', 'dispatch'),
-      loss('push', 'combine'),
-      loss('push', 'combine', { replicas: 2 }),
+      ...push.rounds('push', { ...common, ...commonMasks, ...pushed }),
+      ...push.given('push, nothing between dispatch and combine'),
+      ...push.given('push, nothing between dispatch and combine, f32', { dtype: 'f32' }),
+      ...push.given('push, rows written again behind dispatch', { reusedBehind: 'dispatch' }),
+      ...push.loss('push', 'dispatch', { goesOn }),
+      ...push.loss('push', 'combine', { goesOn }),
+      ...push.loss('push', 'combine', { goesOn, replicas: 2 }),
     ],
   },
   {
     name: 'one_sided_pull',
     kernels,
     configurations: [
-      ...configurations('pull', { ...common, ...commonMasks, ...pulled }),
-      givenRows('pull, nothing between dispatch and combine', alone('pull')),
+      ...pull.rounds('pull', { ...common, ...commonMasks, ...pulled }),
+      ...pull.given('pull, nothing between dispatch and combine'),
     ],
   },
   {
     name: 'one_sided_bulk',
     kernels,
     configurations: [
-      ...configurations('push', inBulk),
-      ...configurations('pull', {
+      ...sendInBulk.rounds('push', inBulk),
+      ...sendInBulkAndPull.rounds('pull', {
         // Each team is one warp, and a row is one vector more than it takes at a time.
-        'bulk, two teams': { send: 'bulk', maxTokens: 3, blocks: 1, threads: 64, teams: 2, hidden: 264 },
-        'bulk, two warps': { send: 'bulk', maxTokens: 4, blocks: 1, threads: 64 },
+        'bulk, two teams': { maxTokens: 3, blocks: 1, threads: 64, own: { teams: 2 }, hidden: 264 },
+        'bulk, two warps': { maxTokens: 4, blocks: 1, threads: 64 },
       }),
-      loss('push', 'dispatch', { send: 'bulk' }),
-      loss('push', 'combine', { send: 'bulk' }),
+      ...sendInBulk.loss('push, bulk', 'dispatch', { goesOn }),
+      ...sendInBulk.loss('push, bulk', 'combine', { goesOn }),
     ],
   },
   {
     name: 'one_sided_copied',
     kernels,
     configurations: [
-      ...configurations('bulk', copied),
-      givenRows('copied, nothing between dispatch and combine', alone('bulk')),
-      givenRows('bulk, rows written again behind dispatch', alone('bulk'), { reusedBehind: 'dispatch' }),
-      loss('bulk', 'combine'),
-      loss('bulk', 'combine', { split: true }),
+      ...copy.rounds('bulk', copied),
+      ...copy.given('copied, nothing between dispatch and combine'),
+      ...copy.given('bulk, rows written again behind dispatch', { reusedBehind: 'dispatch' }),
+      ...copy.loss('bulk', 'combine', { goesOn }),
+      ...copy.loss('bulk, split', 'combine', halves),
     ],
   },
   {
     name: 'one_sided_weigh',
-    kernels: [...kernels.slice(0, 2), 'one_sided_weigh', ...kernels.slice(2)],
+    kernels: weighing,
     configurations: [
-      ...configurations('push', weighed),
-      ...configurations('pull', {
+      ...push.rounds('push', weighed),
+      ...pull.rounds('pull', {
         'combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
         'combine weighs, odd rows': { weighting: 'combine', hidden: 5 },
       }),
@@ -292,11 +201,11 @@ export const oneSided: readonly CheckSubject[] = [
   },
   {
     name: 'one_sided_e4m3',
-    kernels: ['one_sided_dispatch', 'example_experts', 'one_sided_weigh', 'one_sided_combine'],
+    kernels: weighing,
     configurations: [
-      ...configurations('push', narrow),
-      givenRows('e4m3, nothing between dispatch and combine', alone('push'), { wire: 'e4m3' }),
-      loss('push', 'combine', { wire: 'e4m3' }),
+      ...push.rounds('push', narrow),
+      ...push.given('e4m3, nothing between dispatch and combine', { wire: 'e4m3' }),
+      ...push.loss('e4m3', 'combine', { goesOn, wire: 'e4m3' }),
     ],
   },
   {
@@ -310,33 +219,11 @@ export const oneSided: readonly CheckSubject[] = [
       'one_sided_combine_recv',
     ],
     configurations: [
-      ...configurations('push', { ...commonSplit, ...splitMasks, ...apart }),
-      givenRows('split, nothing between anything', { ...alone('push'), split: true }),
-      givenRows(
-        'split, rows written again behind a send',
-        { ...alone('push'), split: true },
-        { reusedBehind: 'dispatch' },
-      ),
-      loss('push', 'dispatch', { split: true }),
-      loss('push', 'combine', { split: true }),
+      ...push.rounds('push', { ...commonSplit, ...splitMasks, ...apart }),
+      ...push.given('split, nothing between anything', { split: true }),
+      ...push.given('split, rows written again behind a send', { split: true, reusedBehind: 'dispatch' }),
+      ...push.loss('push, split', 'dispatch', halves),
+      ...push.loss('push, split', 'combine', halves),
     ],
   },
-];
-
-function configurations(
-  way: OneSidedTuning['combine']['way'],
-  all: Readonly<Record<string, Partial<OneSided>>>,
-): CheckConfiguration[] {
-  return configurationsOf(
-    way,
-    all,
-    ({ blocks, threads, parts }, { ahead = 1, send = 'store', teams = 1 }) => {
-      const launch = { blocks, threads, parts, teams, inFlight: 4 };
-      // Each warp that copies in bulk is a team.
-      const each = way === 'bulk' ? threads / 32 : teams;
-      return {
-        tuning: { dispatch: { ...launch, way: send }, combine: { ...launch, teams: each, way, ahead } },
-      };
-    },
-  );
-}
+].map((subject) => ({ ...subject, family: family.name }));

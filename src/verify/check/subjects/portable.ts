@@ -2,22 +2,11 @@
  * Whole rounds of the portable family, over windows, over NVSHMEM (by the twins of its functions) and by proxies over the
  * machine's network. Each configuration is there for something that the others lack.
  */
-import type { TransportName } from '../../../moe/families/index.js';
-import type { CheckConfiguration, CheckSubject } from '../subject.js';
-import { givenRows } from './given-rows.js';
-import { lossOf } from './losses.js';
+import { portable as family } from '../../../moe/families/index.js';
+import type { CheckSubject } from '../subject.js';
+import { checksOf } from './general.js';
 import { mailOf } from './mail.js';
-import {
-  type Carrier,
-  common,
-  commonElsewhere,
-  commonMasks,
-  commonSplit,
-  configurationsOf,
-  type Rounds,
-  splitMasks,
-  wayOf,
-} from './rounds.js';
+import { common, commonElsewhere, commonMasks, commonSplit, type Rounds, splitMasks } from './rounds.js';
 import { stopsOf } from './stops.js';
 
 /** Routes come in chunks of 32 tokens; rows are messages of their own, which overtake each other. */
@@ -50,9 +39,9 @@ const messages: Readonly<Record<string, Partial<Rounds>>> = {
     hidden: 3,
     dtype: 'f32',
     blocks: 1,
-    tokens: [Array(9).fill(1), Array(9).fill(1)],
+    times: 2,
   },
-  'more in flight than a warp loads at a time': { hidden: 9 * 32 * 8, maxTokens: 1, tokens: [[1, 1]] },
+  'more in flight than a warp loads at a time': { hidden: 9 * 32 * 8, maxTokens: 1, times: 1 },
 };
 
 const weighed: Readonly<Record<string, Partial<Rounds>>> = {
@@ -79,18 +68,13 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = {
     parts: 2,
     maxTokens: 1,
     dtype: 'f32',
-    tokens: [
-      [1, 1],
-      [1, 1],
-    ],
+    times: 2,
   },
   'e4m3, groups of 3, in parts, two warps': {
     ...{ wire: 'e4m3', hidden: 1040, parts: 2, threads: 64, dtype: 'f32' },
     ...{ ranks: 6, replicas: 3, experts: 6, maxTokens: 3 },
-    tokens: [
-      [3, 3, 3, 3, 3, 3],
-      [2, 2, 2, 1, 1, 1],
-    ],
+    times: 2,
+    uneven: true,
   },
   // A part holds three stretches of 512 elements, of which the last has two vectors only.
   'e4m3, one resident block': { wire: 'e4m3', hidden: 1040, residentBlocks: 1, maxTokens: 3 },
@@ -108,23 +92,12 @@ const apart: Readonly<Record<string, Partial<Rounds>>> = {
 /** Proxies and NICs take turns with kernels, so fewer shapes show more. */
 const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
   ...commonElsewhere,
-  '3 ranks, empty ranks and empty rounds': {
-    ranks: 3,
-    experts: 5,
-    tokens: [
-      [2, 0, 1],
-      [0, 0, 0],
-      [0, 2, 0],
-      [1, 1, 2],
-    ],
-  },
-  'one token, five rounds': { maxTokens: 1, blocks: 1, tokens: Array(5).fill([1, 1]) },
+  '3 ranks, empty ranks and empty rounds': { ...common['empty ranks and empty rounds'], experts: 5 },
+  'one token, five rounds': { maxTokens: 1, blocks: 1, times: 5 },
   'what NICs reach in GPU memory, as e4m3, counts': {
     ...{ wires: 'gpu', ranks: 3, maxTokens: 3, wire: 'e4m3', hidden: 144, counts: true },
-    tokens: [
-      [3, 0, 2],
-      [1, 3, 0],
-    ],
+    times: 2,
+    uneven: true,
   },
   // Sums are handed on by all blocks of a receive.
   groups: { ranks: 4, replicas: 2, maxTokens: 4, blocks: 3 },
@@ -142,23 +115,18 @@ const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
       [0, 33, 2],
     ],
   },
-  '3 nodes of 2 ranks, uneven and empty': {
-    ...{ ranks: 6, nodes: 3, experts: 6, blocks: 1 },
-    tokens: [
-      [2, 0, 1, 2, 0, 1],
-      [0, 0, 0, 0, 0, 0],
-      [0, 1, 2, 0, 2, 2],
-    ],
-  },
+  '3 nodes of 2 ranks, uneven and empty': { ranks: 6, nodes: 3, experts: 6, blocks: 1, uneven: true },
 };
 
-const launch = { blocks: 2, threads: 32, parts: 1 };
-const alone: Carrier = { family: 'portable', tuning: { dispatch: launch, combine: launch } };
-const aloneOverNvshmem: Carrier = { ...alone, transport: 'nvshmem' };
-const aloneByProxy: Carrier = { ...alone, transport: 'proxy' };
+const windows = checksOf(family);
+const nvshmem = checksOf(family, 'nvshmem');
+const proxy = checksOf(family, 'proxy');
 const single = { blocks: 1, threads: 32, parts: 1 };
 /** Six launches; of each other rank's rows, routes and words ten messages come, as many leave. */
-const stopping = { ...aloneByProxy, tuning: { dispatch: single, combine: single } };
+const stopping = {
+  ...({ family: family.name, transport: 'proxy' } as const),
+  tuning: { dispatch: single, combine: single },
+};
 
 const halves = [
   'portable_dispatch_send',
@@ -173,27 +141,23 @@ export const portable: readonly CheckSubject[] = [
     name: 'portable',
     kernels: halves,
     configurations: [
-      ...configurations({ ...common, ...commonMasks, ...messages, ...apart }),
-      givenRows('portable, nothing between dispatch and combine', alone),
-      givenRows('portable, ids by a kernel before it', alone, { routed: true }),
-      givenRows(
-        'portable, split, rows written again behind a send',
-        { ...alone, split: true },
-        {
-          reusedBehind: 'dispatch',
-        },
-      ),
+      ...windows.rounds('portable', { ...common, ...commonMasks, ...messages, ...apart }),
+      ...windows.given('portable, nothing between dispatch and combine'),
+      ...windows.given('portable, ids by a kernel before it', { routed: true }),
+      ...windows.given('portable, split, rows written again behind a send', {
+        split: true,
+        reusedBehind: 'dispatch',
+      }),
       // Counting takes several blocks, which all give up.
-      lossOf('portable, counts', 'dispatch', { ...alone, counts: true }),
+      ...windows.loss('portable, counts', 'dispatch', { counts: true }),
       // Without counts, a receive begins beside its own send, and gives up there.
-      lossOf('portable', 'dispatch', alone),
-      lossOf('portable', 'combine', alone),
-      lossOf('portable', 'combine', { ...alone, replicas: 2 }),
-      lossOf('portable, split', 'combine', { ...alone, split: true }),
+      ...windows.loss('portable', 'dispatch'),
+      ...windows.loss('portable', 'combine'),
+      ...windows.loss('portable', 'combine', { replicas: 2 }),
+      ...windows.loss('portable, split', 'combine', { split: true }),
       // Here a warp waits in vain for several sums of its group, while all rows have come.
-      lossOf('portable', 'combine', {
-        ...{ ...alone, replicas: 2, split: true, afterSend: true },
-        tuning: { dispatch: launch, combine: { ...launch, parts: 2 } },
+      ...windows.loss('portable', 'combine', {
+        ...{ replicas: 2, split: true, afterSend: true, own: { 'combine.parts': 2 } },
       }),
     ],
   },
@@ -201,47 +165,35 @@ export const portable: readonly CheckSubject[] = [
     name: 'portable_weigh',
     kernels: [...halves.slice(0, 3), 'portable_weigh', ...halves.slice(3)],
     configurations: [
-      ...configurations({ ...weighed, ...narrow }),
-      lossOf('portable, e4m3', 'combine', alone, 'e4m3'),
+      ...windows.rounds('portable', { ...weighed, ...narrow }),
+      ...windows.loss('portable, e4m3', 'combine', { wire: 'e4m3' }),
     ],
   },
   {
     name: 'portable_nvshmem',
     kernels: halves,
     configurations: [
-      ...configurations(commonElsewhere, 'nvshmem'),
-      givenRows('portable over nvshmem, nothing between dispatch and combine', aloneOverNvshmem),
+      ...nvshmem.rounds('portable over nvshmem', commonElsewhere),
+      ...nvshmem.given('portable over nvshmem, nothing between dispatch and combine'),
       // A put reads the caller's rows until its signal has been seen.
-      givenRows('portable over nvshmem, rows written again behind combine', aloneOverNvshmem, {
+      ...nvshmem.given('portable over nvshmem, rows written again behind combine', {
         reusedBehind: 'combine',
       }),
-      lossOf('portable over nvshmem, counts', 'dispatch', { ...aloneOverNvshmem, counts: true }),
-      lossOf('portable over nvshmem', 'combine', aloneOverNvshmem),
+      ...nvshmem.loss('portable over nvshmem, counts', 'dispatch', { counts: true }),
+      ...nvshmem.loss('portable over nvshmem', 'combine'),
     ],
   },
   {
     name: 'portable_proxy',
     kernels: ['portable_stage', ...halves],
     configurations: [
-      ...configurations(byProxy, 'proxy'),
-      givenRows('portable by proxy, nothing between dispatch and combine', aloneByProxy),
-      givenRows('portable by proxy, rows written again behind dispatch', aloneByProxy, {
-        reusedBehind: 'dispatch',
-      }),
-      lossOf('portable by proxy, counts', 'dispatch', { ...aloneByProxy, counts: true }),
-      lossOf('portable by proxy', 'combine', aloneByProxy),
+      ...proxy.rounds('portable by proxy', byProxy),
+      ...proxy.given('portable by proxy, nothing between dispatch and combine'),
+      ...proxy.given('portable by proxy, rows written again behind dispatch', { reusedBehind: 'dispatch' }),
+      ...proxy.loss('portable by proxy, counts', 'dispatch', { counts: true }),
+      ...proxy.loss('portable by proxy', 'combine'),
       mailOf('portable by proxy'),
       ...stopsOf('portable by proxy', 26, { ...stopping, nodes: 3, ranks: 3 }),
     ],
   },
-];
-
-function configurations(
-  all: Readonly<Record<string, Partial<Rounds>>>,
-  transport: TransportName = 'windows',
-): CheckConfiguration[] {
-  return configurationsOf(wayOf('portable', transport), all, ({ blocks, threads, parts }) => {
-    const launch = { blocks, threads, parts };
-    return { family: 'portable', transport, tuning: { dispatch: launch, combine: launch } };
-  });
-}
+].map((subject) => ({ ...subject, family: family.name }));

@@ -3,8 +3,14 @@
  * schedules.
  */
 
-import type { Placement } from '../../../gpu/index.js';
-import { familyNamed, type TransportName } from '../../../moe/families/index.js';
+import { evenNodes, type Placement, topologyOf } from '../../../gpu/index.js';
+import {
+  type Family,
+  familyNamed,
+  type Place,
+  type TransportName,
+  type Tuning,
+} from '../../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../../moe/index.js';
 import { type Placement as ExpertPlacement, placed, type Shape } from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
@@ -22,6 +28,8 @@ import {
 } from '../../testing/index.js';
 import type { CheckConfiguration } from '../subject.js';
 import { once, requireSame } from './by-rank.js';
+
+type Own = Readonly<Record<string, number | string>>;
 
 /** How one rank's rounds run. */
 const runs = {
@@ -41,14 +49,18 @@ export interface Rounds
     Required<Pick<CheckConfiguration, 'residentBlocks' | 'tiny'>> {
   /** Equal nodes that the ranks form. */
   readonly nodes: number;
-  /** [round][rank]; maxTokens of each in three rounds, if left out. */
+  /** [round][rank]. If left out, maxTokens of each, in so many rounds; or uneven numbers, down to none. */
   readonly tokens: readonly (readonly number[])[];
+  readonly times: number;
+  readonly uneven: boolean;
   readonly routes: RoutesOptions;
   /** Routes to ids that no expert has. */
   readonly stray: boolean;
   readonly blocks: number;
   readonly threads: number;
   readonly parts: number;
+  /** Further knobs of the family, by their names; where both phases have one of that name, as phase.name. */
+  readonly own: Own;
   /** The experts' kernel may start before dispatch has ended. */
   readonly programmatic: boolean;
   /** Before this round the world leaves ranks out. */
@@ -72,12 +84,15 @@ const plain: Omit<Rounds, 'tokens'> = {
   sum: 'nodes',
   adds: false,
   extra: [],
+  times: 3,
+  uneven: false,
   routes: {},
   placements: [],
   stray: false,
   blocks: 2,
   threads: 32,
   parts: 1,
+  own: {},
   programmatic: true,
   residentBlocks: 132,
   tiny: false,
@@ -96,17 +111,8 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   '2 ranks': {},
   '3 ranks': { ranks: 3 },
   '1 rank': { ranks: 1 },
-  'one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
-  'uneven tokens, experts that do not divide': {
-    ranks: 3,
-    experts: 7,
-    maxTokens: 3,
-    tokens: [
-      [3, 1, 2],
-      [1, 3, 0],
-      [2, 2, 3],
-    ],
-  },
+  'one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1, tiny: true },
+  'uneven tokens, experts that do not divide': { ranks: 3, experts: 7, maxTokens: 3, uneven: true },
   'empty ranks and empty rounds': {
     ranks: 3,
     tokens: [
@@ -168,14 +174,7 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
     ...{ ranks: 4, replicas: 2, experts: 3 },
     placements: new Array(3).fill({ experts: 3, ranks: 4, places: [0, 1, 2, 0] }),
   },
-  'groups of 2': {
-    ...{ ranks: 4, replicas: 2, counts: true },
-    tokens: [
-      [2, 2, 1, 1],
-      [0, 0, 2, 2],
-      [1, 1, 2, 2],
-    ],
-  },
+  'groups of 2': { ranks: 4, replicas: 2, counts: true, uneven: true },
   'all in one group, one resident block': {
     replicas: 2,
     residentBlocks: 1,
@@ -185,40 +184,20 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   },
 };
 
-/** Five rounds, so that each of two in flight is used again, and again. */
-export const fiveUneven = [
-  [2, 1, 2],
-  [1, 2, 0],
-  [0, 2, 1],
-  [2, 2, 2],
-  [1, 0, 2],
-];
-
 /** For every family that splits phases: other work lies between the halves. */
-export const commonSplit = each<Partial<Rounds>>(
+export const commonSplit = each(
   { split: true },
   {
     split: {},
     'split, counts, two warps': { hidden: 560, parts: 2, blocks: 3, threads: 64, counts: true },
-    'split, uneven tokens': {
-      ranks: 3,
-      experts: 7,
-      maxTokens: 3,
-      tokens: [
-        [3, 1, 2],
-        [0, 0, 0],
-        [1, 3, 0],
-        [2, 2, 3],
-      ],
-    },
-    'split, two rounds in flight': {
-      ...{ rounds: 2, ranks: 3 },
-      tokens: fiveUneven,
-    },
+    'split, uneven tokens': { ranks: 3, experts: 7, maxTokens: 3, times: 4, uneven: true },
+    // Five rounds, so that each of two in flight is used again, and again.
+    'split, two rounds in flight': { rounds: 2, ranks: 3, times: 5, uneven: true },
     'split, two rounds in flight, experts moved': {
       ...{ rounds: 2, ranks: 3, experts: 4 },
       placements: [moved.before, moved.before, moved.after, moved.after, moved.before],
-      tokens: fiveUneven,
+      times: 5,
+      uneven: true,
     },
     // Of both rounds in flight; it runs twice.
     'split, a graph, replayed': {
@@ -298,37 +277,74 @@ export const commonElsewhere: Readonly<Record<string, Partial<Rounds>>> = {
 };
 
 /** The fields of each of `all`, beside what is its own. */
-export function each<R extends Partial<Rounds>>(
-  shared: R,
-  all: Readonly<Record<string, R>>,
-): Readonly<Record<string, R>> {
+export function each(
+  shared: Partial<Rounds>,
+  all: Readonly<Record<string, Partial<Rounds>>>,
+): Readonly<Record<string, Partial<Rounds>>> {
   return Object.fromEntries(Object.entries(all).map(([name, own]) => [name, { ...shared, ...own }]));
 }
 
 /** A family, and how it is tuned. */
-export type Carrier = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split' | 'counts'>;
+export type Carrier = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'counts'>;
 
-/** The name of a family's rounds over a transport. */
-export const wayOf = (family: string, transport: TransportName): string =>
-  ({ windows: family, nvshmem: `${family} over nvshmem`, proxy: `${family} by proxy` })[transport];
+/** Who carries rounds, and how; null where nobody does. */
+export type Carried = (of: Rounds) => Carrier | null;
 
-/** A configuration for each of `all` that something carries, named like it. */
-export function configurationsOf<R extends Partial<Rounds>>(
+/** A family carries rounds: spread as they say, with these knobs and theirs, otherwise by its rules of thumb. It may refuse to, also without counts. */
+export const carriedBy =
+  (family: Family, transport: TransportName = 'windows', own: Own = {}): Carried =>
+  (of) => {
+    const place: Place = {
+      ...{ kind: 'sim', multiprocessors: of.residentBlocks, split: of.split, sms: null, transport, rank: 0 },
+      topology: topologyOf(evenNodes(of.ranks, of.nodes), 0),
+    };
+    if (of.adds && !family.adds) return null;
+    for (const counts of of.counts ? [true, false] : [false]) {
+      const layer = { ...placed(shapeOfRounds(of), of.placements[0]), weights: of.weights, counts };
+      if (family.refuses(layer, place) !== null) continue;
+      const spread = spreadAs(of, own, family.defaults(layer, place));
+      const tuning = family.adapt(spread, layer, place);
+      if (family.refuses(layer, place, tuning) !== null) continue;
+      return { family: family.name, transport, tuning, counts };
+    }
+    return null;
+  };
+
+const spreadAs = ({ blocks, threads, parts, own }: Rounds, shared: Own, tuning: Tuning): Tuning =>
+  Object.fromEntries(
+    Object.entries(tuning).map(([phase, knobs]) => {
+      const said: Own = { blocks, threads, parts, ...shared, ...own };
+      const known = Object.keys(knobs).map((knob) => [
+        knob,
+        said[`${phase}.${knob}`] ?? said[knob] ?? knobs[knob]!,
+      ]);
+      return [phase, Object.fromEntries(known)];
+    }),
+  );
+
+/** A configuration for each of `all` that somebody carries, named like it. */
+export function configurationsOf(
   way: string,
-  all: Readonly<Record<string, R>>,
-  carriedBy: (rounds: Rounds, of: R) => Carrier | null,
+  all: Readonly<Record<string, Partial<Rounds>>>,
+  carried: Carried,
 ): CheckConfiguration[] {
   return Object.entries(all).flatMap(([name, differences]) => {
     const of = roundsOf(differences);
-    const carrier = carriedBy(of, differences);
+    const carrier = carried(of);
     return carrier === null ? [] : [configuration(`${way}, ${name}`, of, carrier)];
   });
 }
 
 export function roundsOf(differences: Partial<Rounds>): Rounds {
-  const { maxTokens = plain.maxTokens, ranks = plain.ranks } = differences;
-  const tokens = Array.from({ length: 3 }, () => new Array<number>(ranks).fill(maxTokens));
-  return { ...plain, tokens, ...differences };
+  const of = { ...plain, ...differences };
+  const { maxTokens, ranks, replicas, times, uneven } = of;
+  /** Of three rounds and more the second is empty. */
+  const less = (n: number, rank: number): number =>
+    n === 1 && times > 2 ? maxTokens : (Math.floor(rank / replicas) + 2 * n) % (maxTokens + 1);
+  const tokens = Array.from({ length: times }, (_, n) =>
+    Array.from({ length: ranks }, (_, rank) => maxTokens - (uneven ? less(n, rank) : 0)),
+  );
+  return { tokens, ...of };
 }
 
 function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfiguration {
