@@ -10,7 +10,7 @@ export default async function setup(project: TestProject): Promise<void> {
   project.onTestsRerun(transpile);
 }
 
-async function transpile(): Promise<void> {
+export async function transpile(): Promise<void> {
   await build({
     absWorkingDir: root,
     entryPoints: ['src/**/*.ts', 'src/**/*.json', 'test/**/*.ts', 'examples/**/*.ts'],

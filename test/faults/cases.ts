@@ -20,6 +20,7 @@ export interface Case {
     | null;
   readonly fabric: Pick<FabricOptions, 'provider' | 'devices'>;
   readonly waitMs: number;
+  readonly lossTimeoutMs?: number;
   /** The others go on in the same world, and leave the victim's ranks out. */
   readonly masks?: boolean;
   /** Null: all is well, and after some rounds it ends. */
@@ -42,6 +43,8 @@ export interface Report {
   readonly again: Thrown | null;
   /** From the beginning of the round. */
   readonly ms: number;
+  /** Likewise, to the end of the first round without those that fell; where masks are asked for. */
+  readonly nextMs?: number;
   /** Sums that were not as they should be. */
   readonly wrong: number;
   /** Of each round that counts at last, who was left out; where masks are asked for. */

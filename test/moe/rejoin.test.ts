@@ -1,9 +1,10 @@
 /** Ranks that were left out of rounds and come back: the others keep their layers, windows and captured graphs. */
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { HeddleError, RankLostError, RankMaskedError, RepeatRoundsError } from '../../src/base/errors.js';
 import { SimMachine } from '../../src/gpu/sim/index.js';
 import { ExpertParallel, type ExpertParallelOptions, emptyTensor } from '../../src/moe/index.js';
 import { type Bits, reference } from '../../src/moe/layer/index.js';
+import { TransferEngine } from '../../src/net/fabric/index.js';
 import { type FabricOptions, type JoinWorldOptions, World } from '../../src/net/world/index.js';
 import { onPassing } from '../../src/net/world/participant.js';
 import {
@@ -142,6 +143,29 @@ describe('ranks that meet at a rendezvous', () => {
     await World.join({ ...place, ranksHere: 4, device: 'sim' }, (world) =>
       leaveAndRejoin(world, { how, masked, graph: true, times: 2 }),
     );
+  });
+
+  it('have opened their networks before they meet again', needing('tcp;ofi_rxm'), async () => {
+    const opened = vi.spyOn(TransferEngine, 'open');
+    const place = { rank: 0, ranks: 3, address: `127.0.0.1:${await freePort()}`, environment: {} };
+    const fabric: FabricOptions = { provider: 'tcp;ofi_rxm', devices: ['lo'] };
+    const times: number[] = [];
+    await World.join({ ...place, ranksHere: 3, device: 'sim', fabric }, async (world) => {
+      const how = { ...messages('proxy'), onLoss: 'mask' } as const;
+      const ep = await ExpertParallel.create(world, layerOf({ ...shape, ranks: 3 }, how));
+      await world.mask([2]).catch((error) => expect(error).toBeInstanceOf(RankMaskedError));
+      if (world.out) await world.rejoin();
+      while (world.masked.length > 0) {
+        const before = opened.mock.calls.length;
+        if ((await world.takeIn()).length > 0) times.push(opened.mock.calls.length - before);
+        await new Promise(setImmediate);
+      }
+      await ep.dispose();
+    });
+    // Three at first, two without the rank that is left out, and three.
+    expect(opened).toHaveBeenCalledTimes(8);
+    expect(times).toEqual([0, 0]);
+    opened.mockRestore();
   });
 
   it('refuse who does not fit, and say why', needing('tcp;ofi_rxm'), async () => {

@@ -3,13 +3,20 @@ import { type CircleOptions, MAX_RANKS } from './circle.js';
 import { type Call, Exchange, type Loss } from './exchange.js';
 import { Participant, runEach, toError } from './participant.js';
 
+interface LocalOptions extends CircleOptions {
+  /** A number that no rank of the world has had. */
+  newOrigin(): number;
+}
+
 /** Ranks that are async programs of one process, meeting in its memory. */
 export class LocalCircle extends Participant {
   readonly #exchange: Exchange;
 
-  readonly #options: CircleOptions;
+  readonly #options: LocalOptions;
+  /** What it is called while it waits to be taken in again. */
+  #newOrigin = -1;
 
-  private constructor(exchange: Exchange, rank: number, options: CircleOptions) {
+  private constructor(exchange: Exchange, rank: number, options: LocalOptions) {
     super(rank, exchange.origins, options);
     this.#exchange = exchange;
     this.#options = options;
@@ -31,7 +38,9 @@ export class LocalCircle extends Participant {
   static create(ranks: number, options: CircleOptions = {}): LocalCircle[] {
     requireObject('options', options);
     const exchange = new Exchange(requireInteger('ranks', ranks, 1, MAX_RANKS));
-    return Array.from({ length: ranks }, (_, rank) => new LocalCircle(exchange, rank, options));
+    let origins = ranks;
+    const all = { ...options, newOrigin: () => origins++ };
+    return Array.from({ length: ranks }, (_, rank) => new LocalCircle(exchange, rank, all));
   }
 
   /**
@@ -60,10 +69,10 @@ export class LocalCircle extends Participant {
     return this.#exchange;
   }
 
-  /** Keeps its origin: in one process it is the same rank. */
   protected override waitOutside(): Promise<LocalCircle> {
+    this.#newOrigin = this.#options.newOrigin();
     return new Promise((resolve, reject) => {
-      this.#exchange.latest.wait(this.origins[this.rank]!, {
+      this.#exchange.latest.wait(this.#newOrigin, {
         ...{ group: '', rank: 0, ranks: 1, rejoins: true },
         renewed: (next, rank) => resolve(new LocalCircle(next, rank, this.#options)),
         over: (why) => reject(new RendezvousError(`rank ${this.rank} cannot rejoin: ${why}`)),
@@ -82,6 +91,6 @@ export class LocalCircle extends Participant {
 
   protected async leave(): Promise<void> {
     this.#exchange.leave(this.rank);
-    this.#exchange.latest.withdraw(this.origins[this.rank]!); // where it waits
+    this.#exchange.latest.withdraw(this.#newOrigin);
   }
 }

@@ -586,7 +586,8 @@ export class World {
 
   /**
    * Takes ranks that were left out, and wait in `rejoin`, into rounds again; all layers stay. Every rank that takes part calls it, at
-   * the same place between rounds, as often as it likes: of a world that leaves nobody out it costs nothing. Returns those that came.
+   * the same place between rounds, as often as it likes: of a world that leaves nobody out it costs nothing. Returns those that came:
+   * none before proxies can begin anew everywhere, which they make ready when somebody waits.
    */
   async takeIn(): Promise<readonly number[]> {
     this.#requireMaskable();
@@ -595,8 +596,13 @@ export class World {
     const { masked } = this;
     if (masked.length === 0) return [];
     // Where a rank was lost meanwhile, it is left out first, as `synchronize` of a layer or `mask` does.
-    const waiting = await this.#unlessLost(this.#mostHeard(this.circle.rejoining, 'taking in'));
-    if (waiting === null || waiting === 0) return [];
+    const ready = this.#proxies.every(({ prepared }) => prepared);
+    const heard = Uint8Array.of(Number(this.circle.rejoining > 0), Number(ready));
+    const all = await this.#unlessLost(this.allGather(heard, 'taking in'));
+    if (!all?.some(([waiting]) => waiting === 1)) return [];
+    // Rounds go on meanwhile: only what needs all ranks is done while they wait.
+    if (!ready) for (const proxy of this.#proxies) void proxy.prepare();
+    if (all.some(([, prepared]) => prepared === 0)) return [];
     await this.#once(() => this.#mask([], 'rejoining'));
     return masked.filter((rank) => !this.masked.includes(rank));
   }
@@ -618,6 +624,7 @@ export class World {
     this.#out = true;
     await this.device.settle();
     passing('rejoin', 'kernels ended');
+    await Promise.all(this.#proxies.map((proxy) => proxy.prepare()));
     const { circle } = this;
     try {
       // What counts is what the others say.

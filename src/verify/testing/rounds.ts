@@ -199,16 +199,17 @@ export interface RoundsOptions extends Features, Pick<ExpertParallelOptions, 'tr
    * to where it reads. Each replay must bring as many tokens as the next.
    */
   readonly graph?: boolean;
-  /** Before this round, counted from 0, the world leaves ranks out. */
   readonly leaveOut?: LeaveOut;
 }
 
+/** The world leaves ranks out before a round, counted from 0, and takes them in again before a later one. Default: never. */
 interface LeaveOut {
   readonly before: number;
+  readonly until?: number;
   readonly ranks: readonly number[];
 }
 
-/** The rounds as they count in a world that leaves ranks out from one of them on. */
+/** The rounds as they count in a world that leaves ranks out of some of them. */
 export function leftOut(
   shape: Shape,
   rounds: readonly (readonly Source[])[],
@@ -216,17 +217,20 @@ export function leftOut(
 ): (readonly Source[])[] {
   requireRounds(shape, rounds);
   requireObject('leaveOut', leaveOut);
-  const { before, ranks } = leaveOut;
+  const { before, until = rounds.length, ranks } = leaveOut;
   requireInteger('leaveOut.before', before, 0, rounds.length);
-  return rounds.map((sources, n) => (n < before ? [...sources] : reference.without(shape, sources, ranks)));
+  requireInteger('leaveOut.until', until, before, rounds.length);
+  return rounds.map((sources, n) =>
+    n < before || n >= until ? [...sources] : reference.without(shape, sources, ranks),
+  );
 }
 
 /** The results of one rank after its rounds. */
 interface RoundsResult {
-  /** [round]: `[tokens, hidden]` */
-  readonly out: readonly Bits[];
+  /** [round]: `[tokens, hidden]`; undefined where the rank was left out. */
+  readonly out: readonly (Bits | undefined)[];
   /** [round], where inspected. */
-  readonly received: readonly Delivered[];
+  readonly received: readonly (Delivered | undefined)[];
 }
 
 /**
@@ -262,15 +266,24 @@ export async function runRounds(
   const other = await OtherWork.create(world, stream);
   const runner = runnerOf(world, ep, experts, other, stream, placements);
   const mine = rounds.map((sources) => sources[world.rank]!);
-  const run = (some: readonly Source[]): Promise<RoundsResult> =>
-    ep.views.length > 1 ? runner.inFlight(some) : runner.launched(some, inspect);
-  const before = leaveOut?.before ?? mine.length;
-  const stays = () => world.mask(leaveOut?.ranks).then(() => true, isOut);
-  let result = graph ? await runner.replayed(mine, before, stays) : await run(mine.slice(0, before));
-  if (!graph && before < mine.length) {
-    const rest = (await stays()) ? await run(mine.slice(before)) : { out: [], received: [] };
-    result = { out: [...result.out, ...rest.out], received: [...result.received, ...rest.received] };
-  }
+  const run = (some: readonly Source[], from: number): Promise<RoundsResult> =>
+    ep.views.length > 1 ? runner.inFlight(some) : runner.launched(some, from, inspect);
+  const { before = mine.length, until = mine.length, ranks } = leaveOut ?? {};
+  /** Whether this rank takes part in the rounds from this one on. */
+  const takesPart = async (n: number): Promise<boolean> => {
+    if (n === before) await world.mask(ranks).catch(requireOut);
+    if (n === until) await (world.out ? world.rejoin() : takeIn(world));
+    return !world.out;
+  };
+  let result: RoundsResult = { out: [], received: [] };
+  if (graph) result = await runner.replayed(mine, [before, until], takesPart);
+  else
+    for (const [i, from] of [0, before, until].entries()) {
+      const some = mine.slice(from, [before, until][i]);
+      if (some.length === 0) continue;
+      const more = (await takesPart(from)) ? await run(some, from) : nothingOf(some);
+      result = { out: [...result.out, ...more.out], received: [...result.received, ...more.received] };
+    }
   for (const one of experts) one.free();
   other.free();
   await ep.dispose();
@@ -280,9 +293,24 @@ export async function runRounds(
 
 const notTold = () => new HeddleError('HEDDLE_WRONG_RESULT', 'a rank that is out was not told so');
 
-function isOut(error: unknown): false {
-  if (error instanceof RankMaskedError) return false;
-  throw error;
+function requireOut(error: unknown): void {
+  if (!(error instanceof RankMaskedError)) throw error;
+}
+
+/** Until all ranks take part. */
+async function takeIn(world: World): Promise<void> {
+  for (let tries = 0; world.masked.length > 0; tries++) {
+    if (tries === 1000)
+      throw new HeddleError('HEDDLE_WRONG_RESULT', `ranks ${world.masked} do not come back`);
+    await world.takeIn();
+    await new Promise(setImmediate);
+  }
+}
+
+/** The results of rounds that leave the rank out. */
+function nothingOf(rounds: readonly Source[]): RoundsResult {
+  const nothing = rounds.map(() => undefined);
+  return { out: nothing, received: nothing };
 }
 
 /** Requires what each rank brings to each round. */
@@ -337,11 +365,12 @@ function runnerOf(
     if (placement !== null && placement !== ep.placement) ep.place(placement, on);
   }
 
-  async function launched(rounds: readonly Source[], inspect: boolean): Promise<RoundsResult> {
+  /** `from`: the first one's number. */
+  async function launched(rounds: readonly Source[], from: number, inspect: boolean): Promise<RoundsResult> {
     const buffers = rounds.map((source) => place(source));
     const arrived: Promise<Delivered>[] = [];
     for (const [n, round] of buffers.entries()) {
-      move(n, stream);
+      move(from + n, stream);
       run(round, () => {
         if (inspect) arrived.push(delivered());
       });
@@ -358,11 +387,11 @@ function runnerOf(
     combine(round.out);
   }
 
-  /** `stays`: called before this round; whether this rank takes part from there on. */
+  /** `takesPart`: called before each of these rounds; whether this rank takes part from there on. */
   async function replayed(
     rounds: readonly Source[],
-    before: number,
-    stays: () => Promise<boolean>,
+    changes: readonly number[],
+    takesPart: (n: number) => Promise<boolean>,
   ): Promise<RoundsResult> {
     const atOnce = ep.views.length;
     if (rounds.length % atOnce !== 0) {
@@ -380,20 +409,29 @@ function runnerOf(
     else run(captured[0]!);
     const graph = stream.endCapture();
     let goesOn = true;
+    const taken: boolean[] = [];
+    const ended = () =>
+      goesOn
+        ? ep.synchronize(stream)
+        : ep.synchronize(stream).then(() => Promise.reject(notTold()), requireOut);
     for (let n = 0; n < buffers.length; n += atOnce) {
       // A rank that is out replays all the same: that must come to nothing, here and elsewhere.
-      if (n === before) goesOn = await stays();
+      if (changes.includes(n)) {
+        if (!goesOn) await ended();
+        goesOn = await takesPart(n);
+      }
       const batch = buffers.slice(n, n + atOnce);
       for (const [i, round] of batch.entries()) bring(captured[i]!, round);
       move(n, stream);
       graph.launch(stream);
       for (const [i, { out }] of batch.entries()) copy(out, captured[i]!.out);
+      taken.push(...batch.map(() => goesOn));
     }
-    const ended = ep.synchronize(stream);
-    await (goesOn ? ended : ended.then(() => Promise.reject(notTold()), isOut));
+    await ended();
     graph.dispose();
     for (const one of beside) one.dispose();
-    return { out: await collect(goesOn ? buffers : buffers.slice(0, before)), received: [] };
+    const out = await collect(buffers);
+    return { out: out.map((bits, n) => (taken[n] ? bits : undefined)), received: [] };
   }
 
   async function inFlight(rounds: readonly Source[]): Promise<RoundsResult> {

@@ -165,6 +165,7 @@ async function oneRank(
     return { rank: world.rank, first: null, again: null, ms: 0, wrong };
   }
   let since = performance.now();
+  let nextMs = 0;
   /** All rounds behind the good ones, the first as that of the fall; repeated where the layer says so. Of each, who was left out. */
   const persist = async (what: Fall) => {
     const masked: (readonly number[])[] = [];
@@ -181,6 +182,7 @@ async function oneRank(
           since = performance.now();
           await lastRound(what);
         } else await round();
+        if (nextMs === 0 && world.masked.length > 0) nextMs = performance.now() - since;
         await look();
         n++;
       } catch (thrown) {
@@ -201,7 +203,7 @@ async function oneRank(
     }, thrown);
     const ms = Math.round(performance.now() - since);
     await ep.dispose();
-    return { rank: world.rank, first, again: null, ms, wrong, masked };
+    return { rank: world.rank, first, again: null, ms, nextMs, wrong, masked };
   }
   const rounds = async () => {
     await lastRound(planned);
@@ -250,7 +252,7 @@ function thrown(error: unknown): Thrown {
 }
 
 function run(told: Case): Promise<readonly Report[]> {
-  const { processes, meeting, fabric } = told;
+  const { processes, meeting, fabric, lossTimeoutMs } = told;
   ({ ranksHere } = told);
   toldHere = 0;
   left = new Promise((resolve) => {
@@ -260,7 +262,7 @@ function run(told: Case): Promise<readonly Report[]> {
   silent = false;
   disarm();
   const place = { rank: me * ranksHere, ranks: processes * ranksHere, secret: 'known to the crew alone' };
-  const options = { device: 'sim', ranksHere, fabric } as const;
+  const options = { device: 'sim', ranksHere, fabric, ...(lossTimeoutMs && { lossTimeoutMs }) } as const;
   return World.join({ ...options, ...(meeting !== null && { ...place, ...meeting }) }, (world) =>
     oneRank(world, told),
   );

@@ -10,7 +10,7 @@ test('a thread that looks right before a message is there reads it the next time
   const [circle] = LocalCircle.create(1);
   const mail = newMail();
   const { port1, port2 } = new MessageChannel();
-  const thread = new MailedCircle({ rank: 0, ranks: 1 }, port2, mail);
+  const thread = new MailedCircle(port2, mail);
   // The thread has no event loop: it reads by looking.
   port2.removeAllListeners('message');
   const slow = Object.assign(new EventEmitter(), {

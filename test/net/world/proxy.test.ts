@@ -4,6 +4,7 @@ import { RankLostError } from '../../../src/base/errors.js';
 import { allocate } from '../../../src/base/native/index.js';
 import { type MappedMemory, NativeView } from '../../../src/gpu/index.js';
 import { SimMachine } from '../../../src/gpu/sim/index.js';
+import type { ProviderName } from '../../../src/net/fabric/index.js';
 import { type Circle, type FabricOptions, type RunningProxy, World } from '../../../src/net/world/index.js';
 import { LocalCircle } from '../../../src/net/world/local-circle.js';
 import { inThread } from '../../../src/net/world/proxy/start.js';
@@ -48,9 +49,10 @@ function run<T>(
   return LocalCircle.run(2, async (circle) => {
     const memory = mapped();
     const { host } = memory;
-    const proxy = await inThread(options)(circle, {
-      ...{ module, name: 'relay', data: data(circle.rank), memory },
-    });
+    const proxy = await inThread(options)(
+      { module, name: 'relay', data: data(circle.rank), memory },
+      null,
+    ).begin(circle);
     const swap = async (epoch: number) => {
       host.write(words.outgoing, new Uint8Array(16).fill(10 * epoch + circle.rank));
       host.store(words.sent, epoch);
@@ -200,11 +202,44 @@ describe('a proxy in a thread', () => {
   it('that does not exist is refused on every rank, by name', async () => {
     const errors = await LocalCircle.run(2, async (circle) => {
       const name = circle.rank === 1 ? 'relais' : 'relay';
-      return inThread(fabric)(circle, { module, name, memory: mapped() }).catch((error: Error) => error);
+      return inThread(fabric)({ module, name, memory: mapped() }, null)
+        .begin(circle)
+        .catch((error: Error) => error);
     });
     expect((errors[1] as Error).message).toMatch(/relay\.js exports no relais/);
     expect(errors[0]).toBeInstanceOf(RankLostError);
     expect(errors[0]).toMatchObject({ ranks: [1] });
+  });
+});
+
+describe('a proxy that is made ready ahead', () => {
+  const ready = (provider: ProviderName) => {
+    const memory = mapped();
+    return { memory, ...inThread(fabric)({ module, name: 'relay', data: {}, memory }, provider) };
+  };
+
+  it.each(['tcp;ofi_rxm', 'shm'] as const)(
+    'over %s begins over the network on which the ranks agree',
+    needing('tcp;ofi_rxm'),
+    async (provider) => {
+      const came = await LocalCircle.run(2, async (circle) => {
+        const { memory, opened, begin } = ready(provider);
+        await opened;
+        const proxy = await begin(circle);
+        expect(proxy.provider).toBe('tcp;ofi_rxm');
+        memory.host.store(words.sent, 1);
+        await until(() => memory.host.load(words.came) >= 1);
+        await proxy.stop();
+        return proxy.error;
+      });
+      expect(came).toEqual([null, null]);
+    },
+  );
+
+  it('and never begins, ends when it is told to', needing('tcp;ofi_rxm'), async () => {
+    const { opened, discard } = ready('tcp;ofi_rxm');
+    await opened;
+    await discard();
   });
 });
 

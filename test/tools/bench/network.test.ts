@@ -30,7 +30,10 @@ function place(circle: LocalCircle, provider: ProviderName, wireBytes: number) {
     allGather: (bytes, what) => circle.allGather(bytes, what),
     barrier: (what) => circle.barrier(what),
     startProxy: (options) =>
-      inThread({ provider, devices: provider === 'shm' ? [] : ['lo'], timeoutMs: 20_000 })(circle, options),
+      inThread({ provider, devices: provider === 'shm' ? [] : ['lo'], timeoutMs: 20_000 })(
+        options,
+        null,
+      ).begin(circle),
   };
   const { address, bytes, free } = native;
   return { ranks, raw, memory: { address, bytes, raw, host: new NativeView(raw), free } };

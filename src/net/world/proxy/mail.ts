@@ -2,8 +2,10 @@
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
 import { DisposedError, HeddleError, messageOf, RankLostError } from '../../../base/errors.js';
 import { stepDone } from '../../../base/native/index.js';
+import type { ProviderName } from '../../fabric/index.js';
 import type { Circle, CircleLoss } from '../circle.js';
 import type { ProxyCircle } from './network.js';
+import type { Numbering } from './program.js';
 
 /** The fields of a RankLostError that the mail carries. */
 interface Lost {
@@ -20,7 +22,14 @@ export function fromMail(code: string, message: string, lost: Lost | null): Hedd
 export const lostIn = (error: unknown): Lost | null =>
   error instanceof RankLostError ? { ranks: error.ranks, operation: error.operation } : null;
 
+/** The circle that a proxy's thread is to take part in. */
+export interface Begin extends Numbering {
+  readonly kind: 'begin';
+  readonly place: Pick<ProxyCircle, 'rank' | 'ranks'>;
+}
+
 type ToProxy =
+  | Begin
   | { readonly kind: 'answer'; readonly id: number; readonly parts: readonly Uint8Array[] }
   | {
       readonly kind: 'refusal';
@@ -46,7 +55,9 @@ export type FromProxy =
       readonly operation: string;
       readonly bytes: Uint8Array;
     }
-  | { readonly kind: 'ready' }
+  /** Its end of the network is open: it waits to begin. */
+  | { readonly kind: 'opened' }
+  | { readonly kind: 'ready'; readonly provider: ProviderName | null }
   /** It writes nothing more, and looks for nothing. */
   | { readonly kind: 'stopped' }
   | {
@@ -61,6 +72,16 @@ export type FromProxy =
 export const newMail = (): SharedArrayBuffer => new SharedArrayBuffer(8);
 export const stoppedWord = (mail: SharedArrayBuffer): Int32Array => new Int32Array(mail, 4, 1);
 
+/** Posts to a proxy's thread. */
+export const postman =
+  (port: MessagePort, mail: SharedArrayBuffer): ((message: ToProxy) => void) =>
+  (message) => {
+    const count = new Int32Array(mail);
+    port.postMessage(message);
+    Atomics.add(count, 0, 1);
+    Atomics.notify(count, 0);
+  };
+
 /** The circle's side. */
 interface Mailbox {
   /** Hears what is no call. */
@@ -71,12 +92,7 @@ interface Mailbox {
 
 /** Makes the calls that a proxy's thread asks for, and tells it of losses. */
 export function serveCircle(circle: Circle, port: MessagePort, mail: SharedArrayBuffer): Mailbox {
-  const count = new Int32Array(mail);
-  const post = (message: ToProxy): void => {
-    port.postMessage(message);
-    Atomics.add(count, 0, 1);
-    Atomics.notify(count, 0);
-  };
+  const post = postman(port, mail);
   const mailbox: Mailbox = {
     onTold: () => {},
     post,
@@ -123,19 +139,18 @@ export class MailedCircle implements ProxyCircle {
   #read = 0;
   #onStop = (): void => {};
   #onClose = (): void => {};
+  #onBegin = (_: Begin): void => {};
+  /** When it is known; before, it is nobody's. */
+  readonly begun = new Promise<Begin>((resolve) => {
+    this.#onBegin = resolve;
+  });
 
-  readonly rank: number;
-  readonly ranks: number;
+  rank = -1;
+  ranks = 0;
   readonly #port: MessagePort;
 
-  constructor(
-    { rank, ranks }: Pick<ProxyCircle, 'rank' | 'ranks'>,
-    port: MessagePort,
-    mail: SharedArrayBuffer,
-  ) {
+  constructor(port: MessagePort, mail: SharedArrayBuffer) {
     this.#port = port;
-    this.rank = rank;
-    this.ranks = ranks;
     this.#count = new Int32Array(mail);
     this.#stopped = stoppedWord(mail);
     // Until the first turn the thread has an event loop, and the connecting that happens then waits for answers.
@@ -209,6 +224,11 @@ export class MailedCircle implements ProxyCircle {
 
   #receive(message: ToProxy): void {
     switch (message.kind) {
+      case 'begin':
+        this.rank = message.place.rank;
+        this.ranks = message.place.ranks;
+        this.#onBegin(message);
+        break;
       case 'answer':
         this.#calls.get(message.id)?.resolve(message.parts);
         break;

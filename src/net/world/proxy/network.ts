@@ -44,6 +44,8 @@ export type FabricOptions = Pick<
 /** A network, and what else its proxy does about it. */
 export interface Link {
   readonly network: Network;
+  /** The network's, where that is one of libfabric's. */
+  readonly provider: ProviderName | null;
   /** Makes progress; true when anything moved. @throws RankLostError where a peer is gone. */
   progress(): boolean;
   /** Whether every write has come to its peer. */
@@ -63,26 +65,59 @@ export type Connect = (
 export async function openEngine(
   circle: Pick<Circle, 'allGather'>,
   options: FabricOptions,
-  how: Pick<EngineOptions, 'thread' | 'arrivals' | 'gpuMemory'> = {},
 ): Promise<TransferEngine> {
-  const { processors: _, wires: __, ...wanted } = withEnvironment(options);
-  const provider = await agreeOnProvider(circle, offerHere(wanted.provider, wanted.devices));
-  return TransferEngine.open({ ...wanted, provider, ...how });
+  const { provider: wanted, devices } = withEnvironment(options);
+  const provider = await agreeOnProvider(circle, offerHere(wanted, devices));
+  return TransferEngine.open(engineOptions(options, provider));
 }
 
+function engineOptions(options: FabricOptions, provider: ProviderName): EngineOptions {
+  const { processors: _, wires: __, ...wanted } = withEnvironment(options);
+  return { ...wanted, provider };
+}
+
+/** A rank's end of a network, with its memory, before any peer is known. */
+export interface OpenEnd {
+  readonly engine: TransferEngine;
+  readonly own: Region;
+}
+
+/** Opens a rank's end of this provider's network. */
+export async function openEnd(
+  options: FabricOptions,
+  provider: ProviderName,
+  nics: WireMemory['nics'],
+): Promise<OpenEnd> {
+  const engine = await TransferEngine.open({
+    ...engineOptions(options, provider),
+    ...{ thread: 'caller', arrivals: 'listed', gpuMemory: nics.kind === 'gpu' },
+  });
+  try {
+    return { engine, own: registerWire(engine, nics) };
+  } catch (error) {
+    await engine.close();
+    throw error;
+  }
+}
+
+/** `ahead`: an end that is open already, if it is of the provider on which the ranks agree. */
 export const overFabric =
-  (options: FabricOptions): Connect =>
+  (options: FabricOptions, ahead: OpenEnd | null = null): Connect =>
   async (circle, { front, nics }, reach) => {
-    const engine = await openEngine(circle, options, {
-      ...{ thread: 'caller', arrivals: 'listed', gpuMemory: nics.kind === 'gpu' },
-    });
+    let end = ahead;
     try {
+      const { provider: wanted, devices } = withEnvironment(options);
+      const provider = await agreeOnProvider(circle, offerHere(wanted, devices));
+      if (end?.engine.devices[0]?.provider !== provider) {
+        await end?.engine.close();
+        end = await openEnd(options, provider, nics);
+      }
+      const { engine, own } = end;
       const fabric = await connectFabric(circle, engine, reach);
-      const own = registerWire(engine, nics);
       const { remotes } = await fabric.share(own);
       return new FabricLink(circle, engine, fabric, own, remotes, front, flushOf(nics));
     } catch (error) {
-      await engine.close();
+      await end?.engine.close();
       throw error;
     }
   };
@@ -172,6 +207,7 @@ const shmBurst = 4;
 
 class FabricLink implements Link, Network {
   readonly network: Network;
+  readonly provider: ProviderName;
   /** The ranks that the circle has lost: a lost rank never comes back, and every round needs every rank. */
   #loss: CircleLoss | null = null;
   readonly #stopListening: () => void;
@@ -194,6 +230,7 @@ class FabricLink implements Link, Network {
     flush: GpuFlush | null,
   ) {
     this.#engine = engine;
+    this.provider = engine.devices[0]!.provider;
     this.#fabric = fabric;
     this.network = new WireNetwork(this, front, flush);
     this.#flush = flush;
@@ -206,7 +243,7 @@ class FabricLink implements Link, Network {
       (target) =>
         target && { source, sourceOffset: 0, target, targetOffset: 0, bytes: 0, immediate: 0, counter },
     );
-    this.#posted = engine.devices[0]!.provider === 'shm' ? new Uint32Array(targets.length) : null;
+    this.#posted = this.provider === 'shm' ? new Uint32Array(targets.length) : null;
   }
 
   write({ peer, from, to, bytes, tag }: Readonly<RemoteWrite>): boolean {
@@ -280,6 +317,7 @@ export const overMachine =
     await circle.barrier('the network: all are there');
     return {
       network: new WireNetwork(network, front, flush),
+      provider: null,
       progress: () => false,
       allCame: () => true,
       close: async () => close(),

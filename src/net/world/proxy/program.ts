@@ -1,7 +1,7 @@
 /** A proxy's program, found by its name and connected. */
 import { HeddleError, messageOf, requireObject, requireText } from '../../../base/errors.js';
 import type { Network, ProxyMaker, RemoteWrite, WireMemory } from '../../../gpu/index.js';
-import type { Connect, ProxyCircle } from './network.js';
+import type { Connect, Link, ProxyCircle } from './network.js';
 
 /** Which program: threads share no functions, so it is named. */
 export interface ProxyProgramName {
@@ -13,16 +13,17 @@ export interface ProxyProgramName {
   readonly data: unknown;
   /** The ranks that it writes to, which also write to this one; all others unless it is said. */
   readonly reach?: readonly number[] | undefined;
+}
+
+/** How a program counts the ranks of a circle. */
+export interface Numbering {
   /** [rank, as the program counts]: its rank in the circle, −1 where it is not in it. The same unless it is said. */
   readonly ranks?: readonly number[] | undefined;
 }
 
 /** A program with its network, connected. */
-export interface PreparedProxy {
+export interface PreparedProxy extends Pick<Link, 'provider' | 'allCame' | 'close'> {
   step(): boolean;
-  /** Whether every write has come to its peer. */
-  allCame(): boolean;
-  close(): Promise<void>;
 }
 
 async function importMakers(module: string): Promise<Readonly<Record<string, ProxyMaker>>> {
@@ -54,7 +55,12 @@ export type ProxyMemory = Pick<WireMemory, 'address' | 'front' | 'placement' | '
 export async function prepareProxy(
   circle: ProxyCircle,
   connect: Connect,
-  { make, data, reach, ranks }: Omit<ProxyProgramName, 'module' | 'name'> & { readonly make: ProxyMaker },
+  {
+    make,
+    data,
+    reach,
+    ranks,
+  }: Omit<ProxyProgramName, 'module' | 'name'> & Numbering & { readonly make: ProxyMaker },
   memory: ProxyMemory,
 ): Promise<PreparedProxy> {
   const reached =
@@ -71,6 +77,7 @@ export async function prepareProxy(
       data,
     });
     return {
+      provider: link.provider,
       step() {
         const moved = link.progress();
         return program.step() || moved;

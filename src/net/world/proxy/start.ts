@@ -12,10 +12,11 @@ import {
 import { endOrderly, startThread } from '../../../base/native/index.js';
 import type { MappedMemory, WireMemory } from '../../../gpu/index.js';
 import type { SimMachine } from '../../../gpu/sim/index.js';
+import type { ProviderName } from '../../fabric/index.js';
 import { type Circle, LONGEST_TIMEOUT_MS } from '../circle.js';
 import { requireReach } from '../fabric.js';
-import { type FromProxy, fromMail, newMail, serveCircle, stoppedWord } from './mail.js';
-import { type FabricOptions, overFabric, overMachine } from './network.js';
+import { type FromProxy, fromMail, newMail, postman, serveCircle, stoppedWord } from './mail.js';
+import { type FabricOptions, openEnd, overFabric, overMachine } from './network.js';
 import { deliver, type ProxyMemory, type ProxyProgramName, prepareProxy, proxyMaker } from './program.js';
 import type { ProxyThreadData } from './thread.js';
 
@@ -64,67 +65,82 @@ const asWire = (memory: MappedMemory | WireMemory): ProxyMemory & Pick<WireMemor
         ...{ front: 0, placement: 'host', nics: { kind: 'host', raw: memory.raw } },
       };
 
-/** How the proxies of a world run; every rank calls it. `ranks`: as in ProxyProgramName. */
-export type ProxyStarter = (
-  circle: Circle,
-  options: ProxyOptions,
-  ranks?: readonly number[],
-) => Promise<RunningProxy>;
+/** A proxy that has all that it needs but the others. */
+interface ReadyProxy {
+  /** Its end of the network is open, where it was said which. */
+  readonly opened: Promise<unknown>;
+  /** Every rank of the circle calls it. `ranks`: as in Numbering. */
+  begin(circle: Circle, ranks?: readonly number[]): Promise<Running>;
+  /** Where it never begins. */
+  discard(): Promise<void>;
+}
+
+/** How the proxies of a world run. `provider`: over what network they probably will. */
+export type ProxyStarter = (options: ProxyOptions, provider: ProviderName | null) => ReadyProxy;
 
 /** Each in a thread, over libfabric. */
 export const inThread =
   (fabric: FabricOptions): ProxyStarter =>
-  async (circle, options, ranks) => {
+  (options, provider) => {
     const { port1: port, port2 } = new MessageChannel();
     const { address, bytes, front, placement, nics } = asWire(options.memory);
     const given: ProxyThreadData = {
       port: port2,
       mail: newMail(),
-      place: { rank: circle.rank, ranks: circle.ranks },
-      program: nameOf(options, ranks),
+      program: nameOf(options),
       memory: { address, bytes, front, placement, gpu: nics.kind === 'gpu' ? nics : null },
       fabric: timed(fabric, options),
+      provider,
     };
     const thread = startThread(new URL('./thread.js', import.meta.url), given, [port2]);
-    const ended = new Promise<Error>((resolve) => {
-      thread.once('error', resolve);
-      thread.once('exit', (code) =>
-        resolve(
-          new HeddleError('HEDDLE_PROXY', `the thread of rank ${circle.rank}'s proxy ended with ${code}`),
-        ),
-      );
-    });
-    const mail = serveCircle(circle, port, given.mail);
-    const steps = [() => mail.post({ kind: 'stop' }), () => mail.post({ kind: 'close' })];
-    thread.once('exit', endOrderly({ steps, done: stoppedWord(given.mail) }));
-    const siblings = siblingsOf(circle);
-    const stopped = siblings.begin();
-    const running = new Running(circle, async () => {
-      thread.ref();
-      mail.post({ kind: 'stop' });
-      await ended;
-    });
-    const ready = new Promise<void>((resolve, reject) => {
-      mail.onTold = (message: FromProxy) => {
-        if (message.kind === 'ready') resolve();
-        else if (message.kind === 'stopped') {
-          stopped();
-          void siblings.allStopped().then(() => mail.post({ kind: 'close' }));
-        } else if (message.kind === 'failed') {
-          stopped();
-          reject(running.failed(fromMail(message.code, message.message, message.lost)));
-        }
-      };
-      void ended.then((error) => {
-        stopped();
-        mail.close();
-        reject(running.failed(error));
-      });
-    });
-    await ready;
     // A program that comes to its end does not wait for its proxy: it stops it.
     thread.unref();
-    return running;
+    const ended = new Promise<Error | number>((resolve) => {
+      thread.once('error', resolve);
+      thread.once('exit', resolve);
+    });
+    const post = postman(port, given.mail);
+    const steps = [() => post({ kind: 'stop' }), () => post({ kind: 'close' })];
+    thread.once('exit', endOrderly({ steps, done: stoppedWord(given.mail) }));
+    const opened = new Promise((resolve) => port.once('message', resolve));
+    port.unref();
+    const stop = async () => {
+      thread.ref();
+      post({ kind: 'stop' });
+      await ended;
+    };
+    const begin = async (circle: Circle, ranks?: readonly number[]) => {
+      thread.ref();
+      const mail = serveCircle(circle, port, given.mail);
+      const siblings = siblingsOf(circle);
+      const stopped = siblings.begin();
+      const running = new Running(circle, stop);
+      const ready = new Promise<void>((resolve, reject) => {
+        mail.onTold = (message: FromProxy) => {
+          if (message.kind === 'ready') {
+            running.provider = message.provider;
+            resolve();
+          } else if (message.kind === 'stopped') {
+            stopped();
+            void siblings.allStopped().then(() => post({ kind: 'close' }));
+          } else if (message.kind === 'failed') {
+            stopped();
+            reject(running.failed(fromMail(message.code, message.message, message.lost)));
+          }
+        };
+        void ended.then((how) => {
+          stopped();
+          mail.close();
+          const why = `the thread of rank ${circle.rank}'s proxy ended with ${how}`;
+          reject(running.failed(typeof how === 'number' ? new HeddleError('HEDDLE_PROXY', why) : how));
+        });
+      });
+      post({ kind: 'begin', place: { rank: circle.rank, ranks: circle.ranks }, ranks });
+      await ready;
+      thread.unref();
+      return running;
+    };
+    return { opened: Promise.race([opened, ended]), begin, discard: stop };
   };
 
 /**
@@ -133,55 +149,75 @@ export const inThread =
  */
 export const inMachine =
   (machine: SimMachine, gpu: number, fabric: FabricOptions | null): ProxyStarter =>
-  async (circle, options, ranks) => {
-    const connect = fabric === null ? overMachine(machine, gpu) : overFabric(timed(fabric, options));
-    const { data, reach } = options;
-    const make = await machine.standStill(proxyMaker(options));
-    const prepared = await prepareProxy(
-      circle,
-      connect,
-      { make, data, reach, ranks },
-      asWire(options.memory),
-    );
-    let moved = true;
-    const running = new Running(circle, async () => {
-      // Turns are the machine's to give, until it has given one in which nothing moved.
-      moved = true;
-      const turns = { step: () => moved, allCame: () => prepared.allCame() };
-      if (fabric !== null && running.error === null && !circle.signal.aborted)
-        await deliver(turns, () => new Promise(setImmediate));
-      end();
-      await prepared.close();
-    });
-    const end = machine.startHost(gpu, {
-      name: options.name,
-      hearsOutside: fabric !== null,
-      step: () => {
-        moved = prepared.step();
-        return moved;
-      },
-      onError: (error) => running.failed(error),
-    });
-    return running;
+  (options, provider) => {
+    const memory = asWire(options.memory);
+    const over = fabric && timed(fabric, options);
+    // What goes wrong here goes wrong again when it begins.
+    const opened =
+      over && provider ? openEnd(over, provider, memory.nics).catch(() => null) : Promise.resolve(null);
+    const begin = async (circle: Circle, ranks?: readonly number[]) => {
+      const { data, reach } = options;
+      const make = await machine.standStill(proxyMaker(options));
+      const connect = over === null ? overMachine(machine, gpu) : overFabric(over, await opened);
+      const prepared = await prepareProxy(circle, connect, { make, data, reach, ranks }, memory);
+      let moved = true;
+      const running = new Running(circle, async () => {
+        // Turns are the machine's to give, until it has given one in which nothing moved.
+        moved = true;
+        const turns = { step: () => moved, allCame: () => prepared.allCame() };
+        if (fabric !== null && running.error === null && !circle.signal.aborted)
+          await deliver(turns, () => new Promise(setImmediate));
+        end();
+        await prepared.close();
+      });
+      running.provider = prepared.provider;
+      const end = machine.startHost(gpu, {
+        name: options.name,
+        hearsOutside: fabric !== null,
+        step: () => {
+          moved = prepared.step();
+          return moved;
+        },
+        onError: (error) => running.failed(error),
+      });
+      return running;
+    };
+    return { opened, begin, discard: async () => (await opened)?.engine.close() };
   };
 
 /** A proxy that begins anew, in another circle, whenever its world leaves ranks out; until it is stopped for good. */
 export class LastingProxy implements RunningProxy {
-  readonly #start: (circle: Circle, ranks?: readonly number[]) => Promise<RunningProxy>;
-  #running: RunningProxy | null = null;
+  readonly #start: (provider: ProviderName | null) => ReadyProxy;
+  #next: ReadyProxy | null = null;
+  #running: Running | null = null;
   #over = false;
+  /** Whether it can begin anew without a wait for anything but the others. */
+  prepared = false;
 
   constructor(starter: ProxyStarter, options: ProxyOptions) {
-    this.#start = (circle, ranks) => starter(circle, options, ranks);
+    this.#start = (provider) => starter(options, provider);
   }
 
   get error(): Error | null {
     return this.#running?.error ?? null;
   }
 
+  /** Opens, beside what runs, all that it needs to begin anew. */
+  async prepare(): Promise<void> {
+    if (this.#over) return;
+    this.#next ??= this.#start(this.#running?.provider ?? null);
+    const next = this.#next;
+    await next.opened;
+    this.prepared = this.#next === next;
+  }
+
   /** Begins in a circle; every rank of it calls this. */
   async begin(circle: Circle, ranks?: readonly number[]): Promise<void> {
-    if (!this.#over) this.#running = await this.#start(circle, ranks);
+    if (this.#over) return;
+    const next = this.#next ?? this.#start(null);
+    this.#next = null;
+    this.prepared = false;
+    this.#running = await next.begin(circle, ranks);
   }
 
   /** Ends what is under way. It may begin again. */
@@ -189,14 +225,17 @@ export class LastingProxy implements RunningProxy {
     await this.#running?.stop();
   }
 
-  stop(): Promise<void> {
+  async stop(): Promise<void> {
     this.#over = true;
-    return this.pause();
+    await Promise.all([this.pause(), this.#next?.discard()]);
+    this.#next = null;
   }
 }
 
 class Running implements RunningProxy {
   error: Error | null = null;
+  /** Of the network that it took. */
+  provider: ProviderName | null = null;
   #stopping: Promise<void> | null = null;
   readonly #circle: Circle;
   readonly #end: () => Promise<void>;
@@ -236,12 +275,9 @@ const timed = (fabric: FabricOptions, { timeoutMs }: ProxyOptions): FabricOption
 /** The shortest time limit that an engine takes. */
 const shortestTimeoutMs = 10;
 
-const nameOf = (
-  { module, name, data, reach }: ProxyOptions,
-  ranks: readonly number[] | undefined,
-): ProxyProgramName => ({
+const nameOf = ({ module, name, data, reach }: ProxyOptions): ProxyProgramName => ({
   module: module.href,
-  ...{ name, data, reach, ranks },
+  ...{ name, data, reach },
 });
 
 /** How long one that has stopped waits for others that do not: they may be about to learn that a rank was lost. */

@@ -8,8 +8,9 @@ import { type MessagePort, workerData } from 'node:worker_threads';
 import { HeddleError, messageOf } from '../../../base/errors.js';
 import { stayOn, view, yieldProcessor } from '../../../base/native/index.js';
 import { NativeView, type ReachedGpu, type WireShape } from '../../../gpu/index.js';
+import type { ProviderName } from '../../fabric/index.js';
 import { lostIn, MailedCircle } from './mail.js';
-import { type FabricOptions, overFabric, type ProxyCircle, withEnvironment } from './network.js';
+import { type FabricOptions, openEnd, overFabric, withEnvironment } from './network.js';
 import {
   deliver,
   type PreparedProxy,
@@ -24,11 +25,12 @@ export interface ProxyThreadData {
   readonly port: MessagePort;
   /** As `newMail` makes it. */
   readonly mail: SharedArrayBuffer;
-  readonly place: Pick<ProxyCircle, 'rank' | 'ranks'>;
   readonly program: ProxyProgramName;
   /** `gpu`: what NICs reach, if it lies there. Memory of the host is the thread's too, at its address. */
   readonly memory: WireShape & { readonly address: number; readonly gpu: ReachedGpu | null };
   readonly fabric: FabricOptions;
+  /** The network whose end it opens before it begins. */
+  readonly provider: ProviderName | null;
 }
 
 /** Turns without anything to do before the thread offers its processor, and before it naps. */
@@ -64,24 +66,30 @@ function memoryOf({ address, bytes, front, placement, gpu }: ProxyThreadData['me
   return { address, front, placement, host: new NativeView(raw), nics };
 }
 
-const { port, mail, place, program, memory, fabric } = workerData as ProxyThreadData;
-const circle = new MailedCircle(place, port, mail);
+const { port, mail, program, memory, fabric, provider } = workerData as ProxyThreadData;
+const circle = new MailedCircle(port, mail);
+const there = memoryOf(memory);
+const stopped = circle.untilStopped().then(() => null);
 let proxy: PreparedProxy | undefined;
+// What goes wrong here goes wrong again when it begins, with the others there to hear of it.
+const making = proxyMaker(program);
+making.catch(() => {});
+const ahead = provider && (await openEnd(fabric, provider, there.nics).catch(() => null));
+circle.tell({ kind: 'opened' });
+const begin = await Promise.race([circle.begun, stopped]);
 try {
-  const { processors = [] } = withEnvironment(fabric);
-  if (processors.length > 0) stayOn(processors[place.rank % processors.length]!);
-  proxy = await prepareProxy(
-    circle,
-    overFabric(fabric),
-    { ...program, make: await proxyMaker(program) },
-    memoryOf(memory),
-  );
-  circle.tell({ kind: 'ready' });
-  run(circle, proxy);
-  await deliver(proxy, () => {
-    circle.readMail();
-    yieldProcessor();
-  });
+  if (begin !== null) {
+    const { processors = [] } = withEnvironment(fabric);
+    if (processors.length > 0) stayOn(processors[circle.rank % processors.length]!);
+    const of = { ...program, ranks: begin.ranks, make: await making };
+    proxy = await prepareProxy(circle, overFabric(fabric, ahead), of, there);
+    circle.tell({ kind: 'ready', provider: proxy.provider });
+    run(circle, proxy);
+    await deliver(proxy, () => {
+      circle.readMail();
+      yieldProcessor();
+    });
+  }
 } catch (error) {
   // Errors lose their class on the way to another thread; what they say is what matters.
   const code = error instanceof HeddleError ? error.code : 'HEDDLE_PROXY';
@@ -89,7 +97,8 @@ try {
   // Peers hear from the circle why, before they find this end of the network closed.
   if (proxy !== undefined) await circle.untilStopped();
 } finally {
-  if (circle.stopped) await circle.untilAllStopped();
+  if (circle.stopped && begin !== null) await circle.untilAllStopped();
   await proxy?.close();
+  await ahead?.engine.close();
   circle.end();
 }

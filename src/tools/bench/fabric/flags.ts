@@ -60,7 +60,7 @@ export async function flagToFlag(
     const raw = new Uint8Array(memories[rank]!.buffer);
     const memory = { address, bytes: raw.length, raw, host: views[rank]!, free: () => {} };
     const data = dataOf(rank, bytes - header);
-    const proxy = await proxyInThread(fabric)(circle, { ...hybridProxyModule, data, memory });
+    const proxy = await proxyInThread(fabric)({ ...hybridProxyModule, data, memory }, null).begin(circle);
     await circle.barrier('both are there');
     if (rank === 0) measure();
     await circle.barrier('all is measured');

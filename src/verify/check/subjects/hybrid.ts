@@ -155,6 +155,12 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
     ...{ ranks: 6, nodes: 3, experts: 6, topK: 4, maxTokens: 1, blocks: 1, split: true },
     leaveOut: { before: 1, ranks: [2, 3, 5] },
   },
+  'a rank left out and back': {
+    ranks: 4,
+    experts: 8,
+    topK: 3,
+    leaveOut: { before: 1, until: 2, ranks: [1] },
+  },
   'sums at the source, a rank left out': {
     ...{ ranks: 4, sum: 'source', topK: 3, dtype: 'f32' },
     leaveOut: { before: 1, ranks: [1] },

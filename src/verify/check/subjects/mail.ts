@@ -12,7 +12,7 @@ export const mailOf = (name: string, serve = serveCircle): CheckConfiguration =>
     const [circle] = LocalCircle.create(1);
     const { port1: own, port2: port } = new MessageChannel();
     const mail = newMail();
-    const thread = new MailedCircle(circle!, port, mail);
+    const thread = new MailedCircle(port, mail);
     // From its first turn on the thread has no event loop.
     port.removeAllListeners('message');
     const post = own.postMessage.bind(own);

@@ -63,7 +63,7 @@ export interface Rounds
   readonly own: Own;
   /** The experts' kernel may start before dispatch has ended. */
   readonly programmatic: boolean;
-  /** Before this round the world leaves ranks out. */
+  /** Before which rounds the world leaves ranks out, and takes them in again. */
   readonly leaveOut: RoundsOptions['leaveOut'];
   /** Where what NICs reach lies. */
   readonly wires: Placement;
@@ -223,6 +223,15 @@ export const commonMasks: Readonly<Record<string, Partial<Rounds>>> = {
     leaveOut: { before: 2, ranks: [0, 3] },
   },
   'all others left out, a graph': { graph: true, leaveOut: { before: 1, ranks: [0] } },
+  // It hears of the placement that the others go by when it is back.
+  'a rank left out and back, experts moved meanwhile': {
+    ...{ ranks: 3, placements: [moved.after, moved.before] },
+    leaveOut: { before: 1, until: 2, ranks: [1] },
+  },
+  'a rank left out and back, a graph': {
+    ...{ ranks: 3, graph: true, leaveOut: { before: 1, until: 2, ranks: [0] } },
+    tokens: Array(7).fill([2, 2, 2]),
+  },
 };
 export const splitMasks: typeof commonMasks = Object.fromEntries(
   Object.entries(commonMasks).map(([name, of]) => [`split, ${name}`, { ...of, split: true }]),
@@ -384,7 +393,9 @@ function makeRounds(shape: Shape, of: Rounds, nodesSummed: number) {
     return sources;
   });
   const placedShape = placed(shape, placements[0]);
-  const placedRounds = rounds.map((sources, n) => placedSources(shape, sources, placements[n], nodes));
+  const placedRounds = rounds.map((sources, n) =>
+    placedSources(shape, sources, placements[n] ?? placements.at(-1), nodes),
+  );
   const means = leaveOut ? leftOut(placedShape, placedRounds, leaveOut) : placedRounds;
   const expected = means.map((sources) => expectedRound(placedShape, sources, weights, nodesSummed));
   return { rounds, placedShape, means, expected };

@@ -28,9 +28,12 @@ else {
   const { buffer, ...memory } = allocate(words.bytes);
   const raw = new Uint8Array(buffer);
   const module = new URL('./relay.js', import.meta.url);
-  await proxyInThread(fabric)(circle, {
-    ...{ module, name: 'relay', data: {} },
-    memory: { ...memory, raw, host: new NativeView(raw), free: () => {} },
-  });
+  await proxyInThread(fabric)(
+    {
+      ...{ module, name: 'relay', data: {} },
+      memory: { ...memory, raw, host: new NativeView(raw), free: () => {} },
+    },
+    null,
+  ).begin(circle);
 }
 console.log('it comes to its end');
