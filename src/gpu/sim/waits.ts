@@ -4,7 +4,7 @@ import type { SimBuffer } from './memory.js';
 import type { Thread } from './thread.js';
 
 /** Longer than hosts let kernels wait: who waits longer relies on somebody else to give up. */
-const longestMs = 4_000_000;
+export const longestMs = 4_000_000;
 
 export class Waits {
   readonly #mode: Mode;
