@@ -209,6 +209,8 @@ export class Thread extends Task {
   /** The threads that its coming to a barrier of a group lets go on. */
   released: readonly Thread[] = [];
   satisfied = false;
+  /** It comes to a barrier of its cluster and releases nothing. */
+  arrivesRelaxed = false;
   /** Its vote at a barrier at which threads vote, and how many say yes. */
   says = false;
   yes = 0;
@@ -900,6 +902,15 @@ export class Thread extends Task {
     if (checked && !this.#accessMBarrier(access, barrier, offset)) return;
     const wrong = this.mbarrier(barrier, offset).expect(bytes, arrivals, drops);
     if (checked && wrong !== null) this.#misuse(access, barrier, offset, wrong);
+  }
+
+  /** Arrives at an mbarrier once its asynchronous copies are made. `extra`: its phase takes that arrival beside those that it is for. */
+  arriveAfterCopies(barrier: SimBuffer, offset: number, extra: boolean, site: number): void {
+    const access = { kind: 'update', order: 'relaxed', scope: 'cta', bytes: mbarrierBytes, site } as const;
+    if (this.#hub.detector !== null && !this.mayAccess(access, barrier, offset)) return;
+    if (extra) this.mbarrier(barrier, offset).expect(0, -1);
+    this.async.arriveAfterAll(barrier, offset, site);
+    this.#hub.spins.stir();
   }
 
   /** The effects of its own operations on an mbarrier. */
