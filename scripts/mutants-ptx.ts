@@ -3,17 +3,19 @@
  * What is compiled is kept in FOLDER. NAME is that of a subject or a family, CONFIGURATIONS and MUTANTS are patterns of names. A mutant of the PTX runs first where the
  * kernels are the shortest, then where mutants of the same line in TypeScript are caught, then everywhere, under SCHEDULES
  * schedules in all and at least one of each configuration. Prints a line for each that survives, and how its line fares in TypeScript.
+ * A file of FOLDER keeps what each mutant came to, so that the next call with the same arguments goes on behind it. No clock counts, only
+ * steps of the machine, so that a busy one finds the same.
  */
-import { mkdirSync } from 'node:fs';
+import { appendFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { HeddleError } from '../src/base/errors.js';
-import type { KernelModule } from '../src/gpu/sim/index.js';
+import { type KernelModule, SimMachine } from '../src/gpu/sim/index.js';
 import {
   type CheckConfiguration,
   checkSubjects,
   type Mutant,
   mutantsOf,
   mutate,
-  runOnce,
   seedOf,
   subjectsNamed,
 } from '../src/verify/check/index.js';
@@ -35,15 +37,23 @@ interface Run {
   readonly nth: number;
 }
 
-const machineOf = (
-  { in: configuration, nth }: Run,
+/** Unlike `runOnce` it has no limit of time. */
+async function runOf(
+  { in: { name, ranks, residentBlocks, run }, nth }: Run,
   substitute: (module: KernelModule) => KernelModule,
   stepLimit: number,
-) => {
-  const seed = seedOf(nth);
-  const schedule = nth % 2 === 0 ? 'random' : 'priority';
-  return runOnce(configuration, { seed, schedule, substitute, stepLimit, hostLines: false });
-};
+): Promise<{ readonly wrong: string | null; readonly steps: number }> {
+  const machine = SimMachine.create({
+    ...{ seed: seedOf(nth), schedule: nth % 2 === 0 ? 'random' : 'priority', mode: 'checked' },
+    ...{ ranks, substitute, stepLimit, configuration: name, hostLines: false, print: () => {} },
+    ...(residentBlocks === undefined ? {} : { residentBlocks }),
+  });
+  const thrown = await run(machine).then(
+    () => null,
+    (error: unknown) => String(error),
+  );
+  return { wrong: machine.findings[0]?.kind ?? thrown, steps: machine.statistics.steps };
+}
 
 /** The mutants of one form of the kernels, and how they fare. */
 class Form {
@@ -57,7 +67,7 @@ class Form {
   async list(): Promise<void> {
     for (const configuration of configurations) {
       const here = new Map<string, Mutant>();
-      const { findings, machine } = await machineOf(
+      const { wrong, steps } = await runOf(
         { in: configuration, nth: 0 },
         (module) => {
           const kernel = this.of(module);
@@ -66,11 +76,11 @@ class Form {
         },
         20_000_000,
       );
-      if (findings.length > 0) {
-        console.log(`not clean: ${configuration.name}: ${findings[0]!.kind}`);
+      if (wrong !== null) {
+        console.log(`not clean: ${configuration.name}: ${wrong}`);
         continue;
       }
-      this.#costs.set(configuration, machine.statistics.steps);
+      this.#costs.set(configuration, steps);
       for (const mutant of here.values()) {
         const known = this.mutants.get(mutant.id) ?? { mutant, in: [] };
         known.in.push(configuration);
@@ -94,9 +104,7 @@ class Form {
       };
       // A mutant may loop for ever.
       const steps = Math.min(2_000_000, 100_000 + 40 * this.#costs.get(run.in)!);
-      const { findings } = await machineOf(run, substitute, steps);
-      // A run that only took too long does not count as caught: the machine may have been busy.
-      return findings.some((one) => one.kind !== 'failure' || !one.message.includes('within two minutes'));
+      return (await runOf(run, substitute, steps)).wrong !== null;
     };
     const all = Array.from({ length: Math.max(limit, those.length) }, (_, n) => ({
       in: those[n % those.length]!,
@@ -139,23 +147,41 @@ const hintsOf = async (mutant: Mutant): Promise<Run[]> => {
   );
 };
 
-let [tried, caught] = [0, 0];
-const started = Date.now();
-const wanted = [...ptx.mutants.values()].filter(({ mutant }) => new RegExp(only).test(mutant.id));
-for (const { mutant, in: those } of wanted) {
-  const run = await ptx.caught(mutant.id, () => hintsOf(mutant));
-  process.stderr.write(`${++tried} of ${wanted.length}: ${mutant.id}: ${run?.in.name ?? 'survived'}\n`);
-  if (run !== null) {
-    caught++;
-    continue;
-  }
-  console.log(`survived: ${mutant.id} | ${mutant.text} | ${those.length} configurations`);
-  for (const [twin, by] of await twinsOf(mutant))
-    console.log(
-      `  in TypeScript: ${twin.description} ${by === null ? 'survives' : `caught in ${by.in.name}`}`,
-    );
-}
-const seconds = Math.round((Date.now() - started) / 1000);
-console.log(
-  `${name}: ${configurations.length} configurations, ${wanted.length} mutants, ${caught} caught, ${seconds} s`,
+const results = join(
+  folder,
+  `${[name, schedules, pattern, only]
+    .join(' ')
+    .trim()
+    .replaceAll(/[^\w.-]+/g, '_')}.jsonl`,
 );
+/** By mutant: the configuration that catches it, or the lines that are printed of a survivor. */
+const known = new Map<string, { readonly by: string } | { readonly lines: readonly string[] }>();
+if (existsSync(results))
+  for (const line of readFileSync(results, 'utf8').trim().split('\n')) {
+    const { id, ...result } = JSON.parse(line);
+    known.set(id, result);
+  }
+
+const wanted = [...ptx.mutants.values()].filter(({ mutant }) => new RegExp(only).test(mutant.id));
+let caught = 0;
+for (const [n, { mutant, in: those }] of wanted.entries()) {
+  let result = known.get(mutant.id);
+  if (result === undefined) {
+    const run = await ptx.caught(mutant.id, () => hintsOf(mutant));
+    if (run === null) {
+      const lines = [`survived: ${mutant.id} | ${mutant.text} | ${those.length} configurations`];
+      for (const [twin, by] of await twinsOf(mutant))
+        lines.push(
+          `  in TypeScript: ${twin.description} ${by === null ? 'survives' : `caught in ${by.in.name}`}`,
+        );
+      result = { lines };
+    } else result = { by: run.in.name };
+    appendFileSync(results, `${JSON.stringify({ id: mutant.id, ...result })}\n`);
+  }
+  if ('by' in result) caught++;
+  else for (const line of result.lines) console.log(line);
+  process.stderr.write(
+    `${n + 1} of ${wanted.length}: ${mutant.id}: ${'by' in result ? result.by : 'survived'}\n`,
+  );
+}
+console.log(`${name}: ${configurations.length} configurations, ${wanted.length} mutants, ${caught} caught`);

@@ -134,6 +134,38 @@ export class Copies {
     });
   }
 
+  /** Arrives at an mbarrier once all copies that the thread has begun are made. */
+  arriveAfterAll(barrier: SimBuffer, barrierAt: number, site: number): void {
+    const { id, block } = this.#issuer;
+    const mbarrier = this.#issuer.mbarrier(barrier, barrierAt);
+    const place = { buffer: barrier, offset: barrierAt };
+    const global = block.launch.firstSite + site;
+    const group = this.#group++;
+    const [last] = this.#unawaited.slice(-1);
+    this.#unawaited = [];
+    this.#detector?.mbarrierNamed(id, place, global);
+    const access = {
+      kind: 'write',
+      order: 'weak',
+      scope: 'cta',
+      bytes: last?.copy.bytes ?? 0,
+      site,
+    } as const;
+    const arrived = mbarrier.expectLoad(
+      0,
+      last && { to: last.copy.to, toAt: last.copy.toAt, access: this.#issuer.report(access) },
+    );
+    const landed = (): void => {
+      this.#posted.finish(group);
+      this.#detector?.copiesArrived(id, this.#engine, group, place, global);
+      arrived();
+      mbarrier.expect(0);
+    };
+    const nothing = { to: barrier, toAt: barrierAt, from: barrier, fromAt: barrierAt, bytes: 0 };
+    mbarrier.loads.post(nothing, group, { move: () => {}, landed });
+    this.#issuer.wrote(barrier, barrierAt, mbarrierBytes);
+  }
+
   commit(): void {
     this.#committed.push(this.#group++);
   }
@@ -208,7 +240,7 @@ export class Copies {
       this.#detector === null ? null : { to, toAt, access: this.#issuer.report(access) },
     );
     return () => {
-      this.#detector?.bulkArrived(id, group, place, global);
+      this.#detector?.copiesArrived(id, this.#engine, group, place, global);
       arrived();
     };
   }

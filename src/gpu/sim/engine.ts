@@ -23,7 +23,7 @@ import { Spins } from './spins.js';
 import { Statistics } from './statistics.js';
 import type { Block, SimLaunch, Thread } from './thread.js';
 import { Time } from './time.js';
-import { Waits } from './waits.js';
+import { longestMs, Waits } from './waits.js';
 import { type Watcher, watched } from './watched.js';
 
 const stepsPerTurn = 20_000;
@@ -31,8 +31,6 @@ const stepsPerTurn = 20_000;
 const wakeEvery = 1024;
 /** How long a look of a thread that polls takes, where time passes for nobody else. */
 const nanosecondsPerLook = 1000;
-/** Nanoseconds in which every time limit runs out. */
-const eternity = 1e13;
 /** How many turns of the event loop a machine without runnable work waits before it believes its hosts blocked. */
 const patience = 2;
 
@@ -516,21 +514,21 @@ export class Engine implements Machine {
   }
 
   /**
-   * Called when all that runs are loops over memory in which nothing changes. Those that look at the clock leave, as its
-   * time is over now; if none does, that was all. False if the machine has stopped.
+   * Called when all that runs are loops over memory in which nothing changes. Those that look at the clock leave, as their
+   * time is over now, those with the longest limits only the second time; if none does, that was all. False if the machine has stopped.
    */
   #endSpins(): boolean {
     const { spins } = this;
-    if (spins.timeIsOver) {
+    if (spins.timesOver === 2) {
       this.#giveUp('loops look at memory for what never comes, and have no limit');
       return false;
     }
     if (this.#outside === 0 && this.hosts.allBlocked(this.killed)) {
       const waiting = [...spins.reports(), ...this.#waits.reports()];
       if (waiting.length > 0) this.#reportWaits(waiting);
-      this.#time.now += eternity;
+      this.#time.now += 1e6 * longestMs;
       this.timeLimits++;
-      spins.timeIsOver = true;
+      spins.timesOver++;
     }
     spins.forget();
     return true;

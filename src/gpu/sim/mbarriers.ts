@@ -98,8 +98,8 @@ export class MBarrier {
   }
 
   /** A load is on its way here; returns what to call once it has come. */
-  expectLoad(bytes: number, report: LoadReport | null): () => void {
-    const load = report === null ? null : { report, phase: Number.POSITIVE_INFINITY };
+  expectLoad(bytes: number, report: LoadReport | null | undefined): () => void {
+    const load = !report ? null : { report, phase: Number.POSITIVE_INFINITY };
     if (load !== null) this.#loads.push(load);
     return () => {
       if (load !== null) load.phase = this.#phase;

@@ -61,8 +61,11 @@ export class Meetings {
         const mine = there.filter((thread) => thread.block === block);
         if (mine.length > 0) this.#reportDivergence('a barrier of the cluster', block, mine, block.threads);
       }
-      this.#detector.clusterMet(cluster.filter(({ live }) => live > 0).map(({ id }) => id));
+      const relaxed = there.filter(({ arrivesRelaxed }) => arrivesRelaxed).map(({ id }) => id);
+      const blocks = cluster.filter(({ live }) => live > 0).map(({ id }) => id);
+      this.#detector.clusterMet(blocks, new Set(relaxed));
     }
+    for (const thread of there) thread.arrivesRelaxed = false;
     this.#goOn(there);
   }
 

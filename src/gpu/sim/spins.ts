@@ -36,8 +36,8 @@ export class Spins {
   #still = 0;
   #stirred = false;
   #limits = 0;
-  /** All time limits have run out since something last changed. */
-  timeIsOver = false;
+  /** How often time limits have run out since something last changed: the longest do so with the second time. */
+  timesOver = 0;
   readonly #seen = new Map<Looker, Map<number, number>>();
   readonly #last = new Map<Looker, Look>();
   /** One of them was atomic. */
@@ -62,7 +62,7 @@ export class Spins {
     }
     this.#stirred = false;
     this.#limits = 0;
-    this.timeIsOver = false;
+    this.timesOver = 0;
     this.forget();
     return false;
   }

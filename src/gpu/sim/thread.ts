@@ -209,6 +209,8 @@ export class Thread extends Task {
   /** The threads that its coming to a barrier of a group lets go on. */
   released: readonly Thread[] = [];
   satisfied = false;
+  /** It comes to a barrier of its cluster and releases nothing. */
+  arrivesRelaxed = false;
   /** Its vote at a barrier at which threads vote, and how many say yes. */
   says = false;
   yes = 0;
@@ -544,25 +546,26 @@ export class Thread extends Task {
 
   /**
    * Every look may see an older store; those that end nothing go unseen. So a wait is one load, at the moment at which
-   * it ends: of any store that ends it, or of any at all if it looks once.
+   * it ends: of any store that ends it, or of any at all if it looks once. A wait whose limit has run out may still see one that ends it
+   * in its last look.
    */
   #pollStores(wait: Wait, detector: Detector): boolean {
-    const { access, buffer, offset, limit } = wait;
-    const older = wait.expired ? [] : detector.olderValues(this.id, buffer, offset, access.bytes);
+    const { access, buffer, offset, limit, expired } = wait;
+    const looks = !expired || isPlace(buffer, offset, access.bytes);
+    const older = looks ? detector.olderValues(this.id, buffer, offset, access.bytes) : [];
     const stores = [
-      !wait.expired && satisfies(wait, buffer.i32, offset >>> 2),
+      looks && satisfies(wait, buffer.i32, offset >>> 2),
       ...older.map(({ words }) => satisfies(wait, words, 0)),
     ];
     const options = stores.flatMap((there, i) => (there || limit === 0 ? [i] : []));
-    if (options.length === 0 && !wait.expired) return false;
+    if (options.length === 0 && !expired) return false;
     this.wait = null;
-    const choice = wait.expired
-      ? 0
-      : options[options.length === 1 ? 0 : this.#hub.pickStore(options.length)]!;
-    this.satisfied = stores[choice]!;
-    const words = choice === 0 ? null : older[choice - 1]!.words;
+    const ends = expired ? [null, ...options] : options;
+    const end = ends[ends.length === 1 ? 0 : this.#hub.pickStore(ends.length)]!;
+    this.satisfied = end !== null && stores[end]!;
+    const words = end === null || end === 0 ? null : older[end - 1]!.words;
     this.#see(buffer, offset, access.bytes, words);
-    if (this.satisfied && this.mayAccess(access, buffer, offset)) this.#tell(access, buffer, offset, choice);
+    if (this.satisfied && this.mayAccess(access, buffer, offset)) this.#tell(access, buffer, offset, end!);
     // Waits in a loop may never come to an end either.
     this.#hub.spins.look(this, access, buffer, offset, words?.[0] ?? buffer.i32[offset >>> 2]!);
     return true;
@@ -899,6 +902,15 @@ export class Thread extends Task {
     if (checked && !this.#accessMBarrier(access, barrier, offset)) return;
     const wrong = this.mbarrier(barrier, offset).expect(bytes, arrivals, drops);
     if (checked && wrong !== null) this.#misuse(access, barrier, offset, wrong);
+  }
+
+  /** Arrives at an mbarrier once its asynchronous copies are made. `extra`: its phase takes that arrival beside those that it is for. */
+  arriveAfterCopies(barrier: SimBuffer, offset: number, extra: boolean, site: number): void {
+    const access = { kind: 'update', order: 'relaxed', scope: 'cta', bytes: mbarrierBytes, site } as const;
+    if (this.#hub.detector !== null && !this.mayAccess(access, barrier, offset)) return;
+    if (extra) this.mbarrier(barrier, offset).expect(0, -1);
+    this.async.arriveAfterAll(barrier, offset, site);
+    this.#hub.spins.stir();
   }
 
   /** The effects of its own operations on an mbarrier. */

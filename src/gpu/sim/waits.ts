@@ -3,8 +3,8 @@ import { describeCondition, type Mode } from './compiled.js';
 import type { SimBuffer } from './memory.js';
 import type { Thread } from './thread.js';
 
-/** Longer than any host lets a kernel wait. A wait with a higher limit never gives up by itself. */
-const longestMs = 4_000_000;
+/** Longer than hosts let kernels wait: a wait with a higher limit relies on somebody else to give up. */
+export const longestMs = 4_000_000;
 
 export class Waits {
   readonly #mode: Mode;

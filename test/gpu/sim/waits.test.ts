@@ -35,6 +35,32 @@ async function heard(rank: Rank, out: { address: number; bytes: number }) {
   return new Uint32Array(await download(rank, out))[0];
 }
 
+/** Tells rank `to` only behind a wait in vain. */
+const tellLate = kernel(
+  { name: 'tell_late', params: { win: peers(Flags), to: 'u32', limit: 'u32' } },
+  (g, { win, to, limit }) => {
+    g.awaitEpoch(win.at(g.rank).arrived.at(to), 1, { order: 'acquire', scope: 'sys', limit });
+    g.store(win.at(to).arrived.at(g.rank), 1, { order: 'release', scope: 'sys' });
+  },
+);
+
+it('a wait whose limit runs out may see in its last look what came meanwhile, and need not', async () => {
+  const seen = new Set<number | undefined>();
+  for (let seed = 0; seed < 20; seed++) {
+    const { machine, ranks } = machineOf({ ranks: 2, mode: 'checked', seed: String(seed) });
+    const windows = await windowsOf(ranks, Flags.bytes);
+    const [a, b] = ranks as [Rank, Rank];
+    const out = b.device.allocate(4, 'out');
+    const limit = 1000;
+    await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 1, limit, out });
+    await launch(a, tellLate.ir(), one, { win: windows[0]!, to: 1, limit });
+    await Promise.all([a.stream.synchronize(), b.stream.synchronize()]);
+    seen.add(await heard(b, out));
+    expect(machine.statistics.timeLimits).toBe(1);
+  }
+  expect([...seen].sort()).toEqual([1, 2]);
+});
+
 describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   it('a wait is over once its epoch is reached, also past the wrap', async () => {
     const { machine, ranks } = machineOf({ ranks: 2, mode });

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { formatFinding } from '../../../src/gpu/sim/index.js';
 import { familyNamed } from '../../../src/moe/families/index.js';
-import { check, checkSubjects, subjectsNamed } from '../../../src/verify/check/index.js';
+import { check, checkSubjects, runOnce, seedOf, subjectsNamed } from '../../../src/verify/check/index.js';
 import { generalOf } from '../../../src/verify/check/subjects/general.js';
 
 test.each([
@@ -28,6 +28,17 @@ test.each([
   expect(configurations.map((one) => one.name).sort()).toEqual(wanted.sort());
   const { findings } = await check([{ name, kernels: ['example_experts'], configurations }], { seeds: 2 });
   expect(findings.map(formatFinding)).toEqual([]);
+});
+
+/** One rank of a node gives up in dispatch, and in some schedules its neighbour does not. */
+test('behind a dispatch that gave up nobody reads what was not made', async () => {
+  const name = 'hybrid, groups of 2, a rank lost in dispatch';
+  const { configurations } = checkSubjects.find((subject) => subject.name === 'hybrid')!;
+  const configuration = configurations.find((one) => one.name === name)!;
+  for (const n of [3, 11]) {
+    const { findings } = await runOnce(configuration, { seed: seedOf(n), schedule: 'priority' });
+    expect(findings.map(formatFinding)).toEqual([]);
+  }
 });
 
 test('a family’s name stands for all that is checked of it', () => {

@@ -25,6 +25,7 @@ import {
   BlockState,
   type CopyPart,
   distance,
+  gpu,
   happenedBefore,
   hasAsyncProxy,
   LaunchState,
@@ -428,9 +429,18 @@ export class Detector {
     for (const block of cluster) block.cluster = cluster;
   }
 
-  clusterMet(ids: readonly BlockId[]): void {
-    for (const id of ids) this.blockBarrier(id);
+  /** `relaxed`: threads whose coming releases no more than a fence before it has. */
+  clusterMet(ids: readonly BlockId[], relaxed: ReadonlySet<ThreadId>): void {
     const blocks = ids.map((id) => this.#blocks.get(id)!);
+    if (relaxed.size > 0) {
+      const released = blocks.flatMap(({ threads }) =>
+        threads.flatMap((thread) => (relaxed.has(thread.index) ? fenced(thread) : [release(thread)])),
+      );
+      const all = Clock.joinAll([nothing, ...released]);
+      for (const { threads } of blocks) for (const thread of threads) thread.learn(all);
+      return;
+    }
+    for (const id of ids) this.blockBarrier(id);
     // All of a block know the same now: one speaks for it.
     const known = blocks.map(({ threads }) => {
       threads[0]!.touched = true;
@@ -519,14 +529,15 @@ export class Detector {
     shadow.strong(shadow.cells(offset, mbarrierBytes), { me, as: me, meta, offset });
   }
 
-  /** The copies of one group have arrived at their mbarrier: who acquires it from now on sees them. */
-  bulkArrived(
+  /** The copies of a thread up to a group have arrived at an mbarrier: who acquires it from now on sees them. */
+  copiesArrived(
     thread: ThreadId,
+    engine: CopyEngine,
     group: number,
     barrier: { buffer: BufferInfo; offset: number },
     site: SiteId,
   ): void {
-    const agents = this.#threads[thread]!.agents.bulk;
+    const agents = this.#threads[thread]!.agents[engine];
     if (agents === undefined) return;
     const cells = this.#shadow(barrier.buffer).cells(barrier.offset, mbarrierBytes);
     const scope = reachOfMBarriers(this.#threads[thread]!.block);
@@ -629,6 +640,10 @@ export class Detector {
 }
 
 /** The deeds and knowledge of a thread so far, for the one that is told. */
+/** All that a fence of the thread has released to its GPU. */
+const fenced = ({ sync }: Actor): Clock[] =>
+  [sync?.fences[gpu], sync?.fences[sys]].flatMap((head) => (head ? [head.clock] : []));
+
 function release(thread: Actor): Clock {
   const { clock } = new ReleaseHead(thread, sys);
   thread.endEpoch();

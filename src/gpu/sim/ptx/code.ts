@@ -49,6 +49,8 @@ export class Code {
   readonly late: LateAccesses<PtxInstruction>;
   /** Whether threads arrive at barriers without waiting. */
   readonly arrives: boolean;
+  /** Whether threads arrive at a cluster's barriers and release nothing. */
+  readonly arrivesRelaxed: boolean;
   readonly #products: readonly PtxInstruction[];
   /** Of temporaries, by kind: how many there are, and how many the instruction has taken. */
   readonly #temporaries = { i: 0, f: 0, b: 0, q: 0 };
@@ -65,6 +67,7 @@ export class Code {
   ) {
     const { instructions } = kernel.entry;
     this.arrives = instructions.some(arrivesAtBarrier);
+    this.arrivesRelaxed = instructions.some(arrivesRelaxed);
     this.#products = instructions.filter(isProduct);
     const runs = checked ? flow.blocks.map(({ instructions }) => instructions) : [];
     this.late = new LateAccesses(
@@ -125,6 +128,9 @@ export class Code {
 
 const arrivesAtBarrier = ({ parts }: PtxInstruction): boolean =>
   (parts[0] === 'bar' || parts[0] === 'barrier') && parts.includes('arrive') && !parts.includes('cluster');
+
+const arrivesRelaxed = ({ parts }: PtxInstruction): boolean =>
+  parts[0] === 'barrier' && parts.includes('cluster') && parts.includes('relaxed');
 
 export const registersOf = ({ operands, guard }: PtxInstruction): readonly PtxRegister[] => [
   ...operands.flatMap(registersIn),

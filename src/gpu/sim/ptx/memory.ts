@@ -383,9 +383,9 @@ function fence(x: Instruction): void {
     return;
   }
   if (x.has('mbarrier_init')) {
-    // The copy engine learns of mbarriers by it; other threads do at a barrier of the block.
+    // The copy engine learns of mbarriers by it. Other threads do at a barrier, also of a cluster to which this thread comes relaxed.
     x.ignore(/^(release|cluster)$/);
-    if (x.checked) x.code.line('t.showMBarriers();');
+    if (x.checked) x.code.line("t.showMBarriers(); t.fence('release', 'gpu');");
     return;
   }
   let order: FenceKind = 'acq_rel';

@@ -270,9 +270,10 @@ function barrier(x: Instruction): void {
   if (x.has('cluster')) {
     // A thread that arrives also waits: to say the one before the other changes what may run meanwhile, not what is ordered.
     x.ignore(/^(aligned|acquire|release)$/);
-    const kind = x.code.kernel.cluster === 1 ? pause.barrier : pause.cluster;
+    const { kernel, arrivesRelaxed } = x.code;
+    const kind = kernel.cluster === 1 && !arrivesRelaxed ? pause.barrier : pause.cluster;
     if (x.among('arrive', 'wait') === 'wait') x.code.line(`t.site = ${x.site}; yield ${kind};`);
-    else if (x.has('relaxed')) x.refuse('a relaxed arrival is not simulated');
+    else if (x.has('relaxed')) x.code.line('t.arrivesRelaxed = true;');
     return;
   }
   x.has('aligned');
@@ -412,7 +413,13 @@ function copy(x: Instruction): void {
     x.code.line(`t.async.wait(${x.word(x.operand(0))}, false);`);
     return;
   }
-  if (x.has('mbarrier')) x.refuse('that copies arrive at an mbarrier is not simulated: wait for a group');
+  if (x.has('mbarrier')) {
+    x.types();
+    x.ignore(/^(arrive|shared|shared::cta)$/);
+    const at = spot(x, x.operand(0), 'shared');
+    x.code.line(`t.arriveAfterCopies(${at.buffer}, ${at.offset}, ${!x.has('noinc')}, ${x.site});`);
+    return;
+  }
   const hinted = x.has('L2::cache_hint');
   x.ignore(/^(ca|cg|L2::.*|shared|shared::cta|global)$/);
   const [to, from] = [spot(x, x.operand(0), 'shared'), spot(x, x.operand(1), 'global')];

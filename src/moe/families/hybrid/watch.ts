@@ -2,8 +2,7 @@
  * One block of a receive watches the wire, and passes on in the GPU's own memory what it sees there, where the others wait:
  * every look at host memory takes a microsecond of the bus, and many blocks that look keep each other waiting.
  *
- * Its warps take the messages in turn, so that one that is late holds up few others. They give up a little before those who
- * wait for a rank of their node: it comes then all the same, and is not blamed for what it missed itself.
+ * Its warps take the messages in turn, so that one that is late holds up few others.
  */
 import { device, peers, pointer, registers, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
@@ -93,7 +92,7 @@ export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: Hy
     (g, { mine, wire, mask, node, epoch, limit }, u) => {
       if (g.laneId !== 0) return;
       const { failure } = mine;
-      const patience = g.registers('u32', 1, u.patienceOf({ failure, limit: limit - limit / 4 }));
+      const patience = g.registers('u32', 1, u.patienceOf({ failure, limit }));
       const lines = u.carriedHere({ mask, node }) * u.HOPS;
       for (let word = g.warpId; word < lines * u.CHUNKS; word += g.blockDim.x / 32) {
         const line = word % lines;
@@ -150,7 +149,7 @@ export function watchCombine(shape: HybridShape, window: HybridWindow, wire: Hyb
     (g, { mine, wire, mask, node, epoch, limit, share }, u) => {
       if (g.laneId !== 0) return;
       const { failure } = mine;
-      const patience = g.registers('u32', 1, u.patienceOf({ failure, limit: limit - limit / 4 }));
+      const patience = g.registers('u32', 1, u.patienceOf({ failure, limit }));
       const chunks = g.max((share + u.CHUNK - 1) / u.CHUNK, g.u32(1));
       for (let word = g.warpId; word < u.HOPS * chunks; word += g.blockDim.x / 32) {
         const hop = word % u.HOPS;

@@ -773,7 +773,7 @@ describe('bulk copies', () => {
     const { script, from, to, launch, me } = issue();
     const other = launch.thread(0, 1);
     script.write(me, to, 256, 'later');
-    script.detector.bulkArrived(me, 0, { buffer: from, offset: 512 }, script.site('bulk'));
+    script.detector.copiesArrived(me, 'bulk', 0, { buffer: from, offset: 512 }, script.site('bulk'));
     script.access(other, 'read', 'acquire', 'cta', from, 512, 8, 'await');
     script.read(other, to, 0, 'use');
     script.write(other, from, 0, 'refill');

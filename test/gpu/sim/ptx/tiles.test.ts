@@ -212,6 +212,37 @@ describe('a cluster of two blocks', () => {
     });
     expect(findings.some(({ kind }) => kind === 'race' || kind === 'uninitialised-read')).toBe(true);
   });
+
+  test('that comes relaxed hands on no more than a fence before it', async () => {
+    const last = kernel.lastIndexOf('barrier.cluster.arrive');
+    const relaxed = (fence: string) =>
+      `${kernel.slice(0, last)}${fence}${kernel.slice(last).replace('arrive', 'arrive.relaxed')}`;
+    expect((await run(relaxed(''), { grid: 4 })).findings[0]).toMatchObject({ kind: 'race' });
+    const { words, findings } = await run(relaxed('fence.acq_rel.cluster; '), { grid: 4 });
+    expect(findings.map(formatFinding)).toEqual([]);
+    expect([...words.subarray(0, 4)]).toEqual([1, 0, 3, 2]);
+  });
+
+  test('shows the other its mbarriers by their fence, and comes relaxed', async () => {
+    // Each arrives at the other's.
+    const text = (fence: string) =>
+      fileOf(
+        `
+  mov.u32 %r1, %cluster_ctarank; mov.u32 %r2, gate; xor.b32 %r3, %r1, 1;
+  mbarrier.init.shared::cta.b64 [%r2], 1; ${fence}
+  barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned;
+  mapa.shared::cluster.u32 %r4, %r2, %r3;
+  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
+WAIT: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r2], 0;
+  @!%p2 bra WAIT;
+  barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+`,
+        { declarations: barrier },
+      ).replace('.param .u64 out)', '.param .u64 out)\n.explicitcluster\n.reqnctapercluster 2');
+    const { findings } = await run(text('fence.mbarrier_init.release.cluster;'), { grid: 2 });
+    expect(findings.map(formatFinding)).toEqual([]);
+    expect((await run(text(''), { grid: 2 })).findings[0]).toMatchObject({ kind: 'race' });
+  });
 });
 
 describe('mbarriers', () => {
@@ -270,6 +301,42 @@ describe('asynchronous loads', () => {
       ...[0x04030201, 0, 0x14131211, 0x18171615],
       ...[0x04030201, 5, 0, 0],
     ]);
+  });
+
+  test('arrive at an mbarrier, beside the arrivals that it is for or as one of them', async () => {
+    // Thread 1 reads what thread 0 has copied.
+    const through = (arrive: string, count: number) =>
+      fileOf(
+        `
+  mov.u32 %r1, %tid.x; mov.u32 %r2, gate; mov.u32 %r7, tile; setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra MEET;
+  mbarrier.init.shared::cta.b64 [%r2], ${count}; st.global.u32 [%out], 7;
+MEET: bar.sync 0;
+  @%p1 bra WAIT;
+  cp.async.ca.shared.global [%r7], [%out], 4;
+  ${arrive}
+WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0;
+  @!%p2 bra WAIT;
+  ld.shared.u32 %r3, [tile];
+  @!%p1 bra END;
+  st.global.u32 [%out+4], %r3;
+END:`,
+        { declarations: `${barrier} ${declarations}` },
+      );
+    const own = 'cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r2];';
+    const extra = `cp.async.mbarrier.arrive.shared.b64 [%r2]; mbarrier.arrive.shared::cta.b64 _, [%r2];`;
+    for (const arrive of [own, extra])
+      for (const mode of ['fast', 'checked'] as const)
+        for (const seed of ['1', '2', '3', '4']) {
+          const { words, findings } = await run(through(arrive, 1), { block: 2, mode, seed });
+          expect(findings.map(formatFinding)).toEqual([]);
+          expect(words[1]).toBe(7);
+        }
+    // One that arrives by itself does not wait for its copies, and one that nobody expects, or that does not come, is found.
+    const alone = await run(through('mbarrier.arrive.shared::cta.b64 _, [%r2];', 1), { block: 2 });
+    expect(alone.findings.some(({ kind }) => kind === 'race')).toBe(true);
+    const missing = await run(through(own, 2), { block: 2 });
+    expect(missing.findings[0]).toMatchObject({ kind: 'stuck-wait' });
   });
 
   test('that are read too soon, or lie askew, are found', async () => {
