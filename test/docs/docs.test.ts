@@ -27,7 +27,7 @@ describe('code', () => {
     expect(typeErrors(own)).toEqual([]);
   });
 
-  test.each(['examples/ring.ts', 'examples/round-trip.ts', 'examples/own-gemm.ts'])('%s runs', (path) => {
+  test.each(['examples/ring.ts', 'examples/round-trip.ts'])('%s runs', (path) => {
     const output = execFileSync(process.execPath, [transpiled(path)], { encoding: 'utf8' });
     expect(output).toMatch(/^rank 0.*\nrank 1.*\nrank 2.*\nrank 3.*\n$/);
   });
@@ -70,10 +70,13 @@ describe('commands', () => {
     expect(rows).toEqual(commands.map(({ name }) => name));
   });
 
-  /** Each says something without a GPU, within seconds; `heddle check` has a step of `npm test` to itself. */
-  const quick = /^npx heddle (emit|doctor|fabric list)/;
+  /**
+   * Each says something without a GPU, within seconds; `heddle check` has a step of `npm test` to itself, and `heddle doctor` tests
+   * of its own (test/cli, test/moe/families/own-family).
+   */
+  const quick = /^npx heddle (emit|fabric list)/;
   const run = commandsOf(page('README.md')).filter((line) => quick.test(line));
-  test('README has some that are quick to try', () => expect(run.length).toBeGreaterThan(1));
+  test('README has one that is quick to try', () => expect(run.length).toBeGreaterThan(0));
   test.each(run)('%s', (line) => {
     const command = line
       .replace('npx heddle', `"${process.execPath}" "${transpiled('src/cli/main.ts')}"`)

@@ -1,7 +1,14 @@
-import { expect, test } from 'vitest';
-import { outputs } from '../../examples/own-gemm.js';
+import { expect, test, vi } from 'vitest';
 
-test('the example brings every token the mean of what its experts multiply by', () => {
+test('examples/own-gemm.ts brings every token the mean of what its experts multiply by, and says so', async () => {
+  const log = vi.spyOn(console, 'log').mockReturnValue(undefined);
+  const { outputs } = await import('../../examples/own-gemm.js');
+  const said = log.mock.calls.map(([line]) => String(line));
+  log.mockRestore();
+  expect(said).toEqual(
+    outputs.map(([first], rank) => `rank ${rank}: its first token comes back as ${first} times what it was`),
+  );
+  expect(outputs).toHaveLength(4);
   // As the example routes: expert e multiplies by e + 1, and both weights are a half.
   const [experts, topK, hidden] = [8, 2, 32];
   for (const [rank, output] of outputs.entries()) {

@@ -98,7 +98,7 @@ describe('a world that leaves ranks out', () => {
     const leaveOut = { before: 2, ranks: masked };
     const { ranks, maxTokens } = shape;
     const rounds = [1, 2, 3, 4].map((seed) => makeSources(shape, maxTokens, seed));
-    const sim = SimMachine.create({ ranks, mode: 'checked' });
+    const sim = SimMachine.create({ ranks, mode: 'checked', hostLines: false });
     const results = await World.local({ ranks, nodes, device: 'sim', sim }, (world) =>
       runRounds(world, shape, rounds, {
         ...how,

@@ -23,7 +23,7 @@ export interface Trip {
 
 /** Runs a trip; returns the machine, what every rank had, and how that compares with the reference. */
 export async function travel({ shape, rounds, options }: Trip, on: Omit<MachineOptions, 'ranks'> = {}) {
-  const machine = SimMachine.create({ ranks: shape.ranks, ...on });
+  const machine = SimMachine.create({ ranks: shape.ranks, hostLines: false, ...on });
   const results = await World.local({ ranks: shape.ranks, device: 'sim', sim: machine }, (world) =>
     runRounds(world, shape, rounds, options),
   );

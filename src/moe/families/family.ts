@@ -4,7 +4,7 @@
  * carries out without knowing the family.
  */
 
-import type { HeddleError } from '../../base/errors.js';
+import { ArgumentError, type HeddleError } from '../../base/errors.js';
 import {
   callSite,
   type Device,
@@ -270,6 +270,14 @@ export function step<P extends ParamSpecs>(of: {
   readonly bindings: Bindings;
 }): Step {
   const { kernel, summary, blocks, threads, rank } = of;
+  const known = ['limit', ...Object.keys(brought), ...Object.keys(of.bindings)];
+  for (const name of Object.keys(kernel.params))
+    if (!known.includes(name))
+      throw new ArgumentError(
+        `a parameter of ${kernel.name}`,
+        name,
+        `one that its step sets: ${known.join(', ')}`,
+      );
   return {
     ...{ kernel, summary, blocks, threads },
     async load(device, placed) {

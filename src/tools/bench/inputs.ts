@@ -12,8 +12,8 @@ import { rowBytesOf, type Workload } from './workload.js';
 /** How often the sets together exceed L2. */
 const rotation = 3;
 
-/** Bytes of random data made on the host; larger buffers repeat them. */
-const noiseBytes = 2 ** 22;
+/** Bytes of random data made on the host; larger buffers repeat them. Simulated rounds are small. */
+const noiseBytesOf = ({ kind }: Device): number => (kind === 'sim' ? 2 ** 16 : 2 ** 22);
 
 /** Sets for `rounds` rounds that read so many bytes each. */
 export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number): number {
@@ -28,6 +28,7 @@ export type Noise = ReturnType<typeof createNoise>;
 
 /** Random numbers in device memory, to be copied about: bf16 (never NaN, whatever 16-bit float they are read as), or e4m3. */
 export function createNoise(device: Device, stream: Stream, seed: number, dtype: 'bf16' | 'e4m3' = 'bf16') {
+  const noiseBytes = noiseBytesOf(device);
   const memory = device.allocate(noiseBytes, 'random data');
   const noise = bytesOf(randomElements(dtype, noiseBytes / dtypes[dtype].size, seed));
   stream.copyIn(memory.address, noise);

@@ -75,15 +75,6 @@ export interface SplitResult {
  * question, and of all.
  */
 export function validate(cells: readonly Cell[] = shippedCells()): SplitResult[] {
-  const run = ({ of, parts }: Split): Check[] => {
-    const mine = cells.filter(of);
-    return parts.flatMap((held) =>
-      checksOf(
-        mine.filter((cell) => !held(cell)),
-        mine.filter(held),
-      ),
-    );
-  };
   const sources = grouped(
     cells.filter(({ phase }) => phase !== 'both'),
     sourceOf,
@@ -92,7 +83,7 @@ export function validate(cells: readonly Cell[] = shippedCells()): SplitResult[]
   const crossed = asked.flatMap(({ name: question, parts }) =>
     sources.flatMap((mine) => {
       const held = parts(mine.map(sizeOf)).map((part) => (cell: Cell) => part(sizeOf(cell)));
-      const checks = run({ name: question, of: (cell) => mine.includes(cell), parts: held });
+      const checks = checksOfSplit({ of: () => true, parts: held }, mine);
       return checks.length > 0 ? [{ question, source: sourceOf(mine[0]!), checks }] : [];
     }),
   );
@@ -101,13 +92,7 @@ export function validate(cells: readonly Cell[] = shippedCells()): SplitResult[]
     return { name, reached: null, summary: summarise(checks), checks };
   };
   return [
-    ...goals.map((split): SplitResult => {
-      const checks = run(split);
-      const { name, goal } = split;
-      const summary = summarise(checks);
-      const reached = summary.mean <= goal.mean && summary.within12 >= (goal.within12 ?? 0);
-      return { name, goal, reached, summary, checks };
-    }),
+    ...goals.map((goal) => validateGoal(goal, cells)),
     ...crossed.map((one) => sum(`${one.question}: ${one.source}`, (other) => other === one)),
     ...sources.map((mine) =>
       sum(
@@ -118,6 +103,26 @@ export function validate(cells: readonly Cell[] = shippedCells()): SplitResult[]
     ...asked.map(({ name }) => sum(`${name}: all`, ({ question }) => question === name)),
     sum('all that a source’s other cells answer', ({ question }) => question !== nothing),
   ];
+}
+
+/** Each part, predicted from the others. */
+function checksOfSplit({ of, parts }: Pick<Split, 'of' | 'parts'>, cells: readonly Cell[]): Check[] {
+  const mine = cells.filter(of);
+  return parts.flatMap((held) =>
+    checksOf(
+      mine.filter((cell) => !held(cell)),
+      mine.filter(held),
+    ),
+  );
+}
+
+/** One goal alone. */
+export function validateGoal(split: Goal, cells: readonly Cell[]): SplitResult {
+  const checks = checksOfSplit(split, cells);
+  const { name, goal } = split;
+  const summary = summarise(checks);
+  const reached = summary.mean <= goal.mean && summary.within12 >= (goal.within12 ?? 0);
+  return { name, goal, reached, summary, checks };
 }
 
 /** Other cells against everything that is shipped; `unknown` are those of machines of which nothing is known. */

@@ -6,6 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { heddle } from '../../../src/cli/program.js';
+import { kernel, pointer } from '../../../src/lang/index.js';
+import { step } from '../../../src/moe/families/family.js';
 import { familyNamed } from '../../../src/moe/families/index.js';
 import { ExpertParallel, row } from '../../../src/moe/index.js';
 import { World } from '../../../src/net/world/index.js';
@@ -141,6 +143,16 @@ test('its tuning is checked by its own table, and read from a shape', async () =
   expect(tuning).toEqual({ dispatch: { threads: 64 }, combine: { threads: 128 } });
   expect(() => familyShape(naive, { 'dispatch.blocks': 2 }, { split: false, sms: null })).toThrow(
     'dispatch.blocks',
+  );
+});
+
+test('a parameter that no step sets is refused before any round', () => {
+  const stray = kernel({ name: 'stray', params: { win: pointer('u32'), many: 'u32' } }, (g, { win, many }) =>
+    g.store(win.at(0), many),
+  );
+  const alike = { kernel: stray, summary: 'stores', blocks: 1, threads: 32 };
+  expect(() => step({ ...alike, bindings: { win: 0 } })).toThrow(
+    'a parameter of stray is "many"; it must be one that its step sets: limit, tokens, topkIds, topkWeights, rows, out, win',
   );
 });
 

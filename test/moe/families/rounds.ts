@@ -33,7 +33,12 @@ export async function expectReference(
   const { ranks, maxTokens } = shape;
   const counts = tokens ?? Array.from({ length: 3 }, () => Array<number>(ranks).fill(maxTokens));
   const rounds = counts.map((round, n) => change(makeSources(shape, round, n + 1, routes)));
-  const machine = SimMachine.create({ ranks, mode, seed: `${layer.wire} ${layer.weighting}` });
+  const machine = SimMachine.create({
+    ranks,
+    mode,
+    seed: `${layer.wire} ${layer.weighting}`,
+    hostLines: false,
+  });
   const results = await World.local({ ranks, nodes, device: 'sim', sim: machine }, (world) =>
     runRounds(world, shape, rounds, options),
   );
