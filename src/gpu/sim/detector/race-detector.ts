@@ -35,7 +35,7 @@ import {
   sys,
   theNetwork,
 } from './actors.js';
-import { type BlockClock, Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
+import { Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
 import type {
   BlockId,
   BufferInfo,
@@ -395,19 +395,8 @@ export class Detector {
   fence(thread: ThreadId, order: FenceKind, scope: Scope): void {
     const me = this.#threads[thread]!;
     const reach = reachOf[scope];
-    switch (order) {
-      case 'seq_cst':
-        this.#fences.pass(me, reach);
-        return;
-      case 'acquire':
-        acquireFence(me, reach);
-        return;
-      case 'release':
-        releaseFence(me, reach);
-        return;
-      case 'acq_rel':
-        fence(me, reach);
-    }
+    if (order === 'seq_cst') this.#fences.pass(me, reach);
+    else ({ acquire: acquireFence, release: releaseFence, acq_rel: fence })[order](me, reach);
   }
 
   /** Asynchronous operations that come after this may rely on what the thread knows and did in such memory. */
@@ -416,10 +405,7 @@ export class Detector {
   }
 
   blockBarrier(block: BlockId): void {
-    const { threads } = this.#blocks.get(block)!;
-    const { epoch, known, own: before } = met(threads);
-    const own = before.withFloor(epoch);
-    for (const thread of threads) thread.meet(known, own, epoch);
+    meet(this.#blocks.get(block)!.threads, true);
   }
 
   /** Blocks that have started are a cluster; such blocks have met. */
@@ -443,12 +429,7 @@ export class Detector {
 
   /** Whole warps of a block met. */
   groupMet(ids: readonly ThreadId[]): void {
-    const threads = ids.map((id) => this.#threads[id]!);
-    const { epoch, known, own: before } = met(threads);
-    const warps = new Set(threads.map((thread) => thread.lane >> 5));
-    let own = before;
-    for (const warp of warps) own = own.withWarp(warp, epoch);
-    for (const thread of threads) thread.meet(known, own, epoch);
+    meet(ids.map((id) => this.#threads[id]!));
   }
 
   /** The warp whose first thread is `firstLane` met at a warp barrier. */
@@ -456,11 +437,7 @@ export class Detector {
     // Shuffles come in rows; only the first after an access has anything to order.
     let idle = true;
     for (let i = firstLane; idle && i < firstLane + lanes; i++) idle = this.#threads[i]!.idleSinceMeeting;
-    if (idle) return;
-    const threads = this.#threads.slice(firstLane, firstLane + lanes);
-    const { epoch, known, own: before } = met(threads);
-    const own = before.withWarp(threads[0]!.lane >> 5, epoch);
-    for (const thread of threads) thread.meet(known, own, epoch);
+    if (!idle) meet(this.#threads.slice(firstLane, firstLane + lanes));
   }
 
   /** A copy, or a product, that the thread issues reads or writes there. */
@@ -506,11 +483,7 @@ export class Detector {
   }
 
   /** A copy that the thread issues will arrive at that mbarrier, which it therefore has to know. */
-  mbarrierNamed(
-    thread: ThreadId,
-    { buffer, offset }: { buffer: BufferInfo; offset: number },
-    site: SiteId,
-  ): void {
+  mbarrierNamed(thread: ThreadId, { buffer, offset }: Place, site: SiteId): void {
     const me = this.#threads[thread]!;
     me.touched = true;
     const shadow = this.#shadow(buffer);
@@ -520,20 +493,16 @@ export class Detector {
   }
 
   /** The copies of one group have arrived at their mbarrier: who acquires it from now on sees them. */
-  bulkArrived(
-    thread: ThreadId,
-    group: number,
-    barrier: { buffer: BufferInfo; offset: number },
-    site: SiteId,
-  ): void {
-    const agents = this.#threads[thread]!.agents.bulk;
+  bulkArrived(thread: ThreadId, group: number, { buffer, offset }: Place, site: SiteId): void {
+    const { agents: all, block } = this.#threads[thread]!;
+    const agents = all.bulk;
     if (agents === undefined) return;
-    const cells = this.#shadow(barrier.buffer).cells(barrier.offset, mbarrierBytes);
-    const scope = reachOfMBarriers(this.#threads[thread]!.block);
+    const cells = this.#shadow(buffer).cells(offset, mbarrierBytes);
+    const scope = reachOfMBarriers(block);
     const meta = packAccess({ kind: 'update', order: 'release', scope, bytes: mbarrierBytes }, site);
-    const location = this.#location(cells, barrier.offset, mbarrierBytes);
+    const location = this.#location(cells, offset, mbarrierBytes);
     const write = arrive(agents, group + 1, meta, location.newest.write);
-    location.store(write, wordsAt(barrier.buffer.i32, barrier.offset, mbarrierBytes));
+    location.store(write, wordsAt(buffer.i32, offset, mbarrierBytes));
   }
 
   /** A thread, of a host or of a kernel, posts a write to a network; the write does what it does from now on, for itself. */
@@ -563,19 +532,14 @@ export class Detector {
     return happenedBefore(poster, epoch, this.#threads[thread]!);
   }
 
-  networkMoved(
-    write: number,
-    source: { buffer: BufferInfo; offset: number },
-    target: { buffer: BufferInfo; offset: number },
-    bytes: number,
-    site: SiteId,
-  ): void {
+  networkMoved(write: number, source: Place, target: Place, bytes: number, site: SiteId): void {
     const { nic } = this.#networkWrites.get(write)!;
     nic.touched = true;
-    const read = packAccess({ kind: 'read', order: 'weak', scope: 'sys', bytes }, site);
-    const written = packAccess({ kind: 'write', order: 'weak', scope: 'sys', bytes }, site);
-    this.#shadow(source.buffer).weak(nic, nic, read, source.offset, bytes);
-    this.#shadow(target.buffer).weak(nic, nic, written, target.offset, bytes);
+    for (const kind of ['read', 'write'] as const) {
+      const { buffer, offset } = kind === 'read' ? source : target;
+      const meta = packAccess({ kind, order: 'weak', scope: 'sys', bytes }, site);
+      this.#shadow(buffer).weak(nic, nic, meta, offset, bytes);
+    }
   }
 
   /** A thread of a host hears that the write has come: it knows all that led to it, and what the write did. */
@@ -592,7 +556,7 @@ export class Detector {
     behind: readonly number[],
     form: AccessForm,
     site: SiteId,
-    { buffer, offset }: { buffer: BufferInfo; offset: number },
+    { buffer, offset }: Place,
   ): void {
     const { nic } = this.#networkWrites.get(write)!;
     for (const one of behind) nic.learn(release(this.#networkWrites.get(one)!.nic));
@@ -638,15 +602,23 @@ function release(thread: Actor): Clock {
 /** In a cluster all of its blocks see an mbarrier. */
 const reachOfMBarriers = ({ cluster }: BlockState): 'cta' | 'gpu' => (cluster.length > 1 ? 'gpu' : 'cta');
 
-/** The joint knowledge of threads that meet; `epoch` ends what any of them did before. */
-function met(threads: readonly Actor[]): { epoch: number; known: Clock; own: BlockClock } {
+/** All of a block meet, or whole warps of it: they know the same from now on. */
+function meet(threads: readonly Actor[], areAll = false): void {
   let { own } = threads[0]!;
   let epoch = 0;
   for (const thread of threads) {
     epoch = Math.max(epoch, thread.epoch);
     own = joinBlocks(own, thread.own);
   }
-  return { epoch, known: knownTogether(threads), own };
+  const known = knownTogether(threads);
+  if (areAll) own = own.withFloor(epoch);
+  let warp = -1;
+  for (const { lane } of areAll ? [] : threads) {
+    if (lane >> 5 === warp) continue;
+    warp = lane >> 5;
+    own = own.withWarp(warp, epoch);
+  }
+  for (const thread of threads) thread.meet(known, own, epoch);
 }
 
 /** Mostly they all know the same. */
