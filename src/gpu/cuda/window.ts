@@ -37,19 +37,7 @@ import {
   probeFabric,
   wayTo,
 } from './sharing.js';
-import {
-  create,
-  describe,
-  grant,
-  granularity,
-  mapAt,
-  onGpu,
-  outOfMemory,
-  reserve,
-  type Undo,
-  undoable,
-  writeProperties,
-} from './virtual.js';
+import * as virtual from './virtual.js';
 
 /** A window as mapped here, and how to undo that. */
 interface Mapped {
@@ -72,7 +60,7 @@ export function allocateWindow(
 ): Mapped & { readonly handle: Uint8Array } {
   context.use();
   const handleTypes = handleTypesOf(context, gpu);
-  return undoable(context, (undo) => {
+  return virtual.undoable(context, (undo) => {
     const { release, ...memory } =
       handleTypes === 0
         ? allocateForIpc(context, gpu, bytes, purpose)
@@ -106,7 +94,7 @@ export function openWindow(context: Context, gpu: Gpu, bytes: Uint8Array): Mappe
   context.use();
   requireReachable(gpu, handle, whose);
   const way = wayTo(handle, thisProcess(), whose);
-  return undoable(context, (undo) => {
+  return virtual.undoable(context, (undo) => {
     const { address, release } = opens[way](context, gpu, handle, whose);
     undo.push(release);
     const found = new Uint8Array(tokenBytes);
@@ -167,14 +155,15 @@ function allocateShareable(
   handleTypes: number,
 ): Shareable {
   const { out, cuMemExportToShareableHandle } = context.driver;
-  const what = describe(bytes, purpose, gpu);
-  const write = () => writeProperties(context, onGpu(gpu), { rdma: gpu.rdmaMemory, handleTypes });
+  const what = virtual.describe(bytes, purpose, gpu);
+  const write = () =>
+    virtual.writeProperties(context, virtual.onGpu(gpu), { rdma: gpu.rdmaMemory, handleTypes });
   write();
-  const piece = granularity(context, 'recommended', what);
+  const piece = virtual.granularity(context, 'recommended', what);
   const mappedBytes = Math.ceil((bytes + tokenBytes) / piece) * piece;
-  return undoable(context, (undo) => {
+  return virtual.undoable(context, (undo) => {
     write();
-    const memory = create(context, mappedBytes, what, undo);
+    const memory = virtual.create(context, mappedBytes, what, undo);
     const share = (type: number): void =>
       check(cuMemExportToShareableHandle(out.address, memory, type, 0), 'cuMemExportToShareableHandle', what);
     let fd = -1;
@@ -193,20 +182,27 @@ function allocateShareable(
 }
 
 /** Maps physical memory at an address of its own, accessible to `gpu`. */
-function map(context: Context, gpu: Gpu, memory: bigint, bytes: number, what: string, undo: Undo): Address {
-  const address = reserve(context, bytes, 0, what, undo);
-  mapAt(context, { address, bytes }, memory, what, undo);
-  grant(context, { address, bytes }, [onGpu(gpu)], `granting GPU ${gpu.ordinal} ${what}`);
+function map(
+  context: Context,
+  gpu: Gpu,
+  memory: bigint,
+  bytes: number,
+  what: string,
+  undo: virtual.Undo,
+): Address {
+  const address = virtual.reserve(context, bytes, 0, what, undo);
+  virtual.mapAt(context, { address, bytes }, memory, what, undo);
+  virtual.grant(context, { address, bytes }, [virtual.onGpu(gpu)], `granting GPU ${gpu.ordinal} ${what}`);
   return address;
 }
 
 function allocateForIpc(context: Context, gpu: Gpu, bytes: number, purpose: string): Shareable {
   const d = context.driver;
-  const what = describe(bytes, purpose, gpu);
+  const what = virtual.describe(bytes, purpose, gpu);
   const mappedBytes = Math.ceil((bytes + tokenBytes) / ipcGranularity) * ipcGranularity;
-  return undoable(context, (undo) => {
+  return virtual.undoable(context, (undo) => {
     const allocated = d.cuMemAlloc(d.out.address, mappedBytes);
-    if (allocated !== 0) throw outOfMemory(context, allocated, 'cuMemAlloc', what);
+    if (allocated !== 0) throw virtual.outOfMemory(context, allocated, 'cuMemAlloc', what);
     const address = d.out.number();
     undo.push(() => check(d.cuMemFree(address), 'cuMemFree', what));
     check(d.cuIpcGetMemHandle(d.out.address, address), 'cuIpcGetMemHandle', what);
@@ -224,7 +220,7 @@ function openHere(context: Context, gpu: Gpu, handle: WindowHandle, whose: strin
   if (handle.ordinal !== gpu.ordinal) {
     const { address, mappedBytes: bytes } = handle;
     const doing = `granting GPU ${gpu.ordinal} ${whose}`;
-    if (handle.kind === 'virtual') grant(context, { address, bytes }, [onGpu(gpu)], doing);
+    if (handle.kind === 'virtual') virtual.grant(context, { address, bytes }, [virtual.onGpu(gpu)], doing);
     else enablePeerAccess(context, gpu, handle.ordinal);
   }
   // The mapping is the owner's; there is nothing here to undo.
@@ -290,7 +286,7 @@ const mapImported = (
   { mappedBytes }: WindowHandle,
   whose: string,
 ): Mapped =>
-  undoable(context, (undo) => {
+  virtual.undoable(context, (undo) => {
     undo.push(() => check(context.driver.cuMemRelease(memory), 'cuMemRelease', whose));
     return { address: map(context, gpu, memory, mappedBytes, whose, undo) };
   });
@@ -303,7 +299,7 @@ function openIpc(context: Context, gpu: Gpu, handle: WindowHandle, whose: string
     throw failure('cuIpcOpenMemHandle', opened, `opening ${whose} on GPU ${gpu.ordinal}`);
   }
   const address = d.out.number();
-  return undoable(context, (undo) => {
+  return virtual.undoable(context, (undo) => {
     undo.push(() => check(d.cuIpcCloseMemHandle(address), 'cuIpcCloseMemHandle', whose));
     return { address };
   });
