@@ -147,7 +147,7 @@ export class SimDevice implements Device {
   /** The first bytes of a buffer, as the host sees them. */
   #hostsOf(buffer: SimBuffer, bytes: number): Pick<MappedMemory, 'host' | 'raw'> {
     const { engine, sites, host } = this.#shared;
-    const view = new SimHostView(engine, sites, buffer, bytes);
+    const view = new SimHostView({ engine, sites, buffer, bytes });
     return { host: host.memory(view), raw: buffer.u8.subarray(0, bytes) };
   }
 
