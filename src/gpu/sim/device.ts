@@ -354,8 +354,6 @@ abstract class SimLauncher implements PtxLauncher {
     const grid = sizeOf(this.#grid);
     const block = sizeOf(this.#block);
     const extents = [...this.#block, ...this.#grid];
-    const compiled = this.#compiled;
-    const firstSite = this.#firstSite;
     const { rank } = this.#shape;
     const args = this.take(rank);
     stream.launch({
@@ -365,13 +363,13 @@ abstract class SimLauncher implements PtxLauncher {
           engine.newNumber(),
           engine.newOrdinal(on.rank, 'launch'),
           on,
-          compiled,
+          this.#compiled,
           rank,
           grid,
           block,
           extents,
           args,
-          firstSite,
+          this.#firstSite,
           previous,
         ),
     });

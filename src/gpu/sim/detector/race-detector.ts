@@ -36,19 +36,7 @@ import {
   theNetwork,
 } from './actors.js';
 import { Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
-import type {
-  BlockId,
-  BufferInfo,
-  CopyEngine,
-  FenceKind,
-  Finding,
-  LaunchId,
-  Place,
-  SiteId,
-  StaleRead,
-  StreamId,
-  ThreadId,
-} from './detector.js';
+import type { BufferInfo, CopyEngine, FenceKind, Finding, Place, SiteId, StaleRead } from './detector.js';
 import { Location, type Version, wordsAt } from './location.js';
 import { type DetectorOptions, RaceReports } from './report.js';
 import { type Cell, locationOf, Shadow } from './shadow.js';
@@ -81,9 +69,9 @@ interface NetworkWrite {
   readonly epoch: number;
 }
 
-/** Of one run of the simulated machine. Feed it events; read `findings` at any time. */
+/** Of one run of the simulated machine, whose threads, blocks, launches and streams have numbers, each unique in the run. Feed it events; read `findings` at any time. */
 export class Detector {
-  readonly #streams = new Map<StreamId, StreamState>();
+  readonly #streams = new Map<number, StreamState>();
   #streamCount = 0;
   /** Of each rank, the one that its network's writes count as. */
   readonly #networks = new Map<number, StreamState>();
@@ -94,8 +82,8 @@ export class Detector {
   readonly #hosts = new Map<number, Clock>();
   /** The host programs that have accessed mapped memory, by rank. */
   readonly #hostPrograms = new Map<number, Actor>();
-  readonly #launches = new Map<LaunchId, LaunchState>();
-  readonly #blocks = new Map<BlockId, BlockState>();
+  readonly #launches = new Map<number, LaunchState>();
+  readonly #blocks = new Map<number, BlockState>();
   readonly #threads: Actor[] = [];
   readonly #actors: Actor[] = [];
   readonly #shadows: Shadow[] = [];
@@ -125,13 +113,13 @@ export class Detector {
     return this.#stale.reports();
   }
 
-  streamCreated(stream: StreamId, rank: number): void {
+  streamCreated(stream: number, rank: number): void {
     this.#streams.set(stream, new StreamState(this.#streamCount++, stream, rank));
   }
 
   /** Stream operations other than launches: copies and fills, by the host through the stream. */
   streamAccess(
-    stream: StreamId,
+    stream: number,
     kind: 'read' | 'write',
     buffer: BufferInfo,
     offset: number,
@@ -147,11 +135,11 @@ export class Detector {
     state.settled = state.now;
   }
 
-  eventRecorded(stream: StreamId, event: number): void {
+  eventRecorded(stream: number, event: number): void {
     this.#events.set(event, this.#stream(stream).now);
   }
 
-  eventAwaited(stream: StreamId, event: number): void {
+  eventAwaited(stream: number, event: number): void {
     const state = this.#stream(stream);
     const clock = this.#events.get(event) ?? nothing;
     state.now = state.now.join(clock);
@@ -159,7 +147,7 @@ export class Detector {
   }
 
   /** The host of `rank` has awaited everything on the stream. Work that it enqueues later, on any stream, is after it. */
-  hostSynchronized(stream: StreamId, rank: number): void {
+  hostSynchronized(stream: number, rank: number): void {
     this.hostHeard(rank, this.#stream(stream).now);
   }
 
@@ -167,7 +155,7 @@ export class Detector {
    * A thread of a host begins; its accesses of mapped memory are told by `access`. It starts behind what the host program
    * of the rank knows and did. That program itself is the one without a name; all others end with `hostThreadEnded`.
    */
-  hostThreadStarted(thread: ThreadId, rank: number, name: string | null): void {
+  hostThreadStarted(thread: number, rank: number, name: string | null): void {
     const stream = new StreamState(this.#streamCount++, noStream, rank, true);
     const actor = this.#aside(stream, name ?? 'the host', this.hostKnows(rank));
     this.#threads[thread] = actor;
@@ -175,7 +163,7 @@ export class Detector {
   }
 
   /** The host program has waited for the thread's end. */
-  hostThreadEnded(thread: ThreadId, rank: number): void {
+  hostThreadEnded(thread: number, rank: number): void {
     this.hostHeard(rank, release(this.#threads[thread]!));
   }
 
@@ -193,15 +181,15 @@ export class Detector {
   }
 
   /** The stream begins what the host enqueued when it knew that much. */
-  hostEnqueued(stream: StreamId, known: Clock): void {
+  hostEnqueued(stream: number, known: Clock): void {
     const state = this.#stream(stream);
     state.now = state.now.join(known);
     state.settled = state.settled.join(known);
   }
 
   launchStarted(
-    launch: LaunchId,
-    stream: StreamId,
+    launch: number,
+    stream: number,
     info: { rank: number; kernel: string; grid: number; block: number; programmatic: boolean },
   ): void {
     const state = this.#stream(stream);
@@ -219,13 +207,7 @@ export class Detector {
     this.#launches.set(launch, started);
   }
 
-  blockStarted(
-    block: BlockId,
-    launch: LaunchId,
-    index: number,
-    firstThread: ThreadId,
-    threads: number,
-  ): void {
+  blockStarted(block: number, launch: number, index: number, firstThread: number, threads: number): void {
     const owner = this.#launches.get(launch)!;
     const state = new BlockState(++this.#sequence, owner.step, owner.stream, owner, index);
     const actors: Actor[] = [];
@@ -239,7 +221,7 @@ export class Detector {
     this.#blocks.set(block, state);
   }
 
-  blockEnded(block: BlockId): void {
+  blockEnded(block: number): void {
     const state = this.#blocks.get(block)!;
     const launch = state.launch!;
     launch.end = launch.end.join(knownTogether(state.threads)).withBlock(state, wholeBlock);
@@ -247,7 +229,7 @@ export class Detector {
     this.#blocks.delete(block);
   }
 
-  launchEnded(launch: LaunchId): void {
+  launchEnded(launch: number): void {
     const ended = this.#launches.get(launch)!;
     ended.ended = true;
     this.#launches.delete(launch);
@@ -259,7 +241,7 @@ export class Detector {
     }
   }
 
-  awaitPrevious(thread: ThreadId): void {
+  awaitPrevious(thread: number): void {
     const actor = this.#threads[thread]!;
     const { owner, step } = actor.block;
     const previous = owner.running.find((launch) => launch.step === step - 1);
@@ -275,7 +257,7 @@ export class Detector {
    * Orders nothing of this launch: of that only `awaitPrevious` of the next one does. But the next one starts behind
    * this, and so behind all that this thread has awaited.
    */
-  releaseNext(thread: ThreadId): void {
+  releaseNext(thread: number): void {
     const { awaited, block } = this.#threads[thread]!;
     if (awaited !== null) block.launch!.released.add(awaited);
   }
@@ -285,7 +267,7 @@ export class Detector {
    * from 1, of `olderValues`; a store comes before so many of `newerStores`.
    */
   access(
-    thread: ThreadId,
+    thread: number,
     form: AccessForm,
     site: SiteId,
     buffer: BufferInfo,
@@ -342,7 +324,7 @@ export class Detector {
 
   /** An access has come behind a store of its thread that stands behind it. */
   cameLate(
-    thread: ThreadId,
+    thread: number,
     late: { readonly form: AccessForm; readonly site: SiteId },
     passed: { readonly form: AccessForm; readonly site: SiteId },
     buffer: BufferInfo,
@@ -353,7 +335,7 @@ export class Detector {
   }
 
   /** How many stores that the run has made an atomic store may come before. */
-  newerStores(thread: ThreadId, buffer: BufferInfo, offset: number, bytes: number): number {
+  newerStores(thread: number, buffer: BufferInfo, offset: number, bytes: number): number {
     const location = locationOf(this.#shadow(buffer).cells(offset, bytes));
     if (location === null || !location.is(offset, bytes)) return 0;
     return location.newerFor(this.#threads[thread]!);
@@ -366,7 +348,7 @@ export class Detector {
 
   /** The older values that an atomic load may read: the words that hold those bytes, latest first. */
   olderValues(
-    thread: ThreadId,
+    thread: number,
     buffer: BufferInfo,
     offset: number,
     bytes: number,
@@ -392,7 +374,7 @@ export class Detector {
     return location;
   }
 
-  fence(thread: ThreadId, order: FenceKind, scope: Scope): void {
+  fence(thread: number, order: FenceKind, scope: Scope): void {
     const me = this.#threads[thread]!;
     const reach = reachOf[scope];
     if (order === 'seq_cst') this.#fences.pass(me, reach);
@@ -400,21 +382,21 @@ export class Detector {
   }
 
   /** Asynchronous operations that come after this may rely on what the thread knows and did in such memory. */
-  proxyFence(thread: ThreadId, space: Space): void {
+  proxyFence(thread: number, space: Space): void {
     this.#threads[thread]!.fenceProxy(space);
   }
 
-  blockBarrier(block: BlockId): void {
+  blockBarrier(block: number): void {
     meet(this.#blocks.get(block)!.threads, true);
   }
 
   /** Blocks that have started are a cluster; such blocks have met. */
-  clusterStarted(ids: readonly BlockId[]): void {
+  clusterStarted(ids: readonly number[]): void {
     const cluster = ids.map((id) => this.#blocks.get(id)!);
     for (const block of cluster) block.cluster = cluster;
   }
 
-  clusterMet(ids: readonly BlockId[]): void {
+  clusterMet(ids: readonly number[]): void {
     for (const id of ids) this.blockBarrier(id);
     const blocks = ids.map((id) => this.#blocks.get(id)!);
     // All of a block know the same now: one speaks for it.
@@ -428,12 +410,12 @@ export class Detector {
   }
 
   /** Whole warps of a block met. */
-  groupMet(ids: readonly ThreadId[]): void {
+  groupMet(ids: readonly number[]): void {
     meet(ids.map((id) => this.#threads[id]!));
   }
 
   /** The warp whose first thread is `firstLane` met at a warp barrier. */
-  warpMet(firstLane: ThreadId, lanes: number): void {
+  warpMet(firstLane: number, lanes: number): void {
     // Shuffles come in rows; only the first after an access has anything to order.
     let idle = true;
     for (let i = firstLane; idle && i < firstLane + lanes; i++) idle = this.#threads[i]!.idleSinceMeeting;
@@ -442,7 +424,7 @@ export class Detector {
 
   /** A copy, or a product, that the thread issues reads or writes there. */
   copyIssued(
-    thread: ThreadId,
+    thread: number,
     engine: CopyEngine,
     group: number,
     does: CopyPart['does'],
@@ -468,11 +450,11 @@ export class Detector {
 
   /** For `thread`, all groups of `issuer` numbered up to `group` are complete (or only their reads). */
   copiesAwaited(
-    thread: ThreadId,
+    thread: number,
     engine: CopyEngine,
     group: number,
     readsOnly: boolean,
-    issuer: ThreadId = thread,
+    issuer: number = thread,
   ): void {
     const me = this.#threads[thread]!;
     const agents = this.#threads[issuer]!.agents[engine];
@@ -483,7 +465,7 @@ export class Detector {
   }
 
   /** A copy that the thread issues will arrive at that mbarrier, which it therefore has to know. */
-  mbarrierNamed(thread: ThreadId, { buffer, offset }: Place, site: SiteId): void {
+  mbarrierNamed(thread: number, { buffer, offset }: Place, site: SiteId): void {
     const me = this.#threads[thread]!;
     me.touched = true;
     const shadow = this.#shadow(buffer);
@@ -493,7 +475,7 @@ export class Detector {
   }
 
   /** The copies of one group have arrived at their mbarrier: who acquires it from now on sees them. */
-  bulkArrived(thread: ThreadId, group: number, { buffer, offset }: Place, site: SiteId): void {
+  bulkArrived(thread: number, group: number, { buffer, offset }: Place, site: SiteId): void {
     const { agents: all, block } = this.#threads[thread]!;
     const agents = all.bulk;
     if (agents === undefined) return;
@@ -506,7 +488,7 @@ export class Detector {
   }
 
   /** A thread, of a host or of a kernel, posts a write to a network; the write does what it does from now on, for itself. */
-  networkPosted(write: number, by: ThreadId): void {
+  networkPosted(write: number, by: number): void {
     const poster = this.#threads[by]!;
     poster.touched = true;
     const { epoch } = poster;
@@ -527,7 +509,7 @@ export class Detector {
   }
 
   /** Whether the thread comes behind the posting of a write. */
-  knowsPosted(thread: ThreadId, write: number): boolean {
+  knowsPosted(thread: number, write: number): boolean {
     const { poster, epoch } = this.#networkWrites.get(write)!;
     return happenedBefore(poster, epoch, this.#threads[thread]!);
   }
@@ -543,7 +525,7 @@ export class Detector {
   }
 
   /** A thread of a host hears that the write has come: it knows all that led to it, and what the write did. */
-  networkArrived(write: number, at: ThreadId): void {
+  networkArrived(write: number, at: number): void {
     const { nic } = this.#networkWrites.get(write)!;
     this.#networkWrites.delete(write);
     this.#threads[at]!.learn(release(nic));
@@ -563,7 +545,7 @@ export class Detector {
     this.#access(nic, form, site, buffer, offset, 0);
   }
 
-  #stream(id: StreamId): StreamState {
+  #stream(id: number): StreamState {
     return this.#streams.get(id)!;
   }
 
