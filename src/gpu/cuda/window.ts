@@ -18,15 +18,7 @@ import { type Context, check, failure } from './driver.js';
 import { CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED } from './errors.js';
 import { canAddress, countGpus, describeGpu, type Gpu } from './gpu.js';
 import { decodeHandle, encodeHandle, tokenBytes, type WindowHandle } from './handle.js';
-import {
-  allowDescriptorsToBeTaken,
-  bootId,
-  canTakeDescriptors,
-  closeDescriptor,
-  pidNamespace,
-  startTime,
-  takeDescriptor,
-} from './posix.js';
+import * as posix from './posix.js';
 import {
   explain,
   fabricHandle,
@@ -110,9 +102,9 @@ type Shareable = Mapped & Pick<WindowHandle, 'kind' | 'mappedBytes' | 'fd' | 'op
 
 const thisProcess = (): ProcessId => ({
   pid: process.pid,
-  started: startTime(process.pid) ?? 0,
-  bootId: bootId(),
-  pidNamespace: pidNamespace(),
+  started: posix.startTime(process.pid) ?? 0,
+  bootId: posix.bootId(),
+  pidNamespace: posix.pidNamespace(),
 });
 
 /** The values that HEDDLE_WINDOWS may have. */
@@ -143,7 +135,7 @@ function handleTypesOf(context: Context, gpu: Gpu): number {
 
 /** Whether this system lets the ranks' processes take descriptors of each other. */
 export function allowsTakingDescriptors(): boolean {
-  descriptorsWork ??= canTakeDescriptors();
+  descriptorsWork ??= posix.canTakeDescriptors();
   return descriptorsWork;
 }
 
@@ -170,8 +162,8 @@ function allocateShareable(
     if (handleTypes & posixDescriptor) {
       share(posixDescriptor);
       fd = out.i32[0]!;
-      undo.push(() => closeDescriptor(fd));
-      allowDescriptorsToBeTaken();
+      undo.push(() => posix.closeDescriptor(fd));
+      posix.allowDescriptorsToBeTaken();
     }
     out.bytes.fill(0, 0, fabricHandleBytes);
     if (handleTypes & fabricHandle) share(fabricHandle);
@@ -243,9 +235,9 @@ function enablePeerAccess(context: Context, gpu: Gpu, ordinal: number): void {
 
 function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): Mapped {
   const d = context.driver;
-  const now = startTime(handle.pid);
+  const now = posix.startTime(handle.pid);
   if (now !== null && now !== handle.started) throw ended(whose);
-  const taken = takeDescriptor(handle.pid, handle.fd);
+  const taken = posix.takeDescriptor(handle.pid, handle.fd);
   if (!taken.ok) {
     if (taken.why === 'ended') throw ended(whose);
     if (taken.why === 'closed') throw stale(whose, 'it was freed');
@@ -260,7 +252,7 @@ function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose:
     const imported = d.cuMemImportFromShareableHandle(d.out.address, taken.fd, posixDescriptor);
     if (imported !== 0) throw stale(whose, failure('cuMemImportFromShareableHandle', imported, '').message);
   } finally {
-    closeDescriptor(taken.fd);
+    posix.closeDescriptor(taken.fd);
   }
   return mapImported(context, gpu, d.out.u64[0]!, handle, whose);
 }
@@ -295,7 +287,7 @@ function openIpc(context: Context, gpu: Gpu, handle: WindowHandle, whose: string
   const d = context.driver;
   const opened = d.cuIpcOpenMemHandle(d.out.address, { bytes: handle.opaque }, lazyPeerAccess);
   if (opened !== 0) {
-    if (startTime(handle.pid) !== handle.started) throw ended(whose);
+    if (posix.startTime(handle.pid) !== handle.started) throw ended(whose);
     throw failure('cuIpcOpenMemHandle', opened, `opening ${whose} on GPU ${gpu.ordinal}`);
   }
   const address = d.out.number();

@@ -41,17 +41,7 @@ import { Location, type Version, wordsAt } from './location.js';
 import { type DetectorOptions, RaceReports } from './report.js';
 import { type Cell, locationOf, Shadow } from './shadow.js';
 import { StaleReads } from './stale.js';
-import {
-  acquireEarlier,
-  acquireFence,
-  arrive,
-  FenceOrder,
-  fence,
-  mutual,
-  observe,
-  publish,
-  releaseFence,
-} from './sync.js';
+import * as sync from './sync.js';
 
 /** How many observations are kept to explain races with. */
 const observationsKept = 8192;
@@ -93,7 +83,7 @@ export class Detector {
   readonly #observations: Observation[] = [];
   #observed = 0;
   #sequence = 0;
-  readonly #fences = new FenceOrder();
+  readonly #fences = new sync.FenceOrder();
   readonly #reports: RaceReports;
   readonly #stale: StaleReads;
   /** The latest store that came before others. */
@@ -303,7 +293,7 @@ export class Detector {
     if (location !== null && kind !== 'write') {
       const linked = before !== null && this.#observe(me, location, before, meta, acquires);
       if (linked && kind === 'read') location.saw(read!, me, meta);
-      if (acquires && location.is(offset, bytes)) acquireEarlier(me, location, reachOf[scope]);
+      if (acquires && location.is(offset, bytes)) sync.acquireEarlier(me, location, reachOf[scope]);
     }
     shadow.strong(cells, { me, as: me, meta, offset });
     if (read !== newest) {
@@ -316,7 +306,7 @@ export class Detector {
     const releases = order === 'release' || order === 'acq_rel';
     const target = this.#location(cells, offset, bytes);
     const words = wordsAt(buffer.i32, offset, bytes);
-    const stored = target.store(publish(me, target, meta, releases, before), words, behind);
+    const stored = target.store(sync.publish(me, target, meta, releases, before), words, behind);
     if (behind === 0) return;
     this.#behind = stored;
     this.#stale.add(me, meta, target, stored, buffer);
@@ -361,8 +351,8 @@ export class Detector {
   /** True if the read and the write are of the same bytes, and each one's scope includes the other. */
   #observe(me: Actor, location: Location, write: AtomicWrite, meta: number, acquires: boolean): boolean {
     const number = this.#observed++;
-    this.#observations[number % observationsKept] = observe(me, location, write, meta, acquires, number);
-    return mutual(write.meta, meta, distance(write.moment.by, me));
+    this.#observations[number % observationsKept] = sync.observe(me, location, write, meta, acquires, number);
+    return sync.mutual(write.meta, meta, distance(write.moment.by, me));
   }
 
   /** The location of exactly these bytes, for a store. */
@@ -378,7 +368,7 @@ export class Detector {
     const me = this.#threads[thread]!;
     const reach = reachOf[scope];
     if (order === 'seq_cst') this.#fences.pass(me, reach);
-    else ({ acquire: acquireFence, release: releaseFence, acq_rel: fence })[order](me, reach);
+    else ({ acquire: sync.acquireFence, release: sync.releaseFence, acq_rel: sync.fence })[order](me, reach);
   }
 
   /** Asynchronous operations that come after this may rely on what the thread knows and did in such memory. */
@@ -483,7 +473,7 @@ export class Detector {
     const scope = reachOfMBarriers(block);
     const meta = packAccess({ kind: 'update', order: 'release', scope, bytes: mbarrierBytes }, site);
     const location = this.#location(cells, offset, mbarrierBytes);
-    const write = arrive(agents, group + 1, meta, location.newest.write);
+    const write = sync.arrive(agents, group + 1, meta, location.newest.write);
     location.store(write, wordsAt(buffer.i32, offset, mbarrierBytes));
   }
 
