@@ -19,16 +19,7 @@ import { CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED } from './errors.js';
 import { canAddress, countGpus, describeGpu, type Gpu } from './gpu.js';
 import { decodeHandle, encodeHandle, tokenBytes, type WindowHandle } from './handle.js';
 import * as posix from './posix.js';
-import {
-  explain,
-  fabricHandle,
-  fabricHandleBytes,
-  fabricRemedy,
-  type ProcessId,
-  posixDescriptor,
-  probeFabric,
-  wayTo,
-} from './sharing.js';
+import * as sharing from './sharing.js';
 import * as virtual from './virtual.js';
 
 /** A window as mapped here, and how to undo that. */
@@ -64,7 +55,7 @@ export function allocateWindow(
     const written = context.driver.cuMemcpyHtoD(address + mappedBytes - tokenBytes, token, tokenBytes);
     check(written, 'cuMemcpyHtoD', `marking the ${purpose}`);
     const { ordinal, uuid } = gpu;
-    const fabric = probeFabric(context, gpu).result;
+    const fabric = sharing.probeFabric(context, gpu).result;
     const handle = encodeHandle({
       ...memory,
       ...thisProcess(),
@@ -85,7 +76,7 @@ export function openWindow(context: Context, gpu: Gpu, bytes: Uint8Array): Mappe
   const whose = `the ${handle.purpose} of process ${handle.pid} (GPU ${handle.ordinal})`;
   context.use();
   requireReachable(gpu, handle, whose);
-  const way = wayTo(handle, thisProcess(), whose);
+  const way = sharing.wayTo(handle, thisProcess(), whose);
   return virtual.undoable(context, (undo) => {
     const { address, release } = opens[way](context, gpu, handle, whose);
     undo.push(release);
@@ -100,7 +91,7 @@ export function openWindow(context: Context, gpu: Gpu, bytes: Uint8Array): Mappe
 
 type Shareable = Mapped & Pick<WindowHandle, 'kind' | 'mappedBytes' | 'fd' | 'opaque'>;
 
-const thisProcess = (): ProcessId => ({
+const thisProcess = (): sharing.ProcessId => ({
   pid: process.pid,
   started: posix.startTime(process.pid) ?? 0,
   bootId: posix.bootId(),
@@ -119,18 +110,18 @@ let descriptorsWork: boolean | undefined;
 function handleTypesOf(context: Context, gpu: Gpu): number {
   const wanted = requireOneOf('HEDDLE_WINDOWS', process.env.HEDDLE_WINDOWS ?? 'auto', windowKinds);
   if (wanted === 'ipc') return 0;
-  const { result, detail } = probeFabric(context, gpu);
-  const fabric = result === 0 ? fabricHandle : 0;
+  const { result, detail } = sharing.probeFabric(context, gpu);
+  const fabric = result === 0 ? sharing.fabricHandle : 0;
   if (wanted === 'fabric') {
     if (fabric) return fabric;
     throw new UnavailableError(
       `HEDDLE_WINDOWS is fabric, but ${detail} (GPU ${gpu.ordinal})`,
-      `Fabric handles need ${fabricRemedy}`,
+      `Fabric handles need ${sharing.fabricRemedy}`,
     );
   }
   const descriptors =
     wanted === 'descriptor' || (gpu.virtualMemory && gpu.posixHandles && allowsTakingDescriptors());
-  return (descriptors ? posixDescriptor : 0) | fabric;
+  return (descriptors ? sharing.posixDescriptor : 0) | fabric;
 }
 
 /** Whether this system lets the ranks' processes take descriptors of each other. */
@@ -159,15 +150,15 @@ function allocateShareable(
     const share = (type: number): void =>
       check(cuMemExportToShareableHandle(out.address, memory, type, 0), 'cuMemExportToShareableHandle', what);
     let fd = -1;
-    if (handleTypes & posixDescriptor) {
-      share(posixDescriptor);
+    if (handleTypes & sharing.posixDescriptor) {
+      share(sharing.posixDescriptor);
       fd = out.i32[0]!;
       undo.push(() => posix.closeDescriptor(fd));
       posix.allowDescriptorsToBeTaken();
     }
-    out.bytes.fill(0, 0, fabricHandleBytes);
-    if (handleTypes & fabricHandle) share(fabricHandle);
-    const opaque = out.bytes.slice(0, fabricHandleBytes);
+    out.bytes.fill(0, 0, sharing.fabricHandleBytes);
+    if (handleTypes & sharing.fabricHandle) share(sharing.fabricHandle);
+    const opaque = out.bytes.slice(0, sharing.fabricHandleBytes);
     const address = map(context, gpu, memory, mappedBytes, what, undo);
     return { kind: 'virtual', address, mappedBytes, fd, opaque };
   });
@@ -249,7 +240,7 @@ function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose:
   }
   try {
     // The descriptor travels in the pointer argument itself.
-    const imported = d.cuMemImportFromShareableHandle(d.out.address, taken.fd, posixDescriptor);
+    const imported = d.cuMemImportFromShareableHandle(d.out.address, taken.fd, sharing.posixDescriptor);
     if (imported !== 0) throw stale(whose, failure('cuMemImportFromShareableHandle', imported, '').message);
   } finally {
     posix.closeDescriptor(taken.fd);
@@ -260,11 +251,11 @@ function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose:
 function openFabric(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): Mapped {
   const { out, cuMemImportFromShareableHandle: importHandle } = context.driver;
   out.bytes.set(handle.opaque, 64);
-  const imported = importHandle(out.address, out.address + 64, fabricHandle);
+  const imported = importHandle(out.address, out.address + 64, sharing.fabricHandle);
   if (imported !== 0) {
     throw new UnavailableError(
-      `The fabric handle of ${whose} cannot be imported here: ${explain(imported)}`,
-      `It needs ${fabricRemedy}; and the window must still exist`,
+      `The fabric handle of ${whose} cannot be imported here: ${sharing.explain(imported)}`,
+      `It needs ${sharing.fabricRemedy}; and the window must still exist`,
     );
   }
   return mapImported(context, gpu, out.u64[0]!, handle, whose);

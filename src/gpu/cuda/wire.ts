@@ -5,17 +5,10 @@
  */
 
 import { UnavailableError } from '../../base/errors.js';
-import type { Address } from '../../base/native/index.js';
 import type { WireShape } from '../index.js';
 import { Context, check } from './driver.js';
 import type { Gpu } from './gpu.js';
 import * as virtual from './virtual.js';
-
-/** Where a wire lies. The front is the host's at the same address. */
-interface GpuWire {
-  readonly address: Address;
-  release(): void;
-}
 
 const remedy = 'Let wires lie in host memory: HEDDLE_WIRES=host';
 
@@ -30,15 +23,10 @@ function whyNotReached(gpu: Gpu): string | null {
 }
 
 /**
- * Allocates a wire of that shape in the context's GPU's memory.
+ * Allocates a wire of that shape in the context's GPU's memory. The front is the host's at the same address.
  * @throws UnavailableError where NICs could not use it.
  */
-export function allocateGpuWire(
-  context: Context,
-  gpu: Gpu,
-  { bytes, front }: WireShape,
-  purpose: string,
-): GpuWire {
+export function allocateGpuWire(context: Context, gpu: Gpu, { bytes, front }: WireShape, purpose: string) {
   const why = whyNotReached(gpu);
   if (why !== null) throw new UnavailableError(`GPU ${gpu.ordinal} (${gpu.name}) ${why}`, remedy);
   context.use();
