@@ -35,12 +35,6 @@ function numberKey(text: string): string {
   return digits.endsWith('n') ? `${BigInt(digits.slice(0, -1))}n` : String(Number(digits));
 }
 
-/** Offsets in the file for offsets in the function's text. */
-export interface Alignment {
-  /** The nearest token that was found, where the offset lies in none. */
-  locate(offset: number): number | undefined;
-}
-
 /** How far to look for the next common token: over a type annotation, or a helper call that was put in. */
 const fileLookahead = 60;
 const textLookahead = 6;
@@ -50,7 +44,7 @@ const probeLength = 48;
  * `there` are the file's tokens; `near` is an offset in it where the function is suspected (its header). Among
  * equally good places the first one behind it wins.
  */
-export function align(text: string, there: readonly Token[], near: number): Alignment | undefined {
+export function align(text: string, there: readonly Token[], near: number) {
   const wanted = tokenize(text);
   const probe = wanted.slice(0, probeLength);
   let best: Candidate | undefined;
@@ -63,7 +57,8 @@ export function align(text: string, there: readonly Token[], near: number): Alig
   const indices = match(wanted, there, best.start);
   const first = indices.findIndex((index) => index >= 0);
   return {
-    locate(offset) {
+    /** The offset in the file for one in the function's text: that of the nearest token that was found, where it lies in none. */
+    locate(offset: number): number | undefined {
       let last = first;
       for (let i = first; i < wanted.length && wanted[i]!.start <= offset; i++)
         if (indices[i]! >= 0) last = i;

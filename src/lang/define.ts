@@ -16,7 +16,7 @@ import type {
   UsingSpec,
 } from './kernel.js';
 import { lowerKernel } from './lower/module.js';
-import { type CallSite, callSite, functionSource } from './source.js';
+import { callSite, functionSource } from './source.js';
 import { isTile } from './tile.js';
 
 /** A kernel, specialised by its `using`. Give it to a device to load, or print it. */
@@ -112,11 +112,6 @@ export function device<
   });
 }
 
-interface Checked {
-  readonly site: CallSite | undefined;
-  fail(code: Code, message: string): never;
-}
-
 /** Types cannot stop everyone: JavaScript callers, casts, values from JSON. `maker` is what they have called. */
 export function checkHeader(
   maker: (...args: never[]) => unknown,
@@ -125,7 +120,7 @@ export function checkHeader(
   body: unknown,
   isParam: (spec: unknown) => boolean,
   known: string,
-): Checked {
+) {
   const site = callSite(maker);
   const fail = (code: Code, message: string): never => {
     const source = functionSource(typeof body === 'function' ? body.toString() : '', site);

@@ -3,25 +3,7 @@
  * host values; the same `layout` is used by the host, the kernels and the checker's reports (law 5).
  */
 import { requireArray, requireInteger, requireObject, requireText, requireThat } from '../base/errors.js';
-import type {
-  CallableParam,
-  Constant,
-  ConstantParam,
-  DeviceParam,
-  DeviceParams,
-  DeviceReturn,
-  FieldSpec,
-  LayoutSpec,
-  ListParam,
-  PeersParam,
-  PointerParam,
-  RecordParam,
-  RegistersParam,
-  TensorMapParam,
-  TilesParam,
-  TypedLayout,
-  WindowParam,
-} from './kernel.js';
+import type * as kernel from './kernel.js';
 import type { MemoryName, RegisterName } from './language.js';
 import { requireTile } from './tile.js';
 import {
@@ -63,12 +45,12 @@ export function field<T extends MemoryName, const S extends number | readonly nu
   type: T,
   shape: S,
   dimensions?: readonly string[],
-): FieldSpec<T, ShapeOf<S>>;
+): kernel.FieldSpec<T, ShapeOf<S>>;
 export function field(
   type: MemoryName,
   shape: number | readonly number[],
   dimensions: readonly string[] = [],
-): FieldSpec {
+): kernel.FieldSpec {
   requireMemoryName('type', type);
   const extents = typeof shape === 'number' ? [shape] : shape;
   requireThat(Array.isArray(extents), 'shape', shape, 'a number, or an array of them');
@@ -89,12 +71,12 @@ export function field(
  * Places sections one after another, each on a cache line of its own. A list of fields becomes `name_0`,
  * `name_1`, …; a body reaches them as `win.at(rank).name[0]`.
  */
-export function layout<const S extends LayoutSpec>(name: string, spec: S): TypedLayout<S> {
+export function layout<const S extends kernel.LayoutSpec>(name: string, spec: S): kernel.TypedLayout<S> {
   requireThat(typeof name === 'string' && name !== '', 'name', name, 'a name for people');
   requireObject('spec', spec, "fields by name: { flags: field('u32', 8) }");
   const fields: Field[] = [];
   let offset = 0;
-  const place = (fieldName: string, of: FieldSpec): void => {
+  const place = (fieldName: string, of: kernel.FieldSpec): void => {
     requireObject(`${name}.${fieldName}`, of, "a field: field('u32', 8)");
     const { type, length, shape, dimensions } = of;
     requireMemoryName(`${name}.${fieldName}.type`, type);
@@ -114,8 +96,8 @@ export function layout<const S extends LayoutSpec>(name: string, spec: S): Typed
 }
 
 /** One section of a layout, by name; `index` for a list of fields. */
-export function section<S extends LayoutSpec>(
-  of: TypedLayout<S>,
+export function section<S extends kernel.LayoutSpec>(
+  of: kernel.TypedLayout<S>,
   name: keyof S & string,
   index?: number,
 ): Field {
@@ -131,16 +113,17 @@ export function section<S extends LayoutSpec>(
 export const findField = (of: Layout, name: string): Field | undefined =>
   of.fields.find((candidate) => candidate.name === name);
 
-const isFieldList = (of: FieldSpec | readonly FieldSpec[]): of is readonly FieldSpec[] => Array.isArray(of);
+const isFieldList = (of: kernel.FieldSpec | readonly kernel.FieldSpec[]): of is readonly kernel.FieldSpec[] =>
+  Array.isArray(of);
 
 /** A parameter that points to elements of one type in device memory. */
-export function pointer<T extends MemoryName>(to: T): PointerParam<T> {
+export function pointer<T extends MemoryName>(to: T): kernel.PointerParam<T> {
   requireMemoryName('type', to);
   return { kind: 'pointer', to };
 }
 
 /** The windows of all ranks of the node: `win.at(rank).field` is an address. */
-export function peers<S extends LayoutSpec>(of: TypedLayout<S>): PeersParam<S> {
+export function peers<S extends kernel.LayoutSpec>(of: kernel.TypedLayout<S>): kernel.PeersParam<S> {
   requireLayout('layout', of);
   return { kind: 'peers', layout: of };
 }
@@ -152,33 +135,33 @@ export function peers<S extends LayoutSpec>(of: TypedLayout<S>): PeersParam<S> {
 export function tensorMap<T extends TileName, const R extends TensorRank = 2>(
   of: Tile<T>,
   rank: R = 2 as R,
-): TensorMapParam<T, R> {
+): kernel.TensorMapParam<T, R> {
   requireTile(of);
   requireInteger('rank', rank, 2, 3);
   return { kind: 'tensorMap', tile: of, rank };
 }
 
 /** `length` parameters of one type, reached by constant index; the host sets `name_0`, `name_1`, … */
-export function list<const P extends DeviceParam>(of: P, length: number): ListParam<P> {
+export function list<const P extends kernel.DeviceParam>(of: P, length: number): kernel.ListParam<P> {
   return { kind: 'list', of, length: requireInteger('length', length, 0, 256) };
 }
 
 // Types that only device functions take: they are inlined, so anything can be handed to them.
 
 /** One rank's window: what `win.at(rank)` gives. */
-export function windowOf<S extends LayoutSpec>(of: TypedLayout<S>): WindowParam<S> {
+export function windowOf<S extends kernel.LayoutSpec>(of: kernel.TypedLayout<S>): kernel.WindowParam<S> {
   requireLayout('layout', of);
   return { kind: 'window', layout: of };
 }
 
 /** Tiles in shared memory, one behind the other: what `g.shared(tile, n)` gives. */
-export function tiles<T extends TileName>(of: Tile<T>): TilesParam<T> {
+export function tiles<T extends TileName>(of: Tile<T>): kernel.TilesParam<T> {
   requireTile(of);
   return { kind: 'tiles', tile: of };
 }
 
 /** A register array of the caller, which sees what is written to it. Any length, unless one is given. */
-export function registers<T extends RegisterName>(of: T, length?: number): RegistersParam<T> {
+export function registers<T extends RegisterName>(of: T, length?: number): kernel.RegistersParam<T> {
   return {
     kind: 'registers',
     of,
@@ -187,22 +170,22 @@ export function registers<T extends RegisterName>(of: T, length?: number): Regis
 }
 
 /** Declares a parameter that is a record: several values, each with a name. */
-export function record<const P extends DeviceParams>(of: P): RecordParam<P> {
+export function record<const P extends kernel.DeviceParams>(of: P): kernel.RecordParam<P> {
   return { kind: 'record', of };
 }
 
 /** Another device function, with these parameters and this result. */
-export function callable<const P extends DeviceParams, const R extends DeviceReturn = 'void'>(
+export function callable<const P extends kernel.DeviceParams, const R extends kernel.DeviceReturn = 'void'>(
   params: P,
   returns: R = 'void' as R,
-): CallableParam<P, R> {
+): kernel.CallableParam<P, R> {
   return { kind: 'callable', params, returns };
 }
 
 /** A number, flag or text that the caller knows when the kernel is made: `constant<'bf16' | 'f32'>()`. */
-export function constant(): ConstantParam<number>;
-export function constant<T extends Constant>(): ConstantParam<T>;
-export function constant(): ConstantParam {
+export function constant(): kernel.ConstantParam<number>;
+export function constant<T extends kernel.Constant>(): kernel.ConstantParam<T>;
+export function constant(): kernel.ConstantParam {
   return { kind: 'constant' };
 }
 

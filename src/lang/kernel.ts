@@ -4,22 +4,12 @@
  * values. Kernels are made by ordinary functions of a shape, so `using` holds concrete values when `kernel()` runs.
  */
 import type { Gpu } from './gpu.js';
-import type {
-  MemoryName,
-  Pointer,
-  RegisterName,
-  Registers,
-  TensorMap,
-  Tiles,
-  u32,
-  ValueOf,
-  View,
-} from './language.js';
+import type * as language from './language.js';
 import type { Layout, TensorRank, Tile, TileName } from './types.js';
 
 /** A field of a layout, before it has an offset. */
 export interface FieldSpec<
-  T extends MemoryName = MemoryName,
+  T extends language.MemoryName = language.MemoryName,
   S extends readonly number[] = readonly number[],
 > {
   readonly type: T;
@@ -34,7 +24,7 @@ export interface TypedLayout<S extends LayoutSpec = LayoutSpec> extends Layout {
   readonly spec: S;
 }
 
-export interface PointerParam<T extends MemoryName = MemoryName> {
+export interface PointerParam<T extends language.MemoryName = language.MemoryName> {
   readonly kind: 'pointer';
   readonly to: T;
 }
@@ -60,7 +50,7 @@ export interface WindowParam<S extends LayoutSpec = LayoutSpec> {
   readonly kind: 'window';
   readonly layout: TypedLayout<S>;
 }
-export interface RegistersParam<T extends RegisterName = RegisterName> {
+export interface RegistersParam<T extends language.RegisterName = language.RegisterName> {
   readonly kind: 'registers';
   readonly of: T;
   /** Any length where it is undefined. */
@@ -113,29 +103,29 @@ export type DeviceReturn = DeviceParam | 'void';
 /** One rank's window inside a body: `win.at(rank).field`. */
 type WindowView<S extends LayoutSpec> = {
   readonly [N in keyof S]: S[N] extends FieldSpec<infer T, infer D>
-    ? View<T, D>
+    ? language.View<T, D>
     : S[N] extends readonly FieldSpec<infer T, infer D>[]
-      ? readonly View<T, D>[]
+      ? readonly language.View<T, D>[]
       : never;
 };
 export interface Peers<S extends LayoutSpec> {
-  at(rank: u32): WindowView<S>;
+  at(rank: language.u32): WindowView<S>;
 }
 
-type ParamValue<P> = P extends keyof ValueOf
-  ? ValueOf[P]
+type ParamValue<P> = P extends keyof language.ValueOf
+  ? language.ValueOf[P]
   : P extends PointerParam<infer T>
-    ? Pointer<T>
+    ? language.Pointer<T>
     : P extends PeersParam<infer S>
       ? Peers<S>
       : P extends TensorMapParam<infer T, infer R>
-        ? TensorMap<T, R>
+        ? language.TensorMap<T, R>
         : P extends TilesParam<infer T>
-          ? Tiles<T>
+          ? language.Tiles<T>
           : P extends WindowParam<infer S>
             ? WindowView<S>
             : P extends RegistersParam<infer T>
-              ? Registers<T>
+              ? language.Registers<T>
               : P extends ListParam<infer Q>
                 ? readonly ParamValue<Q>[]
                 : P extends RecordParam<infer Q>

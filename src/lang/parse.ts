@@ -1,20 +1,15 @@
 /** From a function's text to its syntax tree. Offsets in the tree are offsets in the text. */
-import {
-  type AnyNode,
-  type Expression,
-  type Node,
-  type Pattern,
-  parseExpressionAt,
-  type Statement,
-} from 'acorn';
+import * as acorn from 'acorn';
 import { type FramedSource, Problem } from './diagnostics.js';
 import { type Mentioned, mentionedOf, nodesIn } from './mentioned.js';
 
 export interface ParsedBody {
   /** Patterns for (g, params, using), as many as the author wrote. */
-  readonly parameters: readonly Pattern[];
+  readonly parameters: readonly acorn.Pattern[];
   /** The statements, or the expression of `(g) => expression`. */
-  readonly body: { readonly statements: readonly Statement[] } | { readonly expression: Expression };
+  readonly body:
+    | { readonly statements: readonly acorn.Statement[] }
+    | { readonly expression: acorn.Expression };
   /** Of the members of `using`. */
   readonly mentioned: Mentioned;
 }
@@ -66,9 +61,9 @@ function parse(source: FramedSource): ParsedBody {
  * known, it is taken for a minifier's.
  */
 export function isMinified(source: FramedSource): boolean {
-  const tree = parseExpressionAt(source.text, 0, { ecmaVersion: 'latest', sourceType: 'module' });
+  const tree = acorn.parseExpressionAt(source.text, 0, { ecmaVersion: 'latest', sourceType: 'module' });
   return contains(tree, (node) => {
-    const by = joinedBy(node as AnyNode);
+    const by = joinedBy(node as acorn.AnyNode);
     if (by === null) return false;
     const written = source.written(node.start, node.end);
     return written === null || !written.includes(by) || /;/.test(written) || !isBalanced(written);
@@ -76,7 +71,7 @@ export function isMinified(source: FramedSource): boolean {
 }
 
 /** The operator that joins what may have been several statements. */
-function joinedBy(node: AnyNode): string | null {
+function joinedBy(node: acorn.AnyNode): string | null {
   if (node.type === 'SequenceExpression') return ',';
   if (node.type !== 'ExpressionStatement') return null;
   const { expression } = node;
@@ -87,13 +82,13 @@ function joinedBy(node: AnyNode): string | null {
 /** `if (a && b) c()` is joined to `a && b && c()`: what was written then has half of a pair. */
 const isBalanced = (text: string): boolean => text.split('(').length === text.split(')').length;
 
-function contains(node: Node, wanted: (node: Node) => boolean): boolean {
+function contains(node: acorn.Node, wanted: (node: acorn.Node) => boolean): boolean {
   return wanted(node) || nodesIn(node).some((inner) => contains(inner, wanted));
 }
 
-function parseText(source: FramedSource): Expression {
+function parseText(source: FramedSource): acorn.Expression {
   try {
-    return parseExpressionAt(source.text, 0, { ecmaVersion: 'latest', sourceType: 'module' });
+    return acorn.parseExpressionAt(source.text, 0, { ecmaVersion: 'latest', sourceType: 'module' });
   } catch (error) {
     const at =
       error instanceof SyntaxError && 'pos' in error && typeof error.pos === 'number' ? error.pos : 0;
@@ -106,7 +101,7 @@ function parseText(source: FramedSource): Expression {
  * Makes `f` of `__name(f, "f")`, which is how esbuild keeps the names of functions, and tsx asks it to. Those of declared
  * functions are statements of their own, and go.
  */
-function withoutNames(node: Node): void {
+function withoutNames(node: acorn.Node): void {
   const named = (part: unknown): unknown => namedIn(part) ?? part;
   for (const [key, part] of Object.entries<unknown>({ ...node })) {
     const kept = Array.isArray(part)
@@ -117,8 +112,8 @@ function withoutNames(node: Node): void {
   for (const inner of nodesIn(node)) withoutNames(inner);
 }
 
-function namedIn(part: unknown): Node | undefined {
-  const node = part as AnyNode | null | undefined;
+function namedIn(part: unknown): acorn.Node | undefined {
+  const node = part as acorn.AnyNode | null | undefined;
   if (node?.type !== 'CallExpression' || node.callee.type !== 'Identifier') return undefined;
   return node.callee.name === '__name' ? node.arguments[0] : undefined;
 }
@@ -127,8 +122,8 @@ function namedIn(part: unknown): Node | undefined {
 const mostNested = 256;
 
 /** A node that is nested too deeply, if there is one. The search does not recurse. */
-function tooDeep(tree: Node): Node | undefined {
-  let level: Node[] = [tree];
+function tooDeep(tree: acorn.Node): acorn.Node | undefined {
+  let level: acorn.Node[] = [tree];
   for (let depth = 0; level.length > 0; depth++) {
     if (depth > mostNested) return level[0];
     level = level.flatMap(nodesIn);

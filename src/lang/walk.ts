@@ -95,49 +95,31 @@ export function replaceEach(
   return same ? statements : result;
 }
 
+/** The lists of statements inside a statement, in source order, by their names. */
+const lists: { readonly [K in Stmt['kind']]?: readonly string[] } = {
+  if: ['then', 'else'],
+  for: ['init', 'body', 'update'],
+  while: ['body'],
+  block: ['body'],
+  foreign: ['twin'],
+};
+const none: readonly string[] = [];
+
+const listOf = (stmt: Stmt, name: string): readonly Stmt[] => stmt[name as keyof Stmt] as never;
+
 /** A statement with the lists inside it replaced; itself where they stay the same. */
 export function withLists(stmt: Stmt, change: (list: readonly Stmt[]) => readonly Stmt[]): Stmt {
-  switch (stmt.kind) {
-    case 'if': {
-      const then = change(stmt.then);
-      const otherwise = change(stmt.else);
-      return then === stmt.then && otherwise === stmt.else ? stmt : { ...stmt, then, else: otherwise };
-    }
-    case 'for': {
-      const [init, update, body] = [change(stmt.init), change(stmt.update), change(stmt.body)];
-      const same = init === stmt.init && update === stmt.update && body === stmt.body;
-      return same ? stmt : { ...stmt, init, update, body };
-    }
-    case 'while':
-    case 'block': {
-      const body = change(stmt.body);
-      return body === stmt.body ? stmt : { ...stmt, body };
-    }
-    case 'foreign': {
-      const twin = change(stmt.twin);
-      return twin === stmt.twin ? stmt : { ...stmt, twin };
-    }
-    default:
-      return stmt;
+  let changed = stmt;
+  for (const name of lists[stmt.kind] ?? none) {
+    const list = change(listOf(stmt, name));
+    if (list !== listOf(stmt, name)) changed = { ...changed, [name]: list };
   }
+  return changed;
 }
 
 /** The lists of statements inside a statement, in source order. */
-export function bodies(stmt: Stmt): readonly (readonly Stmt[])[] {
-  switch (stmt.kind) {
-    case 'if':
-      return [stmt.then, stmt.else];
-    case 'for':
-      return [stmt.init, stmt.body, stmt.update];
-    case 'while':
-    case 'block':
-      return [stmt.body];
-    case 'foreign':
-      return [stmt.twin];
-    default:
-      return [];
-  }
-}
+export const bodies = (stmt: Stmt): readonly (readonly Stmt[])[] =>
+  (lists[stmt.kind] ?? none).map((name) => listOf(stmt, name));
 
 /** Whether something in the block of a call leaves it early. */
 export const isLeftEarly = ({ body, call }: Stmt & { readonly kind: 'block' }): boolean =>

@@ -1,21 +1,6 @@
 /** Files that other processes may read and write at the same time: written whole, read without waiting. */
 import { randomBytes } from 'node:crypto';
-import {
-  accessSync,
-  closeSync,
-  constants,
-  existsSync,
-  fstatSync,
-  mkdirSync,
-  openSync,
-  readFileSync,
-  realpathSync,
-  renameSync,
-  rmSync,
-  type Stats,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
+import * as fs from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { FileError } from '../errors.js';
 
@@ -23,17 +8,17 @@ import { FileError } from '../errors.js';
  * Reads a regular file. Refuses a pipe or a device, which may never end, and whatever `allows` throws for.
  * @throws FileError
  */
-export function readRegular(path: string, allows: (stats: Stats) => void = () => {}): Buffer {
+export function readRegular(path: string, allows: (stats: fs.Stats) => void = () => {}): Buffer {
   try {
     // Without O_NONBLOCK, opening a pipe would wait for a writer.
-    const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    const file = fs.openSync(path, fs.constants.O_RDONLY | fs.constants.O_NONBLOCK);
     try {
-      const stats = fstatSync(file);
+      const stats = fs.fstatSync(file);
       if (!stats.isFile()) throw new Error('it is no regular file');
       allows(stats);
-      return readFileSync(file);
+      return fs.readFileSync(file);
     } finally {
-      closeSync(file);
+      fs.closeSync(file);
     }
   } catch (error) {
     throw new FileError(path, 'read', error);
@@ -41,7 +26,7 @@ export function readRegular(path: string, allows: (stats: Stats) => void = () =>
 }
 
 /** Throws unless only this user and root can have written the file. */
-export function requireUnshared({ uid, mode }: Pick<Stats, 'uid' | 'mode'>): void {
+export function requireUnshared({ uid, mode }: Pick<fs.Stats, 'uid' | 'mode'>): void {
   // Windows has no such users and modes, so there is nothing to check.
   if (process.geteuid === undefined) return;
   if (uid !== process.geteuid() && uid !== 0) throw new Error(`it belongs to the user ${uid}`);
@@ -62,13 +47,13 @@ export const isTemporary = (name: string): boolean => /^\.\d+-[0-9a-f]{12}\.tmp$
 export function writeWhole(path: string, contents: string | Uint8Array, asked?: number): void {
   naming(path, 'written', () => {
     const place = placeOf(path);
-    const mode = asked ?? (statSync(place, { throwIfNoEntry: false })?.mode ?? 0o666) & 0o777;
+    const mode = asked ?? (fs.statSync(place, { throwIfNoEntry: false })?.mode ?? 0o666) & 0o777;
     const temporary = join(dirname(place), temporaryName());
     try {
-      writeFileSync(temporary, contents, { flag: 'wx', mode });
-      renameSync(temporary, place);
+      fs.writeFileSync(temporary, contents, { flag: 'wx', mode });
+      fs.renameSync(temporary, place);
     } catch (error) {
-      rmSync(temporary, { force: true });
+      fs.rmSync(temporary, { force: true });
       throw error;
     }
   });
@@ -76,14 +61,14 @@ export function writeWhole(path: string, contents: string | Uint8Array, asked?: 
 
 /** Writes a file that somebody asked for: whole, or into a pipe or device, /dev/stdout for one. @throws FileError */
 export function writeOutput(path: string, contents: string | Uint8Array): void {
-  if (isSpecial(path)) naming(path, 'written', () => writeFileSync(path, contents));
+  if (isSpecial(path)) naming(path, 'written', () => fs.writeFileSync(path, contents));
   else writeWhole(path, contents);
 }
 
 /** Requires that `writeOutput` can write this file, and leaves nothing behind. @throws FileError */
 export function requireWritable(path: string): void {
   naming(path, 'written', () => {
-    if (existsSync(path)) accessSync(path, constants.W_OK);
+    if (fs.existsSync(path)) fs.accessSync(path, fs.constants.W_OK);
     if (isSpecial(path)) return;
     if (isFolder(path)) throw new Error('it is a folder');
     tryFolder(dirname(placeOf(path)));
@@ -94,7 +79,7 @@ export function requireWritable(path: string): void {
 export function requireFolder(path: string): void {
   naming(path, 'written to', () => {
     let there = resolve(path);
-    while (!existsSync(there)) there = dirname(there);
+    while (!fs.existsSync(there)) there = dirname(there);
     if (!isFolder(there)) throw new Error(`${there} is no folder`);
     tryFolder(there);
   });
@@ -104,10 +89,10 @@ export function requireFolder(path: string): void {
 export function makeFolder(path: string, mode = 0o777): void {
   // With `recursive`, Node.js's own mkdir never returns below /proc.
   const above = dirname(path);
-  if (!existsSync(above)) makeFolder(above, mode);
+  if (!fs.existsSync(above)) makeFolder(above, mode);
   naming(path, 'made', () => {
     try {
-      mkdirSync(path, { mode });
+      fs.mkdirSync(path, { mode });
     } catch (error) {
       if (!isFolder(path)) throw error;
     }
@@ -117,17 +102,18 @@ export function makeFolder(path: string, mode = 0o777): void {
 /** Only trying tells: a file system may be read-only, or take no files at all. */
 function tryFolder(folder: string): void {
   const temporary = join(folder, temporaryName());
-  writeFileSync(temporary, '', { flag: 'wx' });
-  rmSync(temporary);
+  fs.writeFileSync(temporary, '', { flag: 'wx' });
+  fs.rmSync(temporary);
 }
 
 /** Where a file lies that may be a link to another. */
-const placeOf = (path: string): string => (existsSync(path) ? realpathSync(path) : path);
+const placeOf = (path: string): string => (fs.existsSync(path) ? fs.realpathSync(path) : path);
 
-const isFolder = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
+const isFolder = (path: string): boolean =>
+  fs.statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
 
 function isSpecial(path: string): boolean {
-  const stats = statSync(path, { throwIfNoEntry: false });
+  const stats = fs.statSync(path, { throwIfNoEntry: false });
   return stats !== undefined && !stats.isFile() && !stats.isDirectory();
 }
 

@@ -3,14 +3,7 @@ import { existsSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { FileError } from '../../base/errors.js';
-import {
-  isTemporary,
-  makeFolder,
-  readRegular,
-  requireUnshared,
-  warnOnce,
-  writeWhole,
-} from '../../base/files/index.js';
+import * as files from '../../base/files/index.js';
 
 /** Raised when the form of an entry or of its key changes. */
 const format = 1;
@@ -53,7 +46,7 @@ export async function cached(
   if (found !== null) return { bytes: found, hit: true };
   const bytes = await make();
   trying('a compiled kernel is not kept', () => {
-    writeWhole(file, Buffer.concat([header, sha256(bytes), bytes]), 0o600);
+    files.writeWhole(file, Buffer.concat([header, sha256(bytes), bytes]), 0o600);
     sweep(folder);
   });
   return { bytes, hit: false };
@@ -64,9 +57,9 @@ export const requireOwnCache = (): void => requireCache(cacheFolder());
 
 /** Makes the folder where there is none, and requires that nobody else puts entries there. @throws FileError */
 function requireCache(folder: string): void {
-  makeFolder(folder, 0o700);
+  files.makeFolder(folder, 0o700);
   try {
-    requireUnshared(statSync(folder));
+    files.requireUnshared(statSync(folder));
   } catch (error) {
     throw new FileError(folder, 'trusted with code', error);
   }
@@ -76,7 +69,7 @@ function read(file: string): Uint8Array | null {
   let entry: Buffer = Buffer.alloc(0);
   if (existsSync(file))
     trying('a compiled kernel is made again', () => {
-      entry = readRegular(file, requireUnshared);
+      entry = files.readRegular(file, files.requireUnshared);
     });
   const at = header.length + digestBytes;
   const bytes = entry.subarray(at);
@@ -90,7 +83,7 @@ function read(file: string): Uint8Array | null {
 /** Leftovers of a writer that was killed. Nobody takes an hour to write a file. */
 function sweep(folder: string): void {
   const longAgo = Date.now() - 3_600_000;
-  for (const name of readdirSync(folder).filter(isTemporary)) {
+  for (const name of readdirSync(folder).filter(files.isTemporary)) {
     const file = join(folder, name);
     const stats = statSync(file, { throwIfNoEntry: false });
     if (stats !== undefined && stats.mtimeMs < longAgo) rmSync(file, { force: true });
@@ -104,7 +97,7 @@ function trying(otherwise: string, act: () => void): boolean {
     return true;
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    warnOnce(
+    files.warnOnce(
       'HEDDLE_CACHE',
       `${otherwise}: ${reason}; set HEDDLE_CACHE to a folder that you alone can write to (chmod go-w)`,
     );

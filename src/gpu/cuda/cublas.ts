@@ -1,13 +1,6 @@
 /** cuBLAS, for the GEMMs of experts: what the library that everybody has makes of them. bf16, sums in f32. */
 import { DisposedError, UnavailableError } from '../../base/errors.js';
-import {
-  type Address,
-  allocate,
-  type NativeMemory,
-  openLibrary,
-  readString,
-  type Signatures,
-} from '../../base/native/index.js';
+import * as native from '../../base/native/index.js';
 import type { CudaDevice } from './device.js';
 import { createOut, forgetCurrentContext } from './driver.js';
 import { CudaError } from './errors.js';
@@ -43,17 +36,17 @@ const calls = {
     'i32',
     'i32',
   ],
-} as const satisfies Signatures;
+} as const satisfies native.Signatures;
 /** Functions that cuBLAS has since version 12.5. */
 const newer = {
   cublasGemmGroupedBatchedEx: [
     ...['i32', 'address', 'address', 'address', 'address', 'address', 'address', 'address'],
     ...[...matrices, ...matrices, 'address', ...matrices, 'i32', 'address', 'i32'],
   ],
-} as const satisfies Signatures;
+} as const satisfies native.Signatures;
 
 const load = () => {
-  const library = openLibrary(candidates, remedy);
+  const library = native.openLibrary(candidates, remedy);
   return { out: createOut(64), ...library.functions(calls), ...library.optional(newer) };
 };
 let loaded: ReturnType<typeof load> | undefined;
@@ -78,8 +71,8 @@ export class Cublas {
   readonly #device: CudaDevice;
   readonly #workspace: { readonly address: number; readonly bytes: number; free(): void };
   /** The factors of a product, alpha = 1 and beta = 0, as f32 in host memory: cuBLAS wants their address. */
-  readonly #factors: NativeMemory;
-  #handle: Address | null;
+  readonly #factors: native.NativeMemory;
+  #handle: native.Address | null;
 
   /**
    * `sms`: for how many multiprocessors it chooses kernels; null for all.
@@ -95,7 +88,7 @@ export class Cublas {
     forgetCurrentContext();
     // A workspace that lives as long as the handle: captured graphs use it, and cuBLAS may free one that it made itself.
     this.#workspace = device.allocate(64 * 2 ** 20, 'the workspace of cuBLAS');
-    this.#factors = allocate(16);
+    this.#factors = native.allocate(16);
     new Float32Array(this.#factors.buffer).set([1, 0]);
   }
 
@@ -152,9 +145,9 @@ export class Cublas {
       BigInt,
     );
     // Arrays of the host, which cuBLAS reads at every call.
-    const host = allocate(Math.max(16, 4 * 12 * count));
+    const host = native.allocate(Math.max(16, 4 * 12 * count));
     const words = new Int32Array(host.buffer);
-    const column = (index: number, values: readonly number[]): Address => {
+    const column = (index: number, values: readonly number[]): native.Address => {
       words.set(values, index * count);
       return host.address + 4 * index * count;
     };
@@ -195,7 +188,7 @@ export class Cublas {
     this.#leave(cublas().cublasDestroy_v2(handle), 'cublasDestroy');
   }
 
-  #enter(stream?: CudaStream): Address {
+  #enter(stream?: CudaStream): native.Address {
     if (this.#handle === null) throw new DisposedError('this Cublas');
     this.#device.makeCurrent();
     if (stream === undefined) return this.#handle;
@@ -223,6 +216,6 @@ export interface GroupedProducts {
 
 function check(result: number, call: string): void {
   if (result === 0) return;
-  const name = readString(cublas().cublasGetStatusName(result));
+  const name = native.readString(cublas().cublasGetStatusName(result));
   throw new CudaError(call, result, name ?? `cublasStatus ${result}`, '');
 }

@@ -1,14 +1,5 @@
 import { requireInteger, UnavailableError } from '../../base/errors.js';
-import {
-  type Address,
-  allocate,
-  byValue,
-  type NativeFunction,
-  openLibrary,
-  readString,
-  type Signatures,
-  setEnvironment,
-} from '../../base/native/index.js';
+import * as native from '../../base/native/index.js';
 import { CudaError, remedies } from './errors.js';
 
 /** Oldest driver API that has every call below: launches with attributes came with 11.8. */
@@ -50,7 +41,7 @@ const signatures = {
   cuMemGetHandleForAddressRange: ['i32', 'address', 'address', 'u64', 'i32', 'u64'],
   cuFlushGPUDirectRDMAWrites: ['i32', 'i32', 'i32'],
   cuIpcGetMemHandle: ['i32', 'address', 'address'],
-  cuIpcOpenMemHandle_v2: ['i32', 'address', byValue(64), 'u32'],
+  cuIpcOpenMemHandle_v2: ['i32', 'address', native.byValue(64), 'u32'],
   cuIpcCloseMemHandle: ['i32', 'address'],
   cuMemcpyAsync: ['i32', 'address', 'address', 'u64', 'address'],
   cuMemcpyHtoD_v2: ['i32', 'address', 'buffer', 'u64'],
@@ -90,22 +81,22 @@ const signatures = {
   cuGraphLaunch: ['i32', 'address', 'address'],
   cuGraphExecDestroy: ['i32', 'address'],
   cuGraphDestroy: ['i32', 'address'],
-} as const satisfies Signatures;
+} as const satisfies native.Signatures;
 
 /** Missing in drivers before 12.4, which load a kernel's code with its module. */
 const newer = {
   cuFuncLoad: ['i32', 'address'],
   // Kernel, index; then where the parameter lies in the block that a launch passes, and its bytes.
   cuFuncGetParamInfo: ['i32', 'address', 'u64', 'address', 'address'],
-} as const satisfies Signatures;
+} as const satisfies native.Signatures;
 
 /** `cuMemAlloc_v2` is called `cuMemAlloc`, as everybody does. */
 type Plain<N> = N extends `${infer Base}_v2` ? Base : N;
 
 /** The driver's functions, each returning its result code. */
 type Calls = {
-  readonly [N in keyof typeof signatures as Plain<N>]: NativeFunction<(typeof signatures)[N]>;
-} & { readonly [N in keyof typeof newer]: NativeFunction<(typeof newer)[N]> | null };
+  readonly [N in keyof typeof signatures as Plain<N>]: native.NativeFunction<(typeof signatures)[N]>;
+} & { readonly [N in keyof typeof newer]: native.NativeFunction<(typeof newer)[N]> | null };
 
 /** The CUDA driver (libcuda.so.1), loaded and initialised. One per thread of the program. */
 export type Driver = Calls & {
@@ -117,7 +108,7 @@ export type Driver = Calls & {
 
 /** A little native memory for results, read as numbers. */
 export interface Out {
-  readonly address: Address;
+  readonly address: native.Address;
   readonly i32: Int32Array;
   readonly f32: Float32Array;
   readonly bytes: Uint8Array;
@@ -150,9 +141,9 @@ export const driverRemedy =
 function load(): Driver {
   // Lazy loading brings a kernel's code in at its first launch and waits for the GPU to do so; behind a kernel
   // that waits for that very launch it would wait for ever. The driver reads this variable in cuInit.
-  setEnvironment('CUDA_MODULE_LOADING', 'EAGER', false);
+  native.setEnvironment('CUDA_MODULE_LOADING', 'EAGER', false);
 
-  const library = openLibrary(driverCandidates, driverRemedy);
+  const library = native.openLibrary(driverCandidates, driverRemedy);
   const out = createOut(256);
   const { cuDriverGetVersion, cuInit, cuGetErrorName } = library.functions({
     cuDriverGetVersion: ['i32', 'address'],
@@ -168,7 +159,8 @@ function load(): Driver {
   }
   const name = createOut(16);
   resultName = (result) =>
-    (cuGetErrorName(result, name.address) === 0 ? readString(name.number()) : null) ?? `CUresult ${result}`;
+    (cuGetErrorName(result, name.address) === 0 ? native.readString(name.number()) : null) ??
+    `CUresult ${result}`;
   const initialised = cuInit(0);
   if (initialised !== 0) {
     const cause = failure('cuInit', initialised, '');
@@ -195,7 +187,7 @@ export function failure(call: string, result: number, doing: string): CudaError 
 
 /** For Heddle itself: native memory for results. It is never freed: there is one per use in the program. */
 export function createOut(bytes: number): Out {
-  const { address, buffer } = allocate(bytes, 64);
+  const { address, buffer } = native.allocate(bytes, 64);
   const words = new Uint32Array(buffer);
   return {
     address,
@@ -219,7 +211,7 @@ export function formatVersion(version: number): string {
 export class Context {
   readonly ordinal: number;
   readonly driver: Driver;
-  readonly #handle: Address;
+  readonly #handle: native.Address;
   #released = false;
 
   constructor(ordinal: number) {
@@ -252,7 +244,7 @@ export class Context {
 
 // Remembers this thread's current context, so that a launch need not ask or set it. Each worker has its own copy
 // of this module, as each thread has its own current context.
-let current: Address | null = null;
+let current: native.Address | null = null;
 
 /** To be called after foreign code on this thread may have changed the current CUDA context. */
 export function forgetCurrentContext(): void {

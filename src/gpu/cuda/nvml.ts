@@ -14,13 +14,6 @@ export interface Links {
   readonly toGpus: Readonly<Record<string, number>>;
 }
 
-interface Nvml {
-  /** The driver's own version: 580.65.06. */
-  readonly driverVersion: string;
-  links(pciBusId: string): Links;
-  close(): void;
-}
-
 const mostLinks = 18;
 /** The versions of NVLink by the number that NVML gives them. */
 const versions = [null, '1.0', '2.0', '2.2', '3.0', '3.1', '4.0', '5.0'] as const;
@@ -35,7 +28,7 @@ const perLink = ['i32', 'address', 'u32', 'address'] as const;
 type PerLink = NativeFunction<typeof perLink>;
 
 /** Opens NVML, which must have been probed before; null where it does not come up. */
-export function openNvml(): Nvml | null {
+export function openNvml() {
   const library = openLibrary(nvmlCandidates, 'It comes with the NVIDIA driver');
   const nvml = library.functions({
     nvmlInit_v2: ['i32'],
@@ -64,8 +57,9 @@ export function openNvml(): Nvml | null {
   const ask = (call: PerLink | null, device: Address, link: number) =>
     call !== null && call(device, link, out.address) === 0 ? out.i32[0]! : null;
   return {
+    /** The driver's own version: 580.65.06. */
     driverVersion: nvml.nvmlSystemGetDriverVersion(out.address, 80) === 0 ? text(0) : 'unknown',
-    links(pciBusId) {
+    links(pciBusId: string): Links {
       const toGpus: Record<string, number> = {};
       let active = 0;
       let toSwitch = 0;

@@ -1,33 +1,25 @@
-import {
-  compileOptions,
-  dynamicSharedBytes,
-  entryName,
-  type ForeignSource,
-  foreignSources,
-  type IrModule,
-  parameterAbi,
-  printCuda,
-} from '../../lang/index.js';
+import * as lang from '../../lang/index.js';
 import type { KernelSource } from './compiler.js';
 import type { LineOf } from './diagnostics.js';
 import type { Parameter, ParameterBlock } from './program.js';
 
 /** A kernel of the language as the compiler and the launcher need it. */
-export function printKernel(module: IrModule): {
+export function printKernel(module: lang.IrModule): {
   kernel: KernelSource;
   parameters: ParameterBlock;
   /** Shared memory that its launches must ask for. */
   sharedBytes: number;
 } {
-  const linked = [...foreignSources(module)].map(foreignObject);
+  const linked = [...lang.foreignSources(module)].map(foreignObject);
   const kernel: KernelSource = {
-    text: printCuda(module),
-    entry: entryName(module),
-    options: linked.length === 0 ? compileOptions : (arch) => [...compileOptions(arch), relocatable],
+    text: lang.printCuda(module),
+    entry: lang.entryName(module),
+    options:
+      linked.length === 0 ? lang.compileOptions : (arch) => [...lang.compileOptions(arch), relocatable],
     linked,
     lineOf: lineOf(module),
   };
-  return { kernel, parameters: parameterBlock(module), sharedBytes: dynamicSharedBytes(module.shared) };
+  return { kernel, parameters: parameterBlock(module), sharedBytes: lang.dynamicSharedBytes(module.shared) };
 }
 
 const relocatable = '--relocatable-device-code=true';
@@ -36,7 +28,7 @@ const relocatable = '--relocatable-device-code=true';
  * The source that defines foreign functions of a kernel. Headers for nvcc do not mark all device code as such, hence
  * the options.
  */
-function foreignObject({ name, find }: ForeignSource): KernelSource {
+function foreignObject({ name, find }: lang.ForeignSource): KernelSource {
   const { text, folders } = find();
   return {
     text,
@@ -52,7 +44,7 @@ function foreignObject({ name, find }: ForeignSource): KernelSource {
 }
 
 /** The lines of the kernel's own sources, which need not be on this machine as files. */
-function lineOf(module: IrModule): LineOf {
+function lineOf(module: lang.IrModule): LineOf {
   return (file, line) => {
     for (const source of module.sources) {
       if (source.file !== file) continue;
@@ -64,8 +56,8 @@ function lineOf(module: IrModule): LineOf {
   };
 }
 
-function parameterBlock(module: IrModule): ParameterBlock {
-  const block = parameterAbi(module);
+function parameterBlock(module: lang.IrModule): ParameterBlock {
+  const block = lang.parameterAbi(module);
   const rank = block.at(-1)!;
   const parameters = module.entry.params.map(({ variable: { type } }, i): Parameter => {
     const { name, offset, bytes } = block[i]!;

@@ -18,38 +18,9 @@ import { type Context, check, failure } from './driver.js';
 import { CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED } from './errors.js';
 import { canAddress, countGpus, describeGpu, type Gpu } from './gpu.js';
 import { decodeHandle, encodeHandle, tokenBytes, type WindowHandle } from './handle.js';
-import {
-  allowDescriptorsToBeTaken,
-  bootId,
-  canTakeDescriptors,
-  closeDescriptor,
-  pidNamespace,
-  startTime,
-  takeDescriptor,
-} from './posix.js';
-import {
-  explain,
-  fabricHandle,
-  fabricHandleBytes,
-  fabricRemedy,
-  type ProcessId,
-  posixDescriptor,
-  probeFabric,
-  wayTo,
-} from './sharing.js';
-import {
-  create,
-  describe,
-  grant,
-  granularity,
-  mapAt,
-  onGpu,
-  outOfMemory,
-  reserve,
-  type Undo,
-  undoable,
-  writeProperties,
-} from './virtual.js';
+import * as posix from './posix.js';
+import * as sharing from './sharing.js';
+import * as virtual from './virtual.js';
 
 /** A window as mapped here, and how to undo that. */
 interface Mapped {
@@ -72,7 +43,7 @@ export function allocateWindow(
 ): Mapped & { readonly handle: Uint8Array } {
   context.use();
   const handleTypes = handleTypesOf(context, gpu);
-  return undoable(context, (undo) => {
+  return virtual.undoable(context, (undo) => {
     const { release, ...memory } =
       handleTypes === 0
         ? allocateForIpc(context, gpu, bytes, purpose)
@@ -84,7 +55,7 @@ export function allocateWindow(
     const written = context.driver.cuMemcpyHtoD(address + mappedBytes - tokenBytes, token, tokenBytes);
     check(written, 'cuMemcpyHtoD', `marking the ${purpose}`);
     const { ordinal, uuid } = gpu;
-    const fabric = probeFabric(context, gpu).result;
+    const fabric = sharing.probeFabric(context, gpu).result;
     const handle = encodeHandle({
       ...memory,
       ...thisProcess(),
@@ -105,8 +76,8 @@ export function openWindow(context: Context, gpu: Gpu, bytes: Uint8Array): Mappe
   const whose = `the ${handle.purpose} of process ${handle.pid} (GPU ${handle.ordinal})`;
   context.use();
   requireReachable(gpu, handle, whose);
-  const way = wayTo(handle, thisProcess(), whose);
-  return undoable(context, (undo) => {
+  const way = sharing.wayTo(handle, thisProcess(), whose);
+  return virtual.undoable(context, (undo) => {
     const { address, release } = opens[way](context, gpu, handle, whose);
     undo.push(release);
     const found = new Uint8Array(tokenBytes);
@@ -120,11 +91,11 @@ export function openWindow(context: Context, gpu: Gpu, bytes: Uint8Array): Mappe
 
 type Shareable = Mapped & Pick<WindowHandle, 'kind' | 'mappedBytes' | 'fd' | 'opaque'>;
 
-const thisProcess = (): ProcessId => ({
+const thisProcess = (): sharing.ProcessId => ({
   pid: process.pid,
-  started: startTime(process.pid) ?? 0,
-  bootId: bootId(),
-  pidNamespace: pidNamespace(),
+  started: posix.startTime(process.pid) ?? 0,
+  bootId: posix.bootId(),
+  pidNamespace: posix.pidNamespace(),
 });
 
 /** The values that HEDDLE_WINDOWS may have. */
@@ -139,23 +110,23 @@ let descriptorsWork: boolean | undefined;
 function handleTypesOf(context: Context, gpu: Gpu): number {
   const wanted = requireOneOf('HEDDLE_WINDOWS', process.env.HEDDLE_WINDOWS ?? 'auto', windowKinds);
   if (wanted === 'ipc') return 0;
-  const { result, detail } = probeFabric(context, gpu);
-  const fabric = result === 0 ? fabricHandle : 0;
+  const { result, detail } = sharing.probeFabric(context, gpu);
+  const fabric = result === 0 ? sharing.fabricHandle : 0;
   if (wanted === 'fabric') {
     if (fabric) return fabric;
     throw new UnavailableError(
       `HEDDLE_WINDOWS is fabric, but ${detail} (GPU ${gpu.ordinal})`,
-      `Fabric handles need ${fabricRemedy}`,
+      `Fabric handles need ${sharing.fabricRemedy}`,
     );
   }
   const descriptors =
     wanted === 'descriptor' || (gpu.virtualMemory && gpu.posixHandles && allowsTakingDescriptors());
-  return (descriptors ? posixDescriptor : 0) | fabric;
+  return (descriptors ? sharing.posixDescriptor : 0) | fabric;
 }
 
 /** Whether this system lets the ranks' processes take descriptors of each other. */
 export function allowsTakingDescriptors(): boolean {
-  descriptorsWork ??= canTakeDescriptors();
+  descriptorsWork ??= posix.canTakeDescriptors();
   return descriptorsWork;
 }
 
@@ -167,46 +138,54 @@ function allocateShareable(
   handleTypes: number,
 ): Shareable {
   const { out, cuMemExportToShareableHandle } = context.driver;
-  const what = describe(bytes, purpose, gpu);
-  const write = () => writeProperties(context, onGpu(gpu), { rdma: gpu.rdmaMemory, handleTypes });
+  const what = virtual.describe(bytes, purpose, gpu);
+  const write = () =>
+    virtual.writeProperties(context, virtual.onGpu(gpu), { rdma: gpu.rdmaMemory, handleTypes });
   write();
-  const piece = granularity(context, 'recommended', what);
+  const piece = virtual.granularity(context, 'recommended', what);
   const mappedBytes = Math.ceil((bytes + tokenBytes) / piece) * piece;
-  return undoable(context, (undo) => {
+  return virtual.undoable(context, (undo) => {
     write();
-    const memory = create(context, mappedBytes, what, undo);
+    const memory = virtual.create(context, mappedBytes, what, undo);
     const share = (type: number): void =>
       check(cuMemExportToShareableHandle(out.address, memory, type, 0), 'cuMemExportToShareableHandle', what);
     let fd = -1;
-    if (handleTypes & posixDescriptor) {
-      share(posixDescriptor);
+    if (handleTypes & sharing.posixDescriptor) {
+      share(sharing.posixDescriptor);
       fd = out.i32[0]!;
-      undo.push(() => closeDescriptor(fd));
-      allowDescriptorsToBeTaken();
+      undo.push(() => posix.closeDescriptor(fd));
+      posix.allowDescriptorsToBeTaken();
     }
-    out.bytes.fill(0, 0, fabricHandleBytes);
-    if (handleTypes & fabricHandle) share(fabricHandle);
-    const opaque = out.bytes.slice(0, fabricHandleBytes);
+    out.bytes.fill(0, 0, sharing.fabricHandleBytes);
+    if (handleTypes & sharing.fabricHandle) share(sharing.fabricHandle);
+    const opaque = out.bytes.slice(0, sharing.fabricHandleBytes);
     const address = map(context, gpu, memory, mappedBytes, what, undo);
     return { kind: 'virtual', address, mappedBytes, fd, opaque };
   });
 }
 
 /** Maps physical memory at an address of its own, accessible to `gpu`. */
-function map(context: Context, gpu: Gpu, memory: bigint, bytes: number, what: string, undo: Undo): Address {
-  const address = reserve(context, bytes, 0, what, undo);
-  mapAt(context, { address, bytes }, memory, what, undo);
-  grant(context, { address, bytes }, [onGpu(gpu)], `granting GPU ${gpu.ordinal} ${what}`);
+function map(
+  context: Context,
+  gpu: Gpu,
+  memory: bigint,
+  bytes: number,
+  what: string,
+  undo: virtual.Undo,
+): Address {
+  const address = virtual.reserve(context, bytes, 0, what, undo);
+  virtual.mapAt(context, { address, bytes }, memory, what, undo);
+  virtual.grant(context, { address, bytes }, [virtual.onGpu(gpu)], `granting GPU ${gpu.ordinal} ${what}`);
   return address;
 }
 
 function allocateForIpc(context: Context, gpu: Gpu, bytes: number, purpose: string): Shareable {
   const d = context.driver;
-  const what = describe(bytes, purpose, gpu);
+  const what = virtual.describe(bytes, purpose, gpu);
   const mappedBytes = Math.ceil((bytes + tokenBytes) / ipcGranularity) * ipcGranularity;
-  return undoable(context, (undo) => {
+  return virtual.undoable(context, (undo) => {
     const allocated = d.cuMemAlloc(d.out.address, mappedBytes);
-    if (allocated !== 0) throw outOfMemory(context, allocated, 'cuMemAlloc', what);
+    if (allocated !== 0) throw virtual.outOfMemory(context, allocated, 'cuMemAlloc', what);
     const address = d.out.number();
     undo.push(() => check(d.cuMemFree(address), 'cuMemFree', what));
     check(d.cuIpcGetMemHandle(d.out.address, address), 'cuIpcGetMemHandle', what);
@@ -224,7 +203,7 @@ function openHere(context: Context, gpu: Gpu, handle: WindowHandle, whose: strin
   if (handle.ordinal !== gpu.ordinal) {
     const { address, mappedBytes: bytes } = handle;
     const doing = `granting GPU ${gpu.ordinal} ${whose}`;
-    if (handle.kind === 'virtual') grant(context, { address, bytes }, [onGpu(gpu)], doing);
+    if (handle.kind === 'virtual') virtual.grant(context, { address, bytes }, [virtual.onGpu(gpu)], doing);
     else enablePeerAccess(context, gpu, handle.ordinal);
   }
   // The mapping is the owner's; there is nothing here to undo.
@@ -247,9 +226,9 @@ function enablePeerAccess(context: Context, gpu: Gpu, ordinal: number): void {
 
 function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): Mapped {
   const d = context.driver;
-  const now = startTime(handle.pid);
+  const now = posix.startTime(handle.pid);
   if (now !== null && now !== handle.started) throw ended(whose);
-  const taken = takeDescriptor(handle.pid, handle.fd);
+  const taken = posix.takeDescriptor(handle.pid, handle.fd);
   if (!taken.ok) {
     if (taken.why === 'ended') throw ended(whose);
     if (taken.why === 'closed') throw stale(whose, 'it was freed');
@@ -261,10 +240,10 @@ function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose:
   }
   try {
     // The descriptor travels in the pointer argument itself.
-    const imported = d.cuMemImportFromShareableHandle(d.out.address, taken.fd, posixDescriptor);
+    const imported = d.cuMemImportFromShareableHandle(d.out.address, taken.fd, sharing.posixDescriptor);
     if (imported !== 0) throw stale(whose, failure('cuMemImportFromShareableHandle', imported, '').message);
   } finally {
-    closeDescriptor(taken.fd);
+    posix.closeDescriptor(taken.fd);
   }
   return mapImported(context, gpu, d.out.u64[0]!, handle, whose);
 }
@@ -272,11 +251,11 @@ function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose:
 function openFabric(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): Mapped {
   const { out, cuMemImportFromShareableHandle: importHandle } = context.driver;
   out.bytes.set(handle.opaque, 64);
-  const imported = importHandle(out.address, out.address + 64, fabricHandle);
+  const imported = importHandle(out.address, out.address + 64, sharing.fabricHandle);
   if (imported !== 0) {
     throw new UnavailableError(
-      `The fabric handle of ${whose} cannot be imported here: ${explain(imported)}`,
-      `It needs ${fabricRemedy}; and the window must still exist`,
+      `The fabric handle of ${whose} cannot be imported here: ${sharing.explain(imported)}`,
+      `It needs ${sharing.fabricRemedy}; and the window must still exist`,
     );
   }
   return mapImported(context, gpu, out.u64[0]!, handle, whose);
@@ -290,7 +269,7 @@ const mapImported = (
   { mappedBytes }: WindowHandle,
   whose: string,
 ): Mapped =>
-  undoable(context, (undo) => {
+  virtual.undoable(context, (undo) => {
     undo.push(() => check(context.driver.cuMemRelease(memory), 'cuMemRelease', whose));
     return { address: map(context, gpu, memory, mappedBytes, whose, undo) };
   });
@@ -299,11 +278,11 @@ function openIpc(context: Context, gpu: Gpu, handle: WindowHandle, whose: string
   const d = context.driver;
   const opened = d.cuIpcOpenMemHandle(d.out.address, { bytes: handle.opaque }, lazyPeerAccess);
   if (opened !== 0) {
-    if (startTime(handle.pid) !== handle.started) throw ended(whose);
+    if (posix.startTime(handle.pid) !== handle.started) throw ended(whose);
     throw failure('cuIpcOpenMemHandle', opened, `opening ${whose} on GPU ${gpu.ordinal}`);
   }
   const address = d.out.number();
-  return undoable(context, (undo) => {
+  return virtual.undoable(context, (undo) => {
     undo.push(() => check(d.cuIpcCloseMemHandle(address), 'cuIpcCloseMemHandle', whose));
     return { address };
   });

@@ -5,30 +5,10 @@
  */
 
 import { UnavailableError } from '../../base/errors.js';
-import type { Address } from '../../base/native/index.js';
 import type { WireShape } from '../index.js';
 import { Context, check } from './driver.js';
 import type { Gpu } from './gpu.js';
-import {
-  create,
-  describe,
-  grant,
-  granularity,
-  type Location,
-  mapAt,
-  onGpu,
-  onHost,
-  type Range,
-  reserve,
-  undoable,
-  writeProperties,
-} from './virtual.js';
-
-/** Where a wire lies. The front is the host's at the same address. */
-interface GpuWire {
-  readonly address: Address;
-  release(): void;
-}
+import * as virtual from './virtual.js';
 
 const remedy = 'Let wires lie in host memory: HEDDLE_WIRES=host';
 
@@ -43,38 +23,33 @@ function whyNotReached(gpu: Gpu): string | null {
 }
 
 /**
- * Allocates a wire of that shape in the context's GPU's memory.
+ * Allocates a wire of that shape in the context's GPU's memory. The front is the host's at the same address.
  * @throws UnavailableError where NICs could not use it.
  */
-export function allocateGpuWire(
-  context: Context,
-  gpu: Gpu,
-  { bytes, front }: WireShape,
-  purpose: string,
-): GpuWire {
+export function allocateGpuWire(context: Context, gpu: Gpu, { bytes, front }: WireShape, purpose: string) {
   const why = whyNotReached(gpu);
   if (why !== null) throw new UnavailableError(`GPU ${gpu.ordinal} (${gpu.name}) ${why}`, remedy);
   context.use();
-  const what = describe(bytes, purpose, gpu);
-  const ofHost = () => writeProperties(context, onHost(gpu));
-  const ofGpu = () => writeProperties(context, onGpu(gpu), { rdma: gpu.rdmaMemory });
+  const what = virtual.describe(bytes, purpose, gpu);
+  const ofHost = () => virtual.writeProperties(context, virtual.onHost(gpu));
+  const ofGpu = () => virtual.writeProperties(context, virtual.onGpu(gpu), { rdma: gpu.rdmaMemory });
   const pieces = [ofHost, ofGpu].map((write) => {
     write();
-    return granularity(context, 'least', what);
+    return virtual.granularity(context, 'least', what);
   });
   const page = Math.max(...pieces);
   const whole = (length: number): number => Math.ceil(length / page) * page;
   const [hostBytes, gpuBytes] = [whole(front), whole(bytes - front)];
-  return undoable(context, (undo) => {
-    const start = reserve(context, hostBytes + gpuBytes, page, what, undo);
-    const map = (range: Range, write: () => void, locations: readonly Location[]): void => {
+  return virtual.undoable(context, (undo) => {
+    const start = virtual.reserve(context, hostBytes + gpuBytes, page, what, undo);
+    const map = (range: virtual.Range, write: () => void, locations: readonly virtual.Location[]): void => {
       if (range.bytes === 0) return;
       write();
-      mapAt(context, range, create(context, range.bytes, what, undo), what, undo);
-      grant(context, range, locations, what);
+      virtual.mapAt(context, range, virtual.create(context, range.bytes, what, undo), what, undo);
+      virtual.grant(context, range, locations, what);
     };
-    map({ address: start, bytes: hostBytes }, ofHost, [onGpu(gpu), onHost(gpu)]);
-    map({ address: start + hostBytes, bytes: gpuBytes }, ofGpu, [onGpu(gpu)]);
+    map({ address: start, bytes: hostBytes }, ofHost, [virtual.onGpu(gpu), virtual.onHost(gpu)]);
+    map({ address: start + hostBytes, bytes: gpuBytes }, ofGpu, [virtual.onGpu(gpu)]);
     return { address: start + hostBytes - front };
   });
 }

@@ -45,6 +45,17 @@ interface BoxLoad extends Gate {
   readonly at: readonly number[];
 }
 
+interface Unawaited {
+  readonly copy: Posted;
+  readonly group: number;
+  readonly site: number;
+}
+
+/** One side of an asynchronous operation. `kind`: what a box does to its tile. */
+interface Told extends Pick<Unawaited, 'group' | 'site'> {
+  readonly kind: 'read' | 'write';
+}
+
 export class Copies {
   readonly #engine: CopyEngine;
   readonly #issuer: Issuer;
@@ -54,7 +65,7 @@ export class Copies {
   #group = 0;
   #committed: number[] = [];
   /** Checked mode: those that use shared memory as long as they are not awaited. */
-  #unawaited: { readonly copy: Posted; readonly group: number; readonly site: number }[] = [];
+  #unawaited: Unawaited[] = [];
 
   constructor({ engine, issuer, hub }: Parts) {
     this.#engine = engine;
@@ -254,15 +265,7 @@ export class Copies {
     this.#committed = [];
   }
 
-  #reportUnawaited({
-    copy: { to, toAt, from, fromAt, bytes },
-    group,
-    site,
-  }: {
-    readonly copy: Posted;
-    readonly group: number;
-    readonly site: number;
-  }): void {
+  #reportUnawaited({ copy: { to, toAt, from, fromAt, bytes }, group, site }: Unawaited): void {
     const reads = from.space === 'shared';
     const [buffer, offset] = reads ? [from, fromAt] : [to, toAt];
     const engine = `g.${this.#engine}`;
@@ -308,18 +311,8 @@ export class Copies {
     if (from.rank !== this.#issuer.rank) traffic[1]! += bytes;
   }
 
-  /** Checks that a box may move, and tells the detector what moves it. `kind`: what that does to the tile. */
-  #mayMove(
-    box: Box,
-    by: {
-      readonly tensor: SimTensor;
-      readonly group: number;
-      readonly site: number;
-      readonly kind: 'read' | 'write';
-    },
-    shared: SimBuffer,
-    at: number,
-  ): boolean {
+  /** Checks that a box may move, and tells the detector what moves it. */
+  #mayMove(box: Box, by: Told & { readonly tensor: SimTensor }, shared: SimBuffer, at: number): boolean {
     if (this.#detector === null) return true;
     const { kind, group, site } = by;
     const { buffer, tile } = by.tensor;
@@ -350,12 +343,7 @@ export class Copies {
   }
 
   /** Tells the detector of bytes that an asynchronous operation reads or writes. */
-  #tell(
-    { kind, group, site }: { readonly kind: 'read' | 'write'; readonly group: number; readonly site: number },
-    buffer: SimBuffer,
-    offset: number,
-    bytes: number,
-  ): void {
+  #tell({ kind, group, site }: Told, buffer: SimBuffer, offset: number, bytes: number): void {
     const { id, block } = this.#issuer;
     const global = block.launch.firstSite + site;
     this.#detector!.copyIssued(id, this.#engine, group, kind, { buffer, offset }, bytes, global);

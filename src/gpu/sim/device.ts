@@ -147,7 +147,7 @@ export class SimDevice implements Device {
   /** The first bytes of a buffer, as the host sees them. */
   #hostsOf(buffer: SimBuffer, bytes: number): Pick<MappedMemory, 'host' | 'raw'> {
     const { engine, sites, host } = this.#shared;
-    const view = new SimHostView(engine, sites, buffer, bytes);
+    const view = new SimHostView({ engine, sites, buffer, bytes });
     return { host: host.memory(view), raw: buffer.u8.subarray(0, bytes) };
   }
 
@@ -317,6 +317,11 @@ abstract class SimLauncher implements PtxLauncher {
     this.#grid = this.#gridOf(grid);
   }
 
+  protected unknown(name: string, names: readonly string[]): never {
+    const known = names.join(', ') || 'it has none';
+    throw new ArgumentError('name', name, `a parameter of kernel ${this.#compiled.module.name}: ${known}`);
+  }
+
   #gridOf(grid: PtxExtent): readonly number[] {
     const extent = this.#extentOf('grid', grid, maxGrid);
     requireGrid(extent[0]!, maxGrid, this.#compiled.module.cluster);
@@ -349,8 +354,6 @@ abstract class SimLauncher implements PtxLauncher {
     const grid = sizeOf(this.#grid);
     const block = sizeOf(this.#block);
     const extents = [...this.#block, ...this.#grid];
-    const compiled = this.#compiled;
-    const firstSite = this.#firstSite;
     const { rank } = this.#shape;
     const args = this.take(rank);
     stream.launch({
@@ -360,13 +363,13 @@ abstract class SimLauncher implements PtxLauncher {
           engine.newNumber(),
           engine.newOrdinal(on.rank, 'launch'),
           on,
-          compiled,
+          this.#compiled,
           rank,
           grid,
           block,
           extents,
           args,
-          firstSite,
+          this.#firstSite,
           previous,
         ),
     });
@@ -385,11 +388,9 @@ interface Place {
 class IrLauncher extends SimLauncher {
   readonly #places = new Map<string, Place>();
   readonly #args: unknown[] = [];
-  readonly #module: IrModule;
 
   constructor(module: IrModule, ...[home, shared, compiled, shape]: Launching) {
     super(home, shared, compiled, shape);
-    this.#module = module;
     for (const param of module.entry.params) {
       const name = flatName(param);
       this.#places.set(name, { type: param.variable.type, at: this.#args.length });
@@ -401,14 +402,7 @@ class IrLauncher extends SimLauncher {
 
   #placeOf(name: string): Place {
     const place = this.#places.get(name);
-    if (place === undefined) {
-      throw new ArgumentError(
-        'name',
-        name,
-        `a parameter of kernel ${this.#module.name}: ${[...this.#places.keys()].join(', ') || 'it has none'}`,
-      );
-    }
-    return place;
+    return place ?? this.unknown(name, [...this.#places.keys()]);
   }
 
   set(name: string, value: number | bigint): void {
@@ -436,14 +430,9 @@ class IrLauncher extends SimLauncher {
   setWindow(name: string, window: Window): void {
     const { type, at } = this.#placeOf(name);
     if (type.kind !== 'peers') throw new ArgumentError(name, window, 'set with set, as it is not a window');
-    const buffers: SimBuffer[] = [];
-    const offsets: number[] = [];
-    for (const place of windowPlaces(this.shared, name, window, type.layout)) {
-      buffers.push(place.buffer);
-      offsets.push(place.offset);
-    }
-    this.#args[at] = buffers;
-    this.#args[at + 1] = offsets;
+    const places = windowPlaces(this.shared, name, window, type.layout);
+    this.#args[at] = places.map(({ buffer }) => buffer);
+    this.#args[at + 1] = places.map(({ offset }) => offset);
     this.missing.delete(name);
   }
 
@@ -505,14 +494,8 @@ class PtxKernelLauncher extends SimLauncher {
 
   #find(name: string): PtxParameter {
     const { params } = this.#kernel;
-    const found = params.find((param) => param.name === name);
-    if (found !== undefined) return found;
-    const names = params.map((param) => param.name).join(', ');
-    throw new ArgumentError(
-      'name',
-      name,
-      `a parameter of kernel ${this.#kernel.name}: ${names || 'it has none'}`,
-    );
+    const names = params.map((param) => param.name);
+    return params[names.indexOf(name)] ?? this.unknown(name, names);
   }
 
   set(name: string, value: number | bigint): void {

@@ -495,11 +495,8 @@ export class Engine implements Machine {
    * failing that, all waits end as if their limits had run out, so that kernels leave and hosts get their errors.
    */
   #endHopelessWaits(): void {
-    if (this.#meetings.endDivergent(this.#blocks.live)) return;
-    if (this.#meetings.endLanes(this.#blocks.live)) return;
+    if (this.#meetings.endHopeless(this.#blocks.live, this.#waits.any)) return;
     if (!this.#waits.any) {
-      if (this.#meetings.endGroups(this.#blocks.live)) return;
-      if (this.#meetings.endClusters(this.#blocks.live)) return;
       this.#giveUp('streams wait for events that will never be recorded');
       return;
     }

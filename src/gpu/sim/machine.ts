@@ -255,7 +255,8 @@ export class SimMachine {
   } {
     const buffers = memories.map((address, r) => this.#addresses.find(`memories[${r}]`, address, 0).buffer);
     requireInteger('own', own, 0, memories.length - 1);
-    const nic = new Nic(this.#engine, this.#sites, this.#nics, this.#known(rank), buffers, own);
+    const at = { rank: this.#known(rank), memories: buffers, own };
+    const nic = new Nic({ engine: this.#engine, sites: this.#sites, all: this.#nics, ...at });
     const network = this.#host.network(nic);
     return { network, flush: nic.needsFlush ? network : null, close: () => nic.close() };
   }

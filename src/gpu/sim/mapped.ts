@@ -9,25 +9,25 @@ import type { SiteRegistry } from './sites.js';
 
 const kinds = { load: 'read', store: 'write', read: 'read', write: 'write' } as const;
 
-export class SimHostView implements HostView {
-  readonly #engine: Engine;
-  readonly #sites: SiteRegistry;
-  readonly #buffer: SimBuffer;
-  readonly #bytes: number;
+interface Parts {
+  readonly engine: Engine;
+  readonly sites: SiteRegistry;
+  readonly buffer: SimBuffer;
+  /** Of the buffer, those that the host sees. */
+  readonly bytes: number;
+}
 
-  /** `bytes`: of the buffer, those that the host sees. */
-  constructor(engine: Engine, sites: SiteRegistry, buffer: SimBuffer, bytes: number) {
-    this.#engine = engine;
-    this.#sites = sites;
-    this.#buffer = buffer;
-    this.#bytes = bytes;
+export class SimHostView implements HostView {
+  readonly #of: Parts;
+
+  constructor(of: Parts) {
+    this.#of = of;
   }
 
   /** An `order` less than a host's own shows what becomes of programs that lack it. */
   load(offset: number, order: Order = 'acquire'): number {
-    const at = wordAt(offset, this.#bytes);
-    const engine = this.#engine;
-    const buffer = this.#buffer;
+    const { engine, buffer, bytes } = this.#of;
+    const at = wordAt(offset, bytes);
     const older = engine.detector?.olderValues(engine.hostThread(buffer.rank), buffer, offset, 4) ?? [];
     const choice = older.length === 0 ? 0 : engine.pickHostStore(1 + older.length);
     const value = choice === 0 ? buffer.i32[at]! : older[choice - 1]!.words[0]!;
@@ -36,31 +36,29 @@ export class SimHostView implements HostView {
   }
 
   store(offset: number, value: number, order: Order = 'release'): void {
-    const at = wordAt(offset, this.#bytes);
+    const at = wordAt(offset, this.#of.bytes);
     requireWord(value);
     this.#accessed('store', order, offset, 4);
-    this.#buffer.i32[at] = value;
+    this.#of.buffer.i32[at] = value;
     this.#wrote(offset, 4);
   }
 
   read(offset: number, into: Uint8Array): void {
-    requireBytes(offset, into, this.#bytes);
+    requireBytes(offset, into, this.#of.bytes);
     this.#accessed('read', 'weak', offset, into.length);
-    into.set(this.#buffer.u8.subarray(offset, offset + into.length));
+    into.set(this.#of.buffer.u8.subarray(offset, offset + into.length));
   }
 
   write(offset: number, from: Uint8Array): void {
-    requireBytes(offset, from, this.#bytes);
-    if (this.#buffer.freed) throw new DisposedError('the mapped memory', 'allocate new memory');
+    requireBytes(offset, from, this.#of.bytes);
+    if (this.#of.buffer.freed) throw new DisposedError('the mapped memory', 'allocate new memory');
     this.#accessed('write', 'weak', offset, from.length);
-    this.#buffer.u8.set(from, offset);
+    this.#of.buffer.u8.set(from, offset);
     this.#wrote(offset, from.length);
   }
 
   #accessed(operation: keyof typeof kinds, order: Order, offset: number, bytes: number, older = 0): void {
-    const engine = this.#engine;
-    const sites = this.#sites;
-    const buffer = this.#buffer;
+    const { engine, sites, buffer } = this.#of;
     const { detector } = engine;
     if (detector === null || bytes === 0) return;
     const thread = engine.hostThread(buffer.rank);
@@ -70,7 +68,8 @@ export class SimHostView implements HostView {
   }
 
   #wrote(offset: number, bytes: number): void {
-    if (this.#buffer.waiters !== 0) this.#engine.wake(this.#buffer, offset, bytes);
-    this.#engine.work();
+    const { engine, buffer } = this.#of;
+    if (buffer.waiters !== 0) engine.wake(buffer, offset, bytes);
+    engine.work();
   }
 }

@@ -17,16 +17,10 @@ interface Parts {
 }
 
 export class Meetings {
-  readonly #detector: Detector | null;
-  readonly #log: FindingLog;
-  readonly #schedule: Schedule;
-  readonly #makeReady: (thread: Thread) => void;
+  readonly #machine: Parts;
 
-  constructor({ detector, log, schedule, makeReady }: Parts) {
-    this.#detector = detector;
-    this.#log = log;
-    this.#schedule = schedule;
-    this.#makeReady = makeReady;
+  constructor(machine: Parts) {
+    this.#machine = machine;
   }
 
   atBarrier(thread: Thread): void {
@@ -43,7 +37,7 @@ export class Meetings {
   /** It does not wait for those whom its coming lets go on. */
   arrived(thread: Thread): void {
     this.#releaseGroup(thread.released);
-    this.#makeReady(thread);
+    this.#machine.makeReady(thread);
   }
 
   inCluster(thread: Thread): void {
@@ -56,14 +50,14 @@ export class Meetings {
     const there = cluster.flatMap(({ threads }) => threads.filter(({ state }) => state === 'cluster'));
     const live = cluster.reduce((sum, { live }) => sum + live, 0);
     if (there.length === 0 || (there.length < live && !anyway)) return;
-    if (this.#detector !== null) {
+    if (this.#machine.detector !== null) {
       for (const block of cluster) {
         const mine = there.filter((thread) => thread.block === block);
         if (mine.length > 0) this.#reportDivergence('a barrier of the cluster', block, mine, block.threads);
       }
       const relaxed = there.filter(({ arrivesRelaxed }) => arrivesRelaxed).map(({ id }) => id);
       const blocks = cluster.filter(({ live }) => live > 0).map(({ id }) => id);
-      this.#detector.clusterMet(blocks, new Set(relaxed));
+      this.#machine.detector.clusterMet(blocks, new Set(relaxed));
     }
     for (const thread of there) thread.arrivesRelaxed = false;
     this.#goOn(there);
@@ -85,22 +79,22 @@ export class Meetings {
   #releaseLanes(block: Block, { meeting, warp, there }: Open<Thread>): void {
     let mask = 0;
     for (const { index } of there) mask |= 1 << (index & 31);
-    if (this.#detector !== null) {
-      if (meeting.orders) this.#detector.groupMet(there.map((thread) => thread.id));
-      this.#schedule.ordered?.(there, there);
+    if (this.#machine.detector !== null) {
+      if (meeting.orders) this.#machine.detector.groupMet(there.map((thread) => thread.id));
+      this.#machine.schedule.ordered?.(there, there);
     }
     meeting.complete?.(block.parts!, 32 * warp, mask);
     if (meeting.multiplies) multiplyOf(block, warp, mask);
     for (const thread of there) {
       thread.completed = null;
-      this.#makeReady(thread);
+      this.#machine.makeReady(thread);
     }
   }
 
   /** They have met: what each has done comes before what all will do. */
   #goOn(there: readonly Thread[]): void {
-    this.#schedule.ordered?.(there, there);
-    for (const thread of there) this.#makeReady(thread);
+    this.#machine.schedule.ordered?.(there, there);
+    for (const thread of there) this.#machine.makeReady(thread);
   }
 
   /** A thread of the block has ended, and others may have waited for it alone. */
@@ -120,9 +114,9 @@ export class Meetings {
 
   #releaseBarrier(block: Block): void {
     const there = block.threads.filter((thread) => thread.state === 'barrier');
-    if (this.#detector !== null) {
+    if (this.#machine.detector !== null) {
       this.#reportMissed(block, there);
-      this.#detector.blockBarrier(block.id);
+      this.#machine.detector.blockBarrier(block.id);
     }
     block.arrived = 0;
     this.#goOn(there);
@@ -144,14 +138,14 @@ export class Meetings {
   /** Each of its warps must be there whole, and at one statement. */
   #releaseGroup(there: readonly Thread[]): void {
     if (there.length === 0) return;
-    if (this.#detector !== null) {
+    if (this.#machine.detector !== null) {
       const { block } = there[0]!;
       for (const warp of new Set(there.map(({ index }) => index >>> 5))) {
         const ofWarp = ({ index }: Thread) => index >>> 5 === warp;
         const lanes = block.threads.filter(ofWarp);
         this.#reportDivergence('a barrier of a group of warps', block, there.filter(ofWarp), lanes);
       }
-      this.#detector.groupMet(there.map((thread) => thread.id));
+      this.#machine.detector.groupMet(there.map((thread) => thread.id));
     }
     this.#goOn(there);
   }
@@ -163,17 +157,17 @@ export class Meetings {
     let mask = 0;
     for (let i = first; i < end; i++) if (threads[i]!.state === 'warp') mask |= 1 << (i - first);
     const some = threads[first + 31 - Math.clz32(mask & -mask)]!;
-    if (this.#detector !== null) {
+    if (this.#machine.detector !== null) {
       const lanes = threads.slice(first, end);
       const there = lanes.filter((thread) => thread.state === 'warp');
       this.#reportDivergence('an operation of the warp', block, there, lanes);
       if (operations[warpOps[some.warpOp]!].orders)
-        this.#detector.warpMet(block.firstThread + first, lanes.length);
-      this.#schedule.ordered?.(there, there);
+        this.#machine.detector.warpMet(block.firstThread + first, lanes.length);
+      this.#machine.schedule.ordered?.(there, there);
     }
     completeWarpOperation(block, warp, some.warpOp, mask);
     block.warpArrived[warp] = 0;
-    for (let i = first; i < end; i++) if (threads[i]!.state === 'warp') this.#makeReady(threads[i]!);
+    for (let i = first; i < end; i++) if (threads[i]!.state === 'warp') this.#machine.makeReady(threads[i]!);
   }
 
   /** All must be there, and at the same statement. */
@@ -202,7 +196,7 @@ export class Meetings {
   ): void {
     const { launch } = block;
     const { site } = present[0]!;
-    this.#log.add({
+    this.#machine.log.add({
       kind: 'divergence',
       operation,
       where: launch.compiled.sites[site]!.where,
@@ -214,60 +208,55 @@ export class Meetings {
     });
   }
 
+  /** Meetings to which some never come go on without them. False where there are none; while others `wait`, some may come yet. */
+  endHopeless(blocks: Iterable<Block>, wait: boolean): boolean {
+    const all = [...blocks];
+    const ends = [this.#endDivergent, this.#endLanes, ...(wait ? [] : [this.#endGroups, this.#endCluster])];
+    return ends.some((end) => all.filter((block) => end.call(this, block)).length > 0);
+  }
+
   /** Lanes wait in a warp operation while the others wait in a barrier or have left. */
-  endDivergent(blocks: Iterable<Block>): boolean {
-    let any = false;
-    for (const block of [...blocks]) {
-      for (let warp = 0; warp < block.warpLive.length; warp++) {
-        if (block.warpArrived[warp] === 0) continue;
-        const lanes = block.threads.slice(warp * 32, warp * 32 + 32);
-        if (!lanes.every((t) => t.state === 'warp' || t.state === 'barrier' || t.state === 'ended')) continue;
-        this.#releaseWarp(block, warp);
-        any = true;
-      }
-    }
-    return any;
+  #endDivergent(block: Block): boolean {
+    const divergent = [...block.warpLive.keys()].filter((warp) => {
+      const lanes = block.threads.slice(warp * 32, warp * 32 + 32);
+      return block.warpArrived[warp] !== 0 && lanes.every(({ state }) => hopeless.includes(state));
+    });
+    for (const warp of divergent) this.#releaseWarp(block, warp);
+    return divergent.length > 0;
   }
 
   /** Operations of warps to which lanes that their masks name never come. */
-  endLanes(blocks: Iterable<Block>): boolean {
-    let any = false;
-    for (const block of [...blocks]) {
-      const { lanesMet, threads } = block;
-      for (const open of lanesMet?.abandoned() ?? []) {
-        const absent = lanesMet!.absent(open, threads);
-        this.#reportAbsent('an operation of the warp', block, open.there, absent);
-        this.#releaseLanes(block, open);
-        any = true;
-      }
+  #endLanes(block: Block): boolean {
+    const { lanesMet, threads } = block;
+    const abandoned = [...(lanesMet?.abandoned() ?? [])];
+    for (const open of abandoned) {
+      const absent = lanesMet!.absent(open, threads);
+      this.#reportAbsent('an operation of the warp', block, open.there, absent);
+      this.#releaseLanes(block, open);
     }
-    return any;
-  }
-
-  /** Barriers of clusters to which some threads never come. */
-  endClusters(blocks: Iterable<Block>): boolean {
-    for (const block of [...blocks]) {
-      if (!block.threads.some(({ state }) => state === 'cluster')) continue;
-      this.#releaseCluster(block.cluster, true);
-      return true;
-    }
-    return false;
+    return abandoned.length > 0;
   }
 
   /** Barriers of groups to which the others never come. */
-  endGroups(blocks: Iterable<Block>): boolean {
-    let any = false;
-    for (const block of [...blocks]) {
-      for (const { id, there } of block.groups?.abandoned() ?? []) {
-        const absent = block.threads.filter((thread) => !there.includes(thread));
-        this.#reportAbsent(`barrier ${id} of a group of warps`, block, there, absent);
-        for (const thread of there) this.#makeReady(thread);
-        any = true;
-      }
+  #endGroups(block: Block): boolean {
+    const abandoned = [...(block.groups?.abandoned() ?? [])];
+    for (const { id, there } of abandoned) {
+      const absent = block.threads.filter((thread) => !there.includes(thread));
+      this.#reportAbsent(`barrier ${id} of a group of warps`, block, there, absent);
+      for (const thread of there) this.#machine.makeReady(thread);
     }
-    return any;
+    return abandoned.length > 0;
+  }
+
+  /** Barriers of clusters to which some threads never come. */
+  #endCluster(block: Block): boolean {
+    if (!block.threads.some(({ state }) => state === 'cluster')) return false;
+    this.#releaseCluster(block.cluster, true);
+    return true;
   }
 }
+
+const hopeless: readonly Thread['state'][] = ['warp', 'barrier', 'ended'];
 
 /** Computes operation `warpOps[op]` for the lanes in `mask` of a warp. */
 function completeWarpOperation(block: Block, warp: number, op: number, mask: number): void {

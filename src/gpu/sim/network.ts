@@ -21,6 +21,17 @@ interface Come {
   readonly tag: number;
 }
 
+interface Parts {
+  readonly engine: Engine;
+  readonly sites: SiteRegistry;
+  /** The NICs of the machine, by the memory that others reach through them. */
+  readonly all: Map<SimBuffer, Nic>;
+  readonly rank: number;
+  /** Of all that reach each other, and which of them is this rank's. */
+  readonly memories: readonly SimBuffer[];
+  readonly own: number;
+}
+
 export class Nic implements Network {
   /** Writes that have come, whose tags were not given yet. */
   readonly #come: Come[] = [];
@@ -28,32 +39,15 @@ export class Nic implements Network {
   readonly #unflushed: number[] = [];
   readonly #room: number;
   #underway = 0;
-  readonly #engine: Engine;
-  readonly #sites: SiteRegistry;
-  /** The NICs of the machine, by the memory that others reach through them. */
-  readonly #all: Map<SimBuffer, Nic>;
-  readonly #rank: number;
-  readonly #memories: readonly SimBuffer[];
+  readonly #of: Parts;
   readonly #own: SimBuffer;
 
-  /** `memories`: of all that reach each other; `own`: which of them is this rank's. */
-  constructor(
-    engine: Engine,
-    sites: SiteRegistry,
-    all: Map<SimBuffer, Nic>,
-    rank: number,
-    memories: readonly SimBuffer[],
-    own: number,
-  ) {
-    this.#engine = engine;
-    this.#sites = sites;
-    this.#all = all;
-    this.#rank = rank;
-    this.#memories = memories;
-    this.#own = memories[own]!;
-    all.set(this.#own, this);
+  constructor(of: Parts) {
+    this.#of = of;
+    this.#own = of.memories[of.own]!;
+    of.all.set(this.#own, this);
     // The room is drawn small at times, so that every program meets a network that takes no more writes.
-    const random = chanceOf(engine);
+    const random = chanceOf(of.engine);
     this.#room = random === null ? room : 2 ** random.below(1 + Math.log2(room));
   }
 
@@ -64,9 +58,9 @@ export class Nic implements Network {
 
   /** Places count from the front of either memory. */
   write({ peer, from: fromAt, to: toAt, bytes, tag }: Readonly<RemoteWrite>): boolean {
-    const engine = this.#engine;
+    const engine = this.#of.engine;
     const { detector } = engine;
-    const [from, to] = [this.#own, this.#memories[peer]];
+    const [from, to] = [this.#own, this.#of.memories[peer]];
     if (to === undefined || to === from) throw new ArgumentError('peer', peer, 'another rank');
     requireWithin(fromAt, bytes, from.bytes - from.front);
     requireWithin(toAt, bytes, to.bytes - to.front);
@@ -75,17 +69,17 @@ export class Nic implements Network {
     this.#underway++;
     const number = engine.newNumber();
     // One that was opened later for the same memory takes nothing that was meant for this one.
-    const there = this.#all.get(to);
-    const site = detector === null ? 0 : this.#sites.ofHost(this.write, 'post', engine.hostProgram);
-    detector?.networkPosted(number, engine.hostThread(this.#rank));
+    const there = this.#of.all.get(to);
+    const site = detector === null ? 0 : this.#of.sites.ofHost(this.write, 'post', engine.hostProgram);
+    detector?.networkPosted(number, engine.hostThread(this.#of.rank));
     fly(engine, {
-      ...{ number, rank: this.#rank, bytes, site },
+      ...{ number, rank: this.#of.rank, bytes, site },
       ...{ from, fromAt: from.front + fromAt, to, toAt: to.front + toAt },
-      dropped: () => there === undefined || this.#all.get(to) !== there || this.#all.get(from) !== this,
+      dropped: () => there === undefined || this.#of.all.get(to) !== there || this.#of.all.get(from) !== this,
       landed: () => {
         this.#underway--;
         there!.#come.push({ number, tag });
-        engine.didNoticeable(this.#rank);
+        engine.didNoticeable(this.#of.rank);
       },
     });
     return true;
@@ -95,10 +89,10 @@ export class Nic implements Network {
   arrived(orders = true): number {
     const write = this.#come.shift();
     if (write === undefined) return -1;
-    const engine = this.#engine;
-    engine.didNoticeable(this.#rank);
+    const engine = this.#of.engine;
+    engine.didNoticeable(this.#of.rank);
     if (engine.detector !== null) {
-      this.#sites.ofHost(this.arrived, 'hear', engine.hostProgram);
+      this.#of.sites.ofHost(this.arrived, 'hear', engine.hostProgram);
       if (orders) {
         this.#unflushed.push(write.number);
         if (!this.needsFlush) this.#learn();
@@ -109,19 +103,19 @@ export class Nic implements Network {
 
   /** Brings to the GPU's memory, for its kernels to see, all that was heard of. */
   flush(): void {
-    this.#sites.ofHost(this.flush, 'flush', this.#engine.hostProgram);
+    this.#of.sites.ofHost(this.flush, 'flush', this.#of.engine.hostProgram);
     this.#learn();
   }
 
   #learn(): void {
-    const engine = this.#engine;
+    const engine = this.#of.engine;
     for (const number of this.#unflushed.splice(0))
-      engine.detector?.networkArrived(number, engine.hostThread(this.#rank));
+      engine.detector?.networkArrived(number, engine.hostThread(this.#of.rank));
   }
 
   /** Writes that are under way from here or to here are dropped. */
   close(): void {
-    if (this.#all.get(this.#own) === this) this.#all.delete(this.#own);
+    if (this.#of.all.get(this.#own) === this) this.#of.all.delete(this.#own);
   }
 }
 

@@ -167,13 +167,10 @@ export class SimStream extends Agent implements Stream {
     if (!(bytes instanceof Uint8Array)) throw new ArgumentError('bytes', bytes, 'a Uint8Array');
     const target = this.#addresses.find('to', to, bytes.byteLength);
     const data = bytes.slice();
-    this.enqueue({
-      kind: 'work',
-      run: () => {
-        requireAllocated(target.buffer);
-        target.buffer.u8.set(data, target.offset);
-        this.#wrote(target.buffer, target.offset, data.byteLength);
-      },
+    this.#work(() => {
+      requireAllocated(target.buffer);
+      target.buffer.u8.set(data, target.offset);
+      this.#wrote(target.buffer, target.offset, data.byteLength);
     });
   }
 
@@ -192,19 +189,16 @@ export class SimStream extends Agent implements Stream {
     requireInteger('bytes', bytes, 0, maxBufferBytes);
     const target = this.#addresses.find('to', to, bytes);
     const source = this.#addresses.find('from', from, bytes);
-    this.enqueue({
-      kind: 'work',
-      run: () => {
-        requireAllocated(source.buffer);
-        requireAllocated(target.buffer);
-        this.#accessed('read', source.buffer, source.offset, bytes);
-        const data = source.buffer.u8.subarray(source.offset, source.offset + bytes);
-        target.buffer.u8.set(data, target.offset);
-        this.#wrote(target.buffer, target.offset, bytes);
-        if (this.#engine.mode === 'checked') {
-          target.buffer.copyInitialised(target.offset, source.buffer, source.offset, bytes);
-        }
-      },
+    this.#work(() => {
+      requireAllocated(source.buffer);
+      requireAllocated(target.buffer);
+      this.#accessed('read', source.buffer, source.offset, bytes);
+      const data = source.buffer.u8.subarray(source.offset, source.offset + bytes);
+      target.buffer.u8.set(data, target.offset);
+      this.#wrote(target.buffer, target.offset, bytes);
+      if (this.#engine.mode === 'checked') {
+        target.buffer.copyInitialised(target.offset, source.buffer, source.offset, bytes);
+      }
     });
   }
 
@@ -212,13 +206,10 @@ export class SimStream extends Agent implements Stream {
     requireInteger('bytes', bytes, 0, maxBufferBytes);
     requireInteger('value', value, 0, 255);
     const { buffer, offset } = this.#addresses.find('to', to, bytes);
-    this.enqueue({
-      kind: 'work',
-      run: () => {
-        requireAllocated(buffer);
-        buffer.u8.fill(value, offset, offset + bytes);
-        this.#wrote(buffer, offset, bytes);
-      },
+    this.#work(() => {
+      requireAllocated(buffer);
+      buffer.u8.fill(value, offset, offset + bytes);
+      this.#wrote(buffer, offset, bytes);
     });
   }
 
@@ -243,14 +234,11 @@ export class SimStream extends Agent implements Stream {
 
   enqueueRecording(): Recording {
     const recording: Recording = { number: this.#engine.newNumber(), done: false, step: 0, waiting: [] };
-    this.enqueue({
-      kind: 'work',
-      run: () => {
-        recording.done = true;
-        recording.step = this.#engine.steps;
-        this.#engine.detector?.eventRecorded(this.#id, recording.number);
-        for (const stream of recording.waiting) stream.kick();
-      },
+    this.#work(() => {
+      recording.done = true;
+      recording.step = this.#engine.steps;
+      this.#engine.detector?.eventRecorded(this.#id, recording.number);
+      for (const stream of recording.waiting) stream.kick();
     });
     return recording;
   }
@@ -287,22 +275,16 @@ export class SimStream extends Agent implements Stream {
         reject(new HeddleError('HEDDLE_KILLED', `rank ${this.rank} of the simulated machine was killed`));
         return;
       }
-      this.enqueue({
-        kind: 'work',
-        run: () => {
-          this.#engine.detector?.hostSynchronized(this.#id, this.rank);
-          const error = this.#error;
-          this.#error = null;
-          if (error !== null) {
-            reject(error);
-            return;
-          }
-          try {
-            run(resolve);
-          } catch (thrown) {
-            reject(thrown);
-          }
-        },
+      this.#work(() => {
+        this.#engine.detector?.hostSynchronized(this.#id, this.rank);
+        const error = this.#error;
+        this.#error = null;
+        try {
+          if (error !== null) throw error;
+          run(resolve);
+        } catch (thrown) {
+          reject(thrown);
+        }
       });
     });
   }
@@ -350,6 +332,10 @@ export class SimStream extends Agent implements Stream {
     this.#engine.work();
   }
 
+  #work(run: () => void): void {
+    this.enqueue({ kind: 'work', run });
+  }
+
   launch(request: LaunchRequest): void {
     this.enqueue({ kind: 'launch', request });
   }
@@ -389,16 +375,12 @@ export class SimStream extends Agent implements Stream {
         try {
           operation.run();
         } catch (error) {
-          this.#fail(error);
+          if (!(error instanceof HeddleError)) throw error;
+          // The host learns of it when it next awaits this stream.
+          this.#error ??= error;
         }
     }
     this.kick();
-  }
-
-  /** The host learns of it when it next awaits this stream. */
-  #fail(error: unknown): void {
-    if (!(error instanceof HeddleError)) throw error;
-    this.#error ??= error;
   }
 
   #start(request: LaunchRequest): void {

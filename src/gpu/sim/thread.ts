@@ -867,21 +867,13 @@ export class Thread extends Task {
     const hub = this.#hub;
     if (hub.detector !== null) {
       if (!this.#accessMBarrier(access, barrier, offset)) return;
-      const again = this.block.mbarriers?.at(barrier, offset) !== undefined;
-      if (again)
-        this.#misuse(
-          access,
-          barrier,
-          offset,
+      const misuse = (message: string) => this.#misuse(access, barrier, offset, message);
+      if (this.block.mbarriers?.at(barrier, offset) !== undefined)
+        misuse(
           'this mbarrier has been initialised before: once a block is all, its phases follow each other',
         );
       if (count < 1 || count > mostCounted)
-        this.#misuse(
-          access,
-          barrier,
-          offset,
-          `an mbarrier is for 1 to ${mostCounted} arrivals, not for ${count}`,
-        );
+        misuse(`an mbarrier is for 1 to ${mostCounted} arrivals, not for ${count}`);
     }
     this.block.mbarriers ??= new MBarriers(hub.detector === null ? null : hub.random, (buffer, at) => {
       if (buffer.waiters !== 0) hub.wake(buffer, at, mbarrierBytes);

@@ -1,4 +1,4 @@
-import type { BufferInfo, SiteId, ThreadId } from './detector/detector.js';
+import type { BufferInfo, SiteId } from './detector/detector.js';
 import type { Detector } from './detector/race-detector.js';
 
 /** The events of the machine that it wants to hear of, under the names that the detector uses. */
@@ -8,7 +8,7 @@ export type Watcher = Partial<
     'launchStarted' | 'blockStarted' | 'blockEnded' | 'access' | 'fence' | 'blockBarrier' | 'warpMet'
   > & {
     /** A thread comes to a wait, and looks from now on. */
-    waitStarted(thread: ThreadId, site: SiteId, buffer: BufferInfo, offset: number, wanted: number): void;
+    waitStarted(thread: number, site: SiteId, buffer: BufferInfo, offset: number, wanted: number): void;
   }
 >;
 

@@ -8,7 +8,7 @@ import { dynamicAlignment, dynamicSharedBytes, mostShared, sharedLayout } from '
 import { sectionAlignment } from '../types.js';
 import { requireModule, withoutTwins } from '../walk.js';
 import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
-import { Effects } from './effects.js';
+import { effectsOf } from './effects.js';
 import { Expressions } from './expressions.js';
 import { heldSums } from './held-sums.js';
 import { type Pruned, prune } from './liveness.js';
@@ -84,7 +84,7 @@ function print(of: Printed): string {
   const scopes = new Scopes((name) => isReserved(name) || offsets.names.includes(name), offsets);
   const expressions = new Expressions(prelude, scopes);
   const held = heldSums(body);
-  const effects = new Effects(prelude, expressions, scopes, { inCluster: cluster > 1, held });
+  const effects = effectsOf(prelude, expressions, scopes, { inCluster: cluster > 1, held });
   const writer = new Writer(module.sources, options.lineDirectives ?? true);
   const statements = new Statements(writer, scopes, expressions, effects);
   const params = entry.params.map(({ variable }) => {

@@ -1,13 +1,5 @@
 /** Expressions that stand as statements: calls and assignments. */
-import type {
-  AssignmentExpression,
-  BinaryOperator,
-  Expression,
-  MemberExpression,
-  Node,
-  Pattern,
-  UpdateExpression,
-} from 'acorn';
+import type * as acorn from 'acorn';
 import * as build from '../build.js';
 import type { Expr } from '../ir.js';
 import { valueAs } from './coerce.js';
@@ -18,7 +10,7 @@ import { binary } from './operators.js';
 import { unsupported } from './syntax.js';
 import { expression, type Value } from './values.js';
 
-export function expressionStatement(ctx: Context, node: Expression, whole: Node): void {
+export function expressionStatement(ctx: Context, node: acorn.Expression, whole: acorn.Node): void {
   switch (node.type) {
     case 'AssignmentExpression':
       assignment(ctx, node, whole);
@@ -42,7 +34,7 @@ export function expressionStatement(ctx: Context, node: Expression, whole: Node)
   ctx.fail(node, 'HK606', `\`${ctx.text(node)}\` does nothing; use its value or remove it`);
 }
 
-function assignment(ctx: Context, node: AssignmentExpression, whole: Node): void {
+function assignment(ctx: Context, node: acorn.AssignmentExpression, whole: acorn.Node): void {
   const { operator, left, right } = node;
   if (operator === '**=' || operator === '&&=' || operator === '||=' || operator === '??=') {
     unsupported(ctx, node, `the operator ${operator}`);
@@ -59,11 +51,11 @@ function assignment(ctx: Context, node: AssignmentExpression, whole: Node): void
     whole,
     target,
     node,
-    binary(ctx, node, operator.slice(0, -1) as BinaryOperator, current!, value!),
+    binary(ctx, node, operator.slice(0, -1) as acorn.BinaryOperator, current!, value!),
   );
 }
 
-function update(ctx: Context, node: UpdateExpression, whole: Node): void {
+function update(ctx: Context, node: acorn.UpdateExpression, whole: acorn.Node): void {
   const target = assignable(ctx, node.argument);
   const current = { node: node.argument, value: expression(target) };
   const one = { node, value: { kind: 'literal', value: 1 } as const };
@@ -73,8 +65,8 @@ function update(ctx: Context, node: UpdateExpression, whole: Node): void {
 /** The place that is assigned. */
 type Target = Expr & { readonly kind: 'variable' | 'register' };
 
-function assignable(ctx: Context, node: Node): Target {
-  const pattern = node as Pattern | Expression;
+function assignable(ctx: Context, node: acorn.Node): Target {
+  const pattern = node as acorn.Pattern | acorn.Expression;
   if (pattern.type === 'MemberExpression') return register(ctx, pattern);
   if (pattern.type !== 'Identifier') return unsupported(ctx, node, 'destructuring in an assignment');
   const value = evaluate(ctx, pattern);
@@ -83,7 +75,7 @@ function assignable(ctx: Context, node: Node): Target {
   return ctx.fail(node, 'HK403', `${pattern.name} cannot be assigned: only a variable declared with let can`);
 }
 
-function register(ctx: Context, node: MemberExpression): Target {
+function register(ctx: Context, node: acorn.MemberExpression): Target {
   const of = evaluate(ctx, node.object);
   if (of.kind !== 'registers' || !node.computed) {
     const advice =
@@ -96,7 +88,7 @@ function register(ctx: Context, node: MemberExpression): Target {
   return { kind: 'register', type: build.valueType(of.of), array: of.variable, index };
 }
 
-function assign(ctx: Context, whole: Node, target: Target, node: Node, given: Value): void {
+function assign(ctx: Context, whole: acorn.Node, target: Target, node: acorn.Node, given: Value): void {
   const span = ctx.span(whole);
   const of = target.kind === 'variable' ? target.variable : target.array;
   const value = valueAs(ctx, node, given, target.type, `for ${of.name}`);

@@ -4,7 +4,7 @@ import * as build from '../build.js';
 import type { Code } from '../diagnostics.js';
 import { isMemoryName } from '../header.js';
 import type { Effect, Expr } from '../ir.js';
-import { byteSize, type IrType, type Space } from '../types.js';
+import { byteSize, type IrType } from '../types.js';
 import { anyValue, constantInteger, constantText, valueAs } from './coerce.js';
 import type { Context, Into } from './context.js';
 import { type MemoryElement, shown, type Value } from './values.js';
@@ -12,12 +12,6 @@ import { type MemoryElement, shown, type Value } from './values.js';
 export interface Argument {
   readonly node: Node;
   readonly value: Value;
-}
-
-interface PointerArgument {
-  readonly expr: Expr;
-  readonly to: MemoryElement;
-  readonly space: Space;
 }
 
 const memoryNames: readonly MemoryElement[] = Object.keys(byteSize).filter(isMemoryName);
@@ -78,7 +72,7 @@ export class Call {
     return valueAs(this.ctx, node, value, type, `as argument ${index + 1} of ${this.name}`);
   }
 
-  pointer(index: number, ...allowed: readonly MemoryElement[]): PointerArgument {
+  pointer(index: number, ...allowed: readonly MemoryElement[]) {
     const { node, value } = this.arg(index);
     const type = value.kind === 'expr' ? value.expr.type : undefined;
     if (value.kind !== 'expr' || type?.kind !== 'pointer')

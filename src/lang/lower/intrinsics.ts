@@ -36,8 +36,9 @@ type Placed = (typeof placedNames)[number];
 export const placed: readonly string[] = placedNames;
 
 const conversions = ['i32', 'u32', 'u64', 'f32', 'bf16', 'f16', 'e4m3'] as const;
+type Conversion = (typeof conversions)[number];
 
-function convertTo(name: (typeof conversions)[number], index = 0): Lowering {
+function convertTo(name: Conversion, index = 0): Lowering {
   return (call) => {
     call.expect(index === 0 ? 'value' : 'type, value');
     const { node, value } = call.arg(index);
@@ -120,13 +121,7 @@ function packLanes(call: Call, of: MemoryElement): Expr[] {
 
 /** Conversions, choices and vectors. */
 const values: Readonly<Record<Exclude<Functions, Placed>, Lowering>> = {
-  i32: convertTo('i32'),
-  u32: convertTo('u32'),
-  u64: convertTo('u64'),
-  f32: convertTo('f32'),
-  bf16: convertTo('bf16'),
-  f16: convertTo('f16'),
-  e4m3: convertTo('e4m3'),
+  ...(Object.fromEntries(conversions.map((name) => [name, convertTo(name)])) as Record<Conversion, Lowering>),
   convert(call) {
     call.expect('type, value');
     const { node, value } = call.arg(0);

@@ -1,14 +1,6 @@
 /** Binary operators, on constants without a width and on run-time values. */
 import type { BinaryOperator, Expression, Node } from 'acorn';
-import {
-  comparisons,
-  type FloatOp,
-  floats,
-  type IntegerOp,
-  integers,
-  isComparison,
-  isInteger,
-} from '../arithmetic.js';
+import * as arithmetic from '../arithmetic.js';
 import * as build from '../build.js';
 import type { BinaryOp } from '../ir.js';
 import type { Argument } from './call.js';
@@ -46,10 +38,10 @@ export function binary(
   const type = build.valueName(a.type) ?? '';
   const applies =
     op === '==' || op === '!='
-      ? isInteger(type) || type === 'f32' || type === 'bool'
+      ? arithmetic.isInteger(type) || type === 'f32' || type === 'bool'
       : op === '&' || op === '|' || op === '^' || op === '%'
-        ? isInteger(type)
-        : isInteger(type) || type === 'f32';
+        ? arithmetic.isInteger(type)
+        : arithmetic.isInteger(type) || type === 'f32';
   if (!applies) {
     const advice =
       type === 'bool' && (op === '&' || op === '|')
@@ -98,9 +90,11 @@ function shift(
 ): Value {
   const value = anyValue(ctx, left.node, left.value);
   const type = build.valueName(value.type) ?? '';
-  if (!isInteger(type) || (operator === '>>>' && type !== 'u32')) {
+  if (!arithmetic.isInteger(type) || (operator === '>>>' && type !== 'u32')) {
     const advice =
-      operator === '>>>' && isInteger(type) ? '; >>> is for u32 (>> of a u64 is logical already)' : '';
+      operator === '>>>' && arithmetic.isInteger(type)
+        ? '; >>> is for u32 (>> of a u64 is logical already)'
+        : '';
     return ctx.fail(node, 'HK302', `${operator} does not apply to ${build.showType(value.type)}${advice}`);
   }
   if (right.value.kind === 'literal') {
@@ -108,7 +102,7 @@ function shift(
     return expression(build.binary(op, value, build.constant('u32', count)));
   }
   const count = anyValue(ctx, right.node, right.value);
-  if (!isInteger(build.valueName(count.type) ?? '')) {
+  if (!arithmetic.isInteger(build.valueName(count.type) ?? '')) {
     return ctx.fail(
       right.node,
       'HK302',
@@ -127,9 +121,9 @@ function constants(
   a: number | bigint,
   b: number | bigint,
 ): Value {
-  if (isComparison(op)) {
+  if (arithmetic.isComparison(op)) {
     const equal = a === b || (typeof a !== typeof b && Number(a) === Number(b));
-    const holds = op === '==' ? equal : op === '!=' ? !equal : comparisons[op](a, b);
+    const holds = op === '==' ? equal : op === '!=' ? !equal : arithmetic.comparisons[op](a, b);
     return expression(build.boolean(holds));
   }
   if (typeof a !== typeof b) {
@@ -143,9 +137,9 @@ function constants(
     const result = ofIntegers(ctx, node, operator, op, BigInt(a), BigInt(b));
     return { kind: 'literal', value: typeof a === 'bigint' ? result : Number(result) };
   }
-  if (!Object.hasOwn(floats, op))
+  if (!Object.hasOwn(arithmetic.floats, op))
     return ctx.fail(node, 'HK302', `${operator} does not apply to the constants ${a} and ${b}`);
-  return { kind: 'literal', value: floats[op as FloatOp](Number(a), Number(b)) };
+  return { kind: 'literal', value: arithmetic.floats[op as arithmetic.FloatOp](Number(a), Number(b)) };
 }
 
 function ofIntegers(
@@ -169,5 +163,5 @@ function ofIntegers(
     ctx.fail(node, 'HK502', `the shift count is ${b}; it must be from 0 to 63`);
   if (operator === '>>>' && a < 0n)
     ctx.fail(node, 'HK302', '>>> does not apply to a negative constant without a width');
-  return integers[op as IntegerOp](a, b);
+  return arithmetic.integers[op as arithmetic.IntegerOp](a, b);
 }

@@ -22,11 +22,7 @@ const environment: Readonly<Record<string, string>> = {
   NVSHMEM_DISABLE_LOCAL_ONLY_PROXY: '1',
 };
 
-export interface NvshmemLibrary {
-  readonly path: string;
-  readonly version: Version;
-  readonly calls: ReturnType<typeof callsOf>;
-}
+export type NvshmemLibrary = ReturnType<typeof open>;
 
 let opened: NvshmemLibrary | undefined;
 
@@ -39,7 +35,7 @@ export function nvshmem(): NvshmemLibrary {
   return opened;
 }
 
-function open(): NvshmemLibrary {
+function open() {
   for (const [name, value] of Object.entries(environment))
     setEnvironment(name, value, name === 'NVSHMEM_DISABLE_NVLS');
   const library = openLibrary(nvshmemCandidates, nvshmemRemedy);

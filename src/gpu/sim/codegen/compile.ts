@@ -18,12 +18,9 @@ import { isDebugged, mapComments } from './source-map.js';
 const cache = { fast: new WeakMap<IrModule, Compiled>(), checked: new WeakMap<IrModule, Compiled>() };
 
 export function compile(module: IrModule, mode: Mode): Compiled {
-  let compiled = cache[mode].get(module);
-  if (compiled === undefined) {
-    compiled = new ModuleCompiler(module, mode === 'checked').compile();
-    cache[mode].set(module, compiled);
-  }
-  return compiled;
+  const known = cache[mode].get(module) ?? compiled(module, mode === 'checked');
+  cache[mode].set(module, known);
+  return known;
 }
 
 /** Kernels that are the same text share their function, and so what V8 learned about it. */
@@ -64,84 +61,69 @@ const prologue: Readonly<Record<string, string>> = {
   waits: 't.block.launch.compiled.waits',
 };
 
-class ModuleCompiler {
-  readonly #sites: Site[] = [];
-  readonly #module: IrModule;
-  readonly #checked: boolean;
+function compiled(module: IrModule, checked: boolean): Compiled {
+  const sites: Site[] = [];
+  const { ranges } = sharedLayout(module.shared);
+  const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
+  const printer = new FunctionPrinter(module, checked, (span) => sites.push(siteOf(module, span)) - 1);
+  const { text: entry, spans, isGenerator } = printEntry(module, entryName, printer);
+  const code = ["'use strict';", ...entry, `return ${entryName};`];
+  if (isDebugged()) code.push(mapComments(module, code, [undefined, ...spans]));
+  const text = code.join('\n');
+  const run = evaluate(text);
+  return {
+    module,
+    run,
+    isGenerator,
+    usesWarps: /\bt\.warpOp = /.test(text),
+    usesMatrices: /\bparts\[/.test(text),
+    // Each array is a buffer of its own.
+    shared: ranges.map(({ variable: { name }, elementBytes, length }) => ({
+      bytes: elementBytes * length,
+      ranges: [{ name, offset: 0, elementBytes, length }],
+    })),
+    sites,
+    ...printer.named,
+    meetings: [],
+    text,
+  };
+}
 
-  constructor(module: IrModule, checked: boolean) {
-    this.#module = module;
-    this.#checked = checked;
-  }
+/**
+ * A generator serves one thread after another: creating one for each would keep the garbage collector busier than
+ * the kernel keeps the processor.
+ */
+function printEntry({ entry, shared }: IrModule, name: string, printer: FunctionPrinter) {
+  const params = printer.params(entry);
+  for (const [i, array] of shared.entries()) printer.shared(array.variable, i);
+  params.forEach((param, i) => {
+    printer.bind(`${param} = args[${i}];`);
+  });
+  printer.body(entry.body);
+  const { lines } = printer;
+  const isGenerator = lines.some((line) => /\byield \d/.test(line));
+  const head = [
+    `function${isGenerator ? '*' : ''} ${name}(t) {`,
+    `  ${printer.declaration()}`,
+    ...(isGenerator ? ['  for (;;) {'] : []),
+    ...constants(printer, shared.length),
+    ...(isGenerator ? ['  thread: {'] : []),
+  ];
+  const body = isGenerator ? lines.map((line) => line.replace(/\breturn;$/, 'break thread;')) : lines;
+  const tail = isGenerator ? ['  }', `  yield ${pause.end};`, '  }', '}'] : ['}'];
+  const spans = [...head.map(() => undefined), ...printer.spans];
+  return { text: [...head, ...body, ...tail], spans, isGenerator };
+}
 
-  compile(): Compiled {
-    const module = this.#module;
-    const { ranges } = sharedLayout(module.shared);
-    const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
-    const { text: entry, spans, isGenerator, accesses, waits } = this.#entry(entryName);
-    const code = ["'use strict';", ...entry, `return ${entryName};`];
-    if (isDebugged()) code.push(mapComments(module, code, [undefined, ...spans]));
-    const text = code.join('\n');
-    const run = evaluate(text);
-    return {
-      module,
-      run,
-      isGenerator,
-      usesWarps: /\bt\.warpOp = /.test(text),
-      usesMatrices: /\bparts\[/.test(text),
-      // Each array is a buffer of its own.
-      shared: ranges.map(({ variable: { name }, elementBytes, length }) => ({
-        bytes: elementBytes * length,
-        ranges: [{ name, offset: 0, elementBytes, length }],
-      })),
-      sites: this.#sites,
-      accesses,
-      waits,
-      meetings: [],
-      text,
-    };
-  }
-
-  /**
-   * A generator serves one thread after another: creating one for each would keep the garbage collector busier than
-   * the kernel keeps the processor.
-   */
-  #entry(name: string) {
-    const f = this.#module.entry;
-    const printer = new FunctionPrinter(this.#module, this.#checked, (span) => this.#site(span));
-    const params = printer.params(f);
-    for (const [i, array] of this.#module.shared.entries()) printer.shared(array.variable, i);
-    params.forEach((param, i) => {
-      printer.bind(`${param} = args[${i}];`);
-    });
-    printer.body(f.body);
-    const { lines } = printer;
-    const isGenerator = lines.some((line) => /\byield \d/.test(line));
-    const head = [
-      `function${isGenerator ? '*' : ''} ${name}(t) {`,
-      `  ${printer.declaration()}`,
-      ...(isGenerator ? ['  for (;;) {'] : []),
-      ...constants(printer, this.#module.shared.length),
-      ...(isGenerator ? ['  thread: {'] : []),
-    ];
-    const body = isGenerator ? lines.map((line) => line.replace(/\breturn;$/, 'break thread;')) : lines;
-    const tail = isGenerator ? ['  }', `  yield ${pause.end};`, '  }', '}'] : ['}'];
-    const spans = [...head.map(() => undefined), ...printer.spans];
-    return { text: [...head, ...body, ...tail], spans, isGenerator, ...printer.named };
-  }
-
-  #site(span: Span): number {
-    const source = this.#module.sources[span.source];
-    const position = source?.position(span.start);
-    this.#sites.push({
-      kernel: this.#module.name,
-      span,
-      where:
-        position === undefined ? this.#module.name : `${source!.file}:${position.line}:${position.column}`,
-      text: source?.piece(span.start, span.end) ?? '',
-    });
-    return this.#sites.length - 1;
-  }
+function siteOf({ name, sources }: IrModule, span: Span): Site {
+  const source = sources[span.source];
+  const at = source?.position(span.start);
+  return {
+    kernel: name,
+    span,
+    where: at === undefined ? name : `${source!.file}:${at.line}:${at.column}`,
+    text: source?.piece(span.start, span.end) ?? '',
+  };
 }
 
 /** Declares the builtins and parts of the thread that a function uses. */

@@ -12,7 +12,7 @@ import {
   nothingOfBlock,
   type Reliances,
 } from './clock.js';
-import type { CopyEngine, StreamId } from './detector.js';
+import type { CopyEngine } from './detector.js';
 
 /** How far apart two actors are, and how far a scope reaches. A scope includes what is not further than it. */
 export const cta = 0;
@@ -41,7 +41,7 @@ export class StreamState {
 
   constructor(
     readonly index: number,
-    readonly id: StreamId,
+    readonly id: number,
     readonly rank: number,
     /** A host does its accesses: no GPU of its rank is nearer to it than another. */
     readonly ofHost = false,

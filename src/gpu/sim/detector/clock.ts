@@ -102,31 +102,24 @@ export class BlockClock {
   }
 
   withWarp(warp: number, epoch: number): BlockClock {
-    return new BlockClock(
-      this.floor,
-      withPair(this.warps, warp, epoch),
-      this.lanes,
-      this.agents,
-      this.relied,
-    );
+    const warps = withPair(this.warps, warp, epoch);
+    return new BlockClock(this.floor, warps, this.lanes, this.agents, this.relied);
   }
 
   withLane(lane: number, epoch: number): BlockClock {
     if (this.coversLane(lane, epoch)) return this;
-    return new BlockClock(
-      this.floor,
-      this.warps,
-      withPair(this.lanes, lane, epoch),
-      this.agents,
-      this.relied,
-    );
+    const lanes = withPair(this.lanes, lane, epoch);
+    return new BlockClock(this.floor, this.warps, lanes, this.agents, this.relied);
   }
 
   /** With what these agents, in ascending order, did up to `epoch`. */
   withAgents(keys: readonly number[], epoch: number): BlockClock {
-    if (keys.every((agent) => this.coversAgent(agent, epoch))) return this;
     const done = keys.flatMap((agent) => [agent, epoch]);
-    const agents = joinPairs(this.agents, done, 0);
+    return this.#withPairs(joinPairs(this.agents, done, 0));
+  }
+
+  #withPairs(agents: Pairs): BlockClock {
+    if (agents === this.agents) return this;
     return new BlockClock(this.floor, this.warps, this.lanes, agents, this.relied);
   }
 
@@ -137,8 +130,7 @@ export class BlockClock {
       const agent = other.agents[i]!;
       if (which(agent)) agents = withPair(agents, agent, other.agents[i + 1]!);
     }
-    if (agents === this.agents) return this;
-    return new BlockClock(this.floor, this.warps, this.lanes, agents, this.relied);
+    return this.#withPairs(agents);
   }
 
   /** Relying on that, besides what is relied on already. */

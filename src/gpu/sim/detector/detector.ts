@@ -41,12 +41,6 @@ export interface Place {
 
 export type AccessKind = AccessForm['kind'];
 
-/** Dense numbers given by the machine; each stays unique for the whole run. */
-export type ThreadId = number;
-export type BlockId = number;
-export type LaunchId = number;
-export type StreamId = number;
-
 /** The findings of a run. A finding is data: `formatFinding` makes it text. */
 export type Finding = {
   readonly seed: string;

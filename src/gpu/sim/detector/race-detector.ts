@@ -36,35 +36,13 @@ import {
   sys,
   theNetwork,
 } from './actors.js';
-import { type BlockClock, Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
-import type {
-  BlockId,
-  BufferInfo,
-  CopyEngine,
-  FenceKind,
-  Finding,
-  LaunchId,
-  Place,
-  SiteId,
-  StaleRead,
-  StreamId,
-  ThreadId,
-} from './detector.js';
+import { Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
+import type { BufferInfo, CopyEngine, FenceKind, Finding, Place, SiteId, StaleRead } from './detector.js';
 import { Location, type Version, wordsAt } from './location.js';
 import { type DetectorOptions, RaceReports } from './report.js';
 import { type Cell, locationOf, Shadow } from './shadow.js';
 import { StaleReads } from './stale.js';
-import {
-  acquireEarlier,
-  acquireFence,
-  arrive,
-  FenceOrder,
-  fence,
-  mutual,
-  observe,
-  publish,
-  releaseFence,
-} from './sync.js';
+import * as sync from './sync.js';
 
 /** How many observations are kept to explain races with. */
 const observationsKept = 8192;
@@ -82,9 +60,9 @@ interface NetworkWrite {
   readonly epoch: number;
 }
 
-/** Of one run of the simulated machine. Feed it events; read `findings` at any time. */
+/** Of one run of the simulated machine, whose threads, blocks, launches and streams have numbers, each unique in the run. Feed it events; read `findings` at any time. */
 export class Detector {
-  readonly #streams = new Map<StreamId, StreamState>();
+  readonly #streams = new Map<number, StreamState>();
   #streamCount = 0;
   /** Of each rank, the one that its network's writes count as. */
   readonly #networks = new Map<number, StreamState>();
@@ -95,8 +73,8 @@ export class Detector {
   readonly #hosts = new Map<number, Clock>();
   /** The host programs that have accessed mapped memory, by rank. */
   readonly #hostPrograms = new Map<number, Actor>();
-  readonly #launches = new Map<LaunchId, LaunchState>();
-  readonly #blocks = new Map<BlockId, BlockState>();
+  readonly #launches = new Map<number, LaunchState>();
+  readonly #blocks = new Map<number, BlockState>();
   readonly #threads: Actor[] = [];
   readonly #actors: Actor[] = [];
   readonly #shadows: Shadow[] = [];
@@ -106,7 +84,7 @@ export class Detector {
   readonly #observations: Observation[] = [];
   #observed = 0;
   #sequence = 0;
-  readonly #fences = new FenceOrder();
+  readonly #fences = new sync.FenceOrder();
   readonly #reports: RaceReports;
   readonly #stale: StaleReads;
   /** The latest store that came before others. */
@@ -126,13 +104,13 @@ export class Detector {
     return this.#stale.reports();
   }
 
-  streamCreated(stream: StreamId, rank: number): void {
+  streamCreated(stream: number, rank: number): void {
     this.#streams.set(stream, new StreamState(this.#streamCount++, stream, rank));
   }
 
   /** Stream operations other than launches: copies and fills, by the host through the stream. */
   streamAccess(
-    stream: StreamId,
+    stream: number,
     kind: 'read' | 'write',
     buffer: BufferInfo,
     offset: number,
@@ -148,11 +126,11 @@ export class Detector {
     state.settled = state.now;
   }
 
-  eventRecorded(stream: StreamId, event: number): void {
+  eventRecorded(stream: number, event: number): void {
     this.#events.set(event, this.#stream(stream).now);
   }
 
-  eventAwaited(stream: StreamId, event: number): void {
+  eventAwaited(stream: number, event: number): void {
     const state = this.#stream(stream);
     const clock = this.#events.get(event) ?? nothing;
     state.now = state.now.join(clock);
@@ -160,7 +138,7 @@ export class Detector {
   }
 
   /** The host of `rank` has awaited everything on the stream. Work that it enqueues later, on any stream, is after it. */
-  hostSynchronized(stream: StreamId, rank: number): void {
+  hostSynchronized(stream: number, rank: number): void {
     this.hostHeard(rank, this.#stream(stream).now);
   }
 
@@ -168,7 +146,7 @@ export class Detector {
    * A thread of a host begins; its accesses of mapped memory are told by `access`. It starts behind what the host program
    * of the rank knows and did. That program itself is the one without a name; all others end with `hostThreadEnded`.
    */
-  hostThreadStarted(thread: ThreadId, rank: number, name: string | null): void {
+  hostThreadStarted(thread: number, rank: number, name: string | null): void {
     const stream = new StreamState(this.#streamCount++, noStream, rank, true);
     const actor = this.#aside(stream, name ?? 'the host', this.hostKnows(rank));
     this.#threads[thread] = actor;
@@ -176,7 +154,7 @@ export class Detector {
   }
 
   /** The host program has waited for the thread's end. */
-  hostThreadEnded(thread: ThreadId, rank: number): void {
+  hostThreadEnded(thread: number, rank: number): void {
     this.hostHeard(rank, release(this.#threads[thread]!));
   }
 
@@ -194,15 +172,15 @@ export class Detector {
   }
 
   /** The stream begins what the host enqueued when it knew that much. */
-  hostEnqueued(stream: StreamId, known: Clock): void {
+  hostEnqueued(stream: number, known: Clock): void {
     const state = this.#stream(stream);
     state.now = state.now.join(known);
     state.settled = state.settled.join(known);
   }
 
   launchStarted(
-    launch: LaunchId,
-    stream: StreamId,
+    launch: number,
+    stream: number,
     info: { rank: number; kernel: string; grid: number; block: number; programmatic: boolean },
   ): void {
     const state = this.#stream(stream);
@@ -220,13 +198,7 @@ export class Detector {
     this.#launches.set(launch, started);
   }
 
-  blockStarted(
-    block: BlockId,
-    launch: LaunchId,
-    index: number,
-    firstThread: ThreadId,
-    threads: number,
-  ): void {
+  blockStarted(block: number, launch: number, index: number, firstThread: number, threads: number): void {
     const owner = this.#launches.get(launch)!;
     const state = new BlockState(++this.#sequence, owner.step, owner.stream, owner, index);
     const actors: Actor[] = [];
@@ -240,7 +212,7 @@ export class Detector {
     this.#blocks.set(block, state);
   }
 
-  blockEnded(block: BlockId): void {
+  blockEnded(block: number): void {
     const state = this.#blocks.get(block)!;
     const launch = state.launch!;
     launch.end = launch.end.join(knownTogether(state.threads)).withBlock(state, wholeBlock);
@@ -248,7 +220,7 @@ export class Detector {
     this.#blocks.delete(block);
   }
 
-  launchEnded(launch: LaunchId): void {
+  launchEnded(launch: number): void {
     const ended = this.#launches.get(launch)!;
     ended.ended = true;
     this.#launches.delete(launch);
@@ -260,7 +232,7 @@ export class Detector {
     }
   }
 
-  awaitPrevious(thread: ThreadId): void {
+  awaitPrevious(thread: number): void {
     const actor = this.#threads[thread]!;
     const { owner, step } = actor.block;
     const previous = owner.running.find((launch) => launch.step === step - 1);
@@ -276,7 +248,7 @@ export class Detector {
    * Orders nothing of this launch: of that only `awaitPrevious` of the next one does. But the next one starts behind
    * this, and so behind all that this thread has awaited.
    */
-  releaseNext(thread: ThreadId): void {
+  releaseNext(thread: number): void {
     const { awaited, block } = this.#threads[thread]!;
     if (awaited !== null) block.launch!.released.add(awaited);
   }
@@ -286,7 +258,7 @@ export class Detector {
    * from 1, of `olderValues`; a store comes before so many of `newerStores`.
    */
   access(
-    thread: ThreadId,
+    thread: number,
     form: AccessForm,
     site: SiteId,
     buffer: BufferInfo,
@@ -322,7 +294,7 @@ export class Detector {
     if (location !== null && kind !== 'write') {
       const linked = before !== null && this.#observe(me, location, before, meta, acquires);
       if (linked && kind === 'read') location.saw(read!, me, meta);
-      if (acquires && location.is(offset, bytes)) acquireEarlier(me, location, reachOf[scope]);
+      if (acquires && location.is(offset, bytes)) sync.acquireEarlier(me, location, reachOf[scope]);
     }
     shadow.strong(cells, { me, as: me, meta, offset });
     if (read !== newest) {
@@ -335,7 +307,7 @@ export class Detector {
     const releases = order === 'release' || order === 'acq_rel';
     const target = this.#location(cells, offset, bytes);
     const words = wordsAt(buffer.i32, offset, bytes);
-    const stored = target.store(publish(me, target, meta, releases, before), words, behind);
+    const stored = target.store(sync.publish(me, target, meta, releases, before), words, behind);
     if (behind === 0) return;
     this.#behind = stored;
     this.#stale.add(me, meta, target, stored, buffer);
@@ -343,7 +315,7 @@ export class Detector {
 
   /** An access has come behind a store of its thread that stands behind it. */
   cameLate(
-    thread: ThreadId,
+    thread: number,
     late: { readonly form: AccessForm; readonly site: SiteId },
     passed: { readonly form: AccessForm; readonly site: SiteId },
     buffer: BufferInfo,
@@ -354,7 +326,7 @@ export class Detector {
   }
 
   /** How many stores that the run has made an atomic store may come before. */
-  newerStores(thread: ThreadId, buffer: BufferInfo, offset: number, bytes: number): number {
+  newerStores(thread: number, buffer: BufferInfo, offset: number, bytes: number): number {
     const location = locationOf(this.#shadow(buffer).cells(offset, bytes));
     if (location === null || !location.is(offset, bytes)) return 0;
     return location.newerFor(this.#threads[thread]!);
@@ -367,7 +339,7 @@ export class Detector {
 
   /** The older values that an atomic load may read: the words that hold those bytes, latest first. */
   olderValues(
-    thread: ThreadId,
+    thread: number,
     buffer: BufferInfo,
     offset: number,
     bytes: number,
@@ -380,8 +352,8 @@ export class Detector {
   /** True if the read and the write are of the same bytes, and each one's scope includes the other. */
   #observe(me: Actor, location: Location, write: AtomicWrite, meta: number, acquires: boolean): boolean {
     const number = this.#observed++;
-    this.#observations[number % observationsKept] = observe(me, location, write, meta, acquires, number);
-    return mutual(write.meta, meta, distance(write.moment.by, me));
+    this.#observations[number % observationsKept] = sync.observe(me, location, write, meta, acquires, number);
+    return sync.mutual(write.meta, meta, distance(write.moment.by, me));
   }
 
   /** The location of exactly these bytes, for a store. */
@@ -393,44 +365,30 @@ export class Detector {
     return location;
   }
 
-  fence(thread: ThreadId, order: FenceKind, scope: Scope): void {
+  fence(thread: number, order: FenceKind, scope: Scope): void {
     const me = this.#threads[thread]!;
     const reach = reachOf[scope];
-    switch (order) {
-      case 'seq_cst':
-        this.#fences.pass(me, reach);
-        return;
-      case 'acquire':
-        acquireFence(me, reach);
-        return;
-      case 'release':
-        releaseFence(me, reach);
-        return;
-      case 'acq_rel':
-        fence(me, reach);
-    }
+    if (order === 'seq_cst') this.#fences.pass(me, reach);
+    else ({ acquire: sync.acquireFence, release: sync.releaseFence, acq_rel: sync.fence })[order](me, reach);
   }
 
   /** Asynchronous operations that come after this may rely on what the thread knows and did in such memory. */
-  proxyFence(thread: ThreadId, space: Space): void {
+  proxyFence(thread: number, space: Space): void {
     this.#threads[thread]!.fenceProxy(space);
   }
 
-  blockBarrier(block: BlockId): void {
-    const { threads } = this.#blocks.get(block)!;
-    const { epoch, known, own: before } = met(threads);
-    const own = before.withFloor(epoch);
-    for (const thread of threads) thread.meet(known, own, epoch);
+  blockBarrier(block: number): void {
+    meet(this.#blocks.get(block)!.threads, true);
   }
 
   /** Blocks that have started are a cluster; such blocks have met. */
-  clusterStarted(ids: readonly BlockId[]): void {
+  clusterStarted(ids: readonly number[]): void {
     const cluster = ids.map((id) => this.#blocks.get(id)!);
     for (const block of cluster) block.cluster = cluster;
   }
 
   /** `relaxed`: threads whose coming releases no more than a fence before it has. */
-  clusterMet(ids: readonly BlockId[], relaxed: ReadonlySet<ThreadId>): void {
+  clusterMet(ids: readonly number[], relaxed: ReadonlySet<number>): void {
     const blocks = ids.map((id) => this.#blocks.get(id)!);
     if (relaxed.size > 0) {
       const released = blocks.flatMap(({ threads }) =>
@@ -452,30 +410,21 @@ export class Detector {
   }
 
   /** Whole warps of a block met. */
-  groupMet(ids: readonly ThreadId[]): void {
-    const threads = ids.map((id) => this.#threads[id]!);
-    const { epoch, known, own: before } = met(threads);
-    const warps = new Set(threads.map((thread) => thread.lane >> 5));
-    let own = before;
-    for (const warp of warps) own = own.withWarp(warp, epoch);
-    for (const thread of threads) thread.meet(known, own, epoch);
+  groupMet(ids: readonly number[]): void {
+    meet(ids.map((id) => this.#threads[id]!));
   }
 
   /** The warp whose first thread is `firstLane` met at a warp barrier. */
-  warpMet(firstLane: ThreadId, lanes: number): void {
+  warpMet(firstLane: number, lanes: number): void {
     // Shuffles come in rows; only the first after an access has anything to order.
     let idle = true;
     for (let i = firstLane; idle && i < firstLane + lanes; i++) idle = this.#threads[i]!.idleSinceMeeting;
-    if (idle) return;
-    const threads = this.#threads.slice(firstLane, firstLane + lanes);
-    const { epoch, known, own: before } = met(threads);
-    const own = before.withWarp(threads[0]!.lane >> 5, epoch);
-    for (const thread of threads) thread.meet(known, own, epoch);
+    if (!idle) meet(this.#threads.slice(firstLane, firstLane + lanes));
   }
 
   /** A copy, or a product, that the thread issues reads or writes there. */
   copyIssued(
-    thread: ThreadId,
+    thread: number,
     engine: CopyEngine,
     group: number,
     does: CopyPart['does'],
@@ -501,11 +450,11 @@ export class Detector {
 
   /** For `thread`, all groups of `issuer` numbered up to `group` are complete (or only their reads). */
   copiesAwaited(
-    thread: ThreadId,
+    thread: number,
     engine: CopyEngine,
     group: number,
     readsOnly: boolean,
-    issuer: ThreadId = thread,
+    issuer: number = thread,
   ): void {
     const me = this.#threads[thread]!;
     const agents = this.#threads[issuer]!.agents[engine];
@@ -516,11 +465,7 @@ export class Detector {
   }
 
   /** A copy that the thread issues will arrive at that mbarrier, which it therefore has to know. */
-  mbarrierNamed(
-    thread: ThreadId,
-    { buffer, offset }: { buffer: BufferInfo; offset: number },
-    site: SiteId,
-  ): void {
+  mbarrierNamed(thread: number, { buffer, offset }: Place, site: SiteId): void {
     const me = this.#threads[thread]!;
     me.touched = true;
     const shadow = this.#shadow(buffer);
@@ -531,24 +476,25 @@ export class Detector {
 
   /** The copies of a thread up to a group have arrived at an mbarrier: who acquires it from now on sees them. */
   copiesArrived(
-    thread: ThreadId,
+    thread: number,
     engine: CopyEngine,
     group: number,
-    barrier: { buffer: BufferInfo; offset: number },
+    { buffer, offset }: Place,
     site: SiteId,
   ): void {
-    const agents = this.#threads[thread]!.agents[engine];
+    const { agents: all, block } = this.#threads[thread]!;
+    const agents = all[engine];
     if (agents === undefined) return;
-    const cells = this.#shadow(barrier.buffer).cells(barrier.offset, mbarrierBytes);
-    const scope = reachOfMBarriers(this.#threads[thread]!.block);
+    const cells = this.#shadow(buffer).cells(offset, mbarrierBytes);
+    const scope = reachOfMBarriers(block);
     const meta = packAccess({ kind: 'update', order: 'release', scope, bytes: mbarrierBytes }, site);
-    const location = this.#location(cells, barrier.offset, mbarrierBytes);
-    const write = arrive(agents, group + 1, meta, location.newest.write);
-    location.store(write, wordsAt(barrier.buffer.i32, barrier.offset, mbarrierBytes));
+    const location = this.#location(cells, offset, mbarrierBytes);
+    const write = sync.arrive(agents, group + 1, meta, location.newest.write);
+    location.store(write, wordsAt(buffer.i32, offset, mbarrierBytes));
   }
 
   /** A thread, of a host or of a kernel, posts a write to a network; the write does what it does from now on, for itself. */
-  networkPosted(write: number, by: ThreadId): void {
+  networkPosted(write: number, by: number): void {
     const poster = this.#threads[by]!;
     poster.touched = true;
     const { epoch } = poster;
@@ -569,28 +515,23 @@ export class Detector {
   }
 
   /** Whether the thread comes behind the posting of a write. */
-  knowsPosted(thread: ThreadId, write: number): boolean {
+  knowsPosted(thread: number, write: number): boolean {
     const { poster, epoch } = this.#networkWrites.get(write)!;
     return happenedBefore(poster, epoch, this.#threads[thread]!);
   }
 
-  networkMoved(
-    write: number,
-    source: { buffer: BufferInfo; offset: number },
-    target: { buffer: BufferInfo; offset: number },
-    bytes: number,
-    site: SiteId,
-  ): void {
+  networkMoved(write: number, source: Place, target: Place, bytes: number, site: SiteId): void {
     const { nic } = this.#networkWrites.get(write)!;
     nic.touched = true;
-    const read = packAccess({ kind: 'read', order: 'weak', scope: 'sys', bytes }, site);
-    const written = packAccess({ kind: 'write', order: 'weak', scope: 'sys', bytes }, site);
-    this.#shadow(source.buffer).weak(nic, nic, read, source.offset, bytes);
-    this.#shadow(target.buffer).weak(nic, nic, written, target.offset, bytes);
+    for (const kind of ['read', 'write'] as const) {
+      const { buffer, offset } = kind === 'read' ? source : target;
+      const meta = packAccess({ kind, order: 'weak', scope: 'sys', bytes }, site);
+      this.#shadow(buffer).weak(nic, nic, meta, offset, bytes);
+    }
   }
 
   /** A thread of a host hears that the write has come: it knows all that led to it, and what the write did. */
-  networkArrived(write: number, at: ThreadId): void {
+  networkArrived(write: number, at: number): void {
     const { nic } = this.#networkWrites.get(write)!;
     this.#networkWrites.delete(write);
     this.#threads[at]!.learn(release(nic));
@@ -603,14 +544,14 @@ export class Detector {
     behind: readonly number[],
     form: AccessForm,
     site: SiteId,
-    { buffer, offset }: { buffer: BufferInfo; offset: number },
+    { buffer, offset }: Place,
   ): void {
     const { nic } = this.#networkWrites.get(write)!;
     for (const one of behind) nic.learn(release(this.#networkWrites.get(one)!.nic));
     this.#access(nic, form, site, buffer, offset, 0);
   }
 
-  #stream(id: StreamId): StreamState {
+  #stream(id: number): StreamState {
     return this.#streams.get(id)!;
   }
 
@@ -653,15 +594,23 @@ function release(thread: Actor): Clock {
 /** In a cluster all of its blocks see an mbarrier. */
 const reachOfMBarriers = ({ cluster }: BlockState): 'cta' | 'gpu' => (cluster.length > 1 ? 'gpu' : 'cta');
 
-/** The joint knowledge of threads that meet; `epoch` ends what any of them did before. */
-function met(threads: readonly Actor[]): { epoch: number; known: Clock; own: BlockClock } {
+/** All of a block meet, or whole warps of it: they know the same from now on. */
+function meet(threads: readonly Actor[], areAll = false): void {
   let { own } = threads[0]!;
   let epoch = 0;
   for (const thread of threads) {
     epoch = Math.max(epoch, thread.epoch);
     own = joinBlocks(own, thread.own);
   }
-  return { epoch, known: knownTogether(threads), own };
+  const known = knownTogether(threads);
+  if (areAll) own = own.withFloor(epoch);
+  let warp = -1;
+  for (const { lane } of areAll ? [] : threads) {
+    if (lane >> 5 === warp) continue;
+    warp = lane >> 5;
+    own = own.withWarp(warp, epoch);
+  }
+  for (const thread of threads) thread.meet(known, own, epoch);
 }
 
 /** Mostly they all know the same. */

@@ -6,8 +6,6 @@ import type {
   CopyEngine,
   Finding,
   Site,
-  StreamId,
-  ThreadId,
 } from '../../../../src/gpu/sim/detector/detector.js';
 import { Detector } from '../../../../src/gpu/sim/detector/race-detector.js';
 import type { FenceOrder, Order, Scope, Space } from '../../../../src/lang/index.js';
@@ -23,7 +21,7 @@ export interface LaunchOptions {
 
 /** A running launch: `thread(block, lane)`. */
 export interface Running {
-  thread(block: number, lane: number): ThreadId;
+  thread(block: number, lane: number): number;
   barrier(block: number): void;
   warp(block: number, warp: number): void;
   endBlock(block: number): void;
@@ -33,7 +31,7 @@ export interface Running {
 
 export class Script {
   readonly #sites: Site[] = [];
-  readonly #ranks = new Map<StreamId, number>();
+  readonly #ranks = new Map<number, number>();
   #streams = 0;
   #launches = 0;
   #blocks = 0;
@@ -66,7 +64,7 @@ export class Script {
     };
   }
 
-  stream(rank = 0): StreamId {
+  stream(rank = 0): number {
     const stream = this.#streams++;
     this.#ranks.set(stream, rank);
     this.detector.streamCreated(stream, rank);
@@ -74,13 +72,13 @@ export class Script {
   }
 
   /** The program of a rank's host. */
-  host(rank: number): ThreadId {
+  host(rank: number): number {
     const thread = this.#threads++;
     this.detector.hostThreadStarted(thread, rank, null);
     return thread;
   }
 
-  launch(stream: StreamId, options: LaunchOptions = {}): Running {
+  launch(stream: number, options: LaunchOptions = {}): Running {
     const { blocks = 1, threads = 1, programmatic = false, kernel = 'test' } = options;
     const { detector } = this;
     const launch = this.#launches++;
@@ -114,38 +112,24 @@ export class Script {
     };
   }
 
-  read(thread: ThreadId, buffer: BufferInfo, offset: number, label: string, bytes = 4): void {
+  read(thread: number, buffer: BufferInfo, offset: number, label: string, bytes = 4): void {
     this.access(thread, 'read', 'weak', 'cta', buffer, offset, bytes, label);
   }
 
-  write(thread: ThreadId, buffer: BufferInfo, offset: number, label: string, bytes = 4): void {
+  write(thread: number, buffer: BufferInfo, offset: number, label: string, bytes = 4): void {
     this.access(thread, 'write', 'weak', 'cta', buffer, offset, bytes, label);
   }
 
-  load(
-    thread: ThreadId,
-    order: Order,
-    scope: Scope,
-    buffer: BufferInfo,
-    offset: number,
-    label: string,
-  ): void {
+  load(thread: number, order: Order, scope: Scope, buffer: BufferInfo, offset: number, label: string): void {
     this.access(thread, 'read', order, scope, buffer, offset, 4, label);
   }
 
-  store(
-    thread: ThreadId,
-    order: Order,
-    scope: Scope,
-    buffer: BufferInfo,
-    offset: number,
-    label: string,
-  ): void {
+  store(thread: number, order: Order, scope: Scope, buffer: BufferInfo, offset: number, label: string): void {
     this.access(thread, 'write', order, scope, buffer, offset, 4, label);
   }
 
   update(
-    thread: ThreadId,
+    thread: number,
     order: Order,
     scope: Scope,
     buffer: BufferInfo,
@@ -155,16 +139,16 @@ export class Script {
     this.access(thread, 'update', order, scope, buffer, offset, 4, label);
   }
 
-  fence(thread: ThreadId, scope: Scope, order: FenceOrder = 'acq_rel'): void {
+  fence(thread: number, scope: Scope, order: FenceOrder = 'acq_rel'): void {
     this.detector.fence(thread, order, scope);
   }
 
-  proxyFence(thread: ThreadId, space: Space = 'global'): void {
+  proxyFence(thread: number, space: Space = 'global'): void {
     this.detector.proxyFence(thread, space);
   }
 
   bulk(
-    thread: ThreadId,
+    thread: number,
     group: number,
     source: BufferInfo,
     target: BufferInfo,
@@ -184,7 +168,7 @@ export class Script {
   }
 
   access(
-    thread: ThreadId,
+    thread: number,
     kind: AccessKind,
     order: Order,
     scope: Scope,
