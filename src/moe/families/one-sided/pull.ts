@@ -51,8 +51,9 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
       const first = u.team.index() * g.gridDim.x + g.blockIdx.x;
       let id = u.living({ mask, id: u.routeIn({ topkIds, piece: first, tokens }) });
 
-      // This rank's experts wrote `output` before this launch began (stream order), so each block may vouch for it.
-      u.arrive({ win, mask, epoch });
+      // This rank's experts wrote `output` before this launch began (stream order), so each block may vouch for it; but not where this rank
+      // has given up: then its experts lack rows.
+      if (patience[0]! > 0) u.arrive({ win, mask, epoch });
       u.awaitPeers({ win, mask, epoch, limit: patience[0]! });
 
       const stride = g.gridDim.x * u.TEAMS;

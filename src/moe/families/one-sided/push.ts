@@ -50,13 +50,15 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       // itself, and may add up while that still sends; unless it adds to rows that the launch before it may have made.
       const mask = u.maskIn({ masked: mine.masked });
       if (u.WAITS) g.awaitPrevious();
+      // Before a receive can begin, which may give up while this still sends.
+      const patience = g.registers('u32', 1, u.patienceOf({ failure: mine.failure, limit }));
+      // The experts of a rank that has given up lack rows: nobody may take for the round's what they made of the others.
+      const sends = patience[0]! > 0;
       g.releaseNext();
       if (u.amOut({ mask, rank: g.rank, failure: mine.failure, epoch })) {
         if (!u.WAITS) g.awaitPrevious();
         return;
       }
-      const patience = g.registers('u32', 1);
-      if (u.SUMS) patience[0] = u.patienceOf({ failure: mine.failure, limit });
       // One block more than there is work for: it says that this rank's slots may be written again, and ends when everybody has
       // said so. The next dispatch begins behind that and stores at once.
       if (g.blockIdx.x === u.BLOCKS) {
@@ -89,10 +91,10 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
           }
         }
         if (u.SENDS) {
-          if (step < pieces) u.pushPiece({ win, mask, piece: step, epoch, bulk, copied });
+          if (step < pieces && sends) u.pushPiece({ win, mask, piece: step, epoch, bulk, copied });
           if (u.COPIES) {
             // After its last piece the team tells peers of the copies itself: no next piece would.
-            if (step + stride >= pieces) u.tellCopied({ win, mask, epoch, copied });
+            if (step + stride >= pieces && sends) u.tellCopied({ win, mask, epoch, copied });
           }
         }
         if (u.SUMS) {
