@@ -50,15 +50,14 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       // itself, and may add up while that still sends; unless it adds to rows that the launch before it may have made.
       const mask = u.maskIn({ masked: mine.masked });
       if (u.WAITS) g.awaitPrevious();
-      // Before a receive can begin, which may give up while this still sends.
-      const patience = g.registers('u32', 1, u.patienceOf({ failure: mine.failure, limit }));
-      // The experts of a rank that has given up lack rows: nobody may take for the round's what they made of the others.
-      const sends = patience[0]! > 0;
       g.releaseNext();
       if (u.amOut({ mask, rank: g.rank, failure: mine.failure, epoch })) {
         if (!u.WAITS) g.awaitPrevious();
         return;
       }
+      const patience = g.registers('u32', 1, u.patienceOf({ failure: mine.failure, limit }));
+      // The experts of a rank that has given up lack rows: nobody may take for the round's what they made of the others.
+      const sends = patience[0]! > 0;
       // One block more than there is work for: it says that this rank's slots may be written again, and ends when everybody has
       // said so. The next dispatch begins behind that and stores at once.
       if (g.blockIdx.x === u.BLOCKS) {
