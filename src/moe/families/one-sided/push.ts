@@ -46,9 +46,9 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
     (g, { win, topkIds, out, tokens, limit }, u) => {
       const mine = win.at(g.rank);
       const epoch = u.countRound({ count: mine[u.COUNTER].at(g.blockIdx.x) });
+      const mask = u.maskIn({ masked: mine.masked });
       // The kernel reads the experts' results from here on. A receive begins when its send has passed this, so it need not wait here
       // itself, and may add up while that still sends; unless it adds to rows that the launch before it may have made.
-      const mask = u.maskIn({ masked: mine.masked });
       if (u.WAITS) g.awaitPrevious();
       g.releaseNext();
       if (u.amOut({ mask, rank: g.rank, failure: mine.failure, epoch })) {
