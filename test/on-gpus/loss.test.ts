@@ -33,6 +33,14 @@ interface Renewed {
   readonly ms: number;
 }
 
+interface Restarted {
+  readonly was: number;
+  readonly rank: number;
+  readonly ranks: number;
+  /** Rounds of each world brought what the reference says. */
+  readonly well: readonly boolean[];
+}
+
 /**
  * Where the victim falls, and what the others say of it. Inside a kernel it falls while that waits for a rank that
  * comes late; that one hears of the loss first, so its call throws at once and knows no epoch.
@@ -108,6 +116,24 @@ for (const victim of [0, ranks - 1]) {
       );
     },
   );
+}
+
+for (const victim of [0, ranks - 1]) {
+  test(`rank ${victim} is started anew, and the others take it in`, needs(ranks), async () => {
+    const ran = await runRanks<Restarted>(ranks, 'restarting-rank.js', [String(victim)], 50_000, true, 1);
+    const { result, reports, stderr } = ran;
+    assert.equal(result.exitCode, 0, stderr);
+    // The newcomer is numbered behind the others.
+    assert.deepEqual(
+      [...reports].sort((a, b) => a.rank - b.rank),
+      Array.from({ length: ranks }, (_, rank) => ({
+        was: rank === ranks - 1 ? rank : rank + (rank < victim ? 0 : 1),
+        ...{ rank, ranks },
+        well: rank === ranks - 1 ? [true] : [true, true, true],
+      })),
+      stderr,
+    );
+  });
 }
 
 test('a rank of one process throws, and the next world is well', needs(ranks), async () => {

@@ -58,6 +58,7 @@ export async function runRanks<T>(
   args: readonly string[],
   timeoutMs: number,
   keepGoing = false,
+  restarts = 0,
 ): Promise<Ran<T>> {
   const [stdout, stderr] = [new Lines(), new Lines()];
   const launch = await Launch.start({
@@ -66,7 +67,7 @@ export async function runRanks<T>(
     args,
     timeoutMs,
     graceMs: 6_000,
-    keepGoing,
+    ...(restarts === 0 ? { keepGoing } : { restarts }),
     prefix: () => '',
     stdout,
     stderr,
