@@ -80,6 +80,21 @@ export interface Family<T extends Tuning = Tuning> {
   alone?(tuning: T): T;
 }
 
+/** Why the family cannot carry the layer there, for lack of what the layer asks for or by its own rules; null where it can. */
+export function refusalOf(family: Family, layer: Layer, place: Place, tuning?: Tuning): HeddleError | null {
+  if (layer.masks && !family.leavesOut)
+    return new ArgumentError(
+      'onLoss',
+      'mask',
+      `'throw' with family '${family.name}', which leaves no rank out: ask for 'portable', or renew the world after a loss`,
+    );
+  if (layer.output.adds && !family.adds)
+    return new ArgumentError('adds', true, `false with family '${family.name}', which overwrites`);
+  if (layer.waits && !family.countsWaits)
+    return new ArgumentError('waits', true, `false with family '${family.name}', which does not count them`);
+  return family.refuses(layer, place, tuning);
+}
+
 /** A phase that has nothing to do has no steps. */
 export const phases = ['dispatchSend', 'dispatchRecv', 'combineSend', 'combineRecv'] as const;
 export type Phase = (typeof phases)[number];

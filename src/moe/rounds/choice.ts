@@ -1,11 +1,11 @@
 /** Which family carries a layer, and how its kernels are spread. */
-import { ArgumentError, type HeddleError } from '../../base/errors.js';
 import type { Device } from '../../gpu/index.js';
 import {
   type Family,
   families,
   familyNamed,
   type Place,
+  refusalOf,
   requireKnobs,
   type Tuning,
 } from '../families/index.js';
@@ -40,20 +40,6 @@ export function choose(
     ...{ family, why },
     tuning: measured === null ? family.defaults(layer, place) : family.adapt(measured, layer, place),
   };
-}
-
-function refusalOf(family: Family, layer: Layer, place: Place, tuning?: Tuning): HeddleError | null {
-  if (layer.masks && !family.leavesOut)
-    return new ArgumentError(
-      'onLoss',
-      'mask',
-      `'throw' with family '${family.name}', which leaves no rank out: ask for 'portable', or renew the world after a loss`,
-    );
-  if (layer.output.adds && !family.adds)
-    return new ArgumentError('adds', true, `false with family '${family.name}', which overwrites`);
-  if (layer.waits && !family.countsWaits)
-    return new ArgumentError('waits', true, `false with family '${family.name}', which does not count them`);
-  return family.refuses(layer, place, tuning);
 }
 
 const named = (name: string): Omit<Choice, 'tuning'> => ({ family: familyNamed(name), why: 'asked for' });

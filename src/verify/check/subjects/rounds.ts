@@ -8,6 +8,7 @@ import {
   type Family,
   familyNamed,
   type Place,
+  refusalOf,
   type TransportName,
   type Tuning,
 } from '../../../moe/families/index.js';
@@ -307,13 +308,12 @@ export const carriedBy =
       ...{ kind: 'sim', multiprocessors: of.residentBlocks, split: of.split, sms: null, transport, rank: 0 },
       topology: topologyOf(evenNodes(of.ranks, of.nodes), 0),
     };
-    if (of.adds && !family.adds) return null;
     for (const counts of of.counts ? [true, false] : [false]) {
       const layer = { ...placed(shapeOfRounds(of), of.placements[0]), weights: of.weights, counts };
-      if (family.refuses(layer, place) !== null) continue;
+      if (refusalOf(family, layer, place) !== null) continue;
       const spread = spreadAs(of, own, family.defaults(layer, place));
       const tuning = family.adapt(spread, layer, place);
-      if (family.refuses(layer, place, tuning) !== null) continue;
+      if (refusalOf(family, layer, place, tuning) !== null) continue;
       return { family: family.name, transport, tuning, counts };
     }
     return null;
