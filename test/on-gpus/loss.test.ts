@@ -101,7 +101,7 @@ for (const victim of [0, ranks - 1]) {
     needs(ranks),
     async (context) => {
       const args = [String(victim), String(waitMs)];
-      const run = runRanks<Renewed>(ranks, 'renewing-rank.js', args, 40_000, true);
+      const run = runRanks<Renewed>(ranks, 'renewing-rank.js', args, 40_000, { keepGoing: true });
       const { result, reports, stderr } = await run;
       context.diagnostic(reports.map((r) => `rank ${r.was}: ${Math.round(r.ms)} ms`).join('; '));
       assert.equal(result.exitCode, 0, stderr);
@@ -120,7 +120,9 @@ for (const victim of [0, ranks - 1]) {
 
 for (const victim of [0, ranks - 1]) {
   test(`rank ${victim} is started anew, and the others take it in`, needs(ranks), async () => {
-    const ran = await runRanks<Restarted>(ranks, 'restarting-rank.js', [String(victim)], 50_000, true, 1);
+    const ran = await runRanks<Restarted>(ranks, 'restarting-rank.js', [String(victim)], 50_000, {
+      restarts: 1,
+    });
     const { result, reports, stderr } = ran;
     assert.equal(result.exitCode, 0, stderr);
     // The newcomer is numbered behind the others.

@@ -5,7 +5,7 @@ import { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { UnavailableError } from '../../src/base/errors.js';
 import { CudaDevice, countGpus } from '../../src/gpu/cuda/index.js';
-import { Launch, type LaunchResult } from '../../src/net/world/index.js';
+import { Launch, type LaunchOptions, type LaunchResult } from '../../src/net/world/index.js';
 
 /** GPUs here; 0 where there is no driver. */
 export const gpus = ((): number => {
@@ -57,8 +57,7 @@ export async function runRanks<T>(
   program: string,
   args: readonly string[],
   timeoutMs: number,
-  keepGoing = false,
-  restarts = 0,
+  others: Pick<LaunchOptions, 'keepGoing' | 'restarts'> = {},
 ): Promise<Ran<T>> {
   const [stdout, stderr] = [new Lines(), new Lines()];
   const launch = await Launch.start({
@@ -67,7 +66,7 @@ export async function runRanks<T>(
     args,
     timeoutMs,
     graceMs: 6_000,
-    ...(restarts === 0 ? { keepGoing } : { restarts }),
+    ...others,
     prefix: () => '',
     stdout,
     stderr,

@@ -27,7 +27,7 @@ for (const family of ['one-sided', 'portable']) {
       needs(ranks),
       async (context) => {
         const args = [family, victim, waitMs, diesAfterMs].map(String);
-        const ran = await runRanks<Report>(ranks, 'masking-rank.js', args, 40_000, true);
+        const ran = await runRanks<Report>(ranks, 'masking-rank.js', args, 40_000, { keepGoing: true });
         const { result, reports, stderr } = ran;
         context.diagnostic(
           reports
