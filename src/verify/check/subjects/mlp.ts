@@ -32,8 +32,14 @@ const all: Readonly<Record<string, Experts>> = {
   'one resident block': { shape: { experts: 3 }, inner: 128, on: { residentBlocks: 1 } },
   'few rows likely, many come': toOne,
   'few rows of e4m3 likely, many come': { ...toOne, e4m3: true },
-  // Four blocks: of the first GEMM the last of five tiles is cut for four, of the second the last two of ten for two each.
-  'many rows likely': { shape: { experts: 5, maxTokens: 25, hidden: 256 }, single: true },
+  // Four blocks: of the first GEMM the last of nine tiles is cut for four, of the second the last two of six for two each.
+  'many rows likely': { shape: { experts: 3, maxTokens: 25, hidden: 256 }, inner: 192, single: true },
+  // The other way round: the last two of ten tiles are cut for two each, and the last of five for four.
+  'many rows likely, other cuts': {
+    shape: { experts: 5, maxTokens: 25, hidden: 128 },
+    inner: 128,
+    single: true,
+  },
   // Most experts have no rows, and the others have different numbers of them.
   'more experts than lanes': { shape: { experts: 40 } },
   'nobody comes': { routes: { holes: 1 } },
