@@ -18,10 +18,11 @@ import {
   requireLayerWeights,
 } from './moe-options.js';
 import { MovingWeights } from './moving-weights.js';
-import { countAlike } from './rounds/expert-parallel.js';
+import { countAlike, roundsInside } from './rounds/expert-parallel.js';
 import { type MemoryUse, memoryFor } from './rounds/memory.js';
 import type { Statistics } from './rounds/placing.js';
 import { requireVectors, type Tensor, wrap } from './rounds/tensor.js';
+import { readWaits, type Waits } from './rounds/waits.js';
 import { SharedExpert } from './shared-expert.js';
 
 /** The inside of a layer. */
@@ -155,6 +156,15 @@ export class MoeLayer {
     const sum = (of: keyof Statistics): number[] =>
       all[0]![of].map((_, expert) => all.reduce((total, one) => total + one[of][expert]!, 0));
     return { routed: sum('routed'), dropped: sum('dropped') };
+  }
+
+  /** How long the ranks' kernels waited for each other (`waits: true`): as that of ExpertParallel, of all micro-batches together. */
+  async waits(stream: Stream): Promise<Waits> {
+    requireStream('stream', stream);
+    if (this.#disposed) throw new DisposedError('this MoeLayer');
+    const eps = this.#batches.map(({ parts }) => parts.ep);
+    const rounds = eps.flatMap((ep) => roundsInside(ep).map(({ loaded }) => loaded));
+    return readWaits(eps[0]!.world, rounds, stream);
   }
 
   /**

@@ -85,7 +85,7 @@ export async function inWorld(of: Things) {
   const gates = { weights: zeros([4, 64]) };
   const router = await heddle.Router.create(world, model, gates, 2);
   const stacked = { gateUp: zeros([4, 128, 64]), down: zeros([4, 64, 64]) };
-  const whole = { ...{ model, maxTokens: 2, router: gates }, experts: stacked };
+  const whole = { ...{ model, maxTokens: 2, router: gates, waits: true }, experts: stacked };
   const moe = await heddle.MoeLayer.create(world, whole);
   const spare = { gateUp: zeros([5, 128, 64]), down: zeros([5, 64, 64]) };
   const placedMoe = await heddle.MoeLayer.create(world, { ...whole, placement, experts: spare });
@@ -237,6 +237,7 @@ export async function inWorld(of: Things) {
     'MoeLayer.place': call((a, b) => placedMoe.place(a, b), placement, stream),
     'MoeLayer.relocate': call((a, b) => placedMoe.relocate(a, b), placement, stream),
     'MoeLayer.statistics': call((a) => placedMoe.statistics(a), stream),
+    'MoeLayer.waits': call((a) => moe.waits(a), stream),
     'MoeLayer.synchronize': call((a) => moe.synchronize(a), stream),
     'ModelFiles.open': call((a) => heddle.ModelFiles.open(a), folder),
     'ModelFiles.loadExperts': call(
