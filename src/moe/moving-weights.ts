@@ -22,7 +22,6 @@ export class MovingWeights {
   readonly #room: number;
   /** [place]: the expert whose weights are there, whole; −1 for none. All ranks say the same of all places. */
   readonly #held: number[];
-  /** It lives on where ranks are left out. */
   readonly end: () => void;
 
   constructor(world: World, weights: readonly Tensor[], { places, ranks }: Placement) {
@@ -30,9 +29,7 @@ export class MovingWeights {
     this.#weights = weights;
     this.#room = places.length / ranks;
     this.#held = [...places];
-    this.end = world.freeAtRenewal(async () => {}, {
-      ...{ waitMs: 0, shape: '', leaveOut: async () => {}, goOn: () => {} },
-      count: async () => Number.POSITIVE_INFINITY,
+    this.end = world.keepAlike({
       // A rank that stood still in a move may have missed its end, and a new process has what it was created with: each knows its own.
       state: () => this.#held.slice(world.rank * this.#room, (world.rank + 1) * this.#room),
       takeOver: async (states) => {

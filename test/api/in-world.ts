@@ -139,6 +139,7 @@ export async function inWorld(of: Things) {
       (free) => world.freeAtRenewal(free),
       async () => {},
     ),
+    'World.keepAlike': call((what) => world.keepAlike(what)(), { state: () => 0, takeOver: async () => {} }),
     'World.onEvent': call(
       (listener) => world.onEvent(listener)(),
       () => {},
