@@ -17,7 +17,7 @@ import {
   type MoeLayerSizes,
   requireLayerWeights,
 } from './moe-options.js';
-import { MovingWeights } from './moving-weights.js';
+import { type MoveOptions, MovingWeights } from './moving-weights.js';
 import { countAlike, roundsInside } from './rounds/expert-parallel.js';
 import { type MemoryUse, memoryFor } from './rounds/memory.js';
 import type { Statistics } from './rounds/placing.js';
@@ -119,10 +119,10 @@ export class MoeLayer {
    * Brings the weights that a placement wants, into places where no expert lives now. Forwards run on meanwhile. Every rank
    * calls it; when it resolves, all have their weights, and `place` may follow. `stream`: that of the forwards.
    */
-  async move(placement: Placement, stream: Stream): Promise<void> {
+  async move(placement: Placement, stream: Stream, options?: MoveOptions): Promise<void> {
     requireStream('stream', stream);
     const { moving, now } = this.#requirePlaced('move');
-    await moving.move(now, placement, stream);
+    await moving.move(now, placement, stream, options);
   }
 
   /**
@@ -141,10 +141,10 @@ export class MoeLayer {
    * Goes over to a placement while forwards run on, by `place` and `move`, in as many steps as it takes. Every rank calls
    * it, wherever it is in its forwards: each goes by a step from its next forward on, and until then all that it needs is where it was.
    */
-  async relocate(placement: Placement, stream: Stream): Promise<void> {
+  async relocate(placement: Placement, stream: Stream, options?: MoveOptions): Promise<void> {
     requireStream('stream', stream);
     const { moving, now } = this.#requirePlaced('relocate');
-    await moving.relocate(now, placement, (next) => this.place(next, stream), stream);
+    await moving.relocate(now, placement, (next) => this.place(next, stream), stream, options);
   }
 
   /** Routes by expert: as that of ExpertParallel. */
