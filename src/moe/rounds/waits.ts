@@ -6,8 +6,8 @@ import type { LoadedPlan } from './loaded-plan.js';
 
 /**
  * [rank][peer]: microseconds that a rank's kernels waited for a peer: the mean of the last 64 rounds (of each two in flight), 0 before the
- * first, and of ranks that are left out. In dispatch, until what the peer sends had come; in combine, until the peer's experts were done. A
- * family's page says until which word. Between nodes of the hybrid family a rank waits for the ranks on its rail only.
+ * first, and of ranks that are left out. In dispatch, until what the peer sends had come; in combine, until the peer's experts were done:
+ * docs/worlds.md has it by family. Of other nodes' ranks those of the hybrid family wait for the ones on their rail only.
  */
 export interface Waits {
   readonly dispatch: readonly (readonly number[])[];
