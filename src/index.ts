@@ -49,6 +49,7 @@ export {
   MoeLayer,
   type MoeLayerOptions,
   type MoeLayerSizes,
+  type MoveOptions,
   type OwnedTensor,
   type PlannedRows,
   type Received,

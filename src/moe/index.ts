@@ -13,7 +13,7 @@ export type { MlpWeights } from './experts/products.js';
 export { type LayerParts, MicroBatch } from './micro-batch.js';
 export { layerInside, MoeLayer } from './moe-layer.js';
 export type { MoeLayerOptions, MoeLayerSizes } from './moe-options.js';
-export { MovingWeights } from './moving-weights.js';
+export { type MoveOptions, MovingWeights } from './moving-weights.js';
 export { ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
 export { Fp8Rows } from './rounds/fp8-rows.js';
 export type { Combining, Dispatched, Received } from './rounds/in-flight.js';

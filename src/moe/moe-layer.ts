@@ -17,11 +17,12 @@ import {
   type MoeLayerSizes,
   requireLayerWeights,
 } from './moe-options.js';
-import { MovingWeights } from './moving-weights.js';
-import { countAlike } from './rounds/expert-parallel.js';
+import { type MoveOptions, MovingWeights } from './moving-weights.js';
+import { countAlike, roundsInside } from './rounds/expert-parallel.js';
 import { type MemoryUse, memoryFor } from './rounds/memory.js';
 import type { Statistics } from './rounds/placing.js';
 import { requireVectors, type Tensor, wrap } from './rounds/tensor.js';
+import { readWaits, type Waits } from './rounds/waits.js';
 import { SharedExpert } from './shared-expert.js';
 
 /** The inside of a layer. */
@@ -118,10 +119,10 @@ export class MoeLayer {
    * Brings the weights that a placement wants, into places where no expert lives now. Forwards run on meanwhile. Every rank
    * calls it; when it resolves, all have their weights, and `place` may follow. `stream`: that of the forwards.
    */
-  async move(placement: Placement, stream: Stream): Promise<void> {
+  async move(placement: Placement, stream: Stream, options?: MoveOptions): Promise<void> {
     requireStream('stream', stream);
     const { moving, now } = this.#requirePlaced('move');
-    await moving.move(now, placement, stream);
+    await moving.move(now, placement, stream, options);
   }
 
   /**
@@ -140,10 +141,10 @@ export class MoeLayer {
    * Goes over to a placement while forwards run on, by `place` and `move`, in as many steps as it takes. Every rank calls
    * it, wherever it is in its forwards: each goes by a step from its next forward on, and until then all that it needs is where it was.
    */
-  async relocate(placement: Placement, stream: Stream): Promise<void> {
+  async relocate(placement: Placement, stream: Stream, options?: MoveOptions): Promise<void> {
     requireStream('stream', stream);
     const { moving, now } = this.#requirePlaced('relocate');
-    await moving.relocate(now, placement, (next) => this.place(next, stream), stream);
+    await moving.relocate(now, placement, (next) => this.place(next, stream), stream, options);
   }
 
   /** Routes by expert: as that of ExpertParallel. */
@@ -155,6 +156,15 @@ export class MoeLayer {
     const sum = (of: keyof Statistics): number[] =>
       all[0]![of].map((_, expert) => all.reduce((total, one) => total + one[of][expert]!, 0));
     return { routed: sum('routed'), dropped: sum('dropped') };
+  }
+
+  /** How long the ranks' kernels waited for each other (`waits: true`): as that of ExpertParallel, of all micro-batches together. */
+  async waits(stream: Stream): Promise<Waits> {
+    requireStream('stream', stream);
+    if (this.#disposed) throw new DisposedError('this MoeLayer');
+    const eps = this.#batches.map(({ parts }) => parts.ep);
+    const rounds = eps.flatMap((ep) => roundsInside(ep).map(({ loaded }) => loaded));
+    return readWaits(eps[0]!.world, rounds, stream);
   }
 
   /**

@@ -59,7 +59,7 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
 
 export interface MoeLayerOptions
   extends MoeLayerSizes,
-    Pick<ExpertParallelOptions, 'sms' | 'waitMs' | 'onLoss'> {
+    Pick<ExpertParallelOptions, 'sms' | 'waitMs' | 'onLoss' | 'waits'> {
   /** Of this rank's experts, or of its places where there is a placement: [experts here, 2 · inner, hidden] and [experts here, hidden, inner], with scales where they are e4m3. */
   readonly experts: MlpWeights;
   /** Of the expert that every token goes to, [2 · inner, hidden] and [hidden, inner], where the model has one. */
@@ -83,6 +83,7 @@ const optionNames: Readonly<Record<keyof MoeLayerOptions | 'ranks', true>> = {
   sms: true,
   waitMs: true,
   onLoss: true,
+  waits: true,
   experts: true,
   sharedExperts: true,
   router: true,
@@ -107,7 +108,17 @@ export interface LayerPlan {
 export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): LayerPlan {
   requireObject('options', options);
   requireKnown('options', options, optionNames);
-  const { microBatches = 1, family = 'auto', alignment, capacity, sms, waitMs, onLoss, placement } = options;
+  const {
+    microBatches = 1,
+    family = 'auto',
+    alignment,
+    capacity,
+    sms,
+    waitMs,
+    onLoss,
+    waits,
+    placement,
+  } = options;
   if (placement !== undefined) requirePlacement('placement', placement);
   const model = modelOf(options.model);
   const overlap = requireFlag('overlap', options.overlap ?? true);
@@ -150,6 +161,7 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
       ...(sms === undefined ? {} : { sms }),
       ...(waitMs === undefined ? {} : { waitMs }),
       ...(onLoss === undefined ? {} : { onLoss }),
+      ...(waits === undefined ? {} : { waits }),
     },
     planned: {
       form: gemm === 'cublas' ? 'masked' : 'contiguous',

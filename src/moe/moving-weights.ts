@@ -2,12 +2,30 @@
  * The weights of a rank's places, and their way from rank to rank while rounds run. Only places where no expert lives are
  * written, and only what is whole may be placed: so no round sees half of an expert.
  */
-import { ArgumentError } from '../base/errors.js';
+import { setTimeout } from 'node:timers/promises';
+import { ArgumentError, requireInteger, requireKnown, requireObject } from '../base/errors.js';
 import type { Stream } from '../gpu/index.js';
 import type { SharedWindow, World } from '../net/world/index.js';
 import { type Placement, rankOfPlace, requireSamePlaces, stepsTo } from './layer/index.js';
 import { type Courier, type Part, type Room, withCourier } from './moving-between-nodes.js';
 import type { Tensor } from './rounds/tensor.js';
+
+export interface MoveOptions {
+  /**
+   * The most bytes a second that weights take of any rank, to it or from it, on average over each expert: from 10^6 on, the same on all
+   * ranks. Default: as many as the links carry.
+   */
+  readonly bytesPerSecond?: number;
+}
+
+/** Infinity where nothing was asked for. */
+function rateOf(options: MoveOptions): number {
+  requireObject('options', options);
+  requireKnown('options', options, { bytesPerSecond: true });
+  const { bytesPerSecond } = options;
+  if (bytesPerSecond === undefined) return Number.POSITIVE_INFINITY;
+  return requireInteger('bytesPerSecond', bytesPerSecond, 1e6, Number.MAX_SAFE_INTEGER);
+}
 
 /** An expert on its way. */
 interface Fill {
@@ -22,7 +40,6 @@ export class MovingWeights {
   readonly #room: number;
   /** [place]: the expert whose weights are there, whole; −1 for none. All ranks say the same of all places. */
   readonly #held: number[];
-  /** It lives on where ranks are left out. */
   readonly end: () => void;
 
   constructor(world: World, weights: readonly Tensor[], { places, ranks }: Placement) {
@@ -30,9 +47,7 @@ export class MovingWeights {
     this.#weights = weights;
     this.#room = places.length / ranks;
     this.#held = [...places];
-    this.end = world.freeAtRenewal(async () => {}, {
-      ...{ waitMs: 0, shape: '', leaveOut: async () => {}, goOn: () => {} },
-      count: async () => Number.POSITIVE_INFINITY,
+    this.end = world.keepAlike({
       // A rank that stood still in a move may have missed its end, and a new process has what it was created with: each knows its own.
       state: () => this.#held.slice(world.rank * this.#room, (world.rank + 1) * this.#room),
       takeOver: async (states) => {
@@ -61,18 +76,22 @@ export class MovingWeights {
    * read places that are empty by now: all ranks wait for the end of theirs before they come to the first meeting, behind which alone
    * places are written.
    */
-  async move(now: Placement, next: Placement, stream: Stream): Promise<void> {
+  async move(now: Placement, next: Placement, stream: Stream, options: MoveOptions = {}): Promise<void> {
+    const rate = rateOf(options);
     requireSamePlaces(next, now);
     const fills = this.#fillsOf(now, next);
-    if (fills.length === 0) return;
     await withCourier(this.#world, this.#cross(next, fills), (courier) =>
-      this.#move(now, next, stream, courier),
+      this.#move(fills, next, stream, { courier, rate }),
     );
   }
 
-  async #move(now: Placement, next: Placement, stream: Stream, courier: Courier | null): Promise<void> {
+  async #move(
+    fills: readonly Fill[],
+    next: Placement,
+    stream: Stream,
+    { courier, rate }: { readonly courier: Courier | null; readonly rate: number },
+  ): Promise<void> {
     const { device, rank } = this.#world;
-    const fills = this.#fillsOf(now, next);
     if (fills.length === 0) return;
     const started = performance.now();
     for (const { to } of fills) this.#held[to] = -1;
@@ -83,7 +102,13 @@ export class MovingWeights {
     const room = courier && (await courier.room(bytes, most));
     const beside = device.createStream();
     await stream.synchronize();
-    for (const some of batches) await this.#carry(next, some, { window, courier, room }, beside);
+    for (const some of batches) {
+      const since = performance.now();
+      await this.#carry(next, some, { window, courier, room }, beside);
+      // All ranks come to the same time.
+      const left = (1000 * bytes * mostOfARank(next, some)) / rate - (performance.now() - since);
+      if (left > 0) await setTimeout(left);
+    }
     beside.dispose();
     room?.close();
     window.close();
@@ -99,7 +124,9 @@ export class MovingWeights {
     next: Placement,
     place: (placement: Placement) => void,
     stream: Stream,
+    options: MoveOptions = {},
   ): Promise<void> {
+    const rate = rateOf(options);
     const steps = stepsTo(next, now);
     const started = performance.now();
     const far = steps.some(({ emptied, filled }) => this.#cross(filled, this.#fillsOf(emptied, filled, [])));
@@ -107,7 +134,7 @@ export class MovingWeights {
       await withCourier(this.#world, far, async (courier) => {
         for (const { emptied, filled } of steps) {
           place(emptied);
-          await this.#move(emptied, filled, stream, courier);
+          await this.#move(this.#fillsOf(emptied, filled), filled, stream, { courier, rate });
           place(filled);
         }
       });
@@ -213,4 +240,13 @@ export class MovingWeights {
   #bytesOf(parts = this.#weights.length): number {
     return this.#weights.slice(0, parts).reduce((sum, { bytes }) => sum + bytes / this.#room, 0);
   }
+}
+
+/** The most of these experts that any rank gives, or takes; to each of several others counts. */
+function mostOfARank(placement: Placement, fills: readonly Fill[]): number {
+  const ends = fills.flatMap(({ from, to }) => [
+    `from ${rankOfPlace(placement, from)}`,
+    `to ${rankOfPlace(placement, to)}`,
+  ]);
+  return Math.max(...ends.map((end) => ends.filter((other) => other === end).length));
 }

@@ -85,10 +85,11 @@ export async function inWorld(of: Things) {
   const gates = { weights: zeros([4, 64]) };
   const router = await heddle.Router.create(world, model, gates, 2);
   const stacked = { gateUp: zeros([4, 128, 64]), down: zeros([4, 64, 64]) };
-  const whole = { ...{ model, maxTokens: 2, router: gates }, experts: stacked };
+  const whole = { ...{ model, maxTokens: 2, router: gates, waits: true }, experts: stacked };
   const moe = await heddle.MoeLayer.create(world, whole);
   const spare = { gateUp: zeros([5, 128, 64]), down: zeros([5, 64, 64]) };
   const placedMoe = await heddle.MoeLayer.create(world, { ...whole, placement, experts: spare });
+  const rate = { bytesPerSecond: 1e9 };
   const ofExperts = await expertsOf(world, stacked);
   ofExperts.plan.plan(ofExperts.ep.received, stream);
   const folder = modelFolder();
@@ -139,6 +140,7 @@ export async function inWorld(of: Things) {
       (free) => world.freeAtRenewal(free),
       async () => {},
     ),
+    'World.keepAlike': call((what) => world.keepAlike(what)(), { state: () => 0, takeOver: async () => {} }),
     'World.onEvent': call(
       (listener) => world.onEvent(listener)(),
       () => {},
@@ -233,10 +235,11 @@ export async function inWorld(of: Things) {
     'Router.route': call((a, b) => router.route(a, b), wide, stream),
     'MoeLayer.create': call(async (a, b) => (await heddle.MoeLayer.create(a, b)).dispose(), world, whole),
     'MoeLayer.forward': call((a, b, c) => moe.forward(a, b, c), wide, made, stream),
-    'MoeLayer.move': call((a, b) => placedMoe.move(a, b), placement, stream),
+    'MoeLayer.move': call((a, b, c) => placedMoe.move(a, b, c), placement, stream, rate),
     'MoeLayer.place': call((a, b) => placedMoe.place(a, b), placement, stream),
-    'MoeLayer.relocate': call((a, b) => placedMoe.relocate(a, b), placement, stream),
+    'MoeLayer.relocate': call((a, b, c) => placedMoe.relocate(a, b, c), placement, stream, rate),
     'MoeLayer.statistics': call((a) => placedMoe.statistics(a), stream),
+    'MoeLayer.waits': call((a) => moe.waits(a), stream),
     'MoeLayer.synchronize': call((a) => moe.synchronize(a), stream),
     'ModelFiles.open': call((a) => heddle.ModelFiles.open(a), folder),
     'ModelFiles.loadExperts': call(

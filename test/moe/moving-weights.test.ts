@@ -1,6 +1,6 @@
 /** Weights that go from rank to rank while forwards run, on the checked machine. */
 import { afterEach, expect, test, vi } from 'vitest';
-import { RankLostError, RankMaskedError, UnavailableError } from '../../src/base/errors.js';
+import { ArgumentError, RankLostError, RankMaskedError, UnavailableError } from '../../src/base/errors.js';
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import { emptyTensor, MoeLayer, readBits, tensorFrom } from '../../src/moe/index.js';
 import { type Bits, type Placement, rebalance } from '../../src/moe/layer/index.js';
@@ -261,5 +261,46 @@ test('weights that stay in their nodes need no network, and come from there wher
     await moving.move(now, next, stream);
     expect(await readBits(weights, stream)).toEqual(Float32Array.of(world.rank, [0, 0, 3, 2][world.rank]!));
     moving.end();
+  });
+});
+
+test.each([
+  ['move', 1],
+  ['relocate', 1],
+  ['move', 2],
+] as const)(
+  'a %s takes as long as its limit says, by the busiest rank: %i others take the same',
+  async (call, takers) => {
+    const limit = { bytesPerSecond: 1e6 };
+    const now: Placement = { experts: 3, ranks: 3, places: [0, -1, 1, -1, 2, -1] };
+    const places = takers === 1 ? [0, 1, 1, -1, 2, -1] : [0, 1, 1, -1, 2, 1];
+    const run = () =>
+      World.local({ ranks: 3, device: 'sim' }, async (world) => {
+        const stream = world.device.createStream();
+        const weights = emptyTensor(world.device, 'f32', [2, 50_000]);
+        stream.fill(weights.data, weights.bytes, 0);
+        const moving = new MovingWeights(world, [weights], now);
+        const since = performance.now();
+        if (call === 'move') await moving.move(now, { ...now, places }, stream, limit);
+        else await moving.relocate(now, { ...now, places }, () => {}, stream, limit);
+        moving.end();
+        return performance.now() - since;
+      });
+    // 200,000 bytes to each; a timer may be a little early.
+    for (const ms of await run()) expect(ms).toBeGreaterThan(200 * takers - 5);
+  },
+);
+
+test('a limit that is none is refused, and nothing has changed', async () => {
+  await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+    const stream = world.device.createStream();
+    const weights = placeWeights(world, stream, inputs, before);
+    const layer = await MoeLayer.create(world, { model: plain, maxTokens: 4, placement: before, ...weights });
+    for (const bytesPerSecond of [0, 999_999, 1.5e6 + 0.5, Number.NaN])
+      for (const call of ['move', 'relocate'] as const)
+        await expect(layer[call](after, stream, { bytesPerSecond })).rejects.toThrow(ArgumentError);
+    layer.place(before, stream);
+    expect(() => layer.place(after, stream)).toThrow('an expert whose weights are in that place');
+    await layer.dispose();
   });
 });

@@ -1,11 +1,24 @@
 /** How long kernels wait for peers: counted where asked for, so that a rank which is late is named. */
 import { describe, expect, test } from 'vitest';
-import { ArgumentError, HeddleError } from '../../src/base/errors.js';
+import { DisposedError, HeddleError, RepeatRoundsError } from '../../src/base/errors.js';
 import { callSite } from '../../src/gpu/index.js';
-import { kernel } from '../../src/lang/index.js';
-import { ExpertParallel, latestRank, type Waits } from '../../src/moe/index.js';
+import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
+import { kernel, printCuda } from '../../src/lang/index.js';
+import {
+  ExpertParallel,
+  type ExpertParallelOptions,
+  emptyTensor,
+  latestRank,
+  MoeLayer,
+  type MoeLayerOptions,
+  roundsInside,
+  tensorFrom,
+  type Waits,
+} from '../../src/moe/index.js';
 import { World } from '../../src/net/world/index.js';
 import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../src/verify/testing/index.js';
+import { makeLayer, placeWeights } from '../../src/verify/trials/index.js';
+import { plain } from './layers.js';
 
 /** Work that takes so many nanoseconds of the simulated machine. */
 const dawdle = kernel({ name: 'dawdle', params: { nanoseconds: 'u32' } }, (g, { nanoseconds }) => {
@@ -17,13 +30,17 @@ const ranks = 4;
 const shape = shapeOfRounds({ ranks, experts: 8, topK: 2, maxTokens: 3, hidden: 8, dtype: 'bf16' });
 const late = 500_000;
 
+type Way = Parameters<typeof layerOf>[1] &
+  Pick<ExpertParallelOptions, 'transport'> & { readonly nodes?: number };
+
 /** Three rounds in which one rank comes late to dispatch, and one has slow experts. */
 async function roundsWith(
-  options: Parameters<typeof layerOf>[1],
+  { nodes = 1, ...options }: Way,
   slow: { readonly dispatch?: number; readonly experts?: number },
 ): Promise<Waits> {
   const rounds = [1, 2, 3].map((seed) => makeSources(shape, 3, seed));
-  const all = await World.local({ ranks, device: 'sim' }, async (world) => {
+  const sim = SimMachine.create({ ranks, mode: 'checked', schedule: 'random', seed: '7' });
+  const all = await World.local({ ranks, nodes, device: 'sim', sim }, async (world) => {
     const { device, rank } = world;
     const ep = await ExpertParallel.create(world, layerOf(shape, { waits: true, ...options }));
     const stream = device.createStream();
@@ -48,6 +65,7 @@ async function roundsWith(
     await ep.dispose();
     return waits;
   });
+  expect(sim.findings.map(formatFinding)).toEqual([]);
   for (const one of all) expect(one).toEqual(all[0]);
   return all[0]!;
 }
@@ -60,10 +78,15 @@ const missed = (waits: readonly (readonly number[])[]): number[] =>
   });
 
 describe('a rank that is late is named by all others, and waits for nobody', () => {
-  const ways: Record<string, Parameters<typeof layerOf>[1]> = {
+  const ways: Record<string, Way> = {
     pushed: {},
     pulled: { tuning: pulling() },
     split: { split: true },
+    portable: { family: 'portable' },
+    'portable, counts, split': { family: 'portable', counts: true, split: true },
+    'portable over NVSHMEM': { family: 'portable', transport: 'nvshmem' },
+    'portable by proxy': { family: 'portable', nodes: 2 },
+    'hybrid, a rank a node': { family: 'hybrid', nodes: 4 },
   };
   test.each(Object.entries(ways))('%s', async (_, options) => {
     const waits = await roundsWith(options, { dispatch: 1 });
@@ -74,6 +97,16 @@ describe('a rank that is late is named by all others, and waits for nobody', () 
     const { rank, waited } = latestRank(slowExperts);
     expect(rank).toBe(2);
     expect(waited).toBeGreaterThan((0.9 * 3 * late) / 1000);
+  });
+
+  test('hybrid: by its own node and its rail, whose ranks the others of their node wait for', async () => {
+    const rails = { family: 'hybrid', nodes: 2 };
+    const waits = await roundsWith(rails, { dispatch: 1 });
+    expect(missed(waits.dispatch)).toEqual([1, -1, 3, 1]);
+    expect(latestRank(waits).rank).toBe(1);
+    const slowExperts = await roundsWith(rails, { experts: 2 });
+    expect(missed(slowExperts.combine)).toEqual([2, 3, -1, 2]);
+    expect(latestRank(slowExperts).rank).toBe(2);
   });
 
   function pulling() {
@@ -127,19 +160,92 @@ describe('waits', () => {
       const refused = await ep.waits(world.device.createStream()).catch((error: unknown) => error);
       expect(refused).toBeInstanceOf(HeddleError);
       expect(refused).toMatchObject({ code: 'HEDDLE_NOT_COUNTED' });
-      expect((refused as Error).message).toContain('create the ExpertParallel with waits: true');
+      expect((refused as Error).message).toContain('create the layer with waits: true');
       await ep.dispose();
     });
   });
 
-  test('families that do not count them say so', async () => {
-    await World.local({ ranks: 1, device: 'sim' }, async (world) => {
-      const options = layerOf({ ...shape, ranks: 1 }, { waits: true, family: 'portable' });
-      const refused = await ExpertParallel.create(world, options).catch((error: unknown) => error);
-      expect(refused).toBeInstanceOf(ArgumentError);
-      expect((refused as Error).message).toBe(
-        "waits is true; it must be false with family 'portable', which does not count them",
-      );
+  test('leave out the ranks that the world leaves out', async () => {
+    const of = { family: 'portable', onLoss: 'mask', waits: true } as const;
+    const all = await World.local({ ranks, device: 'sim' }, async (world) => {
+      const ep = await ExpertParallel.create(world, layerOf(shape, of));
+      const stream = world.device.createStream();
+      const mask = world.mask([3]);
+      if (world.rank === 3) return mask.catch(() => null);
+      await mask;
+      const { topkIds, topkWeights, payloads } = makeSources(shape, 3, 1)[world.rank]!;
+      ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads }, stream);
+      ep.combine(emptyTensor(world.device, 'bf16', [3, 8]), stream);
+      await ep.synchronize(stream).catch((error) => expect(error).toBeInstanceOf(RepeatRoundsError));
+      const waits = await ep.waits(stream);
+      await ep.dispose();
+      return waits;
     });
+    const { dispatch, combine, histograms } = all[0]!;
+    const counted = (rows: Waits['histograms']['dispatch']) =>
+      rows.map((row) => row.map((times) => times.reduce((sum, n) => sum + n)));
+    const others = [1, 1, 1, 0];
+    expect(counted(histograms.dispatch)).toEqual([others, others, others, [0, 0, 0, 0]]);
+    expect(counted(histograms.combine)).toEqual([others, others, others, [0, 0, 0, 0]]);
+    expect([dispatch[3], combine[3]]).toEqual([
+      [0, 0, 0, 0],
+      [0, 0, 0, 0],
+    ]);
+  });
+
+  test.each([
+    ['one-sided', 1],
+    ['portable', 1],
+    ['portable', 2],
+    ['hybrid', 2],
+  ] as const)('are nothing in kernels of a layer without them: %s, %i nodes', async (family, nodes) => {
+    const texts = async (waits: boolean): Promise<string[]> => {
+      const [texts] = await World.local({ ranks: 2, nodes, device: 'sim' }, async (world) => {
+        const ep = await ExpertParallel.create(world, layerOf({ ...shape, ranks: 2 }, { family, waits }));
+        const { phases } = roundsInside(ep)[0]!.loaded.plan;
+        await ep.dispose();
+        return Object.values(phases).flatMap((steps) => steps.map(({ kernel }) => printCuda(kernel.ir())));
+      });
+      return texts!;
+    };
+    const notes = /note_wait|waited|since/;
+    expect((await texts(true)).filter((text) => notes.test(text))).toHaveLength(family === 'hybrid' ? 3 : 2);
+    expect((await texts(false)).filter((text) => notes.test(text))).toEqual([]);
+  });
+});
+
+describe('a whole layer', () => {
+  const inputs = makeLayer(plain, [2, 1, 2], 4);
+  const forward = (options: Partial<MoeLayerOptions>) =>
+    World.local({ ranks: 3, device: 'sim' }, async (world) => {
+      const { device, rank } = world;
+      const stream = device.createStream();
+      const weights = placeWeights(world, stream, inputs);
+      const layer = await MoeLayer.create(world, { model: plain, maxTokens: 2, ...weights, ...options });
+      const own = inputs.routed[rank]!.x;
+      const x = tensorFrom(device, stream, own, 'bf16', [own.length / 64, 64]);
+      const site = await callSite(device, dawdle, { grid: 1, block: 32, rank });
+      site.set.nanoseconds(late);
+      for (let n = 0; n < 2; n++) {
+        if (rank === 1) site.launch(stream);
+        layer.forward(x, emptyTensor(device, 'bf16', x.shape), stream);
+      }
+      await layer.synchronize(stream);
+      try {
+        return await layer.waits(stream);
+      } finally {
+        await layer.dispose();
+        await expect(layer.waits(stream)).rejects.toThrow(DisposedError);
+      }
+    });
+
+  test.each([1, 2] as const)('names the rank that is late, of micro-batches: %i', async (microBatches) => {
+    const [waits] = await forward({ waits: true, microBatches });
+    expect(latestRank(waits!).rank).toBe(1);
+    expect(waits!.histograms.dispatch[0]![1]!.reduce((sum, n) => sum + n)).toBe(2 * microBatches);
+  });
+
+  test('counts where it was asked to only', async () => {
+    await expect(forward({})).rejects.toMatchObject({ code: 'HEDDLE_NOT_COUNTED' });
   });
 });

@@ -68,12 +68,11 @@ export interface Family<T extends Tuning = Tuning> {
   defaults(layer: Layer, place: Place): T;
   /** A tuning that was found for another layer or place, changed as far as this one needs it. */
   adapt(tuning: T, layer: Layer, place: Place): T;
-  /** Its kernels can leave ranks out of rounds (`Layer.masks`). */
-  readonly leavesOut?: true;
-  /** Its kernels can add sums to what the caller's tensor holds (`Output.adds`). */
-  readonly adds?: true;
-  /** Its kernels can count how long they wait for each peer (`Layer.waits`). */
-  readonly countsWaits?: true;
+  /**
+   * What not every family's kernels can: leave ranks out of rounds, add sums to what the caller's tensor holds, count how long they wait
+   * for each peer. Default: nothing of it.
+   */
+  readonly can?: readonly ('masks' | 'adds' | 'waits')[];
   /** The layer and the tuning are ones that `refuses` lets pass. */
   plan(layer: Layer, place: Place, tuning: T): Plan;
   /** The tuning with which a whole dispatch may follow another with no combine between them, where there is one: to measure it alone. */
@@ -82,15 +81,16 @@ export interface Family<T extends Tuning = Tuning> {
 
 /** Why the family cannot carry the layer there, for lack of what the layer asks for or by its own rules; null where it can. */
 export function refusalOf(family: Family, layer: Layer, place: Place, tuning?: Tuning): HeddleError | null {
-  if (layer.masks && !family.leavesOut)
+  const { can = [] } = family;
+  if (layer.masks && !can.includes('masks'))
     return new ArgumentError(
       'onLoss',
       'mask',
       `'throw' with family '${family.name}', which leaves no rank out: ask for 'portable', or renew the world after a loss`,
     );
-  if (layer.output.adds && !family.adds)
+  if (layer.output.adds && !can.includes('adds'))
     return new ArgumentError('adds', true, `false with family '${family.name}', which overwrites`);
-  if (layer.waits && !family.countsWaits)
+  if (layer.waits && !can.includes('waits'))
     return new ArgumentError('waits', true, `false with family '${family.name}', which does not count them`);
   return family.refuses(layer, place, tuning);
 }

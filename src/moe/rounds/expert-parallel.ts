@@ -271,11 +271,6 @@ export class ExpertParallel<P extends string = string, S extends string = never>
    */
   async waits(stream: Stream): Promise<Waits> {
     this.#requireReady('dispatch', stream);
-    if (!this.shape.waits)
-      throw new HeddleError(
-        'HEDDLE_NOT_COUNTED',
-        'waits are not counted; create the ExpertParallel with waits: true',
-      );
     return readWaits(
       this.world,
       this.#rounds.map(({ loaded }) => loaded),

@@ -143,7 +143,7 @@ export interface ExpertParallelOptions<P extends string = string> {
    * accord (docs/worlds.md#masks). Where families cannot, `create` says so: NVSHMEM, ranks that share tokens.
    */
   readonly onLoss?: 'throw' | 'mask';
-  /** Kernels note how long they wait for each peer: `ep.waits` says who is slow. Default false. The one-sided family can. */
+  /** Kernels note how long they wait for each peer: `ep.waits` says who is slow. Default false. */
   readonly waits?: boolean;
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
   readonly family?: string;

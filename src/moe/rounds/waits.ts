@@ -1,11 +1,13 @@
 /** How long the ranks' kernels waited for each other. */
+import { HeddleError } from '../../base/errors.js';
 import type { Stream } from '../../gpu/index.js';
 import type { World } from '../../net/world/index.js';
 import type { LoadedPlan } from './loaded-plan.js';
 
 /**
  * [rank][peer]: microseconds that a rank's kernels waited for a peer: the mean of the last 64 rounds (of each two in flight), 0 before the
- * first. In dispatch, until all that the peer's first block sends had come; in combine, until the peer's experts were done.
+ * first, and of ranks that are left out. In dispatch, until what the peer sends had come; in combine, until the peer's experts were done:
+ * docs/worlds.md has it by family. Of other nodes' ranks those of the hybrid family wait for the ones on their rail only.
  */
 export interface Waits {
   readonly dispatch: readonly (readonly number[])[];
@@ -24,6 +26,8 @@ const bucketOf = (microseconds: number): number =>
 
 /** Reads the waits of all ranks. Every rank calls it. */
 export async function readWaits(world: World, rounds: readonly LoadedPlan[], stream: Stream): Promise<Waits> {
+  if (rounds.some(({ plan }) => plan.waits === undefined))
+    throw new HeddleError('HEDDLE_NOT_COUNTED', 'waits are not counted; create the layer with waits: true');
   const { ranks } = world;
   /** [phase][peer]: the mean, then the histogram. */
   const noted = Array.from({ length: 2 * ranks }, (): number[] => []);
@@ -40,8 +44,10 @@ export async function readWaits(world: World, rounds: readonly LoadedPlan[], str
     for (const time of times) histogram[bucketOf(time)]! += 1;
     return [times.reduce((sum, time) => sum + time, 0) / Math.max(1, times.length), ...histogram];
   });
-  const all = (await world.allGather(new Uint8Array(Float64Array.from(mine).buffer), 'gathering waits')).map(
-    (bytes) => [...new Float64Array(bytes.slice().buffer)],
+  const sent = new Uint8Array(Float64Array.from(mine).buffer);
+  const all = (await world.allGather(sent, 'gathering waits')).map((bytes) =>
+    // Of a rank that is left out nothing comes.
+    bytes.length === 0 ? mine.map(() => 0) : [...new Float64Array(bytes.slice().buffer)],
   );
   const phase = <T>(n: number, cut: (peer: readonly number[]) => T): T[][] =>
     all.map((numbers) =>

@@ -85,7 +85,7 @@ export interface JoinWorldOptions extends JoinOptions {
 }
 
 /** Something that lives on when ranks are left out, such as a layer: what a mask asks of it, while no rank's device does anything. */
-export interface Maskable {
+export interface Maskable extends Alike {
   /** How long its kernels wait for a rank, in ms. */
   readonly waitMs: number;
   /** Its rounds that went well on this rank. */
@@ -99,7 +99,11 @@ export interface Maskable {
   goOn(done: number): void;
   /** What is alike on all ranks from the beginning; of a rank that rejoins as well. */
   readonly shape: string;
-  /** What ranks must know of it where some rejoin, as JSON has it. */
+}
+
+/** Something that all ranks know alike, also where some rejoin. */
+export interface Alike {
+  /** This rank's part of it, as JSON has it. */
   state(): unknown;
   /** What all that take part now have said, by rank. `stayed`: one that has taken part all along, where this rank has not. */
   takeOver(states: readonly unknown[], stayed: number | null): Promise<void>;
@@ -140,6 +144,7 @@ export class World {
   readonly #events: WorldEvents;
   /** The resources to free at the renewal, and what lives on there when ranks are left out. */
   readonly #freedAtRenewal = new Map<() => Promise<void>, Maskable | null>();
+  readonly #alike = new Set<Alike>();
   /** By rank: what it was numbered when the world began, or when it last rejoined. */
   #origins: readonly number[];
   #circle: Circle;
@@ -711,10 +716,11 @@ export class World {
    * others do. Null where one did not: it is lost, with the reason.
    */
   async #meetAgain(circle: Circle): Promise<true | null> {
-    const parts = this.#maskables;
+    const layers = this.#maskables;
+    const parts = [...layers, ...this.#alike];
     const mine: Standing = {
       ...{ out: this.#out, rank: this.rank, origins: this.#origins },
-      world: JSON.stringify([this.topology.members, parts.map(({ shape }) => shape)]),
+      world: JSON.stringify([this.topology.members, layers.map(({ shape }) => shape), parts.length]),
       states: parts.map((part) => part.state()),
     };
     const gathered = await this.#meeting(
@@ -789,6 +795,13 @@ export class World {
     if (stays !== null) requireObject('stays', stays, 'what lives on when ranks are left out');
     this.#freedAtRenewal.set(free, stays);
     return () => this.#freedAtRenewal.delete(free);
+  }
+
+  /** For what all ranks know alike: those that rejoin are told. Call what it returns when nobody asks for it any more. */
+  keepAlike(what: Alike): () => void {
+    requireObject('what', what, 'what ranks tell each other where some rejoin');
+    this.#alike.add(what);
+    return () => this.#alike.delete(what);
   }
 
   /** This world, or what it was renewed to. */

@@ -44,13 +44,17 @@ describe('ExpertParallel carries its rounds', () => {
   );
 });
 
-test('a family that does not say so leaves no rank out', async () => {
-  const create = World.local({ ranks: 1, device: 'sim' }, (world) =>
-    ExpertParallel.create(world, { ...options, onLoss: 'mask' }),
-  );
-  await expect(create).rejects.toThrow(
+test.each([
+  [
+    { onLoss: 'mask' },
     `onLoss is "mask"; it must be 'throw' with family 'naive', which leaves no rank out: ask for 'portable'`,
+  ],
+  [{ waits: true }, "waits is true; it must be false with family 'naive', which does not count them"],
+] as const)('what a family does not say that it can it refuses: %j', async (asked, message) => {
+  const create = World.local({ ranks: 1, device: 'sim' }, (world) =>
+    ExpertParallel.create(world, { ...options, ...asked }),
   );
+  await expect(create).rejects.toThrow(message);
 });
 
 describe('commands take it', () => {

@@ -40,13 +40,11 @@ interface Own {
   readonly layout: TypedLayout<SeenSections>;
   /** The word that counts rounds which have come to their last launch. */
   readonly rounds?: string;
-  /** Kernels count waits. */
-  readonly waits?: boolean | undefined;
   /** The launches. `routes`: the experts' rows where combine weighs. */
   phases(bindings: Bindings, routes: BufferPlan | null): Plan['phases'];
 }
 
-export function planOf({ layer, rank, memory, layout, rounds = '', waits, phases }: Own): Plan {
+export function planOf({ layer, rank, memory, layout, rounds = '', phases }: Own): Plan {
   const { topK, output, ranks } = layer;
   const { dtype, hidden } = output;
   const slots = slotShape(layer);
@@ -85,7 +83,7 @@ export function planOf({ layer, rank, memory, layout, rounds = '', waits, phases
     placing,
     failure: view('failure', 'u32', [failureWords]),
     ...(layer.masks && { masks: { masked: view('masked', 'u32', [4]), rounds: view(rounds, 'u32', [1]) } }),
-    ...(waits && { waits: view('waited', 'u32', [2, notedWaits, ranks, 2]) }),
+    ...(layer.waits && { waits: view('waited', 'u32', [2, notedWaits, ranks, 2]) }),
   };
 }
 

@@ -1,5 +1,5 @@
 /** How long launches wait, and what they leave behind when a peer did not come. */
-import { device, field, pointer } from '../../../lang/index.js';
+import { device, field, pointer, type TypedLayout, windowOf } from '../../../lang/index.js';
 import type { Layer } from '../../layer/index.js';
 
 /**
@@ -48,6 +48,36 @@ export const notedWaits = 64;
  * first round. Where nobody asks for them there are none.
  */
 export const waitedField = ({ waits, ranks }: Layer) => field('u64', [waits ? 2 : 0, notedWaits, ranks]);
+
+/**
+ * How long a wait for a peer takes: `now` before it, and `noteWait` behind it, of one thread of a round for each peer. Nothing on the
+ * device reads what it notes, and the launch that wrote there before it is many rounds back. Where nobody asks, nothing of this is compiled.
+ */
+export function timing(
+  { waits = false }: Layer,
+  window: TypedLayout<{ readonly waited: ReturnType<typeof waitedField> }>,
+  operation: Operation,
+) {
+  const now = device(
+    { name: 'now', params: {}, returns: 'u64', using: { WAITS: waits } },
+    (g, _, { WAITS }) => {
+      let time = g.u64(0);
+      if (WAITS) time = g.clock();
+      return time;
+    },
+  );
+  const noteWait = device(
+    {
+      name: 'note_wait',
+      params: { mine: windowOf(window), peer: 'u32', epoch: 'u32', since: 'u64' },
+      using: { WAITS: waits, PHASE: operations[operation] - 1, NOTED: notedWaits },
+    },
+    (g, { mine, peer, epoch, since }, { WAITS, PHASE, NOTED }) => {
+      if (WAITS) g.store(mine.waited.at(PHASE, epoch % NOTED, peer), g.clock() - since);
+    },
+  );
+  return { now, noteWait };
+}
 
 /** The operation of a wait that failed: the first word, 0 for none. Then the rank that did not come, the epoch, the block. */
 export const operations = { dispatch: 1, combine: 2 } as const;

@@ -42,8 +42,7 @@ export const hybrid: Family<HybridTuning> = {
     chunk: (tokens) => Math.max(1, Math.min(32, Math.floor(tokens / 16))),
   },
   knobs: hybridKnobs,
-  leavesOut: true,
-  adds: true,
+  can: ['masks', 'adds', 'waits'],
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,
@@ -137,7 +136,7 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
   const weigh = weighSpread(layer, tuning.combine, place);
   const shape: HybridShape = { ...layer, ...tuning, nodes, localRanks, weigh };
   const kernels = kernelsOf(shape);
-  const memory = receiveWindow(layer, kernels.window, roundWords);
+  const memory = receiveWindow(layer, kernels.window, [...roundWords, 'waited']);
   const wire: WirePlan = {
     kind: 'wire',
     purpose: 'messages between nodes',

@@ -1,6 +1,6 @@
 /** Block b of a launch meets block b of the other ranks of its node. */
 import { device, peers } from '../../../lang/index.js';
-import { type Operation, recordFailure } from '../common/waits.js';
+import { type Operation, recordFailure, timing } from '../common/waits.js';
 import type { HybridShape } from './shape.js';
 import type { HybridWindow } from './window.js';
 
@@ -14,12 +14,17 @@ const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
  * A rank that has given up tells nobody: it may lack rows that it should have forwarded, or that its experts should have read. So the
  * others give up as well.
  */
-export function meet({ localRanks }: HybridShape, window: HybridWindow, operation: Operation) {
+export function meet(shape: HybridShape, window: HybridWindow, operation: Operation) {
   return device(
     {
       name: 'meet',
       params: { win: peers(window), out: 'u32', node: 'u32', block: 'u32', epoch: 'u32', limit: 'u32' },
-      using: { LOCAL: localRanks, FLAGS: flagsOf[operation], failed: recordFailure(operation) },
+      using: {
+        LOCAL: shape.localRanks,
+        FLAGS: flagsOf[operation],
+        failed: recordFailure(operation),
+        ...timing(shape, window, operation),
+      },
     },
     (g, { win, out, node, block, epoch, limit }, u) => {
       const mine = win.at(g.rank);
@@ -29,8 +34,10 @@ export function meet({ localRanks }: HybridShape, window: HybridWindow, operatio
         const there = win.at(peer)[u.FLAGS].at(block, g.rank);
         if (limit > 0) g.store(there, epoch, { order: 'release', scope: 'sys' });
         const flag = mine[u.FLAGS].at(block, peer);
+        const since = u.now();
         const came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
         if (!came && limit > 0) u.failed({ failure: mine.failure, peer: node * u.LOCAL + peer, epoch });
+        if (block === 0) u.noteWait({ mine, peer: node * u.LOCAL + peer, epoch, since });
       }
       g.barrier();
     },

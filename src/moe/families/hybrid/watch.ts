@@ -6,34 +6,43 @@
  */
 import { device, peers, pointer, registers, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { type Operation, patienceOf, recordFailure } from '../common/waits.js';
+import { type Operation, patienceOf, recordFailure, timing } from '../common/waits.js';
 import { header } from './messages.js';
 import { carrierAt, carrying } from './rails.js';
 import { chunksOf, type HybridShape, hopsOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
-/** The watcher waits for a message; false in vain, and then it does not wait again. */
-const awaitMessage = (shape: HybridShape, operation: Operation) =>
+/**
+ * The watcher waits for a message; false in vain, and then it does not wait again. It notes how long it waits for chunk 0, which comes in
+ * every round, and of each rank to one thread.
+ */
+const awaitMessage = (shape: HybridShape, window: HybridWindow, operation: Operation) =>
   device(
     {
       name: 'await_message',
       params: {
+        mine: windowOf(window),
         came: pointer('u32'),
         peer: 'u32',
+        chunk: 'u32',
         epoch: 'u32',
-        failure: pointer('u32'),
         patience: registers('u32', 1),
       },
       returns: 'bool',
-      using: { failed: recordFailure(operation, watchersAlone(shape, operation) ? 'cta' : 'gpu') },
+      using: {
+        failed: recordFailure(operation, watchersAlone(shape, operation) ? 'cta' : 'gpu'),
+        ...timing(shape, window, operation),
+      },
     },
-    (g, { came, peer, epoch, failure, patience }, { failed }) => {
+    (g, { mine, came, peer, chunk, epoch, patience }, { failed, now, noteWait }) => {
+      const since = now();
       const here = g.awaitEpoch(came, epoch, { order: 'acquire', scope: 'sys', limit: patience[0]! });
       if (!here) {
-        if (patience[0]! > 0) failed({ failure, peer, epoch });
+        if (patience[0]! > 0) failed({ failure: mine.failure, peer, epoch });
         patience[0] = g.u32(0);
       }
+      if (chunk === 0) noteWait({ mine, peer, epoch, since });
       return here;
     },
   );
@@ -83,7 +92,7 @@ export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: Hy
         CHUNKS: chunksOf(shape),
         CHUNK: shape.dispatch.chunk,
         awaitLanded,
-        awaitMessage: awaitMessage(shape, 'dispatch'),
+        awaitMessage: awaitMessage(shape, window, 'dispatch'),
         noteTokens: noteTokens(window, wire),
         patienceOf,
         ...carrying(shape),
@@ -107,7 +116,7 @@ export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: Hy
         }
         if (comes) {
           const came = wire.at(0).dispatchCame.at(line, chunk);
-          const here = u.awaitMessage({ came, peer, epoch, failure, patience });
+          const here = u.awaitMessage({ mine, came, peer, chunk, epoch, patience });
           if (here && chunk === 0) u.noteTokens({ mine, wire, line });
           g.store(mine.dispatchLanded.at(line, chunk), epoch, { order: 'release', scope: 'gpu' });
         }
@@ -139,7 +148,7 @@ export function watchCombine(shape: HybridShape, window: HybridWindow, wire: Hyb
       using: {
         HOPS: hopsOf(shape),
         CHUNK: shape.dispatch.chunk,
-        awaitMessage: awaitMessage(shape, 'combine'),
+        awaitMessage: awaitMessage(shape, window, 'combine'),
         patienceOf,
         RANKS: shape.ranks,
         MASKS: shape.masks === true,
@@ -158,7 +167,7 @@ export function watchCombine(shape: HybridShape, window: HybridWindow, wire: Hyb
         // From a node that is left out nothing comes, and nobody waits for it.
         if (!u.MASKS || peer < u.RANKS) {
           const came = wire.at(0).combineCame.at(hop, chunk);
-          u.awaitMessage({ came, peer, epoch, failure, patience });
+          u.awaitMessage({ mine, came, peer, chunk, epoch, patience });
           g.store(mine.combineLanded.at(hop, chunk), epoch, { order: 'release', scope: 'gpu' });
         }
       }

@@ -28,9 +28,7 @@ export const oneSided: Family<OneSidedTuning> = {
   reach: 'node',
   travel: { rows: 'rank', message: 'row', metadata: 'every rank' },
   knobs: oneSidedKnobs,
-  leavesOut: true,
-  adds: true,
-  countsWaits: true,
+  can: ['masks', 'adds', 'waits'],
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,
@@ -130,7 +128,7 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
   // `returned` and `sums` are EMPTY until vectors come. Rounds that have not been have no waits.
   const memory = receiveWindow(layer, layout, [...roundWords, 'returned', 'sums', 'waited']);
   return planOf({
-    ...{ layer, rank, memory, layout, waits: layer.waits, rounds: split ? 'combineRecvs' : 'combines' },
+    ...{ layer, rank, memory, layout, rounds: split ? 'combineRecvs' : 'combines' },
     phases(bindings, routes) {
       const { blocks, threads } = shape.dispatch;
       const summing = { blocks: combineGrid(shape), threads: shape.combine.threads, bindings };

@@ -8,17 +8,14 @@
  */
 import { device, peers, pointer, windowOf } from '../../../lang/index.js';
 import { masking } from '../common/masks.js';
-import { notedWaits, type Operation, operations, recordFailure } from '../common/waits.js';
+import { type Operation, recordFailure, timing } from '../common/waits.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 /** A phase's flags of its window. */
 const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
 
-/**
- * Waits for a word of a peer; false in vain. Where waits are counted it notes the time that it took if `counted`: one thread of a launch
- * does for each peer. Nothing on the device reads what it notes, and the launch that wrote there before it is many rounds back.
- */
-const waitFor = (window: OneSidedWindow, { waits = false }: OneSidedShape, operation: Operation) =>
+/** Waits for a word of a peer; false in vain. It notes the time that it took if `counted`: one thread of a launch does for each peer. */
+const waitFor = (window: OneSidedWindow, shape: OneSidedShape, operation: Operation) =>
   device(
     {
       name: 'wait_for',
@@ -27,21 +24,13 @@ const waitFor = (window: OneSidedWindow, { waits = false }: OneSidedShape, opera
         ...{ epoch: 'u32', limit: 'u32', counted: 'bool' },
       },
       returns: 'bool',
-      using: {
-        WAITS: waits,
-        PHASE: operations[operation] - 1,
-        NOTED: notedWaits,
-        failed: recordFailure(operation),
-      },
+      using: { failed: recordFailure(operation), ...timing(shape, window, operation) },
     },
-    (g, { mine, flag, peer, epoch, limit, counted }, { WAITS, PHASE, NOTED, failed }) => {
-      let since = g.u64(0);
-      if (WAITS) since = g.clock();
+    (g, { mine, flag, peer, epoch, limit, counted }, { failed, now, noteWait }) => {
+      const since = now();
       const came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
       if (!came && limit > 0) failed({ failure: mine.failure, peer, epoch });
-      if (WAITS) {
-        if (counted) g.store(mine.waited.at(PHASE, epoch % NOTED, peer), g.clock() - since);
-      }
+      if (counted) noteWait({ mine, peer, epoch, since });
       return came;
     },
   );

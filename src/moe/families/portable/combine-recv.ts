@@ -8,7 +8,7 @@ import { masking } from '../common/masks.js';
 import { findOwners } from '../common/owners.js';
 import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
-import { patienceOf, recordFailure } from '../common/waits.js';
+import { patienceOf, recordFailure, timing } from '../common/waits.js';
 import { sumPart } from './sum-part.js';
 import { receiveSums, sendSum } from './sums.js';
 import type { Transport } from './transport.js';
@@ -168,6 +168,7 @@ function meet(shape: PortableShape, window: PortableWindow, transport: Transport
         failed: recordFailure('combine'),
         signal: transport.signal(window),
         isOut: masking(shape, 'combine').isOut,
+        ...timing(shape, window, 'combine'),
       },
     },
     (g, { win, mask, epoch, limit }, u) => {
@@ -182,10 +183,12 @@ function meet(shape: PortableShape, window: PortableWindow, transport: Transport
       let left = limit;
       for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
         if (!u.isOut({ mask, rank: peer })) {
+          const since = u.now();
           if (!u.awaitSignal({ signal: mine.released.at(peer), value: epoch, limit: left })) {
             if (left > 0) u.failed({ failure: mine.failure, peer, epoch });
             left = g.u32(0);
           }
+          u.noteWait({ mine, peer, epoch, since });
         }
       }
       if (g.threadIdx.x === 0) g.store(mine.finished.at(0), epoch);

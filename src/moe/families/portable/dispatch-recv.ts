@@ -7,7 +7,7 @@ import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { wholeWarps } from '../common/parts.js';
 import { countRoutes } from '../common/received.js';
-import { patienceOf, recordFailure } from '../common/waits.js';
+import { patienceOf, recordFailure, timing } from '../common/waits.js';
 import { messagesOf } from './messages.js';
 import type { Transport } from './transport.js';
 import type { PortableShape, PortableWindow } from './window.js';
@@ -36,6 +36,7 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
         patienceOf,
         isOut,
         ...ofLaunch,
+        ...timing(shape, window, 'dispatch'),
       },
     },
     (g, { win, limit }, u) => {
@@ -59,8 +60,10 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
         const signal = mine.arrived.at(peer);
         // The word began as 2^32 − 1, and round 0 is the first.
         const value = (epoch + 1) * u.OF_ROUND - 1;
+        const since = u.now();
         const came = u.awaitSignal({ signal, value, limit: patience });
         if (!came && patience > 0) u.failed({ failure: mine.failure, peer, epoch });
+        if (g.blockIdx.x === 0) u.noteWait({ mine, peer, epoch, since });
       }
       // The end of a launch stands for that of all before it, also where others' work lies between the send and this.
       if (!u.COUNTS) g.awaitPrevious();

@@ -26,7 +26,7 @@ import { type PortableShape, portableWindow, roundWords } from './window.js';
 export function portablePlan(layer: PortableShape, { rank, transport }: Place): Plan {
   const kernels = kernelsOver[transport](layer);
   const { layout, stage } = kernels;
-  const window = receiveWindow(layer, layout, roundWords);
+  const window = receiveWindow(layer, layout, [...roundWords, 'waited']);
   const memory = transport === 'proxy' ? wireOf(window, layout) : windowOf(window, layout, transport);
   const seen = (placed: Placed) => seenBy(placed, memory, layer.ranks);
   const { dispatch, combine } = layer;

@@ -25,6 +25,7 @@
  * | sums | combineRecv of the group's ranks, each its share | the owner's combineRecv, and its puts, however late | a rank's next combineRecv is behind its next dispatchRecv, which awaited the group's next dispatchSend, which is behind their combineRecv, which awaited the puts |
  * | failure | its own rank | its own host | the host clears it by renewing the world, or by a mask |
  * | masked | its own host | its own rank | the host writes it while no rank has a kernel |
+ * | waited | its own rank | its own host | rounds take turns with many entries, each written by one thread of a receive |
  *
  * Where a wait has given up none of these reasons holds, so behind it stage and the sends write nothing. Each says so for itself, since a
  * peer that has all it needs still ends its round well.
@@ -36,7 +37,7 @@ import { formatOf, type Layer, outputRowBytes, sharing, stretchesOf } from '../.
 import { maskedField } from '../common/masks.js';
 import { type Unit, unitBytes, widestUnit } from '../common/parts.js';
 import { partialDtype, receivedSections, rowsOf, slotShape } from '../common/received.js';
-import { failureField } from '../common/waits.js';
+import { failureField, waitedField } from '../common/waits.js';
 import type { Weighing } from '../common/weigh.js';
 import type { PortableTuning } from './knobs.js';
 
@@ -68,6 +69,7 @@ export function portableWindow(shape: PortableShape) {
     failure: failureField,
     /** The ranks that rounds leave out. */
     masked: maskedField(shape),
+    waited: waitedField(shape),
     /** How many commands there were, by whom each is numbered; [slot]: 1 + the number of the command that is there. */
     numbered: field('u32', [commands > 0 ? 1 : 0]),
     posted: field('u32', [commands]),

@@ -161,6 +161,10 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
     topK: 3,
     leaveOut: { before: 1, until: 2, ranks: [1] },
   },
+  'waits counted, a rank left out': {
+    ...{ ranks: 4, experts: 8, topK: 3, maxTokens: 3, own: { chunk: 1 }, waits: true },
+    leaveOut: { before: 1, ranks: [2] },
+  },
   'sums at the source, a rank left out': {
     ...{ ranks: 4, sum: 'source', topK: 3, dtype: 'f32' },
     leaveOut: { before: 1, ranks: [1] },

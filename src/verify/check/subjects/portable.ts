@@ -29,6 +29,7 @@ const messages: Readonly<Record<string, Partial<Rounds>>> = {
     blocks: 1,
     threads: 64,
   },
+  'waits counted, a rank left out': { ...commonMasks['a rank left out'], waits: true },
   'rows of fewer units than parts': { hidden: 8, parts: 3, extra: [1, 2] },
   'odd rows of bf16, in parts': { hidden: 5, parts: 2, blocks: 3 },
   'odd rows of f32, top 12 on 9 ranks': {
@@ -83,6 +84,7 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = {
 const apart: Readonly<Record<string, Partial<Rounds>>> = {
   ...commonSplit,
   ...splitMasks,
+  'split, waits counted beside routes': { split: true, waits: true, counts: true },
   'split, groups of 2, odd rows, two chunks': {
     ...{ split: true, ranks: 4, replicas: 2, maxTokens: 34, hidden: 3, routes: { holes: 0.8 } },
     tokens: [[34, 34, 1, 1]],
@@ -102,6 +104,7 @@ const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
   // Sums are handed on by all blocks of a receive.
   groups: { ranks: 4, replicas: 2, maxTokens: 4, blocks: 3 },
   'one resident block': { residentBlocks: 1, maxTokens: 3 },
+  'waits counted': { waits: true, ranks: 3 },
   ...commonMasks,
   'split, a rank of 3 nodes left out': {
     ...{ ranks: 3, nodes: 3, topK: 3, split: true, wires: 'gpu', leaveOut: { before: 1, ranks: [0] } },
