@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } from 'node:worker_threads';
 import { HeddleError } from '../../../base/errors.js';
 import { endOrderly, startThread, yieldProcessor } from '../../../base/native/index.js';
-import { Core, type CoreInfo, type CoreOptions } from '../core/core.js';
+import { type Core, type CoreInfo, type CoreOptions, createCore } from '../core/core.js';
 import { type Shared, stoppedWord, word } from '../core/shared.js';
 import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
 
@@ -15,8 +15,7 @@ type ControlMethod =
   | 'deregister'
   | 'stillLingering'
   | 'addRemote'
-  | 'addGroup'
-  | 'heapBytes';
+  | 'addGroup';
 
 /** How the caller reaches its core: in a thread of its own, or driven by the caller's calls. */
 export interface Driver {
@@ -44,7 +43,7 @@ export class CallerDriver implements Driver {
   readonly #core: Core;
 
   constructor(options: CoreOptions) {
-    this.#core = new Core(options);
+    this.#core = createCore(options);
     this.info = this.#core.info;
   }
 

@@ -1,11 +1,4 @@
-import {
-  type Address,
-  addressOf,
-  allocate,
-  functionAt,
-  type NativeMemory,
-  readAddress,
-} from '../../../base/native/index.js';
+import { type Address, addressOf, allocate, type NativeMemory } from '../../../base/native/index.js';
 import {
   check,
   closeObject,
@@ -16,9 +9,7 @@ import {
   method,
   mr,
   readU64,
-  slot,
   struct,
-  table,
   type U64,
 } from './bindings.js';
 import { FabricError } from './errors.js';
@@ -56,23 +47,6 @@ export const completionWords = 10;
 const completionQueueEntries = 8192;
 
 export type Post = (endpoint: Address, message: Address, flags: number) => number;
-const post = ['address', 'address', 'u64'] as const;
-
-/**
- * The endpoints of a provider share their functions, so they share the callable, too: a scatter over many
- * endpoints then calls one function from one place, which the compiler makes a direct call.
- */
-const posts = new Map<Address, Post>();
-function postAt(endpoint: Address, tableOffset: number, slotOffset: number): Post {
-  const at = readAddress(readAddress(endpoint + tableOffset) + slotOffset);
-  let found = posts.get(at);
-  if (found === undefined) {
-    found = functionAt(at, ['i64', ...post]);
-    posts.set(at, found);
-  }
-  return found;
-}
-
 /** An endpoint with an address vector of its own. The functions that the hot path calls are resolved once, here. */
 export class Endpoint {
   readonly endpoint: Address;
@@ -81,37 +55,24 @@ export class Endpoint {
 
   /** `name` is the address of the endpoint; null lets the provider choose one. */
   constructor(domain: Address, queue: Address, description: Address, name: string | null) {
-    const inDomain = { object: domain, table: table.domain };
     // A zeroed fi_av_attr is FI_AV_UNSPEC: the provider picks its kind; the addresses it hands out are opaque here.
-    this.#vector = withZeroed(64, (attributes) =>
-      open(inDomain, slot.domainAvOpen, 'fi_av_open', attributes.address),
-    );
-    this.endpoint = open(inDomain, slot.domainEndpoint, 'fi_endpoint', description);
-    const bind = method(this.endpoint, table.fid, slot.fidBind, ['i32', ...post]);
+    this.#vector = withZeroed(64, (attributes) => open(domain, 'fi_av_open', attributes.address));
+    this.endpoint = open(domain, 'fi_endpoint', description);
+    const bind = method(this.endpoint, 'fi_ep_bind');
     check('fi_ep_bind of the completion queue', bind(this.endpoint, queue, FI.TRANSMIT | FI.RECV));
     check('fi_ep_bind of the address vector', bind(this.endpoint, this.#vector, 0));
     if (name !== null) setName(this.endpoint, name);
-    const control = method(this.endpoint, table.fid, slot.fidControl, ['i32', 'address', 'i32', 'address']);
-    check('fi_enable', control(this.endpoint, FI.ENABLE, 0));
-    this.writeMessage = postAt(this.endpoint, table.epRma, slot.rmaWriteMsg);
+    check('fi_enable', method(this.endpoint, 'fi_control')(this.endpoint, FI.ENABLE, 0));
+    this.writeMessage = method(this.endpoint, 'fi_writemsg');
   }
 
   /** Makes a peer's endpoint known; returns libfabric's handle for it. */
   insert(address: Uint8Array): U64 {
-    const insert = method(this.#vector, table.av, slot.avInsert, [
-      'i32',
-      'address',
-      'buffer',
-      'u64',
-      'buffer',
-      'u64',
-      'address',
-    ]);
     const out = new Uint32Array(2);
     // The provider reads as far as its kind of address goes, or to a NUL: never beyond these bytes.
     const whole = new Uint8Array(maxAddressBytes + 1);
     whole.set(address);
-    const inserted = insert(this.#vector, whole, 1, out, 0, 0);
+    const inserted = method(this.#vector, 'fi_av_insert')(this.#vector, whole, 1, out, 0, 0);
     check('fi_av_insert', inserted);
     if (inserted !== 1)
       throw new FabricError('fi_av_insert', 22, 'the provider does not understand the address');
@@ -120,8 +81,7 @@ export class Endpoint {
 
   /** Forgets a peer's endpoint; libfabric drops its connection. */
   remove(peer: U64): void {
-    const remove = method(this.#vector, table.av, slot.avRemove, ['i32', 'address', 'buffer', 'u64', 'u64']);
-    remove(this.#vector, Uint32Array.of(peer.low, peer.high), 1, 0);
+    method(this.#vector, 'fi_av_remove')(this.#vector, Uint32Array.of(peer.low, peer.high), 1, 0);
   }
 
   /** After this the provider touches no memory for it any more. */
@@ -156,20 +116,18 @@ export class Rail {
     this.#description = description;
     const root = struct(description, info.bytes);
     this.#fabric = make('fi_fabric', (out) => libfabric().fi_fabric(readU64(root, info.fabric), out, 0));
-    const inFabric = { object: this.#fabric, table: table.fabric };
-    this.#domain = open(inFabric, slot.fabricDomain, 'fi_domain', description);
+    this.#domain = open(this.#fabric, 'fi_domain', description);
     this.queue = withZeroed(64, (attributes) => {
       const fields = new DataView(attributes.buffer);
       fields.setBigUint64(0, BigInt(completionQueueEntries), true);
       fields.setUint32(16, FI.CQ_FORMAT_DATA, true);
-      const inDomain = { object: this.#domain, table: table.domain };
-      return open(inDomain, slot.domainCqOpen, 'fi_cq_open', attributes.address);
+      return open(this.#domain, 'fi_cq_open', attributes.address);
     });
     this.#names = device.provider === 'shm' ? ShmNames.claim() : null;
     this.main = this.#endpoint();
     this.address = ownAddress(this.main.endpoint);
-    this.readQueue = method(this.queue, table.cq, slot.cqRead, ['i64', ...post]);
-    this.#readErrorOf = method(this.queue, table.cq, slot.cqReadErr, ['i64', ...post]);
+    this.readQueue = method(this.queue, 'fi_cq_read');
+    this.#readErrorOf = method(this.queue, 'fi_cq_readerr');
     this.entries = allocate(completionBatch * completionWords * 4);
     this.#errorEntry = allocate(128);
   }
@@ -195,18 +153,7 @@ export class Rail {
     // Some providers carry a write by messages of their own.
     const access = FI.SEND | FI.RECV | FI.READ | FI.WRITE | FI.REMOTE_WRITE;
     if (reach.kind === 'host') {
-      const registerHost = method(this.#domain, table.domainMr, slot.mrReg, [
-        'i32',
-        'address',
-        'address',
-        'u64',
-        'u64',
-        'u64',
-        'u64',
-        'u64',
-        'buffer',
-        'address',
-      ]);
+      const registerHost = method(this.#domain, 'fi_mr_reg');
       check('fi_mr_reg', registerHost(this.#domain, address, bytes, access, 0, key, 0, out, 0));
     } else {
       check('fi_mr_regattr', this.#registerGpu({ ...memory, reach }, { access, key }, out));
@@ -270,13 +217,7 @@ export class Rail {
     attributes.setBigUint64(32, BigInt(key), true);
     attributes.setUint32(64, FI.HMEM_CUDA, true);
     attributes.setInt32(72, reach.ordinal, true);
-    const regattr = method(this.#domain, table.domainMr, slot.mrRegAttr, [
-      'i32',
-      'address',
-      'buffer',
-      'u64',
-      'buffer',
-    ]);
+    const regattr = method(this.#domain, 'fi_mr_regattr');
     return regattr(this.#domain, attributes, reach.kind === 'dmabuf' ? FI.MR_DMABUF : 0n, out);
   }
 }
@@ -296,27 +237,22 @@ function make(call: string, create: (out: BigUint64Array) => number): Address {
   return Number(out[0]);
 }
 
-/** The shape shared by fi_domain, fi_cq_open, fi_av_open and fi_endpoint: (parent, attributes, out, context). */
 function open(
-  parent: { object: Address; table: number },
-  at: number,
-  call: string,
+  parent: Address,
+  name: 'fi_domain' | 'fi_av_open' | 'fi_cq_open' | 'fi_endpoint',
   attributes: Address,
 ): Address {
-  const create = method(parent.object, parent.table, at, ['i32', 'address', 'address', 'buffer', 'address']);
-  return make(call, (out) => create(parent.object, attributes, out, 0));
+  return make(name, (out) => method(parent, name)(parent, attributes, out, 0));
 }
 
 function setName(endpoint: Address, name: string): void {
-  const set = method(endpoint, table.epCm, slot.cmSetName, ['i32', 'address', 'buffer', 'u64']);
   const text = Buffer.from(`${name}\0`);
-  check('fi_setname', set(endpoint, text, text.length));
+  check('fi_setname', method(endpoint, 'fi_setname')(endpoint, text, text.length));
 }
 
 function ownAddress(endpoint: Address): Uint8Array {
-  const getname = method(endpoint, table.epCm, slot.cmGetName, ['i32', 'address', 'buffer', 'buffer']);
   const out = new Uint8Array(maxAddressBytes);
   const length = BigUint64Array.of(BigInt(maxAddressBytes));
-  check('fi_getname', getname(endpoint, out, length));
+  check('fi_getname', method(endpoint, 'fi_getname')(endpoint, out, length));
   return out.slice(0, Number(length[0]));
 }
