@@ -6,7 +6,8 @@ import {
   completionWords,
   type Endpoint,
   type LocalMemory,
-  Rail,
+  openRail,
+  type Rail,
 } from '../libfabric/endpoint.js';
 import { choose, type FabricDevice } from '../libfabric/provider.js';
 import { PollingClock } from './clock.js';
@@ -71,7 +72,7 @@ export function createCore(options: CoreOptions) {
   const requests = new Requests();
   const clock = new PollingClock(options.timeoutMs);
 
-  const rails = choose(options).map((one) => new Rail(one));
+  const rails = choose(options).map((one) => openRail(one));
   const devices = rails.map((rail) => rail.device);
   const completions = rails.map((rail) => new Int32Array(rail.entries.buffer));
   /** How many pieces a write is cut into: one a rail with `shard: 'bytes'`. */

@@ -6,7 +6,7 @@ import { encodeAddress } from '../libfabric/address.js';
 import { libfabric } from '../libfabric/bindings.js';
 import type { FabricDevice } from '../libfabric/provider.js';
 import { Counter, ImmediateCounter } from './counters.js';
-import { CallerDriver, type Driver, WorkerDriver } from './driver.js';
+import { callerDriver, type Driver, startWorker } from './driver.js';
 import type { Peer, PeerGroup, Region, RemoteRegion } from './handles.js';
 import { createMemory, type GpuMemory } from './memory.js';
 import { createOperations, type Operations } from './operations.js';
@@ -52,8 +52,8 @@ export class TransferEngine implements Waitable {
     let engine: TransferEngine | undefined;
     const driver =
       (options.thread ?? 'worker') === 'caller'
-        ? new CallerDriver(core)
-        : await WorkerDriver.start(core, (error) => {
+        ? callerDriver(core)
+        : await startWorker(core, (error) => {
             if (engine !== undefined) engine.#break(error);
           });
     engine = new TransferEngine(core, driver);
