@@ -36,14 +36,24 @@ export function openLibrary(candidates: readonly string[] | null, remedy: string
   const reasons: string[] = [];
   for (const name of candidates) {
     try {
-      const handle = koffi.load(name);
-      keepMapped(name);
-      return wrap(name, handle);
+      return openOne(name);
     } catch (error) {
-      reasons.push(`${name}: ${reasonOf(error)}`);
+      reasons.push(`${name}: ${messageOf(error)}`);
     }
   }
   throw new UnavailableError(`No library could be opened (${reasons.join('; ')})`, remedy);
+}
+
+/** @throws an error that says why it does not load. */
+export function openOne(name: string): Library {
+  let handle: LibraryHandle;
+  try {
+    handle = koffi.load(name);
+  } catch (error) {
+    throw new Error(messageOf(error).replace('Failed to load shared library: ', ''));
+  }
+  keepMapped(name);
+  return wrap(name, handle);
 }
 
 const [RTLD_LAZY, RTLD_NODELETE] = [0x1, 0x1000] as const;
@@ -117,10 +127,6 @@ export function setEnvironment(name: string, value: string, overwrite: boolean):
 }
 
 const setenv = functionOfC('setenv', ['i32', 'string', 'string', 'i32']);
-
-function reasonOf(error: unknown): string {
-  return messageOf(error).replace('Failed to load shared library: ', '');
-}
 
 /** `libx.so.1` is usually a link to `libx.so.1.2.3`; the kernel's map of this process names the real file. */
 function mappedPath(name: string): string {

@@ -95,12 +95,13 @@ export function stayOn(processor: number): void {
 export function runApart(
   module: URL,
   timeoutMs: number,
+  ...args: readonly string[]
 ): { readonly ok: true; readonly line: string } | { readonly ok: false; readonly reason: string } {
-  const child = spawnSync(process.execPath, ['--input-type=module', '-e', importing(module)], {
+  const child = spawnSync(process.execPath, ['--input-type=module', '-e', importing(module), '--', ...args], {
     encoding: 'utf8',
     timeout: timeoutMs,
     killSignal: 'SIGKILL',
-    // The child must not preload the loaders of its parent, which NODE_OPTIONS names.
+    // The child must not preload the loaders of its parent (a test runner's, a profiler's), which NODE_OPTIONS names.
     env: { ...process.env, NODE_OPTIONS: '' },
   });
   if (child.error) return { ok: false, reason: `the process of the trial failed: ${child.error.message}` };

@@ -20,7 +20,7 @@ import {
 } from '../../moe/index.js';
 import { type Layer, type MoeModel, profile, reference, scaleBlock } from '../../moe/layer/index.js';
 import { compareClosely, makeAllRoutes } from '../../verify/testing/index.js';
-import { type Bounds, boundOf, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
+import { boundOf, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
 import { type Look, type Measuring, pointByPoint, type Rig, wrongResult } from './harness.js';
 import { tensorsOf } from './inputs.js';
 import { inSmall } from './layer-data.js';
@@ -41,16 +41,6 @@ interface GemmBenchPlan extends Measuring {
 
 const gemmForms = ['heddle', 'one by one', 'strided', 'grouped'] as const;
 type GemmForm = (typeof gemmForms)[number];
-
-interface GemmTimes {
-  /** Of the weights of experts that have rows, each read once. */
-  readonly weightBytes: number;
-  readonly bounds: Bounds;
-  /** 2 · rows · inputs · outputs; and with the rows that forms multiply besides, because of their tiles or padding. */
-  readonly usefulFlops: number;
-  readonly paddedFlops: Readonly<Partial<Record<GemmForm, number>>>;
-  readonly times: Readonly<Partial<Record<GemmForm, Spread>>>;
-}
 
 type GemmPoint = Awaited<ReturnType<typeof measure>>;
 
@@ -164,10 +154,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Lo
     planned.expand(received, { x, ...(scales !== null && { scales }) }, stream);
   }
   const traced: (() => void)[] = [];
-  const times = async (
-    which: 'gateUp' | 'down',
-    of: Omit<Product, 'rows' | 'weights'>,
-  ): Promise<GemmTimes> => {
+  const times = async (which: 'gateUp' | 'down', of: Omit<Product, 'rows' | 'weights'>) => {
     const { inputs, outputs } = of;
     const all = { ...of, weights: matrices[which].data };
     const forms: Partial<Record<GemmForm, () => void>> = {
@@ -187,9 +174,11 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Lo
     const used = sizes.counts.filter((count) => count > 0).length;
     const weightBytes = (scaled ? 1 : 2) * used * inputs * outputs;
     return {
+      // Of the weights of experts that have rows, each read once.
       weightBytes,
       bounds: boundsOf(tools.rates, plan.dtype, { weightBytes, flops: flops(sizes.total) }),
       usefulFlops: flops(sizes.total),
+      // With the rows that forms multiply besides, because of their tiles or padding.
       paddedFlops: Object.fromEntries(gemmForms.map((form) => [form, flops(padded[form])])),
       times: await timeAll(timing, forms),
     };
@@ -324,12 +313,9 @@ export const flopsColumns = <Point>(of: (point: Point) => Flops): readonly Colum
 ];
 
 /** A line of the table: a GEMM at a number of rows. */
-interface GemmLine extends GemmTimes {
-  readonly rows: number;
-  readonly name: string;
-}
+type GemmLine = ReturnType<typeof gemmLines>[number];
 
-export const gemmLines = ({ rows, gateUp, down }: GemmPoint): readonly GemmLine[] => [
+export const gemmLines = ({ rows, gateUp, down }: GemmPoint) => [
   { rows, name: 'gate, up', ...gateUp },
   { rows, name: 'down', ...down },
 ];

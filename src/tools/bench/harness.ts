@@ -2,8 +2,7 @@
 import { HeddleError } from '../../base/errors.js';
 import { World } from '../../net/world/index.js';
 import { createNoise, type Noise } from './inputs.js';
-import { provenance, requireGpus } from './machine.js';
-import type { Machine } from './report.js';
+import { type Provenance, provenance, requireGpus } from './machine.js';
 import { type Unit, unitOf } from './statistics.js';
 import { Crew, createTiming, type Timing } from './timing.js';
 import { type Span, trace } from './trace.js';
@@ -67,13 +66,9 @@ export const wrongResult = (what: string): HeddleError =>
     `${what}; nothing that this run measured counts. Please report it with the output of \`heddle doctor\``,
   );
 
-export interface Results<Name extends string, Point> {
+export interface Results<Name extends string, Point> extends Provenance {
   readonly format: `heddle-bench-${Name}/1`;
   readonly unit: Unit;
-  readonly date: string;
-  readonly version: string;
-  readonly commit: string | null;
-  readonly machine: Machine;
   readonly iterations: number;
   readonly points: readonly Point[];
   /** Of the last point, where a trace was asked for. */

@@ -15,7 +15,7 @@ import {
 } from '../../moe/index.js';
 import { type MoeModel, scaleBlock } from '../../moe/layer/index.js';
 import { type Bounds, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
-import { expertFlops, type Flops, flopsColumns } from './gemm.js';
+import { expertFlops, flopsColumns } from './gemm.js';
 import { type Look, type Measuring, pointByPoint, type Rig, wrongResult } from './harness.js';
 import { tensorsOf } from './inputs.js';
 import { createLayerData, inSmall, type LayerData, modelWith } from './layer-data.js';
@@ -60,24 +60,7 @@ const layerWays = [
 type LayerWay = (typeof layerWays)[number];
 
 /** Times in µs; of simulated machines steps, which say nothing. */
-export interface LayerPoint extends Flops {
-  readonly tokens: number;
-  readonly family: string;
-  readonly why: string;
-  /** Each back to back; `experts` without the sums, which are `reduce`. Those that the model lacks are left out. */
-  readonly parts: Readonly<Partial<Record<LayerPart, Spread>>>;
-  readonly ways: Readonly<Partial<Record<LayerWay, Spread>>>;
-  /** Tokens of all ranks together, by the fastest of Heddle's ways. */
-  readonly tokensPerSecond: number;
-  /** Router, experts and shared expert as a part of the layer in a row; the rest moves and shuffles rows. */
-  readonly computed: number;
-  /** The part of the fastest way's time in which nothing is computed. */
-  readonly exposed: number;
-  /** Of rank 0's experts and its shared expert: their weights are read, their rows multiplied. */
-  readonly bounds: Bounds;
-  /** Rows of rank 0's experts; what these compute of them is `usefulFlops`, 6 · hidden · inner a row. */
-  readonly rows: number;
-}
+export type LayerPoint = Awaited<ReturnType<typeof measure>>;
 
 export type LayerReport = Awaited<ReturnType<typeof benchLayer>>;
 
@@ -128,7 +111,7 @@ function benchOf(tools: Tools, tokens: number) {
   return { ...tools, tokens, tensors, x, out: tensors.empty('bf16', shape), options };
 }
 
-async function measure(bench: Bench): Promise<LayerPoint> {
+async function measure(bench: Bench) {
   const { tokens, plan, nccl, options, data } = bench;
   const { world } = bench.timing;
   const ways: Partial<Record<LayerWay, Spread>> = {};
@@ -159,8 +142,11 @@ async function measure(bench: Bench): Promise<LayerPoint> {
   const row = ways['in a row'].median;
   const fastest = Math.min(row, ways.beside?.median ?? row, ways['two micro-batches']?.median ?? row);
   return {
+    // Rows, bounds and operations are those of rank 0's experts; the bounds count its shared expert too.
     ...{ tokens, family, why, parts, ways, rows, bounds, ...flops },
+    // Tokens of all ranks together, by the fastest of Heddle's ways.
     tokensPerSecond: (plan.ranks * tokens) / (fastest * 1e-6),
+    // Router, experts and shared expert as a part of the layer in a row; and the part of the fastest way in which nothing is computed.
     ...{ computed: computing / row, exposed: 1 - computing / fastest },
   };
 }

@@ -5,7 +5,6 @@ import { join } from 'node:path';
 import { messageOf, UnavailableError } from '../../base/errors.js';
 import { findCompiler, listGpus } from '../../gpu/cuda/index.js';
 import { ncclVersion, ncclVersionNumber } from './nccl-library.js';
-import type { Machine } from './report.js';
 
 const root = join(import.meta.dirname, '../../..');
 
@@ -40,27 +39,6 @@ export function ncclHere(): { readonly version: string | null; readonly reason: 
   }
 }
 
-async function describeMachine(ranks: number, nccl: string | null): Promise<Machine> {
-  const compiler = await findCompiler().catch(() => null);
-  return {
-    gpus: listGpus()
-      .slice(0, ranks)
-      .map(({ name }) => name),
-    driver: driverVersion(),
-    compiler: compiler === null ? null : `${compiler.kind} ${compiler.version}`,
-    nccl,
-    node: process.versions.node,
-  };
-}
-
-const simulatedMachine = (ranks: number): Machine => ({
-  gpus: Array.from({ length: ranks }, () => 'simulated GPU'),
-  driver: null,
-  compiler: null,
-  nccl: null,
-  node: process.versions.node,
-});
-
 function driverVersion(): string | null {
   try {
     const text = readFileSync('/proc/driver/nvidia/version', 'utf8');
@@ -91,10 +69,23 @@ export function requireGpus(ranks: number, otherwise = ''): void {
   }
 }
 
+export type Provenance = Awaited<ReturnType<typeof provenance>>;
+
 /** When, by what and where a run was measured: the head of its report. */
-export const provenance = async (kind: 'cuda' | 'sim', ranks: number, nccl: string | null = null) => ({
-  date: new Date().toISOString(),
-  version: version(),
-  commit: commit(),
-  machine: kind === 'cuda' ? await describeMachine(ranks, nccl) : simulatedMachine(ranks),
-});
+export async function provenance(kind: 'cuda' | 'sim', ranks: number, nccl: string | null = null) {
+  const real = kind === 'cuda';
+  const compiler = real ? await findCompiler().catch(() => null) : null;
+  const gpus = real ? listGpus().map(({ name }) => name) : new Array<string>(ranks).fill('simulated GPU');
+  return {
+    date: new Date().toISOString(),
+    version: version(),
+    commit: commit(),
+    machine: {
+      gpus: gpus.slice(0, ranks),
+      driver: real ? driverVersion() : null,
+      compiler: compiler && `${compiler.kind} ${compiler.version}`,
+      nccl,
+      node: process.versions.node,
+    },
+  };
+}

@@ -1,5 +1,4 @@
 /** NCCL, for the benchmark's baselines: what the same exchange costs with the library that everybody has. */
-import { DisposedError } from '../../base/errors.js';
 import {
   type Address,
   byValue,
@@ -31,7 +30,6 @@ const calls = {
   ncclGetUniqueId: ['i32', 'address'],
   ncclCommInitRank: ['i32', 'address', 'i32', byValue(ncclUniqueIdBytes), 'i32'],
   ncclCommDestroy: ['i32', 'address'],
-  ncclCommAbort: ['i32', 'address'],
   ncclGroupStart: ['i32'],
   ncclGroupEnd: ['i32'],
   // Buffer, count, type, peer, communicator, stream.
@@ -106,106 +104,74 @@ export function ncclGroup(body: () => void): void {
   check(ended, 'ncclGroupEnd');
 }
 
+export type NcclCommunicator = ReturnType<typeof communicator>;
+
 /** One rank's end of an NCCL communicator. Its calls are enqueued on streams, and can be captured in graphs. */
-export class NcclCommunicator {
-  readonly rank: number;
-  readonly ranks: number;
-  readonly #device: CudaDevice;
-  #handle: Address | null;
-
-  private constructor(device: CudaDevice, rank: number, ranks: number, handle: Address) {
-    this.#device = device;
-    this.rank = rank;
-    this.ranks = ranks;
-    this.#handle = handle;
-  }
-
-  /** One communicator among the devices of this process; rank = place in the list. */
-  static local(devices: readonly CudaDevice[]): readonly NcclCommunicator[] {
-    const id = ncclUniqueId();
-    const { ncclCommInitRank } = nccl();
-    // A communicator is written when the group ends, so each needs a place of its own until then.
-    const handles = createOut(8 * Math.max(devices.length, 8));
-    ncclGroup(() => {
-      devices.forEach((device, rank) => {
-        device.makeCurrent();
-        const made = ncclCommInitRank(handles.address + 8 * rank, devices.length, { bytes: id }, rank);
-        check(made, 'ncclCommInitRank', `rank ${rank} of ${devices.length} on ${device.description}`);
-      });
-    });
-    return devices.map(
-      (device, rank) => new NcclCommunicator(device, rank, devices.length, handles.number(rank)),
-    );
-  }
-
-  /**
-   * This process's rank of a communicator among `ranks` processes. Blocks the thread until all have called it: let
-   * them meet (exchange `id`) just before.
-   */
-  static join(device: CudaDevice, id: Uint8Array, rank: number, ranks: number): NcclCommunicator {
-    const { out, ncclCommInitRank } = nccl();
+function communicator(device: CudaDevice, rank: number, handle: Address) {
+  const on = (name: keyof typeof calls, call: () => number, doing = ''): void => {
     device.makeCurrent();
     try {
-      const made = ncclCommInitRank(out.address, ranks, { bytes: id }, rank);
-      check(made, 'ncclCommInitRank', `rank ${rank} of ${ranks} on ${device.description}`);
-      return new NcclCommunicator(device, rank, ranks, out.number());
+      check(call(), name, doing);
     } finally {
       forgetCurrentContext();
     }
-  }
+  };
+  const { ncclSend, ncclRecv, ncclAllGather, ncclReduceScatter, ncclCommDestroy } = nccl();
+  return {
+    rank,
+    send: (from: number, bytes: number, peer: number, { handle: stream }: CudaStream) =>
+      on('ncclSend', () => ncclSend(from, bytes, uint8, peer, handle, stream), `to rank ${peer}`),
+    recv: (to: number, bytes: number, peer: number, { handle: stream }: CudaStream) =>
+      on('ncclRecv', () => ncclRecv(to, bytes, uint8, peer, handle, stream), `from rank ${peer}`),
+    /** Every rank's `bytes` bytes at `from` end up one after another at every rank's `to`. */
+    allGather: (from: number, to: number, bytes: number, { handle: stream }: CudaStream) =>
+      on('ncclAllGather', () => ncclAllGather(from, to, bytes, uint8, handle, stream)),
+    /** Rank r receives at `to` the sum over all ranks of the r-th part, `count` values, of their `from`. */
+    reduceScatter: (
+      from: number,
+      to: number,
+      count: number,
+      type: NcclType,
+      { handle: stream }: CudaStream,
+    ) => on('ncclReduceScatter', () => ncclReduceScatter(from, to, count, types[type], sum, handle, stream)),
+    /** Frees it; its streams must be done. */
+    destroy: () => on('ncclCommDestroy', () => ncclCommDestroy(handle)),
+  };
+}
 
-  send(from: number, bytes: number, peer: number, stream: CudaStream): void {
-    const doing = `to rank ${peer}`;
-    this.#enqueue('ncclSend', (call, handle) => call(from, bytes, uint8, peer, handle, stream.handle), doing);
-  }
+/** One communicator among the devices of this process; rank = place in the list. */
+export function ncclAmong(devices: readonly CudaDevice[]): readonly NcclCommunicator[] {
+  const id = ncclUniqueId();
+  const { ncclCommInitRank } = nccl();
+  // A communicator is written when the group ends, so each needs a place of its own until then.
+  const handles = createOut(8 * Math.max(devices.length, 8));
+  ncclGroup(() => {
+    devices.forEach((device, rank) => {
+      device.makeCurrent();
+      const made = ncclCommInitRank(handles.address + 8 * rank, devices.length, { bytes: id }, rank);
+      check(made, 'ncclCommInitRank', `rank ${rank} of ${devices.length} on ${device.description}`);
+    });
+  });
+  return devices.map((device, rank) => communicator(device, rank, handles.number(rank)));
+}
 
-  recv(to: number, bytes: number, peer: number, stream: CudaStream): void {
-    const doing = `from rank ${peer}`;
-    this.#enqueue('ncclRecv', (call, handle) => call(to, bytes, uint8, peer, handle, stream.handle), doing);
-  }
-
-  /** Every rank's `bytes` bytes at `from` end up one after another at every rank's `to`. */
-  allGather(from: number, to: number, bytes: number, stream: CudaStream): void {
-    this.#enqueue('ncclAllGather', (call, handle) => call(from, to, bytes, uint8, handle, stream.handle));
-  }
-
-  /** Rank r receives at `to` the sum over all ranks of the r-th part, `count` values, of their `from`. */
-  reduceScatter(from: number, to: number, count: number, type: NcclType, stream: CudaStream): void {
-    this.#enqueue('ncclReduceScatter', (call, handle) =>
-      call(from, to, count, types[type], sum, handle, stream.handle),
-    );
-  }
-
-  /** Frees it; its streams must be done. For a communicator whose other ranks are gone, use `abort`. */
-  destroy(): void {
-    this.#end('ncclCommDestroy');
-  }
-
-  /** Frees it without the other ranks; enqueued operations fail. */
-  abort(): void {
-    this.#end('ncclCommAbort');
-  }
-
-  #enqueue<Name extends 'ncclSend' | 'ncclRecv' | 'ncclAllGather' | 'ncclReduceScatter'>(
-    name: Name,
-    enqueue: (call: ReturnType<typeof load>[Name], handle: Address) => number,
-    doing = '',
-  ): void {
-    if (this.#handle === null) throw new DisposedError('this NCCL communicator');
-    this.#device.makeCurrent();
-    check(enqueue(nccl()[name], this.#handle), name, doing);
+/**
+ * This process's rank of a communicator among `ranks` processes. Blocks the thread until all have called it: let
+ * them meet (exchange `id`) just before.
+ */
+export function joinNcclAs(
+  device: CudaDevice,
+  id: Uint8Array,
+  rank: number,
+  ranks: number,
+): NcclCommunicator {
+  const { out, ncclCommInitRank } = nccl();
+  device.makeCurrent();
+  try {
+    const made = ncclCommInitRank(out.address, ranks, { bytes: id }, rank);
+    check(made, 'ncclCommInitRank', `rank ${rank} of ${ranks} on ${device.description}`);
+    return communicator(device, rank, out.number());
+  } finally {
     forgetCurrentContext();
-  }
-
-  #end(call: 'ncclCommDestroy' | 'ncclCommAbort'): void {
-    const handle = this.#handle;
-    if (handle === null) return;
-    this.#handle = null;
-    this.#device.makeCurrent();
-    try {
-      check(nccl()[call](handle), call);
-    } finally {
-      forgetCurrentContext();
-    }
   }
 }

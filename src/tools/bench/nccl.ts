@@ -13,7 +13,7 @@ import { ranksOf } from '../../moe/layer/index.js';
 import type { Routes } from '../../verify/testing/index.js';
 import type { Rig } from './harness.js';
 import { setsFor } from './inputs.js';
-import { NcclCommunicator, ncclGroup, ncclUniqueId } from './nccl-library.js';
+import { joinNcclAs, type NcclCommunicator, ncclAmong, ncclGroup, ncclUniqueId } from './nccl-library.js';
 import type { Steps, Timing } from './timing.js';
 import { rowBytesOf, type Workload } from './workload.js';
 
@@ -25,14 +25,14 @@ export async function joinNccl({ world, crew }: Timing, inOneProcess: boolean): 
   if (inOneProcess) {
     const mine: { readonly device: CudaDevice; communicator?: NcclCommunicator } = { device };
     await crew.together(world, mine, (all) => {
-      const made = NcclCommunicator.local(all.map((rank) => rank.device));
+      const made = ncclAmong(all.map((rank) => rank.device));
       for (const [i, rank] of all.entries()) rank.communicator = made[i]!;
     });
     return mine.communicator!;
   }
   const id = world.rank === 0 ? ncclUniqueId() : new Uint8Array(0);
   const [first] = await world.allGather(id, 'NCCL’s id');
-  return NcclCommunicator.join(device, first!, world.rank, world.ranks);
+  return joinNcclAs(device, first!, world.rank, world.ranks);
 }
 
 /** One rank's buffers and counts for the tokens of `routeSets[set][rank]`. */

@@ -10,21 +10,13 @@ import type { NcclCommunicator } from './nccl-library.js';
 import { networkCeiling, roomFor } from './network/ceiling.js';
 import { meanSent, type SentRounds, wiresOf } from './network/sent.js';
 import { timeNvshmem } from './nvshmem.js';
-import {
-  type MeasuredPhase,
-  measuredPhases,
-  type Point,
-  type Row,
-  type Subject,
-  subjects,
-} from './report.js';
 import { createRound } from './round.js';
-import { gigabytes, type Spread, spread } from './statistics.js';
+import { type MeasuredPhase, measuredPhases, rowsOf, type Subject } from './rows.js';
+import { type Spread, spread } from './statistics.js';
 import type { Timing } from './timing.js';
 import { type Span, trace } from './trace.js';
 import {
   busiestLoad,
-  type PhaseBytes,
   placementFor,
   type RoundBytes,
   roundBytes,
@@ -51,12 +43,17 @@ export interface Plan extends Measuring {
   readonly breakdown: boolean;
 }
 
+type Meanwhile =
+  | { readonly type: 'doing'; readonly what: string }
+  | { readonly type: 'trace'; readonly spans: readonly Span[] };
+
 /** The events of a running benchmark, in order. */
 export type BenchEvent =
-  | { readonly type: 'doing'; readonly what: string }
+  | Meanwhile
   | { readonly type: 'barrier'; readonly spread: Spread }
-  | { readonly type: 'point'; readonly point: Point }
-  | { readonly type: 'trace'; readonly spans: readonly Span[] };
+  | { readonly type: 'point'; readonly point: Point };
+
+export type Point = Awaited<ReturnType<typeof measure>>;
 
 /** Microseconds of work that a graph should hold, so that its own launch weighs little. */
 const graphTime = 2000;
@@ -117,7 +114,7 @@ interface Tools extends Rig {
   readonly placement: Placement | null;
 }
 
-async function measure(tools: Tools, tokens: number, emit: (event: BenchEvent) => void): Promise<Point> {
+async function measure(tools: Tools, tokens: number, emit: (event: Meanwhile) => void) {
   const { timing, noise, ceilings, communicator, of, real, plan, placement } = tools;
   const doing = (what: string): void => emit({ type: 'doing', what: `${tokens} tokens: ${what}` });
   const first = roundBytes(of, tokens, routeSets(of, tokens, 1));
@@ -192,19 +189,20 @@ async function measure(tools: Tools, tokens: number, emit: (event: BenchEvent) =
   }
   const network = sent && (await meanSent(timing.world, sent.rounds));
   return {
+    // Rounds in a graph, and different inputs among them. The network's are null where all ranks are one node.
     ...{ tokens, rounds, sets, bytes, network, kernels, tuning },
+    // Where the messages lie that NICs read and write, and why; likewise.
     wires: sent && (await wiresOf(timing.world)),
     rows: [...rowsOf(times, bytes, real), ...(placed === null ? [] : [placed.row])],
+    // The routes of the busiest rank over the mean, without and with a placement.
     ...(placed !== null && { busiest: placed.busiest }),
+    // [rank][peer]: how long a rank waits for a peer in a round.
     ...(waits !== null && { waits }),
   };
 }
 
 /** How long ranks wait for each other in a round, in the report's unit. */
-async function measureWaits(
-  { timing, noise, of, real, plan }: Tools,
-  routes: ReturnType<typeof routeSets>,
-): Promise<NonNullable<Point['waits']>> {
+async function measureWaits({ timing, noise, of, real, plan }: Tools, routes: ReturnType<typeof routeSets>) {
   const round = await createRound({ timing, noise }, of, routes, { ...plan.how, waits: true });
   const { dispatch, combine } = await round.waits();
   await round.dispose();
@@ -218,7 +216,7 @@ async function measurePlaced(
   placement: Placement,
   routes: ReturnType<typeof routeSets>,
   rounds: number,
-): Promise<Required<Pick<Point, 'busiest'>> & { readonly row: Row }> {
+) {
   const round = await createRound({ timing, noise }, of, routes, { ...plan.how, placement });
   const both = await round.time(rounds, round.both);
   await round.verify();
@@ -229,7 +227,7 @@ async function measurePlaced(
   const bytes = roundBytes(inPlaces, tokens, placed, plan.nodes);
   const [row] = rowsOf(new Map([['heddle/both', both]]), bytes, real);
   return {
-    row: { ...row!, subject: 'heddle placed' },
+    row: { ...row!, subject: 'heddle placed' as const },
     busiest: { plain: busiestLoad(of, routes), placed: busiestLoad(inPlaces, placed) },
   };
 }
@@ -249,55 +247,4 @@ async function networkAlone(
   await ceiling.dispose();
   memory.free();
   return times;
-}
-
-/** Rows in the order in which a report shows them. Times that a GPU took (`real`) have rates beside them; those of the simulator have none. */
-export function rowsOf(
-  times: ReadonlyMap<string, Spread>,
-  bytes: Pick<RoundBytes, 'dispatch' | 'combine'>,
-  real = true,
-): Row[] {
-  const measured = (subject: Subject, phase: MeasuredPhase) => times.get(`${subject}/${phase}`) ?? null;
-  const median = (subject: Subject, phase: MeasuredPhase) => measured(subject, phase)?.median ?? null;
-  const both: PhaseBytes = {
-    physical: bytes.dispatch.physical + bytes.combine.physical,
-    logical: bytes.dispatch.logical + bytes.combine.logical,
-    busiest: bytes.dispatch.busiest + bytes.combine.busiest,
-  };
-  const moved = { ...bytes, both };
-  const sum = (a: number | null, b: number | null, sign = 1) =>
-    a === null || b === null ? null : a + sign * b;
-  /** The times that are calculated. */
-  const derived: Readonly<Record<string, { readonly how: string; readonly time: number | null }>> = {
-    'heddle/combine': {
-      how: 'both − dispatch',
-      time: sum(median('heddle', 'both'), median('heddle', 'dispatch'), -1),
-    },
-    'stores/both': {
-      how: 'dispatch + combine',
-      time: sum(median('stores', 'dispatch'), median('stores', 'combine')),
-    },
-  };
-  const timeOf = (subject: Subject, phase: MeasuredPhase): number | null =>
-    median(subject, phase) ?? derived[`${subject}/${phase}`]?.time ?? null;
-  const limit = times.has('network/both') ? 'network' : 'stores';
-  return subjects.flatMap((subject) =>
-    measuredPhases.flatMap((phase): Row[] => {
-      const time = timeOf(subject, phase);
-      if (time === null) return [];
-      const isCeiling = subject === 'stores' || subject === 'loads' || subject === 'network';
-      // Ceilings move the busiest GPU's bytes on every GPU.
-      const { physical, logical, busiest } = moved[phase];
-      const [nccl, ceiling] = [median('nccl sparse', phase), timeOf(limit, phase)];
-      const row: Row = {
-        ...{ subject, phase, time, spread: measured(subject, phase) },
-        derived: derived[`${subject}/${phase}`]?.how ?? null,
-        physical: !real || subject === 'network' ? null : gigabytes(isCeiling ? busiest : physical, time),
-        logical: !real || isCeiling ? null : gigabytes(logical, time),
-        ofCeiling: !real || ceiling === null || isCeiling ? null : ceiling / time,
-        overNccl: nccl === null || isCeiling ? null : nccl / time,
-      };
-      return [row];
-    }),
-  );
 }

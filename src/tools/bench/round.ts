@@ -22,7 +22,6 @@ import type { Routes } from '../../verify/testing/index.js';
 import { type Rig, wrongResult } from './harness.js';
 import { createInputs } from './inputs.js';
 import { type SentRound, type SentRounds, shadowOf } from './network/sent.js';
-import type { KernelNumbers } from './report.js';
 import { quantile, type Spread, slowest } from './statistics.js';
 import type { Steps } from './timing.js';
 import { shapeOf, type Workload } from './workload.js';
@@ -135,7 +134,7 @@ export async function createRound(
     },
 
     /** Each kernel between events of its own, launched directly. */
-    async breakdown(): Promise<KernelNumbers[]> {
+    async breakdown() {
       const events = Array.from({ length: 4 * breakdownRounds }, () => world.device.createEvent());
       const times = { gap: [] as number[], dispatch: [] as number[], combine: [] as number[] };
       for (let n = 0; n < timing.options.warmups + timing.options.iterations; n++) {
@@ -168,6 +167,8 @@ export async function createRound(
       return (['dispatch', 'combine'] as const).map((kernel) => {
         const { program, blocks, threads } = [...steps[`${kernel}Send`], ...steps[`${kernel}Recv`]].at(-1)!;
         const facts = 'facts' in program ? (program as CudaProgram<unknown>).facts : null;
+        // The median of the slowest rank's time between the events around it; `gap` of it is the events' own. `facts` are the
+        // compiler's, null on the simulator.
         return { kernel, time: quantile(times[kernel], 0.5), gap, blocks, threads, facts };
       });
     },

@@ -13,9 +13,7 @@ import {
   fabricRemedy,
   findCompiler,
   formatVersion,
-  type Gpu,
   hasPeerAtomics,
-  type Links,
   listGpus,
   type NvshmemTrial,
   nvmlCandidates,
@@ -28,15 +26,7 @@ import {
 import { ncclCandidates, ncclVersion } from '../bench/index.js';
 import { about, type DoctorFinding } from './finding.js';
 
-export interface GpuReport extends Gpu {
-  readonly links: Links | null;
-  /** By ordinal of the other GPU: whether this one can address its memory, and whether atomics work there. */
-  readonly peers: readonly {
-    readonly ordinal: number;
-    readonly access: boolean;
-    readonly atomics: boolean;
-  }[];
-}
+export type GpuReport = ReturnType<typeof reportGpus>['gpus'][number];
 
 export type CudaReport = Awaited<ReturnType<typeof examineCuda>>;
 
@@ -103,13 +93,14 @@ function examineDriver(): DoctorFinding {
 const openWorkingNvml = () => (probe(nvmlCandidates).ok ? openNvml() : null);
 
 /** The GPUs, or what the driver said when it was asked about them. */
-function reportGpus(): { readonly gpus: readonly GpuReport[]; readonly trouble: string | null } {
+function reportGpus() {
   const nvml = openWorkingNvml();
   try {
     const gpus = listGpus();
     const reports = gpus.map((gpu) => ({
       ...gpu,
       links: nvml?.links(gpu.pciBusId) ?? null,
+      // Whether this one can address another's memory, and whether atomics work there.
       peers: gpus
         .filter(({ ordinal }) => ordinal !== gpu.ordinal)
         .map(({ ordinal }) => {

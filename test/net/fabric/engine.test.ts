@@ -321,7 +321,6 @@ describe('refusals', () => {
         () => engine.register(new Uint8Array(8)),
         () => engine.registerGpu({ address: 4096, bytes: 8, ordinal: 0 }),
         () => engine.group([]),
-        () => engine.heapBytes(),
       ])
         expect(call).toThrow(DisposedError);
     },

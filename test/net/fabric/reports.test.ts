@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { Reports } from '../../../src/net/fabric/core/reports.js';
+import { createReports } from '../../../src/net/fabric/core/reports.js';
 import { createShared, eventWords, peerLost, word } from '../../../src/net/fabric/core/shared.js';
 
 function reports(bell = 0) {
@@ -12,7 +12,7 @@ function reports(bell = 0) {
     control[word.callerSleeps] = 1;
   };
   const asleep = () => control[word.callerSleeps] === 1;
-  return { shared, control, sleep, asleep, reports: new Reports(shared) };
+  return { shared, control, sleep, asleep, reports: createReports(shared) };
 }
 
 it('a caller that sleeps is woken for as much as it waits for, and not before', () => {

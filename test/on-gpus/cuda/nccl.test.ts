@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { probe } from '../../../src/base/native/index.js';
 import { CudaDevice, type CudaStream, countGpus } from '../../../src/gpu/cuda/index.js';
-import { NcclCommunicator, ncclGroup } from '../../../src/tools/bench/nccl-library.js';
+import { type NcclCommunicator, ncclAmong, ncclGroup } from '../../../src/tools/bench/nccl-library.js';
 
 const present = probe(['libnccl.so.2']);
 const skip = countGpus() < 2 ? 'needs two GPUs' : present.ok ? false : `needs NCCL: ${present.reason}`;
@@ -14,7 +14,7 @@ before(() => {
   if (skip !== false) return;
   devices = [0, 1].map((ordinal) => CudaDevice.open(ordinal));
   streams = devices.map((device) => device.createStream());
-  communicators = NcclCommunicator.local(devices);
+  communicators = ncclAmong(devices);
 });
 after(async () => {
   for (const stream of streams) await stream.synchronize();

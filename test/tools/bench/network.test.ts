@@ -8,7 +8,7 @@ import { inThread } from '../../../src/net/world/proxy/start.js';
 import { control, networkAlone } from '../../../src/tools/bench/network/alone.js';
 import { networkCeiling, type Ranks, roomFor } from '../../../src/tools/bench/network/ceiling.js';
 import { meanSent, type SentRound } from '../../../src/tools/bench/network/sent.js';
-import { rowsOf } from '../../../src/tools/bench/program.js';
+import { rowsOf } from '../../../src/tools/bench/rows.js';
 import { spread } from '../../../src/tools/bench/statistics.js';
 import { needing } from '../../needs.js';
 

@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { placedRoutes, traffic } from '../../../src/moe/layer/index.js';
 import { setsFor } from '../../../src/tools/bench/inputs.js';
 import { rowsBetween } from '../../../src/tools/bench/nccl.js';
-import { roundsFor, rowsOf } from '../../../src/tools/bench/program.js';
+import { roundsFor } from '../../../src/tools/bench/program.js';
+import { rowsOf } from '../../../src/tools/bench/rows.js';
 import { spread } from '../../../src/tools/bench/statistics.js';
 import {
   busiestLoad,

@@ -1,4 +1,4 @@
-import { allocate, type NativeMemory, openLibrary } from '../../../base/native/index.js';
+import { allocate, openLibrary } from '../../../base/native/index.js';
 
 /** CLOCK_MONOTONIC of Linux. */
 const monotonic = 1;
@@ -7,34 +7,28 @@ const monotonic = 1;
  * Milliseconds of the monotonic clock, for code that polls. `performance.now()` returns a number that V8 puts on
  * the heap; polling for minutes would make garbage of nothing but time.
  */
-export class Clock {
-  /** The value that the last `read` found. */
-  ms = 0.5;
-  readonly #memory: NativeMemory = allocate(16, 16);
-  /** A struct timespec: seconds and nanoseconds, 64 bits each, of which the lower halves say enough. */
-  readonly #words = new Uint32Array(this.#memory.buffer);
-  readonly #getTime: (clock: number, into: number) => number;
+function createClock() {
+  const memory = allocate(16, 16);
+  // A struct timespec: seconds and nanoseconds, 64 bits each, of which the lower halves say enough.
+  const words = new Uint32Array(memory.buffer);
+  const { clock_gettime } = openLibrary(null, '').functions({ clock_gettime: ['i32', 'i32', 'address'] });
   // Through a variable the address is boxed once, not at each call.
-  readonly #into: number;
-
-  constructor() {
-    this.#into = this.#memory.address;
-    ({ clock_gettime: this.#getTime } = openLibrary(null, '').functions({
-      clock_gettime: ['i32', 'i32', 'address'],
-    }));
-  }
-
-  read(): void {
-    this.#getTime(monotonic, this.#into);
-    this.ms = this.#words[0]! * 1000 + this.#words[2]! / 1e6;
-  }
+  const into = memory.address;
+  return {
+    /** The value that the last `read` found. */
+    ms: 0.5,
+    read(): void {
+      clock_gettime(monotonic, into);
+      this.ms = words[0]! * 1000 + words[2]! / 1e6;
+    },
+  };
 }
 
-let shared: Clock | undefined;
+let shared: ReturnType<typeof createClock> | undefined;
 
 /** This thread's clock; made at the first use, because importing this module must not need a C library. */
-export function monotonicClock(): Clock {
-  shared ??= new Clock();
+export function monotonicClock() {
+  shared ??= createClock();
   return shared;
 }
 

@@ -12,76 +12,72 @@ interface LocalRegion {
  * The core's side of regions. A region that is closed while the provider may still read it, for a request to a
  * peer that was lost, lingers until the provider reports that request after all.
  */
-export class Regions {
-  readonly #regions: (LocalRegion | undefined)[] = [];
+export function createRegions(rails: readonly Rail[]) {
+  const regions: (LocalRegion | undefined)[] = [];
   /** Given-up requests that the provider has not reported yet → the region they read from. */
-  readonly #abandoned = new Map<string, LocalRegion>();
+  const abandoned = new Map<string, LocalRegion>();
   /** Closed regions with such requests → their index. */
-  readonly #lingering = new Map<LocalRegion, number>();
-  readonly #rails: readonly Rail[];
-
-  constructor(rails: readonly Rail[]) {
-    this.#rails = rails;
-  }
-
+  const lingering = new Map<LocalRegion, number>();
   /** Registers memory on every rail, as region `index`. Indices are never used again. */
-  open(index: number, memory: LocalMemory): void {
+  function open(index: number, memory: LocalMemory): void {
     const registrations: Registration[] = [];
     const region = { registrations, abandoned: 0 };
     try {
-      for (const rail of this.#rails) registrations.push(rail.register(memory));
+      for (const rail of rails) registrations.push(rail.register(memory));
     } catch (error) {
-      this.#release(region);
+      release(region);
       throw error;
     }
-    this.#regions[index] = region;
+    regions[index] = region;
   }
 
-  close(index: number): void {
-    const region = this.at(index);
-    this.#regions[index] = undefined;
-    if (region.abandoned > 0) this.#lingering.set(region, index);
-    else this.#release(region);
+  function close(index: number): void {
+    const region = at(index);
+    regions[index] = undefined;
+    if (region.abandoned > 0) lingering.set(region, index);
+    else release(region);
   }
 
-  at(index: number): LocalRegion {
-    return this.#regions[index]!;
+  function at(index: number): LocalRegion {
+    return regions[index]!;
   }
 
   /** The data that a peer needs to write to a region, a rail. */
-  keys(index: number): RemoteKey[] {
-    return this.at(index).registrations.map(({ key, base }) => ({ key, base }));
+  function keys(index: number): RemoteKey[] {
+    return at(index).registrations.map(({ key, base }) => ({ key, base }));
   }
 
   /** A request that reads from a region was given up; `key` tells it from all others. */
-  abandon(key: string, index: number): void {
-    const region = this.at(index);
+  function abandon(key: string, index: number): void {
+    const region = at(index);
     region.abandoned++;
-    this.#abandoned.set(key, region);
+    abandoned.set(key, region);
   }
 
   /** The provider has let go of a request that was given up, if it was one. */
-  letGo(key: string): void {
-    const region = this.#abandoned.get(key);
+  function letGo(key: string): void {
+    const region = abandoned.get(key);
     if (region === undefined) return;
-    this.#abandoned.delete(key);
+    abandoned.delete(key);
     region.abandoned--;
-    if (region.abandoned === 0 && this.#lingering.delete(region)) this.#release(region);
+    if (region.abandoned === 0 && lingering.delete(region)) release(region);
   }
 
   /** Which closed regions linger: their memory must stay. */
-  stillLingering(): number[] {
-    return [...this.#lingering.values()];
+  function stillLingering(): number[] {
+    return [...lingering.values()];
   }
 
   /** After the endpoints are closed, the provider reads nothing any more. */
-  closeAll(): void {
-    for (const region of [...this.#regions, ...this.#lingering.keys()]) if (region) this.#release(region);
+  function closeAll(): void {
+    for (const region of [...regions, ...lingering.keys()]) if (region) release(region);
   }
 
-  #release(region: LocalRegion): void {
+  function release(region: LocalRegion): void {
     region.registrations.forEach((registration, rail) => {
-      this.#rails[rail]!.deregister(registration);
+      rails[rail]!.deregister(registration);
     });
   }
+
+  return { open, close, at, keys, abandon, letGo, stillLingering, closeAll };
 }

@@ -2,7 +2,7 @@ import { type MessagePort, receiveMessageOnPort, workerData } from 'node:worker_
 import { HeddleError, messageOf } from '../../../base/errors.js';
 import { stepDone, yieldProcessor } from '../../../base/native/index.js';
 import { libfabric } from '../libfabric/bindings.js';
-import { Core, type CoreOptions } from './core.js';
+import { type Core, type CoreOptions, createCore } from './core.js';
 import { stoppedWord, word } from './shared.js';
 
 /**
@@ -95,7 +95,7 @@ function run(core: Core): void {
 
 try {
   libfabric(true);
-  const core = new Core(options);
+  const core = createCore(options);
   reply({ ok: true, value: core.info });
   run(core);
 } catch (error) {

@@ -6,16 +6,15 @@ import { encodeAddress } from '../libfabric/address.js';
 import { libfabric } from '../libfabric/bindings.js';
 import type { FabricDevice } from '../libfabric/provider.js';
 import { Counter, ImmediateCounter } from './counters.js';
-import { CallerDriver, type Driver, WorkerDriver } from './driver.js';
+import { callerDriver, type Driver, startWorker } from './driver.js';
 import type { Peer, PeerGroup, Region, RemoteRegion } from './handles.js';
-import { EngineMemory, type GpuMemory } from './memory.js';
-import { Operations } from './operations.js';
+import { createMemory, type GpuMemory } from './memory.js';
+import { createOperations, type Operations } from './operations.js';
 import { coreOptions, type EngineOptions, requireProvider } from './options.js';
-import { Peers } from './peers.js';
-import { Posting } from './posting.js';
-import { CommandRing } from './ring.js';
+import { createPeers, type Peers } from './peers.js';
+import { createPosting } from './posting.js';
 import type { Barrier, Paged, Scatter, Write } from './transfers.js';
-import { type Waitable, Waiting } from './waiting.js';
+import { createWaiting, type Waitable } from './waiting.js';
 
 /**
  * Moves bytes between the memory of processes, one-sidedly, over libfabric. Obtain one with `open`, exchange
@@ -36,13 +35,13 @@ export class TransferEngine implements Waitable {
   readonly #shards: number;
   readonly #control: Int32Array;
   readonly #peers: Peers;
-  readonly #posting: Posting;
+  readonly #posting: ReturnType<typeof createPosting>;
   readonly #immediates: ImmediateTable | null;
   readonly #arrivals: ImmediateQueue | null;
   readonly #counters = new Map<number, ImmediateCounter>();
-  readonly #waiting = new Waiting(this);
+  readonly #waiting = createWaiting(this);
   readonly #operations: Operations;
-  readonly #memory: EngineMemory;
+  readonly #memory: ReturnType<typeof createMemory>;
   #closed = false;
 
   /** Opens an engine. @throws UnavailableError when there is no libfabric or no usable provider. */
@@ -53,8 +52,8 @@ export class TransferEngine implements Waitable {
     let engine: TransferEngine | undefined;
     const driver =
       (options.thread ?? 'worker') === 'caller'
-        ? new CallerDriver(core)
-        : await WorkerDriver.start(core, (error) => {
+        ? callerDriver(core)
+        : await startWorker(core, (error) => {
             if (engine !== undefined) engine.#break(error);
           });
     engine = new TransferEngine(core, driver);
@@ -68,19 +67,19 @@ export class TransferEngine implements Waitable {
     this.timeoutMs = core.timeoutMs;
     this.#shards = core.shard === 'bytes' ? core.rails : 1;
     this.#control = new Int32Array(core.shared.control);
-    this.#memory = new EngineMemory(driver, core.id, core.gpuMemory, this);
+    this.#memory = createMemory(driver, core.id, core.gpuMemory, this);
     const listed = core.arrivals === 'listed';
     this.#immediates = listed ? null : new ImmediateTable(core.shared.immediates);
     this.#arrivals = listed ? new ImmediateQueue(core.shared.immediates) : null;
-    const peers = new Peers(driver, new Int32Array(core.shared.peers), core.timeoutMs);
+    const peers = createPeers(driver, new Int32Array(core.shared.peers), core.timeoutMs);
     this.#peers = peers;
-    this.#operations = new Operations(core.shared, peers.failure.bind(peers));
-    this.#posting = new Posting({
+    this.#operations = createOperations(core.shared, peers.failure);
+    this.#posting = createPosting({
       engine: this,
       requireOpen: () => this.#requireOpen(),
       peers,
       operations: this.#operations,
-      ring: new CommandRing(core.shared, driver),
+      shared: core.shared,
       shards: this.#shards,
       queue: core.queue,
       longestWrite: Math.min(...this.devices.map((device) => device.maxWriteBytes)),
@@ -180,7 +179,7 @@ export class TransferEngine implements Waitable {
   /** Whether a write to the peer can begin without waiting for room. */
   hasRoomFor(peer: Peer): boolean {
     this.#requireOpen();
-    this.#peers.require('peer', peer);
+    this.#peers.requirePeer('peer', peer);
     return this.#posting.fits(peer);
   }
 
@@ -218,13 +217,7 @@ export class TransferEngine implements Waitable {
 
   /** Operations that have not ended. */
   get underway(): number {
-    return this.#operations.underway;
-  }
-
-  /** JavaScript heap in use in the thread that drives libfabric: its own or, with `thread: 'caller'`, this one. */
-  heapBytes(): number {
-    this.#requireOpen();
-    return this.driver.call('heapBytes');
+    return this.#operations.underway();
   }
 
   /** @internal */

@@ -6,56 +6,51 @@ import { FabricError, PeerLostError } from '../libfabric/errors.js';
 import type { Driver } from './driver.js';
 import { Peer, PeerGroup, RemoteRegion } from './handles.js';
 
-/** The partners of an engine: its peers, their regions, and groups of those. */
-export class Peers {
-  readonly #driver: Driver;
-  /** Two words for each peer, which the core writes: whether it is lost, and how many of its requests have ended. */
-  readonly #states: Int32Array;
-  readonly #timeoutMs: number;
-  readonly #all: Peer[] = [];
-  #nextRemote = 0;
-  #nextGroup = 0;
+export type Peers = ReturnType<typeof createPeers>;
 
-  constructor(driver: Driver, states: Int32Array, timeoutMs: number) {
-    this.#driver = driver;
-    this.#states = states;
-    this.#timeoutMs = timeoutMs;
-  }
+/**
+ * The partners of an engine: its peers, their regions, and groups of those. `states`: two words for each peer, which the core writes:
+ * whether it is lost, and how many of its requests have ended.
+ */
+export function createPeers(driver: Driver, states: Int32Array, timeoutMs: number) {
+  const all: Peer[] = [];
+  let nextRemote = 0;
+  let nextGroup = 0;
 
-  add(address: Uint8Array, name?: string): Peer {
+  function add(address: Uint8Array, name?: string): Peer {
     if (name !== undefined) requireText('name', name);
     const theirs = decodeAddress(address);
-    this.#requireReached(theirs);
-    const id = this.#all.length;
-    requireInteger('the number of peers', id + 1, 1, this.#states.length / 2);
-    this.#driver.call('addPeer', id, theirs);
-    const mailbox = this.#nextRemote++;
-    this.#driver.call(
+    requireReached(theirs);
+    const id = all.length;
+    requireInteger('the number of peers', id + 1, 1, states.length / 2);
+    driver.call('addPeer', id, theirs);
+    const mailbox = nextRemote++;
+    driver.call(
       'addRemote',
       mailbox,
       id,
       theirs.rails.map((rail) => rail.mailbox),
     );
-    const alone = { index: this.#nextGroup++ };
-    this.#driver.call('addGroup', alone.index, [mailbox]);
-    const peer = new Peer(id, name ?? `${id} (${theirs.id})`, theirs.id, alone, this.#states);
-    this.#all.push(peer);
+    const alone = { index: nextGroup++ };
+    driver.call('addGroup', alone.index, [mailbox]);
+    const peer = new Peer(id, name ?? `${id} (${theirs.id})`, theirs.id, alone, states);
+    all.push(peer);
     return peer;
   }
 
-  remove(peer: Peer): void {
-    this.require('peer', peer);
+  function remove(peer: Peer): void {
+    requirePeer('peer', peer);
     peer.removed = true;
-    this.#driver.call('removePeer', peer.id);
+    driver.call('removePeer', peer.id);
   }
 
-  lose(peer: Peer): void {
-    this.require('peer', peer);
-    this.#driver.call('losePeer', peer.id, errno.HOSTDOWN);
+  function lose(peer: Peer): void {
+    requirePeer('peer', peer);
+    driver.call('losePeer', peer.id, errno.HOSTDOWN);
   }
 
-  remote(peer: Peer, descriptor: Uint8Array): RemoteRegion {
-    this.require('peer', peer);
+  function remote(peer: Peer, descriptor: Uint8Array): RemoteRegion {
+    requirePeer('peer', peer);
     const { engine, bytes, rails } = decodeRegion(descriptor);
     if (engine !== peer.engineId) {
       throw new ArgumentError(
@@ -64,25 +59,25 @@ export class Peers {
         `of a region of ${peer.name}, not of engine ${engine}`,
       );
     }
-    const index = this.#nextRemote++;
-    this.#driver.call('addRemote', index, peer.id, rails);
+    const index = nextRemote++;
+    driver.call('addRemote', index, peer.id, rails);
     return new RemoteRegion(index, peer, bytes);
   }
 
-  group(members: readonly RemoteRegion[]): PeerGroup {
+  function group(members: readonly RemoteRegion[]): PeerGroup {
     if (!Array.isArray(members)) throw new ArgumentError('members', members, 'an array of remote regions');
     requireInteger('members.length', members.length, 1, Math.floor((commandWords - transferHeader) / 6));
     const seen = new Set<Peer>();
     for (const member of members) {
-      this.requireTarget(member);
+      requireTarget(member);
       const { peer } = member;
       if (seen.has(peer)) {
         throw new ArgumentError('members', members, `regions of different peers, but has ${peer.name} twice`);
       }
       seen.add(peer);
     }
-    const index = this.#nextGroup++;
-    this.#driver.call(
+    const index = nextGroup++;
+    driver.call(
       'addGroup',
       index,
       members.map((member) => member.index),
@@ -90,8 +85,8 @@ export class Peers {
     return new PeerGroup(index, [...members]);
   }
 
-  require(argument: string, peer: Peer): void {
-    if (!(peer instanceof Peer) || this.#all[peer.id] !== peer) {
+  function requirePeer(argument: string, peer: Peer): void {
+    if (!(peer instanceof Peer) || all[peer.id] !== peer) {
       throw new ArgumentError(argument, peer, 'of a peer of this engine, from engine.addPeer()');
     }
     if (peer.removed) {
@@ -99,32 +94,32 @@ export class Peers {
     }
   }
 
-  requireTarget(region: RemoteRegion): void {
+  function requireTarget(region: RemoteRegion): void {
     if (!(region instanceof RemoteRegion)) {
       throw new ArgumentError('target', region, "a peer's region, from engine.remote()");
     }
-    this.require('target', region.peer);
+    requirePeer('target', region.peer);
   }
 
-  requireGroup(group: PeerGroup): void {
-    if (!(group instanceof PeerGroup) || this.#all[group.members[0]!.peer.id] !== group.members[0]!.peer) {
+  function requireGroup(group: PeerGroup): void {
+    if (!(group instanceof PeerGroup) || all[group.members[0]!.peer.id] !== group.members[0]!.peer) {
       throw new ArgumentError('group', group, 'a group of this engine, from engine.group()');
     }
   }
 
-  requireReachable(peer: Peer): void {
-    if (peer.removed) this.require('peer', peer);
+  function requireReachable(peer: Peer): void {
+    if (peer.removed) requirePeer('peer', peer);
     if (peer.lost)
       throw new PeerLostError([peer.name], 'the start of an operation', 'it was found lost before');
   }
 
   /** The error of an operation, from the core's error number and the peer that it is about. */
-  failure(code: number, peer: number, operation: string, group: PeerGroup | null): Error {
-    const about = this.#all[peer]!;
+  function failure(code: number, peer: number, operation: string, target: Peer | PeerGroup): Error {
+    const about = all[peer]!;
     if (!about.lost) return new FabricError(operation, code, strerror(code), about.name);
-    const lost = group ? group.peers.filter((member) => member.lost) : [about];
+    const lost = target instanceof PeerGroup ? target.peers.filter((member) => member.lost) : [about];
     const reasons: { readonly [code: number]: string } = {
-      [errno.TIMEDOUT]: `no answer within ${this.#timeoutMs} ms`,
+      [errno.TIMEDOUT]: `no answer within ${timeoutMs} ms`,
       [errno.CANCELED]: 'it was removed',
       [errno.HOSTDOWN]: 'it was reported lost',
     };
@@ -137,8 +132,8 @@ export class Peers {
   }
 
   /** Refuses an engine that this one's provider cannot reach, or that cuts what is written otherwise. */
-  #requireReached(theirs: ReturnType<typeof decodeAddress>): void {
-    const { address: ours } = this.#driver.info;
+  function requireReached(theirs: ReturnType<typeof decodeAddress>): void {
+    const { address: ours } = driver.info;
     if (theirs.provider !== ours.provider) {
       throw new ArgumentError('address.provider', theirs.provider, `${ours.provider}, as this engine's`);
     }
@@ -154,4 +149,17 @@ export class Peers {
     }
     requireInteger('address.rails.length', theirs.rails.length, ours.rails.length, ours.rails.length);
   }
+
+  return {
+    add,
+    remove,
+    lose,
+    remote,
+    group,
+    requirePeer,
+    requireTarget,
+    requireGroup,
+    requireReachable,
+    failure,
+  };
 }

@@ -50,23 +50,15 @@ export interface Waitable {
   probe(peer: Peer): () => boolean;
 }
 
+export type Waiting = ReturnType<typeof createWaiting>;
+
 /** Waits for conditions that the core's progress makes true: asleep where there is a thread, by polling otherwise. */
-export class Waiting {
-  readonly #waiters: Waiter[] = [];
-  #pumping = false;
-  readonly #engine: Waitable;
-
-  constructor(engine: Waitable) {
-    this.#engine = engine;
-  }
-
-  poll(): boolean {
-    return this.#engine.poll();
-  }
-
-  timeout(options: ArrivalOptions): number {
+export function createWaiting(engine: Waitable) {
+  const waiters: Waiter[] = [];
+  let pumping = false;
+  function timeout(options: ArrivalOptions): number {
     requireObject('options', options);
-    const { timeoutMs = this.#engine.timeoutMs, from = [] } = options;
+    const { timeoutMs = engine.timeoutMs, from = [] } = options;
     if (!Array.isArray(from) || !from.every((peer) => peer instanceof Peer)) {
       throw new ArgumentError('from', from, 'an array of peers, from engine.addPeer()');
     }
@@ -74,23 +66,23 @@ export class Waiting {
   }
 
   /** Resolves once its condition holds. */
-  until(wait: Wait): Promise<void> {
+  function until(wait: Wait): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.#waiters.push({ condition: this.#guard(wait), resolve, reject });
-      if (!this.#pumping) {
-        this.#pumping = true;
-        this.#pump().catch((error) => this.rejectAll(error));
+      waiters.push({ condition: guard(wait), resolve, reject });
+      if (!pumping) {
+        pumping = true;
+        pump().catch((error) => rejectAll(error));
       }
     });
   }
 
   /** Returns once its condition holds. Nothing else runs in this thread meanwhile. */
-  untilSync(wait: Wait): void {
-    const guarded = this.#guard(wait);
-    const { driver } = this.#engine;
+  function untilSync(wait: Wait): void {
+    const guarded = guard(wait);
+    const { driver } = engine;
     for (let idle = 0, looks = 0, slept = true; ; looks++) {
       const heard = driver.heard();
-      const moved = this.#engine.poll();
+      const moved = engine.poll();
       const missing = guarded(slept || (looks & 255) === 0);
       if (missing === 0) return;
       if (typeof missing !== 'number') throw missing;
@@ -99,12 +91,12 @@ export class Waiting {
     }
   }
 
-  rejectAll(error: Error): void {
-    for (const waiter of this.#waiters.splice(0)) waiter.reject(error);
+  function rejectAll(error: Error): void {
+    for (const waiter of waiters.splice(0)) waiter.reject(error);
   }
 
   /** Adds to a condition what ends every wait: time, lost peers, a broken engine. */
-  #guard({ condition, timeoutMs, what, from }: Wait): Guarded {
+  function guard({ condition, timeoutMs, what, from }: Wait): Guarded {
     const time = monotonicClock();
     time.read();
     const begun = time.ms;
@@ -112,7 +104,7 @@ export class Waiting {
     return (clock) => {
       const missing = condition();
       if (missing === 0 || typeof missing !== 'number' || !clock) return missing;
-      if (this.#engine.broken) return this.#engine.broken;
+      if (engine.broken) return engine.broken;
       for (let i = 0; i < from.length; i++) {
         if (!from[i]!.lost) continue;
         const lost = from.filter((peer) => peer.lost).map((peer) => peer.name);
@@ -121,7 +113,7 @@ export class Waiting {
       time.read();
       const waited = time.ms - begun;
       if (probes === null && from.length > 0 && waited > timeoutMs / 2) {
-        probes = from.map((peer) => ({ peer, landed: this.#engine.probe(peer) }));
+        probes = from.map((peer) => ({ peer, landed: engine.probe(peer) }));
       }
       if (waited < timeoutMs) return missing;
       const silent = (probes ?? []).filter(({ landed }) => !landed()).map(({ peer }) => peer.name);
@@ -130,37 +122,39 @@ export class Waiting {
     };
   }
 
-  async #pump(): Promise<void> {
-    const { driver } = this.#engine;
+  async function pump(): Promise<void> {
+    const { driver } = engine;
     try {
-      for (let idle = 0; this.#waiters.length > 0; ) {
+      for (let idle = 0; waiters.length > 0; ) {
         const heard = driver.heard();
-        const moved = this.#engine.poll();
-        const missing = this.#settle();
+        const moved = engine.poll();
+        const missing = settle();
         if (missing === 0) continue;
         idle = moved ? 0 : idle + 1;
         await driver.rest(idle, heard, missing);
       }
     } finally {
-      this.#pumping = false;
+      pumping = false;
     }
   }
 
   /** Ends the waits that can end. Returns 0 where there was one; otherwise the fewest events that any wait still lacks. */
-  #settle(): number {
+  function settle(): number {
     let least = Number.POSITIVE_INFINITY;
-    for (let i = 0; i < this.#waiters.length; i++) {
-      const waiter = this.#waiters[i]!;
+    for (let i = 0; i < waiters.length; i++) {
+      const waiter = waiters[i]!;
       const missing = waiter.condition(true);
       if (typeof missing === 'number' && missing > 0) {
         least = Math.min(least, missing);
         continue;
       }
-      this.#waiters.splice(i--, 1);
+      waiters.splice(i--, 1);
       least = 0;
       if (typeof missing === 'number') waiter.resolve();
       else waiter.reject(missing);
     }
     return least;
   }
+
+  return { timeout, until, untilSync, rejectAll, poll: () => engine.poll() };
 }

@@ -31,14 +31,12 @@ export const info = {
   srcAddrLen: 32,
   srcAddr: 48,
   tx: 72,
-  rx: 80,
   ep: 88,
   domain: 96,
   fabric: 104,
   bytes: 120,
 } as const;
-export const txAttr = { opFlags: 16, msgOrder: 24, injectSize: 40, size: 48, bytes: 80 } as const;
-export const rxAttr = { size: 48, bytes: 64 } as const;
+export const txAttr = { opFlags: 16, injectSize: 40, bytes: 80 } as const;
 export const epAttr = { type: 0, maxMsgSize: 16, bytes: 96 } as const;
 export const domainAttr = {
   name: 8,
@@ -46,44 +44,37 @@ export const domainAttr = {
   controlProgress: 20,
   dataProgress: 24,
   resourceMgmt: 28,
-  avType: 32,
   mrMode: 36,
-  mrKeySize: 40,
   cqDataSize: 48,
   bytes: 192,
 } as const;
-export const fabricAttr = { name: 8, provName: 16, provVersion: 24, bytes: 32 } as const;
+export const fabricAttr = { provName: 16, bytes: 32 } as const;
 
-/** Function tables: where an object keeps the pointer to a table, and where the table keeps the function. */
-export const table = {
-  fid: 16,
-  fabric: 24,
-  domain: 24,
-  domainMr: 32,
-  ep: 24,
-  epCm: 32,
-  epRma: 48,
-  cq: 24,
-  av: 24,
-} as const;
-export const slot = {
-  fidClose: 8,
-  fidBind: 16,
-  fidControl: 24,
-  fabricDomain: 8,
-  domainAvOpen: 8,
-  domainCqOpen: 16,
-  domainEndpoint: 24,
-  mrReg: 8,
-  mrRegAttr: 24,
-  avInsert: 8,
-  avRemove: 32,
-  cqRead: 8,
-  cqReadErr: 24,
-  cmSetName: 8,
-  cmGetName: 16,
-  rmaWriteMsg: 48,
-} as const;
+const post = ['address', 'address', 'u64'] as const;
+/** Parent, attributes, out, context. */
+const open = ['i32', 'address', 'address', 'buffer', 'address'] as const;
+
+/** The inline functions: where an object keeps the pointer to a table, where the table keeps the function, and the function's types. */
+const methods = {
+  fi_close: [16, 8, ['i32', 'address']],
+  fi_ep_bind: [16, 16, ['i32', ...post]],
+  fi_control: [16, 24, ['i32', 'address', 'i32', 'address']],
+  fi_domain: [24, 8, open],
+  fi_av_open: [24, 8, open],
+  fi_cq_open: [24, 16, open],
+  fi_endpoint: [24, 24, open],
+  fi_mr_reg: [32, 8, ['i32', 'address', 'address', 'u64', 'u64', 'u64', 'u64', 'u64', 'buffer', 'address']],
+  fi_mr_regattr: [32, 24, ['i32', 'address', 'buffer', 'u64', 'buffer']],
+  fi_av_insert: [24, 8, ['i32', 'address', 'buffer', 'u64', 'buffer', 'u64', 'address']],
+  fi_av_remove: [24, 32, ['i32', 'address', 'buffer', 'u64', 'u64']],
+  fi_cq_read: [24, 8, ['i64', ...post]],
+  fi_cq_readerr: [24, 24, ['i64', ...post]],
+  fi_setname: [32, 8, ['i32', 'address', 'buffer', 'u64']],
+  fi_getname: [32, 16, ['i32', 'address', 'buffer', 'buffer']],
+  fi_writemsg: [48, 48, ['i64', ...post]],
+} as const satisfies Readonly<Record<string, readonly [table: number, slot: number, Signature]>>;
+type Methods = typeof methods;
+
 export const mr = { desc: 24, key: 32 } as const;
 
 /** Flags and constants. All flags used on the hot path lie below 2^31. */
@@ -95,7 +86,6 @@ export const FI = {
   WRITE: 1 << 9,
   RECV: 1 << 10,
   SEND: 1 << 11,
-  REMOTE_READ: 1 << 12,
   REMOTE_WRITE: 1 << 13,
   REMOTE_CQ_DATA: 1 << 17,
   COMPLETION: 1 << 24,
@@ -135,7 +125,6 @@ export const errno = {
   TIMEDOUT: 110,
   HOSTDOWN: 112,
   CANCELED: 125,
-  AVAIL: 259,
 } as const;
 
 const declareCalls = (library: Library) =>
@@ -212,16 +201,25 @@ export function check(call: string, status: number): void {
   if (status < 0) throw new FabricError(call, -status, strerror(status));
 }
 
-/** The function at `tableOffset` → `slotOffset` of an object: what libfabric's inline functions do at every call. */
-export const method = <const S extends Signature>(
+const resolved = new Map<string, unknown>();
+
+/**
+ * What libfabric's inline functions call. The objects of a provider share their functions, so they share the callable, too: a scatter
+ * over many endpoints then calls one function from one place, which the compiler makes a direct call.
+ */
+export function method<Name extends keyof Methods>(
   object: Address,
-  tableOffset: number,
-  slotOffset: number,
-  signature: S,
-): NativeFunction<S> => functionAt(readAddress(readAddress(object + tableOffset) + slotOffset), signature);
+  name: Name,
+): NativeFunction<Methods[Name][2]> {
+  const [table, slot, signature] = methods[name];
+  const at = readAddress(readAddress(object + table) + slot);
+  const key = `${name} ${at}`;
+  if (!resolved.has(key)) resolved.set(key, functionAt(at, signature));
+  return resolved.get(key) as NativeFunction<Methods[Name][2]>;
+}
 
 export function closeObject(object: Address): number {
-  return method(object, table.fid, slot.fidClose, ['i32', 'address'])(object);
+  return method(object, 'fi_close')(object);
 }
 
 /** A structure in C memory, for set-up code. */

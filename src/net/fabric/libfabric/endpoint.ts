@@ -1,11 +1,4 @@
-import {
-  type Address,
-  addressOf,
-  allocate,
-  functionAt,
-  type NativeMemory,
-  readAddress,
-} from '../../../base/native/index.js';
+import { type Address, addressOf, allocate, type NativeMemory } from '../../../base/native/index.js';
 import {
   check,
   closeObject,
@@ -16,14 +9,12 @@ import {
   method,
   mr,
   readU64,
-  slot,
   struct,
-  table,
   type U64,
 } from './bindings.js';
 import { FabricError } from './errors.js';
-import type { Chosen, FabricDevice } from './provider.js';
-import { ShmNames } from './shm-names.js';
+import type { Chosen } from './provider.js';
+import { claimShmNames } from './shm-names.js';
 
 /** A registered piece of memory on one rail. */
 export interface Registration {
@@ -56,62 +47,29 @@ export const completionWords = 10;
 const completionQueueEntries = 8192;
 
 export type Post = (endpoint: Address, message: Address, flags: number) => number;
-const post = ['address', 'address', 'u64'] as const;
+export type Endpoint = ReturnType<typeof openEndpoint>;
 
 /**
- * The endpoints of a provider share their functions, so they share the callable, too: a scatter over many
- * endpoints then calls one function from one place, which the compiler makes a direct call.
+ * An endpoint with an address vector of its own, called `name`; null lets the provider choose an address. The functions that the hot path calls are
+ * resolved once, here.
  */
-const posts = new Map<Address, Post>();
-function postAt(endpoint: Address, tableOffset: number, slotOffset: number): Post {
-  const at = readAddress(readAddress(endpoint + tableOffset) + slotOffset);
-  let found = posts.get(at);
-  if (found === undefined) {
-    found = functionAt(at, ['i64', ...post]);
-    posts.set(at, found);
-  }
-  return found;
-}
-
-/** An endpoint with an address vector of its own. The functions that the hot path calls are resolved once, here. */
-export class Endpoint {
-  readonly endpoint: Address;
-  readonly writeMessage: Post;
-  readonly #vector: Address;
-
-  /** `name` is the address of the endpoint; null lets the provider choose one. */
-  constructor(domain: Address, queue: Address, description: Address, name: string | null) {
-    const inDomain = { object: domain, table: table.domain };
-    // A zeroed fi_av_attr is FI_AV_UNSPEC: the provider picks its kind; the addresses it hands out are opaque here.
-    this.#vector = withZeroed(64, (attributes) =>
-      open(inDomain, slot.domainAvOpen, 'fi_av_open', attributes.address),
-    );
-    this.endpoint = open(inDomain, slot.domainEndpoint, 'fi_endpoint', description);
-    const bind = method(this.endpoint, table.fid, slot.fidBind, ['i32', ...post]);
-    check('fi_ep_bind of the completion queue', bind(this.endpoint, queue, FI.TRANSMIT | FI.RECV));
-    check('fi_ep_bind of the address vector', bind(this.endpoint, this.#vector, 0));
-    if (name !== null) setName(this.endpoint, name);
-    const control = method(this.endpoint, table.fid, slot.fidControl, ['i32', 'address', 'i32', 'address']);
-    check('fi_enable', control(this.endpoint, FI.ENABLE, 0));
-    this.writeMessage = postAt(this.endpoint, table.epRma, slot.rmaWriteMsg);
-  }
+function openEndpoint(domain: Address, queue: Address, description: Address, name: string | null) {
+  // A zeroed fi_av_attr is FI_AV_UNSPEC: the provider picks its kind; the addresses it hands out are opaque here.
+  const vector = withZeroed(64, (attributes) => open(domain, 'fi_av_open', attributes.address));
+  const endpoint = open(domain, 'fi_endpoint', description);
+  const bind = method(endpoint, 'fi_ep_bind');
+  check('fi_ep_bind of the completion queue', bind(endpoint, queue, FI.TRANSMIT | FI.RECV));
+  check('fi_ep_bind of the address vector', bind(endpoint, vector, 0));
+  if (name !== null) setName(endpoint, name);
+  check('fi_enable', method(endpoint, 'fi_control')(endpoint, FI.ENABLE, 0));
 
   /** Makes a peer's endpoint known; returns libfabric's handle for it. */
-  insert(address: Uint8Array): U64 {
-    const insert = method(this.#vector, table.av, slot.avInsert, [
-      'i32',
-      'address',
-      'buffer',
-      'u64',
-      'buffer',
-      'u64',
-      'address',
-    ]);
+  function insert(address: Uint8Array): U64 {
     const out = new Uint32Array(2);
     // The provider reads as far as its kind of address goes, or to a NUL: never beyond these bytes.
     const whole = new Uint8Array(maxAddressBytes + 1);
     whole.set(address);
-    const inserted = insert(this.#vector, whole, 1, out, 0, 0);
+    const inserted = method(vector, 'fi_av_insert')(vector, whole, 1, out, 0, 0);
     check('fi_av_insert', inserted);
     if (inserted !== 1)
       throw new FabricError('fi_av_insert', 22, 'the provider does not understand the address');
@@ -119,97 +77,63 @@ export class Endpoint {
   }
 
   /** Forgets a peer's endpoint; libfabric drops its connection. */
-  remove(peer: U64): void {
-    const remove = method(this.#vector, table.av, slot.avRemove, ['i32', 'address', 'buffer', 'u64', 'u64']);
-    remove(this.#vector, Uint32Array.of(peer.low, peer.high), 1, 0);
+  function remove(peer: U64): void {
+    method(vector, 'fi_av_remove')(vector, Uint32Array.of(peer.low, peer.high), 1, 0);
   }
 
   /** After this the provider touches no memory for it any more. */
-  close(): void {
-    closeObject(this.endpoint);
-    closeObject(this.#vector);
+  function close(): void {
+    closeObject(endpoint);
+    closeObject(vector);
   }
+
+  const writeMessage: Post = method(endpoint, 'fi_writemsg');
+  return { endpoint, writeMessage, insert, remove, close };
 }
 
-/** One NIC of an engine: fabric → domain → completion queue → the endpoint that peers write to. */
-export class Rail {
-  readonly device: FabricDevice;
-  /** The endpoint's own address as the provider writes it. */
-  readonly address: Uint8Array;
-  readonly main: Endpoint;
-  readonly queue: Address;
-  readonly readQueue: (queue: Address, entries: Address, count: number) => number;
-  /** Where `readQueue` puts its entries. */
-  readonly entries: NativeMemory;
-  readonly #readErrorOf: (queue: Address, entry: Address, flags: number) => number;
-  readonly #errorEntry: NativeMemory;
-  readonly #fabric: Address;
-  readonly #domain: Address;
-  readonly #description: Address;
-  /** Of its endpoints over shm. */
-  readonly #names: ShmNames | null;
-  #nextKey = 1;
+export type Rail = ReturnType<typeof openRail>;
 
-  /** Takes over `description`. */
-  constructor({ device, info: description }: Chosen) {
-    this.device = device;
-    this.#description = description;
-    const root = struct(description, info.bytes);
-    this.#fabric = make('fi_fabric', (out) => libfabric().fi_fabric(readU64(root, info.fabric), out, 0));
-    const inFabric = { object: this.#fabric, table: table.fabric };
-    this.#domain = open(inFabric, slot.fabricDomain, 'fi_domain', description);
-    this.queue = withZeroed(64, (attributes) => {
-      const fields = new DataView(attributes.buffer);
-      fields.setBigUint64(0, BigInt(completionQueueEntries), true);
-      fields.setUint32(16, FI.CQ_FORMAT_DATA, true);
-      const inDomain = { object: this.#domain, table: table.domain };
-      return open(inDomain, slot.domainCqOpen, 'fi_cq_open', attributes.address);
-    });
-    this.#names = device.provider === 'shm' ? ShmNames.claim() : null;
-    this.main = this.#endpoint();
-    this.address = ownAddress(this.main.endpoint);
-    this.readQueue = method(this.queue, table.cq, slot.cqRead, ['i64', ...post]);
-    this.#readErrorOf = method(this.queue, table.cq, slot.cqReadErr, ['i64', ...post]);
-    this.entries = allocate(completionBatch * completionWords * 4);
-    this.#errorEntry = allocate(128);
-  }
+/** One NIC of an engine: fabric → domain → completion queue → the endpoint that peers write to. Takes over `description`. */
+export function openRail({ device, info: description }: Chosen) {
+  const root = struct(description, info.bytes);
+  const fabric = make('fi_fabric', (out) => libfabric().fi_fabric(readU64(root, info.fabric), out, 0));
+  const domain = open(fabric, 'fi_domain', description);
+  const queue = withZeroed(64, (attributes) => {
+    const fields = new DataView(attributes.buffer);
+    fields.setBigUint64(0, BigInt(completionQueueEntries), true);
+    fields.setUint32(16, FI.CQ_FORMAT_DATA, true);
+    return open(domain, 'fi_cq_open', attributes.address);
+  });
+  const names = device.provider === 'shm' ? claimShmNames() : null;
+  const endpoint = (): Endpoint => openEndpoint(domain, queue, description, names?.next() ?? null);
+  const main = endpoint();
+  const readErrorOf = method(queue, 'fi_cq_readerr');
+  /** Where `readQueue` puts its entries. */
+  const entries = allocate(completionBatch * completionWords * 4);
+  const errorEntry = allocate(128);
+  let nextKey = 1;
 
   /**
    * The endpoint to reach one peer from. For most providers that is the main one. shm (seen in 1.17 and its
    * successors) reports the acknowledgements of an endpoint strictly in order, whoever they come from, so that
    * one silent peer would hold up the completions of all others for ever: there, each peer gets an endpoint.
    */
-  endpointForPeer(): Endpoint {
-    return this.device.provider === 'shm' ? this.#endpoint() : this.main;
-  }
-
-  #endpoint(): Endpoint {
-    return new Endpoint(this.#domain, this.queue, this.#description, this.#names?.next() ?? null);
+  function endpointForPeer(): Endpoint {
+    return device.provider === 'shm' ? endpoint() : main;
   }
 
   /** Registers memory for reading by local operations and writing by peers. */
-  register(memory: LocalMemory): Registration {
+  function register(memory: LocalMemory): Registration {
     const { address, bytes, reach } = memory;
-    const key = this.#nextKey++;
+    const key = nextKey++;
     const out = new BigUint64Array(1);
     // Some providers carry a write by messages of their own.
     const access = FI.SEND | FI.RECV | FI.READ | FI.WRITE | FI.REMOTE_WRITE;
     if (reach.kind === 'host') {
-      const registerHost = method(this.#domain, table.domainMr, slot.mrReg, [
-        'i32',
-        'address',
-        'address',
-        'u64',
-        'u64',
-        'u64',
-        'u64',
-        'u64',
-        'buffer',
-        'address',
-      ]);
-      check('fi_mr_reg', registerHost(this.#domain, address, bytes, access, 0, key, 0, out, 0));
+      const registerHost = method(domain, 'fi_mr_reg');
+      check('fi_mr_reg', registerHost(domain, address, bytes, access, 0, key, 0, out, 0));
     } else {
-      check('fi_mr_regattr', this.#registerGpu({ ...memory, reach }, { access, key }, out));
+      check('fi_mr_regattr', registerGpu({ ...memory, reach }, { access, key }, out));
     }
     const object = Number(out[0]);
     const fields = struct(object, mr.key + 8);
@@ -217,19 +141,15 @@ export class Rail {
       object,
       descriptor: readU64(fields, mr.desc),
       key: { low: fields.getUint32(mr.key, true), high: fields.getUint32(mr.key + 4, true) },
-      base: this.device.addressing === 'virtual' ? address : 0,
+      base: device.addressing === 'virtual' ? address : 0,
     };
   }
 
-  deregister(registration: Registration): void {
-    closeObject(registration.object);
-  }
-
   /** Takes one failed operation off the queue: its context and its error number. */
-  readError(): { context: U64; code: number } | null {
-    const entry = new DataView(this.#errorEntry.buffer);
+  function readError(): { context: U64; code: number } | null {
+    const entry = new DataView(errorEntry.buffer);
     for (let offset = 0; offset < 80; offset += 8) entry.setBigUint64(offset, 0n);
-    if (this.#readErrorOf(this.queue, this.#errorEntry.address, 0) < 1) return null;
+    if (readErrorOf(queue, errorEntry.address, 0) < 1) return null;
     return {
       context: { low: entry.getUint32(0, true), high: entry.getUint32(4, true) },
       code: Math.abs(entry.getInt32(56, true)),
@@ -237,15 +157,15 @@ export class Rail {
   }
 
   /** Closes the rest, once its endpoints are closed and nothing is registered any more. */
-  close(): void {
-    for (const object of [this.queue, this.#domain, this.#fabric]) closeObject(object);
-    libfabric().fi_freeinfo(this.#description);
-    this.entries.free();
-    this.#errorEntry.free();
-    this.#names?.release();
+  function close(): void {
+    for (const object of [queue, domain, fabric]) closeObject(object);
+    libfabric().fi_freeinfo(description);
+    entries.free();
+    errorEntry.free();
+    names?.release();
   }
 
-  #registerGpu(
+  function registerGpu(
     { address, bytes, reach }: LocalMemory & { readonly reach: Exclude<Reach, { kind: 'host' }> },
     { access, key }: { readonly access: number; readonly key: number },
     out: BigUint64Array,
@@ -270,15 +190,17 @@ export class Rail {
     attributes.setBigUint64(32, BigInt(key), true);
     attributes.setUint32(64, FI.HMEM_CUDA, true);
     attributes.setInt32(72, reach.ordinal, true);
-    const regattr = method(this.#domain, table.domainMr, slot.mrRegAttr, [
-      'i32',
-      'address',
-      'buffer',
-      'u64',
-      'buffer',
-    ]);
-    return regattr(this.#domain, attributes, reach.kind === 'dmabuf' ? FI.MR_DMABUF : 0n, out);
+    const regattr = method(domain, 'fi_mr_regattr');
+    return regattr(domain, attributes, reach.kind === 'dmabuf' ? FI.MR_DMABUF : 0n, out);
   }
+
+  return {
+    ...{ device, main, queue, entries, endpointForPeer, register, readError, close },
+    /** The endpoint's own address as the provider writes it. */
+    address: ownAddress(main.endpoint),
+    readQueue: method(queue, 'fi_cq_read'),
+    deregister: ({ object }: Registration) => void closeObject(object),
+  };
 }
 
 function withZeroed<T>(bytes: number, use: (memory: NativeMemory) => T): T {
@@ -296,27 +218,22 @@ function make(call: string, create: (out: BigUint64Array) => number): Address {
   return Number(out[0]);
 }
 
-/** The shape shared by fi_domain, fi_cq_open, fi_av_open and fi_endpoint: (parent, attributes, out, context). */
 function open(
-  parent: { object: Address; table: number },
-  at: number,
-  call: string,
+  parent: Address,
+  name: 'fi_domain' | 'fi_av_open' | 'fi_cq_open' | 'fi_endpoint',
   attributes: Address,
 ): Address {
-  const create = method(parent.object, parent.table, at, ['i32', 'address', 'address', 'buffer', 'address']);
-  return make(call, (out) => create(parent.object, attributes, out, 0));
+  return make(name, (out) => method(parent, name)(parent, attributes, out, 0));
 }
 
 function setName(endpoint: Address, name: string): void {
-  const set = method(endpoint, table.epCm, slot.cmSetName, ['i32', 'address', 'buffer', 'u64']);
   const text = Buffer.from(`${name}\0`);
-  check('fi_setname', set(endpoint, text, text.length));
+  check('fi_setname', method(endpoint, 'fi_setname')(endpoint, text, text.length));
 }
 
 function ownAddress(endpoint: Address): Uint8Array {
-  const getname = method(endpoint, table.epCm, slot.cmGetName, ['i32', 'address', 'buffer', 'buffer']);
   const out = new Uint8Array(maxAddressBytes);
   const length = BigUint64Array.of(BigInt(maxAddressBytes));
-  check('fi_getname', getname(endpoint, out, length));
+  check('fi_getname', method(endpoint, 'fi_getname')(endpoint, out, length));
   return out.slice(0, Number(length[0]));
 }

@@ -11,7 +11,6 @@ import {
   libfabric,
   readU64,
   remedy,
-  rxAttr,
   struct,
   txAttr,
 } from './bindings.js';
@@ -27,16 +26,10 @@ export interface FabricDevice {
   readonly provider: ProviderName;
   /** libfabric's domain: a NIC, a network interface, or `shm`. */
   readonly device: string;
-  /** libfabric's name of the network behind it. */
-  readonly network: string;
   /** Its own address, where it has a printable one. */
   readonly address: string | null;
   /** How a peer's memory is addressed: by its virtual addresses or by offsets into the region. */
   readonly addressing: 'virtual' | 'offset';
-  /** The side that picks the keys of regions. */
-  readonly keys: 'provider' | 'engine';
-  /** Whether local buffers, too, must be registered. */
-  readonly localRegistration: boolean;
   /** Whether it claims to take GPU memory itself; registering some is the proof. */
   readonly gpuMemory: boolean;
   /** Whether a completion means that the bytes are in the peer's memory (otherwise: that they were sent). */
@@ -44,8 +37,6 @@ export interface FabricDevice {
   /** Bytes of an immediate; at least 4. */
   readonly immediateBytes: number;
   readonly injectBytes: number;
-  readonly transmitQueue: number;
-  readonly receiveQueue: number;
   readonly maxWriteBytes: number;
 }
 
@@ -238,24 +229,17 @@ function describe(
   const root = struct(address, info.bytes);
   const domain = struct(readU64(root, info.domain), domainAttr.bytes);
   const tx = struct(readU64(root, info.tx), txAttr.bytes);
-  const rx = struct(readU64(root, info.rx), rxAttr.bytes);
   const ep = struct(readU64(root, info.ep), epAttr.bytes);
-  const fabric = struct(readU64(root, info.fabric), fabricAttr.bytes);
   const mode = domain.getUint32(domainAttr.mrMode, true);
   return {
     provider,
     device: readString(readU64(domain, domainAttr.name)) ?? provider,
-    network: readString(readU64(fabric, fabricAttr.name)) ?? provider,
     address: printable(root),
     addressing: mode & FI.MR_VIRT_ADDR ? 'virtual' : 'offset',
-    keys: mode & FI.MR_PROV_KEY ? 'provider' : 'engine',
-    localRegistration: (mode & FI.MR_LOCAL) !== 0,
     gpuMemory,
     delivery,
     immediateBytes: readU64(domain, domainAttr.cqDataSize),
     injectBytes: readU64(tx, txAttr.injectSize),
-    transmitQueue: readU64(tx, txAttr.size),
-    receiveQueue: readU64(rx, rxAttr.size),
     maxWriteBytes: Math.min(readU64(ep, epAttr.maxMsgSize), Number.MAX_SAFE_INTEGER),
   };
 }

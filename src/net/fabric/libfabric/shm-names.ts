@@ -9,7 +9,7 @@ import { randomBytes } from 'node:crypto';
 import { closeSync, constants, fstatSync, openSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
-import { type NativeFunction, openLibrary } from '../../../base/native/index.js';
+import { functionOfC } from '../../../base/native/index.js';
 import { pidNamespace } from './address.js';
 
 const folder = '/dev/shm';
@@ -20,41 +20,29 @@ const separator = '.';
 /** Begins the names of this process, and of no other that lives. */
 const ofThisProcess = (): string => `${beginning}${pidNamespace()}-${process.pid}-`;
 
-/** Names for the endpoints of one owner. */
-export class ShmNames {
-  readonly #lock: string;
-  readonly #descriptor: number;
-  #made = 0;
-
-  private constructor(lock: string, descriptor: number) {
-    this.#lock = lock;
-    this.#descriptor = descriptor;
-  }
-
-  /** Takes a beginning that nobody has, once what dead owners left is removed. */
-  static claim(): ShmNames {
-    sweepShm();
-    for (;;) {
-      const lock = `${ofThisProcess()}${randomBytes(8).toString('hex')}`;
-      const descriptor = openSync(
-        join(folder, lock),
-        constants.O_CREAT | constants.O_EXCL | constants.O_RDWR,
-        0o600,
-      );
-      // Somebody who sweeps may have come in between, and have removed it.
-      if (tryLock(descriptor) && isAt(lock, descriptor)) return new ShmNames(lock, descriptor);
-      closeSync(descriptor);
+/** Names for the endpoints of one owner: takes a beginning that nobody has, once what dead owners left is removed. */
+export function claimShmNames() {
+  sweepShm();
+  for (;;) {
+    const lock = `${ofThisProcess()}${randomBytes(8).toString('hex')}`;
+    const descriptor = openSync(
+      join(folder, lock),
+      constants.O_CREAT | constants.O_EXCL | constants.O_RDWR,
+      0o600,
+    );
+    // Somebody who sweeps may have come in between, and have removed it.
+    if (tryLock(descriptor) && isAt(lock, descriptor)) {
+      let made = 0;
+      return {
+        next: (): string => `${lock}${separator}${made++}`,
+        /** Once the endpoints are closed. */
+        release(): void {
+          removeWith(lock);
+          closeSync(descriptor);
+        },
+      };
     }
-  }
-
-  next(): string {
-    return `${this.#lock}${separator}${this.#made++}`;
-  }
-
-  /** Once the endpoints are closed. */
-  release(): void {
-    removeWith(this.#lock);
-    closeSync(this.#descriptor);
+    closeSync(descriptor);
   }
 }
 
@@ -98,12 +86,9 @@ function isAt(name: string, descriptor: number): boolean {
 }
 
 const [LOCK_EX, LOCK_NB] = [2, 4] as const;
-let flock: NativeFunction<['i32', 'i32', 'i32']> | undefined;
+const flock = functionOfC('flock', ['i32', 'i32', 'i32']);
 
-function tryLock(descriptor: number): boolean {
-  flock ??= openLibrary(null, '').functions({ flock: ['i32', 'i32', 'i32'] }).flock;
-  return flock(descriptor, LOCK_EX | LOCK_NB) === 0;
-}
+const tryLock = (descriptor: number): boolean => flock(descriptor, LOCK_EX | LOCK_NB) === 0;
 
 /**
  * Removes the names whenever the process ends and JavaScript still runs. The main thread does it, because the threads

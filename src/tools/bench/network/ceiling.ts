@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { MappedMemory } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
 import type { World } from '../../../net/world/index.js';
-import type { MeasuredPhase } from '../report.js';
+import type { MeasuredPhase } from '../rows.js';
 import { slowest } from '../statistics.js';
 import { type AloneData, type ControlWord, control, type Exchanged } from './alone.js';
 import type { Message, SentRound, SentRounds } from './sent.js';

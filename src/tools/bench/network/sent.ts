@@ -2,7 +2,6 @@
 import { NativeView, type RemoteWrite } from '../../../gpu/index.js';
 import type { LaidWire } from '../../../moe/index.js';
 import { proxyMaker, type World } from '../../../net/world/index.js';
-import type { Sent } from '../report.js';
 
 /** A write of this rank: the peer, the offset in this rank's wire, and the offset in the peer's. */
 export type Message = Readonly<Omit<RemoteWrite, 'tag'>>;
@@ -22,11 +21,8 @@ export interface SentRounds {
   readonly reach: readonly number[] | undefined;
 }
 
-/** The bytes that a rank sends in a round, on the average. Every rank calls it. */
-export async function meanSent(
-  world: Pick<World, 'allGather'>,
-  rounds: readonly SentRound[],
-): Promise<Readonly<Record<keyof SentRound, Sent>>> {
+/** The traffic of a rank's proxy in a round, headers and all; means over ranks and input sets. Every rank calls it. */
+export async function meanSent(world: Pick<World, 'allGather'>, rounds: readonly SentRound[]) {
   const phases = ['dispatch', 'combine'] as const;
   const mine = phases.flatMap((phase) => {
     const messages = rounds.flatMap((round) => round[phase]);
