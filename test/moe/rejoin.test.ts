@@ -117,8 +117,15 @@ describe('a process that takes the place of a rank', () => {
       );
     });
 
-  it('is told that it cannot have windows that others map', async () => {
-    await expect(join({ family: 'one-sided' })).rejects.toThrow(/the others' kernels hold the addresses/);
+  it('has room for the windows of the others, where nothing is yet', async () => {
+    await join({ family: 'one-sided' }, async ({ world }) => {
+      const { bases } = await world.createWindow(64, 'window');
+      const stream = world.device.createStream();
+      stream.fill(bases[world.rank]!, 64, 1);
+      await stream.synchronize();
+      stream.fill(bases[1 - world.rank]!, 64, 1);
+      await expect(stream.synchronize()).rejects.toThrow(/'window' of rank \d was freed/);
+    });
   });
 
   it('creates its layers alone, of which no round begins', needing('libfabric'), async () => {
@@ -209,6 +216,52 @@ describe('ranks that meet at a rendezvous', () => {
     })();
     await Promise.all([member(0), member(1), member(2), others]);
   });
+});
+
+describe('a new process in the place of a rank', () => {
+  it.each(['push', 'pull', 'bulk'] as const)(
+    'comes while another is left out, which comes later: %s',
+    async (way) => {
+      const sim = SimMachine.create({ ranks: 4, mode: 'checked', hostLines: false });
+      let others = () => {};
+      const done = new Promise<void>((resolve) => {
+        others = resolve;
+      });
+      await World.local({ ranks: 4, device: 'sim', sim }, async (began) => {
+        let world = began;
+        let { round } = await rounds(world, tuned(way), true);
+        const { rank } = world;
+        const some = async (first: number, out: readonly number[]) => {
+          for (let n = first; n < first + 2; n++) requireRight(rank, n, out, await round(n), 1);
+        };
+        const takeIn = async (one: number) => {
+          for (let tries = 0; world.masked.includes(one); tries++) {
+            if (tries === 1000) throw new Error(`rank ${one} does not come`);
+            await world.takeIn();
+            await new Promise(setImmediate);
+          }
+        };
+        await some(1, []);
+        if (rank === 1 || rank === 3) await expect(world.mask([1, 3])).rejects.toThrow(RankMaskedError);
+        else await world.mask([1, 3]);
+        if (rank === 1) {
+          world = await world.startAnew();
+          ({ round } = await rounds(world, tuned(way), false));
+          await world.rejoin();
+        }
+        if (rank === 3) {
+          await done;
+          await world.rejoin();
+        } else {
+          await takeIn(1);
+          await some(3, [3]).finally(others);
+          await takeIn(3);
+        }
+        await some(5, []);
+      });
+      expect(sim.findings).toEqual([]);
+    },
+  );
 });
 
 describe('a rank that was left out, and lives, rejoins', () => {
