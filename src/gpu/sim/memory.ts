@@ -159,6 +159,12 @@ export const maxBufferBytes = 2 ** 31;
 const apart = 4099;
 let machines = 0;
 
+/** Where an address points: in the buffer that is there by now. */
+export interface Place {
+  readonly buffer: SimBuffer;
+  readonly offset: number;
+}
+
 export class AddressSpace {
   /** By which of the strides it has. */
   readonly #buffers = new Map<number, SimBuffer>();
@@ -222,25 +228,12 @@ export class AddressSpace {
             : `within the ${buffer.bytes} bytes of '${buffer.purpose}' (offset ${offset}, ${bytes} bytes)`;
       throw new ArgumentError(argument, address, why);
     }
-    return new Place(this, Math.floor(address / stride), offset);
-  }
-}
-
-/** Where an address points, whatever is mapped there by then. */
-export class Place {
-  readonly #space: AddressSpace;
-  readonly #index: number;
-
-  constructor(
-    space: AddressSpace,
-    index: number,
-    readonly offset: number,
-  ) {
-    this.#space = space;
-    this.#index = index;
-  }
-
-  get buffer(): SimBuffer {
-    return this.#space.at(this.#index)!;
+    const [buffers, index] = [this.#buffers, Math.floor(address / stride)];
+    return {
+      offset,
+      get buffer() {
+        return buffers.get(index)!;
+      },
+    };
   }
 }
