@@ -381,10 +381,10 @@ function ended(whose: string): HeddleError {
   return stale(whose, 'that process has ended');
 }
 
-/** CUDA IPC opens a window where CUDA likes. Kernels and graphs hold the address of the one before. */
+/** Kernels and graphs hold the address of the window before. */
 function addressesChange(whose: string): UnavailableError {
   return new UnavailableError(
-    `${whose} cannot be mapped where another window is: CUDA IPC chooses its address itself`,
+    `${whose} cannot be mapped where another window is: CUDA IPC, or the process that owns it, chooses its address`,
     'Let windows be shared by file descriptors (`heddle doctor` says what forbids it), come as a newcomer ' +
       "(HEDDLE_NEWCOMER), or carry rows by messages: family: 'portable', transport: 'proxy'",
   );

@@ -489,7 +489,7 @@ class IrLauncher extends SimLauncher {
     const [args, windows] = [this.#args.slice(), [...this.#windows]];
     return () => {
       for (const [at, places] of windows) args[at] = places.map(({ buffer }) => buffer);
-      return args.slice();
+      return args;
     };
   }
 }
