@@ -36,6 +36,11 @@ export interface Device {
   allocateWire(shape: WireShape, purpose: string, fills?: readonly Fill[]): WireMemory;
   /** Maps another rank's window here, from the bytes of its `handle`. */
   openWindow(handle: Uint8Array): Promise<PeerMemory>;
+  /**
+   * Addresses for another rank's window of such a size, which is not there yet: nothing may use them before `map`.
+   * @throws UnavailableError where a window's address cannot be chosen (CUDA IPC).
+   */
+  reserveWindow(bytes: number, purpose: string): PeerMemory;
 
   /** Compiles (or finds in the cache) and loads a kernel. */
   load(module: IrModule): Promise<Program>;
@@ -141,6 +146,11 @@ export interface WindowMemory extends Memory {
 
 export interface PeerMemory {
   readonly address: number;
+  /**
+   * Maps another window of the same size there instead: kernels and graphs that hold the address reach that one from then on. None
+   * that reaches the one before may run. Where it throws, nothing has changed, or nothing is mapped there any more.
+   */
+  map(handle: Uint8Array): Promise<void>;
   close(): void;
 }
 

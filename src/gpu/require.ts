@@ -1,6 +1,7 @@
 /** A device or stream of a caller is checked where it enters, not where it is first used. */
 import {
   ArgumentError,
+  HeddleError,
   requireArray,
   requireFunction,
   requireInteger,
@@ -55,4 +56,13 @@ export function requireWire(shape: WireShape, mostBytes: number): void {
   requireInteger('shape.front', front, 0, bytes - 1);
   requireThat(front % 16 === 0, 'shape.front', front, 'a multiple of 16');
   requireOneOf('shape.placement', placement, ['host', 'gpu']);
+}
+
+/** Requires that a window fits the addresses of another, whose place it takes. */
+export function requireSameSize(whose: string, bytes: number, room: number): void {
+  if (bytes === room) return;
+  throw new HeddleError(
+    'HEDDLE_OTHER_WINDOW',
+    `${whose} has ${bytes} bytes, but the window whose place it takes has ${room}; a process that comes back needs the layers of the others, and a GPU of the same kind`,
+  );
 }

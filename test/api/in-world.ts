@@ -65,6 +65,7 @@ export async function inWorld(of: Things) {
   const program = await device.load(kernel.ir());
   const launcher = program.launcher({ grid: 1, block: 32, rank: 0 });
   launcher.setWindow('win', shared);
+  const peer = await device.openWindow(shared.own.handle);
   for (const [name, value] of [
     ['out', memory.address],
     ['n', 0],
@@ -272,6 +273,8 @@ export async function inWorld(of: Things) {
     ),
     'Device.allocateWindow': call((a, b, c) => device.allocateWindow(a, b, c).free(), 64, 'fuzz', []),
     'Device.openWindow': call((a) => device.openWindow(a), shared.own.handle),
+    'Device.reserveWindow': call((a, b) => device.reserveWindow(a, b).close(), 64, 'fuzz'),
+    'PeerMemory.map': call((a) => peer.map(a), shared.own.handle),
     'Device.load': call((a) => device.load(a), kernel.ir()),
     'HostView.load': call((a) => mapped.host.load(a), 0),
     'HostView.store': call((a, b) => mapped.host.store(a, b), 0, 1),

@@ -1,6 +1,8 @@
 /** Ranks that were left out of rounds and come back: the others keep their layers, windows and captured graphs. */
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { HeddleError, RankLostError, RankMaskedError, RepeatRoundsError } from '../../src/base/errors.js';
+import type { PeerMemory } from '../../src/gpu/index.js';
+import { SimDevice } from '../../src/gpu/sim/device.js';
 import { SimMachine } from '../../src/gpu/sim/index.js';
 import { ExpertParallel, type ExpertParallelOptions, emptyTensor } from '../../src/moe/index.js';
 import { type Bits, reference } from '../../src/moe/layer/index.js';
@@ -117,8 +119,15 @@ describe('a process that takes the place of a rank', () => {
       );
     });
 
-  it('is told that it cannot have windows that others map', async () => {
-    await expect(join({ family: 'one-sided' })).rejects.toThrow(/the others' kernels hold the addresses/);
+  it('has room for the windows of the others, where nothing is yet', async () => {
+    await join({ family: 'one-sided' }, async ({ world }) => {
+      const { bases } = await world.createWindow(64, 'window');
+      const stream = world.device.createStream();
+      stream.fill(bases[world.rank]!, 64, 1);
+      await stream.synchronize();
+      stream.fill(bases[1 - world.rank]!, 64, 1);
+      await expect(stream.synchronize()).rejects.toThrow(/'window' of rank \d was freed/);
+    });
   });
 
   it('creates its layers alone, of which no round begins', needing('libfabric'), async () => {
@@ -208,6 +217,103 @@ describe('ranks that meet at a rendezvous', () => {
       done = true;
     })();
     await Promise.all([member(0), member(1), member(2), others]);
+  });
+});
+
+describe('a new process in the place of a rank', () => {
+  it.each(['push', 'pull', 'bulk'] as const)(
+    'comes while another is left out, which comes later: %s',
+    async (way) => {
+      const sim = SimMachine.create({ ranks: 4, mode: 'checked', hostLines: false });
+      let others = () => {};
+      const done = new Promise<void>((resolve) => {
+        others = resolve;
+      });
+      await World.local({ ranks: 4, device: 'sim', sim }, async (began) => {
+        let world = began;
+        let { round } = await rounds(world, tuned(way), true);
+        const { rank } = world;
+        const some = async (first: number, out: readonly number[]) => {
+          for (let n = first; n < first + 2; n++) requireRight(rank, n, out, await round(n), 1);
+        };
+        const takeIn = async (one: number) => {
+          for (let tries = 0; world.masked.includes(one); tries++) {
+            if (tries === 1000) throw new Error(`rank ${one} does not come`);
+            await world.takeIn();
+            await new Promise(setImmediate);
+          }
+        };
+        await some(1, []);
+        if (rank === 1 || rank === 3) await expect(world.mask([1, 3])).rejects.toThrow(RankMaskedError);
+        else await world.mask([1, 3]);
+        if (rank === 1) {
+          world = await world.startAnew();
+          ({ round } = await rounds(world, tuned(way), false));
+          await world.rejoin();
+        }
+        if (rank === 3) {
+          await done;
+          await world.rejoin();
+        } else {
+          await takeIn(1);
+          await some(3, [3]).finally(others);
+          await takeIn(3);
+        }
+        await some(5, []);
+      });
+      expect(sim.findings).toEqual([]);
+    },
+  );
+});
+
+describe('a new process whose windows cannot be mapped', () => {
+  afterEach(() => void vi.restoreAllMocks());
+
+  it.each([
+    ['by one of the others', 'openWindow'],
+    ['or that cannot map one of theirs', 'reserveWindow'],
+  ] as const)('%s is refused, with the reason, and may come again', async (_, method) => {
+    let [fails, refused] = [true, 0];
+    const original = SimDevice.prototype[method] as (...given: unknown[]) => unknown;
+    const failing = (memory: PeerMemory): PeerMemory => ({
+      ...memory,
+      map: async (handle) => {
+        if (fails) {
+          fails = false;
+          throw new HeddleError('HEDDLE_OTHER_WINDOW', 'it does not fit');
+        }
+        await memory.map(handle);
+      },
+    });
+    vi.spyOn(SimDevice.prototype, method).mockImplementation(function (this: SimDevice, ...given: unknown[]) {
+      const memory = original.apply(this, given) as PeerMemory | Promise<PeerMemory>;
+      return (memory instanceof Promise ? memory.then(failing) : failing(memory)) as never;
+    });
+    await World.local({ ranks: 4, device: 'sim', timeoutMs: 20_000 }, async (began) => {
+      let world = began;
+      let { round } = await rounds(world, tuned('push'), true);
+      const { rank } = world;
+      requireRight(rank, 1, [], await round(1), 1);
+      if (rank === 1) {
+        await expect(world.mask([1])).rejects.toThrow(RankMaskedError);
+        world = await world.startAnew();
+        ({ round } = await rounds(world, tuned('push'), false));
+        const error = await world.rejoin().catch((thrown: RankMaskedError) => thrown);
+        const { cause } = error as RankMaskedError;
+        expect(`${cause} ${(cause as Error).cause}`).toMatch(/it does not fit/);
+        refused++;
+        await world.rejoin();
+      } else {
+        await world.mask([1]);
+        for (let tries = 0; world.masked.length > 0; tries++) {
+          if (tries === 1000) throw new Error('rank 1 does not come');
+          await world.takeIn();
+          await new Promise(setImmediate);
+        }
+      }
+      requireRight(rank, 2, [], await round(2), 1);
+    });
+    expect(refused).toBe(1);
   });
 });
 

@@ -41,6 +41,20 @@ interface Restarted {
   readonly well: readonly boolean[];
 }
 
+interface Replaced {
+  readonly rank: number;
+  readonly isNew: boolean;
+  readonly masked: readonly number[];
+  /** Values that are not what the reference says. */
+  readonly wrong: number;
+  readonly rounds: number;
+  /** Those that left the rank out. */
+  readonly without: number;
+  /** How long the rounds of the others were late once, and how long they take, in ms. */
+  readonly late: number;
+  readonly round: number;
+}
+
 /**
  * Where the victim falls, and what the others say of it. Inside a kernel it falls while that waits for a rank that
  * comes late; that one hears of the loss first, so its call throws at once and knows no epoch.
@@ -135,6 +149,41 @@ for (const victim of [0, ranks - 1]) {
       })),
       stderr,
     );
+  });
+}
+
+// On a single GPU the processes take turns, so kernels wait longer.
+const processes = gpus === 1 ? 3 : ranks;
+for (const [family, victim] of [
+  ['one-sided', 0],
+  ['portable', processes - 1],
+] as const) {
+  const name = `a new process takes the place of rank ${victim}, and the others' graphs go on: ${family}`;
+  test(name, needs(1, 90_000), async (context) => {
+    const args = [family, String(victim), String(gpus === 1 ? 4_000 : waitMs)];
+    const how = { restarts: 1, rejoin: true };
+    const { result, reports, stderr } = await runRanks<Replaced>(
+      ...([processes, 'replaced-rank.js', args, 80_000, how] as const),
+    );
+    for (const { rank, isNew, rounds, without, late, round } of reports)
+      context.diagnostic(
+        `rank ${rank}${isNew ? ' (new)' : ''}: ${rounds} rounds, ${without} without rank ${victim}; ` +
+          `late once by ${late.toFixed(1)} ms, rounds of ${round.toFixed(2)} ms`,
+      );
+    assert.equal(result.exitCode, 0, stderr);
+    assert.deepEqual(
+      reports
+        .map(({ rank, isNew, masked, wrong }) => ({ rank, isNew, masked, wrong }))
+        .sort((a, b) => a.rank - b.rank),
+      Array.from({ length: processes }, (_, rank) => ({
+        rank,
+        isNew: rank === victim,
+        masked: [],
+        wrong: 0,
+      })),
+      stderr,
+    );
+    for (const { isNew, without } of reports) assert.ok(isNew || without > 0);
   });
 }
 

@@ -57,7 +57,7 @@ export async function runRanks<T>(
   program: string,
   args: readonly string[],
   timeoutMs: number,
-  others: Pick<LaunchOptions, 'keepGoing' | 'restarts'> = {},
+  others: Pick<LaunchOptions, 'keepGoing' | 'restarts' | 'rejoin'> = {},
 ): Promise<Ran<T>> {
   const [stdout, stderr] = [new Lines(), new Lines()];
   const launch = await Launch.start({

@@ -3,6 +3,7 @@ import {
   DisposedError,
   HeddleError,
   requireInteger,
+  requireText,
   UnavailableError,
 } from '../../base/errors.js';
 import { type Address, view } from '../../base/native/index.js';
@@ -35,7 +36,7 @@ import { type FabricProbe, probeFabric } from './sharing.js';
 import { allocatePinned, freePinned, Staging } from './staging.js';
 import { CudaEvent, CudaStream, type Home, until } from './stream.js';
 import { describe, outOfMemory } from './virtual.js';
-import { allocateWindow, openWindow } from './window.js';
+import { allocateWindow, openWindow, reserveWindow } from './window.js';
 import { allocateGpuWire } from './wire.js';
 
 /** Device memory as a file that other drivers of this machine can import. */
@@ -161,9 +162,26 @@ export class CudaDevice implements Device {
 
   async openWindow(handle: Uint8Array): Promise<PeerMemory> {
     const { context } = this.#enter();
-    const window = openWindow(context, this.gpu, handle);
-    const { dispose } = this.#adopt(window.release);
-    return { address: window.address, close: dispose };
+    return this.#peer(openWindow(context, this.gpu, handle));
+  }
+
+  reserveWindow(bytes: number, purpose: string): PeerMemory {
+    const { context } = this.#enter();
+    requireInteger('bytes', bytes, 1, 2 ** 40);
+    requireText('purpose', purpose);
+    return this.#peer(reserveWindow(context, this.gpu, bytes, purpose));
+  }
+
+  #peer({ address, map, release }: ReturnType<typeof openWindow>): PeerMemory {
+    const { dispose } = this.#adopt(release);
+    return {
+      address,
+      map: async (handle) => {
+        this.#enter();
+        map(handle);
+      },
+      close: dispose,
+    };
   }
 
   /** Whether windows of this GPU can be mapped from other hosts, found by trying. */

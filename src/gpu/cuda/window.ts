@@ -14,6 +14,7 @@
 import { randomBytes } from 'node:crypto';
 import { HeddleError, requireOneOf, UnavailableError } from '../../base/errors.js';
 import type { Address } from '../../base/native/index.js';
+import { requireSameSize } from '../index.js';
 import { type Context, check, failure } from './driver.js';
 import { CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED } from './errors.js';
 import { canAddress, countGpus, describeGpu, type Gpu } from './gpu.js';
@@ -26,6 +27,12 @@ import * as virtual from './virtual.js';
 interface Mapped {
   readonly address: Address;
   release(): void;
+}
+
+/** One of another rank. */
+interface MappedPeer extends Mapped {
+  /** Maps the window of another handle there instead. */
+  map(handle: Uint8Array): void;
 }
 
 const lazyPeerAccess = 1;
@@ -71,21 +78,97 @@ export function allocateWindow(
 }
 
 /** Maps the window that a handle names, readable and writable by the context's GPU. */
-export function openWindow(context: Context, gpu: Gpu, bytes: Uint8Array): Mapped {
+export function openWindow(context: Context, gpu: Gpu, bytes: Uint8Array): MappedPeer {
+  const { handle, whose, way } = wayFrom(context, gpu, bytes);
+  if (way === 'here' || way === 'ipc') return openInPlace(context, gpu, handle, whose, way);
+  return virtual.undoable(context, (undo) => {
+    const place = reservePlace(context, gpu, handle.mappedBytes, whose);
+    undo.push(place.release);
+    place.map(bytes);
+    return { address: place.address, map: place.map };
+  });
+}
+
+/**
+ * Addresses for the window of another rank that is as long as one of this GPU's, before there is any.
+ * @throws UnavailableError where windows come to addresses of CUDA's choice.
+ */
+export function reserveWindow(context: Context, gpu: Gpu, bytes: number, purpose: string): MappedPeer {
+  const what = virtual.describe(bytes, purpose, gpu);
+  context.use();
+  const handleTypes = handleTypesOf(context, gpu);
+  if (handleTypes === 0) throw addressesChange(`the ${purpose} of another rank`);
+  return reservePlace(context, gpu, mappedSize(context, gpu, bytes, handleTypes, what), what);
+}
+
+/**
+ * Addresses of this process at which windows of other processes are mapped, one at a time. Kernels and graphs that hold the address
+ * reach the one that is there now. None of them may run while another takes its place.
+ */
+function reservePlace(context: Context, gpu: Gpu, bytes: number, what: string): MappedPeer {
+  return virtual.undoable(context, (undo) => {
+    const address = virtual.reserve(context, bytes, 0, what, undo);
+    const range = { address, bytes };
+    const mapped: virtual.Undo = [];
+    const clear = () => {
+      for (const step of mapped.splice(0)) step();
+    };
+    undo.push(clear);
+    const map = (bytesOfHandle: Uint8Array): void => {
+      const { handle, whose, way } = wayFrom(context, gpu, bytesOfHandle);
+      if (way === 'here' || way === 'ipc') throw addressesChange(whose);
+      requireSameSize(whose, handle.mappedBytes, bytes);
+      const memory = imports[way](context, handle, whose);
+      // What is mapped stays without its handle.
+      try {
+        clear();
+        virtual.mapAt(context, range, memory, whose, mapped);
+        virtual.grant(context, range, [virtual.onGpu(gpu)], `granting GPU ${gpu.ordinal} ${whose}`);
+        requireMark(context, address, handle, whose);
+      } catch (error) {
+        clear();
+        throw error;
+      } finally {
+        check(context.driver.cuMemRelease(memory), 'cuMemRelease', whose);
+      }
+    };
+    return { address, map };
+  });
+}
+
+/** What a handle says, and how this process comes to its window. */
+function wayFrom(context: Context, gpu: Gpu, bytes: Uint8Array) {
   const handle = decodeHandle(bytes);
   const whose = `the ${handle.purpose} of process ${handle.pid} (GPU ${handle.ordinal})`;
   context.use();
   requireReachable(gpu, handle, whose);
-  const way = sharing.wayTo(handle, thisProcess(), whose);
+  return { handle, whose, way: sharing.wayTo(handle, thisProcess(), whose) };
+}
+
+function requireMark(context: Context, address: Address, handle: WindowHandle, whose: string): void {
+  const found = new Uint8Array(tokenBytes);
+  const read = context.driver.cuMemcpyDtoH(found, address + handle.mappedBytes - tokenBytes, tokenBytes);
+  check(read, 'cuMemcpyDtoH', `reading the mark of ${whose}`);
+  if (Buffer.compare(found, handle.token) !== 0)
+    throw stale(whose, 'its memory now belongs to something else');
+}
+
+/** Opens a window whose address is not this process's to choose. */
+function openInPlace(
+  context: Context,
+  gpu: Gpu,
+  handle: WindowHandle,
+  whose: string,
+  way: 'here' | 'ipc',
+): MappedPeer {
   return virtual.undoable(context, (undo) => {
-    const { address, release } = opens[way](context, gpu, handle, whose);
+    const { address, release } = { here: openHere, ipc: openIpc }[way](context, gpu, handle, whose);
     undo.push(release);
-    const found = new Uint8Array(tokenBytes);
-    const read = context.driver.cuMemcpyDtoH(found, address + handle.mappedBytes - tokenBytes, tokenBytes);
-    check(read, 'cuMemcpyDtoH', `reading the mark of ${whose}`);
-    if (Buffer.compare(found, handle.token) !== 0)
-      throw stale(whose, 'its memory now belongs to something else');
-    return { address };
+    requireMark(context, address, handle, whose);
+    const map = () => {
+      throw addressesChange(whose);
+    };
+    return { address, map };
   });
 }
 
@@ -139,13 +222,9 @@ function allocateShareable(
 ): Shareable {
   const { out, cuMemExportToShareableHandle } = context.driver;
   const what = virtual.describe(bytes, purpose, gpu);
-  const write = () =>
-    virtual.writeProperties(context, virtual.onGpu(gpu), { rdma: gpu.rdmaMemory, handleTypes });
-  write();
-  const piece = virtual.granularity(context, 'recommended', what);
-  const mappedBytes = Math.ceil((bytes + tokenBytes) / piece) * piece;
+  const mappedBytes = mappedSize(context, gpu, bytes, handleTypes, what);
   return virtual.undoable(context, (undo) => {
-    write();
+    writeProperties(context, gpu, handleTypes);
     const memory = virtual.create(context, mappedBytes, what, undo);
     const share = (type: number): void =>
       check(cuMemExportToShareableHandle(out.address, memory, type, 0), 'cuMemExportToShareableHandle', what);
@@ -159,24 +238,23 @@ function allocateShareable(
     out.bytes.fill(0, 0, sharing.fabricHandleBytes);
     if (handleTypes & sharing.fabricHandle) share(sharing.fabricHandle);
     const opaque = out.bytes.slice(0, sharing.fabricHandleBytes);
-    const address = map(context, gpu, memory, mappedBytes, what, undo);
+    const address = virtual.reserve(context, mappedBytes, 0, what, undo);
+    const range = { address, bytes: mappedBytes };
+    virtual.mapAt(context, range, memory, what, undo);
+    virtual.grant(context, range, [virtual.onGpu(gpu)], `granting GPU ${gpu.ordinal} ${what}`);
     return { kind: 'virtual', address, mappedBytes, fd, opaque };
   });
 }
 
-/** Maps physical memory at an address of its own, accessible to `gpu`. */
-function map(
-  context: Context,
-  gpu: Gpu,
-  memory: bigint,
-  bytes: number,
-  what: string,
-  undo: virtual.Undo,
-): Address {
-  const address = virtual.reserve(context, bytes, 0, what, undo);
-  virtual.mapAt(context, { address, bytes }, memory, what, undo);
-  virtual.grant(context, { address, bytes }, [virtual.onGpu(gpu)], `granting GPU ${gpu.ordinal} ${what}`);
-  return address;
+function writeProperties(context: Context, gpu: Gpu, handleTypes: number): void {
+  virtual.writeProperties(context, virtual.onGpu(gpu), { rdma: gpu.rdmaMemory, handleTypes });
+}
+
+/** The length of a window as it is mapped, which ends with its mark. */
+function mappedSize(context: Context, gpu: Gpu, bytes: number, handleTypes: number, what: string): number {
+  writeProperties(context, gpu, handleTypes);
+  const piece = virtual.granularity(context, 'recommended', what);
+  return Math.ceil((bytes + tokenBytes) / piece) * piece;
 }
 
 function allocateForIpc(context: Context, gpu: Gpu, bytes: number, purpose: string): Shareable {
@@ -224,7 +302,8 @@ function enablePeerAccess(context: Context, gpu: Gpu, ordinal: number): void {
   }
 }
 
-function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): Mapped {
+/** The memory behind a descriptor of another process, to be mapped here. */
+function importDescriptor(context: Context, handle: WindowHandle, whose: string): bigint {
   const d = context.driver;
   const now = posix.startTime(handle.pid);
   if (now !== null && now !== handle.started) throw ended(whose);
@@ -245,10 +324,10 @@ function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose:
   } finally {
     posix.closeDescriptor(taken.fd);
   }
-  return mapImported(context, gpu, d.out.u64[0]!, handle, whose);
+  return d.out.u64[0]!;
 }
 
-function openFabric(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): Mapped {
+function importFabric(context: Context, handle: WindowHandle, whose: string): bigint {
   const { out, cuMemImportFromShareableHandle: importHandle } = context.driver;
   out.bytes.set(handle.opaque, 64);
   const imported = importHandle(out.address, out.address + 64, sharing.fabricHandle);
@@ -258,21 +337,10 @@ function openFabric(context: Context, gpu: Gpu, handle: WindowHandle, whose: str
       `It needs ${sharing.fabricRemedy}; and the window must still exist`,
     );
   }
-  return mapImported(context, gpu, out.u64[0]!, handle, whose);
+  return out.u64[0]!;
 }
 
-/** Maps memory of another process, which this one has imported. */
-const mapImported = (
-  context: Context,
-  gpu: Gpu,
-  memory: bigint,
-  { mappedBytes }: WindowHandle,
-  whose: string,
-): Mapped =>
-  virtual.undoable(context, (undo) => {
-    undo.push(() => check(context.driver.cuMemRelease(memory), 'cuMemRelease', whose));
-    return { address: map(context, gpu, memory, mappedBytes, whose, undo) };
-  });
+const imports = { descriptor: importDescriptor, fabric: importFabric } as const;
 
 function openIpc(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): Mapped {
   const d = context.driver;
@@ -287,8 +355,6 @@ function openIpc(context: Context, gpu: Gpu, handle: WindowHandle, whose: string
     return { address };
   });
 }
-
-const opens = { here: openHere, descriptor: openDescriptor, ipc: openIpc, fabric: openFabric } as const;
 
 function requireReachable(gpu: Gpu, handle: WindowHandle, whose: string): void {
   // A GPU of another machine, or one that this process does not see (CUDA_VISIBLE_DEVICES), cannot be asked about;
@@ -313,4 +379,13 @@ function stale(whose: string, why: string): HeddleError {
 
 function ended(whose: string): HeddleError {
   return stale(whose, 'that process has ended');
+}
+
+/** Kernels and graphs hold the address of the window before. */
+function addressesChange(whose: string): UnavailableError {
+  return new UnavailableError(
+    `${whose} cannot be mapped where another window is: CUDA IPC, or the process that owns it, chooses its address`,
+    'Let windows be shared by file descriptors (`heddle doctor` says what forbids it), come as a newcomer ' +
+      "(HEDDLE_NEWCOMER), or carry rows by messages: family: 'portable', transport: 'proxy'",
+  );
 }

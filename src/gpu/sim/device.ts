@@ -30,6 +30,7 @@ import {
   type Program,
   requireFills,
   requireGrid,
+  requireSameSize,
   requireTensor,
   requireWire,
   type Stream,
@@ -44,7 +45,7 @@ import { compile } from './codegen/compile.js';
 import { type Compiled, isPtx, type KernelModule } from './compiled.js';
 import type { Engine } from './engine.js';
 import { SimHostView } from './mapped.js';
-import { type AddressSpace, maxBufferBytes, type SimBuffer } from './memory.js';
+import { type AddressSpace, maxBufferBytes, type Place, type SimBuffer } from './memory.js';
 import type { HostSubstitute } from './network.js';
 import { compilePtx, fillVariable, globalsOf } from './ptx/compile.js';
 import type { SiteRegistry } from './sites.js';
@@ -168,14 +169,45 @@ export class SimDevice implements Device {
   }
 
   async openWindow(handle: Uint8Array): Promise<PeerMemory> {
+    return this.#peerAt(this.#windowOf(handle).address, () => {});
+  }
+
+  reserveWindow(bytes: number, purpose: string): PeerMemory {
+    this.#requireLive();
+    requireInteger('bytes', bytes, 1, maxBufferBytes);
+    requireText('purpose', purpose);
+    const { engine, addresses } = this.#shared;
+    const nothing = engine.newBuffer(this.rank, bytes, purpose);
+    nothing.free();
+    nothing.reserved = true;
+    const address = addresses.place(nothing);
+    return this.#peerAt(address, () => addresses.release(address));
+  }
+
+  /** A window that was opened has the same address on all ranks, so the first that maps another there does so for all. */
+  #peerAt(address: number, close: () => void): PeerMemory {
+    const { addresses } = this.#shared;
+    const map = async (handle: Uint8Array): Promise<void> => {
+      const { buffer } = this.#windowOf(handle).place;
+      requireSameSize(
+        `the ${buffer.purpose} of rank ${buffer.rank}`,
+        buffer.bytes,
+        addresses.find('address', address, 0).buffer.bytes,
+      );
+      addresses.put(address, buffer);
+    };
+    return { address, map, close };
+  }
+
+  #windowOf(handle: Uint8Array): { readonly address: number; readonly place: Place } {
     this.#requireLive();
     if (!(handle instanceof Uint8Array)) throw new ArgumentError('handle', handle, 'the handle of a window');
-    const [kind, machine, address] = new TextDecoder().decode(handle).split(' ');
+    const [kind, machine, text] = new TextDecoder().decode(handle).split(' ');
     if (kind !== 'sim' || Number(machine) !== this.#shared.machine) {
       throw new ArgumentError('handle', handle, 'the handle of a window of the same simulated machine');
     }
-    this.#shared.addresses.find('handle', Number(address), 0);
-    return { address: Number(address), close: () => {} };
+    const address = Number(text);
+    return { address, place: this.#shared.addresses.find('handle', address, 0) };
   }
 
   load(module: IrModule): Promise<Program>;
@@ -310,8 +342,8 @@ abstract class SimLauncher implements PtxLauncher {
   abstract setBytes(name: string, bytes: Uint8Array): void;
   abstract setTensor(name: string, tensor: Tensor): void;
 
-  /** The array in which generated code finds the arguments, as they are now. */
-  protected abstract take(rank: number): unknown[];
+  /** The arguments as they are now; when the launch begins, the array in which generated code finds them. */
+  protected abstract take(rank: number): () => unknown[];
 
   setGrid(grid: PtxExtent): void {
     this.#grid = this.#gridOf(grid);
@@ -368,7 +400,7 @@ abstract class SimLauncher implements PtxLauncher {
           grid,
           block,
           extents,
-          args,
+          args(),
           this.#firstSite,
           previous,
         ),
@@ -379,15 +411,17 @@ abstract class SimLauncher implements PtxLauncher {
 type Launching = ConstructorParameters<typeof SimLauncher>;
 
 /** Where a parameter's value stands among the arguments of generated code. */
-interface Place {
+interface Parameter {
   readonly type: IrType;
   readonly at: number;
 }
 
 /** Of kernels in TypeScript. */
 class IrLauncher extends SimLauncher {
-  readonly #places = new Map<string, Place>();
+  readonly #places = new Map<string, Parameter>();
   readonly #args: unknown[] = [];
+  /** By where they stand: windows, which may be mapped anew between launches. */
+  readonly #windows = new Map<number, readonly Place[]>();
 
   constructor(module: IrModule, ...[home, shared, compiled, shape]: Launching) {
     super(home, shared, compiled, shape);
@@ -400,7 +434,7 @@ class IrLauncher extends SimLauncher {
     }
   }
 
-  #placeOf(name: string): Place {
+  #placeOf(name: string): Parameter {
     const place = this.#places.get(name);
     return place ?? this.unknown(name, [...this.#places.keys()]);
   }
@@ -431,7 +465,7 @@ class IrLauncher extends SimLauncher {
     const { type, at } = this.#placeOf(name);
     if (type.kind !== 'peers') throw new ArgumentError(name, window, 'set with set, as it is not a window');
     const places = windowPlaces(this.shared, name, window, type.layout);
-    this.#args[at] = places.map(({ buffer }) => buffer);
+    this.#windows.set(at, places);
     this.#args[at + 1] = places.map(({ offset }) => offset);
     this.missing.delete(name);
   }
@@ -451,8 +485,12 @@ class IrLauncher extends SimLauncher {
     throw new ArgumentError(name, bytes, 'set with set or setWindow: only kernels in PTX take bytes');
   }
 
-  protected take(): unknown[] {
-    return this.#args.slice();
+  protected take(): () => unknown[] {
+    const [args, windows] = [this.#args.slice(), [...this.#windows]];
+    return () => {
+      for (const [at, places] of windows) args[at] = places.map(({ buffer }) => buffer);
+      return args;
+    };
   }
 }
 
@@ -462,7 +500,7 @@ function windowPlaces(
   name: string,
   window: Window,
   layout: Layout | null,
-): { readonly buffer: SimBuffer; readonly offset: number }[] {
+): Place[] {
   requireObject(name, window, 'a window');
   if (!Array.isArray(window.bases))
     throw new ArgumentError(`${name}.bases`, window.bases, 'an array of addresses');
@@ -548,20 +586,15 @@ class PtxKernelLauncher extends SimLauncher {
     this.missing.delete(name);
   }
 
-  protected take(rank: number): unknown[] {
+  protected take(rank: number): () => unknown[] {
     const { rankParameter } = this.#kernel;
     if (rankParameter !== null) this.set(rankParameter, rank);
     const { addresses, engine } = this.shared;
     const params = engine.newBuffer(this.home, this.#bytes.length, 'parameters');
     params.u8.set(this.#bytes);
-    return [
-      params,
-      addresses.table,
-      addresses.tableBase,
-      ...this.#globals,
-      new Map(this.#tensors),
-      addresses,
-    ];
+    const { table, tableBase } = addresses;
+    const args = [params, table, tableBase, ...this.#globals, new Map(this.#tensors), addresses];
+    return () => args;
   }
 }
 

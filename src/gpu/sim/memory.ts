@@ -32,6 +32,8 @@ export class SimBuffer implements BufferInfo {
   u8: Uint8Array;
   u64: BigUint64Array;
   freed = false;
+  /** Stands for what is not mapped yet. */
+  reserved = false;
   space: Space = 'global';
   /** Of a wire, the first byte that NICs reach. */
   front = 0;
@@ -157,6 +159,12 @@ export const maxBufferBytes = 2 ** 31;
 const apart = 4099;
 let machines = 0;
 
+/** Where an address points: in the buffer that is there by now. */
+export interface Place {
+  readonly buffer: SimBuffer;
+  readonly offset: number;
+}
+
 export class AddressSpace {
   /** By which of the strides it has. */
   readonly #buffers = new Map<number, SimBuffer>();
@@ -167,7 +175,7 @@ export class AddressSpace {
   /** Of which stride the table's first is. */
   readonly tableBase = 1 + (this.#first % maxBuffers);
 
-  /** Gives the buffer an address. */
+  /** Gives the buffer an address of its own. */
   place(buffer: SimBuffer): number {
     const index = this.#buffers.size < maxBuffers ? this.#fresh() : this.#reusable.shift();
     if (index === undefined) {
@@ -176,11 +184,17 @@ export class AddressSpace {
         `the simulated machine holds ${maxBuffers} buffers; free some before allocating more`,
       );
     }
+    this.put(index * stride, buffer);
+    return index * stride;
+  }
+
+  /** Whoever holds the address reaches this buffer from now on. */
+  put(address: number, buffer: SimBuffer): void {
+    const index = address / stride;
     this.#buffers.set(index, buffer);
     // Behind the last stride the first ones follow: those are found by `at`.
     if (index >= this.tableBase && index - this.tableBase <= this.table.length)
       this.table[index - this.tableBase] = buffer;
-    return index * stride;
   }
 
   /** The buffer of a stride. */
@@ -193,25 +207,33 @@ export class AddressSpace {
     return 1 + ((this.#first + this.#buffers.size) % maxBuffers);
   }
 
-  /** The address may be given to another buffer, once no fresh one is left. */
+  /** The address of a buffer that is gone may be given to another, once no fresh one is left. */
   release(address: number): void {
-    this.#reusable.push(Math.floor(address / stride));
+    const index = address / stride;
+    if (this.#buffers.get(index)!.freed) this.#reusable.push(index);
   }
 
-  /** The buffer that holds `bytes` bytes from `address` on. */
-  find(argument: string, address: number, bytes: number): { buffer: SimBuffer; offset: number } {
+  /** The place of `bytes` bytes from `address` on. */
+  find(argument: string, address: number, bytes: number): Place {
     const known = Number.isInteger(address);
     const buffer = known ? this.#buffers.get(Math.floor(address / stride)) : undefined;
     const offset = known ? address % stride : 0;
-    if (buffer === undefined || buffer.freed || offset + bytes > buffer.bytes) {
+    const gone = buffer?.freed === true && !buffer.reserved;
+    if (buffer === undefined || gone || offset + bytes > buffer.bytes) {
       const why =
         buffer === undefined
           ? 'the address of memory that was allocated on a device of this world'
-          : buffer.freed
+          : gone
             ? `memory that is still allocated ('${buffer.purpose}' was freed)`
             : `within the ${buffer.bytes} bytes of '${buffer.purpose}' (offset ${offset}, ${bytes} bytes)`;
       throw new ArgumentError(argument, address, why);
     }
-    return { buffer, offset };
+    const [buffers, index] = [this.#buffers, Math.floor(address / stride)];
+    return {
+      offset,
+      get buffer() {
+        return buffers.get(index)!;
+      },
+    };
   }
 }

@@ -205,8 +205,9 @@ export class SimStream extends Agent implements Stream {
   fill(to: number, bytes: number, value: number): void {
     requireInteger('bytes', bytes, 0, maxBufferBytes);
     requireInteger('value', value, 0, 255);
-    const { buffer, offset } = this.#addresses.find('to', to, bytes);
+    const target = this.#addresses.find('to', to, bytes);
     this.#work(() => {
+      const { buffer, offset } = target;
       requireAllocated(buffer);
       buffer.u8.fill(value, offset, offset + bytes);
       this.#wrote(buffer, offset, bytes);

@@ -138,7 +138,7 @@ export async function simulatedOutside(options: JoinOptions, ranksHere: number):
   return Array.from({ length: ranksHere }, (_, i) => {
     const [rank, localRank] = [first + i, i];
     const topology = topologyOf(nodeOf, rank, simulatedApart);
-    const circle = new OutsideCircle({ ...options, rank, localRank });
+    const circle = OutsideCircle.of({ ...options, rank, localRank });
     return { circle, topology, machine, find: null };
   });
 }

@@ -188,12 +188,17 @@ const outside = (place: Membership, rejoin: string): Membership => ({
 
 /** The circle of a process that takes a lost rank's place, until the others take it in: in all calls the others say what it says. */
 export class OutsideCircle extends Participant {
-  readonly #options: JoinOptions;
+  readonly #enter: () => Promise<Participant>;
 
-  constructor(options: JoinOptions) {
+  constructor(rank: number, ranks: number, options: CircleOptions, enter: () => Promise<Participant>) {
+    super(rank, [...Array(ranks).keys()], options);
+    this.#enter = enter;
+  }
+
+  /** It joins the others as `ProcessCircle` does. */
+  static of(options: JoinOptions): OutsideCircle {
     const { rank, ranks } = findPlace(options);
-    super(rank, [...Array(ranks).keys()], limitsOf(options));
-    this.#options = options;
+    return new OutsideCircle(rank, ranks, limitsOf(options), () => ProcessCircle.join(options));
   }
 
   override get out(): boolean {
@@ -210,8 +215,8 @@ export class OutsideCircle extends Participant {
 
   protected async leave(): Promise<void> {}
 
-  protected override waitOutside(): Promise<ProcessCircle> {
-    return ProcessCircle.join(this.#options);
+  protected override waitOutside(): Promise<Participant> {
+    return this.#enter();
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { HeddleError, messageOf, UnavailableError } from '../../base/errors.js';
 import { type CudaDevice, NvshmemHeap, nvshmem } from '../../gpu/cuda/index.js';
-import type { Device, Fill, Topology, Window, WindowMemory } from '../../gpu/index.js';
+import type { Device, Fill, PeerMemory, Topology, Window, WindowMemory } from '../../gpu/index.js';
 
 /** The windows of all ranks of this rank's node, mapped here: `rank` and `bases` count those, from 0. */
 export interface SharedWindow extends Window {
@@ -42,23 +42,42 @@ async function allOrNone(
   throw new HeddleError('HEDDLE_PEER_FAILED', `rank ${fallen} failed at ${doing}: ${why}`);
 }
 
-/** Allocates this rank's window and maps those of its node. Every rank calls it; where one cannot, all throw. */
+/** A window of which other ranks' parts can be mapped anew, each where it is: kernels hold the addresses. */
+export interface MappedWindow {
+  readonly window: SharedWindow;
+  readonly purpose: string;
+  /** The part of this rank is now what the handle names. Of no effect where it was before. */
+  map(rank: number, handle: Uint8Array): Promise<void>;
+}
+
+/**
+ * Allocates this rank's window and maps those of its node. Every rank calls it; where one cannot, all throw. `outside`: the others are
+ * to be mapped later, when this process has taken the place of its rank.
+ */
 export async function mapWindows(
   {
     rank,
     topology,
     device,
+    outside,
     gather,
-  }: { readonly rank: number; readonly topology: Topology; readonly device: Device; readonly gather: Gather },
+  }: {
+    readonly rank: number;
+    readonly topology: Topology;
+    readonly device: Device;
+    readonly outside: boolean;
+    readonly gather: Gather;
+  },
   bytes: number,
   purpose: string,
   fills: readonly Fill[],
-): Promise<SharedWindow> {
+): Promise<MappedWindow> {
   const undo: (() => void)[] = [];
   const close = () => {
     for (const step of undo.splice(0).reverse()) step();
   };
   const ranks = topology.members[topology.node]!;
+  const others = new Map<number, { readonly memory: PeerMemory; handle: Uint8Array | null }>();
   try {
     let own!: WindowMemory;
     const handles = await allOrNone(gather, `exchanging the ${purpose}s`, async () => {
@@ -66,18 +85,28 @@ export async function mapWindows(
       undo.push(() => own.free());
       return own.handle;
     });
-    const open = async (handle: Uint8Array): Promise<number> => {
-      const { address, close } = await device.openWindow(handle);
-      undo.push(close);
-      return address;
+    const addressOf = async (peer: number): Promise<number> => {
+      if (peer === rank) return own.address;
+      const handle = outside ? null : handles[peer]!;
+      const memory = await (handle ? device.openWindow(handle) : device.reserveWindow(bytes, purpose));
+      undo.push(() => memory.close());
+      others.set(peer, { memory, handle });
+      return memory.address;
     };
     let bases: number[] = [];
     // A handle is good only while its owner holds it: nobody goes on, and perhaps frees, before all have mapped.
     await allOrNone(gather, `mapping the ${purpose}s`, async () => {
-      bases = await Promise.all(ranks.map((peer) => (peer === rank ? own.address : open(handles[peer]!))));
+      bases = await Promise.all(ranks.map(addressOf));
       return new Uint8Array(0);
     });
-    return { own, rank: topology.localRank, ranks, bases, bytes, close };
+    const map = async (rank: number, handle: Uint8Array): Promise<void> => {
+      const part = others.get(rank);
+      if (part === undefined || (part.handle && Buffer.compare(part.handle, handle) === 0)) return;
+      part.handle = null;
+      await part.memory.map(handle);
+      part.handle = handle;
+    };
+    return { window: { own, rank: topology.localRank, ranks, bases, bytes, close }, purpose, map };
   } catch (error) {
     close();
     throw error;

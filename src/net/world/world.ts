@@ -55,7 +55,13 @@ import {
 } from './proxy/start.js';
 import { findWires, simulatedWires, type Wires } from './proxy/wires.js';
 import { tellLauncher } from './tell-launcher.js';
-import { allocateSymmetric, joinNvshmem, mapWindows, type SharedWindow } from './windows.js';
+import {
+  allocateSymmetric,
+  joinNvshmem,
+  type MappedWindow,
+  mapWindows,
+  type SharedWindow,
+} from './windows.js';
 
 /** `auto`: GPUs where there are enough of them, else the simulator. */
 export type DeviceChoice = 'auto' | 'sim' | 'cuda';
@@ -117,6 +123,8 @@ interface Standing {
   readonly world: string;
   readonly origins: readonly number[];
   readonly states: readonly unknown[];
+  /** Its own parts of them: `handle` in base64. */
+  readonly windows: readonly { readonly name: string; readonly bytes: number; readonly handle: string }[];
 }
 
 /** Time that a layer's kernels may still wait after another rank's have given up, and for hosts to say so. */
@@ -140,6 +148,8 @@ export class World {
   #nvshmem: Promise<void> | null = null;
   #wires: Promise<Wires> | null = null;
   readonly #proxies: LastingProxy[] = [];
+  /** In the order in which they were made, as on all ranks. */
+  readonly #windows = new Set<MappedWindow>();
   readonly #host: Host;
   readonly #events: WorldEvents;
   /** The resources to free at the renewal, and what lives on there when ranks are left out. */
@@ -321,7 +331,7 @@ export class World {
     const host = { ...unheard(ordinal(), options.fabric), alone: true, find };
     if (rejoin !== undefined) {
       const topology = topologyOf(evenNodes(ranks, 1), rank);
-      return new World(new OutsideCircle(options), CudaDevice.open(ordinal()), topology, host);
+      return new World(OutsideCircle.of(options), CudaDevice.open(ordinal()), topology, host);
     }
     try {
       const { circle, topology } = await joinAndMeet(options, find);
@@ -352,13 +362,17 @@ export class World {
   async createWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): Promise<SharedWindow> {
     requireText('purpose', purpose);
     this.requireWhole();
-    const { rank, topology, device } = this;
-    if (this.out && topology.localRanks > 1)
-      throw new UnavailableError(
-        `a process that takes the place of rank ${rank} cannot have the ${purpose}, as the others' kernels hold the addresses of the old one`,
-        "Let it come as a newcomer, or carry rows by messages: family: 'portable', transport: 'proxy'",
-      );
-    return mapWindows({ rank, topology, device, gather: this.allGather.bind(this) }, bytes, purpose, fills);
+    const { circle, rank, topology, device } = this;
+    const outside = circle instanceof OutsideCircle;
+    if (this.out && !outside) throw new RankMaskedError(rank);
+    const gather = this.allGather.bind(this);
+    const mapped = await mapWindows({ rank, topology, device, outside, gather }, bytes, purpose, fills);
+    this.#windows.add(mapped);
+    const close = () => {
+      this.#windows.delete(mapped);
+      mapped.window.close();
+    };
+    return { ...mapped.window, close };
   }
 
   /**
@@ -722,6 +736,9 @@ export class World {
       ...{ out: this.#out, rank: this.rank, origins: this.#origins },
       world: JSON.stringify([this.topology.members, layers.map(({ shape }) => shape), parts.length]),
       states: parts.map((part) => part.state()),
+      windows: [...this.#windows].map(({ purpose: name, window: { own, bytes } }) => ({
+        ...{ name, bytes, handle: Buffer.from(own.handle).toString('base64') },
+      })),
     };
     const gathered = await this.#meeting(
       circle,
@@ -732,14 +749,18 @@ export class World {
     if (stayed === undefined)
       throw new RendezvousError('all ranks that could have taken this one in are lost');
     const origins = [...stayed.origins];
-    for (const [number, { out, rank, world }] of all.entries()) {
+    const sizes = ({ windows }: Standing) => JSON.stringify(windows.map(({ name, bytes }) => [name, bytes]));
+    for (const [number, said] of all.entries()) {
+      const { out, rank, world } = said;
       if (!out) continue;
       const there = circle.origins.indexOf(origins[rank]!);
       const why = ![-1, number].includes(there)
         ? `rank ${rank} takes part already`
         : world !== stayed.world
           ? 'its nodes, or its layers, are not those of the others'
-          : null;
+          : sizes(said) !== sizes(stayed)
+            ? 'its windows are not those of the others'
+            : null;
       if (why === null) {
         origins[rank] = circle.origins[number]!;
         continue;
@@ -749,6 +770,7 @@ export class World {
       return null;
     }
     this.#origins = origins;
+    if (!(await this.#mapAnew(circle, all))) return null;
     const said = origins.map((origin) => all[circle.origins.indexOf(origin)]?.states);
     for (const [i, part] of parts.entries())
       await part.takeOver(
@@ -756,6 +778,29 @@ export class World {
         this.#out ? stayed.rank : null,
       );
     passing('rejoin', 'met');
+    return true;
+  }
+
+  /**
+   * Maps windows of processes that have taken the places of others; a new process so maps those of all. No kernel runs, and none
+   * begins before all have met again. False where one does not fit.
+   */
+  async #mapAnew(circle: Circle, all: readonly Standing[]): Promise<boolean> {
+    for (const [n, { map }] of [...this.#windows].entries())
+      for (const [number, { rank, windows }] of all.entries()) {
+        try {
+          await map(rank, Buffer.from(windows[n]!.handle, 'base64'));
+        } catch (error) {
+          const why = messageOf(error);
+          if (!this.#out) {
+            circle.accuse([number], why);
+            return false;
+          }
+          circle.abandon(why);
+          throw new RankMaskedError(this.rank, { cause: error });
+        }
+      }
+    passing('rejoin', 'mapped');
     return true;
   }
 
@@ -807,6 +852,20 @@ export class World {
   /** This world, or what it was renewed to. */
   get #latest(): World {
     return this.#next === null ? this : this.#next.#latest;
+  }
+
+  /**
+   * For checks alone: of a simulated rank that is left out, the world of a new process in its place, which has nothing of this one's
+   * memory.
+   * @internal
+   */
+  async startAnew(): Promise<World> {
+    const { rank, ranks } = this;
+    const circle = this.circle as LocalCircle;
+    await Promise.all(this.#proxies.map((proxy) => proxy.stop()));
+    const outside = new OutsideCircle(rank, ranks, {}, () => circle.rejoin());
+    this.#next = new World(outside, this.device, this.topology, this.#host, this.#events);
+    return this.#next;
   }
 
   /** Frees the device and leaves the circle. Of no effect on a world that was renewed. */

@@ -207,6 +207,8 @@ interface LeaveOut {
   readonly before: number;
   readonly until?: number;
   readonly ranks: readonly number[];
+  /** Of those that come back: a new process each takes their place, with layers, memory and a graph of its own. */
+  readonly anew?: boolean;
 }
 
 /** The rounds as they count in a world that leaves ranks out of some of them. */
@@ -246,6 +248,26 @@ export async function runRounds(
   if (!(world instanceof World)) throw new ArgumentError('world', world, 'one that runs');
   requireRounds(shape, rounds);
   requireObject('options', options);
+  const { before = 0, until, ranks, anew = false } = options.leaveOut ?? {};
+  if (!anew || !ranks?.includes(world.rank)) return runFrom(0, world, shape, rounds, options);
+  const fell = { ...options, leaveOut: { before, ranks } };
+  const first = await runFrom(0, world, shape, rounds.slice(0, until), fell);
+  const { leaveOut: _, ...back } = options;
+  return together(first, await runFrom(until ?? rounds.length, await world.startAnew(), shape, rounds, back));
+}
+
+const together = (first: RoundsResult, then: RoundsResult): RoundsResult => ({
+  out: [...first.out, ...then.out],
+  received: [...first.received, ...then.received],
+});
+
+async function runFrom(
+  first: number,
+  world: World,
+  shape: Shape,
+  rounds: readonly (readonly Source[])[],
+  options: RoundsOptions,
+): Promise<RoundsResult> {
   const {
     experts: expertsOptions,
     inspect = false,
@@ -269,6 +291,7 @@ export async function runRounds(
   const run = (some: readonly Source[], from: number): Promise<RoundsResult> =>
     ep.views.length > 1 ? runner.inFlight(some) : runner.launched(some, from, inspect);
   const { before = mine.length, until = mine.length, ranks } = leaveOut ?? {};
+  if (world.out) await world.rejoin();
   /** Whether this rank takes part in the rounds from this one on. */
   const takesPart = async (n: number): Promise<boolean> => {
     if (n === before) await world.mask(ranks).catch(requireOut);
@@ -276,13 +299,13 @@ export async function runRounds(
     return !world.out;
   };
   let result: RoundsResult = { out: [], received: [] };
-  if (graph) result = await runner.replayed(mine, [before, until], takesPart);
+  if (graph) result = await runner.replayed(mine.slice(first), first, [before, until], takesPart);
   else
-    for (const [i, from] of [0, before, until].entries()) {
+    for (const [i, from] of [first, before, until].entries()) {
       const some = mine.slice(from, [before, until][i]);
       if (some.length === 0) continue;
       const more = (await takesPart(from)) ? await run(some, from) : nothingOf(some);
-      result = { out: [...result.out, ...more.out], received: [...result.received, ...more.received] };
+      result = together(result, more);
     }
   for (const one of experts) one.free();
   other.free();
@@ -387,9 +410,10 @@ function runnerOf(
     combine(round.out);
   }
 
-  /** `takesPart`: called before each of these rounds; whether this rank takes part from there on. */
+  /** `from`: the first one's number. `takesPart`: called before each of the `changes`; whether this rank takes part from there on. */
   async function replayed(
     rounds: readonly Source[],
+    from: number,
     changes: readonly number[],
     takesPart: (n: number) => Promise<boolean>,
   ): Promise<RoundsResult> {
@@ -416,13 +440,13 @@ function runnerOf(
         : ep.synchronize(stream).then(() => Promise.reject(notTold()), requireOut);
     for (let n = 0; n < buffers.length; n += atOnce) {
       // A rank that is out replays all the same: that must come to nothing, here and elsewhere.
-      if (changes.includes(n)) {
+      if (changes.includes(from + n)) {
         if (!goesOn) await ended();
-        goesOn = await takesPart(n);
+        goesOn = await takesPart(from + n);
       }
       const batch = buffers.slice(n, n + atOnce);
       for (const [i, round] of batch.entries()) bring(captured[i]!, round);
-      move(n, stream);
+      move(from + n, stream);
       graph.launch(stream);
       for (const [i, { out }] of batch.entries()) copy(out, captured[i]!.out);
       taken.push(...batch.map(() => goesOn));

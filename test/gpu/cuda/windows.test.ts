@@ -1,7 +1,7 @@
 /** Windows between processes, the whole way but for the GPU: the driver is a stand-in, its memory is the processes'. */
 import { Writable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { Launch } from '../../../src/net/world/index.js';
+import { Launch, type LaunchOptions } from '../../../src/net/world/index.js';
 import { needing } from '../../needs.js';
 import { transpiled } from '../../tree.js';
 import { buildStandIn } from './stand-in.js';
@@ -19,7 +19,13 @@ describe('a window of all ranks, a process each', needing('cc'), () => {
   });
 
   /** What each rank printed, by rank. */
-  async function printed(env: Record<string, string>, ...args: string[]): Promise<string[]> {
+  const printed = (env: Record<string, string>, ...args: string[]) => linesOf('window-rank', env, { args });
+
+  async function linesOf(
+    name: string,
+    env: Record<string, string>,
+    options: Partial<LaunchOptions>,
+  ): Promise<string[]> {
     vi.unstubAllEnvs();
     const own = { FAKE_COUNT: `${ranks}`, ...env, LD_LIBRARY_PATH: driver.folder };
     for (const [name, value] of Object.entries(own)) vi.stubEnv(name, value);
@@ -30,20 +36,23 @@ describe('a window of all ranks, a process each', needing('cc'), () => {
         done();
       },
     });
-    const program = transpiled('test/gpu/cuda/window-rank.ts');
     const launch = await Launch.start({
-      ranks,
-      program,
-      args,
-      stdout,
-      timeoutMs: 30_000,
-      prefix: (_, rank) => `${rank} `,
+      ...{ ranks, stdout, timeoutMs: 30_000, prefix: (_, rank) => `${rank} ` },
+      program: transpiled(`test/gpu/cuda/${name}.ts`),
+      ...options,
     });
     const { exitCode } = await launch.finished;
     expect(exitCode).toBe(0);
     const lines = text.trim().split('\n').sort();
     return lines.map((line) => line.slice(2));
   }
+
+  it('is not taken from another process later where CUDA IPC is the only way', async () => {
+    const alone = { FAKE_COUNT: '1', HEDDLE_REJOIN: 'again' };
+    expect(await linesOf('restarted-rank', alone, { ranks: 2 })).toEqual(
+      Array(2).fill(expect.stringMatching(/^UnavailableError: the window of another rank cannot be mapped/)),
+    );
+  });
 
   const found = Array<string>(ranks).fill('found 10 11 12');
 
@@ -74,6 +83,26 @@ describe('a window of all ranks, a process each', needing('cc'), () => {
     const beginnings = [others, `UnavailableError: ${why}`, others];
     expect(lines.map((line, rank) => line.slice(0, beginnings[rank]!.length))).toEqual(beginnings);
   });
+
+  for (const [how, env, ...needs] of [
+    ['descriptors', {}, 'descriptors'],
+    ['fabric handles', { HEDDLE_WINDOWS: 'fabric' }],
+  ] as const)
+    it(
+      `is mapped anew, where it was, when another process owns it: by ${how}`,
+      needing(...needs),
+      async () => {
+        const lines = await linesOf(
+          'restarted-rank',
+          { FAKE_VIRTUAL: '1', ...env },
+          { restarts: 2, rejoin: true },
+        );
+        const stayed = ['HEDDLE_OTHER_WINDOW', 'found 10 11 12', 'found 20 21 22', 'found 30 31 32'];
+        const refused = 'refused: Error: its windows are not those of the others';
+        // Of rank 1: the first process and the last, and between them one that is refused.
+        expect(lines).toEqual([...stayed, ...stayed, refused, ...stayed]);
+      },
+    );
 
   it('needs a GPU for each rank: ranks that were shown the same one are refused, all of them', async () => {
     for (const line of await printed({ FAKE_COUNT: '1' })) {

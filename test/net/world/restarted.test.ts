@@ -66,9 +66,7 @@ describe('a process that is killed', () => {
           server = await EtcdServer.start();
           vi.stubEnv('HEDDLE_RENDEZVOUS', server.rendezvous);
         }
-        // Other kernels of the new process's node would hold the addresses of its old windows; messages need none.
-        const args = where === 'of two ranks' ? ['portable'] : [];
-        const { exitCode, lines, errors } = await launch('rejoin', { ...of, rejoin: true, args });
+        const { exitCode, lines, errors } = await launch('rejoin', { ...of, rejoin: true });
         const ranks = Array.from({ length: of.ranks }, (_, rank) => rank);
         const line = (rank: number, round: number, without: readonly number[]) =>
           `${rank}: round ${round} without ${without}: right`;

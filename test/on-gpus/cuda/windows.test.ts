@@ -135,6 +135,58 @@ test('a window of another process, by fabric handle where the driver makes them'
   await writeAcross(gpus > 1 ? 1 : 0, {});
 });
 
+async function takeItsPlace(env: Record<string, string>): Promise<void> {
+  const device = devices[0]!;
+  const stream = device.createStream();
+  const [first, handle] = await owner(0, env);
+  const [second, other] = await owner(0, env);
+  try {
+    const opened = await device.openWindow(handle);
+    const launcher = (await device.loadSource(scatter)).launcher({ grid: 1, block: 32, rank: 5 });
+    launcher.setWindow('windows', { rank: 5, bases: [opened.address], bytes: 1 << 20 });
+    launcher.set('ranks', 1);
+    launcher.set('value', 70);
+    stream.beginCapture();
+    launcher.launch(stream);
+    const graph = stream.endCapture();
+    graph.launch(stream);
+    await stream.synchronize();
+    assert.equal((await ask(first, 'read')).words[5], 75);
+    first.kill('SIGKILL');
+    await once(first, 'exit');
+    await opened.map(other);
+    const words = async () => new Uint32Array((await stream.copyOut(opened.address, 32)).buffer);
+    assert.equal((await words())[5], 0);
+    graph.launch(stream);
+    assert.equal((await words())[5], 75);
+    assert.equal((await ask(second, 'read')).words[5], 75);
+
+    // Addresses that nothing was mapped at before.
+    const place = device.reserveWindow(1 << 20, 'test window');
+    await place.map(other);
+    assert.equal(new Uint32Array((await stream.copyOut(place.address, 32)).buffer)[5], 75);
+    const larger = device.reserveWindow(1 << 24, 'larger window');
+    await assert.rejects(larger.map(other), { code: 'HEDDLE_OTHER_WINDOW' });
+    for (const one of [opened, place, larger]) one.close();
+  } finally {
+    for (const child of [first, second]) child.kill('SIGKILL');
+  }
+}
+
+test('a window of another process takes the place of one whose process fell, and a graph reaches it', () =>
+  takeItsPlace({}));
+
+test('a window that CUDA IPC has opened cannot be mapped anew', async () => {
+  const [child, handle] = await owner(0, { HEDDLE_WINDOWS: 'ipc' });
+  try {
+    const opened = await devices[0]!.openWindow(handle);
+    await assert.rejects(opened.map(handle), /cannot be mapped where another window is/);
+    opened.close();
+  } finally {
+    child.kill('SIGKILL');
+  }
+});
+
 test('a window of a process that sees another GPU only', needsTwo, () =>
   writeAcross(0, { CUDA_VISIBLE_DEVICES: '1' }),
 );

@@ -1,5 +1,7 @@
 /** The check of ranks that come back, and each step and message of that left out or changed, which it must see. */
 import { afterEach, expect, test, vi } from 'vitest';
+import type { PeerMemory } from '../../../src/gpu/index.js';
+import { SimDevice } from '../../../src/gpu/sim/device.js';
 import { LoadedPlan } from '../../../src/moe/rounds/loaded-plan.js';
 import { Exchange } from '../../../src/net/world/exchange.js';
 import { LocalCircle } from '../../../src/net/world/index.js';
@@ -12,6 +14,7 @@ const back = 'a rank left out and back';
 const subjects = {
   moved: all.find(({ name }) => name === `push, ${back}, experts moved meanwhile`)!,
   graph: all.find(({ name }) => name === `portable by proxy, ${back}, a graph`)!,
+  anew: all.find(({ name }) => name === 'push, a rank left out, and a new process in its place, a graph')!,
 };
 
 /** Whether the ranks of the run are in the circle to which one has come back. */
@@ -50,7 +53,7 @@ async function requireFound(subject: keyof typeof subjects, changed: () => numbe
   expect(found).toBe(true);
 }
 
-test.each(['moved', 'graph'] as const)('as it is there is nothing to find: %s', async (subject) => {
+test.each(['moved', 'graph', 'anew'] as const)('as it is there is nothing to find: %s', async (subject) => {
   for (let seed = 0; seed < 2; seed++) expect(await findingsOf(subject, seed)).toEqual([]);
 });
 
@@ -96,6 +99,20 @@ test.each(Object.entries(lies))('a rank that says %s is found', async (_, [subje
     return original(...([Buffer.from(JSON.stringify(lie(said))), operation] as never[]));
   });
   await requireFound(subject, changed);
+});
+
+test.each([
+  ['of the process that fell stay mapped', 'openWindow'],
+  ['of the others are not mapped', 'reserveWindow'],
+] as const)('windows %s: that is found', async (_, method) => {
+  let changed = 0;
+  const original = SimDevice.prototype[method] as (...given: unknown[]) => PeerMemory | Promise<PeerMemory>;
+  const keeps = (memory: PeerMemory): PeerMemory => ({ ...memory, map: async () => void changed++ });
+  vi.spyOn(SimDevice.prototype, method).mockImplementation(function (this: SimDevice, ...given: unknown[]) {
+    const memory = original.apply(this, given);
+    return (memory instanceof Promise ? memory.then(keeps) : keeps(memory)) as never;
+  });
+  await requireFound('anew', () => changed);
 });
 
 test('ranks that do not wait until all are ready are found', async () => {

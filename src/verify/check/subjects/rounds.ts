@@ -233,6 +233,11 @@ export const commonMasks: Readonly<Record<string, Partial<Rounds>>> = {
     ...{ ranks: 3, graph: true, leaveOut: { before: 1, until: 2, ranks: [0] } },
     tokens: Array(7).fill([2, 2, 2]),
   },
+  // The others' windows, and what their graphs hold, stay where they are.
+  'a rank left out, and a new process in its place, a graph': {
+    ...{ ranks: 3, graph: true, leaveOut: { before: 1, until: 2, ranks: [1], anew: true } },
+    tokens: Array(4).fill([2, 2, 2]),
+  },
 };
 export const splitMasks: typeof commonMasks = Object.fromEntries(
   Object.entries(commonMasks).map(([name, of]) => [`split, ${name}`, { ...of, split: true }]),

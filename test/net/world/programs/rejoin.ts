@@ -1,5 +1,5 @@
 /**
- * The process of rank 1 is killed in the middle of a round, or stands still (the first argument: a family, or 'stops'); the others leave its ranks out, and
+ * The process of rank 1 is killed in the middle of a round, or stands still (the first argument: 'stops'); the others leave its ranks out, and
  * take it in again when it has come back.
  */
 import { setTimeout as delay } from 'node:timers/promises';
@@ -16,8 +16,7 @@ import {
   shapeOfRounds,
 } from '../../../../src/verify/testing/index.js';
 
-const [, , how] = process.argv;
-const stops = how === 'stops';
+const stops = process.argv[2] === 'stops';
 // The launcher asks a rank to end that the others have lost.
 if (stops) process.on('SIGTERM', () => {});
 const layer = { experts: 8, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
@@ -25,8 +24,7 @@ const layer = { experts: 8, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } a
 await World.join({}, async (world) => {
   const { rank, ranks, device } = world;
   const shape = shapeOfRounds({ ...layer, ranks });
-  const family = how === 'portable' && { family: how };
-  const options = layerOf(shape, { onLoss: 'mask', waitMs: stops ? 6000 : 30_000, ...family });
+  const options = layerOf(shape, { onLoss: 'mask', waitMs: stops ? 6000 : 30_000 });
   const ep = await ExpertParallel.create(world, options);
   const stream = device.createStream();
   const experts = await ExampleExperts.create(world, ep, stream, { blocks: 2, threads: 32 });

@@ -1,0 +1,112 @@
+/**
+ * One rank of a world of which one is killed in the middle of a round. The others replay the graph that they captured at first, also
+ * when a new process has taken its place, whose windows are mapped where the old ones were.
+ */
+import { RepeatRoundsError } from '../../../src/base/errors.js';
+import { driver } from '../../../src/gpu/cuda/driver.js';
+import { countGpus } from '../../../src/gpu/cuda/index.js';
+import { ExpertParallel, emptyTensor, readBits, row, tensorFrom } from '../../../src/moe/index.js';
+import { World } from '../../../src/net/world/index.js';
+import { makeRoutes } from '../../../src/verify/testing/index.js';
+
+const [family, victim, waitMs] = [process.argv[2]!, ...process.argv.slice(3).map(Number)] as [
+  string,
+  number,
+  number,
+];
+const [tokens, hidden, topK, expertsOfRank] = [64, 512, 4, 4];
+/** The round in which the rank falls, and how many there are when the new one is there. */
+const [fallsIn, roundsAfter] = [5, 20];
+const rankHere = Number(process.env.HEDDLE_RANK);
+
+// Ranks that share a GPU take turns on it. Slowly, but that is no matter here: each says that it has one of its own.
+if (countGpus() === 1) {
+  const { out } = driver();
+  const ofItsOwn = () => {
+    out.bytes.fill(rankHere + 1, 0, 16);
+    return 0;
+  };
+  Object.assign(driver(), { cuDeviceGetUuid: ofItsOwn });
+}
+
+const world = await World.join({ timeoutMs: 20_000, lossTimeoutMs: 3_000 });
+const { device, rank } = world;
+const ep = await ExpertParallel.create(world, {
+  ...{ experts: expertsOfRank * world.ranks, topK, maxTokens: tokens, family, waitMs, onLoss: 'mask' },
+  payloads: { x: row('f32', hidden) },
+  output: row('f32', hidden),
+});
+const isNew = world.out;
+const stream = device.createStream();
+const routes = makeRoutes(ep.shape, rank, tokens, 7);
+const inputs = {
+  topkIds: tensorFrom(device, stream, routes.topkIds, 'i32', [tokens, topK]),
+  topkWeights: tensorFrom(device, stream, routes.topkWeights, 'f32', [tokens, topK]),
+  payloads: {
+    x: tensorFrom(device, stream, new Float32Array(tokens * hidden).fill(1 + rank), 'f32', [tokens, hidden]),
+  },
+};
+const out = emptyTensor(device, 'f32', [tokens, hidden]);
+
+/** Every owner that is not left out gives the row back as it is. */
+const expectedOf = (token: number, masked: readonly number[]): number => {
+  const ids = routes.topkIds.subarray(token * topK, (token + 1) * topK);
+  const owners = [...ids].map((id) => Math.floor(id / expertsOfRank));
+  return new Set(owners.filter((owner) => !masked.includes(owner))).size * (1 + rank);
+};
+/** Where all are, those that have run on say to the others. */
+const agree = async (n: number): Promise<number> => {
+  const all = await world.allGather(new Uint8Array(Uint32Array.of(n).buffer), 'the round');
+  return Math.max(...all.map((bytes) => new Uint32Array(bytes.slice().buffer)[0] ?? 0));
+};
+
+let n = 1;
+let last = Number.POSITIVE_INFINITY;
+/** How long the others' next round was late, and how long their rounds take with the new process. */
+let late = 0;
+const times: number[] = [];
+if (isNew) {
+  await world.rejoin();
+  n = await agree(0);
+  last = n + roundsAfter;
+}
+// Captured once.
+stream.beginCapture();
+const { output, payloads } = ep.dispatch(inputs, stream);
+stream.copy(output.data, payloads.x.data, output.bytes);
+ep.combine(out, stream);
+const graph = stream.endCapture();
+
+let [wrong, rounds, without] = [0, 0, 0];
+while (n < last) {
+  const { masked } = world;
+  if (masked.length > 0) {
+    const began = performance.now();
+    if ((await world.takeIn()).length > 0) {
+      n = await agree(n);
+      late = performance.now() - began;
+      last = n + roundsAfter;
+      continue;
+    }
+  }
+  const begun = performance.now();
+  graph.launch(stream);
+  if (rank === victim && !isNew && n === fallsIn) process.kill(process.pid, 'SIGKILL');
+  try {
+    await ep.synchronize(stream);
+    if (last < Number.POSITIVE_INFINITY) times.push(performance.now() - begun);
+    const sums = await readBits(out, stream);
+    for (const [i, sum] of sums.entries()) if (sum !== expectedOf(Math.floor(i / hidden), masked)) wrong++;
+    rounds++;
+    if (masked.length > 0) without++;
+    n++;
+  } catch (error) {
+    if (!(error instanceof RepeatRoundsError)) throw error;
+    n = error.round;
+  }
+}
+await world.barrier('all rounds are done');
+const round = times.sort((a, b) => a - b)[Math.floor(times.length / 2)];
+console.log(JSON.stringify({ rank, isNew, masked: world.masked, wrong, rounds, without, late, round }));
+await ep.dispose();
+await world.dispose();
