@@ -1,6 +1,6 @@
 /** The JavaScript of one PTX kernel while it is written: operands, results, and what an instruction may ask for. */
 
-import type { AccessForm } from '../../../lang/index.js';
+import { type AccessForm, matrixWords } from '../../../lang/index.js';
 import {
   isPtxType,
   PtxError,
@@ -18,7 +18,7 @@ import { pause, type SharedMemory, type StatementAccess, type StatementWait } fr
 import type { Site } from '../detector/detector.js';
 import { LateAccesses, type Step } from '../late.js';
 import type { Flow } from './flow.js';
-import { type LaneMeeting, laneWords } from './lanes.js';
+import type { LaneMeeting } from './lanes.js';
 import type { Registers } from './registers.js';
 import { isProduct, shapeOf } from './sums.js';
 
@@ -585,8 +585,8 @@ export const unsigned = (text: string): string => (/^\d+$/.test(text) ? text : `
 
 /** How generated code brings the lanes of a warp together: what each brings, and what it gets. */
 export const give = (x: Instruction, word: number, value: string): void =>
-  x.code.line(`parts[${laneWords} * threadIdx + ${word}] = ${value};`);
-export const got = (word: number): string => `parts[${laneWords} * threadIdx + ${word}]`;
+  x.code.line(`parts[${matrixWords} * threadIdx + ${word}] = ${value};`);
+export const got = (word: number): string => `parts[${matrixWords} * threadIdx + ${word}]`;
 
 /** Brings words to the lanes that a mask names, and waits for them. */
 export function meet(x: Instruction, meeting: LaneMeeting, mask: string, words: readonly string[]): void {
