@@ -14,7 +14,7 @@ import type { Random } from './random.js';
 export interface Issuer {
   readonly id: number;
   readonly rank: number;
-  readonly block: { readonly launch: { readonly firstSite: SiteId; readonly traffic: Float64Array } };
+  readonly block: { readonly launch: { readonly firstSite: SiteId } };
   mbarrier(buffer: SimBuffer, offset: number): MBarrier;
   /** Bytes of a buffer are about to change, by other operations than those of mbarriers. */
   overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void;
@@ -104,7 +104,6 @@ export class Copies {
     const copy = { to: tensor.buffer, toAt: tensor.offset, from, fromAt, bytes };
     this.#send({ ...copy, toAt: 0, fromAt: 0 }, copy, site, (piece) => {
       box.store(piece.toAt, piece.bytes);
-      this.#moved(tensor.buffer, from, piece.bytes);
       for (const { inTensor, bytes } of box.rows()) this.#issuer.wrote(tensor.buffer, inTensor, bytes);
     });
   }
@@ -140,7 +139,6 @@ export class Copies {
     const whole = { to, toAt: 0, from: tensor.buffer, fromAt: 0, bytes };
     this.#bring(may, whole, group, gate, landed, (piece) => {
       box.load(piece.toAt, piece.bytes);
-      this.#moved(to, tensor.buffer, piece.bytes);
       this.#issuer.wrote(to, toAt, bytes);
     });
   }
@@ -300,15 +298,7 @@ export class Copies {
 
   #move({ to, toAt, from, fromAt, bytes }: Posted): void {
     to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
-    this.#moved(to, from, bytes);
     this.#issuer.wrote(to, toAt, bytes);
-  }
-
-  /** Counts bytes that move between ranks. */
-  #moved(to: SimBuffer, from: SimBuffer, bytes: number): void {
-    const { traffic } = this.#issuer.block.launch;
-    if (to.rank !== this.#issuer.rank) traffic[0]! += bytes;
-    if (from.rank !== this.#issuer.rank) traffic[1]! += bytes;
   }
 
   /** Checks that a box may move, and tells the detector what moves it. */

@@ -52,8 +52,6 @@ const prologue: Readonly<Record<string, string>> = {
   gridDim: 't.block.launch.grid',
   rank: 't.block.launch.rank',
   args: 't.block.launch.args',
-  home: 't.rank',
-  traffic: 't.block.launch.traffic',
   values: 't.block.values',
   lanes: 't.block.lanes',
   parts: 't.block.parts',

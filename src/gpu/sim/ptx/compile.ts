@@ -34,8 +34,6 @@ const prologue: Readonly<Record<string, string>> = {
   params: 't.block.launch.args[0]',
   B: 't.block.launch.args[1]',
   base: 't.block.launch.args[2]',
-  home: 't.rank',
-  traffic: 't.block.launch.traffic',
   parts: 't.block.parts',
   shared0: 't.block.shared[0]',
   accesses: 't.block.launch.compiled.accesses',
