@@ -56,8 +56,6 @@ export interface MachineOptions {
 
 export interface MachineStatistics {
   readonly steps: number;
-  /** How often the schedule preferred another thread to the one that could have gone on. */
-  readonly switches: number;
   readonly launches: number;
   /** How often all that waited in vain was told that its time is over. */
   readonly timeLimits: number;
@@ -163,8 +161,8 @@ export class SimMachine {
   }
 
   get statistics(): MachineStatistics {
-    const { steps, schedule, trace, timeLimits } = this.#engine;
-    return { steps, switches: schedule.switches, launches: trace.length, timeLimits };
+    const { steps, trace, timeLimits } = this.#engine;
+    return { steps, launches: trace.length, timeLimits };
   }
 
   /** Where threads of hosts have done something in mapped memory, or at the network: checked mode only. */
