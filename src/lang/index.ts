@@ -38,7 +38,7 @@ export {
   operations,
 } from './operations/index.js';
 export type { AccessForm, Argument, Await, Machine, Pause } from './operations/machine.js';
-export { matrixWords } from './operations/matrices.js';
+export { dealMatrices, matrixWords, multiplyMatrices } from './operations/matrices.js';
 export { pureFunctions, pureNames } from './operations/pure.js';
 export { pipeline } from './pipeline.js';
 export { printIr } from './print.js';

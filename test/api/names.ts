@@ -97,7 +97,7 @@ interface Reasons {
     | 'hasPeerAtomics'
     | Exclude<Of<'Cublas' | 'CudaDevice' | 'CudaStream' | 'NvshmemHeap'>, 'CudaDevice.open'>;
   'is for the world to call: a configuration only hands its machine on': Of<'SimMachine'>;
-  'is called at every step of a simulated machine': 'Random.below';
+  'is called at every step of a simulated machine': 'Random.below' | 'dealMatrices' | 'multiplyMatrices';
   'is for Heddle itself, and says so':
     | 'ExpertsPlan.requirePlanned'
     | 'TransferEngine.probe'

@@ -1,7 +1,7 @@
 /** Groups of ranks that bring the same tokens: what they get, what they send for it, and what it takes. */
 import { describe, expect, test } from 'vitest';
 import { ArgumentError } from '../../src/base/errors.js';
-import { SimMachine } from '../../src/gpu/sim/index.js';
+import { type MachineOptions, SimMachine } from '../../src/gpu/sim/index.js';
 import { ExpertParallel, row } from '../../src/moe/index.js';
 import { reference, traffic } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
@@ -64,11 +64,24 @@ function inParts(way: 'push' | 'pull') {
 /** Bytes that all ranks stored to others in a round, by launch. */
 async function stored(of: RoundsShape, options: RoundsUnderTest): Promise<(kernel: string) => number> {
   const shape = shapeOfRounds(of);
-  const machine = SimMachine.create({ ranks: of.ranks });
+  const launches = new Map<number, { readonly rank: number; readonly kernel: string }>();
+  const launchOf: number[] = [];
+  const bytes = new Map<string, number>();
+  const watch: MachineOptions['watch'] = () => ({
+    launchStarted: (launch, _, info) => void launches.set(launch, info),
+    blockStarted(_, launch, __, first, threads) {
+      for (let i = 0; i < threads; i++) launchOf[first + i] = launch;
+    },
+    access(thread, { kind, bytes: some }, _, buffer) {
+      const { rank, kernel } = launches.get(launchOf[thread]!) ?? { rank: buffer.rank, kernel: '' };
+      if (kind !== 'read' && buffer.rank !== rank) bytes.set(kernel, (bytes.get(kernel) ?? 0) + some);
+    },
+  });
+  const machine = SimMachine.create({ ranks: of.ranks, mode: 'checked', watch });
   await World.local({ ranks: of.ranks, device: 'sim', sim: machine }, (world) =>
     runRounds(world, shape, [makeSources(shape, of.maxTokens, 1)], options),
   );
-  return (kernel) => machine.statistics.kernels.get(kernel)!.bytesStored;
+  return (kernel) => bytes.get(kernel)!;
 }
 
 test.each([

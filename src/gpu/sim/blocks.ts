@@ -2,7 +2,6 @@
 import type { Compiled, Mode } from './compiled.js';
 import type { SimBuffer } from './memory.js';
 import { Agent, type Schedule } from './schedule.js';
-import type { Statistics } from './statistics.js';
 import { Block, type Hub, type SimLaunch, Thread } from './thread.js';
 
 /** The services of the machine that blocks need. */
@@ -18,26 +17,39 @@ export interface Machine extends Hub {
 
 interface Parts {
   readonly machine: Machine;
-  readonly statistics: Statistics;
   readonly ranks: number;
   /** How many of them a GPU holds at once. */
   readonly residentBlocks: number;
 }
 
+/** When a launch ran, in steps of the machine. */
+export interface TraceEntry {
+  readonly rank: number;
+  /** 'rank 0 stream 2' */
+  readonly stream: string;
+  readonly kernel: string;
+  readonly launch: number;
+  readonly start: number;
+  readonly end: number;
+}
+
+/** The trace keeps at least this many launches, and at most twice as many. */
+const traced = 50_000;
+
 export class Blocks {
+  /** Launches that have ended. */
+  readonly trace: TraceEntry[] = [];
   /** Those whose threads run. */
   readonly live = new Set<Block>();
   readonly #machine: Machine;
-  readonly #statistics: Statistics;
   readonly #starters: BlockStarter[];
   /** Threads that have ended, by rank and kernel. */
   readonly #spareThreads: Map<Compiled, Thread[]>[];
   readonly #spareShared = new Map<Compiled, (readonly SimBuffer[])[]>();
   #nextBlock = 0;
 
-  constructor({ machine, statistics, ranks, residentBlocks }: Parts) {
+  constructor({ machine, ranks, residentBlocks }: Parts) {
     this.#machine = machine;
-    this.#statistics = statistics;
     this.#spareThreads = Array.from({ length: ranks }, () => new Map());
     this.#starters = Array.from(
       { length: ranks },
@@ -160,7 +172,9 @@ export class Blocks {
     launch.endStep = this.#machine.steps;
     launch.previous = null;
     this.#machine.detector?.launchEnded(launch.id);
-    this.#statistics.ended(launch);
+    if (this.trace.length === 2 * traced) this.trace.splice(0, traced);
+    const { id, home: rank, stream, kernel, startStep: start, endStep: end } = launch;
+    this.trace.push({ rank, stream: stream.key, kernel, launch: id, start, end });
     launch.stream.launchEnded(launch);
     for (const thread of launch.followers.splice(0)) {
       this.#machine.detector?.awaitPrevious(thread.id);

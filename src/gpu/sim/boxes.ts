@@ -16,98 +16,57 @@ export interface SimTensor {
 /** Bytes that keep their order. */
 const piece = 16;
 
-/** One row of a box, as far as it lies in the tensor: the rest reads as zeros, and is not written. */
-export interface BoxRow {
-  /** Of the row in the tile. */
-  readonly inTile: number;
-  /** Where the bytes lie in the tensor's buffer, and which of the row's bytes they are. */
-  readonly inTensor: number;
-  readonly first: number;
-  readonly bytes: number;
-}
+export type Box = ReturnType<typeof boxOf>;
 
-export class Box {
-  readonly rowBytes: number;
-  readonly #tensor: SimTensor;
-  readonly #tile: SimBuffer;
-  readonly #tileAt: number;
+/** A box at a place of a tensor: what lies outside of that reads as zeros, and is not written. */
+export function boxOf(tensor: SimTensor, at: readonly number[], tile: SimBuffer, tileAt: number) {
+  const { buffer, extents, strides } = tensor;
+  const { type, columns, rows: rowCount, swizzle } = tensor.tile;
+  const [firstRow, firstColumn] = at.slice(-2) as [number, number];
+  const size = byteSize[type];
+  const start = firstColumn * size;
+  // Hopper stops a kernel that asks for another: measured, PTX does not say so.
+  if (start % piece !== 0)
+    throw new Error(
+      `a box begins at column ${firstColumn}, byte ${start} of a row: it must be a multiple of ${piece}`,
+    );
+  const rowBytes = columns * size;
+  const matrix = at.length === 3 ? at[0]! : 0;
+  const isInside = at.length < 3 || (matrix >= 0 && matrix < extents[0]!);
+  const rowStride = strides.at(-1)!;
   /** Where its first element would lie, were there no bounds. */
-  readonly #origin: number;
-  readonly #firstRow: number;
+  const origin = tensor.offset + (at.length === 3 ? matrix * strides[0]! : 0) + firstRow * rowStride + start;
   /** Bytes of a row that are before the tensor's first, and where its last ends. */
-  readonly #before: number;
-  readonly #end: number;
-  readonly #isInside: boolean;
+  const before = Math.min(rowBytes, Math.max(0, -start));
+  const ends = Math.max(before, Math.min(rowBytes, extents.at(-1)! * size - start));
 
-  constructor(tensor: SimTensor, at: readonly number[], tile: SimBuffer, tileAt: number) {
-    const { extents, strides, offset } = tensor;
-    const { type, columns } = tensor.tile;
-    const [row, column] = at.slice(-2) as [number, number];
-    const size = byteSize[type];
-    // Hopper stops a kernel that asks for another: measured, PTX does not say so.
-    if ((column * size) % piece !== 0)
-      throw new Error(
-        `a box begins at column ${column}, byte ${column * size} of a row: it must be a multiple of ${piece}`,
-      );
-    this.#tensor = tensor;
-    this.#tile = tile;
-    this.#tileAt = tileAt;
-    this.rowBytes = columns * size;
-    const matrix = at.length === 3 ? at[0]! : 0;
-    this.#isInside = at.length < 3 || (matrix >= 0 && matrix < extents[0]!);
-    this.#firstRow = row;
-    this.#origin =
-      offset + (at.length === 3 ? matrix * strides[0]! : 0) + row * strides.at(-1)! + column * size;
-    this.#before = Math.min(this.rowBytes, Math.max(0, -column * size));
-    this.#end = Math.max(this.#before, Math.min(this.rowBytes, (extents.at(-1)! - column) * size));
+  /** Where the bytes of a row lie in the tensor's buffer, and how many they are; those from `before` on. */
+  function rowAt(index: number) {
+    const row = firstRow + index;
+    const inside = isInside && row >= 0 && row < extents.at(-2)!;
+    return { inTensor: origin + index * rowStride + before, bytes: inside ? ends - before : 0 };
   }
 
-  row(index: number): BoxRow {
-    const { extents, strides } = this.#tensor;
-    const row = this.#firstRow + index;
-    const inside = this.#isInside && row >= 0 && row < extents.at(-2)!;
-    return {
-      inTile: this.#tileAt + index * this.rowBytes,
-      inTensor: this.#origin + index * strides.at(-1)! + this.#before,
-      first: this.#before,
-      bytes: inside ? this.#end - this.#before : 0,
-    };
-  }
+  return {
+    /** Those of which something lies in the tensor. */
+    rows: () => Array.from({ length: rowCount }, (_, i) => rowAt(i)).filter(({ bytes }) => bytes > 0),
 
-  /** Those of which something lies in the tensor. */
-  rows(): readonly BoxRow[] {
-    const all = Array.from({ length: this.#tensor.tile.rows }, (_, i) => this.row(i));
-    return all.filter(({ bytes }) => bytes > 0);
-  }
-
-  /** Brings bytes `from` to `from` + `bytes` of the box, multiples of 16 as if without a swizzle, to the tile. */
-  load(from: number, bytes: number): void {
-    const { buffer, tile } = this.#tensor;
-    for (let at = from; at < from + bytes; at += piece) {
-      const row = this.row(Math.floor(at / this.rowBytes));
-      const column = at % this.rowBytes;
-      const to = this.#tileAt + swizzled(tile.swizzle, at);
-      const first = Math.max(0, row.first - column);
-      const end = Math.min(piece, row.first + row.bytes - column);
-      if (first > 0 || end < piece) this.#tile.u8.fill(0, to, to + piece);
-      if (end > first)
-        copy(buffer, row.inTensor + column + first - row.first, this.#tile, to + first, end - first);
-    }
-  }
-
-  /** The same to the tensor. */
-  store(from: number, bytes: number): void {
-    const { buffer, tile } = this.#tensor;
-    for (let at = from; at < from + bytes; at += piece) {
-      const row = this.row(Math.floor(at / this.rowBytes));
-      const column = at % this.rowBytes;
-      const source = this.#tileAt + swizzled(tile.swizzle, at);
-      const first = Math.max(0, row.first - column);
-      const end = Math.min(piece, row.first + row.bytes - column);
-      if (end > first)
-        copy(this.#tile, source + first, buffer, row.inTensor + column + first - row.first, end - first);
-    }
-  }
+    /** Moves bytes `from` to `from` + `bytes` of it, multiples of 16 as if without a swizzle: to the tile, or to the tensor. */
+    move(toTile: boolean, from: number, bytes: number): void {
+      for (let at = from; at < from + bytes; at += piece) {
+        const row = rowAt(Math.floor(at / rowBytes));
+        const column = at % rowBytes;
+        const inTile = tileAt + swizzled(swizzle, at);
+        const first = Math.max(0, before - column);
+        const end = Math.min(piece, before + row.bytes - column);
+        if (toTile && (first > 0 || end < piece)) tile.u8.fill(0, inTile, inTile + piece);
+        if (end <= first) continue;
+        const inTensor = row.inTensor + column + first - before;
+        if (toTile) copy(buffer, inTensor, tile, inTile + first, end - first);
+        else copy(tile, inTile + first, buffer, inTensor, end - first);
+      }
+    },
+  };
 }
 
 /** Few bytes: a word at a time, where they lie so. */

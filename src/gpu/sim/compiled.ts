@@ -106,3 +106,13 @@ export function describeCondition({ until, mask, wanted }: Condition): string {
   const bits = mask === -1 ? '' : ` in the bits 0x${(mask >>> 0).toString(16)}`;
   return `${words}${wanted >>> 0}${bits}`;
 }
+
+/** A compiler that compiles each module once for each mode. */
+export function onceEach<M extends KernelModule>(compile: (module: M, isChecked: boolean) => Compiled) {
+  const cache = { fast: new WeakMap<M, Compiled>(), checked: new WeakMap<M, Compiled>() };
+  return (module: M, mode: Mode): Compiled => {
+    const compiled = cache[mode].get(module) ?? compile(module, mode === 'checked');
+    cache[mode].set(module, compiled);
+    return compiled;
+  };
+}

@@ -1,6 +1,6 @@
 /** The copies of one thread, bulk or asynchronous: what it posts, in groups, and what it awaits. */
 
-import { Box, type SimTensor } from './boxes.js';
+import { type Box, boxOf, type SimTensor } from './boxes.js';
 import type { StatementAccess } from './compiled.js';
 import type { AccessReport, CopyEngine, SiteId } from './detector/detector.js';
 import type { Detector } from './detector/race-detector.js';
@@ -14,7 +14,7 @@ import type { Random } from './random.js';
 export interface Issuer {
   readonly id: number;
   readonly rank: number;
-  readonly block: { readonly launch: { readonly firstSite: SiteId; readonly traffic: Float64Array } };
+  readonly block: { readonly launch: { readonly firstSite: SiteId } };
   mbarrier(buffer: SimBuffer, offset: number): MBarrier;
   /** Bytes of a buffer are about to change, by other operations than those of mbarriers. */
   overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void;
@@ -97,14 +97,13 @@ export class Copies {
       throw new Error(
         `a box is stored to ${at.join(', ')}: Hopper stops a kernel that stores to before a tensor's first element`,
       );
-    const box = new Box(tensor, at, from, fromAt);
+    const box = boxOf(tensor, at, from, fromAt);
     const group = this.#group;
     if (!this.#mayMove(box, { tensor, group, site, kind: 'read' }, from, fromAt)) return;
     const { bytes } = tensor.tile;
     const copy = { to: tensor.buffer, toAt: tensor.offset, from, fromAt, bytes };
     this.#send({ ...copy, toAt: 0, fromAt: 0 }, copy, site, (piece) => {
-      box.store(piece.toAt, piece.bytes);
-      this.#moved(tensor.buffer, from, piece.bytes);
+      box.move(false, piece.toAt, piece.bytes);
       for (const { inTensor, bytes } of box.rows()) this.#issuer.wrote(tensor.buffer, inTensor, bytes);
     });
   }
@@ -132,15 +131,14 @@ export class Copies {
 
   /** The same, be the tile this block's or that of another of its cluster. */
   loadBoxAt({ to, toAt, tensor, at, ...gate }: BoxLoad, site: number): void {
-    const box = new Box(tensor, at, to, toAt);
+    const box = boxOf(tensor, at, to, toAt);
     const { bytes } = tensor.tile;
     const group = this.#group++;
     const landed = this.#arrival(group, gate, { to, toAt, bytes }, site);
     const may = this.#mayMove(box, { tensor, group, site, kind: 'write' }, to, toAt);
     const whole = { to, toAt: 0, from: tensor.buffer, fromAt: 0, bytes };
     this.#bring(may, whole, group, gate, landed, (piece) => {
-      box.load(piece.toAt, piece.bytes);
-      this.#moved(to, tensor.buffer, piece.bytes);
+      box.move(true, piece.toAt, piece.bytes);
       this.#issuer.wrote(to, toAt, bytes);
     });
   }
@@ -300,15 +298,7 @@ export class Copies {
 
   #move({ to, toAt, from, fromAt, bytes }: Posted): void {
     to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
-    this.#moved(to, from, bytes);
     this.#issuer.wrote(to, toAt, bytes);
-  }
-
-  /** Counts bytes that move between ranks. */
-  #moved(to: SimBuffer, from: SimBuffer, bytes: number): void {
-    const { traffic } = this.#issuer.block.launch;
-    if (to.rank !== this.#issuer.rank) traffic[0]! += bytes;
-    if (from.rank !== this.#issuer.rank) traffic[1]! += bytes;
   }
 
   /** Checks that a box may move, and tells the detector what moves it. */

@@ -7,7 +7,7 @@
  * number of steps (so that the process stays responsive).
  */
 import { HeddleError } from '../../base/errors.js';
-import { Blocks, type Machine } from './blocks.js';
+import { Blocks, type Machine, type TraceEntry } from './blocks.js';
 import { type Mode, pause } from './compiled.js';
 import type { Detector } from './detector/race-detector.js';
 import type { FindingContent, FindingLog } from './findings.js';
@@ -20,7 +20,6 @@ import type { Random } from './random.js';
 import type { Agent, Schedule } from './schedule.js';
 import { hostProgram } from './sites.js';
 import { Spins } from './spins.js';
-import { Statistics } from './statistics.js';
 import type { Block, SimLaunch, Thread } from './thread.js';
 import { Time } from './time.js';
 import { longestMs, Waits } from './waits.js';
@@ -59,7 +58,6 @@ export class Engine implements Machine {
   readonly detector: Detector | null;
   readonly print: (line: string) => void;
   readonly hosts: Hosts;
-  readonly statistics = new Statistics();
   readonly killed: boolean[];
   readonly seen: SimBuffer;
   readonly spins = new Spins();
@@ -128,7 +126,7 @@ export class Engine implements Machine {
     this.#meetings = new Meetings({ detector, log, schedule, makeReady });
     this.#waits = new Waits({ mode, makeReady });
     this.#time = new Time(makeReady);
-    this.#blocks = new Blocks({ machine: this, statistics: this.statistics, ranks, residentBlocks });
+    this.#blocks = new Blocks({ machine: this, ranks, residentBlocks });
     this.hosts = new Hosts(options.ranks, () => {
       this.#hostTold = true;
       this.work();
@@ -164,6 +162,10 @@ export class Engine implements Machine {
   /** The rank whose program that is. */
   get hostProgram(): string {
     return this.#acting?.program.name ?? hostProgram;
+  }
+
+  get trace(): readonly TraceEntry[] {
+    return this.#blocks.trace;
   }
 
   newThreads(count: number): number {

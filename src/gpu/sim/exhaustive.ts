@@ -66,7 +66,6 @@ interface Pick {
 
 /** Follows a prefix of choices, then lets each task run as long as it can; remembers what happened. */
 class RecordedSchedule implements Schedule {
-  readonly switches = 0;
   readonly steps: Step[] = [];
   readonly #ready = new Map<string, Task>();
   #running: Task | undefined;

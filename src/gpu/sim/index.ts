@@ -1,3 +1,4 @@
+export type { TraceEntry } from './blocks.js';
 export { isPtx, type KernelModule } from './compiled.js';
 export type { AccessReport, Finding, Site, StaleRead } from './detector/detector.js';
 export type { PtxExtent, PtxLauncher, PtxLaunchShape, PtxProgram as LoadedPtx } from './device.js';
@@ -15,7 +16,6 @@ export type { FlushedNetwork, HostSubstitute, Nic } from './network.js';
 export { Random } from './random.js';
 export type { Schedule } from './schedule.js';
 export { type HostOperation, type HostSite, hostLine } from './sites.js';
-export type { KernelStatistics, TraceEntry } from './statistics.js';
 export { lastSteps, scheduleTimeline } from './timeline.js';
 export { type Step, stepsOf, Trace } from './trace.js';
 export type { Watcher } from './watched.js';

@@ -8,6 +8,7 @@ import {
   requireText,
 } from '../../base/errors.js';
 import { maxSimulatedRanks, type Network } from '../index.js';
+import type { TraceEntry } from './blocks.js';
 import type { KernelModule, Mode } from './compiled.js';
 import { Clock } from './detector/clock.js';
 import type { Finding, Site, SiteId, StaleRead } from './detector/detector.js';
@@ -21,7 +22,6 @@ import { asTheyAre, type FlushedNetwork, type HostSubstitute, Nic } from './netw
 import { Random } from './random.js';
 import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
 import { type HostSite, SiteRegistry } from './sites.js';
-import type { KernelStatistics, TraceEntry } from './statistics.js';
 import type { Watcher } from './watched.js';
 
 /** How the machine decides who runs next. */
@@ -56,12 +56,9 @@ export interface MachineOptions {
 
 export interface MachineStatistics {
   readonly steps: number;
-  /** How often the schedule preferred another thread to the one that could have gone on. */
-  readonly switches: number;
   readonly launches: number;
   /** How often all that waited in vain was told that its time is over. */
   readonly timeLimits: number;
-  readonly kernels: ReadonlyMap<string, Readonly<KernelStatistics>>;
 }
 
 /** The values that hosts have brought to a meeting, and what that is together, once somebody has asked. */
@@ -164,9 +161,8 @@ export class SimMachine {
   }
 
   get statistics(): MachineStatistics {
-    const { steps, schedule, statistics, timeLimits } = this.#engine;
-    const { trace, kernels } = statistics;
-    return { steps, switches: schedule.switches, launches: trace.length, timeLimits, kernels };
+    const { steps, trace, timeLimits } = this.#engine;
+    return { steps, launches: trace.length, timeLimits };
   }
 
   /** Where threads of hosts have done something in mapped memory, or at the network: checked mode only. */
@@ -176,7 +172,7 @@ export class SimMachine {
 
   /** Every launch that has ended: when it started and ended, in steps of the machine. */
   get trace(): readonly TraceEntry[] {
-    return this.#engine.statistics.trace;
+    return this.#engine.trace;
   }
 
   /**

@@ -43,7 +43,6 @@ export class Puts {
     const { launch } = by.block;
     const { from, fromAt, to, toAt, bytes } = copy;
     if (detector !== null && !mayCopy(by, machine.log, copy, site, 1)) return;
-    if (to.rank !== by.rank) launch.traffic[0]! += bytes;
     if (detector === null) {
       to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
       return;
@@ -64,7 +63,6 @@ export class Puts {
       to.u64[at >>> 3] = adds ? to.u64[at >>> 3]! + value : value;
       if (to.waiters !== 0) machine.wake(to, at, access.bytes);
     };
-    if (to.rank !== by.rank) by.block.launch.traffic[0]! += access.bytes;
     if (detector === null) {
       change();
       return;

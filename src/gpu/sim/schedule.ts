@@ -34,8 +34,6 @@ export interface Schedule {
   bringIn(): boolean;
   /** The machine itself orders what some tasks have done before what others will do. */
   ordered?(before: readonly Task[], after: readonly Task[]): void;
-  /** How often another task was chosen although the last one could have gone on. */
-  readonly switches: number;
 }
 
 /**
@@ -43,7 +41,6 @@ export interface Schedule {
  * that no more threads exist at a time than have to.
  */
 export class InOrder implements Schedule {
-  readonly switches = 0;
   #heldBack: Task[] = [];
   readonly #queue: Task[] = [];
   /** Those before it have had their turn. */
@@ -102,7 +99,6 @@ const fairTurn = 8;
  * task that has waited longest runs, so each waits for so many steps at most, times the number of those that can run.
  */
 export class RandomSchedule implements Schedule {
-  switches = 0;
   #steps = 0;
   #nextFair = fairEvery;
   readonly #threads: Task[][];
@@ -135,7 +131,6 @@ export class RandomSchedule implements Schedule {
       this.#again = true;
       return;
     }
-    if (task === this.#running) this.switches++;
     task.readySince = this.#steps;
     (task.isThread ? this.#threads : this.#others)[task.rank]!.push(task);
   }
@@ -215,7 +210,6 @@ const mostTurns = 200;
  * in a row or not, as it may be polling for what only others can do. So each waits for so many steps of each other at most.
  */
 export class PrioritySchedule implements Schedule {
-  switches = 0;
   readonly #heap: Task[] = [];
   readonly #rankPriority: number[];
   readonly #changes: number[];
@@ -223,7 +217,6 @@ export class PrioritySchedule implements Schedule {
   readonly #lag: Lag;
   #steps = 0;
   #lowest = 0;
-  #last: Task | undefined;
   readonly #random: Random;
 
   constructor(ranks: number, random: Random) {
@@ -264,8 +257,6 @@ export class PrioritySchedule implements Schedule {
       if (changes) this.#changes.pop();
       if (!changes && top.chosen < mostTurns) {
         top.chosen++;
-        if (top !== this.#last) this.switches++;
-        this.#last = top;
         return top;
       }
       top.priority = --this.#lowest;

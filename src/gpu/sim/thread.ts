@@ -79,8 +79,6 @@ export class SimLaunch {
   liveBlocks = 0;
   /** Blocks that have called releaseNext or ended. */
   releasedBlocks = 0;
-  /** Bytes stored to and loaded from other ranks. */
-  readonly traffic = new Float64Array(2);
   /** Threads in awaitPrevious of the next launch. */
   readonly followers: Thread[] = [];
 

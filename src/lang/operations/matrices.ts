@@ -11,6 +11,7 @@ export const matrixWords = 10;
 
 const lanes = 32;
 const rowsOfLanes = new Int32Array(4 * lanes);
+const halves = new Uint16Array(rowsOfLanes.buffer);
 const [a, b] = [new Float32Array(16 * 16), new Float32Array(8 * 16)];
 const word = new Int32Array(1);
 const float = new Float32Array(word.buffer);
@@ -69,41 +70,63 @@ export const matrices = {
   }),
 };
 
-/** Lane 8 · m + r brought row r of matrix m; each lane gets a word of each matrix. `first`: thread of lane 0. */
-function dealMatrices(parts: Int32Array, first: number): void {
-  for (let lane = 0; lane < lanes; lane++)
+/**
+ * Lane 8 · m + r brought row r of matrix m; each lane gets a word of each of `count` matrices, `turned` or not. `first`: thread of
+ * lane 0.
+ */
+export function dealMatrices(parts: Int32Array, first: number, count = 4, turned = false): void {
+  for (let lane = 0; lane < 8 * count; lane++)
     for (let i = 0; i < 4; i++) rowsOfLanes[4 * lane + i] = parts[matrixWords * (first + lane) + i]!;
   for (let lane = 0; lane < lanes; lane++) {
     const [row, pair] = [lane >> 2, lane & 3];
-    for (let m = 0; m < 4; m++)
-      parts[matrixWords * (first + lane) + m] = rowsOfLanes[4 * (8 * m + row) + pair]!;
+    for (let m = 0; m < count; m++) {
+      const column = 64 * m + 16 * pair + row;
+      parts[matrixWords * (first + lane) + m] = turned
+        ? halves[column]! | (halves[column + 8]! << 16)
+        : rowsOfLanes[4 * (8 * m + row) + pair]!;
+    }
   }
 }
 
-/** sum += a · bᵀ, over k from 0 on, rounded to f32 at every step; the result replaces the first four words. */
-function multiplyMatrices(parts: Int32Array, first: number): void {
+/**
+ * sum += a · bᵀ of 16 × k and 8 × k elements, bf16 or what `read` makes of 16 bits, over k from 0 on, rounded to f32 at every
+ * step: in which order GPUs add nobody promises. The result replaces the first four words.
+ */
+export function multiplyMatrices(
+  parts: Int32Array,
+  first: number,
+  k: 8 | 16 = 16,
+  read?: (bits: number) => number,
+): void {
+  const [ofA, ofB] = [k / 4, k / 8];
   for (let lane = 0; lane < lanes; lane++) {
     const at = matrixWords * (first + lane);
     const [row, column] = [lane >> 2, 2 * (lane & 3)];
-    for (let i = 0; i < 4; i++) open(parts[at + i]!, a, 16 * (row + 8 * (i & 1)) + column + 8 * (i >> 1));
-    for (let i = 0; i < 2; i++) open(parts[at + 4 + i]!, b, 16 * row + column + 8 * i);
+    for (let i = 0; i < ofA; i++)
+      open(parts[at + i]!, a, k * (row + 8 * (i & 1)) + column + 8 * (i >> 1), read);
+    for (let i = 0; i < ofB; i++) open(parts[at + ofA + i]!, b, k * row + column + 8 * i, read);
   }
   for (let lane = 0; lane < lanes; lane++) {
     const at = matrixWords * (first + lane);
     const [row, column] = [lane >> 2, 2 * (lane & 3)];
     for (let i = 0; i < 4; i++) {
-      const [ofA, ofB] = [16 * (row + 8 * (i >> 1)), 16 * (column + (i & 1))];
-      word[0] = parts[at + 6 + i]!;
-      for (let k = 0; k < 16; k++) float[0]! += a[ofA + k]! * b[ofB + k]!;
+      const [left, right] = [k * (row + 8 * (i >> 1)), k * (column + (i & 1))];
+      word[0] = parts[at + ofA + ofB + i]!;
+      for (let n = 0; n < k; n++) float[0]! += a[left + n]! * b[right + n]!;
       parts[at + i] = word[0]!;
     }
   }
 }
 
-/** Two bf16 of a word. */
-function open(pair: number, into: Float32Array, at: number): void {
-  word[0] = pair << 16;
-  into[at] = float[0]!;
-  word[0] = pair & -65536;
-  into[at + 1] = float[0]!;
+/** Two elements of a word. */
+function open(pair: number, into: Float32Array, at: number, read?: (bits: number) => number): void {
+  if (read === undefined) {
+    word[0] = pair << 16;
+    into[at] = float[0]!;
+    word[0] = pair & -65536;
+    into[at + 1] = float[0]!;
+  } else {
+    into[at] = read(pair & 0xffff);
+    into[at + 1] = read(pair >>> 16);
+  }
 }

@@ -24,65 +24,26 @@ const linkage: ReadonlySet<string> = new Set(['.visible', '.extern', '.weak', '.
 
 /** Reads PTX. `file` is how errors and findings call it. */
 export function parsePtx(text: string, file = 'kernel.ptx'): PtxModule {
-  return new Parser(requireText('text', text), requireText('file', file)).module();
-}
+  const tokens = new Tokens(requireText('text', text), requireText('file', file));
+  const sources = new Map<number, string>();
+  const variables: PtxVariable[] = [];
+  const functions = new Map<string, PtxFunction>();
+  let version = '';
+  let target = '';
 
-interface Declared {
-  readonly space: PtxSpace;
-  readonly type: PtxType;
-  readonly align: number;
-  readonly elements: number;
-}
+  while (tokens.next !== '') directive();
+  if (version === '') throw tokens.error("this is no PTX: it has no '.version'");
+  return { file, version, target, sources, variables, functions, lines: text.split('\n') };
 
-interface Scope {
-  readonly parent: Scope | null;
-  /** `%r` of `%r<12>` stands for all that begin so. */
-  readonly registers: Map<string, { readonly type: PtxType | 'pred'; readonly count: number | null }>;
-  /** Of labels and variables. */
-  readonly names: Map<string, string>;
-  /** Tells its names from those of other scopes. */
-  readonly suffix: string;
-}
-
-class Parser {
-  readonly #tokens: Tokens;
-  readonly #text: string;
-  readonly #sources = new Map<number, string>();
-  readonly #variables: PtxVariable[] = [];
-  readonly #functions = new Map<string, PtxFunction>();
-  #version = '';
-  #target = '';
-
-  constructor(text: string, file: string) {
-    this.#text = text;
-    this.#tokens = new Tokens(text, file);
-  }
-
-  module(): PtxModule {
-    const tokens = this.#tokens;
-    while (tokens.next !== '') this.#directive();
-    if (this.#version === '') throw tokens.error("this is no PTX: it has no '.version'");
-    return {
-      file: tokens.file,
-      version: this.#version,
-      target: this.#target,
-      sources: this.#sources,
-      variables: this.#variables,
-      functions: this.#functions,
-      lines: this.#text.split('\n'),
-    };
-  }
-
-  #directive(): void {
-    const tokens = this.#tokens;
+  function directive(): void {
     switch (tokens.next) {
       case '.version':
         tokens.take();
-        this.#version = tokens.take();
+        version = tokens.take();
         return;
       case '.target':
         tokens.take();
-        this.#target = tokens.take();
+        target = tokens.take();
         while (tokens.accept(',')) tokens.take();
         return;
       case '.address_size':
@@ -90,7 +51,7 @@ class Parser {
         if (tokens.take() !== '64') throw tokens.error('addresses must have 64 bits');
         return;
       case '.file':
-        this.#source(tokens.restOfLine());
+        source(tokens.restOfLine());
         return;
       case '.section':
         tokens.take();
@@ -101,35 +62,32 @@ class Parser {
         while (!tokens.accept(';')) tokens.take();
         return;
     }
-    this.#definition();
+    definition();
   }
 
-  #source(line: string): void {
+  function source(line: string): void {
     const [, number, path] = /^\.file\s+(\d+)\s+"([^"]*)"/.exec(line) ?? [];
-    if (path === undefined) throw this.#tokens.error(`'${line}' names no file`);
-    this.#sources.set(Number(number), path);
+    if (path === undefined) throw tokens.error(`'${line}' names no file`);
+    sources.set(Number(number), path);
   }
 
-  #definition(): void {
-    const tokens = this.#tokens;
+  function definition(): void {
     while (linkage.has(tokens.next)) tokens.take();
-    if (tokens.next === '.entry' || tokens.next === '.func') this.#function();
-    else if (spaces.has(tokens.next)) this.#variables.push(...this.#variableList());
+    if (tokens.next === '.entry' || tokens.next === '.func') oneFunction();
+    else if (spaces.has(tokens.next)) variables.push(...variableList());
     else throw tokens.error(`'${tokens.next}' is nothing that a module may have`);
   }
 
   /** `.shared .align 16 .b8 name[64];`, and more of the same type behind commas. */
-  #variableList(): PtxVariable[] {
-    const tokens = this.#tokens;
-    const declared = this.#declared();
-    const variables = [this.#variable(declared)];
-    while (tokens.accept(',')) variables.push(this.#variable(declared));
+  function variableList(): PtxVariable[] {
+    const declared = declaration();
+    const variables = [variable(declared)];
+    while (tokens.accept(',')) variables.push(variable(declared));
     tokens.expect(';');
     return variables;
   }
 
-  #declared(): Declared {
-    const tokens = this.#tokens;
+  function declaration(): Declared {
     const space = tokens.take().slice(1) as PtxSpace;
     let align = 0;
     let elements = 1;
@@ -153,8 +111,7 @@ class Parser {
     }
   }
 
-  #variable({ space, type, align, elements }: Declared): PtxVariable {
-    const tokens = this.#tokens;
+  function variable({ space, type, align, elements }: Declared): PtxVariable {
     const { line } = tokens;
     const name = tokens.take();
     let length: number | null = elements;
@@ -166,56 +123,53 @@ class Parser {
       length = (length ?? 1) * tokens.takeCount();
       tokens.expect(']');
     }
-    const init = tokens.accept('=') ? this.#initial() : null;
+    const init = tokens.accept('=') ? initial() : null;
     if (length === null && init !== null) length = init.length;
     return { name, space, type, align, bytes: length === null ? null : length * ptxBytes[type], init, line };
   }
 
-  #initial(): (PtxInteger | PtxFloat | PtxSymbol)[] {
-    const tokens = this.#tokens;
+  function initial(): (PtxInteger | PtxFloat | PtxSymbol)[] {
     if (tokens.accept('{')) {
       const values: (PtxInteger | PtxFloat | PtxSymbol)[] = [];
       while (!tokens.accept('}')) {
-        values.push(...this.#initial());
+        values.push(...initial());
         tokens.accept(',');
       }
       return values;
     }
     if (tokens.accept('generic')) {
       tokens.expect('(');
-      const value = this.#constant();
+      const value = constant();
       tokens.expect(')');
       return [value];
     }
-    return [this.#constant()];
+    return [constant()];
   }
 
-  #constant(): PtxInteger | PtxFloat | PtxSymbol {
-    const operand = new Operands(this.#tokens, null).operand();
+  function constant(): PtxInteger | PtxFloat | PtxSymbol {
+    const operand = operandsOf(tokens, null).operand();
     if (operand.kind === 'integer' || operand.kind === 'float' || operand.kind === 'symbol') return operand;
-    throw this.#tokens.error('a constant must stand here');
+    throw tokens.error('a constant must stand here');
   }
 
-  #params(): PtxVariable[] {
-    const tokens = this.#tokens;
+  function parameters(): PtxVariable[] {
     const params: PtxVariable[] = [];
     tokens.expect('(');
     while (!tokens.accept(')')) {
       if (tokens.next === '.reg')
         throw tokens.error('a function of old PTX, with registers as its parameters');
-      params.push(this.#variable(this.#declared()));
+      params.push(variable(declaration()));
       tokens.accept(',');
     }
     return params;
   }
 
-  #function(): void {
-    const tokens = this.#tokens;
+  function oneFunction(): void {
     const isEntry = tokens.take() === '.entry';
-    const returns = tokens.next === '(' ? this.#params() : [];
+    const returns = tokens.next === '(' ? parameters() : [];
     const { line } = tokens;
     const name = tokens.take();
-    const params = tokens.next === '(' ? this.#params() : [];
+    const params = tokens.next === '(' ? parameters() : [];
     let maxThreads: number | null = null;
     let cluster: number | null = null;
     const product = (): number => {
@@ -240,72 +194,75 @@ class Parser {
     }
     // Declared here, and defined elsewhere.
     if (tokens.accept(';')) return;
-    const body = new Body(tokens).read(() => this.#variableList());
-    this.#functions.set(name, { name, isEntry, params, returns, ...body, maxThreads, cluster, line });
+    const body = readBody(tokens, variableList);
+    functions.set(name, { name, isEntry, params, returns, ...body, maxThreads, cluster, line });
   }
+}
+
+interface Declared {
+  readonly space: PtxSpace;
+  readonly type: PtxType;
+  readonly align: number;
+  readonly elements: number;
+}
+
+interface Scope {
+  readonly parent: Scope | null;
+  /** `%r` of `%r<12>` stands for all that begin so. */
+  readonly registers: Map<string, { readonly type: PtxType | 'pred'; readonly count: number | null }>;
+  /** Of labels and variables. */
+  readonly names: Map<string, string>;
+  /** Tells its names from those of other scopes. */
+  readonly suffix: string;
 }
 
 type Found = Pick<PtxFunction, 'variables' | 'instructions' | 'labels' | 'tables'>;
 
 /** The body of one function. */
-class Body {
-  readonly #tokens: Tokens;
-  readonly #variables: PtxVariable[] = [];
-  readonly #instructions: PtxInstruction[] = [];
-  readonly #labels = new Map<string, number>();
-  readonly #tables = new Map<string, readonly string[]>();
+function readBody(tokens: Tokens, variables: () => PtxVariable[]): Found {
+  const found: PtxVariable[] = [];
+  const instructions: PtxInstruction[] = [];
+  const labels = new Map<string, number>();
+  const tables = new Map<string, readonly string[]>();
   /** Labels and variables that instructions name, with the scope in which they do. */
-  readonly #named: { readonly operand: { name: string }; readonly scope: Scope }[] = [];
-  #scopes = 0;
-  #source: PtxLocation | null = null;
+  const named: { readonly operand: { name: string }; readonly scope: Scope }[] = [];
+  let scopes = 0;
+  let source: PtxLocation | null = null;
   /** The latest at each place: who is inlined there, and into what that was inlined itself. */
-  readonly #located = new Map<string, PtxLocation>();
+  const located = new Map<string, PtxLocation>();
 
-  constructor(tokens: Tokens) {
-    this.#tokens = tokens;
+  block(null);
+  // A label may stand behind the instruction that names it.
+  for (const { operand, scope } of named) {
+    let at: Scope | null = scope;
+    while (at !== null && !at.names.has(operand.name)) at = at.parent;
+    if (at !== null) operand.name = at.names.get(operand.name)!;
   }
+  return { variables: found, instructions, labels, tables };
 
-  read(variables: () => PtxVariable[]): Found {
-    this.#block(null, variables);
-    // A label may stand behind the instruction that names it.
-    for (const { operand, scope } of this.#named) {
-      let at: Scope | null = scope;
-      while (at !== null && !at.names.has(operand.name)) at = at.parent;
-      if (at !== null) operand.name = at.names.get(operand.name)!;
-    }
-    return {
-      variables: this.#variables,
-      instructions: this.#instructions,
-      labels: this.#labels,
-      tables: this.#tables,
-    };
-  }
-
-  #block(parent: Scope | null, variables: () => PtxVariable[]): void {
-    const tokens = this.#tokens;
-    const suffix = parent === null ? '' : `#${++this.#scopes}`;
+  function block(parent: Scope | null): void {
+    const suffix = parent === null ? '' : `#${++scopes}`;
     const scope: Scope = { parent, registers: new Map(), names: new Map(), suffix };
     tokens.expect('{');
     while (!tokens.accept('}')) {
       const { next } = tokens;
       if (next === '') throw tokens.error("a '}' is missing");
-      else if (next === '{') this.#block(scope, variables);
-      else if (next === '.reg') this.#registers(scope);
+      else if (next === '{') block(scope);
+      else if (next === '.reg') registers(scope);
       else if (spaces.has(next)) {
         for (const variable of variables()) {
           const name = `${variable.name}${suffix}`;
           scope.names.set(variable.name, name);
-          this.#variables.push({ ...variable, name });
+          found.push({ ...variable, name });
         }
-      } else if (next === '.loc') this.#location(tokens.restOfLine());
+      } else if (next === '.loc') location(tokens.restOfLine());
       else if (next === '.pragma') while (!tokens.accept(';')) tokens.take();
       else if (next === ';') tokens.take();
-      else this.#statement(scope);
+      else statement(scope);
     }
   }
 
-  #registers(scope: Scope): void {
-    const tokens = this.#tokens;
+  function registers(scope: Scope): void {
     tokens.take();
     const type = tokens.take().slice(1);
     if (type !== 'pred' && !isPtxType(type))
@@ -322,25 +279,24 @@ class Body {
     tokens.expect(';');
   }
 
-  #location(line: string): void {
+  function location(line: string): void {
     const found = /^\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?/.exec(line);
-    if (found === null) throw this.#tokens.error(`'${line}' names no line`);
+    if (found === null) throw tokens.error(`'${line}' names no line`);
     const [file, row, column, ofFile, ofRow, ofColumn] = found.slice(1).map(Number);
     const at = `${ofFile} ${ofRow} ${ofColumn}`;
     const inlinedAt =
       ofFile === undefined || Number.isNaN(ofFile)
         ? null
-        : (this.#located.get(at) ?? { file: ofFile, line: ofRow!, column: ofColumn!, inlinedAt: null });
+        : (located.get(at) ?? { file: ofFile, line: ofRow!, column: ofColumn!, inlinedAt: null });
     // Line 0 is nobody's: what was moved there keeps the line before.
     if (row === 0) return;
-    this.#source = { file: file!, line: row!, column: column!, inlinedAt };
-    this.#located.set(`${file} ${row} ${column}`, this.#source);
+    source = { file: file!, line: row!, column: column!, inlinedAt };
+    located.set(`${file} ${row} ${column}`, source);
   }
 
-  #statement(scope: Scope): void {
-    const tokens = this.#tokens;
+  function statement(scope: Scope): void {
     const { line } = tokens;
-    const operands = new Operands(tokens, scope, (operand) => this.#named.push({ operand, scope }));
+    const operands = operandsOf(tokens, scope, (operand) => named.push({ operand, scope }));
     let guard: PtxGuard | null = null;
     if (tokens.accept('@')) {
       const negated = tokens.accept('!');
@@ -348,7 +304,7 @@ class Body {
     }
     const first = tokens.take();
     if (guard === null && tokens.accept(':')) {
-      this.#label(first, scope);
+      label(first, scope);
       return;
     }
     const parts = first.split('.');
@@ -358,17 +314,16 @@ class Body {
       if (!tokens.accept(',') && tokens.next !== ';')
         throw tokens.error(`';' should stand before '${tokens.next}'`);
     }
-    this.#instructions.push({ parts, guard, operands: list, line, source: this.#source });
+    instructions.push({ parts, guard, operands: list, line, source });
   }
 
-  #label(name: string, scope: Scope): void {
-    const tokens = this.#tokens;
+  function label(name: string, scope: Scope): void {
     if (tokens.accept('.branchtargets')) {
       const labels: string[] = [];
       do labels.push(tokens.take());
       while (tokens.accept(','));
       tokens.expect(';');
-      this.#tables.set(name, labels);
+      tables.set(name, labels);
       return;
     }
     // Of calls by an address, which nothing simulates.
@@ -378,105 +333,95 @@ class Body {
     }
     const unique = `${name}${scope.suffix}`;
     scope.names.set(name, unique);
-    this.#labels.set(unique, this.#instructions.length);
+    labels.set(unique, instructions.length);
   }
 }
 
 /** Operands, with the registers that a scope knows. */
-class Operands {
-  readonly #tokens: Tokens;
-  readonly #scope: Scope | null;
-  readonly #symbol: (operand: { name: string }) => void;
-
-  constructor(tokens: Tokens, scope: Scope | null, symbol: (operand: { name: string }) => void = () => {}) {
-    this.#tokens = tokens;
-    this.#scope = scope;
-    this.#symbol = symbol;
-  }
-
-  operand(): PtxOperand {
-    const tokens = this.#tokens;
-    if (tokens.accept('[')) return this.#address();
-    if (tokens.accept('{')) return this.#list('}');
-    if (tokens.accept('(')) return this.#list(')');
-    if (tokens.accept('!')) return { kind: 'not', of: this.register() };
-    const first = this.#simple();
+function operandsOf(
+  tokens: Tokens,
+  scope: Scope | null,
+  named: (operand: { name: string }) => void = () => {},
+) {
+  function operand(): PtxOperand {
+    if (tokens.accept('[')) return address();
+    if (tokens.accept('{')) return list('}');
+    if (tokens.accept('(')) return list(')');
+    if (tokens.accept('!')) return { kind: 'not', of: register() };
+    const first = simple();
     if (!tokens.accept('|')) return first;
-    return { kind: 'pair', first, second: this.#simple() };
+    return { kind: 'pair', first, second: simple() };
   }
 
-  #list(end: string): PtxOperand {
-    const tokens = this.#tokens;
+  function list(end: string): PtxOperand {
     const elements: PtxOperand[] = [];
     while (!tokens.accept(end)) {
-      elements.push(this.operand());
+      elements.push(operand());
       tokens.accept(',');
     }
     return { kind: 'list', elements };
   }
 
-  #address(): PtxOperand {
-    const tokens = this.#tokens;
-    const base = this.#simple();
+  function address(): PtxOperand {
+    const base = simple();
     if (base.kind !== 'register' && base.kind !== 'symbol' && base.kind !== 'integer')
       throw tokens.error('this is no address');
-    const offset = tokens.accept('+') ? this.#offset() : 0;
-    const coordinates = tokens.accept(',') ? [this.operand()] : [];
+    const offset = tokens.accept('+') ? distance() : 0;
+    const coordinates = tokens.accept(',') ? [operand()] : [];
     tokens.expect(']');
     return { kind: 'address', base, offset, coordinates };
   }
 
-  #offset(): number {
-    const value = this.#simple();
-    if (value.kind !== 'integer') throw this.#tokens.error('a distance from an address must be a number');
+  function distance(): number {
+    const value = simple();
+    if (value.kind !== 'integer') throw tokens.error('a distance from an address must be a number');
     return Number(value.value);
   }
 
-  #simple(): PtxOperand {
-    const tokens = this.#tokens;
+  function simple(): PtxOperand {
     if (tokens.accept('-')) {
-      const value = this.#simple();
+      const value = simple();
       if (value.kind === 'integer') return { ...value, value: -value.value };
       throw tokens.error("'-' should stand before a number");
     }
     const text = tokens.take();
     if (text === '_') return { kind: 'sink' };
-    if (/^\d/.test(text)) return this.#number(text);
-    const register = this.#register(text);
+    if (/^\d/.test(text)) return number(text);
+    const register = registerNamed(text);
     if (register !== null) return register;
     if (text.startsWith('%')) return { kind: 'special', name: text.slice(1) };
     if (!/^[\w$.]/.test(text)) throw tokens.error(`'${text}' is no operand`);
     const symbol = { kind: 'symbol' as const, name: text, offset: 0 };
     if (tokens.next === '+') {
       tokens.take();
-      symbol.offset = this.#offset();
+      symbol.offset = distance();
     }
-    this.#symbol(symbol);
+    named(symbol);
     return symbol;
   }
 
-  register(): PtxRegister {
-    const name = this.#tokens.take();
-    const register = this.#register(name);
-    if (register === null) throw this.#tokens.error(`'${name}' is no register`);
+  function register(): PtxRegister {
+    const name = tokens.take();
+    const register = registerNamed(name);
+    if (register === null) throw tokens.error(`'${name}' is no register`);
     return register;
   }
 
-  #register(name: string): PtxRegister | null {
+  function registerNamed(name: string): PtxRegister | null {
     const stem = name.replace(/\d+$/, '');
     const number = stem === name ? Number.NaN : Number(name.slice(stem.length));
-    for (let scope = this.#scope; scope !== null; scope = scope.parent) {
-      let found = scope.registers.get(name);
+    for (let at = scope; at !== null; at = at.parent) {
+      let found = at.registers.get(name);
       if (found === undefined || found.count !== null) {
-        found = scope.registers.get(stem);
+        found = at.registers.get(stem);
         if (found === undefined || found.count === null || !(number < found.count)) continue;
       }
-      return { kind: 'register', name: `${name}${scope.suffix}`, type: found.type };
+      return { kind: 'register', name: `${name}${at.suffix}`, type: found.type };
     }
     return null;
   }
 
-  #number(text: string): PtxOperand {
+  function number(text: string): PtxOperand {
     const single = /^0[fF]([\da-fA-F]{8})$/.exec(text);
     if (single !== null) {
       const bits = Number.parseInt(single[1]!, 16);
@@ -494,10 +439,12 @@ class Operands {
       return { kind: 'integer', value: BigInt(/^0\d/.test(digits) ? `0o${digits.slice(1)}` : digits) };
     }
     const value = Number(text);
-    if (Number.isNaN(value) || /^0\d/.test(text)) throw this.#tokens.error(`'${text}' is no number`);
+    if (Number.isNaN(value) || /^0\d/.test(text)) throw tokens.error(`'${text}' is no number`);
     view.setFloat64(0, value);
     return { kind: 'float', value, bits: view.getBigUint64(0), single: false };
   }
+
+  return { operand, register };
 }
 
 const view = new DataView(new ArrayBuffer(8));

@@ -103,11 +103,7 @@ describe.each(modes)('a %s machine', (mode) => {
       }),
     );
     expect(machine.findings).toEqual([]);
-    expect(machine.statistics.kernels.get('exchange')).toEqual({
-      launches: 4,
-      bytesStored: 4 * 3 * 20,
-      bytesLoaded: 0,
-    });
+    expect(machine.statistics.launches).toBe(4);
     expect(machine.trace.map((entry) => entry.rank).sort()).toEqual([0, 1, 2, 3]);
   });
 });

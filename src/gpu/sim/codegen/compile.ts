@@ -5,7 +5,7 @@
 import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt, Variable } from '../../../lang/index.js';
 import { changedBy, sharedLayout, walkStatements } from '../../../lang/index.js';
 import { arithmetic } from '../arithmetic.js';
-import { type Compiled, type Mode, pause } from '../compiled.js';
+import { type Compiled, onceEach, pause } from '../compiled.js';
 import type { Site } from '../detector/detector.js';
 import { LateAccesses } from '../late.js';
 import { SimBuffer } from '../memory.js';
@@ -15,13 +15,7 @@ import { runsOf } from './late-runs.js';
 import { Locals, localsOf } from './locals.js';
 import { isDebugged, mapComments } from './source-map.js';
 
-const cache = { fast: new WeakMap<IrModule, Compiled>(), checked: new WeakMap<IrModule, Compiled>() };
-
-export function compile(module: IrModule, mode: Mode): Compiled {
-  const known = cache[mode].get(module) ?? compiled(module, mode === 'checked');
-  cache[mode].set(module, known);
-  return known;
-}
+export const compile = onceEach(compiled);
 
 /** Kernels that are the same text share their function, and so what V8 learned about it. */
 const evaluated = new Map<string, Compiled['run']>();
@@ -52,8 +46,6 @@ const prologue: Readonly<Record<string, string>> = {
   gridDim: 't.block.launch.grid',
   rank: 't.block.launch.rank',
   args: 't.block.launch.args',
-  home: 't.rank',
-  traffic: 't.block.launch.traffic',
   values: 't.block.values',
   lanes: 't.block.lanes',
   parts: 't.block.parts',

@@ -170,12 +170,6 @@ export class Effects implements Machine {
     return { to, space, buffer, offset, view: `${buffer}.${view}`, index, bytes: byteSize[to] };
   }
 
-  /** Counts bytes that move between ranks: `traffic` is [stored, loaded]. */
-  #count(place: { space: string; buffer: string; bytes: number }, direction: 0 | 1): void {
-    if (place.space === 'shared') return;
-    this.#emit(`if (${place.buffer}.rank !== home) traffic[${direction}] += ${place.bytes};`);
-  }
-
   /** The call that asks for a checked access, with a switch offered before it where it is atomic. */
   #ask(
     access: Omit<AccessForm, 'bytes'>,
@@ -206,7 +200,6 @@ export class Effects implements Machine {
     targets.forEach((target, i) => {
       this.#emit(`${target} = ${words[i]};`);
     });
-    this.#count(place, 1);
     if (guard !== null) this.#emit(`} else { ${targets.map((target) => `${target} = ${zero};`).join(' ')} }`);
   }
 
@@ -245,7 +238,6 @@ export class Effects implements Machine {
     values.forEach((value, i) => {
       this.#emit(`${words[i]} = ${value};`);
     });
-    this.#count(place, 0);
     this.#wrote(place);
     if (this.#checked && order !== 'weak') this.#emit('if (t.overtaken !== null) t.giveWay();');
     if (this.#checked) this.#emit('}');
@@ -282,7 +274,6 @@ export class Effects implements Machine {
     }
     this.#emit(`${old} = ${at};`);
     this.#emit(`${wanted === null ? '' : `if (${old} === ${wanted}) `}${at} = ${change(old, by)};`);
-    this.#count(place, 0);
     this.#wrote(place);
     if (this.#checked) this.#emit('}');
     this.#bind(old);
@@ -343,7 +334,6 @@ export class Effects implements Machine {
       this.#targets().forEach((target, i) => {
         this.#emit(`${target} = ${words[i]} | 0;`);
       });
-      this.#count(place, 1);
     }
   }
 

@@ -4,16 +4,8 @@
  * detector answers with findings. It influences the run in two ways only: it knows which older values an atomic load may
  * still read, and which stores an atomic store may come before, and the schedule picks one.
  *
- * Happens-before edges: program order; block barrier; warp barrier (all 32 lanes meet; votes and shuffles order
- * nothing); release → acquire through the value of one location, when the scopes of both include the other thread
- * (cta: same block; gpu: same rank; sys: any), also through chains of atomic read-modify-writes, and through
- * fence; relaxed store / relaxed load; fence; between two sequentially consistent fences; stream order between launches and host copies of one stream; events
- * between streams; the end of a launch → what the host or the stream does after it; programmatic launches only
- * from `awaitPrevious` on, and behind what threads of the launch before awaited before their `releaseNext`. Bulk and
- * asynchronous copies happen in agents of their issuing thread: after the issue, before the group's wait (or the mbarrier's
- * completion). Bulk copies are of the asynchronous proxy: they may rely on what their thread knows by way of a proxy fence of
- * the block, or from the end of a launch, and on other operations of that proxy of the block. A network's writes happen after they were posted, and before their tag is heard of, or before a release
- * signal that was posted behind them.
+ * docs/checking.md has the edges of happens-before, and the two paths to memory. Copies happen in agents of their issuing thread; a network's
+ * writes are actors of their own.
  *
  * It turns these events into clocks (who knows what) and shadow memory (who touched what).
  */
@@ -580,11 +572,11 @@ export class Detector {
   }
 }
 
-/** The deeds and knowledge of a thread so far, for the one that is told. */
 /** All that a fence of the thread has released to its GPU. */
 const fenced = ({ sync }: Actor): Clock[] =>
   [sync?.fences[gpu], sync?.fences[sys]].flatMap((head) => (head ? [head.clock] : []));
 
+/** The deeds and knowledge of a thread so far, for the one that is told. */
 function release(thread: Actor): Clock {
   const { clock } = new ReleaseHead(thread, sys);
   thread.endEpoch();

@@ -1,6 +1,6 @@
 /** The JavaScript of one PTX kernel while it is written: operands, results, and what an instruction may ask for. */
 
-import type { AccessForm } from '../../../lang/index.js';
+import { type AccessForm, matrixWords } from '../../../lang/index.js';
 import {
   isPtxType,
   PtxError,
@@ -18,7 +18,7 @@ import { pause, type SharedMemory, type StatementAccess, type StatementWait } fr
 import type { Site } from '../detector/detector.js';
 import { LateAccesses, type Step } from '../late.js';
 import type { Flow } from './flow.js';
-import { type LaneMeeting, laneWords } from './lanes.js';
+import type { LaneMeeting } from './lanes.js';
 import type { Registers } from './registers.js';
 import { isProduct, shapeOf } from './sums.js';
 
@@ -223,19 +223,21 @@ export class Instruction {
 
   // Operands.
 
+  /** How a register that it reads is kept, and where. */
+  #read(register: PtxRegister, as: 'integer' | 'float' | 'bits' | 'moved') {
+    const { registers } = this.code;
+    registers.reads(register, as);
+    const [low, high] = registers.locals(register);
+    return { kept: registers.kept(register), low: low!, high: high! };
+  }
+
   /** At most 32 bits as an integer: as a type has it, signed or not. */
   word(operand: PtxOperand, type: PtxType = 'b32', as: 'integer' | 'bits' = 'integer'): string {
     if (operand.kind === 'register') {
-      const { registers } = this.code;
-      registers.reads(operand, as);
-      const [low] = registers.locals(operand);
-      const kept = registers.kept(operand);
+      const { kept, low } = this.#read(operand, as);
       if (kept === 'predicate') this.refuse(`${operand.name} is a predicate`);
-      return narrowed(
-        kept === 'single' ? `bitsOf(${low})` : kept === 'double' ? `bitsOfDouble(${low})` : low!,
-        type,
-        operand,
-      );
+      const text = kept === 'single' ? `bitsOf(${low})` : kept === 'double' ? `bitsOfDouble(${low})` : low;
+      return narrowed(text, type, operand);
     }
     if (operand.kind === 'integer') return number(narrow(operand.value, type));
     if (operand.kind === 'float') return number(Number(BigInt.asIntN(32, singleBits(operand))));
@@ -244,19 +246,15 @@ export class Instruction {
   }
 
   pair(operand: PtxOperand, as: 'integer' | 'bits' = 'integer'): Pair {
-    const { registers } = this.code;
-    const { places } = this.code.layout;
     switch (operand.kind) {
       case 'register': {
-        registers.reads(operand, as);
-        const [low, high] = registers.locals(operand);
-        const kept = registers.kept(operand);
+        const { kept, low, high } = this.#read(operand, as);
         if (kept === 'double') {
           const lower = this.simple(`bitsOfDouble(${low})`, 'i');
           return [lower, this.simple('up[0]', 'i')];
         }
         if (kept !== 'pair') return [this.word(operand), '0'];
-        return [low!, high!];
+        return [low, high];
       }
       case 'integer':
         return [number(narrow(operand.value, 'b32')), number(narrow(operand.value >> 32n, 'b32'))];
@@ -268,7 +266,7 @@ export class Instruction {
         return this.#special(operand.name);
       case 'symbol': {
         if (operand.name === 'WARP_SZ') return ['32', '0'];
-        const place = places.get(operand.name);
+        const place = this.code.layout.places.get(operand.name);
         if (place === undefined) this.refuse(`'${operand.name}' is declared nowhere`);
         if (place.space === 'global') return [String(operand.offset), `(args[${3 + place.number}])`];
         return [String(place.offset + operand.offset), '0'];
@@ -280,9 +278,8 @@ export class Instruction {
 
   /** The words of 128 bits. */
   quad(operand: PtxOperand): readonly string[] {
-    if (operand.kind !== 'register' || this.code.registers.kept(operand) !== 'quad')
+    if (operand.kind !== 'register' || this.#read(operand, 'bits').kept !== 'quad')
       this.refuse('128 bits must stand there');
-    this.code.registers.reads(operand, 'bits');
     return this.code.registers.locals(operand);
   }
 
@@ -294,93 +291,48 @@ export class Instruction {
   }
 
   #special(name: string): Pair {
-    const { cluster, sharedBytes } = this.code.kernel;
-    const word = (text: string): Pair => [text, '0'];
     const [, register, axis] = /^(n?(?:tid|ctaid))\.([xyz])$/.exec(name) ?? [];
-    if (register !== undefined) return word(alongAxis(register, 'xyz'.indexOf(axis!)));
-    switch (name) {
-      case 'cluster_ctaid.y':
-      case 'cluster_ctaid.z':
-        return word('0');
-      case 'cluster_nctaid.y':
-      case 'cluster_nctaid.z':
-        return word('1');
-      case 'cluster_ctarank':
-      case 'cluster_ctaid.x':
-        return word(`(blockIdx % ${cluster})`);
-      case 'cluster_nctarank':
-      case 'cluster_nctaid.x':
-        return word(String(cluster));
-      case 'clusterid.x':
-        return word(`(${alongAxis('ctaid', 0)} / ${cluster} | 0)`);
-      case 'nclusterid.x':
-        return word(`(${alongAxis('nctaid', 0)} / ${cluster} | 0)`);
-      case 'laneid':
-        return word('(threadIdx & 31)');
-      case 'warpid':
-        return word('(threadIdx >>> 5)');
-      case 'nwarpid':
-        return word('(blockDim + 31 >>> 5)');
-      case 'lanemask_eq':
-        return word('(1 << (threadIdx & 31))');
-      case 'lanemask_lt':
-        return word('((1 << (threadIdx & 31)) - 1)');
-      case 'lanemask_le':
-        return word('((2 << (threadIdx & 31)) - 1)');
-      case 'lanemask_gt':
-        return word('(-2 << (threadIdx & 31))');
-      case 'lanemask_ge':
-        return word('(-1 << (threadIdx & 31))');
-      case 'smid':
-        return word('(blockIdx % 132)');
-      case 'nsmid':
-        return word('132');
-      case 'gridid':
-        return word('0');
-      case 'total_smem_size':
-        return word(String(this.code.layout.shared?.bytes ?? 0));
-      case 'dynamic_smem_size':
-        return word(String(sharedBytes));
-      case 'clock':
-      case 'clock64':
-      case 'globaltimer':
-      case 'globaltimer_lo':
-      case 'clock_hi':
-      case 'globaltimer_hi': {
-        const low = this.simple('t.clockWords()', 'i');
-        return name.endsWith('_hi') ? ['t.clockHigh', '0'] : [low, 't.clockHigh'];
-      }
-      default:
-        this.refuse(`'%${name}' is no register that it knows`);
+    if (register !== undefined) return [alongAxis(register, 'xyz'.indexOf(axis!)), '0'];
+    if (/^(clock(64|_hi)?|globaltimer(_lo|_hi)?)$/.test(name)) {
+      const low = this.simple('t.clockWords()', 'i');
+      return name.endsWith('_hi') ? ['t.clockHigh', '0'] : [low, 't.clockHigh'];
     }
+    const { cluster, sharedBytes } = this.code.kernel;
+    const known: Readonly<Record<string, string>> = {
+      ...specials,
+      cluster_ctarank: `(blockIdx % ${cluster})`,
+      'cluster_ctaid.x': `(blockIdx % ${cluster})`,
+      cluster_nctarank: String(cluster),
+      'cluster_nctaid.x': String(cluster),
+      'clusterid.x': `(${alongAxis('ctaid', 0)} / ${cluster} | 0)`,
+      'nclusterid.x': `(${alongAxis('nctaid', 0)} / ${cluster} | 0)`,
+      total_smem_size: String(this.code.layout.shared?.bytes ?? 0),
+      dynamic_smem_size: String(sharedBytes),
+    };
+    if (!Object.hasOwn(known, name)) this.refuse(`'%${name}' is no register that it knows`);
+    return [known[name]!, '0'];
   }
 
   predicate(operand: PtxOperand): string {
     if (operand.kind === 'not') return `!${this.predicate(operand.of)}`;
     if (operand.kind === 'integer') return operand.value === 0n ? 'false' : 'true';
     if (operand.kind !== 'register') this.refuse('a predicate must stand there');
-    const { registers } = this.code;
-    registers.reads(operand, 'bits');
-    return registers.locals(operand)[0]!;
+    return this.#read(operand, 'bits').low;
   }
 
   single(operand: PtxOperand): string {
     if (operand.kind === 'float') return float(Math.fround(operand.value));
     if (operand.kind === 'integer') return `floatOf(${narrow(operand.value, 'b32')})`;
     if (operand.kind !== 'register') this.refuse('a number must stand there');
-    const { registers } = this.code;
-    registers.reads(operand, 'float');
-    const [low] = registers.locals(operand);
-    return registers.kept(operand) === 'single' ? low! : `floatOf(${low})`;
+    const { kept, low } = this.#read(operand, 'float');
+    return kept === 'single' ? low : `floatOf(${low})`;
   }
 
   double(operand: PtxOperand): string {
     if (operand.kind === 'float') return float(operand.value);
     if (operand.kind !== 'register') this.refuse('a number must stand there');
-    const { registers } = this.code;
-    registers.reads(operand, 'float');
-    const [low, high] = registers.locals(operand);
-    return registers.kept(operand) === 'double' ? low! : `doubleOf(${low}, ${high})`;
+    const { kept, low, high } = this.#read(operand, 'float');
+    return kept === 'double' ? low : `doubleOf(${low}, ${high})`;
   }
 
   /** Something that is cheap to repeat, and does not change with what is written meanwhile. */
@@ -398,24 +350,21 @@ export class Instruction {
 
   // Results.
 
-  #target(operand: PtxOperand): PtxRegister | null {
-    if (operand.kind === 'sink') return null;
-    if (operand.kind !== 'register') this.refuse('its result must go to a register');
-    return operand;
-  }
-
-  get #surely(): boolean {
-    return this.#guard === null;
+  /** How the register is kept that a result goes to, and where; null where nobody wants it. */
+  #write(to: PtxOperand, as: 'integer' | 'float' | 'bits' | 'moved') {
+    if (to.kind === 'sink') return null;
+    if (to.kind !== 'register') this.refuse('its result must go to a register');
+    const { registers } = this.code;
+    registers.writes(to, as, this.#guard === null);
+    const locals = registers.locals(to);
+    return { register: to, kept: registers.kept(to), locals, low: locals[0]!, high: locals[1]! };
   }
 
   /** Of at most 32 bits, extended to the register's by the sign of a type. */
   setWord(to: PtxOperand, text: string, type: PtxType = 'b32', as: 'integer' | 'bits' = 'integer'): void {
-    const register = this.#target(to);
-    if (register === null) return;
-    const { registers } = this.code;
-    registers.writes(register, as, this.#surely);
-    const [low, high] = registers.locals(register);
-    const kept = registers.kept(register);
+    const target = this.#write(to, as);
+    if (target === null) return;
+    const { register, kept, low, high } = target;
     const bits = register.type === 'pred' ? 0 : 8 * ptxBytes[register.type];
     if (kept === 'predicate' || kept === 'quad') this.refuse(`${register.name} holds no number`);
     switch (kept) {
@@ -435,31 +384,23 @@ export class Instruction {
   }
 
   setPair(to: PtxOperand, low: string, high: string, as: 'integer' | 'bits' = 'integer'): void {
-    const register = this.#target(to);
-    if (register === null) return;
-    const { registers } = this.code;
-    registers.writes(register, as, this.#surely);
-    const [lower, upper] = registers.locals(register);
-    const kept = registers.kept(register);
-    if (kept === 'double') this.code.line(`${lower} = doubleOf(${low}, ${high});`);
-    else if (kept === 'pair') {
+    const target = this.#write(to, as);
+    if (target?.kept === 'double') this.code.line(`${target.low} = doubleOf(${low}, ${high});`);
+    else if (target?.kept === 'pair') {
       // The upper word may be made of what the lower one was.
       const held = /^ti\d+$/.test(low) ? low : this.simple(low, 'i');
-      this.code.line(`${upper} = ${high};`);
-      this.code.line(`${lower} = ${held};`);
-    } else this.refuse(`${register.name} has no 64 bits`);
+      this.code.line(`${target.high} = ${high};`);
+      this.code.line(`${target.low} = ${held};`);
+    } else if (target !== null) this.refuse(`${target.register.name} has no 64 bits`);
   }
 
   setQuad(to: PtxOperand, words: readonly string[]): void {
-    const register = this.#target(to);
-    if (register === null) return;
-    const { registers } = this.code;
-    if (registers.kept(register) !== 'quad') this.refuse(`${register.name} has no 128 bits`);
-    registers.writes(register, 'bits', this.#surely);
-    const locals = registers.locals(register);
+    const target = this.#write(to, 'bits');
+    if (target === null) return;
+    if (target.kept !== 'quad') this.refuse(`${target.register.name} has no 128 bits`);
     const held = words.map((word) => this.simple(word, 'i'));
     held.forEach((word, i) => {
-      this.code.line(`${locals[i]} = ${word};`);
+      this.code.line(`${target.locals[i]} = ${word};`);
     });
   }
 
@@ -471,30 +412,26 @@ export class Instruction {
   }
 
   setSingle(to: PtxOperand, text: string): void {
-    const register = this.#target(to);
-    if (register === null) return;
-    const { registers } = this.code;
-    registers.writes(register, 'float', this.#surely);
-    const [low] = registers.locals(register);
-    this.code.line(`${low} = ${registers.kept(register) === 'single' ? text : `bitsOf(${text})`};`);
+    const target = this.#write(to, 'float');
+    if (target !== null)
+      this.code.line(`${target.low} = ${target.kept === 'single' ? text : `bitsOf(${text})`};`);
   }
 
   setDouble(to: PtxOperand, text: string): void {
-    const register = this.#target(to);
-    if (register === null) return;
-    const { registers } = this.code;
-    registers.writes(register, 'float', this.#surely);
-    const [low, high] = registers.locals(register);
-    if (registers.kept(register) === 'double') this.code.line(`${low} = ${text};`);
-    else this.code.line(`${low} = bitsOfDouble(${text}); ${high} = up[0];`);
+    const target = this.#write(to, 'float');
+    if (target?.kept === 'double') this.code.line(`${target.low} = ${text};`);
+    else if (target !== null)
+      this.code.line(`${target.low} = bitsOfDouble(${text}); ${target.high} = up[0];`);
   }
 
   setPredicate(to: PtxOperand, text: string): void {
-    const register = this.#target(to);
-    if (register === null) return;
-    const { registers } = this.code;
-    registers.writes(register, 'bits', this.#surely);
-    this.code.line(`${registers.locals(register)[0]} = ${text};`);
+    this.setLocal(to, text, 'bits');
+  }
+
+  /** As the register is kept. */
+  setLocal(to: PtxOperand, text: string, as: 'bits' | 'moved'): void {
+    const target = this.#write(to, as);
+    if (target !== null) this.code.line(`${target.low} = ${text};`);
   }
 
   /** How all are kept, if they are registers, or numbers, that are kept alike as floats; registers become so if they can. */
@@ -515,17 +452,7 @@ export class Instruction {
     if (operand.kind === 'float')
       return float(kept === 'single' ? Math.fround(operand.value) : operand.value);
     if (operand.kind !== 'register') this.refuse('a register must stand there');
-    const { registers } = this.code;
-    registers.reads(operand, 'moved');
-    return registers.locals(operand)[0]!;
-  }
-
-  setLocal(operand: PtxOperand, text: string, as: 'bits' | 'moved'): void {
-    const register = this.#target(operand);
-    if (register === null) return;
-    const { registers } = this.code;
-    registers.writes(register, as, this.#surely);
-    this.code.line(`${registers.locals(register)[0]} = ${text};`);
+    return this.#read(operand, 'moved').low;
   }
 
   /** The name of an access. */
@@ -534,6 +461,25 @@ export class Instruction {
     return `accesses[${accesses.push({ ...form, site: this.site }) - 1}]`;
   }
 }
+
+/** Registers that are the same text in every kernel. */
+const specials: Readonly<Record<string, string>> = {
+  'cluster_ctaid.y': '0',
+  'cluster_ctaid.z': '0',
+  'cluster_nctaid.y': '1',
+  'cluster_nctaid.z': '1',
+  laneid: '(threadIdx & 31)',
+  warpid: '(threadIdx >>> 5)',
+  nwarpid: '(blockDim + 31 >>> 5)',
+  lanemask_eq: '(1 << (threadIdx & 31))',
+  lanemask_lt: '((1 << (threadIdx & 31)) - 1)',
+  lanemask_le: '((2 << (threadIdx & 31)) - 1)',
+  lanemask_gt: '(-2 << (threadIdx & 31))',
+  lanemask_ge: '(-1 << (threadIdx & 31))',
+  smid: '(blockIdx % 132)',
+  nsmid: '132',
+  gridid: '0',
+};
 
 /** A place in the block or the grid, or how far that goes, along x, y or z. Threads and blocks are counted along x first. */
 function alongAxis(register: string, axis: number): string {
@@ -585,8 +531,8 @@ export const unsigned = (text: string): string => (/^\d+$/.test(text) ? text : `
 
 /** How generated code brings the lanes of a warp together: what each brings, and what it gets. */
 export const give = (x: Instruction, word: number, value: string): void =>
-  x.code.line(`parts[${laneWords} * threadIdx + ${word}] = ${value};`);
-export const got = (word: number): string => `parts[${laneWords} * threadIdx + ${word}]`;
+  x.code.line(`parts[${matrixWords} * threadIdx + ${word}] = ${value};`);
+export const got = (word: number): string => `parts[${matrixWords} * threadIdx + ${word}]`;
 
 /** Brings words to the lanes that a mask names, and waits for them. */
 export function meet(x: Instruction, meeting: LaneMeeting, mask: string, words: readonly string[]): void {

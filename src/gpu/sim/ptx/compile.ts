@@ -7,7 +7,7 @@ import {
   type PtxVariable,
   ptxBytes,
 } from '../../../lang/ptx/index.js';
-import { type Compiled, type Mode, pause, type SharedMemory } from '../compiled.js';
+import { type Compiled, onceEach, pause, type SharedMemory } from '../compiled.js';
 import { ptxArithmetic } from './arithmetic.js';
 import { Code, Instruction, type Layout, type Place } from './code.js';
 import { flowOf } from './flow.js';
@@ -34,8 +34,6 @@ const prologue: Readonly<Record<string, string>> = {
   params: 't.block.launch.args[0]',
   B: 't.block.launch.args[1]',
   base: 't.block.launch.args[2]',
-  home: 't.rank',
-  traffic: 't.block.launch.traffic',
   parts: 't.block.parts',
   shared0: 't.block.shared[0]',
   accesses: 't.block.launch.compiled.accesses',
@@ -43,16 +41,7 @@ const prologue: Readonly<Record<string, string>> = {
   meetings: 't.block.launch.compiled.meetings',
 };
 
-const cache = { fast: new WeakMap<PtxKernel, Compiled>(), checked: new WeakMap<PtxKernel, Compiled>() };
-
-export function compilePtx(kernel: PtxKernel, mode: Mode): Compiled {
-  let compiled = cache[mode].get(kernel);
-  if (compiled === undefined) {
-    compiled = compile(kernel, mode === 'checked');
-    cache[mode].set(kernel, compiled);
-  }
-  return compiled;
-}
+export const compilePtx = onceEach(compile);
 
 /** Variables that have a buffer of their own on every device, in the order of their numbers. */
 export const globalsOf = ({ module, entry }: PtxKernel): PtxVariable[] =>

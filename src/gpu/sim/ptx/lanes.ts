@@ -11,12 +11,9 @@ export interface LaneMeeting {
   readonly orders: boolean;
   /** Whether they have brought factors of a product of tiles. */
   readonly multiplies?: true;
-  /** Replaces what the lanes of the mask brought by what they get: `laneWords` words each, from `first` on. */
+  /** Replaces what the lanes of the mask brought by what they get: `matrixWords` words each, from `first` on. */
   complete?(words: Int32Array, first: number, mask: number): void;
 }
-
-/** That a lane brings, at most: the parts of three matrices. */
-export const laneWords = 10;
 
 interface Lane {
   readonly index: number;

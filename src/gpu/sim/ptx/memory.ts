@@ -13,8 +13,6 @@ export interface Spot {
   readonly offset: string;
   /** Others reach it too. */
   readonly isShared: boolean;
-  /** Other ranks may. */
-  readonly isGlobal: boolean;
 }
 
 const hints = /^(L[12]::|nc$|ca$|cg$|cs$|lu$|cv$|wb$|wt$|noftz$)/;
@@ -59,7 +57,7 @@ export function spot(
       `(B[args[${3 + place.number}] - base] || t.find(args[${3 + place.number}], 0))`,
       'q',
     );
-    return { buffer, offset: String(at), isShared: true, isGlobal: true };
+    return { buffer, offset: String(at), isShared: true };
   }
   if (space === 'shared' || space === 'local' || space === 'param') {
     const low =
@@ -70,18 +68,18 @@ export function spot(
     if (!x.of.parts.includes('shared::cluster') || space !== 'shared' || x.code.kernel.cluster === 1)
       return windowSpot(space, at);
     const buffer = x.simple(`t.sharedAt(${at}, ${x.site})`, 'q');
-    return { buffer, offset: x.simple(`${at} & ${mostShared}`, 'i'), isShared: true, isGlobal: false };
+    return { buffer, offset: x.simple(`${at} & ${mostShared}`, 'i'), isShared: true };
   }
   const [low, high] = x.pair(base);
   const slot = `${high} + (${low} >>> 31)`;
   // An address beyond half of the addresses of a buffer lies before the next one.
   const buffer = x.simple(`B[${slot} - base] || t.find(${slot}, ${low})`, 'q');
-  return { buffer, offset: sum(x, low, offset), isShared: true, isGlobal: true };
+  return { buffer, offset: sum(x, low, offset), isShared: true };
 }
 
 function windowSpot(space: 'shared' | 'local' | 'param', offset: string): Spot {
   const buffer = { shared: 'shared0', local: 'local0', param: 'params' }[space];
-  return { buffer, offset, isShared: space === 'shared', isGlobal: false };
+  return { buffer, offset, isShared: space === 'shared' };
 }
 
 const sum = (x: Instruction, low: string, offset: number): string =>
@@ -147,7 +145,6 @@ function load(x: Instruction): void {
     to.forEach((register, i) => {
       read(x, register, type, from.buffer, plus(from.offset, i * bytes));
     });
-    if (from.isShared) traffic(x, from, 1, count * bytes);
     return;
   }
   // An element each where it is atomic: a vector of atomics is not one atomic.
@@ -163,7 +160,6 @@ function load(x: Instruction): void {
     part.forEach((register, i) => {
       read(x, register, type, buffer, plus(offset, i * bytes));
     });
-    traffic(x, at, 1, bytes * step);
     if (guard === null) continue;
     x.code.line('} else {');
     for (const register of part) clear(x, register);
@@ -223,7 +219,6 @@ function store(x: Instruction): void {
     from.slice(first, first + step).forEach((register, i) => {
       write(x, register, type, at.buffer, plus(at.offset, i * bytes));
     });
-    if (to.isShared) traffic(x, at, 0, bytes * step);
     if (guard === null) continue;
     wrote(x, at, bytes * step);
     if (form.order !== 'weak') x.code.line('if (t.overtaken !== null) t.giveWay();');
@@ -255,11 +250,6 @@ function ask(
   if (form.order === 'weak') return `t.access(${operands})`;
   x.code.line(`t.about(${operands}); yield ${pause.preempt};`);
   return `t.${form.kind === 'read' ? 'look' : 'change'}(${operands})`;
-}
-
-/** Counts bytes that move between ranks. */
-function traffic(x: Instruction, { buffer, isGlobal }: Spot, direction: 0 | 1, bytes: number): void {
-  if (isGlobal) x.code.line(`if (${buffer}.rank !== home) traffic[${direction}] += ${bytes};`);
 }
 
 /** A thread that waits there looks again. */
@@ -298,7 +288,6 @@ function update(x: Instruction, gives: boolean): void {
     x.code.line(bytes === 8 ? `${old} = 0; ${oldHigh} = 0;` : `${old} = 0;`);
     if (x.checked) x.code.line(`if (${ask(x, { kind: 'update', order, scope, bytes }, one)}) {`);
     change(x, { op, type, at: one, old: [old, oldHigh], value, swap });
-    traffic(x, one, 0, bytes);
     wrote(x, one, bytes);
     if (x.checked) x.code.line('}');
     if (to.kind === 'sink') return;

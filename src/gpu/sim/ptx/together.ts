@@ -1,9 +1,10 @@
 /** Instructions with which threads go elsewhere, meet others, wait, copy beside themselves, or end. */
+import { dealMatrices, matrixWords, multiplyMatrices } from '../../../lang/index.js';
 import { type PtxInstruction, type PtxOperand, ptxBytes } from '../../../lang/ptx/index.js';
+import { f16ToF32 } from '../../index.js';
 import { pause } from '../compiled.js';
 import { give, got, type Instruction, meet } from './code.js';
-import { type LaneMeeting, laneWords } from './lanes.js';
-import { multiplyTile } from './matrices.js';
+import type { LaneMeeting } from './lanes.js';
 import { type Handler, scopeOf, spaceOf, spot } from './memory.js';
 import { box, mapa, setmaxnreg, wgmma } from './tiles.js';
 
@@ -133,10 +134,10 @@ const source = {
 function shuffle(mode: 'up' | 'down' | 'bfly' | 'idx'): Complete {
   return (words, first, mask) => {
     each(mask, (lane) => {
-      brought[lane] = words[laneWords * (first + lane)]!;
+      brought[lane] = words[matrixWords * (first + lane)]!;
     });
     each(mask, (lane) => {
-      const at = laneWords * (first + lane);
+      const at = matrixWords * (first + lane);
       const by = words[at + 1]! & 31;
       const clamp = words[at + 2]! & 31;
       const segment = (words[at + 2]! >>> 8) & 31;
@@ -173,11 +174,11 @@ function vote(x: Instruction): void {
 const ballot: Complete = (words, first, mask) => {
   let votes = 0;
   each(mask, (lane) => {
-    if (words[laneWords * (first + lane)] !== 0) votes |= 1 << lane;
+    if (words[matrixWords * (first + lane)] !== 0) votes |= 1 << lane;
   });
   each(mask, (lane) => {
-    words[laneWords * (first + lane)] = votes;
-    words[laneWords * (first + lane) + 1] = mask;
+    words[matrixWords * (first + lane)] = votes;
+    words[matrixWords * (first + lane) + 1] = mask;
   });
 };
 
@@ -203,7 +204,7 @@ function match(x: Instruction): void {
 const alike: Complete = (words, first, mask) => {
   const values = new Map<number, string>();
   each(mask, (lane) => {
-    const at = laneWords * (first + lane);
+    const at = matrixWords * (first + lane);
     values.set(lane, `${words[at]} ${words[at + 1]}`);
   });
   each(mask, (lane) => {
@@ -211,8 +212,8 @@ const alike: Complete = (words, first, mask) => {
     each(mask, (other) => {
       if (values.get(other) === values.get(lane)) same |= 1 << other;
     });
-    words[laneWords * (first + lane)] = same;
-    words[laneWords * (first + lane) + 1] = mask;
+    words[matrixWords * (first + lane)] = same;
+    words[matrixWords * (first + lane) + 1] = mask;
   });
 };
 
@@ -237,11 +238,11 @@ function redux(x: Instruction): void {
   const complete: Complete = (words, first, mask) => {
     let result: number | null = null;
     each(mask, (lane) => {
-      const value = words[laneWords * (first + lane)]!;
+      const value = words[matrixWords * (first + lane)]!;
       result = result === null ? value : combine(result, value);
     });
     each(mask, (lane) => {
-      words[laneWords * (first + lane)] = result!;
+      words[matrixWords * (first + lane)] = result!;
     });
   };
   meet(x, { key: `redux ${op} ${type}`, orders: false, complete }, x.word(x.operand(2)), [
@@ -345,32 +346,11 @@ function ldmatrix(x: Instruction): void {
     x.code.line('}');
   } else load();
   x.code.line('}');
-  meet(x, { key: `ldmatrix ${count} ${turned}`, orders: false, complete: deal(count, turned) }, fullWarp, []);
+  const complete: Complete = (words, first) => dealMatrices(words, first, count, turned);
+  meet(x, { key: `ldmatrix ${count} ${turned}`, orders: false, complete }, fullWarp, []);
   to.forEach((register, i) => {
     x.setWord(register, got(i), 'b32', 'bits');
   });
-}
-
-/** Lane 8 · m + r brought row r of matrix m; each gets a pair of every matrix. */
-function deal(count: number, turned: boolean): Complete {
-  return (words, first) => {
-    const halves = new Uint16Array(64 * count);
-    for (let row = 0; row < 8 * count; row++) {
-      for (let i = 0; i < 4; i++) {
-        const word = words[laneWords * (first + row) + i]!;
-        halves[8 * row + 2 * i] = word;
-        halves[8 * row + 2 * i + 1] = word >>> 16;
-      }
-    }
-    for (let lane = 0; lane < 32; lane++) {
-      const [row, column] = [lane >> 2, 2 * (lane & 3)];
-      for (let m = 0; m < count; m++) {
-        const at = (i: number): number =>
-          turned ? halves[64 * m + 8 * (column + i) + row]! : halves[64 * m + 8 * row + column + i]!;
-        words[laneWords * (first + lane) + m] = at(0) | (at(1) << 16);
-      }
-    }
-  };
 }
 
 function mma(x: Instruction): void {
@@ -389,7 +369,9 @@ function mma(x: Instruction): void {
       one.kind === 'register' ? x.word(one, 'b32', 'bits') : x.word(one),
     ),
   ];
-  meet(x, { key: `mma ${shape} ${type}`, orders: false, complete: multiplyTile(type, k) }, fullWarp, words);
+  const read = type === 'f16' ? f16ToF32 : undefined;
+  const complete: Complete = (words, first) => multiplyMatrices(words, first, k, read);
+  meet(x, { key: `mma ${shape} ${type}`, orders: false, complete }, fullWarp, words);
   to.forEach((register, i) => {
     x.setWord(register, got(i), 'b32', 'bits');
   });
