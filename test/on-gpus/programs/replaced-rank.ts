@@ -15,8 +15,8 @@ const [family, victim, waitMs] = [process.argv[2]!, ...process.argv.slice(3).map
   number,
 ];
 const [tokens, hidden, topK, expertsOfRank] = [64, 512, 4, 4];
-/** The round in which the rank falls, and how many there are when the new one is there. */
-const [fallsIn, roundsAfter] = [5, 20];
+/** The round in which the rank falls, how many the others run without it at least, and how many there are when the new one is there. */
+const [fallsIn, roundsWithout, roundsAfter] = [5, 5, 20];
 const rankHere = Number(process.env.HEDDLE_RANK);
 
 // Ranks that share a GPU take turns on it. Slowly, but that is no matter here: each says that it has one of its own.
@@ -80,7 +80,7 @@ const graph = stream.endCapture();
 let [wrong, rounds, without] = [0, 0, 0];
 while (n < last) {
   const { masked } = world;
-  if (masked.length > 0) {
+  if (without >= roundsWithout && masked.length > 0) {
     const began = performance.now();
     if ((await world.takeIn()).length > 0) {
       n = await agree(n);
