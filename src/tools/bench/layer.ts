@@ -4,6 +4,7 @@
  */
 
 import type { Column } from '../../base/table.js';
+import { bf16ToF32 } from '../../gpu/index.js';
 import { mlpParts } from '../../moe/experts/index.js';
 import {
   bytesOf,
@@ -132,8 +133,8 @@ async function measure(bench: Bench) {
   for (const [way, how] of others) {
     const other = await MoeLayer.create(world, { ...options, ...how });
     const { time, bits } = await whole(bench, other);
-    if (!first.bits.equals(bits))
-      throw wrongResult(`two ways of a layer of ${tokens} tokens a rank give different results`);
+    const same = how.microBatches === undefined ? first.bits.equals(bits) : areClose(first.bits, bits);
+    if (!same) throw wrongResult(`two ways of a layer of ${tokens} tokens a rank give different results`);
     ways[way] = time;
     await other.dispose();
   }
@@ -167,6 +168,17 @@ async function whole(bench: Bench, layer: MoeLayer): Promise<{ time: Spread; bit
   const spread = await time(bench, [() => layer.forward(x, out, timing.stream)]);
   await layer.synchronize(timing.stream);
   return { time: spread, bits: Buffer.from(bytesOf(await readBits(out, timing.stream))) };
+}
+
+/** Rows of bf16 that differ by roundings at most: a micro-batch may have so few rows that blocks share sums, which are then added in another order. */
+function areClose(one: Buffer, other: Buffer): boolean {
+  let [largest, apart] = [0, 0];
+  for (let at = 0; at < one.length; at += 2) {
+    const [a, b] = [bf16ToF32(one.readUInt16LE(at)), bf16ToF32(other.readUInt16LE(at))];
+    largest = Math.max(largest, Math.abs(a));
+    apart = Math.max(apart, Math.abs(a - b));
+  }
+  return apart <= largest / 64;
 }
 
 /** Each part of a layer by itself, on what a forward left behind. */
