@@ -66,6 +66,30 @@ export const bring = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   );
 };
 
+/**
+ * Asks for the weights of this block's first stages, which no launch writes. Each stage expects its rows too, and so is not full before
+ * `bringUnit` has asked for them. One thread.
+ */
+export const askAhead = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+  device(
+    {
+      name: 'ask_ahead',
+      params: { ring: ringOf(sizes), work, weights: tensorMap(sizes.boxTile) },
+      using: {
+        STAGES: sizes.ahead,
+        findUnit: findUnit(sizes, of),
+        beginStage: beginStage(shape, of, sizes),
+      },
+    },
+    (g, { ring, work, weights }, u) => {
+      if (g.blockIdx.x < work.units) {
+        const place = u.findUnit({ unit: g.blockIdx.x, ends: work.ends, expert: 0, before: 0 });
+        for (let step = g.u32(0); step < u.STAGES; step += 1)
+          u.beginStage({ ring, weights, place, pass: 0, step, turn: step });
+      }
+    },
+  );
+
 /** Rows in order: the copy engine brings them and the weights. */
 const bringUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
@@ -73,26 +97,56 @@ const bringUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
       name: 'bring_unit',
       params: unitOf(shape, sizes),
       using: {
-        ...sizes.bringing,
         PASSES: of.passes,
-        STAGE_BYTES: sizes.rowsTile.bytes + sizes.weightsTile.bytes,
-        acquire: handOn(shape, of).acquire,
-        askForWeights: askForWeights(shape, sizes),
+        STEPS: sizes.bringing.STEPS,
+        DEPTH: sizes.bringing.DEPTH,
+        AHEAD: sizes.ahead,
+        beginStage: beginStage(shape, of, sizes),
       },
     },
     (g, { ring, work, sources: { rows, weights }, place, turn }, u) => {
       const first = g.load(work.begins.at(place.expert)) + place.row;
       for (const pass of g.unroll(u.PASSES)) {
-        const row = place.expert * u.WEIGHT_ROWS + place.element + pass * u.MADE_IN_PASS;
         for (let step = g.u32(0); step < u.STEPS; step += 1) {
-          const stage = u.acquire({ gates: ring.gates, step: turn + pass * u.STEPS + step });
-          const full = ring.gates.full.at(stage);
-          g.mbarrier.expect(full, u.STAGE_BYTES);
+          const now = turn + pass * u.STEPS + step;
+          let stage = now;
+          if (now >= u.AHEAD) stage = u.beginStage({ ring, weights, place, pass, step, turn: now });
           const element = (place.step + step) * u.DEPTH;
-          g.tensor.load(ring.rows.at(stage), rows[0]!, [first, element], full);
-          u.askForWeights({ ring, stage, weights, row, element });
+          g.tensor.load(ring.rows.at(stage), rows[0]!, [first, element], ring.gates.full.at(stage));
         }
       }
+    },
+  );
+
+/** Waits until a stage is empty, says what it expects, and asks for its weights; returns it. One thread. */
+const beginStage = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+  device(
+    {
+      name: 'begin_stage',
+      params: {
+        ring: ringOf(sizes),
+        weights: tensorMap(sizes.boxTile),
+        place: placeOf,
+        pass: 'u32',
+        step: 'u32',
+        turn: 'u32',
+      },
+      returns: 'u32',
+      using: {
+        WEIGHT_ROWS: sizes.bringing.WEIGHT_ROWS,
+        MADE_IN_PASS: sizes.bringing.MADE_IN_PASS,
+        DEPTH: sizes.bringing.DEPTH,
+        BYTES: sizes.rowsTile.bytes + sizes.weightsTile.bytes,
+        acquire: handOn(shape, of).acquire,
+        askForWeights: askForWeights(shape, sizes),
+      },
+    },
+    (g, { ring, weights, place, pass, step, turn }, u) => {
+      const stage = u.acquire({ gates: ring.gates, step: turn });
+      g.mbarrier.expect(ring.gates.full.at(stage), u.BYTES);
+      const row = place.expert * u.WEIGHT_ROWS + place.element + pass * u.MADE_IN_PASS;
+      u.askForWeights({ ring, stage, weights, row, element: (place.step + step) * u.DEPTH });
+      return stage;
     },
   );
 

@@ -5,7 +5,7 @@
  * A block's first warp group brings what the other two multiply, through a ring of stages (ring.ts says why that is safe).
  */
 import { kernel, list, pointer, tensorMap } from '../../../../lang/index.js';
-import { bring } from './bring.js';
+import { askAhead, bring } from './bring.js';
 import { multiplyUnits } from './compute.js';
 import {
   groups,
@@ -79,7 +79,9 @@ export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
         GIVEN: registersOf(shape).bringing,
         TAKEN: registersOf(shape).multiplying,
         start: handOn(shape, of).start,
+        AHEAD: sizes.ahead > 0,
         findWork: findWork(shape, sizes),
+        askAhead: askAhead(shape, of, sizes),
         bring: bring(shape, of, sizes),
         multiplyUnits: multiplyUnits(shape, of, sizes),
       },
@@ -109,15 +111,19 @@ export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
           g.store(rowStages.as('v16').at(i), g.pack('u32', [0, 0, 0, 0]));
       }
       // So far nothing of this block is known to others: it may be done while the launch before still runs.
-      g.awaitPrevious();
-      g.releaseNext();
+      if (!u.AHEAD) g.awaitPrevious();
       const planned = { counts: p.counts, offsets: p.offsets };
       if (g.warpId === 1) u.findWork({ planned, count: p.count, ends, begins, counts });
       g.barrier();
       const work = { ends, begins, counts, units: g.load(ends.at(u.EXPERTS - 1)) * u.UNITS };
+      const { weights, rows, routes, from } = p;
+      if (u.AHEAD) {
+        if (g.threadIdx.x === 0) u.askAhead({ ring, work, weights });
+        g.awaitPrevious();
+      }
+      g.releaseNext();
       if (g.warpId < 4) {
         g.group.giveRegisters(u.GIVEN);
-        const { weights, rows, routes, from } = p;
         u.bring({ ring, work, sources: { rows, routes, from, weights } });
       } else {
         g.group.takeRegisters(u.TAKEN);

@@ -48,6 +48,7 @@ export const stageDepth = (dtype: HopperShape['dtype']): number => stageBytes / 
 /** Numbers that follow, for the kernel's parts. */
 export function hopperSizes(shape: HopperShape, of: HopperTile) {
   const { dtype, inputs, outputs, gated } = shape;
+  const dispatched = shape.rows !== 'sorted';
   const rowGroups = of.split === 'rows' ? groups : 1;
   const columnGroups = groups / rowGroups;
   const depth = stageDepth(dtype);
@@ -72,6 +73,11 @@ export function hopperSizes(shape: HopperShape, of: HopperTile) {
     stageVectors: stageBytes / 16,
     steps,
     stepsOfPart,
+    /**
+     * So many stages of weights are on their way before the rows that they meet are known to be there: in the second GEMM, whose launch knows
+     * the plan when it begins.
+     */
+    ahead: gated || dispatched ? 0 : Math.min(of.stages, stepsOfPart),
     rowsTile,
     weightsTile,
     boxTile: tile(dtype, [boxRows, depth], { swizzle: stageBytes }),

@@ -11,7 +11,10 @@ export const work = record({
   units: 'u32',
 });
 
-/** Of a plan, or of one expert that has `count` rows. One warp. */
+/**
+ * Of a plan, or of one expert that has `count` rows. One warp. Before `awaitPrevious` a plan may be read too: the launch before awaited
+ * it, and let this one begin behind that. But an L1 may hold older bytes, so the loads are relaxed there.
+ */
 export const findWork = ({ rows, experts }: HopperShape, sizes: HopperSizes) => {
   const all = rows === 'all';
   return device(
@@ -28,7 +31,7 @@ export const findWork = ({ rows, experts }: HopperShape, sizes: HopperSizes) => 
         begins: pointer('u32'),
         counts: pointer('u32'),
       },
-      using: { EXPERTS: experts, ALL: all, ROWS: sizes.rows, sumUpTo },
+      using: { EXPERTS: experts, ALL: all, ROWS: sizes.rows, AHEAD: sizes.ahead > 0, sumUpTo },
     },
     (g, { planned, count, ends, begins, counts }, u) => {
       let before = g.u32(0);
@@ -38,7 +41,10 @@ export const findWork = ({ rows, experts }: HopperShape, sizes: HopperSizes) => 
         let begin = g.u32(0);
         if (e < u.EXPERTS) {
           if (u.ALL) here = count[0]!;
-          else {
+          else if (u.AHEAD) {
+            here = g.load(planned.counts[0]!.at(e), { order: 'relaxed', scope: 'gpu' });
+            begin = g.load(planned.offsets[0]!.at(e), { order: 'relaxed', scope: 'gpu' });
+          } else {
             here = g.load(planned.counts[0]!.at(e));
             begin = g.load(planned.offsets[0]!.at(e));
           }
