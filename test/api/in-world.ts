@@ -163,6 +163,7 @@ export async function inWorld(of: Things) {
 
     'Circle.barrier': call((a) => world.circle.barrier(a), 'fuzz'),
     'Circle.allGather': call((a, b) => world.circle.allGather(a, b), bytes, 'fuzz'),
+    'Circle.survey': call((a, b) => world.circle.survey(a, b), bytes, 1),
     'Circle.onRankLost': call(
       (listener) => world.circle.onRankLost(listener),
       () => {},
@@ -172,6 +173,7 @@ export async function inWorld(of: Things) {
     'Circle.accuse': call((a, b) => apart((circle) => circle.accuse(a, b)), [0], 'fuzz'),
     'LocalCircle.barrier': call((a) => local.barrier(a), 'fuzz'),
     'LocalCircle.allGather': call((a, b) => local.allGather(a, b), bytes, 'fuzz'),
+    'LocalCircle.survey': call((a, b) => local.survey(a, b), bytes, 1),
     'LocalCircle.onRankLost': call(
       (a) => local.onRankLost(a),
       () => {},
@@ -185,6 +187,7 @@ export async function inWorld(of: Things) {
     ),
     'ProcessCircle.barrier': call((a) => process.barrier(a), 'fuzz'),
     'ProcessCircle.allGather': call((a, b) => process.allGather(a, b), bytes, 'fuzz'),
+    'ProcessCircle.survey': call((a, b) => process.survey(a, b), bytes, 1),
     'ProcessCircle.onRankLost': call(
       (a) => process.onRankLost(a),
       () => {},

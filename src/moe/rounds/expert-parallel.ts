@@ -20,7 +20,7 @@ import { type Choice, choose } from './choice.js';
 import { type Call, type Combining, type Dispatched, type Received, RoundInFlight } from './in-flight.js';
 import { type DispatchInputs, Inputs, requireCombineOutput } from './inputs.js';
 import { LoadedPlan } from './loaded-plan.js';
-import { layerHere, likelyMistake, verdictOf } from './loss.js';
+import { layerHere, likelyMistake, missedInTheEnd, verdictOf } from './loss.js';
 import {
   knownOptions,
   type MemoryOptions,
@@ -99,6 +99,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   #next = 0;
   #disposed = false;
   readonly #notAtRenewal: () => void;
+  readonly #waitMs: number;
   /** Why no further round can run: what `synchronize` threw. */
   #loss: unknown = null;
   /** The error that `synchronize` is to throw once, since ranks were left out. */
@@ -120,6 +121,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     this.#rounds = rounds;
     this.#layer = layerHere(world.circle, rounds);
     this.#placing = placing;
+    this.#waitMs = waitMs;
     this.#notAtRenewal = world.freeAtRenewal(
       () => this.#free(),
       layer.masks ? this.#maskable(waitMs, agreed) : null,
@@ -460,10 +462,12 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     const failures = await Promise.all(this.#rounds.map(({ loaded }) => loaded.failure(stream)));
     const failure = failures.find((found) => found !== null) ?? null;
     if (this.#heard instanceof RankLostError) await verdictOf(this.world.circle);
-    const heard = this.#heard;
-    if (failure === null) return heard;
+    if (failure === null) return this.#heard;
+    const missed =
+      this.#heard === null ? await missedInTheEnd(this.world, failure.peer, this.#waitMs) : failure.peer;
     // A loss that the circle reports is certain. A rank that a kernel missed may itself have waited for the lost one.
-    const ranks = heard instanceof RankLostError ? heard.ranks : [failure.peer];
+    const heard = this.#heard;
+    const ranks = heard instanceof RankLostError ? heard.ranks : [missed];
     const { operation, epoch } = failure;
     const why =
       heard === null

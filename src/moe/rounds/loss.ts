@@ -26,6 +26,33 @@ export function verdictOf({ signal }: Circle): Promise<void> {
   });
 }
 
+/** The longest that a rank waits for the others' words on whom they miss. */
+const othersMs = 500;
+
+/**
+ * Whom ranks miss in the end, where a kernel of this rank gave up waiting for `peer` and the circle has heard of no loss: `peer` may
+ * itself have waited for another rank. All whose kernels give up tell each other whom they missed; whom `peer` missed is followed to a
+ * rank that missed nobody. Where ranks missed each other in a ring, it is `peer`.
+ */
+export async function missedInTheEnd(
+  { circle, ranks }: { readonly circle: Pick<Circle, 'ranks' | 'survey'>; readonly ranks: number },
+  peer: number,
+  waitMs: number,
+): Promise<number> {
+  // A circle of those that are left counts in another way, and of two ranks the other is missed.
+  if (circle.ranks !== ranks || ranks === 2) return peer;
+  const ms = Math.ceil(Math.min(othersMs, waitMs / 4));
+  // The circle may hear of a loss meanwhile, which then counts instead.
+  const said = await circle.survey(Buffer.from(`${peer}`), ms).catch(() => []);
+  const passed = new Set<number>();
+  for (let at = peer; said[at] !== undefined && !passed.has(at); ) {
+    passed.add(at);
+    if (said[at].length === 0) return at;
+    at = Number(Buffer.from(said[at]).toString());
+  }
+  return peer;
+}
+
 type Rounds = readonly Pick<RoundInFlight, 'changedStreams' | 'brings'>[];
 /** The rounds of a layer, of each rank of this process. */
 export type RoundsHere = Map<number, Rounds>;

@@ -30,6 +30,11 @@ export interface Circle {
   barrier(operation?: string): Promise<void>;
   /** Gives every rank the bytes of all ranks, by rank. Up to 1 MiB from each; lengths may differ. */
   allGather(bytes: Uint8Array, operation?: string): Promise<Uint8Array[]>;
+  /**
+   * Says something to the others, in up to 1 MiB, and gives what each rank has said here since all last met, by rank: empty where it
+   * said nothing. That is known as soon as no more than one rank has said nothing, and after `ms` at the latest. No rank is lost for it.
+   */
+  survey(bytes: Uint8Array, ms: number): Promise<Uint8Array[]>;
   /** Calls the listener at each loss, also for losses before this call. Returns what removes it. */
   onRankLost(listener: (loss: CircleLoss) => void): () => void;
   /**

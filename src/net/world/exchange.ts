@@ -1,7 +1,7 @@
 import { MAX_RANKS, type TakesIn, takesIn } from './circle.js';
 
-/** The kinds of a call: wait for all, also gather everybody's bytes, or go on without those that are gone and with those that it takes in. */
-export const kinds = ['barrier', 'allGather', ...takesIn] as const;
+/** The kinds of a call: wait for all, also gather everybody's bytes, gather those of whoever comes, or go on without those that are gone and with those that it takes in. */
+export const kinds = ['barrier', 'allGather', 'survey', ...takesIn] as const;
 export type CallKind = (typeof kinds)[number];
 
 const takenInBy = (kind: CallKind): TakesIn | null => takesIn.find((who) => who === kind) ?? null;
@@ -84,6 +84,12 @@ export class Exchange {
   #isNew = false;
   /** By origin, in the order in which they came. */
   readonly #newcomers = new Map<number, Newcomer>();
+  /** What ranks have said in surveys since all last met, and those that wait for the others' words. */
+  readonly #said = new Map<number, Uint8Array>();
+  readonly #surveys = new Map<
+    number,
+    { readonly id: number; readonly timer: ReturnType<typeof setTimeout> }
+  >();
   /** Oldest first. Equal keys keep the order of the calls, because every rank joins the first it lacks. */
   readonly #rounds = new Set<Round>();
 
@@ -146,6 +152,7 @@ export class Exchange {
     const renewal = takenInBy(call.kind) !== null;
     // The rank has been told, or is about to hear it.
     if (renewal ? this.#lost.has(rank) : this.#lost.size > 0) return;
+    if (call.kind === 'survey') return this.#survey(rank, call);
     const round = this.#roundFor(rank, call);
     round.arrived.set(rank, call);
     if (renewal) {
@@ -155,6 +162,7 @@ export class Exchange {
     }
     if (round.arrived.size === this.#ranks) {
       this.#close(round);
+      this.#said.clear();
       const parts = Array.from({ length: this.#ranks }, (_, r) => round.arrived.get(r)!.bytes);
       // Rank 0 last: it may host this exchange, and may end as soon as it has its own answer.
       for (let r = this.#ranks - 1; r >= 0; r--) {
@@ -187,6 +195,7 @@ export class Exchange {
       for (const rank of arrived.keys()) if (!doing.has(rank)) doing.set(rank, operation);
     }
     for (const round of [...this.#rounds]) if (round.takesIn === null) this.#close(round);
+    this.#endSurveys();
     for (const [rank, seat] of this.#seats) {
       if (this.#left.has(rank)) continue;
       seat.lost({ ranks: fresh, operation: doing.get(rank) ?? BETWEEN_CALLS, why });
@@ -225,6 +234,34 @@ export class Exchange {
   /** Forgets every call. Nobody is told anything. */
   close(): void {
     for (const round of [...this.#rounds]) this.#close(round);
+    this.#endSurveys();
+  }
+
+  #survey(rank: number, { id, bytes, timeoutMs }: Call): void {
+    this.#said.set(rank, bytes);
+    clearTimeout(this.#surveys.get(rank)?.timer);
+    const timer = setTimeout(() => this.#answer(rank), timeoutMs);
+    if (this.onLate !== undefined) timer.unref();
+    this.#surveys.set(rank, { id, timer });
+    // The last one's word would not tell of anybody who has said nothing.
+    if (this.#said.size >= this.#ranks - 1)
+      for (const asked of [...this.#surveys.keys()]) this.#answer(asked);
+  }
+
+  #answer(rank: number): void {
+    const { id, timer } = this.#surveys.get(rank)!;
+    clearTimeout(timer);
+    this.#surveys.delete(rank);
+    const nothing = new Uint8Array(0);
+    this.#seats.get(rank)?.completed(
+      id,
+      this.#numbers.map((other) => this.#said.get(other) ?? nothing),
+    );
+  }
+
+  #endSurveys(): void {
+    for (const { timer } of this.#surveys.values()) clearTimeout(timer);
+    this.#surveys.clear();
   }
 
   #roundFor(rank: number, call: Call): Round {

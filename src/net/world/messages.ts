@@ -3,7 +3,7 @@ import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_PAYLOAD, MAX_RANKS } from './circle.j
 import { type CallKind, kinds } from './exchange.js';
 
 /** Changes when two builds could misunderstand each other. */
-export const PROTOCOL_VERSION = 5;
+export const PROTOCOL_VERSION = 6;
 
 /** The other side does not speak the protocol. The message completes 'it sent …'. */
 export class ProtocolError extends HeddleError {

@@ -135,11 +135,12 @@ export abstract class Participant implements Circle {
   }
 
   async allGather(bytes: Uint8Array, operation = 'allGather'): Promise<Uint8Array[]> {
-    if (!(bytes instanceof Uint8Array)) throw new ArgumentError('bytes', bytes, 'a Uint8Array');
-    if (bytes.length > MAX_PAYLOAD) {
-      throw new ArgumentError('bytes', bytes, `at most ${MAX_PAYLOAD} bytes (1 MiB) a rank`);
-    }
-    return await this.#call('allGather', operation, bytes);
+    return await this.#call('allGather', operation, requireBytes(bytes));
+  }
+
+  async survey(bytes: Uint8Array, ms: number): Promise<Uint8Array[]> {
+    requireInteger('ms', ms, 1, LONGEST_TIMEOUT_MS);
+    return await this.#call('survey', 'survey', requireBytes(bytes), ms);
   }
 
   onRankLost(listener: (loss: CircleLoss) => void): () => void {
@@ -210,7 +211,12 @@ export abstract class Participant implements Circle {
     return new DisposedError(`rank ${this.rank}'s circle`, remedy);
   }
 
-  #call(kind: CallKind, operation: string, bytes: Uint8Array): Promise<Uint8Array[]> {
+  #call(
+    kind: CallKind,
+    operation: string,
+    bytes: Uint8Array,
+    timeoutMs = this.timeoutMs,
+  ): Promise<Uint8Array[]> {
     if (typeof operation !== 'string' || operation.length === 0 || operation.length > MAX_NAME) {
       throw new ArgumentError('operation', operation, `a name of 1 to ${MAX_NAME} characters`);
     }
@@ -222,7 +228,7 @@ export abstract class Participant implements Circle {
       this.#pending.set(id, { operation, resolve, reject });
       this.#keepWaiting();
       passing(operation, 'called');
-      this.arrive({ id, kind, operation, bytes, timeoutMs: this.timeoutMs });
+      this.arrive({ id, kind, operation, bytes, timeoutMs });
     });
   }
 
@@ -326,6 +332,13 @@ export abstract class Participant implements Circle {
   #keepWaiting(): void {
     this.waiting(this.#pending.size > 0 || this.#renewal !== undefined);
   }
+}
+
+function requireBytes(bytes: unknown): Uint8Array {
+  if (!(bytes instanceof Uint8Array)) throw new ArgumentError('bytes', bytes, 'a Uint8Array');
+  if (bytes.length > MAX_PAYLOAD)
+    throw new ArgumentError('bytes', bytes, `at most ${MAX_PAYLOAD} bytes (1 MiB) a rank`);
+  return bytes;
 }
 
 /** Why a rank cannot rejoin its world. */

@@ -65,6 +65,31 @@ describeCircles(
         for (const parts of gathered) expect(parts.map((part) => [...part])).toEqual([[], [1, 2, 3], [255]]);
       });
 
+      it('asks the others, and has an answer when all but one have spoken', async () => {
+        const [a, b, c] = await create(3);
+        const said = (parts: Uint8Array[]) => parts.map((part) => [...part]);
+        const first = a!.survey(bytes(1), 60_000);
+        expect(said(await c!.survey(bytes(3, 3), 60_000))).toEqual([[1], [], [3, 3]]);
+        expect(said(await first)).toEqual([[1], [], [3, 3]]);
+        expect(said(await b!.survey(bytes(2), 60_000))).toEqual([[1], [2], [3, 3]]);
+      });
+
+      it('has an answer after its time where more are silent, and loses nobody', async () => {
+        const circles = await create(3);
+        expect(await circles[1]!.survey(bytes(2), 1)).toEqual([bytes(), bytes(2), bytes()]);
+        await Promise.all(circles.map((circle) => circle.barrier()));
+        // What was said before all met counts no more.
+        expect(await circles[0]!.survey(bytes(1), 1)).toEqual([bytes(1), bytes(), bytes()]);
+        expect(circles.map(({ signal }) => signal.aborted)).toEqual([false, false, false]);
+      });
+
+      it('ends a question that waits when a rank is lost', async () => {
+        const [a, b] = await create(4);
+        const asked = a!.survey(bytes(1), 60_000);
+        b!.abandon('it falls');
+        expect(await errorOf(asked)).toBeInstanceOf(RankLostError);
+      });
+
       it('gives each rank bytes of its own', async () => {
         const [a, b] = await create(2);
         const [partsA, partsB] = await Promise.all([a!.allGather(bytes(7)), b!.allGather(bytes(9))]);
