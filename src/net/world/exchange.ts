@@ -152,7 +152,10 @@ export class Exchange {
     const renewal = takenInBy(call.kind) !== null;
     // The rank has been told, or is about to hear it.
     if (renewal ? this.#lost.has(rank) : this.#lost.size > 0) return;
-    if (call.kind === 'survey') return this.#survey(rank, call);
+    if (call.kind === 'survey') {
+      this.#survey(rank, call);
+      return;
+    }
     const round = this.#roundFor(rank, call);
     round.arrived.set(rank, call);
     if (renewal) {
