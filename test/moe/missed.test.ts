@@ -59,6 +59,11 @@ it('waits for nobody where there is one other rank, and where ranks are counted 
   expect(await missedInTheEnd({ circle: circle!, ranks: 3 }, 2, waitMs)).toBe(2);
 });
 
+it('is the peer where the circle does not answer', async () => {
+  const circle = { ranks: 3, survey: () => new Promise<never>(() => {}) };
+  expect(await missedInTheEnd({ circle, ranks: 3 }, 1, 1)).toBe(1);
+});
+
 it('is the peer where the circle hears of a loss meanwhile', async () => {
   const circles = LocalCircle.create(4);
   const found = missedInTheEnd({ circle: circles[0]!, ranks: 4 }, 2, 1_000_000);

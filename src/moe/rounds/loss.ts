@@ -1,4 +1,5 @@
 /** The meaning of a loss: who was lost, as all ranks are told; and why a rank that lives may seem lost. */
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Circle } from '../../net/world/index.js';
 import type { Operation } from '../families/index.js';
 import { firstOf, type Layer, sharing } from '../layer/index.js';
@@ -42,8 +43,9 @@ export async function missedInTheEnd(
   // A circle of those that are left counts in another way, and of two ranks the other is missed.
   if (circle.ranks !== ranks || ranks === 2) return peer;
   const ms = Math.ceil(Math.min(othersMs, waitMs / 4));
-  // The circle may hear of a loss meanwhile, which then counts instead.
-  const said = await circle.survey(Buffer.from(`${peer}`), ms).catch(() => []);
+  // The circle may hear of a loss meanwhile, which then counts instead; or the process where it meets is itself the silent one.
+  const asked = circle.survey(Buffer.from(`${peer}`), ms).catch(() => []);
+  const said = await Promise.race([asked, delay<Uint8Array[]>(2 * ms, [], { ref: false })]);
   const passed = new Set<number>();
   for (let at = peer; said[at] !== undefined && !passed.has(at); ) {
     passed.add(at);
