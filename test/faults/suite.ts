@@ -84,13 +84,12 @@ export function testFaults(provider: TestedProvider): void {
       const fall = { process, fault, point, cut: hosts?.cutCommand(process) ?? [] };
       const run = (waitMs: number) =>
         crew.run(caseOf({ family, shape, waitMs, fall })).finally(() => hosts?.mend(process));
-      const toldAtOnce = isToldAtOnce(fault);
-      const [said, waitMs] = await unlessEarly(run, toldAtOnce ? [longMs] : shortMs);
+      const [said, waitMs] = await unlessEarly(run, isToldAtOnce(fault) ? [longMs] : shortMs);
       // It ends too, whatever it thinks.
       if (fault !== 'cut off') expect(said[process] === undefined).toBe(fault === 'killed');
-      // Kernels wait for waitMs at most. They leave sooner where no host of their machine can do anything for them; but one that was
-      // told first waits for the others, and of that the machine does not know. The rest is for a busy machine.
-      expectNamed(said, process, shape, toldAtOnce ? longMs : 3 * waitMs);
+      // Kernels wait for waitMs at most. They leave sooner where no host of their machine can do anything for them; but a rank that is
+      // told before it launches waits for the others, and of that the machine does not know. The rest is for a busy machine.
+      expectNamed(said, process, shape, 3 * waitMs);
     };
     it.each(cases.filter(({ fault }) => fault !== 'cut off'))(title, survive);
     it.each(cases.filter(({ fault }) => fault === 'cut off'))(title, needing('hosts'), survive);
