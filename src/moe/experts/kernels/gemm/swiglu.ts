@@ -1,11 +1,44 @@
 /** SwiGLU as a launch of its own, for GEMMs that leave gates and what they scale side by side. */
 import { device, kernel, pointer } from '../../../../lang/index.js';
-import { exp } from '../../../families/common/exp.js';
 
-/** x / (1 + e^−x) */
+const factorial = (n: number): number => (n < 2 ? 1 : n * factorial(n - 1));
+
+/**
+ * x / (1 + e^−x), without a branch and of few operations, since GEMMs compute it between two tiles. Within 5 units in the last
+ * place where |x| ≤ 20, 16 where |x| ≤ 80; NaN of NaN. With −x · log2 e = n + f and |f| ≤ 1/2, e^−x is 2^n · 2^f. Newton's steps
+ * give the reciprocal.
+ */
 export const silu = device(
-  { name: 'silu', params: { x: 'f32' }, returns: 'f32', using: { exp } },
-  (g, { x }, u) => x * g.rcp(1 + u.exp({ x: -x })),
+  {
+    name: 'silu',
+    params: { x: 'f32' },
+    returns: 'f32',
+    using: {
+      LOG2E: Math.fround(Math.LOG2E),
+      // Adding 1.5 · 2^23 rounds to an integer, which then stands in the low bits.
+      ROUNDER: 12_582_912,
+      // Of 2^f, the largest power first.
+      COEFFICIENTS: [6, 5, 4, 3, 2, 1, 0].map((power) => Math.fround(Math.LN2 ** power / factorial(power))),
+      // These bits less a number's own are about the bits of its reciprocal, within an eighth of it.
+      RECIPROCAL: 0x7ef311c7,
+    },
+  },
+  (g, { x }, u) => {
+    // Above 80 the sigmoid is 1; below −80 it stays at 2e−35.
+    const inRange = g.max(g.min(x, g.f32(80)), g.f32(-80));
+    const shifted = g.fma(inRange, -u.LOG2E, g.f32(u.ROUNDER));
+    const f = g.fma(inRange, -u.LOG2E, u.ROUNDER - shifted);
+    let power = g.f32(u.COEFFICIENTS[0]!);
+    for (const i of g.unroll(u.COEFFICIENTS.length - 1))
+      power = g.fma(power, f, g.f32(u.COEFFICIENTS[i + 1]!));
+    const below = 1 + g.bits('f32', g.bits('i32', power) + (g.bits('i32', shifted) << 23));
+    let r = g.bits('f32', g.i32(u.RECIPROCAL) - g.bits('i32', below));
+    for (const _ of g.unroll(2)) {
+      const error = g.fma(-below, r, g.f32(1));
+      r = g.fma(r, g.fma(error, error, error), r);
+    }
+    return x * r;
+  },
 );
 
 /** For rows of 2 · inner elements, a multiple of 8: those of a plan, or as many as the host says. */
