@@ -4,8 +4,8 @@ import { device, kernel, pointer } from '../../../../lang/index.js';
 const factorial = (n: number): number => (n < 2 ? 1 : n * factorial(n - 1));
 
 /**
- * x / (1 + e^−x), without a branch and of few operations, since GEMMs compute it between two tiles. Within 5 units in the last
- * place where |x| ≤ 20, 16 where |x| ≤ 80; NaN of NaN. With −x · log2 e = n + f and |f| ≤ 1/2, e^−x is 2^n · 2^f. Newton's steps
+ * x / (1 + e^−x), without a branch and of few operations, since GEMMs compute it between two tiles. Within 8 units in the last
+ * place where |x| ≤ 20, 24 where |x| ≤ 80; NaN of NaN. With −x · log2 e = n + f and |f| ≤ 1/2, e^−x is 2^n · 2^f. Newton's steps
  * give the reciprocal.
  */
 export const silu = device(
