@@ -1,12 +1,10 @@
 /** SwiGLU as a launch of its own, for GEMMs that leave gates and what they scale side by side. */
 import { device, kernel, pointer } from '../../../../lang/index.js';
 
-const factorial = (n: number): number => (n < 2 ? 1 : n * factorial(n - 1));
-
 /**
- * x / (1 + e^−x), without a branch and of few operations, since GEMMs compute it between two tiles. Within 8 units in the last
- * place where |x| ≤ 20, 24 where |x| ≤ 80; NaN of NaN. With −x · log2 e = n + f and |f| ≤ 1/2, e^−x is 2^n · 2^f. Newton's steps
- * give the reciprocal.
+ * x / (1 + e^−x). GEMMs compute it between two tiles, so it has no branch and few operations. The result is within 8 units in
+ * the last place where |x| ≤ 20, and within 24 where |x| ≤ 80; that of NaN is NaN. e^−x is 2^n · 2^f, where −x · log2 e = n + f
+ * and |f| ≤ 1/2: a polynomial gives 2^f, and n is added to its exponent. Newton's steps give the reciprocal.
  */
 export const silu = device(
   {
@@ -18,13 +16,15 @@ export const silu = device(
       // Adding 1.5 · 2^23 rounds to an integer, which then stands in the low bits.
       ROUNDER: 12_582_912,
       // Of 2^f, the largest power first.
-      COEFFICIENTS: [6, 5, 4, 3, 2, 1, 0].map((power) => Math.fround(Math.LN2 ** power / factorial(power))),
-      // These bits less a number's own are about the bits of its reciprocal, within an eighth of it.
+      COEFFICIENTS: [720, 120, 24, 6, 2, 1, 1].map((factorial, i) =>
+        Math.fround(Math.LN2 ** (6 - i) / factorial),
+      ),
+      // These bits minus a number's own bits are those of its reciprocal, within an eighth of it.
       RECIPROCAL: 0x7ef311c7,
     },
   },
   (g, { x }, u) => {
-    // Above 80 the sigmoid is 1; below −80 it stays at 2e−35.
+    // Above 80, 1 / (1 + e^−x) is 1. Below −80 it stays at 2e−35.
     const inRange = g.max(g.min(x, g.f32(80)), g.f32(-80));
     const shifted = g.fma(inRange, -u.LOG2E, g.f32(u.ROUNDER));
     const f = g.fma(inRange, -u.LOG2E, u.ROUNDER - shifted);
