@@ -10,6 +10,7 @@
  * all others come first: without that a loop of them would be a schedule without end, and one more for each turn of it
  * (after Musuvathi and Qadeer's fair exploration).
  */
+import { HeddleError } from '../../base/errors.js';
 import { holds } from './compiled.js';
 import type { SimBuffer } from './memory.js';
 import type { Schedule, Task } from './schedule.js';
@@ -75,6 +76,8 @@ class RecordedSchedule implements Schedule {
   readonly #ran = new Map<string, number>();
   /** The steps from here on were run before, in another branch. */
   redundantFrom = Number.POSITIVE_INFINITY;
+  /** The run did something else than the one whose choices it was to repeat. From there on it makes its own. */
+  #strayed = false;
   readonly #prefix: readonly Pick[];
   readonly #choices: readonly Choice[];
 
@@ -111,9 +114,11 @@ class RecordedSchedule implements Schedule {
     }
     const ready = [...this.#ready.keys()];
     const at = this.steps.length;
-    const key = this.#prefix[at]?.task ?? this.#pick(ready);
-    const task = this.#ready.get(key);
-    if (task === undefined) throw new Error(`the run is not repeatable: ${key} cannot run at step ${at}`);
+    const wanted = this.#prefix[at]?.task;
+    // Nobody could catch an error here, in the middle of a turn of the machine.
+    if (wanted !== undefined && !this.#ready.has(wanted)) this.#strayed = true;
+    const key = wanted === undefined || this.#strayed ? this.#pick(ready) : wanted;
+    const task = this.#ready.get(key)!;
     this.#ready.delete(key);
     this.#running = task;
     const attempt = accessOf(task);
@@ -138,9 +143,14 @@ class RecordedSchedule implements Schedule {
 
   pickStore(count: number): number {
     const step = this.steps.at(-1)!;
-    step.store = this.#prefix[this.steps.length - 1]?.store ?? 0;
+    step.store = this.#strayed ? 0 : (this.#prefix[this.steps.length - 1]?.store ?? 0);
     step.stores = this.#pollers.tired(step.task) ? 1 : count;
     return step.store;
+  }
+
+  /** Whether the run made all choices that it was to repeat. */
+  get repeated(): boolean {
+    return !this.#strayed && this.steps.length >= this.#prefix.length;
   }
 
   /**
@@ -256,16 +266,22 @@ interface Choice {
   readonly toTry: Set<string>;
 }
 
-/** Calls `run` with one schedule after the other, until all that can differ were run, or `limit`. */
+/** Calls `run`, which does `what`, with one schedule after the other, until all that can differ were run, or `limit`. */
 export async function explore(
   limit: number,
   run: (schedule: Schedule) => Promise<void>,
+  what = 'the program',
 ): Promise<Exploration> {
   const choices: Choice[] = [];
   let prefix: Pick[] = [];
   for (let schedules = 1; ; schedules++) {
     const schedule = new RecordedSchedule(prefix, choices);
     await run(schedule);
+    if (!schedule.repeated)
+      throw new HeddleError(
+        'HEDDLE_CHECK',
+        `${what} cannot be searched exhaustively: it did not do the same in the same schedule. Let its host programs await nothing but the machine, and use neither chance nor the time`,
+      );
     const steps = schedule.steps.slice(0, schedule.redundantFrom);
     const last = choices.length - 1;
     if (last >= 0) choices[last]!.tried.set(steps[last]!.task, steps[last]!.attempt);

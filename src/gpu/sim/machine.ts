@@ -32,7 +32,7 @@ export interface MachineOptions {
   readonly ranks: number;
   /** `fast` checks nothing; `checked` finds races, wild accesses, divergence and hopeless waits. Default fast. */
   readonly mode?: Mode;
-  /** Everything random comes from it, and findings name it. Default '0'. */
+  /** Everything random comes from it, but where a schedule is given; findings name it. Default '0'. */
   readonly seed?: string;
   /** Default: in order in fast mode, random in checked mode. */
   readonly schedule?: ScheduleName | Schedule;
@@ -110,7 +110,8 @@ export class SimMachine {
     const site = (id: SiteId) => sites.site(id);
     const detector = mode === 'checked' ? new Detector({ seed, configuration, site }) : null;
     const log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);
-    const random = Random.from(seed);
+    // A search gives each run a schedule, and each run continues an earlier one: it must meet the same network.
+    const random = Random.from(typeof options.schedule === 'object' ? 'a given schedule' : seed);
     const seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);
     const engine = new Engine({
       ranks,

@@ -113,19 +113,23 @@ async function runExploration(
   let sites: readonly HostSite[] = [];
   let n = 0;
   let steps = 0;
-  const { schedules, complete } = await explore(limit, async (schedule) => {
-    n++;
-    const { findings, machine } = await runOnce(configuration, {
-      seed: `exhaustive-${n}`,
-      schedule,
-      substitute: kernels.remember,
-      ...(n >= first ? hearing : {}),
-    });
-    if (n >= first) found.push(...findings);
-    steps = machine.statistics.steps;
-    sites = machine.hostSites;
-    ran();
-  });
+  const { schedules, complete } = await explore(
+    limit,
+    async (schedule) => {
+      n++;
+      const { findings, machine } = await runOnce(configuration, {
+        seed: `exhaustive-${n}`,
+        schedule,
+        substitute: kernels.remember,
+        ...(n >= first ? hearing : {}),
+      });
+      if (n >= first) found.push(...findings);
+      steps = machine.statistics.steps;
+      sites = machine.hostSites;
+      ran();
+    },
+    configuration.name,
+  );
   const mutants = listMutants ? kernels.mutants(sites) : [];
   return { findings: found, schedules, steps, complete, mutants };
 }

@@ -3,6 +3,7 @@ import { listSubjects, runCheck } from '../../../src/cli/check.js';
 import { explore, SimMachine } from '../../../src/gpu/sim/index.js';
 import { kernel, pointer } from '../../../src/lang/index.js';
 import { type CheckProgress, check, mutantsOf, mutate, runOnce } from '../../../src/verify/check/index.js';
+import { hybrid } from '../../../src/verify/check/subjects/hybrid.js';
 import { download, launch } from '../../gpu/sim/harness.js';
 import { ringConfiguration, ringKernel, ringSubject } from './ring.js';
 
@@ -198,6 +199,34 @@ describe('exhaustive schedules', () => {
     expect(race.seed).toMatch(/^exhaustive-\d+$/);
     const again = await check([wrong], { replay: `${race.configuration}/${race.seed}` });
     expect(again.findings).toContainEqual(race);
+  });
+
+  it('of ranks on a network all meet the same network', async () => {
+    const tiny = hybrid.configurations.find(({ name }) => name === 'hybrid, one token')!;
+    const { findings, exhaustive } = await check([{ ...hybrid, configurations: [tiny] }], { exhaustive: 4 });
+    expect(findings).toEqual([]);
+    expect(exhaustive).toMatchObject([{ schedules: 4, complete: false }]);
+  });
+
+  it('refuse a host program that does something else in each run', async () => {
+    const step = kernel({ name: 'step', params: { word: pointer('u32') } }, (g, { word }) => {
+      g.atomicAdd(word, 1, { order: 'relaxed', scope: 'gpu' });
+    });
+    let runs = 0;
+    const fickle = {
+      name: 'fickle',
+      ...{ ranks: 1, tiny: true },
+      run: async (machine: SimMachine) => {
+        const device = machine.device(0);
+        const rank = { rank: 0, device, stream: device.createStream() };
+        const word = device.allocateWindow(4, 'word');
+        await launch(rank, step.ir(), { block: runs++ === 0 ? 2 : 1 }, { word });
+        await download(rank, word);
+      },
+    };
+    await expect(
+      check([{ name: 'fickle', kernels: [], configurations: [fickle] }], { exhaustive: 10 }),
+    ).rejects.toThrow(/^fickle cannot be searched exhaustively: it did not do the same in the same schedule/);
   });
 });
 
