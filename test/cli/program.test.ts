@@ -166,6 +166,24 @@ it.each([
   expect(err).toContain(message);
 });
 
+it.each([
+  ['experts_gate_up', 'hidden=100', '--shape hidden is 100; it must be a multiple of 64'],
+  ['experts_gate_up_bf16', 'hidden=96', '--shape hidden is 96; it must be a multiple of 64'],
+  ['experts_down_bf16', 'inner=100', '--shape inner is 100; it must be a multiple of 64'],
+  ['experts_down', 'format=fp8,inner=192', '--shape inner is 192; it must be a multiple of 128'],
+  ['experts_down_e4m3', 'hidden=192', '--shape hidden is 192; it must be a multiple of 128'],
+  ['experts_gate_up', 'experts=0', '--shape experts is 0; it must be an integer from 1 to 1024'],
+  ['experts_swiglu', 'inner=65', '--shape inner is 65; it must be a multiple of 64'],
+  ['router_logits', 'hidden=9', '--shape hidden is 9; it must be a multiple of 8'],
+  ['router_choose', 'experts=65536', '--shape experts is 65536; it must be an integer from 1 to 1024'],
+  ['router_choose', 'experts=8,topk=9', 'topK is 9; it must be an integer from 1 to 8'],
+  ['router_choose', 'groups=3,top=3', 'routing.groups.count is 3; it must be a divisor of experts, 256'],
+  ['router_choose', 'groups=2', 'routing.groups.top is 4; it must be an integer from 1 to 2'],
+])('emit %s refuses %s as an argument, and compiles nothing', async (kernel, shape, message) => {
+  expect(await heddle(['emit', kernel, '--shape', shape])).toBe(2);
+  expect(err).toContain(message);
+});
+
 describe('heddle fabric bench', needing('tcp;ofi_rxm'), () => {
   it('refuses a device that the provider has not, in one line', async () => {
     expect(await heddle(['fabric', 'bench', '--provider', 'tcp;ofi_rxm', '--device', 'nope'])).toBe(2);

@@ -19,3 +19,4 @@ export {
   slotsOf,
 } from './kernels/shape.js';
 export { mlpParts } from './mlp.js';
+export { mlpUnit } from './products.js';

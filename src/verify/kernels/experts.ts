@@ -5,10 +5,12 @@ import {
   expertsKernels,
   hopperKernels,
   mlpKernels,
+  mlpUnit,
   mostLocalExperts,
   swigluKernel,
 } from '../../moe/experts/index.js';
 import { count } from '../../moe/families/index.js';
+import { scaleBlock } from '../../moe/formats/index.js';
 import { rowsToFp8Kernel } from '../../moe/index.js';
 import { alignments, expertForms, expertsOf } from '../../moe/layer/index.js';
 import { aGpu, layerOf, layerParameters, travelling } from './layer.js';
@@ -23,11 +25,11 @@ import {
   yesNo,
 } from './shape.js';
 
-/** DeepSeek-V3's experts, as many as four of its ranks have at 128 tokens each. */
+/** DeepSeek-V3's experts, as many as four of its ranks have at 128 tokens each. Lengths are multiples of what a tile takes. */
 const multiplying = {
-  hidden: layerParameters.hidden,
-  inner: number('elements between the two GEMMs', [64, 2 ** 18], 2048),
-  experts: number('experts of the rank', [0, mostLocalExperts], 64),
+  hidden: number('elements of a row', [mlpUnit, 2 ** 18], 7168, mlpUnit),
+  inner: number('elements between the two GEMMs', [mlpUnit, 2 ** 18], 2048, mlpUnit),
+  experts: number('experts of the rank', [1, mostLocalExperts], 64),
   topk: layerParameters.topk,
   rows: number('rows that an expert is likely to have', [1, 2 ** 26], 16),
   of: word('whose rows: a plan’s, or all of one expert', ['plan', 'all'], 'plan'),
@@ -94,8 +96,20 @@ function ofPlan(
 /** A GEMM of an expert. */
 function ofMlp(name: string, summary: string, which: 'gateUp' | 'down'): RegisteredKernel {
   return entry(name, summary, mlpParameters, ({ format, ...shape }) => {
+    if (format === 'fp8') requireBlocks(shape);
     return mlpKernels({ ...multiplied(shape), e4m3: format === 'fp8', ...aGpu })[which].kernel;
   });
+}
+
+/** e4m3 have a scale for so many. */
+function requireBlocks({ hidden, inner }: ShapeOf<typeof multiplying>): void {
+  for (const [name, length] of Object.entries({ hidden, inner }))
+    if (length % scaleBlock !== 0)
+      throw new ArgumentError(
+        `--shape ${name}`,
+        length,
+        `a multiple of ${scaleBlock}, so many e4m3 have a scale`,
+      );
 }
 
 function multiplied({ of, experts, hidden, inner, topk: topK, rows }: ShapeOf<typeof multiplying>) {
@@ -104,8 +118,10 @@ function multiplied({ of, experts, hidden, inner, topk: topK, rows }: ShapeOf<ty
 
 /** The same two on Hopper's tensor cores, of rows and weights of this type. */
 function onHopper(dtype: 'bf16' | 'e4m3'): RegisteredKernel[] {
-  const build = (shape: ShapeOf<typeof multiplying>) =>
-    hopperKernels({ ...multiplied(shape), dtype, ...aGpu });
+  const build = (shape: ShapeOf<typeof multiplying>) => {
+    if (dtype === 'e4m3') requireBlocks(shape);
+    return hopperKernels({ ...multiplied(shape), dtype, ...aGpu });
+  };
   // Kernels for experts with so few tiles that several blocks share one.
   const sharing = { ...multiplying, experts: { ...multiplying.experts, default: 1 } };
   const addsParts = (which: 'gateUp' | 'down') => (shape: ShapeOf<typeof multiplying>) => {

@@ -1,5 +1,6 @@
 /** The kernels of a router. */
-import { routerKernels } from '../../moe/router/index.js';
+import { requireRouting } from '../../moe/layer/index.js';
+import { mostRoutedExperts, routerKernels } from '../../moe/router/index.js';
 import { layerParameters } from './layer.js';
 import { entry, number, type Parameters, type RegisteredKernel, word, yesNo } from './shape.js';
 
@@ -10,9 +11,12 @@ export const ofRouter: readonly RegisteredKernel[] = [
 
 /** A kernel of a router: DeepSeek-V3's, unless told otherwise. */
 function routing(name: string, summary: string, which: 'logits' | 'choose'): RegisteredKernel {
-  const { tokens, hidden, experts, topk } = layerParameters;
+  const { tokens, topk } = layerParameters;
   const parameters = {
-    ...{ tokens, hidden, experts, topk },
+    tokens,
+    hidden: number('elements of a row', [8, 2 ** 18], 7168, 8),
+    experts: number('experts of all ranks', [1, mostRoutedExperts], 256),
+    topk,
     weights: word('the type of the router’s weights', ['bf16', 'f32'], 'bf16'),
     scores: word('what becomes of logits', ['softmax', 'sigmoid'], 'sigmoid'),
     groups: number('groups of experts', [1, 32], 8),
@@ -27,6 +31,7 @@ function routing(name: string, summary: string, which: 'logits' | 'choose'): Reg
       ...{ hidden, experts, topK, weights, bias: of.bias === 'yes', correction: of.correction === 'yes' },
       routing: { scores, groups, normalise: true, scale: 2.5 },
     };
+    requireRouting(shape);
     const { few, logits, logitsOfMany, choose } = routerKernels({ shape, maxTokens, kind: 'cuda' });
     if (which === 'choose') return choose.kernel;
     return (maxTokens > few ? logitsOfMany : logits).kernel;

@@ -33,8 +33,13 @@ export type ShapeOf<P extends Parameters> = {
 
 /** Nothing is searched. */
 export const none = () => [];
-export const number = (summary: string, range: readonly [number, number], otherwise: number) => ({
-  knob: count(summary, range, none),
+export const number = (
+  summary: string,
+  range: readonly [number, number],
+  otherwise: number,
+  multipleOf?: number,
+) => ({
+  knob: count(summary, range, none, multipleOf),
   default: otherwise,
 });
 export const word = <const C extends string>(
