@@ -46,7 +46,7 @@ export class FileError extends HeddleError {
   constructor(
     path: string,
     /** The participle in the message: 'read', 'written', 'made' … */
-    done: string,
+    readonly done: string,
     cause: unknown,
   ) {
     const reason = reasonOf(cause);

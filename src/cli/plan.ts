@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
-import { ArgumentError, messageOf, requireInteger, UnavailableError } from '../base/errors.js';
+import { ArgumentError, FileError, requireInteger } from '../base/errors.js';
 import { writeOutput } from '../base/files/index.js';
 import { families } from '../moe/families/index.js';
 import { formatNames, limits, type Profile, profile, profiles } from '../moe/layer/index.js';
@@ -350,7 +350,6 @@ function read(name: string, path: string): [name: string, text: string] {
   try {
     return [basename(path), readFileSync(path, 'utf8')];
   } catch (error) {
-    const why = messageOf(error);
-    throw new UnavailableError(`--${name} ${path} cannot be read: ${why}`, 'Give the path of a JSON file');
+    throw new FileError(`--${name} ${path}`, 'read', error);
   }
 }

@@ -3,7 +3,7 @@
  * works even where another one's libraries do not.
  */
 import { CommanderError } from 'commander';
-import { ArgumentError, HeddleError, messageOf, UnavailableError } from '../base/errors.js';
+import { ArgumentError, FileError, HeddleError, messageOf, UnavailableError } from '../base/errors.js';
 import { Command } from './commander.js';
 import { version } from './start.js';
 
@@ -149,5 +149,11 @@ function report(error: unknown, json: boolean): number {
     const stack = error instanceof Error ? (error.stack ?? message) : message;
     process.stderr.write(`heddle failed unexpectedly. Please report this:\n${stack}\n`);
   }
-  return error instanceof ArgumentError || error instanceof UnavailableError ? usageExitCode : 1;
+  return isMistake(error) ? usageExitCode : 1;
 }
+
+/** A mistake in the arguments, be it a file that is not there, or something that this machine lacks. */
+const isMistake = (error: unknown): boolean =>
+  error instanceof ArgumentError ||
+  error instanceof UnavailableError ||
+  (error instanceof FileError && error.done === 'read');

@@ -135,9 +135,9 @@ describe('heddle check', () => {
     const nothing = await run('check', join(folder, 'nothing.ts'), '--json');
     expect(nothing.status).toBe(2);
     expect(nothing.stdout).toMatch(/it must be a module that exports kernels, or what configuration/);
-    expect((await run('check', './nowhere.ts', '--json')).stdout).toMatch(
-      /nowhere\.ts.*there is no such file/,
-    );
+    const nowhere = await run('check', './nowhere.ts', '--json');
+    expect(nowhere.status).toBe(2);
+    expect(nowhere.stdout).toMatch(/nowhere\.ts.*there is no such file/);
   });
 });
 
