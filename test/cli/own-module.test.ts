@@ -102,6 +102,33 @@ test('a mistake in a kernel ends with where its code is explained', () => {
   expect(stderr).toMatch(/\n\(HK101: docs\/language\.md#hk101\)\n$/);
 });
 
+test.each([
+  [
+    'throws.ts',
+    "export const one: number = 1;\nthrow new Error('no, not today');\n",
+    /no, not today \(.*throws\.ts:2:7\) /,
+  ],
+  ['unread.ts', 'export const one = ;\n', /unread\.ts\n.*Expression expected/],
+  ['unread.js', 'export const one = ;\n', /unread\.js cannot be loaded: Unexpected token ';' /],
+  ['enum.ts', 'export enum Way { In, Out }\n', /enum\.ts\n.*enum is not supported/],
+  ['alone.ts', "import './nobody.js';\n", /Cannot find module '.*nobody\.(js|ts)'/],
+])('%s, which cannot be loaded, is named with the place', (name, text, message) => {
+  const file = write(name, text);
+  const exchange = join(root, 'examples/ptx/exchange.ptx');
+  for (const args of [
+    ['emit', file],
+    ['check', file],
+    ['check', '--ptx', exchange, '--host', file],
+  ]) {
+    const { status, stderr } = started(...args);
+    expect(status).toBe(1);
+    expect(stderr).toMatch(/^heddle: .* cannot be loaded: /);
+    expect(stderr).toMatch(message);
+    expect(stderr).toContain('(HEDDLE_FILE: docs/troubleshooting.md#heddle_file)');
+    expect(stderr).not.toMatch(/^ +at /m);
+  }
+});
+
 describe('heddle check', () => {
   test('runs what a module exports, and its mutants', () => {
     const { status, stdout } = started(

@@ -3,7 +3,15 @@ import { statSync } from 'node:fs';
 import { register } from 'node:module';
 import { basename, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { ArgumentError, FileError, requireFunction, requireObject, requireText } from '../../base/errors.js';
+import {
+  ArgumentError,
+  FileError,
+  HeddleError,
+  messageOf,
+  requireFunction,
+  requireObject,
+  requireText,
+} from '../../base/errors.js';
 import type { SimMachine } from '../../gpu/sim/index.js';
 import type { Kernel } from '../../lang/index.js';
 import { World } from '../../net/world/index.js';
@@ -94,5 +102,26 @@ export async function importModule(path: string): Promise<Readonly<Record<string
     register('./typescript.js', import.meta.url);
     loadsTypeScript = true;
   }
-  return import(pathToFileURL(resolve(path)).href);
+  return ranBy(path, () => import(pathToFileURL(resolve(path)).href));
+}
+
+/** What a module's own code gives. What that throws is a mistake of the module's, so the error names the module and the place. */
+export async function ranBy<T>(path: string, run: () => T | Promise<T>): Promise<T> {
+  try {
+    return await run();
+  } catch (error) {
+    if (error instanceof HeddleError) throw error;
+    const message = `${path} cannot be loaded: ${messageOf(error).trim()}${placeOf(error)}`;
+    throw new HeddleError('HEDDLE_FILE', message, { cause: error });
+  }
+}
+
+const heddleItself = new URL('../../', import.meta.url).href;
+
+/** The first place on the stack that is neither Heddle's nor Node.js's; or nothing. */
+function placeOf(error: unknown): string {
+  const stack = error instanceof Error ? (error.stack ?? '') : '';
+  for (const [, place] of stack.matchAll(/(?:^|[ (])(file:\/\/\S+:\d+)\)?$/gm))
+    if (!place!.startsWith(heddleItself)) return ` (${place!.replace('file://', '')})`;
+  return '';
 }

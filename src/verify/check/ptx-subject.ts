@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { ArgumentError, FileError, requireText } from '../../base/errors.js';
 import { type PtxProgram, ptx } from '../../lang/index.js';
-import { importModule } from './own-module.js';
+import { importModule, ranBy } from './own-module.js';
 import type { CheckConfiguration, CheckSubject } from './subject.js';
 
 /** The default export of a host's module: the ways to run the kernels. */
@@ -15,7 +15,11 @@ export async function ptxSubject(ptxFile: string, hostFile: string): Promise<Che
   requireText('hostFile', hostFile, 'the path of a module that launches its kernels');
   const host = await importHost(hostFile);
   const program = ptx(readText(ptxFile), basename(ptxFile));
-  return { name: basename(ptxFile, '.ptx'), kernels: program.kernels, configurations: host(program) };
+  return {
+    name: basename(ptxFile, '.ptx'),
+    kernels: program.kernels,
+    configurations: await ranBy(hostFile, () => host(program)),
+  };
 }
 
 function readText(path: string): string {

@@ -24,6 +24,14 @@ export const resolve: ResolveHook = async (specifier, context, next) => {
 export const load: LoadHook = async (url, context, next) => {
   if (!url.startsWith('file:') || !/\.m?ts$/.test(url)) return next(url, context);
   const source = await readFile(fileURLToPath(url), 'utf8');
-  const { code } = transformSync(source, { mode: 'strip-only' });
-  return { format: 'module', shortCircuit: true, source: code };
+  return { format: 'module', shortCircuit: true, source: withoutTypes(fileURLToPath(url), source) };
 };
+
+function withoutTypes(path: string, source: string): string {
+  try {
+    return transformSync(source, { mode: 'strip-only' }).code;
+  } catch (error) {
+    // The stripper shows the line, but does not know the file.
+    throw new SyntaxError(`${path}\n${error instanceof Error ? error.message : String(error)}`);
+  }
+}
