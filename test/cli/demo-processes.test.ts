@@ -1,8 +1,11 @@
 /** `heddle demo` with processes that reach each other by libfabric: `npm run test:nodes`. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { traffic } from '../../src/moe/layer/index.js';
 import { makeAllRoutes, shapeOfRounds } from '../../src/verify/testing/index.js';
 import { needing } from '../needs.js';
+import { transpiled } from '../tree.js';
 import { demo } from './demo.js';
 
 describe('heddle demo', () => {
@@ -24,6 +27,19 @@ describe('heddle demo', () => {
       ].join('\n'),
     );
     expect(err).toContain('rank 1 is started anew');
+  });
+
+  it('--join ends by the signal that it gets, and blames no rank', needing('libfabric'), async () => {
+    const command = ['--enable-source-maps', transpiled('src/cli/main.ts'), 'demo', '--join'];
+    const child = spawn(process.execPath, command, { stdio: ['ignore', 'ignore', 'pipe'] });
+    let err = '';
+    child.stderr.on('data', (text) => {
+      // The first line tells of the rank that is killed.
+      if (err === '') child.kill('SIGINT');
+      err += text;
+    });
+    expect(await once(child, 'close')).toEqual([null, 'SIGINT']);
+    expect(err).not.toContain('HEDDLE_');
   });
 
   const byProcesses = async (provider: string): Promise<void> => {

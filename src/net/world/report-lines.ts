@@ -43,10 +43,16 @@ export async function launchReporting(
     },
   });
   const launch = await Launch.start({ ...options, stdout, stderr: process.stderr, prefix: () => '' });
-  const stop = (signal: NodeJS.Signals): void => launch.signal(signal);
+  let stopped: NodeJS.Signals | undefined;
+  const stop = (signal: NodeJS.Signals): void => {
+    stopped = signal;
+    launch.signal(signal);
+  };
   process.once('SIGINT', stop).once('SIGTERM', stop);
   const { exitCode, firstFailure } = await launch.finished;
   process.off('SIGINT', stop).off('SIGTERM', stop);
+  // The ranks have ended. Nothing failed: this process ends as it was told to.
+  if (stopped !== undefined) process.kill(process.pid, stopped);
   if (exitCode === 0 && unread !== undefined) throw unread;
   if (exitCode === 0) return;
   throw new HeddleError(
