@@ -156,6 +156,43 @@ describe('heddle check', () => {
     expect(replayed.stdout).toContain('1 schedule: 2 findings');
   });
 
+  test('finds that no kernel has run where nobody launches one, or nobody waits for it', async () => {
+    const text = `import { configuration } from ${door('verify/check')};
+export const idle = configuration('idle', { ranks: 2, tiny: true }, async () => {});
+`;
+    for (const how of [[], ['--mutants'], ['--exhaustive']]) {
+      const { status, stdout } = await run('check', write('idle.ts', text), ...how);
+      expect(status).toBe(1);
+      expect(stdout).toMatch(/^Failure: no kernel has run: .*\n {2}seen in idle\//);
+    }
+    const host = `export default (kernels) => [{
+  name: 'hasty', ranks: 1,
+  async run(machine) {
+    const device = machine.device(0);
+    const launcher = (await device.load(kernels.kernel('nothing'))).launcher({ grid: 1, block: 32, rank: 0 });
+    launcher.launch(device.createStream());
+  },
+}];
+`;
+    const ptx = write(
+      'nothing.ptx',
+      '.version 8.0\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n',
+    );
+    const hasty = await run('check', '--ptx', ptx, '--host', write('hasty.js', host), '--seeds', '2');
+    expect(hasty.status).toBe(1);
+    expect(hasty.stdout).toMatch(/^Failure: no kernel has run: .*\n {2}seen in hasty\//);
+    const none = await run(
+      'check',
+      '--ptx',
+      ptx,
+      '--host',
+      write('none.js', 'export default () => {};'),
+      '--json',
+    );
+    expect(none.status).toBe(2);
+    expect(none.stdout).toContain('it must be a list of configurations');
+  });
+
   test('--list, and what is wrong with a module', async () => {
     const listed = await run('check', join(folder, 'mine.ts'), '--list', 'post');
     expect(listed.stdout).toBe('mine: 1 configuration of post\n  a letter among 2 (tiny)\n');

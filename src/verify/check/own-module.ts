@@ -36,10 +36,20 @@ export function configuration(
     name,
     run: async (sim: SimMachine) => {
       await World.local({ ranks: machine.ranks, device: 'sim', sim }, program);
+      requireLaunch(sim);
     },
   };
   requireConfiguration('configuration', made);
   return made;
+}
+
+/** Without a launch every check would pass. */
+export function requireLaunch({ statistics }: SimMachine): void {
+  if (statistics.launches > 0) return;
+  throw new HeddleError(
+    'HEDDLE_CHECK',
+    'no kernel has run: the program launches none, or ends before they do (await stream.synchronize())',
+  );
 }
 
 /** The exports of a module. */

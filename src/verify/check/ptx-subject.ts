@@ -2,9 +2,10 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { ArgumentError, FileError, requireText } from '../../base/errors.js';
+import type { SimMachine } from '../../gpu/sim/index.js';
 import { type PtxProgram, ptx } from '../../lang/index.js';
-import { importModule, ranBy } from './own-module.js';
-import type { CheckConfiguration, CheckSubject } from './subject.js';
+import { importModule, ranBy, requireLaunch } from './own-module.js';
+import { type CheckConfiguration, type CheckSubject, requireConfiguration } from './subject.js';
 
 /** The default export of a host's module: the ways to run the kernels. */
 export type PtxHost = (kernels: PtxProgram) => readonly CheckConfiguration[];
@@ -15,11 +16,23 @@ export async function ptxSubject(ptxFile: string, hostFile: string): Promise<Che
   requireText('hostFile', hostFile, 'the path of a module that launches its kernels');
   const host = await importHost(hostFile);
   const program = ptx(readText(ptxFile), basename(ptxFile));
+  const configurations: unknown = await ranBy(hostFile, () => host(program));
+  if (!Array.isArray(configurations))
+    throw new ArgumentError(`what ${hostFile} gives`, configurations, 'a list of configurations');
   return {
     name: basename(ptxFile, '.ptx'),
     kernels: program.kernels,
-    configurations: await ranBy(hostFile, () => host(program)),
+    configurations: configurations.map(thatLaunches),
   };
+}
+
+function thatLaunches(configuration: CheckConfiguration): CheckConfiguration {
+  requireConfiguration('configuration', configuration);
+  const run = async (machine: SimMachine): Promise<void> => {
+    await configuration.run(machine);
+    requireLaunch(machine);
+  };
+  return { ...configuration, run };
 }
 
 function readText(path: string): string {
