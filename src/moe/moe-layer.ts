@@ -109,6 +109,9 @@ export class MoeLayer {
     const { hidden } = this.#plan.model;
     requireVectors('x', x, ['bf16'], [[0, this.#maxTokens], hidden]);
     requireVectors('out', out, ['bf16'], [x.shape[0]!, hidden]);
+    // Some rows of `out` are written while others of `x` are still to be read.
+    if (x.data < out.data + out.bytes && out.data < x.data + x.bytes)
+      throw new ArgumentError('out.data', out.data, 'memory that does not overlap x');
     const [first, second] = this.#batches;
     this.#shared?.begin(x, out, stream);
     if (second === undefined) this.#one(first!, x, out, stream);

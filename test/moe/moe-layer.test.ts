@@ -220,6 +220,9 @@ describe('what cannot work is refused', () => {
         'out is "bf16 [1, 64]"; it must be bf16 [2, 64]',
       );
       expect(() => layer.forward(rows(2, 'f32'), rows(2), stream)).toThrow('x is "f32 [2, 64]"');
+      const both = rows(2);
+      for (const out of [both, { ...both, data: both.data + 128 }])
+        expect(() => layer.forward(both, out, stream)).toThrow('it must be memory that does not overlap x');
       await layer.dispose();
       await layer.dispose();
       expect(() => layer.forward(rows(2), rows(2), stream)).toThrow('this MoeLayer was disposed');
