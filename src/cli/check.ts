@@ -116,6 +116,7 @@ export const register = (command: Command) =>
     }
     const workers = options.workers ?? Math.min(mostWorkers, availableParallelism());
     optimize(optimized.inChecks);
+    process.once('exit', endedEarly);
     try {
       const { text, clean } = await runCheck(subjects, kernels, {
         ...options,
@@ -125,10 +126,20 @@ export const register = (command: Command) =>
       process.stdout.write(text);
       process.exitCode = clean ? 0 : 1;
     } finally {
+      process.off('exit', endedEarly);
       // A program that calls this command may go on after it, with V8's usual settings.
       optimize(optimized.ever);
     }
   });
+
+/** A program under check that calls process.exit() must not look like a check that found nothing. */
+function endedEarly(code: number): void {
+  if (code !== 0) return;
+  process.stderr.write(
+    'heddle: a program ended this process before the check was done: let it return instead\n',
+  );
+  process.exitCode = 1;
+}
 
 /** The subjects to check: Heddle's own, or those that a file exports. */
 async function subjectsOf(own: string | null, { ptx, host }: Options): Promise<readonly CheckSubject[]> {

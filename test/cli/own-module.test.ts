@@ -193,6 +193,15 @@ export const idle = configuration('idle', { ranks: 2, tiny: true }, async () => 
     expect(none.stdout).toContain('it must be a list of configurations');
   });
 
+  test('is not clean where a program ends the process', () => {
+    const text = `import { configuration } from ${door('verify/check')};
+export const hasty = configuration('hasty', { ranks: 1 }, async () => process.exit(0));
+`;
+    const { status, stderr } = started('check', write('exits.ts', text));
+    expect(status).toBe(1);
+    expect(stderr).toContain('a program ended this process before the check was done');
+  });
+
   test('--list, and what is wrong with a module', async () => {
     const listed = await run('check', join(folder, 'mine.ts'), '--list', 'post');
     expect(listed.stdout).toBe('mine: 1 configuration of post\n  a letter among 2 (tiny)\n');
