@@ -18,7 +18,7 @@ import {
   ptxSubject,
   subjectsNamed,
 } from '../verify/check/index.js';
-import type { Command, FlagsOf } from './commander.js';
+import { type Command, type FlagsOf, Option } from './commander.js';
 import { integerFrom, isModule, requireOutputFile, set } from './options.js';
 
 type Options = FlagsOf<typeof define>;
@@ -65,7 +65,12 @@ const define = (command: Command) =>
       '--mutants',
       'also weaken or remove each synchronising operation, one at a time: each must be caught',
     )
-    .option('--exhaustive', 'instead of random schedules, every schedule of the tiny configurations')
+    .addOption(
+      new Option(
+        '--exhaustive',
+        'instead of random schedules, every schedule of the tiny configurations',
+      ).conflicts('replay'),
+    )
     .option(
       '--replay <schedule>',
       "one schedule only, as a finding names it: 'configuration/random-17', or 'random-17' of all",

@@ -208,6 +208,16 @@ export const hasty = configuration('hasty', { ranks: 1 }, async () => process.ex
     const nothing = await run('check', join(folder, 'nothing.ts'), '--json');
     expect(nothing.status).toBe(2);
     expect(nothing.stdout).toMatch(/it must be a module that exports kernels, or what configuration/);
+    const both = await run(
+      'check',
+      join(folder, 'mine.ts'),
+      '--exhaustive',
+      '--replay',
+      'random-0',
+      '--json',
+    );
+    expect(both.status).toBe(2);
+    expect(both.stdout).toContain("option '--exhaustive' cannot be used with option '--replay <schedule>'");
     const nowhere = await run('check', './nowhere.ts', '--json');
     expect(nowhere.status).toBe(2);
     expect(nowhere.stdout).toMatch(/nowhere\.ts.*there is no such file/);
