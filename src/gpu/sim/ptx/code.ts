@@ -19,7 +19,7 @@ import type { Site } from '../detector/detector.js';
 import { LateAccesses, type Step } from '../late.js';
 import type { Flow } from './flow.js';
 import type { LaneMeeting } from './lanes.js';
-import type { Registers } from './registers.js';
+import type { Registers, Use } from './registers.js';
 import { isProduct, shapeOf } from './sums.js';
 
 /** Where a variable lies. */
@@ -224,7 +224,7 @@ export class Instruction {
   // Operands.
 
   /** How a register that it reads is kept, and where. */
-  #read(register: PtxRegister, as: 'integer' | 'float' | 'bits' | 'moved') {
+  #read(register: PtxRegister, as: Use) {
     const { registers } = this.code;
     registers.reads(register, as);
     const [low, high] = registers.locals(register);
@@ -351,7 +351,7 @@ export class Instruction {
   // Results.
 
   /** How the register is kept that a result goes to, and where; null where nobody wants it. */
-  #write(to: PtxOperand, as: 'integer' | 'float' | 'bits' | 'moved') {
+  #write(to: PtxOperand, as: Use) {
     if (to.kind === 'sink') return null;
     if (to.kind !== 'register') this.refuse('its result must go to a register');
     const { registers } = this.code;

@@ -77,6 +77,9 @@ export function spot(
   return { buffer, offset: sum(x, low, offset), isShared: true };
 }
 
+/** The place as two arguments of a call. */
+export const located = ({ buffer, offset }: Spot): string => `${buffer}, ${offset}`;
+
 function windowSpot(space: 'shared' | 'local' | 'param', offset: string): Spot {
   const buffer = { shared: 'shared0', local: 'local0', param: 'params' }[space];
   return { buffer, offset, isShared: space === 'shared' };
