@@ -1,5 +1,6 @@
 /** Threads of hosts inside the machine, beside the host programs: agents that take a turn whenever the schedule says so. */
-import { Agent, type Schedule } from './schedule.js';
+import type { Engine } from './engine.js';
+import { Agent } from './schedule.js';
 
 /** The work of a thread of a host, beside the host program. */
 export interface HostProgram {
@@ -12,26 +13,18 @@ export interface HostProgram {
   onError(error: unknown): void;
 }
 
-interface Machine {
-  readonly schedule: Schedule;
-  act(host: HostThread, turn: () => boolean): boolean;
-  work(): void;
-  hostIdles(host: HostThread): void;
-  endHost(host: HostThread): void;
-}
-
 export class HostThread extends Agent {
   readonly key: string;
   ended = false;
   /** How much had moved before its last turn. */
   saw = 0;
-  readonly #machine: Machine;
+  readonly #machine: Engine;
 
   constructor(
     readonly rank: number,
     readonly id: number,
     readonly program: HostProgram,
-    machine: Machine,
+    machine: Engine,
   ) {
     super();
     this.#machine = machine;

@@ -1,25 +1,15 @@
 /** Threads that meet: at a barrier of their block, of a group of its warps, or in an operation of their warp. */
 import { operations } from '../../lang/index.js';
 import { isPtx, warpOps } from './compiled.js';
-import type { Detector } from './detector/race-detector.js';
-import type { FindingLog } from './findings.js';
+import type { Engine } from './engine.js';
 import { multiplyTiles } from './products.js';
 import type { Open } from './ptx/lanes.js';
-import type { Schedule } from './schedule.js';
 import type { Block, Thread } from './thread.js';
 
-interface Parts {
-  readonly detector: Detector | null;
-  readonly log: FindingLog;
-  readonly schedule: Schedule;
-  /** The thread may go on. */
-  makeReady(thread: Thread): void;
-}
-
 export class Meetings {
-  readonly #machine: Parts;
+  readonly #machine: Engine;
 
-  constructor(machine: Parts) {
+  constructor(machine: Engine) {
     this.#machine = machine;
   }
 
@@ -76,7 +66,7 @@ export class Meetings {
     if (thread.completed !== null) this.#releaseLanes(thread.block, thread.completed);
   }
 
-  #releaseLanes(block: Block, { meeting, warp, there }: Open<Thread>): void {
+  #releaseLanes(block: Block, { meeting, warp, there }: Open): void {
     let mask = 0;
     for (const { index } of there) mask |= 1 << (index & 31);
     if (this.#machine.detector !== null) {

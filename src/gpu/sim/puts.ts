@@ -4,15 +4,12 @@
  * that, and that sources are free; nothing else says so.
  */
 import type { StatementAccess } from './compiled.js';
-import { type Issuer, mayCopy } from './copies.js';
-import { type Carrier, fly, isFreed, later } from './flights.js';
+import { mayCopy } from './copies.js';
+import type { Engine } from './engine.js';
+import { fly, isFreed, later } from './flights.js';
 import type { SimBuffer } from './memory.js';
 import type { Posted } from './posted.js';
-
-/** The thread that asks for it. */
-interface Sender extends Pick<Issuer, 'id' | 'rank' | 'block' | 'refuse' | 'report'> {
-  mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean;
-}
+import type { Thread } from './thread.js';
 
 /** Bytes, or a signal. */
 interface Sent {
@@ -31,13 +28,13 @@ interface Waiting {
 export class Puts {
   readonly #sent: Sent[] = [];
   #waiting: Waiting[] = [];
-  readonly #machine: Carrier;
+  readonly #machine: Engine;
 
-  constructor(machine: Carrier) {
+  constructor(machine: Engine) {
     this.#machine = machine;
   }
 
-  put(by: Sender, copy: Posted, site: number): void {
+  put(by: Thread, copy: Posted, site: number): void {
     const machine = this.#machine;
     const { detector } = machine;
     const { launch } = by.block;
@@ -55,13 +52,13 @@ export class Puts {
     });
   }
 
-  signal(by: Sender, access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
+  signal(by: Thread, access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
     const machine = this.#machine;
     const { detector } = machine;
     const change = (): void => {
       const adds = access.kind === 'update';
       to.u64[at >>> 3] = adds ? to.u64[at >>> 3]! + value : value;
-      if (to.waiters !== 0) machine.wake(to, at, access.bytes);
+      if (to.waiters !== 0) machine.waits.wake(to, at, access.bytes);
     };
     if (detector === null) {
       change();
@@ -83,7 +80,7 @@ export class Puts {
     this.#letGo();
   }
 
-  #send(by: Sender, to: SimBuffer): Sent {
+  #send(by: Thread, to: SimBuffer): Sent {
     const machine = this.#machine;
     const sent = { number: machine.newNumber(), from: by.rank, to: to.rank, landed: false };
     this.#sent.push(sent);
@@ -92,7 +89,7 @@ export class Puts {
   }
 
   /** The messages that the thread's rank has sent there, as far as the thread knows of them. */
-  #sentBefore(by: Sender, to: SimBuffer): Sent[] {
+  #sentBefore(by: Thread, to: SimBuffer): Sent[] {
     const { detector } = this.#machine;
     return this.#sent.filter(
       (sent) => sent.from === by.rank && sent.to === to.rank && detector?.knowsPosted(by.id, sent.number),

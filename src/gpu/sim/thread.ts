@@ -1,6 +1,6 @@
 /**
  * Launches, blocks and threads, and what a thread can do by itself. Generated code calls the methods of `Thread`;
- * everything that involves other threads goes through the `Hub`, which the machine implements.
+ * everything that involves other threads goes through the machine.
  */
 import { HeddleError } from '../../base/errors.js';
 import { matrixWords, type Scope, type Space, type Tile } from '../../lang/index.js';
@@ -18,7 +18,7 @@ import { Copies, requireInitialised } from './copies.js';
 import type { AccessReport, CopyEngine, FenceKind, SiteId } from './detector/detector.js';
 import { wordsAt } from './detector/location.js';
 import type { Detector } from './detector/race-detector.js';
-import type { FindingLog } from './findings.js';
+import type { Engine } from './engine.js';
 import { Groups } from './groups.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
 import { type AddressSpace, SimBuffer } from './memory.js';
@@ -26,46 +26,12 @@ import { type Factors, Products, type WarpProducts } from './products.js';
 import { clusterRank, mostShared, windows } from './ptx/addresses.js';
 import { type LaneMeeting, LaneMeetings, type Open } from './ptx/lanes.js';
 import { type Address, printed } from './ptx/printf.js';
-import type { Puts } from './puts.js';
-import type { Random } from './random.js';
 import { WarpRegisters } from './registers.js';
 import { Task } from './schedule.js';
-import type { Spins } from './spins.js';
+import type { SimStream } from './stream.js';
 
 /** Of a warp group. */
 const groupThreads = 128;
-
-export interface Hub {
-  /** Null in fast mode. */
-  readonly detector: Detector | null;
-  readonly log: FindingLog;
-  readonly random: Random;
-  /** Whether the schedule wants to know what a thread will access next. */
-  readonly explores: boolean;
-  /** Which of `count` stores a load reads, 0 being the newest: the schedule's choice. */
-  pickStore(count: number): number;
-  /** Bytes of a buffer changed for which threads are parked. */
-  wake(buffer: SimBuffer, offset: number, bytes: number): void;
-  /** Checked mode: who looks at memory until it changes. */
-  readonly spins: Spins;
-  /** Messages that kernels send over a network. */
-  readonly puts: Puts;
-  /** Where atomic loads leave what they read. */
-  readonly seen: SimBuffer;
-  newBuffer(rank: number, bytes: number, purpose: string): SimBuffer;
-  clock(): bigint;
-  /** Where lines go that kernels print. */
-  print(line: string): void;
-  sleep(thread: Thread, nanoseconds: number): void;
-  /** The block has called releaseNext or ended. */
-  blockReleased(block: Block): void;
-}
-
-/** The stream of a launch. */
-interface LaunchStream extends Task {
-  kick(): void;
-  launchEnded(launch: SimLaunch): void;
-}
 
 export class SimLaunch {
   startStep = 0;
@@ -86,7 +52,7 @@ export class SimLaunch {
     readonly id: number,
     /** Which launch of its device it is. */
     readonly ordinal: number,
-    readonly stream: LaunchStream,
+    readonly stream: SimStream,
     readonly compiled: Compiled,
     /** The rank that the kernel sees. */
     readonly rank: number,
@@ -129,7 +95,7 @@ export class Block {
   /** Likewise for parts of matrices: so many words a thread. */
   readonly parts: Int32Array | null;
   /** Barriers of groups of its warps. */
-  groups: Groups<Thread> | null = null;
+  groups: Groups | null = null;
   /** Checked mode: a word for each, by which those who wait learn of those who only arrive. */
   arrivals: SimBuffer | null = null;
   mbarriers: MBarriers | null = null;
@@ -140,7 +106,7 @@ export class Block {
   /** The number of registers of each thread, where warp groups give and take. */
   registers: WarpRegisters | null = null;
   /** Operations of its warps for which lanes wait that a mask names. */
-  lanesMet: LaneMeetings<Thread> | null = null;
+  lanesMet: LaneMeetings | null = null;
 
   constructor(
     readonly id: number,
@@ -215,7 +181,7 @@ export class Thread extends Task {
   /** The part that it has brought to a product of tiles. */
   factors: Factors | null = null;
   /** The meeting of lanes that its coming completes. */
-  completed: Open<Thread> | null = null;
+  completed: Open | null = null;
   /** The upper word of the time that `clockWords` gave. */
   clockHigh = 0;
   #local: SimBuffer | null = null;
@@ -232,17 +198,17 @@ export class Thread extends Task {
   #products: Products | null = null;
   /** Where its store is about to come before others, and what they left there. */
   overtaken: { buffer: SimBuffer; offset: number; bytes: number; words: readonly number[] } | null = null;
-  readonly #hub: Hub;
+  readonly #machine: Engine;
 
   constructor(
     public block: Block,
     public index: number,
     readonly rank: number,
-    hub: Hub,
+    machine: Engine,
   ) {
     super();
-    this.#hub = hub;
-    this.seen = hub.seen;
+    this.#machine = machine;
+    this.seen = machine.seen;
   }
 
   /** Becomes a thread of another block: objects that have ended are used again. */
@@ -266,7 +232,7 @@ export class Thread extends Task {
 
   /** Says what the thread will do when it goes on: an exhaustive schedule needs it to tell which orders matter. */
   about({ kind, bytes, site }: StatementAccess, buffer: SimBuffer, offset: number): void {
-    if (this.#hub.explores) this.next = { site, buffer, offset, bytes, writes: kind !== 'read' };
+    if (this.#machine.explores) this.next = { site, buffer, offset, bytes, writes: kind !== 'read' };
   }
 
   /** Checks an access and tells the detector. False where it must not happen. */
@@ -274,11 +240,11 @@ export class Thread extends Task {
     if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
     if (access.kind === 'read') {
-      this.#hub.spins.glance(this, access, buffer, offset);
+      this.#machine.spins.glance(this, access, buffer, offset);
     } else {
       this.overwrites(access, buffer, offset, access.bytes);
       this.writes++;
-      this.#hub.spins.stir();
+      this.#machine.spins.stir();
     }
     return true;
   }
@@ -288,12 +254,12 @@ export class Thread extends Task {
     if (!this.mayAccess(access, buffer, offset)) return false;
     const { bytes } = access;
     const newer =
-      access.kind === 'write' ? this.#hub.detector!.newerStores(this.id, buffer, offset, bytes) : 0;
-    const behind = newer === 0 ? 0 : this.#hub.pickStore(1 + newer);
+      access.kind === 'write' ? this.#machine.detector!.newerStores(this.id, buffer, offset, bytes) : 0;
+    const behind = newer === 0 ? 0 : this.#machine.schedule.pickStore(1 + newer);
     if (behind > 0) this.overtaken = { buffer, offset, bytes, words: wordsAt(buffer.i32, offset, bytes) };
     this.#tell(access, buffer, offset, behind);
     this.overwrites(access, buffer, offset, access.bytes);
-    const { spins } = this.#hub;
+    const { spins } = this.#machine;
     if (access.kind === 'update') spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
     spins.writes(buffer, offset, access.bytes);
     return true;
@@ -303,7 +269,7 @@ export class Thread extends Task {
   giveWay(): void {
     const { buffer, offset, bytes, words } = this.overtaken!;
     this.overtaken = null;
-    this.#hub.detector!.cameBehind(wordsAt(buffer.i32, offset, bytes));
+    this.#machine.detector!.cameBehind(wordsAt(buffer.i32, offset, bytes));
     buffer.i32.set(words, offset >>> 2);
   }
 
@@ -311,18 +277,18 @@ export class Thread extends Task {
   look(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
     const { bytes } = access;
-    const older = this.#hub.detector!.olderValues(this.id, buffer, offset, bytes);
-    const choice = older.length === 0 ? 0 : this.#hub.pickStore(1 + older.length);
+    const older = this.#machine.detector!.olderValues(this.id, buffer, offset, bytes);
+    const choice = older.length === 0 ? 0 : this.#machine.schedule.pickStore(1 + older.length);
     this.#see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
     this.#tell(access, buffer, offset, choice);
     const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
-    this.#hub.spins.look(this, access, buffer, offset, value);
+    this.#machine.spins.look(this, access, buffer, offset, value);
     return true;
   }
 
   /** Whether an access comes later than it stands: the schedule's choice. Null if not. */
   defers(access: StatementAccess, buffer: SimBuffer, offset: number): Late | null {
-    return this.#hub.pickStore(2) === 0 ? null : { access, buffer, offset, passed: null };
+    return this.#machine.schedule.pickStore(2) === 0 ? null : { access, buffer, offset, passed: null };
   }
 
   /** Whether an access touches the bytes of one that has waited; if not, it comes before that. */
@@ -335,8 +301,8 @@ export class Thread extends Task {
 
   /** It comes when others have done much meanwhile; an exhaustive schedule says when. */
   lingers(): number {
-    if (this.#hub.explores) return pause.preempt;
-    this.#hub.sleep(this, 1);
+    if (this.#machine.explores) return pause.preempt;
+    this.#machine.time.sleep(this, 1);
     return pause.sleep;
   }
 
@@ -344,7 +310,7 @@ export class Thread extends Task {
     const { firstSite } = this.block.launch;
     if (passed === null) return;
     const behind = { form: passed, site: firstSite + passed.site };
-    this.#hub.detector!.cameLate(
+    this.#machine.detector!.cameLate(
       this.id,
       { form: access, site: firstSite + access.site },
       behind,
@@ -357,7 +323,7 @@ export class Thread extends Task {
   missed(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
-    this.#hub.spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
+    this.#machine.spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
     return true;
   }
 
@@ -373,7 +339,7 @@ export class Thread extends Task {
   #tell(access: StatementAccess, buffer: SimBuffer, offset: number, older: number): void {
     const { firstThread, launch } = this.block;
     const thread = firstThread + this.index;
-    this.#hub.detector!.access(thread, access, launch.firstSite + access.site, buffer, offset, older);
+    this.#machine.detector!.access(thread, access, launch.firstSite + access.site, buffer, offset, older);
   }
 
   mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
@@ -384,7 +350,7 @@ export class Thread extends Task {
     }
     if (buffer.initialised === null) return true;
     // A read that was reported counts as written: the same bytes are reported once.
-    if (kind === 'write' || !requireInitialised(this, this.#hub.log, access, buffer, offset))
+    if (kind === 'write' || !requireInitialised(this, this.#machine.log, access, buffer, offset))
       buffer.markInitialised(offset, bytes);
     return true;
   }
@@ -393,7 +359,7 @@ export class Thread extends Task {
     const { bytes } = access;
     if (Number.isNaN(offset)) return; // its index was outside its field, which has been said
     const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
-    this.#hub.log.add({
+    this.#machine.log.add({
       kind: outside ? 'out-of-bounds' : 'misaligned',
       buffer: buffer.purpose,
       location: buffer.freed
@@ -416,7 +382,7 @@ export class Thread extends Task {
       const shown = `${name === undefined ? '' : `${name} `}${index < 2 ** 31 ? index : index - 2 ** 32}`;
       return index < extents[i]! ? `[${shown}]` : `[${shown} of ${extents[i]}]`;
     });
-    this.#hub.log.add({
+    this.#machine.log.add({
       kind: 'out-of-bounds',
       buffer: layout,
       location: `${field}${'[…]'.repeat(before)}${parts.join('')}`,
@@ -430,7 +396,7 @@ export class Thread extends Task {
     if (Number.isNaN(within)) return within; // an index of it was outside, which has been said
     const last = within + bytes - 1;
     const kind = 'address';
-    this.#hub.log.add({
+    this.#machine.log.add({
       kind: 'out-of-bounds',
       buffer: field,
       location: `bytes ${within} to ${last} of its ${all}, by a pointer into it`,
@@ -490,20 +456,21 @@ export class Thread extends Task {
   }
 
   get #arrivals(): SimBuffer {
-    this.block.arrivals ??= this.#hub.newBuffer(this.rank, 128, 'barriers');
+    this.block.arrivals ??= this.#machine.newBuffer(this.rank, 128, 'barriers');
     return this.block.arrivals;
   }
 
+  /** Bytes of a buffer have changed. */
   wrote(buffer: SimBuffer, offset: number, bytes: number): void {
-    if (buffer.waiters !== 0) this.#hub.wake(buffer, offset, bytes);
+    if (buffer.waiters !== 0) this.#machine.waits.wake(buffer, offset, bytes);
   }
 
   fence(order: FenceKind, scope: Scope): void {
-    this.#hub.detector!.fence(this.id, order, scope);
+    this.#machine.detector!.fence(this.id, order, scope);
   }
 
   proxyFence(space: Space): void {
-    this.#hub.detector!.proxyFence(this.id, space);
+    this.#machine.detector!.proxyFence(this.id, space);
     if (space === 'shared') this.showMBarriers();
   }
 
@@ -517,7 +484,7 @@ export class Thread extends Task {
     offset: number,
     { mask, wanted, limit }: Pick<Wait, 'mask' | 'wanted' | 'limit'>,
   ): void {
-    const expired = this.#hub.detector !== null && !isPlace(buffer, offset, access.bytes);
+    const expired = this.#machine.detector !== null && !isPlace(buffer, offset, access.bytes);
     if (expired) this.refuse(access, buffer, offset);
     this.wait = { kind, until, access, buffer, offset, mask, wanted, limit, mbarrier: null, expired };
   }
@@ -525,7 +492,7 @@ export class Thread extends Task {
   /** Whether what it waits for has come; the wait is over if so, or if it has run out. */
   poll(): boolean {
     const wait = this.wait!;
-    const { detector } = this.#hub;
+    const { detector } = this.#machine;
     if (detector !== null && wait.kind !== 'phase') return this.#pollStores(wait, detector);
     const there =
       !wait.expired &&
@@ -559,13 +526,13 @@ export class Thread extends Task {
     if (options.length === 0 && !expired) return false;
     this.wait = null;
     const ends = expired ? [null, ...options] : options;
-    const end = ends[ends.length === 1 ? 0 : this.#hub.pickStore(ends.length)]!;
+    const end = ends[ends.length === 1 ? 0 : this.#machine.schedule.pickStore(ends.length)]!;
     this.satisfied = end !== null && stores[end]!;
     const words = end === null || end === 0 ? null : older[end - 1]!.words;
     this.#see(buffer, offset, access.bytes, words);
     if (this.satisfied && this.mayAccess(access, buffer, offset)) this.#tell(access, buffer, offset, end!);
     // Waits in a loop may never come to an end either.
-    this.#hub.spins.look(this, access, buffer, offset, words?.[0] ?? buffer.i32[offset >>> 2]!);
+    this.#machine.spins.look(this, access, buffer, offset, words?.[0] ?? buffer.i32[offset >>> 2]!);
     return true;
   }
 
@@ -580,12 +547,12 @@ export class Thread extends Task {
   }
 
   clock(): bigint {
-    return this.#hub.clock();
+    return this.#machine.time.clock();
   }
 
   /** The time's lower word; the upper one is left in `clockHigh`. */
   clockWords(): number {
-    const now = this.#hub.clock();
+    const now = this.#machine.time.clock();
     this.clockHigh = Number(BigInt.asIntN(32, now >> 32n));
     return Number(BigInt.asIntN(32, now));
   }
@@ -603,7 +570,7 @@ export class Thread extends Task {
   }
 
   say(text: string): void {
-    this.#hub.print(`${this.#name}: ${text}`);
+    this.#machine.print(`${this.#name}: ${text}`);
   }
 
   /** The kernel has given up, at a statement that says so. */
@@ -625,7 +592,7 @@ export class Thread extends Task {
 
   /** Memory that no other thread sees. */
   localMemory(bytes: number): SimBuffer {
-    this.#local ??= this.#hub.newBuffer(this.rank, bytes, 'local memory');
+    this.#local ??= this.#machine.newBuffer(this.rank, bytes, 'local memory');
     return this.#local;
   }
 
@@ -638,7 +605,7 @@ export class Thread extends Task {
     const found = (args.at(-1) as AddressSpace).at(slot);
     if (found !== undefined) return found;
     const address = `0x${(slot * 2 ** 32 + low).toString(16)}`;
-    if (this.#hub.detector === null) throw new Error(`no memory is at address ${address}`);
+    if (this.#machine.detector === null) throw new Error(`no memory is at address ${address}`);
     return new SimBuffer(-1, `address ${address}, where no memory is`, -1, 0);
   }
 
@@ -672,7 +639,7 @@ export class Thread extends Task {
     this.completed = block.lanesMet.come(this, meeting, mask | (1 << (this.index & 31)), block.threads);
     if ((mask >>> (this.index & 31)) & 1) return;
     const { launch } = block;
-    this.#hub.log.add({
+    this.#machine.log.add({
       kind: 'divergence',
       operation: 'an operation of the warp, whose mask leaves out a lane that executes it',
       where: launch.compiled.sites[site]!.where,
@@ -685,7 +652,7 @@ export class Thread extends Task {
   }
 
   sleep(nanoseconds: number): void {
-    this.#hub.sleep(this, nanoseconds >>> 0);
+    this.#machine.time.sleep(this, nanoseconds >>> 0);
   }
 
   /** Bytes from one place to another of the same buffer. */
@@ -699,17 +666,17 @@ export class Thread extends Task {
   }
 
   releaseNext(): void {
-    this.#hub.detector?.releaseNext(this.id);
-    this.#hub.blockReleased(this.block);
+    this.#machine.detector?.releaseNext(this.id);
+    this.#machine.blocks.release(this.block);
   }
 
   /** Sends bytes over a network, or a signal behind such bytes. */
   put(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number, site: number): void {
-    if (bytes > 0) this.#hub.puts.put(this, { to, toAt, from, fromAt, bytes }, site);
+    if (bytes > 0) this.#machine.puts.put(this, { to, toAt, from, fromAt, bytes }, site);
   }
 
   signal(access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
-    this.#hub.puts.signal(this, access, to, at, value);
+    this.#machine.puts.signal(this, access, to, at, value);
   }
 
   /** Its bulk copies. */
@@ -735,12 +702,12 @@ export class Thread extends Task {
     const copied = Math.min(bytes, given >>> 0);
     if (copied > 0) this.async.post(to, toAt, from, fromAt, copied, site, bytes);
     if (copied === bytes) return;
-    this.#zeros ??= this.#hub.newBuffer(this.rank, 16, 'zeros');
+    this.#zeros ??= this.#machine.newBuffer(this.rank, 16, 'zeros');
     this.async.post(to, toAt + copied, this.#zeros, 0, bytes - copied, site, 1);
   }
 
   #copiesBy(engine: CopyEngine): Copies {
-    this.#copies[engine] ??= new Copies({ engine, issuer: this, hub: this.#hub });
+    this.#copies[engine] ??= new Copies(engine, this, this.#machine);
     return this.#copies[engine];
   }
 
@@ -779,12 +746,12 @@ export class Thread extends Task {
   }
 
   get isChecked(): boolean {
-    return this.#hub.detector !== null;
+    return this.#machine.detector !== null;
   }
 
   /** Its products, in checked mode. */
   get products(): Products {
-    const { detector, log, random } = this.#hub;
+    const { detector, log, random } = this.#machine;
     this.#products ??= new Products(this, { detector: detector!, log, random });
     return this.#products;
   }
@@ -798,7 +765,7 @@ export class Thread extends Task {
     if (this.isChecked && block.live === 0) {
       const access = this.report({ kind: 'update', order: 'relaxed', scope: 'gpu', site });
       const message = `block ${block.index} has ended, and its shared memory may be another block's: the cluster meets (g.cluster.barrier) before the first of them ends`;
-      this.#hub.log.add({
+      this.#machine.log.add({
         kind: 'misuse',
         message,
         buffer: 'shared memory',
@@ -849,7 +816,7 @@ export class Thread extends Task {
 
   reportRegisters(message: string, site: number): void {
     const access = this.report({ kind: 'update', order: 'weak', scope: 'cta', site });
-    this.#hub.log.add({ kind: 'misuse', message, buffer: 'registers', location: 'of the block', access });
+    this.#machine.log.add({ kind: 'misuse', message, buffer: 'registers', location: 'of the block', access });
   }
 
   // Barriers of bulk copies.
@@ -862,8 +829,8 @@ export class Thread extends Task {
     count: number,
     isShown = true,
   ): void {
-    const hub = this.#hub;
-    if (hub.detector !== null) {
+    const machine = this.#machine;
+    if (machine.detector !== null) {
       if (!this.#accessMBarrier(access, barrier, offset)) return;
       const misuse = (message: string) => this.#misuse(access, barrier, offset, message);
       if (this.block.mbarriers?.at(barrier, offset) !== undefined)
@@ -873,9 +840,12 @@ export class Thread extends Task {
       if (count < 1 || count > mostCounted)
         misuse(`an mbarrier is for 1 to ${mostCounted} arrivals, not for ${count}`);
     }
-    this.block.mbarriers ??= new MBarriers(hub.detector === null ? null : hub.random, (buffer, at) => {
-      if (buffer.waiters !== 0) hub.wake(buffer, at, mbarrierBytes);
-    });
+    this.block.mbarriers ??= new MBarriers(
+      machine.detector === null ? null : machine.random,
+      (buffer, at) => {
+        if (buffer.waiters !== 0) machine.waits.wake(buffer, at, mbarrierBytes);
+      },
+    );
     this.block.mbarriers.init(barrier, offset, count, isShown);
   }
 
@@ -888,7 +858,7 @@ export class Thread extends Task {
     arrivals = 1,
     drops = false,
   ): void {
-    const checked = this.#hub.detector !== null;
+    const checked = this.#machine.detector !== null;
     if (checked && !this.#accessMBarrier(access, barrier, offset)) return;
     const wrong = this.mbarrier(barrier, offset).expect(bytes, arrivals, drops);
     if (checked && wrong !== null) this.#misuse(access, barrier, offset, wrong);
@@ -897,20 +867,21 @@ export class Thread extends Task {
   /** Arrives at an mbarrier once its asynchronous copies are made. `extra`: its phase takes that arrival beside those that it is for. */
   arriveAfterCopies(barrier: SimBuffer, offset: number, extra: boolean, site: number): void {
     const access = { kind: 'update', order: 'relaxed', scope: 'cta', bytes: mbarrierBytes, site } as const;
-    if (this.#hub.detector !== null && !this.mayAccess(access, barrier, offset)) return;
+    if (this.#machine.detector !== null && !this.mayAccess(access, barrier, offset)) return;
     if (extra) this.mbarrier(barrier, offset).expect(0, -1);
     this.async.arriveAfterAll(barrier, offset, site);
-    this.#hub.spins.stir();
+    this.#machine.spins.stir();
   }
 
   /** The effects of its own operations on an mbarrier. */
   #accessMBarrier(access: StatementAccess, barrier: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, barrier, offset)) return false;
     this.#tell(access, barrier, offset, 0);
-    this.#hub.spins.stir();
+    this.#machine.spins.stir();
     return true;
   }
 
+  /** Bytes of a buffer are about to change, by other operations than those of mbarriers. */
   overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void {
     const at = this.block.mbarriers?.within(buffer, offset, bytes) ?? null;
     if (at === null) return;
@@ -918,7 +889,7 @@ export class Thread extends Task {
   }
 
   #misuse(access: StatementAccess, buffer: SimBuffer, offset: number, message: string): void {
-    this.#hub.log.misuse(message, buffer, offset, this.report(access));
+    this.#machine.log.misuse(message, buffer, offset, this.report(access));
   }
 
   waitForPhase(
@@ -930,7 +901,7 @@ export class Thread extends Task {
   ): void {
     const mbarrier = this.mbarrier(buffer, offset);
     const wanted = parity & 1;
-    if (this.#hub.detector !== null && wanted !== parity)
+    if (this.#machine.detector !== null && wanted !== parity)
       this.#misuse(
         access,
         buffer,

@@ -1,4 +1,5 @@
 /** The time that kernels see: a nanosecond a step, and more when everybody sleeps; and who sleeps. */
+import type { Engine } from './engine.js';
 import type { Thread } from './thread.js';
 
 /** Nanoseconds after which sleepers wake though others run: those may be polling for what only a sleeper does. */
@@ -14,10 +15,15 @@ export class Time {
   /** Nanoseconds. */
   now = 0;
   readonly #asleep: Sleeper[] = [];
-  readonly #makeReady: (thread: Thread) => void;
+  readonly #machine: Engine;
 
-  constructor(makeReady: (thread: Thread) => void) {
-    this.#makeReady = makeReady;
+  constructor(machine: Engine) {
+    this.#machine = machine;
+  }
+
+  /** The time, a little later than whoever asked before was told. */
+  clock(): bigint {
+    return BigInt(++this.now);
   }
 
   sleep(thread: Thread, nanoseconds: number): void {
@@ -40,7 +46,7 @@ export class Time {
   #wake(which: (sleeper: Sleeper) => boolean): void {
     for (let i = this.#asleep.length - 1; i >= 0; i--) {
       if (!which(this.#asleep[i]!)) continue;
-      this.#makeReady(this.#asleep[i]!.thread);
+      this.#machine.makeReady(this.#asleep[i]!.thread);
       this.#asleep.splice(i, 1);
     }
   }

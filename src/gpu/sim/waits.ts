@@ -1,5 +1,6 @@
 /** Threads that wait for a place in memory, and are not run until it may have changed. */
-import { describeCondition, type Mode } from './compiled.js';
+import { describeCondition } from './compiled.js';
+import type { Engine } from './engine.js';
 import type { SimBuffer } from './memory.js';
 import type { Thread } from './thread.js';
 
@@ -7,15 +8,13 @@ import type { Thread } from './thread.js';
 export const longestMs = 4_000_000;
 
 export class Waits {
-  readonly #mode: Mode;
-  readonly #makeReady: (thread: Thread) => void;
+  readonly #machine: Engine;
   readonly #parked = new Set<Thread>();
   /** Checked mode: parked threads by the 16-byte line they wait for, a buffer. */
   readonly #parkedAt = new Map<SimBuffer, Map<number, Thread[]>>();
 
-  constructor({ mode, makeReady }: { readonly mode: Mode; makeReady(thread: Thread): void }) {
-    this.#mode = mode;
-    this.#makeReady = makeReady;
+  constructor(machine: Engine) {
+    this.#machine = machine;
   }
 
   get any(): boolean {
@@ -25,7 +24,7 @@ export class Waits {
   park(thread: Thread): void {
     thread.state = 'parked';
     this.#parked.add(thread);
-    if (this.#mode === 'fast') return;
+    if (this.#machine.mode === 'fast') return;
     const { buffer, offset } = thread.wait!;
     let lines = this.#parkedAt.get(buffer);
     if (lines === undefined) {
@@ -38,6 +37,7 @@ export class Waits {
     buffer.waiters++;
   }
 
+  /** Bytes of a buffer changed for which threads are parked. */
   wake(buffer: SimBuffer, offset: number, bytes: number): void {
     const lines = this.#parkedAt.get(buffer);
     if (lines === undefined) return;
@@ -49,7 +49,7 @@ export class Waits {
       if (lines.size === 0) this.#parkedAt.delete(buffer);
       buffer.waiters -= line.length;
       for (const thread of line) {
-        if (this.#parked.delete(thread)) this.#makeReady(thread);
+        if (this.#parked.delete(thread)) this.#machine.makeReady(thread);
       }
     }
   }
@@ -60,7 +60,7 @@ export class Waits {
     for (const thread of this.#parked) {
       if (!thread.poll()) continue;
       this.#parked.delete(thread);
-      this.#makeReady(thread);
+      this.#machine.makeReady(thread);
       woken = true;
     }
     return woken;
@@ -90,7 +90,7 @@ export class Waits {
 
   #end(thread: Thread): void {
     thread.wait!.expired = true;
-    this.#makeReady(thread);
+    this.#machine.makeReady(thread);
   }
 
   clear(): void {

@@ -5,6 +5,23 @@
  * `asm` without `volatile` marks what depends on its operands alone: the compiler may merge and move it.
  */
 
+/** One instruction makes something else of an f32. */
+const converted = (type: string, to: string, result: string): string => `DEVICE ${type} to_${type}(f32 a) {
+  ${type} result;
+  asm("cvt.${to}.f32 %0, %1;" : ${result} : "f"(a));
+  return result;
+}`;
+const pairOf = (
+  type: string,
+  name: string,
+  to: string,
+  constraint: string,
+): string => `DEVICE ${type} ${name}(f32 low, f32 high) {
+  ${type} result;
+  asm("cvt.${to}.f32 %0, %1, %2;" : "=${constraint}"(result) : "f"(high), "f"(low));
+  return result;
+}`;
+
 /** By name. Behind a text stand names of others that come before it in that order, where its text names them in another. */
 export const helpers: Readonly<Record<string, string | readonly [text: string, ...first: string[]]>> = {
   u8: 'using u8 = unsigned char;',
@@ -29,16 +46,8 @@ export const helpers: Readonly<Record<string, string | readonly [text: string, .
 
   // f32 → integer truncates and saturates, NaN becomes 0. cvt.rzi does that for 32 bits; for 64 bits it makes
   // 1 << 63 of NaN. A C++ cast would be undefined out of range, and the compiler uses that.
-  to_i32: `DEVICE i32 to_i32(f32 a) {
-  i32 result;
-  asm("cvt.rzi.s32.f32 %0, %1;" : "=r"(result) : "f"(a));
-  return result;
-}`,
-  to_u32: `DEVICE u32 to_u32(f32 a) {
-  u32 result;
-  asm("cvt.rzi.u32.f32 %0, %1;" : "=r"(result) : "f"(a));
-  return result;
-}`,
+  to_i32: converted('i32', 'rzi.s32', '"=r"(result)'),
+  to_u32: converted('u32', 'rzi.u32', '"=r"(result)'),
   to_u64: `DEVICE u64 to_u64(f32 a) {
   u64 result;
   asm("cvt.rzi.u64.f32 %0, %1;" : "=l"(result) : "f"(a));
@@ -46,16 +55,8 @@ export const helpers: Readonly<Record<string, string | readonly [text: string, .
 }`,
 
   // f32 → storage rounds to nearest even. e4m3 has no infinity: it saturates to ±448, and NaN stays NaN.
-  to_bf16: `DEVICE bf16 to_bf16(f32 a) {
-  bf16 result;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(a));
-  return result;
-}`,
-  to_f16: `DEVICE f16 to_f16(f32 a) {
-  f16 result;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(a));
-  return result;
-}`,
+  to_bf16: converted('bf16', 'rn.bf16', '"=h"(result.bits)'),
+  to_f16: converted('f16', 'rn.f16', '"=h"(result.bits)'),
   to_e4m3: 'DEVICE e4m3 to_e4m3(f32 a) { return e4m3{u8(e4m3x2(a, 0.0f))}; }',
   f32_of_bf16: 'DEVICE f32 f32_of_bf16(bf16 a) { return bits_f32(u32(a.bits) << 16); }',
   f32_of_f16: `DEVICE f32 f32_of_f16(f16 a) {
@@ -73,21 +74,9 @@ export const helpers: Readonly<Record<string, string | readonly [text: string, .
 }`,
 
   // Two values in one conversion, the first in the low half.
-  bf16x2: `DEVICE u32 bf16x2(f32 low, f32 high) {
-  u32 result;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
-  return result;
-}`,
-  f16x2: `DEVICE u32 f16x2(f32 low, f32 high) {
-  u32 result;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
-  return result;
-}`,
-  e4m3x2: `DEVICE u16 e4m3x2(f32 low, f32 high) {
-  u16 result;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(result) : "f"(high), "f"(low));
-  return result;
-}`,
+  bf16x2: pairOf('u32', 'bf16x2', 'rn.bf16x2', 'r'),
+  f16x2: pairOf('u32', 'f16x2', 'rn.f16x2', 'r'),
+  e4m3x2: pairOf('u16', 'e4m3x2', 'rn.satfinite.e4m3x2', 'h'),
 
   // Lanes of a v16. Indices are constants, so the selection folds.
   lane_u32:

@@ -6,6 +6,7 @@
  * wait_group) is the fence, so waiting for it is enough.
  */
 import type { bool, Pointer, u32 } from '../language.js';
+import type { Machine } from './machine.js';
 import { count, misgivenBy, operation, optional, pointerIn, value } from './operation.js';
 import { is } from './parts.js';
 
@@ -20,10 +21,18 @@ const pending = count('the number of pending groups', 63);
 const initialises = { kind: 'write', order: 'weak', scope: 'cta', bytes: 8 } as const;
 const arrives = { kind: 'update', order: 'release', scope: 'cta', bytes: 8 } as const;
 
-const groupWait = (name: string, instruction: string): string => `template <int pending>
+/** A wait for groups of copies, of which a later one may stay unfinished. */
+const groupWait = (name: string, instruction: string, engine: 'bulk' | 'async', readsOnly = false) => ({
+  signature: is<(pending: number) => void>(),
+  takes: { pending },
+  cuda: `template <int pending>
 DEVICE void ${name}() {
   asm volatile("${instruction} %0;" ::"n"(pending) : "memory");
-}`;
+}`,
+  simulate: ({ pending }: { readonly pending: number }, machine: Machine) =>
+    machine.call(`${engine}.wait`, pending, readsOnly),
+  removable: true as const,
+});
 
 /** Four warps, of which the first is a multiple of four, do so together; `count` is a multiple of 8 from 24 on. */
 function registersOperation(direction: 'inc' | 'dec') {
@@ -103,20 +112,12 @@ export const block = {
     }),
     /** Until at most `pending` groups of this thread are unfinished (complete and visible to it). */
     wait: operation({
-      signature: is<(pending: number) => void>(),
-      takes: { pending },
-      cuda: groupWait('bulk_wait', 'cp.async.bulk.wait_group'),
-      simulate: ({ pending }, machine) => machine.call('bulk.wait', pending, false),
-      removable: true,
+      ...groupWait('bulk_wait', 'cp.async.bulk.wait_group', 'bulk'),
       weaker: { op: 'bulk.waitReads', description: 'waits for reads only' },
     }),
     /** … until their shared-memory sources may be overwritten. */
     waitReads: operation({
-      signature: is<(pending: number) => void>(),
-      takes: { pending },
-      cuda: groupWait('bulk_wait_reads', 'cp.async.bulk.wait_group.read'),
-      simulate: ({ pending }, machine) => machine.call('bulk.wait', pending, true),
-      removable: true,
+      ...groupWait('bulk_wait_reads', 'cp.async.bulk.wait_group.read', 'bulk', true),
     }),
   },
 
@@ -142,11 +143,7 @@ export const block = {
     }),
     /** Until at most `pending` groups of this thread are unfinished. Others see what came behind a barrier. */
     wait: operation({
-      signature: is<(pending: number) => void>(),
-      takes: { pending },
-      cuda: groupWait('async_wait', 'cp.async.wait_group'),
-      simulate: ({ pending }, machine) => machine.call('async.wait', pending, false),
-      removable: true,
+      ...groupWait('async_wait', 'cp.async.wait_group', 'async'),
       misgiven: [{ operand: 'pending', description: 'pending + 1', count: (was) => was + 1 }],
     }),
   },

@@ -35,6 +35,18 @@ const atomics = {
   named: 'before',
 } as const;
 
+/** Changes a word by one other value; `change` is the JavaScript for it. */
+const atomically = (what: 'add' | 'exch', change: (before: string, value: string) => string) =>
+  operation({
+    signature:
+      is<<T extends Word>(pointer: Pointer<T>, value: ValueOf[T], options: AtomicOptions) => ValueOf[T]>(),
+    takes: { pointer: word, value: like('pointer') },
+    ...atomics,
+    cuda: (effect, { call }) => call(atomic(what, ['value'], accessed(effect)), effect),
+    simulate: ({ pointer, value, order, scope }, machine) =>
+      machine.update(pointer, value, order, scope, change),
+  });
+
 export const memory = {
   load: operation({
     signature: is<<T extends MemoryName>(pointer: Pointer<T>, options?: LoadOptions) => ValueOf[T]>(),
@@ -67,26 +79,9 @@ export const memory = {
   }),
 
   /** Returns the value before. */
-  atomicAdd: operation({
-    signature:
-      is<<T extends Word>(pointer: Pointer<T>, value: ValueOf[T], options: AtomicOptions) => ValueOf[T]>(),
-    takes: { pointer: word, value: like('pointer') },
-    ...atomics,
-    cuda: (effect, { call }) => call(atomic('add', ['value'], accessed(effect)), effect),
-    simulate: ({ pointer, value, order, scope }, machine) =>
-      machine.update(pointer, value, order, scope, (before, value) => `${before} + ${value}`),
-  }),
-
+  atomicAdd: atomically('add', (before, value) => `${before} + ${value}`),
   /** Puts a value in the place of another, and returns that. */
-  atomicExchange: operation({
-    signature:
-      is<<T extends Word>(pointer: Pointer<T>, value: ValueOf[T], options: AtomicOptions) => ValueOf[T]>(),
-    takes: { pointer: word, value: like('pointer') },
-    ...atomics,
-    cuda: (effect, { call }) => call(atomic('exch', ['value'], accessed(effect)), effect),
-    simulate: ({ pointer, value, order, scope }, machine) =>
-      machine.update(pointer, value, order, scope, (_, value) => value),
-  }),
+  atomicExchange: atomically('exch', (_, value) => value),
 
   /** The same where `expected` is there; otherwise it reads, and writes nothing. Returns the value before. */
   atomicCas: operation({

@@ -109,8 +109,9 @@ function changesOf(effect: Effect): Change[] {
     changes.push({ description: other.description, effect: changed(effect, { op: other.op }) });
   for (const wrong of misgiven) {
     const { operand, description } = wrong;
-    const was = Object.entries(effect).find(([key]) => key === operand)?.[1];
-    const is = 'count' in wrong ? wrong.count(was) : wrong.value(was);
+    // The table says which operands are numbers.
+    const was: unknown = Object.entries(effect).find(([key]) => key === operand)?.[1];
+    const is = 'count' in wrong ? wrong.count(was as number) : wrong.value(was as Expr);
     changes.push({ description, effect: changed(effect, { [operand]: is }) });
   }
   for (const [name, operand] of Object.entries({ ...takes, ...options })) {

@@ -117,7 +117,8 @@ function compareElements(
   let maxAbsError = 0;
   let first: string | undefined;
   for (let i = 0; i < expected.length; i++) {
-    if (sameBits(actual[i]!, expected[i]!)) continue;
+    // Narrow floats are compared as integers; for f32 values, Object.is tells −0 from 0.
+    if (Object.is(actual[i], expected[i])) continue;
     const [is, wanted] = [value(dtype, actual, i), value(dtype, expected, i)];
     if (Number.isNaN(is) && Number.isNaN(wanted)) continue;
     const error = Math.abs(is - wanted);
@@ -178,11 +179,6 @@ export function compareCombined(shape: Shape, rank: number, actual: Bits, expect
   requireShape(shape);
   requireInteger('rank', rank, 0, shape.ranks - 1);
   return compareBits(`rank ${rank}: out`, shape.output.dtype, actual, expected, shape.output.hidden);
-}
-
-/** Narrow floats are compared as integers; for f32 values, Object.is tells −0 from 0. */
-function sameBits(actual: number, expected: number): boolean {
-  return Object.is(actual, expected);
 }
 
 function value(dtype: Dtype, bits: Bits, index: number): number {

@@ -3,8 +3,9 @@ import type { Order, Scope } from '../../../lang/index.js';
 import { type PtxOperand, type PtxType, ptxBytes } from '../../../lang/ptx/index.js';
 import { pause } from '../compiled.js';
 import type { FenceKind } from '../detector/detector.js';
+import { unsigned } from '../text.js';
 import { mostShared, windows } from './addresses.js';
-import { type Instruction, type Pair, unsigned } from './code.js';
+import type { Instruction, Pair } from './code.js';
 import { isIntegerOperation, ofLongs, ofWords } from './integers.js';
 
 /** A place in memory, in generated code: cheap to repeat. */
@@ -76,6 +77,9 @@ export function spot(
   const buffer = x.simple(`B[${slot} - base] || t.find(${slot}, ${low})`, 'q');
   return { buffer, offset: sum(x, low, offset), isShared: true };
 }
+
+/** The place as two arguments of a call. */
+export const located = ({ buffer, offset }: Spot): string => `${buffer}, ${offset}`;
 
 function windowSpot(space: 'shared' | 'local' | 'param', offset: string): Spot {
   const buffer = { shared: 'shared0', local: 'local0', param: 'params' }[space];

@@ -10,6 +10,9 @@ import type { BasicBlock } from './flow.js';
 /** How a register is kept. */
 export type Kept = 'predicate' | 'word' | 'pair' | 'quad' | 'single' | 'double';
 
+/** `moved`: from or to a register that is kept alike. */
+export type Use = 'integer' | 'float' | 'bits' | 'moved';
+
 interface Known {
   readonly name: string;
   readonly declared: Kept;
@@ -64,25 +67,23 @@ export class Registers {
     return at;
   }
 
-  /** `moved`: to a register that is kept alike. */
-  reads(register: PtxRegister, as: 'integer' | 'float' | 'bits' | 'moved'): void {
+  reads(register: PtxRegister, as: Use): void {
     if (this.#locals !== null) return;
     this.#block.push({ name: register.name, writes: false });
-    const root = this.#root(this.#of(register));
-    if (as === 'integer') root.integer = true;
-    else if (as === 'float') root.computed = true;
-    else if (as === 'bits') root.stored = true;
+    this.#used(register, as, 'stored');
   }
 
   /** Where it may not happen, the value before lives on. */
-  writes(register: PtxRegister, as: 'integer' | 'float' | 'bits' | 'moved', surely: boolean): void {
+  writes(register: PtxRegister, as: Use, surely: boolean): void {
     if (this.#locals !== null) return;
     if (!surely) this.#block.push({ name: register.name, writes: false });
     this.#block.push({ name: register.name, writes: true });
-    const root = this.#root(this.#of(register));
-    if (as === 'integer') root.integer = true;
-    else if (as === 'float') root.computed = true;
-    else if (as === 'bits') root.loaded = true;
+    this.#used(register, as, 'loaded');
+  }
+
+  #used(register: PtxRegister, as: Use, bits: 'loaded' | 'stored'): void {
+    if (as === 'moved') return;
+    this.#root(this.#of(register))[as === 'float' ? 'computed' : as === 'bits' ? bits : as] = true;
   }
 
   /** One is moved into the other; how both are kept, if that is as a float. While it learns, that may still be so. */

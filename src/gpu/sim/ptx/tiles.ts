@@ -4,7 +4,7 @@ import type { SimBuffer } from '../memory.js';
 import type { Factors } from '../products.js';
 import { mapped } from './addresses.js';
 import { type Instruction, meet } from './code.js';
-import { spot } from './memory.js';
+import { located, spot } from './memory.js';
 import { shapeOf } from './sums.js';
 
 /** A box to a tile, or a tile to a box. */
@@ -25,14 +25,14 @@ export function box(x: Instruction): void {
   if (!isLoad) {
     if (!x.has('bulk_group')) x.refuse('it says no way in which it completes');
     const from = spot(x, x.operand(1), 'shared');
-    x.code.line(`t.bulk.postBox(${map}, ${place}, ${from.buffer}, ${from.offset}, ${x.site});`);
+    x.code.line(`t.bulk.postBox(${map}, ${place}, ${located(from)}, ${x.site});`);
     return;
   }
   const [to, barrier] = [spot(x, x.operand(0), 'shared'), spot(x, x.operand(2), 'shared')];
-  const operands = [to.buffer, to.offset, map, place, barrier.buffer, barrier.offset];
+  const operands = `${located(to)}, ${map}, ${place}, ${located(barrier)}`;
   if (x.has('multicast::cluster'))
-    x.code.line(`t.multicastBox(${operands.join(', ')}, ${x.word(x.operand(3))}, ${x.site});`);
-  else x.code.line(`t.bulk.loadBox(${operands.join(', ')}, ${x.site});`);
+    x.code.line(`t.multicastBox(${operands}, ${x.word(x.operand(3))}, ${x.site});`);
+  else x.code.line(`t.bulk.loadBox(${operands}, ${x.site});`);
 }
 
 export function wgmma(x: Instruction): void {

@@ -5,7 +5,7 @@ import { f16ToF32 } from '../../index.js';
 import { pause } from '../compiled.js';
 import { give, got, type Instruction, meet } from './code.js';
 import type { LaneMeeting } from './lanes.js';
-import { type Handler, scopeOf, spaceOf, spot } from './memory.js';
+import { type Handler, located, scopeOf, spaceOf, spot } from './memory.js';
 import { box, mapa, setmaxnreg, wgmma } from './tiles.js';
 
 export const together: Readonly<Record<string, Handler>> = {
@@ -341,7 +341,7 @@ function ldmatrix(x: Instruction): void {
   x.code.line(`if ((threadIdx & 31) < ${8 * count}) {`);
   if (x.checked) {
     const access = x.access({ kind: 'read', order: 'weak', scope: 'cta', bytes: 16 });
-    x.code.line(`if (t.access(${access}, ${from.buffer}, ${from.offset})) {`);
+    x.code.line(`if (t.access(${access}, ${located(from)})) {`);
     load();
     x.code.line('}');
   } else load();
@@ -379,29 +379,20 @@ function mma(x: Instruction): void {
 
 function copy(x: Instruction): void {
   if (!x.has('async')) x.refuse('only asynchronous copies are known');
-  if (x.has('bulk')) {
-    bulk(x);
-    return;
-  }
-  if (x.has('commit_group')) {
-    x.code.line('t.async.commit();');
-    return;
-  }
-  if (x.has('wait_all')) {
-    x.code.line('t.async.commit(); t.async.wait(0, false);');
-    return;
-  }
-  if (x.has('wait_group')) {
-    x.code.line(`t.async.wait(${x.word(x.operand(0))}, false);`);
-    return;
-  }
-  if (x.has('mbarrier')) {
+  if (x.has('bulk')) bulk(x);
+  else if (x.has('commit_group')) x.code.line('t.async.commit();');
+  else if (x.has('wait_all')) x.code.line('t.async.commit(); t.async.wait(0, false);');
+  else if (x.has('wait_group')) x.code.line(`t.async.wait(${x.word(x.operand(0))}, false);`);
+  else if (x.has('mbarrier')) {
     x.types();
     x.ignore(/^(arrive|shared|shared::cta)$/);
-    const at = spot(x, x.operand(0), 'shared');
-    x.code.line(`t.arriveAfterCopies(${at.buffer}, ${at.offset}, ${!x.has('noinc')}, ${x.site});`);
-    return;
-  }
+    const at = located(spot(x, x.operand(0), 'shared'));
+    x.code.line(`t.arriveAfterCopies(${at}, ${!x.has('noinc')}, ${x.site});`);
+  } else load(x);
+}
+
+/** 4, 8 or 16 bytes, of which some may be zeros instead. */
+function load(x: Instruction): void {
   const hinted = x.has('L2::cache_hint');
   x.ignore(/^(ca|cg|L2::.*|shared|shared::cta|global)$/);
   const [to, from] = [spot(x, x.operand(0), 'shared'), spot(x, x.operand(1), 'global')];
@@ -413,51 +404,31 @@ function copy(x: Instruction): void {
     some.kind === 'register' && some.type === 'pred'
       ? `${x.predicate(some)} ? 0 : ${bytes.value}`
       : x.word(some);
-  const places = [to.buffer, to.offset, from.buffer, from.offset].join(', ');
-  x.code.line(`t.loadAsync(${places}, ${bytes.value}, ${given}, ${x.site});`);
+  x.code.line(`t.loadAsync(${located(to)}, ${located(from)}, ${bytes.value}, ${given}, ${x.site});`);
 }
 
 function bulk(x: Instruction): void {
-  if (x.has('commit_group')) {
-    x.code.line('t.bulk.commit();');
-    return;
-  }
-  if (x.has('wait_group')) {
-    x.code.line(`t.bulk.wait(${x.word(x.operand(0))}, ${x.has('read')});`);
-    return;
-  }
-  if (x.has('prefetch')) {
-    // It brings lines to caches.
-    x.ignore(/./);
-    return;
-  }
-  if (x.has('reduce')) x.refuse('of bulk copies, those of plain bytes and of boxes of tensors are simulated');
-  if (x.has('tensor')) {
-    box(x);
-    return;
-  }
+  if (x.has('commit_group')) x.code.line('t.bulk.commit();');
+  else if (x.has('wait_group')) x.code.line(`t.bulk.wait(${x.word(x.operand(0))}, ${x.has('read')});`);
+  // It brings lines to caches.
+  else if (x.has('prefetch')) x.ignore(/./);
+  else if (x.has('reduce'))
+    x.refuse('of bulk copies, those of plain bytes and of boxes of tensors are simulated');
+  else if (x.has('tensor')) box(x);
+  else plainBytes(x);
+}
+
+function plainBytes(x: Instruction): void {
   x.has('L2::cache_hint');
-  if (x.has('mbarrier::complete_tx::bytes')) {
-    x.ignore(/^(shared::cluster|shared::cta|global)$/);
-    const [to, from] = [spot(x, x.operand(0), 'shared'), spot(x, x.operand(1), 'global')];
-    const at = spot(x, x.operand(3), 'shared');
-    const operands = [
-      to.buffer,
-      to.offset,
-      from.buffer,
-      from.offset,
-      x.word(x.operand(2)),
-      at.buffer,
-      at.offset,
-    ];
-    x.code.line(`t.bulk.load(${operands.join(', ')}, ${x.site});`);
-    return;
-  }
-  if (!x.has('bulk_group')) x.refuse('it says no way in which it completes');
-  x.ignore(/^(shared::cta|global)$/);
-  const [to, from] = [spot(x, x.operand(0), 'global'), spot(x, x.operand(1), 'shared')];
-  const operands = [to.buffer, to.offset, from.buffer, from.offset, x.word(x.operand(2))];
-  x.code.line(`t.bulk.post(${operands.join(', ')}, ${x.site});`);
+  const loads = x.has('mbarrier::complete_tx::bytes');
+  if (!loads && !x.has('bulk_group')) x.refuse('it says no way in which it completes');
+  x.ignore(loads ? /^(shared::cluster|shared::cta|global)$/ : /^(shared::cta|global)$/);
+  const to = spot(x, x.operand(0), loads ? 'shared' : 'global');
+  const from = spot(x, x.operand(1), loads ? 'global' : 'shared');
+  const gate = loads ? spot(x, x.operand(3), 'shared') : null;
+  const operands = `${located(to)}, ${located(from)}, ${x.word(x.operand(2))}`;
+  if (gate === null) x.code.line(`t.bulk.post(${operands}, ${x.site});`);
+  else x.code.line(`t.bulk.load(${operands}, ${located(gate)}, ${x.site});`);
 }
 
 /** As much as a wait may take, in microseconds: as good as for ever. */
@@ -469,7 +440,7 @@ function mbarrier(x: Instruction): void {
   if (x.has('init')) {
     const at = spot(x, x.operand(0), 'shared');
     const access = x.access({ kind: 'write', order: 'weak', scope: 'cta', bytes: 8 });
-    x.code.line(`t.mbarrierInit(${access}, ${at.buffer}, ${at.offset}, ${x.word(x.operand(1))}, false);`);
+    x.code.line(`t.mbarrierInit(${access}, ${located(at)}, ${x.word(x.operand(1))}, false);`);
   } else if (x.among('arrive', 'arrive_drop', 'expect_tx') !== null) {
     x.ignore(/^(release|noComplete)$/);
     const arrives = x.of.parts[1] !== 'expect_tx';
@@ -499,10 +470,10 @@ function mbarrier(x: Instruction): void {
     const at = spot(x, to, 'shared');
     const access = x.access({ kind: 'update', order: arrives ? 'release' : 'relaxed', scope, bytes: 8 });
     // Its state is the number of its phase: whose parity says as much as a thread may ask.
-    const phase = state.kind === 'sink' ? '' : x.simple(`t.mbarrier(${at.buffer}, ${at.offset}).phase`, 'i');
+    const phase = state.kind === 'sink' ? '' : x.simple(`t.mbarrier(${located(at)}).phase`, 'i');
     const arrivals = count === undefined ? (arrives ? '1' : '0') : x.word(count);
     const bytes = expects && first !== undefined ? x.word(first) : '0';
-    x.code.line(`t.mbarrierExpect(${access}, ${at.buffer}, ${at.offset}, ${bytes}, ${arrivals}, ${drops});`);
+    x.code.line(`t.mbarrierExpect(${access}, ${located(at)}, ${bytes}, ${arrivals}, ${drops});`);
     if (state.kind !== 'sink') x.setPair(state, phase, '0');
   } else if (x.has('try_wait') || x.has('test_wait')) {
     const isParity = x.has('parity');
@@ -516,7 +487,7 @@ function mbarrier(x: Instruction): void {
     // To look once and to wait differ in when they give up.
     const limit = x.of.parts.includes('try_wait') ? noLimit : 0;
     x.code.line(
-      `t.waitForPhase(waits[${number}], ${at.buffer}, ${at.offset}, ${parity}, ${limit}); yield ${pause.wait};`,
+      `t.waitForPhase(waits[${number}], ${located(at)}, ${parity}, ${limit}); yield ${pause.wait};`,
     );
     x.setPredicate(x.operand(0), 't.satisfied');
   } else if (x.has('inval')) {

@@ -1,7 +1,8 @@
 /** Instructions that only compute. */
 import { type PtxOperand, type PtxType, ptxBytes } from '../../../lang/ptx/index.js';
+import { unsigned } from '../text.js';
 import type { HalfOperation, HalfType } from './arithmetic.js';
-import { type Instruction, type Pair, unsigned } from './code.js';
+import type { Instruction, Pair } from './code.js';
 import { add64, isIntegerOperation, isSigned, isWide, less64, ofLongs, ofWords } from './integers.js';
 import type { Handler } from './memory.js';
 import type { Rounding } from './rounding.js';
@@ -13,22 +14,9 @@ const directions = ['rn', 'rz', 'rm', 'rp', 'rna'] as const;
 
 export const values: Readonly<Record<string, Handler>> = {
   mov,
-  add: arithmetic,
-  sub: arithmetic,
-  madc: arithmetic,
-  subc: arithmetic,
-  addc: arithmetic,
-  mul: arithmetic,
-  min: arithmetic,
-  max: arithmetic,
-  neg: arithmetic,
-  abs: arithmetic,
-  fma: arithmetic,
-  mad: arithmetic,
-  div: arithmetic,
-  rem: arithmetic,
-  mul24: product24,
-  mad24: product24,
+  ...all(arithmetic, ['add', 'sub', 'addc', 'subc', 'madc', 'mul', 'mad', 'fma', 'div', 'rem']),
+  ...all(arithmetic, ['min', 'max', 'neg', 'abs']),
+  ...all(product24, ['mul24', 'mad24']),
   sad: (x) => exactly(x, x.type()),
   rcp: (x) => approximate(x, (a) => `1 / ${a}`),
   sqrt: (x) => approximate(x, (a) => `Math.sqrt(${a})`),
@@ -43,10 +31,7 @@ export const values: Readonly<Record<string, Handler>> = {
     give(x, type, `copysign(${read(x, 1, type)}, ${read(x, 2, type)})`);
   },
   testp: testNumber,
-  and: bitwise,
-  or: bitwise,
-  xor: bitwise,
-  not: bitwise,
+  ...all(bitwise, ['and', 'or', 'xor', 'not']),
   cnot: (x) => ofWord(x, (a) => `${a} === 0 ? 1 : 0`),
   lop3(x) {
     const to = x.operand(0);
@@ -57,11 +42,9 @@ export const values: Readonly<Record<string, Handler>> = {
     if (to.kind === 'pair' && also !== null)
       x.setPredicate(to.second, `${word} !== 0 ${logic[also]} ${x.predicate(x.operand(5))}`);
   },
-  shl: shift,
-  shr: shift,
+  ...all(shift, ['shl', 'shr']),
   shf: funnel,
-  setp: compare,
-  set: compare,
+  ...all(compare, ['setp', 'set']),
   selp: (x) => chosen(x, x.type(), x.predicate(x.operand(3))),
   slct(x) {
     const [type, by] = x.types();
@@ -96,6 +79,11 @@ export const values: Readonly<Record<string, Handler>> = {
   },
   cvt: convert,
 };
+
+/** Instructions that have one handler, which looks at their names. */
+function all(handler: Handler, names: readonly string[]): Record<string, Handler> {
+  return Object.fromEntries(names.map((name) => [name, handler]));
+}
 
 /** An operand of at most 32 bits, or a float, as a type has it. */
 function read(x: Instruction, index: number, type: PtxType): string {
