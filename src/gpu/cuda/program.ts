@@ -232,7 +232,8 @@ export class CudaLauncher implements Launcher {
   }
 
   set(name: string, value: number | bigint): void {
-    const parameter = this.#find(name);
+    const parameter = this.#parameters.get(name);
+    if (parameter === undefined) throw this.#unknown(name);
     const at = this.#base + parameter.offset;
     switch (parameter.kind) {
       case 'u32':
@@ -268,7 +269,8 @@ export class CudaLauncher implements Launcher {
   }
 
   setWindow(name: string, window: Window): void {
-    const parameter = this.#find(name);
+    const parameter = this.#parameters.get(name);
+    if (parameter === undefined) throw this.#unknown(name);
     if (parameter.kind !== 'peers') throw this.#unfit(name, 'a window', 'set with set');
     const most = parameter.bytes / 8;
     if (window.bases.length > most)
@@ -280,7 +282,9 @@ export class CudaLauncher implements Launcher {
   }
 
   setTensor(name: string, tensor: Tensor): void {
-    const { boxes, offset } = this.#find(name);
+    const parameter = this.#parameters.get(name);
+    if (parameter === undefined) throw this.#unknown(name);
+    const { boxes, offset } = parameter;
     if (boxes === undefined) throw this.#unfit(name, 'a tensor', 'set with set');
     const strided = requireTensor(`${this.#name}.${name}`, tensor, boxes);
     const { context } = this.#home;
@@ -324,11 +328,9 @@ export class CudaLauncher implements Launcher {
     this.#view.setUint32(at + 4, value / 2 ** 32, true);
   }
 
-  #find(name: string): Parameter {
-    const parameter = this.#parameters.get(name);
-    if (parameter !== undefined) return parameter;
+  #unknown(name: string): ArgumentError {
     const known = [...this.#parameters.keys()].join(', ') || 'no parameters';
-    throw new ArgumentError('name', name, `a parameter of ${this.#name}: ${known}`);
+    return new ArgumentError('name', name, `a parameter of ${this.#name}: ${known}`);
   }
 
   #unfit(name: string, value: unknown, mustBe: string): ArgumentError {

@@ -7,7 +7,7 @@
  * number of steps (so that the process stays responsive).
  */
 import { HeddleError } from '../../base/errors.js';
-import { Blocks } from './blocks.js';
+import { Blocks, type TraceEntry } from './blocks.js';
 import { type Mode, pause } from './compiled.js';
 import type { Detector } from './detector/race-detector.js';
 import type { FindingContent, FindingLog } from './findings.js';
@@ -20,7 +20,7 @@ import type { Random } from './random.js';
 import type { Agent, Schedule } from './schedule.js';
 import { hostProgram } from './sites.js';
 import { Spins } from './spins.js';
-import type { Thread } from './thread.js';
+import type { Block, SimLaunch, Thread } from './thread.js';
 import { Time } from './time.js';
 import { longestMs, Waits } from './waits.js';
 import { type Watcher, watched } from './watched.js';
@@ -61,13 +61,13 @@ export class Engine {
   readonly spins = new Spins();
   /** Messages that kernels send over a network. */
   readonly puts = new Puts(this);
-  readonly waits = new Waits(this);
-  readonly time = new Time(this);
-  readonly blocks: Blocks;
   steps = 0;
   timeLimits = 0;
 
-  readonly #meetings = new Meetings(this);
+  readonly #meetings: Meetings;
+  readonly #waits: Waits;
+  readonly #time: Time;
+  readonly #blocks: Blocks;
   /** Fast mode: threads in a loop that polls memory by itself. */
   readonly #spinning: Thread[] = [];
   readonly #deaths: { readonly ranks: readonly number[]; readonly due: () => boolean }[] = [];
@@ -119,7 +119,10 @@ export class Engine {
     this.#noticeable = new Array(options.ranks).fill(0);
     const zeros = () => new Array<number>(options.ranks).fill(0);
     this.#ordinals = { launch: zeros(), stream: zeros() };
-    this.blocks = new Blocks(this, options.ranks);
+    this.#meetings = new Meetings(this);
+    this.#waits = new Waits(this);
+    this.#time = new Time(this);
+    this.#blocks = new Blocks(this, options.ranks);
     this.hosts = new Hosts(options.ranks, () => {
       this.#hostTold = true;
       this.work();
@@ -155,6 +158,10 @@ export class Engine {
   /** The rank whose program that is. */
   get hostProgram(): string {
     return this.#acting?.program.name ?? hostProgram;
+  }
+
+  get trace(): readonly TraceEntry[] {
+    return this.#blocks.trace;
   }
 
   /** Numbers for so many threads; returns the first. */
@@ -211,7 +218,7 @@ export class Engine {
 
   /** Which of `count` stores a host's load reads. A host that reads an older one has to look again, though nothing moves. */
   pickHostStore(count: number): number {
-    const choice = this.schedule.pickStore(count);
+    const choice = this.pickStore(count);
     if (choice !== 0) this.#moves++;
     return choice;
   }
@@ -266,7 +273,7 @@ export class Engine {
     if (this.#turnPlanned) return;
     this.#turnPlanned = true;
     this.#pause = setTimeout(() => this.#turn(), 1);
-    if (!this.hosts.anyPending && !this.waits.any) this.#pause.unref();
+    if (!this.hosts.anyPending && !this.#waits.any) this.#pause.unref();
   }
 
   #turn(): void {
@@ -284,7 +291,7 @@ export class Engine {
       }
       this.steps++;
       this.#moves++;
-      this.time.now++;
+      this.#time.now++;
       if (this.#deaths.length > 0) this.#dieOnTime();
       if (this.killed[task.rank]) continue;
       if (this.mode === 'checked' && this.steps % wakeEvery === 0) this.#wakeOverdue();
@@ -294,7 +301,7 @@ export class Engine {
         (task as Agent).run();
         if (!(task instanceof HostThread)) this.spins.stir();
       }
-      if (this.mode === 'checked' && this.spins.step(this.blocks) && !this.#endSpins()) return;
+      if (this.mode === 'checked' && this.spins.step(this.#blocks) && !this.#endSpins()) return;
       // A thread that spins keeps the schedule busy, so idle hosts would never run again: they are woken to look for work.
       if (this.#idleHosts.size > 0 && this.spins.stands) this.#wakeHosts(() => true);
       if (this.steps > this.#stepLimit) {
@@ -311,7 +318,7 @@ export class Engine {
     const listens = this.#wakeHosts((host) => host.program.hearsOutside);
     if (this.#connected && this.#endOverdueWaits()) return;
     const blocked = this.hosts.anyPending && this.hosts.allBlocked(this.killed);
-    if (listens || (this.#connected && this.waits.any && !blocked)) {
+    if (listens || (this.#connected && this.#waits.any && !blocked)) {
       if (this.#idleTurns++ > outsidePatience) this.#planLaterTurn();
       else this.#planTurn();
       return;
@@ -330,20 +337,20 @@ export class Engine {
   /** Nobody is ready: looks for those who have become so, or who were held back. */
   #findWork(): boolean {
     let found =
-      (this.mode === 'fast' && this.waits.pollAll()) ||
+      (this.mode === 'fast' && this.#waits.pollAll()) ||
       this.schedule.bringIn() ||
       this.#wakeHosts((host) => host.saw < this.#moves);
-    if (!found) found = this.time.wakeFirst();
+    if (!found) found = this.#time.wakeFirst();
     if (this.#spinning.length === 0) return found;
     // If they are all there is, they may be waiting for time to pass.
-    if (!found) this.time.now += nanosecondsPerLook;
+    if (!found) this.#time.now += nanosecondsPerLook;
     for (const thread of this.#spinning.splice(0)) this.schedule.add(thread);
     return true;
   }
 
   /** The tasks that run may be polling for what only a sleeper, or a host that found nothing to do, will do. */
   #wakeOverdue(): void {
-    this.time.wakeOverdue();
+    this.#time.wakeOverdue();
     this.#wakeHosts((host) => host.saw < this.#moves);
   }
 
@@ -357,7 +364,7 @@ export class Engine {
   #runThread(thread: Thread): void {
     if (thread.wait !== null) {
       if (!thread.poll()) {
-        this.waits.park(thread);
+        this.#waits.park(thread);
         return;
       }
     }
@@ -398,7 +405,7 @@ export class Engine {
         return;
       case pause.wait:
         // Fast code has already looked; checked mode looks when the schedule next picks the thread.
-        if (this.mode === 'fast' && thread.wait !== null) this.waits.park(thread);
+        if (this.mode === 'fast' && thread.wait !== null) this.#waits.park(thread);
         else this.schedule.add(thread);
         this.#tellWait(thread);
         return;
@@ -416,9 +423,27 @@ export class Engine {
     this.#watcher.waitStarted(id, block.launch.firstSite + access.site, buffer, offset, wanted);
   }
 
+  /** Bytes of a buffer changed for which threads are parked. */
+  wake(buffer: SimBuffer, offset: number, bytes: number): void {
+    this.#waits.wake(buffer, offset, bytes);
+  }
+
+  /** Which of `count` stores a load reads, 0 being the newest: the schedule's choice. */
+  pickStore(count: number): number {
+    return this.schedule.pickStore(count);
+  }
+
   /** Whether the schedule wants to know what a thread will access next. */
   get explores(): boolean {
     return this.schedule.ordered !== undefined;
+  }
+
+  clock(): bigint {
+    return BigInt(++this.#time.now);
+  }
+
+  sleep(thread: Thread, nanoseconds: number): void {
+    this.#time.sleep(thread, nanoseconds);
   }
 
   #followPrevious(thread: Thread): void {
@@ -450,11 +475,20 @@ export class Engine {
     block.live--;
     block.warpLive[thread.index >>> 5]!--;
     if (block.live === 0) {
-      this.blocks.end(block);
+      this.#blocks.end(block);
       this.#meetings.clusterLeft(block);
       return;
     }
     this.#meetings.left(thread);
+  }
+
+  startLaunch(launch: SimLaunch): void {
+    this.#blocks.launch(launch);
+  }
+
+  /** The block has called releaseNext or ended. */
+  blockReleased(block: Block): void {
+    this.#blocks.release(block);
   }
 
   // The end of hope.
@@ -464,19 +498,19 @@ export class Engine {
    * failing that, all waits end as if their limits had run out, so that kernels leave and hosts get their errors.
    */
   #endHopelessWaits(): void {
-    if (this.#meetings.endHopeless(this.blocks.live, this.waits.any)) return;
-    if (!this.waits.any) {
+    if (this.#meetings.endHopeless(this.#blocks.live, this.#waits.any)) return;
+    if (!this.#waits.any) {
       this.#giveUp('streams wait for events that will never be recorded');
       return;
     }
-    this.#reportWaits(this.waits.reports());
+    this.#reportWaits(this.#waits.reports());
     // After a rank's death others may well wait for it in vain, one wait after the other.
     if (this.mode === 'checked' && !this.killed.includes(true) && this.spins.ranOut()) {
       this.#giveUp('loops wait again and again for what never comes, and have no limit');
       return;
     }
     this.timeLimits++;
-    this.waits.expire();
+    this.#waits.expire();
   }
 
   /**
@@ -490,9 +524,9 @@ export class Engine {
       return false;
     }
     if (this.#outside === 0 && this.hosts.allBlocked(this.killed)) {
-      const waiting = [...spins.reports(), ...this.waits.reports()];
+      const waiting = [...spins.reports(), ...this.#waits.reports()];
       if (waiting.length > 0) this.#reportWaits(waiting);
-      this.time.now += 1e6 * longestMs;
+      this.#time.now += 1e6 * longestMs;
       this.timeLimits++;
       spins.timesOver++;
     }
@@ -505,7 +539,7 @@ export class Engine {
    * the machine ran out of work.
    */
   #endOverdueWaits(): boolean {
-    if (!this.waits.expireWithin(1000 * (performance.now() - this.#idleSince))) return false;
+    if (!this.#waits.expireWithin(1000 * (performance.now() - this.#idleSince))) return false;
     this.timeLimits++;
     this.work();
     return true;
@@ -521,8 +555,8 @@ export class Engine {
     if (this.mode === 'checked') this.log.add({ kind: 'failure', message });
     while (this.schedule.next() !== undefined || this.schedule.bringIn());
     this.#spinning.length = 0;
-    this.time.clear();
-    this.waits.clear();
+    this.#time.clear();
+    this.#waits.clear();
     this.hosts.fail(new HeddleError('HEDDLE_STUCK', `the simulated machine stopped: ${message}`));
   }
 
@@ -561,9 +595,9 @@ export class Engine {
   #die(rank: number): void {
     if (this.killed[rank]) return;
     this.killed[rank] = true;
-    this.waits.forget(rank);
-    this.blocks.forget(rank);
-    this.time.forget(rank);
+    this.#waits.forget(rank);
+    this.#blocks.forget(rank);
+    this.#time.forget(rank);
     this.hosts.fail(
       new HeddleError('HEDDLE_KILLED', `rank ${rank} of the simulated machine was killed`),
       rank,

@@ -58,7 +58,7 @@ function land(
   const target = { buffer: to, offset: toAt + at };
   machine.detector?.networkMoved(number, source, target, bytes, site);
   to.u8.set(from.u8.subarray(source.offset, source.offset + bytes), target.offset);
-  if (bytes > 0 && to.waiters !== 0) machine.waits.wake(to, target.offset, bytes);
+  if (bytes > 0 && to.waiters !== 0) machine.wake(to, target.offset, bytes);
   return true;
 }
 

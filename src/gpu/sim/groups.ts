@@ -1,18 +1,16 @@
 /** Barriers of groups of warps: who waits at which, until as many have come as the barrier is for. */
-import type { Thread } from './thread.js';
-
 /** Barrier 0 is the block's own; of PTX it may be a group's as well. */
 const mostGroups = 15;
 
-interface Group {
+interface Group<Thread> {
   readonly wanted: number;
   /** The threads that wait; others have come and gone on. */
   readonly there: Thread[];
   come: number;
 }
 
-export class Groups {
-  readonly #waiting = new Map<number, Group>();
+export class Groups<Thread> {
+  readonly #waiting = new Map<number, Group<Thread>>();
 
   /** The threads that may go on now that `thread` has come, which itself waits unless `waits` is false; nobody while some are missing. */
   arrive(thread: Thread, id: number, wanted: number, waits = true): readonly Thread[] {

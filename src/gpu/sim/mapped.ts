@@ -69,7 +69,7 @@ export class SimHostView implements HostView {
 
   #wrote(offset: number, bytes: number): void {
     const { engine, buffer } = this.#of;
-    if (buffer.waiters !== 0) engine.waits.wake(buffer, offset, bytes);
+    if (buffer.waiters !== 0) engine.wake(buffer, offset, bytes);
     engine.work();
   }
 }

@@ -66,7 +66,7 @@ export class Meetings {
     if (thread.completed !== null) this.#releaseLanes(thread.block, thread.completed);
   }
 
-  #releaseLanes(block: Block, { meeting, warp, there }: Open): void {
+  #releaseLanes(block: Block, { meeting, warp, there }: Open<Thread>): void {
     let mask = 0;
     for (const { index } of there) mask |= 1 << (index & 31);
     if (this.#machine.detector !== null) {

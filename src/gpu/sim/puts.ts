@@ -58,7 +58,7 @@ export class Puts {
     const change = (): void => {
       const adds = access.kind === 'update';
       to.u64[at >>> 3] = adds ? to.u64[at >>> 3]! + value : value;
-      if (to.waiters !== 0) machine.waits.wake(to, at, access.bytes);
+      if (to.waiters !== 0) machine.wake(to, at, access.bytes);
     };
     if (detector === null) {
       change();

@@ -222,7 +222,7 @@ export class SimStream extends Agent implements Stream {
     if (bytes === 0) return;
     this.#accessed('write', buffer, offset, bytes);
     buffer.markInitialised(offset, bytes);
-    if (buffer.waiters !== 0) this.#engine.waits.wake(buffer, offset, bytes);
+    if (buffer.waiters !== 0) this.#engine.wake(buffer, offset, bytes);
   }
 
   record(event: Event): void {
@@ -394,7 +394,7 @@ export class SimStream extends Agent implements Stream {
       block: launch.block,
       programmatic: request.programmatic,
     });
-    this.#engine.blocks.launch(launch);
+    this.#engine.startLaunch(launch);
     this.#engine.didNoticeable(this.rank);
   }
 

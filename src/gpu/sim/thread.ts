@@ -95,7 +95,7 @@ export class Block {
   /** Likewise for parts of matrices: so many words a thread. */
   readonly parts: Int32Array | null;
   /** Barriers of groups of its warps. */
-  groups: Groups | null = null;
+  groups: Groups<Thread> | null = null;
   /** Checked mode: a word for each, by which those who wait learn of those who only arrive. */
   arrivals: SimBuffer | null = null;
   mbarriers: MBarriers | null = null;
@@ -106,7 +106,7 @@ export class Block {
   /** The number of registers of each thread, where warp groups give and take. */
   registers: WarpRegisters | null = null;
   /** Operations of its warps for which lanes wait that a mask names. */
-  lanesMet: LaneMeetings | null = null;
+  lanesMet: LaneMeetings<Thread> | null = null;
 
   constructor(
     readonly id: number,
@@ -181,7 +181,7 @@ export class Thread extends Task {
   /** The part that it has brought to a product of tiles. */
   factors: Factors | null = null;
   /** The meeting of lanes that its coming completes. */
-  completed: Open | null = null;
+  completed: Open<Thread> | null = null;
   /** The upper word of the time that `clockWords` gave. */
   clockHigh = 0;
   #local: SimBuffer | null = null;
@@ -255,7 +255,7 @@ export class Thread extends Task {
     const { bytes } = access;
     const newer =
       access.kind === 'write' ? this.#machine.detector!.newerStores(this.id, buffer, offset, bytes) : 0;
-    const behind = newer === 0 ? 0 : this.#machine.schedule.pickStore(1 + newer);
+    const behind = newer === 0 ? 0 : this.#machine.pickStore(1 + newer);
     if (behind > 0) this.overtaken = { buffer, offset, bytes, words: wordsAt(buffer.i32, offset, bytes) };
     this.#tell(access, buffer, offset, behind);
     this.overwrites(access, buffer, offset, access.bytes);
@@ -278,7 +278,7 @@ export class Thread extends Task {
     if (!this.mayAccess(access, buffer, offset)) return false;
     const { bytes } = access;
     const older = this.#machine.detector!.olderValues(this.id, buffer, offset, bytes);
-    const choice = older.length === 0 ? 0 : this.#machine.schedule.pickStore(1 + older.length);
+    const choice = older.length === 0 ? 0 : this.#machine.pickStore(1 + older.length);
     this.#see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
     this.#tell(access, buffer, offset, choice);
     const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
@@ -288,7 +288,7 @@ export class Thread extends Task {
 
   /** Whether an access comes later than it stands: the schedule's choice. Null if not. */
   defers(access: StatementAccess, buffer: SimBuffer, offset: number): Late | null {
-    return this.#machine.schedule.pickStore(2) === 0 ? null : { access, buffer, offset, passed: null };
+    return this.#machine.pickStore(2) === 0 ? null : { access, buffer, offset, passed: null };
   }
 
   /** Whether an access touches the bytes of one that has waited; if not, it comes before that. */
@@ -302,7 +302,7 @@ export class Thread extends Task {
   /** It comes when others have done much meanwhile; an exhaustive schedule says when. */
   lingers(): number {
     if (this.#machine.explores) return pause.preempt;
-    this.#machine.time.sleep(this, 1);
+    this.#machine.sleep(this, 1);
     return pause.sleep;
   }
 
@@ -462,7 +462,7 @@ export class Thread extends Task {
 
   /** Bytes of a buffer have changed. */
   wrote(buffer: SimBuffer, offset: number, bytes: number): void {
-    if (buffer.waiters !== 0) this.#machine.waits.wake(buffer, offset, bytes);
+    if (buffer.waiters !== 0) this.#machine.wake(buffer, offset, bytes);
   }
 
   fence(order: FenceKind, scope: Scope): void {
@@ -526,7 +526,7 @@ export class Thread extends Task {
     if (options.length === 0 && !expired) return false;
     this.wait = null;
     const ends = expired ? [null, ...options] : options;
-    const end = ends[ends.length === 1 ? 0 : this.#machine.schedule.pickStore(ends.length)]!;
+    const end = ends[ends.length === 1 ? 0 : this.#machine.pickStore(ends.length)]!;
     this.satisfied = end !== null && stores[end]!;
     const words = end === null || end === 0 ? null : older[end - 1]!.words;
     this.#see(buffer, offset, access.bytes, words);
@@ -547,12 +547,12 @@ export class Thread extends Task {
   }
 
   clock(): bigint {
-    return this.#machine.time.clock();
+    return this.#machine.clock();
   }
 
   /** The time's lower word; the upper one is left in `clockHigh`. */
   clockWords(): number {
-    const now = this.#machine.time.clock();
+    const now = this.#machine.clock();
     this.clockHigh = Number(BigInt.asIntN(32, now >> 32n));
     return Number(BigInt.asIntN(32, now));
   }
@@ -652,7 +652,7 @@ export class Thread extends Task {
   }
 
   sleep(nanoseconds: number): void {
-    this.#machine.time.sleep(this, nanoseconds >>> 0);
+    this.#machine.sleep(this, nanoseconds >>> 0);
   }
 
   /** Bytes from one place to another of the same buffer. */
@@ -667,7 +667,7 @@ export class Thread extends Task {
 
   releaseNext(): void {
     this.#machine.detector?.releaseNext(this.id);
-    this.#machine.blocks.release(this.block);
+    this.#machine.blockReleased(this.block);
   }
 
   /** Sends bytes over a network, or a signal behind such bytes. */
@@ -843,7 +843,7 @@ export class Thread extends Task {
     this.block.mbarriers ??= new MBarriers(
       machine.detector === null ? null : machine.random,
       (buffer, at) => {
-        if (buffer.waiters !== 0) machine.waits.wake(buffer, at, mbarrierBytes);
+        if (buffer.waiters !== 0) machine.wake(buffer, at, mbarrierBytes);
       },
     );
     this.block.mbarriers.init(barrier, offset, count, isShown);

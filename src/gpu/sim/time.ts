@@ -21,11 +21,6 @@ export class Time {
     this.#machine = machine;
   }
 
-  /** The time, a little later than whoever asked before was told. */
-  clock(): bigint {
-    return BigInt(++this.now);
-  }
-
   sleep(thread: Thread, nanoseconds: number): void {
     this.#asleep.push({ thread, until: this.now + nanoseconds, since: this.now });
   }

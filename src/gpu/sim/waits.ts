@@ -37,7 +37,6 @@ export class Waits {
     buffer.waiters++;
   }
 
-  /** Bytes of a buffer changed for which threads are parked. */
   wake(buffer: SimBuffer, offset: number, bytes: number): void {
     const lines = this.#parkedAt.get(buffer);
     if (lines === undefined) return;

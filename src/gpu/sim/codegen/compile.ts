@@ -2,7 +2,7 @@
  * From a kernel's IR to JavaScript functions: a plain function where no thread ever has to wait, a generator
  * otherwise.
  */
-import type { Expr, InlinedCall, IrModule, Span, Stmt, Variable } from '../../../lang/index.js';
+import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt, Variable } from '../../../lang/index.js';
 import { changedBy, sharedLayout, walkStatements } from '../../../lang/index.js';
 import { arithmetic } from '../arithmetic.js';
 import { type Compiled, onceEach, pause } from '../compiled.js';
@@ -85,15 +85,20 @@ function compiled(module: IrModule, checked: boolean): Compiled {
  * A generator serves one thread after another: creating one for each would keep the garbage collector busier than
  * the kernel keeps the processor.
  */
-function printEntry(module: IrModule, name: string, printer: FunctionPrinter) {
-  printer.entry(module);
+function printEntry({ entry, shared }: IrModule, name: string, printer: FunctionPrinter) {
+  const params = printer.params(entry);
+  for (const [i, array] of shared.entries()) printer.shared(array.variable, i);
+  params.forEach((param, i) => {
+    printer.bind(`${param} = args[${i}];`);
+  });
+  printer.body(entry.body);
   const { lines } = printer;
   const isGenerator = lines.some((line) => /\byield \d/.test(line));
   const head = [
     `function${isGenerator ? '*' : ''} ${name}(t) {`,
     `  ${printer.declaration()}`,
     ...(isGenerator ? ['  for (;;) {'] : []),
-    ...constants(printer, module.shared.length),
+    ...constants(printer, shared.length),
     ...(isGenerator ? ['  thread: {'] : []),
   ];
   const body = isGenerator ? lines.map((line) => line.replace(/\breturn;$/, 'break thread;')) : lines;
@@ -181,18 +186,24 @@ class FunctionPrinter {
     );
   }
 
+  /** A line that no statement has. */
+  bind(line: string): void {
+    this.#emit(line);
+  }
+
   #emit(line: string): void {
     this.lines.push('  '.repeat(this.#indent) + line);
     this.spans.push(this.#span);
   }
 
-  entry({ entry, shared }: IrModule): void {
-    const params = entry.params.flatMap((param) => localsOf(this.#locals.declare(param.variable)));
-    // Each array is a buffer of its own, so that an index past its end is out of bounds.
-    for (const [i, { variable }] of shared.entries())
-      this.#locals.bind(variable, { kind: 'pointer', buffer: sharedArray(i), offset: '0' });
-    for (const [i, param] of params.entries()) this.#emit(`${param} = args[${i}];`);
-    this.#body(entry.body);
+  /** Declares the parameters; returns their locals in order. */
+  params(f: IrFunction): string[] {
+    return f.params.flatMap((param) => localsOf(this.#locals.declare(param.variable)));
+  }
+
+  /** Each array is a buffer of its own, so that an index past its end is out of bounds. */
+  shared(variable: Parameters<Locals['bind']>[0], index: number): void {
+    this.#locals.bind(variable, { kind: 'pointer', buffer: sharedArray(index), offset: '0' });
   }
 
   declaration(): string {
@@ -205,7 +216,7 @@ class FunctionPrinter {
     return { accesses, waits };
   }
 
-  #body(statements: readonly Stmt[]): void {
+  body(statements: readonly Stmt[]): void {
     this.#locals.enterScope();
     for (const statement of statements) {
       this.#late.before(statement);
@@ -219,7 +230,7 @@ class FunctionPrinter {
   #nested(statements: readonly Stmt[]): void {
     this.#indent++;
     this.#locals.endStatement();
-    this.#body(statements);
+    this.body(statements);
     this.#indent--;
   }
 
@@ -235,7 +246,9 @@ class FunctionPrinter {
           names.push(this.#locals.bindBounds(s.variable, bounds));
           values = [...values, bounds.start];
         }
-        this.#set(names, values);
+        values.forEach((value, i) => {
+          this.#emit(`${names[i]} = ${value};`);
+        });
         return;
       }
       case 'registers': {
@@ -249,11 +262,9 @@ class FunctionPrinter {
           this.#emit(`${slot.array}.fill(${fill[0]});`);
           return;
         }
-        const names = localsOf(slot);
-        this.#set(
-          names,
-          names.map((_, i) => fill[i % fill.length]!),
-        );
+        localsOf(slot).forEach((name, i) => {
+          this.#emit(`${name} = ${fill[i % fill.length]};`);
+        });
         return;
       }
       case 'assign':
@@ -345,11 +356,9 @@ class FunctionPrinter {
   #assignTo(names: readonly string[], values: readonly string[]): void {
     // The new words of a vector may read the old ones.
     const held = names.length === 1 ? values : values.map((v) => this.#expressions.simple(`(${v})`, 'i'));
-    this.#set(names, held);
-  }
-
-  #set(names: readonly string[], values: readonly string[]): void {
-    for (const [i, value] of values.entries()) this.#emit(`${names[i]} = ${value};`);
+    names.forEach((name, i) => {
+      this.#emit(`${name} = ${held[i]};`);
+    });
   }
 
   /** The test may need statements of its own, and `continue` must run the update: hence the two labels. */

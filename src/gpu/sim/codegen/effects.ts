@@ -197,12 +197,10 @@ export class Effects implements Machine {
     const zero = place.to === 'u64' ? '0n' : '0';
     if (guard !== null) this.#emit(`if (${guard}) {`);
     const words = this.#words(atomic ? this.#seen(place) : place);
-    this.#set(targets, words);
+    targets.forEach((target, i) => {
+      this.#emit(`${target} = ${words[i]};`);
+    });
     if (guard !== null) this.#emit(`} else { ${targets.map((target) => `${target} = ${zero};`).join(' ')} }`);
-  }
-
-  #set(targets: readonly string[], values: readonly string[]): void {
-    for (const [i, target] of targets.entries()) this.#emit(`${target} = ${values[i]};`);
   }
 
   /** Where checked mode leaves what an atomic load reads. */
@@ -237,7 +235,9 @@ export class Effects implements Machine {
         : [this.#expressions.convertText(this.#expressions.scalar(value), valueName(value), place.to)];
     if (this.#checked) this.#emit(`if (${this.#ask({ kind: 'write', order, scope }, place)}) {`);
     const words = this.#words(place);
-    this.#set(words, values);
+    values.forEach((value, i) => {
+      this.#emit(`${words[i]} = ${value};`);
+    });
     this.#wrote(place);
     if (this.#checked && order !== 'weak') this.#emit('if (t.overtaken !== null) t.giveWay();');
     if (this.#checked) this.#emit('}');
@@ -331,10 +331,9 @@ export class Effects implements Machine {
     }
     if (filled && this.#result !== null) {
       const words = this.#words(this.#checked ? this.#seen(place) : place);
-      this.#set(
-        this.#targets(),
-        words.map((word) => `${word} | 0`),
-      );
+      this.#targets().forEach((target, i) => {
+        this.#emit(`${target} = ${words[i]} | 0;`);
+      });
     }
   }
 
@@ -376,7 +375,7 @@ export class Effects implements Machine {
     const type = this.#result?.type;
     if (type?.kind !== 'value') return;
     if (type.name === 'v16') {
-      this.#set(this.#targets(), [0, 1, 2, 3].map(part));
+      for (const [i, target] of this.#targets().entries()) this.#emit(`${target} = ${part(i)};`);
     } else {
       const text = 'values[threadIdx]';
       this.#bind(type.name === 'bool' ? `${text} !== 0` : type.name === 'f32' ? text : `${text} | 0`);

@@ -17,7 +17,6 @@ import {
 import { pause, type SharedMemory, type StatementAccess, type StatementWait } from '../compiled.js';
 import type { Site } from '../detector/detector.js';
 import { LateAccesses, type Step } from '../late.js';
-import { literal } from '../text.js';
 import type { Flow } from './flow.js';
 import type { LaneMeeting } from './lanes.js';
 import type { Registers, Use } from './registers.js';
@@ -240,8 +239,8 @@ export class Instruction {
       const text = kept === 'single' ? `bitsOf(${low})` : kept === 'double' ? `bitsOfDouble(${low})` : low;
       return narrowed(text, type, operand);
     }
-    if (operand.kind === 'integer') return literal(narrow(operand.value, type));
-    if (operand.kind === 'float') return literal(Number(BigInt.asIntN(32, singleBits(operand))));
+    if (operand.kind === 'integer') return number(narrow(operand.value, type));
+    if (operand.kind === 'float') return number(Number(BigInt.asIntN(32, singleBits(operand))));
     if (operand.kind === 'special') return this.#special(operand.name)[0];
     return this.pair(operand)[0];
   }
@@ -258,10 +257,10 @@ export class Instruction {
         return [low, high];
       }
       case 'integer':
-        return [literal(narrow(operand.value, 'b32')), literal(narrow(operand.value >> 32n, 'b32'))];
+        return [number(narrow(operand.value, 'b32')), number(narrow(operand.value >> 32n, 'b32'))];
       case 'float': {
         const bits = doubleBits(operand);
-        return [literal(narrow(bits, 'b32')), literal(narrow(bits >> 32n, 'b32'))];
+        return [number(narrow(bits, 'b32')), number(narrow(bits >> 32n, 'b32'))];
       }
       case 'special':
         return this.#special(operand.name);
@@ -322,7 +321,7 @@ export class Instruction {
   }
 
   single(operand: PtxOperand): string {
-    if (operand.kind === 'float') return literal(Math.fround(operand.value));
+    if (operand.kind === 'float') return float(Math.fround(operand.value));
     if (operand.kind === 'integer') return `floatOf(${narrow(operand.value, 'b32')})`;
     if (operand.kind !== 'register') this.refuse('a number must stand there');
     const { kept, low } = this.#read(operand, 'float');
@@ -330,7 +329,7 @@ export class Instruction {
   }
 
   double(operand: PtxOperand): string {
-    if (operand.kind === 'float') return literal(operand.value);
+    if (operand.kind === 'float') return float(operand.value);
     if (operand.kind !== 'register') this.refuse('a number must stand there');
     const { kept, low, high } = this.#read(operand, 'float');
     return kept === 'double' ? low : `doubleOf(${low}, ${high})`;
@@ -451,7 +450,7 @@ export class Instruction {
   /** A register as it is kept, or a number. */
   local(operand: PtxOperand, kept: 'single' | 'double'): string {
     if (operand.kind === 'float')
-      return literal(kept === 'single' ? Math.fround(operand.value) : operand.value);
+      return float(kept === 'single' ? Math.fround(operand.value) : operand.value);
     if (operand.kind !== 'register') this.refuse('a register must stand there');
     return this.#read(operand, 'moved').low;
   }
@@ -511,6 +510,13 @@ function narrow(value: bigint, type: PtxType): number {
   return Number(BigInt.asUintN(bits, value));
 }
 
+const number = (value: number): string => (value < 0 ? `(${value})` : String(value));
+
+function float(value: number): string {
+  if (Object.is(value, -0)) return '(-0)';
+  return value < 0 ? `(${value})` : String(value);
+}
+
 /** 16-bit registers hold no sign. */
 function narrowed(text: string, type: PtxType, register: PtxRegister): string {
   const bits = 8 * ptxBytes[type];
@@ -519,6 +525,9 @@ function narrowed(text: string, type: PtxType, register: PtxRegister): string {
   if (type.startsWith('s')) return `(${text} << ${32 - bits} >> ${32 - bits})`;
   return held === bits ? text : `(${text} & ${bits === 16 ? 65535 : 255})`;
 }
+
+/** Unsigned, for comparisons and the like. */
+export const unsigned = (text: string): string => (/^\d+$/.test(text) ? text : `(${text} >>> 0)`);
 
 /** How generated code brings the lanes of a warp together: what each brings, and what it gets. */
 export const give = (x: Instruction, word: number, value: string): void =>

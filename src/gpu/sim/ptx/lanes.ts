@@ -2,7 +2,6 @@
  * Operations of a warp with a mask: those lanes wait for each other that it names and that have not ended, wherever they are
  * in the kernel. Nothing else brings the lanes of a warp together.
  */
-import type { Thread } from '../thread.js';
 
 /** The meeting that one instruction, or several that do the same, asks of lanes. */
 export interface LaneMeeting {
@@ -16,18 +15,23 @@ export interface LaneMeeting {
   complete?(words: Int32Array, first: number, mask: number): void;
 }
 
-export interface Open {
+interface Lane {
+  readonly index: number;
+  readonly state: string;
+}
+
+export interface Open<Thread> {
   readonly meeting: LaneMeeting;
   readonly warp: number;
   readonly mask: number;
   readonly there: Thread[];
 }
 
-export class LaneMeetings {
-  readonly #open: Open[] = [];
+export class LaneMeetings<Thread extends Lane> {
+  readonly #open: Open<Thread>[] = [];
 
   /** The meeting that `thread` completes by coming to it. */
-  come(thread: Thread, meeting: LaneMeeting, mask: number, threads: readonly Thread[]): Open | null {
+  come(thread: Thread, meeting: LaneMeeting, mask: number, threads: readonly Thread[]): Open<Thread> | null {
     const warp = thread.index >>> 5;
     let open = this.#open.find(
       (one) => one.warp === warp && one.mask === mask && one.meeting.key === meeting.key,
@@ -41,19 +45,19 @@ export class LaneMeetings {
   }
 
   /** A thread of the warp has ended: meetings that waited for it alone. */
-  left(warp: number, threads: readonly Thread[]): Open[] {
+  left(warp: number, threads: readonly Thread[]): Open<Thread>[] {
     return this.#open
       .filter((open) => open.warp === warp && this.#isComplete(open, threads))
       .map((open) => this.#close(open));
   }
 
   /** Those to which somebody never comes: who is there may go on. */
-  abandoned(): Open[] {
+  abandoned(): Open<Thread>[] {
     return this.#open.splice(0);
   }
 
   /** The lanes that a meeting is for and that do not come. */
-  absent({ warp, mask, there }: Open, threads: readonly Thread[]): Thread[] {
+  absent({ warp, mask, there }: Open<Thread>, threads: readonly Thread[]): Thread[] {
     return threads.filter(
       (thread) =>
         thread.index >>> 5 === warp &&
@@ -63,7 +67,7 @@ export class LaneMeetings {
     );
   }
 
-  #isComplete(open: Open, threads: readonly Thread[]): boolean {
+  #isComplete(open: Open<Thread>, threads: readonly Thread[]): boolean {
     const { warp, mask, there } = open;
     const end = Math.min(threads.length, 32 * warp + 32);
     let wanted = 0;
@@ -72,7 +76,7 @@ export class LaneMeetings {
     return there.length >= wanted;
   }
 
-  #close(open: Open): Open {
+  #close(open: Open<Thread>): Open<Thread> {
     this.#open.splice(this.#open.indexOf(open), 1);
     return open;
   }
