@@ -1,9 +1,26 @@
 /** Blocks and launches, from their start to their end. Objects that have ended are used again: threads, and shared memory. */
-import type { Compiled } from './compiled.js';
-import type { Engine } from './engine.js';
+import type { Compiled, Mode } from './compiled.js';
 import type { SimBuffer } from './memory.js';
 import { Agent, type Schedule } from './schedule.js';
-import { Block, type SimLaunch, Thread } from './thread.js';
+import { Block, type Hub, type SimLaunch, Thread } from './thread.js';
+
+/** The services of the machine that blocks need. */
+export interface Machine extends Hub {
+  readonly mode: Mode;
+  readonly schedule: Schedule;
+  steps: number;
+  /** Numbers for so many threads; returns the first. */
+  newThreads(count: number): number;
+  makeReady(thread: Thread): void;
+  failed(thread: Thread, error: unknown): void;
+}
+
+interface Parts {
+  readonly machine: Machine;
+  readonly ranks: number;
+  /** How many of them a GPU holds at once. */
+  readonly residentBlocks: number;
+}
 
 /** When a launch ran, in steps of the machine. */
 export interface TraceEntry {
@@ -24,22 +41,20 @@ export class Blocks {
   readonly trace: TraceEntry[] = [];
   /** Those whose threads run. */
   readonly live = new Set<Block>();
-  readonly #machine: Engine;
+  readonly #machine: Machine;
   readonly #starters: BlockStarter[];
   /** Threads that have ended, by rank and kernel. */
   readonly #spareThreads: Map<Compiled, Thread[]>[];
   readonly #spareShared = new Map<Compiled, (readonly SimBuffer[])[]>();
   #nextBlock = 0;
 
-  constructor(machine: Engine, ranks: number) {
+  constructor({ machine, ranks, residentBlocks }: Parts) {
     this.#machine = machine;
     this.#spareThreads = Array.from({ length: ranks }, () => new Map());
     this.#starters = Array.from(
       { length: ranks },
       (_, rank) =>
-        new BlockStarter(rank, machine.residentBlocks, machine.schedule, (launch) =>
-          this.#startBlocks(launch),
-        ),
+        new BlockStarter(rank, residentBlocks, machine.schedule, (launch) => this.#startBlocks(launch)),
     );
   }
 

@@ -2,14 +2,33 @@
 
 import { type Box, boxOf, type SimTensor } from './boxes.js';
 import type { StatementAccess } from './compiled.js';
-import type { CopyEngine } from './detector/detector.js';
+import type { AccessReport, CopyEngine, SiteId } from './detector/detector.js';
 import type { Detector } from './detector/race-detector.js';
-import type { Engine } from './engine.js';
 import type { FindingLog } from './findings.js';
 import { type MBarrier, mbarrierBytes } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';
 import { type Posted, PostedCopies } from './posted.js';
-import type { Thread } from './thread.js';
+import type { Random } from './random.js';
+
+/** The thread that posts. */
+export interface Issuer {
+  readonly id: number;
+  readonly rank: number;
+  readonly block: { readonly launch: { readonly firstSite: SiteId } };
+  mbarrier(buffer: SimBuffer, offset: number): MBarrier;
+  /** Bytes of a buffer are about to change, by other operations than those of mbarriers. */
+  overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void;
+  refuse(access: StatementAccess, buffer: SimBuffer, offset: number): void;
+  report(access: StatementAccess): AccessReport;
+  /** Bytes of a buffer have changed. */
+  wrote(buffer: SimBuffer, offset: number, bytes: number): void;
+}
+
+interface Parts {
+  readonly engine: CopyEngine;
+  readonly issuer: Issuer;
+  readonly hub: { readonly detector: Detector | null; readonly log: FindingLog; readonly random: Random };
+}
 
 /** The mbarrier at which a load arrives. */
 interface Gate {
@@ -39,7 +58,7 @@ interface Told extends Pick<Unawaited, 'group' | 'site'> {
 
 export class Copies {
   readonly #engine: CopyEngine;
-  readonly #issuer: Thread;
+  readonly #issuer: Issuer;
   readonly #detector: Detector | null;
   readonly #log: FindingLog;
   readonly #posted: PostedCopies;
@@ -48,13 +67,12 @@ export class Copies {
   /** Checked mode: those that use shared memory as long as they are not awaited. */
   #unawaited: Unawaited[] = [];
 
-  /** `issuer`: the thread that posts. */
-  constructor(engine: CopyEngine, issuer: Thread, { detector, log, random }: Engine) {
+  constructor({ engine, issuer, hub }: Parts) {
     this.#engine = engine;
     this.#issuer = issuer;
-    this.#detector = detector;
-    this.#log = log;
-    this.#posted = new PostedCopies(detector === null ? null : random);
+    this.#detector = hub.detector;
+    this.#log = hub.log;
+    this.#posted = new PostedCopies(hub.detector === null ? null : hub.random);
   }
 
   /** A copy that its group's end awaits, of whole pieces of 16 bytes; or of as many as it says, between places so aligned. */
@@ -245,7 +263,7 @@ export class Copies {
     this.#committed = [];
   }
 
-  #reportUnawaited({ copy: { to, toAt, from, fromAt }, group, site }: Unawaited): void {
+  #reportUnawaited({ copy: { to, toAt, from, fromAt, bytes }, group, site }: Unawaited): void {
     const reads = from.space === 'shared';
     const [buffer, offset] = reads ? [from, fromAt] : [to, toAt];
     const engine = `g.${this.#engine}`;
@@ -258,7 +276,7 @@ export class Copies {
       `its thread ends while this copy may still ${kind} shared memory, which is then the next block's; the copy ${what}`,
       buffer,
       offset,
-      this.#issuer.report({ kind, order: 'weak', scope: 'cta', site }),
+      this.#issuer.report({ kind, order: 'weak', scope: 'cta', bytes, site }),
     );
   }
 
@@ -326,7 +344,7 @@ export class Copies {
 
 /** Checks that bytes may be copied, which count as written from now on. Both ends, and how many, are multiples of `unit`. */
 export function mayCopy(
-  by: Pick<Thread, 'refuse' | 'report'>,
+  by: Pick<Issuer, 'refuse' | 'report'>,
   log: FindingLog,
   { to, toAt, from, fromAt, bytes }: Posted,
   site: number,
@@ -350,7 +368,7 @@ export function mayCopy(
 
 /** Bytes that are read must have been written. False where they were not. */
 export function requireInitialised(
-  by: Pick<Thread, 'report'>,
+  by: Pick<Issuer, 'report'>,
   log: FindingLog,
   access: StatementAccess,
   from: SimBuffer,

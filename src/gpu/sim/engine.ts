@@ -7,7 +7,7 @@
  * number of steps (so that the process stays responsive).
  */
 import { HeddleError } from '../../base/errors.js';
-import { Blocks, type TraceEntry } from './blocks.js';
+import { Blocks, type Machine, type TraceEntry } from './blocks.js';
 import { type Mode, pause } from './compiled.js';
 import type { Detector } from './detector/race-detector.js';
 import type { FindingContent, FindingLog } from './findings.js';
@@ -36,30 +36,31 @@ const patience = 2;
 /** Likewise, before it looks only once a millisecond for what may come from outside. */
 const outsidePatience = 1000;
 
-type Given = 'mode' | 'schedule' | 'random' | 'log' | 'detector' | 'print' | 'seen' | 'residentBlocks';
-
-interface EngineOptions extends Pick<Engine, Given> {
+export interface EngineOptions {
   readonly ranks: number;
+  readonly mode: Mode;
+  readonly residentBlocks: number;
   readonly stepLimit: number;
+  readonly random: Random;
+  readonly schedule: Schedule;
+  readonly log: FindingLog;
+  readonly detector: Detector | null;
+  readonly print: (line: string) => void;
   readonly watcher: Watcher | null;
+  readonly seen: SimBuffer;
 }
 
-export class Engine {
+export class Engine implements Machine {
   readonly mode: Mode;
   readonly schedule: Schedule;
   readonly random: Random;
   readonly log: FindingLog;
-  /** Null in fast mode. */
   readonly detector: Detector | null;
-  /** Where lines go that kernels print. */
   readonly print: (line: string) => void;
   readonly hosts: Hosts;
   readonly killed: boolean[];
-  /** Where atomic loads leave what they read. */
   readonly seen: SimBuffer;
-  /** Checked mode: who looks at memory until it changes. */
   readonly spins = new Spins();
-  /** Messages that kernels send over a network. */
   readonly puts = new Puts(this);
   steps = 0;
   timeLimits = 0;
@@ -119,10 +120,13 @@ export class Engine {
     this.#noticeable = new Array(options.ranks).fill(0);
     const zeros = () => new Array<number>(options.ranks).fill(0);
     this.#ordinals = { launch: zeros(), stream: zeros() };
-    this.#meetings = new Meetings(this);
-    this.#waits = new Waits(this);
-    this.#time = new Time(this);
-    this.#blocks = new Blocks(this, options.ranks);
+    const { detector } = this;
+    const { schedule, log, mode, ranks, residentBlocks } = options;
+    const makeReady = (thread: Thread) => this.makeReady(thread);
+    this.#meetings = new Meetings({ detector, log, schedule, makeReady });
+    this.#waits = new Waits({ mode, makeReady });
+    this.#time = new Time(makeReady);
+    this.#blocks = new Blocks({ machine: this, ranks, residentBlocks });
     this.hosts = new Hosts(options.ranks, () => {
       this.#hostTold = true;
       this.work();
@@ -164,7 +168,6 @@ export class Engine {
     return this.#blocks.trace;
   }
 
-  /** Numbers for so many threads; returns the first. */
   newThreads(count: number): number {
     const first = this.#nextThread;
     this.#nextThread += count;
@@ -423,17 +426,14 @@ export class Engine {
     this.#watcher.waitStarted(id, block.launch.firstSite + access.site, buffer, offset, wanted);
   }
 
-  /** Bytes of a buffer changed for which threads are parked. */
   wake(buffer: SimBuffer, offset: number, bytes: number): void {
     this.#waits.wake(buffer, offset, bytes);
   }
 
-  /** Which of `count` stores a load reads, 0 being the newest: the schedule's choice. */
   pickStore(count: number): number {
     return this.schedule.pickStore(count);
   }
 
-  /** Whether the schedule wants to know what a thread will access next. */
   get explores(): boolean {
     return this.schedule.ordered !== undefined;
   }
@@ -486,7 +486,6 @@ export class Engine {
     this.#blocks.launch(launch);
   }
 
-  /** The block has called releaseNext or ended. */
   blockReleased(block: Block): void {
     this.#blocks.release(block);
   }

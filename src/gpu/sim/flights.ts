@@ -2,8 +2,10 @@
  * Bytes on their way from one memory to another, beside whoever sent them: whole in fast mode; in checked mode in pieces, in
  * any order and late, and a piece reads its source only when it lands.
  */
+import type { Mode } from './compiled.js';
 import type { SiteId } from './detector/detector.js';
-import type { Engine } from './engine.js';
+import type { Detector } from './detector/race-detector.js';
+import type { FindingLog } from './findings.js';
 import type { SimBuffer } from './memory.js';
 import { cut, type Posted } from './posted.js';
 import type { Random } from './random.js';
@@ -11,6 +13,18 @@ import { Agent, type Schedule } from './schedule.js';
 
 /** A late write lets so many turns pass: 2 to the power of less than this. */
 const latest = 8;
+
+/** The services of the machine that networks need. */
+export interface Carrier {
+  readonly mode: Mode;
+  readonly random: Random;
+  readonly schedule: Schedule;
+  readonly log: FindingLog;
+  readonly detector: Detector | null;
+  /** Unique in the run. */
+  newNumber(): number;
+  wake(buffer: SimBuffer, offset: number, bytes: number): void;
+}
 
 export interface Flight extends Posted {
   /** The detector knows what it does by this number. */
@@ -25,7 +39,7 @@ export interface Flight extends Posted {
 }
 
 /** Sends it off. */
-export function fly(machine: Engine, flight: Flight): void {
+export function fly(machine: Carrier, flight: Flight): void {
   const random = chanceOf(machine);
   const pieces = random === null ? [{ at: 0, bytes: flight.bytes }] : cut(flight.bytes, random);
   let left = pieces.length;
@@ -38,18 +52,18 @@ export function fly(machine: Engine, flight: Flight): void {
 }
 
 /** Does something that a network does, when the schedule gives it its turn, or some turns after that. */
-export function later(machine: Engine, rank: number, name: string, run: () => void): void {
+export function later(machine: Carrier, rank: number, name: string, run: () => void): void {
   const random = chanceOf(machine);
   const late = random === null || random.below(2) === 0 ? 0 : 2 ** random.below(latest);
   machine.schedule.add(new Late(rank, `rank ${rank} ${name}`, late, machine.schedule, run));
 }
 
 /** The choices that decide how late; null where nothing is. */
-export const chanceOf = ({ mode, random }: Engine): Random | null => (mode === 'checked' ? random : null);
+export const chanceOf = ({ mode, random }: Carrier): Random | null => (mode === 'checked' ? random : null);
 
 /** False where memory is no more: such a write never ends. */
 function land(
-  machine: Engine,
+  machine: Carrier,
   { from, fromAt, to, toAt, number, site }: Flight,
   { at, bytes }: { readonly at: number; readonly bytes: number },
 ): boolean {
@@ -63,7 +77,7 @@ function land(
 }
 
 /** Whether the memory of what is under way is no more, which is then reported. */
-export function isFreed({ log }: Engine, which: 'from' | 'to', { freed, purpose }: SimBuffer): boolean {
+export function isFreed({ log }: Carrier, which: 'from' | 'to', { freed, purpose }: SimBuffer): boolean {
   if (freed) {
     const message = `a write ${which} '${purpose}' is under way, which was freed: close the network first`;
     log.add({ kind: 'failure', message });

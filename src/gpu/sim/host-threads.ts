@@ -1,6 +1,5 @@
 /** Threads of hosts inside the machine, beside the host programs: agents that take a turn whenever the schedule says so. */
-import type { Engine } from './engine.js';
-import { Agent } from './schedule.js';
+import { Agent, type Schedule } from './schedule.js';
 
 /** The work of a thread of a host, beside the host program. */
 export interface HostProgram {
@@ -13,18 +12,26 @@ export interface HostProgram {
   onError(error: unknown): void;
 }
 
+interface Machine {
+  readonly schedule: Schedule;
+  act(host: HostThread, turn: () => boolean): boolean;
+  work(): void;
+  hostIdles(host: HostThread): void;
+  endHost(host: HostThread): void;
+}
+
 export class HostThread extends Agent {
   readonly key: string;
   ended = false;
   /** How much had moved before its last turn. */
   saw = 0;
-  readonly #machine: Engine;
+  readonly #machine: Machine;
 
   constructor(
     readonly rank: number,
     readonly id: number,
     readonly program: HostProgram,
-    machine: Engine,
+    machine: Machine,
   ) {
     super();
     this.#machine = machine;

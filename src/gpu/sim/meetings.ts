@@ -1,15 +1,25 @@
 /** Threads that meet: at a barrier of their block, of a group of its warps, or in an operation of their warp. */
 import { operations } from '../../lang/index.js';
 import { isPtx, warpOps } from './compiled.js';
-import type { Engine } from './engine.js';
+import type { Detector } from './detector/race-detector.js';
+import type { FindingLog } from './findings.js';
 import { multiplyTiles } from './products.js';
 import type { Open } from './ptx/lanes.js';
+import type { Schedule } from './schedule.js';
 import type { Block, Thread } from './thread.js';
 
-export class Meetings {
-  readonly #machine: Engine;
+interface Parts {
+  readonly detector: Detector | null;
+  readonly log: FindingLog;
+  readonly schedule: Schedule;
+  /** The thread may go on. */
+  makeReady(thread: Thread): void;
+}
 
-  constructor(machine: Engine) {
+export class Meetings {
+  readonly #machine: Parts;
+
+  constructor(machine: Parts) {
     this.#machine = machine;
   }
 

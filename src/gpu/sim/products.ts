@@ -7,12 +7,13 @@
  */
 import { swizzled, type Tile } from '../../lang/index.js';
 import { e4m3ToF32 } from '../index.js';
+import type { StatementAccess } from './compiled.js';
 import { requireInitialised } from './copies.js';
+import type { AccessReport, SiteId } from './detector/detector.js';
 import type { Detector } from './detector/race-detector.js';
 import type { FindingLog } from './findings.js';
 import type { SimBuffer } from './memory.js';
 import type { Random } from './random.js';
-import type { Thread } from './thread.js';
 
 /** The part of a product that a lane brings; the lanes of a warp agree on all but the sums. */
 export interface Factors {
@@ -34,6 +35,20 @@ export interface Factors {
   readonly atOnce: boolean;
   readonly isE4m3: boolean;
   readonly site: number;
+}
+
+/** A thread that takes part in products. */
+export interface Multiplier {
+  readonly id: number;
+  readonly index: number;
+  readonly block: {
+    readonly launch: { readonly firstSite: SiteId };
+    /** By warp. */
+    readonly products: WarpProducts[];
+    readonly firstThread: number;
+  };
+  refuse(access: StatementAccess, buffer: SimBuffer, offset: number): void;
+  report(access: Pick<StatementAccess, 'kind' | 'order' | 'scope' | 'site'>): AccessReport;
 }
 
 interface Parts {
@@ -59,8 +74,8 @@ export class WarpProducts {
 
 /** The products of one thread, in checked mode: what it may do with its sums meanwhile. */
 export class Products {
-  readonly #thread: Thread;
-  readonly #machine: Parts;
+  readonly #thread: Multiplier;
+  readonly #hub: Parts;
   #group = 0;
   #committed: number[] = [];
   /** Groups up to this one are complete. */
@@ -72,9 +87,9 @@ export class Products {
   /** Where it started the last one. */
   #site: number | null = null;
 
-  constructor(thread: Thread, machine: Parts) {
+  constructor(thread: Multiplier, hub: Parts) {
     this.#thread = thread;
-    this.#machine = machine;
+    this.#hub = hub;
   }
 
   fence(): void {
@@ -91,7 +106,7 @@ export class Products {
     this.#awaited = Math.max(this.#awaited, done);
     const { id, block } = this.#thread;
     block.products[this.#warp]?.finish(done);
-    this.#machine.detector.copiesAwaited(id, 'wgmma', done, true, block.firstThread + 32 * this.#warp);
+    this.#hub.detector.copiesAwaited(id, 'wgmma', done, true, block.firstThread + 32 * this.#warp);
   }
 
   /** The thread reads or writes sums. */
@@ -131,7 +146,7 @@ export class Products {
     const warp = this.#warp;
     block.products[warp] ??= new WarpProducts();
     if (first.atOnce) multiplyTiles(lanes, warp);
-    else block.products[warp].post(this.#group, this.#machine.random, () => multiplyTiles(lanes, warp));
+    else block.products[warp].post(this.#group, this.#hub.random, () => multiplyTiles(lanes, warp));
   }
 
   /** The thread has run to its end. `failed`: not as it was meant to. */
@@ -168,10 +183,10 @@ export class Products {
       const access = { kind: 'read', order: 'weak', scope: 'cta', bytes, site } as const;
       const aligned = tile % (8 * swizzle) === 0;
       if (aligned && offset >= 0 && offset + bytes <= buffer.bytes) {
-        requireInitialised(thread, this.#machine.log, access, buffer, offset);
+        requireInitialised(thread, this.#hub.log, access, buffer, offset);
         const global = thread.block.launch.firstSite + site;
         const place = { buffer, offset };
-        this.#machine.detector.copyIssued(thread.id, 'wgmma', this.#group, 'read', place, bytes, global);
+        this.#hub.detector.copyIssued(thread.id, 'wgmma', this.#group, 'read', place, bytes, global);
       } else {
         thread.refuse(aligned ? access : { ...access, bytes: 8 * swizzle }, buffer, aligned ? offset : tile);
         may = false;
@@ -182,13 +197,7 @@ export class Products {
 
   #misuse(site: number, message: string): void {
     const access = this.#thread.report({ kind: 'update', order: 'weak', scope: 'cta', site });
-    this.#machine.log.add({
-      kind: 'misuse',
-      message,
-      buffer: 'registers',
-      location: 'sums of products',
-      access,
-    });
+    this.#hub.log.add({ kind: 'misuse', message, buffer: 'registers', location: 'sums of products', access });
   }
 }
 

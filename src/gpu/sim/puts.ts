@@ -4,12 +4,15 @@
  * that, and that sources are free; nothing else says so.
  */
 import type { StatementAccess } from './compiled.js';
-import { mayCopy } from './copies.js';
-import type { Engine } from './engine.js';
-import { fly, isFreed, later } from './flights.js';
+import { type Issuer, mayCopy } from './copies.js';
+import { type Carrier, fly, isFreed, later } from './flights.js';
 import type { SimBuffer } from './memory.js';
 import type { Posted } from './posted.js';
-import type { Thread } from './thread.js';
+
+/** The thread that asks for it. */
+interface Sender extends Pick<Issuer, 'id' | 'rank' | 'block' | 'refuse' | 'report'> {
+  mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean;
+}
 
 /** Bytes, or a signal. */
 interface Sent {
@@ -28,13 +31,13 @@ interface Waiting {
 export class Puts {
   readonly #sent: Sent[] = [];
   #waiting: Waiting[] = [];
-  readonly #machine: Engine;
+  readonly #machine: Carrier;
 
-  constructor(machine: Engine) {
+  constructor(machine: Carrier) {
     this.#machine = machine;
   }
 
-  put(by: Thread, copy: Posted, site: number): void {
+  put(by: Sender, copy: Posted, site: number): void {
     const machine = this.#machine;
     const { detector } = machine;
     const { launch } = by.block;
@@ -52,7 +55,7 @@ export class Puts {
     });
   }
 
-  signal(by: Thread, access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
+  signal(by: Sender, access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
     const machine = this.#machine;
     const { detector } = machine;
     const change = (): void => {
@@ -80,7 +83,7 @@ export class Puts {
     this.#letGo();
   }
 
-  #send(by: Thread, to: SimBuffer): Sent {
+  #send(by: Sender, to: SimBuffer): Sent {
     const machine = this.#machine;
     const sent = { number: machine.newNumber(), from: by.rank, to: to.rank, landed: false };
     this.#sent.push(sent);
@@ -89,7 +92,7 @@ export class Puts {
   }
 
   /** The messages that the thread's rank has sent there, as far as the thread knows of them. */
-  #sentBefore(by: Thread, to: SimBuffer): Sent[] {
+  #sentBefore(by: Sender, to: SimBuffer): Sent[] {
     const { detector } = this.#machine;
     return this.#sent.filter(
       (sent) => sent.from === by.rank && sent.to === to.rank && detector?.knowsPosted(by.id, sent.number),

@@ -5,7 +5,12 @@
 import type { StatementAccess } from './compiled.js';
 import type { AccessReport } from './detector/detector.js';
 import type { SimBuffer } from './memory.js';
-import type { Thread } from './thread.js';
+
+/** A thread, as far as it matters here. */
+interface Looker {
+  readonly id: number;
+  report(access: StatementAccess): AccessReport;
+}
 
 /** A load of a thread that may be spinning. */
 interface Look {
@@ -33,8 +38,8 @@ export class Spins {
   #limits = 0;
   /** How often time limits have run out since something last changed: the longest do so with the second time. */
   timesOver = 0;
-  readonly #seen = new Map<Thread, Map<number, number>>();
-  readonly #last = new Map<Thread, Look>();
+  readonly #seen = new Map<Looker, Map<number, number>>();
+  readonly #last = new Map<Looker, Look>();
   /** One of them was atomic. */
   #looked = false;
   /** Where the running thread writes, and the words that were there before. */
@@ -95,13 +100,13 @@ export class Spins {
   }
 
   /** The thread has read weakly. */
-  glance(thread: Thread, access: StatementAccess, buffer: SimBuffer, offset: number): void {
+  glance(thread: Looker, access: StatementAccess, buffer: SimBuffer, offset: number): void {
     if (this.#still < hopeless) return;
     this.#last.set(thread, { access, buffer, offset, value: buffer.i32[offset >>> 2]! });
   }
 
   /** The thread has loaded `value`. */
-  look(thread: Thread, access: StatementAccess, buffer: SimBuffer, offset: number, value: number): void {
+  look(thread: Looker, access: StatementAccess, buffer: SimBuffer, offset: number, value: number): void {
     if (this.#still < suspicious) return;
     let seen = this.#seen.get(thread);
     if (seen === undefined) {

@@ -1,6 +1,6 @@
 /**
  * Launches, blocks and threads, and what a thread can do by itself. Generated code calls the methods of `Thread`;
- * everything that involves other threads goes through the machine.
+ * everything that involves other threads goes through the `Hub`, which the machine implements.
  */
 import { HeddleError } from '../../base/errors.js';
 import { matrixWords, type Scope, type Space, type Tile } from '../../lang/index.js';
@@ -18,7 +18,7 @@ import { Copies, requireInitialised } from './copies.js';
 import type { AccessReport, CopyEngine, FenceKind, SiteId } from './detector/detector.js';
 import { wordsAt } from './detector/location.js';
 import type { Detector } from './detector/race-detector.js';
-import type { Engine } from './engine.js';
+import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
 import { type AddressSpace, SimBuffer } from './memory.js';
@@ -26,12 +26,46 @@ import { type Factors, Products, type WarpProducts } from './products.js';
 import { clusterRank, mostShared, windows } from './ptx/addresses.js';
 import { type LaneMeeting, LaneMeetings, type Open } from './ptx/lanes.js';
 import { type Address, printed } from './ptx/printf.js';
+import type { Puts } from './puts.js';
+import type { Random } from './random.js';
 import { WarpRegisters } from './registers.js';
 import { Task } from './schedule.js';
-import type { SimStream } from './stream.js';
+import type { Spins } from './spins.js';
 
 /** Of a warp group. */
 const groupThreads = 128;
+
+export interface Hub {
+  /** Null in fast mode. */
+  readonly detector: Detector | null;
+  readonly log: FindingLog;
+  readonly random: Random;
+  /** Whether the schedule wants to know what a thread will access next. */
+  readonly explores: boolean;
+  /** Which of `count` stores a load reads, 0 being the newest: the schedule's choice. */
+  pickStore(count: number): number;
+  /** Bytes of a buffer changed for which threads are parked. */
+  wake(buffer: SimBuffer, offset: number, bytes: number): void;
+  /** Checked mode: who looks at memory until it changes. */
+  readonly spins: Spins;
+  /** Messages that kernels send over a network. */
+  readonly puts: Puts;
+  /** Where atomic loads leave what they read. */
+  readonly seen: SimBuffer;
+  newBuffer(rank: number, bytes: number, purpose: string): SimBuffer;
+  clock(): bigint;
+  /** Where lines go that kernels print. */
+  print(line: string): void;
+  sleep(thread: Thread, nanoseconds: number): void;
+  /** The block has called releaseNext or ended. */
+  blockReleased(block: Block): void;
+}
+
+/** The stream of a launch. */
+interface LaunchStream extends Task {
+  kick(): void;
+  launchEnded(launch: SimLaunch): void;
+}
 
 export class SimLaunch {
   startStep = 0;
@@ -52,7 +86,7 @@ export class SimLaunch {
     readonly id: number,
     /** Which launch of its device it is. */
     readonly ordinal: number,
-    readonly stream: SimStream,
+    readonly stream: LaunchStream,
     readonly compiled: Compiled,
     /** The rank that the kernel sees. */
     readonly rank: number,
@@ -198,17 +232,17 @@ export class Thread extends Task {
   #products: Products | null = null;
   /** Where its store is about to come before others, and what they left there. */
   overtaken: { buffer: SimBuffer; offset: number; bytes: number; words: readonly number[] } | null = null;
-  readonly #machine: Engine;
+  readonly #hub: Hub;
 
   constructor(
     public block: Block,
     public index: number,
     readonly rank: number,
-    machine: Engine,
+    hub: Hub,
   ) {
     super();
-    this.#machine = machine;
-    this.seen = machine.seen;
+    this.#hub = hub;
+    this.seen = hub.seen;
   }
 
   /** Becomes a thread of another block: objects that have ended are used again. */
@@ -232,7 +266,7 @@ export class Thread extends Task {
 
   /** Says what the thread will do when it goes on: an exhaustive schedule needs it to tell which orders matter. */
   about({ kind, bytes, site }: StatementAccess, buffer: SimBuffer, offset: number): void {
-    if (this.#machine.explores) this.next = { site, buffer, offset, bytes, writes: kind !== 'read' };
+    if (this.#hub.explores) this.next = { site, buffer, offset, bytes, writes: kind !== 'read' };
   }
 
   /** Checks an access and tells the detector. False where it must not happen. */
@@ -240,11 +274,11 @@ export class Thread extends Task {
     if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
     if (access.kind === 'read') {
-      this.#machine.spins.glance(this, access, buffer, offset);
+      this.#hub.spins.glance(this, access, buffer, offset);
     } else {
       this.overwrites(access, buffer, offset, access.bytes);
       this.writes++;
-      this.#machine.spins.stir();
+      this.#hub.spins.stir();
     }
     return true;
   }
@@ -254,12 +288,12 @@ export class Thread extends Task {
     if (!this.mayAccess(access, buffer, offset)) return false;
     const { bytes } = access;
     const newer =
-      access.kind === 'write' ? this.#machine.detector!.newerStores(this.id, buffer, offset, bytes) : 0;
-    const behind = newer === 0 ? 0 : this.#machine.pickStore(1 + newer);
+      access.kind === 'write' ? this.#hub.detector!.newerStores(this.id, buffer, offset, bytes) : 0;
+    const behind = newer === 0 ? 0 : this.#hub.pickStore(1 + newer);
     if (behind > 0) this.overtaken = { buffer, offset, bytes, words: wordsAt(buffer.i32, offset, bytes) };
     this.#tell(access, buffer, offset, behind);
     this.overwrites(access, buffer, offset, access.bytes);
-    const { spins } = this.#machine;
+    const { spins } = this.#hub;
     if (access.kind === 'update') spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
     spins.writes(buffer, offset, access.bytes);
     return true;
@@ -269,7 +303,7 @@ export class Thread extends Task {
   giveWay(): void {
     const { buffer, offset, bytes, words } = this.overtaken!;
     this.overtaken = null;
-    this.#machine.detector!.cameBehind(wordsAt(buffer.i32, offset, bytes));
+    this.#hub.detector!.cameBehind(wordsAt(buffer.i32, offset, bytes));
     buffer.i32.set(words, offset >>> 2);
   }
 
@@ -277,18 +311,18 @@ export class Thread extends Task {
   look(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
     const { bytes } = access;
-    const older = this.#machine.detector!.olderValues(this.id, buffer, offset, bytes);
-    const choice = older.length === 0 ? 0 : this.#machine.pickStore(1 + older.length);
+    const older = this.#hub.detector!.olderValues(this.id, buffer, offset, bytes);
+    const choice = older.length === 0 ? 0 : this.#hub.pickStore(1 + older.length);
     this.#see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
     this.#tell(access, buffer, offset, choice);
     const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
-    this.#machine.spins.look(this, access, buffer, offset, value);
+    this.#hub.spins.look(this, access, buffer, offset, value);
     return true;
   }
 
   /** Whether an access comes later than it stands: the schedule's choice. Null if not. */
   defers(access: StatementAccess, buffer: SimBuffer, offset: number): Late | null {
-    return this.#machine.pickStore(2) === 0 ? null : { access, buffer, offset, passed: null };
+    return this.#hub.pickStore(2) === 0 ? null : { access, buffer, offset, passed: null };
   }
 
   /** Whether an access touches the bytes of one that has waited; if not, it comes before that. */
@@ -301,8 +335,8 @@ export class Thread extends Task {
 
   /** It comes when others have done much meanwhile; an exhaustive schedule says when. */
   lingers(): number {
-    if (this.#machine.explores) return pause.preempt;
-    this.#machine.sleep(this, 1);
+    if (this.#hub.explores) return pause.preempt;
+    this.#hub.sleep(this, 1);
     return pause.sleep;
   }
 
@@ -310,7 +344,7 @@ export class Thread extends Task {
     const { firstSite } = this.block.launch;
     if (passed === null) return;
     const behind = { form: passed, site: firstSite + passed.site };
-    this.#machine.detector!.cameLate(
+    this.#hub.detector!.cameLate(
       this.id,
       { form: access, site: firstSite + access.site },
       behind,
@@ -323,7 +357,7 @@ export class Thread extends Task {
   missed(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
-    this.#machine.spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
+    this.#hub.spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
     return true;
   }
 
@@ -339,7 +373,7 @@ export class Thread extends Task {
   #tell(access: StatementAccess, buffer: SimBuffer, offset: number, older: number): void {
     const { firstThread, launch } = this.block;
     const thread = firstThread + this.index;
-    this.#machine.detector!.access(thread, access, launch.firstSite + access.site, buffer, offset, older);
+    this.#hub.detector!.access(thread, access, launch.firstSite + access.site, buffer, offset, older);
   }
 
   mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
@@ -350,7 +384,7 @@ export class Thread extends Task {
     }
     if (buffer.initialised === null) return true;
     // A read that was reported counts as written: the same bytes are reported once.
-    if (kind === 'write' || !requireInitialised(this, this.#machine.log, access, buffer, offset))
+    if (kind === 'write' || !requireInitialised(this, this.#hub.log, access, buffer, offset))
       buffer.markInitialised(offset, bytes);
     return true;
   }
@@ -359,7 +393,7 @@ export class Thread extends Task {
     const { bytes } = access;
     if (Number.isNaN(offset)) return; // its index was outside its field, which has been said
     const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
-    this.#machine.log.add({
+    this.#hub.log.add({
       kind: outside ? 'out-of-bounds' : 'misaligned',
       buffer: buffer.purpose,
       location: buffer.freed
@@ -382,7 +416,7 @@ export class Thread extends Task {
       const shown = `${name === undefined ? '' : `${name} `}${index < 2 ** 31 ? index : index - 2 ** 32}`;
       return index < extents[i]! ? `[${shown}]` : `[${shown} of ${extents[i]}]`;
     });
-    this.#machine.log.add({
+    this.#hub.log.add({
       kind: 'out-of-bounds',
       buffer: layout,
       location: `${field}${'[…]'.repeat(before)}${parts.join('')}`,
@@ -396,7 +430,7 @@ export class Thread extends Task {
     if (Number.isNaN(within)) return within; // an index of it was outside, which has been said
     const last = within + bytes - 1;
     const kind = 'address';
-    this.#machine.log.add({
+    this.#hub.log.add({
       kind: 'out-of-bounds',
       buffer: field,
       location: `bytes ${within} to ${last} of its ${all}, by a pointer into it`,
@@ -456,21 +490,20 @@ export class Thread extends Task {
   }
 
   get #arrivals(): SimBuffer {
-    this.block.arrivals ??= this.#machine.newBuffer(this.rank, 128, 'barriers');
+    this.block.arrivals ??= this.#hub.newBuffer(this.rank, 128, 'barriers');
     return this.block.arrivals;
   }
 
-  /** Bytes of a buffer have changed. */
   wrote(buffer: SimBuffer, offset: number, bytes: number): void {
-    if (buffer.waiters !== 0) this.#machine.wake(buffer, offset, bytes);
+    if (buffer.waiters !== 0) this.#hub.wake(buffer, offset, bytes);
   }
 
   fence(order: FenceKind, scope: Scope): void {
-    this.#machine.detector!.fence(this.id, order, scope);
+    this.#hub.detector!.fence(this.id, order, scope);
   }
 
   proxyFence(space: Space): void {
-    this.#machine.detector!.proxyFence(this.id, space);
+    this.#hub.detector!.proxyFence(this.id, space);
     if (space === 'shared') this.showMBarriers();
   }
 
@@ -484,7 +517,7 @@ export class Thread extends Task {
     offset: number,
     { mask, wanted, limit }: Pick<Wait, 'mask' | 'wanted' | 'limit'>,
   ): void {
-    const expired = this.#machine.detector !== null && !isPlace(buffer, offset, access.bytes);
+    const expired = this.#hub.detector !== null && !isPlace(buffer, offset, access.bytes);
     if (expired) this.refuse(access, buffer, offset);
     this.wait = { kind, until, access, buffer, offset, mask, wanted, limit, mbarrier: null, expired };
   }
@@ -492,7 +525,7 @@ export class Thread extends Task {
   /** Whether what it waits for has come; the wait is over if so, or if it has run out. */
   poll(): boolean {
     const wait = this.wait!;
-    const { detector } = this.#machine;
+    const { detector } = this.#hub;
     if (detector !== null && wait.kind !== 'phase') return this.#pollStores(wait, detector);
     const there =
       !wait.expired &&
@@ -526,13 +559,13 @@ export class Thread extends Task {
     if (options.length === 0 && !expired) return false;
     this.wait = null;
     const ends = expired ? [null, ...options] : options;
-    const end = ends[ends.length === 1 ? 0 : this.#machine.pickStore(ends.length)]!;
+    const end = ends[ends.length === 1 ? 0 : this.#hub.pickStore(ends.length)]!;
     this.satisfied = end !== null && stores[end]!;
     const words = end === null || end === 0 ? null : older[end - 1]!.words;
     this.#see(buffer, offset, access.bytes, words);
     if (this.satisfied && this.mayAccess(access, buffer, offset)) this.#tell(access, buffer, offset, end!);
     // Waits in a loop may never come to an end either.
-    this.#machine.spins.look(this, access, buffer, offset, words?.[0] ?? buffer.i32[offset >>> 2]!);
+    this.#hub.spins.look(this, access, buffer, offset, words?.[0] ?? buffer.i32[offset >>> 2]!);
     return true;
   }
 
@@ -547,12 +580,12 @@ export class Thread extends Task {
   }
 
   clock(): bigint {
-    return this.#machine.clock();
+    return this.#hub.clock();
   }
 
   /** The time's lower word; the upper one is left in `clockHigh`. */
   clockWords(): number {
-    const now = this.#machine.clock();
+    const now = this.#hub.clock();
     this.clockHigh = Number(BigInt.asIntN(32, now >> 32n));
     return Number(BigInt.asIntN(32, now));
   }
@@ -570,7 +603,7 @@ export class Thread extends Task {
   }
 
   say(text: string): void {
-    this.#machine.print(`${this.#name}: ${text}`);
+    this.#hub.print(`${this.#name}: ${text}`);
   }
 
   /** The kernel has given up, at a statement that says so. */
@@ -592,7 +625,7 @@ export class Thread extends Task {
 
   /** Memory that no other thread sees. */
   localMemory(bytes: number): SimBuffer {
-    this.#local ??= this.#machine.newBuffer(this.rank, bytes, 'local memory');
+    this.#local ??= this.#hub.newBuffer(this.rank, bytes, 'local memory');
     return this.#local;
   }
 
@@ -605,7 +638,7 @@ export class Thread extends Task {
     const found = (args.at(-1) as AddressSpace).at(slot);
     if (found !== undefined) return found;
     const address = `0x${(slot * 2 ** 32 + low).toString(16)}`;
-    if (this.#machine.detector === null) throw new Error(`no memory is at address ${address}`);
+    if (this.#hub.detector === null) throw new Error(`no memory is at address ${address}`);
     return new SimBuffer(-1, `address ${address}, where no memory is`, -1, 0);
   }
 
@@ -639,7 +672,7 @@ export class Thread extends Task {
     this.completed = block.lanesMet.come(this, meeting, mask | (1 << (this.index & 31)), block.threads);
     if ((mask >>> (this.index & 31)) & 1) return;
     const { launch } = block;
-    this.#machine.log.add({
+    this.#hub.log.add({
       kind: 'divergence',
       operation: 'an operation of the warp, whose mask leaves out a lane that executes it',
       where: launch.compiled.sites[site]!.where,
@@ -652,7 +685,7 @@ export class Thread extends Task {
   }
 
   sleep(nanoseconds: number): void {
-    this.#machine.sleep(this, nanoseconds >>> 0);
+    this.#hub.sleep(this, nanoseconds >>> 0);
   }
 
   /** Bytes from one place to another of the same buffer. */
@@ -666,17 +699,17 @@ export class Thread extends Task {
   }
 
   releaseNext(): void {
-    this.#machine.detector?.releaseNext(this.id);
-    this.#machine.blockReleased(this.block);
+    this.#hub.detector?.releaseNext(this.id);
+    this.#hub.blockReleased(this.block);
   }
 
   /** Sends bytes over a network, or a signal behind such bytes. */
   put(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number, site: number): void {
-    if (bytes > 0) this.#machine.puts.put(this, { to, toAt, from, fromAt, bytes }, site);
+    if (bytes > 0) this.#hub.puts.put(this, { to, toAt, from, fromAt, bytes }, site);
   }
 
   signal(access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
-    this.#machine.puts.signal(this, access, to, at, value);
+    this.#hub.puts.signal(this, access, to, at, value);
   }
 
   /** Its bulk copies. */
@@ -702,12 +735,12 @@ export class Thread extends Task {
     const copied = Math.min(bytes, given >>> 0);
     if (copied > 0) this.async.post(to, toAt, from, fromAt, copied, site, bytes);
     if (copied === bytes) return;
-    this.#zeros ??= this.#machine.newBuffer(this.rank, 16, 'zeros');
+    this.#zeros ??= this.#hub.newBuffer(this.rank, 16, 'zeros');
     this.async.post(to, toAt + copied, this.#zeros, 0, bytes - copied, site, 1);
   }
 
   #copiesBy(engine: CopyEngine): Copies {
-    this.#copies[engine] ??= new Copies(engine, this, this.#machine);
+    this.#copies[engine] ??= new Copies({ engine, issuer: this, hub: this.#hub });
     return this.#copies[engine];
   }
 
@@ -746,12 +779,12 @@ export class Thread extends Task {
   }
 
   get isChecked(): boolean {
-    return this.#machine.detector !== null;
+    return this.#hub.detector !== null;
   }
 
   /** Its products, in checked mode. */
   get products(): Products {
-    const { detector, log, random } = this.#machine;
+    const { detector, log, random } = this.#hub;
     this.#products ??= new Products(this, { detector: detector!, log, random });
     return this.#products;
   }
@@ -765,7 +798,7 @@ export class Thread extends Task {
     if (this.isChecked && block.live === 0) {
       const access = this.report({ kind: 'update', order: 'relaxed', scope: 'gpu', site });
       const message = `block ${block.index} has ended, and its shared memory may be another block's: the cluster meets (g.cluster.barrier) before the first of them ends`;
-      this.#machine.log.add({
+      this.#hub.log.add({
         kind: 'misuse',
         message,
         buffer: 'shared memory',
@@ -816,7 +849,7 @@ export class Thread extends Task {
 
   reportRegisters(message: string, site: number): void {
     const access = this.report({ kind: 'update', order: 'weak', scope: 'cta', site });
-    this.#machine.log.add({ kind: 'misuse', message, buffer: 'registers', location: 'of the block', access });
+    this.#hub.log.add({ kind: 'misuse', message, buffer: 'registers', location: 'of the block', access });
   }
 
   // Barriers of bulk copies.
@@ -829,8 +862,8 @@ export class Thread extends Task {
     count: number,
     isShown = true,
   ): void {
-    const machine = this.#machine;
-    if (machine.detector !== null) {
+    const hub = this.#hub;
+    if (hub.detector !== null) {
       if (!this.#accessMBarrier(access, barrier, offset)) return;
       const misuse = (message: string) => this.#misuse(access, barrier, offset, message);
       if (this.block.mbarriers?.at(barrier, offset) !== undefined)
@@ -840,12 +873,9 @@ export class Thread extends Task {
       if (count < 1 || count > mostCounted)
         misuse(`an mbarrier is for 1 to ${mostCounted} arrivals, not for ${count}`);
     }
-    this.block.mbarriers ??= new MBarriers(
-      machine.detector === null ? null : machine.random,
-      (buffer, at) => {
-        if (buffer.waiters !== 0) machine.wake(buffer, at, mbarrierBytes);
-      },
-    );
+    this.block.mbarriers ??= new MBarriers(hub.detector === null ? null : hub.random, (buffer, at) => {
+      if (buffer.waiters !== 0) hub.wake(buffer, at, mbarrierBytes);
+    });
     this.block.mbarriers.init(barrier, offset, count, isShown);
   }
 
@@ -858,7 +888,7 @@ export class Thread extends Task {
     arrivals = 1,
     drops = false,
   ): void {
-    const checked = this.#machine.detector !== null;
+    const checked = this.#hub.detector !== null;
     if (checked && !this.#accessMBarrier(access, barrier, offset)) return;
     const wrong = this.mbarrier(barrier, offset).expect(bytes, arrivals, drops);
     if (checked && wrong !== null) this.#misuse(access, barrier, offset, wrong);
@@ -867,21 +897,20 @@ export class Thread extends Task {
   /** Arrives at an mbarrier once its asynchronous copies are made. `extra`: its phase takes that arrival beside those that it is for. */
   arriveAfterCopies(barrier: SimBuffer, offset: number, extra: boolean, site: number): void {
     const access = { kind: 'update', order: 'relaxed', scope: 'cta', bytes: mbarrierBytes, site } as const;
-    if (this.#machine.detector !== null && !this.mayAccess(access, barrier, offset)) return;
+    if (this.#hub.detector !== null && !this.mayAccess(access, barrier, offset)) return;
     if (extra) this.mbarrier(barrier, offset).expect(0, -1);
     this.async.arriveAfterAll(barrier, offset, site);
-    this.#machine.spins.stir();
+    this.#hub.spins.stir();
   }
 
   /** The effects of its own operations on an mbarrier. */
   #accessMBarrier(access: StatementAccess, barrier: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, barrier, offset)) return false;
     this.#tell(access, barrier, offset, 0);
-    this.#machine.spins.stir();
+    this.#hub.spins.stir();
     return true;
   }
 
-  /** Bytes of a buffer are about to change, by other operations than those of mbarriers. */
   overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void {
     const at = this.block.mbarriers?.within(buffer, offset, bytes) ?? null;
     if (at === null) return;
@@ -889,7 +918,7 @@ export class Thread extends Task {
   }
 
   #misuse(access: StatementAccess, buffer: SimBuffer, offset: number, message: string): void {
-    this.#machine.log.misuse(message, buffer, offset, this.report(access));
+    this.#hub.log.misuse(message, buffer, offset, this.report(access));
   }
 
   waitForPhase(
@@ -901,7 +930,7 @@ export class Thread extends Task {
   ): void {
     const mbarrier = this.mbarrier(buffer, offset);
     const wanted = parity & 1;
-    if (this.#machine.detector !== null && wanted !== parity)
+    if (this.#hub.detector !== null && wanted !== parity)
       this.#misuse(
         access,
         buffer,

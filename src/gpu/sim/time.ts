@@ -1,5 +1,4 @@
 /** The time that kernels see: a nanosecond a step, and more when everybody sleeps; and who sleeps. */
-import type { Engine } from './engine.js';
 import type { Thread } from './thread.js';
 
 /** Nanoseconds after which sleepers wake though others run: those may be polling for what only a sleeper does. */
@@ -15,10 +14,10 @@ export class Time {
   /** Nanoseconds. */
   now = 0;
   readonly #asleep: Sleeper[] = [];
-  readonly #machine: Engine;
+  readonly #makeReady: (thread: Thread) => void;
 
-  constructor(machine: Engine) {
-    this.#machine = machine;
+  constructor(makeReady: (thread: Thread) => void) {
+    this.#makeReady = makeReady;
   }
 
   sleep(thread: Thread, nanoseconds: number): void {
@@ -41,7 +40,7 @@ export class Time {
   #wake(which: (sleeper: Sleeper) => boolean): void {
     for (let i = this.#asleep.length - 1; i >= 0; i--) {
       if (!which(this.#asleep[i]!)) continue;
-      this.#machine.makeReady(this.#asleep[i]!.thread);
+      this.#makeReady(this.#asleep[i]!.thread);
       this.#asleep.splice(i, 1);
     }
   }

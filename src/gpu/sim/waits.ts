@@ -1,6 +1,5 @@
 /** Threads that wait for a place in memory, and are not run until it may have changed. */
-import { describeCondition } from './compiled.js';
-import type { Engine } from './engine.js';
+import { describeCondition, type Mode } from './compiled.js';
 import type { SimBuffer } from './memory.js';
 import type { Thread } from './thread.js';
 
@@ -8,13 +7,15 @@ import type { Thread } from './thread.js';
 export const longestMs = 4_000_000;
 
 export class Waits {
-  readonly #machine: Engine;
+  readonly #mode: Mode;
+  readonly #makeReady: (thread: Thread) => void;
   readonly #parked = new Set<Thread>();
   /** Checked mode: parked threads by the 16-byte line they wait for, a buffer. */
   readonly #parkedAt = new Map<SimBuffer, Map<number, Thread[]>>();
 
-  constructor(machine: Engine) {
-    this.#machine = machine;
+  constructor({ mode, makeReady }: { readonly mode: Mode; makeReady(thread: Thread): void }) {
+    this.#mode = mode;
+    this.#makeReady = makeReady;
   }
 
   get any(): boolean {
@@ -24,7 +25,7 @@ export class Waits {
   park(thread: Thread): void {
     thread.state = 'parked';
     this.#parked.add(thread);
-    if (this.#machine.mode === 'fast') return;
+    if (this.#mode === 'fast') return;
     const { buffer, offset } = thread.wait!;
     let lines = this.#parkedAt.get(buffer);
     if (lines === undefined) {
@@ -48,7 +49,7 @@ export class Waits {
       if (lines.size === 0) this.#parkedAt.delete(buffer);
       buffer.waiters -= line.length;
       for (const thread of line) {
-        if (this.#parked.delete(thread)) this.#machine.makeReady(thread);
+        if (this.#parked.delete(thread)) this.#makeReady(thread);
       }
     }
   }
@@ -59,7 +60,7 @@ export class Waits {
     for (const thread of this.#parked) {
       if (!thread.poll()) continue;
       this.#parked.delete(thread);
-      this.#machine.makeReady(thread);
+      this.#makeReady(thread);
       woken = true;
     }
     return woken;
@@ -89,7 +90,7 @@ export class Waits {
 
   #end(thread: Thread): void {
     thread.wait!.expired = true;
-    this.#machine.makeReady(thread);
+    this.#makeReady(thread);
   }
 
   clear(): void {
