@@ -20,6 +20,7 @@ export type { Combining, Dispatched, Received } from './rounds/in-flight.js';
 export {
   type DispatchInputs,
   type Input,
+  type MadeRows,
   requireCombineOutput,
   requireDispatchInputs,
 } from './rounds/inputs.js';

@@ -59,7 +59,8 @@ export class MicroBatch {
 
   /** Brings the sums home: into `out`, or on top of what the shared expert left there. */
   finish(out: Tensor, stream: Stream): void {
-    this.parts.ep.combine(out, stream);
+    const { ep, experts } = this.parts;
+    ep.combine(out, stream, experts.made ?? undefined);
   }
 
   async dispose(): Promise<void> {

@@ -152,6 +152,7 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
       ...{ experts, topK, maxTokens },
       payloads: { x: (rows === 'fp8' ? fp8 : row)('bf16', hidden) },
       output: row('bf16', hidden),
+      weighting: 'plan',
       // To the rows that the shared expert makes.
       adds: model.sharedInner !== undefined,
       // Where nothing goes between a send and its receive, one launch is faster.

@@ -227,6 +227,7 @@ export async function inWorld(of: Things) {
       (a, b, c, d) => plan.expand(a, b, c, d),
       ...[ep.received, { x: rows }, stream, own],
     ),
+    'ExpertsPlan.made': call((a) => plan.made(a), rows),
     'ExpertsPlan.reduce': call((a, b, c, d) => plan.reduce(a, b, c, d), ep.received, rows, stream, own),
     'DenseMlp.create': call(async (a, b) => (await heddle.DenseMlp.create(a, b)).dispose(), device, {
       ...{ ...mlp, maxTokens: 2 },

@@ -15,6 +15,7 @@ import {
 import { unitBytes, widestUnit } from '../families/index.js';
 import { dtypes, type ExpertForm, expertsOf, type Layer, outputRowBytes, sharing } from '../layer/index.js';
 import type { Received } from '../rounds/in-flight.js';
+import type { MadeRows } from '../rounds/inputs.js';
 import {
   describe,
   elements,
@@ -23,11 +24,12 @@ import {
   isOfType,
   type OwnedTensor,
   requireTensor,
+  requireVectors,
   type Tensor,
   wrap,
 } from '../rounds/tensor.js';
 import { type ExpertsPlanOptions, expertsKernels, expertsShapeOf, notPlanned } from './experts-options.js';
-import { type ExpertsShape, rowsOfPlan, slotsOf } from './kernels/shape.js';
+import { type ExpertsShape, keepsWeights, rowsOfPlan, slotsOf } from './kernels/shape.js';
 
 /** The ExpertParallel whose rows are planned: an ExpertParallel. */
 export interface Receiving<P extends string = string> {
@@ -55,6 +57,8 @@ export interface PlannedRows {
   readonly routes: Tensor;
   /** i32 [sources, maxTokens, topK]: the row of each route; −1 where it is elsewhere, or found no room. */
   readonly scatter: Tensor;
+  /** f32 [sources, maxTokens, topK]: the weights of routes, kept for combine; null unless it takes the plan's rows. */
+  readonly weights: Tensor | null;
   /** u32 [1]: where the rows of the last expert end. */
   readonly total: Tensor;
   /** u32 [1]: routes that found no room. */
@@ -90,11 +94,11 @@ export class ExpertsPlan<P extends string = string> {
     this.#experts = expertsOf(of.shape, of.world.rank).count;
     this.#memory = memory;
     this.#sites = sites;
-    const { sizes, routes, scatter } = memory;
+    const { sizes, routes, scatter, weights } = memory;
     const word = (first: number, length: number) => wrap(sizes.data + 4 * first, 'u32', [length]);
     const end = 2 * shape.experts;
     this.planned = {
-      ...{ routes, scatter, total: word(end, 1), overflow: word(end + 1, 1) },
+      ...{ routes, scatter, weights, total: word(end, 1), overflow: word(end + 1, 1) },
       counts: word(0, this.#experts),
       offsets: word(end - this.#experts, this.#experts + 1),
     };
@@ -119,21 +123,22 @@ export class ExpertsPlan<P extends string = string> {
       callSite(device, kernels.expand.kernel, launch(kernels.expand)),
       callSite(device, kernels.reduce.kernel, launch(kernels.reduce)),
     ]);
+    const routes = [sharing(layer).groups, layer.maxTokens, layer.topK];
     const memory = {
       sizes: emptyTensor(device, 'u32', [2 * shape.experts + 2], 'sizes of experts'),
       routes: emptyTensor(device, 'i32', [rowsOfPlan(shape)], 'routes of rows'),
-      scatter: emptyTensor(
-        device,
-        'i32',
-        [sharing(layer).groups, layer.maxTokens, layer.topK],
-        'rows of routes',
-      ),
+      scatter: emptyTensor(device, 'i32', routes, 'rows of routes'),
+      weights: keepsWeights(layer) ? emptyTensor(device, 'f32', routes, 'weights of routes') : null,
     };
     plan.set.ids(received.experts.data);
     plan.set.first(expertsOf(layer, rank).first);
     plan.set.sizes(memory.sizes.data);
     plan.set.routes(memory.routes.data);
     plan.set.scatter(memory.scatter.data);
+    if (memory.weights !== null) {
+      plan.set.weights(0, received.weights!.data);
+      plan.set.kept(0, memory.weights.data);
+    }
     const payloads: Readonly<Record<string, Tensor>> = received.payloads;
     for (const [p, { name }] of layer.payloads.entries()) expand.set.from(p, payloads[name]!.data);
     reduce.set.ids(received.experts.data);
@@ -219,6 +224,12 @@ export class ExpertsPlan<P extends string = string> {
     this.#require('reduce', received, stream);
     requireTensor('rows', rows);
     const { output } = this.#of.shape;
+    if (output.weighting === 'plan')
+      throw new ArgumentError(
+        'weighting',
+        'plan',
+        "'experts': with 'plan' combine itself reduces what `made` gives",
+      );
     if (rows.dtype !== output.dtype)
       throw new ArgumentError('rows', describe(rows), `rows of ${output.hidden} ${output.dtype}`);
     const rowBytes = outputRowBytes(this.#of.shape);
@@ -231,11 +242,28 @@ export class ExpertsPlan<P extends string = string> {
     launch(stream);
   }
 
+  /**
+   * `rows`, as experts leave them, in the words of a combine that takes them (`weighting: 'plan'`) and does what `reduce` would. It may be
+   * kept for all rounds.
+   */
+  made(rows: Tensor): MadeRows {
+    const { output } = this.#of.shape;
+    const { scatter, weights } = this.planned;
+    if (weights === null)
+      throw new ArgumentError(
+        'weighting',
+        output.weighting,
+        "'plan' for a combine that takes rows of a plan",
+      );
+    requireVectors('rows', rows, [output.dtype], [this.rows, output.hidden]);
+    return { rows, scatter, weights };
+  }
+
   /** Frees the plan's memory. Nothing enqueued may still use it. */
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
-    for (const tensor of Object.values(this.#memory)) tensor.free();
+    for (const tensor of Object.values(this.#memory)) tensor?.free();
   }
 
   #require(call: string, received: Received<P>, stream: Stream): void {
@@ -271,7 +299,9 @@ type Sites = {
   readonly [K in keyof Kernels]: CallSite<Kernels[K]['kernel']['params']>;
 };
 
-type Buffers = Readonly<Record<'sizes' | 'routes' | 'scatter', OwnedTensor>>;
+interface Buffers extends Readonly<Record<'sizes' | 'routes' | 'scatter', OwnedTensor>> {
+  readonly weights: OwnedTensor | null;
+}
 
 /** Requires `count` rows, or as many as there are; returns how many. */
 function requireRows(

@@ -12,6 +12,7 @@ import {
 import { type Device, inRange, requireDevice, requireStream, type Stream } from '../../gpu/index.js';
 import { type Dtype, dtypes, expertsOf, limits, scaleBlock } from '../layer/index.js';
 import type { Received } from '../rounds/in-flight.js';
+import type { MadeRows } from '../rounds/inputs.js';
 import { type MemoryPart, type MemoryUse, useOf } from '../rounds/memory.js';
 import { scalesName } from '../rounds/options.js';
 import {
@@ -116,12 +117,15 @@ export class ExpertsMlp {
   /** The buffers between and behind the GEMMs: rows for all of the plan's. */
   readonly memory: MemoryUse;
   readonly gemm: Gemm;
+  /** With weighting 'plan' the rows that combine takes, those of the last run; else null. */
+  readonly made: MadeRows | null;
   readonly #plan: ExpertsPlan;
   readonly #work: Work;
   readonly #rows: ExpertsRows;
   #disposed = false;
 
-  private constructor(gemm: Gemm, plan: ExpertsPlan, work: Work, rows: ExpertsRows) {
+  private constructor(gemm: Gemm, plan: ExpertsPlan, work: Work, rows: ExpertsRows, combineWeighs: boolean) {
+    this.made = combineWeighs ? plan.made(rows.made) : null;
     this.memory = work.memory;
     this.gemm = gemm;
     this.#plan = plan;
@@ -166,11 +170,12 @@ export class ExpertsMlp {
       ...{ device: world.device, hidden, inner, rows: plan.rows, sms: null, weights: options },
       routed: { plan, experts, topK, evenRows: evenRows(layer), scales },
     });
-    return new ExpertsMlp(gemm, plan, work, { payload, scales: scaledBy, x, made: work.made! });
+    const rows = { payload, scales: scaledBy, x, made: work.made! };
+    return new ExpertsMlp(gemm, plan, work, rows, output.weighting === 'plan');
   }
 
   /**
-   * From the rows of the last plan of `received` to `received.output`. Between the plan and combine. `sizes`: what the
+   * From the rows of the last plan of `received` to `received.output`, or to `made`. Between the plan and combine. `sizes`: what the
    * plan's `sizes` gave, for cuBLAS.
    */
   run(received: Received, stream: Stream, sizes?: ExpertSizes): void {
@@ -187,7 +192,7 @@ export class ExpertsMlp {
       }
       products.widen(sorted?.rows ?? x, stream);
       products.narrow(made, stream);
-      this.#plan.reduce(received, made, stream);
+      if (this.made === null) this.#plan.reduce(received, made, stream);
     });
   }
 

@@ -205,6 +205,11 @@ export interface Round {
   readonly rows: number[];
   /** Where combine leaves the sums. */
   out: number;
+  /** Where combine takes the rows of a plan: the rows, and how many there are; of each route its row and its weight. */
+  made: number;
+  madeRows: number;
+  scatter: number;
+  routeWeights: number;
 }
 
 /** A plan's memory, where it lies on this rank. */
@@ -248,7 +253,9 @@ type Binding =
 
 /** By the parameter's name. */
 export type Bindings = {
-  readonly [N in 'win' | 'wire' | 'node' | 'placing' | 'rows' | 'topkWeights' | 'out']?: Binding | undefined;
+  readonly [N in 'win' | 'wire' | 'node' | 'placing' | 'rows' | 'topkWeights' | 'out' | 'made']?:
+    | Binding
+    | undefined;
 };
 
 type Setter = (...value: readonly (number | Window)[]) => void;
@@ -262,6 +269,10 @@ const brought: Readonly<Record<string, (set: Setter, round: Round) => void>> = {
     for (let i = 0; i < rows.length; i++) set(i, rows[i]!);
   },
   out: (set, { out }) => set(out),
+  made: (set, { made }) => set(0, made),
+  madeRows: (set, { madeRows }) => set(0, madeRows),
+  scatter: (set, { scatter }) => set(0, scatter),
+  routeWeights: (set, { routeWeights }) => set(0, routeWeights),
 };
 
 function bind(set: Setter, binding: Exclude<Binding, string>, placed: Placed): void {
@@ -273,6 +284,10 @@ function bind(set: Setter, binding: Exclude<Binding, string>, placed: Placed): v
   } else if (binding.kind === 'buffer') set(placed.address(binding));
   else set(placed.window(binding));
 }
+
+/** A parameter that kernels of other shapes have. */
+const isEmptyList = (spec: ParamSpecs[string]): boolean =>
+  typeof spec === 'object' && spec.kind === 'list' && spec.length === 0;
 
 /** A step. Its kernel's parameters are set by their names: those that are bound once, `limit` too, the others for each round. */
 export function step<P extends ParamSpecs>(of: {
@@ -302,6 +317,7 @@ export function step<P extends ParamSpecs>(of: {
       const bindings: Readonly<Record<string, Binding | undefined>> = { ...of.bindings, limit: placed.limit };
       const each: { readonly set: Setter; readonly take: (set: Setter, round: Round) => void }[] = [];
       for (const [name, set] of setters) {
+        if (isEmptyList(kernel.params[name]!)) continue;
         const bound = bindings[name];
         if (bound === undefined || typeof bound === 'string')
           each.push({ set, take: brought[bound ?? name]! });

@@ -6,7 +6,16 @@
 import { requireArray, requireInteger } from '../../base/errors.js';
 import { type Bits, formatOf, fromF32, requireBits, toF32 } from '../formats/index.js';
 import { add, scaleRow, treeSum } from './arithmetic.js';
-import { expertsOf, isExpert, ownerOf, ranksOf, requireShape, type Shape, sharing } from './shape.js';
+import {
+  combineWeighs,
+  expertsOf,
+  isExpert,
+  ownerOf,
+  ranksOf,
+  requireShape,
+  type Shape,
+  sharing,
+} from './shape.js';
 import { requireSource, requireSources, type Source } from './source.js';
 
 export { expand, plan, reduce } from './expert-rows.js';
@@ -172,7 +181,7 @@ function partialRow(
   const { topK, output } = shape;
   const row = (index: number): Float32Array =>
     toF32(output.dtype, outputs.subarray(index * output.hidden, (index + 1) * output.hidden));
-  if (output.weighting !== 'combine') return row(slot);
+  if (!combineWeighs(shape)) return row(slot);
 
   const weighted: Float32Array[] = [];
   for (let k = 0; k < topK; k++) {
@@ -196,7 +205,7 @@ const travel = ({ output }: Shape, row: Float32Array): Float32Array => formatOf(
 function requireOutputs(shape: Shape, outputs: readonly Bits[]): void {
   const { ranks, maxTokens, topK, output } = shape;
   requireArray('outputs', outputs, `what the experts of each of ${ranks} ranks wrote`, ranks);
-  const rows = sharing(shape).groups * maxTokens * (output.weighting === 'combine' ? topK : 1);
+  const rows = sharing(shape).groups * maxTokens * (combineWeighs(shape) ? topK : 1);
   for (let rank = 0; rank < ranks; rank++) {
     requireBits(`outputs[${rank}]`, output.dtype, outputs[rank], rows * output.hidden);
   }

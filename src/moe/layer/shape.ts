@@ -16,6 +16,13 @@ export interface Payload {
   readonly rowBytes: number;
 }
 
+/** The side that multiplies by the router weights, and where combine finds the rows if it does. */
+export const weightings = ['experts', 'combine', 'plan'] as const;
+
+/** Whether experts leave an unweighted row for each route, and combine makes of them the row that travels. */
+export const combineWeighs = ({ output }: Pick<Shape, 'output'>): boolean =>
+  output.weighting === 'combine' || output.weighting === 'plan';
+
 /** The rows that combine reads from the experts and returns to the sources. */
 export interface Output {
   readonly dtype: RowDtype;
@@ -26,8 +33,9 @@ export interface Output {
    * - `'experts'` (default): the experts do. They leave one finished row per (token, rank): `[groups, maxTokens, hidden]`.
    * - `'combine'`: combine does, on the experts' rank, before anything travels. The experts leave one unweighted row
    *   per route: `[groups, maxTokens, topK, hidden]`.
+   * - `'plan'`: combine does likewise, from rows that lie where an experts' plan put their routes.
    */
-  readonly weighting?: 'experts' | 'combine';
+  readonly weighting?: (typeof weightings)[number];
   /**
    * How rows travel. `'rows'` (default) sends them in `dtype`; `'e4m3'` and `'mxfp8'` send 8-bit floats with one scale per
    * 128 or 32 elements: about half the bytes of bf16, with an error of at most 1/17 of the block's largest magnitude per row
@@ -228,7 +236,7 @@ function requireOutput({ output, replicas = 1 }: Shape): void {
   requireOneOf('output.dtype', output.dtype, ['f32', 'bf16', 'f16']);
   requireInteger('output.hidden', output.hidden, 1, limits.rowBytes / dtypes[output.dtype].size);
   if (output.weighting !== undefined) {
-    requireOneOf('output.weighting', output.weighting, ['experts', 'combine']);
+    requireOneOf('output.weighting', output.weighting, weightings);
   }
   if (output.wire !== undefined) requireOneOf('output.wire', output.wire, rowFormatNames);
   if (output.sum !== undefined) requireOneOf('output.sum', output.sum, ['nodes', 'source']);

@@ -18,7 +18,13 @@ import type { Operation, Tuning } from '../families/index.js';
 import type { Layer, Placement } from '../layer/index.js';
 import { type Choice, choose } from './choice.js';
 import { type Call, type Combining, type Dispatched, type Received, RoundInFlight } from './in-flight.js';
-import { type DispatchInputs, Inputs, requireCombineOutput } from './inputs.js';
+import {
+  type DispatchInputs,
+  Inputs,
+  type MadeRows,
+  requireCombineOutput,
+  requireMadeRows,
+} from './inputs.js';
 import { LoadedPlan } from './loaded-plan.js';
 import { layerHere, likelyMistake, missedInTheEnd, verdictOf } from './loss.js';
 import {
@@ -200,13 +206,15 @@ export class ExpertParallel<P extends string = string, S extends string = never>
 
   /**
    * Brings back, for every token of this rank, the (weighted) sum of the rows that its experts left in `output`.
-   * `out` is [tokens, hidden], with as many tokens as the round's dispatch.
+   * `out` is [tokens, hidden], with as many tokens as the round's dispatch. `made`: with weighting 'plan', the rows that combine takes.
    */
-  combine(out: Tensor, stream: Stream): void {
+  combine(out: Tensor, stream: Stream, made?: MadeRows): void {
     this.#requireReady('combine', stream);
     const round = this.#oldest;
     round.require('combine');
+    requireMadeRows(this.shape, made);
     this.#requireOut(out, round);
+    round.take(made);
     round.run('combine', stream);
   }
 
@@ -228,11 +236,13 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     return round.hand(round.received);
   }
 
-  /** The first half of `combine`: sends what the experts left in `received.output`, and waits for nobody. */
-  combineSend(received: Received<P | S>, stream: Stream): Combining {
+  /** The first half of `combine`: sends what the experts left in `received.output`, or made, and waits for nobody. */
+  combineSend(received: Received<P | S>, stream: Stream, made?: MadeRows): Combining {
     this.#requireSplit('combineSend');
     this.#requireReady('combine', stream);
     const round = this.#of('combineSend', received);
+    requireMadeRows(this.shape, made);
+    round.take(made);
     round.run('combineSend', stream);
     return round.hand({ phase: 'combining', tokens: round.brings.tokens });
   }

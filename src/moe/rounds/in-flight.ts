@@ -5,7 +5,7 @@
 import { HeddleError } from '../../base/errors.js';
 import { openRange, type Stream } from '../../gpu/index.js';
 import type { Phase, Round } from '../families/index.js';
-import type { DispatchInputs, Inputs } from './inputs.js';
+import type { DispatchInputs, Inputs, MadeRows } from './inputs.js';
 import type { LoadedPlan } from './loaded-plan.js';
 import { type Row, rowsThatTravel } from './options.js';
 import type { Tensor } from './tensor.js';
@@ -25,7 +25,8 @@ export interface Received<P extends string = string> {
   readonly payloads: Readonly<Record<P, Tensor>>;
   /**
    * Where the experts leave their rows. [sources, maxTokens, hidden]: the sum of a slot's local experts, already
-   * weighted. With weighting 'combine' [sources, maxTokens, topK, hidden]: a row for each route in `experts`, unweighted.
+   * weighted. With weighting 'combine' [sources, maxTokens, topK, hidden]: a row for each route in `experts`, unweighted. With
+   * weighting 'plan' they leave nothing here: combine is told where their rows are.
    */
   readonly output: Tensor;
 }
@@ -68,7 +69,10 @@ export type Call = keyof typeof calls;
 export class RoundInFlight<P extends string = string> {
   readonly received: Received<P>;
   /** The results of the round's calls so far. */
-  readonly brings: Round = { tokens: 0, topkIds: 0, topkWeights: 0, rows: [], out: 0 };
+  readonly brings: Round = {
+    ...{ tokens: 0, topkIds: 0, topkWeights: 0, rows: [], out: 0 },
+    ...{ made: 0, madeRows: 0, scatter: 0, routeWeights: 0 },
+  };
   /** Whether a round was not all on one stream; then an event must order its halves, which nobody here sees. */
   changedStreams = false;
   #stage: Stage = 'combined';
@@ -119,6 +123,16 @@ export class RoundInFlight<P extends string = string> {
       'HEDDLE_OTHER_ROUND',
       `${call} was given what belongs to another round, or to another ExpertParallel; give it what this round's send returned`,
     );
+  }
+
+  /** Notes the rows of a plan that combine takes. */
+  take(made: MadeRows | undefined): void {
+    if (made === undefined) return;
+    const { brings } = this;
+    brings.made = made.rows.data;
+    brings.madeRows = made.rows.shape[0]!;
+    brings.scatter = made.scatter.data;
+    brings.routeWeights = made.weights.data;
   }
 
   /** Enqueues what a call consists of; one that begins a round takes its inputs. A call that throws leaves the round where it was. */

@@ -5,7 +5,16 @@
 import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
 import type { Device, Stream } from '../../gpu/index.js';
 import { type Round, unitBytes, widestUnit } from '../families/index.js';
-import { type Bits, type Dtype, dtypes, type Layer, outputRowBytes, type Shape } from '../layer/index.js';
+import {
+  type Bits,
+  combineWeighs,
+  type Dtype,
+  dtypes,
+  type Layer,
+  outputRowBytes,
+  type Shape,
+  sharing,
+} from '../layer/index.js';
 import { Fp8Rows } from './fp8-rows.js';
 import { type Row, rowBytes } from './options.js';
 import {
@@ -16,6 +25,7 @@ import {
   isContiguous,
   isOfType,
   type OwnedTensor,
+  requireVectors,
   type Tensor,
 } from './tensor.js';
 
@@ -136,8 +146,9 @@ export function requireDispatchInputs(
   if (topkWeights !== undefined) {
     requireElements('topkWeights', topkWeights, 'f32', tokens, shape.topK);
     if (!isTensor(topkWeights)) requireFinite('topkWeights', topkWeights);
-  } else if (shape.output.weighting === 'combine') {
-    throw new ArgumentError('topkWeights', topkWeights, "given, because output.weighting is 'combine'");
+  } else if (combineWeighs(shape)) {
+    const { weighting } = shape.output;
+    throw new ArgumentError('topkWeights', topkWeights, `given, because output.weighting is '${weighting}'`);
   } else if (shape.weights) {
     const possible = 'given; create the ExpertParallel with weights: false to do without';
     throw new ArgumentError('topkWeights', topkWeights, possible);
@@ -159,6 +170,34 @@ export function requireDispatchInputs(
 }
 
 /** Requires a tensor for what combine returns: `[tokens, hidden]` of the output's dtype. */
+/**
+ * Rows that experts made, one a route, and where they lie: what combine takes with weighting 'plan'. `made` of an ExpertsPlan or of an
+ * ExpertsMlp gives it.
+ */
+export interface MadeRows {
+  /** [rows, hidden], as the output is. */
+  readonly rows: Tensor;
+  /** i32 [sources, maxTokens, topK]: the row of each route; −1, or a number too large, where it has none. */
+  readonly scatter: Tensor;
+  /** f32 likewise, in memory that no dispatch writes, unlike `received.weights`. */
+  readonly weights: Tensor;
+}
+
+/** Requires rows that combine can take, where it takes any. */
+export function requireMadeRows(layer: Layer, made: MadeRows | undefined): void {
+  if (layer.output.weighting !== 'plan') {
+    if (made === undefined) return;
+    throw new ArgumentError('made', made, "absent, unless weighting is 'plan'");
+  }
+  requireObject('made', made, "rows of a plan, because weighting is 'plan': what plan.made(rows) gives");
+  const { rows, scatter, weights } = made!;
+  const { topK, output } = layer;
+  requireVectors('made.rows', rows, [output.dtype], [[0, Infinity], output.hidden]);
+  const routes = [sharing(layer).groups, layer.maxTokens, topK];
+  requireVectors('made.scatter', scatter, ['i32'], routes);
+  requireVectors('made.weights', weights, ['f32'], routes);
+}
+
 export function requireCombineOutput(shape: Shape, tokens: number, out: Tensor): void {
   if (!isTensor(out)) throw new ArgumentError('out', out, 'a tensor');
   requireElements('out', out, shape.output.dtype, tokens, shape.output.hidden);

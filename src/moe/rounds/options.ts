@@ -23,6 +23,7 @@ import {
   rowFormatNames,
   type Shape,
   scaleBlock,
+  weightings,
 } from '../layer/index.js';
 
 /** One row of a payload: `length` elements of `dtype`. */
@@ -90,9 +91,10 @@ export interface ExpertParallelOptions<P extends string = string> {
   readonly output: Row & { readonly dtype: RowDtype };
   /**
    * The side that multiplies by the router weights. Default 'experts': they leave one finished row a slot. With 'combine' they
-   * leave one unweighted row a route; combine weights and adds them up where they are, before anything travels.
+   * leave one unweighted row a route; combine weights and adds them up where they are, before anything travels. With 'plan' it does
+   * so too, and its third argument says where the rows are: what `made` of an ExpertsPlan gives.
    */
-  readonly weighting?: 'experts' | 'combine';
+  readonly weighting?: (typeof weightings)[number];
   /**
    * How rows come back. Default 'rows': as they are. 'e4m3' sends 8-bit floats with a scale for every 128 elements,
    * 'mxfp8' likewise with one for every 32: about half the bytes of bf16. Each rank's row then changes by at most 1/17 of the
@@ -198,9 +200,9 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     );
   const { experts, topK, maxTokens, replicas = 1, weighting, wire, sum, adds, onLoss = 'throw' } = options;
   requireOneOf('onLoss', onLoss, ['throw', 'mask']);
-  if (weighting !== undefined) requireOneOf('weighting', weighting, ['experts', 'combine']);
-  if (weighting === 'combine' && options.weights === false)
-    throw new ArgumentError('weights', false, "true or left out, because weighting is 'combine'");
+  if (weighting !== undefined) requireOneOf('weighting', weighting, weightings);
+  if (weighting !== undefined && weighting !== 'experts' && options.weights === false)
+    throw new ArgumentError('weights', false, `true or left out, because weighting is '${weighting}'`);
   if (wire !== undefined) requireOneOf('wire', wire, rowFormatNames);
   if (sum !== undefined) requireOneOf('sum', sum, ['nodes', 'source']);
   const output: Output = {

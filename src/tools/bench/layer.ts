@@ -8,7 +8,6 @@ import { bf16ToF32 } from '../../gpu/index.js';
 import { mlpParts } from '../../moe/experts/index.js';
 import {
   bytesOf,
-  emptyTensor,
   layerInside,
   MoeLayer,
   type MoeLayerOptions,
@@ -46,7 +45,6 @@ const layerParts = [
   'rows to fp8',
   'dispatch + combine',
   'plan',
-  'reduce',
   'experts',
   'shared',
 ] as const;
@@ -183,8 +181,8 @@ function areClose(one: Buffer, other: Buffer): boolean {
 
 /** Each part of a layer by itself, on what a forward left behind. */
 async function partsOf(bench: Bench, layer: MoeLayer) {
-  const { tokens, noise, x, out, data } = bench;
-  const { stream, world } = bench.timing;
+  const { tokens, x, out, data } = bench;
+  const { stream } = bench.timing;
   const { batches, shared } = layerInside(layer);
   const { router, fp8, ep, plan, experts } = batches[0]!.parts;
   const { received } = ep;
@@ -192,16 +190,11 @@ async function partsOf(bench: Bench, layer: MoeLayer) {
   const round = await time(bench, [
     () => {
       ep.dispatch(inputs, stream);
-      ep.combine(out, stream);
+      ep.combine(out, stream, experts.made ?? undefined);
     },
   ]);
   const { total, counts } = await plan.sizes(stream);
   const flops = expertFlops(data.model, counts, mlpParts(experts).products.rowUnit);
-  const made = emptyTensor(world.device, 'bf16', [plan.rows, data.model.hidden]);
-  noise.fill(stream, made.data, Math.min(made.bytes, total * data.model.hidden * 2));
-  const reduce = await time(bench, [() => plan.reduce(received, made, stream)]);
-  const all = await time(bench, [() => experts.run(received, stream)]);
-  made.free();
   const without = (a: Spread, b: Spread): Spread => ({ ...a, median: a.median - b.median });
   const rounding = fp8 && (await time(bench, [() => fp8.round(x.data, tokens, stream)]));
   const parts: Partial<Record<LayerPart, Spread>> = {
@@ -209,8 +202,7 @@ async function partsOf(bench: Bench, layer: MoeLayer) {
     ...(rounding && { 'rows to fp8': rounding }),
     'dispatch + combine': rounding ? without(round, rounding) : round,
     plan: await time(bench, [() => void plan.plan(received, stream)]),
-    reduce,
-    experts: without(all, reduce),
+    experts: await time(bench, [() => experts.run(received, stream)]),
     ...(shared && { shared: await time(bench, [() => shared.begin(x, out, stream)]) }),
   };
   return { parts, rows: total, flops, bounds: layerBounds(bench, counts) };

@@ -46,6 +46,8 @@ export function binder(plan: Plan, payloads: readonly string[]): (step: Step) =>
     topkWeights: name({ from: 'topkWeights' }),
     rows: payloads.map((payload) => name({ from: 'rows', payload })),
     out: name({ from: 'out' }),
+    // `exportPlan` refuses layers whose combine takes these.
+    ...{ made: 0, madeRows: 0, scatter: 0, routeWeights: 0 },
   };
 
   return async (step) => {

@@ -68,6 +68,11 @@ export async function exportPlan(
   { layer, place, tuning }: FamilyShape,
   version: string,
 ): Promise<Exported> {
+  if (layer.output.weighting === 'plan')
+    throw new UnavailableError(
+      'combine takes rows by an experts’ plan here, whose kernels a launch plan does not hold',
+      "Export with weighting 'experts' or 'combine'",
+    );
   const plan = family.plan(layer, place, tuning);
   if (plan.wire !== null || place.transport !== 'windows') {
     const needed = plan.wire === null ? 'NVSHMEM' : 'a proxy on the host';

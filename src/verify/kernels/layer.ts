@@ -8,6 +8,7 @@ import {
   payloadsFor,
   requireShape,
   rowFormatNames,
+  weightings,
 } from '../../moe/layer/index.js';
 import { number, type Parameters, type ShapeOf, word, yesNo } from './shape.js';
 
@@ -30,7 +31,7 @@ export const travelling = {
   counts: word('routes are counted', yesNo, 'no'),
   format: word('of rows that dispatch carries; same: as dtype', ['same', ...formatNames], 'same'),
   scales: number('bytes of a second payload; 0 for none', [0, 2 ** 20], 0),
-  weighting: word('who applies the router weights', ['experts', 'combine'], 'experts'),
+  weighting: word('who applies the router weights', weightings, 'experts'),
   wire: word('how rows come back', rowFormatNames, 'rows'),
   sum: word('where rows of several nodes are added up', ['nodes', 'source'], 'nodes'),
 } satisfies Parameters;
@@ -49,7 +50,7 @@ export function layerOf(shape: ShapeOf<typeof travelling>): Layer {
     ...{ ranks, experts, topK: shape.topk, maxTokens: shape.tokens, replicas },
     payloads: scales.rowBytes > 0 ? [...carried, scales] : carried,
     output: { dtype, hidden, weighting, wire, sum },
-    weights: weighting === 'combine' || shape.weights === 'yes',
+    weights: weighting !== 'experts' || shape.weights === 'yes',
     counts: shape.counts === 'yes',
   };
   requireShape(layer);

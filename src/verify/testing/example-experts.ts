@@ -6,11 +6,20 @@
 import { ArgumentError, requireArray, requireInteger, requireObject } from '../../base/errors.js';
 import { type CallSite, callSite, requireStream, type Stream } from '../../gpu/index.js';
 import { exampleExpertsKernel } from '../../moe/experts/index.js';
-import { bytesOf, ExpertParallel, emptyTensor, type OwnedTensor, type Received } from '../../moe/index.js';
+import {
+  bytesOf,
+  ExpertParallel,
+  ExpertsPlan,
+  emptyTensor,
+  type MadeRows,
+  type OwnedTensor,
+  type Received,
+} from '../../moe/index.js';
 import {
   type Bits,
   bitsArray,
   bitsOf,
+  combineWeighs,
   dtypes,
   expertsOf,
   fromF32,
@@ -43,11 +52,20 @@ export interface ExampleExpertsOptions {
 export class ExampleExperts {
   /** Scales and biases: [experts of this rank], each. */
   readonly weights: readonly OwnedTensor[];
+  /** With weighting 'plan' the rows that combine takes; undefined else. */
+  readonly made: MadeRows | undefined;
   readonly #site: Pick<CallSite, 'launch'>;
+  readonly #planned: Planned | null;
 
-  private constructor(weights: readonly OwnedTensor[], site: Pick<CallSite, 'launch'>) {
+  private constructor(
+    weights: readonly OwnedTensor[],
+    site: Pick<CallSite, 'launch'>,
+    planned: Planned | null,
+  ) {
     this.weights = weights;
+    this.made = planned?.plan.made(planned.rows);
     this.#site = site;
+    this.#planned = planned;
   }
 
   /**
@@ -80,7 +98,8 @@ export class ExampleExperts {
     const { topK, output } = shape;
     const kernel = exampleExpertsKernel({
       ...{ slots: slotsOf(shape), topK, hidden: output.hidden, dtype: output.dtype },
-      ...{ weights: received.weights !== null, routes: output.weighting === 'combine' },
+      ...{ weights: received.weights !== null, routes: combineWeighs(shape) },
+      planned: output.weighting === 'plan',
       threads: options.threads,
     });
     const site = await callSite(world.device, kernel, {
@@ -99,22 +118,40 @@ export class ExampleExperts {
     site.set.experts(received.experts.data);
     site.set.weights((received.weights ?? received.experts).data);
     site.set.x(x.data);
-    site.set.out(received.output.data);
+    const planned = output.weighting === 'plan' ? await planOf(world, ep, received) : null;
+    if (planned !== null) site.set.scatter(0, planned.plan.planned.scatter.data);
+    site.set.out((planned?.rows ?? received.output).data);
     site.set.scale(scale.data);
     site.set.bias(bias.data);
     site.set.first(first);
-    return new ExampleExperts([scale, bias], site);
+    return new ExampleExperts([scale, bias], site, planned);
   }
 
   /** Enqueues the experts: from what dispatch delivered to what combine brings back. */
   run(stream: Stream): void {
+    if (this.#planned !== null) this.#planned.plan.plan(this.#planned.received, stream);
     this.#site.launch(stream);
   }
 
   /** Frees their parameters. */
   free(): void {
     for (const { free } of this.weights) free();
+    this.#planned?.rows.free();
+    this.#planned?.plan.dispose();
   }
+}
+
+/** Where rows of a plan are made. */
+interface Planned {
+  readonly plan: ExpertsPlan;
+  readonly received: Received;
+  readonly rows: OwnedTensor;
+}
+
+async function planOf(world: World, { shape }: ExpertParallel, received: Received): Promise<Planned> {
+  const plan = await ExpertsPlan.create({ world, shape, received });
+  const { dtype, hidden } = shape.output;
+  return { plan, received, rows: emptyTensor(world.device, dtype, [plan.rows, hidden], 'rows of experts') };
 }
 
 /**
@@ -133,7 +170,7 @@ export function exampleOutput(
   const { topK, output } = shape;
   const slots = slotsOf(shape);
   const { hidden, dtype } = output;
-  const perRoute = output.weighting === 'combine';
+  const perRoute = combineWeighs(shape);
   const plane = bitsArray(dtype, slots * hidden * (perRoute ? topK : 1));
   requireBits('received.experts', 'i32', received.experts, slots * topK);
   if (weights) requireBits('received.weights', 'f32', received.weights, slots * topK);

@@ -493,9 +493,10 @@ function runnerOf(
         sent.push(ep.dispatchSend(next, on(n + 1)));
       }
       const received = ep.dispatchRecv(sent[n]!, on(n));
-      experts[n % streams.length]!.run(on(n));
-      if (n % 3 === 2) ep.combine(out, on(n));
-      else ep.combineRecv(ep.combineSend(received, on(n)), out, on(n));
+      const own = experts[n % streams.length]!;
+      own.run(on(n));
+      if (n % 3 === 2) ep.combine(out, on(n), own.made);
+      else ep.combineRecv(ep.combineSend(received, on(n), own.made), out, on(n));
     }
     for (const one of beside) follow(stream, one);
   }
@@ -529,10 +530,10 @@ function runnerOf(
 
   function combine(out: OwnedTensor): void {
     if (!ep.split) {
-      ep.combine(out, stream);
+      ep.combine(out, stream, experts[0]!.made);
       return;
     }
-    const sent = ep.combineSend(ep.received, stream);
+    const sent = ep.combineSend(ep.received, stream, experts[0]!.made);
     other.between(stream);
     ep.combineRecv(sent, out, stream);
     // Other work follows every second receive. Behind the others the next send comes at once, and begins before the receive has ended.

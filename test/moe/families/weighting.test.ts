@@ -77,6 +77,52 @@ describe('weights applied by combine give the bits of the reference', () => {
   }
 });
 
+describe('rows of a plan that combine takes give the bits of the reference', () => {
+  const planned: Partial<RoundsShape> = { weighting: 'plan' };
+  const layers: Readonly<Record<string, Partial<RoundsShape>>> = {
+    bf16: {},
+    f32: { dtype: 'f32' },
+    'one rank, which holds every expert': { ranks: 1 },
+    'top 1': { topK: 1 },
+    'top 13 of 26': { experts: 26, topK: 13, ranks: 2 },
+    'rows of no whole vector': { hidden: 7 },
+    'fewer experts than ranks': { ranks: 4, experts: 3, topK: 2 },
+    e4m3: { wire: 'e4m3', hidden: 144 },
+    'sums added': { adds: true },
+  };
+  for (const [name, layer] of Object.entries(layers)) test(name, () => run({ ...planned, ...layer }));
+
+  const routes: Readonly<Record<string, RoutesOptions>> = {
+    'routes to nobody': { holes: 0.5 },
+    'repeated experts': { router: { kind: 'repeated' } },
+    'all routes to one rank': { router: { kind: 'one-rank', target: 1 } },
+    'all routes remote': { router: { kind: 'remote' } },
+  };
+  for (const [name, of] of Object.entries(routes)) test(name, () => run(planned, { routes: of }));
+
+  test('groups of 2', () => expectReference({ ...plain, ...planned, ranks: 4, replicas: 2, maxTokens: 4 }));
+
+  const forms: Readonly<Record<string, RoundsUnderTest>> = {
+    'a graph': { graph: true, counts: true },
+    'split phases': { split: true },
+    'two rounds in flight': { split: true, rounds: 2 },
+    portable: { family: 'portable' },
+    'portable over a proxy': { family: 'portable', transport: 'proxy' },
+    'hybrid, two nodes': { family: 'hybrid', nodes: 2 },
+  };
+  for (const [name, form] of Object.entries(forms))
+    test(`${name}, checked`, () => run({ ...planned, ranks: 4 }, { ...form, mode: 'checked' }));
+
+  const tokens = [
+    [3, 0, 1],
+    [0, 0, 0],
+    [1, 3, 2],
+  ];
+  for (const way of ['push', 'pull'] as const)
+    test(`${way}: rows in parts, uneven tokens, checked`, () =>
+      run({ ...planned, hidden: 40 }, { tokens, tuning: spread(way), mode: 'checked' }));
+});
+
 const options: ExpertParallelOptions = {
   experts: 4,
   topK: 3,

@@ -9,7 +9,7 @@
  *
  * Slots without a local expert are neither read nor written, as real experts would do it.
  */
-import { kernel, pointer } from '../../../lang/index.js';
+import { kernel, list, pointer } from '../../../lang/index.js';
 import { remembered } from '../../families/family.js';
 import { dtypes, type RowDtype } from '../../layer/index.js';
 
@@ -24,13 +24,15 @@ export interface ExampleExpertsShape {
   readonly weights: boolean;
   /** A row for each route instead of a slot, not weighted. */
   readonly routes?: boolean;
+  /** These lie where a plan put them. */
+  readonly planned?: boolean;
   /** The most threads a block is launched with. */
   readonly threads: number;
 }
 
 /** Made once for all ranks of a process and all runs of a check. */
 export const exampleExpertsKernel = remembered((shape: ExampleExpertsShape) => {
-  const { slots, topK, hidden, dtype, weights, routes = false, threads } = shape;
+  const { slots, topK, hidden, dtype, weights, routes = false, planned = false, threads } = shape;
   const vectors = (hidden * dtypes[dtype].size) % 16 === 0;
   const lanes = vectors ? 16 / dtypes[dtype].size : 1;
   return kernel(
@@ -42,8 +44,10 @@ export const exampleExpertsKernel = remembered((shape: ExampleExpertsShape) => {
         experts: pointer('i32'),
         weights: pointer('f32'),
         x: pointer(dtype),
-        /** [slot][hidden], or [slot][k][hidden]: where combine reads. */
+        /** [slot][hidden], [slot][k][hidden], or [row][hidden] of a plan: where combine reads. */
         out: pointer(dtype),
+        /** [slot][k]: rows of a plan. */
+        scatter: list(pointer('i32'), planned ? 1 : 0),
         /** [local expert] */
         scale: pointer('f32'),
         bias: pointer('f32'),
@@ -55,13 +59,14 @@ export const exampleExpertsKernel = remembered((shape: ExampleExpertsShape) => {
         K: topK,
         WEIGHTS: weights,
         ROUTES: routes,
+        PLANNED: planned,
         DTYPE: dtype,
         VECTORS: vectors,
         LANES: lanes,
         UNITS: hidden / lanes,
       },
     },
-    (g, { experts, weights, x, out, scale, bias, first }, u) => {
+    (g, { experts, weights, x, out, scatter, scale, bias, first }, u) => {
       g.awaitPrevious();
       g.releaseNext();
       for (let slot = g.blockIdx.x; slot < u.SLOTS; slot += g.gridDim.x) {
@@ -89,7 +94,9 @@ export const exampleExpertsKernel = remembered((shape: ExampleExpertsShape) => {
                 if (u.WEIGHTS && !u.ROUTES) weight = g.load(weights.at(slot * u.K + k));
                 if (u.ROUTES) {
                   for (const lane of g.unroll(u.LANES)) sums[lane] = row[lane]! * by + plus;
-                  const at = (slot * u.K + k) * u.UNITS + i;
+                  let place = slot * u.K + k;
+                  if (u.PLANNED) place = g.u32(g.load(scatter[0]!.at(place)));
+                  const at = place * u.UNITS + i;
                   if (u.VECTORS) g.store(out.as('v16').at(at), g.pack(u.DTYPE, sums));
                   else g.store(out.at(at), g.convert(u.DTYPE, sums[0]!));
                 } else {

@@ -7,9 +7,9 @@
  * reset. Block b's routes are a stretch, each warp's a part of it; a route counts for the warp that will place it, or as one
  * of the blocks before or after. Those counts, summed up for each expert, say where each warp begins.
  */
-import { device, kernel, pointer } from '../../../lang/index.js';
+import { device, kernel, list, pointer } from '../../../lang/index.js';
 import { sumUpTo } from '../../families/common/lanes.js';
-import { type ExpertsShape, type ExpertsSpread, routesOf, rowsOfPlan } from './shape.js';
+import { type ExpertsShape, type ExpertsSpread, keepsWeights, routesOf, rowsOfPlan } from './shape.js';
 
 /** Vectors of ids that a thread has in flight. */
 const inFlight = 8;
@@ -17,6 +17,7 @@ const inFlight = 8;
 export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: ExpertsSpread) {
   const warps = threads / 32;
   const routes = routesOf(shape.layer);
+  const keeps = keepsWeights(shape.layer) ? 1 : 0;
   // Routes of a warp: whole steps of its lanes.
   const steps = Math.ceil(routes / (blocks * warps * 32));
   /** The blocks before, each warp, the blocks behind. */
@@ -45,6 +46,9 @@ export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: Expe
         routes: pointer('i32'),
         /** [slot][k]: the route's row; −1 where it has none. */
         scatter: pointer('i32'),
+        /** [slot][k]: the weights that arrived, and where they are kept. */
+        weights: list(pointer('f32'), keeps),
+        kept: list(pointer('f32'), keeps),
       },
       using: {
         EXPERTS: shape.experts,
@@ -54,10 +58,10 @@ export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: Expe
         countAll: countAll(sizes),
         beginWarps: beginWarps(sizes),
         beginExperts: beginExperts(shape),
-        placeOwn: placeOwn(sizes),
+        placeOwn: placeOwn(sizes, keeps),
       },
     },
-    (g, { ids, first, sizes, routes, scatter }, u) => {
+    (g, { ids, first, sizes, routes, scatter, weights, kept }, u) => {
       g.awaitPrevious();
       g.releaseNext();
       // [expert][part]: routes; then how many come before that part's.
@@ -73,7 +77,7 @@ export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: Expe
       g.barrier();
       if (g.warpId === 0) u.beginExperts({ wanted, starts, ends, sizes });
       g.barrier();
-      u.placeOwn({ ids, first, counted, starts, ends, routes, scatter });
+      u.placeOwn({ ids, first, counted, starts, ends, routes, scatter, weights, kept });
       // The padding that aligns the next expert.
       for (let e = g.blockIdx.x * u.WARPS + g.warpId; e < u.EXPERTS; e += g.gridDim.x * u.WARPS) {
         const end = g.load(ends.at(e));
@@ -217,8 +221,8 @@ const beginExperts = (shape: ExpertsShape) =>
     },
   );
 
-/** Gives this warp's routes their rows, 32 at a time. */
-const placeOwn = ({ EXPERTS, ROUTES, WARPS, STEPS, STRIDE }: Sizes) =>
+/** Gives this warp's routes their rows, 32 at a time, and keeps their weights. */
+const placeOwn = ({ EXPERTS, ROUTES, WARPS, STEPS, STRIDE }: Sizes, keeps: number) =>
   device(
     {
       name: 'place_own',
@@ -230,15 +234,20 @@ const placeOwn = ({ EXPERTS, ROUTES, WARPS, STEPS, STRIDE }: Sizes) =>
         ends: pointer('u32'),
         routes: pointer('i32'),
         scatter: pointer('i32'),
+        weights: list(pointer('f32'), keeps),
+        kept: list(pointer('f32'), keeps),
       },
-      using: { EXPERTS, ROUTES, WARPS, STEPS, STRIDE },
+      using: { EXPERTS, ROUTES, WARPS, STEPS, STRIDE, KEEPS: keeps > 0 },
     },
-    (g, { ids, first, counted, starts, ends, routes, scatter }, u) => {
+    (g, { ids, first, counted, starts, ends, routes, scatter, weights, kept }, u) => {
       const begin = (g.blockIdx.x * u.WARPS + g.warpId) * (u.STEPS * 32);
       for (let at = begin; at < g.min(begin + u.STEPS * 32, g.u32(u.ROUTES)); at += 32) {
         const route = at + g.laneId;
         let id = g.i32(-1);
         if (route < u.ROUTES) id = g.load(ids.at(route));
+        if (u.KEEPS) {
+          if (route < u.ROUTES) g.store(kept[0]!.at(route), g.load(weights[0]!.at(route)));
+        }
         const expert = g.u32(id) - first;
         const same = g.warp.match(expert);
         const earlier = g.popc(same & ((1 << g.laneId) - 1));

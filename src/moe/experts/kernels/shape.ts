@@ -14,6 +14,9 @@ export interface ExpertsShape extends ExpertRows {
 export const slotsOf = (layer: Layer): number => sharing(layer).groups * layer.maxTokens;
 export const routesOf = (layer: Layer): number => slotsOf(layer) * layer.topK;
 
+/** Whether a plan keeps the routes' weights: combine takes its rows, and applies them while peers may write to the slots. */
+export const keepsWeights = ({ output }: Layer): boolean => output.weighting === 'plan';
+
 /** Rows of each expert if routes were even. */
 export const evenRows = (layer: Layer): number => Math.ceil(routesOf(layer) / layer.experts);
 

@@ -29,6 +29,24 @@ export const combineParams = <S extends LayoutSpec>(window: TypedLayout<S>, { ou
     limit: 'u32',
   }) as const;
 
+/**
+ * The rows that combine takes where it applies the weights: in a plan's order, or one behind the other, a row for each route. `given`:
+ * whether the kernel takes any; `beside`: with their weights.
+ */
+export const routeParams = ({ output }: Layer, given: boolean, beside = true) => {
+  const [rows, planned] = [given ? 1 : 0, given && output.weighting === 'plan' ? 1 : 0];
+  return {
+    /** [row][hidden] */
+    made: list(pointer(output.dtype), rows),
+    /** There are so many in a plan; a larger number counts as none. */
+    madeRows: list('u32', planned),
+    /** [slot][k]: the route's row; −1 where it has none. */
+    scatter: list(pointer('i32'), planned),
+    /** [slot][k], in this rank's own memory: peers may write to slots while combine pushes. */
+    routeWeights: list(pointer('f32'), beside ? planned : 0),
+  } as const;
+};
+
 /** Callback for a part of the sums that a group has made in a turn. */
 export const turnParams = <S extends LayoutSpec>(window: TypedLayout<S>, { output }: Layer) =>
   ({

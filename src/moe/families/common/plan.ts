@@ -3,7 +3,7 @@ import { type LayoutSpec, section, type TypedLayout } from '../../../lang/index.
 import { type Dtype, expertsOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import type { Bindings, BufferPlan, Plan, View, WindowPlan, WirePlan } from '../family.js';
 import { placingAddresses, placingPlan } from './places.js';
-import { type ReceivedSections, slotShape } from './received.js';
+import { partialDtype, type ReceivedSections, slotShape } from './received.js';
 import { type failureField, failureWords, notedWaits } from './waits.js';
 
 /** A layout with what users and hosts see of it. */
@@ -77,7 +77,7 @@ export function planOf({ layer, rank, memory, layout, rounds = '', phases }: Own
       ),
       output:
         routes === null
-          ? view('output', dtype, [...slots, hidden])
+          ? view('output', partialDtype(layer), [...slots, hidden])
           : { in: routes, offset: 0, dtype, shape: [...slots, topK, hidden] },
     },
     placing,

@@ -1,6 +1,15 @@
 /** The results that every family delivers, and where: the sections of its window that users see, and who counts and zeroes there. */
 import { constant, device, field, type TypedLayout, windowOf } from '../../../lang/index.js';
-import { dtypes, expertsOf, formatOf, type Layer, type RowDtype, sharing, split } from '../../layer/index.js';
+import {
+  combineWeighs,
+  dtypes,
+  expertsOf,
+  formatOf,
+  type Layer,
+  type RowDtype,
+  sharing,
+  split,
+} from '../../layer/index.js';
 import { type Unit, unitBytes, widestUnit } from './parts.js';
 
 /** Most experts any rank owns: the first own one more where they do not divide. */
@@ -8,7 +17,7 @@ export const localExperts = (layer: Pick<Layer, 'experts' | 'ranks'>): number =>
 
 /** The type of `output`: what experts leave, or a weighted sum that waits to travel. */
 export const partialDtype = ({ output }: Pick<Layer, 'output'>): RowDtype =>
-  output.weighting === 'combine' ? formatOf(output).sums(output.dtype) : output.dtype;
+  combineWeighs({ output }) ? formatOf(output).sums(output.dtype) : output.dtype;
 
 /** How kernels see rows of values: as vectors of so many lanes where they are whole vectors, else value by value. */
 export function rowsOf({ output: { hidden } }: Pick<Layer, 'output'>, dtype: RowDtype) {

@@ -5,21 +5,13 @@
  * A launch of its own before combine, on its stream: one-sided's pushing combine releases the slots right at its start,
  * and from then on the next dispatch may write over the ids and weights that are read here.
  */
-import {
-  device,
-  kernel,
-  peers,
-  pointer,
-  record,
-  registers,
-  type TypedLayout,
-  windowOf,
-} from '../../../lang/index.js';
-import { dtypes, type Layer, sharing } from '../../layer/index.js';
+import { kernel, peers, type TypedLayout } from '../../../lang/index.js';
+import { combineWeighs, dtypes, type Layer, sharing } from '../../layer/index.js';
 import { type Bindings, type BufferPlan, type Place, type Step, step } from '../family.js';
+import { routeParams } from './params.js';
 import type { Spread } from './parts.js';
 import { partialDtype, type ReceivedSections, rowsOf } from './received.js';
-import { gatherParams, rowSum } from './sum.js';
+import { inOrder, routeSum } from './route-sum.js';
 
 /**
  * It reads and writes this rank's memory only, all slots of all sources, most of them empty. A simulated block costs
@@ -30,7 +22,7 @@ export function weighSpread(
   { blocks, threads, parts }: Spread,
   { kind, sms, multiprocessors }: Pick<Place, 'kind' | 'sms' | 'multiprocessors'>,
 ): Spread | null {
-  if (layer.output.weighting !== 'combine') return null;
+  if (!combineWeighs(layer)) return null;
   const pieces = sharing(layer).groups * layer.maxTokens * parts;
   // With more threads a sum of 32 rows would not fit in registers.
   const most = sms ?? (kind === 'sim' ? blocks : 2 * multiprocessors);
@@ -54,11 +46,7 @@ export function weighKernel(name: string, layer: Weighing, window: TypedLayout<R
     {
       name,
       maxThreads: weigh.threads,
-      params: {
-        win: peers(window),
-        /** [source][token][k][hidden]: what the experts made of each route, not weighted. */
-        rows: pointer(dtype),
-      },
+      params: { win: peers(window), ...routeParams(layer, true, false) },
       using: {
         K: topK,
         MAX_TOKENS: maxTokens,
@@ -72,17 +60,12 @@ export function weighKernel(name: string, layer: Weighing, window: TypedLayout<R
         /** Vectors of sums for each vector of a row: two where rows of 16 bits become sums of 32. */
         SUM_VECTORS: Math.max(1, lanes / partialLanes),
         SUM_LANES: vectors ? partialLanes : 1,
-        rowSum: rowSum({
-          rows: topK,
-          lane: vectors ? dtype : 'f32',
-          lanes,
-          scaled: true,
-          at: routesOf(layer, window),
-          gather: gatherRoutes(layer, window),
-        }),
+        PLANNED: output.weighting === 'plan',
+        inOrder,
+        routeSum: routeSum(layer),
       },
     },
-    (g, { win, rows }, u) => {
+    (g, { win, made, madeRows, scatter }, u) => {
       g.awaitPrevious();
       g.releaseNext();
       const mine = win.at(g.rank);
@@ -90,15 +73,31 @@ export function weighKernel(name: string, layer: Weighing, window: TypedLayout<R
         const part = piece % u.PARTS;
         const source = piece / u.PARTS / u.MAX_TOKENS;
         const token = (piece / u.PARTS) % u.MAX_TOKENS;
+        const route = (source * u.MAX_TOKENS + token) * u.K + g.laneId;
         let here = false;
-        if (g.laneId < u.K) here = g.load(mine.experts.at(source, token, g.laneId)) >= 0;
-        const routes = g.warp.ballot(here);
-        if (routes !== 0) {
+        let has = false;
+        let row = route;
+        let weight = g.f32(1);
+        if (g.laneId < u.K) {
+          here = g.load(mine.experts.at(source, token, g.laneId)) >= 0;
+          weight = g.load(mine.weights.at(source, token, g.laneId));
+          has = here;
+          if (u.PLANNED) {
+            row = g.u32(g.load(scatter[0]!.at(route)));
+            has = row < madeRows[0]!;
+          }
+        }
+        // A token whose routes found no rows in a plan travels all the same.
+        if (g.warp.any(here)) {
+          const places = g.registers('u32', u.K);
+          const scales = g.registers('f32', u.K);
+          const routes = g.warp.ballot(has);
+          u.inOrder({ routes, row, weight, places, scales });
+          const count = g.popc(routes);
           const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
           for (let i = part * u.PART_UNITS + g.threadIdx.x; i < end; i += g.blockDim.x) {
             const total = g.registers('f32', u.LANES);
-            const left = g.registers('u32', 1, routes);
-            u.rowSum({ at: { mine, rows, source, token, i, left }, count: g.popc(routes), total });
+            u.routeSum({ at: { from: made[0]!, i, routes: { count, places, scales } }, count, total });
             const to = mine.output.at(source, token);
             if (u.VECTORS) {
               for (const v of g.unroll(u.SUM_VECTORS)) {
@@ -116,44 +115,6 @@ export function weighKernel(name: string, layer: Weighing, window: TypedLayout<R
   );
 }
 
-/** One vector of one slot's rows. `left`: a bit for each route whose row was not gathered yet. */
-const routesOf = (layer: Layer, window: TypedLayout<ReceivedSections>) =>
-  record({
-    mine: windowOf(window),
-    rows: pointer(layer.output.dtype),
-    source: 'u32',
-    token: 'u32',
-    i: 'u32',
-    left: registers('u32', 1),
-  });
-
-/** The rows of the routes that are here, in their order, and their weights. */
-function gatherRoutes(layer: Layer, window: TypedLayout<ReceivedSections>) {
-  const { dtype } = layer.output;
-  const { vectors, units } = rowsOf(layer, dtype);
-  return device(
-    {
-      name: 'gather_routes',
-      params: gatherParams(routesOf(layer, window)),
-      using: { K: layer.topK, MAX_TOKENS: layer.maxTokens, UNITS: units, VECTORS: vectors },
-    },
-    (g, { at: { mine, rows: from, source, token, i, left }, first, rows, scales }, u) => {
-      for (const r of g.unroll(rows.length)) {
-        if (first + r < u.K) {
-          if (left[0] !== 0) {
-            const k = g.ffs(left[0]!) - 1;
-            left[0]! &= left[0]! - 1;
-            scales[r] = g.load(mine.weights.at(source, token, k));
-            const at = ((source * u.MAX_TOKENS + token) * u.K + k) * u.UNITS + i;
-            if (u.VECTORS) rows[r] = g.load(from.as('v16').at(at), { cache: 'stream' });
-            else rows[r] = g.pack('f32', [g.f32(g.load(from.at(at))), 0, 0, 0]);
-          }
-        }
-      }
-    },
-  );
-}
-
 /** Its launch, where combine weighs. `rank`: as a step's. */
 export const weighSteps = (
   kernel: ReturnType<typeof weighKernel>,
@@ -162,11 +123,16 @@ export const weighSteps = (
   routes: BufferPlan | null,
   rank?: number,
 ): Step[] =>
-  kernel === null || weigh === null || routes === null
+  kernel === null || weigh === null
     ? []
     : [
         step({
-          ...{ kernel, blocks: weigh.blocks, threads: weigh.threads, bindings: { win, rows: routes } },
+          ...{
+            kernel,
+            blocks: weigh.blocks,
+            threads: weigh.threads,
+            bindings: { win, ...(routes && { made: ({ address }) => [address(routes)] }) },
+          },
           summary: 'from a row a route to the row that travels',
           ...(rank !== undefined && { rank }),
         }),

@@ -19,6 +19,7 @@ import {
   pushes,
   returnedVectors,
   roundWords,
+  sumsRoutes,
   travelsAsItLies,
 } from './window.js';
 
@@ -121,7 +122,7 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
     split,
     dispatch: { ...tuning.dispatch, blocks: blocksOf(tuning.dispatch, layer) },
     combine: { ...tuning.combine, blocks: blocksOf(tuning.combine, layer) },
-    weigh: weighSpread(layer, tuning.combine, place),
+    weigh: sumsRoutes({ ...layer, ...tuning, split }) ? null : weighSpread(layer, tuning.combine, place),
   };
   const kernels = kernelsOf(shape);
   const { layout, dispatch, dispatchRecv, weigh, combine, combineRecv } = kernels;

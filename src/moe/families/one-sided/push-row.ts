@@ -1,9 +1,11 @@
-/** Rows that travel back as they are. */
-import { device, pointer } from '../../../lang/index.js';
-import { outputRowBytes } from '../../layer/index.js';
+/** Rows that travel back as they are: those that experts left, or that their rows for a token's routes make. */
+import { device, pointer, record } from '../../../lang/index.js';
+import { dtypes, outputRowBytes } from '../../layer/index.js';
+import { routeParams } from '../common/params.js';
+import { inOrder, routeSum } from '../common/route-sum.js';
 import { filled } from './arrival.js';
 import { team } from './team.js';
-import { depth, type OneSidedShape } from './window.js';
+import { depth, type OneSidedShape, sumsRoutes } from './window.js';
 
 /** One part of a row: from `output` of this rank to `returned` of its source. */
 export const pushParams = { from: pointer('v16'), to: pointer('v16'), part: 'u32' } as const;
@@ -37,6 +39,54 @@ export function pushRow(shape: OneSidedShape) {
           const vector = u.filled({ vector: row[d]! });
           if (i < end) g.store(to.at(i), vector, { order: 'relaxed', scope: 'sys' });
         }
+      }
+    },
+  );
+}
+
+/** One part of the row that a slot's routes make, to where its source, or this rank, adds it up. */
+export function pushSum(shape: OneSidedShape) {
+  const units = outputRowBytes(shape) / 16;
+  const { dtype } = shape.output;
+  return device(
+    {
+      name: 'push_sum',
+      params: {
+        routes: record(routeParams(shape, sumsRoutes(shape))),
+        slot: 'u32',
+        to: pointer('v16'),
+        part: 'u32',
+      },
+      using: {
+        K: shape.topK,
+        UNITS: units,
+        PART_UNITS: Math.ceil(units / shape.combine.parts),
+        LANES: 16 / dtypes[dtype].size,
+        DTYPE: dtype,
+        filled: filled(dtype),
+        team: team(shape.combine),
+        inOrder,
+        routeSum: routeSum(shape),
+      },
+    },
+    (g, { routes: { made, madeRows, scatter, routeWeights }, slot, to, part }, u) => {
+      let row = madeRows[0]!;
+      let weight = g.f32(1);
+      if (g.laneId < u.K) {
+        row = g.u32(g.load(scatter[0]!.at(slot * u.K + g.laneId)));
+        weight = g.load(routeWeights[0]!.at(slot * u.K + g.laneId));
+      }
+      const there = g.warp.ballot(row < madeRows[0]!);
+      const places = g.registers('u32', u.K);
+      const scales = g.registers('f32', u.K);
+      u.inOrder({ routes: there, row, weight, places, scales });
+      const count = g.popc(there);
+      const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
+      for (let i = part * u.PART_UNITS + u.team.thread(); i < end; i += u.team.threads()) {
+        const total = g.registers('f32', u.LANES);
+        u.routeSum({ at: { from: made[0]!, i, routes: { count, places, scales } }, count, total });
+        const vector = u.filled({ vector: g.pack(u.DTYPE, total) });
+        g.store(to.at(i), vector, { order: 'relaxed', scope: 'sys' });
       }
     },
   );

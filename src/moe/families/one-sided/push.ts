@@ -6,22 +6,22 @@
  * As one launch, pushing runs a few pieces ahead of adding up, so that a block never waits for what it could still send.
  * Split, the send only pushes and the receive only adds up.
  */
-import { device, kernel, peers } from '../../../lang/index.js';
+import { device, kernel, peers, record } from '../../../lang/index.js';
 import { formatOf, sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
-import { combineParams } from '../common/params.js';
+import { combineParams, routeParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { combineStages, ownStage } from './bulk.js';
 import { copyParams, copyRow, tellCopied } from './copies.js';
 import { countRound, release } from './flags.js';
 import { gatherPushed } from './gather.js';
-import { pushRow } from './push-row.js';
+import { pushRow, pushSum } from './push-row.js';
 import { pushScaled, sumScaled } from './scaled.js';
 import { sumPiece } from './sum-piece.js';
 import { receiveSums } from './sums.js';
 import { team } from './team.js';
-import { type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
+import { type OneSidedShape, type OneSidedWindow, sharesSums, sumsRoutes } from './window.js';
 
 /** The part of it that a launch does. */
 export type Half = 'both' | 'send' | 'recv';
@@ -40,11 +40,12 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
     {
       name: names[half],
       maxThreads: shape.combine.threads,
-      params: combineParams(window, shape),
+      params: { ...combineParams(window, shape), ...routeParams(shape, sumsRoutes(shape)) },
       using: using(shape, window, half),
     },
-    (g, { win, topkIds, out, tokens, limit }, u) => {
+    (g, { win, topkIds, out, tokens, limit, made, madeRows, scatter, routeWeights }, u) => {
       const mine = win.at(g.rank);
+      const routes = { made, madeRows, scatter, routeWeights };
       const epoch = u.countRound({ count: mine[u.COUNTER].at(g.blockIdx.x) });
       const mask = u.maskIn({ masked: mine.masked });
       // The kernel reads the experts' results from here on. A receive begins when its send has passed this, so it need not wait here
@@ -90,7 +91,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
           }
         }
         if (u.SENDS) {
-          if (step < pieces && sends) u.pushPiece({ win, mask, piece: step, epoch, bulk, copied });
+          if (step < pieces && sends) u.pushPiece({ win, mask, routes, piece: step, epoch, bulk, copied });
           if (u.COPIES) {
             // After its last piece the team tells peers of the copies itself: no next piece would.
             if (step + stride >= pieces && sends) u.tellCopied({ win, mask, epoch, copied });
@@ -163,16 +164,23 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
 /** Pushes one piece (a part of a token's row) to all ranks that sent the token here. */
 export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
   const { rounding } = formatOf(shape.output);
+  const sums = sumsRoutes(shape);
   return device(
     {
       name: 'push_piece',
-      params: { win: peers(window), mask: 'v16', piece: 'u32', epoch: 'u32', ...copyParams },
+      params: {
+        ...{ win: peers(window), mask: 'v16', piece: 'u32', epoch: 'u32', ...copyParams },
+        routes: record(routeParams(shape, sums)),
+      },
       using: {
         RANKS: shape.ranks,
         REPLICAS: sharing(shape).replicas,
         PARTS: shape.combine.parts,
-        // Where rows are rounded on their way, this rank's own are too.
-        OTHERS: rounding === null ? shape.ranks - 1 : shape.ranks,
+        // Where rows are rounded on their way, this rank's own are too. Where they are made here, its own are made last.
+        OTHERS: rounding === null && !sums ? shape.ranks - 1 : shape.ranks,
+        MAX_TOKENS: shape.maxTokens,
+        SUMS: sums,
+        pushSum: pushSum(shape),
         COPIES: shape.combine.way === 'bulk',
         pushRow: rounding === null ? pushRow(shape) : pushScaled(shape, rounding),
         copyRow: copyRow(shape, window),
@@ -180,7 +188,7 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
         isOut: masking(shape, 'combine').isOut,
       },
     },
-    (g, { win, mask, piece, epoch, bulk, copied }, u) => {
+    (g, { win, mask, routes, piece, epoch, bulk, copied }, u) => {
       const mine = win.at(g.rank);
       const turn = piece / u.PARTS;
       // Ranks start with different peers, so that no window is everybody's first. One source after the other: several at
@@ -196,7 +204,12 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
           const from = mine.output.at(group, token).as('v16');
           const to = win.at(source).returned.at(g.rank, turn);
           const part = piece % u.PARTS;
-          if (u.COPIES) u.copyRow({ win, mask, from, to, part, epoch, bulk, copied });
+          if (u.SUMS) {
+            const slot = group * u.MAX_TOKENS + token;
+            // The thread that writes a vector of this rank's own row adds it up as well, later in this launch.
+            if (source === g.rank) u.pushSum({ routes, slot, to: from, part });
+            else u.pushSum({ routes, slot, to, part });
+          } else if (u.COPIES) u.copyRow({ win, mask, from, to, part, epoch, bulk, copied });
           else u.pushRow({ from, to, part });
         }
       }

@@ -174,6 +174,7 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
   // Of both rounds in flight; it runs twice.
   'split, a graph, replayed': { split: true, rounds: 2, graph: true, own: { chunk: 1 }, times: 4 },
   'combine weighs': { ranks: 4, weighting: 'combine', topK: 3, experts: 5 },
+  'combine weighs rows of a plan': { ranks: 4, weighting: 'plan', topK: 3 },
   e4m3: { ranks: 4, wire: 'e4m3', hidden: 144, topK: 3, dtype: 'f16' },
   mxfp8: { ranks: 4, wire: 'mxfp8', hidden: 144, maxTokens: 1 },
   'e4m3, weighed by combine, two stretches, in parts': {

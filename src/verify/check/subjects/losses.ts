@@ -107,7 +107,7 @@ async function survive(
   if (operation === 'combine') {
     const received = ep.dispatch(inputs, stream);
     experts.run(stream);
-    if (afterSend) sent = ep.combineSend(received, stream);
+    if (afterSend) sent = ep.combineSend(received, stream, experts.made);
     await ep.synchronize(stream);
     await world.barrier(afterSend ? 'sums are sent' : 'experts are done');
   }
@@ -122,10 +122,10 @@ async function survive(
   try {
     if (operation === 'dispatch') ep.dispatch(inputs, stream);
     else if (sent !== null) ep.combineRecv(sent, out, stream);
-    else ep.combine(out, stream);
+    else ep.combine(out, stream, experts.made);
     if (!goesOn && !afterSend) {
       if (operation === 'combine') ep.dispatch(inputs, stream);
-      ep.combine(out, stream);
+      ep.combine(out, stream, experts.made);
     }
     await ep.synchronize(stream);
   } catch (error) {

@@ -90,6 +90,21 @@ const weighed = each(
   },
 );
 
+/** Combine takes the rows of a plan, and makes those that travel of them as it pushes. */
+const planned = each(
+  { weighting: 'plan' },
+  {
+    'of a plan': { topK: 3, experts: 5, counts: true },
+    'of a plan, one token': { maxTokens: 1, experts: 2, blocks: 1, times: 1 },
+    'of a plan, uneven tokens, in parts': { parts: 2, hidden: 16, ranks: 3, experts: 7, uneven: true },
+    'of a plan, two teams': { maxTokens: 5, threads: 128, own: { teams: 2 }, hidden: 264 },
+    'of a plan, pushing far ahead': { maxTokens: 4, own: { ahead: 3 }, blocks: 1 },
+    'of a plan, groups of 2': { ranks: 4, replicas: 2, maxTokens: 4, times: 2 },
+    'of a plan, routes to nobody': { routes: { holes: 0.5 } },
+    'of a plan, a graph, a rank left out': { ranks: 3, graph: true, leaveOut: { before: 1, ranks: [1] } },
+  },
+);
+
 /** Rows are rounded on their way. */
 const narrow = each(
   { wire: 'e4m3', hidden: 16 },
@@ -197,6 +212,14 @@ export const oneSided: readonly CheckSubject[] = [
         'combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
         'combine weighs, odd rows': { weighting: 'combine', hidden: 5 },
       }),
+    ],
+  },
+  {
+    name: 'one_sided_plan',
+    kernels: ['one_sided_dispatch', 'experts_plan', 'example_experts', 'one_sided_combine'],
+    configurations: [
+      ...push.rounds('push', planned),
+      ...push.loss('of a plan', 'combine', { goesOn, weighting: 'plan' }),
     ],
   },
   {

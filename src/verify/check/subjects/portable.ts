@@ -49,6 +49,7 @@ const weighed: Readonly<Record<string, Partial<Rounds>>> = {
   'combine weighs': { weighting: 'combine', topK: 3, experts: 5, counts: true },
   'combine weighs, odd rows': { weighting: 'combine', hidden: 5 },
   'combine weighs, split': { weighting: 'combine', split: true },
+  'combine weighs rows of a plan': { weighting: 'plan', topK: 3 },
 };
 
 /** Rows are rounded on their way. */
