@@ -6,13 +6,7 @@
 import type { Column } from '../../base/table.js';
 import { bf16ToF32 } from '../../gpu/index.js';
 import { mlpParts } from '../../moe/experts/index.js';
-import {
-  bytesOf,
-  layerInside,
-  MoeLayer,
-  type MoeLayerOptions,
-  readBits,
-} from '../../moe/index.js';
+import { bytesOf, layerInside, MoeLayer, type MoeLayerOptions, readBits } from '../../moe/index.js';
 import { type MoeModel, scaleBlock } from '../../moe/layer/index.js';
 import { type Bounds, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
 import { expertFlops, flopsColumns } from './gemm.js';
@@ -40,14 +34,7 @@ interface LayerBenchPlan extends Measuring {
   readonly nccl: boolean;
 }
 
-const layerParts = [
-  'router',
-  'rows to fp8',
-  'dispatch + combine',
-  'plan',
-  'experts',
-  'shared',
-] as const;
+const layerParts = ['router', 'rows to fp8', 'dispatch + combine', 'plan', 'experts', 'shared'] as const;
 type LayerPart = (typeof layerParts)[number];
 const layerWays = [
   'in a row',

@@ -14,8 +14,8 @@ import { partialDtype, type ReceivedSections, rowsOf } from './received.js';
 import { inOrder, routeSum } from './route-sum.js';
 
 /**
- * It reads and writes this rank's memory only, all slots of all sources, most of them empty. A simulated block costs
- * more than it brings.
+ * It reads and writes this rank's memory only, all slots of all sources, most of them empty. Many small blocks keep the most loads under
+ * way. A simulated block costs more than it brings.
  */
 export function weighSpread(
   layer: Layer,
@@ -24,9 +24,11 @@ export function weighSpread(
 ): Spread | null {
   if (!combineWeighs(layer)) return null;
   const pieces = sharing(layer).groups * layer.maxTokens * parts;
-  // With more threads a sum of 32 rows would not fit in registers.
-  const most = sms ?? (kind === 'sim' ? blocks : 2 * multiprocessors);
-  return { blocks: Math.min(pieces, most), threads: Math.min(threads, 512), parts };
+  if (kind === 'sim')
+    return { blocks: Math.min(pieces, sms ?? blocks), threads: Math.min(threads, 512), parts };
+  // Where blocks are few, their threads must be many; with more than 512 a sum of 32 rows would not fit in registers.
+  if (sms !== null) return { blocks: Math.min(pieces, sms), threads: 512, parts };
+  return { blocks: Math.min(pieces, 8 * multiprocessors), threads: 256, parts };
 }
 
 export interface Weighing extends Layer {

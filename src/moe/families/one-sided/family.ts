@@ -97,13 +97,17 @@ const pushable = (layer: Layer): boolean => !travelsAsItLies(layer) || outputRow
 function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: Place): OneSidedTuning {
   const { dispatch, combine } = sms === null ? found : onFewMultiprocessors(found, layer, split, sms);
   const way = !travelsAsItLies(layer) ? 'push' : pushable(layer) ? combine.way : 'pull';
-  const threads = Math.min(combine.threads, formatOf(layer.output).mostThreads);
+  const sums = sumsRoutes({ output: layer.output, split, combine: { ...combine, way } });
+  // Two such blocks fit on a multiprocessor.
+  const most = sums ? 448 : formatOf(layer.output).mostThreads;
+  const threads = Math.min(combine.threads, most);
   return {
     dispatch: { ...dispatch, blocks: blocksOf(dispatch, layer) },
     combine: {
       ...combine,
       blocks: blocksOf(combine, layer),
       threads,
+      parts: sums && threads < combine.threads ? Math.max(2, combine.parts) : combine.parts,
       way,
       // Each warp that copies in bulk is a team.
       teams: way === 'bulk' ? threads / 32 : Math.min(combine.teams, threads / 32),

@@ -36,10 +36,12 @@ const names = {
 const counters = { both: 'combines', send: 'combines', recv: 'combineRecvs' } as const;
 
 export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
+  const { threads } = shape.combine;
   return kernel(
     {
       name: names[half],
-      maxThreads: shape.combine.threads,
+      // A kernel that adds up routes takes so many registers that one block would fill a multiprocessor; two keep more loads under way.
+      maxThreads: sumsRoutes(shape) ? Math.min(1024, 2 * threads) : threads,
       params: { ...combineParams(window, shape), ...routeParams(shape, sumsRoutes(shape)) },
       using: using(shape, window, half),
     },
