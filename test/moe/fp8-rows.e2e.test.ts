@@ -37,7 +37,7 @@ const small: RoundsShape = {
   ...{ ranks: 2, experts: 4, topK: 2, maxTokens: 3, hidden: 256, dtype: 'bf16' },
 };
 
-type Features = Pick<ExpertParallelOptions, 'family' | 'split' | 'rounds' | 'counts'>;
+type Features = Pick<ExpertParallelOptions, 'family' | 'split' | 'rounds' | 'counts' | 'tuning'>;
 interface Way extends Features {
   readonly nodes?: number;
   /** The rows of rounds come as what the host holds. */
@@ -182,12 +182,20 @@ async function expectRounded(of: RoundsShape, way: Way, seed: number, mode?: Mac
   }
 }
 
+const launch = { blocks: 2, threads: 64, parts: 3, inFlight: 4, teams: 1 } as const;
+const spread = (way: 'store' | 'bulk') => ({
+  dispatch: { ...launch, way },
+  combine: { ...launch, way: 'push', ahead: 1 },
+});
+
 const ways: Readonly<Record<string, [Way, Partial<RoundsShape>?]>> = {
   'one-sided': [{ family: 'one-sided' }],
   'one-sided, split': [{ family: 'one-sided', split: true }],
   'one-sided, two in flight': [{ family: 'one-sided', split: true, rounds: 2 }],
   'one-sided, groups of 2': [{ family: 'one-sided' }, { ranks: 4, replicas: 2, maxTokens: 4 }],
   'one-sided, host arrays': [{ family: 'one-sided', host: true }],
+  'one-sided, in parts': [{ family: 'one-sided', tuning: spread('store') }, { hidden: 640 }],
+  'one-sided, bulk copies of other rows': [{ family: 'one-sided', tuning: spread('bulk') }, { extra: [48] }],
   portable: [{ family: 'portable' }],
   'portable, two in flight': [{ family: 'portable', split: true, rounds: 2 }],
   'portable, groups of 2, host arrays': [
@@ -202,7 +210,7 @@ const ways: Readonly<Record<string, [Way, Partial<RoundsShape>?]>> = {
 describe('what arrives is what the host makes of the rows, and what a caller brings that rounds by itself', () => {
   test.each(Object.entries(ways))('%s', (_, [way, change]) => expectRounded({ ...small, ...change }, way, 1));
 
-  test.each(['one-sided, two in flight', 'portable', 'hybrid, two nodes'])(
+  test.each(['one-sided, two in flight', 'one-sided, in parts', 'portable', 'hybrid, two nodes'])(
     'free of races under the checker: %s',
     (name) => expectRounded({ ...small, ...ways[name]![1], hidden: 128 }, ways[name]![0], 2, 'checked'),
   );

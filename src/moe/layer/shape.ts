@@ -14,6 +14,8 @@ export interface Payload {
   readonly name: string;
   /** Bytes of one token's row. Any length; a multiple of 16 moves fastest. */
   readonly rowBytes: number;
+  /** Callers bring its rows as bf16, and dispatch makes e4m3 of them; the next payload is their scales. */
+  readonly rounded?: true;
 }
 
 /** The side that multiplies by the router weights, and where combine finds the rows if it does. */

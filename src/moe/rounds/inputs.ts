@@ -4,7 +4,7 @@
  */
 import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
 import type { Device, Stream } from '../../gpu/index.js';
-import { type Round, unitBytes, widestUnit } from '../families/index.js';
+import { type Plan, type Round, unitBytes, widestUnit } from '../families/index.js';
 import {
   type Bits,
   combineWeighs,
@@ -52,8 +52,10 @@ export interface DispatchInputs<P extends string = string> {
 interface Brought {
   readonly name: string;
   readonly rowBytes: number;
-  /** What travels instead; null where rows travel as they are. */
+  /** What a launch makes of them before dispatch; null where there is no need to. */
   readonly rounded: Fp8Rows | null;
+  /** Dispatch makes e4m3 and scales of them. */
+  readonly scaled: boolean;
 }
 
 /**
@@ -79,11 +81,16 @@ export class Inputs {
     this.#brought = brought;
   }
 
-  /** `rows`: the payloads as the caller named their types. */
-  static async create(device: Device, layer: Layer, rows: Readonly<Record<string, Row>>): Promise<Inputs> {
+  /** `rows`: the payloads as the caller named their types. `plan`: whether its dispatch rounds them by itself. */
+  static async create(
+    device: Device,
+    layer: Layer,
+    rows: Readonly<Record<string, Row>>,
+    { roundsRows = false }: Pick<Plan, 'roundsRows'>,
+  ): Promise<Inputs> {
     const brought = Object.entries(rows).map(async ([name, row]) => ({
-      ...{ name, rowBytes: rowBytes(row) },
-      rounded: row.rounds ? await Fp8Rows.create(device, layer.maxTokens, row.length) : null,
+      ...{ name, rowBytes: rowBytes(row), scaled: row.rounds !== undefined },
+      rounded: row.rounds && !roundsRows ? await Fp8Rows.create(device, layer.maxTokens, row.length) : null,
     }));
     return new Inputs(device, layer, { ...rows }, await Promise.all(brought));
   }
@@ -102,11 +109,11 @@ export class Inputs {
       ? this.#address('topkWeights', inputs.topkWeights!, 'f32', layer.topK, stream)
       : 0;
     let i = 0;
-    for (const { name, rowBytes, rounded } of this.#brought) {
+    for (const { name, rowBytes, rounded, scaled } of this.#brought) {
       const address = this.#address(name, inputs.payloads[name]!, 'u8', rowBytes, stream);
       rounded?.round(address, round.tokens, stream);
       round.rows[i++] = rounded?.x.data ?? address;
-      if (rounded !== null) round.rows[i++] = rounded.scales.data;
+      if (scaled) round.rows[i++] = rounded?.scales.data ?? address;
     }
   }
 

@@ -85,14 +85,14 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
   return memoryOf(family.plan(layer, place, tuning), options);
 }
 
-/** Of the layer's plan, carried out for each round in flight, and of rows that dispatch rounds. `placement`: where its wire's messages do. */
+/** Of the layer's plan, carried out for each round in flight, and of rows that a launch rounds before dispatch. `placement`: where its wire's messages do. */
 export function memoryOf(
-  { windows, wire, buffers }: Plan,
+  { windows, wire, buffers, roundsRows = false }: Plan,
   options: ExpertParallelOptions,
   placement: Placement = 'host',
 ): MemoryUse {
   const { payloads, maxTokens } = options;
-  const rounded = Object.values<Row>(payloads).filter(({ rounds }) => rounds !== undefined);
+  const rounded = Object.values<Row>(payloads).filter(({ rounds }) => rounds !== undefined && !roundsRows);
   const once: MemoryPart[] = [
     ...windows.flatMap((window) => sectionsOf(window)),
     ...(wire === null ? [] : sectionsOf(wire, placement === 'host' ? wire.layout.bytes : wire.front)),

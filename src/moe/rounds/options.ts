@@ -190,7 +190,10 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
   requireObject('options', options);
   requireObject('payloads', options.payloads, "rows by name: { x: row('bf16', 7168) }");
   for (const name of Object.keys(options.payloads)) requirePayload(name, options.payloads);
-  const payloads = rowsThatTravel(options.payloads).map(([name, row]) => ({ name, rowBytes: rowBytes(row) }));
+  const payloads = rowsThatTravel(options.payloads).map(([name, row]) => ({
+    ...{ name, rowBytes: rowBytes(row) },
+    ...(options.payloads[name]?.rounds && { rounded: true as const }),
+  }));
   requireRow('output', options.output, ['f32', 'bf16', 'f16']);
   if (options.output.rounds !== undefined)
     throw new ArgumentError(

@@ -30,6 +30,7 @@ export const travelling = {
   ...layerParameters,
   counts: word('routes are counted', yesNo, 'no'),
   format: word('of rows that dispatch carries; same: as dtype', ['same', ...formatNames], 'same'),
+  rounded: word('dispatch makes rows of fp8 from bf16', yesNo, 'no'),
   scales: number('bytes of a second payload; 0 for none', [0, 2 ** 20], 0),
   weighting: word('who applies the router weights', weightings, 'experts'),
   wire: word('how rows come back', rowFormatNames, 'rows'),
@@ -38,7 +39,12 @@ export const travelling = {
 
 export function layerOf(shape: ShapeOf<typeof travelling>): Layer {
   const { ranks, experts, replicas, dtype, hidden, weighting, format, wire, sum } = shape;
-  const carried = payloadsFor(format === 'same' ? dtype : format, hidden);
+  if (shape.rounded === 'yes' && format !== 'fp8')
+    throw new ArgumentError('--shape rounded', 'yes', "'no', unless format is fp8");
+  const carried = payloadsFor(format === 'same' ? dtype : format, hidden).map((payload, p) => ({
+    ...payload,
+    ...(shape.rounded === 'yes' && p === 0 && { rounded: true as const }),
+  }));
   const scales = { name: 'scales', rowBytes: shape.scales };
   if (scales.rowBytes > 0 && carried.length > 1)
     throw new ArgumentError(

@@ -10,6 +10,8 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   one_sided_dispatch: [
     { ranks: 4, hidden: 77, counts: 'yes' },
     { replicas: 2, counts: 'yes' },
+    { format: 'fp8', rounded: 'yes' },
+    { format: 'fp8', rounded: 'yes', hidden: 640, 'dispatch.parts': 3, 'dispatch.threads': 1024 },
     { tokens: 1, scales: 224, 'dispatch.parts': 4, 'dispatch.threads': 256 },
     { ranks: 72, experts: 288, topk: 32, 'combine.way': 'pull' },
     { hidden: 2 ** 17, 'dispatch.threads': 512, 'dispatch.inFlight': 8 },
@@ -35,6 +37,9 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { ranks: 72, experts: 288, topk: 32 },
     { hidden: 2 ** 17, 'combine.threads': 512, 'combine.inFlight': 8 },
     { hidden: 2 ** 17, 'combine.threads': 896, 'combine.inFlight': 8 },
+    { weighting: 'plan' },
+    { weighting: 'plan', ranks: 2, tokens: 2048 },
+    { weighting: 'plan', ranks: 72, experts: 288, topk: 32 },
     { wire: 'e4m3' },
     { wire: 'mxfp8' },
     { replicas: 2 },

@@ -39,8 +39,9 @@ export function combineStages(shape: OneSidedShape) {
 export function bulkStages({ dispatch, payloads }: Pick<OneSidedShape, 'dispatch' | 'payloads'>) {
   const warps = dispatch.threads / 32;
   /** Of each payload: what goes through a stage at a time, 0 for rows that are stored. */
-  const chunks = payloads.map(({ rowBytes }) => {
-    if (dispatch.way === 'store' || widestUnit(rowBytes) !== 'v16') return 0;
+  const chunks = payloads.map(({ rowBytes, rounded }, p) => {
+    const made = rounded || payloads[p - 1]?.rounded;
+    if (dispatch.way === 'store' || made || widestUnit(rowBytes) !== 'v16') return 0;
     return chunkOf(Math.ceil(rowBytes / 16 / dispatch.parts), warps, stagesBytes);
   });
   return { warps, chunks, stage: Math.max(0, ...chunks) };

@@ -16,7 +16,7 @@ import { patienceOf } from '../common/waits.js';
 import { bulkStages, ownStage } from './bulk.js';
 import { flags } from './flags.js';
 import { prefetchRows, routeOf, tellRoutes } from './routes.js';
-import { sendRow } from './send-row.js';
+import { sendRow, sentPayloads } from './send-row.js';
 import { team } from './team.js';
 import { type OneSidedShape, type OneSidedWindow, pushes } from './window.js';
 
@@ -57,8 +57,8 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         const part = piece % u.PARTS;
         const { id: wanted, weight } = u.routeOf({ topkIds, topkWeights, placing, token, tokens });
         const id = u.living({ mask, id: wanted });
-        for (const p of g.unroll(u.PAYLOADS)) {
-          u.sendRow[p]!({ win, from: rows[p]!, token, tokens, part, id, bulk, chunk });
+        for (const n of g.unroll(u.SENT.length)) {
+          u.sendRow[n]!({ win, from: rows[u.SENT[n]!]!, token, tokens, part, id, bulk, chunk });
         }
         if (part === 0) u.tellRoutes({ win, mask, token, id, weight, epoch });
         if (u.PLACED) {
@@ -90,6 +90,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
 function using(shape: OneSidedShape, window: OneSidedWindow) {
   const stages = bulkStages(shape);
   const { split } = shape;
+  const sent = sentPayloads(shape);
   const { replicas, turns } = sharing(shape);
   const { arrive, awaitPeers } = flags(window, shape, 'dispatch');
   const { ofLaunch, living } = masking(shape, 'dispatch');
@@ -101,7 +102,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
     TEAMS: shape.dispatch.teams,
     team: team(shape.dispatch),
     COUNTS: shape.counts && !split,
-    PAYLOADS: shape.payloads.length,
+    SENT: sent,
     PUSH: pushes(shape),
     SPLIT: split,
     BULK: stages.stage > 0,
@@ -112,7 +113,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
     patienceOf,
     prefetchRows: prefetchRows(shape),
     routeOf: routeOf(shape),
-    sendRow: shape.payloads.map((_, p) => sendRow(shape, window, p)),
+    sendRow: sent.map((p) => sendRow(shape, window, p)),
     tellRoutes: tellRoutes(shape, window),
     arrive,
     awaitPeers,

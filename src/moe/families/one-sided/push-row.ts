@@ -66,7 +66,8 @@ export function pushSum(shape: OneSidedShape) {
         filled: filled(dtype),
         team: team(shape.combine),
         inOrder,
-        routeSum: routeSum(shape),
+        // With more rows under way, two large blocks would not fit on a multiprocessor (push.ts).
+        routeSum: routeSum(shape, shape.combine.threads > 256 ? 4 : 8),
       },
     },
     (g, { routes: { made, madeRows, scatter, routeWeights }, slot, to, part }, u) => {

@@ -37,11 +37,13 @@ const counters = { both: 'combines', send: 'combines', recv: 'combineRecvs' } as
 
 export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
   const { threads } = shape.combine;
+  const fits = sumsRoutes(shape) && shape.topK <= 8;
   return kernel(
     {
       name: names[half],
-      // A kernel that adds up routes takes so many registers that one block would fill a multiprocessor; two keep more loads under way.
-      maxThreads: sumsRoutes(shape) ? Math.min(1024, 2 * threads) : threads,
+      // A kernel that adds up routes takes so many registers that one block would fill a multiprocessor. Of few routes they can be
+      // fewer, and two blocks keep more loads under way.
+      maxThreads: fits ? Math.min(1024, 2 * threads) : threads,
       params: { ...combineParams(window, shape), ...routeParams(shape, sumsRoutes(shape)) },
       using: using(shape, window, half),
     },

@@ -83,6 +83,11 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
 /** Asks for each team's first rows, ids and weights to be brought near. */
 export function prefetchRows(shape: OneSidedShape) {
   const { parts } = shape.dispatch;
+  // Rows that are rounded come twice as long as they travel; their scales do not come.
+  const read = shape.payloads.map(({ name, rowBytes, rounded }, p) => ({
+    name,
+    rowBytes: rounded ? 2 * rowBytes : shape.payloads[p - 1]?.rounded ? 0 : rowBytes,
+  }));
   return device(
     {
       name: 'prefetch_rows',
@@ -98,7 +103,7 @@ export function prefetchRows(shape: OneSidedShape) {
         PARTS: parts,
         WEIGHTS: shape.weights,
         team: team(shape.dispatch),
-        prefetchPart: prefetchPart(shape, parts),
+        prefetchPart: prefetchPart({ payloads: read }, parts),
       },
     },
     (g, { topkIds, topkWeights, rows, tokens }, u) => {

@@ -1,6 +1,6 @@
-/** One part of one payload row on its way to every rank that wants it: through registers, or by bulk copies. */
+/** One part of one payload row on its way to every rank that wants it: through registers, by bulk copies, or rounded to e4m3. */
 import { device, peers, pointer, registers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { rowFormats, sharing } from '../../layer/index.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
 import { bulkStage, bulkStages, fillStage } from './bulk.js';
@@ -22,8 +22,14 @@ const params = (window: OneSidedWindow) =>
     chunk: registers('u32', 1),
   }) as const;
 
-export const sendRow = (shape: OneSidedShape, window: OneSidedWindow, payload: number) =>
-  bulkStages(shape).chunks[payload]! > 0 ? copyRow(shape, window, payload) : storeRow(shape, window, payload);
+export function sendRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
+  if (shape.payloads[payload]!.rounded) return roundRow(shape, window, payload);
+  return (bulkStages(shape).chunks[payload]! > 0 ? copyRow : storeRow)(shape, window, payload);
+}
+
+/** The payloads that are sent by themselves: scales go with the rows that they are made with. */
+export const sentPayloads = ({ payloads }: OneSidedShape): number[] =>
+  payloads.map((_, p) => p).filter((p) => !payloads[p - 1]?.rounded);
 
 function using(shape: OneSidedShape, payload: number) {
   const { rowUnits, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
@@ -108,6 +114,58 @@ function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
           for (const d of g.unroll(u.DEPTH)) {
             const i = base + d * u.team.threads() + u.team.thread();
             if (i < end) g.store(win.at(to).payloads[u.P]!.at(g.rank / u.REPLICAS, token, i), row[d]!);
+          }
+        }
+      }
+    },
+  );
+}
+
+/**
+ * Rows of bf16 that travel as e4m3 with a scale for every 128 elements: a lane rounds 16 elements, together with the seven lanes that share
+ * its scale. Parts are cut between scales.
+ */
+function roundRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
+  const units = shape.payloads[payload]!.rowBytes / 16;
+  return device(
+    {
+      name: 'round_row',
+      params: params(window),
+      using: {
+        ...using(shape, payload),
+        PART_UNITS: 8 * Math.ceil(units / 8 / shape.dispatch.parts),
+        team: team(shape.dispatch),
+        narrow: rowFormats.e4m3.rounding.narrow,
+      },
+    },
+    (g, { win, from, token, tokens, part, id }, u) => {
+      const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;
+      for (let base = part * u.PART_UNITS; base < end; base += u.team.threads()) {
+        const i = base + u.team.thread();
+        const values = g.registers('f32', 16);
+        if (i < end) {
+          for (const half of g.unroll(2)) {
+            const some = g.load(from.at((token * u.ROW_UNITS + i) * 2 + half), { cache: 'stream' });
+            for (const lane of g.unroll(8)) values[8 * half + lane] = g.f32(g.lane(some, 'bf16', lane));
+          }
+        }
+        const owner = u.ownerOf({ expert: id });
+        const left = u.destinations({ owner });
+        // All lanes of the warp take part.
+        const scale = u.narrow({ values });
+        const vector = g.pack('e4m3', values);
+        while (left[0] !== 0) {
+          const to = u.nextOf({ owner, left });
+          if (i < end) {
+            const there = win.at(to).payloads;
+            g.store(
+              there[u.P]!.at(g.rank / u.REPLICAS, token)
+                .as('v16')
+                .at(i),
+              vector,
+            );
+            const scales = there[u.P + 1]!.at(g.rank / u.REPLICAS, token).as('f32');
+            if (i % 8 === 0) g.store(scales.at(i / 8), g.bits('f32', scale));
           }
         }
       }

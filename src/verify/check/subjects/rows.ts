@@ -1,4 +1,4 @@
-/** Rows narrowed to fp8, again and again in the same memory. */
+/** Rows rounded to fp8 by a launch, again and again in the same memory. */
 import { callSite } from '../../../gpu/index.js';
 import { emptyTensor, readBits, rowsToFp8, tensorFrom } from '../../../moe/index.js';
 import { quantise, scaleBlock, toF32 } from '../../../moe/layer/index.js';
