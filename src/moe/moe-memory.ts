@@ -19,6 +19,7 @@ export function layerMemory(
   const planned = rowsOfPlan(shape);
   const routes = ranks * maxTokens * model.topK;
   const { hidden, inner, sharedInner } = model;
+  const takesPlans = options.weighting === 'plan';
   /** Of a row that a GEMM multiplies. */
   const multiplied = (length: number): number =>
     weights === 'fp8' ? length + (4 * length) / scaleBlock : dtypes.bf16.size * length;
@@ -50,7 +51,7 @@ export function layerMemory(
   const parts = [
     own('router', maxTokens * 4 * (model.experts + 2 * model.topK)),
     ...carrier.parts,
-    own('plan', 4 * (routes + planned + 2 * shape.experts + 2)),
+    own('plan', 4 * ((takesPlans ? 2 : 1) * routes + planned + 2 * shape.experts + 2)),
     own('rows of experts', planned * (ofExperts + onHopper('plan', shape.experts, evenRows(layer), inner))),
     own(
       'shared expert',

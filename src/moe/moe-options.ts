@@ -10,6 +10,7 @@ import {
 import type { ExpertsPlanOptions } from './experts/experts-options.js';
 import { type Gemm, gemms } from './experts/mlp.js';
 import { type MlpWeights, mlpUnit, requireWeights } from './experts/products.js';
+import { familyNamed } from './families/index.js';
 import {
   expertsOf,
   limits,
@@ -152,7 +153,7 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
       ...{ experts, topK, maxTokens },
       payloads: { x: (rows === 'fp8' ? fp8 : row)('bf16', hidden) },
       output: row('bf16', hidden),
-      weighting: 'plan',
+      weighting: family === 'auto' || familyNamed(family).can?.includes('plans') ? 'plan' : 'experts',
       // To the rows that the shared expert makes.
       adds: model.sharedInner !== undefined,
       // Where nothing goes between a send and its receive, one launch is faster.

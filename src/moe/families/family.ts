@@ -70,9 +70,9 @@ export interface Family<T extends Tuning = Tuning> {
   adapt(tuning: T, layer: Layer, place: Place): T;
   /**
    * What not every family's kernels can: leave ranks out of rounds, add sums to what the caller's tensor holds, count how long they wait
-   * for each peer. Default: nothing of it.
+   * for each peer, take the rows of a plan in combine. Default: nothing of it.
    */
-  readonly can?: readonly ('masks' | 'adds' | 'waits')[];
+  readonly can?: readonly ('masks' | 'adds' | 'waits' | 'plans')[];
   /** The layer and the tuning are ones that `refuses` lets pass. */
   plan(layer: Layer, place: Place, tuning: T): Plan;
   /** The tuning with which a whole dispatch may follow another with no combine between them, where there is one: to measure it alone. */
@@ -92,6 +92,10 @@ export function refusalOf(family: Family, layer: Layer, place: Place, tuning?: T
     return new ArgumentError('adds', true, `false with family '${family.name}', which overwrites`);
   if (layer.waits && !can.includes('waits'))
     return new ArgumentError('waits', true, `false with family '${family.name}', which does not count them`);
+  if (layer.output.weighting === 'plan' && !can.includes('plans')) {
+    const must = `'experts' with family '${family.name}', whose combine takes no rows of a plan`;
+    return new ArgumentError('weighting', 'plan', must);
+  }
   return family.refuses(layer, place, tuning);
 }
 

@@ -156,7 +156,7 @@ test('a parameter that no step sets is refused before any round', () => {
   );
   const alike = { kernel: stray, summary: 'stores', blocks: 1, threads: 32 };
   expect(() => step({ ...alike, bindings: { win: 0 } })).toThrow(
-    'a parameter of stray is "many"; it must be one that its step sets: limit, tokens, topkIds, topkWeights, rows, out, win',
+    'a parameter of stray is "many"; it must be one that its step sets: limit, tokens, topkIds, topkWeights, rows, out, made, madeRows, scatter, routeWeights, win',
   );
 });
 

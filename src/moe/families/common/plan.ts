@@ -3,7 +3,7 @@ import { type LayoutSpec, section, type TypedLayout } from '../../../lang/index.
 import { type Dtype, expertsOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import type { Bindings, BufferPlan, Plan, View, WindowPlan, WirePlan } from '../family.js';
 import { placingAddresses, placingPlan } from './places.js';
-import { partialDtype, type ReceivedSections, slotShape } from './received.js';
+import { type ReceivedSections, slotShape } from './received.js';
 import { type failureField, failureWords, notedWaits } from './waits.js';
 
 /** A layout with what users and hosts see of it. */
@@ -78,7 +78,7 @@ export function planOf({ layer, rank, memory, layout, rounds = '', roundsRows, p
       ),
       output:
         routes === null
-          ? view('output', partialDtype(layer), [...slots, hidden])
+          ? view('output', dtype, [...slots, output.weighting === 'plan' ? 0 : hidden])
           : { in: routes, offset: 0, dtype, shape: [...slots, topK, hidden] },
     },
     ...(roundsRows && { roundsRows }),

@@ -37,7 +37,7 @@ export function unitsOfPart({ output }: Pick<Layer, 'output'>, units: number, pa
 export const slotShape = (layer: Layer) => [sharing(layer).groups, layer.maxTokens] as const;
 
 /** Slot (source, token) is the token's own: nothing is counted, agreed on or reset. */
-export function receivedSections(layer: Layer) {
+export function receivedSections(layer: Layer, holdsOutput = true) {
   const { topK } = layer;
   const slots = slotShape(layer);
   const { unit, units } = rowsOf(layer, partialDtype(layer));
@@ -52,7 +52,7 @@ export function receivedSections(layer: Layer) {
       return field(unit, [...slots, rowBytes / unitBytes[unit]]);
     }),
     /** The result of this rank's experts for each slot: the row that travels, before it does. */
-    output: field(unit, [...slots, units]),
+    output: field(unit, [...slots, holdsOutput ? units : 0]),
   };
 }
 export type ReceivedSections = ReturnType<typeof receivedSections>;

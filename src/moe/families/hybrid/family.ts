@@ -42,7 +42,7 @@ export const hybrid: Family<HybridTuning> = {
     chunk: (tokens) => Math.max(1, Math.min(32, Math.floor(tokens / 16))),
   },
   knobs: hybridKnobs,
-  can: ['masks', 'adds', 'waits'],
+  can: ['masks', 'adds', 'waits', 'plans'],
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,

@@ -29,7 +29,7 @@ export const oneSided: Family<OneSidedTuning> = {
   reach: 'node',
   travel: { rows: 'rank', message: 'row', metadata: 'every rank' },
   knobs: oneSidedKnobs,
-  can: ['masks', 'adds', 'waits'],
+  can: ['masks', 'adds', 'waits', 'plans'],
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,
@@ -97,7 +97,7 @@ const pushable = (layer: Layer): boolean => !travelsAsItLies(layer) || outputRow
 function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: Place): OneSidedTuning {
   const { dispatch, combine } = sms === null ? found : onFewMultiprocessors(found, layer, split, sms);
   const way = !travelsAsItLies(layer) ? 'push' : pushable(layer) ? combine.way : 'pull';
-  const sums = sumsRoutes({ output: layer.output, split, combine: { ...combine, way } });
+  const sums = sumsRoutes({ output: layer.output, combine: { ...combine, way } });
   // Two such blocks fit on a multiprocessor.
   const most = sums ? 448 : formatOf(layer.output).mostThreads;
   const threads = Math.min(combine.threads, most);
@@ -126,7 +126,7 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
     split,
     dispatch: { ...tuning.dispatch, blocks: blocksOf(tuning.dispatch, layer) },
     combine: { ...tuning.combine, blocks: blocksOf(tuning.combine, layer) },
-    weigh: sumsRoutes({ ...layer, ...tuning, split }) ? null : weighSpread(layer, tuning.combine, place),
+    weigh: sumsRoutes({ ...layer, ...tuning }) ? null : weighSpread(layer, tuning.combine, place),
   };
   const kernels = kernelsOf(shape);
   const { layout, dispatch, dispatchRecv, weigh, combine, combineRecv } = kernels;

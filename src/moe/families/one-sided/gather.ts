@@ -4,7 +4,7 @@ import { sharing } from '../../layer/index.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { gatherParams } from '../common/sum.js';
 import { awaitVector, isEmpty, lookAt, makeEmpty } from './arrival.js';
-import type { OneSidedShape, OneSidedWindow } from './window.js';
+import { type OneSidedShape, type OneSidedWindow, ownReturn } from './window.js';
 
 /** One vector of one token, and who has rows of it. */
 export const placeOf = (window: OneSidedWindow) =>
@@ -31,7 +31,7 @@ export const gatherPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
     (_, { at, first, rows }, { look }) => look({ at, first, base: 0, held: rows.length, rows }),
   );
 
-/** This rank's own rows from `output`; the others' from `returned`, as they come. */
+/** This rank's own rows from `output`, unless they return; the others' from `returned`, as they come. */
 export const gatherPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
@@ -89,7 +89,7 @@ export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
     {
       name: 'look_pushed',
       params: heldParams(window),
-      using: { REPLICAS: sharing(shape).replicas, SPLIT: shape.split, lookAt },
+      using: { REPLICAS: sharing(shape).replicas, SPLIT: shape.split, RETURNS: ownReturn(shape), lookAt },
     },
     (g, { at: { win, token, i, count, owners }, first, base, held, rows }, u) => {
       const mine = win.at(g.rank);
@@ -97,12 +97,14 @@ export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
         if (first + r < owners.length) {
           if (first + r < count) {
             const peer = owners[first + r]!;
-            const own = mine.output.at(g.rank / u.REPLICAS, token, i).as('v16');
-            if (peer !== g.rank)
+            if (u.RETURNS || peer !== g.rank)
               rows[base + r] = u.lookAt({ home: mine.returned.at(peer, token / u.REPLICAS, i) });
-            // A receive is not behind its `awaitPrevious`, so L1 might answer with what was there before.
-            else if (u.SPLIT) rows[base + r] = g.load(own, { order: 'relaxed', scope: 'gpu' });
-            else rows[base + r] = g.load(own);
+            else {
+              const own = mine.output.at(g.rank / u.REPLICAS, token, i).as('v16');
+              // A receive is not behind its `awaitPrevious`, so L1 might answer with what was there before.
+              if (u.SPLIT) rows[base + r] = g.load(own, { order: 'relaxed', scope: 'gpu' });
+              else rows[base + r] = g.load(own);
+            }
           }
         }
       }
@@ -117,6 +119,7 @@ export const settlePushed = (shape: OneSidedShape, window: OneSidedWindow) =>
       params: heldParams(window),
       using: {
         REPLICAS: sharing(shape).replicas,
+        RETURNS: ownReturn(shape),
         awaitVector: awaitVector(window),
         isEmpty,
         lookAt,
@@ -128,7 +131,7 @@ export const settlePushed = (shape: OneSidedShape, window: OneSidedWindow) =>
       for (const r of g.unroll(held)) {
         if (first + r < owners.length) {
           const peer = owners[first + r]!;
-          if (first + r < count && peer !== g.rank) {
+          if (first + r < count && (u.RETURNS || peer !== g.rank)) {
             const home = mine.returned.at(peer, token / u.REPLICAS, i);
             if (u.isEmpty({ vector: rows[base + r]! })) {
               rows[base + r] = u.awaitVector({ mine, home, peer, epoch, patience });
@@ -136,7 +139,8 @@ export const settlePushed = (shape: OneSidedShape, window: OneSidedWindow) =>
               for (const q of g.unroll(held)) {
                 if (q > r && first + q < owners.length) {
                   const later = owners[first + q]!;
-                  if (first + q < count && later !== g.rank && u.isEmpty({ vector: rows[base + q]! }))
+                  const returns = u.RETURNS || later !== g.rank;
+                  if (first + q < count && returns && u.isEmpty({ vector: rows[base + q]! }))
                     rows[base + q] = u.lookAt({ home: mine.returned.at(later, token / u.REPLICAS, i) });
                 }
               }

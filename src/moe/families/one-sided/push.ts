@@ -21,7 +21,7 @@ import { pushScaled, sumScaled } from './scaled.js';
 import { sumPiece } from './sum-piece.js';
 import { receiveSums } from './sums.js';
 import { team } from './team.js';
-import { type OneSidedShape, type OneSidedWindow, sharesSums, sumsRoutes } from './window.js';
+import { type OneSidedShape, type OneSidedWindow, ownReturn, sharesSums, sumsRoutes } from './window.js';
 
 /** The part of it that a launch does. */
 export type Half = 'both' | 'send' | 'recv';
@@ -44,7 +44,10 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       // A kernel that adds up routes takes so many registers that one block would fill a multiprocessor. Of few routes they can be
       // fewer, and two blocks keep more loads under way.
       maxThreads: fits ? Math.min(1024, 2 * threads) : threads,
-      params: { ...combineParams(window, shape), ...routeParams(shape, sumsRoutes(shape)) },
+      params: {
+        ...combineParams(window, shape),
+        ...routeParams(shape, half !== 'recv' && sumsRoutes(shape)),
+      },
       using: using(shape, window, half),
     },
     (g, { win, topkIds, out, tokens, limit, made, madeRows, scatter, routeWeights }, u) => {
@@ -180,8 +183,7 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
         RANKS: shape.ranks,
         REPLICAS: sharing(shape).replicas,
         PARTS: shape.combine.parts,
-        // Where rows are rounded on their way, this rank's own are too. Where they are made here, its own are made last.
-        OTHERS: rounding === null && !sums ? shape.ranks - 1 : shape.ranks,
+        OTHERS: ownReturn(shape) ? shape.ranks : shape.ranks - 1,
         MAX_TOKENS: shape.maxTokens,
         SUMS: sums,
         pushSum: pushSum(shape),
@@ -205,16 +207,14 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
         const out = u.isOut({ mask, rank: source });
         if (!out) present = g.load(mine.present.at(epoch % 2, group, token));
         if (present !== 0) {
-          const from = mine.output.at(group, token).as('v16');
           const to = win.at(source).returned.at(g.rank, turn);
           const part = piece % u.PARTS;
-          if (u.SUMS) {
-            const slot = group * u.MAX_TOKENS + token;
-            // The thread that writes a vector of this rank's own row adds it up as well, later in this launch.
-            if (source === g.rank) u.pushSum({ routes, slot, to: from, part });
-            else u.pushSum({ routes, slot, to, part });
-          } else if (u.COPIES) u.copyRow({ win, mask, from, to, part, epoch, bulk, copied });
-          else u.pushRow({ from, to, part });
+          if (u.SUMS) u.pushSum({ routes, slot: group * u.MAX_TOKENS + token, to, part });
+          else {
+            const from = mine.output.at(group, token).as('v16');
+            if (u.COPIES) u.copyRow({ win, mask, from, to, part, epoch, bulk, copied });
+            else u.pushRow({ from, to, part });
+          }
         }
       }
       if (u.COPIES) {

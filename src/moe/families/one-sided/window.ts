@@ -12,7 +12,6 @@
  * | counts | the owner's dispatch, or the receive of a split one | the owner's experts | the owner's combine zeroes them between |
  * | present | dispatch of every source | the owner's pushing combine | rounds take turns with two halves: a source writes a half again behind the dispatch between, whose tail waited for the owner's, which is behind its combine |
  * | output | the owner's experts, or weigh behind them | the sources' pulling combine, the owner's pushing one | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
- * | output, of a pushing combine that adds up routes | the combine, its own rank's rows alone | the thread that wrote them | launches of a stream follow each other |
  * | returned | the pushing combine of expert ranks | the source's combine | a peer's next pushing combine is behind its next dispatch, whose tail waited for the source's dispatch, which is behind the source's combine |
  * | sums | the combine of the other ranks of its group | the owner's combine | as `returned`: the group's next combine is behind its next dispatch, whose tail waited for the owner's, which is behind its combine |
  * | failure | its own rank | its own host | the host clears it by renewing the world, or by a mask |
@@ -62,7 +61,7 @@ export function oneSidedWindow(shape: OneSidedShape) {
     waited: waitedField(shape),
     /** [epoch & 1][source][token]: whether the slot holds a token, for a pushing combine. */
     present: field('u32', [pushed ? 2 : 0, ...slotShape(shape)]),
-    ...receivedSections(shape),
+    ...receivedSections(shape, !sumsRoutes(shape)),
     /** [expert rank][turn][row]: partial rows of this rank's share that came back, where combine pushes. */
     returned: field('v16', [pushed ? ranks : 0, turns, returnedVectors(shape)]),
     /** [piece][expert rank]: the round whose bulk copies of it have all come. */
@@ -82,8 +81,12 @@ export const roundWords = [
 export const pushes = ({ combine }: Pick<OneSidedShape, 'combine'>): boolean => combine.way !== 'pull';
 
 /** Whether the pushing combine itself makes the rows that travel, of the rows that experts left for the routes of a plan. */
-export const sumsRoutes = (shape: Pick<OneSidedShape, 'combine' | 'output' | 'split'>): boolean =>
-  shape.output.weighting === 'plan' && shape.combine.way === 'push' && !shape.split && travelsAsItLies(shape);
+export const sumsRoutes = (shape: Pick<OneSidedShape, 'combine' | 'output'>): boolean =>
+  shape.output.weighting === 'plan' && shape.combine.way === 'push' && travelsAsItLies(shape);
+
+/** Whether this rank's own rows come back as the others' do: those that combine makes on their way. */
+export const ownReturn = (shape: Pick<OneSidedShape, 'combine' | 'output'>): boolean =>
+  sumsRoutes(shape) || !travelsAsItLies(shape);
 
 /** Whether ranks hand each other sums. Where combine pulls, each rank of a group makes all of them by itself. */
 export const sharesSums = (shape: OneSidedShape): boolean => pushes(shape) && sharing(shape).replicas > 1;
