@@ -32,9 +32,7 @@ export interface ExampleExpertsShape {
 
 /** Made once for all ranks of a process and all runs of a check. */
 export const exampleExpertsKernel = remembered((shape: ExampleExpertsShape) => {
-  const { slots, topK, hidden, dtype, weights, routes = false, planned = false, threads } = shape;
-  const vectors = (hidden * dtypes[dtype].size) % 16 === 0;
-  const lanes = vectors ? 16 / dtypes[dtype].size : 1;
+  const { dtype, planned = false, threads } = shape;
   return kernel(
     {
       name: 'example_experts',
@@ -54,17 +52,7 @@ export const exampleExpertsKernel = remembered((shape: ExampleExpertsShape) => {
         /** The id of this rank's first expert. */
         first: 'u32',
       },
-      using: {
-        SLOTS: slots,
-        K: topK,
-        WEIGHTS: weights,
-        ROUTES: routes,
-        PLANNED: planned,
-        DTYPE: dtype,
-        VECTORS: vectors,
-        LANES: lanes,
-        UNITS: hidden / lanes,
-      },
+      using: constants(shape),
     },
     (g, { experts, weights, x, out, scatter, scale, bias, first }, u) => {
       g.awaitPrevious();
@@ -114,3 +102,27 @@ export const exampleExpertsKernel = remembered((shape: ExampleExpertsShape) => {
     },
   );
 });
+
+function constants({
+  slots,
+  topK,
+  hidden,
+  dtype,
+  weights,
+  routes = false,
+  planned = false,
+}: ExampleExpertsShape) {
+  const vectors = (hidden * dtypes[dtype].size) % 16 === 0;
+  const lanes = vectors ? 16 / dtypes[dtype].size : 1;
+  return {
+    SLOTS: slots,
+    K: topK,
+    WEIGHTS: weights,
+    ROUTES: routes,
+    PLANNED: planned,
+    DTYPE: dtype,
+    VECTORS: vectors,
+    LANES: lanes,
+    UNITS: hidden / lanes,
+  };
+}

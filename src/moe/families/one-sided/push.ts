@@ -36,14 +36,10 @@ const names = {
 const counters = { both: 'combines', send: 'combines', recv: 'combineRecvs' } as const;
 
 export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
-  const { threads } = shape.combine;
-  const fits = sumsRoutes(shape) && shape.topK <= 8;
   return kernel(
     {
       name: names[half],
-      // A kernel that adds up routes takes so many registers that one block would fill a multiprocessor. Of few routes they can be
-      // fewer, and two blocks keep more loads under way.
-      maxThreads: fits ? Math.min(1024, 2 * threads) : threads,
+      maxThreads: mostThreads(shape),
       params: {
         ...combineParams(window, shape),
         ...routeParams(shape, half !== 'recv' && sumsRoutes(shape)),
@@ -122,6 +118,15 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       if (u.COUNTS) u.zeroCounts({ mine });
     },
   );
+}
+
+/**
+ * A kernel that adds up routes takes so many registers that one block would fill a multiprocessor. Of few routes they can be fewer, and
+ * two blocks keep more loads under way.
+ */
+function mostThreads(shape: OneSidedShape): number {
+  const { threads } = shape.combine;
+  return sumsRoutes(shape) && shape.topK <= 8 ? Math.min(1024, 2 * threads) : threads;
 }
 
 function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
