@@ -2,13 +2,12 @@
  * The receive of a combine: adds up, for each token, what this node's ranks made of it and the row that comes from each other
  * node that it went to. Its first block only watches the wire.
  */
-import { device, kernel, peers, pointer, windowOf } from '../../../lang/index.js';
+import { kernel, peers, pointer } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { shareOf, tokenOf } from '../common/groups.js';
 import { masking } from '../common/masks.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
-import { leavingOut } from './rails.js';
 import { type HybridShape, hopsOf, sumsAtSource } from './shape.js';
 import { sumAtSource } from './sum-source.js';
 import { sumToken } from './sum-token.js';
@@ -38,7 +37,9 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         PARTS: shape.combine.parts,
         REPLICAS: sharing(shape).replicas,
         COUNTS: shape.counts,
-        awaitRows: awaitRows(shape, window),
+        HOPS: hopsOf(shape),
+        CHUNK: shape.dispatch.chunk,
+        awaitLanded,
         sendSum: sendSum(shape, window),
         patienceOf,
         shareOf: shareOf(shape),
@@ -48,7 +49,8 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         watchCombine: watchCombine(shape, window, wire),
         zeroCounts: zeroCounts(shape, window),
         living: masking(shape, 'combine').living,
-        ...leavingOut(shape, 'combine'),
+        ...masking(shape, 'combine').ofLaunch,
+        LOCAL: shape.localRanks,
       },
     },
     (g, { win, wire, topkIds, out, tokens, node, limit }, u) => {
@@ -58,7 +60,7 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
       const epoch = g.load(mine.begun.at(0));
       if (u.COUNTS) u.zeroCounts({ mine });
       const mask = u.maskIn({ masked: mine.masked });
-      if (u.amOut({ mask, node, failure: mine.failure, epoch })) return;
+      if (u.amOut({ mask, rank: node * u.LOCAL + g.rank, failure: mine.failure, epoch })) return;
       if (g.blockIdx.x === 0) {
         if (g.threadIdx.x === 0) g.store(mine.finished.at(0), epoch);
         u.watchCombine({ mine, wire, mask, node, epoch, limit, share: u.shareOf({ tokens }) });
@@ -72,7 +74,17 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         const part = piece % u.PARTS;
         let id = g.i32(-1);
         if (g.laneId < u.K) id = u.living({ mask, id: g.load(topkIds.at(token * u.K + g.laneId)) });
-        if (u.awaitRows({ mine, turn, epoch })) {
+        // Until the messages have come that bring the token's rows, or one did not come in time.
+        const chunk = turn / u.CHUNK;
+        let came = true;
+        for (let hop = g.laneId; hop < u.HOPS; hop += 32) {
+          if (((g.load(mine.sent.at(hop, chunk)) >>> (turn % u.CHUNK)) & 1) === 1) {
+            const landed = mine.combineLanded.at(hop, chunk);
+            if (!u.awaitLanded({ landed, epoch, failure: mine.failure })) came = false;
+          }
+        }
+        g.warp.barrier(); // passes on what the lanes acquired
+        if (!g.warp.any(!came)) {
           u.sumToken({ win, wire, out, id, token, turn, node, part });
           if (u.REPLICAS > 1) u.sendSum({ win, out, token, part, epoch });
         }
@@ -86,31 +98,6 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
           u.receiveSums({ mine, out, turn, tokens, part: piece % u.PARTS, node, epoch, patience });
         }
       }
-    },
-  );
-}
-
-/** A warp waits for the messages that a token's rows come with; false where one did not come in time. */
-function awaitRows(shape: HybridShape, window: HybridWindow) {
-  return device(
-    {
-      name: 'await_rows',
-      params: { mine: windowOf(window), turn: 'u32', epoch: 'u32' },
-      returns: 'bool',
-      using: { HOPS: hopsOf(shape), CHUNK: shape.dispatch.chunk, awaitLanded },
-    },
-    (g, { mine, turn, epoch }, u) => {
-      const { failure } = mine;
-      const chunk = turn / u.CHUNK;
-      let came = true;
-      for (let hop = g.laneId; hop < u.HOPS; hop += 32) {
-        if (((g.load(mine.sent.at(hop, chunk)) >>> (turn % u.CHUNK)) & 1) === 1) {
-          const landed = mine.combineLanded.at(hop, chunk);
-          if (!u.awaitLanded({ landed, epoch, failure })) came = false;
-        }
-      }
-      g.warp.barrier(); // passes on what the lanes acquired
-      return !g.warp.any(!came);
     },
   );
 }

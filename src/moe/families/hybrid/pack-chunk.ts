@@ -45,7 +45,8 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
         PAYLOADS_AT: message.payloads,
         AT_SOURCE: sumsAtSource(shape),
         livingPlaceAt: livingPlaceAt(shape),
-        ownersAt: ownersAt(shape),
+        LOCAL: shape.localRanks,
+        ownerOf: expertOwner(shape),
         rowsBefore,
         nodeAt: nodeAt(shape),
         tokenOf: tokenOf(shape),
@@ -57,8 +58,17 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
       const first = chunk * u.CHUNK;
       const here = g.min(share - first, g.u32(u.CHUNK)); // a chunk has tokens, or is the first
 
-      // Every warp finds out by itself which tokens go there; the first lists them for all.
-      const owners = u.ownersAt({ mask, topkIds, placing, first, here, to: u.nodeAt({ node, hop }) });
+      // Every warp finds out by itself which tokens go there; the first lists them for all. A lane looks at a token: which ranks of that
+      // node own experts of it.
+      const there = u.nodeAt({ node, hop });
+      let owners = g.u32(0);
+      if (g.laneId < here) {
+        const token = u.tokenOf({ turn: first + g.laneId });
+        for (let k = g.u32(0); k < u.K; k += 1) {
+          const owner = u.ownerOf({ expert: u.livingPlaceAt({ mask, topkIds, placing, token, k }) });
+          if (owner / u.LOCAL === there) owners |= g.u32(1) << (owner % u.LOCAL);
+        }
+      }
       const goes = owners !== 0;
       const going = g.warp.ballot(goes);
       const packed = g.shared('u32', u.CHUNK);
@@ -94,42 +104,6 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
     },
   );
 }
-
-/** The ranks of node `to` that own experts of the lane's token, that of one of `here` turns from `first` on: a bit each. */
-const ownersAt = (shape: HybridShape) =>
-  device(
-    {
-      name: 'owners_at',
-      params: {
-        mask: 'v16',
-        topkIds: pointer('i32'),
-        placing: placingParam(shape),
-        first: 'u32',
-        here: 'u32',
-        to: 'u32',
-      },
-      returns: 'u32',
-      using: {
-        K: shape.topK,
-        LOCAL: shape.localRanks,
-        ownerOf: expertOwner(shape),
-        tokenOf: tokenOf(shape),
-        livingPlaceAt: livingPlaceAt(shape),
-      },
-    },
-    (g, { mask, topkIds, placing, first, here, to }, { K, LOCAL, ownerOf, tokenOf, livingPlaceAt }) => {
-      let owners = g.u32(0);
-      if (g.laneId < here) {
-        const token = tokenOf({ turn: first + g.laneId });
-        for (let k = g.u32(0); k < K; k += 1) {
-          const expert = livingPlaceAt({ mask, topkIds, placing, token, k });
-          const owner = ownerOf({ expert });
-          if (owner / LOCAL === to) owners |= g.u32(1) << (owner % LOCAL);
-        }
-      }
-      return owners;
-    },
-  );
 
 /** One payload's rows of the tokens that `packed` lists, one behind the other. */
 function packRows(shape: HybridShape, payload: number) {

@@ -7,7 +7,6 @@
 import { device, pointer } from '../../../lang/index.js';
 import { masking } from '../common/masks.js';
 import { placeAt, placingParam } from '../common/places.js';
-import type { Operation } from '../common/waits.js';
 import { type HybridShape, hopsOf } from './shape.js';
 
 /** Lines that may come from each other node. Without masks rails are as they are. */
@@ -47,36 +46,6 @@ export const outOfNode = (shape: HybridShape) =>
         out &= u.ALL;
       }
       return out;
-    },
-  );
-
-/** The rank of the world that carries this rank's tokens at a hop; RANKS where nobody is left there. */
-export const carrierAt = (shape: HybridShape) =>
-  device(
-    {
-      name: 'carrier_at',
-      params: { mask: 'v16', node: 'u32', hop: 'u32' },
-      returns: 'u32',
-      using: {
-        MASKS: shape.masks === true,
-        RANKS: shape.ranks,
-        LOCAL: shape.localRanks,
-        ALL: 2 ** shape.localRanks - 1,
-        nodeAt: nodeAt(shape),
-        outOfNode: outOfNode(shape),
-      },
-    },
-    (g, { mask, node, hop }, u) => {
-      const there = u.nodeAt({ node, hop });
-      let carrier = there * u.LOCAL + g.rank;
-      if (u.MASKS) {
-        const left = ~u.outOfNode({ mask, node: there }) & u.ALL;
-        let from = (left >>> g.rank) << g.rank;
-        if (from === 0) from = left;
-        carrier = there * u.LOCAL + g.ffs(from) - 1;
-        if (from === 0) carrier = g.u32(u.RANKS);
-      }
-      return carrier;
     },
   );
 
@@ -123,22 +92,6 @@ const senderOf = (shape: HybridShape) =>
       return u.nodeAt({ node, hop }) * u.LOCAL + number;
     },
   );
-
-/** How a launch reads the mask, and finds out whether this very rank is left out. */
-export function leavingOut(shape: HybridShape, operation: Operation) {
-  const { maskIn, amOut } = masking(shape, operation).ofLaunch;
-  const amOutOfNode = device(
-    {
-      name: 'am_out_of_node',
-      params: { mask: 'v16', node: 'u32', failure: pointer('u32'), epoch: 'u32' },
-      returns: 'bool',
-      using: { LOCAL: shape.localRanks, amOut },
-    },
-    (g, { mask, node, failure, epoch }, { LOCAL, amOut }) =>
-      amOut({ mask, rank: node * LOCAL + g.rank, failure, epoch }),
-  );
-  return { maskIn, amOut: amOutOfNode };
-}
 
 /** The lines by which messages come: how many, whose each is, and whether that rank is left out. */
 export const carrying = (shape: HybridShape) => ({

@@ -2,12 +2,13 @@
  * One part of a token's row where all rows come to the source: added up in the order of one node, those of this rank's own
  * node from its windows, the others as they came; a warp.
  */
-import { device, record, registers, windowOf } from '../../../lang/index.js';
+import { device, record, registers } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { findOwners } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
 import { gatherParams, rowSum, sumParams, sumUnit, travelled } from '../common/sum.js';
 import { combineMessage } from './messages.js';
-import { type HybridShape, sourceOf } from './shape.js';
+import type { HybridShape } from './shape.js';
 import { sumTokenParams, tokenFields, tokenSum } from './sum-token.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
@@ -22,19 +23,28 @@ export function sumAtSource(shape: HybridShape, window: HybridWindow, wire: Hybr
       params: sumTokenParams(shape, window, wire),
       using: {
         ROWS: mostRows(shape),
+        NODES: shape.nodes,
         LOCAL: shape.localRanks,
+        REPLICAS: sharing(shape).replicas,
         findOwners: findOwners(shape),
-        placesOf: placesOf(shape, window),
-        sourceOf: sourceOf(shape),
         sumRow: tokenSum(shape, rowsOfToken(window, wire), sumOfUnit(shape, window, wire)),
       },
     },
     (g, { win, wire, out, id, token, turn, node, part }, u) => {
       const owners = g.registers('u32', u.ROWS);
       const count = u.findOwners({ expert: id, owners });
+      // The rows of owners on other nodes: which of those in the message, that of owner r in places[r]. Lane r is owner r's; those of
+      // a node lie in its message in the order in which they are here.
+      let there = g.u32(u.NODES);
+      for (const r of g.unroll(u.ROWS)) {
+        if (g.laneId === r && r < count) there = owners[r]! / u.LOCAL;
+      }
+      let place = g.popc(g.warp.match(there) & ((g.u32(1) << g.laneId) - 1));
+      if (g.laneId < count && there !== node)
+        place += g.load(win.at(g.rank).expected.at((there + u.NODES - node - 1) % u.NODES, turn));
       const places = g.registers('u32', u.ROWS);
-      u.placesOf({ mine: win.at(g.rank), turn, node, owners, count, places });
-      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
+      for (const r of g.unroll(u.ROWS)) places[r] = g.warp.shuffle(place, r);
+      const source = (node * u.LOCAL + g.rank) / u.REPLICAS;
       const at = { win, wire, source, token, turn, node, owners, places, count };
       u.sumRow({ at, out, token, part });
     },
@@ -64,34 +74,6 @@ function sumOfUnit(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
       }),
   );
 }
-
-/** The rows of a token's owners on other nodes: which of those in the message, that of owner r in places[r]. */
-const placesOf = (shape: HybridShape, window: HybridWindow) =>
-  device(
-    {
-      name: 'places_of',
-      params: {
-        mine: windowOf(window),
-        turn: 'u32',
-        node: 'u32',
-        owners: registers('u32'),
-        count: 'u32',
-        places: registers('u32'),
-      },
-      using: { NODES: shape.nodes, LOCAL: shape.localRanks },
-    },
-    (g, { mine, turn, node, owners, count, places }, u) => {
-      // Lane r is owner r's. Those of a node lie in its message in the order in which they are here.
-      let there = g.u32(u.NODES);
-      for (const r of g.unroll(owners.length)) {
-        if (g.laneId === r && r < count) there = owners[r]! / u.LOCAL;
-      }
-      let place = g.popc(g.warp.match(there) & ((g.u32(1) << g.laneId) - 1));
-      if (g.laneId < count && there !== node)
-        place += g.load(mine.expected.at((there + u.NODES - node - 1) % u.NODES, turn));
-      for (const r of g.unroll(places.length)) places[r] = g.warp.shuffle(place, r);
-    },
-  );
 
 const fieldsOfToken = (window: HybridWindow, wire: HybridWire) =>
   ({ ...tokenFields(window, wire), places: registers('u32'), count: 'u32' }) as const;

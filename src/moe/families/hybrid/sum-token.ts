@@ -8,10 +8,11 @@ import {
   record,
   registers,
 } from '../../../lang/index.js';
-import { listOwners } from '../common/owners.js';
+import { sharing } from '../../layer/index.js';
+import { expertOwner, listOwners } from '../common/owners.js';
 import { type Sum, sumParams, sumRow, sumUnit, unitsInPart } from '../common/sum.js';
 import { addRows, nodeSum } from './node-sum.js';
-import { type HybridShape, localOwner, mostOwners, sourceOf } from './shape.js';
+import { type HybridShape, mostOwners } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -53,17 +54,17 @@ export function sumToken(shape: HybridShape, window: HybridWindow, wire: HybridW
       using: {
         LOCAL: shape.localRanks,
         OWNERS: mostOwners(shape),
+        REPLICAS: sharing(shape).replicas,
         listOwners,
-        localOwner: localOwner(shape),
-        sourceOf: sourceOf(shape),
+        ownerOf: expertOwner(shape),
         sumRow: tokenSum(shape, rowsOfToken(window, wire), sumOfUnit(shape, window, wire)),
       },
     },
     (g, { win, wire, out, id, token, turn, node, part }, u) => {
       const owners = g.registers('u32', u.OWNERS);
-      const owner = u.localOwner({ expert: id, node });
+      const owner = u.ownerOf({ expert: id }) - node * u.LOCAL;
       const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
-      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
+      const source = (node * u.LOCAL + g.rank) / u.REPLICAS;
       u.sumRow({ at: { win, wire, source, token, turn, node, owners, count }, out, token, part });
     },
   );
