@@ -118,18 +118,3 @@ export function storeStretch(row: RowShape, { narrow }: Rounding) {
     },
   );
 }
-
-/** Rounds one stretch of a row of `dtype` in memory; all lanes of a warp. */
-export const roundStretch = (row: RowShape, dtype: RowDtype, rounding: Rounding) =>
-  device(
-    {
-      name: 'round_stretch',
-      params: { from: pointer('v16'), to: pointer('v16'), stretch: 'u32' },
-      using: { loadValues: loadValues(row, dtype), storeStretch: storeStretch(row, rounding) },
-    },
-    (g, { from, to, stretch }, u) => {
-      const values = g.registers('f32', 16);
-      u.loadValues({ from, i: stretch * 32 + g.laneId, values });
-      u.storeStretch({ to, stretch, values });
-    },
-  );

@@ -13,9 +13,3 @@ export const sumUpTo = device(
     return sum;
   },
 );
-
-/** The sum of `rows` over the lanes before this one. All lanes of the warp call it. */
-export const rowsBefore = device(
-  { name: 'rows_before', params: { rows: 'u32' }, returns: 'u32', using: { sumUpTo } },
-  (_, { rows }, { sumUpTo }) => sumUpTo({ value: rows }) - rows,
-);

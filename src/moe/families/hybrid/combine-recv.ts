@@ -4,7 +4,6 @@
  */
 import { kernel, peers, pointer } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { shareOf, tokenOf } from '../common/groups.js';
 import { masking } from '../common/masks.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
@@ -32,26 +31,7 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         node: 'u32',
         limit: 'u32',
       },
-      using: {
-        K: shape.topK,
-        PARTS: shape.combine.parts,
-        REPLICAS: sharing(shape).replicas,
-        COUNTS: shape.counts,
-        HOPS: hopsOf(shape),
-        CHUNK: shape.dispatch.chunk,
-        awaitLanded,
-        sendSum: sendSum(shape, window),
-        patienceOf,
-        shareOf: shareOf(shape),
-        sumToken: (sumsAtSource(shape) ? sumAtSource : sumToken)(shape, window, wire),
-        receiveSums: receiveSums(shape, window),
-        tokenOf: tokenOf(shape),
-        watchCombine: watchCombine(shape, window, wire),
-        zeroCounts: zeroCounts(shape, window),
-        living: masking(shape, 'combine').living,
-        ...masking(shape, 'combine').ofLaunch,
-        LOCAL: shape.localRanks,
-      },
+      using: using(shape, window, wire),
     },
     (g, { win, wire, topkIds, out, tokens, node, limit }, u) => {
       g.awaitPrevious();
@@ -61,16 +41,18 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
       if (u.COUNTS) u.zeroCounts({ mine });
       const mask = u.maskIn({ masked: mine.masked });
       if (u.amOut({ mask, rank: node * u.LOCAL + g.rank, failure: mine.failure, epoch })) return;
+      const member = g.rank % u.REPLICAS;
+      const share = (tokens + (u.REPLICAS - 1 - member)) / u.REPLICAS;
       if (g.blockIdx.x === 0) {
         if (g.threadIdx.x === 0) g.store(mine.finished.at(0), epoch);
-        u.watchCombine({ mine, wire, mask, node, epoch, limit, share: u.shareOf({ tokens }) });
+        u.watchCombine({ mine, wire, mask, node, epoch, limit, share });
         return;
       }
       const first = g.warpId * (g.gridDim.x - 1) + g.blockIdx.x - 1;
       const warps = (g.blockDim.x / 32) * (g.gridDim.x - 1);
-      for (let piece = first; piece < u.shareOf({ tokens }) * u.PARTS; piece += warps) {
+      for (let piece = first; piece < share * u.PARTS; piece += warps) {
         const turn = piece / u.PARTS;
-        const token = u.tokenOf({ turn });
+        const token = turn * u.REPLICAS + member;
         const part = piece % u.PARTS;
         let id = g.i32(-1);
         if (g.laneId < u.K) id = u.living({ mask, id: g.load(topkIds.at(token * u.K + g.laneId)) });
@@ -100,4 +82,25 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
       }
     },
   );
+}
+
+function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return {
+    K: shape.topK,
+    PARTS: shape.combine.parts,
+    REPLICAS: sharing(shape).replicas,
+    COUNTS: shape.counts,
+    HOPS: hopsOf(shape),
+    CHUNK: shape.dispatch.chunk,
+    awaitLanded,
+    sendSum: sendSum(shape, window),
+    patienceOf,
+    sumToken: (sumsAtSource(shape) ? sumAtSource : sumToken)(shape, window, wire),
+    receiveSums: receiveSums(shape, window),
+    watchCombine: watchCombine(shape, window, wire),
+    zeroCounts: zeroCounts(shape, window),
+    living: masking(shape, 'combine').living,
+    ...masking(shape, 'combine').ofLaunch,
+    LOCAL: shape.localRanks,
+  };
 }

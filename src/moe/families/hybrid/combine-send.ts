@@ -4,7 +4,6 @@
  */
 import { device, kernel, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { tokenOf } from '../common/groups.js';
 import { masking } from '../common/masks.js';
 import { expertOwner, listOwners } from '../common/owners.js';
 import { patienceOf } from '../common/waits.js';
@@ -118,7 +117,6 @@ function packPart(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
         ownerOf: expertOwner(shape),
         AT_SOURCE: sumsAtSource(shape),
         sendHome: sumsAtSource(shape) ? copyHome(shape, window) : sumHome(shape, window),
-        tokenOf: tokenOf(shape),
       },
     },
     (g, { win, wire, node, sender, line, chunk, came, row, part }, u) => {
@@ -135,7 +133,7 @@ function packPart(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
       let first = row;
       if (u.AT_SOURCE) first = g.load(mine.returningFrom.at(line, chunk * u.CHUNK + row));
       const to = wire.at(0).combineOut.at(line, chunk, u.ROWS + first * u.ROW);
-      const token = u.tokenOf({ turn }); // the rail's rank is the same member of its group
+      const token = turn * u.REPLICAS + (g.rank % u.REPLICAS); // the rail's rank is the same member of its group
       u.sendHome({ win, to, source, token, part, owners, count });
     },
   );

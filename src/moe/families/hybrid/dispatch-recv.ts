@@ -9,7 +9,7 @@ import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { forwardChunk } from './forward-chunk.js';
 import { meet } from './meet.js';
-import { carrying, nodeAt, outOfNode } from './rails.js';
+import { carrying, outOfNode } from './rails.js';
 import { chunksOf, type HybridShape, hopsOf } from './shape.js';
 import { awaitLanded, watchDispatch } from './watch.js';
 import type { HybridWindow } from './window.js';
@@ -21,24 +21,7 @@ export function dispatchRecvKernel(shape: HybridShape, window: HybridWindow, wir
       name: 'hybrid_dispatch_recv',
       maxThreads: shape.dispatch.threads,
       params: { win: peers(window), wire: peers(wire), node: 'u32', limit: 'u32' },
-      using: {
-        HOPS: hopsOf(shape),
-        CHUNKS: chunksOf(shape),
-        COUNTS: shape.counts,
-        CHUNK: shape.dispatch.chunk,
-        TURNS: sharing(shape).turns,
-        awaitLanded,
-        countRoutes: countRoutes(shape, window),
-        nodeAt: nodeAt(shape),
-        forwardChunk: forwardChunk(shape, window, wire),
-        meet: meet(shape, window, 'dispatch'),
-        patienceOf,
-        watchDispatch: watchDispatch(shape, window, wire),
-        outOfNode: outOfNode(shape),
-        ...carrying(shape),
-        ...masking(shape, 'dispatch').ofLaunch,
-        LOCAL: shape.localRanks,
-      },
+      using: using(shape, window, wire),
     },
     (g, { win, wire, node, limit }, u) => {
       g.awaitPrevious();
@@ -75,7 +58,7 @@ export function dispatchRecvKernel(shape: HybridShape, window: HybridWindow, wir
             g.barrier(); // passes on what the thread acquired
             const came = g.load(told) !== 0;
             g.barrier();
-            if (came) u.forwardChunk({ win, wire, out, node, sender, line, chunk });
+            if (came) u.forwardChunk({ win, wire, leftOut: out, node, sender, line, chunk });
           }
         }
       }
@@ -88,7 +71,7 @@ export function dispatchRecvKernel(shape: HybridShape, window: HybridWindow, wir
         // which the sends brought before.
         const rank = node * u.LOCAL + g.rank;
         for (let piece = block; piece < u.HOPS * u.CHUNKS; piece += g.gridDim.x - 1) {
-          const first = u.nodeAt({ node, hop: piece % u.HOPS }) * u.LOCAL;
+          const first = ((node + 1 + (piece % u.HOPS)) % u.NODES) * u.LOCAL;
           const start = (piece / u.HOPS) * u.CHUNK;
           for (let turn = start; turn < g.min(start + u.CHUNK, g.u32(u.TURNS)); turn += 1)
             u.countRoutes({ mine, rank, turn, first, sources: u.LOCAL });
@@ -98,4 +81,25 @@ export function dispatchRecvKernel(shape: HybridShape, window: HybridWindow, wir
       }
     },
   );
+}
+
+function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return {
+    HOPS: hopsOf(shape),
+    CHUNKS: chunksOf(shape),
+    COUNTS: shape.counts,
+    CHUNK: shape.dispatch.chunk,
+    TURNS: sharing(shape).turns,
+    awaitLanded,
+    countRoutes: countRoutes(shape, window),
+    NODES: shape.nodes,
+    forwardChunk: forwardChunk(shape, window, wire),
+    meet: meet(shape, window, 'dispatch'),
+    patienceOf,
+    watchDispatch: watchDispatch(shape, window, wire),
+    outOfNode: outOfNode(shape),
+    ...carrying(shape),
+    ...masking(shape, 'dispatch').ofLaunch,
+    LOCAL: shape.localRanks,
+  };
 }

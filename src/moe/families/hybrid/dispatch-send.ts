@@ -4,7 +4,6 @@
  */
 import { device, kernel, list, peers, pointer } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { shareOf, tokenOf } from '../common/groups.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { dispatchParams } from '../common/params.js';
@@ -28,26 +27,7 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
         /** This rank's. */
         node: 'u32',
       },
-      using: {
-        HOPS: hopsOf(shape),
-        CHUNK: shape.dispatch.chunk,
-        PACKERS: mostPackers.dispatch,
-        TURNS: sharing(shape).turns,
-        deliverToken: deliverToken(shape, window),
-        packChunk: packChunk(shape, window, wire),
-        PLACED: shape.placed !== undefined,
-        notePlaces: notePlaces(shape),
-        shareOf: shareOf(shape),
-        tokenOf: tokenOf(shape),
-        MASKS: shape.masks === true,
-        K: shape.topK,
-        RANKS: shape.ranks,
-        WEIGHTS: shape.weights,
-        isOut: masking(shape, 'dispatch').isOut,
-        outOfNode: outOfNode(shape),
-        ...masking(shape, 'dispatch').ofLaunch,
-        LOCAL: shape.localRanks,
-      },
+      using: using(shape, window, wire),
     },
     (g, { win, wire, topkIds, topkWeights, rows, tokens, placing, node }, u) => {
       g.awaitPrevious();
@@ -61,7 +41,8 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
       if (g.load(mine.failure.at(0)) !== 0) return;
 
       // The message with the longest way goes first.
-      const share = u.shareOf({ tokens });
+      const member = g.rank % u.REPLICAS;
+      const share = (tokens + (u.REPLICAS - 1 - member)) / u.REPLICAS;
       const chunks = g.max((share + u.CHUNK - 1) / u.CHUNK, g.u32(1));
       const messages = chunks * u.HOPS;
       const packers = g.min(g.min(messages, g.u32(u.PACKERS)), g.gridDim.x);
@@ -89,7 +70,7 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
       const first = (g.blockIdx.x + g.gridDim.x - packers) % g.gridDim.x;
       const out = u.outOfNode({ mask, node });
       for (let turn = first; turn < u.TURNS; turn += g.gridDim.x) {
-        const token = u.tokenOf({ turn });
+        const token = turn * u.REPLICAS + member;
         if (u.MASKS) {
           // Sources that are left out have no routes here. Only such a source may write there as well, should it still run.
           for (let i = g.threadIdx.x; i < u.RANKS * u.K; i += g.blockDim.x) {
@@ -107,6 +88,28 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
       }
     },
   );
+}
+
+function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return {
+    HOPS: hopsOf(shape),
+    CHUNK: shape.dispatch.chunk,
+    PACKERS: mostPackers.dispatch,
+    TURNS: sharing(shape).turns,
+    deliverToken: deliverToken(shape, window),
+    packChunk: packChunk(shape, window, wire),
+    PLACED: shape.placed !== undefined,
+    notePlaces: notePlaces(shape),
+    REPLICAS: sharing(shape).replicas,
+    MASKS: shape.masks === true,
+    K: shape.topK,
+    RANKS: shape.ranks,
+    WEIGHTS: shape.weights,
+    isOut: masking(shape, 'dispatch').isOut,
+    outOfNode: outOfNode(shape),
+    ...masking(shape, 'dispatch').ofLaunch,
+    LOCAL: shape.localRanks,
+  };
 }
 
 /** One token of this rank's share, whether it was brought or not, to the ranks of its own node; a block. */

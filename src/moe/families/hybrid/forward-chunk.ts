@@ -1,8 +1,7 @@
 /** A chunk that came from another node goes on to its owners in this one; a block. */
 import { device, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { tokenOf } from '../common/groups.js';
-import { rowsBefore } from '../common/lanes.js';
+import { sumUpTo } from '../common/lanes.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { partsOf, unitBytes } from '../common/parts.js';
@@ -12,66 +11,46 @@ import { type HybridShape, sumsAtSource } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
+const params = (window: HybridWindow, wire: HybridWire) =>
+  ({
+    win: peers(window),
+    wire: peers(wire),
+    /** The ranks of this node that are left out. */
+    leftOut: 'u32',
+    node: 'u32',
+    /** The rank that it comes from, and the line. */
+    sender: 'u32',
+    line: 'u32',
+    chunk: 'u32',
+  }) as const;
+
 export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
-  const message = dispatchMessage(shape);
   return device(
     {
       name: 'forward_chunk',
-      params: {
-        win: peers(window),
-        wire: peers(wire),
-        /** The ranks of this node that are left out. */
-        out: 'u32',
-        node: 'u32',
-        /** The rank that it comes from, and the line. */
-        sender: 'u32',
-        line: 'u32',
-        chunk: 'u32',
-      },
-      using: {
-        K: shape.topK,
-        LOCAL: shape.localRanks,
-        CHUNK: shape.dispatch.chunk,
-        REPLICAS: sharing(shape).replicas,
-        TURNS: sharing(shape).turns,
-        WEIGHTS: shape.weights,
-        MASKS: shape.masks === true,
-        isOut: masking(shape, 'dispatch').isOut,
-        PAYLOADS: shape.payloads.length,
-        AT_SOURCE: sumsAtSource(shape),
-        IDS: message.ids,
-        WEIGHTS_AT: message.weights,
-        ROWS: message.rows,
-        MASK: header.mask,
-        PAYLOADS_AT: message.payloads,
-        STRIDE: shape.payloads.map((payload) => (message.row * 16) / unitBytes[partsOf(payload, 1).unit]),
-        ownerOf: expertOwner(shape),
-        rowsBefore,
-        storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
-        tellRoutes: tellRoutes(shape, window),
-        tokenOf: tokenOf(shape),
-      },
+      params: params(window, wire),
+      using: using(shape, window),
     },
-    (g, { win, wire, out, node, sender, line, chunk }, u) => {
+    (g, { win, wire, leftOut, node, sender, line, chunk }, u) => {
       const mine = win.at(g.rank);
       const source = sender / u.REPLICAS;
-      const first = chunk * u.CHUNK;
+      const start = chunk * u.CHUNK;
       const message = wire.at(0).dispatchIn;
-      const end = g.min(g.u32(u.CHUNK), u.TURNS - first);
+      const end = g.min(g.u32(u.CHUNK), u.TURNS - start);
       // Nothing goes to those either that have left out this rank, which stood still and does not know: they have the tokens from
       // another carrier by now.
-      let without = out;
+      let out = leftOut;
       if (u.MASKS) {
         let is = false;
-        if (g.laneId < u.LOCAL && ((out >>> g.laneId) & 1) === 0)
+        if (g.laneId < u.LOCAL && ((leftOut >>> g.laneId) & 1) === 0)
           is = u.isOut({ mask: g.load(win.at(g.laneId).masked), rank: node * u.LOCAL + g.rank });
-        without |= g.warp.ballot(is);
+        out |= g.warp.ballot(is);
       }
       // The tokens that have come. A chunk that does not exist holds bytes of an old round. A bit beyond the last token would become an
       // address: the proxy has looked, but whoever wrote the message may do so again.
       const possible = g.u32(0xffffffff) >>> (32 - end);
       let mask = g.u32(0);
-      if (first < g.load(mine.tokens.at(line)))
+      if (start < g.load(mine.tokens.at(line)))
         mask = g.load(message.at(line, chunk, 0).as('u32').at(u.MASK)) & possible;
       if (g.threadIdx.x === 0) g.store(mine.came.at(line, chunk), mask);
 
@@ -81,27 +60,19 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
       const ids = message.at(line, chunk, u.IDS).as('i32');
       const weights = message.at(line, chunk, u.WEIGHTS_AT).as('f32');
       for (let t = g.warpId; t < end; t += g.blockDim.x / 32) {
-        const token = u.tokenOf({ turn: first + t }); // the rail's rank is the same member of its group
+        // The rail's rank is the same member of its group.
+        const token = (start + t) * u.REPLICAS + (g.rank % u.REPLICAS);
         const here = ((mask >>> t) & 1) === 1;
         let id = g.i32(-1);
         let weight = g.f32(0);
         if (here && g.laneId < u.K) {
           id = g.load(ids.at(t * u.K + g.laneId));
           if (u.WEIGHTS) weight = g.load(weights.at(t * u.K + g.laneId));
-          g.store(mine.routes.at(line, first + t, g.laneId), id);
+          g.store(mine.routes.at(line, start + t, g.laneId), id);
         }
         const owner = u.ownerOf({ expert: id }) - node * u.LOCAL;
-        const wanted = u.tellRoutes({
-          win,
-          out: without,
-          source,
-          token,
-          id,
-          weight,
-          owner,
-          first: g.u32(0),
-          step: g.u32(1),
-        });
+        const [first, step] = [g.u32(0), g.u32(1)];
+        const wanted = u.tellRoutes({ win, out, source, token, id, weight, owner, first, step });
         if (here && g.laneId === 0) {
           const place = g.popc(mask & ((g.u32(1) << t) - 1));
           g.store(tokens.at(place), token);
@@ -114,9 +85,9 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
         // Where the tokens' rows will lie in the message home, if each owner's goes.
         let rows = g.u32(0);
         if (g.laneId < count) rows = g.popc(g.load(wants.at(g.laneId)));
-        const before = u.rowsBefore({ rows });
-        if (g.laneId < count) g.store(mine.returningFrom.at(line, first + g.laneId), before);
-        if (g.laneId === 31) g.store(mine.returningRows.at(line, chunk), before + rows);
+        const upTo = u.sumUpTo({ value: rows });
+        if (g.laneId < count) g.store(mine.returningFrom.at(line, start + g.laneId), upTo - rows);
+        if (g.laneId === 31) g.store(mine.returningRows.at(line, chunk), upTo);
       }
       for (const p of g.unroll(u.PAYLOADS)) {
         const from = message.at(line, chunk, u.ROWS + u.PAYLOADS_AT[p]!);
@@ -126,4 +97,30 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
       g.barrier(); // all have read the lists, and stored their rows
     },
   );
+}
+
+function using(shape: HybridShape, window: HybridWindow) {
+  const message = dispatchMessage(shape);
+  return {
+    K: shape.topK,
+    LOCAL: shape.localRanks,
+    CHUNK: shape.dispatch.chunk,
+    REPLICAS: sharing(shape).replicas,
+    TURNS: sharing(shape).turns,
+    WEIGHTS: shape.weights,
+    MASKS: shape.masks === true,
+    isOut: masking(shape, 'dispatch').isOut,
+    PAYLOADS: shape.payloads.length,
+    AT_SOURCE: sumsAtSource(shape),
+    IDS: message.ids,
+    WEIGHTS_AT: message.weights,
+    ROWS: message.rows,
+    MASK: header.mask,
+    PAYLOADS_AT: message.payloads,
+    STRIDE: shape.payloads.map((payload) => (message.row * 16) / unitBytes[partsOf(payload, 1).unit]),
+    ownerOf: expertOwner(shape),
+    sumUpTo,
+    storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
+    tellRoutes: tellRoutes(shape, window),
+  };
 }

@@ -12,13 +12,6 @@ import { type HybridShape, hopsOf } from './shape.js';
 /** Lines that may come from each other node. Without masks rails are as they are. */
 export const linesOf = ({ masks = false, localRanks }: HybridShape): number => (masks ? localRanks : 1);
 
-/** The node at a hop. */
-export const nodeAt = ({ nodes }: HybridShape) =>
-  device(
-    { name: 'node_at', params: { node: 'u32', hop: 'u32' }, returns: 'u32', using: { NODES: nodes } },
-    (_, { node, hop }, { NODES }) => (node + 1 + hop) % NODES,
-  );
-
 /** A bit for each rank of a node that is left out. */
 export const outOfNode = (shape: HybridShape) =>
   device(
@@ -79,7 +72,7 @@ const senderOf = (shape: HybridShape) =>
         MASKS: shape.masks === true,
         HOPS: hopsOf(shape),
         LOCAL: shape.localRanks,
-        nodeAt: nodeAt(shape),
+        NODES: shape.nodes,
       },
     },
     (g, { node, line }, u) => {
@@ -89,7 +82,7 @@ const senderOf = (shape: HybridShape) =>
         hop = line % u.HOPS;
         number = (g.rank + u.LOCAL - line / u.HOPS) % u.LOCAL;
       }
-      return u.nodeAt({ node, hop }) * u.LOCAL + number;
+      return ((node + 1 + hop) % u.NODES) * u.LOCAL + number;
     },
   );
 

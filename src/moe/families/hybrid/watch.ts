@@ -8,7 +8,7 @@ import { device, peers, pointer, registers, windowOf } from '../../../lang/index
 import { sharing } from '../../layer/index.js';
 import { type Operation, patienceOf, recordFailure, timing } from '../common/waits.js';
 import { header } from './messages.js';
-import { carrying, nodeAt, outOfNode } from './rails.js';
+import { carrying, outOfNode } from './rails.js';
 import { chunksOf, type HybridShape, hopsOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
@@ -142,7 +142,7 @@ export function watchCombine(shape: HybridShape, window: HybridWindow, wire: Hyb
         MASKS: shape.masks === true,
         LOCAL: shape.localRanks,
         ALL: 2 ** shape.localRanks - 1,
-        nodeAt: nodeAt(shape),
+        NODES: shape.nodes,
         outOfNode: outOfNode(shape),
       },
     },
@@ -154,7 +154,7 @@ export function watchCombine(shape: HybridShape, window: HybridWindow, wire: Hyb
       for (let word = g.warpId; word < u.HOPS * chunks; word += g.blockDim.x / 32) {
         const hop = word % u.HOPS;
         const chunk = word / u.HOPS;
-        const there = u.nodeAt({ node, hop });
+        const there = (node + 1 + hop) % u.NODES;
         // Who carries this rank's tokens. From a node in which nobody is left nothing comes, and nobody waits for it.
         let carrier = g.rank;
         let some = true;

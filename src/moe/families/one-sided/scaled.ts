@@ -7,7 +7,7 @@
  * flag: elements and words are EMPTY until they have come. Neither is ever EMPTY by itself: an e4m3 becomes NaN as 0x7f, and
  * formats make no word of all ones.
  */
-import { device, pointer, registers, windowOf } from '../../../lang/index.js';
+import { device } from '../../../lang/index.js';
 import { dtypes, loadValues, type Rounding, sharing, stretchesOf, sumsOf } from '../../layer/index.js';
 import { findOwners } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
@@ -74,7 +74,8 @@ function gatherScaled(shape: OneSidedShape, window: OneSidedWindow, { scaleOf }:
       using: {
         row: rowOf(shape),
         REPLICAS: sharing(shape).replicas,
-        awaitWord: awaitWord(window),
+        EMPTY: emptyWord,
+        failed: recordFailure('combine'),
         awaitVector: awaitVector(window),
         isEmpty,
         lookAt,
@@ -107,7 +108,17 @@ function gatherScaled(shape: OneSidedShape, window: OneSidedWindow, { scaleOf }:
           .at(source, turn)
           .as('u32')
           .at(u.row.FIRST_WORD + at);
-        word = u.awaitWord({ mine, home, peer: source, epoch, patience });
+        word = g.load(home, { order: 'relaxed', scope: 'sys' });
+        if (word === u.EMPTY) {
+          const limit = patience[0]!;
+          const came = g.awaitEpoch(home, u.EMPTY, { until: '!=', order: 'relaxed', scope: 'sys', limit });
+          word = g.load(home, { order: 'relaxed', scope: 'sys' });
+          if (!came) {
+            if (patience[0]! > 0) u.failed({ failure: mine.failure, peer: source, epoch });
+            patience[0] = g.u32(0);
+          }
+        }
+        g.store(home, u.EMPTY, { order: 'relaxed', scope: 'sys' });
       }
       for (const r of g.unroll(rows.length)) {
         if (first + r < owners.length) {
@@ -122,38 +133,6 @@ function gatherScaled(shape: OneSidedShape, window: OneSidedWindow, { scaleOf }:
       }
       for (const r of g.unroll(rows.length))
         scales[r] = u.scaleOf({ word: g.warp.shuffle(word, r * 4 + g.laneId / 8) });
-    },
-  );
-}
-
-/** Waits for a word of scales, and makes its place EMPTY again. */
-function awaitWord(window: OneSidedWindow) {
-  return device(
-    {
-      name: 'await_word',
-      params: {
-        mine: windowOf(window),
-        home: pointer('u32'),
-        peer: 'u32',
-        epoch: 'u32',
-        patience: registers('u32', 1),
-      },
-      returns: 'u32',
-      using: { EMPTY: emptyWord, failed: recordFailure('combine') },
-    },
-    (g, { mine, home, peer, epoch, patience }, { EMPTY, failed }) => {
-      let word = g.load(home, { order: 'relaxed', scope: 'sys' });
-      if (word === EMPTY) {
-        const limit = patience[0]!;
-        const came = g.awaitEpoch(home, EMPTY, { until: '!=', order: 'relaxed', scope: 'sys', limit });
-        word = g.load(home, { order: 'relaxed', scope: 'sys' });
-        if (!came) {
-          if (patience[0]! > 0) failed({ failure: mine.failure, peer, epoch });
-          patience[0] = g.u32(0);
-        }
-      }
-      g.store(home, EMPTY, { order: 'relaxed', scope: 'sys' });
-      return word;
     },
   );
 }

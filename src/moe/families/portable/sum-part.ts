@@ -1,9 +1,9 @@
 /** Adds up a part of a token's rows that are home, and writes it to the caller's tensor; a warp. */
 import { device, record, registers, windowOf } from '../../../lang/index.js';
-import { formatOf, stretchesOf } from '../../layer/index.js';
+import { formatOf, sharing, stretchesOf } from '../../layer/index.js';
 import { partialDtype } from '../common/received.js';
 import { gatherParams, rowSum, scaleOf, sumParams, sumRow, sumUnit, travelled } from '../common/sum.js';
-import { type PortableShape, type PortableWindow, returnedParts, returnedRow, rowOf } from './window.js';
+import { ownStays, type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
 
 /** A token's rows: the first `count` of `owners` have one, in the order of the sum. */
 const rowsOfToken = (window: PortableWindow) =>
@@ -63,14 +63,20 @@ function gather(shape: PortableShape, window: PortableWindow) {
         DTYPE: partialDtype(shape),
         SCALED: formatOf(shape.output).rounding !== null,
         scaleOf: scaleOf(shape),
-        rowOf: rowOf(shape, window),
+        REPLICAS: sharing(shape).replicas,
+        STAYS: ownStays(shape),
       },
     },
     (g, { at: { mine, token, i, word, owners, count }, first, rows, scales }, u) => {
       for (const r of g.unroll(rows.length)) {
         if (first + r < owners.length) {
           if (first + r < count) {
-            const row = u.rowOf({ mine, owner: owners[first + r]!, token });
+            const owner = owners[first + r]!;
+            // Where it came home, or where this rank's experts left it.
+            let row = mine.returned.at(owner, token / u.REPLICAS, 0).as('u8');
+            if (u.STAYS) {
+              if (owner === g.rank) row = mine.output.at(g.rank / u.REPLICAS, token, 0).as('u8');
+            }
             if (u.VECTORS) rows[r] = g.load(row.as('v16').at(i), { order: 'relaxed', scope: 'gpu' });
             else rows[r] = g.pack('f32', [g.f32(g.load(row.as(u.DTYPE).at(i))), 0, 0, 0]);
             if (u.SCALED)

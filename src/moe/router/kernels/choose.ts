@@ -7,9 +7,6 @@ import { exp } from '../../families/common/exp.js';
 import type { RouterShape } from './shape.js';
 
 export function chooseKernel(shape: RouterShape, threads: number) {
-  const { experts, topK, routing } = shape;
-  const { groups = { count: 1, top: 1 } } = routing;
-  const perLane = Math.ceil(experts / 32);
   return kernel(
     {
       name: 'router_choose',
@@ -25,24 +22,7 @@ export function chooseKernel(shape: RouterShape, threads: number) {
         weights: pointer('f32'),
         tokens: 'u32',
       },
-      using: {
-        EXPERTS: experts,
-        PER_LANE: perLane,
-        K: topK,
-        WARPS: threads / 32,
-        SOFTMAX: routing.scores === 'softmax',
-        CORRECTION: shape.correction,
-        GROUPS: groups.top < groups.count,
-        NORMALISE: routing.normalise,
-        SCALE: routing.scale,
-        NONE: 0x7fc00000,
-        logitOf: logitOf(shape),
-        scoreOf: scoreOf(routing.scores),
-        spreadOf,
-        dropGroups: dropGroups(shape, groups, threads / 32),
-        bestOf,
-        sumOf,
-      },
+      using: using(shape, threads),
     },
     (g, { logits, bias, correction, ids, weights, tokens }, u) => {
       g.awaitPrevious();
@@ -56,7 +36,19 @@ export function chooseKernel(shape: RouterShape, threads: number) {
           if (e < u.EXPERTS) rank[i] = u.logitOf({ row, bias, e });
         }
         const spread = g.registers('f32', 2);
-        if (u.SOFTMAX) u.spreadOf({ values: rank, spread });
+        if (u.SOFTMAX) {
+          // A value that is NaN takes no part.
+          let largest = g.bits('f32', g.u32(u.LEAST));
+          for (const i of g.unroll(u.PER_LANE)) largest = g.max(largest, rank[i]!);
+          for (const step of g.unroll(5)) largest = g.max(largest, g.warp.shuffleXor(largest, 16 >> step));
+          let sum = g.f32(0);
+          for (const i of g.unroll(u.PER_LANE)) {
+            const part = u.exp({ x: rank[i]! - largest });
+            if (part >= 0) sum += part;
+          }
+          spread[0] = largest;
+          spread[1] = g.rcp(u.sumOf({ value: sum }));
+        }
         for (const i of g.unroll(u.PER_LANE)) {
           const e = i * 32 + g.laneId;
           rank[i] = u.scoreOf({ logit: rank[i]!, spread });
@@ -84,6 +76,31 @@ export function chooseKernel(shape: RouterShape, threads: number) {
       }
     },
   );
+}
+
+function using(shape: RouterShape, threads: number) {
+  const { experts, topK, routing } = shape;
+  const { groups = { count: 1, top: 1 } } = routing;
+  const perLane = Math.ceil(experts / 32);
+  return {
+    EXPERTS: experts,
+    PER_LANE: perLane,
+    K: topK,
+    WARPS: threads / 32,
+    SOFTMAX: routing.scores === 'softmax',
+    CORRECTION: shape.correction,
+    GROUPS: groups.top < groups.count,
+    NORMALISE: routing.normalise,
+    SCALE: routing.scale,
+    NONE: 0x7fc00000,
+    logitOf: logitOf(shape),
+    scoreOf: scoreOf(routing.scores),
+    exp,
+    LEAST: 0xff800000,
+    dropGroups: dropGroups(shape, groups, threads / 32),
+    bestOf,
+    sumOf,
+  };
 }
 
 const logitOf = ({ bias }: RouterShape) =>
@@ -121,27 +138,6 @@ const sumOf = device({ name: 'sum_of', params: { value: 'f32' }, returns: 'f32' 
   for (const step of g.unroll(5)) sum += g.warp.shuffleXor(sum, 16 >> step);
   return sum;
 });
-
-/** Writes to `spread` the largest of the warp's values, and 1 / Σ e^(value − largest). A value that is NaN takes no part. */
-const spreadOf = device(
-  {
-    name: 'spread_of',
-    params: { values: registers('f32'), spread: registers('f32', 2) },
-    using: { exp, sumOf, LEAST: 0xff800000 },
-  },
-  (g, { values, spread }, { exp, sumOf, LEAST }) => {
-    let largest = g.bits('f32', g.u32(LEAST));
-    for (const i of g.unroll(values.length)) largest = g.max(largest, values[i]!);
-    for (const step of g.unroll(5)) largest = g.max(largest, g.warp.shuffleXor(largest, 16 >> step));
-    let sum = g.f32(0);
-    for (const i of g.unroll(values.length)) {
-      const part = exp({ x: values[i]! - largest });
-      if (part >= 0) sum += part;
-    }
-    spread[0] = largest;
-    spread[1] = g.rcp(sumOf({ value: sum }));
-  },
-);
 
 /** The expert with the largest of the warp's values; `experts` where all are NaN. */
 const bestOf = device(
