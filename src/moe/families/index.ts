@@ -17,7 +17,6 @@ export { oneSided } from './one-sided/family.js';
 export type { OneSidedTuning } from './one-sided/knobs.js';
 export { portable } from './portable/family.js';
 export type { PortableTuning } from './portable/knobs.js';
-export type { Transport } from './portable/transport.js';
 
 /** Every family; of those that can carry a layer the first does, unless another is asked for. */
 export const families: readonly Family[] = [oneSided, hybrid, portable];

@@ -104,7 +104,6 @@ const signalBehindPuts = (window: PortableWindow) =>
 
 /** A fence stands for the puts of all threads whose barrier it is behind: they go where its signal goes, one after another. */
 export const nvshmem: Transport = {
-  name: 'nvshmem',
   at: windows.at,
   put: (window, unit) =>
     device(

@@ -34,7 +34,6 @@ const command = (window: PortableWindow) =>
   );
 
 export const proxied: Transport = {
-  name: 'proxy',
   at: windows.at,
   put: (window, unit) =>
     device(

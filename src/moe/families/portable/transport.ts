@@ -35,7 +35,6 @@ export const awaitParams = { signal: pointer('u64'), value: 'u32', limit: 'u32' 
 const atParams = (window: PortableWindow) => ({ win: peers(window), peer: 'u32' }) as const;
 
 export interface Transport {
-  readonly name: string;
   /** The peer's window, in whatever addresses `put` and `signal` take: they reach it, loads and stores need not. */
   at(
     window: PortableWindow,
@@ -72,7 +71,6 @@ const signalByStore = (window: PortableWindow) =>
 
 /** Ranks that map each other's windows: puts are the warps' stores, and a release behind them vouches for all of them. */
 export const windows: Transport = {
-  name: 'windows',
   at: (window) =>
     device({ name: 'window_at', params: atParams(window), returns: windowOf(window) }, (_, { win, peer }) =>
       win.at(peer),
