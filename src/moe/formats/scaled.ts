@@ -36,7 +36,7 @@ export function stretchesOf({ hidden }: Pick<RowShape, 'hidden'>) {
 /** Bits of the largest magnitude among the values of the lanes that share a scale: they compare as the magnitudes do. */
 export const largestOf = (block: number) =>
   device(
-    { name: 'largest_of', params: laneValues, returns: 'u32', using: { LEVELS: Math.log2(block / 16) } },
+    { params: laneValues, returns: 'u32', using: { LEVELS: Math.log2(block / 16) } },
     (g, { values }, { LEVELS }) => {
       let largest = g.u32(0);
       for (const n of g.unroll(16)) largest = g.max(largest, g.bits('u32', values[n]!) & 0x7fffffff);
@@ -50,7 +50,7 @@ export const largestOf = (block: number) =>
  * addition carries into the exponent where the mantissa exceeds 1.75. Dividing by the scale is multiplying by 2^-it, exactly.
  */
 export const exponentFor = device(
-  { name: 'exponent_for', params: { largest: 'u32' }, returns: 'u32' },
+  { params: { largest: 'u32' }, returns: 'u32' },
   (g, { largest }) => g.max((largest + 0x1fffff) >> 23, g.u32(9)) - 8,
 );
 
@@ -59,7 +59,6 @@ export function loadValues({ hidden }: RowShape, dtype: RowDtype) {
   const { size } = dtypes[dtype];
   return device(
     {
-      name: 'load_values',
       params: { from: pointer('v16'), i: 'u32', ...laneValues },
       using: {
         UNITS: hidden / 16,
@@ -85,7 +84,6 @@ export function sumsOf(dtype: RowDtype) {
   const { size } = dtypes[dtype];
   return device(
     {
-      name: 'sums_of',
       params: { ...laneValues, v: constant() },
       returns: 'v16',
       using: { DTYPE: dtype, LANES: 16 / size },
@@ -103,7 +101,6 @@ export function storeStretch(row: RowShape, { narrow }: Rounding) {
   const { UNITS, STRETCH } = stretchesOf(row);
   return device(
     {
-      name: 'store_stretch',
       params: { to: pointer('v16'), stretch: 'u32', ...laneValues },
       using: { UNITS, STRETCH, narrow },
     },

@@ -6,7 +6,6 @@ import { type Layer, sharing } from '../../layer/index.js';
 export const mateOf = (layer: Layer) =>
   device(
     {
-      name: 'mate_of',
       params: { other: 'u32' },
       returns: 'u32',
       using: { REPLICAS: sharing(layer).replicas },

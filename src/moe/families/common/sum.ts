@@ -15,19 +15,16 @@ import { dtypes, formatOf, type Layer, stretchesOf, sumsOf } from '../../layer/i
 import { partialDtype, rowsOf } from './received.js';
 
 /** Adds up at most 32 values: neighbours, then neighbours among those sums, and so on. Destroys them. */
-export const treeSum = device(
-  { name: 'tree_sum', params: { values: registers('f32') }, returns: 'f32' },
-  (g, { values }) => {
-    for (const level of g.unroll(5)) {
-      for (const r of g.unroll(values.length)) {
-        if (r % (2 << level) === 0) {
-          if (r + (1 << level) < values.length) values[r]! += values[r + (1 << level)]!;
-        }
+export const treeSum = device({ params: { values: registers('f32') }, returns: 'f32' }, (g, { values }) => {
+  for (const level of g.unroll(5)) {
+    for (const r of g.unroll(values.length)) {
+      if (r % (2 << level) === 0) {
+        if (r + (1 << level) < values.length) values[r]! += values[r + (1 << level)]!;
       }
     }
-    return values[0]!;
-  },
-);
+  }
+  return values[0]!;
+});
 
 /** The place that `rowSum` is told, whatever that is, and what it asks for. */
 export type Gather<At extends DeviceParams> = DeviceFunction<ReturnType<typeof gatherParams<At>>, 'void'>;
@@ -57,7 +54,7 @@ export function laneOf({ output }: Pick<Layer, 'output'>): keyof typeof negative
   return rowsOf({ output }, output.dtype).vectors ? output.dtype : 'f32';
 }
 
-const noScale = device({ name: 'no_scale', params: { word: 'u32' }, returns: 'f32' }, (g) => g.f32(1));
+const noScale = device({ params: { word: 'u32' }, returns: 'f32' }, (g) => g.f32(1));
 
 /** A lane's scale, from the word that came with the row. */
 export const scaleOf = ({ output }: Pick<Layer, 'output'>) => formatOf(output).rounding?.scaleOf ?? noScale;
@@ -88,7 +85,6 @@ export function rowSum<At extends DeviceParams>(of: {
   const groups = powerOfTwo(Math.ceil(of.rows / group));
   return device(
     {
-      name: 'row_sum',
       params: { at: of.at, count: 'u32', total: registers('f32') },
       using: {
         GROUP: group,
@@ -163,7 +159,6 @@ export type Sum<At extends DeviceParams> = DeviceFunction<ReturnType<typeof sumP
 export const storeSum = ({ output: { dtype, adds = false } }: Pick<Layer, 'output'>) =>
   device(
     {
-      name: 'store_sum',
       params: { to: pointer('v16'), vector: 'v16' },
       using: { ADDS: adds, DTYPE: dtype, LANES: 16 / dtypes[dtype].size },
     },
@@ -202,7 +197,6 @@ function unitByUnit<At extends DeviceParams>(layer: Pick<Layer, 'output'>, { at,
   const { units, vectors, values } = sumUnit(layer);
   return device(
     {
-      name: 'sum_row',
       params: params(layer, at),
       using: {
         UNITS: units,
@@ -234,7 +228,6 @@ function stretchByStretch<At extends DeviceParams>(
   const { UNITS, STRETCHES, STRETCH } = stretchesOf(output);
   return device(
     {
-      name: 'sum_row',
       params: params({ output }, at),
       using: {
         ...{ UNITS, STRETCHES, STRETCH },

@@ -133,7 +133,6 @@ function gatherRoutes(layer: Layer, window: TypedLayout<ReceivedSections>) {
   const { vectors, units } = rowsOf(layer, dtype);
   return device(
     {
-      name: 'gather_routes',
       params: gatherParams(routesOf(layer, window)),
       using: { K: layer.topK, MAX_TOKENS: layer.maxTokens, UNITS: units, VECTORS: vectors },
     },

@@ -93,7 +93,6 @@ function packPart(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   const { rows, row } = combineMessage(shape);
   return device(
     {
-      name: 'pack_part',
       params: {
         win: peers(window),
         wire: peers(wire),

@@ -116,7 +116,6 @@ function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
 function deliverToken(shape: HybridShape, window: HybridWindow) {
   return device(
     {
-      name: 'deliver_token',
       params: {
         win: peers(window),
         mask: 'v16',

@@ -27,7 +27,6 @@ const params = (window: HybridWindow, wire: HybridWire) =>
 export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return device(
     {
-      name: 'forward_chunk',
       params: params(window, wire),
       using: using(shape, window),
     },

@@ -29,7 +29,6 @@ function sumRows(shape: HybridShape, window: HybridWindow) {
   const { units, vectors, values } = sumUnit(shape);
   return device(
     {
-      name: 'sum_rows',
       params: homeParams(window),
       using: {
         UNITS: units,
@@ -57,7 +56,6 @@ function sumRounded(shape: HybridShape, window: HybridWindow, rounding: Rounding
   const { UNITS, STRETCHES } = stretchesOf(shape.output);
   return device(
     {
-      name: 'sum_rounded',
       params: homeParams(window),
       using: {
         UNITS,
@@ -84,7 +82,6 @@ export function copyHome(shape: HybridShape, window: HybridWindow) {
   const { units, vectors } = sumUnit(shape);
   return device(
     {
-      name: 'copy_home',
       params: homeParams(window),
       using: {
         ROW: combineMessage(shape).row,

@@ -28,7 +28,6 @@ export function nodeSum(shape: HybridShape, window: HybridWindow) {
   const rows = mostOwners(shape);
   return device(
     {
-      name: 'node_sum',
       params: { at: placeOf(window), values: registers('f32', values) },
       using: {
         LOADS: loads,
@@ -58,7 +57,6 @@ export function nodeSum(shape: HybridShape, window: HybridWindow) {
 const gather = (shape: HybridShape, window: HybridWindow) =>
   device(
     {
-      name: 'gather_from_node',
       params: gatherParams(placeOf(window)),
       using: { VECTORS: sumUnit(shape).vectors, DTYPE: partialDtype(shape) },
     },
@@ -85,7 +83,6 @@ export function addRows(shape: HybridShape, window: HybridWindow, wire: HybridWi
   const { rows, row } = combineMessage(shape);
   return device(
     {
-      name: 'add_rows',
       params: {
         mine: windowOf(window),
         wire: peers(wire),

@@ -17,7 +17,6 @@ export const inFlight = 4;
 export function packChunk(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return device(
     {
-      name: 'pack_chunk',
       params: {
         mine: windowOf(window),
         wire: peers(wire),
@@ -116,7 +115,6 @@ function packRows(shape: HybridShape, payload: number) {
   const { unit, rowUnits } = partsOf(shape.payloads[payload]!, 1);
   return device(
     {
-      name: 'pack_rows',
       params: { from: pointer('v16'), to: pointer('v16'), packed: pointer('u32'), count: 'u32' },
       using: {
         UNIT: unit,

@@ -16,7 +16,6 @@ export const linesOf = ({ masks = false, localRanks }: HybridShape): number => (
 export const outOfNode = (shape: HybridShape) =>
   device(
     {
-      name: 'out_of_node',
       params: { mask: 'v16', node: 'u32' },
       returns: 'u32',
       using: {
@@ -46,7 +45,6 @@ export const outOfNode = (shape: HybridShape) =>
 const carriedHere = (shape: HybridShape) =>
   device(
     {
-      name: 'carried_here',
       params: { mask: 'v16', node: 'u32' },
       returns: 'u32',
       using: { MASKS: shape.masks === true, LOCAL: shape.localRanks, outOfNode: outOfNode(shape) },
@@ -65,7 +63,6 @@ const carriedHere = (shape: HybridShape) =>
 const senderOf = (shape: HybridShape) =>
   device(
     {
-      name: 'sender_of',
       params: { node: 'u32', line: 'u32' },
       returns: 'u32',
       using: {
@@ -97,7 +94,6 @@ export const carrying = (shape: HybridShape) => ({
 export const livingPlaceAt = (shape: HybridShape) =>
   device(
     {
-      name: 'living_place_at',
       params: {
         mask: 'v16',
         topkIds: pointer('i32'),

@@ -19,7 +19,6 @@ const mostRows = ({ topK, ranks }: HybridShape): number => Math.min(topK, ranks)
 export function sumAtSource(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return device(
     {
-      name: 'sum_at_source',
       params: sumTokenParams(shape, window, wire),
       using: {
         ROWS: mostRows(shape),
@@ -56,7 +55,6 @@ function sumOfUnit(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   const rows = mostRows(shape);
   return device(
     {
-      name: 'sum_of_unit',
       params: sumParams(rowsOfToken(window, wire), values),
       using: {
         rowSum: rowSum({
@@ -85,7 +83,6 @@ function gather(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   const { rows, row } = combineMessage(shape);
   return device(
     {
-      name: 'gather_from_all',
       params: gatherParams(placeOf(window, wire)),
       using: {
         VECTORS: sumUnit(shape).vectors,

@@ -49,7 +49,6 @@ export const sumTokenParams = (shape: HybridShape, window: HybridWindow, wire: H
 export function sumToken(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return device(
     {
-      name: 'sum_token',
       params: sumTokenParams(shape, window, wire),
       using: {
         LOCAL: shape.localRanks,
@@ -76,7 +75,6 @@ const rowsOfToken = (window: HybridWindow, wire: HybridWire) =>
 const sumOfUnit = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
   device(
     {
-      name: 'sum_of_unit',
       params: sumParams(rowsOfToken(window, wire), sumUnit(shape).values),
       using: { addRows: addRows(shape, window, wire), nodeSum: nodeSum(shape, window) },
     },

@@ -20,7 +20,6 @@ function partOf(shape: HybridShape) {
 export const sendSum = (shape: HybridShape, window: HybridWindow) =>
   device(
     {
-      name: 'send_sum',
       params: {
         win: peers(window),
         out: pointer(shape.output.dtype),
@@ -51,7 +50,6 @@ export const sendSum = (shape: HybridShape, window: HybridWindow) =>
 export const receiveSums = (shape: HybridShape, window: HybridWindow) =>
   device(
     {
-      name: 'receive_sums',
       params: {
         mine: windowOf(window),
         out: pointer(shape.output.dtype),

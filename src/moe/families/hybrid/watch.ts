@@ -20,7 +20,6 @@ import type { HybridWire } from './wire.js';
 const awaitMessage = (shape: HybridShape, window: HybridWindow, operation: Operation) =>
   device(
     {
-      name: 'await_message',
       params: {
         mine: windowOf(window),
         came: pointer('u32'),
@@ -57,7 +56,6 @@ const watchersAlone = (shape: HybridShape, operation: Operation): boolean =>
  */
 export const awaitLanded = device(
   {
-    name: 'await_landed',
     params: { landed: pointer('u32'), epoch: 'u32', failure: pointer('u32') },
     returns: 'bool',
     // Longer than any watcher waits.
@@ -85,7 +83,6 @@ const params = (window: HybridWindow, wire: HybridWire) =>
 export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return device(
     {
-      name: 'watch_dispatch',
       params: params(window, wire),
       using: {
         HOPS: hopsOf(shape),
@@ -132,7 +129,6 @@ export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: Hy
 export function watchCombine(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return device(
     {
-      name: 'watch_combine',
       params: { ...params(window, wire), share: 'u32' },
       using: {
         HOPS: hopsOf(shape),

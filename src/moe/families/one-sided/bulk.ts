@@ -53,7 +53,6 @@ export const bulkStage = record({ stage: pointer('v16'), filled: pointer('u64') 
 export const ownStage = ({ warps, stage }: { readonly warps: number; readonly stage: number }) =>
   device(
     {
-      name: 'own_stage',
       params: {},
       returns: bulkStage,
       using: { WARPS: warps, STAGE: Math.max(1, stage), USED: stage > 0 },
@@ -72,7 +71,6 @@ export const ownStage = ({ warps, stage }: { readonly warps: number; readonly st
 /** One thread: fills its stage as soon as the copies out of it have read it. */
 export const fillStage = device(
   {
-    name: 'fill_stage',
     params: { stage: pointer('v16'), from: pointer('v16'), bytes: 'u32', filled: pointer('u64') },
     using: {},
   },

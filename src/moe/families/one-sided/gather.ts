@@ -24,7 +24,6 @@ export const placeOf = (window: OneSidedWindow) =>
 export const gatherPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'gather_pulled',
       params: gatherParams(placeOf(window)),
       using: { look: lookPulled(shape, window) },
     },
@@ -35,7 +34,6 @@ export const gatherPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
 export const gatherPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'gather_pushed',
       params: gatherParams(placeOf(window)),
       using: {
         look: lookPushed(shape, window),
@@ -62,7 +60,6 @@ const heldParams = (window: OneSidedWindow) => ({
 export const lookPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'look_pulled',
       params: heldParams(window),
       using: {
         REPLICAS: sharing(shape).replicas,
@@ -87,7 +84,6 @@ export const lookPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
 export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'look_pushed',
       params: heldParams(window),
       using: { REPLICAS: sharing(shape).replicas, SPLIT: shape.split, lookAt },
     },
@@ -113,7 +109,6 @@ export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
 export const settlePushed = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'settle_pushed',
       params: heldParams(window),
       using: {
         REPLICAS: sharing(shape).replicas,

@@ -14,7 +14,6 @@ export function pushRow(shape: OneSidedShape) {
   const partUnits = Math.ceil(units / shape.combine.parts);
   return device(
     {
-      name: 'push_row',
       params: pushParams,
       using: {
         UNITS: units,

@@ -38,7 +38,6 @@ function rowOf({ output, combine }: OneSidedShape) {
 export function pushScaled(shape: OneSidedShape, { narrow }: Rounding) {
   return device(
     {
-      name: 'push_scaled',
       params: pushParams,
       using: {
         row: rowOf(shape),
@@ -69,7 +68,6 @@ export function pushScaled(shape: OneSidedShape, { narrow }: Rounding) {
 function gatherScaled(shape: OneSidedShape, window: OneSidedWindow, { scaleOf }: Rounding) {
   return device(
     {
-      name: 'gather_scaled',
       params: gatherParams(placeOf(window)),
       using: {
         row: rowOf(shape),
@@ -143,7 +141,6 @@ export function sumScaled(shape: OneSidedShape, window: OneSidedWindow, rounding
   const rows = mostRows(shape);
   return device(
     {
-      name: 'sum_scaled',
       params: sumParams(shape, window),
       using: {
         row: rowOf(shape),

@@ -29,7 +29,6 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
   const { vectors, lanes, units } = rowsOf(shape, partialDtype(shape));
   return device(
     {
-      name: 'sum_piece',
       params: sumParams(shape, window),
       using: {
         ROWS: mostRows(shape),
@@ -103,7 +102,6 @@ export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
   const { lanes, units } = rowsOf(shape, partialDtype(shape));
   return device(
     {
-      name: 'sum_strip',
       params: {
         win: peers(window),
         out: pointer(dtype),

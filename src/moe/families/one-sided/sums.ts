@@ -15,7 +15,6 @@ import { type OneSidedShape, type OneSidedWindow, partVectors } from './window.j
 export const sendSum = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'send_sum',
       params: { win: peers(window), token: 'u32', i: 'u32', vector: 'v16' },
       using: {
         REPLICAS: sharing(shape).replicas,
@@ -36,7 +35,6 @@ export const sendSum = (shape: OneSidedShape, window: OneSidedWindow) =>
 export const receiveSums = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'receive_sums',
       params: turnParams(window, shape),
       using: {
         REPLICAS: sharing(shape).replicas,

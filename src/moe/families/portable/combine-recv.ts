@@ -122,7 +122,6 @@ function using(shape: PortableShape, window: PortableWindow, transport: Transpor
 function meet(shape: PortableShape, window: PortableWindow, transport: Transport) {
   return device(
     {
-      name: 'meet',
       params: { win: peers(window), mask: 'v16', epoch: 'u32', limit: 'u32' },
       using: {
         RANKS: shape.ranks,

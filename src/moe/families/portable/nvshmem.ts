@@ -92,7 +92,6 @@ const putBytes = (unit: Unit) =>
 const signalBehindPuts = (window: PortableWindow) =>
   device(
     {
-      name: 'signal',
       params: signalParams(window),
       using: { signalAdd: signalBehindFence(true), signalSet: signalBehindFence(false) },
     },
@@ -108,7 +107,6 @@ export const nvshmem: Transport = {
   put: (window, unit) =>
     device(
       {
-        name: 'put',
         params: putParams(window, unit),
         using: { SIZE: unitBytes[unit], putBytes: putBytes(unit) },
       },
@@ -118,8 +116,7 @@ export const nvshmem: Transport = {
     ),
   settle: signalBehindPuts,
   signal: signalBehindPuts,
-  awaitSignal: device(
-    { name: 'await_signal', params: awaitParams, returns: 'bool' },
-    (g, { signal, value, limit }) => g.awaitEpoch(signal, value, { order: 'acquire', scope: 'sys', limit }),
+  awaitSignal: device({ params: awaitParams, returns: 'bool' }, (g, { signal, value, limit }) =>
+    g.awaitEpoch(signal, value, { order: 'acquire', scope: 'sys', limit }),
   ),
 };

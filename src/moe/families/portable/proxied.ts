@@ -11,7 +11,6 @@ import type { PortableWindow } from './window.js';
 const command = (window: PortableWindow) =>
   device(
     {
-      name: 'command',
       params: {
         mine: windowOf(window),
         peer: 'u32',
@@ -38,7 +37,6 @@ export const proxied: Transport = {
   put: (window, unit) =>
     device(
       {
-        name: 'put',
         params: putParams(window, unit),
         using: { SIZE: unitBytes[unit], command: command(window), putHere: windows.put(window, unit) },
       },
@@ -66,7 +64,7 @@ export const proxied: Transport = {
   // The command has raised it, unless it was none.
   settle: (window) =>
     device(
-      { name: 'settle', params: signalParams(window), using: { settleHere: windows.settle(window) } },
+      { params: signalParams(window), using: { settleHere: windows.settle(window) } },
       (g, { mine, peer, signal, value, adds }, u) => {
         if (peer === g.rank) u.settleHere({ mine, peer, signal, value, adds });
       },
@@ -74,7 +72,6 @@ export const proxied: Transport = {
   signal: (window) =>
     device(
       {
-        name: 'signal',
         params: signalParams(window),
         using: { command: command(window), signalHere: windows.signal(window) },
       },

@@ -18,7 +18,6 @@ export function sendHome(shape: PortableShape, window: PortableWindow, transport
   const { partUnits } = returnedParts(shape);
   return device(
     {
-      name: 'send_home',
       params: { win: peers(window), source: 'u32', turn: 'u32', part: 'u32', epoch: 'u32' },
       using: {
         REPLICAS: sharing(shape).replicas,
@@ -61,7 +60,7 @@ const partParams = (window: PortableWindow) =>
 function asItLies(shape: PortableShape, window: PortableWindow) {
   const { unit } = returnedRow(shape);
   return device(
-    { name: 'as_it_lies', params: partParams(window), returns: pointer(unit), using: { UNIT: unit } },
+    { params: partParams(window), returns: pointer(unit), using: { UNIT: unit } },
     (_, { mine, group, token, start }, u) => mine.output.at(group, token, 0).as(u.UNIT).at(start),
   );
 }
@@ -70,7 +69,6 @@ function rounded(shape: PortableShape, window: PortableWindow, rounding: Roundin
   const { output } = shape;
   return device(
     {
-      name: 'rounded',
       params: partParams(window),
       returns: pointer('v16'),
       using: {

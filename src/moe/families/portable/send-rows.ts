@@ -11,7 +11,6 @@ import type { PortableShape, PortableWindow } from './window.js';
 export function sendRows(shape: PortableShape, window: PortableWindow, transport: Transport) {
   return device(
     {
-      name: 'send_rows',
       params: {
         win: peers(window),
         mask: 'v16',
@@ -55,7 +54,6 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
   const { unit, rowUnits, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
   return device(
     {
-      name: 'send_row',
       params: {
         win: peers(window),
         from: pointer('v16'),

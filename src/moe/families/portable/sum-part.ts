@@ -37,7 +37,6 @@ function sumOfUnit(shape: PortableShape, window: PortableWindow) {
   const rows = Math.min(shape.topK, shape.ranks);
   return device(
     {
-      name: 'sum_of_unit',
       params: sumParams(rowsOfToken(window), values),
       using: {
         rowSum: rowSum({
@@ -56,7 +55,6 @@ function sumOfUnit(shape: PortableShape, window: PortableWindow) {
 function gather(shape: PortableShape, window: PortableWindow) {
   return device(
     {
-      name: 'gather',
       params: gatherParams(placeOf(window)),
       using: {
         VECTORS: sumUnit(shape).vectors,

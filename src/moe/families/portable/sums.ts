@@ -22,7 +22,6 @@ function partOf(shape: PortableShape) {
 export const sendSum = (shape: PortableShape, window: PortableWindow, transport: Transport) =>
   device(
     {
-      name: 'send_sum',
       params: { win: peers(window), token: 'u32', part: 'u32', epoch: 'u32' },
       using: {
         REPLICAS: sharing(shape).replicas,
@@ -64,7 +63,6 @@ export const sendSum = (shape: PortableShape, window: PortableWindow, transport:
 export const receiveSums = (shape: PortableShape, window: PortableWindow, transport: Transport) =>
   device(
     {
-      name: 'receive_sums',
       params: turnParams(window, shape),
       using: {
         REPLICAS: sharing(shape).replicas,

@@ -15,7 +15,6 @@ import type { PortableShape, PortableWindow } from './window.js';
 export function tellRoutes(shape: PortableShape, window: PortableWindow, transport: Transport) {
   return device(
     {
-      name: 'tell_routes',
       params: {
         win: peers(window),
         mask: 'v16',
@@ -114,7 +113,6 @@ function using(shape: PortableShape, window: PortableWindow, transport: Transpor
 const emptySlots = (shape: PortableShape, window: PortableWindow) =>
   device(
     {
-      name: 'empty_slots',
       params: { mine: windowOf(window), source: 'u32', token: 'u32', slots: 'u32' },
       using: { K: shape.topK, WEIGHTS: shape.weights },
     },

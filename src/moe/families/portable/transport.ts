@@ -63,7 +63,7 @@ export interface Transport {
 const inFlight = 8;
 
 const signalByStore = (window: PortableWindow) =>
-  device({ name: 'signal', params: signalParams(window) }, (g, { signal, value, adds }) => {
+  device({ params: signalParams(window) }, (g, { signal, value, adds }) => {
     const word = signal.as('u32');
     if (adds) g.atomicAdd(word, value, { order: 'release', scope: 'sys' });
     else g.store(word, value, { order: 'release', scope: 'sys' });
@@ -72,12 +72,10 @@ const signalByStore = (window: PortableWindow) =>
 /** Ranks that map each other's windows: puts are the warps' stores, and a release behind them vouches for all of them. */
 export const windows: Transport = {
   at: (window) =>
-    device({ name: 'window_at', params: atParams(window), returns: windowOf(window) }, (_, { win, peer }) =>
-      win.at(peer),
-    ),
+    device({ params: atParams(window), returns: windowOf(window) }, (_, { win, peer }) => win.at(peer)),
   put: (window, unit) =>
     device(
-      { name: 'put', params: putParams(window, unit), using: { UNIT: unit, IN_FLIGHT: inFlight } },
+      { params: putParams(window, unit), using: { UNIT: unit, IN_FLIGHT: inFlight } },
       (g, { to, from, count }, u) => {
         for (let base = g.laneId; base < count; base += 32 * u.IN_FLIGHT) {
           const some = g.registers(u.UNIT, u.IN_FLIGHT);
@@ -92,9 +90,7 @@ export const windows: Transport = {
     ),
   settle: signalByStore,
   signal: signalByStore,
-  awaitSignal: device(
-    { name: 'await_signal', params: awaitParams, returns: 'bool' },
-    (g, { signal, value, limit }) =>
-      g.awaitEpoch(signal.as('u32'), value, { order: 'acquire', scope: 'sys', limit }),
+  awaitSignal: device({ params: awaitParams, returns: 'bool' }, (g, { signal, value, limit }) =>
+    g.awaitEpoch(signal.as('u32'), value, { order: 'acquire', scope: 'sys', limit }),
   ),
 };

@@ -106,7 +106,6 @@ function using(shape: RouterShape, threads: number) {
 const logitOf = ({ bias }: RouterShape) =>
   device(
     {
-      name: 'logit_of',
       params: { row: pointer('f32'), bias: pointer('f32'), e: 'u32' },
       returns: 'f32',
       using: { BIAS: bias },
@@ -122,7 +121,6 @@ const logitOf = ({ bias }: RouterShape) =>
 const scoreOf = (scores: 'softmax' | 'sigmoid') =>
   device(
     {
-      name: 'score_of',
       params: { logit: 'f32', spread: registers('f32', 2) },
       returns: 'f32',
       using: { SOFTMAX: scores === 'softmax', exp },
@@ -133,7 +131,7 @@ const scoreOf = (scores: 'softmax' | 'sigmoid') =>
     },
   );
 
-const sumOf = device({ name: 'sum_of', params: { value: 'f32' }, returns: 'f32' }, (g, { value }) => {
+const sumOf = device({ params: { value: 'f32' }, returns: 'f32' }, (g, { value }) => {
   let sum = value;
   for (const step of g.unroll(5)) sum += g.warp.shuffleXor(sum, 16 >> step);
   return sum;
@@ -142,7 +140,6 @@ const sumOf = device({ name: 'sum_of', params: { value: 'f32' }, returns: 'f32' 
 /** The expert with the largest of the warp's values; `experts` where all are NaN. */
 const bestOf = device(
   {
-    name: 'best_of',
     params: { values: registers('f32'), experts: 'u32' },
     returns: 'u32',
     using: { LEAST: 0xff800000 },
@@ -180,7 +177,6 @@ const dropGroups = (
 ) =>
   device(
     {
-      name: 'drop_groups',
       params: { rank: registers('f32') },
       using: {
         EXPERTS: experts,

@@ -86,7 +86,6 @@ export function logitsKernel({ hidden, experts, weights: dtype }: RouterShape, t
 const multiplyPart = (hidden: number, experts: number, dtype: RouterShape['weights'], tile: LogitsTile) =>
   device(
     {
-      name: 'multiply_part',
       params: {
         x: pointer('bf16'),
         weights: pointer(dtype),
