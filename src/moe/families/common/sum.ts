@@ -35,6 +35,11 @@ export type Gather<At extends DeviceParams> = DeviceFunction<ReturnType<typeof g
  */
 export const gatherParams = <At extends DeviceParams>(at: RecordParam<At>) => ({
   at,
+  /** How many rows the sum has. */
+  count: 'u32' as const,
+  /** Where the unit lies in a row that has travelled, and its word of scales, if any. */
+  i: 'u32' as const,
+  word: 'u32' as const,
   first: constant(),
   rows: registers('v16'),
   scales: registers('f32'),
@@ -68,7 +73,7 @@ export const travelled = (layer: Pick<Layer, 'output'>, rows: number, lanes: num
 
 const powerOfTwo = (n: number): number => 2 ** Math.ceil(Math.log2(n));
 
-/** Sums up to `rows` vectors of `lanes` values each into `total`, a group that fits in registers at a time. */
+/** Makes a sum of up to `rows` vectors of `lanes` values each, a group that fits in registers at a time. */
 export function rowSum<At extends DeviceParams>(of: {
   /** The most rows that a sum has. */
   readonly rows: number;
@@ -85,7 +90,7 @@ export function rowSum<At extends DeviceParams>(of: {
   const groups = powerOfTwo(Math.ceil(of.rows / group));
   return device(
     {
-      params: { at: of.at, count: 'u32', total: registers('f32') },
+      params: sumParams(of.at, of.lanes),
       using: {
         GROUP: group,
         GROUPS: groups,
@@ -98,7 +103,7 @@ export function rowSum<At extends DeviceParams>(of: {
         treeSum,
       },
     },
-    (g, { at, count, total }, u) => {
+    (g, { at, count, i, word, values }, u) => {
       // −0 changes nothing that it is added to, so it stands for the rows that a token has not; no rows at all sum to +0.
       const nothing = g.u32(count === 0 ? 0 : u.NEGATIVE_ZEROS);
       const absent = g.pack('u32', [nothing, nothing, nothing, nothing]);
@@ -107,14 +112,14 @@ export function rowSum<At extends DeviceParams>(of: {
       for (const group of g.unroll(u.GROUPS)) {
         const rows = g.registers('v16', u.GROUP, absent);
         const scales = g.registers('f32', u.GROUP, 1);
-        u.gather({ at, first: group * u.GROUP, rows, scales });
+        u.gather({ at, count, i, word, first: group * u.GROUP, rows, scales });
         for (const lane of g.unroll(u.LANES)) {
-          const values = g.registers('f32', u.GROUP);
+          const parts = g.registers('f32', u.GROUP);
           for (const r of g.unroll(u.GROUP)) {
-            values[r] = g.f32(g.lane(rows[r]!, u.LANE, lane));
-            if (u.SCALED) values[r]! *= scales[r]!;
+            parts[r] = g.f32(g.lane(rows[r]!, u.LANE, lane));
+            if (u.SCALED) parts[r]! *= scales[r]!;
           }
-          let sum = u.treeSum({ values });
+          let sum = u.treeSum({ values: parts });
           for (const level of g.unroll(u.LEVELS + 1)) {
             if ((group + 1) % (1 << level) === 0) {
               if ((group + 1) % (2 << level) === 0) sum = levels[level * u.LANES + lane]! + sum;
@@ -123,7 +128,7 @@ export function rowSum<At extends DeviceParams>(of: {
           }
         }
       }
-      for (const lane of g.unroll(u.LANES)) total[lane] = levels[u.LEVELS * u.LANES + lane]!;
+      for (const lane of g.unroll(u.LANES)) values[lane] = levels[u.LEVELS * u.LANES + lane]!;
     },
   );
 }
@@ -143,12 +148,13 @@ export function unitsInPart(layer: Pick<Layer, 'output'>, parts: number): number
   return Math.ceil((asTheyLie ? sumUnit(layer).units : stretchesOf(layer.output).STRETCHES) / parts);
 }
 
-/** Makes the sum of one unit. */
+/** Makes the sum of one unit, of so many rows. */
 export const sumParams = <At extends DeviceParams>(at: RecordParam<At>, values: number) => ({
   at,
+  count: 'u32' as const,
   /** Of the row. */
   unit: 'u32' as const,
-  /** Where it lies in a row that has travelled, and its word of scales, if any. */
+  /** As `gatherParams` has them. */
   i: 'u32' as const,
   word: 'u32' as const,
   values: registers('f32', values),
@@ -184,6 +190,7 @@ interface SumRow<At extends DeviceParams> {
 
 const params = <At extends DeviceParams>({ output }: Pick<Layer, 'output'>, at: RecordParam<At>) => ({
   at,
+  count: 'u32' as const,
   out: pointer(output.dtype),
   token: 'u32' as const,
   part: 'u32' as const,
@@ -208,11 +215,11 @@ function unitByUnit<At extends DeviceParams>(layer: Pick<Layer, 'output'>, { at,
         sum,
       },
     },
-    (g, { at, out, token, part }, u) => {
+    (g, { at, count, out, token, part }, u) => {
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
       for (let i = part * u.PART_UNITS + g.laneId; i < end; i += 32) {
         const values = g.registers('f32', u.VALUES);
-        u.sum({ at, unit: i, i, word: 0, values });
+        u.sum({ at, count, unit: i, i, word: 0, values });
         const to = token * u.UNITS + i;
         if (u.VECTORS) u.storeSum({ to: out.as('v16').at(to), vector: g.pack(u.DTYPE, values) });
         else g.store(out.at(to), g.convert(u.DTYPE, values[0]!));
@@ -239,7 +246,7 @@ function stretchByStretch<At extends DeviceParams>(
         storeSum: storeSum({ output }),
       },
     },
-    (g, { at, out, token, part }, u) => {
+    (g, { at, count, out, token, part }, u) => {
       const end = g.min((part + 1) * u.PART_STRETCHES, g.u32(u.STRETCHES));
       for (let stretch = part * u.PART_STRETCHES; stretch < end; stretch += 1) {
         const unit = stretch * 32 + g.laneId;
@@ -247,7 +254,7 @@ function stretchByStretch<At extends DeviceParams>(
           const values = g.registers('f32', 16);
           const start = stretch * u.STRETCH;
           const word = (start + g.min(u.UNITS - stretch * 32, g.u32(32))) * 4 + g.laneId / 8;
-          u.sum({ at, unit, i: start + g.laneId, word, values });
+          u.sum({ at, count, unit, i: start + g.laneId, word, values });
           const to = out.as('v16').at((token * u.UNITS + unit) * u.VECTORS);
           for (const v of g.unroll(u.VECTORS)) u.storeSum({ to: to.at(v), vector: u.sumsOf({ values, v }) });
         }

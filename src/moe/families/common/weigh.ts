@@ -98,7 +98,14 @@ export function weighKernel(name: string, layer: Weighing, window: TypedLayout<R
           for (let i = part * u.PART_UNITS + g.threadIdx.x; i < end; i += g.blockDim.x) {
             const total = g.registers('f32', u.LANES);
             const left = g.registers('u32', 1, routes);
-            u.rowSum({ at: { mine, rows, source, token, i, left }, count: g.popc(routes), total });
+            u.rowSum({
+              at: { mine, rows, source, token, left },
+              count: g.popc(routes),
+              unit: i,
+              i,
+              word: 0,
+              values: total,
+            });
             const to = mine.output.at(source, token);
             if (u.VECTORS) {
               for (const v of g.unroll(u.SUM_VECTORS)) {
@@ -123,7 +130,6 @@ const routesOf = (layer: Layer, window: TypedLayout<ReceivedSections>) =>
     rows: pointer(layer.output.dtype),
     source: 'u32',
     token: 'u32',
-    i: 'u32',
     left: registers('u32', 1),
   });
 
@@ -136,7 +142,7 @@ function gatherRoutes(layer: Layer, window: TypedLayout<ReceivedSections>) {
       params: gatherParams(routesOf(layer, window)),
       using: { K: layer.topK, MAX_TOKENS: layer.maxTokens, UNITS: units, VECTORS: vectors },
     },
-    (g, { at: { mine, rows: from, source, token, i, left }, first, rows, scales }, u) => {
+    (g, { at: { mine, rows: from, source, token, left }, i, first, rows, scales }, u) => {
       for (const r of g.unroll(rows.length)) {
         if (first + r < u.K) {
           if (left[0] !== 0) {

@@ -43,7 +43,7 @@ function sumRows(shape: HybridShape, window: HybridWindow) {
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
       for (let i = part * u.PART_UNITS + g.laneId; i < end; i += 32) {
         const values = g.registers('f32', u.VALUES);
-        u.nodeSum({ at: { win, source, token, i, owners, count }, values });
+        u.nodeSum({ at: { win, source, token, owners }, count, unit: i, values });
         if (u.VECTORS) g.store(to.at(i), g.pack(u.DTYPE, values));
         else g.store(to.as(u.DTYPE).at(i), g.convert(u.DTYPE, values[0]!));
       }
@@ -70,7 +70,7 @@ function sumRounded(shape: HybridShape, window: HybridWindow, rounding: Rounding
       for (let stretch = part * u.PART_STRETCHES; stretch < end; stretch += 1) {
         const i = stretch * 32 + g.laneId;
         const values = g.registers('f32', 16);
-        if (i < u.UNITS) u.nodeSum({ at: { win, source, token, i, owners, count }, values });
+        if (i < u.UNITS) u.nodeSum({ at: { win, source, token, owners }, count, unit: i, values });
         u.storeStretch({ to, stretch, values });
       }
     },

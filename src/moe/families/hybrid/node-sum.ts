@@ -16,19 +16,17 @@ const placeOf = (window: HybridWindow) =>
     win: peers(window),
     source: 'u32',
     token: 'u32',
-    i: 'u32',
     /** The first `count` are this token's owners in the node, in the order of the sum. */
     owners: registers('u32'),
-    count: 'u32',
   });
 
-/** The sum of unit i of a token's rows. */
+/** The sum of a unit of a token's rows. */
 export function nodeSum(shape: HybridShape, window: HybridWindow) {
   const { vectors, lanes, loads, values } = sumUnit(shape);
   const rows = mostOwners(shape);
   return device(
     {
-      params: { at: placeOf(window), values: registers('f32', values) },
+      params: { at: placeOf(window), count: 'u32', unit: 'u32', values: registers('f32', values) },
       using: {
         LOADS: loads,
         LANES: lanes,
@@ -43,10 +41,11 @@ export function nodeSum(shape: HybridShape, window: HybridWindow) {
         }),
       },
     },
-    (g, { at: { win, source, token, i, owners, count }, values }, u) => {
+    (g, { at, count, unit, values }, u) => {
       for (const v of g.unroll(u.LOADS)) {
         const total = g.registers('f32', u.LANES);
-        u.rowSum({ at: { win, source, token, i: i * u.LOADS + v, owners, count }, count, total });
+        const i = unit * u.LOADS + v;
+        u.rowSum({ at, count, unit, i, word: 0, values: total });
         for (const lane of g.unroll(u.LANES)) values[v * u.LANES + lane] = total[lane]!;
       }
     },
@@ -60,7 +59,7 @@ const gather = (shape: HybridShape, window: HybridWindow) =>
       params: gatherParams(placeOf(window)),
       using: { VECTORS: sumUnit(shape).vectors, DTYPE: partialDtype(shape) },
     },
-    (g, { at: { win, source, token, i, owners, count }, first, rows }, u) => {
+    (g, { at: { win, source, token, owners }, count, i, first, rows }, u) => {
       for (const r of g.unroll(rows.length)) {
         if (first + r < owners.length) {
           if (first + r < count) {

@@ -6,10 +6,10 @@ import { device, record, registers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { findOwners } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
-import { gatherParams, rowSum, sumParams, sumUnit, travelled } from '../common/sum.js';
+import { gatherParams, rowSum, sumRow, sumUnit, travelled, unitsInPart } from '../common/sum.js';
 import { combineMessage } from './messages.js';
 import type { HybridShape } from './shape.js';
-import { sumTokenParams, tokenFields, tokenSum } from './sum-token.js';
+import { sumTokenParams, tokenFields } from './sum-token.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -26,7 +26,14 @@ export function sumAtSource(shape: HybridShape, window: HybridWindow, wire: Hybr
         LOCAL: shape.localRanks,
         REPLICAS: sharing(shape).replicas,
         findOwners: findOwners(shape),
-        sumRow: tokenSum(shape, rowsOfToken(window, wire), sumOfUnit(shape, window, wire)),
+        sumRow: sumRow(shape, {
+          at: rowsOfToken(window, wire),
+          sum: rowSum({
+            ...travelled(shape, mostRows(shape), sumUnit(shape).values),
+            ...{ at: rowsOfToken(window, wire), gather: gather(shape, window, wire) },
+          }),
+          part: unitsInPart(shape, shape.combine.parts),
+        }),
       },
     },
     (g, { win, wire, out, id, token, turn, node, part }, u) => {
@@ -44,46 +51,20 @@ export function sumAtSource(shape: HybridShape, window: HybridWindow, wire: Hybr
       const places = g.registers('u32', u.ROWS);
       for (const r of g.unroll(u.ROWS)) places[r] = g.warp.shuffle(place, r);
       const source = (node * u.LOCAL + g.rank) / u.REPLICAS;
-      const at = { win, wire, source, token, turn, node, owners, places, count };
-      u.sumRow({ at, out, token, part });
+      const at = { win, wire, source, token, turn, node, owners, places };
+      u.sumRow({ at, count, out, token, part });
     },
   );
 }
 
-function sumOfUnit(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
-  const { values } = sumUnit(shape);
-  const rows = mostRows(shape);
-  return device(
-    {
-      params: sumParams(rowsOfToken(window, wire), values),
-      using: {
-        rowSum: rowSum({
-          ...travelled(shape, rows, values),
-          at: placeOf(window, wire),
-          gather: gather(shape, window, wire),
-        }),
-      },
-    },
-    (_, { at: { win, wire, source, token, turn, node, owners, places, count }, i, values }, { rowSum }) =>
-      rowSum({
-        at: { win, wire, source, token, turn, node, owners, places, count, i },
-        count,
-        total: values,
-      }),
-  );
-}
-
-const fieldsOfToken = (window: HybridWindow, wire: HybridWire) =>
-  ({ ...tokenFields(window, wire), places: registers('u32'), count: 'u32' }) as const;
-const rowsOfToken = (window: HybridWindow, wire: HybridWire) => record(fieldsOfToken(window, wire));
-const placeOf = (window: HybridWindow, wire: HybridWire) =>
-  record({ ...fieldsOfToken(window, wire), i: 'u32' });
+const rowsOfToken = (window: HybridWindow, wire: HybridWire) =>
+  record({ ...tokenFields(window, wire), places: registers('u32') });
 
 function gather(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   const { rows, row } = combineMessage(shape);
   return device(
     {
-      params: gatherParams(placeOf(window, wire)),
+      params: gatherParams(rowsOfToken(window, wire)),
       using: {
         VECTORS: sumUnit(shape).vectors,
         DTYPE: partialDtype(shape),
@@ -94,7 +75,7 @@ function gather(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
         ROW: row,
       },
     },
-    (g, { at: { win, wire, source, token, turn, node, i, owners, places, count }, first, rows }, u) => {
+    (g, { at: { win, wire, source, token, turn, node, owners, places }, count, i, first, rows }, u) => {
       for (const r of g.unroll(rows.length)) {
         if (first + r < owners.length) {
           if (first + r < count) {

@@ -1,16 +1,8 @@
 /** One part of a token's row: what its own node made of it, then the rows of the others, node after node; a warp. */
-import {
-  type DeviceParams,
-  device,
-  peers,
-  pointer,
-  type RecordParam,
-  record,
-  registers,
-} from '../../../lang/index.js';
+import { device, peers, pointer, record, registers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { expertOwner, listOwners } from '../common/owners.js';
-import { type Sum, sumParams, sumRow, sumUnit, unitsInPart } from '../common/sum.js';
+import { sumParams, sumRow, sumUnit, unitsInPart } from '../common/sum.js';
 import { addRows, nodeSum } from './node-sum.js';
 import { type HybridShape, mostOwners } from './shape.js';
 import type { HybridWindow } from './window.js';
@@ -27,10 +19,6 @@ export const tokenFields = (window: HybridWindow, wire: HybridWire) =>
     node: 'u32',
     owners: registers('u32'),
   }) as const;
-
-/** Makes a device function that adds up a part of a token's row; `sum` makes each unit of it. */
-export const tokenSum = <At extends DeviceParams>(shape: HybridShape, at: RecordParam<At>, sum: Sum<At>) =>
-  sumRow(shape, { at, sum, part: unitsInPart(shape, shape.combine.parts) });
 
 export const sumTokenParams = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
   ({
@@ -56,7 +44,11 @@ export function sumToken(shape: HybridShape, window: HybridWindow, wire: HybridW
         REPLICAS: sharing(shape).replicas,
         listOwners,
         ownerOf: expertOwner(shape),
-        sumRow: tokenSum(shape, rowsOfToken(window, wire), sumOfUnit(shape, window, wire)),
+        sumRow: sumRow(shape, {
+          at: record(tokenFields(window, wire)),
+          sum: sumOfUnit(shape, window, wire),
+          part: unitsInPart(shape, shape.combine.parts),
+        }),
       },
     },
     (g, { win, wire, out, id, token, turn, node, part }, u) => {
@@ -64,22 +56,19 @@ export function sumToken(shape: HybridShape, window: HybridWindow, wire: HybridW
       const owner = u.ownerOf({ expert: id }) - node * u.LOCAL;
       const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
       const source = (node * u.LOCAL + g.rank) / u.REPLICAS;
-      u.sumRow({ at: { win, wire, source, token, turn, node, owners, count }, out, token, part });
+      u.sumRow({ at: { win, wire, source, token, turn, node, owners }, count, out, token, part });
     },
   );
 }
 
-const rowsOfToken = (window: HybridWindow, wire: HybridWire) =>
-  record({ ...tokenFields(window, wire), count: 'u32' });
-
 const sumOfUnit = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
   device(
     {
-      params: sumParams(rowsOfToken(window, wire), sumUnit(shape).values),
+      params: sumParams(record(tokenFields(window, wire)), sumUnit(shape).values),
       using: { addRows: addRows(shape, window, wire), nodeSum: nodeSum(shape, window) },
     },
-    (g, { at: { win, wire, source, token, turn, node, owners, count }, unit, i, word, values }, u) => {
-      u.nodeSum({ at: { win, source, token, i: unit, owners, count }, values });
+    (g, { at: { win, wire, source, token, turn, node, owners }, count, unit, i, word, values }, u) => {
+      u.nodeSum({ at: { win, source, token, owners }, count, unit, values });
       u.addRows({ mine: win.at(g.rank), wire, turn, node, i, word, values });
     },
   );

@@ -6,15 +6,12 @@ import { gatherParams } from '../common/sum.js';
 import { awaitVector, isEmpty, lookAt, makeEmpty } from './arrival.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
-/** One vector of one token, and who has rows of it. */
+/** A token, and who has rows of it. */
 export const placeOf = (window: OneSidedWindow) =>
   record({
     win: peers(window),
     token: 'u32',
-    /** The position in the row, in vectors; in values if the row is not made of whole vectors. */
-    i: 'u32',
-    /** The first `count` of `owners` are this token's, in the order of the sum. */
-    count: 'u32',
+    /** The first `count` are this token's, in the order of the sum. */
     owners: registers('u32'),
     epoch: 'u32',
     patience: registers('u32', 1),
@@ -27,7 +24,8 @@ export const gatherPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
       params: gatherParams(placeOf(window)),
       using: { look: lookPulled(shape, window) },
     },
-    (_, { at, first, rows }, { look }) => look({ at, first, base: 0, held: rows.length, rows }),
+    (_, { at, count, i, first, rows }, { look }) =>
+      look({ at, count, i, first, base: 0, held: rows.length, rows }),
   );
 
 /** This rank's own rows from `output`; the others' from `returned`, as they come. */
@@ -41,15 +39,18 @@ export const gatherPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
         settle: settlePushed(shape, window),
       },
     },
-    (_, { at, first, rows }, u) => {
-      u.look({ at, first, base: 0, held: rows.length, rows });
-      if (u.SETTLES) u.settle({ at, first, base: 0, held: rows.length, rows });
+    (_, { at, count, i, first, rows }, u) => {
+      u.look({ at, count, i, first, base: 0, held: rows.length, rows });
+      if (u.SETTLES) u.settle({ at, count, i, first, base: 0, held: rows.length, rows });
     },
   );
 
 /** Rows `first`, the next … of a sum, which `rows` holds from `base` on. */
 const heldParams = (window: OneSidedWindow) => ({
   at: placeOf(window),
+  count: 'u32' as const,
+  /** The position in the row, in vectors; in values if the row is not made of whole vectors. */
+  i: 'u32' as const,
   first: constant(),
   base: constant(),
   held: constant(),
@@ -67,7 +68,7 @@ export const lookPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
         DTYPE: shape.output.dtype,
       },
     },
-    (g, { at: { win, token, i, count, owners }, first, base, held, rows }, { REPLICAS, VECTORS, DTYPE }) => {
+    (g, { at: { win, token, owners }, count, i, first, base, held, rows }, { REPLICAS, VECTORS, DTYPE }) => {
       for (const r of g.unroll(held)) {
         if (first + r < owners.length) {
           if (first + r < count) {
@@ -87,7 +88,7 @@ export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
       params: heldParams(window),
       using: { REPLICAS: sharing(shape).replicas, SPLIT: shape.split, lookAt },
     },
-    (g, { at: { win, token, i, count, owners }, first, base, held, rows }, u) => {
+    (g, { at: { win, token, owners }, count, i, first, base, held, rows }, u) => {
       const mine = win.at(g.rank);
       for (const r of g.unroll(held)) {
         if (first + r < owners.length) {
@@ -118,7 +119,7 @@ export const settlePushed = (shape: OneSidedShape, window: OneSidedWindow) =>
         makeEmpty,
       },
     },
-    (g, { at: { win, token, i, count, owners, epoch, patience }, first, base, held, rows }, u) => {
+    (g, { at: { win, token, owners, epoch, patience }, count, i, first, base, held, rows }, u) => {
       const mine = win.at(g.rank);
       for (const r of g.unroll(held)) {
         if (first + r < owners.length) {

@@ -81,7 +81,7 @@ function gatherScaled(shape: OneSidedShape, window: OneSidedWindow, { scaleOf }:
         scaleOf,
       },
     },
-    (g, { at: { win, token, i, count, owners, epoch, patience }, first, rows, scales }, u) => {
+    (g, { at: { win, token, owners, epoch, patience }, count, i, first, rows, scales }, u) => {
       const mine = win.at(g.rank);
       const turn = token / u.REPLICAS;
       // All of a group's loads before their first use. Lane 4r + s will hold word s of row r.
@@ -172,7 +172,7 @@ export function sumScaled(shape: OneSidedShape, window: OneSidedWindow, rounding
       for (let stretch = part * u.row.PART_STRETCHES + u.team.warp(); stretch < end; stretch += warps) {
         const i = stretch * 32 + g.laneId;
         const total = g.registers('f32', 16);
-        u.rowSum({ at: { win, token, i, count, owners, epoch, patience }, count, total });
+        u.rowSum({ at: { win, token, owners, epoch, patience }, count, unit: i, i, word: 0, values: total });
         if (i < u.row.UNITS) {
           const to = out.as('v16').at((token * u.row.UNITS + i) * u.VECTORS);
           for (const v of g.unroll(u.VECTORS)) {

@@ -66,14 +66,15 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
         if (all) {
           if (u.REPLICAS > 1) {
             u.sumPart({
-              at: { mine, token, owners, count },
+              at: { mine, token, owners },
+              count,
               out: mine.sums.at(0, 0).as(u.DTYPE),
               token,
               part,
             });
             u.sendSum({ win, token, part, epoch });
           } else {
-            u.sumPart({ at: { mine, token, owners, count }, out, token, part });
+            u.sumPart({ at: { mine, token, owners }, count, out, token, part });
           }
         }
       }

@@ -2,60 +2,33 @@
 import { device, record, registers, windowOf } from '../../../lang/index.js';
 import { formatOf, sharing, stretchesOf } from '../../layer/index.js';
 import { partialDtype } from '../common/received.js';
-import { gatherParams, rowSum, scaleOf, sumParams, sumRow, sumUnit, travelled } from '../common/sum.js';
+import { gatherParams, rowSum, scaleOf, sumRow, sumUnit, travelled } from '../common/sum.js';
 import { ownStays, type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
 
 /** A token's rows: the first `count` of `owners` have one, in the order of the sum. */
 const rowsOfToken = (window: PortableWindow) =>
-  record({ mine: windowOf(window), token: 'u32', owners: registers('u32'), count: 'u32' });
-
-/** Likewise, and where a lane's unit of them lies, and its word of scales. */
-const placeOf = (window: PortableWindow) =>
-  record({
-    mine: windowOf(window),
-    token: 'u32',
-    i: 'u32',
-    word: 'u32',
-    owners: registers('u32'),
-    count: 'u32',
-  });
+  record({ mine: windowOf(window), token: 'u32', owners: registers('u32') });
 
 export function sumPart(shape: PortableShape, window: PortableWindow) {
   const { partUnits } = returnedParts(shape);
-  const asTheyLie = formatOf(shape.output).rounding === null;
+  const scaled = formatOf(shape.output).rounding !== null;
+  const at = rowsOfToken(window);
   return sumRow(shape, {
-    at: rowsOfToken(window),
-    sum: sumOfUnit(shape, window),
-    part: asTheyLie
-      ? partUnits * (sumUnit(shape).units / returnedRow(shape).units)
-      : partUnits / stretchesOf(shape.output).STRETCH,
+    at,
+    sum: rowSum({
+      ...travelled(shape, Math.min(shape.topK, shape.ranks), sumUnit(shape).values),
+      ...{ scaled, at, gather: gather(shape, window) },
+    }),
+    part: scaled
+      ? partUnits / stretchesOf(shape.output).STRETCH
+      : partUnits * (sumUnit(shape).units / returnedRow(shape).units),
   });
-}
-
-function sumOfUnit(shape: PortableShape, window: PortableWindow) {
-  const { values } = sumUnit(shape);
-  const rows = Math.min(shape.topK, shape.ranks);
-  return device(
-    {
-      params: sumParams(rowsOfToken(window), values),
-      using: {
-        rowSum: rowSum({
-          ...travelled(shape, rows, values),
-          scaled: formatOf(shape.output).rounding !== null,
-          at: placeOf(window),
-          gather: gather(shape, window),
-        }),
-      },
-    },
-    (_, { at: { mine, token, owners, count }, i, word, values }, { rowSum }) =>
-      rowSum({ at: { mine, token, i, word, owners, count }, count, total: values }),
-  );
 }
 
 function gather(shape: PortableShape, window: PortableWindow) {
   return device(
     {
-      params: gatherParams(placeOf(window)),
+      params: gatherParams(rowsOfToken(window)),
       using: {
         VECTORS: sumUnit(shape).vectors,
         DTYPE: partialDtype(shape),
@@ -65,7 +38,7 @@ function gather(shape: PortableShape, window: PortableWindow) {
         STAYS: ownStays(shape),
       },
     },
-    (g, { at: { mine, token, i, word, owners, count }, first, rows, scales }, u) => {
+    (g, { at: { mine, token, owners }, count, i, word, first, rows, scales }, u) => {
       for (const r of g.unroll(rows.length)) {
         if (first + r < owners.length) {
           if (first + r < count) {
