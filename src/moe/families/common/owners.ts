@@ -1,6 +1,6 @@
-/** Which ranks own a token's experts. */
+/** Which ranks own a token's experts, and which bring the same tokens. */
 import { constant, device, registers } from '../../../lang/index.js';
-import { type Layer, split } from '../../layer/index.js';
+import { type Layer, sharing, split } from '../../layer/index.js';
 
 /** The rank that owns an expert, or RANKS for 'none': ids out of range own nothing and never become an address. */
 export function expertOwner(layer: Pick<Layer, 'experts' | 'ranks'>) {
@@ -72,4 +72,15 @@ export const findOwners = (layer: Pick<Layer, 'experts' | 'ranks'>) =>
     },
     (_, { expert, owners }, { RANKS, ownerOf, listOwners }) =>
       listOwners({ owner: ownerOf({ expert }), ranks: RANKS, owners }),
+  );
+
+/** The other ranks of this rank's group, around from the next one: `other` is 1, 2 … */
+export const mateOf = (layer: Layer) =>
+  device(
+    {
+      params: { other: 'u32' },
+      returns: 'u32',
+      using: { REPLICAS: sharing(layer).replicas },
+    },
+    (g, { other }, { REPLICAS }) => g.rank - (g.rank % REPLICAS) + ((g.rank + other) % REPLICAS),
   );

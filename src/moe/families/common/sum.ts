@@ -18,9 +18,7 @@ import { partialDtype, rowsOf } from './received.js';
 export const treeSum = device({ params: { values: registers('f32') }, returns: 'f32' }, (g, { values }) => {
   for (const level of g.unroll(5)) {
     for (const r of g.unroll(values.length)) {
-      if (r % (2 << level) === 0) {
-        if (r + (1 << level) < values.length) values[r]! += values[r + (1 << level)]!;
-      }
+      if (r % (2 << level) === 0 && r + (1 << level) < values.length) values[r]! += values[r + (1 << level)]!;
     }
   }
   return values[0]!;

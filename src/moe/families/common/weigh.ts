@@ -144,15 +144,13 @@ function gatherRoutes(layer: Layer, window: TypedLayout<ReceivedSections>) {
     },
     (g, { at: { mine, rows: from, source, token, left }, i, first, rows, scales }, u) => {
       for (const r of g.unroll(rows.length)) {
-        if (first + r < u.K) {
-          if (left[0] !== 0) {
-            const k = g.ffs(left[0]!) - 1;
-            left[0]! &= left[0]! - 1;
-            scales[r] = g.load(mine.weights.at(source, token, k));
-            const at = ((source * u.MAX_TOKENS + token) * u.K + k) * u.UNITS + i;
-            if (u.VECTORS) rows[r] = g.load(from.as('v16').at(at), { cache: 'stream' });
-            else rows[r] = g.pack('f32', [g.f32(g.load(from.at(at))), 0, 0, 0]);
-          }
+        if (first + r < u.K && left[0] !== 0) {
+          const k = g.ffs(left[0]!) - 1;
+          left[0]! &= left[0]! - 1;
+          scales[r] = g.load(mine.weights.at(source, token, k));
+          const at = ((source * u.MAX_TOKENS + token) * u.K + k) * u.UNITS + i;
+          if (u.VECTORS) rows[r] = g.load(from.as('v16').at(at), { cache: 'stream' });
+          else rows[r] = g.pack('f32', [g.f32(g.load(from.at(at))), 0, 0, 0]);
         }
       }
     },

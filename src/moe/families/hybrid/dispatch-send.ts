@@ -82,9 +82,7 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
           }
         }
         u.deliverToken({ win, mask, out, topkIds, topkWeights, placing, rows, tokens, node, token });
-        if (u.PLACED) {
-          if (g.warpId === 0) u.notePlaces({ topkIds, placing, turn, tokens });
-        }
+        if (u.PLACED && g.warpId === 0) u.notePlaces({ topkIds, placing, turn, tokens });
       }
     },
   );

@@ -61,12 +61,10 @@ const gather = (shape: HybridShape, window: HybridWindow) =>
     },
     (g, { at: { win, source, token, owners }, count, i, first, rows }, u) => {
       for (const r of g.unroll(rows.length)) {
-        if (first + r < owners.length) {
-          if (first + r < count) {
-            const there = win.at(owners[first + r]!).output.at(source, token, i);
-            if (u.VECTORS) rows[r] = g.load(there.as('v16'));
-            else rows[r] = g.pack('f32', [g.f32(g.load(there.as(u.DTYPE))), 0, 0, 0]);
-          }
+        if (first + r < owners.length && first + r < count) {
+          const there = win.at(owners[first + r]!).output.at(source, token, i);
+          if (u.VECTORS) rows[r] = g.load(there.as('v16'));
+          else rows[r] = g.pack('f32', [g.f32(g.load(there.as(u.DTYPE))), 0, 0, 0]);
         }
       }
     },

@@ -77,19 +77,17 @@ function gather(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
     },
     (g, { at: { win, wire, source, token, turn, node, owners, places }, count, i, first, rows }, u) => {
       for (const r of g.unroll(rows.length)) {
-        if (first + r < owners.length) {
-          if (first + r < count) {
-            const owner = owners[first + r]!;
-            const hop = (owner / u.LOCAL + u.NODES - node - 1) % u.NODES;
-            let row = win
-              .at(owner % u.LOCAL)
-              .output.at(source, token, 0)
-              .as('v16');
-            if (hop < u.NODES - 1)
-              row = wire.at(0).combineIn.at(hop, turn / u.CHUNK, u.ROWS_AT + places[first + r]! * u.ROW);
-            if (u.VECTORS) rows[r] = g.load(row.at(i));
-            else rows[r] = g.pack('f32', [g.f32(g.load(row.as(u.DTYPE).at(i))), 0, 0, 0]);
-          }
+        if (first + r < owners.length && first + r < count) {
+          const owner = owners[first + r]!;
+          const hop = (owner / u.LOCAL + u.NODES - node - 1) % u.NODES;
+          let row = win
+            .at(owner % u.LOCAL)
+            .output.at(source, token, 0)
+            .as('v16');
+          if (hop < u.NODES - 1)
+            row = wire.at(0).combineIn.at(hop, turn / u.CHUNK, u.ROWS_AT + places[first + r]! * u.ROW);
+          if (u.VECTORS) rows[r] = g.load(row.at(i));
+          else rows[r] = g.pack('f32', [g.f32(g.load(row.as(u.DTYPE).at(i))), 0, 0, 0]);
         }
       }
     },

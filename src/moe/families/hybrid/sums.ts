@@ -4,7 +4,7 @@
  */
 import { device, peers, pointer, registers, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { mateOf } from '../common/groups.js';
+import { mateOf } from '../common/owners.js';
 import { rowsOf, unitsOfPart } from '../common/received.js';
 import { recordFailure } from '../common/waits.js';
 import type { HybridShape } from './shape.js';

@@ -61,9 +61,7 @@ export const ownStage = ({ warps, stage }: { readonly warps: number; readonly st
       const stages = g.shared('v16', WARPS * STAGE);
       const filled = g.shared('u64', WARPS);
       const own = { stage: stages.at(g.warpId * STAGE), filled: filled.at(g.warpId) };
-      if (USED) {
-        if (g.laneId === 0) g.mbarrier.init(own.filled, 1);
-      }
+      if (USED && g.laneId === 0) g.mbarrier.init(own.filled, 1);
       return own;
     },
   );

@@ -70,12 +70,10 @@ export const lookPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
     },
     (g, { at: { win, token, owners }, count, i, first, base, held, rows }, { REPLICAS, VECTORS, DTYPE }) => {
       for (const r of g.unroll(held)) {
-        if (first + r < owners.length) {
-          if (first + r < count) {
-            const there = win.at(owners[first + r]!).output.at(g.rank / REPLICAS, token, i);
-            if (VECTORS) rows[base + r] = g.load(there.as('v16'));
-            else rows[base + r] = g.pack('f32', [g.f32(g.load(there.as(DTYPE))), 0, 0, 0]);
-          }
+        if (first + r < owners.length && first + r < count) {
+          const there = win.at(owners[first + r]!).output.at(g.rank / REPLICAS, token, i);
+          if (VECTORS) rows[base + r] = g.load(there.as('v16'));
+          else rows[base + r] = g.pack('f32', [g.f32(g.load(there.as(DTYPE))), 0, 0, 0]);
         }
       }
     },
@@ -91,16 +89,14 @@ export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
     (g, { at: { win, token, owners }, count, i, first, base, held, rows }, u) => {
       const mine = win.at(g.rank);
       for (const r of g.unroll(held)) {
-        if (first + r < owners.length) {
-          if (first + r < count) {
-            const peer = owners[first + r]!;
-            const own = mine.output.at(g.rank / u.REPLICAS, token, i).as('v16');
-            if (peer !== g.rank)
-              rows[base + r] = u.lookAt({ home: mine.returned.at(peer, token / u.REPLICAS, i) });
-            // A receive is not behind its `awaitPrevious`, so L1 might answer with what was there before.
-            else if (u.SPLIT) rows[base + r] = g.load(own, { order: 'relaxed', scope: 'gpu' });
-            else rows[base + r] = g.load(own);
-          }
+        if (first + r < owners.length && first + r < count) {
+          const peer = owners[first + r]!;
+          const own = mine.output.at(g.rank / u.REPLICAS, token, i).as('v16');
+          if (peer !== g.rank)
+            rows[base + r] = u.lookAt({ home: mine.returned.at(peer, token / u.REPLICAS, i) });
+          // A receive is not behind its `awaitPrevious`, so L1 might answer with what was there before.
+          else if (u.SPLIT) rows[base + r] = g.load(own, { order: 'relaxed', scope: 'gpu' });
+          else rows[base + r] = g.load(own);
         }
       }
     },

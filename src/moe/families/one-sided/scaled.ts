@@ -88,14 +88,12 @@ function gatherScaled(shape: OneSidedShape, window: OneSidedWindow, { scaleOf }:
       let source = g.u32(0);
       let sourced = false;
       for (const r of g.unroll(rows.length)) {
-        if (first + r < owners.length) {
-          if (first + r < count) {
-            const peer = owners[first + r]!;
-            if (i < u.row.UNITS) rows[r] = u.lookAt({ home: mine.returned.at(peer, turn, i) });
-            if (g.laneId / 4 === r) {
-              source = peer;
-              sourced = true;
-            }
+        if (first + r < owners.length && first + r < count) {
+          const peer = owners[first + r]!;
+          if (i < u.row.UNITS) rows[r] = u.lookAt({ home: mine.returned.at(peer, turn, i) });
+          if (g.laneId / 4 === r) {
+            source = peer;
+            sourced = true;
           }
         }
       }
@@ -119,14 +117,11 @@ function gatherScaled(shape: OneSidedShape, window: OneSidedWindow, { scaleOf }:
         g.store(home, u.EMPTY, { order: 'relaxed', scope: 'sys' });
       }
       for (const r of g.unroll(rows.length)) {
-        if (first + r < owners.length) {
-          if (first + r < count && i < u.row.UNITS) {
-            const peer = owners[first + r]!;
-            const home = mine.returned.at(peer, turn, i);
-            if (u.isEmpty({ vector: rows[r]! }))
-              rows[r] = u.awaitVector({ mine, home, peer, epoch, patience });
-            u.makeEmpty({ home });
-          }
+        if (first + r < owners.length && first + r < count && i < u.row.UNITS) {
+          const peer = owners[first + r]!;
+          const home = mine.returned.at(peer, turn, i);
+          if (u.isEmpty({ vector: rows[r]! })) rows[r] = u.awaitVector({ mine, home, peer, epoch, patience });
+          u.makeEmpty({ home });
         }
       }
       for (const r of g.unroll(rows.length))

@@ -5,7 +5,7 @@
  */
 import { device, peers } from '../../../lang/index.js';
 import { outputRowBytes, sharing } from '../../layer/index.js';
-import { mateOf } from '../common/groups.js';
+import { mateOf } from '../common/owners.js';
 import { turnParams } from '../common/params.js';
 import { awaitVector, filled, makeEmpty } from './arrival.js';
 import { team } from './team.js';

@@ -66,9 +66,7 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
           const turn = (piece - routes) / u.PARTS;
           const part = (piece - routes) % u.PARTS;
           u.sendRows({ win, mask, topkIds, placing, rows, token: turn * u.REPLICAS + member, part, told });
-          if (u.PLACED) {
-            if (part === 0) u.notePlaces({ topkIds, placing, turn, tokens });
-          }
+          if (u.PLACED && part === 0) u.notePlaces({ topkIds, placing, turn, tokens });
         }
       }
       g.barrier();

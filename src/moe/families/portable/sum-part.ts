@@ -40,21 +40,17 @@ function gather(shape: PortableShape, window: PortableWindow) {
     },
     (g, { at: { mine, token, owners }, count, i, word, first, rows, scales }, u) => {
       for (const r of g.unroll(rows.length)) {
-        if (first + r < owners.length) {
-          if (first + r < count) {
-            const owner = owners[first + r]!;
-            // Where it came home, or where this rank's experts left it.
-            let row = mine.returned.at(owner, token / u.REPLICAS, 0).as('u8');
-            if (u.STAYS) {
-              if (owner === g.rank) row = mine.output.at(g.rank / u.REPLICAS, token, 0).as('u8');
-            }
-            if (u.VECTORS) rows[r] = g.load(row.as('v16').at(i), { order: 'relaxed', scope: 'gpu' });
-            else rows[r] = g.pack('f32', [g.f32(g.load(row.as(u.DTYPE).at(i))), 0, 0, 0]);
-            if (u.SCALED)
-              scales[r] = u.scaleOf({
-                word: g.load(row.as('u32').at(word), { order: 'relaxed', scope: 'gpu' }),
-              });
-          }
+        if (first + r < owners.length && first + r < count) {
+          const owner = owners[first + r]!;
+          // Where it came home, or where this rank's experts left it.
+          let row = mine.returned.at(owner, token / u.REPLICAS, 0).as('u8');
+          if (u.STAYS && owner === g.rank) row = mine.output.at(g.rank / u.REPLICAS, token, 0).as('u8');
+          if (u.VECTORS) rows[r] = g.load(row.as('v16').at(i), { order: 'relaxed', scope: 'gpu' });
+          else rows[r] = g.pack('f32', [g.f32(g.load(row.as(u.DTYPE).at(i))), 0, 0, 0]);
+          if (u.SCALED)
+            scales[r] = u.scaleOf({
+              word: g.load(row.as('u32').at(word), { order: 'relaxed', scope: 'gpu' }),
+            });
         }
       }
     },

@@ -5,7 +5,7 @@
  */
 import { device, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { mateOf } from '../common/groups.js';
+import { mateOf } from '../common/owners.js';
 import { turnParams } from '../common/params.js';
 import { unitsOfPart } from '../common/received.js';
 import { recordFailure } from '../common/waits.js';

@@ -52,9 +52,7 @@ export function chooseKernel(shape: RouterShape, threads: number) {
         for (const i of g.unroll(u.PER_LANE)) {
           const e = i * 32 + g.laneId;
           rank[i] = u.scoreOf({ logit: rank[i]!, spread });
-          if (u.CORRECTION) {
-            if (e < u.EXPERTS) rank[i]! += g.load(correction.at(e));
-          }
+          if (u.CORRECTION && e < u.EXPERTS) rank[i]! += g.load(correction.at(e));
         }
         if (u.GROUPS) u.dropGroups({ rank });
         // Lane k has the k-th.
