@@ -2,7 +2,7 @@
  * The send of a combine: for each token that came over this rank's rail the rows of the node's ranks are added up, and one
  * row goes home. It waits for the ranks of its own node only: for their word that the experts are done.
  */
-import { device, kernel, peers } from '../../../lang/index.js';
+import { kernel, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner, listOwners } from '../common/owners.js';
@@ -21,22 +21,7 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
       name: 'hybrid_combine_send',
       maxThreads: shape.combine.threads,
       params: { win: peers(window), wire: peers(wire), node: 'u32', limit: 'u32' },
-      using: {
-        HOPS: hopsOf(shape),
-        CHUNKS: chunksOf(shape),
-        CHUNK: shape.dispatch.chunk,
-        meet: meet(shape, window, 'combine'),
-        PARTS: shape.combine.parts,
-        /** Of a message that is full: what warps take in turn. */
-        PIECES: shape.dispatch.chunk * shape.combine.parts,
-        AT_SOURCE: sumsAtSource(shape),
-        packPart: packPart(shape, window, wire),
-        patienceOf,
-        outOfNode: outOfNode(shape),
-        ...carrying(shape),
-        ...masking(shape, 'combine').ofLaunch,
-        LOCAL: shape.localRanks,
-      },
+      using: using(shape, window),
     },
     (g, { win, wire, node, limit }, u) => {
       g.awaitPrevious();
@@ -66,7 +51,23 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
         if (!nothing && (chunk === 0 || chunk * u.CHUNK < tokens) && piece % u.PIECES < pieces) {
           const row = (piece % u.PIECES) / u.PARTS;
           const part = piece % u.PARTS;
-          if (came !== 0) u.packPart({ win, wire, node, sender, line, chunk, came, row, part });
+          if (came !== 0) {
+            // A part of the sum, or of the rows, of the chunk's token: that of row `row` of those that it has here.
+            let left = came;
+            for (let before = g.u32(0); before < row; before += 1) left &= left - 1;
+            const turn = chunk * u.CHUNK + g.ffs(left) - 1;
+            let id = g.i32(-1);
+            if (g.laneId < u.K) id = g.load(mine.routes.at(line, turn, g.laneId));
+            const owners = g.registers('u32', u.OWNERS);
+            const owner = u.ownerOf({ expert: id }) - node * u.LOCAL;
+            const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
+            let at = row;
+            if (u.AT_SOURCE) at = g.load(mine.returningFrom.at(line, chunk * u.CHUNK + row));
+            const to = wire.at(0).combineOut.at(line, chunk, u.ROWS + at * u.ROW);
+            const source = sender / u.REPLICAS;
+            const token = turn * u.REPLICAS + (g.rank % u.REPLICAS); // the rail's rank is the same member of its group
+            u.sendHome({ win, to, source, token, part, owners, count });
+          }
           g.warp.barrier(); // what is added below is for the stores of all lanes
           if (g.laneId === 0) {
             const packed = mine.packed.at(line, chunk);
@@ -88,52 +89,29 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
   );
 }
 
-/** A part of the sum, or of the rows, of a chunk's token: that of row `row` of those that it has here. */
-function packPart(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+function using(shape: HybridShape, window: HybridWindow) {
   const { rows, row } = combineMessage(shape);
-  return device(
-    {
-      params: {
-        win: peers(window),
-        wire: peers(wire),
-        node: 'u32',
-        sender: 'u32',
-        line: 'u32',
-        chunk: 'u32',
-        came: 'u32',
-        row: 'u32',
-        part: 'u32',
-      },
-      using: {
-        K: shape.topK,
-        CHUNK: shape.dispatch.chunk,
-        OWNERS: mostOwners(shape),
-        LOCAL: shape.localRanks,
-        ROWS: rows,
-        ROW: row,
-        REPLICAS: sharing(shape).replicas,
-        listOwners,
-        ownerOf: expertOwner(shape),
-        AT_SOURCE: sumsAtSource(shape),
-        sendHome: sumsAtSource(shape) ? copyHome(shape, window) : sumHome(shape, window),
-      },
-    },
-    (g, { win, wire, node, sender, line, chunk, came, row, part }, u) => {
-      const mine = win.at(g.rank);
-      const source = sender / u.REPLICAS;
-      let left = came;
-      for (let before = g.u32(0); before < row; before += 1) left &= left - 1;
-      const turn = chunk * u.CHUNK + g.ffs(left) - 1;
-      let id = g.i32(-1);
-      if (g.laneId < u.K) id = g.load(mine.routes.at(line, turn, g.laneId));
-      const owners = g.registers('u32', u.OWNERS);
-      const owner = u.ownerOf({ expert: id }) - node * u.LOCAL;
-      const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
-      let first = row;
-      if (u.AT_SOURCE) first = g.load(mine.returningFrom.at(line, chunk * u.CHUNK + row));
-      const to = wire.at(0).combineOut.at(line, chunk, u.ROWS + first * u.ROW);
-      const token = turn * u.REPLICAS + (g.rank % u.REPLICAS); // the rail's rank is the same member of its group
-      u.sendHome({ win, to, source, token, part, owners, count });
-    },
-  );
+  return {
+    HOPS: hopsOf(shape),
+    CHUNKS: chunksOf(shape),
+    CHUNK: shape.dispatch.chunk,
+    meet: meet(shape, window, 'combine'),
+    PARTS: shape.combine.parts,
+    /** Of a message that is full: what warps take in turn. */
+    PIECES: shape.dispatch.chunk * shape.combine.parts,
+    AT_SOURCE: sumsAtSource(shape),
+    K: shape.topK,
+    OWNERS: mostOwners(shape),
+    ROWS: rows,
+    ROW: row,
+    REPLICAS: sharing(shape).replicas,
+    listOwners,
+    ownerOf: expertOwner(shape),
+    sendHome: sumsAtSource(shape) ? copyHome(shape, window) : sumHome(shape, window),
+    patienceOf,
+    outOfNode: outOfNode(shape),
+    ...carrying(shape),
+    ...masking(shape, 'combine').ofLaunch,
+    LOCAL: shape.localRanks,
+  };
 }
