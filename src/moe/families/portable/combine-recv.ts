@@ -127,7 +127,6 @@ function meet(shape: PortableShape, window: PortableWindow, transport: Transport
       using: {
         RANKS: shape.ranks,
         EARLY: beginsEarly(shape),
-        at: transport.at(window),
         awaitSignal: transport.awaitSignal,
         failed: recordFailure('combine'),
         signal: transport.signal(window),
@@ -140,7 +139,7 @@ function meet(shape: PortableShape, window: PortableWindow, transport: Transport
       const mine = win.at(g.rank);
       for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
         if (!u.isOut({ mask, rank: peer })) {
-          const signal = u.at({ win, peer }).released.at(g.rank);
+          const signal = win.at(peer).released.at(g.rank);
           u.signal({ mine, peer, signal, value: epoch, adds: false });
         }
       }

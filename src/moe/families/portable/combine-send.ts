@@ -26,7 +26,6 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
         K: shape.topK,
         STAYS: ownStays(shape),
         sendHome: sendHome(shape, window, transport),
-        at: transport.at(window),
         settle: transport.settle(window),
         maskIn: ofLaunch.maskIn,
         isOut,
@@ -73,7 +72,7 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
           }
           g.warp.barrier(); // each lane's signal is for all lanes' puts
           if (here) {
-            const signal = u.at({ win, peer: own }).home.at(g.rank, turn, part);
+            const signal = win.at(own).home.at(g.rank, turn, part);
             u.settle({ mine, peer: own, signal, value: epoch, adds: false });
           }
         }

@@ -71,7 +71,7 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
       }
       g.barrier();
       for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
-        const signal = u.at({ win, peer }).arrived.at(g.rank);
+        const signal = win.at(peer).arrived.at(g.rank);
         const value = g.load(told.at(peer));
         if (value > 0) u.settle({ mine, peer, signal, value, adds: true });
       }
@@ -89,7 +89,6 @@ function using(shape: PortableShape, window: PortableWindow, transport: Transpor
     K: shape.topK,
     prefetchPart: prefetchPart(shape, shape.dispatch.parts),
     tellRoutes: tellRoutes(shape, window, transport),
-    at: transport.at(window),
     settle: transport.settle(window),
     sendRows: sendRows(shape, window, transport),
     PLACED: shape.placed !== undefined,

@@ -5,7 +5,7 @@
 import { nvshmemHeaders } from '../../../gpu/cuda/index.js';
 import { device, type ForeignSource, foreign, pointer } from '../../../lang/index.js';
 import { type Unit, unitBytes } from '../common/parts.js';
-import { awaitParams, putParams, signalParams, type Transport, windows } from './transport.js';
+import { awaitParams, putParams, signalParams, type Transport } from './transport.js';
 import type { PortableWindow } from './window.js';
 
 /**
@@ -103,7 +103,6 @@ const signalBehindPuts = (window: PortableWindow) =>
 
 /** A fence stands for the puts of all threads whose barrier it is behind: they go where its signal goes, one after another. */
 export const nvshmem: Transport = {
-  at: windows.at,
   put: (window, unit) =>
     device(
       {

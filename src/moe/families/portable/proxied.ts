@@ -33,7 +33,6 @@ const command = (window: PortableWindow) =>
   );
 
 export const proxied: Transport = {
-  at: windows.at,
   put: (window, unit) =>
     device(
       {

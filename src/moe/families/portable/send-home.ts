@@ -16,6 +16,7 @@ import { type PortableShape, type PortableWindow, returnedParts, returnedRow } f
 export function sendHome(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { unit, units } = returnedRow(shape);
   const { partUnits } = returnedParts(shape);
+  const { rounding } = formatOf(shape.output);
   return device(
     {
       params: { win: peers(window), source: 'u32', turn: 'u32', part: 'u32', epoch: 'u32' },
@@ -23,15 +24,15 @@ export function sendHome(shape: PortableShape, window: PortableWindow, transport
         REPLICAS: sharing(shape).replicas,
         UNITS: units,
         PART_UNITS: partUnits,
-        at: transport.at(window),
         put: transport.put(window, unit),
-        whatTravels: whatTravels(shape, window),
+        /** Where it lies: where the experts left it, or where the warp has rounded it to. */
+        whatTravels: rounding === null ? asItLies(shape, window) : rounded(shape, window, rounding),
       },
     },
     (g, { win, source, turn, part, epoch }, u) => {
       const group = source / u.REPLICAS;
       const token = turn * u.REPLICAS + (source % u.REPLICAS);
-      const there = u.at({ win, peer: source });
+      const there = win.at(source);
       const start = part * u.PART_UNITS;
       const count = g.min(u.UNITS - start, g.u32(u.PART_UNITS));
       u.put({
@@ -46,12 +47,6 @@ export function sendHome(shape: PortableShape, window: PortableWindow, transport
       });
     },
   );
-}
-
-/** Where one part of a row lies that travels: where the experts left it, or where the warp has rounded it to. */
-function whatTravels(shape: PortableShape, window: PortableWindow) {
-  const { rounding } = formatOf(shape.output);
-  return rounding === null ? asItLies(shape, window) : rounded(shape, window, rounding);
 }
 
 const partParams = (window: PortableWindow) =>

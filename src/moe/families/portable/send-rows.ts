@@ -68,7 +68,6 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
         UNIT: unit,
         ROW_UNITS: rowUnits,
         PART_UNITS: partUnits,
-        at: transport.at(window),
         put: transport.put(window, unit),
       },
     },
@@ -76,7 +75,7 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
       // A row of few units has fewer parts.
       const start = part * u.PART_UNITS;
       if (start < u.ROW_UNITS) {
-        const there = u.at({ win, peer });
+        const there = win.at(peer);
         u.put({
           mine: win.at(g.rank),
           peer,

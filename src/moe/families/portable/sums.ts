@@ -26,7 +26,6 @@ export const sendSum = (shape: PortableShape, window: PortableWindow, transport:
       using: {
         REPLICAS: sharing(shape).replicas,
         row: partOf(shape),
-        at: transport.at(window),
         mateOf: mateOf(shape),
         put: transport.put(window, summedRow(shape).unit),
         settle: transport.settle(window),
@@ -38,7 +37,7 @@ export const sendSum = (shape: PortableShape, window: PortableWindow, transport:
       g.warp.barrier(); // the lanes send what others wrote
       for (let other = g.u32(1); other < u.REPLICAS; other += 1) {
         const peer = u.mateOf({ other });
-        const there = u.at({ win, peer });
+        const there = win.at(peer);
         u.put({
           mine: win.at(g.rank),
           peer,
@@ -53,7 +52,7 @@ export const sendSum = (shape: PortableShape, window: PortableWindow, transport:
       g.warp.barrier(); // each lane's signal is for all lanes' puts
       for (let other = 1 + g.laneId; other < u.REPLICAS; other += 32) {
         const peer = u.mateOf({ other });
-        const signal = u.at({ win, peer }).handed.at(token, part);
+        const signal = win.at(peer).handed.at(token, part);
         u.settle({ mine: win.at(g.rank), peer, signal, value: epoch, adds: false });
       }
     },

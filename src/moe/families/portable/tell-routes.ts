@@ -61,7 +61,7 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
       const staying = g.popc(g.warp.ballot(own && !goes));
       g.warp.barrier(); // the lanes send what others wrote
 
-      const there = u.at({ win, peer });
+      const there = win.at(peer);
       const signal = there.arrived.at(g.rank);
       if (chunk % u.REPLICAS !== g.rank % u.REPLICAS) {
         const value = u.OF_CHUNK + staying * u.MESSAGES;
@@ -99,7 +99,6 @@ function using(shape: PortableShape, window: PortableWindow, transport: Transpor
     WORDS: unitBytes[unit] / 4,
     MESSAGES: messagesOf(shape).ofToken,
     OF_CHUNK: shape.weights ? 2 : 1,
-    at: transport.at(window),
     ownerOf: expertOwner(shape),
     placeAt: placeAt(shape),
     put: transport.put(window, unit),
