@@ -2,7 +2,7 @@
  * A chunk of a rank's tokens on its way to one peer: their ids, and on request weights, for the routes that are its. For a peer that is
  * left out this rank writes what that one would have sent here, had it no routes: its slots read -1.
  */
-import { device, peers, pointer, windowOf } from '../../../lang/index.js';
+import { device, peers, pointer } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
@@ -32,12 +32,18 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
       const mine = win.at(g.rank);
       const first = chunk * u.CHUNK;
       const slots = g.min(u.MAX_TOKENS - first, g.u32(u.CHUNK));
-      if (u.isOut({ mask, rank: peer })) {
-        u.emptySlots({ mine, source: peer, token: first + g.laneId, slots });
-        return;
-      }
       // A lane for each token. Tokens that the peer does not own and tokens that were not brought read -1 there.
       const token = first + g.laneId;
+      if (u.isOut({ mask, rank: peer })) {
+        // It has no routes here. Only that peer may write there as well, should it still run.
+        if (g.laneId < slots) {
+          for (const k of g.unroll(u.K)) {
+            g.store(mine.experts.at(peer, token, k), -1);
+            if (u.WEIGHTS) g.store(mine.weights.at(peer, token, k), 0);
+          }
+        }
+        return;
+      }
       // All routes of a token are on their way before the first is told.
       const ids = g.registers('i32', u.K, -1);
       const weights = g.registers('f32', u.WEIGHTS ? u.K : 1);
@@ -104,23 +110,5 @@ function using(shape: PortableShape, window: PortableWindow, transport: Transpor
     put: transport.put(window, unit),
     signalBy: transport.signal(window),
     isOut: masking(shape, 'dispatch').isOut,
-    emptySlots: emptySlots(shape, window),
   };
 }
-
-/** A lane's token of a source that is left out has no routes here. Only that source may write there as well, should it still run. */
-const emptySlots = (shape: PortableShape, window: PortableWindow) =>
-  device(
-    {
-      params: { mine: windowOf(window), source: 'u32', token: 'u32', slots: 'u32' },
-      using: { K: shape.topK, WEIGHTS: shape.weights },
-    },
-    (g, { mine, source, token, slots }, u) => {
-      if (g.laneId < slots) {
-        for (const k of g.unroll(u.K)) {
-          g.store(mine.experts.at(source, token, k), -1);
-          if (u.WEIGHTS) g.store(mine.weights.at(source, token, k), 0);
-        }
-      }
-    },
-  );
