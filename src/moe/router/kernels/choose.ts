@@ -33,7 +33,10 @@ export function chooseKernel(shape: RouterShape, threads: number) {
         const rank = g.registers('f32', u.PER_LANE, g.bits('f32', g.u32(u.NONE)));
         for (const i of g.unroll(u.PER_LANE)) {
           const e = i * 32 + g.laneId;
-          if (e < u.EXPERTS) rank[i] = u.logitOf({ row, bias, e });
+          if (e < u.EXPERTS) {
+            rank[i] = g.load(row.at(e));
+            if (u.BIAS) rank[i]! += g.load(bias.at(e));
+          }
         }
         const spread = g.registers('f32', 2);
         if (u.SOFTMAX) {
@@ -65,7 +68,11 @@ export function chooseKernel(shape: RouterShape, threads: number) {
           }
         }
         let weight = g.f32(0);
-        if (mine < u.EXPERTS) weight = u.scoreOf({ logit: u.logitOf({ row, bias, e: mine }), spread });
+        if (mine < u.EXPERTS) {
+          let logit = g.load(row.at(mine));
+          if (u.BIAS) logit += g.load(bias.at(mine));
+          weight = u.scoreOf({ logit, spread });
+        }
         if (u.NORMALISE) weight *= g.rcp(u.sumOf({ value: weight }) + 1e-20);
         if (g.laneId < u.K) {
           g.store(ids.at(token * u.K + g.laneId), mine < u.EXPERTS ? g.i32(mine) : g.i32(-1));
@@ -91,7 +98,7 @@ function using(shape: RouterShape, threads: number) {
     NORMALISE: routing.normalise,
     SCALE: routing.scale,
     NONE: 0x7fc00000,
-    logitOf: logitOf(shape),
+    BIAS: shape.bias,
     scoreOf: scoreOf(routing.scores),
     exp,
     LEAST: 0xff800000,
@@ -100,20 +107,6 @@ function using(shape: RouterShape, threads: number) {
     sumOf,
   };
 }
-
-const logitOf = ({ bias }: RouterShape) =>
-  device(
-    {
-      params: { row: pointer('f32'), bias: pointer('f32'), e: 'u32' },
-      returns: 'f32',
-      using: { BIAS: bias },
-    },
-    (g, { row, bias, e }, { BIAS }) => {
-      let logit = g.load(row.at(e));
-      if (BIAS) logit += g.load(bias.at(e));
-      return logit;
-    },
-  );
 
 /** Of softmax: the largest logit, and 1 / the sum of what remains of the others beside it. */
 const scoreOf = (scores: 'softmax' | 'sigmoid') =>
