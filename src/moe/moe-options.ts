@@ -7,6 +7,7 @@ import {
   requireObject,
   requireOneOf,
 } from '../base/errors.js';
+import { said } from '../base/said.js';
 import type { ExpertsPlanOptions } from './experts/experts-options.js';
 import { type Gemm, gemms } from './experts/mlp.js';
 import { type MlpWeights, mlpUnit, requireWeights } from './experts/products.js';
@@ -109,17 +110,7 @@ export interface LayerPlan {
 export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): LayerPlan {
   requireObject('options', options);
   requireKnown('options', options, optionNames);
-  const {
-    microBatches = 1,
-    family = 'auto',
-    alignment,
-    capacity,
-    sms,
-    waitMs,
-    onLoss,
-    waits,
-    placement,
-  } = options;
+  const { microBatches = 1, family = 'auto', placement } = options;
   if (placement !== undefined) requirePlacement('placement', placement);
   const model = modelOf(options.model);
   const overlap = requireFlag('overlap', options.overlap ?? true);
@@ -158,17 +149,12 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
       adds: model.sharedInner !== undefined,
       // Where nothing goes between a send and its receive, one launch is faster.
       split: microBatches === 2,
-      ...(placement === undefined ? {} : { placement }),
       ...(family === 'auto' ? {} : { family }),
-      ...(sms === undefined ? {} : { sms }),
-      ...(waitMs === undefined ? {} : { waitMs }),
-      ...(onLoss === undefined ? {} : { onLoss }),
-      ...(waits === undefined ? {} : { waits }),
+      ...said(options, 'placement', 'sms', 'waitMs', 'onLoss', 'waits'),
     },
     planned: {
       form: gemm === 'cublas' ? 'masked' : 'contiguous',
-      ...(alignment === undefined ? {} : { alignment }),
-      ...(capacity === undefined ? {} : { capacity }),
+      ...said(options, 'alignment', 'capacity'),
     },
   };
 }

@@ -26,11 +26,9 @@ export async function withCourier(
   if (!needed) return work(null);
   const { engine, fabric } = await world.openEngine();
   try {
-    await work({
-      async room(bytes, most) {
-        const region = engine.allocate((1 + most) * bytes);
-        return roomOf(engine, fabric, region, (await fabric.share(region)).remotes, bytes);
-      },
+    await work(async (bytes, most) => {
+      const region = engine.allocate((1 + most) * bytes);
+      return roomOf(engine, fabric, region, (await fabric.share(region)).remotes, bytes);
     });
   } finally {
     fabric.close();
@@ -38,10 +36,8 @@ export async function withCourier(
   }
 }
 
-export interface Courier {
-  /** Host memory for one expert that this rank gives, and for as many as come at once. Every rank calls it. */
-  room(bytes: number, most: number): Promise<Room>;
-}
+/** Makes host memory for one expert that this rank gives, and for as many as come at once. Every rank calls it. */
+export type Courier = (bytes: number, most: number) => Promise<Room>;
 
 export interface Room {
   /** Gives an expert to others, each of which keeps it in one of its slots. When it resolves, all that was written has left. */

@@ -99,7 +99,7 @@ export class MovingWeights {
     const window = await this.#world.createWindow(bytes, 'weights that move');
     const batches = this.#batches(next, fills);
     const most = Math.max(...batches.map((some) => this.#comingTo(rank, next, some, courier).length));
-    const room = courier && (await courier.room(bytes, most));
+    const room = courier && (await courier(bytes, most));
     const beside = device.createStream();
     await stream.synchronize();
     for (const some of batches) {

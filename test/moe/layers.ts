@@ -4,7 +4,8 @@ import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import type { MoeLayerOptions } from '../../src/moe/index.js';
 import type { MoeModel } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
-import { type LayerInputs, runLayer } from '../../src/verify/trials/index.js';
+import type { LayerInputs } from '../../src/verify/trials/index.js';
+import { runLayer } from './run-layer.js';
 
 /** DeepSeek-V3's in small: groups, a correction, a shared expert. */
 export const deep: MoeModel = {

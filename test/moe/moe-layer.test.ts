@@ -3,8 +3,9 @@ import { describe, expect, it, test } from 'vitest';
 import { emptyTensor, MoeLayer, type MoeLayerOptions, type Tensor } from '../../src/moe/index.js';
 import { profiles } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
-import { type LayerInputs, makeLayer, placeWeights, runLayer } from '../../src/verify/trials/index.js';
+import { type LayerInputs, makeLayer, placeWeights } from '../../src/verify/trials/index.js';
 import { deep, plain } from './layers.js';
+import { runLayer } from './run-layer.js';
 
 test('memory is said before there is a layer', async () => {
   const inputs = makeLayer(deep, [2, 2], 5);

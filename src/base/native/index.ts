@@ -10,17 +10,9 @@ export {
   openLibrary,
   setEnvironment,
 } from './library.js';
-export {
-  addressOf,
-  allocate,
-  maxViewBytes,
-  type NativeMemory,
-  readAddress,
-  readString,
-  view,
-} from './memory.js';
-export { type Probe, probe, type VersionCall } from './probe.js';
-export { endOrderly, runApart, startThread, stayOn, stepDone, yieldProcessor } from './thread.js';
+export * from './memory.js';
+export * from './probe.js';
+export * from './thread.js';
 export {
   type Address,
   byValue,

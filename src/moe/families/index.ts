@@ -1,6 +1,6 @@
 /** Ways for rows to travel between ranks, each a value that says what it needs and what it launches. */
 
-import { ArgumentError } from '../../base/errors.js';
+import { requireOneOf } from '../../base/errors.js';
 import type { Family } from './family.js';
 import { hybrid } from './hybrid/family.js';
 import { oneSided } from './one-sided/family.js';
@@ -17,18 +17,16 @@ export { oneSided } from './one-sided/family.js';
 export type { OneSidedTuning } from './one-sided/knobs.js';
 export { portable } from './portable/family.js';
 export type { PortableTuning } from './portable/knobs.js';
-export type { Transport } from './portable/transport.js';
 
 /** Every family; of those that can carry a layer the first does, unless another is asked for. */
 export const families: readonly Family[] = [oneSided, hybrid, portable];
 
 /** @throws ArgumentError for a name that no family has. */
 export function familyNamed(name: string): Family {
-  const found = families.find((family) => family.name === name);
-  if (found !== undefined) return found;
-  throw new ArgumentError(
+  requireOneOf(
     'family',
     name,
-    `one of ${families.map((family) => `'${family.name}'`).join(', ')}`,
+    families.map((family) => family.name),
   );
+  return families.find((family) => family.name === name)!;
 }

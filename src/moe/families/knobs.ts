@@ -2,7 +2,7 @@
  * Options of a family's kernels: how they are spread over a GPU, which way rows take. Each is said once, in
  * the family's table, and serves `--shape`, the checks of tunings, the files that keep them, and `heddle tune`.
  */
-import { ArgumentError, requireInteger } from '../../base/errors.js';
+import { ArgumentError, requireInteger, requireOneOf } from '../../base/errors.js';
 
 /** A number of something. */
 export interface Count {
@@ -77,10 +77,7 @@ export function requireKnobs<T extends KnobTable>(
 
 /** Requires a value that this knob can have. */
 export function requireKnob(knob: Knob, value: unknown, name: string): number | string {
-  if (knob.kind === 'choice') {
-    if (typeof value === 'string' && knob.choices.includes(value)) return value;
-    throw new ArgumentError(name, value, `one of ${knob.choices.map((word) => `'${word}'`).join(', ')}`);
-  }
+  if (knob.kind === 'choice') return requireOneOf(name, value, knob.choices);
   const { min, max, multipleOf = 1 } = knob;
   const number = requireInteger(name, value, min, max);
   if (number % multipleOf !== 0) throw new ArgumentError(name, value, `a multiple of ${multipleOf}`);

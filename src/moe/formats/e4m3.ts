@@ -6,7 +6,6 @@ import { scaleBlock } from './scales.js';
 
 const narrow = device(
   {
-    name: 'quantise',
     params: laneValues,
     returns: 'u32',
     using: { largestOf: largestOf(scaleBlock), exponentFor },
@@ -21,8 +20,6 @@ const narrow = device(
   },
 );
 
-const scaleOf = device({ name: 'scale_of', params: scaleWord, returns: 'f32' }, (g, { word }) =>
-  g.bits('f32', word),
-);
+const scaleOf = device({ params: scaleWord, returns: 'f32' }, (g, { word }) => g.bits('f32', word));
 
 export const e4m3 = scaled(scaleBlock, { narrow, scaleOf });

@@ -10,7 +10,6 @@ const block = 32;
 
 const narrow = device(
   {
-    name: 'quantise_mx',
     params: laneValues,
     returns: 'u32',
     using: { largestOf: largestOf(block), exponentFor },
@@ -28,7 +27,7 @@ const narrow = device(
   },
 );
 
-const scaleOf = device({ name: 'scale_of_mx', params: scaleWord, returns: 'f32' }, (g, { word }) =>
+const scaleOf = device({ params: scaleWord, returns: 'f32' }, (g, { word }) =>
   g.bits('f32', ((word >>> (8 * ((g.laneId % 8) / 2))) & 0xff) << 23),
 );
 

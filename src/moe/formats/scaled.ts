@@ -36,7 +36,7 @@ export function stretchesOf({ hidden }: Pick<RowShape, 'hidden'>) {
 /** Bits of the largest magnitude among the values of the lanes that share a scale: they compare as the magnitudes do. */
 export const largestOf = (block: number) =>
   device(
-    { name: 'largest_of', params: laneValues, returns: 'u32', using: { LEVELS: Math.log2(block / 16) } },
+    { params: laneValues, returns: 'u32', using: { LEVELS: Math.log2(block / 16) } },
     (g, { values }, { LEVELS }) => {
       let largest = g.u32(0);
       for (const n of g.unroll(16)) largest = g.max(largest, g.bits('u32', values[n]!) & 0x7fffffff);
@@ -50,7 +50,7 @@ export const largestOf = (block: number) =>
  * addition carries into the exponent where the mantissa exceeds 1.75. Dividing by the scale is multiplying by 2^-it, exactly.
  */
 export const exponentFor = device(
-  { name: 'exponent_for', params: { largest: 'u32' }, returns: 'u32' },
+  { params: { largest: 'u32' }, returns: 'u32' },
   (g, { largest }) => g.max((largest + 0x1fffff) >> 23, g.u32(9)) - 8,
 );
 
@@ -59,7 +59,6 @@ export function loadValues({ hidden }: RowShape, dtype: RowDtype) {
   const { size } = dtypes[dtype];
   return device(
     {
-      name: 'load_values',
       params: { from: pointer('v16'), i: 'u32', ...laneValues },
       using: {
         UNITS: hidden / 16,
@@ -85,7 +84,6 @@ export function sumsOf(dtype: RowDtype) {
   const { size } = dtypes[dtype];
   return device(
     {
-      name: 'sums_of',
       params: { ...laneValues, v: constant() },
       returns: 'v16',
       using: { DTYPE: dtype, LANES: 16 / size },
@@ -103,7 +101,6 @@ export function storeStretch(row: RowShape, { narrow }: Rounding) {
   const { UNITS, STRETCH } = stretchesOf(row);
   return device(
     {
-      name: 'store_stretch',
       params: { to: pointer('v16'), stretch: 'u32', ...laneValues },
       using: { UNITS, STRETCH, narrow },
     },
@@ -118,18 +115,3 @@ export function storeStretch(row: RowShape, { narrow }: Rounding) {
     },
   );
 }
-
-/** Rounds one stretch of a row of `dtype` in memory; all lanes of a warp. */
-export const roundStretch = (row: RowShape, dtype: RowDtype, rounding: Rounding) =>
-  device(
-    {
-      name: 'round_stretch',
-      params: { from: pointer('v16'), to: pointer('v16'), stretch: 'u32' },
-      using: { loadValues: loadValues(row, dtype), storeStretch: storeStretch(row, rounding) },
-    },
-    (g, { from, to, stretch }, u) => {
-      const values = g.registers('f32', 16);
-      u.loadValues({ from, i: stretch * 32 + g.laneId, values });
-      u.storeStretch({ to, stretch, values });
-    },
-  );

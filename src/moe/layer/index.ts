@@ -13,26 +13,13 @@ export {
   type ReferencePlan,
 } from './expert-rows.js';
 export type { MlpMatrices, ScaledMatrices } from './mlp.js';
-export {
-  lots,
-  type Placement,
-  placed,
-  placedRoutes,
-  placesByExpert,
-  placeTable,
-  rankLoads,
-  rankOfPlace,
-  requirePlacement,
-  requirePlaces,
-  requireSamePlaces,
-  withoutRanks,
-} from './placement.js';
+export * from './placement.js';
 export * from './profiles.js';
-export { type RebalanceOptions, rebalance } from './rebalance.js';
+export * from './rebalance.js';
 export type { ReferenceReceived } from './reference.js';
 export * as reference from './reference.js';
 export { type ReferenceRoutes, type RouterBiases, requireRouting } from './routing.js';
 export * from './shape.js';
 export * from './source.js';
-export { type PlacementStep, stepsTo } from './steps.js';
+export * from './steps.js';
 export * from './traffic.js';

@@ -1,5 +1,5 @@
 /** How many bytes a round moves, counted from its routes: what deduplication saves, what crosses NVLink. */
-import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
+import { ArgumentError, requireArray, requireInteger, requireObject } from '../../base/errors.js';
 import { formatOf, rowFormats } from '../formats/index.js';
 import type { Source } from './reference.js';
 import { isExpert, limits, ranksOf, requireShape, type Shape, sharing } from './shape.js';
@@ -107,9 +107,7 @@ export function traffic(
 }
 
 function requireRoutes(shape: Shape, routes: readonly Pick<Source, 'tokens' | 'topkIds'>[]): void {
-  if (!Array.isArray(routes) || routes.length !== shape.ranks) {
-    throw new ArgumentError('routes', routes, `the routes of each of ${shape.ranks} ranks`);
-  }
+  requireArray('routes', routes, `the routes of each of ${shape.ranks} ranks`, shape.ranks);
   for (let rank = 0; rank < shape.ranks; rank++) {
     const at = `routes[${rank}]`;
     requireObject(at, routes[rank]);

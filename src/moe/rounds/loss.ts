@@ -12,20 +12,8 @@ const patienceMs = 1000;
  * Waits until the circle has said whom it lost, but not for long. A rank's own proxy may blame a rank that only left because it was told of a loss
  * before this rank was, and has left because of it. The circle has heard of that first, if that one's proxy told it.
  */
-export function verdictOf({ signal }: Circle): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) return resolve();
-    const timer = setTimeout(resolve, patienceMs);
-    signal.addEventListener(
-      'abort',
-      () => {
-        clearTimeout(timer);
-        resolve();
-      },
-      { once: true },
-    );
-  });
-}
+export const verdictOf = ({ signal }: Circle): Promise<void> =>
+  delay(patienceMs, undefined, { signal }).catch(() => {});
 
 /** The longest that a rank waits for the others' words on whom they miss. */
 const othersMs = 500;

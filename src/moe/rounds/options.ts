@@ -6,6 +6,7 @@ import {
   requireObject,
   requireOneOf,
 } from '../../base/errors.js';
+import { said } from '../../base/said.js';
 import type { World } from '../../net/world/index.js';
 import { type Place, type TransportName, type Tuning, transports } from '../families/index.js';
 import {
@@ -211,9 +212,7 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
   const output: Output = {
     dtype: options.output.dtype,
     hidden: options.output.length,
-    ...(weighting === undefined ? {} : { weighting }),
-    ...(wire === undefined ? {} : { wire }),
-    ...(sum === undefined ? {} : { sum }),
+    ...said(options, 'weighting', 'wire', 'sum'),
     ...(requireFlag('adds', adds ?? false) && { adds }),
   };
   const shape = requireShape({ ranks, experts, topK, maxTokens, replicas, payloads, output });

@@ -1,5 +1,6 @@
 /** One run of one configuration, under one schedule. */
 import { HeddleError, requireInteger, requireObject } from '../../base/errors.js';
+import { said } from '../../base/said.js';
 import { type Finding, type MachineOptions, SimMachine } from '../../gpu/sim/index.js';
 import { type CheckConfiguration, requireConfiguration, WrongResult } from './subject.js';
 
@@ -34,7 +35,7 @@ export async function runOnce(
     ranks: configuration.ranks,
     mode: 'checked',
     configuration: configuration.name,
-    ...(configuration.residentBlocks === undefined ? {} : { residentBlocks: configuration.residentBlocks }),
+    ...said(configuration, 'residentBlocks'),
   });
   let thrown: Finding | null = null;
   try {

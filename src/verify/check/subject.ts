@@ -2,6 +2,7 @@
 import {
   ArgumentError,
   HeddleError,
+  requireArray,
   requireFunction,
   requireInteger,
   requireObject,
@@ -80,7 +81,7 @@ export function subjectsNamed(subjects: readonly CheckSubject[], names: readonly
 
 /** Requires an array; gives its elements with their indices. A hole counts as an element that is undefined. */
 export function requireList<T>(argument: string, list: readonly T[]): Iterable<[number, T]> {
-  if (!Array.isArray(list)) throw new ArgumentError(argument, list, 'an array');
+  requireArray(argument, list);
   return list.entries();
 }
 

@@ -11,6 +11,7 @@ import {
   requireInteger,
   requireObject,
 } from '../../base/errors.js';
+import { said } from '../../base/said.js';
 import type { Stream } from '../../gpu/index.js';
 import {
   bytesOf,
@@ -79,41 +80,22 @@ export interface RoundsShape {
 /** The shape in the words of the reference: payloads `x`, `p1`, `p2` … */
 export function shapeOfRounds(of: RoundsShape): Shape {
   requireObject('of', of);
-  const {
-    ranks,
-    experts,
-    topK,
-    maxTokens,
-    replicas,
-    hidden,
-    dtype,
-    weighting,
-    wire,
-    sum,
-    adds,
-    extra = [],
-  } = of;
+  const { ranks, experts, topK, maxTokens, hidden, dtype, extra = [] } = of;
   requireDtype('dtype', dtype, floatDtypes);
   requireInteger('hidden', hidden, 1, Number.MAX_SAFE_INTEGER);
   requireArray('extra', extra);
   const { size } = dtypes[dtype];
   const hiddenBytes = requireInteger('hidden', hidden, 1, limits.rowBytes / size) * size;
   return requireShape({
-    ranks,
-    experts,
-    topK,
-    maxTokens,
-    ...(replicas !== undefined && { replicas }),
+    ...{ ranks, experts, topK, maxTokens, ...said(of, 'replicas') },
     payloads: [
       { name: exampleInput, rowBytes: hiddenBytes },
       ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
     ],
     output: {
       ...{ dtype, hidden },
-      ...(weighting && { weighting }),
-      ...(wire && { wire }),
-      ...(sum && { sum }),
-      ...(adds && { adds }),
+      ...said(of, 'weighting', 'wire', 'sum'),
+      ...(of.adds && { adds: true }),
     },
   });
 }

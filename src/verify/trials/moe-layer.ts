@@ -1,14 +1,6 @@
 /** A whole layer with weights from a seed, as its ranks run it, and what it means in the plainest code. */
 import type { Device, Stream } from '../../gpu/index.js';
-import {
-  emptyTensor,
-  MoeLayer,
-  type MoeLayerOptions,
-  type RouterWeights,
-  readBits,
-  type Tensor,
-  tensorFrom,
-} from '../../moe/index.js';
+import { type MoeLayerOptions, type RouterWeights, type Tensor, tensorFrom } from '../../moe/index.js';
 import {
   type Bits,
   dequantise,
@@ -21,7 +13,6 @@ import {
   reference,
   toF32,
 } from '../../moe/layer/index.js';
-import type { World } from '../../net/world/index.js';
 import { type Comparison, compareClosely, mergeComparisons } from '../testing/index.js';
 import {
   dtypeOf,
@@ -151,36 +142,6 @@ export function placeWeights(
     },
     isScaled(experts[0]!) ? 'e4m3' : 'bf16',
   );
-}
-
-export type LayerRun = Awaited<ReturnType<typeof runLayer>>;
-
-/** Runs a layer as one rank, so often back to back; with `graph` what is captured once. */
-export async function runLayer(
-  world: World,
-  inputs: LayerInputs,
-  options: Omit<MoeLayerOptions, 'model' | 'experts' | 'sharedExperts' | 'router'>,
-  { times = 1, graph = false } = {},
-) {
-  const { device, rank } = world;
-  const stream = device.createStream();
-  const weights = placeWeights(world, stream, inputs, options.placement);
-  const layer = await MoeLayer.create(world, { model: inputs.model, ...weights, ...options });
-  const { hidden } = inputs.model;
-  const own = inputs.routed[rank]!.x;
-  const x = tensorFrom(device, stream, own, 'bf16', [own.length / hidden, hidden], 'x');
-  const out = emptyTensor(device, 'bf16', x.shape, 'out');
-  if (graph) stream.beginCapture();
-  layer.forward(x, out, stream);
-  const captured = graph ? stream.endCapture() : null;
-  for (let n = 1; n < times; n++) captured ? captured.launch(stream) : layer.forward(x, out, stream);
-  captured?.launch(stream);
-  await layer.synchronize(stream);
-  const result = await readBits(out, stream);
-  captured?.dispose();
-  await layer.dispose();
-  // The rows that this rank gets: [tokens, hidden].
-  return { layer, out: result };
 }
 
 /** The rows that each rank gets: rows are rounded as experts and what travels as fp8 round them, and added in f64. */

@@ -68,7 +68,7 @@ export function reduceKernel(
           const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
           for (let i = part * u.PART_UNITS + g.threadIdx.x; i < end; i += g.blockDim.x) {
             const total = g.registers('f32', u.LANES);
-            u.routeSum({ at: { from, i, routes: { count, places, scales } }, count, total });
+            u.routeSum({ at: { from, places, scales }, count, unit: i, i, word: 0, values: total });
             const at = slot * u.UNITS + i;
             if (u.VECTORS) g.store(to.as('v16').at(at), g.pack(u.DTYPE, total));
             else g.store(to.at(at), g.convert(u.DTYPE, total[0]!));

@@ -7,7 +7,6 @@ import { device } from '../../../lang/index.js';
  */
 export const exp = device(
   {
-    name: 'exp_f32',
     params: { x: 'f32' },
     returns: 'f32',
     using: {

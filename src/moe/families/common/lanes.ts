@@ -2,20 +2,11 @@
 import { device } from '../../../lang/index.js';
 
 /** The sum of the values of the lanes up to this one, its own included; a warp. */
-export const sumUpTo = device(
-  { name: 'sum_up_to', params: { value: 'u32' }, returns: 'u32' },
-  (g, { value }) => {
-    let sum = value;
-    for (const step of g.unroll(5)) {
-      const below = g.warp.shuffleUp(sum, 1 << step);
-      if (g.laneId >= 1 << step) sum += below;
-    }
-    return sum;
-  },
-);
-
-/** The sum of `rows` over the lanes before this one. All lanes of the warp call it. */
-export const rowsBefore = device(
-  { name: 'rows_before', params: { rows: 'u32' }, returns: 'u32', using: { sumUpTo } },
-  (_, { rows }, { sumUpTo }) => sumUpTo({ value: rows }) - rows,
-);
+export const sumUpTo = device({ params: { value: 'u32' }, returns: 'u32' }, (g, { value }) => {
+  let sum = value;
+  for (const step of g.unroll(5)) {
+    const below = g.warp.shuffleUp(sum, 1 << step);
+    if (g.laneId >= 1 << step) sum += below;
+  }
+  return sum;
+});

@@ -19,7 +19,7 @@ export function masking(layer: Layer, operation: Operation) {
 
   /** The mask, read once a launch. */
   const maskIn = device(
-    { name: 'mask_in', params: { masked: pointer('v16') }, returns: 'v16', using: { MASKS: masks } },
+    { params: { masked: pointer('v16') }, returns: 'v16', using: { MASKS: masks } },
     (g, { masked }, { MASKS }) => {
       let mask = g.pack('u32', [0, 0, 0, 0]);
       if (MASKS) mask = g.load(masked);
@@ -29,7 +29,6 @@ export function masking(layer: Layer, operation: Operation) {
 
   const isOut = device(
     {
-      name: 'is_out',
       params: { ...maskParams, rank: 'u32' },
       returns: 'bool',
       using: { MASKS: masks, WORDS: Math.ceil(ranks / 32) },
@@ -50,7 +49,6 @@ export function masking(layer: Layer, operation: Operation) {
   /** The id of an expert, or -1 where it lives on a rank that is left out. */
   const living = device(
     {
-      name: 'living',
       params: { ...maskParams, id: 'i32' },
       returns: 'i32',
       using: { MASKS: masks, RANKS: ranks, ownerOf: expertOwner(layer), isOut },
@@ -71,7 +69,6 @@ export function masking(layer: Layer, operation: Operation) {
   /** Whether this very rank is left out: its launch ends without a store to a peer. The failure that it records names itself. */
   const amOut = device(
     {
-      name: 'am_out',
       params: { ...maskParams, rank: 'u32', failure: pointer('u32'), epoch: 'u32' },
       returns: 'bool',
       using: { MASKS: masks, isOut, failed: recordFailure(operation) },

@@ -1,13 +1,12 @@
-/** Which ranks own a token's experts. */
+/** Which ranks own a token's experts, and which bring the same tokens. */
 import { constant, device, registers } from '../../../lang/index.js';
-import { type Layer, split } from '../../layer/index.js';
+import { type Layer, sharing, split } from '../../layer/index.js';
 
 /** The rank that owns an expert, or RANKS for 'none': ids out of range own nothing and never become an address. */
 export function expertOwner(layer: Pick<Layer, 'experts' | 'ranks'>) {
   const { base, extra, cut } = split(layer);
   return device(
     {
-      name: 'owner_of',
       params: { expert: 'i32' },
       returns: 'u32',
       // The first EXTRA ranks own MORE = BASE + 1 experts each, up to CUT; the others BASE. Where that is 0 nobody
@@ -35,7 +34,7 @@ export function expertOwner(layer: Pick<Layer, 'experts' | 'ranks'>) {
  * Lane k of the warp holds the owner of route k.
  */
 export const firstsOf = device(
-  { name: 'firsts_of', params: { owner: 'u32', ranks: constant() }, returns: 'u32' },
+  { params: { owner: 'u32', ranks: constant() }, returns: 'u32' },
   (g, { owner, ranks }) => {
     const same = g.warp.match(owner);
     return g.warp.ballot(owner < ranks && g.ffs(same) - 1 === g.laneId);
@@ -48,7 +47,6 @@ export const firstsOf = device(
  */
 export const listOwners = device(
   {
-    name: 'list_owners',
     params: { owner: 'u32', ranks: constant(), owners: registers('u32') },
     returns: 'u32',
     using: { firstsOf },
@@ -68,11 +66,21 @@ export const listOwners = device(
 export const findOwners = (layer: Pick<Layer, 'experts' | 'ranks'>) =>
   device(
     {
-      name: 'find_owners',
       params: { expert: 'i32', owners: registers('u32') },
       returns: 'u32',
       using: { RANKS: layer.ranks, ownerOf: expertOwner(layer), listOwners },
     },
     (_, { expert, owners }, { RANKS, ownerOf, listOwners }) =>
       listOwners({ owner: ownerOf({ expert }), ranks: RANKS, owners }),
+  );
+
+/** The other ranks of this rank's group, around from the next one: `other` is 1, 2 … */
+export const mateOf = (layer: Layer) =>
+  device(
+    {
+      params: { other: 'u32' },
+      returns: 'u32',
+      using: { REPLICAS: sharing(layer).replicas },
+    },
+    (g, { other }, { REPLICAS }) => g.rank - (g.rank % REPLICAS) + ((g.rank + other) % REPLICAS),
   );

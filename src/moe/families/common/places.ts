@@ -45,7 +45,6 @@ export const placingAddresses = (placing: PlacingPlan | null) => (placed: Placed
 export const placeAt = (layer: Layer) =>
   device(
     {
-      name: 'place_at',
       params: { topkIds: pointer('i32'), placing: placingParam(layer), token: 'u32', k: 'u32' },
       returns: 'i32',
       using: {
@@ -73,7 +72,6 @@ export const placeAt = (layer: Layer) =>
 export const notePlaces = (layer: Layer) =>
   device(
     {
-      name: 'note_places',
       params: { topkIds: pointer('i32'), placing: placingParam(layer), turn: 'u32', tokens: 'u32' },
       using: {
         REPLICAS: sharing(layer).replicas,

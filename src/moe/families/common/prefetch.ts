@@ -7,7 +7,6 @@ import { partsOf } from './parts.js';
 export const prefetchPart = ({ payloads }: Pick<Layer, 'payloads'>, parts: number) =>
   device(
     {
-      name: 'prefetch_part',
       params: {
         rows: list(pointer('v16'), payloads.length),
         token: 'u32',

@@ -65,7 +65,6 @@ export function countRoutes(layer: Layer, window: TypedLayout<ReceivedSections>)
   const { base, extra } = split(layer);
   return device(
     {
-      name: 'count_routes',
       params: { mine: windowOf(window), rank: 'u32', turn: 'u32', first: 'u32', sources: constant() },
       using: { REPLICAS: sharing(layer).replicas, K: layer.topK, BASE: base, EXTRA: extra },
     },
@@ -84,7 +83,6 @@ export function countRoutes(layer: Layer, window: TypedLayout<ReceivedSections>)
 export const zeroCounts = (layer: Layer, window: TypedLayout<ReceivedSections>) =>
   device(
     {
-      name: 'zero_counts',
       params: { mine: windowOf(window) },
       using: { LOCAL_EXPERTS: localExperts(layer) },
     },

@@ -7,13 +7,9 @@ import type { Layer, RowDtype } from '../../layer/index.js';
 import { rowsOf } from './received.js';
 import { gatherParams, rowSum } from './sum.js';
 
-/** The routes of a slot that have rows: how many, in order of k the rows, and what multiplies them. */
-export const slotRoutes = record({ count: 'u32', places: registers('u32'), scales: registers('f32') });
-
 /** The rows and weights that the lanes in `routes` hold, one behind the other in every lane. */
 export const inOrder = device(
   {
-    name: 'in_order',
     params: {
       routes: 'u32',
       row: 'u32',
@@ -33,10 +29,11 @@ export const inOrder = device(
   },
 );
 
-/** One vector of a slot's row; one value where rows are no whole vectors. */
-const routesAt = (dtype: RowDtype) => record({ from: pointer(dtype), i: 'u32', routes: slotRoutes });
+/** Where the rows are; of each route of a slot, in order of k, its row and what multiplies that. */
+const routesAt = (dtype: RowDtype) =>
+  record({ from: pointer(dtype), places: registers('u32'), scales: registers('f32') });
 
-/** Adds up vector `i` of a slot's routes. `most`: the rows that a thread holds at once. */
+/** Adds up one vector of a slot's routes; one value where rows are no whole vectors. `most`: the rows that a thread holds at once. */
 export function routeSum(layer: Layer, most?: number) {
   const { dtype } = layer.output;
   const { vectors, lanes } = rowsOf(layer, dtype);
@@ -56,19 +53,16 @@ function gatherRoutes(layer: Layer) {
   const { vectors, units } = rowsOf(layer, dtype);
   return device(
     {
-      name: 'gather_routes',
       params: gatherParams(routesAt(dtype)),
       using: { UNITS: units, VECTORS: vectors },
     },
-    (g, { at: { from, i, routes }, first, rows, scales }, { UNITS, VECTORS }) => {
+    (g, { at: { from, places, scales: by }, count, i, first, rows, scales }, { UNITS, VECTORS }) => {
       for (const r of g.unroll(rows.length)) {
-        if (first + r < routes.places.length) {
-          if (first + r < routes.count) {
-            const at = routes.places[first + r]! * UNITS + i;
-            if (VECTORS) rows[r] = g.load(from.as('v16').at(at), { cache: 'stream' });
-            else rows[r] = g.pack('f32', [g.f32(g.load(from.at(at))), 0, 0, 0]);
-            scales[r] = routes.scales[first + r]!;
-          }
+        if (first + r < places.length && first + r < count) {
+          const at = places[first + r]! * UNITS + i;
+          if (VECTORS) rows[r] = g.load(from.as('v16').at(at), { cache: 'stream' });
+          else rows[r] = g.pack('f32', [g.f32(g.load(from.at(at))), 0, 0, 0]);
+          scales[r] = by[first + r]!;
         }
       }
     },

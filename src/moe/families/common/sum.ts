@@ -15,19 +15,14 @@ import { dtypes, formatOf, type Layer, stretchesOf, sumsOf } from '../../layer/i
 import { partialDtype, rowsOf } from './received.js';
 
 /** Adds up at most 32 values: neighbours, then neighbours among those sums, and so on. Destroys them. */
-export const treeSum = device(
-  { name: 'tree_sum', params: { values: registers('f32') }, returns: 'f32' },
-  (g, { values }) => {
-    for (const level of g.unroll(5)) {
-      for (const r of g.unroll(values.length)) {
-        if (r % (2 << level) === 0) {
-          if (r + (1 << level) < values.length) values[r]! += values[r + (1 << level)]!;
-        }
-      }
+export const treeSum = device({ params: { values: registers('f32') }, returns: 'f32' }, (g, { values }) => {
+  for (const level of g.unroll(5)) {
+    for (const r of g.unroll(values.length)) {
+      if (r % (2 << level) === 0 && r + (1 << level) < values.length) values[r]! += values[r + (1 << level)]!;
     }
-    return values[0]!;
-  },
-);
+  }
+  return values[0]!;
+});
 
 /** The place that `rowSum` is told, whatever that is, and what it asks for. */
 export type Gather<At extends DeviceParams> = DeviceFunction<ReturnType<typeof gatherParams<At>>, 'void'>;
@@ -38,6 +33,11 @@ export type Gather<At extends DeviceParams> = DeviceFunction<ReturnType<typeof g
  */
 export const gatherParams = <At extends DeviceParams>(at: RecordParam<At>) => ({
   at,
+  /** How many rows the sum has. */
+  count: 'u32' as const,
+  /** Where the unit lies in a row that has travelled, and its word of scales, if any. */
+  i: 'u32' as const,
+  word: 'u32' as const,
   first: constant(),
   rows: registers('v16'),
   scales: registers('f32'),
@@ -57,7 +57,7 @@ export function laneOf({ output }: Pick<Layer, 'output'>): keyof typeof negative
   return rowsOf({ output }, output.dtype).vectors ? output.dtype : 'f32';
 }
 
-const noScale = device({ name: 'no_scale', params: { word: 'u32' }, returns: 'f32' }, (g) => g.f32(1));
+const noScale = device({ params: { word: 'u32' }, returns: 'f32' }, (g) => g.f32(1));
 
 /** A lane's scale, from the word that came with the row. */
 export const scaleOf = ({ output }: Pick<Layer, 'output'>) => formatOf(output).rounding?.scaleOf ?? noScale;
@@ -71,7 +71,7 @@ export const travelled = (layer: Pick<Layer, 'output'>, rows: number, lanes: num
 
 const powerOfTwo = (n: number): number => 2 ** Math.ceil(Math.log2(n));
 
-/** Sums up to `rows` vectors of `lanes` values each into `total`, a group that fits in registers at a time. */
+/** Makes a sum of up to `rows` vectors of `lanes` values each, a group that fits in registers at a time. */
 export function rowSum<At extends DeviceParams>(of: {
   /** The most rows that a sum has. */
   readonly rows: number;
@@ -88,8 +88,7 @@ export function rowSum<At extends DeviceParams>(of: {
   const groups = powerOfTwo(Math.ceil(of.rows / group));
   return device(
     {
-      name: 'row_sum',
-      params: { at: of.at, count: 'u32', total: registers('f32') },
+      params: sumParams(of.at, of.lanes),
       using: {
         GROUP: group,
         GROUPS: groups,
@@ -102,7 +101,7 @@ export function rowSum<At extends DeviceParams>(of: {
         treeSum,
       },
     },
-    (g, { at, count, total }, u) => {
+    (g, { at, count, i, word, values }, u) => {
       // −0 changes nothing that it is added to, so it stands for the rows that a token has not; no rows at all sum to +0.
       const nothing = g.u32(count === 0 ? 0 : u.NEGATIVE_ZEROS);
       const absent = g.pack('u32', [nothing, nothing, nothing, nothing]);
@@ -111,14 +110,14 @@ export function rowSum<At extends DeviceParams>(of: {
       for (const group of g.unroll(u.GROUPS)) {
         const rows = g.registers('v16', u.GROUP, absent);
         const scales = g.registers('f32', u.GROUP, 1);
-        u.gather({ at, first: group * u.GROUP, rows, scales });
+        u.gather({ at, count, i, word, first: group * u.GROUP, rows, scales });
         for (const lane of g.unroll(u.LANES)) {
-          const values = g.registers('f32', u.GROUP);
+          const parts = g.registers('f32', u.GROUP);
           for (const r of g.unroll(u.GROUP)) {
-            values[r] = g.f32(g.lane(rows[r]!, u.LANE, lane));
-            if (u.SCALED) values[r]! *= scales[r]!;
+            parts[r] = g.f32(g.lane(rows[r]!, u.LANE, lane));
+            if (u.SCALED) parts[r]! *= scales[r]!;
           }
-          let sum = u.treeSum({ values });
+          let sum = u.treeSum({ values: parts });
           for (const level of g.unroll(u.LEVELS + 1)) {
             if ((group + 1) % (1 << level) === 0) {
               if ((group + 1) % (2 << level) === 0) sum = levels[level * u.LANES + lane]! + sum;
@@ -127,7 +126,7 @@ export function rowSum<At extends DeviceParams>(of: {
           }
         }
       }
-      for (const lane of g.unroll(u.LANES)) total[lane] = levels[u.LEVELS * u.LANES + lane]!;
+      for (const lane of g.unroll(u.LANES)) values[lane] = levels[u.LEVELS * u.LANES + lane]!;
     },
   );
 }
@@ -147,12 +146,13 @@ export function unitsInPart(layer: Pick<Layer, 'output'>, parts: number): number
   return Math.ceil((asTheyLie ? sumUnit(layer).units : stretchesOf(layer.output).STRETCHES) / parts);
 }
 
-/** Makes the sum of one unit. */
+/** Makes the sum of one unit, of so many rows. */
 export const sumParams = <At extends DeviceParams>(at: RecordParam<At>, values: number) => ({
   at,
+  count: 'u32' as const,
   /** Of the row. */
   unit: 'u32' as const,
-  /** Where it lies in a row that has travelled, and its word of scales, if any. */
+  /** As `gatherParams` has them. */
   i: 'u32' as const,
   word: 'u32' as const,
   values: registers('f32', values),
@@ -163,7 +163,6 @@ export type Sum<At extends DeviceParams> = DeviceFunction<ReturnType<typeof sumP
 export const storeSum = ({ output: { dtype, adds = false } }: Pick<Layer, 'output'>) =>
   device(
     {
-      name: 'store_sum',
       params: { to: pointer('v16'), vector: 'v16' },
       using: { ADDS: adds, DTYPE: dtype, LANES: 16 / dtypes[dtype].size },
     },
@@ -189,6 +188,7 @@ interface SumRow<At extends DeviceParams> {
 
 const params = <At extends DeviceParams>({ output }: Pick<Layer, 'output'>, at: RecordParam<At>) => ({
   at,
+  count: 'u32' as const,
   out: pointer(output.dtype),
   token: 'u32' as const,
   part: 'u32' as const,
@@ -202,7 +202,6 @@ function unitByUnit<At extends DeviceParams>(layer: Pick<Layer, 'output'>, { at,
   const { units, vectors, values } = sumUnit(layer);
   return device(
     {
-      name: 'sum_row',
       params: params(layer, at),
       using: {
         UNITS: units,
@@ -214,11 +213,11 @@ function unitByUnit<At extends DeviceParams>(layer: Pick<Layer, 'output'>, { at,
         sum,
       },
     },
-    (g, { at, out, token, part }, u) => {
+    (g, { at, count, out, token, part }, u) => {
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
       for (let i = part * u.PART_UNITS + g.laneId; i < end; i += 32) {
         const values = g.registers('f32', u.VALUES);
-        u.sum({ at, unit: i, i, word: 0, values });
+        u.sum({ at, count, unit: i, i, word: 0, values });
         const to = token * u.UNITS + i;
         if (u.VECTORS) u.storeSum({ to: out.as('v16').at(to), vector: g.pack(u.DTYPE, values) });
         else g.store(out.at(to), g.convert(u.DTYPE, values[0]!));
@@ -234,7 +233,6 @@ function stretchByStretch<At extends DeviceParams>(
   const { UNITS, STRETCHES, STRETCH } = stretchesOf(output);
   return device(
     {
-      name: 'sum_row',
       params: params({ output }, at),
       using: {
         ...{ UNITS, STRETCHES, STRETCH },
@@ -246,7 +244,7 @@ function stretchByStretch<At extends DeviceParams>(
         storeSum: storeSum({ output }),
       },
     },
-    (g, { at, out, token, part }, u) => {
+    (g, { at, count, out, token, part }, u) => {
       const end = g.min((part + 1) * u.PART_STRETCHES, g.u32(u.STRETCHES));
       for (let stretch = part * u.PART_STRETCHES; stretch < end; stretch += 1) {
         const unit = stretch * 32 + g.laneId;
@@ -254,7 +252,7 @@ function stretchByStretch<At extends DeviceParams>(
           const values = g.registers('f32', 16);
           const start = stretch * u.STRETCH;
           const word = (start + g.min(u.UNITS - stretch * 32, g.u32(32))) * 4 + g.laneId / 8;
-          u.sum({ at, unit, i: start + g.laneId, word, values });
+          u.sum({ at, count, unit, i: start + g.laneId, word, values });
           const to = out.as('v16').at((token * u.UNITS + unit) * u.VECTORS);
           for (const v of g.unroll(u.VECTORS)) u.storeSum({ to: to.at(v), vector: u.sumsOf({ values, v }) });
         }

@@ -7,7 +7,7 @@ import type { Layer } from '../../layer/index.js';
  * wait, however many waits it holds, and `failure` stays what went wrong first.
  */
 export const patienceOf = device(
-  { name: 'patience_of', params: { failure: pointer('u32'), limit: 'u32' }, returns: 'u32' },
+  { params: { failure: pointer('u32'), limit: 'u32' }, returns: 'u32' },
   (g, { failure, limit }) => {
     const failed = g.load(failure.at(0), { order: 'relaxed', scope: 'gpu' });
     return failed === 0 ? limit : g.u32(0);
@@ -21,7 +21,6 @@ export const patienceOf = device(
 export const recordFailure = (operation: Operation, whose: 'cta' | 'gpu' = 'gpu') =>
   device(
     {
-      name: 'record_failure',
       params: { failure: pointer('u32'), peer: 'u32', epoch: 'u32' },
       using: { OPERATION: operations[operation], WHOSE: whose },
     },
@@ -58,17 +57,13 @@ export function timing(
   window: TypedLayout<{ readonly waited: ReturnType<typeof waitedField> }>,
   operation: Operation,
 ) {
-  const now = device(
-    { name: 'now', params: {}, returns: 'u64', using: { WAITS: waits } },
-    (g, _, { WAITS }) => {
-      let time = g.u64(0);
-      if (WAITS) time = g.clock();
-      return time;
-    },
-  );
+  const now = device({ params: {}, returns: 'u64', using: { WAITS: waits } }, (g, _, { WAITS }) => {
+    let time = g.u64(0);
+    if (WAITS) time = g.clock();
+    return time;
+  });
   const noteWait = device(
     {
-      name: 'note_wait',
       params: { mine: windowOf(window), peer: 'u32', epoch: 'u32', since: 'u64' },
       using: { WAITS: waits, PHASE: operations[operation] - 1, NOTED: notedWaits },
     },

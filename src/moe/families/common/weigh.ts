@@ -99,7 +99,7 @@ export function weighKernel(name: string, layer: Weighing, window: TypedLayout<R
           const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
           for (let i = part * u.PART_UNITS + g.threadIdx.x; i < end; i += g.blockDim.x) {
             const total = g.registers('f32', u.LANES);
-            u.routeSum({ at: { from: made[0]!, i, routes: { count, places, scales } }, count, total });
+            u.routeSum({ at: { from: made[0]!, places, scales }, count, unit: i, i, word: 0, values: total });
             const to = mine.output.at(source, token);
             if (u.VECTORS) {
               for (const v of g.unroll(u.SUM_VECTORS)) {

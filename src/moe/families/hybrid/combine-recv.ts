@@ -2,13 +2,11 @@
  * The receive of a combine: adds up, for each token, what this node's ranks made of it and the row that comes from each other
  * node that it went to. Its first block only watches the wire.
  */
-import { device, kernel, peers, pointer, windowOf } from '../../../lang/index.js';
+import { kernel, peers, pointer } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { shareOf, tokenOf } from '../common/groups.js';
 import { masking } from '../common/masks.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
-import { leavingOut } from './rails.js';
 import { type HybridShape, hopsOf, sumsAtSource } from './shape.js';
 import { sumAtSource } from './sum-source.js';
 import { sumToken } from './sum-token.js';
@@ -33,23 +31,7 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         node: 'u32',
         limit: 'u32',
       },
-      using: {
-        K: shape.topK,
-        PARTS: shape.combine.parts,
-        REPLICAS: sharing(shape).replicas,
-        COUNTS: shape.counts,
-        awaitRows: awaitRows(shape, window),
-        sendSum: sendSum(shape, window),
-        patienceOf,
-        shareOf: shareOf(shape),
-        sumToken: (sumsAtSource(shape) ? sumAtSource : sumToken)(shape, window, wire),
-        receiveSums: receiveSums(shape, window),
-        tokenOf: tokenOf(shape),
-        watchCombine: watchCombine(shape, window, wire),
-        zeroCounts: zeroCounts(shape, window),
-        living: masking(shape, 'combine').living,
-        ...leavingOut(shape, 'combine'),
-      },
+      using: using(shape, window, wire),
     },
     (g, { win, wire, topkIds, out, tokens, node, limit }, u) => {
       g.awaitPrevious();
@@ -58,21 +40,33 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
       const epoch = g.load(mine.begun.at(0));
       if (u.COUNTS) u.zeroCounts({ mine });
       const mask = u.maskIn({ masked: mine.masked });
-      if (u.amOut({ mask, node, failure: mine.failure, epoch })) return;
+      if (u.amOut({ mask, rank: node * u.LOCAL + g.rank, failure: mine.failure, epoch })) return;
+      const member = g.rank % u.REPLICAS;
+      const share = (tokens + (u.REPLICAS - 1 - member)) / u.REPLICAS;
       if (g.blockIdx.x === 0) {
         if (g.threadIdx.x === 0) g.store(mine.finished.at(0), epoch);
-        u.watchCombine({ mine, wire, mask, node, epoch, limit, share: u.shareOf({ tokens }) });
+        u.watchCombine({ mine, wire, mask, node, epoch, limit, share });
         return;
       }
       const first = g.warpId * (g.gridDim.x - 1) + g.blockIdx.x - 1;
       const warps = (g.blockDim.x / 32) * (g.gridDim.x - 1);
-      for (let piece = first; piece < u.shareOf({ tokens }) * u.PARTS; piece += warps) {
+      for (let piece = first; piece < share * u.PARTS; piece += warps) {
         const turn = piece / u.PARTS;
-        const token = u.tokenOf({ turn });
+        const token = turn * u.REPLICAS + member;
         const part = piece % u.PARTS;
         let id = g.i32(-1);
         if (g.laneId < u.K) id = u.living({ mask, id: g.load(topkIds.at(token * u.K + g.laneId)) });
-        if (u.awaitRows({ mine, turn, epoch })) {
+        // Until the messages have come that bring the token's rows, or one did not come in time.
+        const chunk = turn / u.CHUNK;
+        let came = true;
+        for (let hop = g.laneId; hop < u.HOPS; hop += 32) {
+          if (((g.load(mine.sent.at(hop, chunk)) >>> (turn % u.CHUNK)) & 1) === 1) {
+            const landed = mine.combineLanded.at(hop, chunk);
+            if (!u.awaitLanded({ landed, epoch, failure: mine.failure })) came = false;
+          }
+        }
+        g.warp.barrier(); // passes on what the lanes acquired
+        if (!g.warp.any(!came)) {
           u.sumToken({ win, wire, out, id, token, turn, node, part });
           if (u.REPLICAS > 1) u.sendSum({ win, out, token, part, epoch });
         }
@@ -90,27 +84,23 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
   );
 }
 
-/** A warp waits for the messages that a token's rows come with; false where one did not come in time. */
-function awaitRows(shape: HybridShape, window: HybridWindow) {
-  return device(
-    {
-      name: 'await_rows',
-      params: { mine: windowOf(window), turn: 'u32', epoch: 'u32' },
-      returns: 'bool',
-      using: { HOPS: hopsOf(shape), CHUNK: shape.dispatch.chunk, awaitLanded },
-    },
-    (g, { mine, turn, epoch }, u) => {
-      const { failure } = mine;
-      const chunk = turn / u.CHUNK;
-      let came = true;
-      for (let hop = g.laneId; hop < u.HOPS; hop += 32) {
-        if (((g.load(mine.sent.at(hop, chunk)) >>> (turn % u.CHUNK)) & 1) === 1) {
-          const landed = mine.combineLanded.at(hop, chunk);
-          if (!u.awaitLanded({ landed, epoch, failure })) came = false;
-        }
-      }
-      g.warp.barrier(); // passes on what the lanes acquired
-      return !g.warp.any(!came);
-    },
-  );
+function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return {
+    K: shape.topK,
+    PARTS: shape.combine.parts,
+    REPLICAS: sharing(shape).replicas,
+    COUNTS: shape.counts,
+    HOPS: hopsOf(shape),
+    CHUNK: shape.dispatch.chunk,
+    awaitLanded,
+    sendSum: sendSum(shape, window),
+    patienceOf,
+    sumToken: (sumsAtSource(shape) ? sumAtSource : sumToken)(shape, window, wire),
+    receiveSums: receiveSums(shape, window),
+    watchCombine: watchCombine(shape, window, wire),
+    zeroCounts: zeroCounts(shape, window),
+    living: masking(shape, 'combine').living,
+    ...masking(shape, 'combine').ofLaunch,
+    LOCAL: shape.localRanks,
+  };
 }

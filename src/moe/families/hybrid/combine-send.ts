@@ -2,23 +2,16 @@
  * The send of a combine: for each token that came over this rank's rail the rows of the node's ranks are added up, and one
  * row goes home. It waits for the ranks of its own node only: for their word that the experts are done.
  */
-import { device, kernel, peers, windowOf } from '../../../lang/index.js';
-import { tokenOf } from '../common/groups.js';
-import { listOwners } from '../common/owners.js';
+import { kernel, peers } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { masking } from '../common/masks.js';
+import { expertOwner, listOwners } from '../common/owners.js';
 import { patienceOf } from '../common/waits.js';
 import { copyHome, sumHome } from './home.js';
 import { meet } from './meet.js';
 import { combineMessage } from './messages.js';
-import { carrying, leavingOut, outOfNode } from './rails.js';
-import {
-  chunksOf,
-  type HybridShape,
-  hopsOf,
-  localOwner,
-  mostOwners,
-  sourceOf,
-  sumsAtSource,
-} from './shape.js';
+import { carrying, outOfNode } from './rails.js';
+import { chunksOf, type HybridShape, hopsOf, mostOwners, sumsAtSource } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -28,21 +21,7 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
       name: 'hybrid_combine_send',
       maxThreads: shape.combine.threads,
       params: { win: peers(window), wire: peers(wire), node: 'u32', limit: 'u32' },
-      using: {
-        HOPS: hopsOf(shape),
-        CHUNKS: chunksOf(shape),
-        CHUNK: shape.dispatch.chunk,
-        meet: meet(shape, window, 'combine'),
-        PARTS: shape.combine.parts,
-        /** Of a message that is full: what warps take in turn. */
-        PIECES: shape.dispatch.chunk * shape.combine.parts,
-        finishPiece: finishPiece(shape, window, wire),
-        packPart: packPart(shape, window, wire),
-        patienceOf,
-        outOfNode: outOfNode(shape),
-        ...carrying(shape),
-        ...leavingOut(shape, 'combine'),
-      },
+      using: using(shape, window),
     },
     (g, { win, wire, node, limit }, u) => {
       g.awaitPrevious();
@@ -51,7 +30,7 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
       const epoch = g.load(mine.begun.at(0));
       const patience = u.patienceOf({ failure: mine.failure, limit });
       const mask = u.maskIn({ masked: mine.masked });
-      if (u.amOut({ mask, node, failure: mine.failure, epoch })) return;
+      if (u.amOut({ mask, rank: node * u.LOCAL + g.rank, failure: mine.failure, epoch })) return;
       const out = u.outOfNode({ mask, node });
       // On every rank this launch is behind the experts on its stream, so its word says that they are done.
       u.meet({ win, out, node, block: g.blockIdx.x, epoch, limit: patience });
@@ -72,98 +51,67 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
         if (!nothing && (chunk === 0 || chunk * u.CHUNK < tokens) && piece % u.PIECES < pieces) {
           const row = (piece % u.PIECES) / u.PARTS;
           const part = piece % u.PARTS;
-          if (came !== 0) u.packPart({ win, wire, node, sender, line, chunk, came, row, part });
-          u.finishPiece({ mine, wire, line, chunk, tokens, came, pieces, epoch });
+          if (came !== 0) {
+            // A part of the sum, or of the rows, of the chunk's token: that of row `row` of those that it has here.
+            let left = came;
+            for (let before = g.u32(0); before < row; before += 1) left &= left - 1;
+            const turn = chunk * u.CHUNK + g.ffs(left) - 1;
+            let id = g.i32(-1);
+            if (g.laneId < u.K) id = g.load(mine.routes.at(line, turn, g.laneId));
+            const owners = g.registers('u32', u.OWNERS);
+            const owner = u.ownerOf({ expert: id }) - node * u.LOCAL;
+            const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
+            let at = row;
+            if (u.AT_SOURCE) at = g.load(mine.returningFrom.at(line, chunk * u.CHUNK + row));
+            const to = wire.at(0).combineOut.at(line, chunk, u.ROWS + at * u.ROW);
+            const source = sender / u.REPLICAS;
+            const token = turn * u.REPLICAS + (g.rank % u.REPLICAS); // the rail's rank is the same member of its group
+            u.sendHome({ win, to, source, token, part, owners, count });
+          }
+          g.warp.barrier(); // what is added below is for the stores of all lanes
+          if (g.laneId === 0) {
+            const packed = mine.packed.at(line, chunk);
+            const before = g.atomicAdd(packed, 1, { order: 'acq_rel', scope: 'gpu' });
+            // Who packs the last piece tells the proxy that the message may leave.
+            if (before + 1 === pieces) {
+              g.store(packed, 0);
+              let rows = g.popc(came);
+              if (u.AT_SOURCE) rows = g.load(mine.returningRows.at(line, chunk));
+              g.store(wire.at(0).combineOut.at(line, chunk, 0), g.pack('u32', [epoch, tokens, came, rows]));
+              g.store(wire.at(0).combineRows.at(line, chunk), rows);
+              const ready = wire.at(0).combineReady.at(line, chunk);
+              g.store(ready, epoch, { order: 'release', scope: 'sys' });
+            }
+          }
         }
       }
     },
   );
 }
 
-/** A part of the sum, or of the rows, of a chunk's token: that of row `row` of those that it has here. */
-function packPart(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+function using(shape: HybridShape, window: HybridWindow) {
   const { rows, row } = combineMessage(shape);
-  return device(
-    {
-      name: 'pack_part',
-      params: {
-        win: peers(window),
-        wire: peers(wire),
-        node: 'u32',
-        sender: 'u32',
-        line: 'u32',
-        chunk: 'u32',
-        came: 'u32',
-        row: 'u32',
-        part: 'u32',
-      },
-      using: {
-        K: shape.topK,
-        CHUNK: shape.dispatch.chunk,
-        OWNERS: mostOwners(shape),
-        LOCAL: shape.localRanks,
-        ROWS: rows,
-        ROW: row,
-        listOwners,
-        localOwner: localOwner(shape),
-        sourceOf: sourceOf(shape),
-        AT_SOURCE: sumsAtSource(shape),
-        sendHome: sumsAtSource(shape) ? copyHome(shape, window) : sumHome(shape, window),
-        tokenOf: tokenOf(shape),
-      },
-    },
-    (g, { win, wire, node, sender, line, chunk, came, row, part }, u) => {
-      const mine = win.at(g.rank);
-      const source = u.sourceOf({ rank: sender });
-      let left = came;
-      for (let before = g.u32(0); before < row; before += 1) left &= left - 1;
-      const turn = chunk * u.CHUNK + g.ffs(left) - 1;
-      let id = g.i32(-1);
-      if (g.laneId < u.K) id = g.load(mine.routes.at(line, turn, g.laneId));
-      const owners = g.registers('u32', u.OWNERS);
-      const owner = u.localOwner({ expert: id, node });
-      const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
-      let first = row;
-      if (u.AT_SOURCE) first = g.load(mine.returningFrom.at(line, chunk * u.CHUNK + row));
-      const to = wire.at(0).combineOut.at(line, chunk, u.ROWS + first * u.ROW);
-      const token = u.tokenOf({ turn }); // the rail's rank is the same member of its group
-      u.sendHome({ win, to, source, token, part, owners, count });
-    },
-  );
-}
-
-/** A warp has packed a piece of a message. The last one tells the proxy that it may leave. */
-function finishPiece(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
-  return device(
-    {
-      name: 'finish_piece',
-      params: {
-        mine: windowOf(window),
-        wire: peers(wire),
-        line: 'u32',
-        chunk: 'u32',
-        tokens: 'u32',
-        came: 'u32',
-        pieces: 'u32',
-        epoch: 'u32',
-      },
-      using: { AT_SOURCE: sumsAtSource(shape) },
-    },
-    (g, { mine, wire, line, chunk, tokens, came, pieces, epoch }, { AT_SOURCE }) => {
-      g.warp.barrier(); // what is added below is for the stores of all lanes
-      if (g.laneId === 0) {
-        const packed = mine.packed.at(line, chunk);
-        const before = g.atomicAdd(packed, 1, { order: 'acq_rel', scope: 'gpu' });
-        if (before + 1 === pieces) {
-          g.store(packed, 0);
-          let rows = g.popc(came);
-          if (AT_SOURCE) rows = g.load(mine.returningRows.at(line, chunk));
-          g.store(wire.at(0).combineOut.at(line, chunk, 0), g.pack('u32', [epoch, tokens, came, rows]));
-          g.store(wire.at(0).combineRows.at(line, chunk), rows);
-          const ready = wire.at(0).combineReady.at(line, chunk);
-          g.store(ready, epoch, { order: 'release', scope: 'sys' });
-        }
-      }
-    },
-  );
+  return {
+    HOPS: hopsOf(shape),
+    CHUNKS: chunksOf(shape),
+    CHUNK: shape.dispatch.chunk,
+    meet: meet(shape, window, 'combine'),
+    PARTS: shape.combine.parts,
+    /** Of a message that is full: what warps take in turn. */
+    PIECES: shape.dispatch.chunk * shape.combine.parts,
+    AT_SOURCE: sumsAtSource(shape),
+    K: shape.topK,
+    OWNERS: mostOwners(shape),
+    ROWS: rows,
+    ROW: row,
+    REPLICAS: sharing(shape).replicas,
+    listOwners,
+    ownerOf: expertOwner(shape),
+    sendHome: sumsAtSource(shape) ? copyHome(shape, window) : sumHome(shape, window),
+    patienceOf,
+    outOfNode: outOfNode(shape),
+    ...carrying(shape),
+    ...masking(shape, 'combine').ofLaunch,
+    LOCAL: shape.localRanks,
+  };
 }

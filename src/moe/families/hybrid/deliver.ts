@@ -12,7 +12,6 @@ import type { HybridWindow } from './window.js';
 export function tellRoutes(shape: HybridShape, window: HybridWindow) {
   return device(
     {
-      name: 'tell_routes',
       params: {
         win: peers(window),
         /** The ranks that are left out, a bit each: nobody stores to them. */
@@ -53,7 +52,6 @@ export function storeRows(shape: HybridShape, window: HybridWindow, payload: num
   const { unit, rowUnits } = partsOf(shape.payloads[payload]!, 1);
   return device(
     {
-      name: 'store_rows',
       params: {
         win: peers(window),
         from: pointer('v16'),

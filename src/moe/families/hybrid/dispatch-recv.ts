@@ -2,13 +2,14 @@
  * The receive of a dispatch: what comes over the network goes on to its owners in this node, and then the node's ranks meet:
  * when it ends, all slots are filled. Its first block only watches the wire.
  */
-import { device, kernel, peers, windowOf } from '../../../lang/index.js';
+import { kernel, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { masking } from '../common/masks.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { forwardChunk } from './forward-chunk.js';
 import { meet } from './meet.js';
-import { carrying, leavingOut, nodeAt, outOfNode } from './rails.js';
+import { carrying, outOfNode } from './rails.js';
 import { chunksOf, type HybridShape, hopsOf } from './shape.js';
 import { awaitLanded, watchDispatch } from './watch.js';
 import type { HybridWindow } from './window.js';
@@ -20,28 +21,16 @@ export function dispatchRecvKernel(shape: HybridShape, window: HybridWindow, wir
       name: 'hybrid_dispatch_recv',
       maxThreads: shape.dispatch.threads,
       params: { win: peers(window), wire: peers(wire), node: 'u32', limit: 'u32' },
-      using: {
-        HOPS: hopsOf(shape),
-        CHUNKS: chunksOf(shape),
-        COUNTS: shape.counts,
-        awaitChunk: awaitChunk(shape, window),
-        countShare: countShare(shape, window),
-        forwardChunk: forwardChunk(shape, window, wire),
-        meet: meet(shape, window, 'dispatch'),
-        patienceOf,
-        watchDispatch: watchDispatch(shape, window, wire),
-        outOfNode: outOfNode(shape),
-        ...carrying(shape),
-        ...leavingOut(shape, 'dispatch'),
-      },
+      using: using(shape, window, wire),
     },
     (g, { win, wire, node, limit }, u) => {
       g.awaitPrevious();
       g.releaseNext();
       const mine = win.at(g.rank);
+      const { failure } = mine;
       const epoch = g.load(mine.begun.at(0));
       const mask = u.maskIn({ masked: mine.masked });
-      if (u.amOut({ mask, node, failure: mine.failure, epoch })) return;
+      if (u.amOut({ mask, rank: node * u.LOCAL + g.rank, failure, epoch })) return;
       if (g.blockIdx.x === 0) {
         u.watchDispatch({ mine, wire, mask, node, epoch, limit });
         return;
@@ -56,78 +45,61 @@ export function dispatchRecvKernel(shape: HybridShape, window: HybridWindow, wir
           const sender = u.senderOf({ node, line });
           const nothing = u.isOut({ mask, rank: sender });
           if (!nothing) {
-            if (u.awaitChunk({ mine, line, chunk, epoch }))
-              u.forwardChunk({ win, wire, out, node, sender, line, chunk });
+            // The block waits for the chunk, or for the word that there is none.
+            const told = g.shared('u32', 1);
+            if (g.threadIdx.x === 0) {
+              let came = u.awaitLanded({ landed: mine.dispatchLanded.at(line, 0), epoch, failure });
+              if (came) {
+                if (chunk * u.CHUNK < g.load(mine.tokens.at(line)))
+                  came = u.awaitLanded({ landed: mine.dispatchLanded.at(line, chunk), epoch, failure });
+              }
+              g.store(told, g.u32(came));
+            }
+            g.barrier(); // passes on what the thread acquired
+            const came = g.load(told) !== 0;
+            g.barrier();
+            if (came) u.forwardChunk({ win, wire, leftOut: out, node, sender, line, chunk });
           }
         }
       }
-      const patience = u.patienceOf({ failure: mine.failure, limit });
+      const patience = u.patienceOf({ failure, limit });
       u.meet({ win, out, node, block, epoch, limit: patience });
       if (u.COUNTS) {
         // Where somebody did not come, there is nothing to count.
-        if (u.patienceOf({ failure: mine.failure, limit: 1 }) !== 0) u.countShare({ mine, node, block });
-      }
-    },
-  );
-}
-
-/** The block waits for a chunk, or for the word that there is none; false where neither came. */
-function awaitChunk(shape: HybridShape, window: HybridWindow) {
-  return device(
-    {
-      name: 'await_chunk',
-      params: { mine: windowOf(window), line: 'u32', chunk: 'u32', epoch: 'u32' },
-      returns: 'bool',
-      using: { CHUNK: shape.dispatch.chunk, awaitLanded },
-    },
-    (g, { mine, line, chunk, epoch }, u) => {
-      const { failure } = mine;
-      const left = g.shared('u32', 1);
-      if (g.threadIdx.x === 0) {
-        let came = u.awaitLanded({ landed: mine.dispatchLanded.at(line, 0), epoch, failure });
-        if (came) {
-          if (chunk * u.CHUNK < g.load(mine.tokens.at(line)))
-            came = u.awaitLanded({ landed: mine.dispatchLanded.at(line, chunk), epoch, failure });
+        if (u.patienceOf({ failure, limit: 1 }) === 0) return;
+        // Else what this block and those that it met have brought: the chunks that they forwarded, and a share of the node's own tokens,
+        // which the sends brought before.
+        const rank = node * u.LOCAL + g.rank;
+        for (let piece = block; piece < u.HOPS * u.CHUNKS; piece += g.gridDim.x - 1) {
+          const first = ((node + 1 + (piece % u.HOPS)) % u.NODES) * u.LOCAL;
+          const start = (piece / u.HOPS) * u.CHUNK;
+          for (let turn = start; turn < g.min(start + u.CHUNK, g.u32(u.TURNS)); turn += 1)
+            u.countRoutes({ mine, rank, turn, first, sources: u.LOCAL });
         }
-        g.store(left, g.u32(came));
+        for (let turn = block; turn < u.TURNS; turn += g.gridDim.x - 1)
+          u.countRoutes({ mine, rank, turn, first: node * u.LOCAL, sources: u.LOCAL });
       }
-      g.barrier(); // passes on what the thread acquired
-      const came = g.load(left) !== 0;
-      g.barrier();
-      return came;
     },
   );
 }
 
-/**
- * Counts routes of what this block and those that it met have brought: the chunks that they forwarded, and a share of the
- * node's own tokens, which the sends brought before.
- */
-function countShare(shape: HybridShape, window: HybridWindow) {
-  return device(
-    {
-      name: 'count_share',
-      params: { mine: windowOf(window), node: 'u32', block: 'u32' },
-      using: {
-        HOPS: hopsOf(shape),
-        CHUNKS: chunksOf(shape),
-        CHUNK: shape.dispatch.chunk,
-        TURNS: sharing(shape).turns,
-        LOCAL: shape.localRanks,
-        countRoutes: countRoutes(shape, window),
-        nodeAt: nodeAt(shape),
-      },
-    },
-    (g, { mine, node, block }, u) => {
-      const rank = node * u.LOCAL + g.rank;
-      for (let piece = block; piece < u.HOPS * u.CHUNKS; piece += g.gridDim.x - 1) {
-        const first = u.nodeAt({ node, hop: piece % u.HOPS }) * u.LOCAL;
-        const start = (piece / u.HOPS) * u.CHUNK;
-        for (let turn = start; turn < g.min(start + u.CHUNK, g.u32(u.TURNS)); turn += 1)
-          u.countRoutes({ mine, rank, turn, first, sources: u.LOCAL });
-      }
-      for (let turn = block; turn < u.TURNS; turn += g.gridDim.x - 1)
-        u.countRoutes({ mine, rank, turn, first: node * u.LOCAL, sources: u.LOCAL });
-    },
-  );
+function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return {
+    HOPS: hopsOf(shape),
+    CHUNKS: chunksOf(shape),
+    COUNTS: shape.counts,
+    CHUNK: shape.dispatch.chunk,
+    TURNS: sharing(shape).turns,
+    awaitLanded,
+    countRoutes: countRoutes(shape, window),
+    NODES: shape.nodes,
+    forwardChunk: forwardChunk(shape, window, wire),
+    meet: meet(shape, window, 'dispatch'),
+    patienceOf,
+    watchDispatch: watchDispatch(shape, window, wire),
+    outOfNode: outOfNode(shape),
+    ...carrying(shape),
+    ...masking(shape, 'dispatch').ofLaunch,
+    LOCAL: shape.localRanks,
+  };
 }

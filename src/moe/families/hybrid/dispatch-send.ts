@@ -2,17 +2,17 @@
  * The send of a dispatch: messages for the other nodes, which the proxy takes as they become ready, then this node's own
  * ranks. It waits for nobody.
  */
-import { device, kernel, list, peers, pointer, windowOf } from '../../../lang/index.js';
+import { device, kernel, list, peers, pointer } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { shareOf, tokenOf } from '../common/groups.js';
 import { masking } from '../common/masks.js';
+import { expertOwner } from '../common/owners.js';
 import { dispatchParams } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
 import { notePlaces, placingParam } from '../common/places.js';
 import { storeRows, tellRoutes } from './deliver.js';
 import { packChunk } from './pack-chunk.js';
-import { leavingOut, livingPlaceAt, outOfNode } from './rails.js';
-import { type HybridShape, hopsOf, localOwner, mostPackers, sourceOf } from './shape.js';
+import { livingPlaceAt, outOfNode } from './rails.js';
+import { type HybridShape, hopsOf, mostPackers } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -27,22 +27,7 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
         /** This rank's. */
         node: 'u32',
       },
-      using: {
-        HOPS: hopsOf(shape),
-        CHUNK: shape.dispatch.chunk,
-        PACKERS: mostPackers.dispatch,
-        TURNS: sharing(shape).turns,
-        deliverToken: deliverToken(shape, window),
-        packChunk: packChunk(shape, window, wire),
-        PLACED: shape.placed !== undefined,
-        notePlaces: notePlaces(shape),
-        shareOf: shareOf(shape),
-        tokenOf: tokenOf(shape),
-        MASKS: shape.masks === true,
-        emptySlots: emptySlots(shape, window),
-        outOfNode: outOfNode(shape),
-        ...leavingOut(shape, 'dispatch'),
-      },
+      using: using(shape, window, wire),
     },
     (g, { win, wire, topkIds, topkWeights, rows, tokens, placing, node }, u) => {
       g.awaitPrevious();
@@ -51,12 +36,13 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
       const epoch = g.load(mine.finished.at(0)) + 1;
       if (g.blockIdx.x === 0 && g.threadIdx.x === 0) g.store(mine.begun.at(0), epoch);
       const mask = u.maskIn({ masked: mine.masked });
-      if (u.amOut({ mask, node, failure: mine.failure, epoch })) return;
+      if (u.amOut({ mask, rank: node * u.LOCAL + g.rank, failure: mine.failure, epoch })) return;
       // A rank that has given up sends nothing: peers may still be reading its message of the last round.
       if (g.load(mine.failure.at(0)) !== 0) return;
 
       // The message with the longest way goes first.
-      const share = u.shareOf({ tokens });
+      const member = g.rank % u.REPLICAS;
+      const share = (tokens + (u.REPLICAS - 1 - member)) / u.REPLICAS;
       const chunks = g.max((share + u.CHUNK - 1) / u.CHUNK, g.u32(1));
       const messages = chunks * u.HOPS;
       const packers = g.min(g.min(messages, g.u32(u.PACKERS)), g.gridDim.x);
@@ -84,22 +70,50 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
       const first = (g.blockIdx.x + g.gridDim.x - packers) % g.gridDim.x;
       const out = u.outOfNode({ mask, node });
       for (let turn = first; turn < u.TURNS; turn += g.gridDim.x) {
-        const token = u.tokenOf({ turn });
-        if (u.MASKS) u.emptySlots({ mine, mask, token });
-        u.deliverToken({ win, mask, out, topkIds, topkWeights, placing, rows, tokens, node, token });
-        if (u.PLACED) {
-          if (g.warpId === 0) u.notePlaces({ topkIds, placing, turn, tokens });
+        const token = turn * u.REPLICAS + member;
+        if (u.MASKS) {
+          // Sources that are left out have no routes here. Only such a source may write there as well, should it still run.
+          for (let i = g.threadIdx.x; i < u.RANKS * u.K; i += g.blockDim.x) {
+            const isOut = u.isOut({ mask, rank: i / u.K });
+            if (isOut) {
+              g.store(mine.experts.at(i / u.K, token, i % u.K), -1);
+              if (u.WEIGHTS) g.store(mine.weights.at(i / u.K, token, i % u.K), 0);
+            }
+          }
         }
+        u.deliverToken({ win, mask, out, topkIds, topkWeights, placing, rows, tokens, node, token });
+        if (u.PLACED && g.warpId === 0) u.notePlaces({ topkIds, placing, turn, tokens });
       }
     },
   );
+}
+
+function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return {
+    HOPS: hopsOf(shape),
+    CHUNK: shape.dispatch.chunk,
+    PACKERS: mostPackers.dispatch,
+    TURNS: sharing(shape).turns,
+    deliverToken: deliverToken(shape, window),
+    packChunk: packChunk(shape, window, wire),
+    PLACED: shape.placed !== undefined,
+    notePlaces: notePlaces(shape),
+    REPLICAS: sharing(shape).replicas,
+    MASKS: shape.masks === true,
+    K: shape.topK,
+    RANKS: shape.ranks,
+    WEIGHTS: shape.weights,
+    isOut: masking(shape, 'dispatch').isOut,
+    outOfNode: outOfNode(shape),
+    ...masking(shape, 'dispatch').ofLaunch,
+    LOCAL: shape.localRanks,
+  };
 }
 
 /** One token of this rank's share, whether it was brought or not, to the ranks of its own node; a block. */
 function deliverToken(shape: HybridShape, window: HybridWindow) {
   return device(
     {
-      name: 'deliver_token',
       params: {
         win: peers(window),
         mask: 'v16',
@@ -119,8 +133,8 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
         WEIGHTS: shape.weights,
         PAYLOADS: shape.payloads.length,
         ROW: shape.payloads.map((payload) => partsOf(payload, 1).rowUnits),
-        localOwner: localOwner(shape),
-        sourceOf: sourceOf(shape),
+        REPLICAS: sharing(shape).replicas,
+        ownerOf: expertOwner(shape),
         storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
         tellRoutes: tellRoutes(shape, window),
         livingPlaceAt: livingPlaceAt(shape),
@@ -133,8 +147,8 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
         id = u.livingPlaceAt({ mask, topkIds, placing, token, k: g.laneId });
         if (u.WEIGHTS) weight = g.load(topkWeights.at(token * u.K + g.laneId));
       }
-      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
-      const owner = u.localOwner({ expert: id, node });
+      const source = (node * u.LOCAL + g.rank) / u.REPLICAS;
+      const owner = u.ownerOf({ expert: id }) - node * u.LOCAL;
       const step = g.blockDim.x / 32;
       const wanted = u.tellRoutes({ win, out, source, token, id, weight, owner, first: g.warpId, step });
 
@@ -150,31 +164,6 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
       for (const p of g.unroll(u.PAYLOADS)) {
         const [from, stride] = [rows[p]!, u.ROW[p]!];
         u.storeRows[p]!({ win, from, first: token, stride, source, tokens: list, wants, count });
-      }
-    },
-  );
-}
-
-/** Slots of a token of sources that are left out: none has routes here. Only such a source may write there as well, should it still run. */
-function emptySlots(shape: HybridShape, window: HybridWindow) {
-  return device(
-    {
-      name: 'empty_slots',
-      params: { mine: windowOf(window), mask: 'v16', token: 'u32' },
-      using: {
-        K: shape.topK,
-        RANKS: shape.ranks,
-        WEIGHTS: shape.weights,
-        isOut: masking(shape, 'dispatch').isOut,
-      },
-    },
-    (g, { mine, mask, token }, u) => {
-      for (let i = g.threadIdx.x; i < u.RANKS * u.K; i += g.blockDim.x) {
-        const out = u.isOut({ mask, rank: i / u.K });
-        if (out) {
-          g.store(mine.experts.at(i / u.K, token, i % u.K), -1);
-          if (u.WEIGHTS) g.store(mine.weights.at(i / u.K, token, i % u.K), 0);
-        }
       }
     },
   );

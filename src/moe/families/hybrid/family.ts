@@ -3,8 +3,9 @@
  */
 import { ArgumentError, type HeddleError, UnavailableError } from '../../../base/errors.js';
 import type { Topology } from '../../../gpu/index.js';
-import { section } from '../../../lang/index.js';
+import { type Kernel, section } from '../../../lang/index.js';
 import { formatOf, type Layer, sharing } from '../../layer/index.js';
+import type { Spread } from '../common/parts.js';
 import { planOf, receiveWindow, sections } from '../common/plan.js';
 import { refusesMasks, refusesRows, refusesTransport } from '../common/refusals.js';
 import { weighKernel, weighSpread, weighSteps } from '../common/weigh.js';
@@ -157,6 +158,8 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
   return { ...plan, wire };
 }
 
+type Launch = Pick<Spread, 'blocks' | 'threads'>;
+
 /** The same four launches, and `weigh` where combine weighs, whether other work stands between halves or not. */
 function phasesOf(
   shape: HybridShape,
@@ -164,36 +167,24 @@ function phasesOf(
   bindings: Bindings,
   routes: BufferPlan | null,
 ): Plan['phases'] {
+  const launch = (kernel: Kernel, { blocks, threads }: Launch, summary: string) =>
+    step({ kernel, summary, blocks, threads, bindings });
   const { dispatch, combine } = shape;
+  const fewer = { ...combine, blocks: Math.min(combine.blocks, mostPackers.combine) };
+  /** A block more than there is work for: it watches. */
+  const watched = ({ blocks, threads }: Launch): Launch => ({ blocks: blocks + 1, threads });
   return {
     dispatchSend: [
-      step({
-        ...{ kernel: kernels.dispatchSend, blocks: dispatch.blocks, threads: dispatch.threads, bindings },
-        summary: 'packs messages for other nodes, and stores to its own',
-      }),
+      launch(kernels.dispatchSend, dispatch, 'packs messages for other nodes, and stores to its own'),
     ],
-    // A block more than there is work for: it watches.
     dispatchRecv: [
-      step({
-        ...{ kernel: kernels.dispatchRecv, blocks: dispatch.blocks + 1, threads: dispatch.threads, bindings },
-        summary: 'forwards what comes from other nodes to its owners',
-      }),
+      launch(kernels.dispatchRecv, watched(dispatch), 'forwards what comes from other nodes to its owners'),
     ],
     combineSend: [
       ...weighSteps(kernels.weigh, shape, bindings, routes),
-      step({
-        ...{ kernel: kernels.combineSend, threads: combine.threads, bindings },
-        summary: 'sums inside the node what goes home to others',
-        blocks: Math.min(combine.blocks, mostPackers.combine),
-      }),
+      launch(kernels.combineSend, fewer, 'sums inside the node what goes home to others'),
     ],
-    // As above.
-    combineRecv: [
-      step({
-        ...{ kernel: kernels.combineRecv, blocks: combine.blocks + 1, threads: combine.threads, bindings },
-        summary: 'adds up the sums of all nodes',
-      }),
-    ],
+    combineRecv: [launch(kernels.combineRecv, watched(combine), 'adds up the sums of all nodes')],
   };
 }
 

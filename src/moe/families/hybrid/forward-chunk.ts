@@ -1,22 +1,22 @@
 /** A chunk that came from another node goes on to its owners in this one; a block. */
-import { device, peers, pointer, record, windowOf } from '../../../lang/index.js';
+import { device, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { tokenOf } from '../common/groups.js';
-import { rowsBefore } from '../common/lanes.js';
+import { sumUpTo } from '../common/lanes.js';
 import { masking } from '../common/masks.js';
+import { expertOwner } from '../common/owners.js';
 import { partsOf, unitBytes } from '../common/parts.js';
 import { storeRows, tellRoutes } from './deliver.js';
 import { dispatchMessage, header } from './messages.js';
-import { type HybridShape, localOwner, sourceOf, sumsAtSource } from './shape.js';
+import { type HybridShape, sumsAtSource } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
-const forwardParams = (window: HybridWindow, wire: HybridWire) =>
+const params = (window: HybridWindow, wire: HybridWire) =>
   ({
     win: peers(window),
     wire: peers(wire),
     /** The ranks of this node that are left out. */
-    out: 'u32',
+    leftOut: 'u32',
     node: 'u32',
     /** The rank that it comes from, and the line. */
     sender: 'u32',
@@ -25,41 +25,32 @@ const forwardParams = (window: HybridWindow, wire: HybridWire) =>
   }) as const;
 
 export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
-  const message = dispatchMessage(shape);
   return device(
     {
-      name: 'forward_chunk',
-      params: forwardParams(window, wire),
-      using: {
-        K: shape.topK,
-        CHUNK: shape.dispatch.chunk,
-        TURNS: sharing(shape).turns,
-        leftOutBy: leftOutBy(shape, window),
-        PAYLOADS: shape.payloads.length,
-        AT_SOURCE: sumsAtSource(shape),
-        IDS: message.ids,
-        WEIGHTS_AT: message.weights,
-        ROWS: message.rows,
-        cameOf: cameOf(shape, window, wire),
-        countOwed: countOwed(shape, window),
-        PAYLOADS_AT: message.payloads,
-        STRIDE: shape.payloads.map((payload) => (message.row * 16) / unitBytes[partsOf(payload, 1).unit]),
-        localOwner: localOwner(shape),
-        routeAt: routeAt(shape),
-        sourceOf: sourceOf(shape),
-        storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
-        tellRoutes: tellRoutes(shape, window),
-        tokenOf: tokenOf(shape),
-      },
+      params: params(window, wire),
+      using: using(shape, window),
     },
-    (g, { win, wire, out, node, sender, line, chunk }, u) => {
+    (g, { win, wire, leftOut, node, sender, line, chunk }, u) => {
       const mine = win.at(g.rank);
-      const source = u.sourceOf({ rank: sender });
-      const first = chunk * u.CHUNK;
+      const source = sender / u.REPLICAS;
+      const start = chunk * u.CHUNK;
       const message = wire.at(0).dispatchIn;
-      const end = g.min(g.u32(u.CHUNK), u.TURNS - first);
-      const without = u.leftOutBy({ win, out, node });
-      const mask = u.cameOf({ mine, wire, line, chunk, end });
+      const end = g.min(g.u32(u.CHUNK), u.TURNS - start);
+      // Nothing goes to those either that have left out this rank, which stood still and does not know: they have the tokens from
+      // another carrier by now.
+      let out = leftOut;
+      if (u.MASKS) {
+        let is = false;
+        if (g.laneId < u.LOCAL && ((leftOut >>> g.laneId) & 1) === 0)
+          is = u.isOut({ mask: g.load(win.at(g.laneId).masked), rank: node * u.LOCAL + g.rank });
+        out |= g.warp.ballot(is);
+      }
+      // The tokens that have come. A chunk that does not exist holds bytes of an old round. A bit beyond the last token would become an
+      // address: the proxy has looked, but whoever wrote the message may do so again.
+      const possible = g.u32(0xffffffff) >>> (32 - end);
+      let mask = g.u32(0);
+      if (start < g.load(mine.tokens.at(line)))
+        mask = g.load(message.at(line, chunk, 0).as('u32').at(u.MASK)) & possible;
       if (g.threadIdx.x === 0) g.store(mine.came.at(line, chunk), mask);
 
       // A warp for each token's routes. Those that stayed at home read -1 here, and so do those that there are not.
@@ -68,22 +59,19 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
       const ids = message.at(line, chunk, u.IDS).as('i32');
       const weights = message.at(line, chunk, u.WEIGHTS_AT).as('f32');
       for (let t = g.warpId; t < end; t += g.blockDim.x / 32) {
-        const token = u.tokenOf({ turn: first + t }); // the rail's rank is the same member of its group
+        // The rail's rank is the same member of its group.
+        const token = (start + t) * u.REPLICAS + (g.rank % u.REPLICAS);
         const here = ((mask >>> t) & 1) === 1;
-        const { id, weight } = u.routeAt({ ids, weights, t, here });
-        if (here && g.laneId < u.K) g.store(mine.routes.at(line, first + t, g.laneId), id);
-        const owner = u.localOwner({ expert: id, node });
-        const wanted = u.tellRoutes({
-          win,
-          out: without,
-          source,
-          token,
-          id,
-          weight,
-          owner,
-          first: g.u32(0),
-          step: g.u32(1),
-        });
+        let id = g.i32(-1);
+        let weight = g.f32(0);
+        if (here && g.laneId < u.K) {
+          id = g.load(ids.at(t * u.K + g.laneId));
+          if (u.WEIGHTS) weight = g.load(weights.at(t * u.K + g.laneId));
+          g.store(mine.routes.at(line, start + t, g.laneId), id);
+        }
+        const owner = u.ownerOf({ expert: id }) - node * u.LOCAL;
+        const [first, step] = [g.u32(0), g.u32(1)];
+        const wanted = u.tellRoutes({ win, out, source, token, id, weight, owner, first, step });
         if (here && g.laneId === 0) {
           const place = g.popc(mask & ((g.u32(1) << t) - 1));
           g.store(tokens.at(place), token);
@@ -92,7 +80,14 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
       }
       g.barrier();
       const count = g.popc(mask);
-      if (u.AT_SOURCE && g.warpId === 0) u.countOwed({ mine, line, chunk, wants, count });
+      if (u.AT_SOURCE && g.warpId === 0) {
+        // Where the tokens' rows will lie in the message home, if each owner's goes.
+        let rows = g.u32(0);
+        if (g.laneId < count) rows = g.popc(g.load(wants.at(g.laneId)));
+        const upTo = u.sumUpTo({ value: rows });
+        if (g.laneId < count) g.store(mine.returningFrom.at(line, start + g.laneId), upTo - rows);
+        if (g.laneId === 31) g.store(mine.returningRows.at(line, chunk), upTo);
+      }
       for (const p of g.unroll(u.PAYLOADS)) {
         const from = message.at(line, chunk, u.ROWS + u.PAYLOADS_AT[p]!);
         const stride = u.STRIDE[p]!;
@@ -103,87 +98,28 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
   );
 }
 
-/**
- * A bit for each rank of the node to which nothing goes: those that are left out, and those that have left out this rank, which stood still
- * and does not know. These have the tokens from another carrier by now. A warp's.
- */
-const leftOutBy = (shape: HybridShape, window: HybridWindow) =>
-  device(
-    {
-      name: 'left_out_by',
-      params: { win: peers(window), out: 'u32', node: 'u32' },
-      returns: 'u32',
-      using: {
-        MASKS: shape.masks === true,
-        LOCAL: shape.localRanks,
-        isOut: masking(shape, 'dispatch').isOut,
-      },
-    },
-    (g, { win, out, node }, u) => {
-      let without = out;
-      if (u.MASKS) {
-        let is = false;
-        if (g.laneId < u.LOCAL && ((out >>> g.laneId) & 1) === 0)
-          is = u.isOut({ mask: g.load(win.at(g.laneId).masked), rank: node * u.LOCAL + g.rank });
-        without |= g.warp.ballot(is);
-      }
-      return without;
-    },
-  );
-
-/** A bit for each of the chunk's tokens that has come: one of the first `end`. */
-const cameOf = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
-  device(
-    {
-      name: 'came_of',
-      params: { mine: windowOf(window), wire: peers(wire), line: 'u32', chunk: 'u32', end: 'u32' },
-      returns: 'u32',
-      using: { CHUNK: shape.dispatch.chunk, MASK: header.mask },
-    },
-    (g, { mine, wire, line, chunk, end }, u) => {
-      // A chunk that does not exist holds bytes of an old round. A bit beyond the last token would become an address: the
-      // proxy has looked, but whoever wrote the message may do so again.
-      const possible = g.u32(0xffffffff) >>> (32 - end);
-      let mask = g.u32(0);
-      if (chunk * u.CHUNK < g.load(mine.tokens.at(line)))
-        mask = g.load(wire.at(0).dispatchIn.at(line, chunk, 0).as('u32').at(u.MASK)) & possible;
-      return mask;
-    },
-  );
-
-/** Route k of the chunk's token t, in lane k; none for a token that is not here. */
-const routeAt = (shape: HybridShape) =>
-  device(
-    {
-      name: 'route_at',
-      params: { ids: pointer('i32'), weights: pointer('f32'), t: 'u32', here: 'bool' },
-      returns: record({ id: 'i32', weight: 'f32' }),
-      using: { K: shape.topK, WEIGHTS: shape.weights },
-    },
-    (g, { ids, weights, t, here }, u) => {
-      let id = g.i32(-1);
-      let weight = g.f32(0);
-      if (here && g.laneId < u.K) {
-        id = g.load(ids.at(t * u.K + g.laneId));
-        if (u.WEIGHTS) weight = g.load(weights.at(t * u.K + g.laneId));
-      }
-      return { id, weight };
-    },
-  );
-
-/** Where the rows of the chunk's tokens will lie in the message home, if each owner's goes: one warp. `wants`: who they are. */
-const countOwed = (shape: HybridShape, window: HybridWindow) =>
-  device(
-    {
-      name: 'count_owed',
-      params: { mine: windowOf(window), line: 'u32', chunk: 'u32', wants: pointer('u32'), count: 'u32' },
-      using: { CHUNK: shape.dispatch.chunk, rowsBefore },
-    },
-    (g, { mine, line, chunk, wants, count }, u) => {
-      let rows = g.u32(0);
-      if (g.laneId < count) rows = g.popc(g.load(wants.at(g.laneId)));
-      const before = u.rowsBefore({ rows });
-      if (g.laneId < count) g.store(mine.returningFrom.at(line, chunk * u.CHUNK + g.laneId), before);
-      if (g.laneId === 31) g.store(mine.returningRows.at(line, chunk), before + rows);
-    },
-  );
+function using(shape: HybridShape, window: HybridWindow) {
+  const message = dispatchMessage(shape);
+  return {
+    K: shape.topK,
+    LOCAL: shape.localRanks,
+    CHUNK: shape.dispatch.chunk,
+    REPLICAS: sharing(shape).replicas,
+    TURNS: sharing(shape).turns,
+    WEIGHTS: shape.weights,
+    MASKS: shape.masks === true,
+    isOut: masking(shape, 'dispatch').isOut,
+    PAYLOADS: shape.payloads.length,
+    AT_SOURCE: sumsAtSource(shape),
+    IDS: message.ids,
+    WEIGHTS_AT: message.weights,
+    ROWS: message.rows,
+    MASK: header.mask,
+    PAYLOADS_AT: message.payloads,
+    STRIDE: shape.payloads.map((payload) => (message.row * 16) / unitBytes[partsOf(payload, 1).unit]),
+    ownerOf: expertOwner(shape),
+    sumUpTo,
+    storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
+    tellRoutes: tellRoutes(shape, window),
+  };
+}

@@ -29,7 +29,6 @@ function sumRows(shape: HybridShape, window: HybridWindow) {
   const { units, vectors, values } = sumUnit(shape);
   return device(
     {
-      name: 'sum_rows',
       params: homeParams(window),
       using: {
         UNITS: units,
@@ -44,7 +43,7 @@ function sumRows(shape: HybridShape, window: HybridWindow) {
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
       for (let i = part * u.PART_UNITS + g.laneId; i < end; i += 32) {
         const values = g.registers('f32', u.VALUES);
-        u.nodeSum({ at: { win, source, token, i, owners, count }, values });
+        u.nodeSum({ at: { win, source, token, owners }, count, unit: i, values });
         if (u.VECTORS) g.store(to.at(i), g.pack(u.DTYPE, values));
         else g.store(to.as(u.DTYPE).at(i), g.convert(u.DTYPE, values[0]!));
       }
@@ -57,7 +56,6 @@ function sumRounded(shape: HybridShape, window: HybridWindow, rounding: Rounding
   const { UNITS, STRETCHES } = stretchesOf(shape.output);
   return device(
     {
-      name: 'sum_rounded',
       params: homeParams(window),
       using: {
         UNITS,
@@ -72,7 +70,7 @@ function sumRounded(shape: HybridShape, window: HybridWindow, rounding: Rounding
       for (let stretch = part * u.PART_STRETCHES; stretch < end; stretch += 1) {
         const i = stretch * 32 + g.laneId;
         const values = g.registers('f32', 16);
-        if (i < u.UNITS) u.nodeSum({ at: { win, source, token, i, owners, count }, values });
+        if (i < u.UNITS) u.nodeSum({ at: { win, source, token, owners }, count, unit: i, values });
         u.storeStretch({ to, stretch, values });
       }
     },
@@ -84,7 +82,6 @@ export function copyHome(shape: HybridShape, window: HybridWindow) {
   const { units, vectors } = sumUnit(shape);
   return device(
     {
-      name: 'copy_home',
       params: homeParams(window),
       using: {
         ROW: combineMessage(shape).row,

@@ -17,7 +17,6 @@ const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
 export function meet(shape: HybridShape, window: HybridWindow, operation: Operation) {
   return device(
     {
-      name: 'meet',
       params: { win: peers(window), out: 'u32', node: 'u32', block: 'u32', epoch: 'u32', limit: 'u32' },
       using: {
         LOCAL: shape.localRanks,

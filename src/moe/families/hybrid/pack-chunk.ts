@@ -1,12 +1,12 @@
 /** The message of dispatch that brings a chunk of tokens to one node; a block packs it. */
 import { device, list, peers, pointer, windowOf } from '../../../lang/index.js';
-import { tokenOf } from '../common/groups.js';
-import { rowsBefore } from '../common/lanes.js';
+import { sharing } from '../../layer/index.js';
+import { sumUpTo } from '../common/lanes.js';
 import { expertOwner } from '../common/owners.js';
 import { partsOf, unitBytes } from '../common/parts.js';
 import { placingParam } from '../common/places.js';
 import { dispatchMessage } from './messages.js';
-import { livingPlaceAt, nodeAt } from './rails.js';
+import { livingPlaceAt } from './rails.js';
 import { type HybridShape, sumsAtSource } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
@@ -15,10 +15,8 @@ import type { HybridWire } from './wire.js';
 export const inFlight = 4;
 
 export function packChunk(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
-  const message = dispatchMessage(shape);
   return device(
     {
-      name: 'pack_chunk',
       params: {
         mine: windowOf(window),
         wire: peers(wire),
@@ -34,40 +32,35 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
         chunk: 'u32',
         epoch: 'u32',
       },
-      using: {
-        K: shape.topK,
-        CHUNK: shape.dispatch.chunk,
-        WEIGHTS: shape.weights,
-        PAYLOADS: shape.payloads.length,
-        IDS: message.ids,
-        WEIGHTS_AT: message.weights,
-        ROWS: message.rows,
-        PAYLOADS_AT: message.payloads,
-        AT_SOURCE: sumsAtSource(shape),
-        livingPlaceAt: livingPlaceAt(shape),
-        ownersAt: ownersAt(shape),
-        rowsBefore,
-        nodeAt: nodeAt(shape),
-        tokenOf: tokenOf(shape),
-        packRows: shape.payloads.map((_, p) => packRows(shape, p)),
-      },
+      using: using(shape),
     },
     (g, { mine, wire, mask, topkIds, topkWeights, placing, rows, share, node, hop, chunk, epoch }, u) => {
       const out = wire.at(0).dispatchOut;
       const first = chunk * u.CHUNK;
       const here = g.min(share - first, g.u32(u.CHUNK)); // a chunk has tokens, or is the first
 
-      // Every warp finds out by itself which tokens go there; the first lists them for all.
-      const owners = u.ownersAt({ mask, topkIds, placing, first, here, to: u.nodeAt({ node, hop }) });
+      // Every warp finds out by itself which tokens go there; the first lists them for all. A lane looks at a token: which ranks of that
+      // node own experts of it.
+      const there = (node + 1 + hop) % u.NODES;
+      const member = g.rank % u.REPLICAS;
+      let owners = g.u32(0);
+      if (g.laneId < here) {
+        const token = (first + g.laneId) * u.REPLICAS + member;
+        for (let k = g.u32(0); k < u.K; k += 1) {
+          const owner = u.ownerOf({ expert: u.livingPlaceAt({ mask, topkIds, placing, token, k }) });
+          if (owner / u.LOCAL === there) owners |= g.u32(1) << (owner % u.LOCAL);
+        }
+      }
       const goes = owners !== 0;
       const going = g.warp.ballot(goes);
       const packed = g.shared('u32', u.CHUNK);
       if (g.warpId === 0 && goes) {
         const place = g.popc(going & ((g.u32(1) << g.laneId) - 1));
-        g.store(packed.at(place), u.tokenOf({ turn: first + g.laneId }));
+        g.store(packed.at(place), (first + g.laneId) * u.REPLICAS + member);
       }
       if (u.AT_SOURCE) {
-        const before = u.rowsBefore({ rows: g.popc(owners) });
+        const rows = g.popc(owners);
+        const before = u.sumUpTo({ value: rows }) - rows;
         if (g.warpId === 0 && goes) g.store(mine.expected.at(hop, first + g.laneId), before);
       }
       g.barrier();
@@ -75,7 +68,7 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
       const ids = out.at(hop, chunk, u.IDS).as('i32');
       const weights = out.at(hop, chunk, u.WEIGHTS_AT).as('f32');
       for (let i = g.threadIdx.x; i < here * u.K; i += g.blockDim.x) {
-        const token = u.tokenOf({ turn: first + i / u.K });
+        const token = (first + i / u.K) * u.REPLICAS + member;
         g.store(ids.at(i), u.livingPlaceAt({ mask, topkIds, placing, token, k: i % u.K }));
         if (u.WEIGHTS) g.store(weights.at(i), g.load(topkWeights.at(token * u.K + (i % u.K))));
       }
@@ -95,48 +88,33 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
   );
 }
 
-/** The ranks of node `to` that own experts of the lane's token, that of one of `here` turns from `first` on: a bit each. */
-const ownersAt = (shape: HybridShape) =>
-  device(
-    {
-      name: 'owners_at',
-      params: {
-        mask: 'v16',
-        topkIds: pointer('i32'),
-        placing: placingParam(shape),
-        first: 'u32',
-        here: 'u32',
-        to: 'u32',
-      },
-      returns: 'u32',
-      using: {
-        K: shape.topK,
-        LOCAL: shape.localRanks,
-        ownerOf: expertOwner(shape),
-        tokenOf: tokenOf(shape),
-        livingPlaceAt: livingPlaceAt(shape),
-      },
-    },
-    (g, { mask, topkIds, placing, first, here, to }, { K, LOCAL, ownerOf, tokenOf, livingPlaceAt }) => {
-      let owners = g.u32(0);
-      if (g.laneId < here) {
-        const token = tokenOf({ turn: first + g.laneId });
-        for (let k = g.u32(0); k < K; k += 1) {
-          const expert = livingPlaceAt({ mask, topkIds, placing, token, k });
-          const owner = ownerOf({ expert });
-          if (owner / LOCAL === to) owners |= g.u32(1) << (owner % LOCAL);
-        }
-      }
-      return owners;
-    },
-  );
+function using(shape: HybridShape) {
+  const message = dispatchMessage(shape);
+  return {
+    K: shape.topK,
+    CHUNK: shape.dispatch.chunk,
+    WEIGHTS: shape.weights,
+    PAYLOADS: shape.payloads.length,
+    IDS: message.ids,
+    WEIGHTS_AT: message.weights,
+    ROWS: message.rows,
+    PAYLOADS_AT: message.payloads,
+    AT_SOURCE: sumsAtSource(shape),
+    livingPlaceAt: livingPlaceAt(shape),
+    LOCAL: shape.localRanks,
+    ownerOf: expertOwner(shape),
+    sumUpTo,
+    NODES: shape.nodes,
+    REPLICAS: sharing(shape).replicas,
+    packRows: shape.payloads.map((_, p) => packRows(shape, p)),
+  };
+}
 
 /** One payload's rows of the tokens that `packed` lists, one behind the other. */
 function packRows(shape: HybridShape, payload: number) {
   const { unit, rowUnits } = partsOf(shape.payloads[payload]!, 1);
   return device(
     {
-      name: 'pack_rows',
       params: { from: pointer('v16'), to: pointer('v16'), packed: pointer('u32'), count: 'u32' },
       using: {
         UNIT: unit,

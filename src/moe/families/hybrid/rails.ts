@@ -7,24 +7,15 @@
 import { device, pointer } from '../../../lang/index.js';
 import { masking } from '../common/masks.js';
 import { placeAt, placingParam } from '../common/places.js';
-import type { Operation } from '../common/waits.js';
 import { type HybridShape, hopsOf } from './shape.js';
 
 /** Lines that may come from each other node. Without masks rails are as they are. */
 export const linesOf = ({ masks = false, localRanks }: HybridShape): number => (masks ? localRanks : 1);
 
-/** The node at a hop. */
-export const nodeAt = ({ nodes }: HybridShape) =>
-  device(
-    { name: 'node_at', params: { node: 'u32', hop: 'u32' }, returns: 'u32', using: { NODES: nodes } },
-    (_, { node, hop }, { NODES }) => (node + 1 + hop) % NODES,
-  );
-
 /** A bit for each rank of a node that is left out. */
 export const outOfNode = (shape: HybridShape) =>
   device(
     {
-      name: 'out_of_node',
       params: { mask: 'v16', node: 'u32' },
       returns: 'u32',
       using: {
@@ -50,41 +41,10 @@ export const outOfNode = (shape: HybridShape) =>
     },
   );
 
-/** The rank of the world that carries this rank's tokens at a hop; RANKS where nobody is left there. */
-export const carrierAt = (shape: HybridShape) =>
-  device(
-    {
-      name: 'carrier_at',
-      params: { mask: 'v16', node: 'u32', hop: 'u32' },
-      returns: 'u32',
-      using: {
-        MASKS: shape.masks === true,
-        RANKS: shape.ranks,
-        LOCAL: shape.localRanks,
-        ALL: 2 ** shape.localRanks - 1,
-        nodeAt: nodeAt(shape),
-        outOfNode: outOfNode(shape),
-      },
-    },
-    (g, { mask, node, hop }, u) => {
-      const there = u.nodeAt({ node, hop });
-      let carrier = there * u.LOCAL + g.rank;
-      if (u.MASKS) {
-        const left = ~u.outOfNode({ mask, node: there }) & u.ALL;
-        let from = (left >>> g.rank) << g.rank;
-        if (from === 0) from = left;
-        carrier = there * u.LOCAL + g.ffs(from) - 1;
-        if (from === 0) carrier = g.u32(u.RANKS);
-      }
-      return carrier;
-    },
-  );
-
 /** How many ranks of each other node this rank carries: itself is one of so many that follow each other, of which the others are left out. */
 const carriedHere = (shape: HybridShape) =>
   device(
     {
-      name: 'carried_here',
       params: { mask: 'v16', node: 'u32' },
       returns: 'u32',
       using: { MASKS: shape.masks === true, LOCAL: shape.localRanks, outOfNode: outOfNode(shape) },
@@ -103,14 +63,13 @@ const carriedHere = (shape: HybridShape) =>
 const senderOf = (shape: HybridShape) =>
   device(
     {
-      name: 'sender_of',
       params: { node: 'u32', line: 'u32' },
       returns: 'u32',
       using: {
         MASKS: shape.masks === true,
         HOPS: hopsOf(shape),
         LOCAL: shape.localRanks,
-        nodeAt: nodeAt(shape),
+        NODES: shape.nodes,
       },
     },
     (g, { node, line }, u) => {
@@ -120,25 +79,9 @@ const senderOf = (shape: HybridShape) =>
         hop = line % u.HOPS;
         number = (g.rank + u.LOCAL - line / u.HOPS) % u.LOCAL;
       }
-      return u.nodeAt({ node, hop }) * u.LOCAL + number;
+      return ((node + 1 + hop) % u.NODES) * u.LOCAL + number;
     },
   );
-
-/** How a launch reads the mask, and finds out whether this very rank is left out. */
-export function leavingOut(shape: HybridShape, operation: Operation) {
-  const { maskIn, amOut } = masking(shape, operation).ofLaunch;
-  const amOutOfNode = device(
-    {
-      name: 'am_out_of_node',
-      params: { mask: 'v16', node: 'u32', failure: pointer('u32'), epoch: 'u32' },
-      returns: 'bool',
-      using: { LOCAL: shape.localRanks, amOut },
-    },
-    (g, { mask, node, failure, epoch }, { LOCAL, amOut }) =>
-      amOut({ mask, rank: node * LOCAL + g.rank, failure, epoch }),
-  );
-  return { maskIn, amOut: amOutOfNode };
-}
 
 /** The lines by which messages come: how many, whose each is, and whether that rank is left out. */
 export const carrying = (shape: HybridShape) => ({
@@ -151,7 +94,6 @@ export const carrying = (shape: HybridShape) => ({
 export const livingPlaceAt = (shape: HybridShape) =>
   device(
     {
-      name: 'living_place_at',
       params: {
         mask: 'v16',
         topkIds: pointer('i32'),

@@ -1,7 +1,5 @@
 /** The shape to which the kernels of one ExpertParallel are specialised, and how its nodes see each other. */
-import { device } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { expertOwner } from '../common/owners.js';
 import type { Weighing } from '../common/weigh.js';
 import type { HybridTuning } from './knobs.js';
 
@@ -29,28 +27,3 @@ export const hopsOf = ({ nodes }: Pick<HybridShape, 'nodes'>): number => nodes -
 /** Chunks are cut from a rank's share of its group's tokens: a token of theirs is a turn. */
 export const chunksOf = (shape: HybridShape): number =>
   Math.ceil(sharing(shape).turns / shape.dispatch.chunk);
-
-/** The source that a rank of the world is, or belongs to. */
-export const sourceOf = (shape: HybridShape) =>
-  device(
-    {
-      name: 'source_of',
-      params: { rank: 'u32' },
-      returns: 'u32',
-      using: { REPLICAS: sharing(shape).replicas },
-    },
-    (_, { rank }, { REPLICAS }) => rank / REPLICAS,
-  );
-
-/** The rank of the node that owns an expert; LOCAL or more where none of this node does. */
-export const localOwner = (shape: HybridShape) =>
-  device(
-    {
-      name: 'local_owner',
-      params: { expert: 'i32', node: 'u32' },
-      returns: 'u32',
-      using: { LOCAL: shape.localRanks, ownerOf: expertOwner(shape) },
-    },
-    // Owners before the node's first rank become huge.
-    (_, { expert, node }, { LOCAL, ownerOf }) => ownerOf({ expert }) - node * LOCAL,
-  );

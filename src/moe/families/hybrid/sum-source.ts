@@ -2,13 +2,14 @@
  * One part of a token's row where all rows come to the source: added up in the order of one node, those of this rank's own
  * node from its windows, the others as they came; a warp.
  */
-import { device, record, registers, windowOf } from '../../../lang/index.js';
+import { device, record, registers } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { findOwners } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
-import { gatherParams, rowSum, sumParams, sumUnit, travelled } from '../common/sum.js';
+import { gatherParams, rowSum, sumRow, sumUnit, travelled, unitsInPart } from '../common/sum.js';
 import { combineMessage } from './messages.js';
-import { type HybridShape, sourceOf } from './shape.js';
-import { sumTokenParams, tokenFields, tokenSum } from './sum-token.js';
+import type { HybridShape } from './shape.js';
+import { sumTokenParams, tokenFields } from './sum-token.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -18,93 +19,52 @@ const mostRows = ({ topK, ranks }: HybridShape): number => Math.min(topK, ranks)
 export function sumAtSource(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return device(
     {
-      name: 'sum_at_source',
       params: sumTokenParams(shape, window, wire),
       using: {
         ROWS: mostRows(shape),
+        NODES: shape.nodes,
         LOCAL: shape.localRanks,
+        REPLICAS: sharing(shape).replicas,
         findOwners: findOwners(shape),
-        placesOf: placesOf(shape, window),
-        sourceOf: sourceOf(shape),
-        sumRow: tokenSum(shape, rowsOfToken(window, wire), sumOfUnit(shape, window, wire)),
+        sumRow: sumRow(shape, {
+          at: rowsOfToken(window, wire),
+          sum: rowSum({
+            ...travelled(shape, mostRows(shape), sumUnit(shape).values),
+            ...{ at: rowsOfToken(window, wire), gather: gather(shape, window, wire) },
+          }),
+          part: unitsInPart(shape, shape.combine.parts),
+        }),
       },
     },
     (g, { win, wire, out, id, token, turn, node, part }, u) => {
       const owners = g.registers('u32', u.ROWS);
       const count = u.findOwners({ expert: id, owners });
-      const places = g.registers('u32', u.ROWS);
-      u.placesOf({ mine: win.at(g.rank), turn, node, owners, count, places });
-      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
-      const at = { win, wire, source, token, turn, node, owners, places, count };
-      u.sumRow({ at, out, token, part });
-    },
-  );
-}
-
-function sumOfUnit(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
-  const { values } = sumUnit(shape);
-  const rows = mostRows(shape);
-  return device(
-    {
-      name: 'sum_of_unit',
-      params: sumParams(rowsOfToken(window, wire), values),
-      using: {
-        rowSum: rowSum({
-          ...travelled(shape, rows, values),
-          at: placeOf(window, wire),
-          gather: gather(shape, window, wire),
-        }),
-      },
-    },
-    (_, { at: { win, wire, source, token, turn, node, owners, places, count }, i, values }, { rowSum }) =>
-      rowSum({
-        at: { win, wire, source, token, turn, node, owners, places, count, i },
-        count,
-        total: values,
-      }),
-  );
-}
-
-/** The rows of a token's owners on other nodes: which of those in the message, that of owner r in places[r]. */
-const placesOf = (shape: HybridShape, window: HybridWindow) =>
-  device(
-    {
-      name: 'places_of',
-      params: {
-        mine: windowOf(window),
-        turn: 'u32',
-        node: 'u32',
-        owners: registers('u32'),
-        count: 'u32',
-        places: registers('u32'),
-      },
-      using: { NODES: shape.nodes, LOCAL: shape.localRanks },
-    },
-    (g, { mine, turn, node, owners, count, places }, u) => {
-      // Lane r is owner r's. Those of a node lie in its message in the order in which they are here.
+      // The rows of owners on other nodes: which of those in the message, that of owner r in places[r]. Lane r is owner r's; those of
+      // a node lie in its message in the order in which they are here.
       let there = g.u32(u.NODES);
-      for (const r of g.unroll(owners.length)) {
+      for (const r of g.unroll(u.ROWS)) {
         if (g.laneId === r && r < count) there = owners[r]! / u.LOCAL;
       }
       let place = g.popc(g.warp.match(there) & ((g.u32(1) << g.laneId) - 1));
       if (g.laneId < count && there !== node)
-        place += g.load(mine.expected.at((there + u.NODES - node - 1) % u.NODES, turn));
-      for (const r of g.unroll(places.length)) places[r] = g.warp.shuffle(place, r);
+        place += g.load(win.at(g.rank).expected.at((there + u.NODES - node - 1) % u.NODES, turn));
+      const places = g.registers('u32', u.ROWS);
+      for (const r of g.unroll(u.ROWS)) places[r] = g.warp.shuffle(place, r);
+      const source = (node * u.LOCAL + g.rank) / u.REPLICAS;
+      const at = { win, wire, source, token, turn, node, owners, places };
+      u.sumRow({ at, count, out, token, part });
     },
   );
+}
 
-const fieldsOfToken = (window: HybridWindow, wire: HybridWire) =>
-  ({ ...tokenFields(window, wire), places: registers('u32'), count: 'u32' }) as const;
-const rowsOfToken = (window: HybridWindow, wire: HybridWire) => record(fieldsOfToken(window, wire));
-const placeOf = (window: HybridWindow, wire: HybridWire) =>
-  record({ ...fieldsOfToken(window, wire), i: 'u32' });
+const rowsOfToken = (window: HybridWindow, wire: HybridWire) =>
+  record({ ...tokenFields(window, wire), places: registers('u32') });
 
 function gather(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   const { rows, row } = combineMessage(shape);
   return device(
     {
-      name: 'gather_from_all',
-      params: gatherParams(placeOf(window, wire)),
+      params: gatherParams(rowsOfToken(window, wire)),
       using: {
         VECTORS: sumUnit(shape).vectors,
         DTYPE: partialDtype(shape),
@@ -115,21 +75,19 @@ function gather(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
         ROW: row,
       },
     },
-    (g, { at: { win, wire, source, token, turn, node, i, owners, places, count }, first, rows }, u) => {
+    (g, { at: { win, wire, source, token, turn, node, owners, places }, count, i, first, rows }, u) => {
       for (const r of g.unroll(rows.length)) {
-        if (first + r < owners.length) {
-          if (first + r < count) {
-            const owner = owners[first + r]!;
-            const hop = (owner / u.LOCAL + u.NODES - node - 1) % u.NODES;
-            let row = win
-              .at(owner % u.LOCAL)
-              .output.at(source, token, 0)
-              .as('v16');
-            if (hop < u.NODES - 1)
-              row = wire.at(0).combineIn.at(hop, turn / u.CHUNK, u.ROWS_AT + places[first + r]! * u.ROW);
-            if (u.VECTORS) rows[r] = g.load(row.at(i));
-            else rows[r] = g.pack('f32', [g.f32(g.load(row.as(u.DTYPE).at(i))), 0, 0, 0]);
-          }
+        if (first + r < owners.length && first + r < count) {
+          const owner = owners[first + r]!;
+          const hop = (owner / u.LOCAL + u.NODES - node - 1) % u.NODES;
+          let row = win
+            .at(owner % u.LOCAL)
+            .output.at(source, token, 0)
+            .as('v16');
+          if (hop < u.NODES - 1)
+            row = wire.at(0).combineIn.at(hop, turn / u.CHUNK, u.ROWS_AT + places[first + r]! * u.ROW);
+          if (u.VECTORS) rows[r] = g.load(row.at(i));
+          else rows[r] = g.pack('f32', [g.f32(g.load(row.as(u.DTYPE).at(i))), 0, 0, 0]);
         }
       }
     },

@@ -1,17 +1,11 @@
 /** One part of a token's row: what its own node made of it, then the rows of the others, node after node; a warp. */
-import {
-  type DeviceParams,
-  device,
-  peers,
-  pointer,
-  type RecordParam,
-  record,
-  registers,
-} from '../../../lang/index.js';
-import { listOwners } from '../common/owners.js';
-import { type Sum, sumParams, sumRow, sumUnit, unitsInPart } from '../common/sum.js';
-import { addRows, nodeSum } from './node-sum.js';
-import { type HybridShape, localOwner, mostOwners, sourceOf } from './shape.js';
+import { device, peers, pointer, record, registers } from '../../../lang/index.js';
+import { formatOf, sharing } from '../../layer/index.js';
+import { expertOwner, listOwners } from '../common/owners.js';
+import { laneOf, negativeZeros, scaleOf, sumParams, sumRow, sumUnit, unitsInPart } from '../common/sum.js';
+import { combineMessage } from './messages.js';
+import { nodeSum } from './node-sum.js';
+import { type HybridShape, hopsOf, mostOwners } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -26,10 +20,6 @@ export const tokenFields = (window: HybridWindow, wire: HybridWire) =>
     node: 'u32',
     owners: registers('u32'),
   }) as const;
-
-/** Makes a device function that adds up a part of a token's row; `sum` makes each unit of it. */
-export const tokenSum = <At extends DeviceParams>(shape: HybridShape, at: RecordParam<At>, sum: Sum<At>) =>
-  sumRow(shape, { at, sum, part: unitsInPart(shape, shape.combine.parts) });
 
 export const sumTokenParams = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
   ({
@@ -48,39 +38,89 @@ export const sumTokenParams = (shape: HybridShape, window: HybridWindow, wire: H
 export function sumToken(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return device(
     {
-      name: 'sum_token',
       params: sumTokenParams(shape, window, wire),
       using: {
         LOCAL: shape.localRanks,
         OWNERS: mostOwners(shape),
+        REPLICAS: sharing(shape).replicas,
         listOwners,
-        localOwner: localOwner(shape),
-        sourceOf: sourceOf(shape),
-        sumRow: tokenSum(shape, rowsOfToken(window, wire), sumOfUnit(shape, window, wire)),
+        ownerOf: expertOwner(shape),
+        sumRow: sumRow(shape, {
+          at: record(tokenFields(window, wire)),
+          sum: sumOfUnit(shape, window, wire),
+          part: unitsInPart(shape, shape.combine.parts),
+        }),
       },
     },
     (g, { win, wire, out, id, token, turn, node, part }, u) => {
       const owners = g.registers('u32', u.OWNERS);
-      const owner = u.localOwner({ expert: id, node });
+      const owner = u.ownerOf({ expert: id }) - node * u.LOCAL;
       const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
-      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
-      u.sumRow({ at: { win, wire, source, token, turn, node, owners, count }, out, token, part });
+      const source = (node * u.LOCAL + g.rank) / u.REPLICAS;
+      u.sumRow({ at: { win, wire, source, token, turn, node, owners }, count, out, token, part });
     },
   );
 }
 
-const rowsOfToken = (window: HybridWindow, wire: HybridWire) =>
-  record({ ...tokenFields(window, wire), count: 'u32' });
+/** Rows of other nodes that are loaded before the first is added. */
+const mostAtOnce = 4;
 
-const sumOfUnit = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
-  device(
+/** What this node made of a unit, then what came from other nodes: one row after another, in ascending order of nodes. */
+function sumOfUnit(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  const { vectors, values } = sumUnit(shape);
+  const lane = laneOf(shape);
+  const { rows, row } = combineMessage(shape);
+  return device(
     {
-      name: 'sum_of_unit',
-      params: sumParams(rowsOfToken(window, wire), sumUnit(shape).values),
-      using: { addRows: addRows(shape, window, wire), nodeSum: nodeSum(shape, window) },
+      params: sumParams(record(tokenFields(window, wire)), values),
+      using: {
+        nodeSum: nodeSum(shape, window),
+        NODES: shape.nodes,
+        HOPS: hopsOf(shape),
+        GROUP: Math.min(hopsOf(shape), mostAtOnce),
+        CHUNK: shape.dispatch.chunk,
+        ROWS: rows,
+        ROW: row,
+        SCALED: formatOf(shape.output).rounding !== null,
+        scaleOf: scaleOf(shape),
+        VECTORS: vectors,
+        DTYPE: shape.output.dtype,
+        LANE: lane,
+        VALUES: values,
+        ABSENT: negativeZeros[lane],
+      },
     },
-    (g, { at: { win, wire, source, token, turn, node, owners, count }, unit, i, word, values }, u) => {
-      u.nodeSum({ at: { win, source, token, i: unit, owners, count }, values });
-      u.addRows({ mine: win.at(g.rank), wire, turn, node, i, word, values });
+    (g, { at: { win, wire, source, token, turn, node, owners }, count, unit, i, word, values }, u) => {
+      u.nodeSum({ at: { win, source, token, owners }, count, unit, values });
+      const mine = win.at(g.rank);
+      const chunk = turn / u.CHUNK;
+      const place = turn % u.CHUNK;
+      const absent = g.pack('u32', [u.ABSENT, u.ABSENT, u.ABSENT, u.ABSENT]);
+      for (let first = g.u32(0); first < u.HOPS; first += u.GROUP) {
+        const rows = g.registers('v16', u.GROUP, absent);
+        const scales = g.registers('f32', u.GROUP, 1);
+        for (const r of g.unroll(u.GROUP)) {
+          // The other nodes in their order, from 0: those behind this one come one earlier.
+          const other = first + r < node ? first + r : first + r + 1;
+          const hop = (other + u.NODES - node - 1) % u.NODES;
+          let mask = g.u32(0);
+          if (first + r < u.HOPS) mask = g.load(mine.sent.at(hop, chunk));
+          if (((mask >>> place) & 1) === 1) {
+            const row = g.popc(mask & ((g.u32(1) << place) - 1));
+            const from = wire.at(0).combineIn.at(hop, chunk, u.ROWS + row * u.ROW);
+            if (u.VECTORS) rows[r] = g.load(from.at(i), { cache: 'stream' });
+            else rows[r] = g.pack('f32', [g.f32(g.load(from.as(u.DTYPE).at(i))), 0, 0, 0]);
+            if (u.SCALED) scales[r] = u.scaleOf({ word: g.load(from.as('u32').at(word)) });
+          }
+        }
+        for (const r of g.unroll(u.GROUP)) {
+          for (const lane of g.unroll(u.VALUES)) {
+            let value = g.f32(g.lane(rows[r]!, u.LANE, lane));
+            if (u.SCALED) value *= scales[r]!;
+            values[lane]! += value;
+          }
+        }
+      }
     },
   );
+}

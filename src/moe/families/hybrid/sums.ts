@@ -4,7 +4,7 @@
  */
 import { device, peers, pointer, registers, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { mateOf } from '../common/groups.js';
+import { mateOf } from '../common/owners.js';
 import { rowsOf, unitsOfPart } from '../common/received.js';
 import { recordFailure } from '../common/waits.js';
 import type { HybridShape } from './shape.js';
@@ -20,7 +20,6 @@ function partOf(shape: HybridShape) {
 export const sendSum = (shape: HybridShape, window: HybridWindow) =>
   device(
     {
-      name: 'send_sum',
       params: {
         win: peers(window),
         out: pointer(shape.output.dtype),
@@ -51,7 +50,6 @@ export const sendSum = (shape: HybridShape, window: HybridWindow) =>
 export const receiveSums = (shape: HybridShape, window: HybridWindow) =>
   device(
     {
-      name: 'receive_sums',
       params: {
         mine: windowOf(window),
         out: pointer(shape.output.dtype),

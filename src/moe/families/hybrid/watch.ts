@@ -8,7 +8,7 @@ import { device, peers, pointer, registers, windowOf } from '../../../lang/index
 import { sharing } from '../../layer/index.js';
 import { type Operation, patienceOf, recordFailure, timing } from '../common/waits.js';
 import { header } from './messages.js';
-import { carrierAt, carrying } from './rails.js';
+import { carrying, outOfNode } from './rails.js';
 import { chunksOf, type HybridShape, hopsOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
@@ -20,7 +20,6 @@ import type { HybridWire } from './wire.js';
 const awaitMessage = (shape: HybridShape, window: HybridWindow, operation: Operation) =>
   device(
     {
-      name: 'await_message',
       params: {
         mine: windowOf(window),
         came: pointer('u32'),
@@ -57,7 +56,6 @@ const watchersAlone = (shape: HybridShape, operation: Operation): boolean =>
  */
 export const awaitLanded = device(
   {
-    name: 'await_landed',
     params: { landed: pointer('u32'), epoch: 'u32', failure: pointer('u32') },
     returns: 'bool',
     // Longer than any watcher waits.
@@ -85,7 +83,6 @@ const params = (window: HybridWindow, wire: HybridWire) =>
 export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return device(
     {
-      name: 'watch_dispatch',
       params: params(window, wire),
       using: {
         HOPS: hopsOf(shape),
@@ -93,7 +90,7 @@ export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: Hy
         CHUNK: shape.dispatch.chunk,
         awaitLanded,
         awaitMessage: awaitMessage(shape, window, 'dispatch'),
-        noteTokens: noteTokens(window, wire),
+        TOKENS: header.tokens,
         patienceOf,
         ...carrying(shape),
       },
@@ -117,7 +114,10 @@ export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: Hy
         if (comes) {
           const came = wire.at(0).dispatchCame.at(line, chunk);
           const here = u.awaitMessage({ mine, came, peer, chunk, epoch, patience });
-          if (here && chunk === 0) u.noteTokens({ mine, wire, line });
+          if (here && chunk === 0) {
+            const words = wire.at(0).dispatchIn.at(line, 0, 0).as('u32');
+            g.store(mine.tokens.at(line), g.load(words.at(u.TOKENS)));
+          }
           g.store(mine.dispatchLanded.at(line, chunk), epoch, { order: 'release', scope: 'gpu' });
         }
       }
@@ -125,34 +125,21 @@ export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: Hy
   );
 }
 
-/** How many tokens come by a line, which its chunk 0 says. */
-const noteTokens = (window: HybridWindow, wire: HybridWire) =>
-  device(
-    {
-      name: 'note_tokens',
-      params: { mine: windowOf(window), wire: peers(wire), line: 'u32' },
-      using: { TOKENS: header.tokens },
-    },
-    (g, { mine, wire, line }, { TOKENS }) => {
-      const words = wire.at(0).dispatchIn.at(line, 0, 0).as('u32');
-      g.store(mine.tokens.at(line), g.load(words.at(TOKENS)));
-    },
-  );
-
 /** The messages of a combine: as many from each node as this rank's tokens have chunks. */
 export function watchCombine(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return device(
     {
-      name: 'watch_combine',
       params: { ...params(window, wire), share: 'u32' },
       using: {
         HOPS: hopsOf(shape),
         CHUNK: shape.dispatch.chunk,
         awaitMessage: awaitMessage(shape, window, 'combine'),
         patienceOf,
-        RANKS: shape.ranks,
         MASKS: shape.masks === true,
-        carrierAt: carrierAt(shape),
+        LOCAL: shape.localRanks,
+        ALL: 2 ** shape.localRanks - 1,
+        NODES: shape.nodes,
+        outOfNode: outOfNode(shape),
       },
     },
     (g, { mine, wire, mask, node, epoch, limit, share }, u) => {
@@ -163,9 +150,18 @@ export function watchCombine(shape: HybridShape, window: HybridWindow, wire: Hyb
       for (let word = g.warpId; word < u.HOPS * chunks; word += g.blockDim.x / 32) {
         const hop = word % u.HOPS;
         const chunk = word / u.HOPS;
-        const peer = u.carrierAt({ mask, node, hop });
-        // From a node that is left out nothing comes, and nobody waits for it.
-        if (!u.MASKS || peer < u.RANKS) {
+        const there = (node + 1 + hop) % u.NODES;
+        // Who carries this rank's tokens. From a node in which nobody is left nothing comes, and nobody waits for it.
+        let carrier = g.rank;
+        let some = true;
+        if (u.MASKS) {
+          const left = ~u.outOfNode({ mask, node: there }) & u.ALL;
+          const from = (left >>> g.rank) << g.rank;
+          carrier = g.ffs(from === 0 ? left : from) - 1;
+          some = left !== 0;
+        }
+        if (some) {
+          const peer = there * u.LOCAL + carrier;
           const came = wire.at(0).combineCame.at(hop, chunk);
           u.awaitMessage({ mine, came, peer, chunk, epoch, patience });
           g.store(mine.combineLanded.at(hop, chunk), epoch, { order: 'release', scope: 'gpu' });

@@ -12,7 +12,7 @@ import type { OneSidedWindow } from './window.js';
 export const emptyWord = 0xffffffff;
 
 export const isEmpty = device(
-  { name: 'is_empty', params: { vector: 'v16' }, returns: 'bool', using: { EMPTY: emptyWord } },
+  { params: { vector: 'v16' }, returns: 'bool', using: { EMPTY: emptyWord } },
   (g, { vector }, { EMPTY }) => g.lane(vector, 'u32', 3) === EMPTY,
 );
 
@@ -23,7 +23,6 @@ const otherNan: Readonly<Record<RowDtype, number>> = { bf16: 0x7fff7fff, f16: 0x
 export const filled = (dtype: RowDtype) =>
   device(
     {
-      name: 'filled',
       params: { vector: 'v16' },
       returns: 'v16',
       using: { EMPTY: emptyWord, OTHER_NAN: otherNan[dtype] },
@@ -39,13 +38,12 @@ export const filled = (dtype: RowDtype) =>
     },
   );
 
-export const lookAt = device(
-  { name: 'look_at', params: { home: pointer('v16') }, returns: 'v16' },
-  (g, { home }) => g.load(home, { order: 'relaxed', scope: 'sys' }),
+export const lookAt = device({ params: { home: pointer('v16') }, returns: 'v16' }, (g, { home }) =>
+  g.load(home, { order: 'relaxed', scope: 'sys' }),
 );
 
 export const makeEmpty = device(
-  { name: 'make_empty', params: { home: pointer('v16') }, using: { EMPTY: emptyWord } },
+  { params: { home: pointer('v16') }, using: { EMPTY: emptyWord } },
   (g, { home }, { EMPTY }) => {
     g.store(home, g.pack('u32', [EMPTY, EMPTY, EMPTY, EMPTY]), { order: 'relaxed', scope: 'sys' });
   },
@@ -55,7 +53,6 @@ export const makeEmpty = device(
 export const awaitVector = (window: OneSidedWindow) =>
   device(
     {
-      name: 'await_vector',
       params: {
         mine: windowOf(window),
         home: pointer('v16'),

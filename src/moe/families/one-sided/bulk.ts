@@ -54,7 +54,6 @@ export const bulkStage = record({ stage: pointer('v16'), filled: pointer('u64') 
 export const ownStage = ({ warps, stage }: { readonly warps: number; readonly stage: number }) =>
   device(
     {
-      name: 'own_stage',
       params: {},
       returns: bulkStage,
       using: { WARPS: warps, STAGE: Math.max(1, stage), USED: stage > 0 },
@@ -63,9 +62,7 @@ export const ownStage = ({ warps, stage }: { readonly warps: number; readonly st
       const stages = g.shared('v16', WARPS * STAGE);
       const filled = g.shared('u64', WARPS);
       const own = { stage: stages.at(g.warpId * STAGE), filled: filled.at(g.warpId) };
-      if (USED) {
-        if (g.laneId === 0) g.mbarrier.init(own.filled, 1);
-      }
+      if (USED && g.laneId === 0) g.mbarrier.init(own.filled, 1);
       return own;
     },
   );
@@ -73,7 +70,6 @@ export const ownStage = ({ warps, stage }: { readonly warps: number; readonly st
 /** One thread: fills its stage as soon as the copies out of it have read it. */
 export const fillStage = device(
   {
-    name: 'fill_stage',
     params: { stage: pointer('v16'), from: pointer('v16'), bytes: 'u32', filled: pointer('u64') },
     using: {},
   },

@@ -6,15 +6,12 @@ import { gatherParams } from '../common/sum.js';
 import { awaitVector, isEmpty, lookAt, makeEmpty } from './arrival.js';
 import { type OneSidedShape, type OneSidedWindow, ownReturn } from './window.js';
 
-/** One vector of one token, and who has rows of it. */
+/** A token, and who has rows of it. */
 export const placeOf = (window: OneSidedWindow) =>
   record({
     win: peers(window),
     token: 'u32',
-    /** The position in the row, in vectors; in values if the row is not made of whole vectors. */
-    i: 'u32',
-    /** The first `count` of `owners` are this token's, in the order of the sum. */
-    count: 'u32',
+    /** The first `count` are this token's, in the order of the sum. */
     owners: registers('u32'),
     epoch: 'u32',
     patience: registers('u32', 1),
@@ -24,18 +21,17 @@ export const placeOf = (window: OneSidedWindow) =>
 export const gatherPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'gather_pulled',
       params: gatherParams(placeOf(window)),
       using: { look: lookPulled(shape, window) },
     },
-    (_, { at, first, rows }, { look }) => look({ at, first, base: 0, held: rows.length, rows }),
+    (_, { at, count, i, first, rows }, { look }) =>
+      look({ at, count, i, first, base: 0, held: rows.length, rows }),
   );
 
 /** This rank's own rows from `output`, unless they return; the others' from `returned`, as they come. */
 export const gatherPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'gather_pushed',
       params: gatherParams(placeOf(window)),
       using: {
         look: lookPushed(shape, window),
@@ -43,15 +39,18 @@ export const gatherPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
         settle: settlePushed(shape, window),
       },
     },
-    (_, { at, first, rows }, u) => {
-      u.look({ at, first, base: 0, held: rows.length, rows });
-      if (u.SETTLES) u.settle({ at, first, base: 0, held: rows.length, rows });
+    (_, { at, count, i, first, rows }, u) => {
+      u.look({ at, count, i, first, base: 0, held: rows.length, rows });
+      if (u.SETTLES) u.settle({ at, count, i, first, base: 0, held: rows.length, rows });
     },
   );
 
 /** Rows `first`, the next … of a sum, which `rows` holds from `base` on. */
 const heldParams = (window: OneSidedWindow) => ({
   at: placeOf(window),
+  count: 'u32' as const,
+  /** The position in the row, in vectors; in values if the row is not made of whole vectors. */
+  i: 'u32' as const,
   first: constant(),
   base: constant(),
   held: constant(),
@@ -62,7 +61,6 @@ const heldParams = (window: OneSidedWindow) => ({
 export const lookPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'look_pulled',
       params: heldParams(window),
       using: {
         REPLICAS: sharing(shape).replicas,
@@ -70,14 +68,12 @@ export const lookPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
         DTYPE: shape.output.dtype,
       },
     },
-    (g, { at: { win, token, i, count, owners }, first, base, held, rows }, { REPLICAS, VECTORS, DTYPE }) => {
+    (g, { at: { win, token, owners }, count, i, first, base, held, rows }, { REPLICAS, VECTORS, DTYPE }) => {
       for (const r of g.unroll(held)) {
-        if (first + r < owners.length) {
-          if (first + r < count) {
-            const there = win.at(owners[first + r]!).output.at(g.rank / REPLICAS, token, i);
-            if (VECTORS) rows[base + r] = g.load(there.as('v16'));
-            else rows[base + r] = g.pack('f32', [g.f32(g.load(there.as(DTYPE))), 0, 0, 0]);
-          }
+        if (first + r < owners.length && first + r < count) {
+          const there = win.at(owners[first + r]!).output.at(g.rank / REPLICAS, token, i);
+          if (VECTORS) rows[base + r] = g.load(there.as('v16'));
+          else rows[base + r] = g.pack('f32', [g.f32(g.load(there.as(DTYPE))), 0, 0, 0]);
         }
       }
     },
@@ -87,24 +83,21 @@ export const lookPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
 export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'look_pushed',
       params: heldParams(window),
       using: { REPLICAS: sharing(shape).replicas, SPLIT: shape.split, RETURNS: ownReturn(shape), lookAt },
     },
-    (g, { at: { win, token, i, count, owners }, first, base, held, rows }, u) => {
+    (g, { at: { win, token, owners }, count, i, first, base, held, rows }, u) => {
       const mine = win.at(g.rank);
       for (const r of g.unroll(held)) {
-        if (first + r < owners.length) {
-          if (first + r < count) {
-            const peer = owners[first + r]!;
-            if (u.RETURNS || peer !== g.rank)
-              rows[base + r] = u.lookAt({ home: mine.returned.at(peer, token / u.REPLICAS, i) });
-            else {
-              const own = mine.output.at(g.rank / u.REPLICAS, token, i).as('v16');
-              // A receive is not behind its `awaitPrevious`, so L1 might answer with what was there before.
-              if (u.SPLIT) rows[base + r] = g.load(own, { order: 'relaxed', scope: 'gpu' });
-              else rows[base + r] = g.load(own);
-            }
+        if (first + r < owners.length && first + r < count) {
+          const peer = owners[first + r]!;
+          if (u.RETURNS || peer !== g.rank)
+            rows[base + r] = u.lookAt({ home: mine.returned.at(peer, token / u.REPLICAS, i) });
+          else {
+            const own = mine.output.at(g.rank / u.REPLICAS, token, i).as('v16');
+            // A receive is not behind its `awaitPrevious`, so L1 might answer with what was there before.
+            if (u.SPLIT) rows[base + r] = g.load(own, { order: 'relaxed', scope: 'gpu' });
+            else rows[base + r] = g.load(own);
           }
         }
       }
@@ -115,7 +108,6 @@ export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
 export const settlePushed = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'settle_pushed',
       params: heldParams(window),
       using: {
         REPLICAS: sharing(shape).replicas,
@@ -126,7 +118,7 @@ export const settlePushed = (shape: OneSidedShape, window: OneSidedWindow) =>
         makeEmpty,
       },
     },
-    (g, { at: { win, token, i, count, owners, epoch, patience }, first, base, held, rows }, u) => {
+    (g, { at: { win, token, owners, epoch, patience }, count, i, first, base, held, rows }, u) => {
       const mine = win.at(g.rank);
       for (const r of g.unroll(held)) {
         if (first + r < owners.length) {

@@ -16,7 +16,6 @@ export function pushRow(shape: OneSidedShape) {
   const partUnits = Math.ceil(units / shape.combine.parts);
   return device(
     {
-      name: 'push_row',
       params: pushParams,
       using: {
         UNITS: units,
@@ -85,7 +84,7 @@ export function pushSum(shape: OneSidedShape) {
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
       for (let i = part * u.PART_UNITS + u.team.thread(); i < end; i += u.team.threads()) {
         const total = g.registers('f32', u.LANES);
-        u.routeSum({ at: { from: made[0]!, i, routes: { count, places, scales } }, count, total });
+        u.routeSum({ at: { from: made[0]!, places, scales }, count, unit: i, i, word: 0, values: total });
         const vector = u.filled({ vector: g.pack(u.DTYPE, total) });
         g.store(to.at(i), vector, { order: 'relaxed', scope: 'sys' });
       }

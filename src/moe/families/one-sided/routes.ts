@@ -12,7 +12,6 @@ import { type OneSidedShape, type OneSidedWindow, pushes } from './window.js';
 export const routeOf = (shape: OneSidedShape) =>
   device(
     {
-      name: 'route_of',
       params: {
         topkIds: pointer('i32'),
         topkWeights: pointer('f32'),
@@ -41,7 +40,6 @@ export const routeOf = (shape: OneSidedShape) =>
 export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
   return device(
     {
-      name: 'tell_routes',
       params: {
         win: peers(window),
         mask: 'v16',
@@ -90,7 +88,6 @@ export function prefetchRows(shape: OneSidedShape) {
   }));
   return device(
     {
-      name: 'prefetch_rows',
       params: {
         topkIds: pointer('i32'),
         topkWeights: pointer('f32'),

@@ -7,7 +7,7 @@
  * flag: elements and words are EMPTY until they have come. Neither is ever EMPTY by itself: an e4m3 becomes NaN as 0x7f, and
  * formats make no word of all ones.
  */
-import { device, pointer, registers, windowOf } from '../../../lang/index.js';
+import { device } from '../../../lang/index.js';
 import { dtypes, loadValues, type Rounding, sharing, stretchesOf, sumsOf } from '../../layer/index.js';
 import { findOwners } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
@@ -38,7 +38,6 @@ function rowOf({ output, combine }: OneSidedShape) {
 export function pushScaled(shape: OneSidedShape, { narrow }: Rounding) {
   return device(
     {
-      name: 'push_scaled',
       params: pushParams,
       using: {
         row: rowOf(shape),
@@ -69,12 +68,12 @@ export function pushScaled(shape: OneSidedShape, { narrow }: Rounding) {
 function gatherScaled(shape: OneSidedShape, window: OneSidedWindow, { scaleOf }: Rounding) {
   return device(
     {
-      name: 'gather_scaled',
       params: gatherParams(placeOf(window)),
       using: {
         row: rowOf(shape),
         REPLICAS: sharing(shape).replicas,
-        awaitWord: awaitWord(window),
+        EMPTY: emptyWord,
+        failed: recordFailure('combine'),
         awaitVector: awaitVector(window),
         isEmpty,
         lookAt,
@@ -82,21 +81,19 @@ function gatherScaled(shape: OneSidedShape, window: OneSidedWindow, { scaleOf }:
         scaleOf,
       },
     },
-    (g, { at: { win, token, i, count, owners, epoch, patience }, first, rows, scales }, u) => {
+    (g, { at: { win, token, owners, epoch, patience }, count, i, first, rows, scales }, u) => {
       const mine = win.at(g.rank);
       const turn = token / u.REPLICAS;
       // All of a group's loads before their first use. Lane 4r + s will hold word s of row r.
       let source = g.u32(0);
       let sourced = false;
       for (const r of g.unroll(rows.length)) {
-        if (first + r < owners.length) {
-          if (first + r < count) {
-            const peer = owners[first + r]!;
-            if (i < u.row.UNITS) rows[r] = u.lookAt({ home: mine.returned.at(peer, turn, i) });
-            if (g.laneId / 4 === r) {
-              source = peer;
-              sourced = true;
-            }
+        if (first + r < owners.length && first + r < count) {
+          const peer = owners[first + r]!;
+          if (i < u.row.UNITS) rows[r] = u.lookAt({ home: mine.returned.at(peer, turn, i) });
+          if (g.laneId / 4 === r) {
+            source = peer;
+            sourced = true;
           }
         }
       }
@@ -107,53 +104,28 @@ function gatherScaled(shape: OneSidedShape, window: OneSidedWindow, { scaleOf }:
           .at(source, turn)
           .as('u32')
           .at(u.row.FIRST_WORD + at);
-        word = u.awaitWord({ mine, home, peer: source, epoch, patience });
+        word = g.load(home, { order: 'relaxed', scope: 'sys' });
+        if (word === u.EMPTY) {
+          const limit = patience[0]!;
+          const came = g.awaitEpoch(home, u.EMPTY, { until: '!=', order: 'relaxed', scope: 'sys', limit });
+          word = g.load(home, { order: 'relaxed', scope: 'sys' });
+          if (!came) {
+            if (patience[0]! > 0) u.failed({ failure: mine.failure, peer: source, epoch });
+            patience[0] = g.u32(0);
+          }
+        }
+        g.store(home, u.EMPTY, { order: 'relaxed', scope: 'sys' });
       }
       for (const r of g.unroll(rows.length)) {
-        if (first + r < owners.length) {
-          if (first + r < count && i < u.row.UNITS) {
-            const peer = owners[first + r]!;
-            const home = mine.returned.at(peer, turn, i);
-            if (u.isEmpty({ vector: rows[r]! }))
-              rows[r] = u.awaitVector({ mine, home, peer, epoch, patience });
-            u.makeEmpty({ home });
-          }
+        if (first + r < owners.length && first + r < count && i < u.row.UNITS) {
+          const peer = owners[first + r]!;
+          const home = mine.returned.at(peer, turn, i);
+          if (u.isEmpty({ vector: rows[r]! })) rows[r] = u.awaitVector({ mine, home, peer, epoch, patience });
+          u.makeEmpty({ home });
         }
       }
       for (const r of g.unroll(rows.length))
         scales[r] = u.scaleOf({ word: g.warp.shuffle(word, r * 4 + g.laneId / 8) });
-    },
-  );
-}
-
-/** Waits for a word of scales, and makes its place EMPTY again. */
-function awaitWord(window: OneSidedWindow) {
-  return device(
-    {
-      name: 'await_word',
-      params: {
-        mine: windowOf(window),
-        home: pointer('u32'),
-        peer: 'u32',
-        epoch: 'u32',
-        patience: registers('u32', 1),
-      },
-      returns: 'u32',
-      using: { EMPTY: emptyWord, failed: recordFailure('combine') },
-    },
-    (g, { mine, home, peer, epoch, patience }, { EMPTY, failed }) => {
-      let word = g.load(home, { order: 'relaxed', scope: 'sys' });
-      if (word === EMPTY) {
-        const limit = patience[0]!;
-        const came = g.awaitEpoch(home, EMPTY, { until: '!=', order: 'relaxed', scope: 'sys', limit });
-        word = g.load(home, { order: 'relaxed', scope: 'sys' });
-        if (!came) {
-          if (patience[0]! > 0) failed({ failure: mine.failure, peer, epoch });
-          patience[0] = g.u32(0);
-        }
-      }
-      g.store(home, EMPTY, { order: 'relaxed', scope: 'sys' });
-      return word;
     },
   );
 }
@@ -164,7 +136,6 @@ export function sumScaled(shape: OneSidedShape, window: OneSidedWindow, rounding
   const rows = mostRows(shape);
   return device(
     {
-      name: 'sum_scaled',
       params: sumParams(shape, window),
       using: {
         row: rowOf(shape),
@@ -196,7 +167,7 @@ export function sumScaled(shape: OneSidedShape, window: OneSidedWindow, rounding
       for (let stretch = part * u.row.PART_STRETCHES + u.team.warp(); stretch < end; stretch += warps) {
         const i = stretch * 32 + g.laneId;
         const total = g.registers('f32', 16);
-        u.rowSum({ at: { win, token, i, count, owners, epoch, patience }, count, total });
+        u.rowSum({ at: { win, token, owners, epoch, patience }, count, unit: i, i, word: 0, values: total });
         if (i < u.row.UNITS) {
           const to = out.as('v16').at((token * u.row.UNITS + i) * u.VECTORS);
           for (const v of g.unroll(u.VECTORS)) {

@@ -47,14 +47,13 @@ function using(shape: OneSidedShape, payload: number) {
 function destinations({ ranks, topK }: OneSidedShape) {
   // Ranks begin at different routes, so that with routes alike they do not all send to one peer at a time.
   const rotation = device(
-    { name: 'rotation', params: {}, returns: 'u32', using: { RANKS: ranks, K: topK } },
+    { params: {}, returns: 'u32', using: { RANKS: ranks, K: topK } },
     (g, _, { RANKS, K }) => (g.rank * K) / RANKS,
   );
   return {
     /** A bit for each: that of the lane whose route is the first to it, all rotated. */
     destinations: device(
       {
-        name: 'destinations',
         params: { owner: 'u32' },
         returns: registers('u32', 1),
         using: { RANKS: ranks, firstsOf, rotation },
@@ -70,7 +69,6 @@ function destinations({ ranks, topK }: OneSidedShape) {
     /** The rank of the lowest bit of `left`, which it takes off. */
     nextOf: device(
       {
-        name: 'next_of',
         params: { owner: 'u32', left: registers('u32', 1) },
         returns: 'u32',
         using: { rotation },
@@ -89,7 +87,6 @@ function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
   const { unit, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
   return device(
     {
-      name: 'store_row',
       params: params(window),
       using: {
         ...using(shape, payload),
@@ -181,7 +178,6 @@ function copyRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) 
   const { chunks } = bulkStages(shape);
   return device(
     {
-      name: 'copy_row',
       params: params(window),
       using: {
         ...using(shape, payload),

@@ -29,7 +29,6 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
   const { vectors, lanes, units } = rowsOf(shape, partialDtype(shape));
   return device(
     {
-      name: 'sum_piece',
       params: sumParams(shape, window),
       using: {
         ROWS: mostRows(shape),
@@ -72,7 +71,8 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
       }
       for (; i < end; i += u.team.threads()) {
         const total = g.registers('f32', u.LANES);
-        u.rowSum({ at: { win, token, i, count, owners, epoch, patience }, count, total });
+        const at = { win, token, owners, epoch, patience };
+        u.rowSum({ at, count, unit: i, i, word: 0, values: total });
         const to = token * u.UNITS + i;
         if (u.VECTORS) u.storeSum({ to: out.as('v16').at(to), vector: g.pack(u.DTYPE, total) });
         else g.store(out.at(to), g.convert(u.DTYPE, total[0]!));
@@ -103,7 +103,6 @@ export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
   const { lanes, units } = rowsOf(shape, partialDtype(shape));
   return device(
     {
-      name: 'sum_strip',
       params: {
         win: peers(window),
         out: pointer(dtype),
@@ -136,14 +135,14 @@ export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
       // As in `rowSum`: −0 stands for rows that a token has not.
       const nothing = g.u32(count === 0 ? 0 : u.NEGATIVE_ZEROS);
       const rows = g.registers('v16', u.WIDE * u.ROWS, g.pack('u32', [nothing, nothing, nothing, nothing]));
+      const at = { win, token, owners, epoch, patience };
       for (const w of g.unroll(u.WIDE)) {
-        const at = { win, token, i: from + w * u.team.threads(), count, owners, epoch, patience };
-        u.look({ at, first: 0, base: w * u.ROWS, held: u.ROWS, rows });
+        const i = from + w * u.team.threads();
+        u.look({ at, count, i, first: 0, base: w * u.ROWS, held: u.ROWS, rows });
       }
       for (const w of g.unroll(u.WIDE)) {
         const i = from + w * u.team.threads();
-        const at = { win, token, i, count, owners, epoch, patience };
-        if (u.SETTLES) u.settle({ at, first: 0, base: w * u.ROWS, held: u.ROWS, rows });
+        if (u.SETTLES) u.settle({ at, count, i, first: 0, base: w * u.ROWS, held: u.ROWS, rows });
         const total = g.registers('f32', u.LANES);
         for (const lane of g.unroll(u.LANES)) {
           const values = g.registers('f32', u.ROWS);

@@ -5,7 +5,7 @@
  */
 import { device, peers } from '../../../lang/index.js';
 import { outputRowBytes, sharing } from '../../layer/index.js';
-import { mateOf } from '../common/groups.js';
+import { mateOf } from '../common/owners.js';
 import { turnParams } from '../common/params.js';
 import { awaitVector, filled, makeEmpty } from './arrival.js';
 import { team } from './team.js';
@@ -15,7 +15,6 @@ import { type OneSidedShape, type OneSidedWindow, partVectors } from './window.j
 export const sendSum = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'send_sum',
       params: { win: peers(window), token: 'u32', i: 'u32', vector: 'v16' },
       using: {
         REPLICAS: sharing(shape).replicas,
@@ -36,7 +35,6 @@ export const sendSum = (shape: OneSidedShape, window: OneSidedWindow) =>
 export const receiveSums = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'receive_sums',
       params: turnParams(window, shape),
       using: {
         REPLICAS: sharing(shape).replicas,

@@ -21,12 +21,12 @@ export const team = (of: Teams) => (of.teams === 1 ? theBlock : oneOf(of));
 
 const theBlock = {
   /** The team, of the block's. */
-  index: device({ name: 'team', ...number }, (g) => g.u32(0)),
+  index: device({ ...number }, (g) => g.u32(0)),
   /** The numbers of the thread and of the warp in the team. */
-  thread: device({ name: 'team_thread', ...number }, (g) => g.threadIdx.x),
-  warp: device({ name: 'team_warp', ...number }, (g) => g.warpId),
+  thread: device({ ...number }, (g) => g.threadIdx.x),
+  warp: device({ ...number }, (g) => g.warpId),
   /** The threads of a team. */
-  threads: device({ name: 'team_threads', ...number }, (g) => g.blockDim.x),
+  threads: device({ ...number }, (g) => g.blockDim.x),
 };
 
 function oneOf(of: Teams): typeof theBlock {
@@ -34,9 +34,9 @@ function oneOf(of: Teams): typeof theBlock {
   const threads = { using: { SIZE: size } };
   const warps = { using: { SIZE: size / 32 } };
   return {
-    index: device({ name: 'team', ...number, ...threads }, (g, _, { SIZE }) => g.threadIdx.x / SIZE),
-    thread: device({ name: 'team_thread', ...number, ...threads }, (g, _, { SIZE }) => g.threadIdx.x % SIZE),
-    warp: device({ name: 'team_warp', ...number, ...warps }, (g, _, { SIZE }) => g.warpId % SIZE),
-    threads: device({ name: 'team_threads', ...number, ...threads }, (g, _, { SIZE }) => g.u32(SIZE)),
+    index: device({ ...number, ...threads }, (g, _, { SIZE }) => g.threadIdx.x / SIZE),
+    thread: device({ ...number, ...threads }, (g, _, { SIZE }) => g.threadIdx.x % SIZE),
+    warp: device({ ...number, ...warps }, (g, _, { SIZE }) => g.warpId % SIZE),
+    threads: device({ ...number, ...threads }, (g, _, { SIZE }) => g.u32(SIZE)),
   };
 }

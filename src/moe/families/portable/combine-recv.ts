@@ -2,7 +2,7 @@
  * The receive of a combine: adds up each token's rows as soon as they are home. One block more than there is work for has
  * all ranks meet meanwhile, so that the next round may send at once.
  */
-import { device, kernel, peers, pointer, registers, windowOf } from '../../../lang/index.js';
+import { device, kernel, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { findOwners } from '../common/owners.js';
@@ -15,30 +15,12 @@ import type { Transport } from './transport.js';
 import { beginsEarly, ownStays, type PortableShape, type PortableWindow, returnedParts } from './window.js';
 
 export function combineRecvKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  const { replicas } = sharing(shape);
-  const { ofLaunch } = masking(shape, 'combine');
   return kernel(
     {
       name: 'portable_combine_recv',
       maxThreads: shape.combine.threads,
       params: combineParams(window, shape),
-      using: {
-        REPLICAS: replicas,
-        EARLY: beginsEarly(shape),
-        PARTS: returnedParts(shape).parts,
-        ROWS: Math.min(shape.topK, shape.ranks),
-        COUNTS: shape.counts,
-        awaitRows: awaitRows(shape, window, transport),
-        ownersOf: ownersOf(shape),
-        meet: meet(shape, window, transport),
-        patienceOf,
-        DTYPE: shape.output.dtype,
-        sendSum: sendSum(shape, window, transport),
-        sumPart: sumPart(shape, window),
-        receiveSums: receiveSums(shape, window, transport),
-        zeroCounts: zeroCounts(shape, window),
-        ...ofLaunch,
-      },
+      using: using(shape, window, transport),
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {
       if (!u.EARLY) g.awaitPrevious();
@@ -61,19 +43,38 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
       for (let piece = first; piece < turns * u.PARTS; piece += warps) {
         const token = (piece / u.PARTS) * u.REPLICAS + member;
         const part = piece % u.PARTS;
+        let id = g.i32(-1);
+        // Not by way of L1, which may hold what was there before: this launch may be early, and awaits nobody.
+        if (g.laneId < u.K)
+          id = g.load(topkIds.at(token * u.K + g.laneId), { order: 'relaxed', scope: 'gpu' });
         const owners = g.registers('u32', u.ROWS);
-        const count = u.ownersOf({ mask, topkIds, token, owners });
-        if (u.awaitRows({ mine, token, part, owners, count, epoch, patience })) {
+        const count = u.findOwners({ expert: u.living({ mask, id }), owners });
+        // Until this part of all of the token's rows is home, or one did not come in time.
+        let peer = g.u32(0);
+        for (const r of g.unroll(u.ROWS)) {
+          if (g.laneId === r) peer = owners[r]!;
+        }
+        let came = true;
+        if (g.laneId < count && !(u.STAYS && peer === g.rank)) {
+          const signal = mine.home.at(peer, token / u.REPLICAS, part);
+          came = u.awaitSignal({ signal, value: epoch, limit: patience[0]! });
+          if (!came && patience[0]! > 0) u.failed({ failure: mine.failure, peer, epoch });
+        }
+        g.warp.barrier(); // passes on what the lanes acquired
+        const all = !g.warp.any(!came);
+        if (!all) patience[0] = g.u32(0);
+        if (all) {
           if (u.REPLICAS > 1) {
             u.sumPart({
-              at: { mine, token, owners, count },
+              at: { mine, token, owners },
+              count,
               out: mine.sums.at(0, 0).as(u.DTYPE),
               token,
               part,
             });
             u.sendSum({ win, token, part, epoch });
           } else {
-            u.sumPart({ at: { mine, token, owners, count }, out, token, part });
+            u.sumPart({ at: { mine, token, owners }, count, out, token, part });
           }
         }
       }
@@ -89,66 +90,30 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
   );
 }
 
-/** Lists the ranks from which rows of a token come: returns how many; a warp. */
-const ownersOf = (shape: PortableShape) =>
-  device(
-    {
-      name: 'owners_of',
-      params: { mask: 'v16', topkIds: pointer('i32'), token: 'u32', owners: registers('u32') },
-      returns: 'u32',
-      using: {
-        K: shape.topK,
-        findOwners: findOwners(shape),
-        living: masking(shape, 'combine').living,
-      },
-    },
-    (g, { mask, topkIds, token, owners }, { K, findOwners, living }) => {
-      let id = g.i32(-1);
-      // Not by way of L1, which may hold what was there before: this launch may be early, and awaits nobody.
-      if (g.laneId < K) id = g.load(topkIds.at(token * K + g.laneId), { order: 'relaxed', scope: 'gpu' });
-      return findOwners({ expert: living({ mask, id }), owners });
-    },
-  );
-
-/** A warp waits until a part of all of a token's rows is home; false where one did not come in time. */
-function awaitRows(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  return device(
-    {
-      name: 'await_rows',
-      params: {
-        mine: windowOf(window),
-        token: 'u32',
-        part: 'u32',
-        owners: registers('u32'),
-        count: 'u32',
-        epoch: 'u32',
-        patience: registers('u32', 1),
-      },
-      returns: 'bool',
-      using: {
-        REPLICAS: sharing(shape).replicas,
-        awaitSignal: transport.awaitSignal,
-        failed: recordFailure('combine'),
-        STAYS: ownStays(shape),
-      },
-    },
-    (g, { mine, token, part, owners, count, epoch, patience }, u) => {
-      let peer = g.u32(0);
-      for (const r of g.unroll(owners.length)) {
-        if (g.laneId === r) peer = owners[r]!;
-      }
-      let came = true;
-      if (g.laneId < count && !(u.STAYS && peer === g.rank)) {
-        const signal = mine.home.at(peer, token / u.REPLICAS, part);
-        came = u.awaitSignal({ signal, value: epoch, limit: patience[0]! });
-        if (!came && patience[0]! > 0) u.failed({ failure: mine.failure, peer, epoch });
-      }
-      g.warp.barrier(); // passes on what the lanes acquired
-      const all = !g.warp.any(!came);
-      if (!all) patience[0] = g.u32(0);
-      return all;
-    },
-  );
+function using(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  const { replicas } = sharing(shape);
+  const { ofLaunch, living } = masking(shape, 'combine');
+  return {
+    REPLICAS: replicas,
+    EARLY: beginsEarly(shape),
+    PARTS: returnedParts(shape).parts,
+    ROWS: Math.min(shape.topK, shape.ranks),
+    COUNTS: shape.counts,
+    K: shape.topK,
+    STAYS: ownStays(shape),
+    findOwners: findOwners(shape),
+    living,
+    awaitSignal: transport.awaitSignal,
+    failed: recordFailure('combine'),
+    meet: meet(shape, window, transport),
+    patienceOf,
+    DTYPE: shape.output.dtype,
+    sendSum: sendSum(shape, window, transport),
+    sumPart: sumPart(shape, window),
+    receiveSums: receiveSums(shape, window, transport),
+    zeroCounts: zeroCounts(shape, window),
+    ...ofLaunch,
+  };
 }
 
 /**
@@ -158,12 +123,10 @@ function awaitRows(shape: PortableShape, window: PortableWindow, transport: Tran
 function meet(shape: PortableShape, window: PortableWindow, transport: Transport) {
   return device(
     {
-      name: 'meet',
       params: { win: peers(window), mask: 'v16', epoch: 'u32', limit: 'u32' },
       using: {
         RANKS: shape.ranks,
         EARLY: beginsEarly(shape),
-        at: transport.at(window),
         awaitSignal: transport.awaitSignal,
         failed: recordFailure('combine'),
         signal: transport.signal(window),
@@ -176,7 +139,7 @@ function meet(shape: PortableShape, window: PortableWindow, transport: Transport
       const mine = win.at(g.rank);
       for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
         if (!u.isOut({ mask, rank: peer })) {
-          const signal = u.at({ win, peer }).released.at(g.rank);
+          const signal = win.at(peer).released.at(g.rank);
           u.signal({ mine, peer, signal, value: epoch, adds: false });
         }
       }

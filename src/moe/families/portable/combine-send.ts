@@ -2,17 +2,17 @@
  * The send of a combine: what this rank's experts made of each token goes home to its source. Messages are warps'; nobody
  * waits.
  */
-import { device, kernel, peers, windowOf } from '../../../lang/index.js';
+import { kernel, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
-import { sendHome, settleHome } from './send-home.js';
+import { sendHome } from './send-home.js';
 import type { Transport } from './transport.js';
 import { ownStays, type PortableShape, type PortableWindow, returnedParts } from './window.js';
 
 export function combineSendKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { parts } = returnedParts(shape);
   const { turns } = sharing(shape);
-  const { ofLaunch } = masking(shape, 'combine');
+  const { ofLaunch, isOut } = masking(shape, 'combine');
   return kernel(
     {
       name: 'portable_combine_send',
@@ -22,10 +22,13 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
         RANKS: shape.ranks,
         PIECES: turns * parts,
         PARTS: parts,
-        comesFrom: comesFrom(shape, window),
+        REPLICAS: sharing(shape).replicas,
+        K: shape.topK,
+        STAYS: ownStays(shape),
         sendHome: sendHome(shape, window, transport),
-        settleHome: settleHome(window, transport),
+        settle: transport.settle(window),
         maskIn: ofLaunch.maskIn,
+        isOut,
       },
     },
     (g, { win }, u) => {
@@ -48,7 +51,18 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
         for (let base = g.u32(0); base < u.RANKS; base += 32) {
           const own = base + g.laneId;
           let here = false;
-          if (own < u.RANKS) here = u.comesFrom({ mine, mask, source: own, turn });
+          if (own < u.RANKS && !(u.STAYS && own === g.rank)) {
+            // Nothing goes to a rank that is left out.
+            const out = u.isOut({ mask, rank: own });
+            if (!out) {
+              const token = turn * u.REPLICAS + (own % u.REPLICAS);
+              const ids = g.registers('i32', u.K);
+              for (const k of g.unroll(u.K)) ids[k] = g.load(mine.experts.at(own / u.REPLICAS, token, k));
+              for (const k of g.unroll(u.K)) {
+                if (ids[k]! >= 0) here = true;
+              }
+            }
+          }
           const sources = g.warp.ballot(here);
           const some = g.min(u.RANKS - base, g.u32(32));
           for (let other = g.u32(0); other < some; other += 1) {
@@ -57,40 +71,12 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
             if (((sources >>> lane) & 1) === 1) u.sendHome({ win, source: base + lane, turn, part, epoch });
           }
           g.warp.barrier(); // each lane's signal is for all lanes' puts
-          if (here) u.settleHome({ win, source: own, turn, part, epoch });
+          if (here) {
+            const signal = win.at(own).home.at(g.rank, turn, part);
+            u.settle({ mine, peer: own, signal, value: epoch, adds: false });
+          }
         }
       }
-    },
-  );
-}
-
-/** Whether the token of a source's share in this turn has a row here that travels. None goes to a rank that is left out. */
-function comesFrom(shape: PortableShape, window: PortableWindow) {
-  return device(
-    {
-      name: 'comes_from',
-      params: { mine: windowOf(window), mask: 'v16', source: 'u32', turn: 'u32' },
-      returns: 'bool',
-      using: {
-        REPLICAS: sharing(shape).replicas,
-        K: shape.topK,
-        STAYS: ownStays(shape),
-        isOut: masking(shape, 'combine').isOut,
-      },
-    },
-    (g, { mine, mask, source, turn }, u) => {
-      if (u.isOut({ mask, rank: source })) return false;
-      if (u.STAYS) {
-        if (source === g.rank) return false;
-      }
-      const token = turn * u.REPLICAS + (source % u.REPLICAS);
-      const ids = g.registers('i32', u.K);
-      for (const k of g.unroll(u.K)) ids[k] = g.load(mine.experts.at(source / u.REPLICAS, token, k));
-      let any = false;
-      for (const k of g.unroll(u.K)) {
-        if (ids[k]! >= 0) any = true;
-      }
-      return any;
     },
   );
 }

@@ -2,7 +2,7 @@
  * The send of a dispatch: routes to every peer, a token's rows once to each rank that owns one of its experts. Messages are
  * warps' (messages.ts counts them); nobody waits.
  */
-import { device, kernel, list, pointer } from '../../../lang/index.js';
+import { kernel } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { dispatchParams } from '../common/params.js';
@@ -15,30 +15,26 @@ import type { Transport } from './transport.js';
 import type { PortableShape, PortableWindow } from './window.js';
 
 export function dispatchSendKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  const { ofLaunch } = masking(shape, 'dispatch');
   return kernel(
     {
       name: 'portable_dispatch_send',
       maxThreads: shape.dispatch.threads,
       params: dispatchParams(window, shape),
-      using: {
-        RANKS: shape.ranks,
-        CHUNKS: chunksOf(shape),
-        REPLICAS: sharing(shape).replicas,
-        PARTS: shape.dispatch.parts,
-        prefetchRows: prefetchRows(shape),
-        tellRoutes: tellRoutes(shape, window, transport),
-        at: transport.at(window),
-        settle: transport.settle(window),
-        sendRows: sendRows(shape, window, transport),
-        PLACED: shape.placed !== undefined,
-        notePlaces: notePlaces(shape),
-        MASKS: shape.masks === true,
-        ...ofLaunch,
-      },
+      using: using(shape, window, transport),
     },
     (g, { win, topkIds, topkWeights, rows, tokens, placing }, u) => {
-      u.prefetchRows({ topkIds, rows, tokens });
+      // Neighbouring pieces go to different multiprocessors; routes first, which say what comes.
+      const routes = u.RANKS * u.CHUNKS;
+      const first = g.warpId * g.gridDim.x + g.blockIdx.x;
+      const warps = (g.blockDim.x / 32) * g.gridDim.x;
+      const member = g.rank % u.REPLICAS;
+      // Each warp's first row and its ids are asked for, to be brought near.
+      const near = first < routes ? first + warps - routes : first - routes;
+      const soon = (near / u.PARTS) * u.REPLICAS + member;
+      if (soon < tokens) {
+        u.prefetchPart({ rows, token: soon, part: near % u.PARTS, thread: g.laneId, threads: g.u32(32) });
+        if (g.laneId === 0) g.prefetch(topkIds.at(soon * u.K));
+      }
       g.awaitPrevious();
       const mine = win.at(g.rank);
       // Before the receive can begin, which may give up while this still sends: so all threads see the same.
@@ -59,11 +55,6 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
       for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) g.store(told.at(peer), 0);
       g.barrier();
 
-      // Neighbouring pieces go to different multiprocessors; routes first, which say what comes.
-      const routes = u.RANKS * u.CHUNKS;
-      const first = g.warpId * g.gridDim.x + g.blockIdx.x;
-      const warps = (g.blockDim.x / 32) * g.gridDim.x;
-      const member = g.rank % u.REPLICAS;
       const turns = (tokens + (u.REPLICAS - 1 - member)) / u.REPLICAS;
       for (let piece = first; piece < routes + turns * u.PARTS; piece += warps) {
         if (piece < routes) {
@@ -75,14 +66,12 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
           const turn = (piece - routes) / u.PARTS;
           const part = (piece - routes) % u.PARTS;
           u.sendRows({ win, mask, topkIds, placing, rows, token: turn * u.REPLICAS + member, part, told });
-          if (u.PLACED) {
-            if (part === 0) u.notePlaces({ topkIds, placing, turn, tokens });
-          }
+          if (u.PLACED && part === 0) u.notePlaces({ topkIds, placing, turn, tokens });
         }
       }
       g.barrier();
       for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
-        const signal = u.at({ win, peer }).arrived.at(g.rank);
+        const signal = win.at(peer).arrived.at(g.rank);
         const value = g.load(told.at(peer));
         if (value > 0) u.settle({ mine, peer, signal, value, adds: true });
       }
@@ -90,32 +79,21 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
   );
 }
 
-/** Asks for each warp's first rows and their ids to be brought near. */
-export function prefetchRows(shape: PortableShape) {
-  return device(
-    {
-      name: 'prefetch_rows',
-      params: {
-        topkIds: pointer('i32'),
-        rows: list(pointer('v16'), shape.payloads.length),
-        tokens: 'u32',
-      },
-      using: {
-        K: shape.topK,
-        ROUTES: shape.ranks * chunksOf(shape),
-        REPLICAS: sharing(shape).replicas,
-        PARTS: shape.dispatch.parts,
-        prefetchPart: prefetchPart(shape, shape.dispatch.parts),
-      },
-    },
-    (g, { topkIds, rows, tokens }, u) => {
-      let piece = g.warpId * g.gridDim.x + g.blockIdx.x;
-      if (piece < u.ROUTES) piece += (g.blockDim.x / 32) * g.gridDim.x;
-      piece -= u.ROUTES;
-      const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
-      if (token >= tokens) return;
-      u.prefetchPart({ rows, token, part: piece % u.PARTS, thread: g.laneId, threads: g.u32(32) });
-      if (g.laneId === 0) g.prefetch(topkIds.at(token * u.K));
-    },
-  );
+function using(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  const { ofLaunch } = masking(shape, 'dispatch');
+  return {
+    RANKS: shape.ranks,
+    CHUNKS: chunksOf(shape),
+    REPLICAS: sharing(shape).replicas,
+    PARTS: shape.dispatch.parts,
+    K: shape.topK,
+    prefetchPart: prefetchPart(shape, shape.dispatch.parts),
+    tellRoutes: tellRoutes(shape, window, transport),
+    settle: transport.settle(window),
+    sendRows: sendRows(shape, window, transport),
+    PLACED: shape.placed !== undefined,
+    notePlaces: notePlaces(shape),
+    MASKS: shape.masks === true,
+    ...ofLaunch,
+  };
 }

@@ -5,7 +5,7 @@
 import { nvshmemHeaders } from '../../../gpu/cuda/index.js';
 import { device, type ForeignSource, foreign, pointer } from '../../../lang/index.js';
 import { type Unit, unitBytes } from '../common/parts.js';
-import { awaitParams, putParams, signalParams, type Transport, windows } from './transport.js';
+import { awaitParams, putParams, signalParams, type Transport } from './transport.js';
 import type { PortableWindow } from './window.js';
 
 /**
@@ -92,7 +92,6 @@ const putBytes = (unit: Unit) =>
 const signalBehindPuts = (window: PortableWindow) =>
   device(
     {
-      name: 'signal',
       params: signalParams(window),
       using: { signalAdd: signalBehindFence(true), signalSet: signalBehindFence(false) },
     },
@@ -104,12 +103,9 @@ const signalBehindPuts = (window: PortableWindow) =>
 
 /** A fence stands for the puts of all threads whose barrier it is behind: they go where its signal goes, one after another. */
 export const nvshmem: Transport = {
-  name: 'nvshmem',
-  at: windows.at,
   put: (window, unit) =>
     device(
       {
-        name: 'put',
         params: putParams(window, unit),
         using: { SIZE: unitBytes[unit], putBytes: putBytes(unit) },
       },
@@ -119,8 +115,7 @@ export const nvshmem: Transport = {
     ),
   settle: signalBehindPuts,
   signal: signalBehindPuts,
-  awaitSignal: device(
-    { name: 'await_signal', params: awaitParams, returns: 'bool' },
-    (g, { signal, value, limit }) => g.awaitEpoch(signal, value, { order: 'acquire', scope: 'sys', limit }),
+  awaitSignal: device({ params: awaitParams, returns: 'bool' }, (g, { signal, value, limit }) =>
+    g.awaitEpoch(signal, value, { order: 'acquire', scope: 'sys', limit }),
   ),
 };

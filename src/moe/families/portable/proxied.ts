@@ -11,7 +11,6 @@ import type { PortableWindow } from './window.js';
 const command = (window: PortableWindow) =>
   device(
     {
-      name: 'command',
       params: {
         mine: windowOf(window),
         peer: 'u32',
@@ -34,12 +33,9 @@ const command = (window: PortableWindow) =>
   );
 
 export const proxied: Transport = {
-  name: 'proxy',
-  at: windows.at,
   put: (window, unit) =>
     device(
       {
-        name: 'put',
         params: putParams(window, unit),
         using: { SIZE: unitBytes[unit], command: command(window), putHere: windows.put(window, unit) },
       },
@@ -67,7 +63,7 @@ export const proxied: Transport = {
   // The command has raised it, unless it was none.
   settle: (window) =>
     device(
-      { name: 'settle', params: signalParams(window), using: { settleHere: windows.settle(window) } },
+      { params: signalParams(window), using: { settleHere: windows.settle(window) } },
       (g, { mine, peer, signal, value, adds }, u) => {
         if (peer === g.rank) u.settleHere({ mine, peer, signal, value, adds });
       },
@@ -75,7 +71,6 @@ export const proxied: Transport = {
   signal: (window) =>
     device(
       {
-        name: 'signal',
         params: signalParams(window),
         using: { command: command(window), signalHere: windows.signal(window) },
       },

@@ -1,31 +1,38 @@
 /** One part of what this rank's experts made of a token, on its way home; a warp. */
 import { device, peers, pointer, windowOf } from '../../../lang/index.js';
-import { formatOf, type Rounding, roundStretch, sharing, stretchesOf } from '../../layer/index.js';
+import {
+  formatOf,
+  loadValues,
+  type Rounding,
+  sharing,
+  storeStretch,
+  stretchesOf,
+} from '../../layer/index.js';
 import { partialDtype } from '../common/received.js';
 import type { Transport } from './transport.js';
 import { type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
 
-/** Puts one returned row into the window of its source; `settleHome` then tells the source that it is there. */
+/** Puts one returned row into the window of its source. Behind it its source is told that it is there. */
 export function sendHome(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { unit, units } = returnedRow(shape);
   const { partUnits } = returnedParts(shape);
+  const { rounding } = formatOf(shape.output);
   return device(
     {
-      name: 'send_home',
       params: { win: peers(window), source: 'u32', turn: 'u32', part: 'u32', epoch: 'u32' },
       using: {
         REPLICAS: sharing(shape).replicas,
         UNITS: units,
         PART_UNITS: partUnits,
-        at: transport.at(window),
         put: transport.put(window, unit),
-        whatTravels: whatTravels(shape, window),
+        /** Where it lies: where the experts left it, or where the warp has rounded it to. */
+        whatTravels: rounding === null ? asItLies(shape, window) : rounded(shape, window, rounding),
       },
     },
     (g, { win, source, turn, part, epoch }, u) => {
       const group = source / u.REPLICAS;
       const token = turn * u.REPLICAS + (source % u.REPLICAS);
-      const there = u.at({ win, peer: source });
+      const there = win.at(source);
       const start = part * u.PART_UNITS;
       const count = g.min(u.UNITS - start, g.u32(u.PART_UNITS));
       u.put({
@@ -42,34 +49,13 @@ export function sendHome(shape: PortableShape, window: PortableWindow, transport
   );
 }
 
-/** One thread's: tells the source of a row that a part of it is home. */
-export function settleHome(window: PortableWindow, transport: Transport) {
-  return device(
-    {
-      name: 'settle_home',
-      params: { win: peers(window), source: 'u32', turn: 'u32', part: 'u32', epoch: 'u32' },
-      using: { at: transport.at(window), settle: transport.settle(window) },
-    },
-    (g, { win, source, turn, part, epoch }, u) => {
-      const signal = u.at({ win, peer: source }).home.at(g.rank, turn, part);
-      u.settle({ mine: win.at(g.rank), peer: source, signal, value: epoch, adds: false });
-    },
-  );
-}
-
-/** Where one part of a row lies that travels: where the experts left it, or where the warp has rounded it to. */
-function whatTravels(shape: PortableShape, window: PortableWindow) {
-  const { rounding } = formatOf(shape.output);
-  return rounding === null ? asItLies(shape, window) : rounded(shape, window, rounding);
-}
-
 const partParams = (window: PortableWindow) =>
   ({ mine: windowOf(window), group: 'u32', token: 'u32', start: 'u32', count: 'u32' }) as const;
 
 function asItLies(shape: PortableShape, window: PortableWindow) {
   const { unit } = returnedRow(shape);
   return device(
-    { name: 'as_it_lies', params: partParams(window), returns: pointer(unit), using: { UNIT: unit } },
+    { params: partParams(window), returns: pointer(unit), using: { UNIT: unit } },
     (_, { mine, group, token, start }, u) => mine.output.at(group, token, 0).as(u.UNIT).at(start),
   );
 }
@@ -78,19 +64,23 @@ function rounded(shape: PortableShape, window: PortableWindow, rounding: Roundin
   const { output } = shape;
   return device(
     {
-      name: 'rounded',
       params: partParams(window),
       returns: pointer('v16'),
       using: {
         STRETCH: stretchesOf(output).STRETCH,
-        roundStretch: roundStretch(output, partialDtype(shape), rounding),
+        loadValues: loadValues(output, partialDtype(shape)),
+        storeStretch: storeStretch(output, rounding),
       },
     },
     (g, { mine, group, token, start, count }, u) => {
       const row = mine.output.at(group, token, 0).as('v16');
       const to = mine.rounded.at(group, token, 0);
-      for (let i = start; i < start + count; i += u.STRETCH)
-        u.roundStretch({ from: row, to, stretch: i / u.STRETCH });
+      for (let at = start; at < start + count; at += u.STRETCH) {
+        const stretch = at / u.STRETCH;
+        const values = g.registers('f32', 16);
+        u.loadValues({ from: row, i: stretch * 32 + g.laneId, values });
+        u.storeStretch({ to, stretch, values });
+      }
       g.warp.barrier(); // the lanes send what others wrote
       return to.at(start);
     },

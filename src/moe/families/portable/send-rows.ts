@@ -11,7 +11,6 @@ import type { PortableShape, PortableWindow } from './window.js';
 export function sendRows(shape: PortableShape, window: PortableWindow, transport: Transport) {
   return device(
     {
-      name: 'send_rows',
       params: {
         win: peers(window),
         mask: 'v16',
@@ -55,7 +54,6 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
   const { unit, rowUnits, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
   return device(
     {
-      name: 'send_row',
       params: {
         win: peers(window),
         from: pointer('v16'),
@@ -70,7 +68,6 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
         UNIT: unit,
         ROW_UNITS: rowUnits,
         PART_UNITS: partUnits,
-        at: transport.at(window),
         put: transport.put(window, unit),
       },
     },
@@ -78,7 +75,7 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
       // A row of few units has fewer parts.
       const start = part * u.PART_UNITS;
       if (start < u.ROW_UNITS) {
-        const there = u.at({ win, peer });
+        const there = win.at(peer);
         u.put({
           mine: win.at(g.rank),
           peer,

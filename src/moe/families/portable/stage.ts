@@ -34,7 +34,6 @@ function stagePayload({ payloads }: PortableShape, window: PortableWindow, paylo
   const unit = widestUnit(rowBytes);
   return device(
     {
-      name: 'stage_payload',
       params: { win: peers(window), from: pointer('v16'), tokens: 'u32' },
       using: { P: payload, UNIT: unit, ROW_UNITS: rowBytes / unitBytes[unit] },
     },

@@ -5,7 +5,7 @@
  */
 import { device, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { mateOf } from '../common/groups.js';
+import { mateOf } from '../common/owners.js';
 import { turnParams } from '../common/params.js';
 import { unitsOfPart } from '../common/received.js';
 import { recordFailure } from '../common/waits.js';
@@ -22,12 +22,10 @@ function partOf(shape: PortableShape) {
 export const sendSum = (shape: PortableShape, window: PortableWindow, transport: Transport) =>
   device(
     {
-      name: 'send_sum',
       params: { win: peers(window), token: 'u32', part: 'u32', epoch: 'u32' },
       using: {
         REPLICAS: sharing(shape).replicas,
         row: partOf(shape),
-        at: transport.at(window),
         mateOf: mateOf(shape),
         put: transport.put(window, summedRow(shape).unit),
         settle: transport.settle(window),
@@ -39,7 +37,7 @@ export const sendSum = (shape: PortableShape, window: PortableWindow, transport:
       g.warp.barrier(); // the lanes send what others wrote
       for (let other = g.u32(1); other < u.REPLICAS; other += 1) {
         const peer = u.mateOf({ other });
-        const there = u.at({ win, peer });
+        const there = win.at(peer);
         u.put({
           mine: win.at(g.rank),
           peer,
@@ -54,7 +52,7 @@ export const sendSum = (shape: PortableShape, window: PortableWindow, transport:
       g.warp.barrier(); // each lane's signal is for all lanes' puts
       for (let other = 1 + g.laneId; other < u.REPLICAS; other += 32) {
         const peer = u.mateOf({ other });
-        const signal = u.at({ win, peer }).handed.at(token, part);
+        const signal = win.at(peer).handed.at(token, part);
         u.settle({ mine: win.at(g.rank), peer, signal, value: epoch, adds: false });
       }
     },
@@ -64,7 +62,6 @@ export const sendSum = (shape: PortableShape, window: PortableWindow, transport:
 export const receiveSums = (shape: PortableShape, window: PortableWindow, transport: Transport) =>
   device(
     {
-      name: 'receive_sums',
       params: turnParams(window, shape),
       using: {
         REPLICAS: sharing(shape).replicas,

@@ -2,7 +2,7 @@
  * A chunk of a rank's tokens on its way to one peer: their ids, and on request weights, for the routes that are its. For a peer that is
  * left out this rank writes what that one would have sent here, had it no routes: its slots read -1.
  */
-import { device, peers, pointer, windowOf } from '../../../lang/index.js';
+import { device, peers, pointer } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
@@ -13,13 +13,8 @@ import type { Transport } from './transport.js';
 import type { PortableShape, PortableWindow } from './window.js';
 
 export function tellRoutes(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  const { maxTokens, topK } = shape;
-  const { replicas } = sharing(shape);
-  // Chunks begin at multiples of 128 bytes behind a source's slots.
-  const unit = widestUnit(maxTokens * topK * 4);
   return device(
     {
-      name: 'tell_routes',
       params: {
         win: peers(window),
         mask: 'v16',
@@ -31,41 +26,48 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
         chunk: 'u32',
         told: pointer('u32'),
       },
-      using: {
-        MAX_TOKENS: maxTokens,
-        CHUNK: chunkTokens,
-        REPLICAS: replicas,
-        K: topK,
-        WEIGHTS: shape.weights,
-        UNIT: unit,
-        WORDS: unitBytes[unit] / 4,
-        MESSAGES: messagesOf(shape).ofToken,
-        OF_CHUNK: shape.weights ? 2 : 1,
-        at: transport.at(window),
-        writeRoutes: writeRoutes(shape, window),
-        put: transport.put(window, unit),
-        signalBy: transport.signal(window),
-        isOut: masking(shape, 'dispatch').isOut,
-        emptySlots: emptySlots(shape, window),
-      },
+      using: using(shape, window, transport),
     },
     (g, { win, mask, topkIds, topkWeights, placing, tokens, peer, chunk, told }, u) => {
       const mine = win.at(g.rank);
       const first = chunk * u.CHUNK;
       const slots = g.min(u.MAX_TOKENS - first, g.u32(u.CHUNK));
-      if (u.isOut({ mask, rank: peer })) {
-        u.emptySlots({ mine, source: peer, token: first + g.laneId, slots });
-        return;
-      }
       // A lane for each token. Tokens that the peer does not own and tokens that were not brought read -1 there.
       const token = first + g.laneId;
-      const goes = u.writeRoutes({ mine, topkIds, topkWeights, placing, tokens, peer, token, slots });
+      if (u.isOut({ mask, rank: peer })) {
+        // It has no routes here. Only that peer may write there as well, should it still run.
+        if (g.laneId < slots) {
+          for (const k of g.unroll(u.K)) {
+            g.store(mine.experts.at(peer, token, k), -1);
+            if (u.WEIGHTS) g.store(mine.weights.at(peer, token, k), 0);
+          }
+        }
+        return;
+      }
+      // All routes of a token are on their way before the first is told.
+      const ids = g.registers('i32', u.K, -1);
+      const weights = g.registers('f32', u.WEIGHTS ? u.K : 1);
+      if (g.laneId < slots && token < tokens) {
+        for (const k of g.unroll(u.K)) {
+          ids[k] = u.placeAt({ topkIds, placing, token, k: g.u32(k) });
+          if (u.WEIGHTS) weights[k] = g.load(topkWeights.at(token * u.K + k));
+        }
+      }
+      let goes = false;
+      if (g.laneId < slots) {
+        for (const k of g.unroll(u.K)) {
+          const here = u.ownerOf({ expert: ids[k]! }) === peer;
+          g.store(mine.ids.at(peer, token, k), g.select(here, ids[k]!, g.i32(-1)));
+          if (u.WEIGHTS) g.store(mine.weightsOut.at(peer, token, k), g.select(here, weights[k]!, g.f32(0)));
+          if (here) goes = true;
+        }
+      }
       // Of this rank's share.
       const own = g.laneId < slots && token % u.REPLICAS === g.rank % u.REPLICAS;
       const staying = g.popc(g.warp.ballot(own && !goes));
       g.warp.barrier(); // the lanes send what others wrote
 
-      const there = u.at({ win, peer });
+      const there = win.at(peer);
       const signal = there.arrived.at(g.rank);
       if (chunk % u.REPLICAS !== g.rank % u.REPLICAS) {
         const value = u.OF_CHUNK + staying * u.MESSAGES;
@@ -88,64 +90,25 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
   );
 }
 
-/** A lane's token of a source that is left out has no routes here. Only that source may write there as well, should it still run. */
-const emptySlots = (shape: PortableShape, window: PortableWindow) =>
-  device(
-    {
-      name: 'empty_slots',
-      params: { mine: windowOf(window), source: 'u32', token: 'u32', slots: 'u32' },
-      using: { K: shape.topK, WEIGHTS: shape.weights },
-    },
-    (g, { mine, source, token, slots }, u) => {
-      if (g.laneId < slots) {
-        for (const k of g.unroll(u.K)) {
-          g.store(mine.experts.at(source, token, k), -1);
-          if (u.WEIGHTS) g.store(mine.weights.at(source, token, k), 0);
-        }
-      }
-    },
-  );
-
-/**
- * The routes of a lane's token as the peer is to read them, where messages are taken from. Returns whether one is the peer's.
- * Lanes from `slots` on have no token.
- */
-const writeRoutes = (shape: PortableShape, window: PortableWindow) =>
-  device(
-    {
-      name: 'write_routes',
-      params: {
-        mine: windowOf(window),
-        topkIds: pointer('i32'),
-        topkWeights: pointer('f32'),
-        placing: placingParam(shape),
-        tokens: 'u32',
-        peer: 'u32',
-        token: 'u32',
-        slots: 'u32',
-      },
-      returns: 'bool',
-      using: { K: shape.topK, WEIGHTS: shape.weights, ownerOf: expertOwner(shape), placeAt: placeAt(shape) },
-    },
-    (g, { mine, topkIds, topkWeights, placing, tokens, peer, token, slots }, u) => {
-      // All of its routes are on their way before the first is told.
-      const ids = g.registers('i32', u.K, -1);
-      const weights = g.registers('f32', u.WEIGHTS ? u.K : 1);
-      if (g.laneId < slots && token < tokens) {
-        for (const k of g.unroll(u.K)) {
-          ids[k] = u.placeAt({ topkIds, placing, token, k: g.u32(k) });
-          if (u.WEIGHTS) weights[k] = g.load(topkWeights.at(token * u.K + k));
-        }
-      }
-      let goes = false;
-      if (g.laneId < slots) {
-        for (const k of g.unroll(u.K)) {
-          const here = u.ownerOf({ expert: ids[k]! }) === peer;
-          g.store(mine.ids.at(peer, token, k), g.select(here, ids[k]!, g.i32(-1)));
-          if (u.WEIGHTS) g.store(mine.weightsOut.at(peer, token, k), g.select(here, weights[k]!, g.f32(0)));
-          if (here) goes = true;
-        }
-      }
-      return goes;
-    },
-  );
+function using(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  const { maxTokens, topK } = shape;
+  const { replicas } = sharing(shape);
+  // Chunks begin at multiples of 128 bytes behind a source's slots.
+  const unit = widestUnit(maxTokens * topK * 4);
+  return {
+    MAX_TOKENS: maxTokens,
+    CHUNK: chunkTokens,
+    REPLICAS: replicas,
+    K: topK,
+    WEIGHTS: shape.weights,
+    UNIT: unit,
+    WORDS: unitBytes[unit] / 4,
+    MESSAGES: messagesOf(shape).ofToken,
+    OF_CHUNK: shape.weights ? 2 : 1,
+    ownerOf: expertOwner(shape),
+    placeAt: placeAt(shape),
+    put: transport.put(window, unit),
+    signalBy: transport.signal(window),
+    isOut: masking(shape, 'dispatch').isOut,
+  };
+}

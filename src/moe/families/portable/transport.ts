@@ -2,19 +2,11 @@
  * How bytes and signals get to a peer: all that the kernels of this family ask of a network. They are made with a
  * transport, and know nothing else about it.
  */
-import {
-  constant,
-  type DeviceFunction,
-  device,
-  peers,
-  pointer,
-  type WindowParam,
-  windowOf,
-} from '../../../lang/index.js';
+import { constant, type DeviceFunction, device, pointer, windowOf } from '../../../lang/index.js';
 import type { Unit } from '../common/parts.js';
 import type { PortableWindow } from './window.js';
 
-/** Which word of which peer is raised, and to what. */
+/** Which word of which peer is raised, and to what. Places in a peer's window are told by its address: `put` and `signal` reach it, loads and stores need not. */
 export const signalParams = (window: PortableWindow) =>
   ({
     /** This rank's window. */
@@ -32,14 +24,7 @@ export const putParams = (window: PortableWindow, unit: Unit) =>
 
 export const awaitParams = { signal: pointer('u64'), value: 'u32', limit: 'u32' } as const;
 
-const atParams = (window: PortableWindow) => ({ win: peers(window), peer: 'u32' }) as const;
-
 export interface Transport {
-  readonly name: string;
-  /** The peer's window, in whatever addresses `put` and `signal` take: they reach it, loads and stores need not. */
-  at(
-    window: PortableWindow,
-  ): DeviceFunction<ReturnType<typeof atParams>, WindowParam<PortableWindow['spec']>>;
   /**
    * A warp's, all lanes with the same arguments: `count` elements go to the peer, and behind them the signal, which
    * whoever awaits it sees only after them. The message includes what the warp wrote before its own barrier. The source, in the
@@ -64,7 +49,7 @@ export interface Transport {
 const inFlight = 8;
 
 const signalByStore = (window: PortableWindow) =>
-  device({ name: 'signal', params: signalParams(window) }, (g, { signal, value, adds }) => {
+  device({ params: signalParams(window) }, (g, { signal, value, adds }) => {
     const word = signal.as('u32');
     if (adds) g.atomicAdd(word, value, { order: 'release', scope: 'sys' });
     else g.store(word, value, { order: 'release', scope: 'sys' });
@@ -72,14 +57,9 @@ const signalByStore = (window: PortableWindow) =>
 
 /** Ranks that map each other's windows: puts are the warps' stores, and a release behind them vouches for all of them. */
 export const windows: Transport = {
-  name: 'windows',
-  at: (window) =>
-    device({ name: 'window_at', params: atParams(window), returns: windowOf(window) }, (_, { win, peer }) =>
-      win.at(peer),
-    ),
   put: (window, unit) =>
     device(
-      { name: 'put', params: putParams(window, unit), using: { UNIT: unit, IN_FLIGHT: inFlight } },
+      { params: putParams(window, unit), using: { UNIT: unit, IN_FLIGHT: inFlight } },
       (g, { to, from, count }, u) => {
         for (let base = g.laneId; base < count; base += 32 * u.IN_FLIGHT) {
           const some = g.registers(u.UNIT, u.IN_FLIGHT);
@@ -94,9 +74,7 @@ export const windows: Transport = {
     ),
   settle: signalByStore,
   signal: signalByStore,
-  awaitSignal: device(
-    { name: 'await_signal', params: awaitParams, returns: 'bool' },
-    (g, { signal, value, limit }) =>
-      g.awaitEpoch(signal.as('u32'), value, { order: 'acquire', scope: 'sys', limit }),
+  awaitSignal: device({ params: awaitParams, returns: 'bool' }, (g, { signal, value, limit }) =>
+    g.awaitEpoch(signal.as('u32'), value, { order: 'acquire', scope: 'sys', limit }),
   ),
 };

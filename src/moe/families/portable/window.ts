@@ -32,7 +32,7 @@
  *
  * So the sends wait for nobody; a round's one meeting of all ranks, `released`, is awaited where sums are made.
  */
-import { device, field, layout, pointer, windowOf } from '../../../lang/index.js';
+import { field, layout } from '../../../lang/index.js';
 import { formatOf, type Layer, outputRowBytes, sharing, stretchesOf } from '../../layer/index.js';
 import { maskedField } from '../common/masks.js';
 import { type Unit, unitBytes, widestUnit } from '../common/parts.js';
@@ -130,20 +130,3 @@ export const ownStays = ({ output }: Pick<Layer, 'output'>): boolean => formatOf
  */
 export const beginsEarly = (layer: Layer): boolean =>
   rowsOf(layer, partialDtype(layer)).vectors && sharing(layer).replicas === 1 && layer.output.adds !== true;
-
-/** Where one row of a token's sum lies: where it came home, or where this rank's experts left it. */
-export const rowOf = (shape: PortableShape, window: PortableWindow) =>
-  device(
-    {
-      name: 'row_of',
-      params: { mine: windowOf(window), owner: 'u32', token: 'u32' },
-      returns: pointer('u8'),
-      using: { REPLICAS: sharing(shape).replicas, STAYS: ownStays(shape) },
-    },
-    (g, { mine, owner, token }, u) => {
-      if (u.STAYS) {
-        if (owner === g.rank) return mine.output.at(g.rank / u.REPLICAS, token, 0).as('u8');
-      }
-      return mine.returned.at(owner, token / u.REPLICAS, 0).as('u8');
-    },
-  );

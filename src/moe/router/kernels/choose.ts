@@ -7,9 +7,6 @@ import { exp } from '../../families/common/exp.js';
 import type { RouterShape } from './shape.js';
 
 export function chooseKernel(shape: RouterShape, threads: number) {
-  const { experts, topK, routing } = shape;
-  const { groups = { count: 1, top: 1 } } = routing;
-  const perLane = Math.ceil(experts / 32);
   return kernel(
     {
       name: 'router_choose',
@@ -25,24 +22,7 @@ export function chooseKernel(shape: RouterShape, threads: number) {
         weights: pointer('f32'),
         tokens: 'u32',
       },
-      using: {
-        EXPERTS: experts,
-        PER_LANE: perLane,
-        K: topK,
-        WARPS: threads / 32,
-        SOFTMAX: routing.scores === 'softmax',
-        CORRECTION: shape.correction,
-        GROUPS: groups.top < groups.count,
-        NORMALISE: routing.normalise,
-        SCALE: routing.scale,
-        NONE: 0x7fc00000,
-        logitOf: logitOf(shape),
-        scoreOf: scoreOf(routing.scores),
-        spreadOf,
-        dropGroups: dropGroups(shape, groups, threads / 32),
-        bestOf,
-        sumOf,
-      },
+      using: using(shape, threads),
     },
     (g, { logits, bias, correction, ids, weights, tokens }, u) => {
       g.awaitPrevious();
@@ -53,16 +33,29 @@ export function chooseKernel(shape: RouterShape, threads: number) {
         const rank = g.registers('f32', u.PER_LANE, g.bits('f32', g.u32(u.NONE)));
         for (const i of g.unroll(u.PER_LANE)) {
           const e = i * 32 + g.laneId;
-          if (e < u.EXPERTS) rank[i] = u.logitOf({ row, bias, e });
+          if (e < u.EXPERTS) {
+            rank[i] = g.load(row.at(e));
+            if (u.BIAS) rank[i]! += g.load(bias.at(e));
+          }
         }
         const spread = g.registers('f32', 2);
-        if (u.SOFTMAX) u.spreadOf({ values: rank, spread });
+        if (u.SOFTMAX) {
+          // A value that is NaN takes no part.
+          let largest = g.bits('f32', g.u32(u.LEAST));
+          for (const i of g.unroll(u.PER_LANE)) largest = g.max(largest, rank[i]!);
+          for (const step of g.unroll(5)) largest = g.max(largest, g.warp.shuffleXor(largest, 16 >> step));
+          let sum = g.f32(0);
+          for (const i of g.unroll(u.PER_LANE)) {
+            const part = u.exp({ x: rank[i]! - largest });
+            if (part >= 0) sum += part;
+          }
+          spread[0] = largest;
+          spread[1] = g.rcp(u.sumOf({ value: sum }));
+        }
         for (const i of g.unroll(u.PER_LANE)) {
           const e = i * 32 + g.laneId;
           rank[i] = u.scoreOf({ logit: rank[i]!, spread });
-          if (u.CORRECTION) {
-            if (e < u.EXPERTS) rank[i]! += g.load(correction.at(e));
-          }
+          if (u.CORRECTION && e < u.EXPERTS) rank[i]! += g.load(correction.at(e));
         }
         if (u.GROUPS) u.dropGroups({ rank });
         // Lane k has the k-th.
@@ -75,7 +68,11 @@ export function chooseKernel(shape: RouterShape, threads: number) {
           }
         }
         let weight = g.f32(0);
-        if (mine < u.EXPERTS) weight = u.scoreOf({ logit: u.logitOf({ row, bias, e: mine }), spread });
+        if (mine < u.EXPERTS) {
+          let logit = g.load(row.at(mine));
+          if (u.BIAS) logit += g.load(bias.at(mine));
+          weight = u.scoreOf({ logit, spread });
+        }
         if (u.NORMALISE) weight *= g.rcp(u.sumOf({ value: weight }) + 1e-20);
         if (g.laneId < u.K) {
           g.store(ids.at(token * u.K + g.laneId), mine < u.EXPERTS ? g.i32(mine) : g.i32(-1));
@@ -86,26 +83,35 @@ export function chooseKernel(shape: RouterShape, threads: number) {
   );
 }
 
-const logitOf = ({ bias }: RouterShape) =>
-  device(
-    {
-      name: 'logit_of',
-      params: { row: pointer('f32'), bias: pointer('f32'), e: 'u32' },
-      returns: 'f32',
-      using: { BIAS: bias },
-    },
-    (g, { row, bias, e }, { BIAS }) => {
-      let logit = g.load(row.at(e));
-      if (BIAS) logit += g.load(bias.at(e));
-      return logit;
-    },
-  );
+function using(shape: RouterShape, threads: number) {
+  const { experts, topK, routing } = shape;
+  const { groups = { count: 1, top: 1 } } = routing;
+  const perLane = Math.ceil(experts / 32);
+  return {
+    EXPERTS: experts,
+    PER_LANE: perLane,
+    K: topK,
+    WARPS: threads / 32,
+    SOFTMAX: routing.scores === 'softmax',
+    CORRECTION: shape.correction,
+    GROUPS: groups.top < groups.count,
+    NORMALISE: routing.normalise,
+    SCALE: routing.scale,
+    NONE: 0x7fc00000,
+    BIAS: shape.bias,
+    scoreOf: scoreOf(routing.scores),
+    exp,
+    LEAST: 0xff800000,
+    dropGroups: dropGroups(shape, groups, threads / 32),
+    bestOf,
+    sumOf,
+  };
+}
 
 /** Of softmax: the largest logit, and 1 / the sum of what remains of the others beside it. */
 const scoreOf = (scores: 'softmax' | 'sigmoid') =>
   device(
     {
-      name: 'score_of',
       params: { logit: 'f32', spread: registers('f32', 2) },
       returns: 'f32',
       using: { SOFTMAX: scores === 'softmax', exp },
@@ -116,37 +122,15 @@ const scoreOf = (scores: 'softmax' | 'sigmoid') =>
     },
   );
 
-const sumOf = device({ name: 'sum_of', params: { value: 'f32' }, returns: 'f32' }, (g, { value }) => {
+const sumOf = device({ params: { value: 'f32' }, returns: 'f32' }, (g, { value }) => {
   let sum = value;
   for (const step of g.unroll(5)) sum += g.warp.shuffleXor(sum, 16 >> step);
   return sum;
 });
 
-/** Writes to `spread` the largest of the warp's values, and 1 / Σ e^(value − largest). A value that is NaN takes no part. */
-const spreadOf = device(
-  {
-    name: 'spread_of',
-    params: { values: registers('f32'), spread: registers('f32', 2) },
-    using: { exp, sumOf, LEAST: 0xff800000 },
-  },
-  (g, { values, spread }, { exp, sumOf, LEAST }) => {
-    let largest = g.bits('f32', g.u32(LEAST));
-    for (const i of g.unroll(values.length)) largest = g.max(largest, values[i]!);
-    for (const step of g.unroll(5)) largest = g.max(largest, g.warp.shuffleXor(largest, 16 >> step));
-    let sum = g.f32(0);
-    for (const i of g.unroll(values.length)) {
-      const part = exp({ x: values[i]! - largest });
-      if (part >= 0) sum += part;
-    }
-    spread[0] = largest;
-    spread[1] = g.rcp(sumOf({ value: sum }));
-  },
-);
-
 /** The expert with the largest of the warp's values; `experts` where all are NaN. */
 const bestOf = device(
   {
-    name: 'best_of',
     params: { values: registers('f32'), experts: 'u32' },
     returns: 'u32',
     using: { LEAST: 0xff800000 },
@@ -184,7 +168,6 @@ const dropGroups = (
 ) =>
   device(
     {
-      name: 'drop_groups',
       params: { rank: registers('f32') },
       using: {
         EXPERTS: experts,

@@ -83,11 +83,9 @@ export function logitsKernel({ hidden, experts, weights: dtype }: RouterShape, t
  * 8 elements that follow each other, of two tokens and of an expert in every eight. The tensor cores want other elements in a
  * lane, but the same of both; in which order they add up elements does not matter.
  */
-const multiplyPart = (hidden: number, experts: number, dtype: RouterShape['weights'], tile: LogitsTile) => {
-  const wide = dtype === 'f32' ? 2 : 1;
-  return device(
+const multiplyPart = (hidden: number, experts: number, dtype: RouterShape['weights'], tile: LogitsTile) =>
+  device(
     {
-      name: 'multiply_part',
       params: {
         x: pointer('bf16'),
         weights: pointer(dtype),
@@ -97,17 +95,7 @@ const multiplyPart = (hidden: number, experts: number, dtype: RouterShape['weigh
         part: 'u32',
         sums: registers('v16'),
       },
-      using: {
-        UNITS: hidden / 8,
-        PIECES: Math.ceil(hidden / 32),
-        PARTS: tile.parts,
-        DEPTH: tile.depth,
-        LAST: experts - 1,
-        OCTETS: tile.octets,
-        WIDE: wide,
-        TERMS: dtype === 'f32' ? 3 : 1,
-        termsOf: termsOf(dtype),
-      },
+      using: partOf(hidden, experts, dtype, tile),
     },
     (g, { x, weights, token, tokens, expert, part, sums }, u) => {
       for (let first = part; first < u.PIECES; first += u.PARTS * u.DEPTH) {
@@ -134,9 +122,22 @@ const multiplyPart = (hidden: number, experts: number, dtype: RouterShape['weigh
         for (const d of g.unroll(u.DEPTH)) {
           for (const o of g.unroll(u.OCTETS)) {
             const terms = g.registers('v16', u.TERMS);
-            const vectors = g.registers('v16', u.WIDE);
-            for (const w of g.unroll(u.WIDE)) vectors[w] = by[(d * u.OCTETS + o) * u.WIDE + w]!;
-            u.termsOf({ vectors, terms });
+            if (u.THREE) {
+              // A weight of f32 is the sum of three of bf16, each what rounding leaves of it.
+              const left = g.registers('f32', 8);
+              for (const i of g.unroll(8))
+                left[i] = g.lane(by[(d * u.OCTETS + o) * 2 + (i - (i % 4)) / 4]!, 'f32', i % 4);
+              for (const term of g.unroll(3)) {
+                terms[term] = g.pack('bf16', left);
+                for (const i of g.unroll(8)) {
+                  const rest = left[i]! - g.f32(g.lane(terms[term]!, 'bf16', i));
+                  // Of an infinity, and of a NaN, nothing is left.
+                  left[i] = g.select((g.bits('u32', rest) & 0x7f800000) === 0x7f800000, g.f32(0), rest);
+                }
+              }
+            } else {
+              terms[0] = by[d * u.OCTETS + o]!;
+            }
             for (const term of g.unroll(u.TERMS)) {
               for (const half of g.unroll(2)) {
                 const upper = rows[2 * d]!;
@@ -155,30 +156,15 @@ const multiplyPart = (hidden: number, experts: number, dtype: RouterShape['weigh
       }
     },
   );
-};
 
-/** Eight weights as bf16. One of f32 is the sum of three of them, each what rounding leaves of it. */
-const termsOf = (dtype: RouterShape['weights']) =>
-  device(
-    {
-      name: 'terms_of',
-      params: { vectors: registers('v16'), terms: registers('v16') },
-      using: { WIDE: dtype === 'f32' },
-    },
-    (g, { vectors, terms }, u) => {
-      if (u.WIDE) {
-        const left = g.registers('f32', 8);
-        for (const i of g.unroll(8)) left[i] = g.lane(vectors[(i - (i % 4)) / 4]!, 'f32', i % 4);
-        for (const term of g.unroll(3)) {
-          terms[term] = g.pack('bf16', left);
-          for (const i of g.unroll(8)) {
-            const rest = left[i]! - g.f32(g.lane(terms[term]!, 'bf16', i));
-            // Of an infinity, and of a NaN, nothing is left.
-            left[i] = g.select((g.bits('u32', rest) & 0x7f800000) === 0x7f800000, g.f32(0), rest);
-          }
-        }
-      } else {
-        terms[0] = vectors[0]!;
-      }
-    },
-  );
+const partOf = (hidden: number, experts: number, dtype: RouterShape['weights'], tile: LogitsTile) => ({
+  UNITS: hidden / 8,
+  PIECES: Math.ceil(hidden / 32),
+  PARTS: tile.parts,
+  DEPTH: tile.depth,
+  LAST: experts - 1,
+  OCTETS: tile.octets,
+  WIDE: dtype === 'f32' ? 2 : 1,
+  THREE: dtype === 'f32',
+  TERMS: dtype === 'f32' ? 3 : 1,
+});

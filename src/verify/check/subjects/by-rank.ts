@@ -1,4 +1,5 @@
 /** Configurations by what each rank does and how its result compares with what it should be. */
+import { HeddleError } from '../../../base/errors.js';
 import { World } from '../../../net/world/index.js';
 import { type Comparison, mergeComparisons } from '../../testing/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
@@ -17,6 +18,12 @@ export function once<T>(make: () => T): () => T {
     return made.value;
   };
 }
+
+/** The end of a world in which ranks are killed: that is no error of their programs. */
+export const exceptKilled = (world: Promise<unknown>): Promise<unknown> =>
+  world.catch((error: unknown) => {
+    if (!(error instanceof HeddleError && error.code === 'HEDDLE_KILLED')) throw error;
+  });
 
 /** Work that a rank does alone, of which one is enough. */
 export const ofOneRank = (

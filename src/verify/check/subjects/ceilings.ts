@@ -1,6 +1,5 @@
 /** The kernels that only measure: transfers, and barriers that must really order them. */
 
-import { HeddleError } from '../../../base/errors.js';
 import type { Stream } from '../../../gpu/index.js';
 import type { IrModule } from '../../../lang/index.js';
 import { type SharedWindow, World } from '../../../net/world/index.js';
@@ -13,6 +12,7 @@ import {
   transferWindow,
 } from '../../kernels/index.js';
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
+import { exceptKilled } from './by-rank.js';
 
 const ranks = 3;
 const capacity = 40;
@@ -92,9 +92,7 @@ function lostInBarrier(): CheckConfiguration {
         const { offset } = flagsLayout.fields.find(({ name }) => name === 'failed')!;
         named = (await stream.copyOut(flags.own.address + offset, 4))[0]!;
       });
-      await world.catch((error: unknown) => {
-        if (!(error instanceof HeddleError && error.code === 'HEDDLE_KILLED')) throw error;
-      });
+      await exceptKilled(world);
       if (named !== 2 && named !== 3) throw new WrongResult(`failed is ${named} instead of 1 + a lost rank`);
     },
   };

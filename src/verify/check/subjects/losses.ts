@@ -3,7 +3,7 @@
  * synchronisation too, and only here do they.
  * All waits of a launch together take one time limit.
  */
-import { HeddleError, RankLostError } from '../../../base/errors.js';
+import { RankLostError } from '../../../base/errors.js';
 import type { SimMachine } from '../../../gpu/sim/index.js';
 import type { Operation } from '../../../moe/families/index.js';
 import {
@@ -16,6 +16,7 @@ import type { Shape } from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
 import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../testing/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
+import { exceptKilled } from './by-rank.js';
 import { type Carried, type Rounds, roundsOf } from './rounds.js';
 
 const lossLayer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
@@ -63,9 +64,7 @@ export function lossOf(
       const error = await survive(world, machine, shape, how, operation);
       if (world.rank !== victim) errors[world.rank] = error;
     });
-    await world.catch((error: unknown) => {
-      if (!(error instanceof HeddleError && error.code === 'HEDDLE_KILLED')) throw error;
-    });
+    await exceptKilled(world);
     const right = errors.filter((error, rank) => {
       if (!(error instanceof RankLostError)) return false;
       if ((!silent || waitsForIt(rank)) && String(error.ranks) !== String(victim)) return false;

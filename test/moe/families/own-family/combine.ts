@@ -37,7 +37,7 @@ export function combineKernel(layer: Layer, window: NaiveWindow) {
         const count = u.findOwners({ expert, owners });
         for (let i = g.laneId; i < u.HIDDEN; i += 32) {
           const total = g.registers('f32', 1);
-          u.rowSum({ at: { win, token, i, owners, count }, count, total });
+          u.rowSum({ at: { win, token, i, owners, count }, count, unit: i, i, word: 0, values: total });
           g.store(out.at(token * u.HIDDEN + i), g.convert(u.DTYPE, total[0]!));
         }
       }

@@ -1,0 +1,34 @@
+/** A whole layer with weights from a seed, as one of its ranks runs it. */
+import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, tensorFrom } from '../../src/moe/index.js';
+import type { World } from '../../src/net/world/index.js';
+import { type LayerInputs, placeWeights } from '../../src/verify/trials/index.js';
+
+export type LayerRun = Awaited<ReturnType<typeof runLayer>>;
+
+/** Runs a layer as one rank, so often back to back; with `graph` what is captured once. */
+export async function runLayer(
+  world: World,
+  inputs: LayerInputs,
+  options: Omit<MoeLayerOptions, 'model' | 'experts' | 'sharedExperts' | 'router'>,
+  { times = 1, graph = false } = {},
+) {
+  const { device, rank } = world;
+  const stream = device.createStream();
+  const weights = placeWeights(world, stream, inputs, options.placement);
+  const layer = await MoeLayer.create(world, { model: inputs.model, ...weights, ...options });
+  const { hidden } = inputs.model;
+  const own = inputs.routed[rank]!.x;
+  const x = tensorFrom(device, stream, own, 'bf16', [own.length / hidden, hidden], 'x');
+  const out = emptyTensor(device, 'bf16', x.shape, 'out');
+  if (graph) stream.beginCapture();
+  layer.forward(x, out, stream);
+  const captured = graph ? stream.endCapture() : null;
+  for (let n = 1; n < times; n++) captured ? captured.launch(stream) : layer.forward(x, out, stream);
+  captured?.launch(stream);
+  await layer.synchronize(stream);
+  const result = await readBits(out, stream);
+  captured?.dispose();
+  await layer.dispose();
+  // The rows that this rank gets: [tokens, hidden].
+  return { layer, out: result };
+}
