@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { ArgumentError, integerIn, requireText, UnavailableError } from '../../base/errors.js';
 import { type Address, parseAddress } from './address.js';
-import { MAX_RANKS } from './circle.js';
 import { type EtcdAddress, parseEtcdAddress } from './etcd/address.js';
+import { MAX_RANKS } from './exchange.js';
 
 /** A process's place in its world, as its launcher's environment tells it. */
 export interface Membership {

@@ -3,12 +3,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { RankLostError, RendezvousError } from '../../base/errors.js';
 import { formatAddress } from './address.js';
 import { Channel } from './channel.js';
-import { MAX_PAYLOAD } from './circle.js';
+import { type Hearer, type Link, passing, toError } from './circle.js';
 import type { Membership } from './environment.js';
-import type { Call } from './exchange.js';
-import type { Hearer, Link } from './link.js';
+import { type Call, MAX_PAYLOAD } from './exchange.js';
 import { type Message, PROTOCOL_VERSION, ProtocolError } from './messages.js';
-import { passing, toError } from './participant.js';
 import { Rendezvous } from './rendezvous.js';
 import { newNonce, prove, requireSecret, sameProof } from './secret.js';
 
@@ -61,6 +59,7 @@ export class HostLink implements Link {
     }
   }
 
+  /** Sets who hears what comes, from now on. */
   hear(hearer: Hearer): void {
     this.#hearer = hearer;
   }

@@ -11,9 +11,10 @@ export {
   type Topology,
   topologyOf,
 } from '../../gpu/index.js';
-export { type Circle, type CircleLoss, type CircleOptions, MAX_RANKS } from './circle.js';
+export type { Circle, CircleLoss, CircleOptions } from './circle.js';
 export { askEtcd } from './etcd/host.js';
 export type { WhatHappened, WorldEvent } from './events.js';
+export { MAX_RANKS } from './exchange.js';
 export { connectFabric, type FabricConnection, type FabricRegions } from './fabric.js';
 export { Launch, type LaunchOptions, type LaunchResult, type RankResult } from './launch.js';
 export { LocalCircle } from './local-circle.js';

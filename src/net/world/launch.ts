@@ -17,9 +17,9 @@ import {
 } from '../../base/errors.js';
 import { evenNodes, maxSimulatedRanks } from '../../gpu/index.js';
 import { formatAddress } from './address.js';
-import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './circle.js';
 import { parseEtcdAddress } from './etcd/address.js';
 import { EtcdHost } from './etcd/host.js';
+import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './exchange.js';
 import { forwardLines, Outlet } from './output.js';
 import { Reaper } from './reaper.js';
 import { Rendezvous } from './rendezvous.js';

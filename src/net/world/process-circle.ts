@@ -7,14 +7,12 @@ import {
   requireText,
 } from '../../base/errors.js';
 import { parseAddress } from './address.js';
-import { type CircleOptions, DEFAULT_TIMEOUT_MS, LONGEST_TIMEOUT_MS, MAX_NAME, MAX_RANKS } from './circle.js';
+import { Circle, type CircleOptions, DEFAULT_TIMEOUT_MS, passing } from './circle.js';
 import { type Environment, type Membership, maxLocalRank, readEnvironment } from './environment.js';
 import { parseEtcdAddress } from './etcd/address.js';
 import { EtcdLink } from './etcd/link.js';
-import type { Call } from './exchange.js';
+import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_RANKS } from './exchange.js';
 import { HostLink } from './host-link.js';
-import type { Link } from './link.js';
-import { Participant, passing } from './participant.js';
 import { tellLauncher } from './tell-launcher.js';
 
 /** How to join. An option that is not given here comes from the environment. */
@@ -65,7 +63,7 @@ process.on('beforeExit', () => {
 });
 
 /** Ranks that are processes, meeting at a TCP rendezvous. */
-export class ProcessCircle extends Participant {
+export class ProcessCircle extends Circle {
   /** The rank among those of the same machine, where the launcher tells it. */
   readonly localRank: number | undefined;
   /** The node that this rank is said to be of. */
@@ -74,12 +72,17 @@ export class ProcessCircle extends Participant {
   atProgramEnd: () => Promise<void> = () => this.dispose();
   readonly #place: Membership;
   readonly #limits: Limits;
-  readonly #link: Link;
+  readonly #link: HostLink | EtcdLink;
   /** The one that had lost this rank. It may host the rendezvous, so its link stays. */
   #lostIt: ProcessCircle | undefined;
 
-  private constructor(place: Membership, origins: readonly number[], limits: Limits, link: Link) {
-    super(place.rank, origins, limits);
+  private constructor(
+    place: Membership,
+    origins: readonly number[],
+    limits: Limits,
+    link: HostLink | EtcdLink,
+  ) {
+    super(place.rank, origins, limits, link);
     this.localRank = place.localRank;
     this.node = place.node;
     this.#place = place;
@@ -111,7 +114,7 @@ export class ProcessCircle extends Participant {
   /** Resolves when every rank has joined, or has taken in the newcomer. */
   static async #enter(place: Membership, limits: Limits): Promise<ProcessCircle> {
     const origins = Array.from({ length: place.ranks }, (_, rank) => rank);
-    const welcomed = (link: Link) => new ProcessCircle(place, origins, limits, link);
+    const welcomed = (link: HostLink | EtcdLink) => new ProcessCircle(place, origins, limits, link);
     const { etcd } = place;
     const circle =
       etcd === undefined
@@ -132,17 +135,9 @@ export class ProcessCircle extends Participant {
     return super.latest as ProcessCircle;
   }
 
-  protected arrive(call: Call): void {
-    this.#link.arrive(call);
-  }
-
-  protected giveUp(ranks: readonly number[], reason: string): void {
-    this.#link.giveUp(ranks, reason);
-  }
-
-  protected async leave(): Promise<void> {
+  protected override async leave(): Promise<void> {
     open.delete(this);
-    await this.#link.leave();
+    await super.leave();
     await this.#lostIt?.dispose();
   }
 
@@ -154,17 +149,13 @@ export class ProcessCircle extends Participant {
     return circle;
   }
 
-  protected override waiting(pending: boolean): void {
-    this.#link.keepAlive(pending);
-  }
-
   /** The same link serves the next circle as it did this one. */
   #goOn(origins: readonly number[], rank: number): void {
     open.delete(this);
     const place = { ...this.#place, rank, ranks: origins.length, newcomer: undefined };
     const next = new ProcessCircle(place, origins, this.#limits, this.#link);
     next.#lostIt = this.#lostIt;
-    this.renewed(next);
+    this.goOn(next);
   }
 }
 
@@ -187,11 +178,20 @@ const outside = (place: Membership, rejoin: string): Membership => ({
 });
 
 /** The circle of a process that takes a lost rank's place, until the others take it in: in all calls the others say what it says. */
-export class OutsideCircle extends Participant {
-  readonly #enter: () => Promise<Participant>;
+export class OutsideCircle extends Circle {
+  readonly #enter: () => Promise<Circle>;
 
-  constructor(rank: number, ranks: number, options: CircleOptions, enter: () => Promise<Participant>) {
-    super(rank, [...Array(ranks).keys()], options);
+  constructor(rank: number, ranks: number, options: CircleOptions, enter: () => Promise<Circle>) {
+    super(rank, [...Array(ranks).keys()], options, {
+      arrive: ({ id, bytes }) => {
+        this.ended(new RankMaskedError(rank)); // of no effect on what is no renewal
+        const parts = this.origins.map(() => bytes.slice());
+        queueMicrotask(() => this.completed(id, parts));
+      },
+      giveUp: () => {},
+      leave: async () => {},
+      keepAlive: () => {},
+    });
     this.#enter = enter;
   }
 
@@ -205,17 +205,7 @@ export class OutsideCircle extends Participant {
     return true;
   }
 
-  protected arrive({ id, bytes }: Call): void {
-    this.ended(new RankMaskedError(this.rank)); // of no effect on what is no renewal
-    const parts = this.origins.map(() => bytes.slice());
-    queueMicrotask(() => this.completed(id, parts));
-  }
-
-  protected giveUp(): void {}
-
-  protected async leave(): Promise<void> {}
-
-  protected override waitOutside(): Promise<Participant> {
+  protected override waitOutside(): Promise<Circle> {
     return this.#enter();
   }
 }

@@ -3,8 +3,7 @@ import { createServer, isIP, type Server } from 'node:net';
 import { RendezvousError, requireInteger } from '../../base/errors.js';
 import { type Address, formatAddress, isLoopback } from './address.js';
 import { Channel } from './channel.js';
-import { MAX_PAYLOAD, MAX_RANKS } from './circle.js';
-import { Exchange } from './exchange.js';
+import { Exchange, MAX_PAYLOAD, MAX_RANKS } from './exchange.js';
 import { type Message, PROTOCOL_VERSION } from './messages.js';
 import { newNonce, prove, requireSecret, sameProof } from './secret.js';
 

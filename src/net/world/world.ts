@@ -28,8 +28,9 @@ import {
 } from '../../gpu/index.js';
 import type { MachineOptions, SimMachine } from '../../gpu/sim/index.js';
 import type { TransferEngine } from '../fabric/index.js';
-import type { Circle, CircleOptions, TakesIn } from './circle.js';
+import { type Circle, type CircleOptions, notOut, passing, runEach } from './circle.js';
 import { type WhatHappened, type WorldEvent, WorldEvents } from './events.js';
+import type { TakesIn } from './exchange.js';
 import { connectFabric, type FabricConnection } from './fabric.js';
 import { LocalCircle } from './local-circle.js';
 import {
@@ -41,7 +42,6 @@ import {
   requireOwnGpus,
   simulatedOutside,
 } from './nodes.js';
-import { notOut, passing, runEach } from './participant.js';
 import { findPlace, type JoinOptions, OutsideCircle, ProcessCircle } from './process-circle.js';
 import { type FabricOptions, openEngine } from './proxy/network.js';
 import {

@@ -1,9 +1,8 @@
 import { messageOf, RendezvousError } from '../../../base/errors.js';
+import { type Hearer, type Link, passing, toError } from '../circle.js';
 import type { Membership } from '../environment.js';
 import { type Call, Exchange, type Newcomer, type Seat } from '../exchange.js';
-import type { Hearer, Link } from '../link.js';
 import type { Message } from '../messages.js';
-import { passing, toError } from '../participant.js';
 import type { EtcdAddress } from './address.js';
 import { EtcdWorld } from './world.js';
 
@@ -87,6 +86,7 @@ export class EtcdLink implements Link {
     return joined;
   }
 
+  /** Sets who hears what comes, from now on. */
   hear(hearer: Hearer): void {
     this.#hearer = hearer;
   }

@@ -1,7 +1,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { RendezvousError } from '../../../base/errors.js';
-import { MAX_PAYLOAD } from '../circle.js';
+import { MAX_PAYLOAD } from '../exchange.js';
 import { encodeFrame, FrameReader } from '../frame.js';
 import { MAX_HEAD, type Message, PROTOCOL_VERSION, parseMessage } from '../messages.js';
 import { requireSecret } from '../secret.js';
