@@ -9,7 +9,7 @@ import {
   openRail,
   type Rail,
 } from '../libfabric/endpoint.js';
-import { choose, type FabricDevice } from '../libfabric/provider.js';
+import { choose, type FabricDevice, type Wanted } from '../libfabric/provider.js';
 import { PollingClock } from './clock.js';
 import { ImmediateQueue, ImmediateTable } from './immediates.js';
 import { Lane, type Target } from './lane.js';
@@ -19,14 +19,9 @@ import { field, kept, phase, Requests, two32 } from './requests.js';
 import { command, ringMask, type Shared, transferHeader, word } from './shared.js';
 
 /** The data with which the thread that drives libfabric starts. */
-export interface CoreOptions {
+export interface CoreOptions extends Wanted {
   readonly id: string;
-  readonly provider: string;
-  readonly devices: readonly string[];
-  readonly near: string | undefined;
-  readonly rails: number;
   readonly shard: 'peer' | 'bytes';
-  readonly gpuMemory: boolean;
   readonly timeoutMs: number;
   /** Requests under way to one peer on one rail. */
   readonly queue: number;

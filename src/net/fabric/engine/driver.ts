@@ -7,15 +7,10 @@ import { stoppedWord, word } from '../core/shared.js';
 import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
 
 /** The methods of a core that set things up; they are called rarely and answer before the call returns. */
-type ControlMethod =
-  | 'addPeer'
-  | 'removePeer'
-  | 'losePeer'
-  | 'register'
-  | 'deregister'
-  | 'stillLingering'
-  | 'addRemote'
-  | 'addGroup';
+type ControlMethod = Exclude<
+  keyof Core,
+  'info' | 'progress' | 'nothingToTake' | 'takeCommands' | 'tick' | 'close'
+>;
 
 /** How the caller reaches its core: in a thread of its own, or driven by the caller's calls. */
 export interface Driver {

@@ -84,7 +84,7 @@ export interface Chosen {
 }
 
 /** The criteria of a choice of devices. */
-interface Wanted {
+export interface Wanted {
   readonly provider: string;
   readonly devices: readonly string[];
   readonly near: string | undefined;
