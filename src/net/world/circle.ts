@@ -67,6 +67,12 @@ export interface Hearer {
   ended(error: Error): void;
 }
 
+/** A link to another process. */
+export interface FarLink extends Link {
+  /** Sets who hears what comes, from now on. */
+  hear(hearer: Hearer): void;
+}
+
 interface Renewal {
   resolve(next: Circle): void;
   reject(error: Error): void;

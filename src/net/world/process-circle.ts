@@ -7,12 +7,12 @@ import {
   requireText,
 } from '../../base/errors.js';
 import { parseAddress } from './address.js';
-import { Circle, type CircleOptions, DEFAULT_TIMEOUT_MS, passing } from './circle.js';
+import { Circle, type CircleOptions, DEFAULT_TIMEOUT_MS, type FarLink, passing } from './circle.js';
 import { type Environment, type Membership, maxLocalRank, readEnvironment } from './environment.js';
 import { parseEtcdAddress } from './etcd/address.js';
-import { EtcdLink } from './etcd/link.js';
+import { joinEtcd } from './etcd/link.js';
 import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_RANKS } from './exchange.js';
-import { HostLink } from './host-link.js';
+import { joinHost } from './host-link.js';
 import { tellLauncher } from './tell-launcher.js';
 
 /** How to join. An option that is not given here comes from the environment. */
@@ -72,16 +72,11 @@ export class ProcessCircle extends Circle {
   atProgramEnd: () => Promise<void> = () => this.dispose();
   readonly #place: Membership;
   readonly #limits: Limits;
-  readonly #link: HostLink | EtcdLink;
+  readonly #link: FarLink;
   /** The one that had lost this rank. It may host the rendezvous, so its link stays. */
   #lostIt: ProcessCircle | undefined;
 
-  private constructor(
-    place: Membership,
-    origins: readonly number[],
-    limits: Limits,
-    link: HostLink | EtcdLink,
-  ) {
+  private constructor(place: Membership, origins: readonly number[], limits: Limits, link: FarLink) {
     super(place.rank, origins, limits, link);
     this.localRank = place.localRank;
     this.node = place.node;
@@ -114,12 +109,12 @@ export class ProcessCircle extends Circle {
   /** Resolves when every rank has joined, or has taken in the newcomer. */
   static async #enter(place: Membership, limits: Limits): Promise<ProcessCircle> {
     const origins = Array.from({ length: place.ranks }, (_, rank) => rank);
-    const welcomed = (link: HostLink | EtcdLink) => new ProcessCircle(place, origins, limits, link);
+    const welcomed = (link: FarLink) => new ProcessCircle(place, origins, limits, link);
     const { etcd } = place;
     const circle =
       etcd === undefined
-        ? await HostLink.join(place, limits, welcomed)
-        : await EtcdLink.join({ ...place, etcd }, limits, welcomed);
+        ? await joinHost(place, limits, welcomed)
+        : await joinEtcd({ ...place, etcd }, limits, welcomed);
     passing('join', 'welcomed');
     try {
       if (place.newcomer === undefined) await circle.barrier('join');
