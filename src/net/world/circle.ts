@@ -19,6 +19,7 @@ import {
   MAX_NAME,
   MAX_PAYLOAD,
   MAX_RANKS,
+  type Seat,
   type TakesIn,
   takesIn,
 } from './exchange.js';
@@ -52,15 +53,11 @@ export interface Link {
   keepAlive(yes: boolean): void;
 }
 
-/** Messages that come over a link, told to the circle of these days. */
-export interface Hearer {
-  completed(id: number, parts: Uint8Array[]): void;
-  failed(id: number, loss: Loss): void;
-  lost(loss: CircleLoss): void;
+/** What a circle hears over its link: what is said to a seat where it meets, and what becomes of that place. */
+export interface Hearer extends Omit<Seat, 'lost' | 'renewed'> {
+  lost(loss: Loss | CircleLoss): void;
   /** These go on, this one as `rank`. The circle that hears it is over; the next one says that it hears. */
   renewed(origins: readonly number[], rank: number): void;
-  /** So many newcomers wait, and so many ranks that come back. */
-  waiting(newcomers: number, rejoining: number): void;
   /** The place is gone with a rank that left: no call can complete any more, yet nobody needs alarm. */
   departed(departed: Omit<Loss, 'operation'>): void;
   /** The place is gone, and with it every renewal. */
@@ -320,44 +317,38 @@ export abstract class Circle {
     });
   }
 
-  // ---- What its link tells it ----------------------------------------------------------------------------------
-
-  protected completed(id: number, parts: Uint8Array[]): void {
-    const call = this.#take(id);
-    if (call === undefined) return;
-    passing(call.operation, 'completed');
-    call.resolve(parts);
-  }
-
-  protected failed(id: number, loss: Loss): void {
-    this.#take(id)?.reject(toError(loss));
-  }
-
-  protected lost(loss: CircleLoss): void {
-    if (this.#disposal) return;
-    this.#losses.push(loss);
-    // In this order, so that whoever sees a call reject finds the signal aborted and the listeners told.
-    this.#abort.abort(loss);
-    for (const listener of this.#listeners) this.#tell(listener, loss);
-    const own = this.#ownLoss;
-    if (own) this.#failRenewal(() => own);
-    this.#rejectAll((operation) => this.#lossIn(operation));
-  }
-
-  protected departed(departed: Omit<Loss, 'operation'>): void {
-    this.#departed = departed;
-    this.#rejectAll((operation) => toError({ ...departed, operation }));
-  }
-
-  protected ended(error: Error): void {
-    this.#ended = error;
-    this.#failRenewal(() => error);
-  }
-
-  protected othersWait(newcomers: number, rejoining: number): void {
-    this.#newcomers = newcomers;
-    this.#rejoining = rejoining;
-  }
+  protected readonly hears: Omit<Hearer, 'renewed'> = {
+    completed: (id, parts) => {
+      const call = this.#take(id);
+      if (call === undefined) return;
+      passing(call.operation, 'completed');
+      call.resolve([...parts]);
+    },
+    failed: (id, loss) => this.#take(id)?.reject(toError(loss)),
+    lost: (said) => {
+      if (this.#disposal) return;
+      const loss = said instanceof Error ? said : toError(said);
+      this.#losses.push(loss);
+      // In this order, so that whoever sees a call reject finds the signal aborted and the listeners told.
+      this.#abort.abort(loss);
+      for (const listener of this.#listeners) this.#tell(listener, loss);
+      const own = this.#ownLoss;
+      if (own) this.#failRenewal(() => own);
+      this.#rejectAll((operation) => this.#lossIn(operation));
+    },
+    waiting: (newcomers, rejoining) => {
+      this.#newcomers = newcomers;
+      this.#rejoining = rejoining;
+    },
+    departed: (departed) => {
+      this.#departed = departed;
+      this.#rejectAll((operation) => toError({ ...departed, operation }));
+    },
+    ended: (error) => {
+      this.#ended = error;
+      this.#failRenewal(() => error);
+    },
+  };
 
   /** Those that are left go on in the next circle. */
   protected goOn(next: Circle): void {
@@ -433,7 +424,7 @@ function requireBytes(bytes: unknown): Uint8Array {
 export const notOut = (rank: number): string =>
   `rank ${rank} takes part in its world: there is nothing to rejoin`;
 
-export function toError(loss: Loss): RankLostError {
+function toError(loss: Loss): RankLostError {
   return new RankLostError(loss.ranks, loss.operation, undefined, { cause: new Error(loss.why) });
 }
 

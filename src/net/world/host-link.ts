@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { RankLostError, RendezvousError } from '../../base/errors.js';
 import { formatAddress } from './address.js';
 import { Channel } from './channel.js';
-import { type FarLink, type Hearer, passing, toError } from './circle.js';
+import { type FarLink, type Hearer, passing } from './circle.js';
 import type { Membership } from './environment.js';
 import { type Call, MAX_PAYLOAD } from './exchange.js';
 import { type Message, PROTOCOL_VERSION, ProtocolError } from './messages.js';
@@ -70,7 +70,7 @@ function linkOver(channel: Channel, place: Membership, rendezvous: Rendezvous | 
         hearer.failed(message.id, message);
         break;
       case 'lost':
-        hearer.lost(toError(message));
+        hearer.lost(message);
         break;
       case 'renewed':
         goOn(message.origins, message.rank);

@@ -1,5 +1,5 @@
 import { RendezvousError, requireFunction, requireInteger, requireObject } from '../../base/errors.js';
-import { Circle, type CircleOptions, runEach, toError } from './circle.js';
+import { Circle, type CircleOptions, runEach } from './circle.js';
 import { Exchange, MAX_RANKS } from './exchange.js';
 
 interface LocalOptions extends CircleOptions {
@@ -29,16 +29,13 @@ export class LocalCircle extends Circle {
     this.#exchange = exchange;
     this.#options = options;
     exchange.sit(rank, {
+      ...this.hears,
       // Copies, so that no rank can reach into another's memory, as if they were processes.
-      completed: (id, parts) =>
-        this.completed(
-          id,
-          parts.map((part) => part.slice()),
-        ),
-      failed: (id, loss) => this.failed(id, loss),
-      lost: (loss) => this.lost(toError(loss)),
+      completed: (id, parts) => {
+        const own = parts.map((part) => part.slice());
+        this.hears.completed(id, own);
+      },
       renewed: (next, rank) => this.goOn(new LocalCircle(next, rank, options)),
-      waiting: (newcomers, rejoining) => this.othersWait(newcomers, rejoining),
     });
   }
 

@@ -84,15 +84,7 @@ export class ProcessCircle extends Circle {
     this.#limits = limits;
     this.#link = link;
     open.add(this);
-    link.hear({
-      completed: (id, parts) => this.completed(id, parts),
-      failed: (id, loss) => this.failed(id, loss),
-      lost: (loss) => this.lost(loss),
-      renewed: (origins, rank) => this.#goOn(origins, rank),
-      waiting: (newcomers, rejoining) => this.othersWait(newcomers, rejoining),
-      departed: (departed) => this.departed(departed),
-      ended: (error) => this.ended(error),
-    });
+    link.hear({ ...this.hears, renewed: (origins, rank) => this.#goOn(origins, rank) });
   }
 
   /**
@@ -179,9 +171,9 @@ export class OutsideCircle extends Circle {
   constructor(rank: number, ranks: number, options: CircleOptions, enter: () => Promise<Circle>) {
     super(rank, [...Array(ranks).keys()], options, {
       arrive: ({ id, bytes }) => {
-        this.ended(new RankMaskedError(rank)); // of no effect on what is no renewal
+        this.hears.ended(new RankMaskedError(rank)); // of no effect on what is no renewal
         const parts = this.origins.map(() => bytes.slice());
-        queueMicrotask(() => this.completed(id, parts));
+        queueMicrotask(() => this.hears.completed(id, parts));
       },
       giveUp: () => {},
       leave: async () => {},

@@ -1,5 +1,5 @@
 import { messageOf, RendezvousError } from '../../../base/errors.js';
-import { type FarLink, type Hearer, passing, toError } from '../circle.js';
+import { type FarLink, type Hearer, passing } from '../circle.js';
 import type { Membership } from '../environment.js';
 import { type Call, Exchange, type Newcomer, type Seat } from '../exchange.js';
 import type { Message } from '../messages.js';
@@ -69,10 +69,7 @@ function linkOver(
   let waitingSince: number | null = null;
   /** Or is of no use any more. */
   let left = false;
-  if (newcomer === null) {
-    for (const rank of exchange.origins) reads.set(rank, 0);
-    exchange.sit(rank, seat());
-  }
+  if (newcomer === null) for (const rank of exchange.origins) reads.set(rank, 0);
   const patience = setInterval(lookAtClock, Math.min(lossTimeoutMs, timeoutMs) / 4).unref();
 
   function read(): void {
@@ -117,17 +114,6 @@ function linkOver(
     });
   }
 
-  /** This rank's: what it hears goes to its circle. */
-  function seat(): Seat {
-    return {
-      completed: (id, parts) => hearer.completed(id, [...parts]),
-      failed: (id, loss) => hearer.failed(id, loss),
-      lost: (loss) => hearer.lost(toError(loss)),
-      renewed: (next, rank) => goOn(next, rank),
-      waiting: (newcomers, rejoining) => hearer.waiting(newcomers, rejoining),
-    };
-  }
-
   function goOn(next: Exchange, rank: number): void {
     const { origins } = next;
     const fresh = origins.filter((origin) => !exchange.origins.includes(origin));
@@ -137,7 +123,6 @@ function linkOver(
     if (newcomer === null && fresh.length > 0) write(() => world.renewed(origins, fresh[0]!));
     newcomer = null;
     hearer.renewed(origins, rank);
-    next.sit(rank, seat());
   }
 
   function newcomerOf(
@@ -208,8 +193,10 @@ function linkOver(
   }
 
   const link: FarLink = {
+    /** In each of its circles the rank has a seat. */
     hear(listener) {
       hearer = listener;
+      if (newcomer === null) exchange.sit(exchange.origins.indexOf(me), { ...listener, renewed: goOn });
     },
 
     arrive({ id, kind, operation, timeoutMs, bytes }: Call): void {
