@@ -5,7 +5,8 @@ import { ArgumentError, messageOf, RankLostError, UnavailableError } from '../..
 import { type Device, nodesByReach, type Topology, topologyOf } from '../../gpu/index.js';
 import type { SimMachine } from '../../gpu/sim/index.js';
 import type { Circle } from './circle.js';
-import { findPlace, type JoinOptions, OutsideCircle, ProcessCircle } from './process-circle.js';
+import type { JoinOptions } from './environment.js';
+import { findPlace, OutsideCircle, ProcessCircle } from './process-circle.js';
 
 /** The number of a rank's GPU among the `visible` ones. A process that was shown a single one takes that. */
 export function ordinalFor(rank: number, localRank: number | undefined, visible: number): number {

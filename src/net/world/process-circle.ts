@@ -8,49 +8,12 @@ import {
 } from '../../base/errors.js';
 import { parseAddress } from './address.js';
 import { Circle, type CircleOptions, DEFAULT_TIMEOUT_MS, type FarLink, passing } from './circle.js';
-import { type Environment, type Membership, maxLocalRank, readEnvironment } from './environment.js';
+import { type JoinOptions, type Membership, maxLocalRank, readEnvironment } from './environment.js';
 import { parseEtcdAddress } from './etcd/address.js';
 import { joinEtcd } from './etcd/link.js';
 import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_RANKS } from './exchange.js';
 import { joinHost } from './host-link.js';
 import { tellLauncher } from './tell-launcher.js';
-
-/** How to join. An option that is not given here comes from the environment. */
-export interface JoinOptions extends CircleOptions {
-  readonly rank?: number;
-  readonly ranks?: number;
-  readonly localRank?: number;
-  /** The name of this rank's node, where it is not to be found out; every rank must say one then. */
-  readonly node?: string;
-  /** 'host:port' of the rendezvous. */
-  readonly address?: string;
-  /** 'etcd://host:port/prefix': the ranks meet there instead. */
-  readonly rendezvous?: string;
-  /** Names the world; all its ranks must say the same. */
-  readonly world?: string;
-  /**
-   * The name of a group of newcomers, which waits until the ranks of a world that runs take it in by `renew`. `rank` and `ranks`
-   * count in the group then, 0 and 1 where nobody says so.
-   */
-  readonly newcomer?: string;
-  /**
-   * Takes the place of rank `rank` in a world that runs and has left it out. What it says names this process. The world that is joined is
-   * one outside: layers are made in it alone, and `World.rejoin` waits until the others take it in.
-   */
-  readonly rejoin?: string;
-  /** At least 16 characters; required when the address is not loopback. */
-  readonly secret?: string;
-  /** Someone else hosts the rendezvous; otherwise rank 0 does. */
-  readonly hosted?: boolean;
-  /**
-   * After how many ms without a sign of life this rank is lost to the others, and the rendezvous to it.
-   * Must exceed the longest time that this process blocks its event loop. Default 30,000. (A process that
-   * ends is noticed at once.)
-   */
-  readonly lossTimeoutMs?: number;
-  /** Instead of process.env. */
-  readonly environment?: Environment;
-}
 
 const DEFAULT_LOSS_TIMEOUT_MS = 30_000;
 /**

@@ -29,6 +29,7 @@ import {
 import type { MachineOptions, SimMachine } from '../../gpu/sim/index.js';
 import type { TransferEngine } from '../fabric/index.js';
 import { type Circle, type CircleOptions, notOut, passing, runEach } from './circle.js';
+import type { JoinOptions } from './environment.js';
 import { type WhatHappened, type WorldEvent, WorldEvents } from './events.js';
 import type { TakesIn } from './exchange.js';
 import { connectFabric, type FabricConnection } from './fabric.js';
@@ -42,7 +43,7 @@ import {
   requireOwnGpus,
   simulatedOutside,
 } from './nodes.js';
-import { findPlace, type JoinOptions, OutsideCircle, ProcessCircle } from './process-circle.js';
+import { findPlace, OutsideCircle, ProcessCircle } from './process-circle.js';
 import { type FabricOptions, openEngine } from './proxy/network.js';
 import {
   inMachine,

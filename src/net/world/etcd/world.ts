@@ -1,6 +1,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { RendezvousError } from '../../../base/errors.js';
+import type { Membership } from '../environment.js';
 import { MAX_PAYLOAD } from '../exchange.js';
 import { encodeFrame, FrameReader } from '../frame.js';
 import { MAX_HEAD, type Message, PROTOCOL_VERSION, parseMessage } from '../messages.js';
@@ -20,13 +21,10 @@ import {
 } from './client.js';
 
 /** Which world, and how long silence lasts until its rank is lost. */
-export interface WorldPlace {
+export interface WorldPlace
+  extends Pick<Membership, 'world' | 'ranks' | 'secret'>,
+    Partial<Pick<Membership, 'newcomer'>> {
   readonly etcd: EtcdAddress;
-  readonly world: string;
-  readonly ranks: number;
-  /** The name of a newcomer's group: the world must be there then, of whatever size. */
-  readonly newcomer?: string | undefined;
-  readonly secret: string | undefined;
   readonly lossTimeoutMs: number;
 }
 

@@ -22,15 +22,11 @@ import { deliver, type ProxyMemory, type ProxyProgramName, prepareProxy, proxyMa
 import type { ProxyThreadData } from './thread.js';
 
 /** The program of a proxy, and what it runs on. */
-export interface ProxyOptions {
+export interface ProxyOptions extends Partial<Pick<ProxyProgramName, 'data' | 'reach'>> {
   /** The module that exports the program. */
   readonly module: URL;
   /** The export, a `ProxyMaker`. */
   readonly name: string;
-  /** Given to the program; must be such as threads can send each other. */
-  readonly data?: unknown;
-  /** The ranks that it writes to, which also write to this one; all others by default. */
-  readonly reach?: readonly number[];
   /** Every rank's is as long. Networks reach all of what is mapped, and of a wire what lies behind its front. */
   readonly memory: MappedMemory | WireMemory;
   /** Within how many ms each write ends, well or with the loss of its peer, unless the world's `fabric` option says. */
