@@ -18,10 +18,10 @@ import {
 import { evenNodes, maxSimulatedRanks } from '../../gpu/index.js';
 import { formatAddress } from './address.js';
 import { parseEtcdAddress } from './etcd/address.js';
-import { EtcdHost } from './etcd/host.js';
+import { type EtcdHost, openEtcdHost } from './etcd/host.js';
 import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './exchange.js';
-import { forwardLines, Outlet } from './output.js';
-import { Reaper } from './reaper.js';
+import { forwardLines, type Outlet, outletTo } from './output.js';
+import { startReaper } from './reaper.js';
 import { Rendezvous } from './rendezvous.js';
 import { EXIT_LACKING, hearLack, listening } from './tell-launcher.js';
 
@@ -143,14 +143,14 @@ async function start(options: LaunchOptions): Promise<Launch> {
   const { HEDDLE_RENDEZVOUS } = process.env;
   const of = { ranks: options.ranks, world, secret };
   const rendezvous = HEDDLE_RENDEZVOUS
-    ? await EtcdHost.open({ ...of, etcd: parseEtcdAddress('HEDDLE_RENDEZVOUS', HEDDLE_RENDEZVOUS) })
+    ? await openEtcdHost({ ...of, etcd: parseEtcdAddress('HEDDLE_RENDEZVOUS', HEDDLE_RENDEZVOUS) })
     : await Rendezvous.listen(of);
   // Such ranks may outlive the launcher.
-  const reaped = !(rendezvous instanceof EtcdHost && (options.keepGoing || restarts > 0));
-  const reaper = new Reaper(graceMs);
+  const reaped = !(!(rendezvous instanceof Rendezvous) && (options.keepGoing || restarts > 0));
+  const reaper = startReaper(graceMs);
   const ranks: RankProcess[] = [];
-  const stdout = new Outlet(options.stdout ?? process.stdout);
-  const stderr = new Outlet(options.stderr ?? process.stderr);
+  const stdout = outletTo(options.stdout ?? process.stdout);
+  const stderr = outletTo(options.stderr ?? process.stderr);
   const prefix = options.prefix ?? ((label) => `[${label}] `);
   const startPart: StartPart = async (part, group) => {
     const { rank } = part;
@@ -189,7 +189,7 @@ function follow(
   ranks: RankProcess[],
   startPart: StartPart,
   rendezvous: Rendezvous | EtcdHost,
-  reaper: Reaper,
+  reaper: ReturnType<typeof startReaper>,
   {
     timeoutMs,
     graceMs,

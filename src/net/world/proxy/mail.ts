@@ -38,12 +38,7 @@ type ToProxy =
       /** Where ranks were lost. */
       readonly lost: Lost | null;
     }
-  | {
-      readonly kind: 'lost';
-      readonly ranks: readonly number[];
-      readonly operation: string;
-      readonly why: string;
-    }
+  | (Lost & { readonly kind: 'lost'; readonly why: string })
   | { readonly kind: 'stop' }
   /** Behind 'stop': the proxies beside it have stopped as well. */
   | { readonly kind: 'close' };
