@@ -26,12 +26,8 @@ export async function openEtcdHost(place: Omit<WorldPlace, 'lossTimeoutMs'>) {
     originsOf: (group: string): number[] =>
       [...groups].flatMap(([origin, name]) => (name === group ? [origin] : [])),
     async close(): Promise<void> {
-      world.keepAlive(true);
-      const timer = setTimeout(() => world.close(), PATIENCE_MS);
       say(() => world.endIfEmpty());
-      await saying;
-      clearTimeout(timer);
-      world.close();
+      await world.closeAfter(saying, PATIENCE_MS);
     },
   };
   const nothing = () => {};

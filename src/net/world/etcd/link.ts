@@ -224,11 +224,7 @@ function linkOver(
       if (left) return;
       left = true;
       write(() => world.leave(me));
-      world.keepAlive(true);
-      const timer = setTimeout(() => world.close(), LEAVE_MS);
-      await writing;
-      clearTimeout(timer);
-      world.close();
+      await world.closeAfter(writing, LEAVE_MS);
     },
 
     keepAlive(yes: boolean): void {
