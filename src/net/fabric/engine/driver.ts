@@ -136,8 +136,7 @@ export async function startWorker(options: CoreOptions, onDeath: (error: Error) 
     },
     async rest(_idle, heard, missing) {
       if (fallAsleep(heard, missing)) {
-        const { waitAsync } = Atomics as unknown as AsyncAtomics;
-        const nap = waitAsync(control, word.callerSleeps, 1, longestNapMs);
+        const nap = Atomics.waitAsync(control, word.callerSleeps, 1, longestNapMs);
         if (nap.async) await nap.value;
       }
       wakeUp();
@@ -170,13 +169,3 @@ const spinsBeforePause = 500;
 const longestNapMs = 20;
 /** Half of what the bell can tell apart. */
 const mostMissing = 2 ** 30;
-
-/** Atomics.waitAsync is in every Node.js that Heddle runs on, but not yet in the library types of ES2023. */
-interface AsyncAtomics {
-  waitAsync(
-    array: Int32Array,
-    index: number,
-    value: number,
-    timeoutMs: number,
-  ): { async: true; value: Promise<string> } | { async: false; value: string };
-}
