@@ -1,17 +1,13 @@
 /** How every benchmark runs: its ranks, each with a stopwatch and random data, and what every report begins with. */
 import { HeddleError } from '../../base/errors.js';
 import { World } from '../../net/world/index.js';
-import { createNoise, type Noise } from './inputs.js';
+import { createNoise, type Rig } from './inputs.js';
 import { type Provenance, provenance, requireGpus } from './machine.js';
 import { type Unit, unitOf } from './statistics.js';
-import { Crew, createTiming, type Timing } from './timing.js';
+import { Crew, createTiming } from './timing.js';
 import { type Span, trace } from './trace.js';
 
-export interface Rig {
-  readonly timing: Timing;
-  /** The same on all ranks, so that each knows what its peers send. */
-  readonly noise: Noise;
-}
+export type { Rig };
 
 /** The part of a plan that every benchmark has. */
 export interface Measuring {

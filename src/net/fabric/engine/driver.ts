@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
 import { HeddleError } from '../../../base/errors.js';
 import { endOrderly, startThread, yieldProcessor } from '../../../base/native/index.js';
-import { type Core, type CoreInfo, type CoreOptions, createCore } from '../core/core.js';
+import { type Core, type CoreOptions, createCore } from '../core/core.js';
 import { stoppedWord, word } from '../core/shared.js';
 import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
 
@@ -14,7 +14,7 @@ type ControlMethod = Exclude<
 
 /** How the caller reaches its core: in a thread of its own, or driven by the caller's calls. */
 export interface Driver {
-  readonly info: CoreInfo;
+  readonly info: Core['info'];
   call<M extends ControlMethod>(method: M, ...args: Parameters<Core[M]>): ReturnType<Core[M]>;
   /** There are commands to take. */
   commandsWritten(): void;
@@ -103,7 +103,7 @@ export async function startWorker(options: CoreOptions, onDeath: (error: Error) 
   }
 
   return {
-    info: unwrap(reply) as CoreInfo,
+    info: unwrap(reply) as Core['info'],
     call(method, ...args) {
       const request: ControlRequest = { method, args };
       port.postMessage(request);

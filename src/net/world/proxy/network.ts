@@ -75,18 +75,10 @@ function engineOptions(options: FabricOptions, provider: ProviderName): EngineOp
   return { ...wanted, provider };
 }
 
-/** A rank's end of a network, with its memory, before any peer is known. */
-export interface OpenEnd {
-  readonly engine: TransferEngine;
-  readonly own: Region;
-}
+type OpenEnd = Awaited<ReturnType<typeof openEnd>>;
 
-/** Opens a rank's end of this provider's network. */
-export async function openEnd(
-  options: FabricOptions,
-  provider: ProviderName,
-  nics: WireMemory['nics'],
-): Promise<OpenEnd> {
+/** Opens a rank's end of this provider's network, with its memory, before any peer is known. */
+export async function openEnd(options: FabricOptions, provider: ProviderName, nics: WireMemory['nics']) {
   const engine = await TransferEngine.open({
     ...engineOptions(options, provider),
     ...{ thread: 'caller', arrivals: 'listed', gpuMemory: nics.kind === 'gpu' },
