@@ -105,14 +105,7 @@ interface RankProcess {
 }
 
 /** Ranks that were started together on this machine. */
-export interface Launch {
-  /** Resolves when every rank has ended and nothing of it is left. */
-  readonly finished: Promise<LaunchResult>;
-  /** The process ids, by rank. */
-  readonly pids: readonly number[];
-  /** Passes a signal on to every rank. They have the grace time to end; a second signal ends them at once. */
-  signal(name: NodeJS.Signals): void;
-}
+export type Launch = Readonly<ReturnType<typeof follow>>;
 
 /** Starts ranks, with the rendezvous that they join. */
 export const Launch = { start };
@@ -197,7 +190,7 @@ function follow(
     keepGoing = restarts > 0,
     onNote = () => {},
   }: LaunchOptions & { graceMs: number },
-): Launch {
+) {
   const timers: ReturnType<typeof setTimeout>[] = [];
   let firstFailure: RankResult | null = null;
   let timedOut = false;
@@ -214,6 +207,7 @@ function follow(
     timers.push(setTimeout(judge, EXIT_NOTICE_MS));
   };
 
+  /** Passes a signal on to every rank. They have the grace time to end; a second signal ends them at once. */
   function signal(name: NodeJS.Signals): void {
     signals++;
     if (signals > 1) {
@@ -351,8 +345,10 @@ function follow(
   }
 
   return {
+    /** Resolves when every rank has ended and nothing of it is left. */
     finished: finish(),
-    get pids() {
+    /** The process ids, by rank. */
+    get pids(): readonly number[] {
       return ranks.map(({ pid }) => pid);
     },
     signal,
