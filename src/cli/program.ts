@@ -7,63 +7,25 @@ import { ArgumentError, FileError, HeddleError, messageOf, UnavailableError } fr
 import { Command } from './commander.js';
 import { version } from './start.js';
 
-/** Every command: its description, and the module with its options, which is loaded for this command alone. */
-export const commands: readonly {
-  readonly name: string;
-  readonly description: string;
-  readonly load: () => Promise<{ register(command: Command): void }>;
-}[] = [
-  {
-    name: 'demo',
-    description: 'one round of a Mixture-of-Experts layer, or a whole layer: verified, and shown',
-    load: () => import('./demo.js'),
-  },
-  {
-    name: 'check',
-    description: 'prove the synchronisation of the kernels on the simulated machine',
-    load: () => import('./check.js'),
-  },
-  {
-    name: 'emit',
-    description: 'print the CUDA C++ that a kernel becomes',
-    load: () => import('./emit.js'),
-  },
-  {
-    name: 'export',
-    description: 'what a runtime in another language needs to launch the kernels without Node.js',
-    load: () => import('./export.js'),
-  },
-  {
-    name: 'doctor',
-    description: 'look at this machine: what Heddle can use, what each thing enables, what is missing',
-    load: () => import('./doctor.js'),
-  },
-  {
-    name: 'run',
-    description: 'start a program as the ranks of a local world, one process each',
-    load: () => import('./run.js'),
-  },
-  {
-    name: 'bench',
-    description: 'measure dispatch and combine on this machine, beside its limits and NCCL',
-    load: () => import('./bench.js'),
-  },
-  {
-    name: 'tune',
-    description: 'find the launch parameters that are fastest on this machine, for later runs to use',
-    load: () => import('./tune.js'),
-  },
-  {
-    name: 'plan',
-    description: 'predict dispatch and combine on a cluster that is not there yet, with ranges',
-    load: () => import('./plan.js'),
-  },
-  {
-    name: 'fabric',
-    description: 'the network between machines: list what libfabric offers here, and measure it',
-    load: () => import('./fabric.js'),
-  },
-];
+/** Every command, which is a module of this folder, and its description. */
+const descriptions = {
+  demo: 'one round of a Mixture-of-Experts layer, or a whole layer: verified, and shown',
+  check: 'prove the synchronisation of the kernels on the simulated machine',
+  emit: 'print the CUDA C++ that a kernel becomes',
+  export: 'what a runtime in another language needs to launch the kernels without Node.js',
+  doctor: 'look at this machine: what Heddle can use, what each thing enables, what is missing',
+  run: 'start a program as the ranks of a local world, one process each',
+  bench: 'measure dispatch and combine on this machine, beside its limits and NCCL',
+  tune: 'find the launch parameters that are fastest on this machine, for later runs to use',
+  plan: 'predict dispatch and combine on a cluster that is not there yet, with ranges',
+  fabric: 'the network between machines: list what libfabric offers here, and measure it',
+};
+
+/** Of each its module with its options, which is loaded for this command alone. */
+export const commands = Object.entries(descriptions).map(([name, description]) => ({
+  ...{ name, description },
+  load: (): Promise<{ register(command: Command): void }> => import(`./${name}.js`),
+}));
 
 /** A mistake in how Heddle was called, or something that this machine lacks. */
 const usageExitCode = 2;

@@ -49,6 +49,7 @@ interface Given {
   HostView: ReturnType<heddle.Device['allocateMapped']>['host'];
   ImmediateCounter: fabric.ImmediateCounter;
   Kernel: lang.Kernel;
+  Launch: worlds.Launch;
   Launcher: heddle.Launcher;
   OwnedTensor: heddle.OwnedTensor;
   Peer: fabric.Peer;

@@ -5,10 +5,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { heddle } from '../../src/cli/program.js';
 import type {
   BenchReport,
-  ExpertsReport,
-  GemmReport,
+  benchExperts,
+  benchGemm,
+  benchOverlap,
   LayerReport,
-  OverlapReport,
 } from '../../src/tools/bench/index.js';
 
 let out = '';
@@ -127,7 +127,7 @@ describe('heddle bench experts', () => {
 
   it('tries the command on the simulator, and checks what the plan says', async () => {
     expect(await heddle([...experts, '--device', 'sim', '--alignment', '16', '--json'])).toBe(0);
-    const report = JSON.parse(out) as ExpertsReport;
+    const report = JSON.parse(out) as Awaited<ReturnType<typeof benchExperts>>;
     expect(report).toMatchObject({ format: 'heddle-bench-experts/1', rows: { alignment: 16 } });
     const { routes, slots, expand, reduce } = report.points[0]!;
     const rowBytes = report.workload.hidden * 2;
@@ -148,7 +148,7 @@ describe('heddle bench gemm', () => {
   it('tries the command on the simulator: what routes need, and what tiles add to it', async () => {
     const gemm = ['bench', 'gemm', '--profile', 'mixtral', '--device', 'sim', '--routes', 'uniform'];
     expect(await heddle([...gemm, '--experts', '3', '--rows', '5', '--json'])).toBe(0);
-    const report = JSON.parse(out) as GemmReport;
+    const report = JSON.parse(out) as Awaited<ReturnType<typeof benchGemm>>;
     expect(report).toMatchObject({ format: 'heddle-bench-gemm/1', cublas: 'not on a simulated GPU' });
     const { counts, gateUp, down } = report.points[0]!;
     const rows = counts.reduce((sum, count) => sum + count, 0);
@@ -351,7 +351,7 @@ describe('heddle bench overlap', () => {
     expect(await heddle([...overlap, ...asked])).toBe(0);
     const streams = [ofRound('one_sided'), ['MLP', 'experts_gate_up', 'experts_down']];
     expect(tracedIn(file)).toEqual({ ranks: [streams, streams], arrows: 4 });
-    const report = JSON.parse(out) as OverlapReport;
+    const report = JSON.parse(out) as Awaited<ReturnType<typeof benchOverlap>>;
     expect(report).toMatchObject({ format: 'heddle-bench-overlap/1', inner: 64 });
     const { sms, round, mlp, both } = report.points[0]!;
     expect(sms).toBe(8);

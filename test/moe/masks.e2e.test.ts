@@ -4,8 +4,8 @@ import { HeddleError, RankLostError, RankMaskedError, RepeatRoundsError } from '
 import { SimMachine } from '../../src/gpu/sim/index.js';
 import { ExpertParallel, type ExpertParallelOptions, readBits, roundsInside } from '../../src/moe/index.js';
 import { type Bits, reference } from '../../src/moe/layer/index.js';
+import { onPassing } from '../../src/net/world/circle.js';
 import { type JoinWorldOptions, World } from '../../src/net/world/index.js';
-import { onPassing } from '../../src/net/world/participant.js';
 import {
   compareCombined,
   compareRounds,

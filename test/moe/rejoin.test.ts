@@ -7,8 +7,8 @@ import { SimMachine } from '../../src/gpu/sim/index.js';
 import { ExpertParallel, type ExpertParallelOptions, emptyTensor } from '../../src/moe/index.js';
 import { type Bits, reference } from '../../src/moe/layer/index.js';
 import { TransferEngine } from '../../src/net/fabric/index.js';
+import { onPassing } from '../../src/net/world/circle.js';
 import { type FabricOptions, type JoinWorldOptions, World } from '../../src/net/world/index.js';
-import { onPassing } from '../../src/net/world/participant.js';
 import {
   compareCombined,
   expectedRound,

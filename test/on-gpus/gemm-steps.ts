@@ -8,7 +8,7 @@ import { type Gemm, prepare, type Sizes, steps } from '../../examples/gemm/index
 import { UnavailableError } from '../../src/base/errors.js';
 import { Cublas, type CudaDevice, type CudaStream } from '../../src/gpu/cuda/index.js';
 import { bf16ToF32, type Stream } from '../../src/gpu/index.js';
-import { pointByPoint, type Results } from '../../src/tools/bench/harness.js';
+import { pointByPoint } from '../../src/tools/bench/harness.js';
 import { randomElements } from '../../src/verify/testing/index.js';
 
 /** What one of them took. */
@@ -18,7 +18,9 @@ interface StepTime {
   /** Of a launch, median; a simulated one takes steps. */
   readonly time: number;
 }
-export interface GemmSteps extends Results<'gemm-steps', StepTime> {
+type Results = Awaited<ReturnType<typeof pointByPoint<'gemm-steps', StepTime>>>;
+
+export interface GemmSteps extends Results {
   readonly sizes: Sizes;
 }
 

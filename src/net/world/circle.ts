@@ -1,74 +1,28 @@
-import type { RankLostError, RendezvousError } from '../../base/errors.js';
-import { maxWorldRanks } from '../../gpu/index.js';
-
-/**
- * The ranks of a world as a bare circle: they can wait for each other, exchange small byte strings and hear
- * of each other's loss. Windows, devices and kernels stand on top of it.
- *
- * Every rank makes the same calls. Calls are matched by their kind, their operation's name and, for equal
- * names, their order; calls with different names may be under way at once, in any order.
- */
-export interface Circle {
-  /** This rank, from 0. */
-  readonly rank: number;
-  /** How many ranks there are. */
-  readonly ranks: number;
-  /** By rank: what it was numbered when the world began; newcomers have higher numbers. It differs in a circle that was renewed. */
-  readonly origins: readonly number[];
-  /** One and the same object for the ranks of this process. */
-  readonly place: object;
-  /** This circle, or what it was renewed to last. */
-  readonly latest: Circle;
-  /** How many newcomers wait for the next renewal, as far as this rank has heard; and how many ranks that come back. */
-  readonly newcomers: number;
-  readonly rejoining: number;
-  /** Whether the others have lost this rank, which runs: it can `rejoin`. */
-  readonly out: boolean;
-  /** Aborted when a rank is lost, with that RankLostError as its reason; never by a clean leave. */
-  readonly signal: AbortSignal;
-  /** Resolves when every rank has come here. */
-  barrier(operation?: string): Promise<void>;
-  /** Gives every rank the bytes of all ranks, by rank. Up to 1 MiB from each; lengths may differ. */
-  allGather(bytes: Uint8Array, operation?: string): Promise<Uint8Array[]>;
-  /**
-   * Says something to the others, in up to 1 MiB, and gives what each rank has said here since all last met, by rank: empty where it
-   * said nothing. That is known as soon as no more than one rank has said nothing, and after `ms` at the latest. No rank is lost for it.
-   */
-  survey(bytes: Uint8Array, ms: number): Promise<Uint8Array[]>;
-  /** Calls the listener at each loss, also for losses before this call. Returns what removes it. */
-  onRankLost(listener: (loss: CircleLoss) => void): () => void;
-  /**
-   * Says that this rank cannot go on. Every rank, this one too, sees it lost at once, with the reason as
-   * the error's cause, instead of after a timeout.
-   */
-  abandon(reason: string): void;
-  /**
-   * Says that ranks do not answer this one, so that it cannot go on with them: every rank sees them lost at once, with the
-   * reason. The first that speaks is believed.
-   */
-  accuse(ranks: readonly number[], reason: string): void;
-  /**
-   * Goes on without the ranks that were lost or have left: a circle of those that are left, in the same order, and behind them
-   * of those that wait and are to be taken in: newcomers, unless it says something else. Every rank that is left calls it; one that
-   * does not come within `timeoutMs` is lost too. This circle is over then, and nothing is to be disposed of.
-   * @throws where the process that hosts the rendezvous is gone.
-   */
-  renew(timeoutMs?: number, takesIn?: TakesIn): Promise<Circle>;
-  /**
-   * Of a rank that the others have lost, though it runs: waits until they take it in again, and gives the circle in which they do.
-   * It has another number then, and another origin.
-   */
-  rejoin(): Promise<Circle>;
-  /**
-   * Leaves. That is no loss: the others are not alarmed, and only a call that needs this rank rejects.
-   * Calls of this rank that are still pending reject with DisposedError.
-   */
-  dispose(): Promise<void>;
-}
-
-/** Those that wait and are taken in by a renewal: processes that are to be ranks of a new world, or ranks that were left out of this one. */
-export const takesIn = ['newcomers', 'rejoining', 'nobody'] as const;
-export type TakesIn = (typeof takesIn)[number];
+import {
+  ArgumentError,
+  DisposedError,
+  HeddleError,
+  messageOf,
+  RankLostError,
+  type RendezvousError,
+  requireArray,
+  requireFunction,
+  requireInteger,
+  requireOneOf,
+  requireText,
+} from '../../base/errors.js';
+import {
+  type Call,
+  type CallKind,
+  LONGEST_TIMEOUT_MS,
+  type Loss,
+  MAX_NAME,
+  MAX_PAYLOAD,
+  MAX_RANKS,
+  type Seat,
+  type TakesIn,
+  takesIn,
+} from './exchange.js';
 
 /** A lost rank, or the loss of the process that hosts the rendezvous when that is not a rank. */
 export type CircleLoss = RankLostError | RendezvousError;
@@ -83,12 +37,409 @@ export interface CircleOptions {
 }
 
 export const DEFAULT_TIMEOUT_MS = 60_000;
-/** The longest delay that a timer of Node.js takes. */
-export const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
 
-/** The most bytes that one rank may bring to one allGather. */
-export const MAX_PAYLOAD = 1 << 20;
-/** The most ranks in a circle: with MAX_PAYLOAD it bounds every message. */
-export const MAX_RANKS = maxWorldRanks;
-/** The longest name of an operation, in UTF-16 units. */
-export const MAX_NAME = 200;
+/**
+ * A rank's way to the place where its circle meets, whatever hosts that. What comes over it, it tells the circle of these days. One
+ * link serves all circles of a world, one after the other.
+ */
+export interface Link {
+  /** A call, which the circle hears to be `completed`, `failed` or `lost`; a renewal `renewed`, `lost` or `ended`. */
+  arrive(call: Call): void;
+  /** Says that ranks are lost, this one or others. The circle hears that they are `lost`. */
+  giveUp(ranks: readonly number[], reason: string): void;
+  /** Leaves in good order, and lets go of everything. Nothing is heard any more. */
+  leave(): Promise<void>;
+  /** Whether the link alone keeps the process alive. */
+  keepAlive(yes: boolean): void;
+}
+
+/** What a circle hears over its link: what is said to a seat where it meets, and what becomes of that place. */
+export interface Hearer extends Omit<Seat, 'lost' | 'renewed'> {
+  lost(loss: Loss | CircleLoss): void;
+  /** These go on, this one as `rank`. The circle that hears it is over; the next one says that it hears. */
+  renewed(origins: readonly number[], rank: number): void;
+  /** The place is gone with a rank that left: no call can complete any more, yet nobody needs alarm. */
+  departed(departed: Omit<Loss, 'operation'>): void;
+  /** The place is gone, and with it every renewal. */
+  ended(error: Error): void;
+}
+
+/** A link to another process. */
+export interface FarLink extends Link {
+  /** Sets who hears what comes, from now on. */
+  hear(hearer: Hearer): void;
+}
+
+interface Renewal {
+  resolve(next: Circle): void;
+  reject(error: Error): void;
+}
+
+interface Pending {
+  readonly operation: string;
+  resolve(parts: Uint8Array[]): void;
+  reject(error: Error): void;
+}
+
+/** The handling of a rank whose program has thrown, and of each whose program has ended. */
+interface Ends<Rank> {
+  lose(rank: Rank, reason: string): void;
+  ended(rank: Rank): void | Promise<void>;
+}
+
+/** Runs one program for each of these ranks. The first error is thrown when every program has ended. */
+export async function runEach<Rank, T>(
+  ranks: readonly Rank[],
+  program: (rank: Rank) => Promise<T>,
+  { lose, ended }: Ends<Rank>,
+): Promise<T[]> {
+  const failures: unknown[] = [];
+  const runOne = async (rank: Rank): Promise<T | undefined> => {
+    try {
+      return await program(rank);
+    } catch (error) {
+      failures.push(error);
+      lose(rank, messageOf(error));
+      return undefined;
+    } finally {
+      await ended(rank);
+    }
+  };
+  const results = await Promise.all(ranks.map(runOne));
+  if (failures.length > 0) throw failures[0];
+  return results as T[];
+}
+
+/**
+ * The ranks of a world as a bare circle: they can wait for each other, exchange small byte strings and hear
+ * of each other's loss. Windows, devices and kernels stand on top of it.
+ *
+ * Every rank makes the same calls. Calls are matched by their kind, their operation's name and, for equal
+ * names, their order; calls with different names may be under way at once, in any order.
+ *
+ * This is one rank's side: it checks arguments, keeps the calls that are pending, and remembers losses.
+ */
+export abstract class Circle {
+  /** This rank, from 0. */
+  readonly rank: number;
+  /** How many ranks there are. */
+  readonly ranks: number;
+  /** By rank: what it was numbered when the world began; newcomers have higher numbers. It differs in a circle that was renewed. */
+  readonly origins: readonly number[];
+  readonly #timeoutMs: number;
+  readonly #link: Link;
+  readonly #pending = new Map<number, Pending>();
+  readonly #losses: CircleLoss[] = [];
+  readonly #listeners = new Set<(loss: CircleLoss) => void>();
+  readonly #abort = new AbortController();
+  #calls = 0;
+  #newcomers = 0;
+  #rejoining = 0;
+  /** A rank that left and took the meeting place with it. */
+  #departed: Omit<Loss, 'operation'> | undefined;
+  #disposal: Promise<void> | undefined;
+  #renewal: Renewal | undefined;
+  /** Why the world cannot be renewed. */
+  #ended: Error | undefined;
+  #next: Circle | undefined;
+
+  protected constructor(rank: number, origins: readonly number[], options: CircleOptions, link: Link) {
+    this.origins = origins;
+    this.ranks = requireInteger('ranks', origins.length, 1, MAX_RANKS);
+    this.rank = requireInteger('rank', rank, 0, this.ranks - 1);
+    const { timeoutMs = DEFAULT_TIMEOUT_MS } = options;
+    this.#timeoutMs = requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
+    this.#link = link;
+  }
+
+  /** One and the same object for the ranks of this process. This rank is alone in it, where nothing else is said. */
+  get place(): object {
+    return this;
+  }
+
+  /** This circle, or what it was renewed to last. */
+  get latest(): Circle {
+    return this.#next?.latest ?? this;
+  }
+
+  /** How many newcomers wait for the next renewal, as far as this rank has heard. */
+  get newcomers(): number {
+    return this.#newcomers;
+  }
+
+  /** How many ranks wait that come back. */
+  get rejoining(): number {
+    return this.#rejoining;
+  }
+
+  /** Whether the others have lost this rank, which runs: it can `rejoin`. */
+  get out(): boolean {
+    return this.#ownLoss !== undefined;
+  }
+
+  /** Aborted when a rank is lost, with that RankLostError as its reason; never by a clean leave. */
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  /** Resolves when every rank has come here. */
+  async barrier(operation = 'barrier'): Promise<void> {
+    await this.#call('barrier', operation, new Uint8Array(0));
+  }
+
+  /** Gives every rank the bytes of all ranks, by rank. Up to 1 MiB from each; lengths may differ. */
+  async allGather(bytes: Uint8Array, operation = 'allGather'): Promise<Uint8Array[]> {
+    return await this.#call('allGather', operation, requireBytes(bytes));
+  }
+
+  /**
+   * Says something to the others, in up to 1 MiB, and gives what each rank has said here since all last met, by rank: empty where it
+   * said nothing. That is known as soon as no more than one rank has said nothing, and after `ms` at the latest. No rank is lost for it.
+   */
+  async survey(bytes: Uint8Array, ms: number): Promise<Uint8Array[]> {
+    requireInteger('ms', ms, 1, LONGEST_TIMEOUT_MS);
+    return await this.#call('survey', 'survey', requireBytes(bytes), ms);
+  }
+
+  /** Calls the listener at each loss, also for losses before this call. Returns what removes it. */
+  onRankLost(listener: (loss: CircleLoss) => void): () => void {
+    requireFunction('listener', listener);
+    this.#listeners.add(listener);
+    for (const loss of this.#losses) this.#tell(listener, loss);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /**
+   * Says that this rank cannot go on. Every rank, this one too, sees it lost at once, with the reason as
+   * the error's cause, instead of after a timeout.
+   */
+  abandon(reason: string): void {
+    requireText('reason', reason);
+    this.#requireOpen();
+    this.#link.giveUp([this.rank], reason);
+  }
+
+  /**
+   * Says that ranks do not answer this one, so that it cannot go on with them: every rank sees them lost at once, with the
+   * reason. The first that speaks is believed.
+   */
+  accuse(ranks: readonly number[], reason: string): void {
+    requireText('reason', reason);
+    requireArray('ranks', ranks, 'an array of ranks');
+    for (const rank of ranks) requireInteger('ranks', rank, 0, this.ranks - 1);
+    this.#requireOpen();
+    this.#link.giveUp(ranks, `rank ${this.rank} says: ${reason}`);
+  }
+
+  /**
+   * Of a rank that the others have lost, though it runs: waits until they take it in again, and gives the circle in which they do.
+   * It has another number then, and another origin.
+   */
+  async rejoin(): Promise<Circle> {
+    if (!this.out || this.#next !== undefined) throw new HeddleError('HEDDLE_NOT_OUT', notOut(this.rank));
+    this.#next = await this.waitOutside();
+    passing('rejoin', 'taken in');
+    return this.#next;
+  }
+
+  /** Waits until those that have lost this rank take it in. */
+  protected abstract waitOutside(): Promise<Circle>;
+
+  /**
+   * Goes on without the ranks that were lost or have left: a circle of those that are left, in the same order, and behind them
+   * of those that wait and are to be taken in: newcomers, unless it says something else. Every rank that is left calls it; one that
+   * does not come within `timeoutMs` is lost too. This circle is over then, and nothing is to be disposed of.
+   * @throws where the process that hosts the rendezvous is gone.
+   */
+  async renew(timeoutMs = this.#timeoutMs, who: TakesIn = 'newcomers'): Promise<Circle> {
+    requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
+    requireOneOf('takesIn', who, takesIn);
+    this.#requireOpen();
+    if (this.#ended) throw this.#ended;
+    const own = this.#ownLoss;
+    if (own) throw own;
+    this.#rejectAll(() => this.#disposed());
+    const id = this.#calls++;
+    return new Promise((resolve, reject) => {
+      this.#renewal = { resolve, reject };
+      this.#keepWaiting();
+      passing('renewal', 'called');
+      this.#link.arrive({ id, kind: who, operation: 'renewal', bytes: new Uint8Array(0), timeoutMs });
+    });
+  }
+
+  /**
+   * Leaves. That is no loss: the others are not alarmed, and only a call that needs this rank rejects.
+   * Calls of this rank that are still pending reject with DisposedError.
+   */
+  dispose(): Promise<void> {
+    this.#disposal ??= this.#dispose();
+    return this.#disposal;
+  }
+
+  async #dispose(): Promise<void> {
+    this.#rejectAll(() => this.#disposed());
+    this.#failRenewal(() => this.#disposed());
+    this.#listeners.clear();
+    await this.leave();
+  }
+
+  protected leave(): Promise<void> {
+    return this.#link.leave();
+  }
+
+  /** A world disposes of its circle when its program returns: who comes after that was mostly not awaited. */
+  #disposed(): DisposedError {
+    const remedy = this.#renewal
+      ? 'its world is renewed: use what renew() gives'
+      : 'await every call before the program of its world returns, or make a new world';
+    return new DisposedError(`rank ${this.rank}'s circle`, remedy);
+  }
+
+  #call(
+    kind: CallKind,
+    operation: string,
+    bytes: Uint8Array,
+    timeoutMs = this.#timeoutMs,
+  ): Promise<Uint8Array[]> {
+    if (typeof operation !== 'string' || operation.length === 0 || operation.length > MAX_NAME) {
+      throw new ArgumentError('operation', operation, `a name of 1 to ${MAX_NAME} characters`);
+    }
+    this.#requireOpen();
+    if (this.#losses.length > 0) throw this.#lossIn(operation);
+    if (this.#departed) throw toError({ ...this.#departed, operation });
+    const id = this.#calls++;
+    return new Promise((resolve, reject) => {
+      this.#pending.set(id, { operation, resolve, reject });
+      this.#keepWaiting();
+      passing(operation, 'called');
+      this.#link.arrive({ id, kind, operation, bytes, timeoutMs });
+    });
+  }
+
+  protected readonly hears: Omit<Hearer, 'renewed'> = {
+    completed: (id, parts) => {
+      const call = this.#take(id);
+      if (call === undefined) return;
+      passing(call.operation, 'completed');
+      call.resolve([...parts]);
+    },
+    failed: (id, loss) => this.#take(id)?.reject(toError(loss)),
+    lost: (said) => {
+      if (this.#disposal) return;
+      const loss = said instanceof Error ? said : toError(said);
+      this.#losses.push(loss);
+      // In this order, so that whoever sees a call reject finds the signal aborted and the listeners told.
+      this.#abort.abort(loss);
+      for (const listener of this.#listeners) this.#tell(listener, loss);
+      const own = this.#ownLoss;
+      if (own) this.#failRenewal(() => own);
+      this.#rejectAll((operation) => this.#lossIn(operation));
+    },
+    waiting: (newcomers, rejoining) => {
+      this.#newcomers = newcomers;
+      this.#rejoining = rejoining;
+    },
+    departed: (departed) => {
+      this.#departed = departed;
+      this.#rejectAll((operation) => toError({ ...departed, operation }));
+    },
+    ended: (error) => {
+      this.#ended = error;
+      this.#failRenewal(() => error);
+    },
+  };
+
+  /** Those that are left go on in the next circle. */
+  protected goOn(next: Circle): void {
+    this.#next = next;
+    this.#disposal = Promise.resolve();
+    this.#link.keepAlive(false);
+    passing('renewal', 'completed');
+    this.#renewal?.resolve(next);
+  }
+
+  /** The renewal came to nothing; a further one would for the same reason. */
+  #failRenewal(why: () => Error): void {
+    const renewal = this.#renewal;
+    if (renewal === undefined) return;
+    this.#renewal = undefined;
+    this.#keepWaiting();
+    renewal.reject(why());
+  }
+
+  /** That this rank is the one that the others have lost. */
+  get #ownLoss(): CircleLoss | undefined {
+    return this.#losses.find((loss) => loss instanceof RankLostError && loss.ranks.includes(this.rank));
+  }
+
+  #requireOpen(): void {
+    if (this.#disposal || this.#renewal) throw this.#disposed();
+  }
+
+  #rejectAll(why: (operation: string) => Error): void {
+    for (const [id, { operation }] of [...this.#pending]) this.#take(id)?.reject(why(operation));
+  }
+
+  /** The losses so far, as the error of a call that comes to nothing because of them. */
+  #lossIn(operation: string): CircleLoss {
+    const first = this.#losses[0]!;
+    if (!(first instanceof RankLostError)) return first;
+    const ranks = this.#losses.flatMap((loss) => (loss instanceof RankLostError ? loss.ranks : []));
+    return new RankLostError(
+      ranks.sort((a, b) => a - b),
+      operation,
+      undefined,
+      { cause: first.cause },
+    );
+  }
+
+  /** Later, and each on its own, so that a listener that throws hinders nobody. */
+  #tell(listener: (loss: CircleLoss) => void, loss: CircleLoss): void {
+    queueMicrotask(() => {
+      if (this.#listeners.has(listener)) listener(loss);
+    });
+  }
+
+  #take(id: number): Pending | undefined {
+    const pending = this.#pending.get(id);
+    this.#pending.delete(id);
+    this.#keepWaiting();
+    return pending;
+  }
+
+  #keepWaiting(): void {
+    this.#link.keepAlive(this.#pending.size > 0 || this.#renewal !== undefined);
+  }
+}
+
+function requireBytes(bytes: unknown): Uint8Array {
+  if (!(bytes instanceof Uint8Array)) throw new ArgumentError('bytes', bytes, 'a Uint8Array');
+  if (bytes.length > MAX_PAYLOAD)
+    throw new ArgumentError('bytes', bytes, `at most ${MAX_PAYLOAD} bytes (1 MiB) a rank`);
+  return bytes;
+}
+
+/** Why a rank cannot rejoin its world. */
+export const notOut = (rank: number): string =>
+  `rank ${rank} takes part in its world: there is nothing to rejoin`;
+
+function toError(loss: Loss): RankLostError {
+  return new RankLostError(loss.ranks, loss.operation, undefined, { cause: new Error(loss.why) });
+}
+
+/**
+ * The points that a rank passes when it joins a world, makes something there with the others, renews it or leaves. Tests make a
+ * rank fall at each of them. Nobody else listens, and then a point costs a comparison.
+ */
+let listener: ((what: string, step: string) => void) | null = null;
+
+/** A rank is at this step of what it does. */
+export function passing(what: string, step: string): void {
+  if (listener !== null) listener(what, step);
+}
+
+/** For tests alone: hears of every point, in the middle of what the rank does. */
+export function onPassing(hear: typeof listener): void {
+  listener = hear;
+}

@@ -1,24 +1,53 @@
 import { createHash } from 'node:crypto';
 import { ArgumentError, integerIn, requireText, UnavailableError } from '../../base/errors.js';
 import { type Address, parseAddress } from './address.js';
-import { MAX_RANKS } from './circle.js';
+import type { CircleOptions } from './circle.js';
 import { type EtcdAddress, parseEtcdAddress } from './etcd/address.js';
+import { MAX_RANKS } from './exchange.js';
 
-/** A process's place in its world, as its launcher's environment tells it. */
-export interface Membership {
+/** How to join. An option that is not given here comes from the environment. */
+export interface JoinOptions extends CircleOptions {
+  readonly rank?: number;
+  readonly ranks?: number;
+  readonly localRank?: number;
+  /** The name of this rank's node, where it is not to be found out; every rank must say one then. */
+  readonly node?: string;
+  /** 'host:port' of the rendezvous. */
+  readonly address?: string;
+  /** 'etcd://host:port/prefix': the ranks meet there instead. */
+  readonly rendezvous?: string;
+  /** Names the world; all its ranks must say the same. */
+  readonly world?: string;
+  /**
+   * The name of a group of newcomers, which waits until the ranks of a world that runs take it in by `renew`. `rank` and `ranks`
+   * count in the group then, 0 and 1 where nobody says so.
+   */
+  readonly newcomer?: string;
+  /**
+   * Takes the place of rank `rank` in a world that runs and has left it out. What it says names this process. The world that is joined is
+   * one outside: layers are made in it alone, and `World.rejoin` waits until the others take it in.
+   */
+  readonly rejoin?: string;
+  /** At least 16 characters; required when the address is not loopback. */
+  readonly secret?: string;
+  /** Someone else hosts the rendezvous; otherwise rank 0 does. */
+  readonly hosted?: boolean;
+  /**
+   * After how many ms without a sign of life this rank is lost to the others, and the rendezvous to it.
+   * Must exceed the longest time that this process blocks its event loop. Default 30,000. (A process that
+   * ends is noticed at once.)
+   */
+  readonly lossTimeoutMs?: number;
+  /** Instead of process.env. */
+  readonly environment?: Environment;
+}
+
+/** A process's place in its world, as its launcher's environment and these options tell it. Of a newcomer `rank` and `ranks` count in its group. */
+export interface Membership
+  extends Required<Pick<JoinOptions, 'rank' | 'ranks' | 'world' | 'hosted'>>,
+    Told<'newcomer' | 'rejoin' | 'localRank' | 'node' | 'secret'> {
   /** The name of the launcher, for messages. */
   readonly launcher: string;
-  /** Of a newcomer: in its group. */
-  readonly rank: number;
-  readonly ranks: number;
-  /** The group of a newcomer; undefined for a rank that its world was begun for. */
-  readonly newcomer: string | undefined;
-  /** The name of a process that takes the place of a rank which was left out; undefined for any other. */
-  readonly rejoin: string | undefined;
-  /** The rank among those of the same machine, which chooses its GPU; undefined when nothing tells. */
-  readonly localRank: number | undefined;
-  /** The name of the node that this rank is said to be of; undefined where that is to be found out. */
-  readonly node: string | undefined;
   /** The kind of the ranks' devices, where it is given. */
   readonly device: 'cuda' | 'sim' | undefined;
   /** How many ranks this process is, from `rank` on: more than one only where their GPUs are simulated. */
@@ -26,12 +55,9 @@ export interface Membership {
   readonly address: Address;
   /** Where the ranks meet instead, if somebody said so. */
   readonly etcd: EtcdAddress | undefined;
-  /** The same for all ranks of one start of one job, and for no other. */
-  readonly world: string;
-  readonly secret: string | undefined;
-  /** The launcher itself hosts the rendezvous; otherwise rank 0 does. */
-  readonly hosted: boolean;
 }
+
+type Told<Name extends keyof JoinOptions> = { readonly [N in Name]: JoinOptions[N] | undefined };
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 

@@ -1,4 +1,17 @@
-import { MAX_RANKS, type TakesIn, takesIn } from './circle.js';
+import { maxWorldRanks } from '../../gpu/index.js';
+
+/** The most bytes that one rank may bring to one allGather. */
+export const MAX_PAYLOAD = 1 << 20;
+/** The most ranks in a circle: with MAX_PAYLOAD it bounds every message. */
+export const MAX_RANKS = maxWorldRanks;
+/** The longest name of an operation, in UTF-16 units. */
+export const MAX_NAME = 200;
+/** The longest delay that a timer of Node.js takes. */
+export const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
+
+/** Those that wait and are taken in by a renewal: processes that are to be ranks of a new world, or ranks that were left out of this one. */
+export const takesIn = ['newcomers', 'rejoining', 'nobody'] as const;
+export type TakesIn = (typeof takesIn)[number];
 
 /** The kinds of a call: wait for all, also gather everybody's bytes, gather those of whoever comes, or go on without those that are gone and with those that it takes in. */
 export const kinds = ['barrier', 'allGather', 'survey', ...takesIn] as const;

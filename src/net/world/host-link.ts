@@ -3,12 +3,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { RankLostError, RendezvousError } from '../../base/errors.js';
 import { formatAddress } from './address.js';
 import { Channel } from './channel.js';
-import { MAX_PAYLOAD } from './circle.js';
+import { type FarLink, type Hearer, passing } from './circle.js';
 import type { Membership } from './environment.js';
-import type { Call } from './exchange.js';
-import type { Hearer, Link } from './link.js';
+import { type Call, MAX_PAYLOAD } from './exchange.js';
 import { type Message, PROTOCOL_VERSION, ProtocolError } from './messages.js';
-import { passing, toError } from './participant.js';
 import { Rendezvous } from './rendezvous.js';
 import { newNonce, prove, requireSecret, sameProof } from './secret.js';
 
@@ -20,133 +18,97 @@ const SHORTEST_ATTEMPT_MS = 500;
 const PAUSE_MS = 25;
 const LONGEST_PAUSE_MS = 1_000;
 
-/** A connection to the process that hosts the rendezvous: rank 0, unless the launcher does. */
-export class HostLink implements Link {
-  readonly #channel: Channel;
-  readonly #rendezvous: Rendezvous | undefined;
-  /** Of these days: a renewal changes rank and ranks. */
-  #place: Membership;
-  #hearer!: Hearer;
-  #ended = false;
-
-  private constructor(place: Membership, channel: Channel, rendezvous: Rendezvous | undefined) {
-    this.#place = place;
-    this.#channel = channel;
-    this.#rendezvous = rendezvous;
-    channel.trust(place.ranks * MAX_PAYLOAD);
-    channel.onMessage = (message, bytes) => this.#receive(message, bytes);
-    channel.onClose = (why) => this.#hostIsGone(why);
+/**
+ * Joins the world at the process that hosts its rendezvous: rank 0, which this process may be itself, unless the launcher does.
+ * `welcomed` runs in the turn of the welcome, so that nothing is missed.
+ */
+export async function joinHost<T>(
+  place: Membership,
+  { timeoutMs, lossTimeoutMs }: { readonly timeoutMs: number; readonly lossTimeoutMs: number },
+  welcomed: (link: FarLink) => T,
+): Promise<T> {
+  requireSecret(place.address.host, place.secret);
+  const hosts = place.rank === 0 && !place.hosted && place.newcomer === undefined;
+  const rendezvous = hosts ? await Rendezvous.listen(place) : undefined;
+  passing('join', 'ready');
+  const here = rendezvous ? { ...place, address: rendezvous.address } : place;
+  try {
+    return await reach(here, timeoutMs, lossTimeoutMs, (channel) => {
+      const silent = `it gave no sign of life for ${lossTimeoutMs} ms`;
+      channel.watch(lossTimeoutMs, () => channel.destroy(silent), false);
+      return welcomed(linkOver(channel, place, rendezvous));
+    });
+  } catch (error) {
+    await rendezvous?.close();
+    throw error;
   }
+}
 
-  /** Welcomed by the host, which this process may be itself. `hearer` is made in the turn of the welcome, so that nothing is missed. */
-  static async join<T>(
-    place: Membership,
-    { timeoutMs, lossTimeoutMs }: { readonly timeoutMs: number; readonly lossTimeoutMs: number },
-    welcomed: (link: HostLink) => T,
-  ): Promise<T> {
-    requireSecret(place.address.host, place.secret);
-    const hosts = place.rank === 0 && !place.hosted && place.newcomer === undefined;
-    const rendezvous = hosts ? await Rendezvous.listen(place) : undefined;
-    passing('join', 'ready');
-    const here = rendezvous ? { ...place, address: rendezvous.address } : place;
-    try {
-      return await reach(here, timeoutMs, lossTimeoutMs, (channel) => {
-        const silent = `it gave no sign of life for ${lossTimeoutMs} ms`;
-        channel.watch(lossTimeoutMs, () => channel.destroy(silent), false);
-        return welcomed(new HostLink(place, channel, rendezvous));
-      });
-    } catch (error) {
-      await rendezvous?.close();
-      throw error;
-    }
-  }
+/** `place`: of these days, for a renewal changes rank and ranks. */
+function linkOver(channel: Channel, place: Membership, rendezvous: Rendezvous | undefined): FarLink {
+  let hearer!: Hearer;
+  let ended = false;
+  channel.trust(place.ranks * MAX_PAYLOAD);
+  channel.onMessage = receive;
+  channel.onClose = hostIsGone;
 
-  hear(hearer: Hearer): void {
-    this.#hearer = hearer;
-  }
-
-  arrive({ id, kind, operation, timeoutMs, bytes }: Call): void {
-    const { newcomer: group, rank, ranks, rejoin } = this.#place;
-    if (group !== undefined) {
-      this.#channel.send({ type: 'wait', group, rank, ranks, rejoins: rejoin !== undefined });
-      return;
-    }
-    // A socket may keep what it is given; the caller may reuse its bytes as soon as the call returns.
-    this.#channel.send({ type: 'arrive', id, kind, operation, timeoutMs }, bytes.slice());
-  }
-
-  giveUp(ranks: readonly number[], reason: string): void {
-    this.#channel.send({ type: 'abandon', ranks: [...new Set(ranks)], why: reason.slice(0, 1000) });
-  }
-
-  async leave(): Promise<void> {
-    this.#ended = true;
-    this.#channel.send({ type: 'leave' });
-    await this.#channel.end();
-    await this.#rendezvous?.close();
-  }
-
-  keepAlive(yes: boolean): void {
-    this.#channel.keepAlive(yes);
-  }
-
-  #receive(message: Message, bytes: Uint8Array): void {
+  function receive(message: Message, bytes: Uint8Array): void {
     switch (message.type) {
       case 'completed': {
         const total = message.lengths.reduce((sum, length) => sum + length, 0);
-        if (message.lengths.length !== this.#place.ranks || total !== bytes.length)
+        if (message.lengths.length !== place.ranks || total !== bytes.length)
           throw new ProtocolError(`${bytes.length} bytes as the parts of ${message.lengths.length} ranks`);
         let end = 0;
         const parts = message.lengths.map((length) => {
           end += length;
           return bytes.slice(end - length, end);
         });
-        this.#hearer.completed(message.id, parts);
+        hearer.completed(message.id, parts);
         break;
       }
       case 'failed':
-        this.#hearer.failed(message.id, message);
+        hearer.failed(message.id, message);
         break;
       case 'lost':
-        this.#hearer.lost(toError(message));
+        hearer.lost(message);
         break;
       case 'renewed':
-        this.#goOn(message.origins, message.rank);
+        goOn(message.origins, message.rank);
         break;
       case 'waiting':
-        this.#hearer.waiting(message.newcomers, message.rejoining);
+        hearer.waiting(message.newcomers, message.rejoining);
         break;
       case 'refused': // a newcomer, for whom the wait is over
-        this.#ended = true;
-        this.#hearer.ended(refusal(this.#place, message.why));
+        ended = true;
+        hearer.ended(refusal(place, message.why));
         break;
       case 'ping':
-        this.#channel.send({ type: 'pong' });
+        channel.send({ type: 'pong' });
         break;
       case 'farewell':
-        if (this.#place.hosted) {
-          this.#hostIsGone('it ended the rendezvous');
+        if (place.hosted) {
+          hostIsGone('it ended the rendezvous');
         } else {
-          this.#ended = true;
-          this.#hearer.departed({ ranks: [0], why: 'it left the world' });
-          this.#hearer.ended(this.#cannotRenew());
+          ended = true;
+          hearer.departed({ ranks: [0], why: 'it left the world' });
+          hearer.ended(cannotRenew());
         }
         break;
       default:
-        this.#channel.destroy(`it sent ${message.type}, which the host does not send to a member`);
+        channel.destroy(`it sent ${message.type}, which the host does not send to a member`);
     }
   }
 
   /** The same connection serves the next circle as it did the one before. */
-  #goOn(origins: readonly number[], rank: number): void {
+  function goOn(origins: readonly number[], rank: number): void {
     const ranks = origins.length;
     if (rank >= ranks) throw new ProtocolError(`a renewal of ${ranks} ranks to rank ${rank}`);
-    this.#channel.trust(ranks * MAX_PAYLOAD);
-    this.#place = { ...this.#place, rank, ranks, newcomer: undefined };
-    this.#hearer.renewed(origins, rank);
+    channel.trust(ranks * MAX_PAYLOAD);
+    place = { ...place, rank, ranks, newcomer: undefined };
+    hearer.renewed(origins, rank);
   }
 
-  #cannotRenew(cause?: Error): RendezvousError {
+  function cannotRenew(cause?: Error): RendezvousError {
     return new RendezvousError(
       'the rendezvous of this world is gone with the process that hosted it, so the world cannot be renewed; ' +
         "under 'heddle run' the launcher hosts it, and any rank may be lost",
@@ -154,13 +116,13 @@ export class HostLink implements Link {
     );
   }
 
-  #hostIsGone(why: string): void {
-    if (this.#ended) return;
-    this.#ended = true;
+  function hostIsGone(why: string): void {
+    if (ended) return;
+    ended = true;
     const cause = new Error(why);
-    this.#hearer.ended(this.#cannotRenew(cause));
-    const { hosted, address } = this.#place;
-    this.#hearer.lost(
+    hearer.ended(cannotRenew(cause));
+    const { hosted, address } = place;
+    hearer.lost(
       hosted
         ? new RendezvousError(
             `the launcher, which hosts the rendezvous at ${formatAddress(address)}, is gone; this world cannot go on`,
@@ -169,6 +131,35 @@ export class HostLink implements Link {
         : new RankLostError([0], 'work between calls', undefined, { cause }),
     );
   }
+
+  return {
+    hear(listener) {
+      hearer = listener;
+    },
+
+    arrive({ id, kind, operation, timeoutMs, bytes }: Call): void {
+      const { newcomer: group, rank, ranks, rejoin } = place;
+      if (group !== undefined) {
+        channel.send({ type: 'wait', group, rank, ranks, rejoins: rejoin !== undefined });
+        return;
+      }
+      // A socket may keep what it is given; the caller may reuse its bytes as soon as the call returns.
+      channel.send({ type: 'arrive', id, kind, operation, timeoutMs }, bytes.slice());
+    },
+
+    giveUp(ranks: readonly number[], reason: string): void {
+      channel.send({ type: 'abandon', ranks: [...new Set(ranks)], why: reason.slice(0, 1000) });
+    },
+
+    async leave(): Promise<void> {
+      ended = true;
+      channel.send({ type: 'leave' });
+      await channel.end();
+      await rendezvous?.close();
+    },
+
+    keepAlive: (yes) => channel.keepAlive(yes),
+  };
 }
 
 /** Connects and is welcomed; tries again, since rank 0 may start last, until the time is over. */

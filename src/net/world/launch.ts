@@ -17,11 +17,11 @@ import {
 } from '../../base/errors.js';
 import { evenNodes, maxSimulatedRanks } from '../../gpu/index.js';
 import { formatAddress } from './address.js';
-import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './circle.js';
 import { parseEtcdAddress } from './etcd/address.js';
-import { EtcdHost } from './etcd/host.js';
-import { forwardLines, Outlet } from './output.js';
-import { Reaper } from './reaper.js';
+import { type EtcdHost, openEtcdHost } from './etcd/host.js';
+import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './exchange.js';
+import { forwardLines, type Outlet, outletTo } from './output.js';
+import { startReaper } from './reaper.js';
 import { Rendezvous } from './rendezvous.js';
 import { EXIT_LACKING, hearLack, listening } from './tell-launcher.js';
 
@@ -105,273 +105,254 @@ interface RankProcess {
 }
 
 /** Ranks that were started together on this machine. */
-export class Launch {
-  /** Resolves when every rank has ended and nothing of it is left. */
-  readonly finished: Promise<LaunchResult>;
-  /** The last of each part. */
-  readonly #ranks: RankProcess[];
-  readonly #startPart: StartPart;
-  readonly #restarts: number;
-  readonly #rendezvous: Rendezvous | EtcdHost;
-  readonly #reaper: Reaper;
-  readonly #graceMs: number;
-  readonly #keepGoing: boolean;
-  readonly #note: (note: string) => void;
-  readonly #timers: ReturnType<typeof setTimeout>[] = [];
-  #firstFailure: RankResult | null = null;
-  #timedOut = false;
-  #over = false;
-  #signals = 0;
+export type Launch = Readonly<ReturnType<typeof follow>>;
 
-  private constructor(
-    ranks: RankProcess[],
-    startPart: StartPart,
-    rendezvous: Rendezvous | EtcdHost,
-    reaper: Reaper,
-    {
-      timeoutMs,
-      graceMs,
-      restarts = 0,
-      keepGoing = restarts > 0,
-      onNote = () => {},
-    }: LaunchOptions & { graceMs: number },
-  ) {
-    this.#ranks = ranks;
-    this.#startPart = startPart;
-    this.#restarts = restarts;
-    this.#rendezvous = rendezvous;
-    this.#reaper = reaper;
-    this.#graceMs = graceMs;
-    this.#keepGoing = keepGoing;
-    this.#note = onNote;
-    if (timeoutMs !== undefined) this.#timers.push(setTimeout(() => this.#expire(timeoutMs), timeoutMs));
-    rendezvous.onLost = (lost, why) => {
-      const judge = () => {
-        const still = ranks.filter(
-          (process) => process.running && this.#originsOf(process).some((rank) => lost.includes(rank)),
-        );
-        if (still.length > 0) this.#areLost(still, `rank ${lost.join(', ')} is lost: ${why}`);
-      };
-      this.#timers.push(setTimeout(judge, EXIT_NOTICE_MS));
-    };
-    this.finished = this.#finish();
+/** Starts ranks, with the rendezvous that they join. */
+export const Launch = { start };
+
+async function start(options: LaunchOptions): Promise<Launch> {
+  requireObject('options', options);
+  const { graceMs = 5_000, timeoutMs, args = [] } = options;
+  requireInteger('ranks', options.ranks, 1, MAX_RANKS);
+  const parts = partsOf(options);
+  requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
+  if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
+  if (options.keepGoing !== undefined) requireFlag('keepGoing', options.keepGoing);
+  const { restarts = 0, rejoin = false } = options;
+  requireInteger('restarts', restarts, 0, Number.MAX_SAFE_INTEGER);
+  requireFlag('rejoin', rejoin);
+  if (restarts > 0 && options.keepGoing === false)
+    throw new ArgumentError('keepGoing', false, 'true or left out, because restarts is given');
+  const program = requireProgram(options.program);
+  if (process.platform === 'win32') {
+    throw new UnavailableError(
+      'ranks cannot be started here: Windows has no process groups',
+      'Use WSL, or start each rank yourself with HEDDLE_RANK, HEDDLE_WORLD and HEDDLE_ADDRESS',
+    );
   }
+  const command = [...loaderArguments(program), program, ...args];
+  const world = randomBytes(8).toString('hex');
+  const secret = randomBytes(32).toString('hex');
+  const { HEDDLE_RENDEZVOUS } = process.env;
+  const of = { ranks: options.ranks, world, secret };
+  const rendezvous = HEDDLE_RENDEZVOUS
+    ? await openEtcdHost({ ...of, etcd: parseEtcdAddress('HEDDLE_RENDEZVOUS', HEDDLE_RENDEZVOUS) })
+    : await Rendezvous.listen(of);
+  // Such ranks may outlive the launcher.
+  const reaped = !(!(rendezvous instanceof Rendezvous) && (options.keepGoing || restarts > 0));
+  const reaper = startReaper(graceMs);
+  const ranks: RankProcess[] = [];
+  const stdout = outletTo(options.stdout ?? process.stdout);
+  const stderr = outletTo(options.stderr ?? process.stderr);
+  const prefix = options.prefix ?? ((label) => `[${label}] `);
+  const startPart: StartPart = async (part, group) => {
+    const { rank } = part;
+    const environment = {
+      ...process.env,
+      ...part.environment,
+      ...listening(),
+      HEDDLE_RANK: String(group === null || rejoin ? rank : 0),
+      HEDDLE_WORLD: String(group === null || rejoin ? options.ranks : part.ranks),
+      HEDDLE_LOCAL_RANK: String(rank),
+      [rejoin ? 'HEDDLE_REJOIN' : 'HEDDLE_NEWCOMER']: group ?? undefined,
+      ...(rendezvous instanceof Rendezvous && {
+        HEDDLE_ADDRESS: formatAddress(rendezvous.address),
+        HEDDLE_HOSTED: '1',
+      }),
+      HEDDLE_SECRET: secret,
+      HEDDLE_WORLD_ID: world,
+    };
+    const child = await startRank(part, command, environment, stdout, stderr, prefix(part.label, rank));
+    if (reaped) reaper.started(child.pid);
+    return { ...child, group };
+  };
+  try {
+    for (const part of parts) ranks.push(await startPart(part, null));
+    return follow(ranks, startPart, rendezvous, reaper, { ...options, graceMs });
+  } catch (error) {
+    for (const { pid } of ranks) signalGroup(pid, 'SIGKILL');
+    reaper.done();
+    await rendezvous.close();
+    throw error;
+  }
+}
 
-  /** Starts the ranks, with the rendezvous that they join. */
-  static async start(options: LaunchOptions): Promise<Launch> {
-    requireObject('options', options);
-    const { graceMs = 5_000, timeoutMs, args = [] } = options;
-    requireInteger('ranks', options.ranks, 1, MAX_RANKS);
-    const parts = partsOf(options);
-    requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
-    if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
-    if (options.keepGoing !== undefined) requireFlag('keepGoing', options.keepGoing);
-    const { restarts = 0, rejoin = false } = options;
-    requireInteger('restarts', restarts, 0, Number.MAX_SAFE_INTEGER);
-    requireFlag('rejoin', rejoin);
-    if (restarts > 0 && options.keepGoing === false)
-      throw new ArgumentError('keepGoing', false, 'true or left out, because restarts is given');
-    const program = requireProgram(options.program);
-    if (process.platform === 'win32') {
-      throw new UnavailableError(
-        'ranks cannot be started here: Windows has no process groups',
-        'Use WSL, or start each rank yourself with HEDDLE_RANK, HEDDLE_WORLD and HEDDLE_ADDRESS',
+/** Looks after ranks that were started, until all have ended. `ranks`: the last process of each part. */
+function follow(
+  ranks: RankProcess[],
+  startPart: StartPart,
+  rendezvous: Rendezvous | EtcdHost,
+  reaper: ReturnType<typeof startReaper>,
+  {
+    timeoutMs,
+    graceMs,
+    restarts = 0,
+    keepGoing = restarts > 0,
+    onNote = () => {},
+  }: LaunchOptions & { graceMs: number },
+) {
+  const timers: ReturnType<typeof setTimeout>[] = [];
+  let firstFailure: RankResult | null = null;
+  let timedOut = false;
+  let over = false;
+  let signals = 0;
+  if (timeoutMs !== undefined) timers.push(setTimeout(() => expire(timeoutMs), timeoutMs));
+  rendezvous.onLost = (lost, why) => {
+    const judge = () => {
+      const still = ranks.filter(
+        (process) => process.running && originsOf(process).some((rank) => lost.includes(rank)),
       );
-    }
-    const command = [...loaderArguments(program), program, ...args];
-    const world = randomBytes(8).toString('hex');
-    const secret = randomBytes(32).toString('hex');
-    const { HEDDLE_RENDEZVOUS } = process.env;
-    const of = { ranks: options.ranks, world, secret };
-    const rendezvous = HEDDLE_RENDEZVOUS
-      ? await EtcdHost.open({ ...of, etcd: parseEtcdAddress('HEDDLE_RENDEZVOUS', HEDDLE_RENDEZVOUS) })
-      : await Rendezvous.listen(of);
-    // Such ranks may outlive the launcher.
-    const reaped = !(rendezvous instanceof EtcdHost && (options.keepGoing || restarts > 0));
-    const reaper = new Reaper(graceMs);
-    const ranks: RankProcess[] = [];
-    const stdout = new Outlet(options.stdout ?? process.stdout);
-    const stderr = new Outlet(options.stderr ?? process.stderr);
-    const prefix = options.prefix ?? ((label) => `[${label}] `);
-    const startPart: StartPart = async (part, group) => {
-      const { rank } = part;
-      const environment = {
-        ...process.env,
-        ...part.environment,
-        ...listening(),
-        HEDDLE_RANK: String(group === null || rejoin ? rank : 0),
-        HEDDLE_WORLD: String(group === null || rejoin ? options.ranks : part.ranks),
-        HEDDLE_LOCAL_RANK: String(rank),
-        [rejoin ? 'HEDDLE_REJOIN' : 'HEDDLE_NEWCOMER']: group ?? undefined,
-        ...(rendezvous instanceof Rendezvous && {
-          HEDDLE_ADDRESS: formatAddress(rendezvous.address),
-          HEDDLE_HOSTED: '1',
-        }),
-        HEDDLE_SECRET: secret,
-        HEDDLE_WORLD_ID: world,
-      };
-      const child = await startRank(part, command, environment, stdout, stderr, prefix(part.label, rank));
-      if (reaped) reaper.started(child.pid);
-      return { ...child, group };
+      if (still.length > 0) areLost(still, `rank ${lost.join(', ')} is lost: ${why}`);
     };
-    try {
-      for (const part of parts) ranks.push(await startPart(part, null));
-      return new Launch(ranks, startPart, rendezvous, reaper, { ...options, graceMs });
-    } catch (error) {
-      for (const { pid } of ranks) signalGroup(pid, 'SIGKILL');
-      reaper.done();
-      await rendezvous.close();
-      throw error;
-    }
-  }
-
-  /** The process ids, by rank. */
-  get pids(): readonly number[] {
-    return this.#ranks.map(({ pid }) => pid);
-  }
+    timers.push(setTimeout(judge, EXIT_NOTICE_MS));
+  };
 
   /** Passes a signal on to every rank. They have the grace time to end; a second signal ends them at once. */
-  signal(name: NodeJS.Signals): void {
-    this.#signals++;
-    if (this.#signals > 1) {
-      this.#killAll('SIGKILL');
+  function signal(name: NodeJS.Signals): void {
+    signals++;
+    if (signals > 1) {
+      kill('SIGKILL');
       return;
     }
-    this.#note(`${name}: passed on to the ranks, which have ${this.#graceMs / 1000} s to end`);
-    this.#killAll(name);
-    this.#killLater('SIGKILL', this.#graceMs);
+    onNote(`${name}: passed on to the ranks, which have ${graceMs / 1000} s to end`);
+    end(name);
   }
 
-  async #finish(): Promise<LaunchResult> {
-    const since = this.#ranks[0]!.since;
-    const results = (await Promise.all(this.#ranks.map((_, part) => this.#followAll(part)))).flat();
-    for (const timer of this.#timers) clearTimeout(timer);
-    this.#reaper.done();
-    await this.#rendezvous.close();
+  async function finish(): Promise<LaunchResult> {
+    const since = ranks[0]!.since;
+    const results = (await Promise.all(ranks.map((_, part) => followAll(part)))).flat();
+    for (const timer of timers) clearTimeout(timer);
+    reaper.done();
+    await rendezvous.close();
     return {
-      exitCode: this.#exitCodeOf(results),
+      exitCode: exitCodeOf(results),
       seconds: secondsSince(since),
-      timedOut: this.#timedOut,
-      firstFailure: this.#firstFailure,
-      results,
+      ...{ timedOut, firstFailure, results },
     };
   }
 
   /** All processes of a part, one after the other. */
-  async #followAll(part: number): Promise<RankResult[]> {
+  async function followAll(part: number): Promise<RankResult[]> {
     const results: RankResult[] = [];
     for (let again = true; again; ) {
-      const result = await this.#follow(this.#ranks[part]!);
+      const result = await followOne(ranks[part]!);
       results.push(result);
-      again = await this.#startAnew(part, result, results.length);
+      again = await startAnew(part, result, results.length);
     }
     return results;
   }
 
   /** Whether it did: not what ended well or for want of something, not at the end, and not for nobody. */
-  async #startAnew(index: number, { exitCode }: RankResult, starts: number): Promise<boolean> {
-    const { part } = this.#ranks[index]!;
-    const useless = exitCode === 0 || exitCode === EXIT_LACKING || starts > this.#restarts;
-    if (useless || this.#timedOut || this.#signals > 0 || !this.#ranks.some(({ running }) => running))
-      return false;
+  async function startAnew(index: number, { exitCode }: RankResult, starts: number): Promise<boolean> {
+    const { part } = ranks[index]!;
+    const useless = exitCode === 0 || exitCode === EXIT_LACKING || starts > restarts;
+    if (useless || timedOut || signals > 0 || !ranks.some(({ running }) => running)) return false;
     try {
-      this.#ranks[index] = await this.#startPart(part, `${part.label}, start ${starts + 1}`);
-      this.#note(`${part.label} is started anew, and waits until the others take it in`);
+      ranks[index] = await startPart(part, `${part.label}, start ${starts + 1}`);
+      onNote(`${part.label} is started anew, and waits until the others take it in`);
       return true;
     } catch (error) {
-      this.#note(messageOf(error));
+      onNote(messageOf(error));
       return false;
     }
   }
 
-  async #follow(process: RankProcess): Promise<RankResult> {
+  async function followOne(process: RankProcess): Promise<RankResult> {
     const { part, pid, exited, since } = process;
     const exit = await exited;
     process.running = false;
     signalGroup(pid, 'SIGKILL'); // what the rank has started and not ended
-    this.#reaper.ended(pid);
+    reaper.ended(pid);
     const { rank, ranks, label } = part;
     const result: RankResult = { rank, ranks, pid, ...exit, seconds: secondsSince(since) };
     if (exit.exitCode !== 0) {
       const lack = await process.lack(exit.exitCode);
-      this.#failed(lack === '' ? `${label} ${describe(exit)}` : `${label}: ${lack}`, result);
+      failed(lack === '' ? `${label} ${describe(exit)}` : `${label}: ${lack}`, result);
     }
     // Of no effect where its connection has told already; but it may never have joined.
-    for (const rank of this.#originsOf(process)) {
-      if (exit.exitCode === 0) this.#rendezvous.leave(rank);
-      else this.#rendezvous.lose(rank, `its process ${describe(exit)}`);
+    for (const rank of originsOf(process)) {
+      if (exit.exitCode === 0) rendezvous.leave(rank);
+      else rendezvous.lose(rank, `its process ${describe(exit)}`);
     }
     await drained(process);
     return result;
   }
 
   /** The numbers that the rendezvous knows its ranks by; none of newcomers that it has not heard of. */
-  #originsOf({ part, group }: RankProcess): readonly number[] {
-    return group === null ? ranksOf(part) : this.#rendezvous.originsOf(group);
+  function originsOf({ part, group }: RankProcess): readonly number[] {
+    return group === null ? ranksOf(part) : rendezvous.originsOf(group);
   }
 
-  #failed(what: string, result: RankResult): void {
-    if (this.#keepGoing) {
-      this.#note(`${what}; the others go on`);
-    } else if (this.#over) {
+  function failed(what: string, result: RankResult): void {
+    if (keepGoing) {
+      onNote(`${what}; the others go on`);
+    } else if (over) {
       // Later ones fall because of the first, or because they were told to.
-      if (!this.#firstFailure) this.#note(what);
+      if (!firstFailure) onNote(what);
     } else {
-      this.#worldIsOver(what);
+      worldIsOver(what);
     }
-    this.#firstFailure ??= result;
+    firstFailure ??= result;
   }
 
   /** Ranks that run, but that nobody waits for any more. */
-  #areLost(processes: readonly RankProcess[], why: string): void {
-    if (!this.#keepGoing) {
-      this.#worldIsOver(why);
+  function areLost(processes: readonly RankProcess[], why: string): void {
+    if (!keepGoing) {
+      worldIsOver(why);
       return;
     }
-    this.#note(`${why}; it has ${this.#graceMs / 1000} s to end`);
-    this.#kill(processes, 'SIGTERM');
-    this.#killLater('SIGKILL', this.#graceMs, processes);
+    onNote(`${why}; it has ${graceMs / 1000} s to end`);
+    end('SIGTERM', 0, processes);
   }
 
-  #exitCodeOf(results: readonly RankResult[]): number {
-    if (this.#timedOut) return EXIT_TIMED_OUT;
-    const good = this.#keepGoing && results.some(({ exitCode }) => exitCode === 0);
-    return good ? 0 : exitCodeOf(this.#firstFailure);
+  function exitCodeOf(results: readonly RankResult[]): number {
+    if (timedOut) return EXIT_TIMED_OUT;
+    const good = keepGoing && results.some(({ exitCode }) => exitCode === 0);
+    if (good || firstFailure === null) return 0;
+    const { exitCode, signal } = firstFailure;
+    return exitCode ?? 128 + (signal === null ? 0 : constants.signals[signal]);
   }
 
   /**
    * A world that has lost a rank cannot go on. The others have heard of it through the rendezvous and may
    * have something to say; so they are asked to end at half of the grace time only, and ended when it is over.
    */
-  #worldIsOver(why: string): void {
-    if (this.#over) return;
-    this.#over = true;
-    const alone = !this.#ranks.some(({ running }) => running);
-    this.#note(alone ? why : `${why}; the others have ${this.#graceMs / 1000} s to end`);
-    this.#killLater('SIGTERM', this.#graceMs / 2);
-    this.#killLater('SIGKILL', this.#graceMs);
+  function worldIsOver(why: string): void {
+    if (over) return;
+    over = true;
+    const alone = !ranks.some(({ running }) => running);
+    onNote(alone ? why : `${why}; the others have ${graceMs / 1000} s to end`);
+    end('SIGTERM', graceMs / 2);
   }
 
-  #expire(timeoutMs: number): void {
-    this.#timedOut = true;
-    this.#note(`not finished after ${timeoutMs / 1000} s; the ranks have ${this.#graceMs / 1000} s to end`);
-    this.#killAll('SIGTERM');
-    this.#killLater('SIGKILL', this.#graceMs);
+  function expire(timeoutMs: number): void {
+    timedOut = true;
+    onNote(`not finished after ${timeoutMs / 1000} s; the ranks have ${graceMs / 1000} s to end`);
+    end('SIGTERM');
   }
 
-  #killLater(signal: NodeJS.Signals, ms: number, whom: readonly RankProcess[] = this.#ranks): void {
-    this.#timers.push(setTimeout(() => this.#kill(whom, signal), ms));
+  /** Asks them to end, now or later, and ends them when the grace time is over. */
+  function end(signal: NodeJS.Signals, afterMs = 0, whom: readonly RankProcess[] = ranks): void {
+    if (afterMs === 0) kill(signal, whom);
+    else timers.push(setTimeout(() => kill(signal, whom), afterMs));
+    timers.push(setTimeout(() => kill('SIGKILL', whom), graceMs));
   }
 
-  #killAll(signal: NodeJS.Signals): void {
-    this.#kill(this.#ranks, signal);
-  }
-
-  #kill(processes: readonly RankProcess[], signal: NodeJS.Signals): void {
-    for (const { pid, running } of processes) {
+  function kill(signal: NodeJS.Signals, whom: readonly RankProcess[] = ranks): void {
+    for (const { pid, running } of whom) {
       if (running) signalGroup(pid, signal);
     }
   }
+
+  return {
+    /** Resolves when every rank has ended and nothing of it is left. */
+    finished: finish(),
+    /** The process ids, by rank. */
+    get pids(): readonly number[] {
+      return ranks.map(({ pid }) => pid);
+    },
+    signal,
+  };
 }
 
 /** Requires the path of a file; returns it from the root. */
@@ -515,11 +496,6 @@ function signalGroup(pid: number, signal: NodeJS.Signals): void {
 
 function describe({ exitCode, signal }: Exit): string {
   return signal === null ? `ended with exit code ${exitCode}` : `was ended by ${signal}`;
-}
-
-function exitCodeOf(failure: RankResult | null): number {
-  if (failure === null) return 0;
-  return failure.exitCode ?? 128 + (failure.signal === null ? 0 : constants.signals[failure.signal]);
 }
 
 function secondsSince(start: number): number {

@@ -1,7 +1,6 @@
 import { RendezvousError, requireFunction, requireInteger, requireObject } from '../../base/errors.js';
-import { type CircleOptions, MAX_RANKS } from './circle.js';
-import { type Call, Exchange, type Loss } from './exchange.js';
-import { Participant, runEach, toError } from './participant.js';
+import { Circle, type CircleOptions, runEach } from './circle.js';
+import { Exchange, MAX_RANKS } from './exchange.js';
 
 interface LocalOptions extends CircleOptions {
   /** A number that no rank of the world has had. */
@@ -9,7 +8,7 @@ interface LocalOptions extends CircleOptions {
 }
 
 /** Ranks that are async programs of one process, meeting in its memory. */
-export class LocalCircle extends Participant {
+export class LocalCircle extends Circle {
   readonly #exchange: Exchange;
 
   readonly #options: LocalOptions;
@@ -17,20 +16,26 @@ export class LocalCircle extends Participant {
   #newOrigin = -1;
 
   private constructor(exchange: Exchange, rank: number, options: LocalOptions) {
-    super(rank, exchange.origins, options);
+    super(rank, exchange.origins, options, {
+      // The caller may reuse its bytes as soon as the call returns.
+      arrive: (call) => exchange.arrive(rank, { ...call, bytes: call.bytes.slice() }),
+      giveUp: (ranks, reason) => exchange.lose(ranks, reason),
+      leave: async () => {
+        exchange.leave(rank);
+        exchange.latest.withdraw(this.#newOrigin);
+      },
+      keepAlive: () => {},
+    });
     this.#exchange = exchange;
     this.#options = options;
     exchange.sit(rank, {
+      ...this.hears,
       // Copies, so that no rank can reach into another's memory, as if they were processes.
-      completed: (id, parts) =>
-        this.completed(
-          id,
-          parts.map((part) => part.slice()),
-        ),
-      failed: (id, loss) => this.failed(id, loss),
-      lost: (loss: Loss) => this.lost(toError(loss)),
-      renewed: (next, rank) => this.renewed(new LocalCircle(next, rank, options)),
-      waiting: (newcomers, rejoining) => this.othersWait(newcomers, rejoining),
+      completed: (id, parts) => {
+        const own = parts.map((part) => part.slice());
+        this.hears.completed(id, own);
+      },
+      renewed: (next, rank) => this.goOn(new LocalCircle(next, rank, options)),
     });
   }
 
@@ -78,19 +83,5 @@ export class LocalCircle extends Participant {
         over: (why) => reject(new RendezvousError(`rank ${this.rank} cannot rejoin: ${why}`)),
       });
     });
-  }
-
-  protected arrive(call: Call): void {
-    // The caller may reuse its bytes as soon as the call returns.
-    this.#exchange.arrive(this.rank, { ...call, bytes: call.bytes.slice() });
-  }
-
-  protected giveUp(ranks: readonly number[], reason: string): void {
-    this.#exchange.lose(ranks, reason);
-  }
-
-  protected async leave(): Promise<void> {
-    this.#exchange.leave(this.rank);
-    this.#exchange.latest.withdraw(this.#newOrigin);
   }
 }

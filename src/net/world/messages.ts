@@ -1,6 +1,5 @@
 import { HeddleError } from '../../base/errors.js';
-import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_PAYLOAD, MAX_RANKS } from './circle.js';
-import { type CallKind, kinds } from './exchange.js';
+import { type CallKind, kinds, LONGEST_TIMEOUT_MS, MAX_NAME, MAX_PAYLOAD, MAX_RANKS } from './exchange.js';
 
 /** Changes when two builds could misunderstand each other. */
 export const PROTOCOL_VERSION = 6;

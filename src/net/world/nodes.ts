@@ -3,9 +3,9 @@
 import { randomUUID } from 'node:crypto';
 import { ArgumentError, messageOf, RankLostError, UnavailableError } from '../../base/errors.js';
 import { type Device, nodesByReach, type Topology, topologyOf } from '../../gpu/index.js';
-import type { SimMachine } from '../../gpu/sim/index.js';
 import type { Circle } from './circle.js';
-import { findPlace, type JoinOptions, OutsideCircle, ProcessCircle } from './process-circle.js';
+import type { JoinOptions } from './environment.js';
+import { findPlace, OutsideCircle, ProcessCircle } from './process-circle.js';
 
 /** The number of a rank's GPU among the `visible` ones. A process that was shown a single one takes that. */
 export function ordinalFor(rank: number, localRank: number | undefined, visible: number): number {
@@ -91,14 +91,8 @@ async function whyUnreachable(device: Device, offered: Uint8Array): Promise<stri
 /** Finds out with all ranks of a circle of processes which of them share a node. */
 export type FindTopology = (circle: Circle) => Promise<Topology>;
 
-/** A circle in which all ranks have met, and what they found out there. */
-export interface Met {
-  readonly circle: ProcessCircle;
-  readonly topology: Topology;
-}
-
 /** A process that was taken in meets the others as they do after a renewal, which starts over without ranks that are lost meanwhile. */
-export async function joinAndMeet(options: JoinOptions, find: FindTopology): Promise<Met> {
+export async function joinAndMeet(options: JoinOptions, find: FindTopology) {
   let circle = await ProcessCircle.join(options);
   const newcomer = findPlace(options).newcomer !== undefined;
   try {
@@ -119,18 +113,10 @@ export async function joinAndMeet(options: JoinOptions, find: FindTopology): Pro
   }
 }
 
-/** The arguments of each rank of the process. */
-interface SimulatedRank {
-  readonly circle: ProcessCircle | OutsideCircle;
-  readonly topology: Topology;
-  readonly machine: SimMachine;
-  readonly find: FindTopology | null;
-}
-
 const simulatedApart = 'their GPUs are simulated by other processes';
 
 /** Likewise of a process that takes the places of ranks which were left out: its nodes are as processes of its size make them. */
-export async function simulatedOutside(options: JoinOptions, ranksHere: number): Promise<SimulatedRank[]> {
+export async function simulatedOutside(options: JoinOptions, ranksHere: number) {
   const { rank: first, ranks } = findPlace(options);
   const { SimMachine } = await import('../../gpu/sim/index.js');
   const machine = SimMachine.create({ ranks: ranksHere });
@@ -144,7 +130,7 @@ export async function simulatedOutside(options: JoinOptions, ranksHere: number):
 }
 
 /** A process whose GPUs are simulated is several ranks, which share a machine and make a node: joins with `ranksHere` ranks from the process's own on. */
-export async function joinSimulated(options: JoinOptions, ranksHere: number): Promise<SimulatedRank[]> {
+export async function joinSimulated(options: JoinOptions, ranksHere: number) {
   const { rank: first } = findPlace(options);
   const { SimMachine } = await import('../../gpu/sim/index.js');
   const machine = SimMachine.create({ ranks: ranksHere });

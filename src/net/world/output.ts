@@ -5,31 +5,24 @@ const END_OF_LINE = Buffer.of(NEWLINE);
 /** A line that never ends is passed on in pieces of this size. */
 const LONGEST_LINE = 64 << 10;
 
-/**
- * One stream that many ranks write to. They share one wait for it to drain, since a listener for each of
- * them would be one too many.
- */
-export class Outlet {
-  readonly #stream: Writable;
-  #drained: Promise<void> | undefined;
+/** One stream that many ranks write to. Writes resolve when more may be written. */
+export type Outlet = (bytes: Uint8Array) => Promise<void>;
 
-  constructor(stream: Writable) {
-    this.#stream = stream;
-  }
-
-  /** Resolves when more may be written. */
-  async write(bytes: Uint8Array): Promise<void> {
-    if (this.#stream.destroyed || this.#stream.write(bytes)) return;
-    this.#drained ??= new Promise((resolve) => {
+/** Those who write share one wait for the stream to drain, since a listener for each of them would be one too many. */
+export function outletTo(stream: Writable): Outlet {
+  let drained: Promise<void> | undefined;
+  return async (bytes) => {
+    if (stream.destroyed || stream.write(bytes)) return;
+    drained ??= new Promise((resolve) => {
       const go = () => {
-        this.#drained = undefined;
-        this.#stream.off('drain', go).off('close', go);
+        drained = undefined;
+        stream.off('drain', go).off('close', go);
         resolve();
       };
-      this.#stream.on('drain', go).on('close', go);
+      stream.on('drain', go).on('close', go);
     });
-    await this.#drained;
-  }
+    await drained;
+  };
 }
 
 /** Forwards whole lines, each behind the prefix, so that lines of different ranks never mix. */
@@ -41,12 +34,12 @@ export async function forwardLines(from: Readable, to: Outlet, prefix: string): 
       rest = Buffer.concat([rest, chunk]);
       let start = 0;
       for (let end = rest.indexOf(NEWLINE); end >= 0; end = rest.indexOf(NEWLINE, start)) {
-        await to.write(Buffer.concat([mark, rest.subarray(start, end + 1)]));
+        await to(Buffer.concat([mark, rest.subarray(start, end + 1)]));
         start = end + 1;
       }
       rest = rest.subarray(start);
       if (rest.length > LONGEST_LINE) {
-        await to.write(Buffer.concat([mark, rest, END_OF_LINE]));
+        await to(Buffer.concat([mark, rest, END_OF_LINE]));
         rest = Buffer.alloc(0);
       }
     }
@@ -54,5 +47,5 @@ export async function forwardLines(from: Readable, to: Outlet, prefix: string): 
     // Closed from here, because nothing came any more; what came is still passed on.
     if ((error as NodeJS.ErrnoException).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
   }
-  if (rest.length > 0) await to.write(Buffer.concat([mark, rest, END_OF_LINE]));
+  if (rest.length > 0) await to(Buffer.concat([mark, rest, END_OF_LINE]));
 }

@@ -7,52 +7,13 @@ import {
   requireText,
 } from '../../base/errors.js';
 import { parseAddress } from './address.js';
-import { type CircleOptions, DEFAULT_TIMEOUT_MS, LONGEST_TIMEOUT_MS, MAX_NAME, MAX_RANKS } from './circle.js';
-import { type Environment, type Membership, maxLocalRank, readEnvironment } from './environment.js';
+import { Circle, type CircleOptions, DEFAULT_TIMEOUT_MS, type FarLink, passing } from './circle.js';
+import { type JoinOptions, type Membership, maxLocalRank, readEnvironment } from './environment.js';
 import { parseEtcdAddress } from './etcd/address.js';
-import { EtcdLink } from './etcd/link.js';
-import type { Call } from './exchange.js';
-import { HostLink } from './host-link.js';
-import type { Link } from './link.js';
-import { Participant, passing } from './participant.js';
+import { joinEtcd } from './etcd/link.js';
+import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_RANKS } from './exchange.js';
+import { joinHost } from './host-link.js';
 import { tellLauncher } from './tell-launcher.js';
-
-/** How to join. An option that is not given here comes from the environment. */
-export interface JoinOptions extends CircleOptions {
-  readonly rank?: number;
-  readonly ranks?: number;
-  readonly localRank?: number;
-  /** The name of this rank's node, where it is not to be found out; every rank must say one then. */
-  readonly node?: string;
-  /** 'host:port' of the rendezvous. */
-  readonly address?: string;
-  /** 'etcd://host:port/prefix': the ranks meet there instead. */
-  readonly rendezvous?: string;
-  /** Names the world; all its ranks must say the same. */
-  readonly world?: string;
-  /**
-   * The name of a group of newcomers, which waits until the ranks of a world that runs take it in by `renew`. `rank` and `ranks`
-   * count in the group then, 0 and 1 where nobody says so.
-   */
-  readonly newcomer?: string;
-  /**
-   * Takes the place of rank `rank` in a world that runs and has left it out. What it says names this process. The world that is joined is
-   * one outside: layers are made in it alone, and `World.rejoin` waits until the others take it in.
-   */
-  readonly rejoin?: string;
-  /** At least 16 characters; required when the address is not loopback. */
-  readonly secret?: string;
-  /** Someone else hosts the rendezvous; otherwise rank 0 does. */
-  readonly hosted?: boolean;
-  /**
-   * After how many ms without a sign of life this rank is lost to the others, and the rendezvous to it.
-   * Must exceed the longest time that this process blocks its event loop. Default 30,000. (A process that
-   * ends is noticed at once.)
-   */
-  readonly lossTimeoutMs?: number;
-  /** Instead of process.env. */
-  readonly environment?: Environment;
-}
 
 const DEFAULT_LOSS_TIMEOUT_MS = 30_000;
 /**
@@ -65,7 +26,7 @@ process.on('beforeExit', () => {
 });
 
 /** Ranks that are processes, meeting at a TCP rendezvous. */
-export class ProcessCircle extends Participant {
+export class ProcessCircle extends Circle {
   /** The rank among those of the same machine, where the launcher tells it. */
   readonly localRank: number | undefined;
   /** The node that this rank is said to be of. */
@@ -74,27 +35,19 @@ export class ProcessCircle extends Participant {
   atProgramEnd: () => Promise<void> = () => this.dispose();
   readonly #place: Membership;
   readonly #limits: Limits;
-  readonly #link: Link;
+  readonly #link: FarLink;
   /** The one that had lost this rank. It may host the rendezvous, so its link stays. */
   #lostIt: ProcessCircle | undefined;
 
-  private constructor(place: Membership, origins: readonly number[], limits: Limits, link: Link) {
-    super(place.rank, origins, limits);
+  private constructor(place: Membership, origins: readonly number[], limits: Limits, link: FarLink) {
+    super(place.rank, origins, limits, link);
     this.localRank = place.localRank;
     this.node = place.node;
     this.#place = place;
     this.#limits = limits;
     this.#link = link;
     open.add(this);
-    link.hear({
-      completed: (id, parts) => this.completed(id, parts),
-      failed: (id, loss) => this.failed(id, loss),
-      lost: (loss) => this.lost(loss),
-      renewed: (origins, rank) => this.#goOn(origins, rank),
-      waiting: (newcomers, rejoining) => this.othersWait(newcomers, rejoining),
-      departed: (departed) => this.departed(departed),
-      ended: (error) => this.ended(error),
-    });
+    link.hear({ ...this.hears, renewed: (origins, rank) => this.#goOn(origins, rank) });
   }
 
   /**
@@ -111,12 +64,12 @@ export class ProcessCircle extends Participant {
   /** Resolves when every rank has joined, or has taken in the newcomer. */
   static async #enter(place: Membership, limits: Limits): Promise<ProcessCircle> {
     const origins = Array.from({ length: place.ranks }, (_, rank) => rank);
-    const welcomed = (link: Link) => new ProcessCircle(place, origins, limits, link);
+    const welcomed = (link: FarLink) => new ProcessCircle(place, origins, limits, link);
     const { etcd } = place;
     const circle =
       etcd === undefined
-        ? await HostLink.join(place, limits, welcomed)
-        : await EtcdLink.join({ ...place, etcd }, limits, welcomed);
+        ? await joinHost(place, limits, welcomed)
+        : await joinEtcd({ ...place, etcd }, limits, welcomed);
     passing('join', 'welcomed');
     try {
       if (place.newcomer === undefined) await circle.barrier('join');
@@ -132,17 +85,9 @@ export class ProcessCircle extends Participant {
     return super.latest as ProcessCircle;
   }
 
-  protected arrive(call: Call): void {
-    this.#link.arrive(call);
-  }
-
-  protected giveUp(ranks: readonly number[], reason: string): void {
-    this.#link.giveUp(ranks, reason);
-  }
-
-  protected async leave(): Promise<void> {
+  protected override async leave(): Promise<void> {
     open.delete(this);
-    await this.#link.leave();
+    await super.leave();
     await this.#lostIt?.dispose();
   }
 
@@ -154,17 +99,13 @@ export class ProcessCircle extends Participant {
     return circle;
   }
 
-  protected override waiting(pending: boolean): void {
-    this.#link.keepAlive(pending);
-  }
-
   /** The same link serves the next circle as it did this one. */
   #goOn(origins: readonly number[], rank: number): void {
     open.delete(this);
     const place = { ...this.#place, rank, ranks: origins.length, newcomer: undefined };
     const next = new ProcessCircle(place, origins, this.#limits, this.#link);
     next.#lostIt = this.#lostIt;
-    this.renewed(next);
+    this.goOn(next);
   }
 }
 
@@ -187,11 +128,20 @@ const outside = (place: Membership, rejoin: string): Membership => ({
 });
 
 /** The circle of a process that takes a lost rank's place, until the others take it in: in all calls the others say what it says. */
-export class OutsideCircle extends Participant {
-  readonly #enter: () => Promise<Participant>;
+export class OutsideCircle extends Circle {
+  readonly #enter: () => Promise<Circle>;
 
-  constructor(rank: number, ranks: number, options: CircleOptions, enter: () => Promise<Participant>) {
-    super(rank, [...Array(ranks).keys()], options);
+  constructor(rank: number, ranks: number, options: CircleOptions, enter: () => Promise<Circle>) {
+    super(rank, [...Array(ranks).keys()], options, {
+      arrive: ({ id, bytes }) => {
+        this.hears.ended(new RankMaskedError(rank)); // of no effect on what is no renewal
+        const parts = this.origins.map(() => bytes.slice());
+        queueMicrotask(() => this.hears.completed(id, parts));
+      },
+      giveUp: () => {},
+      leave: async () => {},
+      keepAlive: () => {},
+    });
     this.#enter = enter;
   }
 
@@ -205,17 +155,7 @@ export class OutsideCircle extends Participant {
     return true;
   }
 
-  protected arrive({ id, bytes }: Call): void {
-    this.ended(new RankMaskedError(this.rank)); // of no effect on what is no renewal
-    const parts = this.origins.map(() => bytes.slice());
-    queueMicrotask(() => this.completed(id, parts));
-  }
-
-  protected giveUp(): void {}
-
-  protected async leave(): Promise<void> {}
-
-  protected override waitOutside(): Promise<Participant> {
+  protected override waitOutside(): Promise<Circle> {
     return this.#enter();
   }
 }

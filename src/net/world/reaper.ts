@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 
 /**
  * Reads 'start PID' and 'ended PID' lines. When they end without a 'done', the launcher was killed in a way
@@ -32,29 +32,18 @@ kill -KILL $alive
  * cannot be trusted with that: one that never joined, or that spins without returning to its event loop,
  * hears nothing.
  */
-export class Reaper {
-  readonly #shell: ChildProcess;
-
-  constructor(graceMs: number) {
-    this.#shell = spawn('/bin/sh', ['-c', SCRIPT, 'heddle-reaper', String(Math.ceil(graceMs / 100))], {
-      detached: true, // out of reach of the terminal's Ctrl-C
-      stdio: ['pipe', 'ignore', 'ignore'],
-    });
-    this.#shell.on('error', () => {}); // no shell: the ranks still notice that the rendezvous is gone
-    this.#shell.stdin!.on('error', () => {});
-    this.#shell.unref();
-  }
-
-  started(pid: number): void {
-    this.#shell.stdin!.write(`start ${pid}\n`);
-  }
-
-  ended(pid: number): void {
-    this.#shell.stdin!.write(`ended ${pid}\n`);
-  }
-
-  /** Everything has ended; so does the shell. */
-  done(): void {
-    this.#shell.stdin!.end('done\n');
-  }
+export function startReaper(graceMs: number) {
+  const shell = spawn('/bin/sh', ['-c', SCRIPT, 'heddle-reaper', String(Math.ceil(graceMs / 100))], {
+    detached: true, // out of reach of the terminal's Ctrl-C
+    stdio: ['pipe', 'ignore', 'ignore'],
+  });
+  shell.on('error', () => {}); // no shell: the ranks still notice that the rendezvous is gone
+  shell.stdin.on('error', () => {});
+  shell.unref();
+  return {
+    started: (pid: number) => shell.stdin.write(`start ${pid}\n`),
+    ended: (pid: number) => shell.stdin.write(`ended ${pid}\n`),
+    /** Everything has ended; so does the shell. */
+    done: () => shell.stdin.end('done\n'),
+  };
 }

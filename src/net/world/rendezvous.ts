@@ -3,20 +3,18 @@ import { createServer, isIP, type Server } from 'node:net';
 import { RendezvousError, requireInteger } from '../../base/errors.js';
 import { type Address, formatAddress, isLoopback } from './address.js';
 import { Channel } from './channel.js';
-import { MAX_PAYLOAD, MAX_RANKS } from './circle.js';
-import { Exchange } from './exchange.js';
+import type { Membership } from './environment.js';
+import { Exchange, MAX_PAYLOAD, MAX_RANKS } from './exchange.js';
 import { type Message, PROTOCOL_VERSION } from './messages.js';
 import { newNonce, prove, requireSecret, sameProof } from './secret.js';
 
-/** The world that a rendezvous serves, and its address. */
-export interface RendezvousOptions {
-  readonly ranks: number;
-  /** Which world: a rank of another one, say of an earlier start of the same job, is refused. */
-  readonly world: string;
-  /** The secret that joiners must prove they know. Required beyond loopback. */
-  readonly secret?: string | undefined;
-  /** Where to listen. Default: a free port of 127.0.0.1. */
-  readonly address?: Address;
+/**
+ * The world that a rendezvous serves, whose secret joiners must prove they know; a rank of another one, say of an earlier start of the
+ * same job, is refused. It listens at the address, or at a free port of 127.0.0.1.
+ */
+export interface RendezvousOptions
+  extends Pick<Membership, 'ranks' | 'world'>,
+    Partial<Pick<Membership, 'secret' | 'address'>> {
   /** How long a connection may take to join, in ms. Default 10,000. */
   readonly handshakeMs?: number;
 }

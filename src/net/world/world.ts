@@ -28,8 +28,10 @@ import {
 } from '../../gpu/index.js';
 import type { MachineOptions, SimMachine } from '../../gpu/sim/index.js';
 import type { TransferEngine } from '../fabric/index.js';
-import type { Circle, CircleOptions, TakesIn } from './circle.js';
+import { type Circle, type CircleOptions, notOut, passing, runEach } from './circle.js';
+import type { JoinOptions } from './environment.js';
 import { type WhatHappened, type WorldEvent, WorldEvents } from './events.js';
+import type { TakesIn } from './exchange.js';
 import { connectFabric, type FabricConnection } from './fabric.js';
 import { LocalCircle } from './local-circle.js';
 import {
@@ -41,8 +43,7 @@ import {
   requireOwnGpus,
   simulatedOutside,
 } from './nodes.js';
-import { notOut, passing, runEach } from './participant.js';
-import { findPlace, type JoinOptions, OutsideCircle, ProcessCircle } from './process-circle.js';
+import { findPlace, OutsideCircle, ProcessCircle } from './process-circle.js';
 import { type FabricOptions, openEngine } from './proxy/network.js';
 import {
   inMachine,
@@ -218,7 +219,8 @@ export class World {
 
   /** The ranks that are left out, in ascending order. */
   get masked(): readonly number[] {
-    return this.#without(this.circle);
+    const { origins } = this.circle;
+    return [...this.#origins.keys()].filter((rank) => !origins.includes(this.#origins[rank]!));
   }
 
   /**
@@ -441,12 +443,8 @@ export class World {
 
   /** How many newcomers wait for `renew` to take them in, alike on all ranks. Every rank calls it. */
   async newcomers(): Promise<number> {
-    return this.#mostHeard(this.circle.newcomers, 'newcomers');
-  }
-
-  /** The largest number that a rank brings. */
-  async #mostHeard(count: number, operation: string): Promise<number> {
-    const all = await this.allGather(new Uint8Array(Uint32Array.of(count).buffer), operation);
+    const heard = Uint32Array.of(this.circle.newcomers);
+    const all = await this.allGather(new Uint8Array(heard.buffer), 'newcomers');
     return Math.max(...all.map((bytes) => new Uint32Array(bytes.slice().buffer)[0] ?? 0));
   }
 
@@ -549,11 +547,6 @@ export class World {
       rank === circle.rank ? this.rank : this.#origins.indexOf(circle.origins[rank]!);
     const ranks = error.ranks.map(here);
     return new RankLostError(ranks, error.operation, error.epoch, { cause: error.cause });
-  }
-
-  /** This world's ranks that are not in the circle. */
-  #without({ origins }: Circle): number[] {
-    return [...this.#origins.keys()].filter((rank) => !origins.includes(this.#origins[rank]!));
   }
 
   /** Throws where the world leaves ranks out: nothing new can be made in it. */
@@ -716,7 +709,12 @@ export class World {
       if (rejoined && (await this.#unlessLost(this.#meetAgain(circle))) === null) continue;
       for (const part of parts) await part.leaveOut(this.masked);
       passing('mask', 'left out');
-      const begun = await this.#unlessLost(this.#beginProxies(circle).then(() => true));
+      const beginProxies = async () => {
+        const ranks = this.#origins.map((origin) => circle.origins.indexOf(origin));
+        for (const proxy of this.#proxies) await proxy.begin(circle, ranks);
+        return true;
+      };
+      const begun = await this.#unlessLost(beginProxies());
       passing('mask', 'proxies begun');
       if (begun !== null) all = await this.#unlessLost(this.#meeting(circle, circle.allGather(mine, 'mask')));
     }
@@ -802,12 +800,6 @@ export class World {
       }
     passing('rejoin', 'mapped');
     return true;
-  }
-
-  /** Begins the proxies anew, between the ranks of a circle. */
-  async #beginProxies(circle: Circle): Promise<void> {
-    const ranks = this.#origins.map((origin) => circle.origins.indexOf(origin));
-    for (const proxy of this.#proxies) await proxy.begin(circle, ranks);
   }
 
   /** Null where a rank was lost, or left, before. */

@@ -23,8 +23,6 @@ export interface ExpertsBenchPlan extends Measuring {
 
 type ExpertsPoint = Awaited<ReturnType<typeof measure>>;
 
-export type ExpertsReport = Awaited<ReturnType<typeof benchExperts>>;
-
 /** @throws UnavailableError without a GPU, HeddleError where a plan is wrong: its figures would be worth nothing. */
 export async function benchExperts(plan: ExpertsBenchPlan, on: (point: ExpertsPoint) => void = () => {}) {
   const of = workload(plan.workload);

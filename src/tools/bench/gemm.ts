@@ -44,8 +44,6 @@ type GemmForm = (typeof gemmForms)[number];
 
 type GemmPoint = Awaited<ReturnType<typeof measure>>;
 
-export type GemmReport = Awaited<ReturnType<typeof benchGemm>>;
-
 /** @throws UnavailableError without a GPU, HeddleError where results differ: figures would be worth nothing. */
 export async function benchGemm(plan: GemmBenchPlan, on: (point: GemmPoint) => void = () => {}) {
   let library = '';

@@ -1,17 +1,13 @@
 /** How every benchmark runs: its ranks, each with a stopwatch and random data, and what every report begins with. */
 import { HeddleError } from '../../base/errors.js';
 import { World } from '../../net/world/index.js';
-import { createNoise, type Noise } from './inputs.js';
-import { type Provenance, provenance, requireGpus } from './machine.js';
-import { type Unit, unitOf } from './statistics.js';
-import { Crew, createTiming, type Timing } from './timing.js';
+import { createNoise, type Rig } from './inputs.js';
+import { provenance, requireGpus } from './machine.js';
+import { unitOf } from './statistics.js';
+import { Crew, createTiming } from './timing.js';
 import { type Span, trace } from './trace.js';
 
-export interface Rig {
-  readonly timing: Timing;
-  /** The same on all ranks, so that each knows what its peers send. */
-  readonly noise: Noise;
-}
+export type { Rig };
 
 /** The part of a plan that every benchmark has. */
 export interface Measuring {
@@ -66,15 +62,6 @@ export const wrongResult = (what: string): HeddleError =>
     `${what}; nothing that this run measured counts. Please report it with the output of \`heddle doctor\``,
   );
 
-export interface Results<Name extends string, Point> extends Provenance {
-  readonly format: `heddle-bench-${Name}/1`;
-  readonly unit: Unit;
-  readonly iterations: number;
-  readonly points: readonly Point[];
-  /** Of the last point, where a trace was asked for. */
-  readonly spans: readonly Span[];
-}
-
 /** Traces what `enqueue` enqueues, where that was asked for. Every rank calls it. */
 export type Look = (enqueue: () => void) => Promise<void>;
 
@@ -84,12 +71,13 @@ export async function pointByPoint<Name extends string, Point>(
   setting: Setting,
   on: (point: Point) => void,
   body: (rig: Rig, tell: (point: Point) => void, look: Look) => Promise<void>,
-): Promise<Results<Name, Point>> {
+) {
   const points: Point[] = [];
   const tell = (point: Point): void => {
     points.push(point);
     on(point);
   };
+  /** Of the last point, where a trace was asked for. */
   let spans: readonly Span[] = [];
   await onRanks(setting, ({ timing, noise }) =>
     body({ timing, noise }, timing.world.rank === 0 ? tell : () => {}, async (enqueue) => {

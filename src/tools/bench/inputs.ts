@@ -24,7 +24,14 @@ export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number):
 /** The scale of weights of e4m3 noise: with it their numbers are about as large as those of rows of bf16 noise. */
 const scaleOfNoise = 2 ** -8;
 
-export type Noise = ReturnType<typeof createNoise>;
+/** A rank's stopwatch and random data. */
+export interface Rig {
+  readonly timing: Timing;
+  /** The same on all ranks, so that each knows what its peers send. */
+  readonly noise: Noise;
+}
+
+type Noise = ReturnType<typeof createNoise>;
 
 /** Random numbers in device memory, to be copied about: bf16 (never NaN, whatever 16-bit float they are read as), or e4m3. */
 export function createNoise(device: Device, stream: Stream, seed: number, dtype: 'bf16' | 'e4m3' = 'bf16') {
@@ -45,7 +52,7 @@ export function createNoise(device: Device, stream: Stream, seed: number, dtype:
 }
 
 /** Tensors of one measurement, which are freed together. `seed`: of noise of e4m3. */
-export function tensorsOf({ timing, noise }: Benching, seed: number) {
+export function tensorsOf({ timing, noise }: Rig, seed: number) {
   const { stream, world } = timing;
   const { device } = world;
   const owned: { free(): void }[] = [];
@@ -82,11 +89,6 @@ export function tensorsOf({ timing, noise }: Benching, seed: number) {
   };
 }
 
-interface Benching {
-  readonly timing: Timing;
-  readonly noise: Noise;
-}
-
 interface InputSet {
   readonly topkIds: Tensor;
   readonly topkWeights: Tensor;
@@ -96,7 +98,7 @@ interface InputSet {
 }
 
 /** The sets of one rank, in one piece of memory. */
-export function createInputs({ timing, noise }: Benching, of: Workload, routes: readonly Routes[]) {
+export function createInputs({ timing, noise }: Rig, of: Workload, routes: readonly Routes[]) {
   const { stream } = timing;
   const tokens = routes[0]!.tokens;
   const { topK, hidden, payloads, combineDtype } = of;

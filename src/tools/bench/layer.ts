@@ -57,7 +57,7 @@ export async function benchLayer(plan: LayerBenchPlan, on: (point: LayerPoint) =
   const results = await pointByPoint('layer', plan, on, async (rig, tell, look) => {
     const data = createLayerData(rig, model, 1, plan.weights);
     const rates = await measureRates(rig.timing);
-    const nccl = device === 'cuda' && plan.nccl ? await joinNccl(rig.timing, true) : null;
+    const nccl = device === 'cuda' && plan.nccl ? await joinNccl(rig.timing) : null;
     for (const tokens of plan.tokens) {
       const bench = benchOf({ ...rig, data, plan, nccl, rates }, tokens);
       tell(await measure(bench));

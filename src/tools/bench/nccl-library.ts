@@ -139,39 +139,30 @@ function communicator(device: CudaDevice, rank: number, handle: Address) {
   };
 }
 
-/** One communicator among the devices of this process; rank = place in the list. */
-export function ncclAmong(devices: readonly CudaDevice[]): readonly NcclCommunicator[] {
-  const id = ncclUniqueId();
-  const { ncclCommInitRank } = nccl();
-  // A communicator is written when the group ends, so each needs a place of its own until then.
-  const handles = createOut(8 * Math.max(devices.length, 8));
-  ncclGroup(() => {
-    devices.forEach((device, rank) => {
-      device.makeCurrent();
-      const made = ncclCommInitRank(handles.address + 8 * rank, devices.length, { bytes: id }, rank);
-      check(made, 'ncclCommInitRank', `rank ${rank} of ${devices.length} on ${device.description}`);
-    });
-  });
-  return devices.map((device, rank) => communicator(device, rank, handles.number(rank)));
+/** A rank of this process. */
+interface NcclRank {
+  readonly device: CudaDevice;
+  readonly rank: number;
 }
 
 /**
- * This process's rank of a communicator among `ranks` processes. Blocks the thread until all have called it: let
- * them meet (exchange `id`) just before.
+ * The communicators of this process's ranks, among `ranks` in all, which `id` brings together. Blocks the thread until all processes
+ * have called it: let them meet just before.
  */
-export function joinNcclAs(
-  device: CudaDevice,
-  id: Uint8Array,
-  rank: number,
-  ranks: number,
-): NcclCommunicator {
-  const { out, ncclCommInitRank } = nccl();
-  device.makeCurrent();
-  try {
-    const made = ncclCommInitRank(out.address, ranks, { bytes: id }, rank);
-    check(made, 'ncclCommInitRank', `rank ${rank} of ${ranks} on ${device.description}`);
-    return communicator(device, rank, out.number());
-  } finally {
-    forgetCurrentContext();
-  }
+export function ncclAmong(
+  here: readonly NcclRank[],
+  id: Uint8Array = ncclUniqueId(),
+  ranks = here.length,
+): readonly NcclCommunicator[] {
+  const { ncclCommInitRank } = nccl();
+  // A communicator is written when the group ends, so each needs a place of its own until then.
+  const handles = createOut(8 * Math.max(here.length, 8));
+  ncclGroup(() => {
+    for (const [i, { device, rank }] of here.entries()) {
+      device.makeCurrent();
+      const made = ncclCommInitRank(handles.address + 8 * i, ranks, { bytes: id }, rank);
+      check(made, 'ncclCommInitRank', `rank ${rank} of ${ranks} on ${device.description}`);
+    }
+  });
+  return here.map(({ device, rank }, i) => communicator(device, rank, handles.number(i)));
 }

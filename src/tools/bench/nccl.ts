@@ -13,26 +13,24 @@ import { ranksOf } from '../../moe/layer/index.js';
 import type { Routes } from '../../verify/testing/index.js';
 import type { Rig } from './harness.js';
 import { setsFor } from './inputs.js';
-import { joinNcclAs, type NcclCommunicator, ncclAmong, ncclGroup, ncclUniqueId } from './nccl-library.js';
+import { type NcclCommunicator, ncclAmong, ncclGroup, ncclUniqueId } from './nccl-library.js';
 import type { Steps, Timing } from './timing.js';
 import { rowBytesOf, type Workload } from './workload.js';
 
 type NcclPhase = 'dispatch' | 'combine';
 
-/** In one process: the communicators of all its ranks at once. Else each process joins by itself. */
-export async function joinNccl({ world, crew }: Timing, inOneProcess: boolean): Promise<NcclCommunicator> {
-  const device = world.device as CudaDevice;
-  if (inOneProcess) {
-    const mine: { readonly device: CudaDevice; communicator?: NcclCommunicator } = { device };
-    await crew.together(world, mine, (all) => {
-      const made = ncclAmong(all.map((rank) => rank.device));
-      for (const [i, rank] of all.entries()) rank.communicator = made[i]!;
-    });
-    return mine.communicator!;
-  }
-  const id = world.rank === 0 ? ncclUniqueId() : new Uint8Array(0);
-  const [first] = await world.allGather(id, 'NCCL’s id');
-  return joinNcclAs(device, first!, world.rank, world.ranks);
+/** The communicators of all ranks of a process are made at once. */
+export async function joinNccl({ world, crew }: Timing): Promise<NcclCommunicator> {
+  const { rank, ranks } = world;
+  const [id] = await world.allGather(rank === 0 ? ncclUniqueId() : new Uint8Array(0), 'NCCL’s id');
+  const mine: { readonly device: CudaDevice; readonly rank: number; communicator?: NcclCommunicator } = {
+    ...{ device: world.device as CudaDevice, rank },
+  };
+  await crew.together(world, mine, (here) => {
+    const made = ncclAmong(here, id, ranks);
+    for (const [i, one] of here.entries()) one.communicator = made[i]!;
+  });
+  return mine.communicator!;
 }
 
 /** One rank's buffers and counts for the tokens of `routeSets[set][rank]`. */

@@ -28,8 +28,6 @@ export interface OverlapPlan extends Measuring {
 
 type OverlapPoint = Awaited<ReturnType<typeof measure>>;
 
-export type OverlapReport = Awaited<ReturnType<typeof benchOverlap>>;
-
 /** @throws UnavailableError without enough GPUs. */
 export async function benchOverlap(plan: OverlapPlan, on: (point: OverlapPoint) => void = () => {}) {
   const of = workload(plan.workload);

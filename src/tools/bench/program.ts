@@ -93,7 +93,7 @@ export async function benchmark(
   let communicator: NcclCommunicator | null = null;
   if (plan.nccl && real) {
     emit({ type: 'doing', what: 'joining NCCL' });
-    communicator = await joinNccl(timing, plan.world === 'local');
+    communicator = await joinNccl(timing);
   }
   const placement = plan.places === undefined ? null : placementFor(of, plan.places, plan.nodes);
   for (const tokens of plan.tokens) {

@@ -9,9 +9,9 @@
  */
 
 import { RankLostError } from '../../base/errors.js';
-import type { Device, Graph, Launcher, Stream } from '../../gpu/index.js';
+import type { Device, Graph, Stream } from '../../gpu/index.js';
 import { section } from '../../lang/index.js';
-import type { SharedWindow, World } from '../../net/world/index.js';
+import type { World } from '../../net/world/index.js';
 import { flagBarrierKernel, flagBarrierWindow } from '../../verify/kernels/index.js';
 import { perMillisecond, type Spread, slowest, spread } from './statistics.js';
 
@@ -57,14 +57,10 @@ const timingOf = ({ kind, cacheBytes }: Device, iterations: number, before: numb
 /** Microseconds that a rank waits for another before the measurement fails. */
 const limit = 20_000_000;
 
-/** The kernel by which ranks meet, and where it says whom it missed. */
-interface Alignment {
-  readonly window: SharedWindow;
-  readonly barrier: Launcher;
-  readonly failedAt: number;
-}
+type Alignment = Awaited<ReturnType<typeof prepareAlignment>>;
 
-async function prepareAlignment(world: World): Promise<Alignment> {
+/** The kernel by which ranks meet, and where it says whom it missed. */
+async function prepareAlignment(world: World) {
   const { device, ranks, rank } = world;
   const layout = flagBarrierWindow(ranks);
   const program = await device.load(flagBarrierKernel(ranks, layout).ir());

@@ -2,7 +2,6 @@
 import { messageOf, requireOneOf } from '../../base/errors.js';
 import { probe } from '../../base/native/index.js';
 import { formatBytes, nvtxAskedFor, requireOwnCache, windowKinds } from '../../gpu/cuda/index.js';
-import { SimMachine } from '../../gpu/sim/index.js';
 import { field, kernel, layout, peers } from '../../lang/index.js';
 import { type Family, families } from '../../moe/families/index.js';
 import { readTuning, tuningPath } from '../../moe/index.js';
@@ -107,22 +106,18 @@ async function runSimulated(): Promise<void> {
   const trial = kernel({ name: 'trial', params: { win: peers(Trial) } }, (g, { win }) => {
     g.store(win.at(1 - g.rank).word.at(0), g.rank + 42);
   });
-  const machine = SimMachine.create({ ranks: 2 });
-  const devices = [machine.device(0), machine.device(1)];
-  const windows = devices.map((device) => device.allocateWindow(Trial.bytes, 'trial window'));
-  const streams = devices.map((device) => device.createStream());
-  for (const [rank, device] of devices.entries()) {
-    const opened = await Promise.all(windows.map(({ handle }) => device.openWindow(handle)));
+  await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+    const { device, rank } = world;
+    const window = await world.createWindow(Trial.bytes, 'trial window');
     const launcher = (await device.load(trial.ir())).launcher({ grid: 1, block: 1, rank });
-    launcher.setWindow('win', { rank, bases: opened.map(({ address }) => address), bytes: Trial.bytes });
-    launcher.launch(streams[rank]!);
-  }
-  await Promise.all(streams.map((stream) => stream.synchronize()));
-  for (const [rank, stream] of streams.entries()) {
-    const [word] = await stream.copyOut(windows[rank]!.address, 4);
+    launcher.setWindow('win', window);
+    const stream = device.createStream();
+    launcher.launch(stream);
+    await stream.synchronize();
+    await world.barrier('both have stored');
+    const [word] = await stream.copyOut(window.own.address, 4);
     if (word !== 43 - rank) throw new Error(`rank ${rank} was told ${word} instead of ${43 - rank}`);
-  }
-  await Promise.all(devices.map((device) => device.dispose()));
+  });
 }
 
 function examineNative(): DoctorFinding {

@@ -4,7 +4,6 @@
  */
 import { HeddleError } from '../../base/errors.js';
 import type { Launcher, Window } from '../../gpu/index.js';
-import type { IrModule } from '../../lang/index.js';
 import type { Placed, Plan, Round, Step } from '../../moe/families/index.js';
 
 /** Where the value of a parameter comes from. */
@@ -15,17 +14,13 @@ export type Source =
   | { readonly from: 'tokens' | 'topkIds' | 'topkWeights' | 'out' | 'limit' | 'rank' }
   | { readonly from: 'constant'; readonly value: number };
 
-export interface Bound {
-  readonly module: IrModule;
-  readonly sources: ReadonlyMap<string, Source>;
-  readonly programmatic: boolean;
-}
+export type Bound = Awaited<ReturnType<ReturnType<typeof binder>>>;
 
 /** Numbers from here on stand for names; no step sets a parameter to one of its own. */
 const firstName = 2 ** 40;
 
 /** Makes the function that binds the steps of a plan. `payloads`: the names of the layer's, in order. */
-export function binder(plan: Plan, payloads: readonly string[]): (step: Step) => Promise<Bound> {
+export function binder(plan: Plan, payloads: readonly string[]) {
   const names: Source[] = [];
   const name = (source: Source): number => firstName + names.push(source) - 1;
   const sourceOf = (value: number): Source =>
@@ -50,7 +45,7 @@ export function binder(plan: Plan, payloads: readonly string[]): (step: Step) =>
     ...{ made: 0, madeRows: 0, scatter: 0, routeWeights: 0 },
   };
 
-  return async (step) => {
+  return async (step: Step) => {
     const sources = new Map<string, Source>([['rank', { from: 'rank' }]]);
     let programmatic = false;
     const launcher: Launcher = {

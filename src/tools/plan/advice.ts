@@ -3,13 +3,6 @@ import type { ParameterName } from './model.js';
 import { type Answer, answer, type Candidate, hitsOf, type Question, ranked } from './plan.js';
 import { type Hits, hits, nodesOf, placeMore } from './routing.js';
 
-export interface Change {
-  readonly what: string;
-  /** µs of a round as it is, and with the change. */
-  readonly before: number;
-  readonly after: number;
-}
-
 /** The fits of a candidate with some parameters multiplied. */
 const scaled = (
   candidate: Candidate,
@@ -28,8 +21,8 @@ const scaled = (
 /** A change that applies, or not: what is changed, of the candidate, of the question, of where routes go. */
 type Proposal = readonly [applies: boolean, what: string, Candidate, Question?, (() => Hits)?];
 
-/** Changes that shorten the round, the best first. */
-export function advice(question: Question, candidate: Candidate, tokens: number): Change[] {
+/** Changes that shorten the round, the best first: µs of it as it is, and with the change. */
+export function advice(question: Question, candidate: Candidate, tokens: number) {
   const { layer, place, law, placement, dtype, combineDtype } = question;
   const found = hitsOf(question);
   const more = placement === undefined ? placeMore(layer, place, law) : null;

@@ -13,18 +13,13 @@ export interface Network extends Pick<Parameters, 'latency' | 'message' | 'nic'>
   readonly provider: string;
 }
 
-export interface MachineFile {
+export interface MachineFile extends Nominal {
   readonly name?: string;
   readonly perNode: number;
-  /** GB/s of a GPU and direction, nominal; `nic` 0: none. */
-  readonly nvlink: number;
-  readonly nic: number;
   /** GB of a GPU. */
   readonly memory: number;
   /** The machine whose NICs its own are like. */
   readonly fabric: 'cx7' | 'efa';
-  /** GB/s of plain stores to all peers, where that was measured. */
-  readonly stores?: number;
   readonly network?: Network;
   /** The cells that were measured on it. */
   readonly cells?: readonly Cell[];

@@ -30,14 +30,7 @@ export function gemmWork(
   return { weightBytes: experts * weights * bytes, flops: 2 * rows * weights };
 }
 
-export interface GemmFit extends GemmTable {
-  /** GB/s at which weights come, and TFLOP/s, at best. */
-  readonly bandwidth: number;
-  readonly rate: number;
-  /** Standard deviation of the logarithm of measured ÷ fitted. */
-  readonly scatter: number;
-  of(work: GemmWork): ReturnType<typeof roofline>;
-}
+export type GemmFit = Readonly<ReturnType<typeof fitGemms>>;
 
 /** A launch of each GEMM takes no less. µs. */
 const launches = 2 * 3;
@@ -49,7 +42,8 @@ function roofline(bandwidth: number, rate: number, { weightBytes, flops }: GemmW
   return { memory, compute, time: (memory ** 4 + compute ** 4) ** (1 / 4) };
 }
 
-export function fitGemms(table: GemmTable): GemmFit {
+/** `bandwidth`: GB/s at which weights come, at best; `rate`: TFLOP/s; `scatter`: standard deviation of the logarithm of measured ÷ fitted. */
+export function fitGemms(table: GemmTable) {
   const deepseek = { hidden: 7168, inner: 2048 };
   const off = ([bandwidth, rate]: readonly number[]): number[] =>
     table.cells.map(([experts, rows, gateUp, down]) => {
@@ -60,5 +54,5 @@ export function fitGemms(table: GemmTable): GemmFit {
   const [bandwidth, rate] = at.map(Math.exp) as [number, number];
   const squares = off(at).reduce((sum, one) => sum + one ** 2, 0);
   const scatter = Math.sqrt(squares / (table.cells.length - at.length));
-  return { ...table, bandwidth, rate, scatter, of: (work) => roofline(bandwidth, rate, work) };
+  return { ...table, bandwidth, rate, scatter, of: (work: GemmWork) => roofline(bandwidth, rate, work) };
 }

@@ -14,7 +14,7 @@ export { type Parameters, parameterNames, time, type Work, workOf } from './mode
 export { planPage } from './page.js';
 export * from './plan.js';
 export { plot, writePlots } from './plots.js';
-export { type Prediction, predict } from './predict.js';
+export { predict } from './predict.js';
 export * from './routing.js';
 export * from './serve.js';
 export * from './serve-text.js';

@@ -106,12 +106,7 @@ export const machineOf = (cell: Pick<Cell, 'hw' | 'fabric'>): Machine | undefine
 const unknownMachine: Nominal = { nvlink: 450, nic: 50 };
 
 /** What a source measured of a system on one machine, fitted phase by phase. */
-export interface Calibration {
-  readonly set: string;
-  readonly lib: string;
-  readonly mode: string;
-  readonly hw: string;
-  readonly fabric: string;
+export interface Calibration extends Origin {
   readonly src: readonly string[];
   /** Of the machine that its cells were measured on. */
   readonly nominal: Nominal;

@@ -5,8 +5,6 @@ import { dot, solve } from './linear.js';
 import type { Calibration, Machine } from './machines.js';
 import { boundOf, parameterNames, partsOf, time, type Work } from './model.js';
 
-export type Prediction = ReturnType<typeof predict>;
-
 /** The amount that another machine or kernel than was measured adds to the logarithm's standard deviation. */
 const unlike = 0.2;
 

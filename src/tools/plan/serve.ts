@@ -6,7 +6,6 @@ import { ArgumentError } from '../../base/errors.js';
 import { limits, type MoeModel, type Placement, placesByExpert, rankOfPlace } from '../../moe/layer/index.js';
 import { ninety } from './fit.js';
 import { type GemmFit, gemmWork } from './gemms.js';
-import type { KnownMachine } from './machines.js';
 import {
   answer,
   type Candidate,
@@ -17,15 +16,7 @@ import {
   type Question,
   ranked,
 } from './plan.js';
-import {
-  busiestOf,
-  chosen,
-  hits,
-  inOrder as ordered,
-  placeMore,
-  type RankPlacement,
-  type RoutingLaw,
-} from './routing.js';
+import { busiestOf, chosen, hits, inOrder as ordered, placeMore, type RankPlacement } from './routing.js';
 
 /** Layers with experts. */
 export const expertLayers: Readonly<Record<string, number>> = {
@@ -36,12 +27,9 @@ export const expertLayers: Readonly<Record<string, number>> = {
   mixtral: 32,
 };
 
-export interface Demand {
-  readonly model: string;
+export interface Demand extends Pick<Question, 'model' | 'known' | 'law'> {
   readonly layer: MoeModel;
-  readonly known: KnownMachine;
   readonly tokensPerSecond: number;
-  readonly law: RoutingLaw;
   readonly gemm: GemmFit;
   /** Only this one carries rows. */
   readonly family?: string;

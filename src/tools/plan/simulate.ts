@@ -7,19 +7,15 @@ import { requireInteger } from '../../base/errors.js';
 import { limits, ownerOf, type Profile, type Shape } from '../../moe/layer/index.js';
 import { drawRoutes } from './draw.js';
 import { networkTime, type Parameters, partsOf, phaseTime, serial, time, type Work } from './model.js';
-import { nodesOf, type RankPlacement, type RoutingLaw } from './routing.js';
-import { chunksOf, type RoundHalf, type Way } from './traffic.js';
+import { nodesOf, type RoutingLaw } from './routing.js';
+import { chunksOf, type Load, type RoundHalf, type Way } from './traffic.js';
 
-export interface Round {
+export interface Round extends Omit<Load, 'hits' | 'topK'> {
   readonly layer: Profile;
-  readonly place: RankPlacement;
   readonly way: Way;
   readonly phase: RoundHalf;
-  readonly tokens: number;
-  readonly rowBytes: number;
   readonly law: RoutingLaw;
   readonly parameters: Parameters;
-  readonly replicas: number;
   readonly seed: number;
   /** µs by which rank 0 starts later than the others. */
   readonly late: number;

@@ -15,7 +15,8 @@ export interface Way extends Travel {
 export const chunksOf = ({ chunk }: Way, tokens: number): number =>
   chunk === undefined ? 0 : Math.ceil(tokens / chunk(tokens));
 
-interface Load {
+/** The rows of a phase, and where they go. */
+export interface Load {
   readonly hits: Hits;
   readonly place: RankPlacement;
   /** Of a rank. */

@@ -5,8 +5,8 @@ import { connect } from 'node:net';
 import { RankLostError, RepeatRoundsError } from '../../../src/base/errors.js';
 import { ExpertParallel, emptyTensor, readBits, row } from '../../../src/moe/index.js';
 import { type Region, TransferEngine } from '../../../src/net/fabric/index.js';
+import { Circle } from '../../../src/net/world/circle.js';
 import { World } from '../../../src/net/world/index.js';
-import { Participant } from '../../../src/net/world/participant.js';
 import { makeRoutes } from '../../../src/verify/testing/index.js';
 import type { Case, Report, Thrown } from '../cases.js';
 
@@ -47,8 +47,8 @@ Object.assign(TransferEngine.prototype, {
   },
 });
 
-const { accuse } = Participant.prototype;
-Participant.prototype.accuse = function (...args) {
+const { accuse } = Circle.prototype;
+Circle.prototype.accuse = function (...args) {
   if (!silent) accuse.apply(this, args);
 };
 

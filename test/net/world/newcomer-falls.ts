@@ -5,8 +5,8 @@ import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'vitest';
 import { RankLostError } from '../../../src/base/errors.js';
+import type { JoinOptions } from '../../../src/net/world/environment.js';
 import { World } from '../../../src/net/world/index.js';
-import type { JoinOptions } from '../../../src/net/world/process-circle.js';
 import { Rendezvous } from '../../../src/net/world/rendezvous.js';
 import { transpiled } from '../../tree.js';
 

@@ -2,7 +2,8 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { RankLostError, RendezvousError } from '../../../src/base/errors.js';
 import type { Circle, CircleOptions } from '../../../src/net/world/circle.js';
-import { type JoinOptions, ProcessCircle } from '../../../src/net/world/process-circle.js';
+import type { JoinOptions } from '../../../src/net/world/environment.js';
+import { ProcessCircle } from '../../../src/net/world/process-circle.js';
 import { describeJoinable } from './circles.js';
 
 const renewed = (circles: readonly (Circle | undefined)[]) =>

@@ -1,7 +1,7 @@
 import { PassThrough, Readable, Writable } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { forwardLines, Outlet } from '../../../src/net/world/output.js';
+import { forwardLines, outletTo } from '../../../src/net/world/output.js';
 
 describe('forwardLines', () => {
   it('forwards every byte, in whole lines behind the prefix, however the stream is cut', async () => {
@@ -19,7 +19,7 @@ describe('forwardLines', () => {
             at += size;
           }
           const to = new PassThrough();
-          await forwardLines(Readable.from(chunks), new Outlet(to), '> ');
+          await forwardLines(Readable.from(chunks), outletTo(to), '> ');
           const lines = all.split('\n');
           if (lines.at(-1) === '') lines.pop();
           expect(String(to.read() ?? '')).toBe(lines.map((line) => `> ${line}\n`).join(''));
@@ -32,22 +32,22 @@ describe('forwardLines', () => {
   it('passes a line without end on in pieces', async () => {
     const chunks = Array.from({ length: 5 }, () => Buffer.alloc(40 << 10, 'x'));
     const to = new PassThrough({ highWaterMark: 1 << 20 });
-    await forwardLines(Readable.from(chunks), new Outlet(to), '');
+    await forwardLines(Readable.from(chunks), outletTo(to), '');
     const lines = String(to.read()).trimEnd().split('\n');
     expect(lines.map((line) => line.length)).toEqual([80 << 10, 80 << 10, 40 << 10]);
   });
 });
 
-describe('Outlet', () => {
+describe('outletTo', () => {
   it('makes every writer wait while the stream is full, with one listener for all', async () => {
     const waiting: (() => void)[] = [];
     const slow = new Writable({
       highWaterMark: 1,
       write: (_chunk, _encoding, done) => void waiting.push(done),
     });
-    const outlet = new Outlet(slow);
+    const outlet = outletTo(slow);
     let written = 0;
-    const writes = Array.from({ length: 20 }, () => outlet.write(Buffer.from('x')).then(() => written++));
+    const writes = Array.from({ length: 20 }, () => outlet(Buffer.from('x')).then(() => written++));
     await Promise.resolve();
     expect(written).toBe(0);
     expect(slow.listenerCount('drain')).toBe(1);
@@ -61,10 +61,10 @@ describe('Outlet', () => {
 
   it('lets nobody wait for a stream that is gone', async () => {
     const stuck = new Writable({ highWaterMark: 1, write: () => {} });
-    const outlet = new Outlet(stuck);
-    const write = outlet.write(Buffer.from('x'));
+    const outlet = outletTo(stuck);
+    const write = outlet(Buffer.from('x'));
     stuck.destroy();
     await write;
-    await outlet.write(Buffer.from('y'));
+    await outlet(Buffer.from('y'));
   });
 });

@@ -3,9 +3,10 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { ArgumentError, RankLostError, RendezvousError } from '../../../src/base/errors.js';
 import { Channel } from '../../../src/net/world/channel.js';
+import type { JoinOptions } from '../../../src/net/world/environment.js';
 import { encodeFrame, FrameReader } from '../../../src/net/world/frame.js';
 import { type Message, PROTOCOL_VERSION, parseMessage } from '../../../src/net/world/messages.js';
-import { type JoinOptions, ProcessCircle } from '../../../src/net/world/process-circle.js';
+import { ProcessCircle } from '../../../src/net/world/process-circle.js';
 import { Rendezvous, type RendezvousOptions } from '../../../src/net/world/rendezvous.js';
 import { newNonce, prove } from '../../../src/net/world/secret.js';
 import { spoiltJson } from '../../hostile.js';

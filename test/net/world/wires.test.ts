@@ -5,7 +5,7 @@ import type { Device } from '../../../src/gpu/index.js';
 import { SimMachine } from '../../../src/gpu/sim/index.js';
 import { type FabricOptions, World } from '../../../src/net/world/index.js';
 import { LocalCircle } from '../../../src/net/world/local-circle.js';
-import { WireNetwork } from '../../../src/net/world/proxy/network.js';
+import { wireNetwork } from '../../../src/net/world/proxy/network.js';
 import { findWires } from '../../../src/net/world/proxy/wires.js';
 import { needing } from '../../needs.js';
 
@@ -128,7 +128,7 @@ describe('what a NIC has written into memory of a GPU', () => {
         return tag;
       },
     };
-    const network = new WireNetwork(carrier, 0, { flush: () => void done.push('flushed') });
+    const network = wireNetwork(carrier, 0, { flush: () => void done.push('flushed') });
     done.push(`told ${network.arrived()}`);
     return done;
   };

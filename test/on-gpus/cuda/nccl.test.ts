@@ -14,7 +14,7 @@ before(() => {
   if (skip !== false) return;
   devices = [0, 1].map((ordinal) => CudaDevice.open(ordinal));
   streams = devices.map((device) => device.createStream());
-  communicators = ncclAmong(devices);
+  communicators = ncclAmong(devices.map((device, rank) => ({ device, rank })));
 });
 after(async () => {
   for (const stream of streams) await stream.synchronize();

@@ -9,7 +9,7 @@ import {
   openRail,
   type Rail,
 } from '../libfabric/endpoint.js';
-import { choose, type FabricDevice } from '../libfabric/provider.js';
+import { choose, type Wanted } from '../libfabric/provider.js';
 import { PollingClock } from './clock.js';
 import { ImmediateQueue, ImmediateTable } from './immediates.js';
 import { Lane, type Target } from './lane.js';
@@ -19,26 +19,15 @@ import { field, kept, phase, Requests, two32 } from './requests.js';
 import { command, ringMask, type Shared, transferHeader, word } from './shared.js';
 
 /** The data with which the thread that drives libfabric starts. */
-export interface CoreOptions {
+export interface CoreOptions extends Wanted {
   readonly id: string;
-  readonly provider: string;
-  readonly devices: readonly string[];
-  readonly near: string | undefined;
-  readonly rails: number;
   readonly shard: 'peer' | 'bytes';
-  readonly gpuMemory: boolean;
   readonly timeoutMs: number;
   /** Requests under way to one peer on one rail. */
   readonly queue: number;
   /** Immediates are counted by tag, or listed as they land. */
   readonly arrivals: 'counted' | 'listed';
   readonly shared: Shared;
-}
-
-/** The facts that the core tells its caller when it has opened. */
-export interface CoreInfo {
-  readonly devices: readonly FabricDevice[];
-  readonly address: EngineAddress;
 }
 
 /** A peer: its number and its lanes. */
@@ -83,7 +72,8 @@ export function createCore(options: CoreOptions) {
   const mailbox = allocate(4096);
   regions.open(mailboxRegion, { address: mailbox.address, bytes: mailbox.bytes, reach: { kind: 'host' } });
   const mailboxes = regions.keys(mailboxRegion);
-  const info: CoreInfo = {
+  /** Told to the caller when it has opened. */
+  const info = {
     devices,
     address: {
       id: options.id,

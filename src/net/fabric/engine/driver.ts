@@ -2,24 +2,19 @@ import { setImmediate } from 'node:timers/promises';
 import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
 import { HeddleError } from '../../../base/errors.js';
 import { endOrderly, startThread, yieldProcessor } from '../../../base/native/index.js';
-import { type Core, type CoreInfo, type CoreOptions, createCore } from '../core/core.js';
+import { type Core, type CoreOptions, createCore } from '../core/core.js';
 import { stoppedWord, word } from '../core/shared.js';
 import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
 
 /** The methods of a core that set things up; they are called rarely and answer before the call returns. */
-type ControlMethod =
-  | 'addPeer'
-  | 'removePeer'
-  | 'losePeer'
-  | 'register'
-  | 'deregister'
-  | 'stillLingering'
-  | 'addRemote'
-  | 'addGroup';
+type ControlMethod = Exclude<
+  keyof Core,
+  'info' | 'progress' | 'nothingToTake' | 'takeCommands' | 'tick' | 'close'
+>;
 
 /** How the caller reaches its core: in a thread of its own, or driven by the caller's calls. */
 export interface Driver {
-  readonly info: CoreInfo;
+  readonly info: Core['info'];
   call<M extends ControlMethod>(method: M, ...args: Parameters<Core[M]>): ReturnType<Core[M]>;
   /** There are commands to take. */
   commandsWritten(): void;
@@ -108,7 +103,7 @@ export async function startWorker(options: CoreOptions, onDeath: (error: Error) 
   }
 
   return {
-    info: unwrap(reply) as CoreInfo,
+    info: unwrap(reply) as Core['info'],
     call(method, ...args) {
       const request: ControlRequest = { method, args };
       port.postMessage(request);
@@ -141,8 +136,7 @@ export async function startWorker(options: CoreOptions, onDeath: (error: Error) 
     },
     async rest(_idle, heard, missing) {
       if (fallAsleep(heard, missing)) {
-        const { waitAsync } = Atomics as unknown as AsyncAtomics;
-        const nap = waitAsync(control, word.callerSleeps, 1, longestNapMs);
+        const nap = Atomics.waitAsync(control, word.callerSleeps, 1, longestNapMs);
         if (nap.async) await nap.value;
       }
       wakeUp();
@@ -175,13 +169,3 @@ const spinsBeforePause = 500;
 const longestNapMs = 20;
 /** Half of what the bell can tell apart. */
 const mostMissing = 2 ** 30;
-
-/** Atomics.waitAsync is in every Node.js that Heddle runs on, but not yet in the library types of ES2023. */
-interface AsyncAtomics {
-  waitAsync(
-    array: Int32Array,
-    index: number,
-    value: number,
-    timeoutMs: number,
-  ): { async: true; value: Promise<string> } | { async: false; value: string };
-}

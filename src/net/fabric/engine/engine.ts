@@ -74,16 +74,8 @@ export class TransferEngine implements Waitable {
     const peers = createPeers(driver, new Int32Array(core.shared.peers), core.timeoutMs);
     this.#peers = peers;
     this.#operations = createOperations(core.shared, peers.failure);
-    this.#posting = createPosting({
-      engine: this,
-      requireOpen: () => this.#requireOpen(),
-      peers,
-      operations: this.#operations,
-      shared: core.shared,
-      shards: this.#shards,
-      queue: core.queue,
-      longestWrite: Math.min(...this.devices.map((device) => device.maxWriteBytes)),
-    });
+    const requireOpen = () => this.#requireOpen();
+    this.#posting = createPosting(this, requireOpen, peers, this.#operations, core, this.#shards);
   }
 
   // ---- Set-up --------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 import { ArgumentError, DisposedError, requireInteger } from '../../../base/errors.js';
-import { command, commandWords, ringMask, type Shared, transferHeader, word } from '../core/shared.js';
+import type { CoreOptions } from '../core/core.js';
+import { command, commandWords, ringMask, transferHeader, word } from '../core/shared.js';
 import { type Peer, type PeerGroup, Region } from './handles.js';
 import type { Operations, Tally } from './operations.js';
 import type { Peers } from './peers.js';
@@ -25,30 +26,22 @@ interface Numbered {
 /** Empty writes name this region as their source. */
 const mailbox: Numbered = { index: 0 };
 
-interface PostingParts {
-  /** The engine, which owns the regions that writes read. */
-  readonly engine: Waitable;
-  /** @throws when the engine is closed or broken */
-  readonly requireOpen: () => void;
-  readonly peers: Peers;
-  readonly operations: Operations;
-  readonly shared: Shared;
-  /** Requests that one write becomes. */
-  readonly shards: number;
-  /** Writes that may be under way to a peer. */
-  readonly queue: number;
-  /** The most bytes that every device in use takes at once. */
-  readonly longestWrite: number;
-}
-
 /**
  * Makes commands of writes and barriers: checked, when there is room, and without allocating anything. An operation needs a
  * ticket, a place in the ring of commands, and room in the queue of its peer, and waits for them. Operations end within the
- * timeout, so there will be some.
+ * timeout, so there will be some. `requireOpen` throws when the engine is closed or broken; `shards`: requests that one write becomes.
  */
-export function createPosting(parts: PostingParts) {
-  const { engine, requireOpen, peers, operations, shared, shards, queue, longestWrite } = parts;
+export function createPosting(
+  engine: Waitable,
+  requireOpen: () => void,
+  peers: Peers,
+  operations: Operations,
+  { shared, queue }: CoreOptions,
+  shards: number,
+) {
   const { driver } = engine;
+  /** The most bytes that every device in use takes at once. */
+  const longestWrite = Math.min(...driver.info.devices.map((device) => device.maxWriteBytes));
   /** Requests under way to a peer at most. */
   const capacity = queue * shards;
   // The ring of commands: what is written before its tail is the core's once the tail is published.

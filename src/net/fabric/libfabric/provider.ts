@@ -84,7 +84,7 @@ export interface Chosen {
 }
 
 /** The criteria of a choice of devices. */
-interface Wanted {
+export interface Wanted {
   readonly provider: string;
   readonly devices: readonly string[];
   readonly near: string | undefined;
@@ -180,11 +180,7 @@ function release(found: readonly Chosen[]): void {
   for (const { info } of found) libfabric().fi_freeinfo(info);
 }
 
-interface Demands {
-  gpuMemory: boolean;
-  delivery: boolean;
-  demanding: boolean;
-}
+type Demands = Readonly<Record<'gpuMemory' | 'delivery' | 'demanding', boolean>>;
 
 /** fi_getinfo: a list of descriptions, each owned by the caller. */
 function getinfo(provider: ProviderName, { gpuMemory, delivery, demanding }: Demands): Address[] {

@@ -8,13 +8,8 @@ const endpointBytes = 4 * mebibyte;
 /** libfabric offers shm only where so much is free. */
 const reserve = 32 * mebibyte;
 
-interface ShmSpace {
-  readonly total: number;
-  readonly free: number;
-}
-
 /** The room in /dev/shm; null where there is none. */
-export function shmSpace(): ShmSpace | null {
+export function shmSpace() {
   try {
     const { bsize, blocks, bavail } = statfsSync('/dev/shm');
     return { total: bsize * blocks, free: bsize * bavail };

@@ -1,6 +1,6 @@
 import { parseEtcdAddress } from './address.js';
 import { EtcdClient, under } from './client.js';
-import { EtcdWorld, type Reader, type WorldPlace } from './world.js';
+import { EtcdWorld, type WorldPlace } from './world.js';
 
 /** How long `heddle run` looks for etcd, and at its end waits for what it still has to say. */
 const PATIENCE_MS = 10_000;
@@ -8,53 +8,38 @@ const PATIENCE_MS = 10_000;
 /** How long the world lasts in etcd when launcher and ranks are gone without a word. */
 const LEASE_MS = 30_000;
 
+export type EtcdHost = Awaited<ReturnType<typeof openEtcdHost>>;
+
 /** The launcher's part for a world in etcd: it says at once how processes ended, and hears who is lost. The world does not need it. */
-export class EtcdHost {
-  onLost: (ranks: readonly number[], why: string) => void = () => {};
-  readonly #world: EtcdWorld;
-  readonly #groups = new Map<number, string>();
-  #said: Promise<unknown> = Promise.resolve();
-
-  private constructor(world: EtcdWorld) {
-    this.#world = world;
-    world.keepAlive(false);
-    const nothing = () => {};
-    const lost = (ranks: readonly number[], why: string) => this.onLost(ranks, why);
-    const said: Reader['said'] = (rank, message) => {
-      if (message.type === 'wait') this.#groups.set(rank, message.group);
-    };
-    world.start({ came: nothing, said, renewed: nothing, left: nothing, lost, over: nothing });
-  }
-
-  static async open(place: Omit<WorldPlace, 'lossTimeoutMs'>): Promise<EtcdHost> {
-    return new EtcdHost(await EtcdWorld.open({ ...place, lossTimeoutMs: LEASE_MS }, PATIENCE_MS));
-  }
-
-  lose(rank: number, why: string): void {
-    this.#say(() => this.#world.judge([rank], why));
-  }
-
-  leave(rank: number): void {
-    this.#say(() => this.#world.leave(rank));
-  }
-
-  /** The numbers of the newcomers that came as this group. */
-  originsOf(group: string): number[] {
-    return [...this.#groups].flatMap(([origin, name]) => (name === group ? [origin] : []));
-  }
-
-  async close(): Promise<void> {
-    this.#world.keepAlive(true);
-    const timer = setTimeout(() => this.#world.close(), PATIENCE_MS);
-    this.#say(() => this.#world.endIfEmpty());
-    await this.#said;
-    clearTimeout(timer);
-    this.#world.close();
-  }
-
-  #say(what: () => Promise<void>): void {
-    this.#said = this.#said.then(what).catch(() => {}); // leases tell it otherwise
-  }
+export async function openEtcdHost(place: Omit<WorldPlace, 'lossTimeoutMs'>) {
+  const world = await EtcdWorld.open({ ...place, lossTimeoutMs: LEASE_MS }, PATIENCE_MS);
+  const groups = new Map<number, string>();
+  let saying: Promise<unknown> = Promise.resolve();
+  const say = (what: () => Promise<void>): void => {
+    saying = saying.then(what).catch(() => {}); // leases tell it otherwise
+  };
+  const host = {
+    onLost: (_ranks: readonly number[], _why: string): void => {},
+    lose: (rank: number, why: string) => say(() => world.judge([rank], why)),
+    leave: (rank: number) => say(() => world.leave(rank)),
+    /** The numbers of the newcomers that came as this group. */
+    originsOf: (group: string): number[] =>
+      [...groups].flatMap(([origin, name]) => (name === group ? [origin] : [])),
+    async close(): Promise<void> {
+      say(() => world.endIfEmpty());
+      await world.closeAfter(saying, PATIENCE_MS);
+    },
+  };
+  const nothing = () => {};
+  world.keepAlive(false);
+  world.start({
+    ...{ came: nothing, renewed: nothing, left: nothing, over: nothing },
+    said: (rank, message) => {
+      if (message.type === 'wait') groups.set(rank, message.group);
+    },
+    lost: (ranks, why) => host.onLost(ranks, why),
+  });
+  return host;
 }
 
 /** Whether the etcd of a HEDDLE_RENDEZVOUS answers, and lets Heddle read below its prefix. Returns its version. @throws HeddleError */

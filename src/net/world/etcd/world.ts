@@ -1,7 +1,8 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { RendezvousError } from '../../../base/errors.js';
-import { MAX_PAYLOAD } from '../circle.js';
+import type { Membership } from '../environment.js';
+import { MAX_PAYLOAD } from '../exchange.js';
 import { encodeFrame, FrameReader } from '../frame.js';
 import { MAX_HEAD, type Message, PROTOCOL_VERSION, parseMessage } from '../messages.js';
 import { requireSecret } from '../secret.js';
@@ -20,13 +21,10 @@ import {
 } from './client.js';
 
 /** Which world, and how long silence lasts until its rank is lost. */
-export interface WorldPlace {
+export interface WorldPlace
+  extends Pick<Membership, 'world' | 'ranks' | 'secret'>,
+    Partial<Pick<Membership, 'newcomer'>> {
   readonly etcd: EtcdAddress;
-  readonly world: string;
-  readonly ranks: number;
-  /** The name of a newcomer's group: the world must be there then, of whatever size. */
-  readonly newcomer?: string | undefined;
-  readonly secret: string | undefined;
   readonly lossTimeoutMs: number;
 }
 
@@ -142,10 +140,7 @@ export class EtcdWorld {
       const mine = found.find(({ lease }) => lease === own);
       if (mine !== undefined) return rankIn(keyOf(mine));
       const rank = Math.max(this.#ranks, ...found.map((kv) => rankIn(keyOf(kv)) + 1));
-      const alive = this.#key('alive', rank);
-      const free = [alive, this.#key('lost', rank), this.#key('left', rank)].map(absent);
-      const put = this.#put(alive, { type: 'pong' }, own);
-      if ((await this.#txn([this.#same(), ...free], [put])).succeeded) return rank;
+      if ((await this.#take(rank)).succeeded) return rank;
       throw new EtcdError(`a newcomer finds no place below ${this.#base}`, null);
     };
     return this.#persist(take, deadline);
@@ -156,19 +151,13 @@ export class EtcdWorld {
     const deadline = performance.now() + timeoutMs;
     const stale = performance.now() + 2 * this.#ttl * 1000;
     this.#own = await this.#persist(() => this.#grant(this.#ttl), deadline);
-    const [alive, lost, left] = (['alive', 'lost', 'left'] as const).map((what) => this.#key(what, rank));
+    const alive = text64(this.#key('alive', rank));
     const said = { ...under(this.#key('said', rank, '')), target: 'VERSION', result: 'EQUAL', version: 0 };
-    const take = () =>
-      this.#txn(
-        [this.#same(), ...[alive!, lost!, left!].map(absent), said],
-        [this.#put(alive!, { type: 'pong' }, this.#own!)],
-        [{ request_range: { ...under(this.#base), keys_only: true } }],
-      );
     for (;;) {
-      const answer = await this.#persist(take, deadline);
+      const answer = await this.#persist(() => this.#take(rank, [said]), deadline);
       const found = kvsOf(answer);
       // Where an answer was lost on its way, the place is this rank's already.
-      const mine = found.find(({ key }) => key === text64(alive!))?.lease === this.#own;
+      const mine = found.find(({ key }) => key === alive)?.lease === this.#own;
       if (answer.succeeded || mine) break;
       if (performance.now() > Math.min(deadline, stale)) {
         const others = found.map(({ key }) => Buffer.from(key, 'base64').toString());
@@ -184,6 +173,16 @@ export class EtcdWorld {
       await delay(LONGEST_PAUSE_MS / 4);
       await this.#persist(() => this.#enter(), deadline);
     }
+  }
+
+  /** Says that the rank is alive, where nobody has been it; otherwise the answer has all keys. */
+  #take(rank: number, given: readonly object[] = []): Promise<Answer> {
+    const keys = (['alive', 'lost', 'left'] as const).map((what) => this.#key(what, rank));
+    return this.#txn(
+      [this.#same(), ...keys.map(absent), ...given],
+      [this.#put(keys[0]!, { type: 'pong' }, this.#own!)],
+      [{ request_range: { ...under(this.#base), keys_only: true } }],
+    );
   }
 
   /** Tells everything from the beginning on, and from then on what happens. */
@@ -276,6 +275,15 @@ export class EtcdWorld {
 
   keepAlive(yes: boolean): void {
     this.#client.keepAlive(yes);
+  }
+
+  /** Closes once that is written, or after so long. */
+  async closeAfter(writing: Promise<unknown>, ms: number): Promise<void> {
+    this.keepAlive(true);
+    const timer = setTimeout(() => this.close(), ms);
+    await writing;
+    clearTimeout(timer);
+    this.close();
   }
 
   close(): void {

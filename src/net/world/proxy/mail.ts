@@ -38,12 +38,7 @@ type ToProxy =
       /** Where ranks were lost. */
       readonly lost: Lost | null;
     }
-  | {
-      readonly kind: 'lost';
-      readonly ranks: readonly number[];
-      readonly operation: string;
-      readonly why: string;
-    }
+  | (Lost & { readonly kind: 'lost'; readonly why: string })
   | { readonly kind: 'stop' }
   /** Behind 'stop': the proxies beside it have stopped as well. */
   | { readonly kind: 'close' };
@@ -82,19 +77,12 @@ export const postman =
     Atomics.notify(count, 0);
   };
 
-/** The circle's side. */
-interface Mailbox {
-  /** Hears what is no call. */
-  onTold: (message: FromProxy) => void;
-  post(message: ToProxy): void;
-  close(): void;
-}
-
-/** Makes the calls that a proxy's thread asks for, and tells it of losses. */
-export function serveCircle(circle: Circle, port: MessagePort, mail: SharedArrayBuffer): Mailbox {
+/** The circle's side: makes the calls that a proxy's thread asks for, and tells it of losses. */
+export function serveCircle(circle: Circle, port: MessagePort, mail: SharedArrayBuffer) {
   const post = postman(port, mail);
-  const mailbox: Mailbox = {
-    onTold: () => {},
+  const mailbox = {
+    /** Hears what is no call. */
+    onTold: (_message: FromProxy): void => {},
     post,
     close() {
       // The end of its thread may be heard before its last words.

@@ -11,7 +11,6 @@ import { GpuFlush } from '../../../gpu/cuda/index.js';
 import type { Network, Placement, RemoteWrite, WireMemory } from '../../../gpu/index.js';
 import type { SimMachine } from '../../../gpu/sim/index.js';
 import {
-  type Counter,
   type EngineOptions,
   FabricError,
   machineId,
@@ -76,18 +75,10 @@ function engineOptions(options: FabricOptions, provider: ProviderName): EngineOp
   return { ...wanted, provider };
 }
 
-/** A rank's end of a network, with its memory, before any peer is known. */
-export interface OpenEnd {
-  readonly engine: TransferEngine;
-  readonly own: Region;
-}
+type OpenEnd = Awaited<ReturnType<typeof openEnd>>;
 
-/** Opens a rank's end of this provider's network. */
-export async function openEnd(
-  options: FabricOptions,
-  provider: ProviderName,
-  nics: WireMemory['nics'],
-): Promise<OpenEnd> {
+/** Opens a rank's end of this provider's network, with its memory, before any peer is known. */
+export async function openEnd(options: FabricOptions, provider: ProviderName, nics: WireMemory['nics']) {
   const engine = await TransferEngine.open({
     ...engineOptions(options, provider),
     ...{ thread: 'caller', arrivals: 'listed', gpuMemory: nics.kind === 'gpu' },
@@ -115,7 +106,13 @@ export const overFabric =
       const { engine, own } = end;
       const fabric = await connectFabric(circle, engine, reach);
       const { remotes } = await fabric.share(own);
-      return new FabricLink(circle, engine, fabric, own, remotes, front, flushOf(nics));
+      const link = fabricLink(circle, engine, fabric, own, remotes);
+      const flush = flushOf(nics);
+      const close = async () => {
+        await link.close();
+        flush?.close();
+      };
+      return { ...link, network: wireNetwork(link, front, flush), close };
     } catch (error) {
       await end?.engine.close();
       throw error;
@@ -151,36 +148,26 @@ export const flushOf = (nics: WireMemory['nics']): GpuFlush | null =>
  * The network of a proxy, over whatever carries its writes. The proxy counts places from the beginning of a wire, the carrier from
  * the wire's front, where the part that NICs reach begins on every rank.
  */
-export class WireNetwork implements Network {
+export function wireNetwork(carrier: Network, front: number, flush: Pick<GpuFlush, 'flush'> | null): Network {
   /** Filled in for each write, so that posting allocates nothing. */
-  readonly #write: RemoteWrite = { peer: 0, from: 0, to: 0, bytes: 0, tag: 0 };
-  readonly #carrier: Network;
-  readonly #front: number;
-  readonly #flush: Pick<GpuFlush, 'flush'> | null;
-
-  constructor(carrier: Network, front: number, flush: Pick<GpuFlush, 'flush'> | null) {
-    this.#carrier = carrier;
-    this.#front = front;
-    this.#flush = flush;
-  }
-
-  write({ peer, from, to, bytes, tag }: Readonly<RemoteWrite>): boolean {
-    const write = this.#write;
-    write.peer = peer;
-    // A write of nothing is anywhere, also before the front.
-    write.from = bytes === 0 ? 0 : from - this.#front;
-    write.to = bytes === 0 ? 0 : to - this.#front;
-    write.bytes = bytes;
-    write.tag = tag;
-    return this.#carrier.write(write);
-  }
-
-  /** A tag is told only when kernels see what came with it. */
-  arrived(): number {
-    const tag = this.#carrier.arrived();
-    if (tag >= 0) this.#flush?.flush();
-    return tag;
-  }
+  const write: RemoteWrite = { peer: 0, from: 0, to: 0, bytes: 0, tag: 0 };
+  return {
+    write({ peer, from, to, bytes, tag }) {
+      write.peer = peer;
+      // A write of nothing is anywhere, also before the front.
+      write.from = bytes === 0 ? 0 : from - front;
+      write.to = bytes === 0 ? 0 : to - front;
+      write.bytes = bytes;
+      write.tag = tag;
+      return carrier.write(write);
+    },
+    /** A tag is told only when kernels see what came with it. */
+    arrived() {
+      const tag = carrier.arrived();
+      if (tag >= 0) flush?.flush();
+      return tag;
+    },
+  };
 }
 
 /** With HEDDLE_PROVIDER, HEDDLE_NICS, HEDDLE_WIRES and HEDDLE_PROXY_CPUS, for programs that leave it to who starts them. */
@@ -205,101 +192,76 @@ export function withEnvironment(options: FabricOptions): FabricOptions {
  */
 const shmBurst = 4;
 
-class FabricLink implements Link, Network {
-  readonly network: Network;
-  readonly provider: ProviderName;
+function fabricLink(
+  circle: ProxyCircle,
+  engine: TransferEngine,
+  fabric: FabricConnection,
+  source: Region,
+  targets: readonly (RemoteRegion | undefined)[],
+): Omit<Link, 'network'> & Network {
+  const { provider } = engine.devices[0]!;
   /** The ranks that the circle has lost: a lost rank never comes back, and every round needs every rank. */
-  #loss: CircleLoss | null = null;
-  readonly #stopListening: () => void;
-  readonly #counter: Counter;
+  let lost: CircleLoss | null = null;
+  const stopListening = circle.onRankLost((loss) => {
+    lost ??= loss;
+  });
+  const counter = engine.counter();
   /** By rank, the description of a write to it: filled in for each, so that posting allocates nothing. */
-  readonly #writes: readonly (Write | undefined)[];
+  const writes = targets.map(
+    (target): Write | undefined =>
+      target && { source, sourceOffset: 0, target, targetOffset: 0, bytes: 0, immediate: 0, counter },
+  );
   /** By rank, how many writes to it were posted since the last look for progress; null where nothing depends on that. */
-  readonly #posted: Uint32Array | null;
-  readonly #engine: TransferEngine;
-  readonly #fabric: FabricConnection;
-  readonly #flush: GpuFlush | null;
+  const posted = provider === 'shm' ? new Uint32Array(targets.length) : null;
 
-  constructor(
-    circle: ProxyCircle,
-    engine: TransferEngine,
-    fabric: FabricConnection,
-    source: Region,
-    targets: readonly (RemoteRegion | undefined)[],
-    front: number,
-    flush: GpuFlush | null,
-  ) {
-    this.#engine = engine;
-    this.provider = engine.devices[0]!.provider;
-    this.#fabric = fabric;
-    this.network = new WireNetwork(this, front, flush);
-    this.#flush = flush;
-    this.#stopListening = circle.onRankLost((loss) => {
-      this.#loss ??= loss;
-    });
-    const counter = engine.counter();
-    this.#counter = counter;
-    this.#writes = targets.map(
-      (target) =>
-        target && { source, sourceOffset: 0, target, targetOffset: 0, bytes: 0, immediate: 0, counter },
-    );
-    this.#posted = this.provider === 'shm' ? new Uint32Array(targets.length) : null;
-  }
-
-  write({ peer, from, to, bytes, tag }: Readonly<RemoteWrite>): boolean {
-    const write = this.#writes[peer];
-    if (write === undefined)
-      throw new ArgumentError('peer', peer, 'another rank, of those that the proxy reaches');
-    try {
-      if (!this.#mayPost(peer, write.target.peer)) return false;
-      if (this.#posted !== null) this.#posted[peer]!++;
-      write.sourceOffset = from;
-      write.targetOffset = to;
-      write.bytes = bytes;
-      write.immediate = tag;
-      this.#engine.write(write);
-      return true;
-    } catch (error) {
-      throw this.#lossIn(error);
-    }
-  }
-
-  #mayPost(rank: number, peer: Peer): boolean {
-    const posted = this.#posted?.[rank];
-    if (posted !== undefined && (posted >= shmBurst || peer.underway !== posted)) return false;
-    return this.#engine.hasRoomFor(peer);
-  }
-
-  arrived(): number {
-    return this.#engine.nextImmediate();
-  }
-
-  progress(): boolean {
-    if (this.#loss !== null) throw this.#loss;
-    this.#posted?.fill(0);
-    const moved = this.#engine.poll();
-    // The message that the write carried will not come.
-    if (this.#counter.error !== null) throw this.#lossIn(this.#counter.error);
-    return moved;
-  }
-
-  allCame(): boolean {
-    return this.#writes.every((write) => write === undefined || write.target.peer.underway === 0);
+  function mayPost(rank: number, peer: Peer): boolean {
+    const before = posted?.[rank];
+    if (before !== undefined && (before >= shmBurst || peer.underway !== before)) return false;
+    return engine.hasRoomFor(peer);
   }
 
   /** A peer that a write does not reach is as good as lost, though it may still answer: it waits for that write. */
-  #lossIn(error: unknown): unknown {
-    if (!(error instanceof FabricError)) return this.#fabric.toRankLost(error);
-    const rank = this.#fabric.peers.findIndex((peer) => peer !== undefined && peer.name === error.peer);
+  function lossIn(error: unknown): unknown {
+    if (!(error instanceof FabricError)) return fabric.toRankLost(error);
+    const rank = fabric.peers.findIndex((peer) => peer !== undefined && peer.name === error.peer);
     return rank < 0 ? error : new RankLostError([rank], error.operation, undefined, { cause: error });
   }
 
-  async close(): Promise<void> {
-    this.#stopListening();
-    this.#fabric.close();
-    await this.#engine.close();
-    this.#flush?.close();
-  }
+  return {
+    provider,
+    write({ peer, from, to, bytes, tag }) {
+      const write = writes[peer];
+      if (write === undefined)
+        throw new ArgumentError('peer', peer, 'another rank, of those that the proxy reaches');
+      try {
+        if (!mayPost(peer, write.target.peer)) return false;
+        if (posted !== null) posted[peer]!++;
+        write.sourceOffset = from;
+        write.targetOffset = to;
+        write.bytes = bytes;
+        write.immediate = tag;
+        engine.write(write);
+        return true;
+      } catch (error) {
+        throw lossIn(error);
+      }
+    },
+    arrived: () => engine.nextImmediate(),
+    progress() {
+      if (lost !== null) throw lost;
+      posted?.fill(0);
+      const moved = engine.poll();
+      // The message that the write carried will not come.
+      if (counter.error !== null) throw lossIn(counter.error);
+      return moved;
+    },
+    allCame: () => writes.every((write) => write === undefined || write.target.peer.underway === 0),
+    async close() {
+      stopListening();
+      fabric.close();
+      await engine.close();
+    },
+  };
 }
 
 /** Within a machine that simulates all ranks of the world. `gpu`: the rank's, in the machine. */
@@ -316,7 +278,7 @@ export const overMachine =
     const { network, flush, close } = machine.openNetwork(gpu, addresses, circle.rank);
     await circle.barrier('the network: all are there');
     return {
-      network: new WireNetwork(network, front, flush),
+      network: wireNetwork(network, front, flush),
       provider: null,
       progress: () => false,
       allCame: () => true,

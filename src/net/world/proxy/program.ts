@@ -22,7 +22,7 @@ export interface Numbering {
 }
 
 /** A program with its network, connected. */
-export interface PreparedProxy extends Pick<Link, 'provider' | 'allCame' | 'close'> {
+export interface PreparedProxy extends Link {
   step(): boolean;
 }
 
@@ -76,15 +76,11 @@ export async function prepareProxy(
       placement: memory.placement,
       data,
     });
-    return {
-      provider: link.provider,
-      step() {
-        const moved = link.progress();
-        return program.step() || moved;
-      },
-      allCame: () => link.allCame(),
-      close: () => link.close(),
+    const step = () => {
+      const moved = link.progress();
+      return program.step() || moved;
     };
+    return { ...link, step };
   } catch (error) {
     await link.close();
     throw error;

@@ -13,7 +13,8 @@ import { endOrderly, startThread } from '../../../base/native/index.js';
 import type { MappedMemory, WireMemory } from '../../../gpu/index.js';
 import type { SimMachine } from '../../../gpu/sim/index.js';
 import type { ProviderName } from '../../fabric/index.js';
-import { type Circle, LONGEST_TIMEOUT_MS } from '../circle.js';
+import type { Circle } from '../circle.js';
+import { LONGEST_TIMEOUT_MS } from '../exchange.js';
 import { requireReach } from '../fabric.js';
 import { type FromProxy, fromMail, newMail, postman, serveCircle, stoppedWord } from './mail.js';
 import { type FabricOptions, openEnd, overFabric, overMachine } from './network.js';
@@ -21,15 +22,11 @@ import { deliver, type ProxyMemory, type ProxyProgramName, prepareProxy, proxyMa
 import type { ProxyThreadData } from './thread.js';
 
 /** The program of a proxy, and what it runs on. */
-export interface ProxyOptions {
+export interface ProxyOptions extends Partial<Pick<ProxyProgramName, 'data' | 'reach'>> {
   /** The module that exports the program. */
   readonly module: URL;
   /** The export, a `ProxyMaker`. */
   readonly name: string;
-  /** Given to the program; must be such as threads can send each other. */
-  readonly data?: unknown;
-  /** The ranks that it writes to, which also write to this one; all others by default. */
-  readonly reach?: readonly number[];
   /** Every rank's is as long. Networks reach all of what is mapped, and of a wire what lies behind its front. */
   readonly memory: MappedMemory | WireMemory;
   /** Within how many ms each write ends, well or with the loss of its peer, unless the world's `fabric` option says. */
@@ -114,7 +111,7 @@ export const inThread =
       const mail = serveCircle(circle, port, given.mail);
       const siblings = siblingsOf(circle);
       const stopped = siblings.begin();
-      const running = new Running(circle, stop);
+      const running = runningIn(circle, stop);
       const ready = new Promise<void>((resolve, reject) => {
         mail.onTold = (message: FromProxy) => {
           if (message.kind === 'ready') {
@@ -161,7 +158,7 @@ export const inMachine =
       const connect = over === null ? overMachine(machine, gpu) : overFabric(over, await opened);
       const prepared = await prepareProxy(circle, connect, { make, data, reach, ranks }, memory);
       let moved = true;
-      const running = new Running(circle, async () => {
+      const running = runningIn(circle, async () => {
         // Turns are the machine's to give, until it has given one in which nothing moved.
         moved = true;
         const turns = { step: () => moved, allCame: () => prepared.allCame() };
@@ -232,39 +229,36 @@ export class LastingProxy implements RunningProxy {
   }
 }
 
-class Running implements RunningProxy {
-  error: Error | null = null;
-  /** Of the network that it took. */
-  provider: ProviderName | null = null;
-  #stopping: Promise<void> | null = null;
-  readonly #circle: Circle;
-  readonly #end: () => Promise<void>;
+type Running = ReturnType<typeof runningIn>;
 
-  constructor(circle: Circle, end: () => Promise<void>) {
-    this.#circle = circle;
-    this.#end = end;
-  }
-
-  /** It has ended by itself: to all ranks, this one is lost, or those because of which it fell. Returns why. */
-  failed(thrown: unknown): Error {
-    if (this.error !== null) return this.error;
-    const error = thrown instanceof Error ? thrown : new Error(messageOf(thrown));
-    if (this.#stopping !== null) return error;
-    this.error = error;
-    if (this.#circle.signal.aborted) return error;
-    try {
-      if (error instanceof RankLostError) this.#circle.accuse(error.ranks, messageOf(error.cause ?? error));
-      else this.#circle.abandon(`its proxy failed: ${error.message}`);
-    } catch {
-      // The rank has left its circle: there is nobody to tell.
-    }
-    return error;
-  }
-
-  stop(): Promise<void> {
-    this.#stopping ??= this.#end();
-    return this.#stopping;
-  }
+/** A proxy that runs for a rank of the circle, until `end` ends it. */
+function runningIn(circle: Circle, end: () => Promise<void>) {
+  let stopping: Promise<void> | null = null;
+  const running = {
+    error: null as Error | null,
+    /** Of the network that it took. */
+    provider: null as ProviderName | null,
+    /** It has ended by itself: to all ranks, this one is lost, or those because of which it fell. Returns why. */
+    failed(thrown: unknown): Error {
+      if (running.error !== null) return running.error;
+      const error = thrown instanceof Error ? thrown : new Error(messageOf(thrown));
+      if (stopping !== null) return error;
+      running.error = error;
+      if (circle.signal.aborted) return error;
+      try {
+        if (error instanceof RankLostError) circle.accuse(error.ranks, messageOf(error.cause ?? error));
+        else circle.abandon(`its proxy failed: ${error.message}`);
+      } catch {
+        // The rank has left its circle: there is nobody to tell.
+      }
+      return error;
+    },
+    stop(): Promise<void> {
+      stopping ??= end();
+      return stopping;
+    },
+  };
+  return running;
 }
 
 const timed = (fabric: FabricOptions, { timeoutMs }: ProxyOptions): FabricOptions => ({
@@ -288,33 +282,34 @@ const longestWaitMs = 1000;
  * in it too: one that is closed while another still looks for progress takes the memory from under that one. So they all
  * stop before the first closes.
  */
-class Siblings {
-  #running = 0;
-  #onStopped = (): void => {};
-  readonly #stopped = new Promise<void>((resolve) => {
-    this.#onStopped = resolve;
+function newSiblings() {
+  let running = 0;
+  let onStopped = (): void => {};
+  const stopped = new Promise<void>((resolve) => {
+    onStopped = resolve;
   });
-
-  /** One more runs. Returns what to call when it does not, any number of times. */
-  begin(): () => void {
-    let runs = true;
-    this.#running++;
-    return () => {
-      if (runs && --this.#running === 0) this.#onStopped();
-      runs = false;
-    };
-  }
-
-  /** Until none runs any more, or time is over. */
-  async allStopped(): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const over = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, longestWaitMs);
-    });
-    await Promise.race([this.#stopped, over]);
-    clearTimeout(timer);
-  }
+  return {
+    /** One more runs. Returns what to call when it does not, any number of times. */
+    begin(): () => void {
+      let runs = true;
+      running++;
+      return () => {
+        if (runs && --running === 0) onStopped();
+        runs = false;
+      };
+    },
+    /** Until none runs any more, or time is over. */
+    async allStopped(): Promise<void> {
+      let timer: NodeJS.Timeout | undefined;
+      const over = new Promise<void>((resolve) => {
+        timer = setTimeout(resolve, longestWaitMs);
+      });
+      await Promise.race([stopped, over]);
+      clearTimeout(timer);
+    },
+  };
 }
+type Siblings = ReturnType<typeof newSiblings>;
 
 const started = new WeakMap<Circle, number>();
 const families = new WeakMap<object, Siblings[]>();
@@ -325,6 +320,6 @@ export function siblingsOf(circle: Circle): Siblings {
   started.set(circle, n + 1);
   const all = families.get(circle.place) ?? [];
   families.set(circle.place, all);
-  all[n] ??= new Siblings();
+  all[n] ??= newSiblings();
   return all[n];
 }

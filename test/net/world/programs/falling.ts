@@ -2,8 +2,8 @@
 // each world is the first to be lost; the others go on.
 import { HeddleError, RankLostError } from '../../../../src/base/errors.js';
 import { ExpertParallel, row } from '../../../../src/moe/index.js';
+import { onPassing } from '../../../../src/net/world/circle.js';
 import { World } from '../../../../src/net/world/index.js';
-import { onPassing } from '../../../../src/net/world/participant.js';
 import type { Report, Thrown, Told } from '../falls.js';
 
 /** What this process has passed in the world that it is in; where it falls, and how. */

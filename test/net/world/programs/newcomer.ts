@@ -1,7 +1,7 @@
 // A process that comes to a world as a newcomer, and may fall at a point that it passes.
 import { HeddleError } from '../../../../src/base/errors.js';
+import { onPassing } from '../../../../src/net/world/circle.js';
 import { World } from '../../../../src/net/world/index.js';
-import { onPassing } from '../../../../src/net/world/participant.js';
 import type { Coming } from '../newcomer-falls.js';
 
 process.on('message', async ({ join, fall }: Coming) => {
