@@ -36,16 +36,12 @@ const names = {
 const counters = { both: 'combines', send: 'combines', recv: 'combineRecvs' } as const;
 
 export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
+  const params = {
+    ...combineParams(window, shape),
+    ...routeParams(shape, half !== 'recv' && sumsRoutes(shape)),
+  };
   return kernel(
-    {
-      name: names[half],
-      maxThreads: mostThreads(shape),
-      params: {
-        ...combineParams(window, shape),
-        ...routeParams(shape, half !== 'recv' && sumsRoutes(shape)),
-      },
-      using: using(shape, window, half),
-    },
+    { name: names[half], maxThreads: mostThreads(shape), params, using: using(shape, window, half) },
     (g, { win, topkIds, out, tokens, limit, made, madeRows, scatter, routeWeights }, u) => {
       const mine = win.at(g.rank);
       const routes = { made, madeRows, scatter, routeWeights };
