@@ -108,7 +108,6 @@ export class Blocks {
       } else {
         thread.become(block, i);
       }
-      block.warpLive[i >>> 5]!++;
       block.threads.push(thread);
     }
     this.live.add(block);

@@ -400,9 +400,6 @@ export class Engine implements Machine {
       case pause.arrived:
         this.#meetings.arrived(thread);
         return;
-      case pause.warp:
-        this.#meetings.inWarp(thread);
-        return;
       case pause.lanes:
         this.#meetings.inLanes(thread);
         return;
@@ -473,7 +470,6 @@ export class Engine implements Machine {
     this.spins.stir();
     this.schedule.ordered?.([thread], [block.launch.stream]);
     block.live--;
-    block.warpLive[thread.index >>> 5]!--;
     if (block.live === 0) {
       this.#blocks.end(block);
       this.#meetings.clusterLeft(block);

@@ -20,11 +20,11 @@ import { wordsAt } from './detector/location.js';
 import type { Detector } from './detector/race-detector.js';
 import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
+import { type LaneMeeting, LaneMeetings, type Open } from './lanes.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
 import { type AddressSpace, SimBuffer } from './memory.js';
 import { type Factors, Products, type WarpProducts } from './products.js';
 import { clusterRank, mostShared, windows } from './ptx/addresses.js';
-import { type LaneMeeting, LaneMeetings, type Open } from './ptx/lanes.js';
 import { type Address, printed } from './ptx/printf.js';
 import type { Puts } from './puts.js';
 import type { Random } from './random.js';
@@ -120,14 +120,8 @@ export class Block {
   live = 0;
   arrived = 0;
   released = false;
-  /** Live lanes, and lanes that wait in a warp operation, a warp. */
-  readonly warpLive: Int32Array;
-  readonly warpArrived: Int32Array;
-  /** Operands and results of warp operations, a thread. */
-  readonly values: Float64Array | null;
-  readonly lanes: Int32Array | null;
-  /** Likewise for parts of matrices: so many words a thread. */
-  readonly parts: Int32Array | null;
+  /** Operands and results of operations of warps: `matrixWords` words a thread. */
+  readonly words: Int32Array | null;
   /** Barriers of groups of its warps. */
   groups: Groups<Thread> | null = null;
   /** Checked mode: a word for each, by which those who wait learn of those who only arrive. */
@@ -139,8 +133,8 @@ export class Block {
   readonly products: WarpProducts[] = [];
   /** The number of registers of each thread, where warp groups give and take. */
   registers: WarpRegisters | null = null;
-  /** Operations of its warps for which lanes wait that a mask names. */
-  lanesMet: LaneMeetings<Thread> | null = null;
+  /** Operations of its warps for which lanes wait. */
+  readonly lanesMet = new LaneMeetings(this.threads);
 
   constructor(
     readonly id: number,
@@ -149,12 +143,7 @@ export class Block {
     readonly shared: readonly SimBuffer[],
     readonly firstThread: number,
   ) {
-    const warps = Math.ceil(launch.block / 32);
-    this.warpLive = new Int32Array(warps);
-    this.warpArrived = new Int32Array(warps);
-    this.values = launch.compiled.usesWarps ? new Float64Array(launch.block) : null;
-    this.lanes = launch.compiled.usesWarps ? new Int32Array(launch.block) : null;
-    this.parts = launch.compiled.usesMatrices ? new Int32Array(launch.block * matrixWords) : null;
+    this.words = launch.compiled.usesWords ? new Int32Array(launch.block * matrixWords) : null;
   }
 }
 
@@ -187,7 +176,6 @@ type ThreadState =
   | 'barrier'
   | 'cluster'
   | 'group'
-  | 'warp'
   | 'lanes'
   | 'parked'
   | 'previous'
@@ -198,9 +186,8 @@ export class Thread extends Task {
   readonly isThread = true;
   iterator: Iterator<number, void> | undefined;
   state: ThreadState = 'ready';
-  /** The statement at which it stopped, and the warp operation if it is one. */
+  /** The statement at which it stopped. */
   site = 0;
-  warpOp = 0;
   wait: Wait | null = null;
   /** How often it has gone round in loops since its last pause. */
   turns = 0;
@@ -214,8 +201,8 @@ export class Thread extends Task {
   yes = 0;
   /** The part that it has brought to a product of tiles. */
   factors: Factors | null = null;
-  /** The meeting of lanes that its coming completes. */
-  completed: Open<Thread> | null = null;
+  /** The meeting of lanes to which it has come last, if it waits there. */
+  meeting: Open | null = null;
   /** The upper word of the time that `clockWords` gave. */
   clockHigh = 0;
   #local: SimBuffer | null = null;
@@ -667,9 +654,8 @@ export class Thread extends Task {
   meetLanes(meeting: LaneMeeting, mask: number, site: number): void {
     this.site = site;
     const { block } = this;
-    block.lanesMet ??= new LaneMeetings();
     // A lane that is not named meets them all the same, which the machine then reports.
-    this.completed = block.lanesMet.come(this, meeting, mask | (1 << (this.index & 31)), block.threads);
+    this.meeting = block.lanesMet.come(this.index, meeting, mask | (1 << (this.index & 31)));
     if ((mask >>> (this.index & 31)) & 1) return;
     const { launch } = block;
     this.#hub.log.add({

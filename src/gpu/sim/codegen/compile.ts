@@ -46,11 +46,10 @@ const prologue: Readonly<Record<string, string>> = {
   gridDim: 't.block.launch.grid',
   rank: 't.block.launch.rank',
   args: 't.block.launch.args',
-  values: 't.block.values',
-  lanes: 't.block.lanes',
-  parts: 't.block.parts',
+  words: 't.block.words',
   accesses: 't.block.launch.compiled.accesses',
   waits: 't.block.launch.compiled.waits',
+  meetings: 't.block.launch.compiled.meetings',
 };
 
 function compiled(module: IrModule, checked: boolean): Compiled {
@@ -67,8 +66,7 @@ function compiled(module: IrModule, checked: boolean): Compiled {
     module,
     run,
     isGenerator,
-    usesWarps: /\bt\.warpOp = /.test(text),
-    usesMatrices: /\bparts\[/.test(text),
+    usesWords: /\bwords\[/.test(text),
     // Each array is a buffer of its own.
     shared: ranges.map(({ variable: { name }, elementBytes, length }) => ({
       bytes: elementBytes * length,
@@ -76,7 +74,6 @@ function compiled(module: IrModule, checked: boolean): Compiled {
     })),
     sites,
     ...printer.named,
-    meetings: [],
     text,
   };
 }
@@ -211,9 +208,9 @@ class FunctionPrinter {
   }
 
   /** The objects that its text names by numbers. */
-  get named(): Pick<Compiled, 'accesses' | 'waits'> {
-    const { accesses, waits } = this.#effects;
-    return { accesses, waits };
+  get named(): Pick<Compiled, 'accesses' | 'waits' | 'meetings'> {
+    const { accesses, waits, meetings } = this.#effects;
+    return { accesses, waits, meetings };
   }
 
   body(statements: readonly Stmt[]): void {

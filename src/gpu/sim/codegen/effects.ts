@@ -16,7 +16,6 @@ import {
   type FenceOrder,
   type IrType,
   type Machine,
-  matrixWords,
   type OperationEffect,
   type OperationName,
   type Order,
@@ -27,9 +26,10 @@ import {
   type Stmt,
   type Variable,
 } from '../../../lang/index.js';
-import { pause, type StatementAccess, type StatementWait, warpOps } from '../compiled.js';
+import { pause, type StatementAccess, type StatementWait } from '../compiled.js';
+import { bringing, type LaneMeeting, word } from '../lanes.js';
 import type { LateAccesses } from '../late.js';
-import { type Address, type Expressions, valueName } from './expressions.js';
+import { type Address, bitsOf, type Expressions, floatFrom, valueName } from './expressions.js';
 import type { Locals } from './locals.js';
 
 type MemoryType = Exclude<Extract<IrType, { kind: 'pointer' }>['to'], never>;
@@ -52,6 +52,7 @@ export class Effects implements Machine {
   /** The names in the code: `accesses[0]`, `waits[2]`. */
   readonly accesses: StatementAccess[] = [];
   readonly waits: StatementWait[] = [];
+  readonly meetings: LaneMeeting[] = [];
   site = 0;
   /** The effect that is printed, and where its result goes. */
   #op: OperationName = 'barrier';
@@ -306,10 +307,10 @@ export class Effects implements Machine {
   await(pointer: Expr, { until, wanted: by, mask: of, limit: most, order, scope }: Await): void {
     const place = this.#place(pointer);
     const filled = place.to === 'v16';
-    const word = (e: Expr): string => this.#expressions.simple(this.#expressions.scalar(e), 'i');
-    const wanted = word(by);
-    const mask = of === undefined ? '-1' : word(of).replace(/^\((.*)\)$/, '$1');
-    const limit = word(most);
+    const simple = (e: Expr): string => this.#expressions.simple(this.#expressions.scalar(e), 'i');
+    const wanted = simple(by);
+    const mask = of === undefined ? '-1' : simple(of).replace(/^\((.*)\)$/, '$1');
+    const limit = simple(most);
     const kind = filled ? 'filled' : place.to === 'u64' ? 'long' : 'word';
     const access = { kind: 'read', order, scope, bytes: place.bytes, site: this.site } as const;
     const at = `${this.#wait({ kind, until, access })}, ${place.buffer}, ${place.offset}`;
@@ -349,44 +350,41 @@ export class Effects implements Machine {
   bringRow(row: Expr): void {
     const place = this.#place(row);
     const words = this.#words(place);
-    if (!this.#checked) {
-      this.bring(words);
-      return;
-    }
-    const may = this.#ask({ kind: 'read', order: 'weak', scope: 'cta' }, place);
-    this.#emit(`if (${may}) { ${bringing(words)} } else { ${bringing(['0', '0', '0', '0'])} }`);
-  }
-
-  bring(words: readonly string[]): void {
-    this.#emit(bringing(words));
+    if (this.#checked) {
+      const may = this.#ask({ kind: 'read', order: 'weak', scope: 'cta' }, place);
+      this.#emit(`if (${may}) { ${bringing(words)} } else { ${bringing(['0', '0', '0', '0'])} }`);
+    } else this.#emit(bringing(words));
   }
 
   words(vector: Expr): readonly string[] {
     return this.#expressions.words(vector);
   }
 
-  meet(value?: Expr, lane?: Expr): void {
-    if (value !== undefined) {
-      const text = this.#expressions.scalar(value);
-      this.#emit(`values[threadIdx] = ${valueName(value) === 'bool' ? `${text} ? 1 : 0` : text};`);
-    }
-    if (lane !== undefined) this.#emit(`lanes[threadIdx] = ${this.#expressions.scalar(lane)};`);
-    this.#emit(`t.site = ${this.site}; t.warpOp = ${warpOps.indexOf(this.#op)}; yield ${pause.warp};`);
+  meet(...brought: readonly (Expr | string)[]): void {
+    if (brought.length > 0) this.#emit(bringing(brought.map((one) => this.#wordOf(one))));
+    const meeting = {
+      ...operations[this.#op].together,
+      key: `${this.#op} ${this.site}`,
+      whole: true,
+    } as const;
+    const number = this.meetings.push(meeting) - 1;
+    this.#emit(`t.meetLanes(meetings[${number}], -1, ${this.site}); yield ${pause.lanes};`);
     const type = this.#result?.type;
     if (type?.kind !== 'value') return;
-    if (type.name === 'v16') {
-      for (const [i, target] of this.#targets().entries()) this.#emit(`${target} = ${part(i)};`);
-    } else {
-      const text = 'values[threadIdx]';
-      this.#bind(type.name === 'bool' ? `${text} !== 0` : type.name === 'f32' ? text : `${text} | 0`);
-    }
+    if (type.name === 'v16')
+      for (const [i, target] of this.#targets().entries()) this.#emit(`${target} = ${word(i)};`);
+    else
+      this.#bind(
+        type.name === 'bool' ? `${word(0)} !== 0` : type.name === 'f32' ? floatFrom(word(0)) : word(0),
+      );
+  }
+
+  #wordOf(brought: Expr | string): string {
+    if (typeof brought === 'string') return brought;
+    const text = this.#expressions.scalar(brought);
+    const type = valueName(brought);
+    return type === 'bool' ? `${text} ? 1 : 0` : type === 'f32' ? bitsOf(text) : text;
   }
 }
 
 const isList = (arg: object): arg is readonly Expr[] => Array.isArray(arg);
-
-/** Where a thread has word i of its matrices. */
-const part = (i: number): string => `parts[${matrixWords} * threadIdx + ${i}]`;
-
-const bringing = (words: readonly string[]): string =>
-  words.map((word, i) => `${part(i)} = ${word};`).join(' ');

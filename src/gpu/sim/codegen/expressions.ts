@@ -430,8 +430,8 @@ export const pureCalls: Readonly<Record<string, unknown>> = Object.fromEntries(
 );
 
 /** Through memory that both types share, written out: large kernels exceed what V8 inlines. */
-const floatFrom = (word: string): string => `(scratchWord[0] = ${word}, scratchFloat[0])`;
-const bitsOf = (float: string): string => `(scratchFloat[0] = ${float}, scratchWord[0])`;
+export const floatFrom = (word: string): string => `(scratchWord[0] = ${word}, scratchFloat[0])`;
+export const bitsOf = (float: string): string => `(scratchFloat[0] = ${float}, scratchWord[0])`;
 
 function unsigned(text: string): string {
   return /^\d+$/.test(text) ? text : `(${text} >>> 0)`;

@@ -1,6 +1,6 @@
 /** The JavaScript of one PTX kernel while it is written: operands, results, and what an instruction may ask for. */
 
-import { type AccessForm, matrixWords } from '../../../lang/index.js';
+import type { AccessForm } from '../../../lang/index.js';
 import {
   isPtxType,
   PtxError,
@@ -16,9 +16,9 @@ import {
 } from '../../../lang/ptx/index.js';
 import { pause, type SharedMemory, type StatementAccess, type StatementWait } from '../compiled.js';
 import type { Site } from '../detector/detector.js';
+import { bringing, type LaneMeeting } from '../lanes.js';
 import { LateAccesses, type Step } from '../late.js';
 import type { Flow } from './flow.js';
-import type { LaneMeeting } from './lanes.js';
 import type { Registers, Use } from './registers.js';
 import { isProduct, shapeOf } from './sums.js';
 
@@ -529,16 +529,9 @@ function narrowed(text: string, type: PtxType, register: PtxRegister): string {
 /** Unsigned, for comparisons and the like. */
 export const unsigned = (text: string): string => (/^\d+$/.test(text) ? text : `(${text} >>> 0)`);
 
-/** How generated code brings the lanes of a warp together: what each brings, and what it gets. */
-export const give = (x: Instruction, word: number, value: string): void =>
-  x.code.line(`parts[${matrixWords} * threadIdx + ${word}] = ${value};`);
-export const got = (word: number): string => `parts[${matrixWords} * threadIdx + ${word}]`;
-
 /** Brings words to the lanes that a mask names, and waits for them. */
 export function meet(x: Instruction, meeting: LaneMeeting, mask: string, words: readonly string[]): void {
-  words.forEach((word, i) => {
-    give(x, i, word);
-  });
+  if (words.length > 0) x.code.line(bringing(words));
   const { meetings } = x.code;
   const number = meetings.push(meeting) - 1;
   x.code.line(`t.meetLanes(meetings[${number}], ${mask}, ${x.site}); yield ${pause.lanes};`);

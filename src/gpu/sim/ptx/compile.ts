@@ -34,7 +34,7 @@ const prologue: Readonly<Record<string, string>> = {
   params: 't.block.launch.args[0]',
   B: 't.block.launch.args[1]',
   base: 't.block.launch.args[2]',
-  parts: 't.block.parts',
+  words: 't.block.words',
   shared0: 't.block.shared[0]',
   accesses: 't.block.launch.compiled.accesses',
   waits: 't.block.launch.compiled.waits',
@@ -81,8 +81,7 @@ function compile(kernel: PtxKernel, isChecked: boolean): Compiled {
   const run = new Function(...Object.keys(named), text)(...Object.values(named)) as Compiled['run'];
   return {
     ...{ module: kernel, run, isGenerator, sites, accesses, waits, meetings, text },
-    usesWarps: false,
-    usesMatrices: meetings.length > 0,
+    usesWords: /\bwords\[/.test(body),
     shared: layout.shared === null ? [] : [layout.shared],
   };
 }

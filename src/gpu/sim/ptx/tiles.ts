@@ -69,7 +69,7 @@ function multiply(x: Instruction): void {
   const factors = [...x.pair(a), ...x.pair(b)].join(', ');
   const form = `${columns}, ${type === 'e4m3'}, ${x.site}`;
   x.code.line(`t.bring(factorsOf(shared0, ${array}, ${factors}, !(${x.predicate(adds)}), ${form}));`);
-  meet(x, { key: `wgmma ${shape}`, orders: false, multiplies: true }, '-1', []);
+  meet(x, { key: `wgmma ${shape}`, multiplies: true }, '-1', []);
   sums.elements.forEach((sum, i) => {
     x.setSingle(sum, `${array}[${i}]`);
   });

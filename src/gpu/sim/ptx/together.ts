@@ -1,10 +1,10 @@
 /** Instructions with which threads go elsewhere, meet others, wait, copy beside themselves, or end. */
-import { dealMatrices, matrixWords, multiplyMatrices } from '../../../lang/index.js';
+import { dealMatrices, matrixWords, multiplyMatrices, operations, shuffles } from '../../../lang/index.js';
 import { type PtxInstruction, type PtxOperand, ptxBytes } from '../../../lang/ptx/index.js';
 import { f16ToF32 } from '../../index.js';
 import { pause } from '../compiled.js';
-import { give, got, type Instruction, meet } from './code.js';
-import type { LaneMeeting } from './lanes.js';
+import { bringing, type LaneMeeting, word } from '../lanes.js';
+import { type Instruction, meet } from './code.js';
 import { type Handler, located, scopeOf, spaceOf, spot } from './memory.js';
 import { box, mapa, setmaxnreg, wgmma } from './tiles.js';
 
@@ -103,12 +103,14 @@ function call(x: Instruction): void {
 
 type Complete = NonNullable<LaneMeeting['complete']>;
 
+/** What lanes bring and get is the same as in TypeScript's operations. */
+const ballot = operations['warp.ballot'].together!;
+const alike = operations['warp.match'].together!;
+
 /** Runs something for every lane of a mask. */
 function each(mask: number, run: (lane: number) => void): void {
   for (let rest = mask; rest !== 0; rest &= rest - 1) run(31 - Math.clz32(rest & -rest));
 }
-
-const brought = new Int32Array(32);
 
 function shfl(x: Instruction): void {
   if (!x.has('sync')) x.refuse('lanes without a mask are not known to be together');
@@ -117,41 +119,12 @@ function shfl(x: Instruction): void {
   x.type();
   const to = x.operand(0);
   const words = [1, 2, 3].map((i) => x.word(x.operand(i)));
-  const meeting = { key: `shfl ${mode}`, orders: false, complete: shuffles[mode] };
+  const meeting = { key: `shfl ${mode}`, complete: shuffles[mode] };
   meet(x, meeting, x.word(x.operand(4)), words);
   const [value, valid] = to.kind === 'pair' ? [to.first, to.second] : [to, null];
-  x.setWord(value, got(0), 'b32', 'bits');
-  if (valid !== null) x.setPredicate(valid, `${got(1)} !== 0`);
+  x.setWord(value, word(0), 'b32', 'bits');
+  if (valid !== null) x.setPredicate(valid, `${word(1)} !== 0`);
 }
-
-/** The lane to read from; more or less than the limit means none. */
-const source = {
-  up: (lane: number, by: number, limit: number): number => (lane - by >= limit ? lane - by : -1),
-  down: (lane: number, by: number, limit: number): number => (lane + by <= limit ? lane + by : -1),
-  bfly: (lane: number, by: number, limit: number): number => ((lane ^ by) <= limit ? lane ^ by : -1),
-};
-
-function shuffle(mode: 'up' | 'down' | 'bfly' | 'idx'): Complete {
-  return (words, first, mask) => {
-    each(mask, (lane) => {
-      brought[lane] = words[matrixWords * (first + lane)]!;
-    });
-    each(mask, (lane) => {
-      const at = matrixWords * (first + lane);
-      const by = words[at + 1]! & 31;
-      const clamp = words[at + 2]! & 31;
-      const segment = (words[at + 2]! >>> 8) & 31;
-      const limit = (lane & segment) | (clamp & ~segment);
-      let from = (lane & segment) | (by & ~segment);
-      if (mode !== 'idx') from = source[mode](lane, by, limit);
-      else if (from > limit) from = -1;
-      words[at] = brought[from < 0 ? lane : from]!;
-      words[at + 1] = from < 0 ? 0 : 1;
-    });
-  };
-}
-
-const shuffles = { up: shuffle('up'), down: shuffle('down'), bfly: shuffle('bfly'), idx: shuffle('idx') };
 
 function vote(x: Instruction): void {
   if (!x.has('sync')) x.refuse('lanes without a mask are not known to be together');
@@ -160,27 +133,13 @@ function vote(x: Instruction): void {
   if (mode === 'ballot') x.type();
   else x.has('pred');
   const mask = x.word(x.operand(2));
-  meet(x, { key: `vote ${mode}`, orders: false, complete: ballot }, mask, [
-    `${x.predicate(x.operand(1))} ? 1 : 0`,
-  ]);
+  meet(x, { key: `vote ${mode}`, ...ballot }, mask, [`${x.predicate(x.operand(1))} ? 1 : 0`]);
   const to = x.operand(0);
-  if (mode === 'ballot') x.setWord(to, got(0));
-  else if (mode === 'any') x.setPredicate(to, `${got(0)} !== 0`);
-  else if (mode === 'all') x.setPredicate(to, `${got(0)} === ${got(1)}`);
-  else x.setPredicate(to, `${got(0)} === 0 || ${got(0)} === ${got(1)}`);
+  if (mode === 'ballot') x.setWord(to, word(0));
+  else if (mode === 'any') x.setPredicate(to, `${word(0)} !== 0`);
+  else if (mode === 'all') x.setPredicate(to, `${word(0)} === ${word(1)}`);
+  else x.setPredicate(to, `${word(0)} === 0 || ${word(0)} === ${word(1)}`);
 }
-
-/** Which lanes said yes, and which were asked. */
-const ballot: Complete = (words, first, mask) => {
-  let votes = 0;
-  each(mask, (lane) => {
-    if (words[matrixWords * (first + lane)] !== 0) votes |= 1 << lane;
-  });
-  each(mask, (lane) => {
-    words[matrixWords * (first + lane)] = votes;
-    words[matrixWords * (first + lane) + 1] = mask;
-  });
-};
 
 function match(x: Instruction): void {
   const mode = x.among('any', 'all');
@@ -188,34 +147,17 @@ function match(x: Instruction): void {
   const isWide = ptxBytes[x.type()] === 8;
   const operand = x.operand(1);
   const words = isWide ? x.pair(operand) : [x.word(operand), '0'];
-  meet(x, { key: `match ${mode} ${isWide}`, orders: false, complete: alike }, x.word(x.operand(2)), words);
+  meet(x, { key: `match ${mode} ${isWide}`, ...alike }, x.word(x.operand(2)), words);
   const to = x.operand(0);
   if (mode === 'any') {
-    x.setWord(to, got(0));
+    x.setWord(to, word(0));
     return;
   }
   const [value, all] = to.kind === 'pair' ? [to.first, to.second] : [to, null];
-  const same = x.simple(`${got(0)} === ${got(1)}`, 'b');
-  x.setWord(value, `${same} ? ${got(1)} : 0`);
+  const same = x.simple(`${word(0)} === ${word(1)}`, 'b');
+  x.setWord(value, `${same} ? ${word(1)} : 0`);
   if (all !== null) x.setPredicate(all, same);
 }
-
-/** Which lanes brought the same, and which were asked. */
-const alike: Complete = (words, first, mask) => {
-  const values = new Map<number, string>();
-  each(mask, (lane) => {
-    const at = matrixWords * (first + lane);
-    values.set(lane, `${words[at]} ${words[at + 1]}`);
-  });
-  each(mask, (lane) => {
-    let same = 0;
-    each(mask, (other) => {
-      if (values.get(other) === values.get(lane)) same |= 1 << other;
-    });
-    words[matrixWords * (first + lane)] = same;
-    words[matrixWords * (first + lane) + 1] = mask;
-  });
-};
 
 const reductions: Readonly<Record<string, (a: number, b: number) => number>> = {
   'add u32': (a, b) => (a + b) | 0,
@@ -245,18 +187,16 @@ function redux(x: Instruction): void {
       words[matrixWords * (first + lane)] = result!;
     });
   };
-  meet(x, { key: `redux ${op} ${type}`, orders: false, complete }, x.word(x.operand(2)), [
-    x.word(x.operand(1)),
-  ]);
-  x.setWord(x.operand(0), got(0));
+  meet(x, { key: `redux ${op} ${type}`, complete }, x.word(x.operand(2)), [x.word(x.operand(1))]);
+  x.setWord(x.operand(0), word(0));
 }
 
 function elect(x: Instruction): void {
   x.has('sync');
   const to = x.operand(0);
   if (to.kind !== 'pair') x.refuse('it needs a lane and a predicate to write to');
-  meet(x, { key: 'elect', orders: false, complete: ballot }, x.word(x.operand(1)), ['0']);
-  const leader = x.simple(`31 - clz32(${got(1)} & -${got(1)})`, 'i');
+  meet(x, { key: 'elect', ...ballot }, x.word(x.operand(1)), ['0']);
+  const leader = x.simple(`31 - clz32(${word(1)} & -${word(1)})`, 'i');
   x.setWord(to.first, leader);
   x.setPredicate(to.second, `(threadIdx & 31) === ${leader}`);
 }
@@ -334,22 +274,19 @@ function ldmatrix(x: Instruction): void {
   const to = elementsOf(x, x.operand(0), count);
   const from = spot(x, x.operand(1), space);
   const words = [0, 1, 2, 3].map((i) => `${from.buffer}.i32[(${from.offset} >> 2) + ${i}]`);
-  const load = (): void => {
-    for (const [i, word] of words.entries()) give(x, i, word);
-  };
   // Lanes that name no row bring nothing.
   x.code.line(`if ((threadIdx & 31) < ${8 * count}) {`);
   if (x.checked) {
     const access = x.access({ kind: 'read', order: 'weak', scope: 'cta', bytes: 16 });
     x.code.line(`if (t.access(${access}, ${located(from)})) {`);
-    load();
+    x.code.line(bringing(words));
     x.code.line('}');
-  } else load();
+  } else x.code.line(bringing(words));
   x.code.line('}');
   const complete: Complete = (words, first) => dealMatrices(words, first, count, turned);
-  meet(x, { key: `ldmatrix ${count} ${turned}`, orders: false, complete }, fullWarp, []);
+  meet(x, { key: `ldmatrix ${count} ${turned}`, complete }, fullWarp, []);
   to.forEach((register, i) => {
-    x.setWord(register, got(i), 'b32', 'bits');
+    x.setWord(register, word(i), 'b32', 'bits');
   });
 }
 
@@ -371,9 +308,9 @@ function mma(x: Instruction): void {
   ];
   const read = type === 'f16' ? f16ToF32 : undefined;
   const complete: Complete = (words, first) => multiplyMatrices(words, first, k, read);
-  meet(x, { key: `mma ${shape} ${type}`, orders: false, complete }, fullWarp, words);
+  meet(x, { key: `mma ${shape} ${type}`, complete }, fullWarp, words);
   to.forEach((register, i) => {
-    x.setWord(register, got(i), 'b32', 'bits');
+    x.setWord(register, word(i), 'b32', 'bits');
   });
 }
 
