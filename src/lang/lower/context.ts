@@ -57,19 +57,8 @@ export interface Declared {
 }
 
 class Scope {
-  readonly #names = new Map<string, Binding>();
+  readonly names = new Map<string, Binding>();
   constructor(readonly parent: Scope | undefined) {}
-
-  declare(name: string, binding: Binding): void {
-    this.#names.set(name, binding);
-  }
-  find(name: string): Binding | undefined {
-    for (let scope: Scope | undefined = this; scope !== undefined; scope = scope.parent) {
-      const binding = scope.#names.get(name);
-      if (binding !== undefined) return binding;
-    }
-    return undefined;
-  }
 }
 
 /** The returns of a device function that is being inlined. */
@@ -115,11 +104,15 @@ export class Context {
   }
 
   declare(name: string, binding: Binding): void {
-    this.#scope.declare(name, binding);
+    this.#scope.names.set(name, binding);
   }
 
   find(name: string): Binding | undefined {
-    return this.#scope.find(name);
+    for (let scope: Scope | undefined = this.#scope; scope !== undefined; scope = scope.parent) {
+      const binding = scope.names.get(name);
+      if (binding !== undefined) return binding;
+    }
+    return undefined;
   }
 
   variable(name: string, type: IrType, mutable = false): Variable {
