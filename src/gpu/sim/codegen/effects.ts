@@ -26,9 +26,10 @@ import {
   type Stmt,
   type Variable,
 } from '../../../lang/index.js';
-import { pause, type StatementAccess, type StatementWait } from '../compiled.js';
-import { bringing, type LaneMeeting, word } from '../lanes.js';
+import { pause } from '../compiled.js';
+import { bringing, word } from '../lanes.js';
 import type { LateAccesses } from '../late.js';
+import type { Named } from '../text.js';
 import { type Address, bitsOf, type Expressions, floatFrom, valueName } from './expressions.js';
 import type { Locals } from './locals.js';
 
@@ -49,10 +50,6 @@ const views: Readonly<Record<MemoryType, readonly [string, number]>> = {
 };
 
 export class Effects implements Machine {
-  /** The names in the code: `accesses[0]`, `waits[2]`. */
-  readonly accesses: StatementAccess[] = [];
-  readonly waits: StatementWait[] = [];
-  readonly meetings: LaneMeeting[] = [];
   site = 0;
   /** The effect that is printed, and where its result goes. */
   #op: OperationName = 'barrier';
@@ -60,6 +57,7 @@ export class Effects implements Machine {
   readonly #expressions: Expressions;
   readonly #locals: Locals;
   readonly #late: LateAccesses<Stmt>;
+  readonly #named: Named;
   readonly #checked: boolean;
   readonly #inCluster: boolean;
   readonly #emit: (line: string) => void;
@@ -68,6 +66,7 @@ export class Effects implements Machine {
     expressions: Expressions,
     locals: Locals,
     late: LateAccesses<Stmt>,
+    named: Named,
     { checked, inCluster }: { readonly checked: boolean; readonly inCluster: boolean },
     emit: (line: string) => void,
     readonly polls: () => void,
@@ -75,6 +74,7 @@ export class Effects implements Machine {
     this.#expressions = expressions;
     this.#locals = locals;
     this.#late = late;
+    this.#named = named;
     this.#checked = checked;
     this.#inCluster = inCluster;
     this.#emit = emit;
@@ -126,7 +126,8 @@ export class Effects implements Machine {
     const texts = args.map((arg) => {
       if (typeof arg !== 'object') return String(arg);
       if (isList(arg)) return `[${arg.map((one) => this.#expressions.scalar(one)).join(', ')}]`;
-      if ('order' in arg) return this.#access({ ...arg, scope: this.#reach(arg.scope), site: this.site });
+      if ('order' in arg)
+        return this.#named.access({ ...arg, scope: this.#reach(arg.scope), site: this.site });
       if (arg.kind === 'array') return this.#locals.arrayOf(arg.array);
       if (arg.type.kind === 'tensorMap') return this.#expressions.tensor(arg);
       if (arg.type.kind !== 'pointer') return this.#expressions.scalar(arg);
@@ -139,15 +140,6 @@ export class Effects implements Machine {
   /** mbarriers of a block in a cluster are seen by all of it. Blocks of a cluster are no nearer to each other than others here. */
   #reach(scope: Scope): Scope {
     return this.#inCluster && this.#op.startsWith('mbarrier.') ? 'gpu' : scope;
-  }
-
-  /** The name of an access. */
-  #access(access: StatementAccess): string {
-    return `accesses[${this.accesses.push(access) - 1}]`;
-  }
-
-  #wait(wait: StatementWait): string {
-    return `waits[${this.waits.push(wait) - 1}]`;
   }
 
   /** Declares the result and sets it. */
@@ -177,7 +169,7 @@ export class Effects implements Machine {
     { buffer, offset, bytes }: { buffer: string; offset: string; bytes: number },
   ): string {
     const atomic = access.order !== 'weak';
-    const operands = `${this.#access({ ...access, bytes, site: this.site })}, ${buffer}, ${offset}`;
+    const operands = `${this.#named.access({ ...access, bytes, site: this.site })}, ${buffer}, ${offset}`;
     this.#late.access(operands);
     if (atomic) this.#emit(`t.about(${operands}); yield ${pause.preempt};`);
     const method = !atomic ? 'access' : access.kind === 'read' ? 'look' : 'change';
@@ -198,10 +190,12 @@ export class Effects implements Machine {
     const zero = place.to === 'u64' ? '0n' : '0';
     if (guard !== null) this.#emit(`if (${guard}) {`);
     const words = this.#words(atomic ? this.#seen(place) : place);
-    targets.forEach((target, i) => {
-      this.#emit(`${target} = ${words[i]};`);
-    });
+    this.#set(targets, words);
     if (guard !== null) this.#emit(`} else { ${targets.map((target) => `${target} = ${zero};`).join(' ')} }`);
+  }
+
+  #set(targets: readonly string[], values: readonly string[]): void {
+    for (const [i, target] of targets.entries()) this.#emit(`${target} = ${values[i]};`);
   }
 
   /** Where checked mode leaves what an atomic load reads. */
@@ -236,9 +230,7 @@ export class Effects implements Machine {
         : [this.#expressions.convertText(this.#expressions.scalar(value), valueName(value), place.to)];
     if (this.#checked) this.#emit(`if (${this.#ask({ kind: 'write', order, scope }, place)}) {`);
     const words = this.#words(place);
-    values.forEach((value, i) => {
-      this.#emit(`${words[i]} = ${value};`);
-    });
+    this.#set(words, values);
     this.#wrote(place);
     if (this.#checked && order !== 'weak') this.#emit('if (t.overtaken !== null) t.giveWay();');
     if (this.#checked) this.#emit('}');
@@ -287,7 +279,7 @@ export class Effects implements Machine {
     { old, at, wanted }: { readonly old: string; readonly at: string; readonly wanted: string },
   ): void {
     const reads = order === 'acquire' || order === 'acq_rel' ? 'acquire' : 'relaxed';
-    const access = this.#access({ kind: 'read', order: reads, scope, bytes, site: this.site });
+    const access = this.#named.access({ kind: 'read', order: reads, scope, bytes, site: this.site });
     this.#emit(
       `if (${at} !== ${wanted}) { if (t.missed(${access}, ${buffer}, ${offset})) ${old} = ${at}; } else`,
     );
@@ -313,7 +305,7 @@ export class Effects implements Machine {
     const limit = simple(most);
     const kind = filled ? 'filled' : place.to === 'u64' ? 'long' : 'word';
     const access = { kind: 'read', order, scope, bytes: place.bytes, site: this.site } as const;
-    const at = `${this.#wait({ kind, until, access })}, ${place.buffer}, ${place.offset}`;
+    const at = `${this.#named.wait({ kind, until, access })}, ${place.buffer}, ${place.offset}`;
     const wait = `t.waitFor(${at}, { mask: ${mask}, wanted: ${wanted}, limit: ${limit} }); yield ${pause.wait};`;
     if (this.#checked) {
       this.#emit(wait);
@@ -332,16 +324,17 @@ export class Effects implements Machine {
     }
     if (filled && this.#result !== null) {
       const words = this.#words(this.#checked ? this.#seen(place) : place);
-      this.#targets().forEach((target, i) => {
-        this.#emit(`${target} = ${words[i]} | 0;`);
-      });
+      this.#set(
+        this.#targets(),
+        words.map((word) => `${word} | 0`),
+      );
     }
   }
 
   awaitPhase(barrier: Expr, parity: Expr, limit: Expr): void {
     const scope = this.#reach('cta');
     const access = { kind: 'read', order: 'acquire', scope, bytes: 8, site: this.site } as const;
-    const wait = this.#wait({ kind: 'phase', until: '!=', access });
+    const wait = this.#named.wait({ kind: 'phase', until: '!=', access });
     const operands = [barrier, parity, limit];
     this.#emit(`t.waitForPhase(${wait}, ${this.#arguments(operands)}); yield ${pause.wait};`);
     this.#bind('t.satisfied');
@@ -367,12 +360,10 @@ export class Effects implements Machine {
       key: `${this.#op} ${this.site}`,
       whole: true,
     } as const;
-    const number = this.meetings.push(meeting) - 1;
-    this.#emit(`t.meetLanes(meetings[${number}], -1, ${this.site}); yield ${pause.lanes};`);
+    this.#emit(this.#named.meet(meeting, '-1', this.site));
     const type = this.#result?.type;
     if (type?.kind !== 'value') return;
-    if (type.name === 'v16')
-      for (const [i, target] of this.#targets().entries()) this.#emit(`${target} = ${word(i)};`);
+    if (type.name === 'v16') this.#set(this.#targets(), [0, 1, 2, 3].map(word));
     else
       this.#bind(
         type.name === 'bool' ? `${word(0)} !== 0` : type.name === 'f32' ? floatFrom(word(0)) : word(0),

@@ -3,8 +3,9 @@ import type { Order, Scope } from '../../../lang/index.js';
 import { type PtxOperand, type PtxType, ptxBytes } from '../../../lang/ptx/index.js';
 import { pause } from '../compiled.js';
 import type { FenceKind } from '../detector/detector.js';
+import { unsigned } from '../text.js';
 import { mostShared, windows } from './addresses.js';
-import { type Instruction, type Pair, unsigned } from './code.js';
+import type { Instruction, Pair } from './code.js';
 import { isIntegerOperation, ofLongs, ofWords } from './integers.js';
 
 /** A place in memory, in generated code: cheap to repeat. */

@@ -419,13 +419,10 @@ function mbarrier(x: Instruction): void {
     const scope = scopeOf(x) ?? 'cta';
     const at = spot(x, x.operand(1), 'shared');
     const access = { kind: 'read', order: 'acquire', scope, bytes: 8, site: x.site } as const;
-    const { waits } = x.code;
-    const number = waits.push({ kind: 'phase', until: '!=', access }) - 1;
+    const wait = x.code.named.wait({ kind: 'phase', until: '!=', access });
     // To look once and to wait differ in when they give up.
     const limit = x.of.parts.includes('try_wait') ? noLimit : 0;
-    x.code.line(
-      `t.waitForPhase(waits[${number}], ${located(at)}, ${parity}, ${limit}); yield ${pause.wait};`,
-    );
+    x.code.line(`t.waitForPhase(${wait}, ${located(at)}, ${parity}, ${limit}); yield ${pause.wait};`);
     x.setPredicate(x.operand(0), 't.satisfied');
   } else if (x.has('inval')) {
     spot(x, x.operand(0), 'shared');
