@@ -154,8 +154,8 @@ export class Blocks {
     const message =
       'its block ends while this load may still write shared memory, which is then the next block’s: await its mbarrier ' +
       '(g.mbarrier.await) before the end of the kernel';
-    for (const { to, toAt, access } of mbarriers?.unawaited() ?? [])
-      this.#machine.log.misuse(message, to, toAt, access);
+    for (const { to, access } of mbarriers?.unawaited() ?? [])
+      this.#machine.log.misuse(message, to.buffer, to.offset, access);
   }
 
   /** Notes that the block has called releaseNext, or has ended. */

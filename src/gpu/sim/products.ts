@@ -12,16 +12,14 @@ import { requireInitialised } from './copies.js';
 import type { AccessReport, SiteId } from './detector/detector.js';
 import type { Detector } from './detector/race-detector.js';
 import type { FindingLog } from './findings.js';
-import type { SimBuffer } from './memory.js';
+import type { Place, SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 
 /** The part of a product that a lane brings; the lanes of a warp agree on all but the sums. */
 export interface Factors {
   readonly sums: Float32Array;
-  readonly a: SimBuffer;
-  readonly aAt: number;
-  readonly b: SimBuffer;
-  readonly bAt: number;
+  readonly a: Place;
+  readonly b: Place;
   readonly begin: boolean;
   /** Rows of b. */
   readonly columns: number;
@@ -171,24 +169,30 @@ export class Products {
   }
 
   /** Checks the rows that the warp multiplies, and tells the detector of them. */
-  #mayRead({ a, aAt, b, bAt, columns, swizzle, site }: Factors): boolean {
+  #mayRead({ a, b, columns, swizzle, site }: Factors): boolean {
     const thread = this.#thread;
     const first = rowsOfWarp * (this.#warp & 3);
     const operands = [
-      { buffer: a, tile: aAt, offset: aAt + first * swizzle, bytes: rowsOfWarp * swizzle },
-      { buffer: b, tile: bAt, offset: bAt, bytes: columns * swizzle },
+      { tile: a, skipped: first * swizzle, bytes: rowsOfWarp * swizzle },
+      { tile: b, skipped: 0, bytes: columns * swizzle },
     ];
     let may = true;
-    for (const { buffer, tile, offset, bytes } of operands) {
+    for (const { tile, skipped, bytes } of operands) {
+      const { buffer } = tile;
+      const offset = tile.offset + skipped;
       const access = { kind: 'read', order: 'weak', scope: 'cta', bytes, site } as const;
-      const aligned = tile % (8 * swizzle) === 0;
+      const aligned = tile.offset % (8 * swizzle) === 0;
       if (aligned && offset >= 0 && offset + bytes <= buffer.bytes) {
         requireInitialised(thread, this.#hub.log, access, buffer, offset);
         const global = thread.block.launch.firstSite + site;
         const place = { buffer, offset };
         this.#hub.detector.copyIssued(thread.id, 'wgmma', this.#group, 'read', place, bytes, global);
       } else {
-        thread.refuse(aligned ? access : { ...access, bytes: 8 * swizzle }, buffer, aligned ? offset : tile);
+        thread.refuse(
+          aligned ? access : { ...access, bytes: 8 * swizzle },
+          buffer,
+          aligned ? offset : tile.offset,
+        );
         may = false;
       }
     }
@@ -201,11 +205,10 @@ export class Products {
   }
 }
 
+const isSamePlace = (x: Place, y: Place): boolean => x.buffer === y.buffer && x.offset === y.offset;
 const isSameProduct = (x: Factors, y: Factors): boolean =>
-  x.a === y.a &&
-  x.aAt === y.aAt &&
-  x.b === y.b &&
-  x.bAt === y.bAt &&
+  isSamePlace(x.a, y.a) &&
+  isSamePlace(x.b, y.b) &&
   x.aFrom === y.aFrom &&
   x.bFrom === y.bFrom &&
   x.begin === y.begin &&
@@ -230,8 +233,8 @@ export function multiplyTiles(lanes: readonly Factors[], warp: number): void {
   const depth = isE4m3 ? bytes : bytes / 2;
   const step = isE4m3 ? stepBytes : stepBytes / 2;
   const form = { swizzle, bytes, isE4m3 };
-  open(of.a, of.aAt, { ...form, first: rowsOfWarp * (warp & 3), rows: rowsOfWarp, from: of.aFrom }, aWords);
-  open(of.b, of.bAt, { ...form, first: 0, rows: columns, from: of.bFrom }, bWords);
+  open(of.a, { ...form, first: rowsOfWarp * (warp & 3), rows: rowsOfWarp, from: of.aFrom }, aWords);
+  open(of.b, { ...form, first: 0, rows: columns, from: of.bFrom }, bWords);
   for (let pair = 0; pair < 8; pair++) {
     // Of each lane are columns 2c and 2c + 1 of every eight, in two rows eight apart.
     const upper = pair * depth;
@@ -278,8 +281,7 @@ interface Rows {
 
 /** Rows of a tile, or parts of them, as f32, one behind the other, as the words that they are. */
 function open(
-  buffer: SimBuffer,
-  at: number,
+  { buffer, offset }: Place,
   { first, rows, swizzle, from, bytes, isE4m3 }: Rows,
   into: Int32Array,
 ): void {
@@ -288,7 +290,7 @@ function open(
   let to = 0;
   for (let n = 0; n < rows * pieces; n++) {
     const piece = (first + Math.floor(n / pieces)) * swizzle + from + 16 * (n % pieces);
-    const source = (at + swizzled(swizzle, piece)) >>> 2;
+    const source = (offset + swizzled(swizzle, piece)) >>> 2;
     for (let i = 0; i < 4; i++) {
       const word = i32[source + i]!;
       if (isE4m3) {

@@ -22,7 +22,7 @@ import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
 import { type LaneMeeting, LaneMeetings, type Open } from './lanes.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
-import { type AddressSpace, SimBuffer } from './memory.js';
+import { type AddressSpace, type Place, SimBuffer } from './memory.js';
 import { type Factors, Products, type WarpProducts } from './products.js';
 import { clusterRank, mostShared, windows } from './ptx/addresses.js';
 import { type Address, printed } from './ptx/printf.js';
@@ -647,7 +647,7 @@ export class Thread extends Task {
   /** Arrives at an mbarrier of its own block, or of another of the cluster. */
   arriveAt(access: StatementAccess, address: number): void {
     const rank = clusterRank(address) ?? this.block.cluster.indexOf(this.block);
-    this.clusterArrive(access, this.block.shared[0]!, address & mostShared, rank);
+    this.clusterArrive(access, { buffer: this.block.shared[0]!, offset: address & mostShared }, rank);
   }
 
   /** Comes to an operation of the lanes that a mask names. */
@@ -675,13 +675,13 @@ export class Thread extends Task {
   }
 
   /** Bytes from one place to another of the same buffer. */
-  distance(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number): number {
-    if (to !== from)
+  distance(to: Place, from: Place): number {
+    if (to.buffer !== from.buffer)
       throw new HeddleError(
         'HEDDLE_DISTANCE',
-        `from '${from.purpose}' to '${to.purpose}' there is no distance`,
+        `from '${from.buffer.purpose}' to '${to.buffer.purpose}' there is no distance`,
       );
-    return (toAt - fromAt) | 0;
+    return (to.offset - from.offset) | 0;
   }
 
   releaseNext(): void {
@@ -690,12 +690,12 @@ export class Thread extends Task {
   }
 
   /** Sends bytes over a network, or a signal behind such bytes. */
-  put(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number, site: number): void {
-    if (bytes > 0) this.#hub.puts.put(this, { to, toAt, from, fromAt, bytes }, site);
+  put(to: Place, from: Place, bytes: number, site: number): void {
+    if (bytes > 0) this.#hub.puts.put(this, { to, from, bytes }, site);
   }
 
-  signal(access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
-    this.#hub.puts.signal(this, access, to, at, value);
+  signal(access: StatementAccess, to: Place, value: bigint): void {
+    this.#hub.puts.signal(this, access, to, value);
   }
 
   /** Its bulk copies. */
@@ -709,20 +709,13 @@ export class Thread extends Task {
   }
 
   /** An asynchronous load of `bytes`, of which `given` are copied; the others are zeros. */
-  loadAsync(
-    to: SimBuffer,
-    toAt: number,
-    from: SimBuffer,
-    fromAt: number,
-    bytes: number,
-    given: number,
-    site: number,
-  ): void {
+  loadAsync(to: Place, from: Place, bytes: number, given: number, site: number): void {
     const copied = Math.min(bytes, given >>> 0);
-    if (copied > 0) this.async.post(to, toAt, from, fromAt, copied, site, bytes);
+    if (copied > 0) this.async.post(to, from, copied, site, bytes);
     if (copied === bytes) return;
     this.#zeros ??= this.#hub.newBuffer(this.rank, 16, 'zeros');
-    this.async.post(to, toAt + copied, this.#zeros, 0, bytes - copied, site, 1);
+    const rest = { buffer: to.buffer, offset: to.offset + copied };
+    this.async.post(rest, { buffer: this.#zeros, offset: 0 }, bytes - copied, site, 1);
   }
 
   #copiesBy(engine: CopyEngine): Copies {
@@ -740,10 +733,8 @@ export class Thread extends Task {
 
   bringProduct(
     sums: Float32Array,
-    a: SimBuffer,
-    aAt: number,
-    b: SimBuffer,
-    bAt: number,
+    a: Place,
+    b: Place,
     begin: boolean,
     columns: number,
     swizzle: Tile['swizzle'],
@@ -751,7 +742,7 @@ export class Thread extends Task {
     site: number,
   ): void {
     const whole = { aFrom: 0, bFrom: 0, bytes: swizzle, atOnce: false };
-    this.bring({ sums, a, aAt, b, bAt, begin, columns, swizzle, ...whole, isE4m3, site });
+    this.bring({ sums, a, b, begin, columns, swizzle, ...whole, isE4m3, site });
   }
 
   /** Its part of a product of its warp group. */
@@ -796,32 +787,29 @@ export class Thread extends Task {
   }
 
   /** Arrives at the mbarrier of another block of the cluster. */
-  clusterArrive(access: StatementAccess, barrier: SimBuffer, offset: number, rank: number): void {
+  clusterArrive(access: StatementAccess, barrier: Place, rank: number): void {
     const there = this.#inCluster(rank, access.site);
-    const buffer = sameIn(there, this.block, barrier);
-    if (this.isChecked && !this.#accessMBarrier(access, buffer, offset)) return;
-    const wrong = mbarrierOf(there, buffer, offset).expect(0);
-    if (this.isChecked && wrong !== null) this.#misuse(access, buffer, offset, wrong);
+    const theirs = sameIn(there, this.block, barrier);
+    if (this.isChecked && !this.#accessMBarrier(access, theirs)) return;
+    const wrong = mbarrierOf(there, theirs).expect(0);
+    if (this.isChecked && wrong !== null) this.#misuse(access, theirs, wrong);
   }
 
   /** A box to several blocks of the cluster. */
   multicastBox(
-    to: SimBuffer,
-    toAt: number,
+    to: Place,
     tensor: SimTensor,
     at: readonly number[],
-    barrier: SimBuffer,
-    barrierAt: number,
+    barrier: Place,
     blocks: number,
     site: number,
   ): void {
     for (let rank = 0; rank < 32; rank++) {
       if (((blocks >>> rank) & 1) === 0) continue;
       const there = this.#inCluster(rank, site);
-      const gate = sameIn(there, this.block, barrier);
-      const mbarrier = mbarrierOf(there, gate, barrierAt);
-      const tile = sameIn(there, this.block, to);
-      this.bulk.loadBoxAt({ to: tile, toAt, tensor, at, barrier: gate, barrierAt, mbarrier }, site);
+      const place = sameIn(there, this.block, barrier);
+      const gate = { place, mbarrier: mbarrierOf(there, place) };
+      this.bulk.loadBoxAt(sameIn(there, this.block, to), tensor, at, gate, site);
     }
   }
 
@@ -841,58 +829,48 @@ export class Thread extends Task {
   // Barriers of bulk copies.
 
   /** `isShown`: to the copy engine, by a fence that is part of it. */
-  mbarrierInit(
-    access: StatementAccess,
-    barrier: SimBuffer,
-    offset: number,
-    count: number,
-    isShown = true,
-  ): void {
+  mbarrierInit(access: StatementAccess, barrier: Place, count: number, isShown = true): void {
     const hub = this.#hub;
     if (hub.detector !== null) {
-      if (!this.#accessMBarrier(access, barrier, offset)) return;
-      const misuse = (message: string) => this.#misuse(access, barrier, offset, message);
-      if (this.block.mbarriers?.at(barrier, offset) !== undefined)
+      if (!this.#accessMBarrier(access, barrier)) return;
+      const misuse = (message: string) => this.#misuse(access, barrier, message);
+      if (this.block.mbarriers?.at(barrier) !== undefined)
         misuse(
           'this mbarrier has been initialised before: once a block is all, its phases follow each other',
         );
       if (count < 1 || count > mostCounted)
         misuse(`an mbarrier is for 1 to ${mostCounted} arrivals, not for ${count}`);
     }
-    this.block.mbarriers ??= new MBarriers(hub.detector === null ? null : hub.random, (buffer, at) => {
-      if (buffer.waiters !== 0) hub.wake(buffer, at, mbarrierBytes);
-    });
-    this.block.mbarriers.init(barrier, offset, count, isShown);
+    this.block.mbarriers ??= new MBarriers(
+      hub.detector === null ? null : hub.random,
+      ({ buffer, offset }) => {
+        if (buffer.waiters !== 0) hub.wake(buffer, offset, mbarrierBytes);
+      },
+    );
+    this.block.mbarriers.init(barrier, count, isShown);
   }
 
   /** `drops`: its arrivals are for this phase and all that follow. */
-  mbarrierExpect(
-    access: StatementAccess,
-    barrier: SimBuffer,
-    offset: number,
-    bytes: number,
-    arrivals = 1,
-    drops = false,
-  ): void {
+  mbarrierExpect(access: StatementAccess, barrier: Place, bytes: number, arrivals = 1, drops = false): void {
     const checked = this.#hub.detector !== null;
-    if (checked && !this.#accessMBarrier(access, barrier, offset)) return;
-    const wrong = this.mbarrier(barrier, offset).expect(bytes, arrivals, drops);
-    if (checked && wrong !== null) this.#misuse(access, barrier, offset, wrong);
+    if (checked && !this.#accessMBarrier(access, barrier)) return;
+    const wrong = this.mbarrier(barrier).expect(bytes, arrivals, drops);
+    if (checked && wrong !== null) this.#misuse(access, barrier, wrong);
   }
 
   /** Arrives at an mbarrier once its asynchronous copies are made. `extra`: its phase takes that arrival beside those that it is for. */
-  arriveAfterCopies(barrier: SimBuffer, offset: number, extra: boolean, site: number): void {
+  arriveAfterCopies(barrier: Place, extra: boolean, site: number): void {
     const access = { kind: 'update', order: 'relaxed', scope: 'cta', bytes: mbarrierBytes, site } as const;
-    if (this.#hub.detector !== null && !this.mayAccess(access, barrier, offset)) return;
-    if (extra) this.mbarrier(barrier, offset).expect(0, -1);
-    this.async.arriveAfterAll(barrier, offset, site);
+    if (this.#hub.detector !== null && !this.mayAccess(access, barrier.buffer, barrier.offset)) return;
+    if (extra) this.mbarrier(barrier).expect(0, -1);
+    this.async.arriveAfterAll(barrier, site);
     this.#hub.spins.stir();
   }
 
   /** The effects of its own operations on an mbarrier. */
-  #accessMBarrier(access: StatementAccess, barrier: SimBuffer, offset: number): boolean {
-    if (!this.mayAccess(access, barrier, offset)) return false;
-    this.#tell(access, barrier, offset, 0);
+  #accessMBarrier(access: StatementAccess, { buffer, offset }: Place): boolean {
+    if (!this.mayAccess(access, buffer, offset)) return false;
+    this.#tell(access, buffer, offset, 0);
     this.#hub.spins.stir();
     return true;
   }
@@ -900,34 +878,28 @@ export class Thread extends Task {
   overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void {
     const at = this.block.mbarriers?.within(buffer, offset, bytes) ?? null;
     if (at === null) return;
-    this.#misuse(access, buffer, at, 'this writes where an mbarrier is: only g.mbarrier may change one');
+    const message = 'this writes where an mbarrier is: only g.mbarrier may change one';
+    this.#misuse(access, { buffer, offset: at }, message);
   }
 
-  #misuse(access: StatementAccess, buffer: SimBuffer, offset: number, message: string): void {
+  #misuse(access: StatementAccess, { buffer, offset }: Place, message: string): void {
     this.#hub.log.misuse(message, buffer, offset, this.report(access));
   }
 
-  waitForPhase(
-    { kind, until, access }: StatementWait,
-    buffer: SimBuffer,
-    offset: number,
-    parity: number,
-    limit: number,
-  ): void {
-    const mbarrier = this.mbarrier(buffer, offset);
+  waitForPhase({ kind, until, access }: StatementWait, barrier: Place, parity: number, limit: number): void {
+    const mbarrier = this.mbarrier(barrier);
     const wanted = parity & 1;
     if (this.#hub.detector !== null && wanted !== parity)
       this.#misuse(
         access,
-        buffer,
-        offset,
+        barrier,
         `parities are 0 and 1, not ${parity >>> 0}: take the number of the phase % 2`,
       );
-    this.wait = { kind, until, access, buffer, offset, mask: 1, wanted, limit, mbarrier, expired: false };
+    this.wait = { kind, until, access, ...barrier, mask: 1, wanted, limit, mbarrier, expired: false };
   }
 
-  mbarrier(buffer: SimBuffer, offset: number): MBarrier {
-    return mbarrierOf(this.block, buffer, offset);
+  mbarrier(place: Place): MBarrier {
+    return mbarrierOf(this.block, place);
   }
 
   /** The thread has run to its end. */
@@ -944,18 +916,19 @@ export class Thread extends Task {
   }
 }
 
-function mbarrierOf({ mbarriers, cluster }: Block, buffer: SimBuffer, offset: number): MBarrier {
-  const barrier = mbarriers?.at(buffer, offset);
+function mbarrierOf({ mbarriers, cluster }: Block, place: Place): MBarrier {
+  const barrier = mbarriers?.at(place);
   if (barrier !== undefined) return barrier;
   throw new Error(
-    `no mbarrier is initialised at ${buffer.describe(offset)} yet: one thread does it (g.mbarrier.init), and a barrier ` +
+    `no mbarrier is initialised at ${place.buffer.describe(place.offset)} yet: one thread does it (g.mbarrier.init), and a barrier ` +
       `${cluster.length > 1 ? 'of the block, or of the cluster, ' : ''}stands between that and all others`,
   );
 }
 
-/** The array of another block's shared memory that a buffer is of this one's. */
-const sameIn = (other: Block, own: Block, buffer: SimBuffer): SimBuffer =>
-  other.shared[own.shared.indexOf(buffer)]!;
+/** The place in another block's shared memory that is this one in its own. */
+const sameIn = (other: Block, own: Block, { buffer, offset }: Place): Place => {
+  return { buffer: other.shared[own.shared.indexOf(buffer)]!, offset };
+};
 
 /** Whether so many bytes may be accessed there. */
 function isPlace(buffer: SimBuffer, offset: number, bytes: number): boolean {

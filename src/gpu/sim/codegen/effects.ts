@@ -132,7 +132,7 @@ export class Effects implements Machine {
       if (arg.type.kind === 'tensorMap') return this.#expressions.tensor(arg);
       if (arg.type.kind !== 'pointer') return this.#expressions.scalar(arg);
       const { buffer, offset } = this.#expressions.place(arg);
-      return `${buffer}, ${offset}`;
+      return `{ buffer: ${buffer}, offset: ${offset} }`;
     });
     return texts.join(', ');
   }

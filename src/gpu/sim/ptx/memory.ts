@@ -80,6 +80,7 @@ export function spot(
 
 /** The place as two arguments of a call. */
 export const located = ({ buffer, offset }: Spot): string => `${buffer}, ${offset}`;
+export const placed = ({ buffer, offset }: Spot): string => `{ buffer: ${buffer}, offset: ${offset} }`;
 
 function windowSpot(space: 'shared' | 'local' | 'param', offset: string): Spot {
   const buffer = { shared: 'shared0', local: 'local0', param: 'params' }[space];

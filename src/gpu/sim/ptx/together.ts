@@ -5,7 +5,7 @@ import { f16ToF32 } from '../../index.js';
 import { pause } from '../compiled.js';
 import { bringing, type LaneMeeting, word } from '../lanes.js';
 import { type Instruction, meet } from './code.js';
-import { type Handler, located, scopeOf, spaceOf, spot } from './memory.js';
+import { type Handler, located, placed, scopeOf, spaceOf, spot } from './memory.js';
 import { box, mapa, setmaxnreg, wgmma } from './tiles.js';
 
 export const together: Readonly<Record<string, Handler>> = {
@@ -323,7 +323,7 @@ function copy(x: Instruction): void {
   else if (x.has('mbarrier')) {
     x.types();
     x.ignore(/^(arrive|shared|shared::cta)$/);
-    const at = located(spot(x, x.operand(0), 'shared'));
+    const at = placed(spot(x, x.operand(0), 'shared'));
     x.code.line(`t.arriveAfterCopies(${at}, ${!x.has('noinc')}, ${x.site});`);
   } else load(x);
 }
@@ -341,7 +341,7 @@ function load(x: Instruction): void {
     some.kind === 'register' && some.type === 'pred'
       ? `${x.predicate(some)} ? 0 : ${bytes.value}`
       : x.word(some);
-  x.code.line(`t.loadAsync(${located(to)}, ${located(from)}, ${bytes.value}, ${given}, ${x.site});`);
+  x.code.line(`t.loadAsync(${placed(to)}, ${placed(from)}, ${bytes.value}, ${given}, ${x.site});`);
 }
 
 function bulk(x: Instruction): void {
@@ -363,9 +363,9 @@ function plainBytes(x: Instruction): void {
   const to = spot(x, x.operand(0), loads ? 'shared' : 'global');
   const from = spot(x, x.operand(1), loads ? 'global' : 'shared');
   const gate = loads ? spot(x, x.operand(3), 'shared') : null;
-  const operands = `${located(to)}, ${located(from)}, ${x.word(x.operand(2))}`;
+  const operands = `${placed(to)}, ${placed(from)}, ${x.word(x.operand(2))}`;
   if (gate === null) x.code.line(`t.bulk.post(${operands}, ${x.site});`);
-  else x.code.line(`t.bulk.load(${operands}, ${located(gate)}, ${x.site});`);
+  else x.code.line(`t.bulk.load(${operands}, ${placed(gate)}, ${x.site});`);
 }
 
 /** As much as a wait may take, in microseconds: as good as for ever. */
@@ -377,7 +377,7 @@ function mbarrier(x: Instruction): void {
   if (x.has('init')) {
     const at = spot(x, x.operand(0), 'shared');
     const access = x.access({ kind: 'write', order: 'weak', scope: 'cta', bytes: 8 });
-    x.code.line(`t.mbarrierInit(${access}, ${located(at)}, ${x.word(x.operand(1))}, false);`);
+    x.code.line(`t.mbarrierInit(${access}, ${placed(at)}, ${x.word(x.operand(1))}, false);`);
   } else if (x.among('arrive', 'arrive_drop', 'expect_tx') !== null) {
     x.ignore(/^(release|noComplete)$/);
     const arrives = x.of.parts[1] !== 'expect_tx';
@@ -407,10 +407,10 @@ function mbarrier(x: Instruction): void {
     const at = spot(x, to, 'shared');
     const access = x.access({ kind: 'update', order: arrives ? 'release' : 'relaxed', scope, bytes: 8 });
     // Its state is the number of its phase: whose parity says as much as a thread may ask.
-    const phase = state.kind === 'sink' ? '' : x.simple(`t.mbarrier(${located(at)}).phase`, 'i');
+    const phase = state.kind === 'sink' ? '' : x.simple(`t.mbarrier(${placed(at)}).phase`, 'i');
     const arrivals = count === undefined ? (arrives ? '1' : '0') : x.word(count);
     const bytes = expects && first !== undefined ? x.word(first) : '0';
-    x.code.line(`t.mbarrierExpect(${access}, ${located(at)}, ${bytes}, ${arrivals}, ${drops});`);
+    x.code.line(`t.mbarrierExpect(${access}, ${placed(at)}, ${bytes}, ${arrivals}, ${drops});`);
     if (state.kind !== 'sink') x.setPair(state, phase, '0');
   } else if (x.has('try_wait') || x.has('test_wait')) {
     const isParity = x.has('parity');
@@ -422,7 +422,7 @@ function mbarrier(x: Instruction): void {
     const wait = x.code.named.wait({ kind: 'phase', until: '!=', access });
     // To look once and to wait differ in when they give up.
     const limit = x.of.parts.includes('try_wait') ? noLimit : 0;
-    x.code.line(`t.waitForPhase(${wait}, ${located(at)}, ${parity}, ${limit}); yield ${pause.wait};`);
+    x.code.line(`t.waitForPhase(${wait}, ${placed(at)}, ${parity}, ${limit}); yield ${pause.wait};`);
     x.setPredicate(x.operand(0), 't.satisfied');
   } else if (x.has('inval')) {
     spot(x, x.operand(0), 'shared');
