@@ -5,10 +5,10 @@ import type { StatementAccess } from './compiled.js';
 import type { AccessReport, CopyEngine, SiteId } from './detector/detector.js';
 import type { Detector } from './detector/race-detector.js';
 import type { FindingLog } from './findings.js';
+import type { Carrier } from './flights.js';
 import { type MBarrier, mbarrierBytes } from './mbarriers.js';
 import type { Place, SimBuffer } from './memory.js';
 import { move, type Posted, PostedCopies } from './posted.js';
-import type { Random } from './random.js';
 
 /** The thread that posts. */
 export interface Issuer {
@@ -22,12 +22,6 @@ export interface Issuer {
   report(access: StatementAccess): AccessReport;
   /** Bytes of a buffer have changed. */
   wrote(buffer: SimBuffer, offset: number, bytes: number): void;
-}
-
-interface Parts {
-  readonly engine: CopyEngine;
-  readonly issuer: Issuer;
-  readonly hub: { readonly detector: Detector | null; readonly log: FindingLog; readonly random: Random };
 }
 
 /** The mbarrier at which a load arrives. */
@@ -58,12 +52,12 @@ export class Copies {
   /** Checked mode: those that use shared memory as long as they are not awaited. */
   #unawaited: Unawaited[] = [];
 
-  constructor({ engine, issuer, hub }: Parts) {
+  constructor(engine: CopyEngine, issuer: Issuer, { detector, log, random }: Carrier) {
     this.#engine = engine;
     this.#issuer = issuer;
-    this.#detector = hub.detector;
-    this.#log = hub.log;
-    this.#posted = new PostedCopies(hub.detector === null ? null : hub.random);
+    this.#detector = detector;
+    this.#log = log;
+    this.#posted = new PostedCopies(detector === null ? null : random);
   }
 
   /** A copy that its group's end awaits, of whole pieces of 16 bytes; or of as many as it says, between places so aligned. */

@@ -20,8 +20,7 @@ import type { Random } from './random.js';
 import type { Agent, Schedule } from './schedule.js';
 import { hostProgram } from './sites.js';
 import { Spins } from './spins.js';
-import type { Block, SimLaunch, Thread } from './thread.js';
-import { Time } from './time.js';
+import type { Block, Thread } from './thread.js';
 import { longestMs, Waits } from './waits.js';
 import { type Watcher, watched } from './watched.js';
 
@@ -65,10 +64,9 @@ export class Engine implements Machine {
   steps = 0;
   timeLimits = 0;
 
-  readonly #meetings: Meetings;
-  readonly #waits: Waits;
-  readonly #time: Time;
-  readonly #blocks: Blocks;
+  readonly blocks: Blocks;
+  readonly #meetings = new Meetings(this);
+  readonly #waits = new Waits(this);
   /** Fast mode: threads in a loop that polls memory by itself. */
   readonly #spinning: Thread[] = [];
   readonly #deaths: { readonly ranks: readonly number[]; readonly due: () => boolean }[] = [];
@@ -120,13 +118,7 @@ export class Engine implements Machine {
     this.#noticeable = new Array(options.ranks).fill(0);
     const zeros = () => new Array<number>(options.ranks).fill(0);
     this.#ordinals = { launch: zeros(), stream: zeros() };
-    const { detector } = this;
-    const { schedule, log, mode, ranks, residentBlocks } = options;
-    const makeReady = (thread: Thread) => this.makeReady(thread);
-    this.#meetings = new Meetings({ detector, log, schedule, makeReady });
-    this.#waits = new Waits({ mode, makeReady });
-    this.#time = new Time(makeReady);
-    this.#blocks = new Blocks({ machine: this, ranks, residentBlocks });
+    this.blocks = new Blocks(this, options.ranks);
     this.hosts = new Hosts(options.ranks, () => {
       this.#hostTold = true;
       this.work();
@@ -165,7 +157,7 @@ export class Engine implements Machine {
   }
 
   get trace(): readonly TraceEntry[] {
-    return this.#blocks.trace;
+    return this.blocks.trace;
   }
 
   newThreads(count: number): number {
@@ -221,7 +213,7 @@ export class Engine implements Machine {
 
   /** Which of `count` stores a host's load reads. A host that reads an older one has to look again, though nothing moves. */
   pickHostStore(count: number): number {
-    const choice = this.pickStore(count);
+    const choice = this.schedule.pickStore(count);
     if (choice !== 0) this.#moves++;
     return choice;
   }
@@ -294,7 +286,7 @@ export class Engine implements Machine {
       }
       this.steps++;
       this.#moves++;
-      this.#time.now++;
+      this.#waits.now++;
       if (this.#deaths.length > 0) this.#dieOnTime();
       if (this.killed[task.rank]) continue;
       if (this.mode === 'checked' && this.steps % wakeEvery === 0) this.#wakeOverdue();
@@ -304,7 +296,7 @@ export class Engine implements Machine {
         (task as Agent).run();
         if (!(task instanceof HostThread)) this.spins.stir();
       }
-      if (this.mode === 'checked' && this.spins.step(this.#blocks) && !this.#endSpins()) return;
+      if (this.mode === 'checked' && this.spins.step(this.blocks) && !this.#endSpins()) return;
       // A thread that spins keeps the schedule busy, so idle hosts would never run again: they are woken to look for work.
       if (this.#idleHosts.size > 0 && this.spins.stands) this.#wakeHosts(() => true);
       if (this.steps > this.#stepLimit) {
@@ -343,17 +335,17 @@ export class Engine implements Machine {
       (this.mode === 'fast' && this.#waits.pollAll()) ||
       this.schedule.bringIn() ||
       this.#wakeHosts((host) => host.saw < this.#moves);
-    if (!found) found = this.#time.wakeFirst();
+    if (!found) found = this.#waits.wakeFirst();
     if (this.#spinning.length === 0) return found;
     // If they are all there is, they may be waiting for time to pass.
-    if (!found) this.#time.now += nanosecondsPerLook;
+    if (!found) this.#waits.now += nanosecondsPerLook;
     for (const thread of this.#spinning.splice(0)) this.schedule.add(thread);
     return true;
   }
 
   /** The tasks that run may be polling for what only a sleeper, or a host that found nothing to do, will do. */
   #wakeOverdue(): void {
-    this.#time.wakeOverdue();
+    this.#waits.wakeOverdue();
     this.#wakeHosts((host) => host.saw < this.#moves);
   }
 
@@ -427,20 +419,16 @@ export class Engine implements Machine {
     this.#waits.wake(buffer, offset, bytes);
   }
 
-  pickStore(count: number): number {
-    return this.schedule.pickStore(count);
-  }
-
   get explores(): boolean {
     return this.schedule.ordered !== undefined;
   }
 
   clock(): bigint {
-    return BigInt(++this.#time.now);
+    return BigInt(++this.#waits.now);
   }
 
   sleep(thread: Thread, nanoseconds: number): void {
-    this.#time.sleep(thread, nanoseconds);
+    this.#waits.sleep(thread, nanoseconds);
   }
 
   #followPrevious(thread: Thread): void {
@@ -471,19 +459,15 @@ export class Engine implements Machine {
     this.schedule.ordered?.([thread], [block.launch.stream]);
     block.live--;
     if (block.live === 0) {
-      this.#blocks.end(block);
+      this.blocks.end(block);
       this.#meetings.clusterLeft(block);
       return;
     }
     this.#meetings.left(thread);
   }
 
-  startLaunch(launch: SimLaunch): void {
-    this.#blocks.launch(launch);
-  }
-
   blockReleased(block: Block): void {
-    this.#blocks.release(block);
+    this.blocks.release(block);
   }
 
   // The end of hope.
@@ -493,7 +477,7 @@ export class Engine implements Machine {
    * failing that, all waits end as if their limits had run out, so that kernels leave and hosts get their errors.
    */
   #endHopelessWaits(): void {
-    if (this.#meetings.endHopeless(this.#blocks.live, this.#waits.any)) return;
+    if (this.#meetings.endHopeless(this.blocks.live, this.#waits.any)) return;
     if (!this.#waits.any) {
       this.#giveUp('streams wait for events that will never be recorded');
       return;
@@ -521,7 +505,7 @@ export class Engine implements Machine {
     if (this.#outside === 0 && this.hosts.allBlocked(this.killed)) {
       const waiting = [...spins.reports(), ...this.#waits.reports()];
       if (waiting.length > 0) this.#reportWaits(waiting);
-      this.#time.now += 1e6 * longestMs;
+      this.#waits.now += 1e6 * longestMs;
       this.timeLimits++;
       spins.timesOver++;
     }
@@ -550,7 +534,6 @@ export class Engine implements Machine {
     if (this.mode === 'checked') this.log.add({ kind: 'failure', message });
     while (this.schedule.next() !== undefined || this.schedule.bringIn());
     this.#spinning.length = 0;
-    this.#time.clear();
     this.#waits.clear();
     this.hosts.fail(new HeddleError('HEDDLE_STUCK', `the simulated machine stopped: ${message}`));
   }
@@ -591,8 +574,7 @@ export class Engine implements Machine {
     if (this.killed[rank]) return;
     this.killed[rank] = true;
     this.#waits.forget(rank);
-    this.#blocks.forget(rank);
-    this.#time.forget(rank);
+    this.blocks.forget(rank);
     this.hosts.fail(
       new HeddleError('HEDDLE_KILLED', `rank ${rank} of the simulated machine was killed`),
       rank,

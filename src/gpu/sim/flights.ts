@@ -20,9 +20,11 @@ export interface Carrier {
   readonly random: Random;
   readonly schedule: Schedule;
   readonly log: FindingLog;
+  /** Null in fast mode. */
   readonly detector: Detector | null;
   /** Unique in the run. */
   newNumber(): number;
+  /** Bytes of a buffer changed for which threads are parked. */
   wake(buffer: SimBuffer, offset: number, bytes: number): void;
 }
 

@@ -1,24 +1,14 @@
 /** Threads that meet: at a barrier of their block, of a group of its warps, or in an operation of their warp. */
+import type { Machine } from './blocks.js';
 import { isPtx } from './compiled.js';
-import type { Detector } from './detector/race-detector.js';
-import type { FindingLog } from './findings.js';
 import type { Open } from './lanes.js';
 import { multiplyTiles } from './products.js';
-import type { Schedule } from './schedule.js';
 import type { Block, Thread } from './thread.js';
 
-interface Parts {
-  readonly detector: Detector | null;
-  readonly log: FindingLog;
-  readonly schedule: Schedule;
-  /** The thread may go on. */
-  makeReady(thread: Thread): void;
-}
-
 export class Meetings {
-  readonly #machine: Parts;
+  readonly #machine: Machine;
 
-  constructor(machine: Parts) {
+  constructor(machine: Machine) {
     this.#machine = machine;
   }
 

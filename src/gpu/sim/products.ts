@@ -10,8 +10,7 @@ import { e4m3ToF32 } from '../index.js';
 import type { StatementAccess } from './compiled.js';
 import { requireInitialised } from './copies.js';
 import type { AccessReport, SiteId } from './detector/detector.js';
-import type { Detector } from './detector/race-detector.js';
-import type { FindingLog } from './findings.js';
+import type { Carrier } from './flights.js';
 import type { Place, SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 
@@ -49,12 +48,6 @@ export interface Multiplier {
   report(access: Pick<StatementAccess, 'kind' | 'order' | 'scope' | 'site'>): AccessReport;
 }
 
-interface Parts {
-  readonly detector: Detector;
-  readonly log: FindingLog;
-  readonly random: Random;
-}
-
 /** The products that a warp has started and not yet made, in order. */
 export class WarpProducts {
   readonly #late: { readonly group: number; readonly make: () => void }[] = [];
@@ -73,7 +66,7 @@ export class WarpProducts {
 /** The products of one thread, in checked mode: what it may do with its sums meanwhile. */
 export class Products {
   readonly #thread: Multiplier;
-  readonly #hub: Parts;
+  readonly #machine: Carrier;
   #group = 0;
   #committed: number[] = [];
   /** Groups up to this one are complete. */
@@ -85,9 +78,9 @@ export class Products {
   /** Where it started the last one. */
   #site: number | null = null;
 
-  constructor(thread: Multiplier, hub: Parts) {
+  constructor(thread: Multiplier, machine: Carrier) {
     this.#thread = thread;
-    this.#hub = hub;
+    this.#machine = machine;
   }
 
   fence(): void {
@@ -104,7 +97,7 @@ export class Products {
     this.#awaited = Math.max(this.#awaited, done);
     const { id, block } = this.#thread;
     block.products[this.#warp]?.finish(done);
-    this.#hub.detector.copiesAwaited(id, 'wgmma', done, true, block.firstThread + 32 * this.#warp);
+    this.#machine.detector!.copiesAwaited(id, 'wgmma', done, true, block.firstThread + 32 * this.#warp);
   }
 
   /** The thread reads or writes sums. */
@@ -144,7 +137,7 @@ export class Products {
     const warp = this.#warp;
     block.products[warp] ??= new WarpProducts();
     if (first.atOnce) multiplyTiles(lanes, warp);
-    else block.products[warp].post(this.#group, this.#hub.random, () => multiplyTiles(lanes, warp));
+    else block.products[warp].post(this.#group, this.#machine.random, () => multiplyTiles(lanes, warp));
   }
 
   /** The thread has run to its end. `failed`: not as it was meant to. */
@@ -183,10 +176,10 @@ export class Products {
       const access = { kind: 'read', order: 'weak', scope: 'cta', bytes, site } as const;
       const aligned = tile.offset % (8 * swizzle) === 0;
       if (aligned && offset >= 0 && offset + bytes <= buffer.bytes) {
-        requireInitialised(thread, this.#hub.log, access, buffer, offset);
+        requireInitialised(thread, this.#machine.log, access, buffer, offset);
         const global = thread.block.launch.firstSite + site;
         const place = { buffer, offset };
-        this.#hub.detector.copyIssued(thread.id, 'wgmma', this.#group, 'read', place, bytes, global);
+        this.#machine.detector!.copyIssued(thread.id, 'wgmma', this.#group, 'read', place, bytes, global);
       } else {
         thread.refuse(
           aligned ? access : { ...access, bytes: 8 * swizzle },
@@ -201,7 +194,13 @@ export class Products {
 
   #misuse(site: number, message: string): void {
     const access = this.#thread.report({ kind: 'update', order: 'weak', scope: 'cta', site });
-    this.#hub.log.add({ kind: 'misuse', message, buffer: 'registers', location: 'sums of products', access });
+    this.#machine.log.add({
+      kind: 'misuse',
+      message,
+      buffer: 'registers',
+      location: 'sums of products',
+      access,
+    });
   }
 }
 

@@ -394,7 +394,7 @@ export class SimStream extends Agent implements Stream {
       block: launch.block,
       programmatic: request.programmatic,
     });
-    this.#engine.startLaunch(launch);
+    this.#engine.blocks.launch(launch);
     this.#engine.didNoticeable(this.rank);
   }
 

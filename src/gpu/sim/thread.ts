@@ -18,7 +18,7 @@ import { Copies, requireInitialised } from './copies.js';
 import type { AccessReport, CopyEngine, FenceKind, SiteId } from './detector/detector.js';
 import { wordsAt } from './detector/location.js';
 import type { Detector } from './detector/race-detector.js';
-import type { FindingLog } from './findings.js';
+import type { Carrier } from './flights.js';
 import { Groups } from './groups.js';
 import { type LaneMeeting, LaneMeetings, type Open } from './lanes.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
@@ -27,7 +27,6 @@ import { type Factors, Products, type WarpProducts } from './products.js';
 import { clusterRank, mostShared, windows } from './ptx/addresses.js';
 import { type Address, printed } from './ptx/printf.js';
 import type { Puts } from './puts.js';
-import type { Random } from './random.js';
 import { WarpRegisters } from './registers.js';
 import { Task } from './schedule.js';
 import type { Spins } from './spins.js';
@@ -35,17 +34,10 @@ import type { Spins } from './spins.js';
 /** Of a warp group. */
 const groupThreads = 128;
 
-export interface Hub {
-  /** Null in fast mode. */
-  readonly detector: Detector | null;
-  readonly log: FindingLog;
-  readonly random: Random;
+/** The services of the machine that threads need. */
+export interface Hub extends Carrier {
   /** Whether the schedule wants to know what a thread will access next. */
   readonly explores: boolean;
-  /** Which of `count` stores a load reads, 0 being the newest: the schedule's choice. */
-  pickStore(count: number): number;
-  /** Bytes of a buffer changed for which threads are parked. */
-  wake(buffer: SimBuffer, offset: number, bytes: number): void;
   /** Checked mode: who looks at memory until it changes. */
   readonly spins: Spins;
   /** Messages that kernels send over a network. */
@@ -276,7 +268,7 @@ export class Thread extends Task {
     const { bytes } = access;
     const newer =
       access.kind === 'write' ? this.#hub.detector!.newerStores(this.id, buffer, offset, bytes) : 0;
-    const behind = newer === 0 ? 0 : this.#hub.pickStore(1 + newer);
+    const behind = newer === 0 ? 0 : this.#hub.schedule.pickStore(1 + newer);
     if (behind > 0) this.overtaken = { buffer, offset, bytes, words: wordsAt(buffer.i32, offset, bytes) };
     this.#tell(access, buffer, offset, behind);
     this.overwrites(access, buffer, offset, access.bytes);
@@ -299,7 +291,7 @@ export class Thread extends Task {
     if (!this.mayAccess(access, buffer, offset)) return false;
     const { bytes } = access;
     const older = this.#hub.detector!.olderValues(this.id, buffer, offset, bytes);
-    const choice = older.length === 0 ? 0 : this.#hub.pickStore(1 + older.length);
+    const choice = older.length === 0 ? 0 : this.#hub.schedule.pickStore(1 + older.length);
     this.#see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
     this.#tell(access, buffer, offset, choice);
     const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
@@ -309,7 +301,7 @@ export class Thread extends Task {
 
   /** Whether an access comes later than it stands: the schedule's choice. Null if not. */
   defers(access: StatementAccess, buffer: SimBuffer, offset: number): Late | null {
-    return this.#hub.pickStore(2) === 0 ? null : { access, buffer, offset, passed: null };
+    return this.#hub.schedule.pickStore(2) === 0 ? null : { access, buffer, offset, passed: null };
   }
 
   /** Whether an access touches the bytes of one that has waited; if not, it comes before that. */
@@ -546,7 +538,7 @@ export class Thread extends Task {
     if (options.length === 0 && !expired) return false;
     this.wait = null;
     const ends = expired ? [null, ...options] : options;
-    const end = ends[ends.length === 1 ? 0 : this.#hub.pickStore(ends.length)]!;
+    const end = ends[ends.length === 1 ? 0 : this.#hub.schedule.pickStore(ends.length)]!;
     this.satisfied = end !== null && stores[end]!;
     const words = end === null || end === 0 ? null : older[end - 1]!.words;
     this.#see(buffer, offset, access.bytes, words);
@@ -719,7 +711,7 @@ export class Thread extends Task {
   }
 
   #copiesBy(engine: CopyEngine): Copies {
-    this.#copies[engine] ??= new Copies({ engine, issuer: this, hub: this.#hub });
+    this.#copies[engine] ??= new Copies(engine, this, this.#hub);
     return this.#copies[engine];
   }
 
@@ -761,8 +753,7 @@ export class Thread extends Task {
 
   /** Its products, in checked mode. */
   get products(): Products {
-    const { detector, log, random } = this.#hub;
-    this.#products ??= new Products(this, { detector: detector!, log, random });
+    this.#products ??= new Products(this, this.#hub);
     return this.#products;
   }
 
