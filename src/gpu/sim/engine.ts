@@ -7,7 +7,7 @@
  * number of steps (so that the process stays responsive).
  */
 import { HeddleError } from '../../base/errors.js';
-import { Blocks, type Machine, type TraceEntry } from './blocks.js';
+import { Blocks, type Machine } from './blocks.js';
 import { type Mode, pause } from './compiled.js';
 import type { Detector } from './detector/race-detector.js';
 import type { FindingContent, FindingLog } from './findings.js';
@@ -156,10 +156,6 @@ export class Engine implements Machine {
     return this.#acting?.program.name ?? hostProgram;
   }
 
-  get trace(): readonly TraceEntry[] {
-    return this.blocks.trace;
-  }
-
   newThreads(count: number): number {
     const first = this.#nextThread;
     this.#nextThread += count;
@@ -174,17 +170,17 @@ export class Engine implements Machine {
 
   /** Starts a thread of the host of `rank`, whose turns the schedule gives it. The function that it returns ends the thread. */
   startHost(rank: number, program: HostProgram): () => void {
-    const host = new HostThread(rank, this.#newHostThread(rank, program.name), program, this);
+    const host = new HostThread(rank, this.#newHostThread(rank, program.name), program);
     if (program.hearsOutside) {
       this.#outside++;
       this.#connected = true;
     }
     this.schedule.add(host);
     this.work();
-    return () => this.endHost(host);
+    return () => this.#endHost(host);
   }
 
-  endHost(host: HostThread): void {
+  #endHost(host: HostThread): void {
     if (host.ended) return;
     host.ended = true;
     this.#idleHosts.delete(host);
@@ -193,18 +189,26 @@ export class Engine implements Machine {
     this.work();
   }
 
-  act(host: HostThread, turn: () => boolean): boolean {
+  #runHost(host: HostThread): void {
+    if (host.ended) return;
     this.#acting = host;
     host.saw = this.#moves - 1; // its own step is no move
+    let worked: boolean;
     try {
-      return turn();
-    } finally {
+      worked = host.program.step();
+    } catch (error) {
       this.#acting = null;
+      this.#endHost(host);
+      host.program.onError(error);
+      return;
     }
-  }
-
-  /** It found nothing to do: it looks again when others have moved, or a little later. */
-  hostIdles(host: HostThread): void {
+    this.#acting = null;
+    if (worked) {
+      this.work();
+      this.schedule.add(host);
+      return;
+    }
+    // It found nothing to do: it looks again when others have moved, or a little later.
     this.#moves--;
     // Checked mode looks at more moments than those at which nobody else can run.
     if (this.mode === 'checked' && !this.explores && this.random.below(8) !== 0) this.schedule.add(host);
@@ -292,9 +296,11 @@ export class Engine implements Machine {
       if (this.mode === 'checked' && this.steps % wakeEvery === 0) this.#wakeOverdue();
       if (task.isThread) {
         this.#runThread(task as Thread);
+      } else if (task instanceof HostThread) {
+        this.#runHost(task);
       } else {
         (task as Agent).run();
-        if (!(task instanceof HostThread)) this.spins.stir();
+        this.spins.stir();
       }
       if (this.mode === 'checked' && this.spins.step(this.blocks) && !this.#endSpins()) return;
       // A thread that spins keeps the schedule busy, so idle hosts would never run again: they are woken to look for work.
