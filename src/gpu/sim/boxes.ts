@@ -2,11 +2,8 @@
 import { byteSize, swizzled, type Tile } from '../../lang/index.js';
 import type { Place, SimBuffer } from './memory.js';
 
-/** The value that a launch passes for a tensorMap. */
-export interface SimTensor {
-  readonly buffer: SimBuffer;
-  /** Of its first element. */
-  readonly offset: number;
+/** The value that a launch passes for a tensorMap: the place of its first element, and its form. */
+export interface SimTensor extends Place {
   readonly extents: readonly number[];
   /** Bytes; for each dimension but the last. */
   readonly strides: readonly number[];

@@ -140,9 +140,7 @@ export class Block {
 }
 
 /** The word or phase for which a parked thread waits; of a phase `wanted` is the parity. */
-interface Wait extends StatementWait, Condition {
-  readonly buffer: SimBuffer;
-  readonly offset: number;
+interface Wait extends StatementWait, Condition, Place {
   /** Microseconds; 0 looks once. */
   readonly limit: number;
   /** Of a phase. */
@@ -152,10 +150,8 @@ interface Wait extends StatementWait, Condition {
 }
 
 /** An access that comes later than it stands. */
-interface Late {
+interface Late extends Place {
   readonly access: StatementAccess;
-  readonly buffer: SimBuffer;
-  readonly offset: number;
   /** The last store or update that came before it. */
   passed: StatementAccess | null;
 }
