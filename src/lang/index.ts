@@ -37,9 +37,10 @@ export {
   operationNames,
   operations,
 } from './operations/index.js';
-export type { AccessForm, Argument, Await, Machine, Pause } from './operations/machine.js';
+export type { AccessForm, Argument, Await, Machine, Pause, Together } from './operations/machine.js';
 export { dealMatrices, matrixWords, multiplyMatrices } from './operations/matrices.js';
 export { pureFunctions, pureNames } from './operations/pure.js';
+export { shuffles } from './operations/warp.js';
 export { pipeline } from './pipeline.js';
 export { printIr } from './print.js';
 export {

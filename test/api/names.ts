@@ -98,7 +98,11 @@ interface Reasons {
     | 'hasPeerAtomics'
     | Exclude<Of<'Cublas' | 'CudaDevice' | 'CudaStream' | 'NvshmemHeap'>, 'CudaDevice.open'>;
   'is for the world to call: a configuration only hands its machine on': Of<'SimMachine'>;
-  'is called at every step of a simulated machine': 'Random.below' | 'dealMatrices' | 'multiplyMatrices';
+  'is called at every step of a simulated machine':
+    | 'Random.below'
+    | 'dealMatrices'
+    | 'multiplyMatrices'
+    | Of<'shuffles'>;
   'is for Heddle itself, and says so':
     | 'ExpertsPlan.requirePlanned'
     | 'TransferEngine.probe'

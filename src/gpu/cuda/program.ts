@@ -232,8 +232,7 @@ export class CudaLauncher implements Launcher {
   }
 
   set(name: string, value: number | bigint): void {
-    const parameter = this.#parameters.get(name);
-    if (parameter === undefined) throw this.#unknown(name);
+    const parameter = this.#find(name);
     const at = this.#base + parameter.offset;
     switch (parameter.kind) {
       case 'u32':
@@ -269,8 +268,7 @@ export class CudaLauncher implements Launcher {
   }
 
   setWindow(name: string, window: Window): void {
-    const parameter = this.#parameters.get(name);
-    if (parameter === undefined) throw this.#unknown(name);
+    const parameter = this.#find(name);
     if (parameter.kind !== 'peers') throw this.#unfit(name, 'a window', 'set with set');
     const most = parameter.bytes / 8;
     if (window.bases.length > most)
@@ -282,9 +280,7 @@ export class CudaLauncher implements Launcher {
   }
 
   setTensor(name: string, tensor: Tensor): void {
-    const parameter = this.#parameters.get(name);
-    if (parameter === undefined) throw this.#unknown(name);
-    const { boxes, offset } = parameter;
+    const { boxes, offset } = this.#find(name);
     if (boxes === undefined) throw this.#unfit(name, 'a tensor', 'set with set');
     const strided = requireTensor(`${this.#name}.${name}`, tensor, boxes);
     const { context } = this.#home;
@@ -328,9 +324,11 @@ export class CudaLauncher implements Launcher {
     this.#view.setUint32(at + 4, value / 2 ** 32, true);
   }
 
-  #unknown(name: string): ArgumentError {
+  #find(name: string): Parameter {
+    const parameter = this.#parameters.get(name);
+    if (parameter !== undefined) return parameter;
     const known = [...this.#parameters.keys()].join(', ') || 'no parameters';
-    return new ArgumentError('name', name, `a parameter of ${this.#name}: ${known}`);
+    throw new ArgumentError('name', name, `a parameter of ${this.#name}: ${known}`);
   }
 
   #unfit(name: string, value: unknown, mustBe: string): ArgumentError {

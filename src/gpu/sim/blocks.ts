@@ -1,25 +1,19 @@
 /** Blocks and launches, from their start to their end. Objects that have ended are used again: threads, and shared memory. */
-import type { Compiled, Mode } from './compiled.js';
+import type { Compiled } from './compiled.js';
 import type { SimBuffer } from './memory.js';
 import { Agent, type Schedule } from './schedule.js';
 import { Block, type Hub, type SimLaunch, Thread } from './thread.js';
 
 /** The services of the machine that blocks need. */
 export interface Machine extends Hub {
-  readonly mode: Mode;
-  readonly schedule: Schedule;
+  /** How many of them a GPU holds at once. */
+  readonly residentBlocks: number;
   steps: number;
   /** Numbers for so many threads; returns the first. */
   newThreads(count: number): number;
+  /** The thread may go on. */
   makeReady(thread: Thread): void;
   failed(thread: Thread, error: unknown): void;
-}
-
-interface Parts {
-  readonly machine: Machine;
-  readonly ranks: number;
-  /** How many of them a GPU holds at once. */
-  readonly residentBlocks: number;
 }
 
 /** When a launch ran, in steps of the machine. */
@@ -48,13 +42,13 @@ export class Blocks {
   readonly #spareShared = new Map<Compiled, (readonly SimBuffer[])[]>();
   #nextBlock = 0;
 
-  constructor({ machine, ranks, residentBlocks }: Parts) {
+  constructor(machine: Machine, ranks: number) {
+    const { residentBlocks, schedule } = machine;
     this.#machine = machine;
     this.#spareThreads = Array.from({ length: ranks }, () => new Map());
     this.#starters = Array.from(
       { length: ranks },
-      (_, rank) =>
-        new BlockStarter(rank, residentBlocks, machine.schedule, (launch) => this.#startBlocks(launch)),
+      (_, rank) => new BlockStarter(rank, residentBlocks, schedule, (launch) => this.#startBlocks(launch)),
     );
   }
 
@@ -108,7 +102,6 @@ export class Blocks {
       } else {
         thread.become(block, i);
       }
-      block.warpLive[i >>> 5]!++;
       block.threads.push(thread);
     }
     this.live.add(block);
@@ -155,8 +148,8 @@ export class Blocks {
     const message =
       'its block ends while this load may still write shared memory, which is then the next block’s: await its mbarrier ' +
       '(g.mbarrier.await) before the end of the kernel';
-    for (const { to, toAt, access } of mbarriers?.unawaited() ?? [])
-      this.#machine.log.misuse(message, to, toAt, access);
+    for (const { to, access } of mbarriers?.unawaited() ?? [])
+      this.#machine.log.misuse(message, to.buffer, to.offset, access);
   }
 
   /** Notes that the block has called releaseNext, or has ended. */

@@ -1,12 +1,9 @@
 /** Boxes of tensors on their way to tiles in shared memory and back: where each byte lies on either side. */
 import { byteSize, swizzled, type Tile } from '../../lang/index.js';
-import type { SimBuffer } from './memory.js';
+import type { Place, SimBuffer } from './memory.js';
 
-/** The value that a launch passes for a tensorMap. */
-export interface SimTensor {
-  readonly buffer: SimBuffer;
-  /** Of its first element. */
-  readonly offset: number;
+/** The value that a launch passes for a tensorMap: the place of its first element, and its form. */
+export interface SimTensor extends Place {
   readonly extents: readonly number[];
   /** Bytes; for each dimension but the last. */
   readonly strides: readonly number[];
@@ -19,7 +16,7 @@ const piece = 16;
 export type Box = ReturnType<typeof boxOf>;
 
 /** A box at a place of a tensor: what lies outside of that reads as zeros, and is not written. */
-export function boxOf(tensor: SimTensor, at: readonly number[], tile: SimBuffer, tileAt: number) {
+export function boxOf(tensor: SimTensor, at: readonly number[], tile: Place) {
   const { buffer, extents, strides } = tensor;
   const { type, columns, rows: rowCount, swizzle } = tensor.tile;
   const [firstRow, firstColumn] = at.slice(-2) as [number, number];
@@ -56,14 +53,14 @@ export function boxOf(tensor: SimTensor, at: readonly number[], tile: SimBuffer,
       for (let at = from; at < from + bytes; at += piece) {
         const row = rowAt(Math.floor(at / rowBytes));
         const column = at % rowBytes;
-        const inTile = tileAt + swizzled(swizzle, at);
+        const inTile = tile.offset + swizzled(swizzle, at);
         const first = Math.max(0, before - column);
         const end = Math.min(piece, before + row.bytes - column);
-        if (toTile && (first > 0 || end < piece)) tile.u8.fill(0, inTile, inTile + piece);
+        if (toTile && (first > 0 || end < piece)) tile.buffer.u8.fill(0, inTile, inTile + piece);
         if (end <= first) continue;
         const inTensor = row.inTensor + column + first - before;
-        if (toTile) copy(buffer, inTensor, tile, inTile + first, end - first);
-        else copy(tile, inTile + first, buffer, inTensor, end - first);
+        if (toTile) copy(buffer, inTensor, tile.buffer, inTile + first, end - first);
+        else copy(tile.buffer, inTile + first, buffer, inTensor, end - first);
       }
     },
   };

@@ -1,7 +1,7 @@
-import { type AccessForm, type IrModule, type OperationName, operationNames } from '../../lang/index.js';
+import type { AccessForm, IrModule } from '../../lang/index.js';
 import type { PtxKernel } from '../../lang/ptx/index.js';
 import type { Site } from './detector/detector.js';
-import type { LaneMeeting } from './ptx/lanes.js';
+import type { LaneMeeting } from './lanes.js';
 
 /** The effect of a statement on memory. There is one object for each, which generated code names by its number. */
 export interface StatementAccess extends AccessForm {
@@ -54,8 +54,8 @@ export interface Compiled {
    */
   readonly run: (thread: object) => Iterator<number, void> | undefined;
   readonly isGenerator: boolean;
-  readonly usesWarps: boolean;
-  readonly usesMatrices: boolean;
+  /** Whether lanes bring words to their meetings. */
+  readonly usesWords: boolean;
   readonly shared: readonly SharedMemory[];
   readonly sites: readonly Site[];
   /** By the numbers that its code uses. */
@@ -70,21 +70,15 @@ export interface Compiled {
 export const pause = {
   preempt: 0,
   barrier: 1,
-  warp: 2,
-  wait: 3,
-  previous: 4,
-  sleep: 5,
-  end: 6,
-  group: 7,
-  cluster: 8,
-  lanes: 9,
-  arrived: 10,
+  wait: 2,
+  previous: 3,
+  sleep: 4,
+  end: 5,
+  group: 6,
+  cluster: 7,
+  lanes: 8,
+  arrived: 9,
 } as const;
-
-/** The operations that the lanes of a warp do together: generated code names it by its place. */
-export const warpOps: readonly OperationName[] = operationNames.filter(
-  (name) => name.startsWith('warp.') || name === 'wgmma.multiply',
-);
 
 /** The condition of a wait on a word. */
 export interface Condition {

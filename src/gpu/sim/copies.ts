@@ -5,17 +5,17 @@ import type { StatementAccess } from './compiled.js';
 import type { AccessReport, CopyEngine, SiteId } from './detector/detector.js';
 import type { Detector } from './detector/race-detector.js';
 import type { FindingLog } from './findings.js';
+import type { Carrier } from './flights.js';
 import { type MBarrier, mbarrierBytes } from './mbarriers.js';
-import type { SimBuffer } from './memory.js';
-import { type Posted, PostedCopies } from './posted.js';
-import type { Random } from './random.js';
+import type { Place, SimBuffer } from './memory.js';
+import { move, type Posted, PostedCopies } from './posted.js';
 
 /** The thread that posts. */
 export interface Issuer {
   readonly id: number;
   readonly rank: number;
   readonly block: { readonly launch: { readonly firstSite: SiteId } };
-  mbarrier(buffer: SimBuffer, offset: number): MBarrier;
+  mbarrier(place: Place): MBarrier;
   /** Bytes of a buffer are about to change, by other operations than those of mbarriers. */
   overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void;
   refuse(access: StatementAccess, buffer: SimBuffer, offset: number): void;
@@ -24,25 +24,10 @@ export interface Issuer {
   wrote(buffer: SimBuffer, offset: number, bytes: number): void;
 }
 
-interface Parts {
-  readonly engine: CopyEngine;
-  readonly issuer: Issuer;
-  readonly hub: { readonly detector: Detector | null; readonly log: FindingLog; readonly random: Random };
-}
-
 /** The mbarrier at which a load arrives. */
 interface Gate {
-  readonly barrier: SimBuffer;
-  readonly barrierAt: number;
+  readonly place: Place;
   readonly mbarrier: MBarrier;
-}
-
-/** A box of a tensor on its way to a tile. */
-interface BoxLoad extends Gate {
-  readonly to: SimBuffer;
-  readonly toAt: number;
-  readonly tensor: SimTensor;
-  readonly at: readonly number[];
 }
 
 interface Unawaited {
@@ -67,43 +52,34 @@ export class Copies {
   /** Checked mode: those that use shared memory as long as they are not awaited. */
   #unawaited: Unawaited[] = [];
 
-  constructor({ engine, issuer, hub }: Parts) {
+  constructor(engine: CopyEngine, issuer: Issuer, { detector, log, random }: Carrier) {
     this.#engine = engine;
     this.#issuer = issuer;
-    this.#detector = hub.detector;
-    this.#log = hub.log;
-    this.#posted = new PostedCopies(hub.detector === null ? null : hub.random);
+    this.#detector = detector;
+    this.#log = log;
+    this.#posted = new PostedCopies(detector === null ? null : random);
   }
 
   /** A copy that its group's end awaits, of whole pieces of 16 bytes; or of as many as it says, between places so aligned. */
-  post(
-    to: SimBuffer,
-    toAt: number,
-    from: SimBuffer,
-    fromAt: number,
-    bytes: number,
-    site: number,
-    alignment = 0,
-  ): void {
-    const copy = { to, toAt, from, fromAt, bytes };
+  post(to: Place, from: Place, bytes: number, site: number, alignment = 0): void {
+    const copy = { to, from, bytes };
     if (this.#mayPost(copy, this.#group, site, alignment))
       this.#send(copy, copy, site, (piece) => this.#move(piece));
   }
 
   /** A tile to a box of a tensor, which the group's end awaits. */
-  postBox(tensor: SimTensor, at: readonly number[], from: SimBuffer, fromAt: number, site: number): void {
+  postBox(tensor: SimTensor, at: readonly number[], from: Place, site: number): void {
     // As with columns between pieces of 16 bytes: loads may begin before a tensor, stores may not. Measured, PTX does not say so.
     if (at.some((index) => index < 0))
       throw new Error(
         `a box is stored to ${at.join(', ')}: Hopper stops a kernel that stores to before a tensor's first element`,
       );
-    const box = boxOf(tensor, at, from, fromAt);
+    const box = boxOf(tensor, at, from);
     const group = this.#group;
-    if (!this.#mayMove(box, { tensor, group, site, kind: 'read' }, from, fromAt)) return;
+    if (!this.#mayMove(box, { tensor, group, site, kind: 'read' }, from)) return;
     const { bytes } = tensor.tile;
-    const copy = { to: tensor.buffer, toAt: tensor.offset, from, fromAt, bytes };
-    this.#send({ ...copy, toAt: 0, fromAt: 0 }, copy, site, (piece) => {
-      box.move(false, piece.toAt, piece.bytes);
+    this.#send(wholeBox(bytes, tensor.buffer, from.buffer), { to: tensor, from, bytes }, site, (piece) => {
+      box.move(false, piece.to.offset, piece.bytes);
       for (const { inTensor, bytes } of box.rows()) this.#issuer.wrote(tensor.buffer, inTensor, bytes);
     });
   }
@@ -116,38 +92,31 @@ export class Copies {
   }
 
   /** A box of a tensor to a tile, which arrives at an mbarrier. */
-  loadBox(
-    to: SimBuffer,
-    toAt: number,
-    tensor: SimTensor,
-    at: readonly number[],
-    barrier: SimBuffer,
-    barrierAt: number,
-    site: number,
-  ): void {
-    const mbarrier = this.#issuer.mbarrier(barrier, barrierAt);
-    this.loadBoxAt({ to, toAt, tensor, at, barrier, barrierAt, mbarrier }, site);
+  loadBox(to: Place, tensor: SimTensor, at: readonly number[], barrier: Place, site: number): void {
+    this.loadBoxAt(to, tensor, at, this.#gateAt(barrier), site);
+  }
+
+  #gateAt(place: Place): Gate {
+    return { place, mbarrier: this.#issuer.mbarrier(place) };
   }
 
   /** The same, be the tile this block's or that of another of its cluster. */
-  loadBoxAt({ to, toAt, tensor, at, ...gate }: BoxLoad, site: number): void {
-    const box = boxOf(tensor, at, to, toAt);
+  loadBoxAt(to: Place, tensor: SimTensor, at: readonly number[], gate: Gate, site: number): void {
+    const box = boxOf(tensor, at, to);
     const { bytes } = tensor.tile;
     const group = this.#group++;
-    const landed = this.#arrival(group, gate, { to, toAt, bytes }, site);
-    const may = this.#mayMove(box, { tensor, group, site, kind: 'write' }, to, toAt);
-    const whole = { to, toAt: 0, from: tensor.buffer, fromAt: 0, bytes };
-    this.#bring(may, whole, group, gate, landed, (piece) => {
-      box.move(true, piece.toAt, piece.bytes);
-      this.#issuer.wrote(to, toAt, bytes);
+    const landed = this.#arrival(group, gate, { to, bytes }, site);
+    const may = this.#mayMove(box, { tensor, group, site, kind: 'write' }, to);
+    this.#bring(may, wholeBox(bytes, to.buffer, tensor.buffer), group, gate, landed, (piece) => {
+      box.move(true, piece.to.offset, piece.bytes);
+      this.#issuer.wrote(to.buffer, to.offset, bytes);
     });
   }
 
   /** Arrives at an mbarrier once all copies that the thread has begun are made. */
-  arriveAfterAll(barrier: SimBuffer, barrierAt: number, site: number): void {
+  arriveAfterAll(place: Place, site: number): void {
     const { id, block } = this.#issuer;
-    const mbarrier = this.#issuer.mbarrier(barrier, barrierAt);
-    const place = { buffer: barrier, offset: barrierAt };
+    const mbarrier = this.#issuer.mbarrier(place);
     const global = block.launch.firstSite + site;
     const group = this.#group++;
     const [last] = this.#unawaited.slice(-1);
@@ -160,19 +129,15 @@ export class Copies {
       bytes: last?.copy.bytes ?? 0,
       site,
     } as const;
-    const arrived = mbarrier.expectLoad(
-      0,
-      last && { to: last.copy.to, toAt: last.copy.toAt, access: this.#issuer.report(access) },
-    );
+    const arrived = mbarrier.expectLoad(0, last && { to: last.copy.to, access: this.#issuer.report(access) });
     const landed = (): void => {
       this.#posted.finish(group);
       this.#detector?.copiesArrived(id, this.#engine, group, place, global);
       arrived();
       mbarrier.expect(0);
     };
-    const nothing = { to: barrier, toAt: barrierAt, from: barrier, fromAt: barrierAt, bytes: 0 };
-    mbarrier.loads.post(nothing, group, { move: () => {}, landed });
-    this.#issuer.wrote(barrier, barrierAt, mbarrierBytes);
+    mbarrier.loads.post({ to: place, from: place, bytes: 0 }, group, { move: () => {}, landed });
+    this.#issuer.wrote(place.buffer, place.offset, mbarrierBytes);
   }
 
   commit(): void {
@@ -188,18 +153,9 @@ export class Copies {
   }
 
   /** A bulk load that arrives at an mbarrier. */
-  load(
-    to: SimBuffer,
-    toAt: number,
-    from: SimBuffer,
-    fromAt: number,
-    bytes: number,
-    barrier: SimBuffer,
-    barrierAt: number,
-    site: number,
-  ): void {
-    const gate = { barrier, barrierAt, mbarrier: this.#issuer.mbarrier(barrier, barrierAt) };
-    const copy = { to, toAt, from, fromAt, bytes };
+  load(to: Place, from: Place, bytes: number, barrier: Place, site: number): void {
+    const gate = this.#gateAt(barrier);
+    const copy = { to, from, bytes };
     const group = this.#group++;
     const landed = this.#arrival(group, gate, copy, site);
     const may = this.#mayPost(copy, group, site);
@@ -211,7 +167,7 @@ export class Copies {
     may: boolean,
     copy: Posted,
     group: number,
-    { barrier, barrierAt, mbarrier }: Gate,
+    { place, mbarrier }: Gate,
     landed: () => void,
     move: (piece: Posted) => void,
   ): void {
@@ -221,32 +177,31 @@ export class Copies {
     }
     mbarrier.loads.post(copy, group, { move, landed });
     // If it was put off, it comes when a thread waits for it: those that do already look again.
-    this.#issuer.wrote(barrier, barrierAt, mbarrierBytes);
+    this.#issuer.wrote(place.buffer, place.offset, mbarrierBytes);
   }
 
   /** A load is on its way to an mbarrier; returns what to call once its last byte is there. */
   #arrival(
     group: number,
-    { barrier, barrierAt, mbarrier }: Gate,
-    { to, toAt, bytes }: Pick<Posted, 'to' | 'toAt' | 'bytes'>,
+    { place, mbarrier }: Gate,
+    { to, bytes }: Pick<Posted, 'to' | 'bytes'>,
     site: number,
   ): () => void {
     const { id, block } = this.#issuer;
     const global = block.launch.firstSite + site;
-    const place = { buffer: barrier, offset: barrierAt };
     this.#detector?.mbarrierNamed(id, place, global);
     const access = { kind: 'write', order: 'weak', scope: 'cta', bytes, site } as const;
     if (this.#detector !== null && !mbarrier.isShown)
       this.#log.misuse(
         'this copy arrives at an mbarrier that the copy engine does not know of: behind mbarrier.init comes ' +
           'fence.mbarrier_init, or fence.proxy.async',
-        barrier,
-        barrierAt,
+        place.buffer,
+        place.offset,
         this.#issuer.report(access),
       );
     const arrived = mbarrier.expectLoad(
       bytes,
-      this.#detector === null ? null : { to, toAt, access: this.#issuer.report(access) },
+      this.#detector === null ? null : { to, access: this.#issuer.report(access) },
     );
     return () => {
       this.#detector?.copiesArrived(id, this.#engine, group, place, global);
@@ -263,9 +218,9 @@ export class Copies {
     this.#committed = [];
   }
 
-  #reportUnawaited({ copy: { to, toAt, from, fromAt, bytes }, group, site }: Unawaited): void {
-    const reads = from.space === 'shared';
-    const [buffer, offset] = reads ? [from, fromAt] : [to, toAt];
+  #reportUnawaited({ copy: { to, from, bytes }, group, site }: Unawaited): void {
+    const reads = from.buffer.space === 'shared';
+    const { buffer, offset } = reads ? from : to;
     const engine = `g.${this.#engine}`;
     const what =
       group === this.#group
@@ -283,30 +238,32 @@ export class Copies {
   /** Checks that bytes may be copied, and tells the detector that they are. */
   #mayPost(copy: Posted, group: number, site: number, alignment = 0): boolean {
     if (this.#detector === null) return true;
-    const { to, toAt, from, fromAt, bytes } = copy;
+    const { to, from, bytes } = copy;
     const form = { order: 'weak', scope: 'cta', bytes: alignment, site } as const;
-    if (alignment > 0 && toAt % alignment !== 0) this.#issuer.refuse({ ...form, kind: 'write' }, to, toAt);
-    else if (alignment > 0 && fromAt % alignment !== 0)
-      this.#issuer.refuse({ ...form, kind: 'read' }, from, fromAt);
+    if (alignment > 0 && to.offset % alignment !== 0)
+      this.#issuer.refuse({ ...form, kind: 'write' }, to.buffer, to.offset);
+    else if (alignment > 0 && from.offset % alignment !== 0)
+      this.#issuer.refuse({ ...form, kind: 'read' }, from.buffer, from.offset);
     else if (mayCopy(this.#issuer, this.#log, copy, site, alignment > 0 ? 1 : 16)) {
-      this.#tell({ kind: 'read', group, site }, from, fromAt, bytes);
-      this.#tell({ kind: 'write', group, site }, to, toAt, bytes);
+      this.#tell({ kind: 'read', group, site }, from, bytes);
+      this.#tell({ kind: 'write', group, site }, to, bytes);
       return true;
     }
     return false;
   }
 
-  #move({ to, toAt, from, fromAt, bytes }: Posted): void {
-    to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
-    this.#issuer.wrote(to, toAt, bytes);
+  #move(piece: Posted): void {
+    move(piece);
+    this.#issuer.wrote(piece.to.buffer, piece.to.offset, piece.bytes);
   }
 
   /** Checks that a box may move, and tells the detector what moves it. */
-  #mayMove(box: Box, by: Told & { readonly tensor: SimTensor }, shared: SimBuffer, at: number): boolean {
+  #mayMove(box: Box, by: Told & { readonly tensor: SimTensor }, inShared: Place): boolean {
     if (this.#detector === null) return true;
     const { kind, group, site } = by;
     const { buffer, tile } = by.tensor;
     const { bytes, alignment } = tile;
+    const { buffer: shared, offset: at } = inShared;
     const inTile = { kind, order: 'weak', scope: 'cta', bytes, site } as const;
     if (at < 0 || at + bytes > shared.bytes || at % alignment !== 0) {
       this.#issuer.refuse(at % alignment === 0 ? inTile : { ...inTile, bytes: alignment }, shared, at);
@@ -316,53 +273,59 @@ export class Copies {
       this.#issuer.refuse({ ...inTile, kind: kind === 'read' ? 'write' : 'read' }, buffer, by.tensor.offset);
       return false;
     }
-    const whole = [{ buffer: shared, offset: at, bytes }];
+    const whole = [{ ...inShared, bytes }];
     const rows = box.rows().map(({ inTensor, bytes }) => ({ buffer, offset: inTensor, bytes }));
     const [reads, writes] = kind === 'read' ? [whole, rows] : [rows, whole];
-    for (const { buffer, offset, bytes } of reads) {
+    for (const { bytes, ...place } of reads) {
+      const { buffer, offset } = place;
       // A tile at the end of a matrix may bring rows that nobody wrote. They are NaNs, so that no result can depend on them.
       if (kind === 'write') buffer.fillUnwritten(offset, bytes);
       else requireInitialised(this.#issuer, this.#log, { ...inTile, kind: 'read', bytes }, buffer, offset);
-      this.#tell({ kind: 'read', group, site }, buffer, offset, bytes);
+      this.#tell({ kind: 'read', group, site }, place, bytes);
     }
-    for (const { buffer, offset, bytes } of writes) {
-      buffer.markInitialised(offset, bytes);
-      this.#tell({ kind: 'write', group, site }, buffer, offset, bytes);
+    for (const { bytes, ...place } of writes) {
+      place.buffer.markInitialised(place.offset, bytes);
+      this.#tell({ kind: 'write', group, site }, place, bytes);
     }
     return true;
   }
 
   /** Tells the detector of bytes that an asynchronous operation reads or writes. */
-  #tell({ kind, group, site }: Told, buffer: SimBuffer, offset: number, bytes: number): void {
+  #tell({ kind, group, site }: Told, place: Place, bytes: number): void {
     const { id, block } = this.#issuer;
     const global = block.launch.firstSite + site;
-    this.#detector!.copyIssued(id, this.#engine, group, kind, { buffer, offset }, bytes, global);
+    this.#detector!.copyIssued(id, this.#engine, group, kind, place, bytes, global);
     const access = { kind, order: 'weak', scope: 'cta', bytes, site } as const;
-    if (kind === 'write') this.#issuer.overwrites(access, buffer, offset, bytes);
+    if (kind === 'write') this.#issuer.overwrites(access, place.buffer, place.offset, bytes);
   }
+}
+
+/** A box as its own bytes count, from which pieces are cut. */
+function wholeBox(bytes: number, to: SimBuffer, from: SimBuffer): Posted {
+  return { to: { buffer: to, offset: 0 }, from: { buffer: from, offset: 0 }, bytes };
 }
 
 /** Checks that bytes may be copied, which count as written from now on. Both ends, and how many, are multiples of `unit`. */
 export function mayCopy(
   by: Pick<Issuer, 'refuse' | 'report'>,
   log: FindingLog,
-  { to, toAt, from, fromAt, bytes }: Posted,
+  { to, from, bytes }: Posted,
   site: number,
   unit: 1 | 16,
 ): boolean {
   const access = { kind: 'read', order: 'weak', scope: 'cta', bytes, site } as const;
   let may = true;
-  for (const [buffer, offset, kind] of [
-    [from, fromAt, 'read'],
-    [to, toAt, 'write'],
+  for (const [{ buffer, offset }, kind] of [
+    [from, 'read'],
+    [to, 'write'],
   ] as const) {
     const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
     if (!outside && offset % unit === 0 && bytes % unit === 0) continue;
     by.refuse({ ...access, kind, bytes: outside ? bytes : unit }, buffer, offset);
     may = false;
   }
-  if (may) requireInitialised(by, log, access, from, fromAt);
-  if (may) to.markInitialised(toAt, bytes);
+  if (may) requireInitialised(by, log, access, from.buffer, from.offset);
+  if (may) to.buffer.markInitialised(to.offset, bytes);
   return may;
 }
 

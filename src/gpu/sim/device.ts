@@ -475,9 +475,8 @@ class IrLauncher extends SimLauncher {
     if (type.kind !== 'tensorMap')
       throw new ArgumentError(name, tensor, 'set with set, as it is no tensorMap');
     const { address, bytes, ...form } = requireTensor(name, tensor, type);
-    const { buffer, offset } = this.shared.addresses.find(`${name}.address`, address, bytes);
-    const made: SimTensor = { ...form, buffer, offset, tile: type.tile };
-    this.#args[at] = made;
+    const place = this.shared.addresses.find(`${name}.address`, address, bytes);
+    this.#args[at] = { ...form, ...place, tile: type.tile } satisfies SimTensor;
     this.missing.delete(name);
   }
 
@@ -570,7 +569,7 @@ class PtxKernelLauncher extends SimLauncher {
       throw new ArgumentError(name, tensor, 'set with set or setBytes: `tensors` does not name it');
     const { address, bytes, ...form } = requireTensor(name, tensor, boxes);
     const place = this.shared.addresses.find(`${name}.address`, address, bytes);
-    this.#tensors.set(offset, { ...form, buffer: place.buffer, offset: place.offset, tile: boxes.tile });
+    this.#tensors.set(offset, { ...form, ...place, tile: boxes.tile });
     this.missing.delete(name);
   }
 

@@ -7,7 +7,7 @@
  * number of steps (so that the process stays responsive).
  */
 import { HeddleError } from '../../base/errors.js';
-import { Blocks, type Machine, type TraceEntry } from './blocks.js';
+import { Blocks, type Machine } from './blocks.js';
 import { type Mode, pause } from './compiled.js';
 import type { Detector } from './detector/race-detector.js';
 import type { FindingContent, FindingLog } from './findings.js';
@@ -20,8 +20,7 @@ import type { Random } from './random.js';
 import type { Agent, Schedule } from './schedule.js';
 import { hostProgram } from './sites.js';
 import { Spins } from './spins.js';
-import type { Block, SimLaunch, Thread } from './thread.js';
-import { Time } from './time.js';
+import type { Block, Thread } from './thread.js';
 import { longestMs, Waits } from './waits.js';
 import { type Watcher, watched } from './watched.js';
 
@@ -65,10 +64,9 @@ export class Engine implements Machine {
   steps = 0;
   timeLimits = 0;
 
-  readonly #meetings: Meetings;
-  readonly #waits: Waits;
-  readonly #time: Time;
-  readonly #blocks: Blocks;
+  readonly blocks: Blocks;
+  readonly #meetings = new Meetings(this);
+  readonly #waits = new Waits(this);
   /** Fast mode: threads in a loop that polls memory by itself. */
   readonly #spinning: Thread[] = [];
   readonly #deaths: { readonly ranks: readonly number[]; readonly due: () => boolean }[] = [];
@@ -120,13 +118,7 @@ export class Engine implements Machine {
     this.#noticeable = new Array(options.ranks).fill(0);
     const zeros = () => new Array<number>(options.ranks).fill(0);
     this.#ordinals = { launch: zeros(), stream: zeros() };
-    const { detector } = this;
-    const { schedule, log, mode, ranks, residentBlocks } = options;
-    const makeReady = (thread: Thread) => this.makeReady(thread);
-    this.#meetings = new Meetings({ detector, log, schedule, makeReady });
-    this.#waits = new Waits({ mode, makeReady });
-    this.#time = new Time(makeReady);
-    this.#blocks = new Blocks({ machine: this, ranks, residentBlocks });
+    this.blocks = new Blocks(this, options.ranks);
     this.hosts = new Hosts(options.ranks, () => {
       this.#hostTold = true;
       this.work();
@@ -164,10 +156,6 @@ export class Engine implements Machine {
     return this.#acting?.program.name ?? hostProgram;
   }
 
-  get trace(): readonly TraceEntry[] {
-    return this.#blocks.trace;
-  }
-
   newThreads(count: number): number {
     const first = this.#nextThread;
     this.#nextThread += count;
@@ -182,17 +170,17 @@ export class Engine implements Machine {
 
   /** Starts a thread of the host of `rank`, whose turns the schedule gives it. The function that it returns ends the thread. */
   startHost(rank: number, program: HostProgram): () => void {
-    const host = new HostThread(rank, this.#newHostThread(rank, program.name), program, this);
+    const host = new HostThread(rank, this.#newHostThread(rank, program.name), program);
     if (program.hearsOutside) {
       this.#outside++;
       this.#connected = true;
     }
     this.schedule.add(host);
     this.work();
-    return () => this.endHost(host);
+    return () => this.#endHost(host);
   }
 
-  endHost(host: HostThread): void {
+  #endHost(host: HostThread): void {
     if (host.ended) return;
     host.ended = true;
     this.#idleHosts.delete(host);
@@ -201,18 +189,26 @@ export class Engine implements Machine {
     this.work();
   }
 
-  act(host: HostThread, turn: () => boolean): boolean {
+  #runHost(host: HostThread): void {
+    if (host.ended) return;
     this.#acting = host;
     host.saw = this.#moves - 1; // its own step is no move
+    let worked: boolean;
     try {
-      return turn();
-    } finally {
+      worked = host.program.step();
+    } catch (error) {
       this.#acting = null;
+      this.#endHost(host);
+      host.program.onError(error);
+      return;
     }
-  }
-
-  /** It found nothing to do: it looks again when others have moved, or a little later. */
-  hostIdles(host: HostThread): void {
+    this.#acting = null;
+    if (worked) {
+      this.work();
+      this.schedule.add(host);
+      return;
+    }
+    // It found nothing to do: it looks again when others have moved, or a little later.
     this.#moves--;
     // Checked mode looks at more moments than those at which nobody else can run.
     if (this.mode === 'checked' && !this.explores && this.random.below(8) !== 0) this.schedule.add(host);
@@ -221,7 +217,7 @@ export class Engine implements Machine {
 
   /** Which of `count` stores a host's load reads. A host that reads an older one has to look again, though nothing moves. */
   pickHostStore(count: number): number {
-    const choice = this.pickStore(count);
+    const choice = this.schedule.pickStore(count);
     if (choice !== 0) this.#moves++;
     return choice;
   }
@@ -294,17 +290,19 @@ export class Engine implements Machine {
       }
       this.steps++;
       this.#moves++;
-      this.#time.now++;
+      this.#waits.now++;
       if (this.#deaths.length > 0) this.#dieOnTime();
       if (this.killed[task.rank]) continue;
       if (this.mode === 'checked' && this.steps % wakeEvery === 0) this.#wakeOverdue();
       if (task.isThread) {
         this.#runThread(task as Thread);
+      } else if (task instanceof HostThread) {
+        this.#runHost(task);
       } else {
         (task as Agent).run();
-        if (!(task instanceof HostThread)) this.spins.stir();
+        this.spins.stir();
       }
-      if (this.mode === 'checked' && this.spins.step(this.#blocks) && !this.#endSpins()) return;
+      if (this.mode === 'checked' && this.spins.step(this.blocks) && !this.#endSpins()) return;
       // A thread that spins keeps the schedule busy, so idle hosts would never run again: they are woken to look for work.
       if (this.#idleHosts.size > 0 && this.spins.stands) this.#wakeHosts(() => true);
       if (this.steps > this.#stepLimit) {
@@ -343,17 +341,17 @@ export class Engine implements Machine {
       (this.mode === 'fast' && this.#waits.pollAll()) ||
       this.schedule.bringIn() ||
       this.#wakeHosts((host) => host.saw < this.#moves);
-    if (!found) found = this.#time.wakeFirst();
+    if (!found) found = this.#waits.wakeFirst();
     if (this.#spinning.length === 0) return found;
     // If they are all there is, they may be waiting for time to pass.
-    if (!found) this.#time.now += nanosecondsPerLook;
+    if (!found) this.#waits.now += nanosecondsPerLook;
     for (const thread of this.#spinning.splice(0)) this.schedule.add(thread);
     return true;
   }
 
   /** The tasks that run may be polling for what only a sleeper, or a host that found nothing to do, will do. */
   #wakeOverdue(): void {
-    this.#time.wakeOverdue();
+    this.#waits.wakeOverdue();
     this.#wakeHosts((host) => host.saw < this.#moves);
   }
 
@@ -400,9 +398,6 @@ export class Engine implements Machine {
       case pause.arrived:
         this.#meetings.arrived(thread);
         return;
-      case pause.warp:
-        this.#meetings.inWarp(thread);
-        return;
       case pause.lanes:
         this.#meetings.inLanes(thread);
         return;
@@ -430,20 +425,16 @@ export class Engine implements Machine {
     this.#waits.wake(buffer, offset, bytes);
   }
 
-  pickStore(count: number): number {
-    return this.schedule.pickStore(count);
-  }
-
   get explores(): boolean {
     return this.schedule.ordered !== undefined;
   }
 
   clock(): bigint {
-    return BigInt(++this.#time.now);
+    return BigInt(++this.#waits.now);
   }
 
   sleep(thread: Thread, nanoseconds: number): void {
-    this.#time.sleep(thread, nanoseconds);
+    this.#waits.sleep(thread, nanoseconds);
   }
 
   #followPrevious(thread: Thread): void {
@@ -473,21 +464,16 @@ export class Engine implements Machine {
     this.spins.stir();
     this.schedule.ordered?.([thread], [block.launch.stream]);
     block.live--;
-    block.warpLive[thread.index >>> 5]!--;
     if (block.live === 0) {
-      this.#blocks.end(block);
+      this.blocks.end(block);
       this.#meetings.clusterLeft(block);
       return;
     }
     this.#meetings.left(thread);
   }
 
-  startLaunch(launch: SimLaunch): void {
-    this.#blocks.launch(launch);
-  }
-
   blockReleased(block: Block): void {
-    this.#blocks.release(block);
+    this.blocks.release(block);
   }
 
   // The end of hope.
@@ -497,7 +483,7 @@ export class Engine implements Machine {
    * failing that, all waits end as if their limits had run out, so that kernels leave and hosts get their errors.
    */
   #endHopelessWaits(): void {
-    if (this.#meetings.endHopeless(this.#blocks.live, this.#waits.any)) return;
+    if (this.#meetings.endHopeless(this.blocks.live, this.#waits.any)) return;
     if (!this.#waits.any) {
       this.#giveUp('streams wait for events that will never be recorded');
       return;
@@ -525,7 +511,7 @@ export class Engine implements Machine {
     if (this.#outside === 0 && this.hosts.allBlocked(this.killed)) {
       const waiting = [...spins.reports(), ...this.#waits.reports()];
       if (waiting.length > 0) this.#reportWaits(waiting);
-      this.#time.now += 1e6 * longestMs;
+      this.#waits.now += 1e6 * longestMs;
       this.timeLimits++;
       spins.timesOver++;
     }
@@ -554,7 +540,6 @@ export class Engine implements Machine {
     if (this.mode === 'checked') this.log.add({ kind: 'failure', message });
     while (this.schedule.next() !== undefined || this.schedule.bringIn());
     this.#spinning.length = 0;
-    this.#time.clear();
     this.#waits.clear();
     this.hosts.fail(new HeddleError('HEDDLE_STUCK', `the simulated machine stopped: ${message}`));
   }
@@ -595,8 +580,7 @@ export class Engine implements Machine {
     if (this.killed[rank]) return;
     this.killed[rank] = true;
     this.#waits.forget(rank);
-    this.#blocks.forget(rank);
-    this.#time.forget(rank);
+    this.blocks.forget(rank);
     this.hosts.fail(
       new HeddleError('HEDDLE_KILLED', `rank ${rank} of the simulated machine was killed`),
       rank,

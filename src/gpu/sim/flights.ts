@@ -7,7 +7,7 @@ import type { SiteId } from './detector/detector.js';
 import type { Detector } from './detector/race-detector.js';
 import type { FindingLog } from './findings.js';
 import type { SimBuffer } from './memory.js';
-import { cut, type Posted } from './posted.js';
+import { cut, move, type Posted, pieceOf } from './posted.js';
 import type { Random } from './random.js';
 import { Agent, type Schedule } from './schedule.js';
 
@@ -20,9 +20,11 @@ export interface Carrier {
   readonly random: Random;
   readonly schedule: Schedule;
   readonly log: FindingLog;
+  /** Null in fast mode. */
   readonly detector: Detector | null;
   /** Unique in the run. */
   newNumber(): number;
+  /** Bytes of a buffer changed for which threads are parked. */
   wake(buffer: SimBuffer, offset: number, bytes: number): void;
 }
 
@@ -43,9 +45,9 @@ export function fly(machine: Carrier, flight: Flight): void {
   const random = chanceOf(machine);
   const pieces = random === null ? [{ at: 0, bytes: flight.bytes }] : cut(flight.bytes, random);
   let left = pieces.length;
-  for (const piece of pieces) {
-    later(machine, flight.rank, `write ${flight.number} + ${piece.at}`, () => {
-      if (flight.dropped() || !land(machine, flight, piece)) return;
+  for (const { at, bytes } of pieces) {
+    later(machine, flight.rank, `write ${flight.number} + ${at}`, () => {
+      if (flight.dropped() || !land(machine, flight, pieceOf(flight, at, bytes))) return;
       if (--left === 0) flight.landed();
     });
   }
@@ -62,17 +64,12 @@ export function later(machine: Carrier, rank: number, name: string, run: () => v
 export const chanceOf = ({ mode, random }: Carrier): Random | null => (mode === 'checked' ? random : null);
 
 /** False where memory is no more: such a write never ends. */
-function land(
-  machine: Carrier,
-  { from, fromAt, to, toAt, number, site }: Flight,
-  { at, bytes }: { readonly at: number; readonly bytes: number },
-): boolean {
-  if (isFreed(machine, 'from', from) || isFreed(machine, 'to', to)) return false;
-  const source = { buffer: from, offset: fromAt + at };
-  const target = { buffer: to, offset: toAt + at };
-  machine.detector?.networkMoved(number, source, target, bytes, site);
-  to.u8.set(from.u8.subarray(source.offset, source.offset + bytes), target.offset);
-  if (bytes > 0 && to.waiters !== 0) machine.wake(to, target.offset, bytes);
+function land(machine: Carrier, { number, site }: Flight, piece: Posted): boolean {
+  const { from, to, bytes } = piece;
+  if (isFreed(machine, 'from', from.buffer) || isFreed(machine, 'to', to.buffer)) return false;
+  machine.detector?.networkMoved(number, from, to, bytes, site);
+  move(piece);
+  if (bytes > 0 && to.buffer.waiters !== 0) machine.wake(to.buffer, to.offset, bytes);
   return true;
 }
 

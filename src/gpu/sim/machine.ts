@@ -162,8 +162,8 @@ export class SimMachine {
   }
 
   get statistics(): MachineStatistics {
-    const { steps, trace, timeLimits } = this.#engine;
-    return { steps, launches: trace.length, timeLimits };
+    const { steps, blocks, timeLimits } = this.#engine;
+    return { steps, launches: blocks.trace.length, timeLimits };
   }
 
   /** Where threads of hosts have done something in mapped memory, or at the network: checked mode only. */
@@ -173,7 +173,7 @@ export class SimMachine {
 
   /** Every launch that has ended: when it started and ended, in steps of the machine. */
   get trace(): readonly TraceEntry[] {
-    return this.#engine.trace;
+    return this.#engine.blocks.trace;
   }
 
   /**

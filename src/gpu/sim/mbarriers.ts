@@ -1,22 +1,23 @@
 /** Barriers in shared memory at which bulk loads arrive: their state, kept beside the memory that names them. */
 import type { AccessReport } from './detector/detector.js';
-import type { SimBuffer } from './memory.js';
+import type { Place, SimBuffer } from './memory.js';
 import { PostedCopies } from './posted.js';
 import type { Random } from './random.js';
 
 export class MBarriers {
   readonly #all = new Map<SimBuffer, Map<number, MBarrier>>();
   readonly #random: Random | null;
-  readonly #onPhase: (buffer: SimBuffer, offset: number) => void;
+  readonly #onPhase: (place: Place) => void;
 
   /** `random` is null where loads are made at once; `onPhase` hears that the phase of the mbarrier there has ended. */
-  constructor(random: Random | null, onPhase: (buffer: SimBuffer, offset: number) => void) {
+  constructor(random: Random | null, onPhase: (place: Place) => void) {
     this.#random = random;
     this.#onPhase = onPhase;
   }
 
-  init(buffer: SimBuffer, offset: number, count: number, isShown: boolean): void {
-    const made = new MBarrier(count, new PostedCopies(this.#random), () => this.#onPhase(buffer, offset));
+  init(place: Place, count: number, isShown: boolean): void {
+    const { buffer, offset } = place;
+    const made = new MBarrier(count, new PostedCopies(this.#random), () => this.#onPhase(place));
     made.isShown = isShown;
     const here = this.#all.get(buffer);
     if (here === undefined) this.#all.set(buffer, new Map([[offset, made]]));
@@ -28,7 +29,7 @@ export class MBarriers {
     for (const here of this.#all.values()) for (const one of here.values()) one.isShown = true;
   }
 
-  at(buffer: SimBuffer, offset: number): MBarrier | undefined {
+  at({ buffer, offset }: Place): MBarrier | undefined {
     return this.#all.get(buffer)?.get(offset);
   }
 
@@ -51,8 +52,7 @@ export const mostCounted = 2 ** 20 - 1;
 
 /** A bulk load, for findings. */
 export interface LoadReport {
-  readonly to: SimBuffer;
-  readonly toAt: number;
+  readonly to: Place;
   readonly access: AccessReport;
 }
 

@@ -1,25 +1,14 @@
 /** Threads that meet: at a barrier of their block, of a group of its warps, or in an operation of their warp. */
-import { operations } from '../../lang/index.js';
-import { isPtx, warpOps } from './compiled.js';
-import type { Detector } from './detector/race-detector.js';
-import type { FindingLog } from './findings.js';
+import type { Machine } from './blocks.js';
+import { isPtx } from './compiled.js';
+import type { Open } from './lanes.js';
 import { multiplyTiles } from './products.js';
-import type { Open } from './ptx/lanes.js';
-import type { Schedule } from './schedule.js';
 import type { Block, Thread } from './thread.js';
 
-interface Parts {
-  readonly detector: Detector | null;
-  readonly log: FindingLog;
-  readonly schedule: Schedule;
-  /** The thread may go on. */
-  makeReady(thread: Thread): void;
-}
-
 export class Meetings {
-  readonly #machine: Parts;
+  readonly #machine: Machine;
 
-  constructor(machine: Parts) {
+  constructor(machine: Machine) {
     this.#machine = machine;
   }
 
@@ -63,32 +52,34 @@ export class Meetings {
     this.#goOn(there);
   }
 
-  inWarp(thread: Thread): void {
-    const { block } = thread;
-    const warp = thread.index >>> 5;
-    thread.state = 'warp';
-    if (++block.warpArrived[warp]! === block.warpLive[warp]) this.#releaseWarp(block, warp);
-  }
-
-  /** `thread.completed` says whom its coming lets go on. */
+  /** `thread.meeting` says whether its coming lets others go on. */
   inLanes(thread: Thread): void {
     thread.state = 'lanes';
-    if (thread.completed !== null) this.#releaseLanes(thread.block, thread.completed);
+    if (thread.meeting!.missing === 0) this.#releaseLanes(thread.block, thread.meeting!);
   }
 
-  #releaseLanes(block: Block, { meeting, warp, there }: Open<Thread>): void {
+  #releaseLanes(block: Block, open: Open): void {
+    const { meeting, warp } = open;
+    const there = block.lanesMet.lanes(warp).filter((thread) => thread.meeting === open);
     let mask = 0;
     for (const { index } of there) mask |= 1 << (index & 31);
-    if (this.#machine.detector !== null) {
-      if (meeting.orders) this.#machine.detector.groupMet(there.map((thread) => thread.id));
-      this.#machine.schedule.ordered?.(there, there);
-    }
-    meeting.complete?.(block.parts!, 32 * warp, mask);
+    if (this.#machine.detector !== null) this.#tellLanes(block, open, there);
+    meeting.complete?.(block.words!, 32 * warp, mask);
     if (meeting.multiplies) multiplyOf(block, warp, mask);
     for (const thread of there) {
-      thread.completed = null;
+      thread.meeting = null;
       this.#machine.makeReady(thread);
     }
+  }
+
+  #tellLanes(block: Block, open: Open, there: readonly Thread[]): void {
+    const { meeting, warp, mask } = open;
+    const { detector, schedule } = this.#machine;
+    const lanes = block.lanesMet.lanes(warp);
+    if (meeting.whole) this.#reportDivergence(ofWarp, block, there, lanes);
+    if (meeting.orders && mask === allLanes) detector!.warpMet(block.firstThread + 32 * warp, lanes.length);
+    else if (meeting.orders) detector!.groupMet(there.map((thread) => thread.id));
+    schedule.ordered?.(there, there);
   }
 
   /** They have met: what each has done comes before what all will do. */
@@ -99,12 +90,9 @@ export class Meetings {
 
   /** A thread of the block has ended, and others may have waited for it alone. */
   left({ block, index }: Thread): void {
-    const warp = index >>> 5;
-    for (const open of block.lanesMet?.left(warp, block.threads) ?? []) this.#releaseLanes(block, open);
+    for (const open of block.lanesMet.left(index)) this.#releaseLanes(block, open);
     if (block.arrived > 0 && block.arrived === block.live) this.#releaseBarrier(block);
     this.clusterLeft(block);
-    const waiting = block.warpArrived[warp]!;
-    if (waiting > 0 && waiting === block.warpLive[warp]) this.#releaseWarp(block, warp);
   }
 
   /** A thread of a block has ended, the last one maybe, and its cluster may have waited for it alone. */
@@ -150,26 +138,6 @@ export class Meetings {
     this.#goOn(there);
   }
 
-  #releaseWarp(block: Block, warp: number): void {
-    const { threads } = block;
-    const first = warp * 32;
-    const end = Math.min(first + 32, threads.length);
-    let mask = 0;
-    for (let i = first; i < end; i++) if (threads[i]!.state === 'warp') mask |= 1 << (i - first);
-    const some = threads[first + 31 - Math.clz32(mask & -mask)]!;
-    if (this.#machine.detector !== null) {
-      const lanes = threads.slice(first, end);
-      const there = lanes.filter((thread) => thread.state === 'warp');
-      this.#reportDivergence('an operation of the warp', block, there, lanes);
-      if (operations[warpOps[some.warpOp]!].orders)
-        this.#machine.detector.warpMet(block.firstThread + first, lanes.length);
-      this.#machine.schedule.ordered?.(there, there);
-    }
-    completeWarpOperation(block, warp, some.warpOp, mask);
-    block.warpArrived[warp] = 0;
-    for (let i = first; i < end; i++) if (threads[i]!.state === 'warp') this.#machine.makeReady(threads[i]!);
-  }
-
   /** All must be there, and at the same statement. */
   #reportDivergence(
     operation: string,
@@ -211,30 +179,21 @@ export class Meetings {
   /** Meetings to which some never come go on without them. False where there are none; while others `wait`, some may come yet. */
   endHopeless(blocks: Iterable<Block>, wait: boolean): boolean {
     const all = [...blocks];
-    const ends = [this.#endDivergent, this.#endLanes, ...(wait ? [] : [this.#endGroups, this.#endCluster])];
+    const ends = [this.#endLanes, ...(wait ? [] : [this.#endGroups, this.#endCluster])];
     return ends.some((end) => all.filter((block) => end.call(this, block)).length > 0);
   }
 
-  /** Lanes wait in a warp operation while the others wait in a barrier or have left. */
-  #endDivergent(block: Block): boolean {
-    const divergent = [...block.warpLive.keys()].filter((warp) => {
-      const lanes = block.threads.slice(warp * 32, warp * 32 + 32);
-      return block.warpArrived[warp] !== 0 && lanes.every(({ state }) => hopeless.includes(state));
-    });
-    for (const warp of divergent) this.#releaseWarp(block, warp);
-    return divergent.length > 0;
-  }
-
-  /** Operations of warps to which lanes that their masks name never come. */
+  /** Lanes wait in an operation of their warp while the others wait elsewhere, or have left. */
   #endLanes(block: Block): boolean {
-    const { lanesMet, threads } = block;
-    const abandoned = [...(lanesMet?.abandoned() ?? [])];
-    for (const open of abandoned) {
-      const absent = lanesMet!.absent(open, threads);
-      this.#reportAbsent('an operation of the warp', block, open.there, absent);
+    const { lanesMet } = block;
+    const hopeless = lanesMet.hopeless();
+    for (const open of hopeless) {
+      const there = lanesMet.lanes(open.warp).filter((thread) => thread.meeting === open);
+      this.#reportAbsent(ofWarp, block, there, lanesMet.absent(open));
+      lanesMet.close(open);
       this.#releaseLanes(block, open);
     }
-    return abandoned.length > 0;
+    return hopeless.length > 0;
   }
 
   /** Barriers of groups to which the others never come. */
@@ -256,18 +215,7 @@ export class Meetings {
   }
 }
 
-const hopeless: readonly Thread['state'][] = ['warp', 'barrier', 'ended'];
-
-/** Computes operation `warpOps[op]` for the lanes in `mask` of a warp. */
-function completeWarpOperation(block: Block, warp: number, op: number, mask: number): void {
-  const { values, lanes, parts } = block;
-  const first = warp * 32;
-  // A kernel whose warps only meet has no operands.
-  if (values === null || lanes === null) return;
-  const end = Math.min(32, values.length - first);
-  const multiply = () => multiplyOf(block, warp, mask);
-  operations[warpOps[op]!].together?.({ values, lanes, parts, first, end, mask, multiply });
-}
+const ofWarp = 'an operation of the warp';
 
 /** The product that the lanes of a warp have brought their parts of. Where some are missing there is none. */
 function multiplyOf({ threads }: Block, warp: number, mask: number): void {

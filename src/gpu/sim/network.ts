@@ -74,7 +74,8 @@ export class Nic implements Network {
     detector?.networkPosted(number, engine.hostThread(this.#of.rank));
     fly(engine, {
       ...{ number, rank: this.#of.rank, bytes, site },
-      ...{ from, fromAt: from.front + fromAt, to, toAt: to.front + toAt },
+      from: { buffer: from, offset: from.front + fromAt },
+      to: { buffer: to, offset: to.front + toAt },
       dropped: () => there === undefined || this.#of.all.get(to) !== there || this.#of.all.get(from) !== this,
       landed: () => {
         this.#underway--;

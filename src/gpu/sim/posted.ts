@@ -4,14 +4,12 @@
  * whoever does not wait sees wrong bytes as well as a race. Which accesses that orders, the detector is told by whoever
  * posts (the edge in) and whoever awaits (the edge out).
  */
-import type { SimBuffer } from './memory.js';
+import type { Place } from './memory.js';
 import type { Random } from './random.js';
 
 export interface Posted {
-  readonly to: SimBuffer;
-  readonly toAt: number;
-  readonly from: SimBuffer;
-  readonly fromAt: number;
+  readonly to: Place;
+  readonly from: Place;
   readonly bytes: number;
 }
 
@@ -69,11 +67,19 @@ export class PostedCopies {
 
 /** One piece, or two in either order. */
 function inPieces(copy: Posted, random: Random): Posted[] {
-  const { toAt, fromAt } = copy;
-  const pieces = cut(copy.bytes, random).map(({ at, bytes }) => {
-    return { to: copy.to, toAt: toAt + at, from: copy.from, fromAt: fromAt + at, bytes };
-  });
+  const pieces = cut(copy.bytes, random).map(({ at, bytes }) => pieceOf(copy, at, bytes));
   return pieces.length === 1 || random.below(2) === 0 ? pieces : pieces.reverse();
+}
+
+/** The bytes of a copy from `at` on. */
+export function pieceOf({ to, from }: Posted, at: number, bytes: number): Posted {
+  const beyond = ({ buffer, offset }: Place): Place => ({ buffer, offset: offset + at });
+  return { to: beyond(to), from: beyond(from), bytes };
+}
+
+/** Copies what is there now. */
+export function move({ to, from, bytes }: Posted): void {
+  to.buffer.u8.set(from.buffer.u8.subarray(from.offset, from.offset + bytes), to.offset);
 }
 
 /** The whole, or two pieces. */

@@ -10,18 +10,15 @@ import { e4m3ToF32 } from '../index.js';
 import type { StatementAccess } from './compiled.js';
 import { requireInitialised } from './copies.js';
 import type { AccessReport, SiteId } from './detector/detector.js';
-import type { Detector } from './detector/race-detector.js';
-import type { FindingLog } from './findings.js';
-import type { SimBuffer } from './memory.js';
+import type { Carrier } from './flights.js';
+import type { Place, SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 
 /** The part of a product that a lane brings; the lanes of a warp agree on all but the sums. */
 export interface Factors {
   readonly sums: Float32Array;
-  readonly a: SimBuffer;
-  readonly aAt: number;
-  readonly b: SimBuffer;
-  readonly bAt: number;
+  readonly a: Place;
+  readonly b: Place;
   readonly begin: boolean;
   /** Rows of b. */
   readonly columns: number;
@@ -51,12 +48,6 @@ export interface Multiplier {
   report(access: Pick<StatementAccess, 'kind' | 'order' | 'scope' | 'site'>): AccessReport;
 }
 
-interface Parts {
-  readonly detector: Detector;
-  readonly log: FindingLog;
-  readonly random: Random;
-}
-
 /** The products that a warp has started and not yet made, in order. */
 export class WarpProducts {
   readonly #late: { readonly group: number; readonly make: () => void }[] = [];
@@ -75,7 +66,7 @@ export class WarpProducts {
 /** The products of one thread, in checked mode: what it may do with its sums meanwhile. */
 export class Products {
   readonly #thread: Multiplier;
-  readonly #hub: Parts;
+  readonly #machine: Carrier;
   #group = 0;
   #committed: number[] = [];
   /** Groups up to this one are complete. */
@@ -87,9 +78,9 @@ export class Products {
   /** Where it started the last one. */
   #site: number | null = null;
 
-  constructor(thread: Multiplier, hub: Parts) {
+  constructor(thread: Multiplier, machine: Carrier) {
     this.#thread = thread;
-    this.#hub = hub;
+    this.#machine = machine;
   }
 
   fence(): void {
@@ -106,7 +97,7 @@ export class Products {
     this.#awaited = Math.max(this.#awaited, done);
     const { id, block } = this.#thread;
     block.products[this.#warp]?.finish(done);
-    this.#hub.detector.copiesAwaited(id, 'wgmma', done, true, block.firstThread + 32 * this.#warp);
+    this.#machine.detector!.copiesAwaited(id, 'wgmma', done, true, block.firstThread + 32 * this.#warp);
   }
 
   /** The thread reads or writes sums. */
@@ -146,7 +137,7 @@ export class Products {
     const warp = this.#warp;
     block.products[warp] ??= new WarpProducts();
     if (first.atOnce) multiplyTiles(lanes, warp);
-    else block.products[warp].post(this.#group, this.#hub.random, () => multiplyTiles(lanes, warp));
+    else block.products[warp].post(this.#group, this.#machine.random, () => multiplyTiles(lanes, warp));
   }
 
   /** The thread has run to its end. `failed`: not as it was meant to. */
@@ -171,24 +162,30 @@ export class Products {
   }
 
   /** Checks the rows that the warp multiplies, and tells the detector of them. */
-  #mayRead({ a, aAt, b, bAt, columns, swizzle, site }: Factors): boolean {
+  #mayRead({ a, b, columns, swizzle, site }: Factors): boolean {
     const thread = this.#thread;
     const first = rowsOfWarp * (this.#warp & 3);
     const operands = [
-      { buffer: a, tile: aAt, offset: aAt + first * swizzle, bytes: rowsOfWarp * swizzle },
-      { buffer: b, tile: bAt, offset: bAt, bytes: columns * swizzle },
+      { tile: a, skipped: first * swizzle, bytes: rowsOfWarp * swizzle },
+      { tile: b, skipped: 0, bytes: columns * swizzle },
     ];
     let may = true;
-    for (const { buffer, tile, offset, bytes } of operands) {
+    for (const { tile, skipped, bytes } of operands) {
+      const { buffer } = tile;
+      const offset = tile.offset + skipped;
       const access = { kind: 'read', order: 'weak', scope: 'cta', bytes, site } as const;
-      const aligned = tile % (8 * swizzle) === 0;
+      const aligned = tile.offset % (8 * swizzle) === 0;
       if (aligned && offset >= 0 && offset + bytes <= buffer.bytes) {
-        requireInitialised(thread, this.#hub.log, access, buffer, offset);
+        requireInitialised(thread, this.#machine.log, access, buffer, offset);
         const global = thread.block.launch.firstSite + site;
         const place = { buffer, offset };
-        this.#hub.detector.copyIssued(thread.id, 'wgmma', this.#group, 'read', place, bytes, global);
+        this.#machine.detector!.copyIssued(thread.id, 'wgmma', this.#group, 'read', place, bytes, global);
       } else {
-        thread.refuse(aligned ? access : { ...access, bytes: 8 * swizzle }, buffer, aligned ? offset : tile);
+        thread.refuse(
+          aligned ? access : { ...access, bytes: 8 * swizzle },
+          buffer,
+          aligned ? offset : tile.offset,
+        );
         may = false;
       }
     }
@@ -197,15 +194,20 @@ export class Products {
 
   #misuse(site: number, message: string): void {
     const access = this.#thread.report({ kind: 'update', order: 'weak', scope: 'cta', site });
-    this.#hub.log.add({ kind: 'misuse', message, buffer: 'registers', location: 'sums of products', access });
+    this.#machine.log.add({
+      kind: 'misuse',
+      message,
+      buffer: 'registers',
+      location: 'sums of products',
+      access,
+    });
   }
 }
 
+const isSamePlace = (x: Place, y: Place): boolean => x.buffer === y.buffer && x.offset === y.offset;
 const isSameProduct = (x: Factors, y: Factors): boolean =>
-  x.a === y.a &&
-  x.aAt === y.aAt &&
-  x.b === y.b &&
-  x.bAt === y.bAt &&
+  isSamePlace(x.a, y.a) &&
+  isSamePlace(x.b, y.b) &&
   x.aFrom === y.aFrom &&
   x.bFrom === y.bFrom &&
   x.begin === y.begin &&
@@ -230,8 +232,8 @@ export function multiplyTiles(lanes: readonly Factors[], warp: number): void {
   const depth = isE4m3 ? bytes : bytes / 2;
   const step = isE4m3 ? stepBytes : stepBytes / 2;
   const form = { swizzle, bytes, isE4m3 };
-  open(of.a, of.aAt, { ...form, first: rowsOfWarp * (warp & 3), rows: rowsOfWarp, from: of.aFrom }, aWords);
-  open(of.b, of.bAt, { ...form, first: 0, rows: columns, from: of.bFrom }, bWords);
+  open(of.a, { ...form, first: rowsOfWarp * (warp & 3), rows: rowsOfWarp, from: of.aFrom }, aWords);
+  open(of.b, { ...form, first: 0, rows: columns, from: of.bFrom }, bWords);
   for (let pair = 0; pair < 8; pair++) {
     // Of each lane are columns 2c and 2c + 1 of every eight, in two rows eight apart.
     const upper = pair * depth;
@@ -278,8 +280,7 @@ interface Rows {
 
 /** Rows of a tile, or parts of them, as f32, one behind the other, as the words that they are. */
 function open(
-  buffer: SimBuffer,
-  at: number,
+  { buffer, offset }: Place,
   { first, rows, swizzle, from, bytes, isE4m3 }: Rows,
   into: Int32Array,
 ): void {
@@ -288,7 +289,7 @@ function open(
   let to = 0;
   for (let n = 0; n < rows * pieces; n++) {
     const piece = (first + Math.floor(n / pieces)) * swizzle + from + 16 * (n % pieces);
-    const source = (at + swizzled(swizzle, piece)) >>> 2;
+    const source = (offset + swizzled(swizzle, piece)) >>> 2;
     for (let i = 0; i < 4; i++) {
       const word = i32[source + i]!;
       if (isE4m3) {

@@ -6,8 +6,8 @@
 import type { StatementAccess } from './compiled.js';
 import { type Issuer, mayCopy } from './copies.js';
 import { type Carrier, fly, isFreed, later } from './flights.js';
-import type { SimBuffer } from './memory.js';
-import type { Posted } from './posted.js';
+import type { Place, SimBuffer } from './memory.js';
+import { move, type Posted } from './posted.js';
 
 /** The thread that asks for it. */
 interface Sender extends Pick<Issuer, 'id' | 'rank' | 'block' | 'refuse' | 'report'> {
@@ -41,13 +41,12 @@ export class Puts {
     const machine = this.#machine;
     const { detector } = machine;
     const { launch } = by.block;
-    const { from, fromAt, to, toAt, bytes } = copy;
     if (detector !== null && !mayCopy(by, machine.log, copy, site, 1)) return;
     if (detector === null) {
-      to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
+      move(copy);
       return;
     }
-    const put = this.#send(by, to);
+    const put = this.#send(by, copy.to.buffer);
     fly(machine, {
       ...{ ...copy, number: put.number, rank: by.rank, site: launch.firstSite + site },
       dropped: () => false,
@@ -55,8 +54,9 @@ export class Puts {
     });
   }
 
-  signal(by: Sender, access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
+  signal(by: Sender, access: StatementAccess, place: Place, value: bigint): void {
     const machine = this.#machine;
+    const { buffer: to, offset: at } = place;
     const { detector } = machine;
     const change = (): void => {
       const adds = access.kind === 'update';
@@ -75,7 +75,7 @@ export class Puts {
       later(machine, by.rank, `signal ${signal.number}`, () => {
         if (isFreed(machine, 'to', to)) return;
         const numbers = behind.map(({ number }) => number);
-        detector.networkSignalled(signal.number, numbers, access, site, { buffer: to, offset: at });
+        detector.networkSignalled(signal.number, numbers, access, site, place);
         change();
         this.#landed(signal);
       });

@@ -73,19 +73,24 @@ export class InOrder implements Schedule {
   }
 }
 
-/** Loads lag behind: some runs never, some more often than not, so that a chain of stale reads occurs too. */
-class Lag {
+/** A schedule of random choices. Loads lag behind: some runs never, some more often than not, so that a chain of stale reads occurs too. */
+abstract class Drawn implements Schedule {
   /** Drawn when it first matters: runs in which nothing can lag stay as they are. */
   #often: number | null = null;
-  readonly #random: Random;
 
-  constructor(random: Random) {
-    this.#random = random;
+  constructor(protected readonly random: Random) {}
+
+  abstract add(task: Task): void;
+  abstract next(): Task | undefined;
+
+  pickStore(count: number): number {
+    this.#often ??= [0, 1 / 4, 1 / 2, 7 / 8][this.random.below(4)]!;
+    return this.random.uniform() < this.#often ? 1 + this.random.below(count - 1) : 0;
   }
 
-  pick(count: number): number {
-    this.#often ??= [0, 1 / 4, 1 / 2, 7 / 8][this.#random.below(4)]!;
-    return this.#random.uniform() < this.#often ? 1 + this.#random.below(count - 1) : 0;
+  /** Nothing is held back. */
+  bringIn(): boolean {
+    return false;
   }
 }
 
@@ -98,31 +103,24 @@ const fairTurn = 8;
  * another; bursts have a random mean, so that both fine and coarse interleavings occur. It is fair: from time to time the
  * task that has waited longest runs, so each waits for so many steps at most, times the number of those that can run.
  */
-export class RandomSchedule implements Schedule {
+export class RandomSchedule extends Drawn {
   #steps = 0;
   #nextFair = fairEvery;
   readonly #threads: Task[][];
   readonly #others: Task[][];
   readonly #weights: number[];
   readonly #meanBurst: number;
-  readonly #lag: Lag;
   #running: Task | undefined;
   #again = false;
   #burst = 0;
-  readonly #random: Random;
 
   constructor(ranks: number, random: Random) {
-    this.#random = random;
+    super(random);
     this.#threads = Array.from({ length: ranks }, () => []);
     this.#others = Array.from({ length: ranks }, () => []);
     const spread = random.below(4) * 2;
     this.#weights = Array.from({ length: ranks }, () => 2 ** -(random.uniform() * spread));
     this.#meanBurst = [1, 2, 8, 64][random.below(4)]!;
-    this.#lag = new Lag(random);
-  }
-
-  pickStore(count: number): number {
-    return this.#lag.pick(count);
   }
 
   add(task: Task): void {
@@ -133,10 +131,6 @@ export class RandomSchedule implements Schedule {
     }
     task.readySince = this.#steps;
     (task.isThread ? this.#threads : this.#others)[task.rank]!.push(task);
-  }
-
-  bringIn(): boolean {
-    return false;
   }
 
   next(): Task | undefined {
@@ -151,9 +145,9 @@ export class RandomSchedule implements Schedule {
     const threads = this.#threads[rank]!;
     const others = this.#others[rank]!;
     const from =
-      others.length === 0 ? threads : threads.length === 0 || this.#random.below(4) === 0 ? others : threads;
-    const at = this.#random.below(from.length);
-    return this.#take(from, at, this.#meanBurst === 1 ? 1 : 1 + this.#random.below(2 * this.#meanBurst));
+      others.length === 0 ? threads : threads.length === 0 || this.random.below(4) === 0 ? others : threads;
+    const at = this.random.below(from.length);
+    return this.#take(from, at, this.#meanBurst === 1 ? 1 : 1 + this.random.below(2 * this.#meanBurst));
   }
 
   /** Takes a task out and runs it for so many steps, as long as it can. */
@@ -188,7 +182,7 @@ export class RandomSchedule implements Schedule {
     for (let r = 0; r < this.#weights.length; r++) {
       if (this.#threads[r]!.length + this.#others[r]!.length > 0) total += this.#weights[r]!;
     }
-    let left = this.#random.uniform() * total;
+    let left = this.random.uniform() * total;
     let last = -1;
     for (let r = 0; r < this.#weights.length; r++) {
       if (this.#threads[r]!.length + this.#others[r]!.length === 0) continue;
@@ -209,18 +203,16 @@ const mostTurns = 200;
  * thread, block or rank is far behind at just the wrong place. It is fair: a task falls behind too when it has had its turns,
  * in a row or not, as it may be polling for what only others can do. So each waits for so many steps of each other at most.
  */
-export class PrioritySchedule implements Schedule {
+export class PrioritySchedule extends Drawn {
   readonly #heap: Task[] = [];
   readonly #rankPriority: number[];
   readonly #changes: number[];
   readonly #byRank: boolean;
-  readonly #lag: Lag;
   #steps = 0;
   #lowest = 0;
-  readonly #random: Random;
 
   constructor(ranks: number, random: Random) {
-    this.#random = random;
+    super(random);
     this.#rankPriority = Array.from({ length: ranks }, () => random.uniform());
     this.#byRank = random.below(2) === 0;
     // Runs differ in length by orders of magnitude, so the points are spread over orders of magnitude.
@@ -228,24 +220,15 @@ export class PrioritySchedule implements Schedule {
       Math.floor(2 ** (random.uniform() * 16)),
     );
     this.#changes.sort((a, b) => b - a);
-    this.#lag = new Lag(random);
-  }
-
-  pickStore(count: number): number {
-    return this.#lag.pick(count);
   }
 
   add(task: Task): void {
     if (task.priority === 0) {
       task.priority = this.#byRank
-        ? 1 + this.#rankPriority[task.rank]! + this.#random.uniform() / 1024
-        : 1 + this.#random.uniform();
+        ? 1 + this.#rankPriority[task.rank]! + this.random.uniform() / 1024
+        : 1 + this.random.uniform();
     }
     this.#push(task);
-  }
-
-  bringIn(): boolean {
-    return false;
   }
 
   next(): Task | undefined {

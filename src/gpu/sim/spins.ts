@@ -4,7 +4,7 @@
  */
 import type { StatementAccess } from './compiled.js';
 import type { AccessReport } from './detector/detector.js';
-import type { SimBuffer } from './memory.js';
+import type { Place, SimBuffer } from './memory.js';
 
 /** A thread, as far as it matters here. */
 interface Looker {
@@ -13,10 +13,8 @@ interface Looker {
 }
 
 /** A load of a thread that may be spinning. */
-interface Look {
+interface Look extends Place {
   readonly access: StatementAccess;
-  readonly buffer: SimBuffer;
-  readonly offset: number;
   readonly value: number;
 }
 

@@ -4,8 +4,8 @@ import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../..
 import type { Event, Graph, Stream } from '../index.js';
 import type { Clock } from './detector/clock.js';
 import type { Engine } from './engine.js';
-import type { AddressSpace, SimBuffer } from './memory.js';
-import { maxBufferBytes } from './memory.js';
+import { type AddressSpace, maxBufferBytes, type Place, type SimBuffer } from './memory.js';
+import { move } from './posted.js';
 import { Agent, type Task } from './schedule.js';
 import type { SimLaunch } from './thread.js';
 
@@ -170,17 +170,18 @@ export class SimStream extends Agent implements Stream {
     this.#work(() => {
       requireAllocated(target.buffer);
       target.buffer.u8.set(data, target.offset);
-      this.#wrote(target.buffer, target.offset, data.byteLength);
+      this.#wrote(target, data.byteLength);
     });
   }
 
   copyOut(from: number, bytes: number): Promise<Uint8Array> {
     requireInteger('bytes', bytes, 0, maxBufferBytes);
-    const { buffer, offset } = this.#addresses.find('from', from, bytes);
+    const source = this.#addresses.find('from', from, bytes);
     this.#refuseInCapture('copyOut');
     return this.#tell((resolve) => {
+      const { buffer, offset } = source;
       requireAllocated(buffer);
-      this.#accessed('read', buffer, offset, bytes);
+      this.#accessed('read', source, bytes);
       resolve(buffer.u8.slice(offset, offset + bytes));
     });
   }
@@ -192,10 +193,9 @@ export class SimStream extends Agent implements Stream {
     this.#work(() => {
       requireAllocated(source.buffer);
       requireAllocated(target.buffer);
-      this.#accessed('read', source.buffer, source.offset, bytes);
-      const data = source.buffer.u8.subarray(source.offset, source.offset + bytes);
-      target.buffer.u8.set(data, target.offset);
-      this.#wrote(target.buffer, target.offset, bytes);
+      this.#accessed('read', source, bytes);
+      move({ to: target, from: source, bytes });
+      this.#wrote(target, bytes);
       if (this.#engine.mode === 'checked') {
         target.buffer.copyInitialised(target.offset, source.buffer, source.offset, bytes);
       }
@@ -210,17 +210,18 @@ export class SimStream extends Agent implements Stream {
       const { buffer, offset } = target;
       requireAllocated(buffer);
       buffer.u8.fill(value, offset, offset + bytes);
-      this.#wrote(buffer, offset, bytes);
+      this.#wrote(target, bytes);
     });
   }
 
-  #accessed(kind: 'read' | 'write', buffer: SimBuffer, offset: number, bytes: number): void {
+  #accessed(kind: 'read' | 'write', { buffer, offset }: Place, bytes: number): void {
     this.#engine.detector?.streamAccess(this.#id, kind, buffer, offset, bytes);
   }
 
-  #wrote(buffer: SimBuffer, offset: number, bytes: number): void {
+  #wrote(place: Place, bytes: number): void {
     if (bytes === 0) return;
-    this.#accessed('write', buffer, offset, bytes);
+    this.#accessed('write', place, bytes);
+    const { buffer, offset } = place;
     buffer.markInitialised(offset, bytes);
     if (buffer.waiters !== 0) this.#engine.wake(buffer, offset, bytes);
   }
@@ -394,7 +395,7 @@ export class SimStream extends Agent implements Stream {
       block: launch.block,
       programmatic: request.programmatic,
     });
-    this.#engine.startLaunch(launch);
+    this.#engine.blocks.launch(launch);
     this.#engine.didNoticeable(this.rank);
   }
 

@@ -18,16 +18,15 @@ import { Copies, requireInitialised } from './copies.js';
 import type { AccessReport, CopyEngine, FenceKind, SiteId } from './detector/detector.js';
 import { wordsAt } from './detector/location.js';
 import type { Detector } from './detector/race-detector.js';
-import type { FindingLog } from './findings.js';
+import type { Carrier } from './flights.js';
 import { Groups } from './groups.js';
+import { type LaneMeeting, LaneMeetings, type Open } from './lanes.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
-import { type AddressSpace, SimBuffer } from './memory.js';
+import { type AddressSpace, type Place, SimBuffer } from './memory.js';
 import { type Factors, Products, type WarpProducts } from './products.js';
 import { clusterRank, mostShared, windows } from './ptx/addresses.js';
-import { type LaneMeeting, LaneMeetings, type Open } from './ptx/lanes.js';
 import { type Address, printed } from './ptx/printf.js';
 import type { Puts } from './puts.js';
-import type { Random } from './random.js';
 import { WarpRegisters } from './registers.js';
 import { Task } from './schedule.js';
 import type { Spins } from './spins.js';
@@ -35,17 +34,10 @@ import type { Spins } from './spins.js';
 /** Of a warp group. */
 const groupThreads = 128;
 
-export interface Hub {
-  /** Null in fast mode. */
-  readonly detector: Detector | null;
-  readonly log: FindingLog;
-  readonly random: Random;
+/** The services of the machine that threads need. */
+export interface Hub extends Carrier {
   /** Whether the schedule wants to know what a thread will access next. */
   readonly explores: boolean;
-  /** Which of `count` stores a load reads, 0 being the newest: the schedule's choice. */
-  pickStore(count: number): number;
-  /** Bytes of a buffer changed for which threads are parked. */
-  wake(buffer: SimBuffer, offset: number, bytes: number): void;
   /** Checked mode: who looks at memory until it changes. */
   readonly spins: Spins;
   /** Messages that kernels send over a network. */
@@ -120,14 +112,8 @@ export class Block {
   live = 0;
   arrived = 0;
   released = false;
-  /** Live lanes, and lanes that wait in a warp operation, a warp. */
-  readonly warpLive: Int32Array;
-  readonly warpArrived: Int32Array;
-  /** Operands and results of warp operations, a thread. */
-  readonly values: Float64Array | null;
-  readonly lanes: Int32Array | null;
-  /** Likewise for parts of matrices: so many words a thread. */
-  readonly parts: Int32Array | null;
+  /** Operands and results of operations of warps: `matrixWords` words a thread. */
+  readonly words: Int32Array | null;
   /** Barriers of groups of its warps. */
   groups: Groups<Thread> | null = null;
   /** Checked mode: a word for each, by which those who wait learn of those who only arrive. */
@@ -139,8 +125,8 @@ export class Block {
   readonly products: WarpProducts[] = [];
   /** The number of registers of each thread, where warp groups give and take. */
   registers: WarpRegisters | null = null;
-  /** Operations of its warps for which lanes wait that a mask names. */
-  lanesMet: LaneMeetings<Thread> | null = null;
+  /** Operations of its warps for which lanes wait. */
+  readonly lanesMet = new LaneMeetings(this.threads);
 
   constructor(
     readonly id: number,
@@ -149,19 +135,12 @@ export class Block {
     readonly shared: readonly SimBuffer[],
     readonly firstThread: number,
   ) {
-    const warps = Math.ceil(launch.block / 32);
-    this.warpLive = new Int32Array(warps);
-    this.warpArrived = new Int32Array(warps);
-    this.values = launch.compiled.usesWarps ? new Float64Array(launch.block) : null;
-    this.lanes = launch.compiled.usesWarps ? new Int32Array(launch.block) : null;
-    this.parts = launch.compiled.usesMatrices ? new Int32Array(launch.block * matrixWords) : null;
+    this.words = launch.compiled.usesWords ? new Int32Array(launch.block * matrixWords) : null;
   }
 }
 
 /** The word or phase for which a parked thread waits; of a phase `wanted` is the parity. */
-interface Wait extends StatementWait, Condition {
-  readonly buffer: SimBuffer;
-  readonly offset: number;
+interface Wait extends StatementWait, Condition, Place {
   /** Microseconds; 0 looks once. */
   readonly limit: number;
   /** Of a phase. */
@@ -171,10 +150,8 @@ interface Wait extends StatementWait, Condition {
 }
 
 /** An access that comes later than it stands. */
-interface Late {
+interface Late extends Place {
   readonly access: StatementAccess;
-  readonly buffer: SimBuffer;
-  readonly offset: number;
   /** The last store or update that came before it. */
   passed: StatementAccess | null;
 }
@@ -187,7 +164,6 @@ type ThreadState =
   | 'barrier'
   | 'cluster'
   | 'group'
-  | 'warp'
   | 'lanes'
   | 'parked'
   | 'previous'
@@ -198,9 +174,8 @@ export class Thread extends Task {
   readonly isThread = true;
   iterator: Iterator<number, void> | undefined;
   state: ThreadState = 'ready';
-  /** The statement at which it stopped, and the warp operation if it is one. */
+  /** The statement at which it stopped. */
   site = 0;
-  warpOp = 0;
   wait: Wait | null = null;
   /** How often it has gone round in loops since its last pause. */
   turns = 0;
@@ -214,8 +189,8 @@ export class Thread extends Task {
   yes = 0;
   /** The part that it has brought to a product of tiles. */
   factors: Factors | null = null;
-  /** The meeting of lanes that its coming completes. */
-  completed: Open<Thread> | null = null;
+  /** The meeting of lanes to which it has come last, if it waits there. */
+  meeting: Open | null = null;
   /** The upper word of the time that `clockWords` gave. */
   clockHigh = 0;
   #local: SimBuffer | null = null;
@@ -289,7 +264,7 @@ export class Thread extends Task {
     const { bytes } = access;
     const newer =
       access.kind === 'write' ? this.#hub.detector!.newerStores(this.id, buffer, offset, bytes) : 0;
-    const behind = newer === 0 ? 0 : this.#hub.pickStore(1 + newer);
+    const behind = newer === 0 ? 0 : this.#hub.schedule.pickStore(1 + newer);
     if (behind > 0) this.overtaken = { buffer, offset, bytes, words: wordsAt(buffer.i32, offset, bytes) };
     this.#tell(access, buffer, offset, behind);
     this.overwrites(access, buffer, offset, access.bytes);
@@ -312,7 +287,7 @@ export class Thread extends Task {
     if (!this.mayAccess(access, buffer, offset)) return false;
     const { bytes } = access;
     const older = this.#hub.detector!.olderValues(this.id, buffer, offset, bytes);
-    const choice = older.length === 0 ? 0 : this.#hub.pickStore(1 + older.length);
+    const choice = older.length === 0 ? 0 : this.#hub.schedule.pickStore(1 + older.length);
     this.#see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
     this.#tell(access, buffer, offset, choice);
     const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
@@ -322,7 +297,7 @@ export class Thread extends Task {
 
   /** Whether an access comes later than it stands: the schedule's choice. Null if not. */
   defers(access: StatementAccess, buffer: SimBuffer, offset: number): Late | null {
-    return this.#hub.pickStore(2) === 0 ? null : { access, buffer, offset, passed: null };
+    return this.#hub.schedule.pickStore(2) === 0 ? null : { access, buffer, offset, passed: null };
   }
 
   /** Whether an access touches the bytes of one that has waited; if not, it comes before that. */
@@ -559,7 +534,7 @@ export class Thread extends Task {
     if (options.length === 0 && !expired) return false;
     this.wait = null;
     const ends = expired ? [null, ...options] : options;
-    const end = ends[ends.length === 1 ? 0 : this.#hub.pickStore(ends.length)]!;
+    const end = ends[ends.length === 1 ? 0 : this.#hub.schedule.pickStore(ends.length)]!;
     this.satisfied = end !== null && stores[end]!;
     const words = end === null || end === 0 ? null : older[end - 1]!.words;
     this.#see(buffer, offset, access.bytes, words);
@@ -660,16 +635,15 @@ export class Thread extends Task {
   /** Arrives at an mbarrier of its own block, or of another of the cluster. */
   arriveAt(access: StatementAccess, address: number): void {
     const rank = clusterRank(address) ?? this.block.cluster.indexOf(this.block);
-    this.clusterArrive(access, this.block.shared[0]!, address & mostShared, rank);
+    this.clusterArrive(access, { buffer: this.block.shared[0]!, offset: address & mostShared }, rank);
   }
 
   /** Comes to an operation of the lanes that a mask names. */
   meetLanes(meeting: LaneMeeting, mask: number, site: number): void {
     this.site = site;
     const { block } = this;
-    block.lanesMet ??= new LaneMeetings();
     // A lane that is not named meets them all the same, which the machine then reports.
-    this.completed = block.lanesMet.come(this, meeting, mask | (1 << (this.index & 31)), block.threads);
+    this.meeting = block.lanesMet.come(this.index, meeting, mask | (1 << (this.index & 31)));
     if ((mask >>> (this.index & 31)) & 1) return;
     const { launch } = block;
     this.#hub.log.add({
@@ -689,13 +663,13 @@ export class Thread extends Task {
   }
 
   /** Bytes from one place to another of the same buffer. */
-  distance(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number): number {
-    if (to !== from)
+  distance(to: Place, from: Place): number {
+    if (to.buffer !== from.buffer)
       throw new HeddleError(
         'HEDDLE_DISTANCE',
-        `from '${from.purpose}' to '${to.purpose}' there is no distance`,
+        `from '${from.buffer.purpose}' to '${to.buffer.purpose}' there is no distance`,
       );
-    return (toAt - fromAt) | 0;
+    return (to.offset - from.offset) | 0;
   }
 
   releaseNext(): void {
@@ -704,12 +678,12 @@ export class Thread extends Task {
   }
 
   /** Sends bytes over a network, or a signal behind such bytes. */
-  put(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number, site: number): void {
-    if (bytes > 0) this.#hub.puts.put(this, { to, toAt, from, fromAt, bytes }, site);
+  put(to: Place, from: Place, bytes: number, site: number): void {
+    if (bytes > 0) this.#hub.puts.put(this, { to, from, bytes }, site);
   }
 
-  signal(access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
-    this.#hub.puts.signal(this, access, to, at, value);
+  signal(access: StatementAccess, to: Place, value: bigint): void {
+    this.#hub.puts.signal(this, access, to, value);
   }
 
   /** Its bulk copies. */
@@ -723,24 +697,17 @@ export class Thread extends Task {
   }
 
   /** An asynchronous load of `bytes`, of which `given` are copied; the others are zeros. */
-  loadAsync(
-    to: SimBuffer,
-    toAt: number,
-    from: SimBuffer,
-    fromAt: number,
-    bytes: number,
-    given: number,
-    site: number,
-  ): void {
+  loadAsync(to: Place, from: Place, bytes: number, given: number, site: number): void {
     const copied = Math.min(bytes, given >>> 0);
-    if (copied > 0) this.async.post(to, toAt, from, fromAt, copied, site, bytes);
+    if (copied > 0) this.async.post(to, from, copied, site, bytes);
     if (copied === bytes) return;
     this.#zeros ??= this.#hub.newBuffer(this.rank, 16, 'zeros');
-    this.async.post(to, toAt + copied, this.#zeros, 0, bytes - copied, site, 1);
+    const rest = { buffer: to.buffer, offset: to.offset + copied };
+    this.async.post(rest, { buffer: this.#zeros, offset: 0 }, bytes - copied, site, 1);
   }
 
   #copiesBy(engine: CopyEngine): Copies {
-    this.#copies[engine] ??= new Copies({ engine, issuer: this, hub: this.#hub });
+    this.#copies[engine] ??= new Copies(engine, this, this.#hub);
     return this.#copies[engine];
   }
 
@@ -754,10 +721,8 @@ export class Thread extends Task {
 
   bringProduct(
     sums: Float32Array,
-    a: SimBuffer,
-    aAt: number,
-    b: SimBuffer,
-    bAt: number,
+    a: Place,
+    b: Place,
     begin: boolean,
     columns: number,
     swizzle: Tile['swizzle'],
@@ -765,7 +730,7 @@ export class Thread extends Task {
     site: number,
   ): void {
     const whole = { aFrom: 0, bFrom: 0, bytes: swizzle, atOnce: false };
-    this.bring({ sums, a, aAt, b, bAt, begin, columns, swizzle, ...whole, isE4m3, site });
+    this.bring({ sums, a, b, begin, columns, swizzle, ...whole, isE4m3, site });
   }
 
   /** Its part of a product of its warp group. */
@@ -784,8 +749,7 @@ export class Thread extends Task {
 
   /** Its products, in checked mode. */
   get products(): Products {
-    const { detector, log, random } = this.#hub;
-    this.#products ??= new Products(this, { detector: detector!, log, random });
+    this.#products ??= new Products(this, this.#hub);
     return this.#products;
   }
 
@@ -810,32 +774,29 @@ export class Thread extends Task {
   }
 
   /** Arrives at the mbarrier of another block of the cluster. */
-  clusterArrive(access: StatementAccess, barrier: SimBuffer, offset: number, rank: number): void {
+  clusterArrive(access: StatementAccess, barrier: Place, rank: number): void {
     const there = this.#inCluster(rank, access.site);
-    const buffer = sameIn(there, this.block, barrier);
-    if (this.isChecked && !this.#accessMBarrier(access, buffer, offset)) return;
-    const wrong = mbarrierOf(there, buffer, offset).expect(0);
-    if (this.isChecked && wrong !== null) this.#misuse(access, buffer, offset, wrong);
+    const theirs = sameIn(there, this.block, barrier);
+    if (this.isChecked && !this.#accessMBarrier(access, theirs)) return;
+    const wrong = mbarrierOf(there, theirs).expect(0);
+    if (this.isChecked && wrong !== null) this.#misuse(access, theirs, wrong);
   }
 
   /** A box to several blocks of the cluster. */
   multicastBox(
-    to: SimBuffer,
-    toAt: number,
+    to: Place,
     tensor: SimTensor,
     at: readonly number[],
-    barrier: SimBuffer,
-    barrierAt: number,
+    barrier: Place,
     blocks: number,
     site: number,
   ): void {
     for (let rank = 0; rank < 32; rank++) {
       if (((blocks >>> rank) & 1) === 0) continue;
       const there = this.#inCluster(rank, site);
-      const gate = sameIn(there, this.block, barrier);
-      const mbarrier = mbarrierOf(there, gate, barrierAt);
-      const tile = sameIn(there, this.block, to);
-      this.bulk.loadBoxAt({ to: tile, toAt, tensor, at, barrier: gate, barrierAt, mbarrier }, site);
+      const place = sameIn(there, this.block, barrier);
+      const gate = { place, mbarrier: mbarrierOf(there, place) };
+      this.bulk.loadBoxAt(sameIn(there, this.block, to), tensor, at, gate, site);
     }
   }
 
@@ -855,58 +816,48 @@ export class Thread extends Task {
   // Barriers of bulk copies.
 
   /** `isShown`: to the copy engine, by a fence that is part of it. */
-  mbarrierInit(
-    access: StatementAccess,
-    barrier: SimBuffer,
-    offset: number,
-    count: number,
-    isShown = true,
-  ): void {
+  mbarrierInit(access: StatementAccess, barrier: Place, count: number, isShown = true): void {
     const hub = this.#hub;
     if (hub.detector !== null) {
-      if (!this.#accessMBarrier(access, barrier, offset)) return;
-      const misuse = (message: string) => this.#misuse(access, barrier, offset, message);
-      if (this.block.mbarriers?.at(barrier, offset) !== undefined)
+      if (!this.#accessMBarrier(access, barrier)) return;
+      const misuse = (message: string) => this.#misuse(access, barrier, message);
+      if (this.block.mbarriers?.at(barrier) !== undefined)
         misuse(
           'this mbarrier has been initialised before: once a block is all, its phases follow each other',
         );
       if (count < 1 || count > mostCounted)
         misuse(`an mbarrier is for 1 to ${mostCounted} arrivals, not for ${count}`);
     }
-    this.block.mbarriers ??= new MBarriers(hub.detector === null ? null : hub.random, (buffer, at) => {
-      if (buffer.waiters !== 0) hub.wake(buffer, at, mbarrierBytes);
-    });
-    this.block.mbarriers.init(barrier, offset, count, isShown);
+    this.block.mbarriers ??= new MBarriers(
+      hub.detector === null ? null : hub.random,
+      ({ buffer, offset }) => {
+        if (buffer.waiters !== 0) hub.wake(buffer, offset, mbarrierBytes);
+      },
+    );
+    this.block.mbarriers.init(barrier, count, isShown);
   }
 
   /** `drops`: its arrivals are for this phase and all that follow. */
-  mbarrierExpect(
-    access: StatementAccess,
-    barrier: SimBuffer,
-    offset: number,
-    bytes: number,
-    arrivals = 1,
-    drops = false,
-  ): void {
+  mbarrierExpect(access: StatementAccess, barrier: Place, bytes: number, arrivals = 1, drops = false): void {
     const checked = this.#hub.detector !== null;
-    if (checked && !this.#accessMBarrier(access, barrier, offset)) return;
-    const wrong = this.mbarrier(barrier, offset).expect(bytes, arrivals, drops);
-    if (checked && wrong !== null) this.#misuse(access, barrier, offset, wrong);
+    if (checked && !this.#accessMBarrier(access, barrier)) return;
+    const wrong = this.mbarrier(barrier).expect(bytes, arrivals, drops);
+    if (checked && wrong !== null) this.#misuse(access, barrier, wrong);
   }
 
   /** Arrives at an mbarrier once its asynchronous copies are made. `extra`: its phase takes that arrival beside those that it is for. */
-  arriveAfterCopies(barrier: SimBuffer, offset: number, extra: boolean, site: number): void {
+  arriveAfterCopies(barrier: Place, extra: boolean, site: number): void {
     const access = { kind: 'update', order: 'relaxed', scope: 'cta', bytes: mbarrierBytes, site } as const;
-    if (this.#hub.detector !== null && !this.mayAccess(access, barrier, offset)) return;
-    if (extra) this.mbarrier(barrier, offset).expect(0, -1);
-    this.async.arriveAfterAll(barrier, offset, site);
+    if (this.#hub.detector !== null && !this.mayAccess(access, barrier.buffer, barrier.offset)) return;
+    if (extra) this.mbarrier(barrier).expect(0, -1);
+    this.async.arriveAfterAll(barrier, site);
     this.#hub.spins.stir();
   }
 
   /** The effects of its own operations on an mbarrier. */
-  #accessMBarrier(access: StatementAccess, barrier: SimBuffer, offset: number): boolean {
-    if (!this.mayAccess(access, barrier, offset)) return false;
-    this.#tell(access, barrier, offset, 0);
+  #accessMBarrier(access: StatementAccess, { buffer, offset }: Place): boolean {
+    if (!this.mayAccess(access, buffer, offset)) return false;
+    this.#tell(access, buffer, offset, 0);
     this.#hub.spins.stir();
     return true;
   }
@@ -914,34 +865,28 @@ export class Thread extends Task {
   overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void {
     const at = this.block.mbarriers?.within(buffer, offset, bytes) ?? null;
     if (at === null) return;
-    this.#misuse(access, buffer, at, 'this writes where an mbarrier is: only g.mbarrier may change one');
+    const message = 'this writes where an mbarrier is: only g.mbarrier may change one';
+    this.#misuse(access, { buffer, offset: at }, message);
   }
 
-  #misuse(access: StatementAccess, buffer: SimBuffer, offset: number, message: string): void {
+  #misuse(access: StatementAccess, { buffer, offset }: Place, message: string): void {
     this.#hub.log.misuse(message, buffer, offset, this.report(access));
   }
 
-  waitForPhase(
-    { kind, until, access }: StatementWait,
-    buffer: SimBuffer,
-    offset: number,
-    parity: number,
-    limit: number,
-  ): void {
-    const mbarrier = this.mbarrier(buffer, offset);
+  waitForPhase({ kind, until, access }: StatementWait, barrier: Place, parity: number, limit: number): void {
+    const mbarrier = this.mbarrier(barrier);
     const wanted = parity & 1;
     if (this.#hub.detector !== null && wanted !== parity)
       this.#misuse(
         access,
-        buffer,
-        offset,
+        barrier,
         `parities are 0 and 1, not ${parity >>> 0}: take the number of the phase % 2`,
       );
-    this.wait = { kind, until, access, buffer, offset, mask: 1, wanted, limit, mbarrier, expired: false };
+    this.wait = { kind, until, access, ...barrier, mask: 1, wanted, limit, mbarrier, expired: false };
   }
 
-  mbarrier(buffer: SimBuffer, offset: number): MBarrier {
-    return mbarrierOf(this.block, buffer, offset);
+  mbarrier(place: Place): MBarrier {
+    return mbarrierOf(this.block, place);
   }
 
   /** The thread has run to its end. */
@@ -958,18 +903,19 @@ export class Thread extends Task {
   }
 }
 
-function mbarrierOf({ mbarriers, cluster }: Block, buffer: SimBuffer, offset: number): MBarrier {
-  const barrier = mbarriers?.at(buffer, offset);
+function mbarrierOf({ mbarriers, cluster }: Block, place: Place): MBarrier {
+  const barrier = mbarriers?.at(place);
   if (barrier !== undefined) return barrier;
   throw new Error(
-    `no mbarrier is initialised at ${buffer.describe(offset)} yet: one thread does it (g.mbarrier.init), and a barrier ` +
+    `no mbarrier is initialised at ${place.buffer.describe(place.offset)} yet: one thread does it (g.mbarrier.init), and a barrier ` +
       `${cluster.length > 1 ? 'of the block, or of the cluster, ' : ''}stands between that and all others`,
   );
 }
 
-/** The array of another block's shared memory that a buffer is of this one's. */
-const sameIn = (other: Block, own: Block, buffer: SimBuffer): SimBuffer =>
-  other.shared[own.shared.indexOf(buffer)]!;
+/** The place in another block's shared memory that is this one in its own. */
+const sameIn = (other: Block, own: Block, { buffer, offset }: Place): Place => {
+  return { buffer: other.shared[own.shared.indexOf(buffer)]!, offset };
+};
 
 /** Whether so many bytes may be accessed there. */
 function isPlace(buffer: SimBuffer, offset: number, bytes: number): boolean {

@@ -1,21 +1,32 @@
-/** Threads that wait for a place in memory, and are not run until it may have changed. */
-import { describeCondition, type Mode } from './compiled.js';
+/** Threads that are not run: they wait for a place in memory until it may have changed, or sleep. And the time that passes meanwhile. */
+import type { Machine } from './blocks.js';
+import { describeCondition } from './compiled.js';
 import type { SimBuffer } from './memory.js';
 import type { Thread } from './thread.js';
 
 /** Longer than hosts let kernels wait: a wait with a higher limit relies on somebody else to give up. */
 export const longestMs = 4_000_000;
 
+/** Nanoseconds after which sleepers wake though others run: those may be polling for what only a sleeper does. */
+const longestSleep = 4096;
+
+interface Sleeper {
+  readonly thread: Thread;
+  readonly since: number;
+  readonly until: number;
+}
+
 export class Waits {
-  readonly #mode: Mode;
-  readonly #makeReady: (thread: Thread) => void;
+  /** The time that kernels see: a nanosecond a step, and more when everybody sleeps. */
+  now = 0;
+  #asleep: Sleeper[] = [];
+  readonly #machine: Machine;
   readonly #parked = new Set<Thread>();
   /** Checked mode: parked threads by the 16-byte line they wait for, a buffer. */
   readonly #parkedAt = new Map<SimBuffer, Map<number, Thread[]>>();
 
-  constructor({ mode, makeReady }: { readonly mode: Mode; makeReady(thread: Thread): void }) {
-    this.#mode = mode;
-    this.#makeReady = makeReady;
+  constructor(machine: Machine) {
+    this.#machine = machine;
   }
 
   get any(): boolean {
@@ -25,7 +36,7 @@ export class Waits {
   park(thread: Thread): void {
     thread.state = 'parked';
     this.#parked.add(thread);
-    if (this.#mode === 'fast') return;
+    if (this.#machine.mode === 'fast') return;
     const { buffer, offset } = thread.wait!;
     let lines = this.#parkedAt.get(buffer);
     if (lines === undefined) {
@@ -49,7 +60,7 @@ export class Waits {
       if (lines.size === 0) this.#parkedAt.delete(buffer);
       buffer.waiters -= line.length;
       for (const thread of line) {
-        if (this.#parked.delete(thread)) this.#makeReady(thread);
+        if (this.#parked.delete(thread)) this.#machine.makeReady(thread);
       }
     }
   }
@@ -60,7 +71,7 @@ export class Waits {
     for (const thread of this.#parked) {
       if (!thread.poll()) continue;
       this.#parked.delete(thread);
-      this.#makeReady(thread);
+      this.#machine.makeReady(thread);
       woken = true;
     }
     return woken;
@@ -90,17 +101,45 @@ export class Waits {
 
   #end(thread: Thread): void {
     thread.wait!.expired = true;
-    this.#makeReady(thread);
+    this.#machine.makeReady(thread);
   }
 
+  sleep(thread: Thread, nanoseconds: number): void {
+    this.#asleep.push({ thread, until: this.now + nanoseconds, since: this.now });
+  }
+
+  /** Nothing else can run: time passes until the first sleeper wakes. */
+  wakeFirst(): boolean {
+    if (this.#asleep.length === 0) return false;
+    this.now = Math.max(this.now, Math.min(...this.#asleep.map((sleeper) => sleeper.until)));
+    this.#awake(({ until }) => until <= this.now);
+    return true;
+  }
+
+  /** Others run: whoever has slept long wakes. */
+  wakeOverdue(): void {
+    if (this.#asleep.length > 0) this.#awake(({ since }) => since + longestSleep <= this.now);
+  }
+
+  #awake(which: (sleeper: Sleeper) => boolean): void {
+    for (let i = this.#asleep.length - 1; i >= 0; i--) {
+      if (!which(this.#asleep[i]!)) continue;
+      this.#machine.makeReady(this.#asleep[i]!.thread);
+      this.#asleep.splice(i, 1);
+    }
+  }
+
+  /** Nobody goes on any more. */
   clear(): void {
     this.#parked.clear();
     this.#parkedAt.clear();
+    this.#asleep = [];
   }
 
   /** The rank's threads wait no more, nor do they go on. */
   forget(rank: number): void {
     for (const thread of this.#parked) if (thread.rank === rank) this.#parked.delete(thread);
+    this.#asleep = this.#asleep.filter(({ thread }) => thread.rank !== rank);
   }
 }
 

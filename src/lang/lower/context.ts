@@ -57,19 +57,8 @@ export interface Declared {
 }
 
 class Scope {
-  readonly #names = new Map<string, Binding>();
+  readonly names = new Map<string, Binding>();
   constructor(readonly parent: Scope | undefined) {}
-
-  declare(name: string, binding: Binding): void {
-    this.#names.set(name, binding);
-  }
-  find(name: string): Binding | undefined {
-    for (let scope: Scope | undefined = this; scope !== undefined; scope = scope.parent) {
-      const binding = scope.#names.get(name);
-      if (binding !== undefined) return binding;
-    }
-    return undefined;
-  }
 }
 
 /** The returns of a device function that is being inlined. */
@@ -115,11 +104,15 @@ export class Context {
   }
 
   declare(name: string, binding: Binding): void {
-    this.#scope.declare(name, binding);
+    this.#scope.names.set(name, binding);
   }
 
   find(name: string): Binding | undefined {
-    return this.#scope.find(name);
+    for (let scope: Scope | undefined = this.#scope; scope !== undefined; scope = scope.parent) {
+      const binding = scope.names.get(name);
+      if (binding !== undefined) return binding;
+    }
+    return undefined;
   }
 
   variable(name: string, type: IrType, mutable = false): Variable {
@@ -224,3 +217,37 @@ export class Context {
 /** Does it have the same value wherever it is read? */
 export const isStable = (expr: Expr): boolean =>
   expr.kind === 'const' || expr.kind === 'builtin' || (expr.kind === 'variable' && !expr.variable.mutable);
+
+// Values that are looked at later: they must not change with a variable in between.
+
+export function letVariable(ctx: Context, node: Node, name: string, init: Expr, mutable: boolean): Value {
+  const variable = ctx.variable(name, init.type, mutable);
+  ctx.emit({ kind: 'let', span: ctx.span(node), variable, init });
+  return expression(ctx.read(variable));
+}
+
+/** The value to which a const is bound: constants stay constants, run-time values become variables. */
+export function keep(ctx: Context, node: Node, name: string, value: Value): Value {
+  switch (value.kind) {
+    case 'expr':
+      if (value.expr.kind === 'const') return value;
+      return { ...value, ...letVariable(ctx, node, name, value.expr, false) };
+    case 'window':
+      return { ...value, rank: ctx.keep(node, `${name}Rank`, value.rank) };
+    case 'list':
+      return { ...value, items: value.items.map((item, i) => freeze(ctx, node, `${name}${i}`, item)) };
+    case 'record': {
+      const entries = [...value.entries].map(([key, entry]) => [key, freeze(ctx, node, key, entry)] as const);
+      return { ...value, entries: new Map(entries) };
+    }
+    case 'method':
+      return { ...value, of: freeze(ctx, node, name, value.of) };
+    default:
+      return value;
+  }
+}
+
+/** Copies a value that is read only later, where a variable that it depends on may change meanwhile. */
+export function freeze(ctx: Context, node: Node, name: string, value: Value): Value {
+  return value.kind === 'expr' && isStable(value.expr) ? value : keep(ctx, node, name, value);
+}

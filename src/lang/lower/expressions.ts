@@ -6,16 +6,14 @@ import type { Expr, Stmt } from '../ir.js';
 import { someExpression, someStatement, writtenBy } from '../walk.js';
 import { type Argument, Call } from './call.js';
 import { anyValue, condition, unify } from './coerce.js';
-import { type Context, type Into, Poisoned } from './context.js';
+import { type Context, freeze, type Into, Poisoned } from './context.js';
 import { callForeign } from './foreign.js';
 import { callDevice } from './inline.js';
 import { intrinsics, placed } from './intrinsics.js';
-import { freeze } from './keep.js';
 import { indexed, named } from './members.js';
 import { binary } from './operators.js';
-import { indexShape, viewAs } from './shapes.js';
+import { indexShape, tileMethod, viewAs } from './shapes.js';
 import { habit, propertyName, unsupported, wording } from './syntax.js';
-import { tileMethod } from './tiles.js';
 import { expression, type MethodName, shown, type Value } from './values.js';
 
 /** `into`: where the result goes if the expression is one effect (see Context.effect). */

@@ -2,13 +2,12 @@
 
 import * as build from '../build.js';
 import type { DeviceDefinition } from '../definition.js';
-import type { InlinedCall, Stmt } from '../ir.js';
+import type { Expr, InlinedCall, Stmt, Variable } from '../ir.js';
+import { rewriteStatements, walkStatements } from '../walk.js';
 import type { Call } from './call.js';
-import { Context, Exits, Poisoned } from './context.js';
-import { freeze } from './keep.js';
-import { Results } from './results.js';
+import { Context, Exits, freeze, isStable, Poisoned } from './context.js';
 import { takeAll } from './take.js';
-import type { Value } from './values.js';
+import { expression, type Value } from './values.js';
 
 /** A body that is inlined more often than this is a mistake, and would take minutes to compile. */
 const mostCalls = 4096;
@@ -133,4 +132,163 @@ export function withoutJumps(body: readonly Stmt[], call: InlinedCall): readonly
 function branch(of: Stmt & { kind: 'if' }, then: readonly Stmt[], otherwise: readonly Stmt[]): Stmt[] {
   if (then.length > 0) return [{ ...of, then, else: otherwise }];
   return otherwise.length === 0 ? [] : branch({ ...of, test: build.not(of.test) }, otherwise, []);
+}
+
+/** The results of an inlined function, as one value that outlives the function's block. */
+
+interface Returned {
+  readonly leave: Stmt;
+  readonly value: Value;
+}
+
+export class Results {
+  /** Declarations of the result variables; they stand before the inlined block. */
+  readonly declarations: Stmt[] = [];
+  readonly #call: Call;
+  readonly #exits: Exits;
+  /** The function declares the variables from this id on; those below are its caller's. */
+  readonly #firstOwn: number;
+  /** The assignments of each return before it leaves. */
+  readonly #assigned = new Map<Stmt, Stmt[]>();
+  /** The expression that stands where a returned register array was declared. */
+  readonly #moved = new Map<Stmt, readonly Stmt[]>();
+
+  constructor(call: Call, exits: Exits, firstOwn: number) {
+    this.#call = call;
+    this.#exits = exits;
+    this.#firstOwn = firstOwn;
+  }
+
+  /** The value of the call, given the function's body. */
+  join(body: readonly Stmt[]): Value {
+    const { name, into } = this.#call;
+    if (into === 'nowhere' || this.#exits.returns === 'void') return { kind: 'void' };
+    const all = [...this.#exits.values].map(([leave, { value }]) => ({ leave, value }));
+    // The name that the author gives the result, where there is one.
+    if (into === undefined) return this.#join(resultOf(name), all, body);
+    const value = this.#join(into.name, all, body);
+    const made = value.kind === 'expr' && value.expr.kind === 'variable' ? value.expr.variable : undefined;
+    if (made !== undefined && this.#isResult(made)) into.variable = made;
+    return value;
+  }
+
+  /** The body, with what its returns assign, and without what `declarations` has. */
+  rewritten(body: readonly Stmt[]): readonly Stmt[] {
+    if (this.#moved.size + this.#assigned.size === 0) return body;
+    return rewriteStatements(
+      body,
+      (stmt) => this.#moved.get(stmt) ?? [...(this.#assigned.get(stmt) ?? []), stmt],
+    );
+  }
+
+  #join(name: string, all: readonly Returned[], body: readonly Stmt[]): Value {
+    const { value: first } = all[0]!;
+    const part = (inner: string, of: (value: Value) => Value | undefined): Value =>
+      this.#join(
+        inner,
+        all.map(({ leave, value }) => ({ leave, value: of(value) ?? this.#differ() })),
+        body,
+      );
+    switch (first.kind) {
+      case 'expr':
+        return expression(this.#runtime(name, all));
+      case 'window': {
+        if (!all.every(({ value }) => value.kind === 'window' && value.variable === first.variable)) {
+          return this.#differ();
+        }
+        const rank = part(`${name}Rank`, (of) => (of.kind === 'window' ? expression(of.rank) : undefined));
+        return rank.kind === 'expr' ? { ...first, rank: rank.expr } : this.#differ();
+      }
+      case 'list':
+        return {
+          ...first,
+          items: first.items.map((_, i) =>
+            part(`${name}${i}`, (of) => (of.kind === 'list' ? of.items[i] : undefined)),
+          ),
+        };
+      case 'record': {
+        const entries = [...first.entries.keys()].map(
+          (key) =>
+            [key, part(key, (of) => (of.kind === 'record' ? of.entries.get(key) : undefined))] as const,
+        );
+        return { ...first, entries: new Map(entries) };
+      }
+      default:
+        if (!all.every(({ value }) => isSame(value, first))) return this.#differ();
+        if (first.kind === 'registers') this.#outlive(first.variable, body);
+        return first;
+    }
+  }
+
+  #runtime(name: string, all: readonly Returned[]): Expr {
+    const exprs = all.map(({ value }) => (value.kind === 'expr' ? value.expr : this.#differ()));
+    const first = exprs[0]!;
+    const isOutside =
+      first.kind !== 'variable' || (first.variable.id < this.#firstOwn && !first.variable.mutable);
+    if (isStable(first) && isOutside && exprs.every((expr) => isSameStable(expr, first))) return first;
+    if (!exprs.every((expr) => build.sameType(expr.type, first.type))) return this.#differ();
+    const { ctx, node, into } = this.#call;
+    const mutable = into !== undefined && into !== 'nowhere' && into.mutable;
+    const variable =
+      into === undefined ? ctx.unnamed(name, first.type) : ctx.variable(name, first.type, mutable);
+    this.declarations.push({ kind: 'let', span: ctx.span(node), variable, init: null });
+    for (const [i, { leave }] of all.entries()) {
+      const assigned = this.#assigned.get(leave) ?? [];
+      this.#assigned.set(leave, assigned);
+      assigned.push({ kind: 'assign', span: leave.span, variable, value: exprs[i]! });
+    }
+    return ctx.read(variable);
+  }
+
+  #isResult(variable: Variable): boolean {
+    return this.declarations.some((stmt) => stmt.kind === 'let' && stmt.variable === variable);
+  }
+
+  /** Declares a register array of the function's own before the block. */
+  #outlive(array: Variable, body: readonly Stmt[]): void {
+    walkStatements(body, (stmt) => {
+      if (stmt.kind !== 'registers' || stmt.variable !== array || array.type.kind !== 'registers') return;
+      const { of, length } = array.type;
+      if (stmt.fill.kind === 'const' && body.includes(stmt)) {
+        this.declarations.push(stmt);
+        this.#moved.set(stmt, []);
+        return;
+      }
+      this.declarations.push({ ...stmt, fill: build.zero(of) });
+      const { span, fill: value } = stmt;
+      const elements = Array.from(
+        { length },
+        (_, index): Stmt => ({ kind: 'assignRegister', span, array, index, value }),
+      );
+      this.#moved.set(stmt, elements);
+    });
+  }
+
+  #differ(): never {
+    const { name } = this.#call;
+    const message = `the returns of ${name} give different things; return numbers, pointers or lists of them, or return in one place`;
+    return this.#call.fail('HK607', message);
+  }
+}
+
+/** The name of a function's result, in snake_case or camelCase as the function's name is. */
+export const resultOf = (name: string): string => `${name}${name.includes('_') ? '_result' : 'Result'}`;
+
+const isSameStable = (a: Expr, b: Expr): boolean =>
+  (a.kind === 'const' &&
+    b.kind === 'const' &&
+    build.sameType(a.type, b.type) &&
+    Object.is(a.value, b.value)) ||
+  (a.kind === 'variable' && b.kind === 'variable' && a.variable === b.variable) ||
+  (a.kind === 'builtin' && b.kind === 'builtin' && a.name === b.name);
+
+/** Are two values, which exist only in the compiler, the same? */
+function isSame(a: Value, b: Value): boolean {
+  if ((a.kind === 'literal' && b.kind === 'literal') || (a.kind === 'string' && b.kind === 'string')) {
+    return a.value === b.value;
+  }
+  if ((a.kind === 'registers' && b.kind === 'registers') || (a.kind === 'peers' && b.kind === 'peers')) {
+    return a.variable === b.variable;
+  }
+  return a.kind === 'device' && b.kind === 'device' && a.definition === b.definition;
 }

@@ -1,18 +1,18 @@
 /** Lowers a kernel to a module of the IR. */
 import * as build from '../build.js';
-import type { KernelDefinition } from '../definition.js';
+import { type Definition, deviceDefinition, type KernelDefinition } from '../definition.js';
 import { type Diagnostic, KernelError, Problem } from '../diagnostics.js';
-import type { IrFunction, IrModule, Param, Stmt, Variable } from '../ir.js';
-import type { ParamSpec, PointerParam, ScalarParam, TensorMapParam } from '../kernel.js';
+import type { Expr, InlinedCall, IrFunction, IrModule, Param, Span, Stmt, Variable } from '../ir.js';
+import type { ParamSpec, PointerParam, ScalarParam, TensorMapParam, Using } from '../kernel.js';
 import { operations } from '../operations/index.js';
-import { isMinified } from '../parse.js';
+import { isMinified, type ParsedBody, parseBody } from '../parse.js';
 import { mostShared, sharedLayout } from '../shared.js';
+import { isTile, showTile } from '../tile.js';
 import type { IrType, Layout } from '../types.js';
-import { walkStatements } from '../walk.js';
-import { lowerBody } from './body.js';
+import { bodies, changedBy, expressionsOf, someStatement, walkExpression, walkStatements } from '../walk.js';
 import { Context, ModuleContext } from './context.js';
-import { findEarlyUses } from './sums.js';
-import { describeUsing } from './using.js';
+import { bind } from './declarations.js';
+import { lowerExpressionBody, lowerStatements } from './statements.js';
 import { expression, type Value } from './values.js';
 
 /** Throws a KernelError that carries everything found wrong. */
@@ -138,4 +138,133 @@ function internalError(kernel: KernelDefinition, error: unknown): KernelError {
     [{ code: 'HK900', message, file: source.file, line, column, frame: '' }],
     { cause: error },
   );
+}
+
+// The body of a kernel or of a device function: its three parameters, then its statements.
+
+/** Returns true when control never comes out at the end. */
+export function lowerBody(ctx: Context, definition: Definition, params: ReadonlyMap<string, Value>): boolean {
+  const parsed = parseBody(definition.source);
+  const { parameters, body } = parsed;
+  checkUsing(ctx, definition, parsed);
+  const values: readonly Value[] = [
+    { kind: 'gpu', path: '' },
+    { kind: 'record', entries: params, what: 'params' },
+    usingValue(definition.using, 'using'),
+  ];
+  for (const [i, pattern] of parameters.entries()) bind(ctx, pattern, values[i]!, pattern);
+  return 'statements' in body
+    ? lowerStatements(ctx, body.statements)
+    : lowerExpressionBody(ctx, body.expression);
+}
+
+function checkUsing(ctx: Context, definition: Definition, { parameters, mentioned }: ParsedBody): void {
+  if (mentioned === 'all') return;
+  const unused = Object.keys(definition.using).filter((name) => !mentioned.includes(name));
+  if (unused.length === 0) return;
+  const [are, them] = unused.length === 1 ? ['is', 'it'] : ['are', 'them'];
+  const message = `${unused.join(', ')} in \`using\` ${are} never mentioned by this body; remove ${them} from its header`;
+  ctx.module.report('HK204', message, definition.source, parameters[2] ?? { start: 0, end: 1 });
+}
+
+// Compile-time values: as bodies see them, and as text.
+
+export function usingValue(value: Using, what: string): Value {
+  if (typeof value === 'number' || typeof value === 'bigint') return { kind: 'literal', value };
+  if (typeof value === 'boolean') return expression(build.boolean(value));
+  if (typeof value === 'string') return { kind: 'string', value };
+  if (isTile(value)) return { kind: 'tile', tile: value };
+  const definition = deviceDefinition(value);
+  if (definition !== undefined) {
+    return {
+      kind: 'device',
+      definition,
+      name: definition.named ? definition.name : what.replace(/^.*\./, ''),
+    };
+  }
+  if (Array.isArray(value)) {
+    return { kind: 'list', items: value.map((item, i) => usingValue(item, `${what}[${i}]`)), what };
+  }
+  const entries = Object.entries(value).map(
+    ([key, item]) => [key, usingValue(item, `${what}.${key}`)] as const,
+  );
+  return { kind: 'record', entries: new Map(entries), what };
+}
+
+/** `EP=8, flags={counts:true}`. Device functions are left out: what they were made with shows in the code. */
+export function describeUsing(using: { readonly [name: string]: Using }): string {
+  return Object.entries(using)
+    .filter(([, value]) => !isCode(value))
+    .map(([name, value]) => `${name}=${describe(value)}`)
+    .join(', ');
+}
+
+function describe(value: Using): string {
+  if (typeof value === 'bigint') return `${value}n`;
+  if (typeof value !== 'object' && typeof value !== 'function') return String(value);
+  if (isTile(value)) return showTile(value);
+  if (Array.isArray(value)) return `[${value.map(describe).join(',')}]`;
+  const entries = Object.entries(value).map(([key, item]) => `${key}:${describe(item)}`);
+  return `{${entries.join(',')}}`;
+}
+
+/** A device function, or several in an array or an object. */
+const isCode = (value: Using): boolean =>
+  deviceDefinition(value) !== undefined ||
+  (typeof value === 'object' && value !== null && Object.values(value).some(isCode));
+
+/**
+ * Sums of a product (wgmma) are nobody's until a wait. A mistake that straight-line code shows is an error of the kernel; the rest the
+ * simulated machine finds.
+ */
+
+/** Calls `found` with each statement that reads or writes sums of a product which nothing has awaited since. */
+export function findEarlyUses(
+  statements: readonly Stmt[],
+  found: (span: Span, sums: Variable) => void,
+): void {
+  /** Calls whose block something leaves early. */
+  const left = new Set<InlinedCall | null>();
+  walkStatements(statements, (stmt) => {
+    if (stmt.kind === 'leave') left.add(stmt.call);
+  });
+  walk(statements, new Set(), left, found);
+}
+
+/** `busy`: sums of products that are under way before, and in the end behind these statements. */
+function walk(
+  statements: readonly Stmt[],
+  busy: Set<Variable>,
+  left: ReadonlySet<InlinedCall | null>,
+  found: (span: Span, sums: Variable) => void,
+): void {
+  for (const stmt of statements) {
+    if (busy.size > 0) for (const sums of usedBy(stmt)) if (busy.has(sums)) found(stmt.span, sums);
+    if (stmt.kind === 'effect') {
+      if (stmt.effect.op === 'wgmma.multiply') for (const sums of changedBy(stmt.effect)) busy.add(sums);
+      // A wait that leaves groups pending may be for these or for others.
+      if (stmt.effect.op === 'wgmma.wait') busy.clear();
+    } else if (stmt.kind === 'block' && !left.has(stmt.call)) walk(stmt.body, busy, left, found);
+    else {
+      for (const list of bodies(stmt)) walk(list, new Set(busy), left, found);
+      if (awaits(stmt)) busy.clear();
+    }
+  }
+}
+
+/** Whether a wait stands in one of the lists of a statement, which may be run or not. */
+const awaits = (stmt: Stmt): boolean =>
+  bodies(stmt).some((list) =>
+    someStatement(list, (inside) => inside.kind === 'effect' && inside.effect.op === 'wgmma.wait'),
+  );
+
+/** The register arrays that a statement itself reads or writes; a product may go on with sums of an earlier one. */
+function usedBy(stmt: Stmt): Variable[] {
+  const used: Variable[] = stmt.kind === 'assignRegister' ? [stmt.array] : [];
+  const look = (expr: Expr): void => {
+    if (expr.kind === 'register') used.push(expr.array);
+  };
+  for (const expr of expressionsOf(stmt)) walkExpression(expr, look);
+  if (stmt.kind === 'effect' && stmt.effect.op !== 'wgmma.multiply') used.push(...changedBy(stmt.effect));
+  return used;
 }

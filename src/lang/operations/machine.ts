@@ -70,29 +70,20 @@ export interface Machine {
   /** Until the phase of that parity of an mbarrier is over; the result is whether it is. */
   awaitPhase(barrier: Expr, parity: Expr, limit: Expr): void;
 
-  /** Meets the other lanes of the warp; what its operation does with what they bring gives the result. */
-  meet(value?: Expr, lane?: Expr): void;
-  /** Brings words to the next meeting: of vectors, or the 16 bytes at an address. */
-  bring(words: readonly string[]): void;
+  /** Meets the other lanes of the warp, with values or words in JavaScript; what `together` makes of these is the result. */
+  meet(...brought: readonly (Expr | string)[]): void;
+  /** Brings the 16 bytes at an address to the next meeting. */
   bringRow(row: Expr): void;
   /** The four words of a vector. */
   words(vector: Expr): readonly string[];
 }
 
-/**
- * The operands that the lanes of a warp bring to an operation of the whole warp. Lane i's stands at `first` + i, and the operation
- * writes its result there.
- */
-export interface Lanes {
-  readonly values: Float64Array;
-  /** The other lane, or by how much it is another one. */
-  readonly lanes: Int32Array;
-  /** `matrixWords` words a lane. */
-  readonly parts: Int32Array | null;
-  readonly first: number;
-  readonly end: number;
-  /** The lanes that take part. */
-  readonly mask: number;
-  /** Makes the product of tiles that the lanes have brought, or has it made later. */
-  multiply(): void;
+/** What the lanes of a warp do together. */
+export interface Together {
+  /** It orders the lanes' accesses. */
+  readonly orders?: true;
+  /** They have brought their parts of a product of tiles. */
+  readonly multiplies?: true;
+  /** Replaces what the lanes of `mask` have brought by what they get: `matrixWords` words each, from those of thread `first` on. */
+  complete?(words: Int32Array, first: number, mask: number): void;
 }

@@ -48,7 +48,7 @@ export const matrices = {
       machine.bringRow(row);
       machine.meet();
     },
-    together: ({ parts, first }) => dealMatrices(parts!, first),
+    together: { complete: (words, first) => dealMatrices(words, first) },
   }),
 
   /**
@@ -63,10 +63,9 @@ export const matrices = {
     cuda: multiply,
     simulate({ a, b, half, sum }, machine) {
       const ofB = machine.words(b).slice(2 * half, 2 * half + 2);
-      machine.bring([...machine.words(a), ...ofB, ...machine.words(sum)]);
-      machine.meet();
+      machine.meet(...machine.words(a), ...ofB, ...machine.words(sum));
     },
-    together: ({ parts, first }) => multiplyMatrices(parts!, first),
+    together: { complete: (words, first) => multiplyMatrices(words, first) },
   }),
 };
 

@@ -5,7 +5,7 @@
  */
 import type { Expr } from '../expression.js';
 import type { ComputeName, IrType, Space, ValueName } from '../types.js';
-import type { Lanes, Machine } from './machine.js';
+import type { Machine, Together } from './machine.js';
 import { type Helpers, is, type Signature } from './parts.js';
 
 type MemoryName = Exclude<ValueName, 'bool'>;
@@ -98,9 +98,7 @@ export interface Operation<
   readonly cuda: string | Print<Fields<Takes, Options>>;
   simulate(effect: Fields<Takes, Options>, machine: Machine): void;
   /** Of a warp: what becomes of what the lanes bring, once all have come. */
-  together?(warp: Lanes): void;
-  /** Of a warp: the meeting orders the lanes' accesses. */
-  readonly orders?: true;
+  readonly together?: Together;
   /** The mistake in operands that are each as they must be, in words. */
   refuses?(effect: Fields<Takes, Options>): string | undefined;
   /** The only GPUs that have it; all, where nothing is said. */

@@ -126,7 +126,7 @@ DEVICE void wgmma_fence(f32 (&... sums)[n]) {
       machine.call('bringProduct', sum, a, b, begin, rows, swizzle, type === 'e4m3', machine.site);
       machine.meet();
     },
-    together: (warp) => warp.multiply(),
+    together: { multiplies: true },
   }),
 
   /** The products that this thread has started since the last commit are a group. */

@@ -2,13 +2,14 @@
  * From a kernel's IR to JavaScript functions: a plain function where no thread ever has to wait, a generator
  * otherwise.
  */
-import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt, Variable } from '../../../lang/index.js';
+import type { Expr, InlinedCall, IrModule, Span, Stmt, Variable } from '../../../lang/index.js';
 import { changedBy, sharedLayout, walkStatements } from '../../../lang/index.js';
 import { arithmetic } from '../arithmetic.js';
 import { type Compiled, onceEach, pause } from '../compiled.js';
 import type { Site } from '../detector/detector.js';
 import { LateAccesses } from '../late.js';
 import { SimBuffer } from '../memory.js';
+import { constants, Named } from '../text.js';
 import { Effects } from './effects.js';
 import { Expressions, pureCalls } from './expressions.js';
 import { runsOf } from './late-runs.js';
@@ -36,28 +37,18 @@ function evaluate(text: string): Compiled['run'] {
 /** Where a window of a rank that does not exist points in checked mode: every access to it is out of bounds. */
 const noWindow = new SimBuffer(-1, 'the window of a rank that does not exist', -1, 0);
 
-/** Builtins and parts of the thread, by the names that generated code uses for them. */
+/** Builtins that kernels in PTX read otherwise. */
 const prologue: Readonly<Record<string, string>> = {
-  threadIdx: 't.index',
   laneId: 't.index & 31',
   warpId: 't.index >>> 5',
-  blockIdx: 't.block.index',
-  blockDim: 't.block.launch.block',
-  gridDim: 't.block.launch.grid',
   rank: 't.block.launch.rank',
-  args: 't.block.launch.args',
-  values: 't.block.values',
-  lanes: 't.block.lanes',
-  parts: 't.block.parts',
-  accesses: 't.block.launch.compiled.accesses',
-  waits: 't.block.launch.compiled.waits',
 };
 
 function compiled(module: IrModule, checked: boolean): Compiled {
-  const sites: Site[] = [];
+  const named = new Named();
   const { ranges } = sharedLayout(module.shared);
   const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
-  const printer = new FunctionPrinter(module, checked, (span) => sites.push(siteOf(module, span)) - 1);
+  const printer = new FunctionPrinter(module, checked, named);
   const { text: entry, spans, isGenerator } = printEntry(module, entryName, printer);
   const code = ["'use strict';", ...entry, `return ${entryName};`];
   if (isDebugged()) code.push(mapComments(module, code, [undefined, ...spans]));
@@ -67,16 +58,13 @@ function compiled(module: IrModule, checked: boolean): Compiled {
     module,
     run,
     isGenerator,
-    usesWarps: /\bt\.warpOp = /.test(text),
-    usesMatrices: /\bparts\[/.test(text),
+    usesWords: /\bwords\[/.test(text),
     // Each array is a buffer of its own.
     shared: ranges.map(({ variable: { name }, elementBytes, length }) => ({
       bytes: elementBytes * length,
       ranges: [{ name, offset: 0, elementBytes, length }],
     })),
-    sites,
-    ...printer.named,
-    meetings: [],
+    ...named,
     text,
   };
 }
@@ -85,20 +73,16 @@ function compiled(module: IrModule, checked: boolean): Compiled {
  * A generator serves one thread after another: creating one for each would keep the garbage collector busier than
  * the kernel keeps the processor.
  */
-function printEntry({ entry, shared }: IrModule, name: string, printer: FunctionPrinter) {
-  const params = printer.params(entry);
-  for (const [i, array] of shared.entries()) printer.shared(array.variable, i);
-  params.forEach((param, i) => {
-    printer.bind(`${param} = args[${i}];`);
-  });
-  printer.body(entry.body);
+function printEntry(module: IrModule, name: string, printer: FunctionPrinter) {
+  printer.entry(module);
   const { lines } = printer;
+  const arrays = module.shared.map((_, i) => [sharedArray(i), `t.block.shared[${i}]`]);
   const isGenerator = lines.some((line) => /\byield \d/.test(line));
   const head = [
     `function${isGenerator ? '*' : ''} ${name}(t) {`,
     `  ${printer.declaration()}`,
     ...(isGenerator ? ['  for (;;) {'] : []),
-    ...constants(printer, shared.length),
+    `  ${constants(lines.join('\n'), { ...prologue, ...Object.fromEntries(arrays) })}`,
     ...(isGenerator ? ['  thread: {'] : []),
   ];
   const body = isGenerator ? lines.map((line) => line.replace(/\breturn;$/, 'break thread;')) : lines;
@@ -116,16 +100,6 @@ function siteOf({ name, sources }: IrModule, span: Span): Site {
     where: at === undefined ? name : `${source!.file}:${at.line}:${at.column}`,
     text: source?.piece(span.start, span.end) ?? '',
   };
-}
-
-/** Declares the builtins and parts of the thread that a function uses. */
-function constants(printer: FunctionPrinter, sharedArrays: number): string[] {
-  const body = printer.lines.join('\n');
-  const arrays = Array.from({ length: sharedArrays }, (_, i) => [sharedArray(i), `t.block.shared[${i}]`]);
-  const used = [...Object.entries(prologue), ...arrays]
-    .filter(([name]) => new RegExp(`(?<![.\\w])${name}\\b`).test(body))
-    .map(([name, value]) => `${name} = ${value}`);
-  return used.length === 0 ? [] : [`  const ${used.join(', ')};`];
 }
 
 /** The register arrays that operations take whole. */
@@ -158,12 +132,15 @@ class FunctionPrinter {
   readonly #effects: Effects;
   readonly #late: LateAccesses<Stmt>;
   readonly #checked: boolean;
-  readonly #site: (span: Span) => number;
+  readonly #module: IrModule;
+  readonly #named: Named;
 
-  constructor({ entry, cluster }: IrModule, checked: boolean, site: (span: Span) => number) {
+  constructor(module: IrModule, checked: boolean, named: Named) {
+    const { entry, cluster } = module;
     this.#locals = new Locals(changedArrays(entry.body));
     this.#checked = checked;
-    this.#site = site;
+    this.#module = module;
+    this.#named = named;
     const emit = (line: string) => this.#emit(line);
     this.#expressions = new Expressions(this.#locals, checked, emit, () => this.#site(this.#span!));
     this.#late = new LateAccesses(checked ? runsOf(entry.body) : [], {
@@ -177,6 +154,7 @@ class FunctionPrinter {
       this.#expressions,
       this.#locals,
       this.#late,
+      named,
       { checked, inCluster: cluster > 1 },
       emit,
       () => {
@@ -186,9 +164,8 @@ class FunctionPrinter {
     );
   }
 
-  /** A line that no statement has. */
-  bind(line: string): void {
-    this.#emit(line);
+  #site(span: Span): number {
+    return this.#named.sites.push(siteOf(this.#module, span)) - 1;
   }
 
   #emit(line: string): void {
@@ -196,27 +173,20 @@ class FunctionPrinter {
     this.spans.push(this.#span);
   }
 
-  /** Declares the parameters; returns their locals in order. */
-  params(f: IrFunction): string[] {
-    return f.params.flatMap((param) => localsOf(this.#locals.declare(param.variable)));
-  }
-
-  /** Each array is a buffer of its own, so that an index past its end is out of bounds. */
-  shared(variable: Parameters<Locals['bind']>[0], index: number): void {
-    this.#locals.bind(variable, { kind: 'pointer', buffer: sharedArray(index), offset: '0' });
+  entry({ entry, shared }: IrModule): void {
+    const params = entry.params.flatMap((param) => localsOf(this.#locals.declare(param.variable)));
+    // Each array is a buffer of its own, so that an index past its end is out of bounds.
+    for (const [i, { variable }] of shared.entries())
+      this.#locals.bind(variable, { kind: 'pointer', buffer: sharedArray(i), offset: '0' });
+    for (const [i, param] of params.entries()) this.#emit(`${param} = args[${i}];`);
+    this.#body(entry.body);
   }
 
   declaration(): string {
     return this.#locals.declaration();
   }
 
-  /** The objects that its text names by numbers. */
-  get named(): Pick<Compiled, 'accesses' | 'waits'> {
-    const { accesses, waits } = this.#effects;
-    return { accesses, waits };
-  }
-
-  body(statements: readonly Stmt[]): void {
+  #body(statements: readonly Stmt[]): void {
     this.#locals.enterScope();
     for (const statement of statements) {
       this.#late.before(statement);
@@ -230,7 +200,7 @@ class FunctionPrinter {
   #nested(statements: readonly Stmt[]): void {
     this.#indent++;
     this.#locals.endStatement();
-    this.body(statements);
+    this.#body(statements);
     this.#indent--;
   }
 
@@ -246,9 +216,7 @@ class FunctionPrinter {
           names.push(this.#locals.bindBounds(s.variable, bounds));
           values = [...values, bounds.start];
         }
-        values.forEach((value, i) => {
-          this.#emit(`${names[i]} = ${value};`);
-        });
+        this.#set(names, values);
         return;
       }
       case 'registers': {
@@ -262,9 +230,11 @@ class FunctionPrinter {
           this.#emit(`${slot.array}.fill(${fill[0]});`);
           return;
         }
-        localsOf(slot).forEach((name, i) => {
-          this.#emit(`${name} = ${fill[i % fill.length]};`);
-        });
+        const names = localsOf(slot);
+        this.#set(
+          names,
+          names.map((_, i) => fill[i % fill.length]!),
+        );
         return;
       }
       case 'assign':
@@ -356,9 +326,11 @@ class FunctionPrinter {
   #assignTo(names: readonly string[], values: readonly string[]): void {
     // The new words of a vector may read the old ones.
     const held = names.length === 1 ? values : values.map((v) => this.#expressions.simple(`(${v})`, 'i'));
-    names.forEach((name, i) => {
-      this.#emit(`${name} = ${held[i]};`);
-    });
+    this.#set(names, held);
+  }
+
+  #set(names: readonly string[], values: readonly string[]): void {
+    for (const [i, value] of values.entries()) this.#emit(`${names[i]} = ${value};`);
   }
 
   /** The test may need statements of its own, and `continue` must run the update: hence the two labels. */

@@ -16,7 +16,6 @@ import {
   type FenceOrder,
   type IrType,
   type Machine,
-  matrixWords,
   type OperationEffect,
   type OperationName,
   type Order,
@@ -27,9 +26,11 @@ import {
   type Stmt,
   type Variable,
 } from '../../../lang/index.js';
-import { pause, type StatementAccess, type StatementWait, warpOps } from '../compiled.js';
+import { pause } from '../compiled.js';
+import { bringing, word } from '../lanes.js';
 import type { LateAccesses } from '../late.js';
-import { type Address, type Expressions, valueName } from './expressions.js';
+import type { Named } from '../text.js';
+import { type Address, bitsOf, type Expressions, floatFrom, valueName } from './expressions.js';
 import type { Locals } from './locals.js';
 
 type MemoryType = Exclude<Extract<IrType, { kind: 'pointer' }>['to'], never>;
@@ -49,9 +50,6 @@ const views: Readonly<Record<MemoryType, readonly [string, number]>> = {
 };
 
 export class Effects implements Machine {
-  /** The names in the code: `accesses[0]`, `waits[2]`. */
-  readonly accesses: StatementAccess[] = [];
-  readonly waits: StatementWait[] = [];
   site = 0;
   /** The effect that is printed, and where its result goes. */
   #op: OperationName = 'barrier';
@@ -59,6 +57,7 @@ export class Effects implements Machine {
   readonly #expressions: Expressions;
   readonly #locals: Locals;
   readonly #late: LateAccesses<Stmt>;
+  readonly #named: Named;
   readonly #checked: boolean;
   readonly #inCluster: boolean;
   readonly #emit: (line: string) => void;
@@ -67,6 +66,7 @@ export class Effects implements Machine {
     expressions: Expressions,
     locals: Locals,
     late: LateAccesses<Stmt>,
+    named: Named,
     { checked, inCluster }: { readonly checked: boolean; readonly inCluster: boolean },
     emit: (line: string) => void,
     readonly polls: () => void,
@@ -74,6 +74,7 @@ export class Effects implements Machine {
     this.#expressions = expressions;
     this.#locals = locals;
     this.#late = late;
+    this.#named = named;
     this.#checked = checked;
     this.#inCluster = inCluster;
     this.#emit = emit;
@@ -125,12 +126,13 @@ export class Effects implements Machine {
     const texts = args.map((arg) => {
       if (typeof arg !== 'object') return String(arg);
       if (isList(arg)) return `[${arg.map((one) => this.#expressions.scalar(one)).join(', ')}]`;
-      if ('order' in arg) return this.#access({ ...arg, scope: this.#reach(arg.scope), site: this.site });
+      if ('order' in arg)
+        return this.#named.access({ ...arg, scope: this.#reach(arg.scope), site: this.site });
       if (arg.kind === 'array') return this.#locals.arrayOf(arg.array);
       if (arg.type.kind === 'tensorMap') return this.#expressions.tensor(arg);
       if (arg.type.kind !== 'pointer') return this.#expressions.scalar(arg);
       const { buffer, offset } = this.#expressions.place(arg);
-      return `${buffer}, ${offset}`;
+      return `{ buffer: ${buffer}, offset: ${offset} }`;
     });
     return texts.join(', ');
   }
@@ -138,15 +140,6 @@ export class Effects implements Machine {
   /** mbarriers of a block in a cluster are seen by all of it. Blocks of a cluster are no nearer to each other than others here. */
   #reach(scope: Scope): Scope {
     return this.#inCluster && this.#op.startsWith('mbarrier.') ? 'gpu' : scope;
-  }
-
-  /** The name of an access. */
-  #access(access: StatementAccess): string {
-    return `accesses[${this.accesses.push(access) - 1}]`;
-  }
-
-  #wait(wait: StatementWait): string {
-    return `waits[${this.waits.push(wait) - 1}]`;
   }
 
   /** Declares the result and sets it. */
@@ -176,7 +169,7 @@ export class Effects implements Machine {
     { buffer, offset, bytes }: { buffer: string; offset: string; bytes: number },
   ): string {
     const atomic = access.order !== 'weak';
-    const operands = `${this.#access({ ...access, bytes, site: this.site })}, ${buffer}, ${offset}`;
+    const operands = `${this.#named.access({ ...access, bytes, site: this.site })}, ${buffer}, ${offset}`;
     this.#late.access(operands);
     if (atomic) this.#emit(`t.about(${operands}); yield ${pause.preempt};`);
     const method = !atomic ? 'access' : access.kind === 'read' ? 'look' : 'change';
@@ -197,10 +190,12 @@ export class Effects implements Machine {
     const zero = place.to === 'u64' ? '0n' : '0';
     if (guard !== null) this.#emit(`if (${guard}) {`);
     const words = this.#words(atomic ? this.#seen(place) : place);
-    targets.forEach((target, i) => {
-      this.#emit(`${target} = ${words[i]};`);
-    });
+    this.#set(targets, words);
     if (guard !== null) this.#emit(`} else { ${targets.map((target) => `${target} = ${zero};`).join(' ')} }`);
+  }
+
+  #set(targets: readonly string[], values: readonly string[]): void {
+    for (const [i, target] of targets.entries()) this.#emit(`${target} = ${values[i]};`);
   }
 
   /** Where checked mode leaves what an atomic load reads. */
@@ -235,9 +230,7 @@ export class Effects implements Machine {
         : [this.#expressions.convertText(this.#expressions.scalar(value), valueName(value), place.to)];
     if (this.#checked) this.#emit(`if (${this.#ask({ kind: 'write', order, scope }, place)}) {`);
     const words = this.#words(place);
-    values.forEach((value, i) => {
-      this.#emit(`${words[i]} = ${value};`);
-    });
+    this.#set(words, values);
     this.#wrote(place);
     if (this.#checked && order !== 'weak') this.#emit('if (t.overtaken !== null) t.giveWay();');
     if (this.#checked) this.#emit('}');
@@ -286,7 +279,7 @@ export class Effects implements Machine {
     { old, at, wanted }: { readonly old: string; readonly at: string; readonly wanted: string },
   ): void {
     const reads = order === 'acquire' || order === 'acq_rel' ? 'acquire' : 'relaxed';
-    const access = this.#access({ kind: 'read', order: reads, scope, bytes, site: this.site });
+    const access = this.#named.access({ kind: 'read', order: reads, scope, bytes, site: this.site });
     this.#emit(
       `if (${at} !== ${wanted}) { if (t.missed(${access}, ${buffer}, ${offset})) ${old} = ${at}; } else`,
     );
@@ -306,13 +299,13 @@ export class Effects implements Machine {
   await(pointer: Expr, { until, wanted: by, mask: of, limit: most, order, scope }: Await): void {
     const place = this.#place(pointer);
     const filled = place.to === 'v16';
-    const word = (e: Expr): string => this.#expressions.simple(this.#expressions.scalar(e), 'i');
-    const wanted = word(by);
-    const mask = of === undefined ? '-1' : word(of).replace(/^\((.*)\)$/, '$1');
-    const limit = word(most);
+    const simple = (e: Expr): string => this.#expressions.simple(this.#expressions.scalar(e), 'i');
+    const wanted = simple(by);
+    const mask = of === undefined ? '-1' : simple(of).replace(/^\((.*)\)$/, '$1');
+    const limit = simple(most);
     const kind = filled ? 'filled' : place.to === 'u64' ? 'long' : 'word';
     const access = { kind: 'read', order, scope, bytes: place.bytes, site: this.site } as const;
-    const at = `${this.#wait({ kind, until, access })}, ${place.buffer}, ${place.offset}`;
+    const at = `${this.#named.wait({ kind, until, access })}, ${place.buffer}, ${place.offset}`;
     const wait = `t.waitFor(${at}, { mask: ${mask}, wanted: ${wanted}, limit: ${limit} }); yield ${pause.wait};`;
     if (this.#checked) {
       this.#emit(wait);
@@ -331,16 +324,17 @@ export class Effects implements Machine {
     }
     if (filled && this.#result !== null) {
       const words = this.#words(this.#checked ? this.#seen(place) : place);
-      this.#targets().forEach((target, i) => {
-        this.#emit(`${target} = ${words[i]} | 0;`);
-      });
+      this.#set(
+        this.#targets(),
+        words.map((word) => `${word} | 0`),
+      );
     }
   }
 
   awaitPhase(barrier: Expr, parity: Expr, limit: Expr): void {
     const scope = this.#reach('cta');
     const access = { kind: 'read', order: 'acquire', scope, bytes: 8, site: this.site } as const;
-    const wait = this.#wait({ kind: 'phase', until: '!=', access });
+    const wait = this.#named.wait({ kind: 'phase', until: '!=', access });
     const operands = [barrier, parity, limit];
     this.#emit(`t.waitForPhase(${wait}, ${this.#arguments(operands)}); yield ${pause.wait};`);
     this.#bind('t.satisfied');
@@ -349,44 +343,39 @@ export class Effects implements Machine {
   bringRow(row: Expr): void {
     const place = this.#place(row);
     const words = this.#words(place);
-    if (!this.#checked) {
-      this.bring(words);
-      return;
-    }
-    const may = this.#ask({ kind: 'read', order: 'weak', scope: 'cta' }, place);
-    this.#emit(`if (${may}) { ${bringing(words)} } else { ${bringing(['0', '0', '0', '0'])} }`);
-  }
-
-  bring(words: readonly string[]): void {
-    this.#emit(bringing(words));
+    if (this.#checked) {
+      const may = this.#ask({ kind: 'read', order: 'weak', scope: 'cta' }, place);
+      this.#emit(`if (${may}) { ${bringing(words)} } else { ${bringing(['0', '0', '0', '0'])} }`);
+    } else this.#emit(bringing(words));
   }
 
   words(vector: Expr): readonly string[] {
     return this.#expressions.words(vector);
   }
 
-  meet(value?: Expr, lane?: Expr): void {
-    if (value !== undefined) {
-      const text = this.#expressions.scalar(value);
-      this.#emit(`values[threadIdx] = ${valueName(value) === 'bool' ? `${text} ? 1 : 0` : text};`);
-    }
-    if (lane !== undefined) this.#emit(`lanes[threadIdx] = ${this.#expressions.scalar(lane)};`);
-    this.#emit(`t.site = ${this.site}; t.warpOp = ${warpOps.indexOf(this.#op)}; yield ${pause.warp};`);
+  meet(...brought: readonly (Expr | string)[]): void {
+    if (brought.length > 0) this.#emit(bringing(brought.map((one) => this.#wordOf(one))));
+    const meeting = {
+      ...operations[this.#op].together,
+      key: `${this.#op} ${this.site}`,
+      whole: true,
+    } as const;
+    this.#emit(this.#named.meet(meeting, '-1', this.site));
     const type = this.#result?.type;
     if (type?.kind !== 'value') return;
-    if (type.name === 'v16') {
-      for (const [i, target] of this.#targets().entries()) this.#emit(`${target} = ${part(i)};`);
-    } else {
-      const text = 'values[threadIdx]';
-      this.#bind(type.name === 'bool' ? `${text} !== 0` : type.name === 'f32' ? text : `${text} | 0`);
-    }
+    if (type.name === 'v16') this.#set(this.#targets(), [0, 1, 2, 3].map(word));
+    else
+      this.#bind(
+        type.name === 'bool' ? `${word(0)} !== 0` : type.name === 'f32' ? floatFrom(word(0)) : word(0),
+      );
+  }
+
+  #wordOf(brought: Expr | string): string {
+    if (typeof brought === 'string') return brought;
+    const text = this.#expressions.scalar(brought);
+    const type = valueName(brought);
+    return type === 'bool' ? `${text} ? 1 : 0` : type === 'f32' ? bitsOf(text) : text;
   }
 }
 
 const isList = (arg: object): arg is readonly Expr[] => Array.isArray(arg);
-
-/** Where a thread has word i of its matrices. */
-const part = (i: number): string => `parts[${matrixWords} * threadIdx + ${i}]`;
-
-const bringing = (words: readonly string[]): string =>
-  words.map((word, i) => `${part(i)} = ${word};`).join(' ');

@@ -14,6 +14,7 @@ import {
   type Variable,
 } from '../../../lang/index.js';
 import type { IndexedPlace } from '../compiled.js';
+import { literal, unsigned } from '../text.js';
 import type { Bounds, Locals } from './locals.js';
 
 export type Words = readonly [string, string, string, string];
@@ -430,12 +431,8 @@ export const pureCalls: Readonly<Record<string, unknown>> = Object.fromEntries(
 );
 
 /** Through memory that both types share, written out: large kernels exceed what V8 inlines. */
-const floatFrom = (word: string): string => `(scratchWord[0] = ${word}, scratchFloat[0])`;
-const bitsOf = (float: string): string => `(scratchFloat[0] = ${float}, scratchWord[0])`;
-
-function unsigned(text: string): string {
-  return /^\d+$/.test(text) ? text : `(${text} >>> 0)`;
-}
+export const floatFrom = (word: string): string => `(scratchWord[0] = ${word}, scratchFloat[0])`;
+export const bitsOf = (float: string): string => `(scratchFloat[0] = ${float}, scratchWord[0])`;
 
 function constant(value: number | bigint | boolean, type: ValueName): string {
   switch (type) {
@@ -444,19 +441,12 @@ function constant(value: number | bigint | boolean, type: ValueName): string {
     case 'u64':
       return `${BigInt.asUintN(64, BigInt(value))}n`;
     case 'f32':
-      return float(Math.fround(Number(value)));
+      return literal(Math.fround(Number(value)));
     case 'bf16':
     case 'f16':
     case 'e4m3':
       throw new Error(`a constant of type ${type} must be written as a conversion`);
-    default: {
-      const n = Number(BigInt.asIntN(32, BigInt(value)));
-      return n < 0 ? `(${n})` : String(n);
-    }
+    default:
+      return literal(Number(BigInt.asIntN(32, BigInt(value))));
   }
-}
-
-function float(value: number): string {
-  if (Object.is(value, -0)) return '(-0)';
-  return value < 0 ? `(${value})` : String(value);
 }

@@ -7,9 +7,7 @@
  * locals, and a machine keeps a hundred thousand generators.
  */
 import type { Field, IrType, ValueName, Variable } from '../../../lang/index.js';
-
-/** The kind of value in a JavaScript local, so that V8 sees one representation in each: integer, float, bigint, boolean, object. */
-type LocalKind = 'i' | 'f' | 'n' | 'b' | 'q';
+import { type LocalKind, localsDeclared } from '../text.js';
 
 export type Slot =
   | { readonly kind: 'scalar'; readonly name: string }
@@ -39,8 +37,6 @@ function localKind(name: ValueName): LocalKind {
   if (name === 'bool') return 'b';
   return 'i';
 }
-
-const initial: Readonly<Record<LocalKind, string>> = { i: '0', f: '0.5', n: '0n', b: 'false', q: 'null' };
 
 export class Locals {
   readonly #counts: Record<LocalKind, number> = { i: 0, f: 0, n: 0, b: 0, q: 0 };
@@ -163,12 +159,7 @@ export class Locals {
 
   /** The declaration of everything that was ever taken. */
   declaration(): string {
-    const all = (Object.keys(this.#counts) as LocalKind[]).flatMap((kind) =>
-      Array.from({ length: this.#counts[kind] }, (_, i) => `${kind}${i}`).map(
-        (name) => `${name} = ${initial[kind]}`,
-      ),
-    );
-    return all.length === 0 ? '' : `let ${all.join(', ')};`;
+    return localsDeclared(this.#counts);
   }
 }
 

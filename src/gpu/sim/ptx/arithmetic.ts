@@ -3,7 +3,8 @@
  * An operation that gives 64 bits returns the lower word and leaves the upper one in `up[0]`. f32 are doubles that hold an f32.
  */
 import { pureFunctions } from '../../../lang/index.js';
-import { bf16ToF32, e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../../index.js';
+import { bf16ToF32, e4m3ToF32, f16ToF32, f32ToBf16, f32ToF16 } from '../../index.js';
+import { arithmetic } from '../arithmetic.js';
 import { type Direction, type Format, operate, rounded, roundedInteger } from './rounding.js';
 
 const up = new Int32Array(1);
@@ -165,11 +166,9 @@ const exact: Readonly<Record<string, (of: Integers) => bigint>> = {
 };
 
 export const ptxArithmetic = {
+  ...arithmetic,
   up,
   carry,
-  fround: Math.fround,
-  imul: Math.imul,
-  clz32: Math.clz32,
   fma,
   fmin,
   fmax,
@@ -204,10 +203,6 @@ export const ptxArithmetic = {
   },
 
   // Words.
-  idiv: (a: number, b: number): number => (b === 0 ? -1 : (a / b) | 0),
-  irem: (a: number, b: number): number => (b === 0 ? a : (a % b) | 0),
-  udiv: (a: number, b: number): number => (b === 0 ? -1 : ((a >>> 0) / (b >>> 0)) | 0),
-  urem: (a: number, b: number): number => (b === 0 ? a : ((a >>> 0) % (b >>> 0)) | 0),
   popc: pureFunctions.popc.forms.u32!.compute as (a: number) => number,
   brev(a: number): number {
     let x = ((a >>> 1) & 0x55555555) | ((a & 0x55555555) << 1);
@@ -323,13 +318,8 @@ export const ptxArithmetic = {
     c: number,
     how: readonly HalfHow[] = [],
   ): number => halfOne(type, op, a, b, c, how) | (halfOne(type, op, a >>> 16, b >>> 16, c >>> 16, how) << 16),
-  f16ToF32,
-  bf16ToF32,
-  f32ToF16,
-  f32ToBf16,
   doubleToF16: (x: number): number => f32ToF16(rounded(x, 'f16', 'rn')),
   doubleToBf16: (x: number): number => f32ToBf16(rounded(x, 'bf16', 'rn')),
-  f32ToE4m3,
   e4m3ToF16: (bits: number): number => f32ToF16(e4m3ToF32(bits)),
   f32ToE5m2: (x: number): number => f32ToF16(rounded(x, 'e5m2', 'rn', true)) >>> 8,
   relu,

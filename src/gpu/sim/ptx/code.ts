@@ -1,6 +1,6 @@
 /** The JavaScript of one PTX kernel while it is written: operands, results, and what an instruction may ask for. */
 
-import { type AccessForm, matrixWords } from '../../../lang/index.js';
+import type { AccessForm } from '../../../lang/index.js';
 import {
   isPtxType,
   PtxError,
@@ -14,11 +14,11 @@ import {
   registersIn,
   writtenAs,
 } from '../../../lang/ptx/index.js';
-import { pause, type SharedMemory, type StatementAccess, type StatementWait } from '../compiled.js';
-import type { Site } from '../detector/detector.js';
+import type { SharedMemory } from '../compiled.js';
+import { bringing, type LaneMeeting } from '../lanes.js';
 import { LateAccesses, type Step } from '../late.js';
+import { literal, localsDeclared, Named } from '../text.js';
 import type { Flow } from './flow.js';
-import type { LaneMeeting } from './lanes.js';
 import type { Registers, Use } from './registers.js';
 import { isProduct, shapeOf } from './sums.js';
 
@@ -42,10 +42,7 @@ const simple = /^-?[\w$]+(\.\w+)?$|^\(-\d+\)$/;
 
 export class Code {
   readonly lines: string[] = [];
-  readonly accesses: StatementAccess[] = [];
-  readonly meetings: LaneMeeting[] = [];
-  readonly waits: StatementWait[] = [];
-  readonly sites: Site[] = [];
+  readonly named = new Named();
   readonly late: LateAccesses<PtxInstruction>;
   /** Whether threads arrive at barriers without waiting. */
   readonly arrives: boolean;
@@ -97,7 +94,7 @@ export class Code {
     const { line } = instruction;
     const span = { start: line, end: line, source: 0 };
     const { name, module } = this.kernel;
-    return this.sites.push({ kernel: name, span, ...writtenAs(module, instruction) }) - 1;
+    return this.named.sites.push({ kernel: name, span, ...writtenAs(module, instruction) }) - 1;
   }
 
   /** The array that a product adds to. In checked mode each has one of its own, which tells whether that product is under way. */
@@ -117,12 +114,7 @@ export class Code {
   }
 
   declaration(): string {
-    const values = { i: '0', f: '0.5', b: 'false', q: 'null' };
-    const names = (['i', 'f', 'b', 'q'] as const).flatMap((kind) =>
-      Array.from({ length: this.#temporaries[kind] }, (_, n) => `t${kind}${n} = ${values[kind]}`),
-    );
-    names.push('cc = 0');
-    return `let ${names.join(', ')};`;
+    return `${localsDeclared(this.#temporaries, 't')} let cc = 0;`;
   }
 }
 
@@ -239,8 +231,8 @@ export class Instruction {
       const text = kept === 'single' ? `bitsOf(${low})` : kept === 'double' ? `bitsOfDouble(${low})` : low;
       return narrowed(text, type, operand);
     }
-    if (operand.kind === 'integer') return number(narrow(operand.value, type));
-    if (operand.kind === 'float') return number(Number(BigInt.asIntN(32, singleBits(operand))));
+    if (operand.kind === 'integer') return literal(narrow(operand.value, type));
+    if (operand.kind === 'float') return literal(Number(BigInt.asIntN(32, singleBits(operand))));
     if (operand.kind === 'special') return this.#special(operand.name)[0];
     return this.pair(operand)[0];
   }
@@ -257,10 +249,10 @@ export class Instruction {
         return [low, high];
       }
       case 'integer':
-        return [number(narrow(operand.value, 'b32')), number(narrow(operand.value >> 32n, 'b32'))];
+        return [literal(narrow(operand.value, 'b32')), literal(narrow(operand.value >> 32n, 'b32'))];
       case 'float': {
         const bits = doubleBits(operand);
-        return [number(narrow(bits, 'b32')), number(narrow(bits >> 32n, 'b32'))];
+        return [literal(narrow(bits, 'b32')), literal(narrow(bits >> 32n, 'b32'))];
       }
       case 'special':
         return this.#special(operand.name);
@@ -321,7 +313,7 @@ export class Instruction {
   }
 
   single(operand: PtxOperand): string {
-    if (operand.kind === 'float') return float(Math.fround(operand.value));
+    if (operand.kind === 'float') return literal(Math.fround(operand.value));
     if (operand.kind === 'integer') return `floatOf(${narrow(operand.value, 'b32')})`;
     if (operand.kind !== 'register') this.refuse('a number must stand there');
     const { kept, low } = this.#read(operand, 'float');
@@ -329,7 +321,7 @@ export class Instruction {
   }
 
   double(operand: PtxOperand): string {
-    if (operand.kind === 'float') return float(operand.value);
+    if (operand.kind === 'float') return literal(operand.value);
     if (operand.kind !== 'register') this.refuse('a number must stand there');
     const { kept, low, high } = this.#read(operand, 'float');
     return kept === 'double' ? low : `doubleOf(${low}, ${high})`;
@@ -450,15 +442,14 @@ export class Instruction {
   /** A register as it is kept, or a number. */
   local(operand: PtxOperand, kept: 'single' | 'double'): string {
     if (operand.kind === 'float')
-      return float(kept === 'single' ? Math.fround(operand.value) : operand.value);
+      return literal(kept === 'single' ? Math.fround(operand.value) : operand.value);
     if (operand.kind !== 'register') this.refuse('a register must stand there');
     return this.#read(operand, 'moved').low;
   }
 
   /** The name of an access. */
   access(form: AccessForm): string {
-    const { accesses } = this.code;
-    return `accesses[${accesses.push({ ...form, site: this.site }) - 1}]`;
+    return this.code.named.access({ ...form, site: this.site });
   }
 }
 
@@ -510,13 +501,6 @@ function narrow(value: bigint, type: PtxType): number {
   return Number(BigInt.asUintN(bits, value));
 }
 
-const number = (value: number): string => (value < 0 ? `(${value})` : String(value));
-
-function float(value: number): string {
-  if (Object.is(value, -0)) return '(-0)';
-  return value < 0 ? `(${value})` : String(value);
-}
-
 /** 16-bit registers hold no sign. */
 function narrowed(text: string, type: PtxType, register: PtxRegister): string {
   const bits = 8 * ptxBytes[type];
@@ -526,20 +510,8 @@ function narrowed(text: string, type: PtxType, register: PtxRegister): string {
   return held === bits ? text : `(${text} & ${bits === 16 ? 65535 : 255})`;
 }
 
-/** Unsigned, for comparisons and the like. */
-export const unsigned = (text: string): string => (/^\d+$/.test(text) ? text : `(${text} >>> 0)`);
-
-/** How generated code brings the lanes of a warp together: what each brings, and what it gets. */
-export const give = (x: Instruction, word: number, value: string): void =>
-  x.code.line(`parts[${matrixWords} * threadIdx + ${word}] = ${value};`);
-export const got = (word: number): string => `parts[${matrixWords} * threadIdx + ${word}]`;
-
 /** Brings words to the lanes that a mask names, and waits for them. */
 export function meet(x: Instruction, meeting: LaneMeeting, mask: string, words: readonly string[]): void {
-  words.forEach((word, i) => {
-    give(x, i, word);
-  });
-  const { meetings } = x.code;
-  const number = meetings.push(meeting) - 1;
-  x.code.line(`t.meetLanes(meetings[${number}], ${mask}, ${x.site}); yield ${pause.lanes};`);
+  if (words.length > 0) x.code.line(bringing(words));
+  x.code.line(x.code.named.meet(meeting, mask, x.site));
 }

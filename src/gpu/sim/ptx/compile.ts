@@ -8,6 +8,7 @@ import {
   ptxBytes,
 } from '../../../lang/ptx/index.js';
 import { type Compiled, onceEach, pause, type SharedMemory } from '../compiled.js';
+import { constants } from '../text.js';
 import { ptxArithmetic } from './arithmetic.js';
 import { Code, Instruction, type Layout, type Place } from './code.js';
 import { flowOf } from './flow.js';
@@ -21,24 +22,15 @@ import { values } from './values.js';
 
 const handlers: Readonly<Record<string, Handler>> = { ...memory, ...values, ...together };
 
-/** The names by which generated code reaches the thread and its launch. */
+/** The names by which the code of PTX alone reaches the thread and its launch. */
 const prologue: Readonly<Record<string, string>> = {
-  threadIdx: 't.index',
-  blockIdx: 't.block.index',
-  blockDim: 't.block.launch.block',
-  gridDim: 't.block.launch.grid',
   extents: 't.block.launch.extents',
   tidX: 't.index % t.block.launch.extents[0]',
   ctaidX: 't.block.index % t.block.launch.extents[3]',
-  args: 't.block.launch.args',
   params: 't.block.launch.args[0]',
   B: 't.block.launch.args[1]',
   base: 't.block.launch.args[2]',
-  parts: 't.block.parts',
   shared0: 't.block.shared[0]',
-  accesses: 't.block.launch.compiled.accesses',
-  waits: 't.block.launch.compiled.waits',
-  meetings: 't.block.launch.compiled.meetings',
 };
 
 export const compilePtx = onceEach(compile);
@@ -56,7 +48,6 @@ function compile(kernel: PtxKernel, isChecked: boolean): Compiled {
   registers.settle(flow.blocks);
   const code = new Code(kernel, isChecked, flow, layout, registers, stepOf);
   print(code);
-  const { accesses, waits, meetings, sites } = code;
   const body = code.lines.join('\n');
   const isGenerator = /\byield \d/.test(body);
   const name = `ptx_${kernel.name.replace(/\W/g, '_')}`;
@@ -66,7 +57,7 @@ function compile(kernel: PtxKernel, isChecked: boolean): Compiled {
     code.declaration(),
     registers.declaration(),
     isGenerator ? 'for (;;) {' : '',
-    constants(body),
+    constants(body, prologue),
     layout.localBytes === 0 ? '' : `const local0 = t.localMemory(${layout.localBytes});`,
     'let at = 0;',
     'flow: for (;;) switch (at) {',
@@ -80,9 +71,8 @@ function compile(kernel: PtxKernel, isChecked: boolean): Compiled {
   const named = { ...ptxArithmetic, factorsOf };
   const run = new Function(...Object.keys(named), text)(...Object.values(named)) as Compiled['run'];
   return {
-    ...{ module: kernel, run, isGenerator, sites, accesses, waits, meetings, text },
-    usesWarps: false,
-    usesMatrices: meetings.length > 0,
+    ...{ module: kernel, run, isGenerator, ...code.named, text },
+    usesWords: /\bwords\[/.test(body),
     shared: layout.shared === null ? [] : [layout.shared],
   };
 }
@@ -157,14 +147,6 @@ function printOne(code: Code, of: PtxInstruction, touches: Iterable<PtxInstructi
   if (guard !== null) code.line('}');
   code.late.after(of);
   code.endInstruction();
-}
-
-/** Declares what a text uses. */
-function constants(body: string): string {
-  const used = Object.entries(prologue)
-    .filter(([name]) => new RegExp(`(?<![.\\w])${name}\\b`).test(body))
-    .map(([name, value]) => `${name} = ${value}`);
-  return used.length === 0 ? '' : `const ${used.join(', ')};`;
 }
 
 /** Writes what a variable of a module begins as; what it does not say is zero. */

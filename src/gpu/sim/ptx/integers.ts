@@ -1,6 +1,7 @@
 /** Operations on integers, as arithmetic and atomic updates have them: of at most 32 bits, and of 64 as two words. */
 import { type PtxType, ptxBytes } from '../../../lang/ptx/index.js';
-import { type Instruction, type Pair, unsigned } from './code.js';
+import { unsigned } from '../text.js';
+import type { Instruction, Pair } from './code.js';
 
 export const isSigned = (type: PtxType): boolean => type.startsWith('s');
 export const isWide = (type: PtxType): boolean => ptxBytes[type] === 8;

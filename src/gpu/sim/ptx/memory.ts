@@ -3,8 +3,9 @@ import type { Order, Scope } from '../../../lang/index.js';
 import { type PtxOperand, type PtxType, ptxBytes } from '../../../lang/ptx/index.js';
 import { pause } from '../compiled.js';
 import type { FenceKind } from '../detector/detector.js';
+import { unsigned } from '../text.js';
 import { mostShared, windows } from './addresses.js';
-import { type Instruction, type Pair, unsigned } from './code.js';
+import type { Instruction, Pair } from './code.js';
 import { isIntegerOperation, ofLongs, ofWords } from './integers.js';
 
 /** A place in memory, in generated code: cheap to repeat. */
@@ -79,6 +80,7 @@ export function spot(
 
 /** The place as two arguments of a call. */
 export const located = ({ buffer, offset }: Spot): string => `${buffer}, ${offset}`;
+export const placed = ({ buffer, offset }: Spot): string => `{ buffer: ${buffer}, offset: ${offset} }`;
 
 function windowSpot(space: 'shared' | 'local' | 'param', offset: string): Spot {
   const buffer = { shared: 'shared0', local: 'local0', param: 'params' }[space];

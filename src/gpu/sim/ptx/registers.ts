@@ -5,6 +5,7 @@
  * share a local, for a thread that pauses saves all of them.
  */
 import { type PtxRegister, ptxBytes } from '../../../lang/ptx/index.js';
+import { localsDeclared } from '../text.js';
 import type { BasicBlock } from './flow.js';
 
 /** How a register is kept. */
@@ -153,11 +154,7 @@ export class Registers {
   }
 
   declaration(): string {
-    const { i, f, b } = this.#counts;
-    const names = (kind: string, count: number, value: string): string[] =>
-      Array.from({ length: count }, (_, n) => `${kind}${n} = ${value}`);
-    const all = [...names('i', i, '0'), ...names('f', f, '0.5'), ...names('b', b, 'false')];
-    return all.length === 0 ? '' : `let ${all.join(', ')};`;
+    return localsDeclared(this.#counts);
   }
 }
 

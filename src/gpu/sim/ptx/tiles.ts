@@ -4,7 +4,7 @@ import type { SimBuffer } from '../memory.js';
 import type { Factors } from '../products.js';
 import { mapped } from './addresses.js';
 import { type Instruction, meet } from './code.js';
-import { located, spot } from './memory.js';
+import { placed, spot } from './memory.js';
 import { shapeOf } from './sums.js';
 
 /** A box to a tile, or a tile to a box. */
@@ -25,11 +25,11 @@ export function box(x: Instruction): void {
   if (!isLoad) {
     if (!x.has('bulk_group')) x.refuse('it says no way in which it completes');
     const from = spot(x, x.operand(1), 'shared');
-    x.code.line(`t.bulk.postBox(${map}, ${place}, ${located(from)}, ${x.site});`);
+    x.code.line(`t.bulk.postBox(${map}, ${place}, ${placed(from)}, ${x.site});`);
     return;
   }
   const [to, barrier] = [spot(x, x.operand(0), 'shared'), spot(x, x.operand(2), 'shared')];
-  const operands = `${located(to)}, ${map}, ${place}, ${located(barrier)}`;
+  const operands = `${placed(to)}, ${map}, ${place}, ${placed(barrier)}`;
   if (x.has('multicast::cluster'))
     x.code.line(`t.multicastBox(${operands}, ${x.word(x.operand(3))}, ${x.site});`);
   else x.code.line(`t.bulk.loadBox(${operands}, ${x.site});`);
@@ -69,7 +69,7 @@ function multiply(x: Instruction): void {
   const factors = [...x.pair(a), ...x.pair(b)].join(', ');
   const form = `${columns}, ${type === 'e4m3'}, ${x.site}`;
   x.code.line(`t.bring(factorsOf(shared0, ${array}, ${factors}, !(${x.predicate(adds)}), ${form}));`);
-  meet(x, { key: `wgmma ${shape}`, orders: false, multiplies: true }, '-1', []);
+  meet(x, { key: `wgmma ${shape}`, multiplies: true }, '-1', []);
   sums.elements.forEach((sum, i) => {
     x.setSingle(sum, `${array}[${i}]`);
   });
@@ -104,11 +104,9 @@ export function factorsOf(
   const [aFrom, bFrom] = [aAt % swizzle, bAt % swizzle];
   // One literal, for each lane makes one for each product.
   return {
-    a: shared,
-    aAt: aAt - aFrom,
+    a: { buffer: shared, offset: aAt - aFrom },
     aFrom,
-    b: shared,
-    bAt: bAt - bFrom,
+    b: { buffer: shared, offset: bAt - bFrom },
     bFrom,
     bytes: 32,
     sums,

@@ -1,11 +1,11 @@
 /** Instructions with which threads go elsewhere, meet others, wait, copy beside themselves, or end. */
-import { dealMatrices, matrixWords, multiplyMatrices } from '../../../lang/index.js';
+import { dealMatrices, matrixWords, multiplyMatrices, operations, shuffles } from '../../../lang/index.js';
 import { type PtxInstruction, type PtxOperand, ptxBytes } from '../../../lang/ptx/index.js';
 import { f16ToF32 } from '../../index.js';
 import { pause } from '../compiled.js';
-import { give, got, type Instruction, meet } from './code.js';
-import type { LaneMeeting } from './lanes.js';
-import { type Handler, located, scopeOf, spaceOf, spot } from './memory.js';
+import { bringing, type LaneMeeting, word } from '../lanes.js';
+import { type Instruction, meet } from './code.js';
+import { type Handler, located, placed, scopeOf, spaceOf, spot } from './memory.js';
 import { box, mapa, setmaxnreg, wgmma } from './tiles.js';
 
 export const together: Readonly<Record<string, Handler>> = {
@@ -103,12 +103,14 @@ function call(x: Instruction): void {
 
 type Complete = NonNullable<LaneMeeting['complete']>;
 
+/** What lanes bring and get is the same as in TypeScript's operations. */
+const ballot = operations['warp.ballot'].together!;
+const alike = operations['warp.match'].together!;
+
 /** Runs something for every lane of a mask. */
 function each(mask: number, run: (lane: number) => void): void {
   for (let rest = mask; rest !== 0; rest &= rest - 1) run(31 - Math.clz32(rest & -rest));
 }
-
-const brought = new Int32Array(32);
 
 function shfl(x: Instruction): void {
   if (!x.has('sync')) x.refuse('lanes without a mask are not known to be together');
@@ -117,41 +119,12 @@ function shfl(x: Instruction): void {
   x.type();
   const to = x.operand(0);
   const words = [1, 2, 3].map((i) => x.word(x.operand(i)));
-  const meeting = { key: `shfl ${mode}`, orders: false, complete: shuffles[mode] };
+  const meeting = { key: `shfl ${mode}`, complete: shuffles[mode] };
   meet(x, meeting, x.word(x.operand(4)), words);
   const [value, valid] = to.kind === 'pair' ? [to.first, to.second] : [to, null];
-  x.setWord(value, got(0), 'b32', 'bits');
-  if (valid !== null) x.setPredicate(valid, `${got(1)} !== 0`);
+  x.setWord(value, word(0), 'b32', 'bits');
+  if (valid !== null) x.setPredicate(valid, `${word(1)} !== 0`);
 }
-
-/** The lane to read from; more or less than the limit means none. */
-const source = {
-  up: (lane: number, by: number, limit: number): number => (lane - by >= limit ? lane - by : -1),
-  down: (lane: number, by: number, limit: number): number => (lane + by <= limit ? lane + by : -1),
-  bfly: (lane: number, by: number, limit: number): number => ((lane ^ by) <= limit ? lane ^ by : -1),
-};
-
-function shuffle(mode: 'up' | 'down' | 'bfly' | 'idx'): Complete {
-  return (words, first, mask) => {
-    each(mask, (lane) => {
-      brought[lane] = words[matrixWords * (first + lane)]!;
-    });
-    each(mask, (lane) => {
-      const at = matrixWords * (first + lane);
-      const by = words[at + 1]! & 31;
-      const clamp = words[at + 2]! & 31;
-      const segment = (words[at + 2]! >>> 8) & 31;
-      const limit = (lane & segment) | (clamp & ~segment);
-      let from = (lane & segment) | (by & ~segment);
-      if (mode !== 'idx') from = source[mode](lane, by, limit);
-      else if (from > limit) from = -1;
-      words[at] = brought[from < 0 ? lane : from]!;
-      words[at + 1] = from < 0 ? 0 : 1;
-    });
-  };
-}
-
-const shuffles = { up: shuffle('up'), down: shuffle('down'), bfly: shuffle('bfly'), idx: shuffle('idx') };
 
 function vote(x: Instruction): void {
   if (!x.has('sync')) x.refuse('lanes without a mask are not known to be together');
@@ -160,27 +133,13 @@ function vote(x: Instruction): void {
   if (mode === 'ballot') x.type();
   else x.has('pred');
   const mask = x.word(x.operand(2));
-  meet(x, { key: `vote ${mode}`, orders: false, complete: ballot }, mask, [
-    `${x.predicate(x.operand(1))} ? 1 : 0`,
-  ]);
+  meet(x, { key: `vote ${mode}`, ...ballot }, mask, [`${x.predicate(x.operand(1))} ? 1 : 0`]);
   const to = x.operand(0);
-  if (mode === 'ballot') x.setWord(to, got(0));
-  else if (mode === 'any') x.setPredicate(to, `${got(0)} !== 0`);
-  else if (mode === 'all') x.setPredicate(to, `${got(0)} === ${got(1)}`);
-  else x.setPredicate(to, `${got(0)} === 0 || ${got(0)} === ${got(1)}`);
+  if (mode === 'ballot') x.setWord(to, word(0));
+  else if (mode === 'any') x.setPredicate(to, `${word(0)} !== 0`);
+  else if (mode === 'all') x.setPredicate(to, `${word(0)} === ${word(1)}`);
+  else x.setPredicate(to, `${word(0)} === 0 || ${word(0)} === ${word(1)}`);
 }
-
-/** Which lanes said yes, and which were asked. */
-const ballot: Complete = (words, first, mask) => {
-  let votes = 0;
-  each(mask, (lane) => {
-    if (words[matrixWords * (first + lane)] !== 0) votes |= 1 << lane;
-  });
-  each(mask, (lane) => {
-    words[matrixWords * (first + lane)] = votes;
-    words[matrixWords * (first + lane) + 1] = mask;
-  });
-};
 
 function match(x: Instruction): void {
   const mode = x.among('any', 'all');
@@ -188,34 +147,17 @@ function match(x: Instruction): void {
   const isWide = ptxBytes[x.type()] === 8;
   const operand = x.operand(1);
   const words = isWide ? x.pair(operand) : [x.word(operand), '0'];
-  meet(x, { key: `match ${mode} ${isWide}`, orders: false, complete: alike }, x.word(x.operand(2)), words);
+  meet(x, { key: `match ${mode} ${isWide}`, ...alike }, x.word(x.operand(2)), words);
   const to = x.operand(0);
   if (mode === 'any') {
-    x.setWord(to, got(0));
+    x.setWord(to, word(0));
     return;
   }
   const [value, all] = to.kind === 'pair' ? [to.first, to.second] : [to, null];
-  const same = x.simple(`${got(0)} === ${got(1)}`, 'b');
-  x.setWord(value, `${same} ? ${got(1)} : 0`);
+  const same = x.simple(`${word(0)} === ${word(1)}`, 'b');
+  x.setWord(value, `${same} ? ${word(1)} : 0`);
   if (all !== null) x.setPredicate(all, same);
 }
-
-/** Which lanes brought the same, and which were asked. */
-const alike: Complete = (words, first, mask) => {
-  const values = new Map<number, string>();
-  each(mask, (lane) => {
-    const at = matrixWords * (first + lane);
-    values.set(lane, `${words[at]} ${words[at + 1]}`);
-  });
-  each(mask, (lane) => {
-    let same = 0;
-    each(mask, (other) => {
-      if (values.get(other) === values.get(lane)) same |= 1 << other;
-    });
-    words[matrixWords * (first + lane)] = same;
-    words[matrixWords * (first + lane) + 1] = mask;
-  });
-};
 
 const reductions: Readonly<Record<string, (a: number, b: number) => number>> = {
   'add u32': (a, b) => (a + b) | 0,
@@ -245,18 +187,16 @@ function redux(x: Instruction): void {
       words[matrixWords * (first + lane)] = result!;
     });
   };
-  meet(x, { key: `redux ${op} ${type}`, orders: false, complete }, x.word(x.operand(2)), [
-    x.word(x.operand(1)),
-  ]);
-  x.setWord(x.operand(0), got(0));
+  meet(x, { key: `redux ${op} ${type}`, complete }, x.word(x.operand(2)), [x.word(x.operand(1))]);
+  x.setWord(x.operand(0), word(0));
 }
 
 function elect(x: Instruction): void {
   x.has('sync');
   const to = x.operand(0);
   if (to.kind !== 'pair') x.refuse('it needs a lane and a predicate to write to');
-  meet(x, { key: 'elect', orders: false, complete: ballot }, x.word(x.operand(1)), ['0']);
-  const leader = x.simple(`31 - clz32(${got(1)} & -${got(1)})`, 'i');
+  meet(x, { key: 'elect', ...ballot }, x.word(x.operand(1)), ['0']);
+  const leader = x.simple(`31 - clz32(${word(1)} & -${word(1)})`, 'i');
   x.setWord(to.first, leader);
   x.setPredicate(to.second, `(threadIdx & 31) === ${leader}`);
 }
@@ -334,22 +274,19 @@ function ldmatrix(x: Instruction): void {
   const to = elementsOf(x, x.operand(0), count);
   const from = spot(x, x.operand(1), space);
   const words = [0, 1, 2, 3].map((i) => `${from.buffer}.i32[(${from.offset} >> 2) + ${i}]`);
-  const load = (): void => {
-    for (const [i, word] of words.entries()) give(x, i, word);
-  };
   // Lanes that name no row bring nothing.
   x.code.line(`if ((threadIdx & 31) < ${8 * count}) {`);
   if (x.checked) {
     const access = x.access({ kind: 'read', order: 'weak', scope: 'cta', bytes: 16 });
     x.code.line(`if (t.access(${access}, ${located(from)})) {`);
-    load();
+    x.code.line(bringing(words));
     x.code.line('}');
-  } else load();
+  } else x.code.line(bringing(words));
   x.code.line('}');
   const complete: Complete = (words, first) => dealMatrices(words, first, count, turned);
-  meet(x, { key: `ldmatrix ${count} ${turned}`, orders: false, complete }, fullWarp, []);
+  meet(x, { key: `ldmatrix ${count} ${turned}`, complete }, fullWarp, []);
   to.forEach((register, i) => {
-    x.setWord(register, got(i), 'b32', 'bits');
+    x.setWord(register, word(i), 'b32', 'bits');
   });
 }
 
@@ -371,9 +308,9 @@ function mma(x: Instruction): void {
   ];
   const read = type === 'f16' ? f16ToF32 : undefined;
   const complete: Complete = (words, first) => multiplyMatrices(words, first, k, read);
-  meet(x, { key: `mma ${shape} ${type}`, orders: false, complete }, fullWarp, words);
+  meet(x, { key: `mma ${shape} ${type}`, complete }, fullWarp, words);
   to.forEach((register, i) => {
-    x.setWord(register, got(i), 'b32', 'bits');
+    x.setWord(register, word(i), 'b32', 'bits');
   });
 }
 
@@ -386,7 +323,7 @@ function copy(x: Instruction): void {
   else if (x.has('mbarrier')) {
     x.types();
     x.ignore(/^(arrive|shared|shared::cta)$/);
-    const at = located(spot(x, x.operand(0), 'shared'));
+    const at = placed(spot(x, x.operand(0), 'shared'));
     x.code.line(`t.arriveAfterCopies(${at}, ${!x.has('noinc')}, ${x.site});`);
   } else load(x);
 }
@@ -404,7 +341,7 @@ function load(x: Instruction): void {
     some.kind === 'register' && some.type === 'pred'
       ? `${x.predicate(some)} ? 0 : ${bytes.value}`
       : x.word(some);
-  x.code.line(`t.loadAsync(${located(to)}, ${located(from)}, ${bytes.value}, ${given}, ${x.site});`);
+  x.code.line(`t.loadAsync(${placed(to)}, ${placed(from)}, ${bytes.value}, ${given}, ${x.site});`);
 }
 
 function bulk(x: Instruction): void {
@@ -426,9 +363,9 @@ function plainBytes(x: Instruction): void {
   const to = spot(x, x.operand(0), loads ? 'shared' : 'global');
   const from = spot(x, x.operand(1), loads ? 'global' : 'shared');
   const gate = loads ? spot(x, x.operand(3), 'shared') : null;
-  const operands = `${located(to)}, ${located(from)}, ${x.word(x.operand(2))}`;
+  const operands = `${placed(to)}, ${placed(from)}, ${x.word(x.operand(2))}`;
   if (gate === null) x.code.line(`t.bulk.post(${operands}, ${x.site});`);
-  else x.code.line(`t.bulk.load(${operands}, ${located(gate)}, ${x.site});`);
+  else x.code.line(`t.bulk.load(${operands}, ${placed(gate)}, ${x.site});`);
 }
 
 /** As much as a wait may take, in microseconds: as good as for ever. */
@@ -440,7 +377,7 @@ function mbarrier(x: Instruction): void {
   if (x.has('init')) {
     const at = spot(x, x.operand(0), 'shared');
     const access = x.access({ kind: 'write', order: 'weak', scope: 'cta', bytes: 8 });
-    x.code.line(`t.mbarrierInit(${access}, ${located(at)}, ${x.word(x.operand(1))}, false);`);
+    x.code.line(`t.mbarrierInit(${access}, ${placed(at)}, ${x.word(x.operand(1))}, false);`);
   } else if (x.among('arrive', 'arrive_drop', 'expect_tx') !== null) {
     x.ignore(/^(release|noComplete)$/);
     const arrives = x.of.parts[1] !== 'expect_tx';
@@ -470,10 +407,10 @@ function mbarrier(x: Instruction): void {
     const at = spot(x, to, 'shared');
     const access = x.access({ kind: 'update', order: arrives ? 'release' : 'relaxed', scope, bytes: 8 });
     // Its state is the number of its phase: whose parity says as much as a thread may ask.
-    const phase = state.kind === 'sink' ? '' : x.simple(`t.mbarrier(${located(at)}).phase`, 'i');
+    const phase = state.kind === 'sink' ? '' : x.simple(`t.mbarrier(${placed(at)}).phase`, 'i');
     const arrivals = count === undefined ? (arrives ? '1' : '0') : x.word(count);
     const bytes = expects && first !== undefined ? x.word(first) : '0';
-    x.code.line(`t.mbarrierExpect(${access}, ${located(at)}, ${bytes}, ${arrivals}, ${drops});`);
+    x.code.line(`t.mbarrierExpect(${access}, ${placed(at)}, ${bytes}, ${arrivals}, ${drops});`);
     if (state.kind !== 'sink') x.setPair(state, phase, '0');
   } else if (x.has('try_wait') || x.has('test_wait')) {
     const isParity = x.has('parity');
@@ -482,13 +419,10 @@ function mbarrier(x: Instruction): void {
     const scope = scopeOf(x) ?? 'cta';
     const at = spot(x, x.operand(1), 'shared');
     const access = { kind: 'read', order: 'acquire', scope, bytes: 8, site: x.site } as const;
-    const { waits } = x.code;
-    const number = waits.push({ kind: 'phase', until: '!=', access }) - 1;
+    const wait = x.code.named.wait({ kind: 'phase', until: '!=', access });
     // To look once and to wait differ in when they give up.
     const limit = x.of.parts.includes('try_wait') ? noLimit : 0;
-    x.code.line(
-      `t.waitForPhase(waits[${number}], ${located(at)}, ${parity}, ${limit}); yield ${pause.wait};`,
-    );
+    x.code.line(`t.waitForPhase(${wait}, ${placed(at)}, ${parity}, ${limit}); yield ${pause.wait};`);
     x.setPredicate(x.operand(0), 't.satisfied');
   } else if (x.has('inval')) {
     spot(x, x.operand(0), 'shared');

@@ -1,7 +1,8 @@
 /** Instructions that only compute. */
 import { type PtxOperand, type PtxType, ptxBytes } from '../../../lang/ptx/index.js';
+import { unsigned } from '../text.js';
 import type { HalfOperation, HalfType } from './arithmetic.js';
-import { type Instruction, type Pair, unsigned } from './code.js';
+import type { Instruction, Pair } from './code.js';
 import { add64, isIntegerOperation, isSigned, isWide, less64, ofLongs, ofWords } from './integers.js';
 import type { Handler } from './memory.js';
 import type { Rounding } from './rounding.js';
