@@ -73,6 +73,11 @@ export async function exportPlan(
       'combine takes rows by an experts’ plan here, whose kernels a launch plan does not hold',
       "Export with weighting 'experts' or 'combine'",
     );
+  if (layer.payloads.some(({ rounded }) => rounded))
+    throw new UnavailableError(
+      'dispatch makes rows of fp8 from bf16 here, which the header of an export has no words for',
+      'Export with rounded=no: the host brings rows of fp8 and their scales',
+    );
   const plan = family.plan(layer, place, tuning);
   if (plan.wire !== null || place.transport !== 'windows') {
     const needed = plan.wire === null ? 'NVSHMEM' : 'a proxy on the host';

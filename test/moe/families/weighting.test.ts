@@ -1,16 +1,26 @@
 /** Router weights applied by combine: whole rounds on the simulated machine against the reference, bit by bit. */
 import { describe, expect, test } from 'vitest';
+import { familyNamed, type Place, refusalOf } from '../../../src/moe/families/index.js';
 import {
   ExpertParallel,
   type ExpertParallelOptions,
+  ExpertsPlan,
   emptyTensor,
   readBits,
   row,
+  tensorFrom,
   write,
 } from '../../../src/moe/index.js';
-import type { Source } from '../../../src/moe/layer/index.js';
+import type { Bits, Source } from '../../../src/moe/layer/index.js';
+import { layerOf } from '../../../src/moe/rounds/options.js';
 import { World } from '../../../src/net/world/index.js';
-import type { RoundsShape, RoutesOptions } from '../../../src/verify/testing/index.js';
+import {
+  makeSources,
+  type RoundsShape,
+  type RoutesOptions,
+  randomElements,
+  shapeOfRounds,
+} from '../../../src/verify/testing/index.js';
 import { expectReference, type RoundsUnderTest } from './rounds.js';
 
 const plain: RoundsShape = {
@@ -39,6 +49,9 @@ const run = (layer: Partial<RoundsShape>, options: RoundsUnderTest = {}) =>
 
 const launch = { way: 'store', blocks: 2, threads: 64, parts: 2, inFlight: 4, teams: 1 } as const;
 const spread = (way: 'push' | 'pull') => ({ dispatch: launch, combine: { ...launch, way, ahead: 1 } });
+
+const alone = <T>(program: (world: World) => Promise<T>): Promise<T[]> =>
+  World.local({ ranks: 1, device: 'sim' }, program);
 
 describe('weights applied by combine give the bits of the reference', () => {
   const layers: Readonly<Record<string, Partial<RoundsShape>>> = {
@@ -123,6 +136,78 @@ describe('rows of a plan that combine takes give the bits of the reference', () 
       run({ ...planned, hidden: 40 }, { tokens, tuning: spread(way), mode: 'checked' }));
 });
 
+describe('a combine that takes the rows of a plan', () => {
+  const layer: ExpertParallelOptions = {
+    ...{ experts: 4, topK: 2, maxTokens: 5 },
+    ...{ payloads: { x: row('bf16', 8) }, output: row('bf16', 8) },
+  };
+  const sources = makeSources(
+    shapeOfRounds({ ...{ ranks: 2, experts: 4, topK: 2, maxTokens: 5, hidden: 8 }, dtype: 'bf16' }),
+    5,
+    3,
+  );
+
+  test('gives the bits of reduce before combine, where some routes find no room', async () => {
+    await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+      const stream = world.device.createStream();
+      const { topkIds, topkWeights, payloads } = sources[world.rank]!;
+      const sums: Bits[] = [];
+      for (const weighting of ['experts', 'plan'] as const) {
+        const ep = await ExpertParallel.create(world, { ...layer, weighting });
+        const plan = await ExpertsPlan.create(ep, { capacity: 7 });
+        const bits = randomElements('bf16', plan.rows * 8, 11 + world.rank, 6);
+        const rows = tensorFrom(world.device, stream, bits, 'bf16', [plan.rows, 8]);
+        const out = emptyTensor(world.device, 'bf16', [5, 8]);
+        const received = ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads }, stream);
+        plan.plan(received, stream);
+        if (weighting === 'experts') plan.reduce(received, rows, stream);
+        ep.combine(out, stream, weighting === 'plan' ? plan.made(rows) : undefined);
+        expect((await plan.sizes(stream)).overflow).toBeGreaterThan(0);
+        await ep.synchronize(stream);
+        sums.push(await readBits(out, stream));
+        plan.dispose();
+        await ep.dispose();
+      }
+      expect(sums[1]).toEqual(sums[0]);
+    });
+  });
+
+  test('refuses rows that lack or lie otherwise, and the round goes on', async () => {
+    await alone(async (world) => {
+      const stream = world.device.createStream();
+      const ep = await ExpertParallel.create(world, { ...layer, weighting: 'plan' });
+      const plan = await ExpertsPlan.create(ep);
+      const rows = emptyTensor(world.device, 'bf16', [plan.rows, 8]);
+      const out = emptyTensor(world.device, 'bf16', [1, 8]);
+      const inputs = { topkIds: Int32Array.of(2, 0), topkWeights: Float32Array.of(1, 1) };
+      const received = ep.dispatch({ ...inputs, payloads: { x: new Uint8Array(16) } }, stream);
+      plan.plan(received, stream);
+      stream.fill(rows.data, rows.bytes, 0);
+      const made = plan.made(rows);
+      expect(received.output.bytes).toBe(0);
+      expect(() => ep.combine(out, stream)).toThrow('made is undefined; it must be rows of a plan');
+      for (const name of ['rows', 'scatter', 'weights'] as const)
+        expect(() => ep.combine(out, stream, { ...made, [name]: out.data })).toThrow(`made.${name}`);
+      expect(() => plan.reduce(received, rows, stream)).toThrow('weighting is "plan"; it must be');
+      expect(() => plan.made(out)).toThrow('rows is');
+      ep.combine(out, stream, made);
+      await ep.synchronize(stream);
+      await ep.dispose();
+      const other = await ExpertParallel.create(world, layer);
+      const theirs = await ExpertsPlan.create(other);
+      expect(() => theirs.made(rows)).toThrow("it must be 'plan'");
+      other.dispatch({ ...inputs, payloads: { x: new Uint8Array(16) } }, stream);
+      expect(() => other.combine(out, stream, made)).toThrow("it must be absent, unless weighting is 'plan'");
+    });
+  });
+
+  test('is refused to a family whose combine takes none', () => {
+    const shape = layerOf(1, { ...layer, weighting: 'plan' });
+    const family = { ...familyNamed('one-sided'), can: ['masks'] as const };
+    expect(refusalOf(family, shape, {} as Place)?.message).toContain('whose combine takes no rows of a plan');
+  });
+});
+
 const options: ExpertParallelOptions = {
   experts: 4,
   topK: 3,
@@ -131,9 +216,6 @@ const options: ExpertParallelOptions = {
   output: row('f32', 4),
   weighting: 'combine',
 };
-
-const alone = <T>(program: (world: World) => Promise<T>): Promise<T[]> =>
-  World.local({ ranks: 1, device: 'sim' }, program);
 
 describe('an ExpertParallel whose combine applies the weights', () => {
   test('has an output with a row for each route, of which it reads those with an expert', async () => {

@@ -30,6 +30,13 @@ async function exported(
   return { plan: JSON.parse(JSON.stringify(plan)) as LaunchPlan, kernels };
 }
 
+test.each([
+  [{ weighting: 'plan' }, 'combine takes rows by an experts’ plan here'],
+  [{ format: 'fp8', rounded: 'yes' }, 'dispatch makes rows of fp8 from bf16 here'],
+])('%j cannot be exported, and why is said', async (says, why) => {
+  await expect(exported('one-sided', { ...small, ...says }, false)).rejects.toThrow(why);
+});
+
 describe('a host that knows only the plan', () => {
   test.each([
     { name: 'one-sided, pushing', family: 'one-sided', shape: { ...small, ...few }, split: false },
