@@ -1,13 +1,13 @@
 /** The options of an MoE layer, and the model that it is one of. */
 import {
   ArgumentError,
+  onlyGiven,
   requireFlag,
   requireInteger,
   requireKnown,
   requireObject,
   requireOneOf,
 } from '../base/errors.js';
-import { said } from '../base/said.js';
 import type { ExpertsPlanOptions } from './experts/experts-options.js';
 import { type Gemm, gemms } from './experts/mlp.js';
 import { type MlpWeights, mlpUnit, requireWeights } from './experts/products.js';
@@ -150,11 +150,11 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
       // Where nothing goes between a send and its receive, one launch is faster.
       split: microBatches === 2,
       ...(family === 'auto' ? {} : { family }),
-      ...said(options, 'placement', 'sms', 'waitMs', 'onLoss', 'waits'),
+      ...onlyGiven(options, 'placement', 'sms', 'waitMs', 'onLoss', 'waits'),
     },
     planned: {
       form: gemm === 'cublas' ? 'masked' : 'contiguous',
-      ...said(options, 'alignment', 'capacity'),
+      ...onlyGiven(options, 'alignment', 'capacity'),
     },
   };
 }

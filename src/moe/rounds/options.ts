@@ -1,12 +1,12 @@
 /** The options of an ExpertParallel, and the layer for which its kernels are made. */
 import {
   ArgumentError,
+  onlyGiven,
   requireFlag,
   requireInteger,
   requireObject,
   requireOneOf,
 } from '../../base/errors.js';
-import { said } from '../../base/said.js';
 import type { World } from '../../net/world/index.js';
 import { type Place, type TransportName, type Tuning, transports } from '../families/index.js';
 import {
@@ -212,7 +212,7 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
   const output: Output = {
     dtype: options.output.dtype,
     hidden: options.output.length,
-    ...said(options, 'weighting', 'wire', 'sum'),
+    ...onlyGiven(options, 'weighting', 'wire', 'sum'),
     ...(requireFlag('adds', adds ?? false) && { adds }),
   };
   const shape = requireShape({ ranks, experts, topK, maxTokens, replicas, payloads, output });

@@ -1,6 +1,5 @@
 /** One run of one configuration, under one schedule. */
-import { HeddleError, requireInteger, requireObject } from '../../base/errors.js';
-import { said } from '../../base/said.js';
+import { HeddleError, onlyGiven, requireInteger, requireObject } from '../../base/errors.js';
 import { type Finding, type MachineOptions, SimMachine } from '../../gpu/sim/index.js';
 import { type CheckConfiguration, requireConfiguration, WrongResult } from './subject.js';
 
@@ -35,7 +34,7 @@ export async function runOnce(
     ranks: configuration.ranks,
     mode: 'checked',
     configuration: configuration.name,
-    ...said(configuration, 'residentBlocks'),
+    ...onlyGiven(configuration, 'residentBlocks'),
   });
   let thrown: Finding | null = null;
   try {

@@ -6,12 +6,12 @@
 import {
   ArgumentError,
   HeddleError,
+  onlyGiven,
   RankMaskedError,
   requireArray,
   requireInteger,
   requireObject,
 } from '../../base/errors.js';
-import { said } from '../../base/said.js';
 import type { Stream } from '../../gpu/index.js';
 import {
   bytesOf,
@@ -87,14 +87,14 @@ export function shapeOfRounds(of: RoundsShape): Shape {
   const { size } = dtypes[dtype];
   const hiddenBytes = requireInteger('hidden', hidden, 1, limits.rowBytes / size) * size;
   return requireShape({
-    ...{ ranks, experts, topK, maxTokens, ...said(of, 'replicas') },
+    ...{ ranks, experts, topK, maxTokens, ...onlyGiven(of, 'replicas') },
     payloads: [
       { name: exampleInput, rowBytes: hiddenBytes },
       ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
     ],
     output: {
       ...{ dtype, hidden },
-      ...said(of, 'weighting', 'wire', 'sum'),
+      ...onlyGiven(of, 'weighting', 'wire', 'sum'),
       ...(of.adds && { adds: true }),
     },
   });

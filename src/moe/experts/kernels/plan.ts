@@ -8,7 +8,7 @@
  * of the blocks before or after. Those counts, summed up for each expert, say where each warp begins.
  */
 import { device, kernel, list, pointer } from '../../../lang/index.js';
-import { sumUpTo } from '../../families/common/lanes.js';
+import { sumUpTo } from '../../families/common/sum.js';
 import { type ExpertsShape, type ExpertsSpread, keepsWeights, routesOf, rowsOfPlan } from './shape.js';
 
 /** Vectors of ids that a thread has in flight. */

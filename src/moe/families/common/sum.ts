@@ -24,6 +24,16 @@ export const treeSum = device({ params: { values: registers('f32') }, returns: '
   return values[0]!;
 });
 
+/** The sum of the values of the lanes up to this one, its own included; a warp. */
+export const sumUpTo = device({ params: { value: 'u32' }, returns: 'u32' }, (g, { value }) => {
+  let sum = value;
+  for (const step of g.unroll(5)) {
+    const below = g.warp.shuffleUp(sum, 1 << step);
+    if (g.laneId >= 1 << step) sum += below;
+  }
+  return sum;
+});
+
 /** The place that `rowSum` is told, whatever that is, and what it asks for. */
 export type Gather<At extends DeviceParams> = DeviceFunction<ReturnType<typeof gatherParams<At>>, 'void'>;
 

@@ -1,10 +1,10 @@
 /** A chunk that came from another node goes on to its owners in this one; a block. */
 import { device, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { sumUpTo } from '../common/lanes.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { partsOf, unitBytes } from '../common/parts.js';
+import { sumUpTo } from '../common/sum.js';
 import { storeRows, tellRoutes } from './deliver.js';
 import { dispatchMessage, header } from './messages.js';
 import { type HybridShape, sumsAtSource } from './shape.js';

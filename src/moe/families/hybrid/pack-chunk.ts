@@ -1,10 +1,10 @@
 /** The message of dispatch that brings a chunk of tokens to one node; a block packs it. */
 import { device, list, peers, pointer, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { sumUpTo } from '../common/lanes.js';
 import { expertOwner } from '../common/owners.js';
 import { partsOf, unitBytes } from '../common/parts.js';
 import { placingParam } from '../common/places.js';
+import { sumUpTo } from '../common/sum.js';
 import { dispatchMessage } from './messages.js';
 import { livingPlaceAt } from './rails.js';
 import { type HybridShape, sumsAtSource } from './shape.js';

@@ -1,6 +1,6 @@
 /** Which tiles there are, and where a thread finds what it loads of one. */
 import { device, pointer, record, registers } from '../../../../lang/index.js';
-import { sumUpTo } from '../../../families/common/lanes.js';
+import { sumUpTo } from '../../../families/common/sum.js';
 import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './shape.js';
 
 /** Counts tiles of rows, up to each expert. One warp. */

@@ -1,6 +1,6 @@
 /** Which unit comes when: its expert, its rows, and its part of the rows that go out. */
 import { device, list, pointer, record } from '../../../../lang/index.js';
-import { sumUpTo } from '../../../families/common/lanes.js';
+import { sumUpTo } from '../../../families/common/sum.js';
 import type { HopperShape, HopperSizes, HopperTile } from './shape.js';
 
 /** The list of work, in shared memory: for each expert tiles of rows up to it, its first row and how many it has. */
