@@ -29,19 +29,16 @@ export function pipeline(options: {
     stages: STAGES,
 
     /** One thread does so, and a barrier of the block makes it known to the others. */
-    start: device(
-      { name: 'start', params: { gates }, using: { STAGES, FILLS, EMPTIES } },
-      (g, { gates }, U) => {
-        for (const stage of g.unroll(U.STAGES)) {
-          g.mbarrier.init(gates.full.at(stage), U.FILLS);
-          g.mbarrier.init(gates.empty.at(stage), U.EMPTIES);
-        }
-      },
-    ),
+    start: device({ params: { gates }, using: { STAGES, FILLS, EMPTIES } }, (g, { gates }, U) => {
+      for (const stage of g.unroll(U.STAGES)) {
+        g.mbarrier.init(gates.full.at(stage), U.FILLS);
+        g.mbarrier.init(gates.empty.at(stage), U.EMPTIES);
+      }
+    }),
 
     /** Waits until the stage of a step may be filled; returns it. */
     acquire: device(
-      { name: 'acquire', params: { gates, step: 'u32' }, using: { STAGES }, returns: 'u32' },
+      { params: { gates, step: 'u32' }, using: { STAGES }, returns: 'u32' },
       (g, { gates, step }, { STAGES }) => {
         const stage = step % STAGES;
         // A phase that never began counts as over: the first round waits for nobody.
@@ -52,7 +49,7 @@ export function pipeline(options: {
 
     /** Waits until the stage of a step is full; returns it. */
     wait: device(
-      { name: 'wait', params: { gates, step: 'u32' }, using: { STAGES }, returns: 'u32' },
+      { params: { gates, step: 'u32' }, using: { STAGES }, returns: 'u32' },
       (g, { gates, step }, { STAGES }) => {
         const stage = step % STAGES;
         g.mbarrier.await(gates.full.at(stage), (step / STAGES) & 1);
@@ -62,7 +59,7 @@ export function pipeline(options: {
 
     /** The calling thread has filled its part of the stage of a step, other than by the copy engine. */
     commit: device(
-      { name: 'commit', params: { gates, step: 'u32' }, using: { STAGES } },
+      { params: { gates, step: 'u32' }, using: { STAGES } },
       (g, { gates, step }, { STAGES }) => {
         g.mbarrier.arrive(gates.full.at(step % STAGES));
       },
@@ -70,7 +67,7 @@ export function pipeline(options: {
 
     /** The calling thread has done with the stage of a step. */
     release: device(
-      { name: 'release', params: { gates, step: 'u32' }, using: { STAGES } },
+      { params: { gates, step: 'u32' }, using: { STAGES } },
       (g, { gates, step }, { STAGES }) => {
         g.mbarrier.arrive(gates.empty.at(step % STAGES));
       },

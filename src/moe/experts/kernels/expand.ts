@@ -66,7 +66,6 @@ function copyRow({ rowBytes }: Payload, threads: number, parts: number) {
   const partUnits = Math.ceil(units / parts);
   return device(
     {
-      name: 'copy_row',
       params: {
         from: pointer('v16'),
         to: pointer('v16'),

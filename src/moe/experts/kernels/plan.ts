@@ -103,7 +103,6 @@ function countAll({ EXPERTS, ROUTES, WARPS, STEPS, STRIDE }: Sizes) {
   const lanes = vectors ? 4 : 1;
   return device(
     {
-      name: 'count_all',
       params: { ids: pointer('i32'), first: 'u32', counted: pointer('u32') },
       using: {
         ...{ EXPERTS, STRIDE, DEPTH: inFlight },
@@ -150,7 +149,6 @@ function countAll({ EXPERTS, ROUTES, WARPS, STEPS, STRIDE }: Sizes) {
 const beginWarps = ({ EXPERTS, WARPS, PARTS, STRIDE }: Sizes) =>
   device(
     {
-      name: 'begin_warps',
       params: { counted: pointer('u32'), wanted: pointer('u32') },
       using: { EXPERTS, WARPS, PARTS, STRIDE, sumUpTo },
     },
@@ -170,7 +168,6 @@ const beginWarps = ({ EXPERTS, WARPS, PARTS, STRIDE }: Sizes) =>
 const beginExperts = (shape: ExpertsShape) =>
   device(
     {
-      name: 'begin_experts',
       params: {
         wanted: pointer('u32'),
         starts: pointer('u32'),
@@ -225,7 +222,6 @@ const beginExperts = (shape: ExpertsShape) =>
 const placeOwn = ({ EXPERTS, ROUTES, WARPS, STEPS, STRIDE }: Sizes, keeps: number) =>
   device(
     {
-      name: 'place_own',
       params: {
         ids: pointer('i32'),
         first: 'u32',

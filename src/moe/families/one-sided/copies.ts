@@ -23,7 +23,6 @@ export const copyParams = {
 export const tellCopied = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'tell_copied',
       params: { win: peers(window), mask: 'v16', epoch: 'u32', copied: copyParams.copied },
       using: { RANKS: shape.ranks, isOut: masking(shape, 'combine').isOut },
     },
@@ -45,7 +44,6 @@ export const tellCopied = (shape: OneSidedShape, window: OneSidedWindow) =>
 export const copyRow = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'copy_row',
       params: {
         ...{
           win: peers(window),
@@ -86,7 +84,6 @@ export const copyRow = (shape: OneSidedShape, window: OneSidedWindow) =>
 export const awaitCopied = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
-      name: 'await_copied',
       params: {
         ...{ mine: windowOf(window), id: 'i32', token: 'u32', part: 'u32', epoch: 'u32' },
         patience: registers('u32', 1),

@@ -18,7 +18,6 @@ const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
 const waitFor = (window: OneSidedWindow, shape: OneSidedShape, operation: Operation) =>
   device(
     {
-      name: 'wait_for',
       params: {
         ...{ mine: windowOf(window), flag: pointer('u32'), peer: 'u32' },
         ...{ epoch: 'u32', limit: 'u32', counted: 'bool' },
@@ -44,7 +43,6 @@ export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: O
   /** Threads 0 … RANKS-1 each tell one peer. The block's stores must have happened before a barrier ahead of this. */
   const arrive = device(
     {
-      name: 'arrive',
       params: { win, mask: 'v16', epoch: 'u32' },
       using: { ...using, RANKS: ranks },
     },
@@ -61,7 +59,6 @@ export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: O
   /** Waits for one block of one peer, unless that is left out; false in vain. Block 0 stands for all of them where waits are counted. */
   const awaitPeer = device(
     {
-      name: 'await_peer',
       params: {
         ...({ mine: windowOf(window), mask: 'v16', block: 'u32' } as const),
         ...({ peer: 'u32', epoch: 'u32', limit: 'u32' } as const),
@@ -79,7 +76,6 @@ export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: O
   /** Threads 0 … RANKS-1 each wait for one peer; the barrier passes what they acquired on to the block. */
   const awaitPeers = device(
     {
-      name: 'await_peers',
       params: { win, mask: 'v16', epoch: 'u32', limit: 'u32' },
       using: { RANKS: ranks, awaitPeer },
     },
@@ -100,7 +96,6 @@ export function release(window: OneSidedWindow, shape: OneSidedShape) {
   /** A combine, at its start: the experts of this rank have read what dispatch wrote here. */
   const releaseSlots = device(
     {
-      name: 'release_slots',
       params: { win: peers(window), mask: 'v16', epoch: 'u32' },
       using: { RANKS: ranks, isOut },
     },
@@ -120,7 +115,6 @@ export function release(window: OneSidedWindow, shape: OneSidedShape) {
    */
   const awaitSlots = device(
     {
-      name: 'await_slots',
       params: { mine: windowOf(window), mask: 'v16', epoch: 'u32', limit: 'u32' },
       using: { RANKS: ranks, isOut, waitFor: waitFor(window, shape, 'combine') },
     },
@@ -141,12 +135,9 @@ export function release(window: OneSidedWindow, shape: OneSidedShape) {
  * the launch of the last round, which left the count, has ended, since a phase that lies between has awaited it. So the word
  * may also be raised at once. It is not read by way of L1, where something older might linger.
  */
-export const countRound = device(
-  { name: 'count_round', params: { count: pointer('u32') }, returns: 'u32' },
-  (g, { count }) => {
-    const epoch = g.load(count, { order: 'relaxed', scope: 'gpu' }) + 1;
-    g.barrier(); // all of the block have read it
-    if (g.threadIdx.x === 0) g.store(count, epoch);
-    return epoch;
-  },
-);
+export const countRound = device({ params: { count: pointer('u32') }, returns: 'u32' }, (g, { count }) => {
+  const epoch = g.load(count, { order: 'relaxed', scope: 'gpu' }) + 1;
+  g.barrier(); // all of the block have read it
+  if (g.threadIdx.x === 0) g.store(count, epoch);
+  return epoch;
+});

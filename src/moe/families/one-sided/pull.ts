@@ -71,7 +71,6 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
 const routeIn = ({ topK, combine }: OneSidedShape) =>
   device(
     {
-      name: 'route_in',
       params: { topkIds: pointer('i32'), piece: 'u32', tokens: 'u32' },
       returns: 'i32',
       using: { K: topK, PARTS: combine.parts },

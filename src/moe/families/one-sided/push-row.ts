@@ -49,7 +49,6 @@ export function pushSum(shape: OneSidedShape) {
   const { dtype } = shape.output;
   return device(
     {
-      name: 'push_sum',
       params: {
         routes: record(routeParams(shape, sumsRoutes(shape))),
         slot: 'u32',

@@ -175,7 +175,6 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
   const sums = sumsRoutes(shape);
   return device(
     {
-      name: 'push_piece',
       params: {
         ...{ win: peers(window), mask: 'v16', piece: 'u32', epoch: 'u32', ...copyParams },
         routes: record(routeParams(shape, sums)),

@@ -126,7 +126,6 @@ function roundRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
   const units = shape.payloads[payload]!.rowBytes / 16;
   return device(
     {
-      name: 'round_row',
       params: params(window),
       using: {
         ...using(shape, payload),

@@ -7,7 +7,6 @@ import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './sha
 export const endTiles = ({ rows, experts }: GemmShape, tile: GemmTile) =>
   device(
     {
-      name: 'end_tiles',
       params: { counts: pointer('u32'), count: 'u32', ends: pointer('u32') },
       using: { EXPERTS: experts, ALL: rows === 'all', ROWS: tile.rows, sumUpTo },
     },
@@ -31,7 +30,6 @@ export const endTiles = ({ rows, experts }: GemmShape, tile: GemmTile) =>
 export const cutLast = ({ cuts: most }: GemmTile) =>
   device(
     {
-      name: 'cut_last',
       params: { tiles: 'u32' },
       returns: record({ whole: 'u32', cuts: 'u32' }),
       using: { MOST: most },
@@ -49,7 +47,6 @@ export const cutLast = ({ cuts: most }: GemmTile) =>
 export const findSources = ({ rows, topK }: GemmShape, sizes: TileSizes) =>
   device(
     {
-      name: 'find_sources',
       params: { routes: pointer('i32'), row: 'u32', rows: 'u32', sources: registers('u32') },
       using: {
         GATHERED: rows === 'gathered',
@@ -72,7 +69,6 @@ export const findSources = ({ rows, topK }: GemmShape, sizes: TileSizes) =>
 export const findWeights = ({ outputs, gated }: GemmShape, { made, weightUnits }: TileSizes) =>
   device(
     {
-      name: 'find_weights',
       params: { expert: 'u32', across: 'u32' },
       returns: 'u32',
       using: { GATED: gated, OUTPUTS: outputs, MADE: made, U: stageUnits, INPUT_UNITS: weightUnits },

@@ -7,7 +7,6 @@ import { loadParts, loadStage, multiplyParts } from './stages.js';
 export const multiplyTile = (shape: GemmShape, tile: GemmTile, sizes: TileSizes) =>
   device(
     {
-      name: 'multiply_tile',
       params: { stages: pointer('v16'), inputs: tileInputs, sums: registers('v16') },
       using: {
         STEPS: sizes.steps,

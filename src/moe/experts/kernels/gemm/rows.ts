@@ -26,7 +26,6 @@ export const heldRows = record({ vectors: registers('v16'), scales: registers('f
 const takesRow = (tile: GemmTile, { rowVectors, rowsApart, someLoad }: TileSizes) =>
   device(
     {
-      name: 'takes_row',
       params: { i: 'u32', rows: 'u32' },
       returns: 'bool',
       using: { FEW: tile.few, SOME: someLoad, ROWS: tile.rows, VECTORS: rowVectors, APART: rowsApart },
@@ -41,7 +40,6 @@ const takesRow = (tile: GemmTile, { rowVectors, rowsApart, someLoad }: TileSizes
 export const fetchRows = ({ e4m3 }: GemmShape, tile: GemmTile, sizes: TileSizes) =>
   device(
     {
-      name: 'fetch_rows',
       params: { stage: pointer('v16'), inputs: tileInputs, step: 'u32', held: heldRows },
       using: {
         E4M3: e4m3,
@@ -72,7 +70,6 @@ export const fetchRows = ({ e4m3 }: GemmShape, tile: GemmTile, sizes: TileSizes)
 export const putRows = (tile: GemmTile, sizes: TileSizes) =>
   device(
     {
-      name: 'put_rows',
       params: { stage: pointer('v16'), rows: 'u32', held: heldRows },
       using: {
         U: stageUnits,

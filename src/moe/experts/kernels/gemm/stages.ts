@@ -11,7 +11,6 @@ import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './sha
 export const loadStage = (shape: GemmShape, tile: GemmTile, sizes: TileSizes) =>
   device(
     {
-      name: 'load_stage',
       params: { stage: pointer('v16'), inputs: tileInputs, step: 'u32', held: heldRows },
       using: {
         U: stageUnits,
@@ -44,7 +43,6 @@ export const tileParts = record({ a: registers('v16'), b: registers('v16'), rows
 export const loadParts = (tile: GemmTile, { rowUnits, rowParts, columnParts }: TileSizes) =>
   device(
     {
-      name: 'load_parts',
       params: { stage: pointer('v16'), k: constant<number>(), parts: tileParts },
       using: {
         FEW: tile.few,
@@ -75,7 +73,6 @@ export const loadParts = (tile: GemmTile, { rowUnits, rowParts, columnParts }: T
 export const multiplyParts = (tile: GemmTile, { rowParts, columnParts }: TileSizes) =>
   device(
     {
-      name: 'multiply_parts',
       params: { k: constant<number>(), parts: tileParts, sums: registers('v16') },
       using: {
         FEW: tile.few,

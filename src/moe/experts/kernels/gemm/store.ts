@@ -14,7 +14,6 @@ export const storeTile = (
 ) =>
   device(
     {
-      name: 'store_tile',
       params: {
         to: pointer('bf16'),
         /** Of the tile: its first row that goes out, how many there are, and its first element. */

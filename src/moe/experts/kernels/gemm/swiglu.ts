@@ -8,7 +8,6 @@ import { device, kernel, pointer } from '../../../../lang/index.js';
  */
 export const silu = device(
   {
-    name: 'silu',
     params: { x: 'f32' },
     returns: 'f32',
     using: {

@@ -20,7 +20,6 @@ export function makeTile(shape: GemmShape, tile: GemmTile) {
   const sizes = tileSizes(shape, tile);
   return device(
     {
-      name: 'make_tile',
       params: { stages: pointer('v16'), pointers: gemmPointers, place: tilePlace },
       using: {
         MADE: sizes.made,

@@ -33,7 +33,6 @@ export const bring = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   const gathered = shape.rows === 'gathered';
   return device(
     {
-      name: 'bring',
       params: { ring: ringOf(sizes), work, sources: sourcesOf(shape, sizes) },
       using: {
         GATHERED: gathered,
@@ -73,7 +72,6 @@ export const bring = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
 export const askAhead = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
-      name: 'ask_ahead',
       params: { ring: ringOf(sizes), work, weights: tensorMap(sizes.boxTile) },
       using: {
         STAGES: sizes.ahead,
@@ -94,7 +92,6 @@ export const askAhead = (shape: HopperShape, of: HopperTile, sizes: HopperSizes)
 const bringUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
-      name: 'bring_unit',
       params: unitOf(shape, sizes),
       using: {
         PASSES: of.passes,
@@ -122,7 +119,6 @@ const bringUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
 const beginStage = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
-      name: 'begin_stage',
       params: {
         ring: ringOf(sizes),
         weights: tensorMap(sizes.boxTile),
@@ -157,7 +153,6 @@ const beginStage = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
 const gatherUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
-      name: 'gather_unit',
       params: unitOf(shape, sizes),
       using: {
         ...sizes.bringing,
@@ -209,7 +204,6 @@ const gatherUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
 const findSources = ({ topK }: HopperShape, { steps, stageVectors }: HopperSizes) =>
   device(
     {
-      name: 'find_sources',
       params: {
         routes: list(pointer('i32'), 1),
         /** Of the plan; and how many the expert has from it on. */
@@ -237,7 +231,6 @@ const findSources = ({ topK }: HopperShape, { steps, stageVectors }: HopperSizes
 const askForWeights = ({ gated, outputs }: HopperShape, sizes: HopperSizes) =>
   device(
     {
-      name: 'ask_for_weights',
       params: {
         ring: ringOf(sizes),
         stage: 'u32',
@@ -262,7 +255,6 @@ const askForWeights = ({ gated, outputs }: HopperShape, sizes: HopperSizes) =>
 const tellOf = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
-      name: 'tell_of',
       params: { ring: ringOf(sizes), turn: 'u32' },
       using: { commit: handOn(shape, of).commit },
     },

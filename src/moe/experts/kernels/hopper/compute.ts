@@ -17,7 +17,6 @@ import { findUnit, placeOf, work } from './units.js';
 const findScales = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
-      name: 'find_scales',
       params: {
         outputs: outputsOf(shape, of),
         expert: 'u32',
@@ -72,7 +71,6 @@ const groupOf = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) => ({
 export const multiplyUnits = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
-      name: 'multiply_units',
       params: groupOf(shape, of, sizes),
       using: {
         STAGES_OF_UNIT: of.passes * sizes.stepsOfPart,
@@ -97,7 +95,6 @@ export const multiplyUnits = (shape: HopperShape, of: HopperTile, sizes: HopperS
 const multiplyUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
-      name: 'multiply_unit',
       params: { ...groupOf(shape, of, sizes), place: placeOf, turn: 'u32' },
       using: {
         BY_ROWS: of.split === 'rows',

@@ -9,7 +9,6 @@ export const partOf = record({ row: 'u32', column: 'u32', turn: 'u32' });
 export const multiplyRows = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
-      name: 'multiply_rows',
       params: { ring: ringOf(sizes), part: partOf, sums: registers('f32') },
       using: {
         STEPS: sizes.stepsOfPart,
@@ -45,7 +44,6 @@ const scalesOf = record({ rows: pointer('f32'), weights: pointer('f32'), at: sca
 const startStage = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
-      name: 'start_stage',
       params: { ring: ringOf(sizes), part: partOf, turn: 'u32', products: registers('f32') },
       using: { ROWS: groupRows, COLUMNS: of.columns, wait: handOn(shape, of).wait },
     },
@@ -63,7 +61,6 @@ const startStage = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
 const addScaled = ({ gated }: HopperShape) =>
   device(
     {
-      name: 'add_scaled',
       params: { products: registers('f32'), scales: registers('f32'), sums: registers('f32') },
       using: { GATED: gated },
     },
@@ -88,7 +85,6 @@ const inARow = (steps: number): number => [8, 7, 6, 5, 4, 3, 2, 1].find((some) =
 export const multiplyScaled = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
-      name: 'multiply_scaled',
       params: { ring: ringOf(sizes), part: partOf, scales: scalesOf, sums: registers('f32') },
       using: {
         STEPS: sizes.stepsOfPart,

@@ -38,7 +38,7 @@ const outPlace = record({ row: 'u32', left: 'u32', element: 'u32' });
 
 /** SwiGLU: gates are the first half of the sums, and what they scale the second. */
 export const gate = device(
-  { name: 'gate', params: { sums: registers('f32'), made: registers('f32') }, using: { silu } },
+  { params: { sums: registers('f32'), made: registers('f32') }, using: { silu } },
   (g, { sums, made }, u) => {
     for (const i of g.unroll(sums.length / 2)) made[i] = u.silu({ x: sums[i]! }) * sums[sums.length / 2 + i]!;
   },
@@ -48,7 +48,6 @@ export const gate = device(
 const sendRows = (vectors: number, outputs: number, type: 'bf16' | 'e4m3') =>
   device(
     {
-      name: 'send_rows',
       params: { own: pointer('v16'), to: pointer('v16'), place: outPlace },
       using: {
         VECTORS: vectors,
@@ -79,7 +78,6 @@ const storeRows = ({ gated, outputs }: HopperShape, of: HopperTile) => {
   const vectors = [passing, 4, 2, 1].find((some) => octets % some === 0)!;
   return device(
     {
-      name: 'store_rows',
       params: { own: pointer('v16'), to: pointer('v16'), place: outPlace, values: registers('f32') },
       using: {
         PARTS: octets / vectors,
@@ -109,7 +107,6 @@ const storeRows = ({ gated, outputs }: HopperShape, of: HopperTile) => {
 const findPeaks = ({ columnGroups }: HopperSizes) =>
   device(
     {
-      name: 'find_peaks',
       params: {
         /** [warp group][row], where groups share rows. */
         peaks: pointer('u32'),
@@ -146,7 +143,6 @@ const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: HopperSize
   const { columnGroups, boxRows } = sizes;
   return device(
     {
-      name: 'store_scaled',
       params: {
         own: pointer('v16'),
         to: pointer('v16'),
@@ -229,7 +225,7 @@ export const send = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) => 
 
 const sendPlain = (shape: HopperShape, of: HopperTile) =>
   device(
-    { name: 'send_plain', params: sending(shape, of), using: { storeRows: storeRows(shape, of) } },
+    { params: sending(shape, of), using: { storeRows: storeRows(shape, of) } },
     (_, { own, outputs: { to }, place, sums }, u) => {
       if (place.left > 0) u.storeRows({ own, to, place, values: sums });
     },
@@ -237,7 +233,7 @@ const sendPlain = (shape: HopperShape, of: HopperTile) =>
 
 const sendGated = (shape: HopperShape, of: HopperTile) =>
   device(
-    { name: 'send_gated', params: sending(shape, of), using: { gate, storeRows: storeRows(shape, of) } },
+    { params: sending(shape, of), using: { gate, storeRows: storeRows(shape, of) } },
     (g, { own, outputs: { to }, place, sums }, u) => {
       if (place.left > 0) {
         const made = g.registers('f32', sums.length / 2);
@@ -250,7 +246,6 @@ const sendGated = (shape: HopperShape, of: HopperTile) =>
 const sendScaled = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
-      name: 'send_scaled',
       params: sending(shape, of),
       using: {
         PASSES: of.passes,
@@ -275,7 +270,6 @@ const sendScaled = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
 const sendSums = (shape: HopperShape, of: HopperTile) =>
   device(
     {
-      name: 'send_sums',
       params: sending(shape, of),
       using: { PARTS: of.parts, OUTPUTS: shape.outputs, HALVES: shape.gated ? 2 : 1 },
     },

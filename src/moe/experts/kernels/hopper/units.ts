@@ -19,7 +19,6 @@ export const findWork = ({ rows, experts }: HopperShape, sizes: HopperSizes) => 
   const all = rows === 'all';
   return device(
     {
-      name: 'find_work',
       params: {
         /** Of a plan; or how many rows one expert has that takes all. */
         planned: record({
@@ -85,7 +84,6 @@ const together = 16;
 export const findUnit = (sizes: HopperSizes, { parts }: HopperTile) =>
   device(
     {
-      name: 'find_unit',
       params: { unit: 'u32', ends: pointer('u32'), expert: 'u32', before: 'u32' },
       returns: placeOf,
       using: {
