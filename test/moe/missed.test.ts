@@ -2,8 +2,15 @@ import { expect, it } from 'vitest';
 import { missedInTheEnd } from '../../src/moe/rounds/loss.js';
 import { LocalCircle } from '../../src/net/world/local-circle.js';
 
-/** By rank: whom it misses in the end, where these missed those. The others say nothing. */
-async function inTheEnd(ranks: number, missed: readonly (readonly [by: number, peer: number])[], waitMs = 1) {
+/**
+ * By rank: whom it misses in the end, where these missed those. The others say nothing. A rank waits a quarter of `waitMs` for the others'
+ * words, and gives the circle twice as long to bring them: long enough for a busy machine to tell the two apart.
+ */
+async function inTheEnd(
+  ranks: number,
+  missed: readonly (readonly [by: number, peer: number])[],
+  waitMs = 400,
+) {
   const circles = LocalCircle.create(ranks);
   const found = await Promise.all(
     missed.map(([by, peer]) => missedInTheEnd({ circle: circles[by]!, ranks }, peer, waitMs)),
