@@ -227,6 +227,8 @@ function counted(
   const places = placesByExpert(of);
   const copies = of.experts / layer.experts;
   const owners = tokens.map((ids, token) => {
+    if (ids.length !== layer.topK)
+      throw new ArgumentError(`loads[${token}]`, ids, `${layer.topK} experts: as many as a token takes`);
     const bad = ids.findIndex((id) => !(Number.isInteger(id) && id >= 0 && id < layer.experts));
     if (bad >= 0)
       throw new ArgumentError(

@@ -270,7 +270,11 @@ describe('what does not fit is refused', () => {
       () => hits(layer, { ranks: 8, perNode: 8 }, lawFrom('l', '[1,2,3]')),
       /as many as there are experts, 256/,
     ],
-    [() => hits(layer, { ranks: 8, perNode: 8 }, lawFrom('l', '[[1,999]]')), /loads\[0\]\[1\] is 999/],
+    [
+      () => hits(layer, { ranks: 8, perNode: 8 }, lawFrom('l', '[[1,999,2,3,4,5,6,7]]')),
+      /loads\[0\]\[1\] is 999/,
+    ],
+    [() => hits(layer, { ranks: 8, perNode: 8 }, lawFrom('l', '[[1,2]]')), /loads\[0\] is .* 8 experts/],
     [
       () => parseMachine('m.json', '{"format":"heddle-machine/1"}'),
       /what heddle plan calibrate wrote, or perNode/,
