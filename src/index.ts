@@ -40,6 +40,7 @@ export {
   type LoadedRouter,
   type LoadOptions,
   type LoadProgress,
+  type MadeRows,
   type MemoryOptions,
   type MemoryPart,
   type MemoryUse,
