@@ -124,8 +124,8 @@ export class ExpertsMlp {
   readonly #rows: ExpertsRows;
   #disposed = false;
 
-  private constructor(gemm: Gemm, plan: ExpertsPlan, work: Work, rows: ExpertsRows, combineWeighs: boolean) {
-    this.made = combineWeighs ? plan.made(rows.made) : null;
+  private constructor(gemm: Gemm, plan: ExpertsPlan, work: Work, rows: ExpertsRows) {
+    this.made = plan.planned.weights === null ? null : plan.made(rows.made);
     this.memory = work.memory;
     this.gemm = gemm;
     this.#plan = plan;
@@ -170,8 +170,7 @@ export class ExpertsMlp {
       ...{ device: world.device, hidden, inner, rows: plan.rows, sms: null, weights: options },
       routed: { plan, experts, topK, evenRows: evenRows(layer), scales },
     });
-    const rows = { payload, scales: scaledBy, x, made: work.made! };
-    return new ExpertsMlp(gemm, plan, work, rows, output.weighting === 'plan');
+    return new ExpertsMlp(gemm, plan, work, { payload, scales: scaledBy, x, made: work.made! });
   }
 
   /**

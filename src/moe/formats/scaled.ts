@@ -55,7 +55,7 @@ export const exponentFor = device(
 );
 
 /** A lane's 16 values of a row in memory: `i` is their place, in such units. Lanes beyond the row have zeros. */
-export function loadValues({ hidden }: RowShape, dtype: RowDtype) {
+export function loadValues({ hidden }: Pick<RowShape, 'hidden'>, dtype: RowDtype) {
   const { size } = dtypes[dtype];
   return device(
     {

@@ -18,6 +18,10 @@ export interface Payload {
   readonly rounded?: true;
 }
 
+/** Whether payload `p` is the scales of the one before it, which dispatch makes with it. */
+export const areScales = ({ payloads }: Pick<Shape, 'payloads'>, p: number): boolean =>
+  payloads[p - 1]?.rounded === true;
+
 /** The side that multiplies by the router weights, and where combine finds the rows if it does. */
 export const weightings = ['experts', 'combine', 'plan'] as const;
 

@@ -16,6 +16,7 @@
  * Waits for copies have no limit: they wait for this GPU's engine, not for a peer to do anything.
  */
 import { device, pointer, record } from '../../../lang/index.js';
+import { areScales } from '../../layer/index.js';
 import { widestUnit } from '../common/parts.js';
 import { type OneSidedShape, partVectors } from './window.js';
 
@@ -40,7 +41,7 @@ export function bulkStages({ dispatch, payloads }: Pick<OneSidedShape, 'dispatch
   const warps = dispatch.threads / 32;
   /** Of each payload: what goes through a stage at a time, 0 for rows that are stored. */
   const chunks = payloads.map(({ rowBytes, rounded }, p) => {
-    const made = rounded || payloads[p - 1]?.rounded;
+    const made = rounded || areScales({ payloads }, p);
     if (dispatch.way === 'store' || made || widestUnit(rowBytes) !== 'v16') return 0;
     return chunkOf(Math.ceil(rowBytes / 16 / dispatch.parts), warps, stagesBytes);
   });

@@ -5,7 +5,7 @@ import { routeParams } from '../common/params.js';
 import { inOrder, routeSum } from '../common/route-sum.js';
 import { filled } from './arrival.js';
 import { team } from './team.js';
-import { depth, type OneSidedShape, sumsRoutes } from './window.js';
+import { depth, type OneSidedShape, partVectors, sumsRoutes } from './window.js';
 
 /** One part of a row: from `output` of this rank to `returned` of its source. */
 export const pushParams = { from: pointer('v16'), to: pointer('v16'), part: 'u32' } as const;
@@ -13,7 +13,7 @@ export const pushParams = { from: pointer('v16'), to: pointer('v16'), part: 'u32
 /** arrival.ts says why each vector is one relaxed store. */
 export function pushRow(shape: OneSidedShape) {
   const units = outputRowBytes(shape) / 16;
-  const partUnits = Math.ceil(units / shape.combine.parts);
+  const partUnits = partVectors(shape);
   return device(
     {
       params: pushParams,
@@ -58,7 +58,7 @@ export function pushSum(shape: OneSidedShape) {
       using: {
         K: shape.topK,
         UNITS: units,
-        PART_UNITS: Math.ceil(units / shape.combine.parts),
+        PART_UNITS: partVectors(shape),
         LANES: 16 / dtypes[dtype].size,
         DTYPE: dtype,
         filled: filled(dtype),

@@ -1,6 +1,6 @@
 /** A token's routes: where dispatch reads them, and how it tells them to every rank. */
 import { device, list, peers, pointer, record } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { areScales, sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { placeAt, placingParam } from '../common/places.js';
@@ -84,7 +84,7 @@ export function prefetchRows(shape: OneSidedShape) {
   // Rows that are rounded come twice as long as they travel; their scales do not come.
   const read = shape.payloads.map(({ name, rowBytes, rounded }, p) => ({
     name,
-    rowBytes: rounded ? 2 * rowBytes : shape.payloads[p - 1]?.rounded ? 0 : rowBytes,
+    rowBytes: rounded ? 2 * rowBytes : areScales(shape, p) ? 0 : rowBytes,
   }));
   return device(
     {

@@ -1,6 +1,6 @@
 /** One part of one payload row on its way to every rank that wants it: through registers, by bulk copies, or rounded to e4m3. */
 import { device, peers, pointer, registers } from '../../../lang/index.js';
-import { rowFormats, sharing } from '../../layer/index.js';
+import { areScales, loadValues, rowFormats, scaleBlock, sharing } from '../../layer/index.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
 import { bulkStage, bulkStages, fillStage } from './bulk.js';
@@ -28,8 +28,8 @@ export function sendRow(shape: OneSidedShape, window: OneSidedWindow, payload: n
 }
 
 /** The payloads that are sent by themselves: scales go with the rows that they are made with. */
-export const sentPayloads = ({ payloads }: OneSidedShape): number[] =>
-  payloads.map((_, p) => p).filter((p) => !payloads[p - 1]?.rounded);
+export const sentPayloads = (shape: OneSidedShape): number[] =>
+  shape.payloads.map((_, p) => p).filter((p) => !areScales(shape, p));
 
 function using(shape: OneSidedShape, payload: number) {
   const { rowUnits, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
@@ -123,14 +123,15 @@ function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
  * its scale. Parts are cut between scales.
  */
 function roundRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
-  const units = shape.payloads[payload]!.rowBytes / 16;
+  const { rowBytes } = shape.payloads[payload]!;
   return device(
     {
       params: params(window),
       using: {
         ...using(shape, payload),
-        PART_UNITS: 8 * Math.ceil(units / 8 / shape.dispatch.parts),
+        PART_UNITS: 8 * Math.ceil(rowBytes / scaleBlock / shape.dispatch.parts),
         team: team(shape.dispatch),
+        loadValues: loadValues({ hidden: rowBytes }, 'bf16'),
         narrow: rowFormats.e4m3.rounding.narrow,
       },
     },
@@ -139,12 +140,9 @@ function roundRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
       for (let base = part * u.PART_UNITS; base < end; base += u.team.threads()) {
         const i = base + u.team.thread();
         const values = g.registers('f32', 16);
-        if (i < end) {
-          for (const half of g.unroll(2)) {
-            const some = g.load(from.at((token * u.ROW_UNITS + i) * 2 + half), { cache: 'stream' });
-            for (const lane of g.unroll(8)) values[8 * half + lane] = g.f32(g.lane(some, 'bf16', lane));
-          }
-        }
+        // Lanes behind the part load nothing.
+        const mine = g.select(i < end, i, g.u32(u.ROW_UNITS));
+        u.loadValues({ from: from.at(2 * token * u.ROW_UNITS), i: mine, values });
         const owner = u.ownerOf({ expert: id });
         const left = u.destinations({ owner });
         // All lanes of the warp take part.
@@ -154,12 +152,8 @@ function roundRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
           const to = u.nextOf({ owner, left });
           if (i < end) {
             const there = win.at(to).payloads;
-            g.store(
-              there[u.P]!.at(g.rank / u.REPLICAS, token)
-                .as('v16')
-                .at(i),
-              vector,
-            );
+            const row = there[u.P]!.at(g.rank / u.REPLICAS, token).as('v16');
+            g.store(row.at(i), vector);
             const scales = there[u.P + 1]!.at(g.rank / u.REPLICAS, token).as('f32');
             if (i % 8 === 0) g.store(scales.at(i / 8), g.bits('f32', scale));
           }

@@ -21,12 +21,12 @@ export const team = (of: Teams) => (of.teams === 1 ? theBlock : oneOf(of));
 
 const theBlock = {
   /** The team, of the block's. */
-  index: device({ ...number }, (g) => g.u32(0)),
+  index: device(number, (g) => g.u32(0)),
   /** The numbers of the thread and of the warp in the team. */
-  thread: device({ ...number }, (g) => g.threadIdx.x),
-  warp: device({ ...number }, (g) => g.warpId),
+  thread: device(number, (g) => g.threadIdx.x),
+  warp: device(number, (g) => g.warpId),
   /** The threads of a team. */
-  threads: device({ ...number }, (g) => g.blockDim.x),
+  threads: device(number, (g) => g.blockDim.x),
 };
 
 function oneOf(of: Teams): typeof theBlock {
