@@ -138,8 +138,8 @@ async function start(options: LaunchOptions): Promise<Launch> {
   const rendezvous = HEDDLE_RENDEZVOUS
     ? await openEtcdHost({ ...of, etcd: parseEtcdAddress('HEDDLE_RENDEZVOUS', HEDDLE_RENDEZVOUS) })
     : await Rendezvous.listen(of);
-  // Such ranks may outlive the launcher.
-  const reaped = !(!(rendezvous instanceof Rendezvous) && (options.keepGoing || restarts > 0));
+  // A world in etcd needs no launcher, so ranks that keep going may outlive it.
+  const outlive = !(rendezvous instanceof Rendezvous) && (options.keepGoing || restarts > 0);
   const reaper = startReaper(graceMs);
   const ranks: RankProcess[] = [];
   const stdout = outletTo(options.stdout ?? process.stdout);
@@ -163,7 +163,7 @@ async function start(options: LaunchOptions): Promise<Launch> {
       HEDDLE_WORLD_ID: world,
     };
     const child = await startRank(part, command, environment, stdout, stderr, prefix(part.label, rank));
-    if (reaped) reaper.started(child.pid);
+    if (!outlive) reaper.started(child.pid);
     return { ...child, group };
   };
   try {
