@@ -150,8 +150,10 @@ async function run(falling: Falling, fall: Told['fall']): Promise<Report[]> {
   }
   const victim = crew.findIndex(({ rank }) => rank === victimOf(falling));
   const others = await Promise.all(ended.filter((_, i) => i !== victim));
-  members[victim]!.kill('SIGCONT');
+  // At its last point nobody waits for the victim any more: the others may have ended before it has stopped.
+  const goOn = setInterval(() => members[victim]!.kill('SIGCONT'), 20);
   const reports = [...others, await ended[victim]!].flatMap((of) => of ?? []);
+  clearInterval(goOn);
   for (const member of members) if (member.exitCode === null && member.signalCode === null) idle.push(member);
   await rendezvous?.close();
   return reports;
