@@ -85,7 +85,7 @@ function describe(kernel: string, module: IrModule, language: 'cuda' | 'ir', tex
     sharedBytes: module.shared.reduce((sum, { variable: { type }, length }) => {
       return sum + (type.kind === 'pointer' ? byteSize[type.to] * length : 0);
     }, 0),
-    params: module.entry.params.map(({ variable: { name, type } }) => ({ name, type: typeName(type) })),
+    params: module.entry.params.map(({ name, type }) => ({ name, type: typeName(type) })),
     ...{ language, text },
   };
 }

@@ -1,10 +1,9 @@
 /** The kernel language: kernels as closed TypeScript functions, what they mean, and the CUDA printed from that. */
 export {
-  type AbiOptions,
   type AbiParameter,
   compileOptions,
-  defaultMaxPeers,
   entryName,
+  maxPeers,
   parameterAbi,
 } from './cuda/abi.js';
 export { type PrintOptions, printCuda } from './cuda/printer.js';

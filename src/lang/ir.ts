@@ -97,17 +97,10 @@ export interface SharedArray {
   readonly span: Span;
 }
 
-/** A kernel's run-time parameter, flattened: a list parameter `payloads` becomes payloads_0, payloads_1 … */
-export interface Param {
-  readonly variable: Variable;
-  /** The name under which the host passes: `payloads` and 1 for payloads_1. */
-  readonly name: string;
-  readonly index: number | null;
-}
-
 export interface IrFunction {
   readonly name: string;
-  readonly params: readonly Param[];
+  /** As the host passes them: a list `payloads` is payloads_0, payloads_1 … */
+  readonly params: readonly Variable[];
   readonly body: readonly Stmt[];
   readonly span: Span;
 }

@@ -18,7 +18,7 @@ export function printIr(module: IrModule): string {
     lines.push(`${nameOf(variable)}: ${showType(variable.type)}[${length}]`);
   }
   const { entry } = module;
-  const params = entry.params.map(({ variable }) => `${nameOf(variable)}: ${showType(variable.type)}`);
+  const params = entry.params.map((variable) => `${nameOf(variable)}: ${showType(variable.type)}`);
   lines.push('', `function ${entry.name}(${params.join(', ')})`, ...bodyLines(entry.body));
   return `${lines.join('\n')}\n`;
 }

@@ -21,7 +21,7 @@ export function evaluate(
   args: Readonly<Record<string, arithmetic.Constant | (number | bigint)[]>>,
 ): void {
   const frame: Frame = new Map(
-    module.entry.params.map(({ variable }) => {
+    module.entry.params.map((variable) => {
       const value = args[variable.name]!;
       return [variable.id, Array.isArray(value) ? { array: value, index: 0 } : value];
     }),

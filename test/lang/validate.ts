@@ -34,7 +34,7 @@ class Validator {
   }
 
   run(): void {
-    for (const { variable } of this.#module.entry.params) this.#declare(variable);
+    for (const variable of this.#module.entry.params) this.#declare(variable);
     for (const { variable } of this.#module.shared) this.#declare(variable);
     this.#block(this.#module.entry.body);
   }

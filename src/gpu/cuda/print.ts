@@ -59,7 +59,7 @@ function lineOf(module: lang.IrModule): LineOf {
 function parameterBlock(module: lang.IrModule): ParameterBlock {
   const block = lang.parameterAbi(module);
   const rank = block.at(-1)!;
-  const parameters = module.entry.params.map(({ variable: { type } }, i): Parameter => {
+  const parameters = module.entry.params.map(({ type }, i): Parameter => {
     const { name, offset, bytes } = block[i]!;
     // Kernels have no other parameters: parameterAbi refuses them.
     const kind = (type.kind === 'value' ? type.name : type.kind) as Parameter['kind'];

@@ -8,14 +8,7 @@ import {
   requireObject,
   requireText,
 } from '../../base/errors.js';
-import {
-  byteSize,
-  type IrModule,
-  type IrType,
-  type Layout,
-  type Param,
-  requireModule,
-} from '../../lang/index.js';
+import { byteSize, type IrModule, type IrType, type Layout, requireModule } from '../../lang/index.js';
 import { type PtxKernel, type PtxParameter, type PtxVariable, ptxBytes } from '../../lang/ptx/index.js';
 import {
   type Device,
@@ -425,11 +418,10 @@ class IrLauncher extends SimLauncher {
 
   constructor(module: IrModule, ...[home, shared, compiled, shape]: Launching) {
     super(home, shared, compiled, shape);
-    for (const param of module.entry.params) {
-      const name = flatName(param);
-      this.#places.set(name, { type: param.variable.type, at: this.#args.length });
+    for (const { name, type } of module.entry.params) {
+      this.#places.set(name, { type, at: this.#args.length });
       this.missing.add(name);
-      const { kind } = param.variable.type;
+      const { kind } = type;
       this.#args.push(...(kind === 'pointer' || kind === 'peers' ? [null, null] : [null]));
     }
   }
@@ -598,10 +590,6 @@ class PtxKernelLauncher extends SimLauncher {
 }
 
 const sizeOf = (extent: readonly number[]): number => extent.reduce((product, one) => product * one, 1);
-
-function flatName(param: Param): string {
-  return param.index === null ? param.name : `${param.name}_${param.index}`;
-}
 
 function scalar(name: string, type: string, value: number | bigint): unknown {
   switch (type) {

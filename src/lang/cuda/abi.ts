@@ -1,6 +1,6 @@
 /** How a printed kernel takes its arguments: what the host must fill in before a launch. */
-import { HeddleError, requireInteger, requireObject, requireText } from '../../base/errors.js';
-import type { IrModule, Param } from '../ir.js';
+import { HeddleError, requireText } from '../../base/errors.js';
+import type { IrModule } from '../ir.js';
 import { byteSize } from '../types.js';
 import { requireModule } from '../walk.js';
 import { identifier } from './scopes.js';
@@ -22,18 +22,12 @@ export interface AbiParameter {
   readonly bytes: number;
 }
 
-export interface AbiOptions {
-  /** Most ranks of a node: the number of base addresses in a peers parameter. Default 72, an NVL72 rack. */
-  readonly maxPeers?: number;
-}
+/** Most ranks of a node, an NVL72 rack: the number of base addresses in a peers parameter. */
+export const maxPeers = 72;
 
-export const defaultMaxPeers = 72;
-
-/** The parameters of the kernel that `printCuda` prints, given the same options. */
-export function parameterAbi(module: IrModule, options: AbiOptions = {}): readonly AbiParameter[] {
+/** The parameters of the kernel that `printCuda` prints. */
+export function parameterAbi(module: IrModule): readonly AbiParameter[] {
   requireModule('module', module);
-  requireObject('options', options);
-  const maxPeers = requireInteger('maxPeers', options.maxPeers ?? defaultMaxPeers, 1, 1024);
   const parameters: AbiParameter[] = [];
   let end = 0;
   const add = (name: string, kind: AbiParameter['kind'], bytes: number): void => {
@@ -42,9 +36,7 @@ export function parameterAbi(module: IrModule, options: AbiOptions = {}): readon
     parameters.push({ name, kind, offset, bytes });
     end = offset + bytes;
   };
-  for (const param of module.entry.params) {
-    const { type } = param.variable;
-    const name = parameterName(param);
+  for (const { name, type } of module.entry.params) {
     if (type.kind === 'pointer') add(name, 'pointer', 8);
     else if (type.kind === 'tensorMap') add(name, 'tensorMap', 128);
     else if (type.kind === 'peers') add(name, 'peers', 8 * maxPeers);
@@ -58,11 +50,6 @@ export function parameterAbi(module: IrModule, options: AbiOptions = {}): readon
   }
   add('rank', 'rank', 4);
   return parameters;
-}
-
-/** The name under which the host knows a parameter. */
-function parameterName({ name, index }: Param): string {
-  return index === null ? name : `${name}_${index}`;
 }
 
 /**

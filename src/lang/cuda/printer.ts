@@ -2,12 +2,12 @@
  * IR → CUDA C++. A module becomes one translation unit, with no #include but those of foreign functions: prelude, offsets
  * of window fields, the kernel.
  */
-import { HeddleError, requireInteger, requireObject } from '../../base/errors.js';
+import { HeddleError, requireObject } from '../../base/errors.js';
 import type { IrModule } from '../ir.js';
 import { dynamicAlignment, dynamicSharedBytes, mostShared, sharedLayout } from '../shared.js';
 import { sectionAlignment } from '../types.js';
 import { requireModule, withoutTwins } from '../walk.js';
-import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
+import { entryName, maxPeers } from './abi.js';
 import { effectsOf } from './effects.js';
 import { Expressions } from './expressions.js';
 import { heldSums } from './held-sums.js';
@@ -17,7 +17,7 @@ import { identifier, Offsets, reservedNames, Scopes } from './scopes.js';
 import { Statements } from './statements.js';
 import { Writer } from './writer.js';
 
-export interface PrintOptions extends AbiOptions {
+export interface PrintOptions {
   /** `#line` directives back to the TypeScript. Default true; without them the text is easier to read. */
   readonly lineDirectives?: boolean;
 }
@@ -40,7 +40,6 @@ export function printCuda(given: IrModule | readonly IrModule[], options: PrintO
   const modules = Array.isArray(given) ? (given as readonly IrModule[]) : [given as IrModule];
   for (const module of modules) requireModule('module', module);
   requireObject('options', options);
-  requireInteger('maxPeers', options.maxPeers ?? defaultMaxPeers, 1, 1024);
   const all = modules.map(({ entry }) => prune(withoutTwins(entry.body)));
   const printed = (helperNames: ReadonlySet<string>) => {
     const prelude = new Prelude();
@@ -87,10 +86,10 @@ function print(of: Printed): string {
   const effects = effectsOf(prelude, expressions, scopes, { inCluster: cluster > 1, held });
   const writer = new Writer(module.sources, options.lineDirectives ?? true);
   const statements = new Statements(writer, scopes, expressions, effects);
-  const params = entry.params.map(({ variable }) => {
+  const params = entry.params.map((variable) => {
     // In constant memory and indexed there: without __grid_constant__ a dynamic index would copy it to the stack.
     if (variable.type.kind === 'peers')
-      return `__grid_constant__ const ${peers(of)} ${scopes.declare(variable)}`;
+      return `__grid_constant__ const ${prelude.add(peers)} ${scopes.declare(variable)}`;
     if (variable.type.kind === 'tensorMap')
       return `__grid_constant__ const ${prelude.use('HeddleTensorMap')} ${scopes.declare(variable)}`;
     return `${expressions.type(variable.type)} ${scopes.declare(variable)}`;
@@ -136,9 +135,8 @@ function declareShared(
   }
 }
 
-/** The type of a peers parameter; the struct that every kernel with windows shares. */
-function peers({ prelude, options }: Printed): string {
-  const count = options.maxPeers ?? defaultMaxPeers;
-  const where = "// Where each rank's window is mapped on this one.";
-  return prelude.add(`${where}\nstruct HeddlePeers {\n  u64 base[${count}];\n};`);
-}
+/** The type of a peers parameter, which every kernel with windows shares. */
+const peers = `// Where each rank's window is mapped on this one.
+struct HeddlePeers {
+  u64 base[${maxPeers}];
+};`;

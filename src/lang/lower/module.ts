@@ -2,7 +2,7 @@
 import * as build from '../build.js';
 import { type Definition, deviceDefinition, type KernelDefinition } from '../definition.js';
 import { type Diagnostic, KernelError, Problem } from '../diagnostics.js';
-import type { Expr, InlinedCall, IrFunction, IrModule, Param, Span, Stmt, Variable } from '../ir.js';
+import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt, Variable } from '../ir.js';
 import type { ParamSpec, PointerParam, ScalarParam, TensorMapParam, Using } from '../kernel.js';
 import { operations } from '../operations/index.js';
 import { isMinified, type ParsedBody, parseBody } from '../parse.js';
@@ -46,7 +46,7 @@ export function lowerKernel(kernel: KernelDefinition): IrModule {
 function lowerEntry(module: ModuleContext, kernel: KernelDefinition): IrFunction {
   const { name, source } = kernel;
   const ctx = new Context(module, source, undefined);
-  const params: Param[] = [];
+  const params: Variable[] = [];
   const entries = new Map(
     Object.entries(kernel.params).map(([of, spec]) => [of, parameter(ctx, params, of, spec)] as const),
   );
@@ -56,10 +56,10 @@ function lowerEntry(module: ModuleContext, kernel: KernelDefinition): IrFunction
   return { name, params, body, span: { start: 0, end: source.text.length, source: 0 } };
 }
 
-function parameter(ctx: Context, params: Param[], name: string, spec: ParamSpec): Value {
+function parameter(ctx: Context, params: Variable[], name: string, spec: ParamSpec): Value {
   const add = (type: IrType, index: number | null): Variable => {
     const variable = ctx.variable(index === null ? name : `${name}_${index}`, type);
-    params.push({ variable, name, index });
+    params.push(variable);
     return variable;
   };
   const one = (of: ScalarParam | PointerParam | TensorMapParam, index: number | null): Value => {

@@ -5,7 +5,7 @@
 
 import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../../base/errors.js';
 import { maxWorldRanks } from '../../gpu/index.js';
-import { defaultMaxPeers } from '../../lang/index.js';
+import { maxPeers } from '../../lang/index.js';
 import { dtypes, type RowDtype, type RowFormatName, rowFormatNames } from '../formats/index.js';
 
 /** One row of opaque bytes that travels with every token: activations, scales, ids … */
@@ -179,7 +179,7 @@ export function ranksOf(shape: Pick<Shape, 'experts' | 'ranks'>, routes: Iterabl
  */
 export const limits = {
   /** That share the experts, for every rank has an address in each launch: one NVLink domain, an NVL72 rack. */
-  ranks: defaultMaxPeers,
+  ranks: maxPeers,
   /** Ranks of a world: groups, transfers and plans may span several such domains. */
   worldRanks: maxWorldRanks,
   experts: 65_536,

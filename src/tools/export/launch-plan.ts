@@ -116,7 +116,7 @@ function launchOf(
   layer: Layer,
 ) {
   const parameters = parameterAbi(module).map(({ name, kind, offset, bytes }, i) => {
-    const type = module.entry.params[i]?.variable.type;
+    const type = module.entry.params[i]?.type;
     const value = sources.get(name)!;
     return {
       name,

@@ -23,7 +23,7 @@ type Outcome =
 const next: Outcome = { kind: 'next' };
 
 export function run({ entry }: IrModule, args: readonly Value[]): void {
-  execute(entry.body, new Map(entry.params.map(({ variable }, i) => [variable.id, args[i]!])));
+  execute(entry.body, new Map(entry.params.map(({ id }, i) => [id, args[i]!])));
 }
 
 function execute(body: readonly Stmt[], env: Environment): Outcome {

@@ -18,7 +18,7 @@ export function everyOperation(type: Computed): {
     ir.param('b', ir.value(type)),
     ir.param('output', ir.pointer('u64')),
   ];
-  const [a, b, output] = params.map(({ variable }) => ir.read(variable)) as [Expr, Expr, Expr];
+  const [a, b, output] = params.map(ir.read) as [Expr, Expr, Expr];
   const made: Record<string, Expr> = {};
   const isFloat = type === 'f32';
   for (const op of ['+', '-', '*', '/', '<', '<=', '>', '>=', '==', '!='] as const)

@@ -1,5 +1,5 @@
 /** Hand-made kernels that together meet every effect of the IR in every form that the printer tells apart. */
-import type { Effect, Expr, IrModule, Param, Stmt, Variable } from '../../../src/lang/ir.js';
+import type { Effect, Expr, IrModule, Stmt, Variable } from '../../../src/lang/ir.js';
 import type { IrType, Space, ValueName } from '../../../src/lang/types.js';
 import * as ir from './ir-builder.js';
 import { reverseTwice } from './large-shared.js';
@@ -19,7 +19,7 @@ function accesses(name: (typeof memoryNames)[number]): IrModule {
   const tile = ir.shared('tile', name, 2048);
   const at = (base: Variable, index: number): Expr => ir.offset(ir.offset(ir.read(base), ir.u32(index)), x);
   const spaces: readonly [Space, Variable, Variable][] = [
-    ['global', from.variable, to.variable],
+    ['global', from, to],
     ['shared', tile.variable, tile.variable],
   ];
   const body: Stmt[] = [];
@@ -56,7 +56,7 @@ function atomics(name: 'i32' | 'u32' | 'u64'): IrModule {
   const value = ir.convert(name, x);
   const sum = v('sum', name, true);
   const body: Stmt[] = [ir.define(sum, ir.constant(name, name === 'u64' ? 0n : 0))];
-  for (const base of [counters.variable, tile.variable]) {
+  for (const base of [counters, tile.variable]) {
     for (const order of ['relaxed', 'acquire', 'release', 'acq_rel'] as const) {
       for (const scope of scopes) {
         const pointer = ir.offset(ir.read(base), ir.u32(1));
@@ -75,7 +75,7 @@ function atomics(name: 'i32' | 'u32' | 'u64'): IrModule {
       }
     }
   }
-  body.push(ir.effect(ir.store(ir.read(counters.variable), ir.read(sum))));
+  body.push(ir.effect(ir.store(ir.read(counters), ir.read(sum))));
   return ir.module(`atomics_${name}`, [counters], body, { shared: [tile] });
 }
 
@@ -87,11 +87,11 @@ function waits(): IrModule {
   const epoch = ir.param('epoch', ir.value('u32'));
   const limit = ir.param('limit', ir.value('u32'));
   const body: Stmt[] = [
-    ir.effect({ op: 'prefetch', pointer: ir.offset(ir.read(packets.variable), x) }),
+    ir.effect({ op: 'prefetch', pointer: ir.offset(ir.read(packets), x) }),
     ir.effect({ op: 'awaitPrevious' }),
   ];
-  const common = { epoch: ir.read(epoch.variable), limit: ir.read(limit.variable) };
-  const wait = { op: 'awaitEpoch', pointer: ir.offset(ir.read(flags.variable), x), ...common } as const;
+  const common = { epoch: ir.read(epoch), limit: ir.read(limit) };
+  const wait = { op: 'awaitEpoch', pointer: ir.offset(ir.read(flags), x), ...common } as const;
   for (const scope of scopes) {
     const reached = v('reached', 'bool');
     const packet = v('packet', 'v16');
@@ -106,16 +106,14 @@ function waits(): IrModule {
       ir.effect(
         {
           op: 'awaitFilled',
-          pointer: ir.offset(ir.read(packets.variable), x),
+          pointer: ir.offset(ir.read(packets), x),
           empty: ir.u32(0),
           limit: common.limit,
           scope,
         },
         packet,
       ),
-      ir.effect(
-        ir.store(ir.offset(ir.read(output.variable), x), ir.read(packet), { order: 'relaxed', scope: 'sys' }),
-      ),
+      ir.effect(ir.store(ir.offset(ir.read(output), x), ir.read(packet), { order: 'relaxed', scope: 'sys' })),
     );
   }
   const start = v('start', 'u64');
@@ -123,7 +121,7 @@ function waits(): IrModule {
     ir.effect({ op: 'clock' }, start),
     ir.effect({ op: 'sleep', nanoseconds: ir.u32(200) }),
     ir.effect({ op: 'releaseNext' }),
-    ir.effect(ir.store(ir.view('u64', ir.read(output.variable)), ir.read(start))),
+    ir.effect(ir.store(ir.view('u64', ir.read(output)), ir.read(start))),
   );
   return ir.module('waits', [flags, packets, output, epoch, limit], body);
 }
@@ -155,9 +153,7 @@ function warps(): IrModule {
   body.push(ir.effect({ op: 'warp.barrier' }));
   const leader = ir.binary('==', ir.builtin('laneId'), ir.u32(0));
   body.push(
-    ir.when(leader, [
-      ir.effect(ir.store(ir.offset(ir.read(output.variable), ir.builtin('warpId')), ir.read(sum))),
-    ]),
+    ir.when(leader, [ir.effect(ir.store(ir.offset(ir.read(output), ir.builtin('warpId')), ir.read(sum)))]),
   );
   return ir.module('warps', [output], body);
 }
@@ -169,7 +165,7 @@ function bulk(): IrModule {
   const tile = ir.shared('tile', 'v16', 256);
   const full = ir.shared('full', 'u64', 1);
   const first = ir.binary('==', x, ir.u32(0));
-  const base = ir.offset(ir.read(from.variable), ir.binary('*', ir.builtin('blockIdx'), ir.u32(256)));
+  const base = ir.offset(ir.read(from), ir.binary('*', ir.builtin('blockIdx'), ir.u32(256)));
   const bytes = ir.u32(4096);
   const row = v('row', 'v16');
   const mine = ir.offset(ir.read(tile.variable), x);
@@ -203,7 +199,7 @@ function bulk(): IrModule {
       ir.when(first, [
         ir.effect({ op: 'proxyFence', space: 'shared' }),
         ir.effect({ op: 'proxyFence', space: 'global' }),
-        ir.effect({ op: 'bulk.store', to: ir.read(to.variable), from: ir.read(tile.variable), bytes }),
+        ir.effect({ op: 'bulk.store', to: ir.read(to), from: ir.read(tile.variable), bytes }),
         ir.effect({ op: 'bulk.commit' }),
         ir.effect({ op: 'bulk.waitReads', pending: 1 }),
         ir.effect({ op: 'bulk.wait', pending: 0 }),
@@ -224,7 +220,7 @@ function matrices(): IrModule {
     'matrices',
     [from, to],
     [
-      ir.effect({ op: 'async.load', to: row, from: ir.offset(ir.read(from.variable), x) }),
+      ir.effect({ op: 'async.load', to: row, from: ir.offset(ir.read(from), x) }),
       ir.effect({ op: 'async.commit' }),
       ir.effect({ op: 'async.wait', pending: 1 }),
       ir.effect({ op: 'async.wait', pending: 0 }),
@@ -236,7 +232,7 @@ function matrices(): IrModule {
           half ? product : v('first', 'v16'),
         ),
       ),
-      ir.effect(ir.store(ir.offset(ir.read(to.variable), x), ir.read(product))),
+      ir.effect(ir.store(ir.offset(ir.read(to), x), ir.read(product))),
     ],
     { shared: [tile] },
   );
@@ -249,12 +245,12 @@ function windows(): IrModule {
     { name: 'rows', type: 'v16', length: 1024 },
   ]);
   const type: IrType = { kind: 'peers', layout };
-  const mine: Param[] = [
+  const mine: Variable[] = [
     ir.param('win', type),
     ir.param('epoch', ir.value('u32')),
     ir.param('rows', ir.pointer('v16')),
   ];
-  const [window, now, rows] = mine.map(({ variable }) => variable) as [Variable, Variable, Variable];
+  const [window, now, rows] = mine as [Variable, Variable, Variable];
   const row = v('row', 'v16');
   return ir.module(
     'windows',
@@ -294,14 +290,11 @@ function reduction(of: 'bf16' | 'f16' | 'e4m3'): IrModule {
     [rows, out, count],
     [
       ir.registers(sum, ir.f32(0)),
-      ir.count(ir.read(count.variable), (i) => [
+      ir.count(ir.read(count), (i) => [
         ir.effect(
-          ir.load(
-            ir.offset(ir.offset(ir.read(rows.variable), ir.binary('*', i, ir.builtin('blockDim'))), x),
-            {
-              cache: 'stream',
-            },
-          ),
+          ir.load(ir.offset(ir.offset(ir.read(rows), ir.binary('*', i, ir.builtin('blockDim'))), x), {
+            cache: 'stream',
+          }),
           row,
         ),
         ...each.map((k) =>
@@ -314,7 +307,7 @@ function reduction(of: 'bf16' | 'f16' | 'e4m3'): IrModule {
       ]),
       ir.effect(
         ir.store(
-          ir.offset(ir.read(out.variable), x),
+          ir.offset(ir.read(out), x),
           ir.pack(
             of,
             each.map((k) => ir.register(sum, k)),
@@ -339,31 +332,24 @@ function leftovers(): IrModule {
     'leftovers',
     [out, n],
     [
-      ir.define(unread, ir.read(n.variable)),
+      ir.define(unread, ir.read(n)),
       ir.define(chained, ir.read(unread)),
       ir.define(counted, ir.u32(0)),
       ir.assign(counted, ir.binary('+', ir.read(counted), ir.u32(1))),
-      ir.effect(ir.load(ir.read(out.variable)), loaded),
+      ir.effect(ir.load(ir.read(out)), loaded),
       ir.effect(ir.load(ir.offset(ir.read(scratch.variable), x)), v('nothing', 'u32')),
-      ir.when(ir.binary('<', ir.read(n.variable), ir.u32(0)), [ir.define(v('x', 'u32'), ir.u32(1))]),
-      ir.when(
-        ir.binary('>', ir.read(n.variable), ir.u32(9)),
-        [],
-        [ir.effect(ir.store(ir.read(out.variable), ir.u32(2)))],
-      ),
+      ir.when(ir.binary('<', ir.read(n), ir.u32(0)), [ir.define(v('x', 'u32'), ir.u32(1))]),
+      ir.when(ir.binary('>', ir.read(n), ir.u32(9)), [], [ir.effect(ir.store(ir.read(out), ir.u32(2)))]),
       ir.define(sum, ir.u32(0)),
       ir.whileLoop(ir.constant('bool', true), [
         ir.assign(sum, ir.binary('+', ir.read(sum), ir.u32(1))),
-        ir.when(ir.binary('>=', ir.read(sum), ir.read(n.variable)), [
-          ir.stop('break'),
-          ir.assign(sum, ir.u32(0)),
-        ]),
+        ir.when(ir.binary('>=', ir.read(sum), ir.read(n)), [ir.stop('break'), ir.assign(sum, ir.u32(0))]),
         ir.stop('continue'),
         ir.assign(sum, ir.u32(0)),
       ]),
-      ir.effect(ir.store(ir.read(out.variable), ir.read(sum))),
+      ir.effect(ir.store(ir.read(out), ir.read(sum))),
       ir.end,
-      ir.effect(ir.store(ir.read(out.variable), ir.u32(3))),
+      ir.effect(ir.store(ir.read(out), ir.u32(3))),
     ],
     { shared: [scratch] },
   );

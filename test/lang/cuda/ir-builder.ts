@@ -4,7 +4,6 @@ import type {
   Effect,
   Expr,
   IrModule,
-  Param,
   SourceText,
   Stmt,
   UnaryOp,
@@ -182,8 +181,8 @@ export const store = (to: Expr, what: Expr, options: Ordering<'store'> = {}): Ef
 });
 
 // Modules.
-export function param(name: string, type: IrType, index: number | null = null): Param {
-  return { variable: variable(index === null ? name : `${name}_${index}`, type), name, index };
+export function param(name: string, type: IrType): Variable {
+  return variable(name, type);
 }
 
 export function layout(name: string, fields: Pick<Field, 'name' | 'type' | 'length'>[]): Layout {
@@ -193,7 +192,7 @@ export function layout(name: string, fields: Pick<Field, 'name' | 'type' | 'leng
 
 export function module(
   name: string,
-  params: Param[],
+  params: Variable[],
   body: Stmt[],
   more: Partial<Omit<IrModule, 'name' | 'entry'>> = {},
 ): IrModule {

@@ -1,5 +1,5 @@
 /** Random programs in IR, well typed and terminating, from a seed: pure expressions, lanes, loops, calls. */
-import type { BinaryOp, Expr, IrModule, Param, Stmt, Variable } from '../../../src/lang/ir.js';
+import type { BinaryOp, Expr, IrModule, Stmt, Variable } from '../../../src/lang/ir.js';
 import type { ValueName } from '../../../src/lang/types.js';
 import * as ir from './ir-builder.js';
 
@@ -153,14 +153,14 @@ class Generator {
 
   program(name: string): IrModule {
     const random = this.#random;
-    const params: Param[] = scalars.map((type) => ir.param(`p_${type}`, ir.value(type)));
+    const params: Variable[] = scalars.map((type) => ir.param(`p_${type}`, ir.value(type)));
     const input = ir.param('input', ir.pointer('v16'));
     const output = ir.param('output', ir.pointer('u64'));
-    this.#visible = params.map(({ variable }) => variable);
+    this.#visible = [...params];
     const body: Stmt[] = [];
     for (const i of [0, 1]) {
       const v = ir.variable(`v${i}`, ir.value('v16'));
-      body.push(ir.effect(ir.load(ir.offset(ir.read(input.variable), ir.u32(i))), v));
+      body.push(ir.effect(ir.load(ir.offset(ir.read(input), ir.u32(i))), v));
       this.#visible.push(v);
     }
     for (const type of scalars) {
@@ -170,7 +170,7 @@ class Generator {
     }
     body.push(...this.#statements(3, false));
     for (let i = 0; i < results; i++) {
-      const to = ir.offset(ir.read(output.variable), ir.u32(i));
+      const to = ir.offset(ir.read(output), ir.u32(i));
       body.push(ir.effect(ir.store(to, word(this.#expr(random.pick(scalars), 3)))));
     }
     return ir.module(name, [...params, input, output], body);

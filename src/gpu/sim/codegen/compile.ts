@@ -174,7 +174,7 @@ class FunctionPrinter {
   }
 
   entry({ entry, shared }: IrModule): void {
-    const params = entry.params.flatMap((param) => localsOf(this.#locals.declare(param.variable)));
+    const params = entry.params.flatMap((param) => localsOf(this.#locals.declare(param)));
     // Each array is a buffer of its own, so that an index past its end is out of bounds.
     for (const [i, { variable }] of shared.entries())
       this.#locals.bind(variable, { kind: 'pointer', buffer: sharedArray(i), offset: '0' });

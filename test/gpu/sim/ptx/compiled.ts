@@ -39,9 +39,7 @@ export function compiledBy(folder: string): (module: KernelModule) => KernelModu
       sharedBytes: dynamicSharedBytes(module.shared),
       name: module.name,
       tensors: Object.fromEntries(
-        module.entry.params.flatMap(({ name, index, variable: { type } }) =>
-          type.kind === 'tensorMap' ? [[index === null ? name : `${name}_${index}`, type]] : [],
-        ),
+        module.entry.params.flatMap(({ name, type }) => (type.kind === 'tensorMap' ? [[name, type]] : [])),
       ),
     });
     // A helper that the printer adds, or the toolkit has, stands in another line in each shape of a kernel: the line that calls it
