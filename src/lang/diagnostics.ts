@@ -22,7 +22,6 @@ export const codes = {
   HK305: 'An argument is not what the function expects.',
   HK306: 'Arguments are missing, or there are too many.',
   HK307: 'A division of two constant integers has a remainder.',
-  HK308: 'A comparison of an unsigned value with 0 is always true or always false.',
   HK401: 'No such intrinsic.',
   HK402: 'No such member.',
   HK403: 'An assignment to something that cannot be assigned.',

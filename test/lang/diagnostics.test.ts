@@ -138,7 +138,6 @@ const cases: readonly Case[] = [
     /limit/,
   ],
   ['HK307', 'const x = u + 5 / 2;', '5 / 2', /g\.u32\(5\) \/ 2 for 2, or g\.f32\(5\) \/ 2/],
-  ['HK308', 'for (let k = u; k >= 0; k--) g.barrier();', 'k >= 0', /always true/],
   ['HK401', 'g.laod(out);', 'g.laod', /did you mean load/],
   ['HK401', 'g.syncthreads();', 'g.syncthreads', /; write g\.barrier\(\)/],
   ['HK401', 'g.malloc(u);', 'g.malloc', /docs\/language\.md lists/],

@@ -1,5 +1,5 @@
 /** Binary operators, on constants without a width and on run-time values. */
-import type { BinaryOperator, Expression, Node } from 'acorn';
+import type { BinaryOperator, Node } from 'acorn';
 import * as arithmetic from '../arithmetic.js';
 import * as build from '../build.js';
 import type { BinaryOp } from '../ir.js';
@@ -53,31 +53,7 @@ export function binary(
             : '';
     return ctx.fail(node, 'HK302', `${operator} does not apply to ${build.showType(a.type)}${advice}`);
   }
-  warnUnsigned(ctx, node, op, left, right, type);
   return expression(build.binary(op, a, b));
-}
-
-/** `i >= 0` never ends a loop over an unsigned i. Only for a written 0: a `using` value may well be 0. */
-function warnUnsigned(
-  ctx: Context,
-  node: Node,
-  op: BinaryOp,
-  left: Argument,
-  right: Argument,
-  type: string,
-): void {
-  if (type !== 'u32' && type !== 'u64') return;
-  const zero = (side: Argument): boolean =>
-    (side.node as Expression).type === 'Literal' && side.value.kind === 'literal' && !side.value.value;
-  const rightAlways = zero(right) && (op === '>=' || op === '<');
-  const leftAlways = zero(left) && (op === '<=' || op === '>');
-  if (!rightAlways && !leftAlways) return;
-  const always = op === '>=' || op === '<=';
-  ctx.fail(
-    node,
-    'HK308',
-    `\`${ctx.text(node)}\` is always ${always}, for the other side is ${type}; use an i32 if it can be negative`,
-  );
 }
 
 function shift(
