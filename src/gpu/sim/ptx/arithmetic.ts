@@ -52,16 +52,6 @@ const wholes: Readonly<Record<string, (x: number) => number>> = {
   rpi: Math.ceil,
 };
 
-/** The bytes that `prmt` takes in its modes, for each of the lowest two bits that say which. */
-const selections: Readonly<Record<string, readonly number[]>> = {
-  f4e: [0x3210, 0x4321, 0x5432, 0x6543],
-  b4e: [0x5670, 0x6701, 0x7012, 0x0123],
-  rc8: [0x0000, 0x1111, 0x2222, 0x3333],
-  ecl: [0x3210, 0x3211, 0x3222, 0x3333],
-  ecr: [0x0000, 0x1110, 0x2210, 0x3210],
-  rc16: [0x1010, 0x3232, 0x1010, 0x3232],
-};
-
 const half = {
   f16: { read: f16ToF32, write: f32ToF16, exponent: 0x7c00 },
   bf16: { read: bf16ToF32, write: f32ToBf16, exponent: 0x7f80 },
@@ -71,7 +61,7 @@ export type HalfType = keyof typeof half;
 export type HalfOperation = 'add' | 'sub' | 'mul' | 'fma' | 'min' | 'max' | 'neg' | 'abs' | 'ex2' | 'tanh';
 
 /** Qualifiers of an instruction: subnormals become 0 (`ftz`), the result is clamped to 0 … 1 (`sat`) or to at least 0 (`relu`), NaN operands win (`NaN`). */
-export type HalfHow = 'ftz' | 'sat' | 'relu' | 'NaN' | 'xorsign';
+export type HalfHow = 'ftz' | 'sat' | 'relu' | 'NaN';
 
 /** One operation on 16-bit floats, which rounds once. */
 function halfOne(
@@ -90,21 +80,14 @@ function halfOne(
   if (op === 'abs') return flush(a) & 0x7fff;
   const [x, y, z] = [read(flush(a)), read(flush(b)), read(flush(c))];
   let result: number;
-  if (op === 'min' || op === 'max') result = limit(op, x, y, how);
+  if (op === 'min' || op === 'max')
+    result = (how.includes('NaN') ? Math[op] : op === 'min' ? fmin : fmax)(x, y);
   else if (op === 'ex2') result = 2 ** x;
   else if (op === 'tanh') result = Math.tanh(x);
   else result = operate(op, type, 'rn', x, y, z);
   if (how.includes('sat')) result = sat(result);
   if (how.includes('relu')) result = relu(result);
   return flush(write(result));
-}
-
-/** The smaller or the larger number; `xorsign`: of their sizes, with the signs multiplied. */
-function limit(op: 'min' | 'max', a: number, b: number, how: readonly HalfHow[]): number {
-  const isSigned = how.includes('xorsign');
-  const [x, y] = isSigned ? [Math.abs(a), Math.abs(b)] : [a, b];
-  const found = how.includes('NaN') ? Math[op](x, y) : op === 'min' ? fmin(x, y) : fmax(x, y);
-  return isSigned && isNegative(a) !== isNegative(b) ? -found : found;
 }
 
 const isNegative = (x: number): boolean => x < 0 || Object.is(x, -0);
@@ -211,8 +194,7 @@ export const ptxArithmetic = {
     x = ((x >>> 8) & 0x00ff00ff) | ((x & 0x00ff00ff) << 8);
     return (x >>> 16) | (x << 16);
   },
-  prmt(a: number, b: number, selection: number, mode = ''): number {
-    if (mode !== '') selection = selections[mode]![selection & 3]!;
+  prmt(a: number, b: number, selection: number): number {
     let result = 0;
     for (let i = 0; i < 4; i++) {
       const nibble = (selection >>> (4 * i)) & 15;
@@ -237,13 +219,6 @@ export const ptxArithmetic = {
     if (from > 31 || count === 0) return into;
     const mask = count >= 32 ? -1 << from : ((1 << count) - 1) << from;
     return (into & ~mask) | ((a << from) & mask);
-  },
-  fns(mask: number, base: number, offset: number): number {
-    if (offset === 0) return (mask >>> (base & 31)) & 1 ? base : -1;
-    const step = offset > 0 ? 1 : -1;
-    let left = Math.abs(offset);
-    for (let at = base; at >= 0 && at < 32; at += step) if ((mask >>> at) & 1 && --left === 0) return at;
-    return -1;
   },
 
   // Pairs.
@@ -279,7 +254,6 @@ export const ptxArithmetic = {
   rounded,
   ftz: (x: number): number => (Math.abs(x) < 2 ** -126 ? (x < 0 || Object.is(x, -0) ? -0 : 0) : x),
   sat,
-  limit,
   copysign: (sign: number, x: number): number => (isNegative(sign) ? -Math.abs(x) : Math.abs(x)),
   whole: (x: number, mode: string): number => wholes[mode]!(x),
   toInt: (x: number, mode: string, low: number, high: number): number =>

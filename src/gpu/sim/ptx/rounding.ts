@@ -4,7 +4,6 @@
 const formats = {
   f64: { bits: 53, least: -1074, most: Number.MAX_VALUE },
   f32: { bits: 24, least: -149, most: (2 - 2 ** -23) * 2 ** 127 },
-  tf32: { bits: 11, least: -136, most: (2 - 2 ** -10) * 2 ** 127 },
   bf16: { bits: 8, least: -133, most: (2 - 2 ** -7) * 2 ** 127 },
   f16: { bits: 11, least: -24, most: 65504 },
   e5m2: { bits: 3, least: -16, most: 57344 },

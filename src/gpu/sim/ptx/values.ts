@@ -30,9 +30,7 @@ export const values: Readonly<Record<string, Handler>> = {
     const type = x.type();
     give(x, type, `copysign(${read(x, 1, type)}, ${read(x, 2, type)})`);
   },
-  testp: testNumber,
   ...all(bitwise, ['and', 'or', 'xor', 'not']),
-  cnot: (x) => ofWord(x, (a) => `${a} === 0 ? 1 : 0`),
   lop3(x) {
     const to = x.operand(0);
     const also = x.among('and', 'or');
@@ -46,11 +44,6 @@ export const values: Readonly<Record<string, Handler>> = {
   shf: funnel,
   ...all(compare, ['setp', 'set']),
   selp: (x) => chosen(x, x.type(), x.predicate(x.operand(3))),
-  slct(x) {
-    const [type, by] = x.types();
-    const text = read(x, 3, by === 'f32' ? by : 's32');
-    chosen(x, type!, `${x.has('ftz') ? `ftz(${text})` : text} >= 0`);
-  },
   popc: (x) =>
     count(
       x,
@@ -70,13 +63,9 @@ export const values: Readonly<Record<string, Handler>> = {
       x.setPair(x.operand(0), `brev(${high})`, x.simple(`brev(${low})`, 'i'));
     } else ofWord(x, (a) => `brev(${a})`);
   },
-  fns: (x) => ofWord(x, (...all) => `fns(${all})`),
   bfe: (x) => exactly(x, x.type()),
   bfi: insert,
-  prmt(x) {
-    const mode = x.among('f4e', 'b4e', 'rc8', 'ecl', 'ecr', 'rc16');
-    ofWord(x, (...all) => `prmt(${all}${mode === null ? '' : `, '${mode}'`})`);
-  },
+  prmt: (x) => ofWord(x, (...all) => `prmt(${all})`),
   cvt: convert,
 };
 
@@ -209,8 +198,7 @@ function halves(x: Instruction, type: PtxType): void {
 
 /** The words that an instruction adds to its name. */
 function added(x: Instruction): string {
-  const how = (['ftz', 'sat', 'relu', 'NaN', 'xorsign'] as const).filter((part) => x.has(part));
-  if (how.includes('xorsign')) x.has('abs');
+  const how = (['ftz', 'sat', 'relu', 'NaN'] as const).filter((part) => x.has(part));
   return how.map((part) => `'${part}'`).join(', ');
 }
 
@@ -258,17 +246,9 @@ function floats(x: Instruction, type: PtxType): void {
 }
 
 function limited(x: Instruction, name: 'min' | 'max', take: (index: number) => string): string {
-  const how = added(x);
-  const call =
-    how === ''
-      ? `f${name}`
-      : how === "'NaN'"
-        ? `Math.${name}`
-        : (a: string, b: string) => `limit('${name}', ${a}, ${b}, [${how}])`;
-  const of = (a: string, b: string): string =>
-    typeof call === 'string' ? `${call}(${a}, ${b})` : call(a, b);
-  const two = of(take(1), take(2));
-  return x.operands.length > 3 ? of(two, take(3)) : two;
+  const call = x.has('NaN') ? `Math.${name}` : `f${name}`;
+  const two = `${call}(${take(1)}, ${take(2)})`;
+  return x.operands.length > 3 ? `${call}(${two}, ${take(3)})` : two;
 }
 
 /** Rounded as JavaScript does not. */
@@ -560,23 +540,6 @@ function ordered(how: string, a: string, b: string): string {
 const number = (x: Instruction, index: number, type: PtxType): string =>
   isHalf(type) ? `${type}ToF32(${x.word(x.operand(index))})` : read(x, index, type);
 
-function testNumber(x: Instruction): void {
-  const how = x.among('finite', 'infinite', 'number', 'notanumber', 'normal', 'subnormal');
-  const type = x.type();
-  const a = x.short(read(x, 1, type), 'f');
-  const least = type === 'f64' ? '2.2250738585072014e-308' : '1.1754943508222875e-38';
-  const tests = {
-    finite: `Number.isFinite(${a})`,
-    infinite: `Math.abs(${a}) === Infinity`,
-    number: `${a} === ${a}`,
-    notanumber: `${a} !== ${a}`,
-    normal: `Number.isFinite(${a}) && Math.abs(${a}) >= ${least}`,
-    subnormal: `${a} !== 0 && Math.abs(${a}) < ${least}`,
-  };
-  if (how === null) x.refuse('it tests nothing that is known');
-  x.setPredicate(x.operand(0), tests[how]);
-}
-
 function chosen(x: Instruction, type: PtxType, test: string): void {
   const [to, a, b] = [x.operand(0), x.operand(1), x.operand(2)];
   const kept = x.alike(to, a, b);
@@ -634,11 +597,7 @@ const limitsOf = (x: Instruction, type: string): readonly [bigint, bigint] =>
 function convert(x: Instruction): void {
   const small = x.among('e4m3x2', 'e5m2x2');
   if (small !== null) toSmall(x, small);
-  else if (x.has('tf32')) {
-    x.types();
-    const value = x.single(x.operand(1));
-    x.setSingle(x.operand(0), narrowFloat(x, 'tf32', x.has('relu') ? `relu(${value})` : value));
-  } else if (x.has('pack')) packed(x);
+  else if (x.has('pack')) packed(x);
   else {
     const [to, from] = x.types();
     if (to === undefined || from === undefined) x.refuse('it names no two types that are known');
@@ -729,13 +688,12 @@ function floatToFloat(x: Instruction, to: PtxType, from: PtxType): void {
   }
 }
 
-/** A float of fewer bits: f32 and tf32 as numbers, others as their bits. */
+/** A float of fewer bits: f32 as a number, others as their bits. */
 function narrowFloat(x: Instruction, to: string, value: string): string {
   const mode = x.among(...directions) ?? 'rn';
   const saturates = x.has('satfinite');
   const plain = mode === 'rn' && !saturates;
-  const number = plain && to !== 'tf32' ? value : `rounded(${value}, '${to}', '${mode}', ${saturates})`;
-  if (to === 'tf32') return number;
+  const number = plain ? value : `rounded(${value}, '${to}', '${mode}', ${saturates})`;
   if (to === 'f32') return plain ? `fround(${value})` : number;
   return `f32To${to === 'f16' ? 'F16' : 'Bf16'}(${number})`;
 }
