@@ -57,7 +57,6 @@ export function requireWithin(offset: number, bytes: number, room: number): void
   throw new ArgumentError('offset', offset, `from 0 to ${room - bytes}, for ${bytes} of ${room} bytes`);
 }
 
-/** Fills memory that the host reaches. */
 export function fillAll(raw: Uint8Array, fills: readonly Fill[]): void {
   for (const { offset, bytes, value } of fills) raw.fill(value, offset, offset + bytes);
 }

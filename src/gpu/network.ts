@@ -29,7 +29,6 @@ export interface Network {
   arrived(): number;
 }
 
-/** The arguments of a proxy's program. */
 export interface ProxyParts<Data = unknown> {
   /** This rank and how many there are: the network's peers are others. */
   readonly rank: number;

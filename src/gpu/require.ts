@@ -48,7 +48,6 @@ export function requireFills(fills: readonly Fill[], windowBytes: number): void 
   }
 }
 
-/** Requires what a wire can be. */
 export function requireWire(shape: WireShape, mostBytes: number): void {
   requireObject('shape', shape);
   const { bytes, front, placement } = shape;

@@ -17,7 +17,6 @@ export interface StridedTensor {
   readonly bytes: number;
 }
 
-/** So many blocks, in whole clusters. */
 export function requireGrid(grid: number, most: number, cluster: number): number {
   requireInteger('grid', grid, 1, most);
   if (grid % cluster === 0) return grid;

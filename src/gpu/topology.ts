@@ -12,13 +12,11 @@ export const maxSimulatedRanks = 128;
 
 /** The nodes of a world, as one of its ranks sees them. */
 export interface Topology {
-  /** How many there are. */
   readonly nodes: number;
   /** This rank's, from 0; nodes are numbered in the order of their first ranks. */
   readonly node: number;
   /** This rank among those of its node, from 0. */
   readonly localRank: number;
-  /** How many ranks its node has. */
   readonly localRanks: number;
   /** [node]: its ranks in the world, ascending; `members[node][localRank]` is this one. */
   readonly members: readonly (readonly number[])[];

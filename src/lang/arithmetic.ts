@@ -87,7 +87,6 @@ const limits = {
   u64: [0n, 2n ** 64n - 1n],
 } as const;
 
-/** Does an integer fit the type as it stands? */
 export const inRange = (type: IntegerName, value: bigint): boolean =>
   value >= limits[type][0] && value <= limits[type][1];
 
@@ -108,7 +107,6 @@ function roundToF32(a: bigint): number {
 
 const bitBuffer = new DataView(new ArrayBuffer(4));
 
-/** The same 32 bits as another type. */
 export function bits(from: ComputeName, to: ComputeName, a: Constant): Constant {
   if (from === 'f32') bitBuffer.setFloat32(0, Number(a));
   else bitBuffer.setUint32(0, Number(a) >>> 0);

@@ -63,10 +63,8 @@ export const constant = (type: ComputeName, value: arithmetic.Constant): Expr =>
 });
 export const boolean = (value: boolean): Expr => constant('bool', value);
 
-/** The elements of a register array. */
 export type HeldName = Extract<IrType, { readonly kind: 'registers' }>['of'];
 
-/** All bits 0. */
 export function zero(of: HeldName): Expr {
   if (of === 'v16') {
     return { kind: 'pack', type: v16, of: 'u32', lanes: Array.from({ length: 4 }, () => constant('u32', 0)) };

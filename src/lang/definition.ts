@@ -25,9 +25,7 @@ export interface DeviceDefinition extends Definition {
 }
 
 export interface Foreign {
-  /** The CUDA header that declares the function. */
   readonly header: string | undefined;
-  /** The CUDA source that defines the function. */
   readonly source: ForeignSource | undefined;
   readonly effects: ForeignEffects;
 }

@@ -121,7 +121,6 @@ export class Problem extends Error {
   }
 }
 
-/** A source that can show a piece of itself. */
 export interface FramedSource extends SourceText {
   frame(start: number, end: number): string;
   /** A piece of `text` as its author wrote it, before loaders and bundlers; null where that is not known. */

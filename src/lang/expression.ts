@@ -39,7 +39,6 @@ interface Expressions {
   convert: { readonly arg: Expr };
   /** Same bits, other type: u32 ↔ f32 ↔ i32. */
   bits: { readonly arg: Expr };
-  /** Element `index` of a register array. */
   register: { readonly array: Variable; readonly index: number };
   /** All of a register array, as an operation takes it that reads and writes it. */
   array: { readonly array: Variable };

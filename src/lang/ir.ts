@@ -74,7 +74,6 @@ export type Stmt = {
   [K in keyof Statements]: { readonly kind: K; readonly span: Span } & Statements[K];
 }[keyof Statements];
 
-/** A function that is written in CUDA. */
 export interface ForeignFunction {
   readonly name: string;
   /** The CUDA header that declares the function; without one the printer declares it. */
@@ -86,7 +85,6 @@ export interface ForeignFunction {
 
 /** One call of a device function, told apart from others by identity. */
 export interface InlinedCall {
-  /** The function's name. */
   readonly name: string;
 }
 
@@ -128,7 +126,6 @@ export interface IrModule {
   readonly sources: readonly SourceText[];
   /** Most threads a block may be launched with: the printer's __launch_bounds__, the host's check. */
   readonly maxThreads: number;
-  /** Blocks of a cluster. */
   readonly cluster: number;
   /** A short, stable text of the compile-time values, for messages and cache keys. */
   readonly specialization: string;

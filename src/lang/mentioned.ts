@@ -4,7 +4,6 @@ import type { AnyNode, MemberExpression, Node, Pattern } from 'acorn';
 /** `all`: the whole object is handed on, or taken apart in a way that names none. */
 export type Mentioned = readonly string[] | 'all';
 
-/** The names that a body destructures. */
 export function mentionedOf(using: Pattern | undefined, body: Node): Mentioned {
   if (using?.type !== 'Identifier') return destructured(using);
   const taken: string[] = [];

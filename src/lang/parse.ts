@@ -10,7 +10,6 @@ export interface ParsedBody {
   readonly body:
     | { readonly statements: readonly acorn.Statement[] }
     | { readonly expression: acorn.Expression };
-  /** Of the members of `using`. */
   readonly mentioned: Mentioned;
 }
 

@@ -10,7 +10,6 @@ import { codeFrame, type FramedSource } from './diagnostics.js';
 import { besideFile, scriptPath, shownPath, sourceMapOf } from './files.js';
 import { isProvided, type Place, providedSources, Text, textFile } from './textfile.js';
 
-/** The call of `kernel()` or `device()`. */
 export interface CallSite {
   /** As the engine ran it: the file, and a position in the code it was transpiled to. */
   readonly file: string;

@@ -89,7 +89,6 @@ export function swizzleOfIndex({ type, swizzle }: Tile): {
 export const showTile = ({ type, rows, columns, swizzle }: Tile): string =>
   `${type} ${rows}×${columns}${swizzle === 0 ? '' : `, swizzle ${swizzle}`}`;
 
-/** A tile of fewer rows. */
 export function rowsOf(of: Tile, rows: number): Tile {
   return { ...of, rows, bytes: rows * of.columns * byteSize[of.type] };
 }

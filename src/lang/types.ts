@@ -32,7 +32,6 @@ export const byteSize: Readonly<Record<Exclude<ValueName, 'bool'>, number>> = {
 /** Where memory lies. `global` is a device's own or a peer's memory; `shared` belongs to one block. */
 export type Space = 'global' | 'shared';
 
-/** A type of the IR. */
 export type IrType =
   | { readonly kind: 'value'; readonly name: ValueName }
   /** `tile`: to tiles, one behind the other; indices are still those of elements. */
@@ -50,7 +49,6 @@ export type IrType =
   | { readonly kind: 'tensorMap'; readonly tile: Tile; readonly rank: TensorRank }
   | { readonly kind: 'void' };
 
-/** The types of a tile's elements. */
 export type TileName = Exclude<ValueName, 'bool' | 'v16'>;
 /** Bytes in which the 16-byte pieces of a tile's rows change places; 0: they lie as they are. */
 export type Swizzle = 0 | 32 | 64 | 128;

@@ -148,7 +148,6 @@ export function expressionsOf(stmt: Stmt): readonly Expr[] {
   }
 }
 
-/** The expressions that an effect takes. */
 export function operands(effect: object): readonly Expr[] {
   const kept: readonly unknown[] = Object.values(effect);
   return kept.flat().filter(isExpr);
@@ -161,7 +160,6 @@ export function writtenBy(stmt: Stmt): readonly Variable[] {
   return stmt.kind === 'effect' ? changedBy(stmt.effect) : [];
 }
 
-/** The register arrays that an effect changes. */
 export const changedBy = (effect: Effect): readonly Variable[] =>
   operands(effect).flatMap((operand) => (operand.kind === 'array' ? [operand.array] : []));
 
@@ -198,7 +196,6 @@ export function children(expr: Expr): readonly Expr[] {
   }
 }
 
-/** An expression and everything inside it. */
 export function walkExpression(expr: Expr, visit: (expr: Expr) => void): void {
   visit(expr);
   for (const child of children(expr)) walkExpression(child, visit);

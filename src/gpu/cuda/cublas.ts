@@ -99,7 +99,6 @@ export class Cublas {
     return out.i32[0]!;
   }
 
-  /** Whether this version has `grouped`. */
   get canGroup(): boolean {
     return cublas().cublasGemmGroupedBatchedEx !== null;
   }
@@ -206,7 +205,6 @@ export class Cublas {
   }
 }
 
-/** Products that are one call. */
 export interface GroupedProducts {
   /** Brings their addresses to the device; once, before the first run. */
   place(stream: CudaStream): void;

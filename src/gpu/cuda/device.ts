@@ -47,14 +47,12 @@ export interface Dmabuf {
   close(): void;
 }
 
-/** A kernel given as CUDA C++ text. */
 export interface CudaSource {
   readonly kernel: KernelSource;
   readonly parameters: ParameterBlock;
   readonly maxThreads: number;
 }
 
-/** Pages of the host. */
 const pageBytes = 4096;
 
 /** Longest that `settle` waits for enqueued work; the waits of kernels end much sooner. */

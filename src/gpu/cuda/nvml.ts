@@ -4,7 +4,6 @@ import { createOut } from './driver.js';
 
 export const nvmlCandidates = ['libnvidia-ml.so.1'] as const;
 
-/** The NVLinks of one GPU. */
 export interface Links {
   /** Links that are up, and the NVLink version that they speak ('4.0' on Hopper). */
   readonly active: number;

@@ -15,7 +15,6 @@ const success = 0;
 const compilationError = 6;
 const noCubin = 'the compiler made no machine code; name a real architecture (sm_90a), not a virtual one';
 
-/** Opens NVRTC. */
 export function openNvrtc(): Compiler {
   const library = openLibrary(nvrtcCandidates(), 'Put the folder of libnvrtc on LD_LIBRARY_PATH');
   const calls = library.functions({

@@ -48,9 +48,7 @@ export interface Launched<M> {
   readonly module: M;
   readonly name: string;
   readonly maxThreads: number;
-  /** Shared memory that each launch asks for. */
   readonly sharedBytes: number;
-  /** Blocks of a cluster. */
   readonly cluster: number;
 }
 

@@ -79,7 +79,6 @@ export function reserve(
   return address;
 }
 
-/** A range of addresses. */
 export interface Range {
   readonly address: Address;
   readonly bytes: number;

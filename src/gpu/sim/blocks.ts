@@ -31,7 +31,6 @@ export interface TraceEntry {
 const traced = 50_000;
 
 export class Blocks {
-  /** Launches that have ended. */
   readonly trace: TraceEntry[] = [];
   /** Those whose threads run. */
   readonly live = new Set<Block>();
@@ -68,7 +67,6 @@ export class Blocks {
     for (const block of this.live) if (block.launch.home === rank) this.live.delete(block);
   }
 
-  /** The next block, or all of its cluster. */
   #startBlocks(launch: SimLaunch): void {
     const { compiled } = launch;
     const cluster = Array.from({ length: compiled.module.cluster }, () => this.#makeBlock(launch));
@@ -130,7 +128,6 @@ export class Blocks {
     }
   }
 
-  /** Its last thread has ended. */
   end(block: Block): void {
     const { launch } = block;
     this.live.delete(block);

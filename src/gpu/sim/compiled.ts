@@ -45,7 +45,6 @@ export interface SharedMemory {
   }[];
 }
 
-/** A kernel that the machine can run. */
 export interface Compiled {
   readonly module: KernelModule;
   /**
@@ -80,7 +79,6 @@ export const pause = {
   arrived: 9,
 } as const;
 
-/** The condition of a wait on a word. */
 export interface Condition {
   readonly until: '>=' | '==' | '!=';
   /** The bits that count; words are signed here, so -1 is all of them. */

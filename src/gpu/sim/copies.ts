@@ -10,7 +10,6 @@ import { type MBarrier, mbarrierBytes } from './mbarriers.js';
 import type { Place, SimBuffer } from './memory.js';
 import { move, type Posted, PostedCopies } from './posted.js';
 
-/** The thread that posts. */
 export interface Issuer {
   readonly id: number;
   readonly rank: number;
@@ -20,11 +19,9 @@ export interface Issuer {
   overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void;
   refuse(access: StatementAccess, buffer: SimBuffer, offset: number): void;
   report(access: StatementAccess): AccessReport;
-  /** Bytes of a buffer have changed. */
   wrote(buffer: SimBuffer, offset: number, bytes: number): void;
 }
 
-/** The mbarrier at which a load arrives. */
 interface Gate {
   readonly place: Place;
   readonly mbarrier: MBarrier;

@@ -72,7 +72,6 @@ export interface PtxLauncher extends Launcher {
   setBytes(name: string, bytes: Uint8Array): void;
 }
 
-/** A kernel in PTX, loaded. */
 export interface PtxProgram {
   readonly module: PtxKernel;
   launcher(shape: PtxLaunchShape): PtxLauncher;
@@ -307,7 +306,6 @@ class SimMemory implements WindowMemory {
 }
 
 abstract class SimLauncher implements PtxLauncher {
-  /** Parameters that nobody has set. */
   protected readonly missing = new Set<string>();
   readonly #block: readonly number[];
   readonly #firstSite: number;
@@ -409,7 +407,6 @@ interface Parameter {
   readonly at: number;
 }
 
-/** Of kernels in TypeScript. */
 class IrLauncher extends SimLauncher {
   readonly #places = new Map<string, Parameter>();
   readonly #args: unknown[] = [];

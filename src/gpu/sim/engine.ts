@@ -86,9 +86,7 @@ export class Engine implements Machine {
   readonly residentBlocks: number;
   #nextBuffer = 0;
   #nextThread = 0;
-  /** The host thread that is taking its turn. */
   #acting: HostThread | null = null;
-  /** Host threads that found nothing to do. */
   readonly #idleHosts = new Set<HostThread>();
   /** Host threads that may hear of something from outside the machine; whether there ever were any. */
   #outside = 0;

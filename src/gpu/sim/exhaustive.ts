@@ -27,7 +27,6 @@ export interface Exploration {
 const mostLooksAgain = 1;
 
 interface Access {
-  /** The statement. */
   readonly site: number;
   /** Runs that begin alike number their buffers alike, so `memory.id` names the same one in each. */
   readonly memory: SimBuffer;
@@ -40,12 +39,10 @@ interface Access {
   readonly wait: { readonly at: number; satisfiedBy(word: number): boolean } | null;
 }
 
-/** The actions of one task between two choices. */
 interface Step {
   readonly task: string;
   /** The tasks that could have been chosen instead. */
   readonly ready: readonly string[];
-  /** The tasks that slept. */
   readonly asleep: ReadonlySet<string>;
   /** Those that had polled long enough. */
   readonly polling: ReadonlySet<string>;
@@ -187,7 +184,6 @@ class RecordedSchedule implements Schedule {
 class Pollers {
   readonly #looks = new Map<string, { readonly seen: Map<string, Look>; again: number; writes: number }>();
 
-  /** The thread has made a step. */
   ran({ task, access }: Step, { writes, seen }: Thread): void {
     let looks = this.#looks.get(task);
     if (looks === undefined || looks.writes !== writes) {

@@ -128,7 +128,6 @@ function body(finding: Finding): string[] {
   }
 }
 
-/** At most this many loads are shown. */
 const shownLoads = 4;
 
 function staleReads(loads: readonly StaleRead[]): string[] {

@@ -31,16 +31,13 @@ export interface Carrier {
 export interface Flight extends Posted {
   /** The detector knows what it does by this number. */
   readonly number: number;
-  /** The sender. */
   readonly rank: number;
   readonly site: SiteId;
   /** Whether it is not to land any more. */
   dropped(): boolean;
-  /** The last piece has landed. */
   landed(): void;
 }
 
-/** Sends it off. */
 export function fly(machine: Carrier, flight: Flight): void {
   const random = chanceOf(machine);
   const pieces = random === null ? [{ at: 0, bytes: flight.bytes }] : cut(flight.bytes, random);
@@ -82,7 +79,6 @@ export function isFreed({ log }: Carrier, which: 'from' | 'to', { freed, purpose
   return freed;
 }
 
-/** The writes that wait for their turn. */
 class Late extends Agent {
   #turns: number;
   readonly #schedule: Schedule;

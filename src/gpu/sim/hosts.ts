@@ -18,7 +18,6 @@ export class Hosts {
   readonly #waits: number[];
   readonly #pending = new Set<Pending>();
 
-  /** A host was told something and may go on. */
   readonly #onTold: () => void;
 
   constructor(ranks: number, onTold: () => void) {

@@ -12,7 +12,6 @@ export interface LaneMeeting extends Together {
   readonly whole?: true;
 }
 
-/** A meeting to which lanes have come. */
 export interface Open {
   readonly meeting: LaneMeeting;
   readonly warp: number;
@@ -31,7 +30,6 @@ export const bringing = (texts: readonly string[]): string =>
 interface Lane {
   readonly index: number;
   readonly state: string;
-  /** The meeting at which it waits. */
   readonly meeting: Open | null;
 }
 

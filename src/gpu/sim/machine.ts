@@ -146,7 +146,6 @@ export class SimMachine {
     return new SimMachine(options);
   }
 
-  /** The GPU of a rank. */
   device(rank: number): SimDevice {
     return this.#devices[requireInteger('rank', rank, 0, this.ranks - 1)]!;
   }

@@ -50,7 +50,6 @@ export const mbarrierBytes = 8;
 /** The numbers to which an mbarrier can count: arrivals, and bytes in either direction. */
 export const mostCounted = 2 ** 20 - 1;
 
-/** A bulk load, for findings. */
 export interface LoadReport {
   readonly to: Place;
   readonly access: AccessReport;

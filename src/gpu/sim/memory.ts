@@ -175,7 +175,6 @@ export class AddressSpace {
   /** Of which stride the table's first is. */
   readonly tableBase = 1 + (this.#first % maxBuffers);
 
-  /** Gives the buffer an address of its own. */
   place(buffer: SimBuffer): number {
     const index = this.#buffers.size < maxBuffers ? this.#fresh() : this.#reusable.shift();
     if (index === undefined) {
@@ -197,7 +196,6 @@ export class AddressSpace {
       this.table[index - this.tableBase] = buffer;
   }
 
-  /** The buffer of a stride. */
   at(index: number): SimBuffer | undefined {
     return this.#buffers.get(index);
   }

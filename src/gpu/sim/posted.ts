@@ -13,11 +13,9 @@ export interface Posted {
   readonly bytes: number;
 }
 
-/** Makes the copies of an agent. */
 interface Mover {
   /** Moves the bytes of a piece, and wakes who waits for them. */
   move(piece: Posted): void;
-  /** The last byte has landed. */
   landed(): void;
 }
 
@@ -71,18 +69,15 @@ function inPieces(copy: Posted, random: Random): Posted[] {
   return pieces.length === 1 || random.below(2) === 0 ? pieces : pieces.reverse();
 }
 
-/** The bytes of a copy from `at` on. */
 export function pieceOf({ to, from }: Posted, at: number, bytes: number): Posted {
   const beyond = ({ buffer, offset }: Place): Place => ({ buffer, offset: offset + at });
   return { to: beyond(to), from: beyond(from), bytes };
 }
 
-/** Copies what is there now. */
 export function move({ to, from, bytes }: Posted): void {
   to.buffer.u8.set(from.buffer.u8.subarray(from.offset, from.offset + bytes), to.offset);
 }
 
-/** The whole, or two pieces. */
 export function cut(bytes: number, random: Random): { readonly at: number; readonly bytes: number }[] {
   const first = unit * random.below(Math.max(1, bytes / unit));
   const rest = { at: first, bytes: bytes - first };

@@ -34,7 +34,6 @@ export interface Factors {
   readonly site: number;
 }
 
-/** A thread that takes part in products. */
 export interface Multiplier {
   readonly id: number;
   readonly index: number;
@@ -57,7 +56,6 @@ export class WarpProducts {
     else this.#late.push({ group, make });
   }
 
-  /** Makes all of the groups up to `last`. */
   finish(last: number): void {
     while (this.#late.length > 0 && this.#late[0]!.group <= last) this.#late.shift()!.make();
   }
@@ -100,7 +98,6 @@ export class Products {
     this.#machine.detector!.copiesAwaited(id, 'wgmma', done, true, block.firstThread + 32 * this.#warp);
   }
 
-  /** The thread reads or writes sums. */
   touch(sums: Float32Array, site: number): void {
     this.#used.add(sums);
     if ((this.#lastGroup.get(sums) ?? -1) <= this.#awaited) return;
@@ -110,7 +107,6 @@ export class Products {
     );
   }
 
-  /** The thread takes part in a product. */
   takePart({ sums, site }: Factors): void {
     this.#site = site;
     if (this.#used.has(sums)) {

@@ -9,7 +9,6 @@ import { type Carrier, fly, isFreed, later } from './flights.js';
 import type { Place, SimBuffer } from './memory.js';
 import { move, type Posted } from './posted.js';
 
-/** The thread that asks for it. */
 interface Sender extends Pick<Issuer, 'id' | 'rank' | 'block' | 'refuse' | 'report'> {
   mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean;
 }

@@ -27,7 +27,6 @@ export class Random {
     return new Random(h | 0, k | 0, (h ^ (k >>> 7)) | 0);
   }
 
-  /** 32 random bits. */
   bits(): number {
     const sum = (((this.#a + this.#b) | 0) + this.#counter) | 0;
     this.#counter = (this.#counter + 1) | 0;

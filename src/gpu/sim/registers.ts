@@ -1,11 +1,9 @@
 /** Registers of a block that its warps give and take (setmaxnreg): whether they add up. */
 
-/** Of a multiprocessor. */
 const registerFile = 65_536;
 /** The registers that a thread may have, and their step. */
 const mostOfThread = 256;
 const step = 8;
-/** Of a warp group. */
 const groupThreads = 128;
 
 export class WarpRegisters {

@@ -6,13 +6,11 @@ import type { StatementAccess } from './compiled.js';
 import type { AccessReport } from './detector/detector.js';
 import type { Place, SimBuffer } from './memory.js';
 
-/** A thread, as far as it matters here. */
 interface Looker {
   readonly id: number;
   report(access: StatementAccess): AccessReport;
 }
 
-/** A load of a thread that may be spinning. */
 interface Look extends Place {
   readonly access: StatementAccess;
   readonly value: number;
@@ -75,7 +73,6 @@ export class Spins {
     return ++this.#limits > mostLimits;
   }
 
-  /** Begins to watch anew. */
   forget(): void {
     this.#still = 0;
     if (this.#last.size === 0) return;

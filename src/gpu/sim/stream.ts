@@ -9,7 +9,6 @@ import { move } from './posted.js';
 import { Agent, type Task } from './schedule.js';
 import type { SimLaunch } from './thread.js';
 
-/** One recording of an event. */
 interface Recording {
   readonly number: number;
   done: boolean;
@@ -306,7 +305,6 @@ export class SimStream extends Agent implements Stream {
     return new SimGraph(this, capture, this.#engine);
   }
 
-  /** A stream of the same device. */
   another(): SimStream {
     return new SimStream(this.rank, this.#engine, this.#addresses);
   }

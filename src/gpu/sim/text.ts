@@ -17,7 +17,6 @@ export type LocalKind = 'i' | 'f' | 'n' | 'b' | 'q';
 
 const initial: Readonly<Record<LocalKind, string>> = { i: '0', f: '0.5', n: '0n', b: 'false', q: 'null' };
 
-/** Declares so many locals of each kind. */
 export function localsDeclared(counts: Partial<Readonly<Record<LocalKind, number>>>, prefix = ''): string {
   const all = (Object.keys(counts) as LocalKind[]).flatMap((kind) =>
     Array.from({ length: counts[kind]! }, (_, i) => `${prefix}${kind}${i} = ${initial[kind]}`),

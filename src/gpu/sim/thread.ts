@@ -31,7 +31,6 @@ import { WarpRegisters } from './registers.js';
 import { Task } from './schedule.js';
 import type { Spins } from './spins.js';
 
-/** Of a warp group. */
 const groupThreads = 128;
 
 /** The services of the machine that threads need. */
@@ -40,20 +39,17 @@ export interface Hub extends Carrier {
   readonly explores: boolean;
   /** Checked mode: who looks at memory until it changes. */
   readonly spins: Spins;
-  /** Messages that kernels send over a network. */
   readonly puts: Puts;
   /** Where atomic loads leave what they read. */
   readonly seen: SimBuffer;
   newBuffer(rank: number, bytes: number, purpose: string): SimBuffer;
   clock(): bigint;
-  /** Where lines go that kernels print. */
   print(line: string): void;
   sleep(thread: Thread, nanoseconds: number): void;
   /** The block has called releaseNext or ended. */
   blockReleased(block: Block): void;
 }
 
-/** The stream of a launch. */
 interface LaunchStream extends Task {
   kick(): void;
   launchEnded(launch: SimLaunch): void;
@@ -65,7 +61,6 @@ export class SimLaunch {
   ended = false;
   /** A thread that goes round a loop so often without a pause never comes out. */
   mostTurns = 4_000_000;
-  /** The first failure of one of its threads. */
   error: HeddleError | null = null;
   nextBlock = 0;
   liveBlocks = 0;
@@ -93,7 +88,6 @@ export class SimLaunch {
     public previous: SimLaunch | null,
   ) {}
 
-  /** The device that runs it. */
   get home(): number {
     return this.stream.rank;
   }
@@ -174,7 +168,6 @@ export class Thread extends Task {
   readonly isThread = true;
   iterator: Iterator<number, void> | undefined;
   state: ThreadState = 'ready';
-  /** The statement at which it stopped. */
   site = 0;
   wait: Wait | null = null;
   /** How often it has gone round in loops since its last pause. */
@@ -572,7 +565,6 @@ export class Thread extends Task {
     throw new Error(`the assertion at ${where} fails on ${this.#name}: ${text}`);
   }
 
-  /** How messages to people call it. */
   get #name(): string {
     return `rank ${this.rank}, block ${this.block.index}, thread ${this.index}`;
   }
@@ -686,12 +678,10 @@ export class Thread extends Task {
     this.#hub.puts.signal(this, access, to, value);
   }
 
-  /** Its bulk copies. */
   get bulk(): Copies {
     return this.#copiesBy('bulk');
   }
 
-  /** Its asynchronous loads. */
   get async(): Copies {
     return this.#copiesBy('async');
   }
@@ -733,7 +723,6 @@ export class Thread extends Task {
     this.bring({ sums, a, b, begin, columns, swizzle, ...whole, isE4m3, site });
   }
 
-  /** Its part of a product of its warp group. */
   bring(factors: Factors): void {
     if (this.block.launch.block % groupThreads !== 0)
       throw new Error(
@@ -782,7 +771,6 @@ export class Thread extends Task {
     if (this.isChecked && wrong !== null) this.#misuse(access, theirs, wrong);
   }
 
-  /** A box to several blocks of the cluster. */
   multicastBox(
     to: Place,
     tensor: SimTensor,
@@ -889,7 +877,6 @@ export class Thread extends Task {
     return mbarrierOf(this.block, place);
   }
 
-  /** The thread has run to its end. */
   end(): void {
     this.state = 'ended';
     const failed = this.block.launch.error !== null;

@@ -116,7 +116,6 @@ export class Waits {
     return true;
   }
 
-  /** Others run: whoever has slept long wakes. */
   wakeOverdue(): void {
     if (this.#asleep.length > 0) this.#awake(({ since }) => since + longestSleep <= this.now);
   }
@@ -129,7 +128,6 @@ export class Waits {
     }
   }
 
-  /** Nobody goes on any more. */
   clear(): void {
     this.#parked.clear();
     this.#parkedAt.clear();

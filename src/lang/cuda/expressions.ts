@@ -39,11 +39,9 @@ const strength = {
 interface Text {
   readonly text: string;
   readonly strength: number;
-  /** The operator of a binary operation. */
   readonly op?: BinaryOp;
 }
 
-/** C++ type of a value of the language. */
 function cppType(type: IrType): string {
   switch (type.kind) {
     case 'value':
@@ -59,7 +57,6 @@ function cppType(type: IrType): string {
   }
 }
 
-/** The name of a value type. */
 export function valueName(type: IrType): ValueName {
   if (type.kind !== 'value') {
     throw new HeddleError('HEDDLE_PRINT', `a value is needed where the IR has a ${type.kind}`);

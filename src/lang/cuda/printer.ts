@@ -22,7 +22,6 @@ export interface PrintOptions {
   readonly lineDirectives?: boolean;
 }
 
-/** A module on its way to C++. */
 interface Printed {
   readonly module: IrModule;
   /** Its statements, and which variables they need. */

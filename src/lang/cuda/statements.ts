@@ -18,7 +18,6 @@ import type { Writer } from './writer.js';
 
 type Assignment = Extract<Stmt, { kind: 'assign' | 'assignRegister' }>;
 
-/** Statements of one function. */
 export class Statements {
   readonly writer: Writer;
   readonly expressions: Expressions;
@@ -36,7 +35,6 @@ export class Statements {
     this.#effects = effects;
   }
 
-  /** The body of a function, pruned. */
   body(statements: readonly Stmt[]): void {
     walkStatements(statements, (statement) => {
       if (statement.kind === 'leave') this.#leftEarly.add(statement.call);
@@ -50,7 +48,6 @@ export class Statements {
     this.#block(statements);
   }
 
-  /** The statements of a scope, indented. */
   #block(statements: readonly Stmt[], span: Span | null = null): void {
     this.#scopes.enter();
     this.writer.indented(() => this.#sequence(statements, span));
@@ -236,7 +233,6 @@ export class Statements {
     return `${place} = ${this.expressions.print(value)}`;
   }
 
-  /** The target of an assignment. */
   #place(statement: Assignment): string {
     if (statement.kind === 'assign') return this.#scopes.nameOf(statement.variable);
     return `${this.#scopes.nameOf(statement.array)}[${statement.index}]`;

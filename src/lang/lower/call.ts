@@ -39,7 +39,6 @@ export class Call {
     this.fail('HK306', `${this.name}(${shape}) is called with ${this.args.length} arguments`);
   }
 
-  /** An argument that is not what it must be. */
   wrong(index: number, mustBe: string): never {
     const { node } = this.arg(index);
     return this.fail('HK305', `argument ${index + 1} of ${this.name} must be ${mustBe}`, node);

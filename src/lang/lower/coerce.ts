@@ -56,7 +56,6 @@ export function anyValue(ctx: Context, node: Node, value: Value): Expr {
   return ctx.fail(node, 'HK404', `${describe(value)} is used as a run-time value`);
 }
 
-/** A run-time value of exactly this type. */
 export function valueAs(ctx: Context, node: Node, value: Value, type: IrType, what = 'here'): Expr {
   if (value.kind === 'literal') return literal(ctx, node, value, type);
   const expr = anyValue(ctx, node, value);
@@ -124,7 +123,6 @@ export function unify(
   );
 }
 
-/** A boolean run-time value. */
 export function condition(ctx: Context, node: Node, value: Value): Expr {
   if (value.kind === 'literal') {
     return ctx.fail(
@@ -165,7 +163,6 @@ export function constantInteger(ctx: Context, node: Node, value: Value, what: st
   return number;
 }
 
-/** A text known to the compiler. */
 export function constantText<T extends string>(
   ctx: Context,
   node: Node,

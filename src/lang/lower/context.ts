@@ -18,7 +18,6 @@ export class Poisoned extends Error {}
 
 /** State that a kernel shares with the functions that are inlined into it. */
 export class ModuleContext {
-  /** The id of the next variable. */
   nextId = 0;
   /** Iterations that g.unroll has made so far. */
   unrolled = 0;
@@ -131,7 +130,6 @@ export class Context {
     this.#out.push(stmt);
   }
 
-  /** How many statements have been emitted here. */
   get emitted(): number {
     return this.#out.length;
   }

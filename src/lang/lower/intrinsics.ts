@@ -30,7 +30,6 @@ type Functions = {
   [K in keyof Gpu]: Gpu[K] extends (...args: never[]) => unknown ? K : never;
 }[Exclude<keyof Gpu, keyof KernelFunctions>];
 
-/** Members of `g` that are values. */
 export const builtins: Readonly<Record<string, Builtin>> = {
   'threadIdx.x': 'threadIdx',
   'blockIdx.x': 'blockIdx',
@@ -98,7 +97,6 @@ function pure(name: PureFunction): Lowering {
 
 const lanesOf = (name: MemoryElement): number => 16 / byteSize[name];
 
-/** The registers or values that fill a vector. */
 function packLanes(call: Call, of: MemoryElement): Expr[] {
   const { node, value } = call.arg(1);
   const count = lanesOf(of);
@@ -129,7 +127,6 @@ function packLanes(call: Call, of: MemoryElement): Expr[] {
   return value.items.map((item) => valueAs(call.ctx, node, item, inRegisters, `for a lane of ${of}`));
 }
 
-/** Conversions, choices and vectors. */
 const values: Readonly<Record<Exclude<Functions, Placed>, Lowering>> = {
   ...(Object.fromEntries(conversions.map((name) => [name, convertTo(name)])) as Record<Conversion, Lowering>),
   convert(call) {
@@ -200,7 +197,6 @@ export const groups: ReadonlySet<string> = new Set(
 
 /** Calls of operations, lowered as their entries in operations/ say. */
 
-/** The operands of an effect so far, by name. */
 type Kept = Record<string, Expr | readonly (string | Expr)[] | string | number>;
 
 export function lowerOperation(op: OperationName): (call: Call) => Value {

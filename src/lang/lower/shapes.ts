@@ -118,7 +118,6 @@ function element(call: Call, pointer: Expr, tile: Tile): Value {
 
 const dimensions = ['row', 'column'];
 
-/** As findings name an element. */
 const fieldOf = (tile: Tile): Field => ({
   name: showTile(tile),
   type: tile.type,

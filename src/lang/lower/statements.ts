@@ -307,7 +307,6 @@ function update(ctx: Context, node: acorn.UpdateExpression, whole: acorn.Node): 
   assign(ctx, whole, target, node, binary(ctx, node, node.operator === '++' ? '+' : '-', current, one));
 }
 
-/** The place that is assigned. */
 type Target = Expr & { readonly kind: 'variable' | 'register' };
 
 function assignable(ctx: Context, node: acorn.Node): Target {

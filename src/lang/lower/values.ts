@@ -47,9 +47,7 @@ export type Value =
   | { readonly kind: 'device'; readonly definition: DeviceDefinition; readonly name: string }
   | { readonly kind: 'void' };
 
-/** Of pointers. */
 export const pointerMethods = ['at', 'as'] as const;
-/** Of pointers to tiles. */
 export const tileMethods = ['at', 'element', 'rows', 'as'] as const;
 export type MethodName = (typeof tileMethods)[number];
 
@@ -61,7 +59,6 @@ export interface Shape {
 
 export const expression = (expr: Expr): Value => ({ kind: 'expr', expr });
 
-/** A value in words, for messages. */
 export function describe(value: Value): string {
   switch (value.kind) {
     case 'literal':

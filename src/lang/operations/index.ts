@@ -28,7 +28,6 @@ const ofKernels = {
 };
 const table = { ...ofKernels, ...network };
 
-/** How authors call an operation. */
 type CallOf<O> = O extends { readonly signature: Signature<infer Call> } ? Call : never;
 /** The functions of `g` that operations are, as authors see them: each leads to its object. */
 type Seen<Table> = {
@@ -71,7 +70,6 @@ const paths = Object.entries<object>(table).flatMap(([name, of]): [string, unkno
   'signature' in of ? [[name, of]] : Object.entries(of).map(([inner, one]) => [`${name}.${inner}`, one]),
 );
 
-/** In the order of the table. */
 export const operationNames = paths.map(([path]) => path) as readonly OperationName[];
 
 export const operations = Object.fromEntries(paths) as { readonly [Op in OperationName]: Entry<Op> };

@@ -19,7 +19,6 @@ export interface AccessForm {
 /** The arguments of a method of the simulated thread: a pointer is two arguments, its buffer and its offset; a register array is one. */
 export type Argument = Expr | readonly Expr[] | AccessForm | number | boolean;
 
-/** A wait for what others write. */
 export interface Await {
   readonly until: '>=' | '==' | '!=';
   readonly wanted: Expr;
@@ -34,13 +33,11 @@ export interface Await {
 export interface Machine {
   /** The statement, as findings name it. */
   readonly site: number;
-  /** Calls a method of the thread. */
   call(method: string, ...args: readonly Argument[]): void;
   /** Likewise in checked mode; in fast mode there is nothing to do. */
   check(method: string, ...args: readonly Argument[]): void;
   /** The result is what a method of the thread returns. */
   give(method: string, ...args: readonly Argument[]): void;
-  /** Stops a debugger that is attached. */
   stop(): void;
   /** Prints texts and values, in one line. */
   print(words: readonly (string | Expr)[]): void;
@@ -74,11 +71,9 @@ export interface Machine {
   meet(...brought: readonly (Expr | string)[]): void;
   /** Brings the 16 bytes at an address to the next meeting. */
   bringRow(row: Expr): void;
-  /** The four words of a vector. */
   words(vector: Expr): readonly string[];
 }
 
-/** What the lanes of a warp do together. */
 export interface Together {
   /** It orders the lanes' accesses. */
   readonly orders?: true;

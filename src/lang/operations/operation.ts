@@ -10,7 +10,6 @@ import { type Helpers, is, type Signature } from './parts.js';
 
 type MemoryName = Exclude<ValueName, 'bool'>;
 
-/** A value of one of these types. */
 export const value = (...types: readonly [ValueName, ...ValueName[]]) =>
   ({ kind: 'value', types, otherwise: undefined as number | undefined }) as const;
 /** An operand that may be left out, and its value then. */
@@ -21,12 +20,9 @@ export const like = (operand: string) => ({ kind: 'like', operand }) as const;
 export const pointer = (...to: readonly MemoryName[]) => pointerIn(undefined, ...to);
 export const pointerIn = (space: Space | undefined, ...to: readonly MemoryName[]) =>
   ({ kind: 'pointer', to, space }) as const;
-/** A number known to the compiler. */
 export const count = (what: string, most: number) => ({ kind: 'count', what, most }) as const;
-/** A text known to the compiler. */
 export const choice = <const Word extends string>(of: readonly Word[], otherwise?: Word) =>
   ({ kind: 'choice', of, otherwise }) as const;
-/** Tiles in shared memory. */
 export const tiles = { kind: 'tiles' } as const;
 /** A tensor that the host has described to the copy engine. */
 export const map = { kind: 'map' } as const;
@@ -70,7 +66,6 @@ export interface Text {
   readonly prelude: Helpers;
   /** A call of a helper, given as its text, with the operands of an effect in their order; counts are arguments of its template. */
   call(helper: string, effect: object): string;
-  /** The arguments of a call. */
   args(...operands: readonly Expr[]): string;
   /** Memory that a pointer names, as an lvalue. */
   place(pointer: Expr): string;
@@ -87,7 +82,6 @@ export interface Operation<
 > {
   /** Without one it takes nothing and returns nothing. */
   readonly signature: Signature<Call>;
-  /** The arguments, in their order. */
   readonly takes: Takes;
   /** The members of the object that is the last argument. */
   readonly options?: Options;
@@ -117,13 +111,11 @@ export interface Operation<
   readonly misgiven?: readonly Misgiven[];
 }
 
-/** Makes C++ of an effect. */
 export type Print<Effect> = { of(effect: Effect, text: Text, used: boolean): string }['of'];
 
 /** Compute capabilities: 9.0 alone, or 9.0 and later. */
 export type Hardware = 'hopper' | 'hopper and later';
 
-/** The access through a pointer. */
 export type Access = 'reads' | 'writes';
 
 type Misgiven = {

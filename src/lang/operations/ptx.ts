@@ -103,7 +103,6 @@ export const accessed = (
   return { cache: 'keep', ...effect, to, space };
 };
 
-/** A helper that loads. */
 export function load(of: Accessed): string {
   const { to, order, space } = of;
   const ptx = `ld${qualifiers(of)}`;
@@ -136,7 +135,6 @@ export function load(of: Accessed): string {
   return `DEVICE ${registerType(to)} load${suffix(of)}(const ${to}* p) {\n${body}\n}`;
 }
 
-/** A helper that stores. */
 export function store(of: Accessed): string {
   const { to, order, space } = of;
   const ptx = `st${qualifiers(of)}`;

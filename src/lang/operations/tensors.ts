@@ -58,7 +58,6 @@ function differ(of: Expr, { type }: Expr): string | undefined {
   return `boxes of this tensor are ${showTile(type.tile)}, but the tile is ${showTile(tile)}`;
 }
 
-/** The type to which a pointer to tiles points. */
 export function tileOf({ type }: Expr): Tile {
   if (type.kind === 'pointer' && type.tile !== undefined) return type.tile;
   throw new Error(`${type.kind} is no pointer to tiles`);

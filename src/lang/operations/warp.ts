@@ -11,7 +11,6 @@ const ofWarp = (intrinsic: string, { prelude, args }: Text, ...operands: readonl
 
 type Complete = NonNullable<Together['complete']>;
 
-/** Runs something for every lane of a mask. */
 function each(mask: number, run: (lane: number) => void): void {
   for (let left = mask; left !== 0; left &= left - 1) run(31 - Math.clz32(left & -left));
 }

@@ -24,14 +24,11 @@ export interface PtxKernel {
   readonly params: readonly PtxParameter[];
   /** The parameter that is the launch's rank; null where the host sets all. */
   readonly rankParameter: string | null;
-  /** Of all parameters. */
   readonly parameterBytes: number;
-  /** Bytes of dynamic shared memory. */
   readonly sharedBytes: number;
   /** By parameter: what lies in the window that it takes, for findings. */
   readonly layouts: ReadonlyMap<string, Layout>;
   readonly maxThreads: number;
-  /** Blocks of a cluster. */
   readonly cluster: number;
   /** By parameter: what boxes of the tensor are whose map it takes. */
   readonly tensors: ReadonlyMap<string, TensorMapParam>;

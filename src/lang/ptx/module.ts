@@ -41,7 +41,6 @@ export const isPtxType = (name: string): name is PtxType => Object.hasOwn(ptxByt
 
 export type PtxSpace = 'global' | 'shared' | 'local' | 'const' | 'param';
 
-/** Memory with a name. */
 export interface PtxVariable {
   readonly name: string;
   readonly space: PtxSpace;
@@ -103,7 +102,6 @@ export type PtxOperand =
   /** `_`: nobody wants the result. */
   | { readonly kind: 'sink' };
 
-/** The registers that an operand names. */
 export function registersIn(operand: PtxOperand | undefined): readonly PtxRegister[] {
   switch (operand?.kind) {
     case 'register':
@@ -150,7 +148,6 @@ export interface PtxFunction {
   readonly isEntry: boolean;
   readonly params: readonly PtxVariable[];
   readonly returns: readonly PtxVariable[];
-  /** Memory that is declared in the body. */
   readonly variables: readonly PtxVariable[];
   readonly instructions: readonly PtxInstruction[];
   /** The instruction that each label stands before. */

@@ -218,7 +218,6 @@ interface Scope {
 
 type Found = Pick<PtxFunction, 'variables' | 'instructions' | 'labels' | 'tables'>;
 
-/** The body of one function. */
 function readBody(tokens: Tokens, variables: () => PtxVariable[]): Found {
   const found: PtxVariable[] = [];
   const instructions: PtxInstruction[] = [];

@@ -8,7 +8,6 @@ const blank = /(?:[ \t\r]+|\/\/[^\n]*|\/\*[\s\S]*?\*\/|\n)+/y;
 export class Tokens {
   /** The token that comes next; '' at the end. */
   next = '';
-  /** Where it stands. */
   line = 1;
   #at = 0;
   #start = 0;
@@ -68,7 +67,6 @@ export class Tokens {
     return count;
   }
 
-  /** Takes the token if it is this one. */
   accept(wanted: string): boolean {
     if (this.next !== wanted) return false;
     this.#read();
@@ -88,7 +86,6 @@ export class Tokens {
     return rest;
   }
 
-  /** Goes behind the next '}'. */
   skipBraces(): void {
     const end = this.#text.indexOf('}', this.#start);
     if (end < 0) throw this.error("'{' without '}'");

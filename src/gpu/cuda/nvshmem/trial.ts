@@ -7,7 +7,6 @@ import { nvshmemHeaders } from './headers.js';
 import { NvshmemHeap } from './heap.js';
 import { nvshmem } from './library.js';
 
-/** The output of the trial. */
 export interface NvshmemTrial {
   /** '3.4.5'; null where the library was refused. */
   readonly version: string | null;

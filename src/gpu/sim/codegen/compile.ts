@@ -124,7 +124,6 @@ class FunctionPrinter {
   #labels = 0;
   /** `polls`: looks at memory that others may change meanwhile. */
   readonly #loops: { readonly outer: string; readonly inner: string; polls: boolean }[] = [];
-  /** Of the statement that is printed. */
   #span: Span | undefined;
   readonly #calls = new Map<InlinedCall, string>();
   readonly #locals: Locals;

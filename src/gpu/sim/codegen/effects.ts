@@ -142,7 +142,6 @@ export class Effects implements Machine {
     return this.#inCluster && this.#op.startsWith('mbarrier.') ? 'gpu' : scope;
   }
 
-  /** Declares the result and sets it. */
   #bind(text: string): void {
     const result = this.#result;
     if (result === null) return;

@@ -53,7 +53,6 @@ export class Locals {
     readonly arrays: readonly Variable[],
   ) {}
 
-  /** The typed array of a register array. */
   arrayOf(variable: Variable): string {
     const { array } = this.slot(variable, 'registers');
     if (array === null) throw new Error(`${variable.name} is in no array`);

@@ -34,7 +34,6 @@ export class StreamState {
   settled: Clock = nothing;
   /** … and where they do not: what the launches before it had awaited when they released the next. */
   handedOn: Clock = nothing;
-  /** The launch that began last. */
   last: LaunchState | null = null;
   /** Launches begun and not yet folded into `now`, oldest first. */
   readonly running: LaunchState[] = [];
@@ -92,7 +91,6 @@ export class BlockState implements ClockedBlock {
     readonly step: number,
     readonly owner: StreamState,
     readonly launch: LaunchState | null,
-    /** Its index in the grid. */
     readonly index: number,
   ) {
     this.stream = owner.index;
@@ -381,7 +379,6 @@ export class Actor {
     return all;
   }
 
-  /** The last epoch in which something happened. */
   get lastEpoch(): number {
     return this.touched ? this.epoch : this.epoch - 1;
   }

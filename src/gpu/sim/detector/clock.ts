@@ -208,7 +208,6 @@ function blockIncludes(a: BlockClock, b: BlockClock): boolean {
   );
 }
 
-/** A block as clocks see it. */
 export interface ClockedBlock {
   /** Unique and growing: the order in which blocks started. */
   readonly sequence: number;

@@ -6,7 +6,6 @@ export interface BufferInfo {
   readonly id: number;
   /** 'receive window', 'output' … */
   readonly purpose: string;
-  /** The rank that owns it. */
   readonly rank: number;
   readonly space: Space;
   readonly bytes: number;
@@ -33,7 +32,6 @@ export type FenceKind = FenceOrder | 'acquire' | 'release';
 
 /** The agents that copy beside a thread: bulk copies, or asynchronous loads. Each counts its own groups. */
 export type CopyEngine = 'bulk' | 'async' | 'wgmma';
-/** Where something is in memory. */
 export interface Place {
   readonly buffer: BufferInfo;
   readonly offset: number;

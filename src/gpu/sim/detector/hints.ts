@@ -21,7 +21,6 @@ import {
 } from './actors.js';
 import type { SiteId } from './detector.js';
 
-/** One side of a race. */
 interface Side {
   readonly by: Actor;
   readonly epoch: number;
@@ -30,7 +29,6 @@ interface Side {
   readonly where: string;
 }
 
-/** The facts about a race besides its sides. */
 interface Circumstances {
   /** The events before the second access. */
   readonly known: ReleaseHead;

@@ -16,7 +16,6 @@ interface Sighting {
   readonly meta: number;
 }
 
-/** The record of one store in a location. */
 export class Version {
   /** Set when the next store replaces them in memory. */
   words: readonly number[] = [];

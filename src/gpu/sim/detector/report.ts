@@ -7,7 +7,6 @@ import { explain } from './hints.js';
 import type { Access, Entry } from './shadow.js';
 
 export interface DetectorOptions {
-  /** The meaning of a site number of an access. */
   site(id: SiteId): Site;
   /** The seed and the configuration that replay this run; they go into every finding. */
   readonly seed: string;
@@ -100,7 +99,6 @@ export function reportOf(options: DetectorOptions, by: Actor, meta: number): Acc
   };
 }
 
-/** Names places for hints. */
 export function whereIs(options: DetectorOptions): (site: SiteId) => string {
   return (id) => (id === noSite ? 'the copy' : options.site(id).where);
 }

@@ -19,7 +19,6 @@ import { mutual } from './sync.js';
 /** Told of an earlier access that races with the present one. */
 type RaceSink = (earlier: Entry, now: Access, writes: readonly Entry[]) => void;
 
-/** An access that happens now. */
 export interface Access {
   /** The actor that knows what happened before it … */
   readonly me: Actor;
@@ -109,7 +108,6 @@ class Page {
   }
 }
 
-/** The shadow of one buffer. */
 export class Shadow {
   readonly #pages: Page[] = [];
   readonly #found: Cell[] = [];

@@ -26,7 +26,6 @@ const unsigned = (low: number, high: number): bigint => (BigInt(high >>> 0) << 3
 const signed = (low: number, high: number): bigint => (BigInt(high) << 32n) | BigInt(low >>> 0);
 const ofBig = (isSigned: boolean) => (isSigned ? signed : unsigned);
 
-/** The upper word of a product. */
 function umulh(a: number, b: number): number {
   const [al, ah, bl, bh] = [a & 0xffff, a >>> 16, b & 0xffff, b >>> 16];
   const low = al * bl;
@@ -268,7 +267,6 @@ export const ptxArithmetic = {
   /** To a float, rounded once. */
   fromLong: (low: number, high: number, isSigned: boolean, to: Format, mode: Direction): number =>
     roundedInteger(ofBig(isSigned)(low, high), to, mode),
-  /** Between two limits. */
   saturated(low: number, high: number, isSigned: boolean, least: bigint, most: bigint): number {
     const value = ofBig(isSigned)(low, high);
     return give(within(least, most, value));

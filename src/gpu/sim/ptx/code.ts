@@ -22,7 +22,6 @@ import type { Flow } from './flow.js';
 import type { Registers, Use } from './registers.js';
 import { isProduct, shapeOf } from './sums.js';
 
-/** Where a variable lies. */
 export type Place =
   /** An offset in the block's shared memory, in the thread's local memory, or in the parameters. */
   | { readonly space: 'shared' | 'local' | 'param'; readonly offset: number }
@@ -35,7 +34,6 @@ export interface Layout {
   readonly localBytes: number;
 }
 
-/** Both words of 64 bits. */
 export type Pair = readonly [low: string, high: string];
 
 const simple = /^-?[\w$]+(\.\w+)?$|^\(-\d+\)$/;
@@ -167,12 +165,10 @@ export class Instruction {
     return true;
   }
 
-  /** The one of these that it has, if any. */
   among<T extends string>(...parts: readonly T[]): T | null {
     return parts.find((part) => this.has(part)) ?? null;
   }
 
-  /** Its types, in the order in which they stand. */
   types(): readonly PtxType[] {
     return this.#parts.flatMap((part, i) => {
       if (i === 0 || !isPtxType(part)) return [];
@@ -268,7 +264,6 @@ export class Instruction {
     }
   }
 
-  /** The words of 128 bits. */
   quad(operand: PtxOperand): readonly string[] {
     if (operand.kind !== 'register' || this.#read(operand, 'bits').kept !== 'quad')
       this.refuse('128 bits must stand there');
@@ -439,7 +434,6 @@ export class Instruction {
     return kept;
   }
 
-  /** A register as it is kept, or a number. */
   local(operand: PtxOperand, kept: 'single' | 'double'): string {
     if (operand.kind === 'float')
       return literal(kept === 'single' ? Math.fround(operand.value) : operand.value);
@@ -447,7 +441,6 @@ export class Instruction {
     return this.#read(operand, 'moved').low;
   }
 
-  /** The name of an access. */
   access(form: AccessForm): string {
     return this.code.named.access({ ...form, site: this.site });
   }

@@ -77,7 +77,6 @@ function compile(kernel: PtxKernel, isChecked: boolean): Compiled {
   };
 }
 
-/** Gives variables their places. */
 function layOut(kernel: PtxKernel): Layout {
   const { module, entry, params, sharedBytes } = kernel;
   const places = new Map<string, Place>();

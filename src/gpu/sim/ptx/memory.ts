@@ -41,7 +41,6 @@ export const memory: Readonly<Record<string, Handler>> = {
   },
 };
 
-/** Where an operand in brackets points. */
 export function spot(
   x: Instruction,
   operand: PtxOperand,
@@ -130,7 +129,6 @@ function ordering(x: Instruction): Ordering {
   return { order, scope };
 }
 
-/** How many elements it moves at a time. */
 const width = (x: Instruction): number => Number(x.among('v2', 'v4', 'v8')?.slice(1) ?? 1);
 
 const elements = (operand: PtxOperand): readonly PtxOperand[] =>
@@ -184,7 +182,6 @@ function cells(buffer: string, offset: string, bytes: number): readonly string[]
 const isSingle = (x: Instruction, operand: PtxOperand, bytes: number): boolean =>
   bytes === 4 && operand.kind === 'register' && x.code.registers.kept(operand) === 'single';
 
-/** Reads one element into a register. */
 function read(x: Instruction, to: PtxOperand, type: PtxType, buffer: string, offset: string): void {
   if (to.kind === 'sink') return;
   const bytes = ptxBytes[type];
@@ -304,10 +301,8 @@ interface Change {
   readonly op: Update;
   readonly type: PtxType;
   readonly at: Spot;
-  /** Where what was there before goes. */
   readonly old: Pair;
   readonly value: Pair;
-  /** The value that `cas` puts there. */
   readonly swap: Pair | null;
 }
 

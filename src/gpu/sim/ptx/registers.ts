@@ -8,7 +8,6 @@ import { type PtxRegister, ptxBytes } from '../../../lang/ptx/index.js';
 import { localsDeclared } from '../text.js';
 import type { BasicBlock } from './flow.js';
 
-/** How a register is kept. */
 export type Kept = 'predicate' | 'word' | 'pair' | 'quad' | 'single' | 'double';
 
 /** `moved`: from or to a register that is kept alike. */

@@ -45,7 +45,6 @@ function round({ mantissa, exponent }: Exact, to: Format, mode: Direction): numb
 const double = new Float64Array(1);
 const bits = new BigUint64Array(double.buffer);
 
-/** A finite number. */
 function exact(value: number): Exact {
   double[0] = value;
   const biased = Number((bits[0]! >> 52n) & 0x7ffn);
@@ -114,7 +113,6 @@ const operations = {
 
 export type Rounding = keyof typeof operations;
 
-/** One operation, rounded once. */
 export function operate(op: Rounding, to: Format, mode: Direction, a: number, b = 0, c = 0): number {
   const { plain, exact: of, terms }: Operation = operations[op];
   const nearest = plain(a, b, c);
@@ -136,6 +134,5 @@ export function rounded(value: number, to: Format, mode: Direction, saturates = 
   return saturates ? Math.max(-most, Math.min(most, inTo)) : inTo;
 }
 
-/** An integer. */
 export const roundedInteger = (value: bigint, to: Format, mode: Direction): number =>
   value === 0n ? 0 : round({ mantissa: value, exponent: 0 }, to, mode);

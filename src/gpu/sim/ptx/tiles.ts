@@ -7,7 +7,6 @@ import { type Instruction, meet } from './code.js';
 import { placed, spot } from './memory.js';
 import { shapeOf } from './sums.js';
 
-/** A box to a tile, or a tile to a box. */
 export function box(x: Instruction): void {
   const rank = Number(x.among('2d', '3d')?.[0] ?? 0);
   if (rank === 0) x.refuse('only tensors of 2 and 3 dimensions are simulated');
@@ -82,7 +81,6 @@ const swizzles = [0, 128, 64, 32] as const;
 const isPlain = (high: number, swizzle: number): boolean =>
   swizzles[high >>> 30] === swizzle && (high & 0x3fff) << 4 === 8 * swizzle && (high & 0xe0000) === 0;
 
-/** The form of the tiles that descriptors name. */
 export function factorsOf(
   shared: SimBuffer,
   sums: Float32Array,

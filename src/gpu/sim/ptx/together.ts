@@ -107,7 +107,6 @@ type Complete = NonNullable<LaneMeeting['complete']>;
 const ballot = operations['warp.ballot'].together!;
 const alike = operations['warp.match'].together!;
 
-/** Runs something for every lane of a mask. */
 function each(mask: number, run: (lane: number) => void): void {
   for (let rest = mask; rest !== 0; rest &= rest - 1) run(31 - Math.clz32(rest & -rest));
 }

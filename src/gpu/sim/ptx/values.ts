@@ -81,7 +81,6 @@ function read(x: Instruction, index: number, type: PtxType): string {
   return type === 'f32' ? x.single(operand) : x.word(operand, type);
 }
 
-/** The result of such a type. */
 function give(x: Instruction, type: PtxType, text: string): void {
   if (type === 'f64') x.setDouble(x.operand(0), text);
   else if (type === 'f32') x.setSingle(x.operand(0), text);
@@ -92,7 +91,6 @@ function give(x: Instruction, type: PtxType, text: string): void {
 const setCalled = (x: Instruction, call: string): void =>
   x.setPair(x.operand(0), x.simple(call, 'i'), 'up[0]');
 
-/** Of words, to a word. */
 function ofWord(x: Instruction, compute: (...words: readonly string[]) => string): void {
   x.type();
   x.setWord(x.operand(0), compute(...x.operands.slice(1).map((one) => x.word(one))));
@@ -344,7 +342,6 @@ function products(x: Instruction, type: PtxType): void {
   x.setWord(to, ptxBytes[type] === 2 || adds ? `${product}${added} | 0` : product);
 }
 
-/** 64 bits of two words. */
 function wideProduct(x: Instruction, a: PtxOperand, b: PtxOperand, signed: boolean): Pair {
   const by = x.word(b);
   const power = b.kind === 'integer' ? b.value.toString(2).length - 1 : 0;
@@ -536,7 +533,6 @@ function ordered(how: string, a: string, b: string): string {
   return opposite === undefined ? `${a} ${signs[how]} ${b}` : `!(${a} ${opposite} ${b})`;
 }
 
-/** A float as a number of JavaScript. */
 const number = (x: Instruction, index: number, type: PtxType): string =>
   isHalf(type) ? `${type}ToF32(${x.word(x.operand(index))})` : read(x, index, type);
 
