@@ -42,8 +42,6 @@ const lost =
 /** The remedy for a driver result, for the ones that people meet. */
 export const remedies: Readonly<Record<number, string>> = {
   2: 'the GPU has no room left; lower the tokens or payload sizes, or end other programs that use it',
-  3: 'the driver was not initialised; call it through a CudaDevice',
-  4: 'the driver is shutting down with the process',
   34: 'a stub of libcuda was loaded in place of the driver; remove the toolkit’s stubs from LD_LIBRARY_PATH',
   36: 'the driver is older than this call; update the NVIDIA driver',
   46: 'the GPU is in exclusive use by another process (see `nvidia-smi -q -d COMPUTE`)',
@@ -51,7 +49,6 @@ export const remedies: Readonly<Record<number, string>> = {
   101: 'there is no such GPU; see CUDA_VISIBLE_DEVICES and `nvidia-smi`',
   200: 'the compiled kernel is no image that this driver can load; update the driver to the compiler’s version',
   201: 'no CUDA context is current, or it was destroyed by other code of this process',
-  205: 'the memory could not be mapped',
   209: 'the compiled kernel does not suit this GPU; delete the kernel cache ($HEDDLE_CACHE or ~/.cache/heddle)',
   214: 'the GPU reported an uncorrectable memory error; see `nvidia-smi -q -d ECC`',
   217: 'these two GPUs cannot address each other; see the peer access table of `heddle doctor`',
@@ -62,8 +59,6 @@ export const remedies: Readonly<Record<number, string>> = {
   700: `a kernel accessed an address that is not mapped; ${lost}`,
   701: 'the launch needs more registers, threads or shared memory than the GPU has; lower the block size',
   702: 'a kernel ran longer than the display’s watchdog allows; use a GPU without a display',
-  704: 'peer access is enabled already',
-  705: 'peer access was not enabled between these GPUs',
   710: `a device-side assertion failed; ${lost}`,
   715: `a kernel met an illegal instruction; ${lost}`,
   716: `a kernel made a misaligned access; ${lost}`,
@@ -73,12 +68,9 @@ export const remedies: Readonly<Record<number, string>> = {
   802: 'the NVSwitch fabric is not ready; start the fabric manager (`systemctl start nvidia-fabricmanager`)',
   803: 'the kernel module and libcuda.so.1 differ in version; reboot, or match the container’s driver libraries',
   804: 'the forward-compatibility package does not support this GPU; use the driver’s own libcuda',
-  900: 'the operation cannot be captured in a graph',
   901: 'an earlier operation made the capture invalid; the error before this one says which',
-  902: 'the capture would merge with another stream’s capture',
   904: 'another stream joined the capture and was not joined back; let the captured stream wait for it',
   905: 'captured work depends on work outside the capture; record and wait for events inside it',
   906: 'the legacy default stream was used while a capture was under way',
   907: 'the event was recorded inside a capture; it can be waited for on captured streams only',
-  908: 'the capture was begun by another thread',
 };
