@@ -167,7 +167,7 @@ function brokenSynchronisation(first: Side, { known, observations, where }: Circ
       known.includes(seen.reader, seen.epoch) &&
       !synchronisedBefore(seen, known),
   );
-  if (failed === null) return null;
+  if (failed === undefined) return null;
   const { write, reader, meta, outcome } = failed;
   const writer = write.moment.by;
   const wrote = `the ${verb(write.meta)} at ${where(siteOf(write.meta))}`;
@@ -261,7 +261,7 @@ function publishedTooEarly(first: Side, around: Circumstances): string | null {
     observations,
     (seen) => acquired(seen) && !mayFollow(first, seen.write.moment, observations),
   );
-  if (unordered !== null) {
+  if (unordered !== undefined) {
     const { moment, heads } = unordered.write;
     const publication = heads.includes(moment) ? 'publication' : 'fence of the publication';
     return (
@@ -273,10 +273,10 @@ function publishedTooEarly(first: Side, around: Circumstances): string | null {
   // A load behind a publication is as it should be: what is missing is word that its place is free again.
   if (isRead(first.meta)) return null;
   const seen = latest(observations, acquired);
+  if (seen === undefined) return null;
   return (
-    seen &&
     `${capital(published(seen))} reached the other side, but does not cover the ${access} at ${first.where}: publish ` +
-      'after that, and await it.'
+    'after that, and await it.'
   );
 }
 
@@ -323,7 +323,7 @@ function waitedElsewhere(
       !(inOrder && known.includes(seen.reader, seen.epoch)) &&
       !observations.some((earlier) => isEarlierRound(earlier, seen)),
   );
-  if (seen === null) return null;
+  if (seen === undefined) return null;
   const wait = `the ${verb(seen.meta)} at ${where(siteOf(seen.meta))}`;
   const access = `the ${verb(waiter.meta)} at ${waiter.where}`;
   if (isBehind(seen, waiter))
@@ -414,22 +414,10 @@ const programOf = ({ block: { launch, owner } }: Actor): string => launch?.kerne
 
 type Test = (seen: Observation) => boolean;
 
-const latest = (observations: readonly Observation[], test: Test) =>
-  extreme(observations, test, (a, b) => a.order > b.order);
-const earliest = (observations: readonly Observation[], test: Test) =>
-  extreme(observations, test, (a, b) => a.order < b.order);
-
-function extreme(
-  observations: readonly Observation[],
-  test: Test,
-  better: (a: Observation, b: Observation) => boolean,
-): Observation | null {
-  let found: Observation | null = null;
-  for (const seen of observations) {
-    if ((found === null || better(seen, found)) && test(seen)) found = seen;
-  }
-  return found;
-}
+const earliest = (observations: readonly Observation[], test: Test): Observation | undefined =>
+  observations.filter(test).sort((a, b) => a.order - b.order)[0];
+const latest = (observations: readonly Observation[], test: Test): Observation | undefined =>
+  observations.filter(test).sort((a, b) => b.order - a.order)[0];
 
 const verb = (meta: number): string => ({ read: 'load', write: 'store', update: 'atomic' })[kindOf(meta)];
 
