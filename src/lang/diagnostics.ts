@@ -14,7 +14,6 @@ export const codes = {
   HK201: 'A parameter of a header has no known type.',
   HK202: 'A value in `using` is not a compile-time value.',
   HK203: 'A name in a header cannot be used, or a limit is out of range.',
-  HK204: 'A value in `using` that the body never mentions.',
   HK301: 'Two values of different types meet.',
   HK302: 'An operator does not apply to values of this type.',
   HK303: 'A constant does not fit the type it meets.',

@@ -1,7 +1,6 @@
 /** From a function's text to its syntax tree. Offsets in the tree are offsets in the text. */
 import * as acorn from 'acorn';
 import { type FramedSource, Problem } from './diagnostics.js';
-import { type Mentioned, mentionedOf, nodesIn } from './mentioned.js';
 
 export interface ParsedBody {
   /** Patterns for (g, params, using), as many as the author wrote. */
@@ -10,7 +9,6 @@ export interface ParsedBody {
   readonly body:
     | { readonly statements: readonly acorn.Statement[] }
     | { readonly expression: acorn.Expression };
-  readonly mentioned: Mentioned;
 }
 
 /** By text: a function that is made for each shape is read once. */
@@ -51,7 +49,6 @@ function parse(source: FramedSource): ParsedBody {
   return {
     parameters: tree.params,
     body: tree.body.type === 'BlockStatement' ? { statements: tree.body.body } : { expression: tree.body },
-    mentioned: mentionedOf(tree.params[2], tree.body),
   };
 }
 
@@ -129,3 +126,16 @@ function tooDeep(tree: acorn.Node): acorn.Node | undefined {
   }
   return undefined;
 }
+
+/** The nodes directly inside a node, in source order. */
+function nodesIn(node: acorn.Node): acorn.Node[] {
+  const found: acorn.Node[] = [];
+  for (const part of Object.values<unknown>({ ...node })) {
+    if (Array.isArray(part)) found.push(...part.filter(isNode));
+    else if (isNode(part)) found.push(part);
+  }
+  return found;
+}
+
+const isNode = (part: unknown): part is acorn.Node =>
+  typeof part === 'object' && part !== null && 'type' in part;

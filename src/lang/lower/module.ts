@@ -5,7 +5,7 @@ import { type Diagnostic, KernelError, Problem } from '../diagnostics.js';
 import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt, Variable } from '../ir.js';
 import type { ParamSpec, PointerParam, ScalarParam, TensorMapParam, Using } from '../kernel.js';
 import { operations } from '../operations/index.js';
-import { isMinified, type ParsedBody, parseBody } from '../parse.js';
+import { isMinified, parseBody } from '../parse.js';
 import { mostShared, sharedLayout } from '../shared.js';
 import { isTile, showTile } from '../tile.js';
 import type { IrType, Layout } from '../types.js';
@@ -144,9 +144,7 @@ function internalError(kernel: KernelDefinition, error: unknown): KernelError {
 
 /** Returns true when control never comes out at the end. */
 export function lowerBody(ctx: Context, definition: Definition, params: ReadonlyMap<string, Value>): boolean {
-  const parsed = parseBody(definition.source);
-  const { parameters, body } = parsed;
-  checkUsing(ctx, definition, parsed);
+  const { parameters, body } = parseBody(definition.source);
   const values: readonly Value[] = [
     { kind: 'gpu', path: '' },
     { kind: 'record', entries: params, what: 'params' },
@@ -156,15 +154,6 @@ export function lowerBody(ctx: Context, definition: Definition, params: Readonly
   return 'statements' in body
     ? lowerStatements(ctx, body.statements)
     : lowerExpressionBody(ctx, body.expression);
-}
-
-function checkUsing(ctx: Context, definition: Definition, { parameters, mentioned }: ParsedBody): void {
-  if (mentioned === 'all') return;
-  const unused = Object.keys(definition.using).filter((name) => !mentioned.includes(name));
-  if (unused.length === 0) return;
-  const [are, them] = unused.length === 1 ? ['is', 'it'] : ['are', 'them'];
-  const message = `${unused.join(', ')} in \`using\` ${are} never mentioned by this body; remove ${them} from its header`;
-  ctx.module.report('HK204', message, definition.source, parameters[2] ?? { start: 0, end: 1 });
 }
 
 // Compile-time values: as bodies see them, and as text.
