@@ -36,7 +36,6 @@ export function requireStream(argument: string, value: Stream): void {
   }
 }
 
-/** Requires what a window of so many bytes can begin as. */
 export function requireFills(fills: readonly Fill[], windowBytes: number): void {
   requireArray('fills', fills);
   for (let i = 0; i < fills.length; i++) {

@@ -29,7 +29,6 @@ export interface Foreign {
   readonly source: ForeignSource | undefined;
   readonly effects: ForeignEffects;
 }
-/** The effects of a foreign function besides computing. */
 export interface ForeignEffects {
   /** Names of its pointers. */
   readonly reads: readonly string[];

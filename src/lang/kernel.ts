@@ -151,7 +151,6 @@ export type Using =
   | { readonly [name: string]: Using };
 export type UsingSpec = { readonly [name: string]: Using };
 
-/** Some device function, whatever its parameters. */
 interface AnyDeviceFunction {
   readonly heddle: 'device';
 }

@@ -166,7 +166,6 @@ export const changedBy = (effect: Effect): readonly Variable[] =>
 export const isExpr = (part: unknown): part is Expr =>
   typeof part === 'object' && part !== null && 'kind' in part;
 
-/** The expressions directly inside an expression. */
 export function children(expr: Expr): readonly Expr[] {
   switch (expr.kind) {
     case 'unary':

@@ -39,7 +39,6 @@ const lost =
   'the GPU state of this process is lost: end the process and start it again. `heddle check` runs the same ' +
   'kernels with every access checked; compute-sanitizer does it on the GPU';
 
-/** The remedy for a driver result, for the ones that people meet. */
 export const remedies: Readonly<Record<number, string>> = {
   2: 'the GPU has no room left; lower the tokens or payload sizes, or end other programs that use it',
   34: 'a stub of libcuda was loaded in place of the driver; remove the toolkit’s stubs from LD_LIBRARY_PATH',

@@ -43,7 +43,6 @@ export interface KernelFacts {
   readonly maxThreads: number;
 }
 
-/** A kernel, and the limits and requests of its launches. */
 export interface Launched<M> {
   readonly module: M;
   readonly name: string;

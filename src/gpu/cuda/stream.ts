@@ -5,7 +5,6 @@ import { type Context, check } from './driver.js';
 import { CUDA_ERROR_NOT_READY } from './errors.js';
 import { largestCopy, type Pinned, type Staging } from './staging.js';
 
-/** The services of a device that streams, events and graphs need. */
 export interface Home {
   readonly context: Context;
   readonly staging: Staging;

@@ -23,7 +23,6 @@ import * as posix from './posix.js';
 import * as sharing from './sharing.js';
 import * as virtual from './virtual.js';
 
-/** A window as mapped here, and how to undo that. */
 interface Mapped {
   readonly address: Address;
   release(): void;

@@ -4,7 +4,6 @@ import type { SimBuffer } from './memory.js';
 import { Agent, type Schedule } from './schedule.js';
 import { Block, type Hub, type SimLaunch, Thread } from './thread.js';
 
-/** The services of the machine that blocks need. */
 export interface Machine extends Hub {
   /** How many of them a GPU holds at once. */
   readonly residentBlocks: number;

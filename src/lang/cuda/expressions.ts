@@ -109,7 +109,6 @@ export class Expressions {
     this.#scopes = scopes;
   }
 
-  /** An expression on its own, as an argument or an initialiser. */
   print(expr: Expr): string {
     return this.#text(expr).text;
   }

@@ -88,7 +88,6 @@ function isSilent<Op extends OperationName>(effect: OperationEffect<Op>): boolea
   return operations[effect.op].unnoticed?.(effect) ?? false;
 }
 
-/** The statements that compute live variables or have effects; all others are dropped. */
 function needed(statements: readonly Stmt[], live: ReadonlySet<number>): readonly Stmt[] {
   return replaceEach(statements, (statement) =>
     neededOf(
@@ -98,7 +97,6 @@ function needed(statements: readonly Stmt[], live: ReadonlySet<number>): readonl
   );
 }
 
-/** The part of a statement that is left once its inside is pruned. */
 function neededOf(statement: Stmt, live: ReadonlySet<number>): readonly Stmt[] {
   switch (statement.kind) {
     case 'let':
@@ -167,7 +165,6 @@ function neverEnds(statement: Stmt): boolean {
   }
 }
 
-/** Whether a `break` in these statements leaves the loop around them. */
 function breaks(statements: readonly Stmt[]): boolean {
   return statements.some((statement) => {
     switch (statement.kind) {

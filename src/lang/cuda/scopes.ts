@@ -130,7 +130,6 @@ export class Scopes {
     return visible.map(({ name }) => name);
   }
 
-  /** A text that stands wherever the variable is read. */
   replace(variable: Variable, text: string): void {
     this.#names.set(variable.id, text);
   }

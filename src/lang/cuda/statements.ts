@@ -304,7 +304,6 @@ function assigns(statements: readonly Stmt[], place: Expr): boolean {
   return read !== undefined && someStatement(statements, (stmt) => writtenBy(stmt).includes(read));
 }
 
-/** Whether statements read or assign a variable. */
 const touches = (statements: readonly Stmt[], variable: Variable): boolean =>
   someStatement(
     statements,
@@ -313,7 +312,6 @@ const touches = (statements: readonly Stmt[], variable: Variable): boolean =>
       expressionsOf(stmt).some((expr) => someExpression(expr, (part) => readOf(part) === variable)),
   );
 
-/** The variable or register array that an expression by itself reads. */
 function readOf(expr: Expr): Variable | undefined {
   if (expr.kind === 'variable') return expr.variable;
   return expr.kind === 'register' || expr.kind === 'array' ? expr.array : undefined;
@@ -340,7 +338,6 @@ function operand(text: string): string {
   return end === text.length - 1 ? text : `(${text})`;
 }
 
-/** Whether `expr` reads what `statement` assigns to. */
 function isPlaceOf(statement: Assignment, expr: Expr): boolean {
   if (statement.kind === 'assign')
     return expr.kind === 'variable' && expr.variable.id === statement.variable.id;

@@ -230,7 +230,6 @@ export function lowerOperation(op: OperationName): (call: Call) => Value {
   };
 }
 
-/** The options object, checked against the names it may have. */
 function optionsOf(
   call: Call,
   given: Argument | undefined,

@@ -35,13 +35,11 @@ interface Manner {
   readonly cache: Cache;
 }
 
-/** How memory is accessed: which type, where and in which manner. */
 interface Accessed extends Manner {
   readonly to: Accessible;
   readonly space: Space;
 }
 
-/** The type to which a pointer points, and the space. */
 export function pointerType(pointer: Expr): { readonly to: Accessible; readonly space: Space } {
   if (pointer.type.kind !== 'pointer') {
     throw new HeddleError('HEDDLE_PRINT', `memory is accessed through a ${pointer.type.kind}`);

@@ -7,7 +7,6 @@ import { withCalls } from './calls.js';
 import { PtxError, type PtxFunction, type PtxModule, type PtxVariable, ptxBytes } from './module.js';
 import { parsePtx } from './parse.js';
 
-/** A parameter, where it lies among all of them. */
 export interface PtxParameter {
   readonly name: string;
   readonly offset: number;

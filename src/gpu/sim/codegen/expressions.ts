@@ -423,7 +423,6 @@ function callOf(name: PureFunction, type: string): string {
   return `${type === 'u32' ? 'u' : type === 'u64' ? 'l' : type === 'f32' ? 'f' : ''}${name}`;
 }
 
-/** The pure functions that generated code calls. */
 export const pureCalls: Readonly<Record<string, unknown>> = Object.fromEntries(
   pureNames.flatMap((name) =>
     Object.entries(pureFunctions[name].forms).map(([type, { compute }]) => [callOf(name, type), compute]),

@@ -101,7 +101,6 @@ export class Locals {
     this.#temporaries = [];
   }
 
-  /** Gives a variable its locals in the current scope. */
   declare(variable: Variable): Slot {
     const slot = this.#make(variable.type, this.arrays.includes(variable));
     this.#slots.set(variable.id, slot);
@@ -156,7 +155,6 @@ export class Locals {
     return slot as Extract<Slot, { kind: K }>;
   }
 
-  /** The declaration of everything that was ever taken. */
   declaration(): string {
     return localsDeclared(this.#counts);
   }

@@ -53,7 +53,6 @@ export class LaunchState {
   ended = false;
   /** The writes that its threads awaited before their releaseNext: the launch after it starts behind that. */
   readonly released = new Set<Clock>();
-  /** The knowledge that its threads got from awaitPrevious, last. */
   #awaited: Clock = nothing;
   #awaitedReliances: Reliances | null = null;
 

@@ -116,7 +116,6 @@ function mov(x: Instruction): void {
   else x.setWords(to, x.words(from, type), type);
 }
 
-/** The words of some registers together, the lowest first. */
 function joined(x: Instruction, elements: readonly PtxOperand[], bits: number): string[] {
   if (bits === 64) return elements.flatMap((one) => [...x.pair(one)]);
   const values = elements.map((one) => x.word(one));
@@ -194,7 +193,6 @@ function halves(x: Instruction, type: PtxType): void {
   setHalves(x, type, x.name === 'mad' ? 'fma' : (x.name as HalfOperation));
 }
 
-/** The words that an instruction adds to its name. */
 function added(x: Instruction): string {
   const how = (['ftz', 'sat', 'relu', 'NaN'] as const).filter((part) => x.has(part));
   return how.map((part) => `'${part}'`).join(', ');
@@ -249,7 +247,6 @@ function limited(x: Instruction, name: 'min' | 'max', take: (index: number) => s
   return x.operands.length > 3 ? `${call}(${two}, ${take(3)})` : two;
 }
 
-/** Rounded as JavaScript does not. */
 const operated = (
   op: Rounding,
   type: PtxType,
