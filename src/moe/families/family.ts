@@ -110,8 +110,6 @@ export interface Plan {
   readonly wire: WirePlan | null;
   readonly phases: Readonly<Record<Phase, readonly Step[]>>;
   readonly received: ReceivedPlan;
-  /** Its dispatch rounds payloads by itself; else a launch before it does. */
-  readonly roundsRows?: boolean;
   /** Null where no placement says where experts live; a family that has none refuses layers that are `placed`. */
   readonly placing: PlacingPlan | null;
   /** Four words of a window, as common/waits.ts has them. */

@@ -1,6 +1,7 @@
 /** Tokens on the last part of their way: into the slots of the node's ranks. Both halves of a dispatch end here. */
 import { constant, device, peers, pointer } from '../../../lang/index.js';
 import { partsOf } from '../common/parts.js';
+import { roundVector } from '../common/round.js';
 import { inFlight } from './pack-chunk.js';
 import type { HybridShape } from './shape.js';
 import type { HybridWindow } from './window.js';
@@ -49,7 +50,7 @@ export function tellRoutes(shape: HybridShape, window: HybridWindow) {
  * `tokens[i]`, and goes to the ranks in `wants[i]`. `stride`: from row to row, in units of the payload.
  */
 export function storeRows(shape: HybridShape, window: HybridWindow, payload: number) {
-  const { unit, rowUnits } = partsOf(shape.payloads[payload]!, 1);
+  const { unit, rowUnits } = partsOf(shape, payload, 1);
   return device(
     {
       params: {
@@ -84,6 +85,33 @@ export function storeRows(shape: HybridShape, window: HybridWindow, payload: num
               left &= left - 1;
             }
           }
+        }
+      }
+    },
+  );
+}
+
+/** The row of a caller's token, bf16, goes rounded to the ranks in `wants`, with its scales; a block. */
+export function storeRounded(shape: HybridShape, window: HybridWindow, payload: number) {
+  return device(
+    {
+      params: { win: peers(window), from: pointer('v16'), source: 'u32', token: 'u32', wants: 'u32' },
+      using: {
+        P: payload,
+        ROW: partsOf(shape, payload, 1).rowUnits,
+        roundVector: roundVector(shape, payload),
+      },
+    },
+    (g, { win, from, source, token, wants }, u) => {
+      for (let base = g.u32(0); base < u.ROW; base += g.blockDim.x) {
+        const i = base + g.threadIdx.x;
+        const { vector, scales } = u.roundVector({ row: from.at(2 * token * u.ROW), i, end: u.ROW });
+        let left = i < u.ROW ? wants : 0;
+        while (left !== 0) {
+          const there = win.at(g.ffs(left) - 1).payloads;
+          g.store(there[u.P]!.at(source, token, i), vector);
+          if (i % 8 === 0) g.store(there[u.P + 1]!.at(source, token, i / 8), scales);
+          left &= left - 1;
         }
       }
     },

@@ -3,13 +3,13 @@
  * ranks. It waits for nobody.
  */
 import { device, kernel, list, peers, pointer } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { broughtPayloads, roundedPayloads, sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { dispatchParams } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
 import { notePlaces, placingParam } from '../common/places.js';
-import { storeRows, tellRoutes } from './deliver.js';
+import { storeRounded, storeRows, tellRoutes } from './deliver.js';
 import { packChunk } from './pack-chunk.js';
 import { livingPlaceAt, outOfNode } from './rails.js';
 import { type HybridShape, hopsOf, mostPackers } from './shape.js';
@@ -112,6 +112,7 @@ function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
 
 /** One token of this rank's share, whether it was brought or not, to the ranks of its own node; a block. */
 function deliverToken(shape: HybridShape, window: HybridWindow) {
+  const [brought, rounded] = [broughtPayloads(shape), roundedPayloads(shape)];
   return device(
     {
       params: {
@@ -131,11 +132,13 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
         K: shape.topK,
         LOCAL: shape.localRanks,
         WEIGHTS: shape.weights,
-        PAYLOADS: shape.payloads.length,
-        ROW: shape.payloads.map((payload) => partsOf(payload, 1).rowUnits),
+        BROUGHT: brought,
+        ROUNDED: rounded,
+        ROW: brought.map((p) => partsOf(shape, p, 1).rowUnits),
         REPLICAS: sharing(shape).replicas,
         ownerOf: expertOwner(shape),
-        storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
+        storeRows: brought.map((p) => storeRows(shape, window, p)),
+        storeRounded: rounded.map((p) => storeRounded(shape, window, p)),
         tellRoutes: tellRoutes(shape, window),
         livingPlaceAt: livingPlaceAt(shape),
       },
@@ -161,9 +164,13 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
       }
       g.barrier();
       const count = g.u32(wanted === 0 ? 0 : 1);
-      for (const p of g.unroll(u.PAYLOADS)) {
-        const [from, stride] = [rows[p]!, u.ROW[p]!];
-        u.storeRows[p]!({ win, from, first: token, stride, source, tokens: list, wants, count });
+      for (const n of g.unroll(u.BROUGHT.length)) {
+        const [from, stride] = [rows[u.BROUGHT[n]!]!, u.ROW[n]!];
+        u.storeRows[n]!({ win, from, first: token, stride, source, tokens: list, wants, count });
+      }
+      for (const n of g.unroll(u.ROUNDED.length)) {
+        const from = rows[u.ROUNDED[n]!]!;
+        if (wanted !== 0) u.storeRounded[n]!({ win, from, source, token, wants: wanted });
       }
     },
   );

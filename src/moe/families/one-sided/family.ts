@@ -133,7 +133,7 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
   // `returned` and `sums` are EMPTY until vectors come. Rounds that have not been have no waits.
   const memory = receiveWindow(layer, layout, [...roundWords, 'returned', 'sums', 'waited']);
   return planOf({
-    ...{ layer, rank, memory, layout, rounds: split ? 'combineRecvs' : 'combines', roundsRows: true },
+    ...{ layer, rank, memory, layout, rounds: split ? 'combineRecvs' : 'combines' },
     phases(bindings, routes) {
       const { blocks, threads } = shape.dispatch;
       const summing = { blocks: combineGrid(shape), threads: shape.combine.threads, bindings };
