@@ -28,11 +28,13 @@ export interface Payload {
 export const areScales = ({ payloads }: Pick<Shape, 'payloads'>, p: number): boolean =>
   payloads[p - 1]?.rounded !== undefined;
 
-/** The payloads that travel as callers bring them; and those that dispatch rounds, each of which is two with its scales. */
-export const broughtPayloads = (shape: Pick<Shape, 'payloads'>): number[] =>
-  shape.payloads.flatMap(({ rounded }, p) => (rounded || areScales(shape, p) ? [] : [p]));
-export const roundedPayloads = ({ payloads }: Pick<Shape, 'payloads'>): number[] =>
-  payloads.flatMap(({ rounded }, p) => (rounded ? [p] : []));
+/** Whether dispatch makes payload `p`: rounded rows, or their scales. Others travel as callers bring them. */
+export const isMade = (shape: Pick<Shape, 'payloads'>, p: number): boolean =>
+  shape.payloads[p]!.rounded !== undefined || areScales(shape, p);
+
+/** The payloads that are sent by themselves: scales go with the rows that they are made with. */
+export const sentPayloads = (shape: Pick<Shape, 'payloads'>): number[] =>
+  shape.payloads.map((_, p) => p).filter((p) => !areScales(shape, p));
 
 /** The side that multiplies by the router weights, and where combine finds the rows if it does. */
 export const weightings = ['experts', 'combine', 'plan'] as const;

@@ -3,7 +3,7 @@
  * ranks. It waits for nobody.
  */
 import { device, kernel, list, peers, pointer } from '../../../lang/index.js';
-import { broughtPayloads, roundedPayloads, sharing } from '../../layer/index.js';
+import { sentPayloads, sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { dispatchParams } from '../common/params.js';
@@ -112,7 +112,7 @@ function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
 
 /** One token of this rank's share, whether it was brought or not, to the ranks of its own node; a block. */
 function deliverToken(shape: HybridShape, window: HybridWindow) {
-  const [brought, rounded] = [broughtPayloads(shape), roundedPayloads(shape)];
+  const sent = sentPayloads(shape);
   return device(
     {
       params: {
@@ -132,13 +132,12 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
         K: shape.topK,
         LOCAL: shape.localRanks,
         WEIGHTS: shape.weights,
-        BROUGHT: brought,
-        ROUNDED: rounded,
-        ROW: brought.map((p) => partsOf(shape, p, 1).rowUnits),
+        SENT: sent,
+        // Rows that are rounded are twice as long before.
+        ROW: sent.map((p) => (shape.payloads[p]!.rounded ? 2 : 1) * partsOf(shape, p, 1).rowUnits),
         REPLICAS: sharing(shape).replicas,
         ownerOf: expertOwner(shape),
-        storeRows: brought.map((p) => storeRows(shape, window, p)),
-        storeRounded: rounded.map((p) => storeRounded(shape, window, p)),
+        storeRows: sent.map((p) => (shape.payloads[p]!.rounded ? storeRounded : storeRows)(shape, window, p)),
         tellRoutes: tellRoutes(shape, window),
         livingPlaceAt: livingPlaceAt(shape),
       },
@@ -164,13 +163,9 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
       }
       g.barrier();
       const count = g.u32(wanted === 0 ? 0 : 1);
-      for (const n of g.unroll(u.BROUGHT.length)) {
-        const [from, stride] = [rows[u.BROUGHT[n]!]!, u.ROW[n]!];
+      for (const n of g.unroll(u.SENT.length)) {
+        const [from, stride] = [rows[u.SENT[n]!]!, u.ROW[n]!];
         u.storeRows[n]!({ win, from, first: token, stride, source, tokens: list, wants, count });
-      }
-      for (const n of g.unroll(u.ROUNDED.length)) {
-        const from = rows[u.ROUNDED[n]!]!;
-        if (wanted !== 0) u.storeRounded[n]!({ win, from, source, token, wants: wanted });
       }
     },
   );

@@ -1,6 +1,6 @@
 /** The message of dispatch that brings a chunk of tokens to one node; a block packs it. */
 import { device, list, peers, pointer, windowOf } from '../../../lang/index.js';
-import { broughtPayloads, roundedPayloads, sharing } from '../../layer/index.js';
+import { sentPayloads, sharing } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
 import { partsOf, unitBytes } from '../common/parts.js';
 import { placingParam } from '../common/places.js';
@@ -73,13 +73,9 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
         g.store(ids.at(i), u.livingPlaceAt({ mask, topkIds, placing, token, k: i % u.K }));
         if (u.WEIGHTS) g.store(weights.at(i), g.load(topkWeights.at(token * u.K + (i % u.K))));
       }
-      for (const n of g.unroll(u.BROUGHT.length)) {
-        const to = out.at(hop, chunk, u.ROWS + u.PAYLOADS_AT[u.BROUGHT[n]!]!);
-        u.packRows[n]!({ from: rows[u.BROUGHT[n]!]!, to, packed, count: g.popc(going) });
-      }
-      for (const n of g.unroll(u.ROUNDED.length)) {
-        const to = out.at(hop, chunk, u.ROWS + u.PAYLOADS_AT[u.ROUNDED[n]!]!);
-        u.packRounded[n]!({ from: rows[u.ROUNDED[n]!]!, to, packed, count: g.popc(going) });
+      for (const n of g.unroll(u.SENT.length)) {
+        const to = out.at(hop, chunk, u.ROWS + u.PAYLOADS_AT[u.SENT[n]!]!);
+        u.packRows[n]!({ from: rows[u.SENT[n]!]!, to, packed, count: g.popc(going) });
       }
       g.barrier(); // the release below is for the stores of all threads
       if (g.threadIdx.x === 0) {
@@ -95,13 +91,12 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
 
 function using(shape: HybridShape) {
   const message = dispatchMessage(shape);
-  const [brought, rounded] = [broughtPayloads(shape), roundedPayloads(shape)];
+  const sent = sentPayloads(shape);
   return {
     K: shape.topK,
     CHUNK: shape.dispatch.chunk,
     WEIGHTS: shape.weights,
-    BROUGHT: brought,
-    ROUNDED: rounded,
+    SENT: sent,
     IDS: message.ids,
     WEIGHTS_AT: message.weights,
     ROWS: message.rows,
@@ -113,8 +108,7 @@ function using(shape: HybridShape) {
     sumUpTo,
     NODES: shape.nodes,
     REPLICAS: sharing(shape).replicas,
-    packRows: brought.map((p) => packRows(shape, p)),
-    packRounded: rounded.map((p) => packRounded(shape, p)),
+    packRows: sent.map((p) => (shape.payloads[p]!.rounded ? packRounded : packRows)(shape, p)),
   };
 }
 
@@ -164,8 +158,7 @@ function packRounded(shape: HybridShape, payload: number) {
     (g, { from, to, packed, count }, u) => {
       // Whole warps take part. A row is whole words of scales, so 8 lanes that share one have the same row.
       for (let base = g.u32(0); base < count * u.ROW; base += g.blockDim.x) {
-        const place = (base + g.threadIdx.x) / u.ROW;
-        const i = (base + g.threadIdx.x) % u.ROW;
+        const [place, i] = [(base + g.threadIdx.x) / u.ROW, (base + g.threadIdx.x) % u.ROW];
         let token = g.u32(0);
         if (place < count) token = g.load(packed.at(place));
         const end = place < count ? u.ROW : 0;
@@ -173,14 +166,8 @@ function packRounded(shape: HybridShape, payload: number) {
         if (place < count) {
           const row = to.at(place * u.STRIDE);
           g.store(row.at(i), vector);
-          if (i % 8 === 0)
-            g.store(
-              row
-                .at(u.ROW)
-                .as('u32')
-                .at(i / 8),
-              scales,
-            );
+          const words = row.at(u.ROW).as('u32');
+          if (i % 8 === 0) g.store(words.at(i / 8), scales);
         }
       }
     },

@@ -1,6 +1,6 @@
 /** One part of one payload row on its way to every rank that wants it: through registers, by bulk copies, or rounded to e4m3. */
 import { device, peers, pointer, registers } from '../../../lang/index.js';
-import { areScales, sharing } from '../../layer/index.js';
+import { sharing } from '../../layer/index.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
 import { roundVector } from '../common/round.js';
@@ -27,10 +27,6 @@ export function sendRow(shape: OneSidedShape, window: OneSidedWindow, payload: n
   if (shape.payloads[payload]!.rounded) return roundRow(shape, window, payload);
   return (bulkStages(shape).chunks[payload]! > 0 ? copyRow : storeRow)(shape, window, payload);
 }
-
-/** The payloads that are sent by themselves: scales go with the rows that they are made with. */
-export const sentPayloads = (shape: OneSidedShape): number[] =>
-  shape.payloads.map((_, p) => p).filter((p) => !areScales(shape, p));
 
 function using(shape: OneSidedShape, payload: number) {
   const { rowUnits, partUnits } = partsOf(shape, payload, shape.dispatch.parts);

@@ -1,6 +1,6 @@
 /** One part of a token's rows on its way to the owners of its routes, once to each. */
 import { device, list, peers, pointer } from '../../../lang/index.js';
-import { broughtPayloads, roundedPayloads, sharing } from '../../layer/index.js';
+import { isMade, sentPayloads, sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
@@ -11,7 +11,7 @@ import type { PortableShape, PortableWindow } from './window.js';
 
 export function sendRows(shape: PortableShape, window: PortableWindow, transport: Transport) {
   // By a proxy all rows lie where they were staged.
-  const rounded = shape.commands > 0 ? [] : roundedPayloads(shape);
+  const rounded = shape.commands > 0 ? [] : sentPayloads(shape).filter((p) => shape.payloads[p]!.rounded);
   return device(
     {
       params: {
@@ -75,7 +75,7 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
       },
       using: {
         P: payload,
-        ROUNDED: shape.commands === 0 && !broughtPayloads(shape).includes(payload),
+        MADE: shape.commands === 0 && isMade(shape, payload),
         REPLICAS: sharing(shape).replicas,
         UNIT: unit,
         ROW_UNITS: rowUnits,
@@ -92,7 +92,7 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
           mine: win.at(g.rank),
           peer,
           to: there.payloads[u.P]!.at(g.rank / u.REPLICAS, token, start),
-          from: u.ROUNDED
+          from: u.MADE
             ? win.at(g.rank).brought[u.P]!.at(token, start)
             : from.as(u.UNIT).at(token * u.ROW_UNITS + start),
           count: g.min(u.ROW_UNITS - start, g.u32(u.PART_UNITS)),

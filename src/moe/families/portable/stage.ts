@@ -1,12 +1,12 @@
 /** Brings the caller's rows to where the network reads them, and rounds those that travel so: the first launch of a dispatch by a proxy. */
 import { device, kernel, list, peers, pointer } from '../../../lang/index.js';
-import { broughtPayloads, roundedPayloads } from '../../layer/index.js';
+import { sentPayloads } from '../../layer/index.js';
 import { partsOf } from '../common/parts.js';
 import { roundPart } from './round-part.js';
 import type { PortableShape, PortableWindow } from './window.js';
 
 export function stageKernel(shape: PortableShape, window: PortableWindow) {
-  const [brought, rounded] = [broughtPayloads(shape), roundedPayloads(shape)];
+  const sent = sentPayloads(shape);
   return kernel(
     {
       name: 'portable_stage',
@@ -18,10 +18,8 @@ export function stageKernel(shape: PortableShape, window: PortableWindow) {
         tokens: 'u32',
       },
       using: {
-        BROUGHT: brought,
-        ROUNDED: rounded,
-        stage: brought.map((p) => stagePayload(shape, window, p)),
-        roundRow: rounded.map((p) => roundPart(shape, window, p, 1)),
+        SENT: sent,
+        stage: sent.map((p) => (shape.payloads[p]!.rounded ? roundPayload : copyPayload)(shape, window, p)),
       },
     },
     (g, { win, rows, tokens }, u) => {
@@ -29,18 +27,12 @@ export function stageKernel(shape: PortableShape, window: PortableWindow) {
       g.releaseNext();
       // Behind a wait that gave up a put of the round before may still read what is here.
       if (g.load(win.at(g.rank).failure.at(0)) !== 0) return;
-      for (const n of g.unroll(u.BROUGHT.length)) u.stage[n]!({ win, from: rows[u.BROUGHT[n]!]!, tokens });
-      for (const n of g.unroll(u.ROUNDED.length)) {
-        const mine = win.at(g.rank);
-        const warps = (g.blockDim.x / 32) * g.gridDim.x;
-        for (let token = g.warpId * g.gridDim.x + g.blockIdx.x; token < tokens; token += warps)
-          u.roundRow[n]!({ mine, from: rows[u.ROUNDED[n]!]!, token, part: 0 });
-      }
+      for (const n of g.unroll(u.SENT.length)) u.stage[n]!({ win, from: rows[u.SENT[n]!]!, tokens });
     },
   );
 }
 
-function stagePayload(shape: PortableShape, window: PortableWindow, payload: number) {
+function copyPayload(shape: PortableShape, window: PortableWindow, payload: number) {
   const { unit, rowUnits } = partsOf(shape, payload, 1);
   return device(
     {
@@ -52,6 +44,21 @@ function stagePayload(shape: PortableShape, window: PortableWindow, payload: num
       const first = g.blockIdx.x * g.blockDim.x + g.threadIdx.x;
       for (let i = first; i < tokens * u.ROW_UNITS; i += g.gridDim.x * g.blockDim.x)
         g.store(to.at(i), g.load(from.as(u.UNIT).at(i)));
+    },
+  );
+}
+
+/** Likewise of bf16, rounded: a warp for each row. */
+function roundPayload(shape: PortableShape, window: PortableWindow, payload: number) {
+  return device(
+    {
+      params: { win: peers(window), from: pointer('v16'), tokens: 'u32' },
+      using: { roundRow: roundPart(shape, window, payload, 1) },
+    },
+    (g, { win, from, tokens }, u) => {
+      const warps = (g.blockDim.x / 32) * g.gridDim.x;
+      for (let token = g.warpId * g.gridDim.x + g.blockIdx.x; token < tokens; token += warps)
+        u.roundRow({ mine: win.at(g.rank), from, token, part: 0 });
     },
   );
 }

@@ -33,14 +33,7 @@
  * So the sends wait for nobody; a round's one meeting of all ranks, `released`, is awaited where sums are made.
  */
 import { field, layout } from '../../../lang/index.js';
-import {
-  broughtPayloads,
-  formatOf,
-  type Layer,
-  outputRowBytes,
-  sharing,
-  stretchesOf,
-} from '../../layer/index.js';
+import { formatOf, isMade, type Layer, outputRowBytes, sharing, stretchesOf } from '../../layer/index.js';
 import { maskedField } from '../common/masks.js';
 import { type Unit, unitBytes, unitOf, widestUnit } from '../common/parts.js';
 import { partialDtype, receivedSections, rowsOf, slotShape } from '../common/received.js';
@@ -87,8 +80,8 @@ export function portableWindow(shape: PortableShape) {
      */
     brought: shape.payloads.map(({ rowBytes }, p) => {
       const unit = unitOf(shape, p);
-      const asBrought = broughtPayloads(shape).includes(p);
-      return field(unit, [commands > 0 || !asBrought ? maxTokens : 0, rowBytes / unitBytes[unit]]);
+      const waits = commands > 0 || isMade(shape, p);
+      return field(unit, [waits ? maxTokens : 0, rowBytes / unitBytes[unit]]);
     }),
     /** [destination][token][k]: what each peer is told of this rank's tokens. */
     ids: field('i32', [ranks, maxTokens, topK]),
