@@ -1,4 +1,4 @@
-/** How elements are stored, and how rows of them travel back. A format that rounds rows is a file of its own and a line below. */
+/** How elements are stored, and how rows of them travel. A format that rounds rows is a file of its own and a line below. */
 import { e4m3 } from './e4m3.js';
 import { type RowFormat, rows, type ScaledFormat } from './format.js';
 import { mxfp8 } from './mxfp8.js';

@@ -48,7 +48,7 @@ export function dequantise({ e4m3, scales }: ReturnType<typeof quantise>, size =
   return row;
 }
 
-/** Values as dispatch carries them that rounds to such a format: the elements, and the scales as they are stored. */
+/** What dispatch carries of rows that it rounds to this format: the elements, and the scales as they are stored. */
 export function roundRows(
   values: Float32Array,
   { block, scale }: Pick<ScaledFormat, 'block' | 'scale'>,

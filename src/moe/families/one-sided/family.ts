@@ -29,7 +29,7 @@ export const oneSided: Family<OneSidedTuning> = {
   reach: 'node',
   travel: { rows: 'rank', message: 'row', metadata: 'every rank' },
   knobs: oneSidedKnobs,
-  can: ['masks', 'adds', 'waits', 'plans'],
+  can: ['masks', 'adds', 'waits', 'plans', 'rounds'],
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,

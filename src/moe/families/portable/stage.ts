@@ -48,7 +48,7 @@ function copyPayload(shape: PortableShape, window: PortableWindow, payload: numb
   );
 }
 
-/** Likewise of bf16, rounded: a warp for each row. */
+/** Likewise of bf16, rounded: a warp for each row. The send, which puts them, awaits the end of this launch. */
 function roundPayload(shape: PortableShape, window: PortableWindow, payload: number) {
   return device(
     {
