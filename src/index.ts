@@ -51,6 +51,7 @@ export {
   type MoeLayerOptions,
   type MoeLayerSizes,
   type MoveOptions,
+  mxfp8,
   type OwnedTensor,
   type PlannedRows,
   type Received,

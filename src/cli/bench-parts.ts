@@ -204,8 +204,8 @@ const addLayer = (bench: Command) =>
     name: 'layer',
     description: 'measure a whole MoE layer, its parts, and how much of what travels is left to see',
     ...{ of: 'the layer of a model', needs: 'GPUs', toTry: ' with small rows', iterations: 30 },
-    help: `Times in µs (simulated: steps), medians of the slowest rank in CUDA graphs. First each part by itself: router, rows to fp8 where a launch
-before dispatch makes them, dispatch and combine back to back with all that they round and add up (d + c), plan, experts, shared expert.
+    help: `Times in µs (simulated: steps), medians of the slowest rank in CUDA graphs. First each part by itself: router, dispatch and
+combine back to back with all that they round and add up (d + c), plan, experts, shared expert.
 Then the layer: one phase after another; with the shared expert beside the others, where there is one; in two micro-batches; one phase after another by the one-sided
 family, where another carries the layer; and with NCCL's sends and receives of as many rows, whose counts the host knows, in
 place of dispatch and combine. tokens/s is of all ranks and the fastest way; 'exposed' is what of that is neither router nor

@@ -15,7 +15,6 @@ export { layerInside, MoeLayer } from './moe-layer.js';
 export type { MoeLayerOptions, MoeLayerSizes } from './moe-options.js';
 export { type MoveOptions, MovingWeights } from './moving-weights.js';
 export { ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
-export { Fp8Rows } from './rounds/fp8-rows.js';
 export type { Combining, Dispatched, Received } from './rounds/in-flight.js';
 export {
   type DispatchInputs,
@@ -26,9 +25,8 @@ export {
 } from './rounds/inputs.js';
 export type { LaidWire } from './rounds/loaded-plan.js';
 export { leastWindowBytes, type MemoryOptions, type MemoryPart, type MemoryUse } from './rounds/memory.js';
-export { type ExpertParallelOptions, fp8, type Row, row } from './rounds/options.js';
+export { type ExpertParallelOptions, fp8, mxfp8, type Row, row } from './rounds/options.js';
 export type { Statistics } from './rounds/placing.js';
-export { rowsToFp8, rowsToFp8Kernel } from './rounds/rows-to-fp8.js';
 export * from './rounds/tensor.js';
 export * from './rounds/tuned.js';
 export { latestRank, type Waits } from './rounds/waits.js';

@@ -4,8 +4,7 @@ import type { World } from '../net/world/index.js';
 import { ExpertsPlan } from './experts/experts-plan.js';
 import { ExpertsMlp } from './experts/mlp.js';
 import type { LayerPlan, MoeLayerOptions } from './moe-options.js';
-import { ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
-import type { Fp8Rows } from './rounds/fp8-rows.js';
+import { ExpertParallel } from './rounds/expert-parallel.js';
 import type { Dispatched } from './rounds/in-flight.js';
 import type { Tensor } from './rounds/tensor.js';
 import { Router } from './router/index.js';
@@ -13,8 +12,6 @@ import { Router } from './router/index.js';
 /** The parts of a layer that each of its micro-batches has. Each enqueues by itself, which benchmarks make use of. */
 export interface LayerParts {
   readonly router: Router;
-  /** The rows as dispatch carries them; null where they travel as they are. */
-  readonly fp8: Fp8Rows | null;
   readonly ep: ExpertParallel;
   readonly plan: ExpertsPlan;
   readonly experts: ExpertsMlp;
@@ -31,10 +28,9 @@ export class MicroBatch {
     const { router: weights, experts: mlp } = options;
     const router = await Router.create(world, model, weights, maxTokens);
     const ep = await ExpertParallel.create(world, carrier);
-    const fp8 = roundsInside(ep)[0]!.inputs.rounded('x');
     const expertsPlan = await ExpertsPlan.create(ep, planned);
     const experts = await ExpertsMlp.create(ep, expertsPlan, { ...mlp, gemm });
-    return new MicroBatch({ router, fp8, ep, plan: expertsPlan, experts });
+    return new MicroBatch({ router, ep, plan: expertsPlan, experts });
   }
 
   /** Routes the tokens and sends their rows. */

@@ -61,6 +61,7 @@ export const withArguments = {
   wrap: call(heddle.wrap, 256, 'bf16', [2, 8], [8, 1]),
   row: call(row, 'bf16', 8),
   fp8: call(heddle.fp8, 'bf16', 128),
+  mxfp8: call(heddle.mxfp8, 'bf16', 128),
   rankLoads: call(heddle.rankLoads, placement, [3, 1]),
   rebalance: call(heddle.rebalance, [3, 1], { ranks: 2, places: 4, nodes: 1 }),
   dlpack: call(heddle.dlpack, { ...heddle.wrap(256, 'bf16', [2, 8]) }),

@@ -173,6 +173,12 @@ it.each([
   ['experts_down', 'format=fp8,inner=192', '--shape inner is 192; it must be a multiple of 128'],
   ['experts_down_e4m3', 'hidden=192', '--shape hidden is 192; it must be a multiple of 128'],
   ['experts_gate_up', 'experts=0', '--shape experts is 0; it must be an integer from 1 to 1024'],
+  ['hybrid_dispatch_send', 'rounded=yes', `--shape rounded is "yes"; it must be 'no', unless format is fp8`],
+  [
+    'one_sided_dispatch',
+    'format=mxfp8,rounded=yes,hidden=192',
+    '--shape rounded is "yes"; it must be \'no\'',
+  ],
   ['experts_swiglu', 'inner=65', '--shape inner is 65; it must be a multiple of 64'],
   ['router_logits', 'hidden=9', '--shape hidden is 9; it must be a multiple of 8'],
   ['router_choose', 'experts=65536', '--shape experts is 65536; it must be an integer from 1 to 1024'],

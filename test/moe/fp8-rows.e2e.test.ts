@@ -1,4 +1,4 @@
-/** Rows of bf16 that dispatch carries as e4m3: what arrives, in every way of a round, and what is refused. */
+/** Rows of bf16 that dispatch carries as e4m3 with scales: what arrives, in every way of a round, and what is refused. */
 import fc from 'fast-check';
 import { describe, expect, expectTypeOf, it, test } from 'vitest';
 import { ArgumentError } from '../../src/base/errors.js';
@@ -15,13 +15,24 @@ import {
   emptyTensor,
   fp8,
   type Input,
+  mxfp8,
   type Received,
   type Row,
   readBits,
   row,
   tensorFrom,
 } from '../../src/moe/index.js';
-import { bitsOf, quantise, type Shape, type Source, scaleBlock, toF32 } from '../../src/moe/layer/index.js';
+import {
+  bitsOf,
+  quantise,
+  roundRows,
+  type ScaledFormatName,
+  type Shape,
+  type Source,
+  scaleBlock,
+  scaledFormats,
+  toF32,
+} from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
 import {
   compareReceived,
@@ -37,8 +48,10 @@ const small: RoundsShape = {
   ...{ ranks: 2, experts: 4, topK: 2, maxTokens: 3, hidden: 256, dtype: 'bf16' },
 };
 
-type Features = Pick<ExpertParallelOptions, 'family' | 'split' | 'rounds' | 'counts' | 'tuning'>;
+type Features = Pick<ExpertParallelOptions, 'family' | 'transport' | 'split' | 'rounds' | 'tuning'>;
 interface Way extends Features {
+  /** Default: fp8, which is e4m3 with an f32 for 128 elements. */
+  readonly format?: ScaledFormatName;
   readonly nodes?: number;
   /** The rows of rounds come as what the host holds. */
   readonly host?: boolean;
@@ -56,8 +69,11 @@ function withOddRows(source: Source): Source {
 }
 
 /** The same rows as a caller brings them that rounds by itself. */
-const rounded = (source: Source): Source => {
-  const { e4m3, scales } = quantise(toF32('bf16', bitsOf('bf16', source.payloads.x!)));
+const rounded = (source: Source, format: ScaledFormatName): Source => {
+  const { e4m3, scales } = roundRows(
+    toF32('bf16', bitsOf('bf16', source.payloads.x!)),
+    scaledFormats[format],
+  );
   const { x: _, ...others } = source.payloads;
   return { ...source, payloads: { x: e4m3, xScales: bytesOf(scales), ...others } };
 };
@@ -65,17 +81,23 @@ const rounded = (source: Source): Source => {
 /** The payloads as they travel then. */
 const roundedPayloads = ({ payloads: [, ...others], output: { hidden } }: Shape): Shape['payloads'] => [
   { name: 'x', rowBytes: hidden },
-  { name: 'xScales', rowBytes: (4 * hidden) / scaleBlock },
+  { name: 'xScales', rowBytes: hidden / 32 },
   ...others,
 ];
 
-/** Elements that share a NaN are NaN, whatever their bits: all of them 0x7f. */
-function plain(payloads: Delivered['payloads']): Delivered['payloads'] {
-  const x = payloads.x!.slice();
-  const scales = bitsOf('f32', payloads.xScales!.slice());
-  for (const [block, scale] of scales.entries())
-    if (Number.isNaN(scale)) x.fill(0x7f, block * scaleBlock, (block + 1) * scaleBlock);
-  return { ...payloads, x };
+/** Elements whose scale is NaN are NaN, whatever their bits: all of them 0x7f. A ue8m0 whose elements all are NaN may be any. */
+function plain(payloads: Delivered['payloads'], format: ScaledFormatName): Delivered['payloads'] {
+  const { block, scale } = scaledFormats[format];
+  const [x, xScales] = [payloads.x!.slice(), payloads.xScales!.slice()];
+  for (const [i, value] of bitsOf(scale, xScales).entries()) {
+    const elements = x.subarray(i * block, (i + 1) * block);
+    if (Number.isNaN(value)) elements.fill(0x7f);
+    if (scale === 'u8' && elements.every((bits) => (bits & 0x7f) === 0x7f)) {
+      elements.fill(0x7f);
+      xScales[i] = 0;
+    }
+  }
+  return { ...payloads, x, xScales };
 }
 
 /** Rounds of this shape; rows are brought as bf16, or as e4m3 with scales. What arrives, [rank][round], and what the machine found. */
@@ -83,15 +105,16 @@ async function arrive(
   shape: Shape,
   rounds: readonly (readonly Source[])[],
   brought: 'bf16' | 'e4m3',
-  { nodes = 1, host = false, ...features }: Way,
+  { format = 'e4m3', nodes = 1, host = false, ...features }: Way,
   mode: MachineOptions['mode'] = 'fast',
 ) {
   const { ranks, experts, topK, maxTokens, replicas = 1, output, payloads } = shape;
   const { hidden } = output;
+  const { block, scale } = scaledFormats[format];
   const rows: ExpertParallelOptions['payloads'] = {
     ...(brought === 'bf16'
-      ? { x: fp8('bf16', hidden) }
-      : { x: row('e4m3', hidden), xScales: row('f32', hidden / scaleBlock) }),
+      ? { x: (format === 'mxfp8' ? mxfp8 : fp8)('bf16', hidden) }
+      : { x: row('e4m3', hidden), xScales: row(scale, hidden / block) }),
     ...Object.fromEntries(payloads.slice(1).map(({ name, rowBytes }) => [name, row('u8', rowBytes)])),
   };
   const machine = SimMachine.create({ ranks, mode, seed: 'fp8' });
@@ -157,10 +180,11 @@ async function look({ experts, weights, payloads }: Received, stream: Stream): P
 
 /** What arrives, however rows are brought, is what the host's arithmetic makes of them. */
 async function expectRounded(of: RoundsShape, way: Way, seed: number, mode?: MachineOptions['mode']) {
+  const { format = 'e4m3' } = way;
   const shape = shapeOfRounds({ extra: [6], ...of });
   const tokens = [of.maxTokens, of.maxTokens - (of.replicas ?? 1), 0];
   const rounds = tokens.map((some, n) => makeSources(shape, some, seed + n).map(withOddRows));
-  const sent = rounds.map((sources) => sources.map(rounded));
+  const sent = rounds.map((sources) => sources.map((source) => rounded(source, format)));
   const theirs = { ...shape, payloads: roundedPayloads(shape) };
   for (const [brought, brings] of [
     ['bf16', rounds],
@@ -171,8 +195,11 @@ async function expectRounded(of: RoundsShape, way: Way, seed: number, mode?: Mac
     const { different, first } = mergeComparisons(
       arrived.flatMap((all, rank) =>
         all.map((one, n) => {
-          const expected = sent[n]!.map((source) => ({ ...source, payloads: plain(source.payloads) }));
-          return compareReceived(theirs, expected, rank, { ...one, payloads: plain(one.payloads) });
+          const likewise = <T extends Delivered | Source>(of: T): T => ({
+            ...of,
+            payloads: plain(of.payloads, format),
+          });
+          return compareReceived(theirs, sent[n]!.map(likewise), rank, likewise(one));
         }),
       ),
     );
@@ -188,6 +215,11 @@ const spread = (way: 'store' | 'bulk') => ({
   combine: { ...launch, way: 'push', ahead: 1 },
 });
 
+const parted = {
+  dispatch: { blocks: 2, threads: 64, parts: 3 },
+  combine: { blocks: 2, threads: 64, parts: 1 },
+};
+
 const ways: Readonly<Record<string, [Way, Partial<RoundsShape>?]>> = {
   'one-sided': [{ family: 'one-sided' }],
   'one-sided, split': [{ family: 'one-sided', split: true }],
@@ -196,23 +228,37 @@ const ways: Readonly<Record<string, [Way, Partial<RoundsShape>?]>> = {
   'one-sided, host arrays': [{ family: 'one-sided', host: true }],
   'one-sided, in parts': [{ family: 'one-sided', tuning: spread('store') }, { hidden: 640 }],
   'one-sided, bulk copies of other rows': [{ family: 'one-sided', tuning: spread('bulk') }, { extra: [48] }],
+  'one-sided, mxfp8, in parts': [
+    { family: 'one-sided', format: 'mxfp8', tuning: spread('store') },
+    { hidden: 640 },
+  ],
   portable: [{ family: 'portable' }],
+  'portable, in parts': [{ family: 'portable', tuning: parted }, { hidden: 640 }],
+  'portable, mxfp8, in parts': [{ family: 'portable', format: 'mxfp8', tuning: parted }, { hidden: 640 }],
+  'portable, over NVSHMEM': [{ family: 'portable', transport: 'nvshmem', tuning: parted }, { extra: [] }],
   'portable, two in flight': [{ family: 'portable', split: true, rounds: 2 }],
   'portable, groups of 2, host arrays': [
     { family: 'portable', host: true },
     { ranks: 4, replicas: 2, maxTokens: 4 },
   ],
   'portable, two nodes': [{ family: 'portable', nodes: 2 }],
+  'portable, mxfp8, two nodes': [{ family: 'portable', format: 'mxfp8', nodes: 2 }, { extra: [] }],
   'hybrid, two nodes': [{ family: 'hybrid', nodes: 2 }, { ranks: 4 }],
+  'hybrid, mxfp8, two nodes, groups of 2': [
+    { family: 'hybrid', format: 'mxfp8', nodes: 2 },
+    { ranks: 4, replicas: 2, maxTokens: 6, hidden: 384, extra: [] },
+  ],
   'hybrid, two nodes, split, host arrays': [{ family: 'hybrid', nodes: 2, split: true, host: true }],
 };
 
 describe('what arrives is what the host makes of the rows, and what a caller brings that rounds by itself', () => {
   test.each(Object.entries(ways))('%s', (_, [way, change]) => expectRounded({ ...small, ...change }, way, 1));
 
-  test.each(['one-sided, two in flight', 'one-sided, in parts', 'portable', 'hybrid, two nodes'])(
-    'free of races under the checker: %s',
-    (name) => expectRounded({ ...small, ...ways[name]![1], hidden: 128 }, ways[name]![0], 2, 'checked'),
+  test.each([
+    ...['one-sided, two in flight', 'one-sided, in parts', 'portable', 'portable, over NVSHMEM'],
+    ...['portable, two nodes', 'hybrid, two nodes', 'hybrid, mxfp8, two nodes, groups of 2'],
+  ])('free of races under the checker: %s', (name) =>
+    expectRounded({ ...small, ...ways[name]![1], hidden: 128 }, ways[name]![0], 2, 'checked'),
   );
 
   test('rows of any length and number', async () => {
@@ -275,7 +321,7 @@ describe('refuses', () => {
     [
       'rows that scales do not divide',
       { x: fp8('bf16', 200) },
-      'payloads.x.length is 200; it must be a multiple of 128, which share a scale',
+      'payloads.x.length is 200; it must be a multiple of 128, whose scales fill a word',
     ],
     [
       'rows of another type',
@@ -284,8 +330,8 @@ describe('refuses', () => {
     ],
     [
       'another rounding',
-      { x: { ...row('bf16', 128), rounds: 'mxfp8' } },
-      `payloads.x.rounds is "mxfp8"; it must be one of 'e4m3'`,
+      { x: { ...row('bf16', 128), rounds: 'nvfp4' } },
+      `payloads.x.rounds is "nvfp4"; it must be one of 'e4m3', 'mxfp8'`,
     ],
     [
       'a payload by the name of the scales',
@@ -383,6 +429,25 @@ test('the compiler knows the scales, and experts find them by themselves', async
     await expect(ExpertsMlp.create(ep, plan, { ...weights, gemm: 'cublas' })).rejects.toThrow(
       'payload is "e4m3 [1, 2, 256]"; it must be rows of 256 bf16',
     );
+    plan.dispose();
+    await ep.dispose();
+  });
+});
+
+test('rows of mxfp8 are for experts of the caller’s own', async () => {
+  await World.local({ ranks: 1, device: 'sim' }, async (world) => {
+    const { device } = world;
+    const ep = await ExpertParallel.create(world, { ...layer, payloads: { x: mxfp8('bf16', 256) } });
+    expectTypeOf(ep.received).toEqualTypeOf<Received<'x' | 'xScales'>>();
+    expect(ep.received.payloads.x).toMatchObject({ dtype: 'e4m3', shape: [1, 2, 256] });
+    expect(ep.received.payloads.xScales).toMatchObject({ dtype: 'u8', shape: [1, 2, 8] });
+    const plan = await ExpertsPlan.create(ep);
+    const gateUp = emptyTensor(device, 'bf16', [2, 128, 256]);
+    const weights = { gateUp, down: emptyTensor(device, 'bf16', [2, 256, 64]) };
+    for (const options of [weights, { ...weights, scales: 'xScales' as const }])
+      await expect(ExpertsMlp.create(ep, plan, options)).rejects.toThrow(
+        'payload is "x"; it must be rows of bf16 or fp8: these experts take no mxfp8',
+      );
     plan.dispose();
     await ep.dispose();
   });

@@ -6,6 +6,7 @@ import {
   type ExpertParallelOptions,
   fp8,
   type MemoryOptions,
+  mxfp8,
   row,
 } from '../../src/moe/index.js';
 import { World } from '../../src/net/world/index.js';
@@ -116,6 +117,25 @@ describe('ExpertParallel.memory', () => {
     expect(bytesOf({}, null)).toBeUndefined();
     expect(bytesOf({ weighting: 'combine' }, null)).toBe(slots * 3 * 80);
   });
+
+  it.each([
+    ['one-sided', {}, 0],
+    ['portable', {}, 256 * (4096 + 128)],
+    ['portable', { nodes: 2 }, 0],
+    ['hybrid', { nodes: 2 }, 0],
+  ] as const)(
+    'rows that dispatch rounds wait in a window of %s %j: %i bytes more than rounded ones that are brought',
+    (family, on, more) => {
+      const of = { ...options, ...on, family, ranks: 4, maxTokens: 256 };
+      const bytes = (payloads: MemoryOptions['payloads']) => {
+        const { bytes, hostBytes } = ExpertParallel.memory({ ...of, payloads });
+        return bytes + hostBytes;
+      };
+      const brought = bytes({ x: row('e4m3', 4096), xScales: row('f32', 32) });
+      expect(bytes({ x: fp8('bf16', 4096) })).toBe(brought + more);
+      expect(bytes({ x: mxfp8('bf16', 4096) })).toBe(brought + more);
+    },
+  );
 
   it('parts add up', () => {
     const { bytes, parts } = ExpertParallel.memory({ ...options, ranks, weighting: 'combine' });

@@ -22,6 +22,7 @@ const ways: Readonly<Record<string, Partial<MoeLayerOptions>>> = {
   portable: { family: 'portable' },
   cuBLAS: { gemm: 'cublas' },
   'rows as fp8': { rows: 'fp8' },
+  'portable, rows as fp8': { family: 'portable', rows: 'fp8' },
 };
 
 for (const [name, model] of Object.entries({ deep, plain })) {

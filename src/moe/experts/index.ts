@@ -10,6 +10,7 @@ export {
   sortsRows,
   sumsOfParts,
 } from './kernels/hopper/kernels.js';
+export { rowsToFp8, rowsToFp8Kernel } from './kernels/rows-to-fp8.js';
 export {
   type ExpertsShape,
   evenRows,

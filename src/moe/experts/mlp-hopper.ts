@@ -4,8 +4,8 @@
  */
 import { type CallSite, callSite, type LaunchShape } from '../../gpu/index.js';
 import { scaleBlock } from '../layer/index.js';
-import { Fp8Rows } from '../rounds/fp8-rows.js';
 import { wrap } from '../rounds/tensor.js';
+import { Fp8Rows } from './fp8-rows.js';
 import { hopperThreads } from './kernels/hopper/kernel.js';
 import { addingThreads, type HopperGemm, type HopperParts, hopperKernels } from './kernels/hopper/kernels.js';
 import type { Products, ProductsOf } from './products.js';

@@ -149,6 +149,8 @@ export class ExpertsMlp {
     const { topK, output } = layer;
     const { hidden, dtype } = output;
     if (dtype !== 'bf16') throw new ArgumentError('output.dtype', dtype, "'bf16', what experts make");
+    if (layer.payloads.some(({ name, rounded }) => name === payload && rounded === 'mxfp8'))
+      throw new ArgumentError('payload', payload, 'rows of bf16 or fp8: these experts take no mxfp8');
     if (options.scales !== undefined && gemm === 'cublas')
       throw new ArgumentError('scales', options.scales, "left out: with gemm 'cublas' rows are bf16");
     const payloads: Readonly<Partial<Record<string, Tensor>>> = received.payloads;

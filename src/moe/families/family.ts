@@ -70,9 +70,9 @@ export interface Family<T extends Tuning = Tuning> {
   adapt(tuning: T, layer: Layer, place: Place): T;
   /**
    * What not every family's kernels can: leave ranks out of rounds, add sums to what the caller's tensor holds, count how long they wait
-   * for each peer, take the rows of a plan in combine. Default: nothing of it.
+   * for each peer, take the rows of a plan in combine, round rows in dispatch. Default: nothing of it.
    */
-  readonly can?: readonly ('masks' | 'adds' | 'waits' | 'plans')[];
+  readonly can?: readonly ('masks' | 'adds' | 'waits' | 'plans' | 'rounds')[];
   /** The layer and the tuning are ones that `refuses` lets pass. */
   plan(layer: Layer, place: Place, tuning: T): Plan;
   /** The tuning with which a whole dispatch may follow another with no combine between them, where there is one: to measure it alone. */
@@ -96,6 +96,11 @@ export function refusalOf(family: Family, layer: Layer, place: Place, tuning?: T
     const must = `'experts' with family '${family.name}', whose combine takes no rows of a plan`;
     return new ArgumentError('weighting', 'plan', must);
   }
+  const rounded = layer.payloads.find(({ rounded }) => rounded !== undefined);
+  if (rounded !== undefined && !can.includes('rounds')) {
+    const must = `left out with family '${family.name}', whose dispatch rounds no rows: bring e4m3 and scales as two payloads`;
+    return new ArgumentError(`payloads.${rounded.name}.rounds`, rounded.rounded, must);
+  }
   return family.refuses(layer, place, tuning);
 }
 
@@ -110,8 +115,6 @@ export interface Plan {
   readonly wire: WirePlan | null;
   readonly phases: Readonly<Record<Phase, readonly Step[]>>;
   readonly received: ReceivedPlan;
-  /** Its dispatch rounds payloads by itself; else a launch before it does. */
-  readonly roundsRows?: boolean;
   /** Null where no placement says where experts live; a family that has none refuses layers that are `placed`. */
   readonly placing: PlacingPlan | null;
   /** Four words of a window, as common/waits.ts has them. */

@@ -22,4 +22,4 @@ const narrow = device(
 
 const scaleOf = device({ params: scaleWord, returns: 'f32' }, (g, { word }) => g.bits('f32', word));
 
-export const e4m3 = scaled(scaleBlock, { narrow, scaleOf });
+export const e4m3 = scaled({ block: scaleBlock, scale: 'f32' }, { narrow, scaleOf });

@@ -42,6 +42,15 @@ export interface Rounding {
   readonly scaleOf: DeviceFunction<typeof scaleWord, 'f32'>;
 }
 
+/** A format that rounds rows to e4m3 with scales. */
+export interface ScaledFormat extends RowFormat {
+  readonly rounding: Rounding;
+  /** Elements that share a scale. */
+  readonly block: number;
+  /** The type of a scale. Those of 128 elements fill a word. */
+  readonly scale: 'f32' | 'u8';
+}
+
 /** Rows that travel as they lie. */
 export const rows: RowFormat = {
   multiple: 1,

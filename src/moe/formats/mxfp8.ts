@@ -31,4 +31,4 @@ const scaleOf = device({ params: scaleWord, returns: 'f32' }, (g, { word }) =>
   g.bits('f32', ((word >>> (8 * ((g.laneId % 8) / 2))) & 0xff) << 23),
 );
 
-export const mxfp8 = scaled(block, { narrow, scaleOf });
+export const mxfp8 = scaled({ block, scale: 'u8' }, { narrow, scaleOf });

@@ -5,18 +5,20 @@
  */
 import { constant, device, pointer } from '../../lang/index.js';
 import { dtypes, type RowDtype } from './dtype.js';
-import { laneValues, type Rounding, type RowFormat, type RowShape } from './format.js';
+import { laneValues, type Rounding, type RowShape, type ScaledFormat } from './format.js';
 import { dequantise, quantise } from './scales.js';
 
-/** `block`: elements that share a scale. */
-export const scaled = (block: number, rounding: Rounding): RowFormat & { readonly rounding: Rounding } => ({
+export const scaled = (
+  { block, scale }: Pick<ScaledFormat, 'block' | 'scale'>,
+  rounding: Rounding,
+): ScaledFormat => ({
   multiple: 16,
   mostThreads: 512,
   bytes: ({ hidden }) => hidden + 4 * Math.ceil(hidden / 128),
   sums: () => 'f32',
   together: (dtype) => 32 * dtypes[dtype].size,
   arrives: (row) => dequantise(quantise(row, block), block),
-  rounding,
+  ...{ rounding, block, scale },
 });
 
 /** A row as stretches. */

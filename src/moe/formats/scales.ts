@@ -1,5 +1,7 @@
 /** Rows as e4m3 with scales, in the plainest code: the reference of the formats that round. */
 import { e4m3ToF32, f32ToE4m3 } from '../../gpu/index.js';
+import type { Bits } from './dtype.js';
+import type { ScaledFormat } from './format.js';
 
 /** Elements that share one scale when rows travel as e4m3. */
 export const scaleBlock = 128;
@@ -44,4 +46,15 @@ export function dequantise({ e4m3, scales }: ReturnType<typeof quantise>, size =
   const row = new Float32Array(e4m3.length);
   for (let i = 0; i < row.length; i++) row[i] = e4m3ToF32(e4m3[i]!) * scales[Math.floor(i / size)]!;
   return row;
+}
+
+/** What dispatch carries of rows that it rounds to this format: the elements, and the scales as they are stored. */
+export function roundRows(
+  values: Float32Array,
+  { block, scale }: Pick<ScaledFormat, 'block' | 'scale'>,
+): { readonly e4m3: Uint8Array; readonly scales: Bits } {
+  const { e4m3, scales } = quantise(values, block);
+  if (scale === 'f32') return { e4m3, scales };
+  // A ue8m0 is the exponent of the f32.
+  return { e4m3, scales: Uint8Array.from(new Uint32Array(scales.buffer), (word) => word >>> 23) };
 }

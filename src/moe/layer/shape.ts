@@ -6,7 +6,13 @@
 import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../../base/errors.js';
 import { maxWorldRanks } from '../../gpu/index.js';
 import { maxPeers } from '../../lang/index.js';
-import { dtypes, type RowDtype, type RowFormatName, rowFormatNames } from '../formats/index.js';
+import {
+  dtypes,
+  type RowDtype,
+  type RowFormatName,
+  rowFormatNames,
+  type ScaledFormatName,
+} from '../formats/index.js';
 
 /** One row of opaque bytes that travels with every token: activations, scales, ids … */
 export interface Payload {
@@ -14,13 +20,21 @@ export interface Payload {
   readonly name: string;
   /** Bytes of one token's row. Any length; a multiple of 16 moves fastest. */
   readonly rowBytes: number;
-  /** Callers bring its rows as bf16, and dispatch makes e4m3 of them; the next payload is their scales. */
-  readonly rounded?: true;
+  /** Callers bring its rows as bf16, and dispatch makes e4m3 of them in this format; the next payload is their scales. */
+  readonly rounded?: ScaledFormatName;
 }
 
 /** Whether payload `p` is the scales of the one before it, which dispatch makes with it. */
 export const areScales = ({ payloads }: Pick<Shape, 'payloads'>, p: number): boolean =>
-  payloads[p - 1]?.rounded === true;
+  payloads[p - 1]?.rounded !== undefined;
+
+/** Whether dispatch makes payload `p`: rounded rows, or their scales. Others travel as callers bring them. */
+export const isMade = (shape: Pick<Shape, 'payloads'>, p: number): boolean =>
+  shape.payloads[p]!.rounded !== undefined || areScales(shape, p);
+
+/** The payloads that are sent by themselves: scales go with the rows that they are made with. */
+export const sentPayloads = (shape: Pick<Shape, 'payloads'>): number[] =>
+  shape.payloads.map((_, p) => p).filter((p) => !areScales(shape, p));
 
 /** The side that multiplies by the router weights, and where combine finds the rows if it does. */
 export const weightings = ['experts', 'combine', 'plan'] as const;

@@ -175,7 +175,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     type Travels = (keyof R & string) | ScalesOf<R>;
     const round = async () => {
       const loaded = await LoadedPlan.load(world, plan, waitMs);
-      return new RoundInFlight<Travels>(loaded, await Inputs.create(device, layer, payloads, plan), payloads);
+      return new RoundInFlight<Travels>(loaded, new Inputs(device, layer, payloads), payloads);
     };
     const rounds: [RoundInFlight<Travels>, ...RoundInFlight<Travels>[]] = [await round()];
     if (inFlight === 2) rounds.push(await round());

@@ -4,7 +4,7 @@
  */
 import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
 import type { Device, Stream } from '../../gpu/index.js';
-import { type Plan, type Round, unitBytes, widestUnit } from '../families/index.js';
+import { type Round, unitBytes, widestUnit } from '../families/index.js';
 import {
   type Bits,
   combineWeighs,
@@ -15,7 +15,6 @@ import {
   type Shape,
   sharing,
 } from '../layer/index.js';
-import { Fp8Rows } from './fp8-rows.js';
 import { type Row, rowBytes } from './options.js';
 import {
   bytesOf,
@@ -52,15 +51,13 @@ export interface DispatchInputs<P extends string = string> {
 interface Brought {
   readonly name: string;
   readonly rowBytes: number;
-  /** What a launch makes of them before dispatch; null where there is no need to. */
-  readonly rounded: Fp8Rows | null;
-  /** Dispatch makes e4m3 and scales of them. */
-  readonly scaled: boolean;
+  /** Dispatch makes two of it: rounded rows, and their scales. */
+  readonly rounds: boolean;
 }
 
 /**
- * The inputs of a round as addresses: tensors stay where they are, what the host holds is copied to the device first, and a launch
- * rounds rows that travel as e4m3. The next round in the same memory writes over both, behind this round's combine.
+ * The inputs of a round as addresses: tensors stay where they are, what the host holds is copied to the device first. The next round
+ * in the same memory writes over the copies, behind this round's combine.
  */
 export class Inputs {
   readonly #staging = new Map<string, OwnedTensor>();
@@ -69,35 +66,14 @@ export class Inputs {
   readonly #rows: Readonly<Record<string, Row>>;
   readonly #brought: readonly Brought[];
 
-  private constructor(
-    device: Device,
-    layer: Layer,
-    rows: Readonly<Record<string, Row>>,
-    brought: readonly Brought[],
-  ) {
+  /** `rows`: the payloads as the caller named their types. */
+  constructor(device: Device, layer: Layer, rows: Readonly<Record<string, Row>>) {
     this.#device = device;
     this.#layer = layer;
-    this.#rows = rows;
-    this.#brought = brought;
-  }
-
-  /** `rows`: the payloads as the caller named their types. `plan`: whether its dispatch rounds them by itself. */
-  static async create(
-    device: Device,
-    layer: Layer,
-    rows: Readonly<Record<string, Row>>,
-    { roundsRows = false }: Pick<Plan, 'roundsRows'>,
-  ): Promise<Inputs> {
-    const brought = Object.entries(rows).map(async ([name, row]) => ({
-      ...{ name, rowBytes: rowBytes(row), scaled: row.rounds !== undefined },
-      rounded: row.rounds && !roundsRows ? await Fp8Rows.create(device, layer.maxTokens, row.length) : null,
+    this.#rows = { ...rows };
+    this.#brought = Object.entries(rows).map(([name, row]) => ({
+      ...{ name, rowBytes: rowBytes(row), rounds: row.rounds !== undefined },
     }));
-    return new Inputs(device, layer, { ...rows }, await Promise.all(brought));
-  }
-
-  /** The rows of the last round that travelled instead of those of a payload; null where they travel as they are. */
-  rounded(payload: string): Fp8Rows | null {
-    return this.#brought.find(({ name }) => name === payload)?.rounded ?? null;
   }
 
   /** Checks what a dispatch was given, and notes it in `round`. */
@@ -109,16 +85,14 @@ export class Inputs {
       ? this.#address('topkWeights', inputs.topkWeights!, 'f32', layer.topK, stream)
       : 0;
     let i = 0;
-    for (const { name, rowBytes, rounded, scaled } of this.#brought) {
+    for (const { name, rowBytes, rounds } of this.#brought) {
       const address = this.#address(name, inputs.payloads[name]!, 'u8', rowBytes, stream);
-      rounded?.round(address, round.tokens, stream);
-      round.rows[i++] = rounded?.x.data ?? address;
-      if (scaled) round.rows[i++] = rounded?.scales.data ?? address;
+      round.rows[i++] = address;
+      if (rounds) round.rows[i++] = address;
     }
   }
 
   free(): void {
-    for (const { rounded } of this.#brought) rounded?.dispose();
     for (const tensor of this.#staging.values()) tensor.free();
   }
 

@@ -10,11 +10,10 @@ import {
   type Layer,
   limits,
   type Shape,
-  scaleBlock,
   sharing,
 } from '../layer/index.js';
 import { choose } from './choice.js';
-import { type ExpertParallelOptions, layerOf, optionNames, placeOf, type Row, roundsOf } from './options.js';
+import { type ExpertParallelOptions, layerOf, optionNames, placeOf, roundsOf } from './options.js';
 
 /** The options of `create`, and the world that they are meant for. */
 export interface MemoryOptions extends ExpertParallelOptions {
@@ -85,22 +84,16 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
   return memoryOf(family.plan(layer, place, tuning), options);
 }
 
-/** Of the layer's plan, carried out for each round in flight, and of rows that a launch rounds before dispatch. `placement`: where its wire's messages do. */
+/** Of the layer's plan, carried out for each round in flight. `placement`: where its wire's messages do. */
 export function memoryOf(
-  { windows, wire, buffers, roundsRows = false }: Plan,
+  { windows, wire, buffers }: Plan,
   options: ExpertParallelOptions,
   placement: Placement = 'host',
 ): MemoryUse {
-  const { payloads, maxTokens } = options;
-  const rounded = Object.values<Row>(payloads).filter(({ rounds }) => rounds !== undefined && !roundsRows);
   const once: MemoryPart[] = [
     ...windows.flatMap((window) => sectionsOf(window)),
     ...(wire === null ? [] : sectionsOf(wire, placement === 'host' ? wire.layout.bytes : wire.front)),
     ...buffers.map(({ purpose, bytes }) => ({ purpose, section: null, bytes })),
-    ...rounded.map(({ length }) => ({
-      ...{ purpose: 'rows as fp8', section: null },
-      bytes: maxTokens * (length + (4 * length) / scaleBlock),
-    })),
   ];
   return useOf(once.map((part) => ({ ...part, bytes: roundsOf(options) * part.bytes })));
 }

@@ -22,8 +22,11 @@ import {
   requirePlacement,
   requireShape,
   rowFormatNames,
+  type ScaledFormatName,
   type Shape,
   scaleBlock,
+  scaledFormatNames,
+  scaledFormats,
   weightings,
 } from '../layer/index.js';
 
@@ -31,8 +34,8 @@ import {
 export interface Row {
   readonly dtype: Dtype;
   readonly length: number;
-  /** Dispatch rounds the row before it sends it; see `fp8`. */
-  readonly rounds?: 'e4m3';
+  /** Dispatch rounds the row as it sends it; see `fp8` and `mxfp8`. */
+  readonly rounds?: ScaledFormatName;
 }
 
 /**
@@ -53,21 +56,27 @@ export const fp8 = (
   length: number,
 ): Row & { readonly dtype: 'bf16'; readonly rounds: 'e4m3' } => ({ dtype, length, rounds: 'e4m3' });
 
+/** `x: mxfp8('bf16', 7168)`: likewise with a ue8m0, the byte that is an exponent, for every 32 elements. 128 divide the length. */
+export const mxfp8 = (
+  dtype: 'bf16',
+  length: number,
+): Row & { readonly dtype: 'bf16'; readonly rounds: 'mxfp8' } => ({ dtype, length, rounds: 'mxfp8' });
+
 /** The name under which the scales of a payload arrive that dispatch rounds. */
 export const scalesName = <N extends string>(name: N): `${N}Scales` => `${name}Scales`;
 
 /** The names of the scales that arrive beside the payloads that dispatch rounds. */
 export type ScalesOf<R> = {
-  readonly [N in keyof R & string]: R[N] extends { readonly rounds: 'e4m3' } ? `${N}Scales` : never;
+  readonly [N in keyof R & string]: R[N] extends { readonly rounds: ScaledFormatName } ? `${N}Scales` : never;
 }[keyof R & string];
 
 /** The rows that travel, by name: of one that dispatch rounds, the e4m3 and their scales. */
 export const rowsThatTravel = (rows: Readonly<Record<string, Row>>): readonly (readonly [string, Row])[] =>
-  Object.entries(rows).flatMap(([name, { dtype, length, rounds }]) =>
-    rounds === undefined
-      ? [[name, { dtype, length }] as const]
-      : [[name, row(rounds, length)] as const, [scalesName(name), row('f32', length / scaleBlock)] as const],
-  );
+  Object.entries(rows).flatMap(([name, { dtype, length, rounds }]) => {
+    if (rounds === undefined) return [[name, { dtype, length }] as const];
+    const { scale, block } = scaledFormats[rounds];
+    return [[name, row('e4m3', length)] as const, [scalesName(name), row(scale, length / block)] as const];
+  });
 
 /** The options that are fixed when an ExpertParallel is created, for payloads of these names. The same on all ranks. */
 export interface ExpertParallelOptions<P extends string = string> {
@@ -84,8 +93,8 @@ export interface ExpertParallelOptions<P extends string = string> {
    */
   readonly replicas?: number;
   /**
-   * The rows that travel with a token to its experts, up to 8 rows: `{ x: row('bf16', 7168) }`, or `fp8('bf16', 7168)`, which dispatch
-   * rounds: those are two with their scales. Without any, `{}`, ids and weights do.
+   * The rows that travel with a token to its experts, up to 8 rows: `{ x: row('bf16', 7168) }`; or `fp8('bf16', 7168)` and
+   * `mxfp8('bf16', 7168)`, which dispatch rounds: those are two with their scales. Without any, `{}`, ids and weights do.
    */
   readonly payloads: Readonly<Record<P, Row>>;
   /** The row that comes back: one row a token, `row('bf16', 7168)`. */
@@ -191,16 +200,16 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
   requireObject('options', options);
   requireObject('payloads', options.payloads, "rows by name: { x: row('bf16', 7168) }");
   for (const name of Object.keys(options.payloads)) requirePayload(name, options.payloads);
-  const payloads = rowsThatTravel(options.payloads).map(([name, row]) => ({
-    ...{ name, rowBytes: rowBytes(row) },
-    ...(options.payloads[name]?.rounds && { rounded: true as const }),
-  }));
+  const payloads = rowsThatTravel(options.payloads).map(([name, row]) => {
+    const rounded = options.payloads[name]?.rounds;
+    return { name, rowBytes: rowBytes(row), ...(rounded && { rounded }) };
+  });
   requireRow('output', options.output, ['f32', 'bf16', 'f16']);
   if (options.output.rounds !== undefined)
     throw new ArgumentError(
       'output.rounds',
       options.output.rounds,
-      "absent: wire: 'e4m3' rounds rows that come back",
+      `absent: wire: '${options.output.rounds}' rounds rows that come back`,
     );
   const { experts, topK, maxTokens, replicas = 1, weighting, wire, sum, adds, onLoss = 'throw' } = options;
   requireOneOf('onLoss', onLoss, ['throw', 'mask']);
@@ -271,17 +280,21 @@ function requireRow(argument: string, row: Row, allowed: readonly string[]): voi
   requireInteger(`${argument}.length`, row.length, 1, limits.rowBytes / dtypes[row.dtype].size);
 }
 
-/** Requires a row as `row()` or `fp8()` makes it, whose scales have a name of their own. */
+/** Requires a row as `row()`, `fp8()` or `mxfp8()` makes it, whose scales have a name of their own. */
 function requirePayload(name: string, rows: Readonly<Record<string, Row>>): void {
   const argument = `payloads.${name}`;
   const row = rows[name]!;
   requireRow(argument, row, Object.keys(dtypes));
   const { rounds, length } = row;
   if (rounds === undefined) return;
-  requireOneOf(`${argument}.rounds`, rounds, ['e4m3']);
+  requireOneOf(`${argument}.rounds`, rounds, scaledFormatNames);
   requireOneOf(`${argument}.dtype`, row.dtype, ['bf16']);
   if (length % scaleBlock !== 0)
-    throw new ArgumentError(`${argument}.length`, length, `a multiple of ${scaleBlock}, which share a scale`);
+    throw new ArgumentError(
+      `${argument}.length`,
+      length,
+      `a multiple of ${scaleBlock}, whose scales fill a word`,
+    );
   const scales = scalesName(name);
   if (Object.hasOwn(rows, scales))
     throw new ArgumentError(

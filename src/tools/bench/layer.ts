@@ -34,7 +34,7 @@ interface LayerBenchPlan extends Measuring {
   readonly nccl: boolean;
 }
 
-const layerParts = ['router', 'rows to fp8', 'dispatch + combine', 'plan', 'experts', 'shared'] as const;
+const layerParts = ['router', 'dispatch + combine', 'plan', 'experts', 'shared'] as const;
 type LayerPart = (typeof layerParts)[number];
 const layerWays = [
   'in a row',
@@ -168,13 +168,13 @@ function areClose(one: Buffer, other: Buffer): boolean {
 
 /** Each part of a layer by itself, on what a forward left behind. */
 async function partsOf(bench: Bench, layer: MoeLayer) {
-  const { tokens, x, out, data } = bench;
+  const { x, out, data } = bench;
   const { stream } = bench.timing;
   const { batches, shared } = layerInside(layer);
-  const { router, fp8, ep, plan, experts } = batches[0]!.parts;
+  const { router, ep, plan, experts } = batches[0]!.parts;
   const { received } = ep;
   const inputs = { ...router.route(x, stream), payloads: { x } };
-  const round = await time(bench, [
+  const dispatchAndCombine = await time(bench, [
     () => {
       ep.dispatch(inputs, stream);
       ep.combine(out, stream, experts.made ?? undefined);
@@ -182,12 +182,9 @@ async function partsOf(bench: Bench, layer: MoeLayer) {
   ]);
   const { total, counts } = await plan.sizes(stream);
   const flops = expertFlops(data.model, counts, mlpParts(experts).products.rowUnit);
-  const without = (a: Spread, b: Spread): Spread => ({ ...a, median: a.median - b.median });
-  const rounding = fp8 && (await time(bench, [() => fp8.round(x.data, tokens, stream)]));
   const parts: Partial<Record<LayerPart, Spread>> = {
     router: await time(bench, [() => void router.route(x, stream)]),
-    ...(rounding && { 'rows to fp8': rounding }),
-    'dispatch + combine': rounding ? without(round, rounding) : round,
+    'dispatch + combine': dispatchAndCombine,
     plan: await time(bench, [() => void plan.plan(received, stream)]),
     experts: await time(bench, [() => experts.run(received, stream)]),
     ...(shared && { shared: await time(bench, [() => shared.begin(x, out, stream)]) }),
@@ -219,10 +216,7 @@ async function withNccl(bench: Bench, layer: MoeLayer, communicator: NcclCommuni
   const batch = batches[0]!;
   const { stream } = timing;
   const steps = [
-    () => {
-      batch.parts.router.route(x, stream);
-      batch.parts.fp8?.round(x.data, tokens, stream);
-    },
+    () => void batch.parts.router.route(x, stream),
     dispatch!,
     () => batch.experts(stream),
     combine!,
@@ -234,7 +228,6 @@ async function withNccl(bench: Bench, layer: MoeLayer, communicator: NcclCommuni
 }
 
 const heads: Readonly<Partial<Record<LayerPart | LayerWay, string>>> = {
-  'rows to fp8': 'to fp8',
   'dispatch + combine': 'd + c',
   'two micro-batches': 'two',
   'one-sided, in a row': 'one-sided',

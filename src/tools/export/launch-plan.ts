@@ -75,8 +75,8 @@ export async function exportPlan(
     );
   if (layer.payloads.some(({ rounded }) => rounded))
     throw new UnavailableError(
-      'dispatch makes rows of fp8 from bf16 here, which the header of an export has no words for',
-      'Export with rounded=no: the host brings rows of fp8 and their scales',
+      'dispatch rounds rows of bf16 here, which the header of an export has no words for',
+      'Export with rounded=no: the host brings rows that are rounded, and their scales',
     );
   const plan = family.plan(layer, place, tuning);
   if (plan.wire !== null || place.transport !== 'windows') {

@@ -7,11 +7,11 @@ import {
   mlpKernels,
   mlpUnit,
   mostLocalExperts,
+  rowsToFp8Kernel,
   swigluKernel,
 } from '../../moe/experts/index.js';
 import { count } from '../../moe/families/index.js';
 import { scaleBlock } from '../../moe/formats/index.js';
-import { rowsToFp8Kernel } from '../../moe/index.js';
 import { alignments, expertForms, expertsOf } from '../../moe/layer/index.js';
 import { aGpu, layerOf, layerParameters, travelling } from './layer.js';
 import {
@@ -67,7 +67,9 @@ export const ofExperts: readonly RegisteredKernel[] = [
     { inner: multiplying.inner },
     ({ inner }) => swigluKernel(inner, 256, 'plan'),
   ),
-  entry('rows_to_fp8', 'rows as e4m3 with scales, for dispatch to carry', {}, () => rowsToFp8Kernel(256)),
+  entry('rows_to_fp8', 'rows of bf16 as e4m3 with scales, for an expert that takes all', {}, () =>
+    rowsToFp8Kernel(256),
+  ),
 ];
 
 /** A kernel of rank 0's plan for its experts. */

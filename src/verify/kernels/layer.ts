@@ -8,6 +8,7 @@ import {
   payloadsFor,
   requireShape,
   rowFormatNames,
+  scaleBlock,
   weightings,
 } from '../../moe/layer/index.js';
 import { number, type Parameters, type ShapeOf, word, yesNo } from './shape.js';
@@ -30,7 +31,7 @@ export const travelling = {
   ...layerParameters,
   counts: word('routes are counted', yesNo, 'no'),
   format: word('of rows that dispatch carries; same: as dtype', ['same', ...formatNames], 'same'),
-  rounded: word('dispatch makes rows of fp8 from bf16', yesNo, 'no'),
+  rounded: word('dispatch makes rows of fp8 or mxfp8 from bf16', yesNo, 'no'),
   scales: number('bytes of a second payload; 0 for none', [0, 2 ** 20], 0),
   weighting: word('who applies the router weights', weightings, 'experts'),
   wire: word('how rows come back', rowFormatNames, 'rows'),
@@ -39,11 +40,17 @@ export const travelling = {
 
 export function layerOf(shape: ShapeOf<typeof travelling>): Layer {
   const { ranks, experts, replicas, dtype, hidden, weighting, format, wire, sum } = shape;
-  if (shape.rounded === 'yes' && format !== 'fp8')
-    throw new ArgumentError('--shape rounded', 'yes', "'no', unless format is fp8");
+  const rounded = { fp8: 'e4m3', mxfp8: 'mxfp8' } as const;
+  const rounds = shape.rounded === 'yes';
+  if (rounds && !(format in rounded && hidden % scaleBlock === 0))
+    throw new ArgumentError(
+      '--shape rounded',
+      'yes',
+      `'no', unless format is fp8 or mxfp8 and hidden a multiple of ${scaleBlock}`,
+    );
   const carried = payloadsFor(format === 'same' ? dtype : format, hidden).map((payload, p) => ({
     ...payload,
-    ...(shape.rounded === 'yes' && p === 0 && { rounded: true as const }),
+    ...(rounds && p === 0 && { rounded: rounded[format as keyof typeof rounded] }),
   }));
   const scales = { name: 'scales', rowBytes: shape.scales };
   if (scales.rowBytes > 0 && carried.length > 1)

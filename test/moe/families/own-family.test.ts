@@ -9,7 +9,7 @@ import { heddle } from '../../../src/cli/program.js';
 import { kernel, pointer } from '../../../src/lang/index.js';
 import { step } from '../../../src/moe/families/family.js';
 import { familyNamed } from '../../../src/moe/families/index.js';
-import { ExpertParallel, row } from '../../../src/moe/index.js';
+import { ExpertParallel, fp8, row } from '../../../src/moe/index.js';
 import { World } from '../../../src/net/world/index.js';
 import { check, checkSubjects } from '../../../src/verify/check/index.js';
 import { familyShape } from '../../../src/verify/kernels/index.js';
@@ -50,6 +50,10 @@ test.each([
     `onLoss is "mask"; it must be 'throw' with family 'naive', which leaves no rank out: ask for 'portable'`,
   ],
   [{ waits: true }, "waits is true; it must be false with family 'naive', which does not count them"],
+  [
+    { payloads: { x: fp8('bf16', 128) } },
+    `payloads.x.rounds is "e4m3"; it must be left out with family 'naive', whose dispatch rounds no rows: bring e4m3`,
+  ],
 ] as const)('what a family does not say that it can it refuses: %j', async (asked, message) => {
   const create = World.local({ ranks: 1, device: 'sim' }, (world) =>
     ExpertParallel.create(world, { ...options, ...asked }),

@@ -32,7 +32,7 @@ async function exported(
 
 test.each([
   [{ weighting: 'plan' }, 'combine takes rows by an experts’ plan here'],
-  [{ format: 'fp8', rounded: 'yes' }, 'dispatch makes rows of fp8 from bf16 here'],
+  [{ format: 'fp8', rounded: 'yes', hidden: 128 }, 'dispatch rounds rows of bf16 here'],
 ])('%j cannot be exported, and why is said', async (says, why) => {
   await expect(exported('one-sided', { ...small, ...says }, false)).rejects.toThrow(why);
 });

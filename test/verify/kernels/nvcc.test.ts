@@ -12,6 +12,7 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { replicas: 2, counts: 'yes' },
     { format: 'fp8', rounded: 'yes' },
     { format: 'fp8', rounded: 'yes', hidden: 640, 'dispatch.parts': 3, 'dispatch.threads': 1024 },
+    { format: 'mxfp8', rounded: 'yes' },
     { tokens: 1, scales: 224, 'dispatch.parts': 4, 'dispatch.threads': 256 },
     { ranks: 72, experts: 288, topk: 32, 'combine.way': 'pull' },
     { hidden: 2 ** 17, 'dispatch.threads': 512, 'dispatch.inFlight': 8 },
@@ -63,8 +64,14 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { ranks: 72, experts: 288, topk: 32, tokens: 5 },
     { transport: 'proxy' },
     { transport: 'proxy', ranks: 16, hidden: 77 },
+    { format: 'fp8', rounded: 'yes' },
+    { format: 'mxfp8', rounded: 'yes', ranks: 72, experts: 288, topk: 32, 'dispatch.parts': 3 },
   ],
-  portable_stage: [{ scales: 225, hidden: 77 }],
+  portable_stage: [
+    { scales: 225, hidden: 77 },
+    { format: 'fp8', rounded: 'yes' },
+    { format: 'mxfp8', rounded: 'yes' },
+  ],
   portable_dispatch_recv: [{ counts: 'yes' }, { ranks: 72, experts: 288, topk: 32 }],
   portable_combine_send: [
     { wire: 'e4m3', 'combine.parts': 3 },
@@ -91,10 +98,13 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { hidden: 77, weights: 'no' },
     { ranks: 64, nodes: 8, topk: 32, tokens: 5, scales: 224 },
     { replicas: 2 },
+    { format: 'fp8', rounded: 'yes' },
+    { format: 'mxfp8', rounded: 'yes', hidden: 640, ranks: 64, nodes: 8, topk: 32 },
   ],
   hybrid_dispatch_recv: [
     { counts: 'yes', scales: 224 },
     { ranks: 64, nodes: 2, topk: 32 },
+    { format: 'fp8', rounded: 'yes' },
   ],
   hybrid_combine_send: [
     { wire: 'e4m3', 'combine.parts': 3 },

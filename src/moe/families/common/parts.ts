@@ -1,14 +1,21 @@
 /** How rows of opaque bytes are cut: into the units that move them, and into parts, each of them a block's. */
 
 import type { MemoryName } from '../../../lang/index.js';
-import type { Payload } from '../../layer/index.js';
+import { areScales, type Layer } from '../../layer/index.js';
 
-export function partsOf({ rowBytes }: Pick<Payload, 'rowBytes'>, parts: number) {
-  const unit = widestUnit(rowBytes);
+/** How rows of payload `p` are cut. Those that dispatch rounds are cut where a word of scales ends, and their scales likewise. */
+export function partsOf(layer: Pick<Layer, 'payloads'>, p: number, parts: number) {
+  const { rowBytes, rounded } = layer.payloads[p]!;
+  const unit = unitOf(layer, p);
   const rowUnits = rowBytes / unitBytes[unit];
-  const partUnits = Math.ceil(rowUnits / parts);
+  const together = rounded ? 8 : 1;
+  const partUnits = Math.ceil(rowUnits / together / parts) * together;
   return { unit, rowUnits, partUnits, partBytes: partUnits * unitBytes[unit] };
 }
+
+/** The element that moves rows of payload `p`. Scales that dispatch makes are words, one for 8 vectors. */
+export const unitOf = (layer: Pick<Layer, 'payloads'>, p: number): Unit =>
+  areScales(layer, p) ? 'u32' : widestUnit(layer.payloads[p]!.rowBytes);
 
 /** The element that moves a row: the widest whose size divides the row's bytes and every address involved. */
 export type Unit = Extract<MemoryName, 'v16' | 'u64' | 'u32' | 'u16' | 'u8'>;

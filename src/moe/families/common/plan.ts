@@ -40,12 +40,11 @@ interface Own {
   readonly layout: TypedLayout<SeenSections>;
   /** The word that counts rounds which have come to their last launch. */
   readonly rounds?: string;
-  readonly roundsRows?: boolean;
   /** The launches. `routes`: the experts' rows where combine weighs. */
   phases(bindings: Bindings, routes: BufferPlan | null): Plan['phases'];
 }
 
-export function planOf({ layer, rank, memory, layout, rounds = '', roundsRows, phases }: Own): Plan {
+export function planOf({ layer, rank, memory, layout, rounds = '', phases }: Own): Plan {
   const { topK, output, ranks } = layer;
   const { dtype, hidden } = output;
   const slots = slotShape(layer);
@@ -81,7 +80,6 @@ export function planOf({ layer, rank, memory, layout, rounds = '', roundsRows, p
           ? view('output', dtype, [...slots, output.weighting === 'plan' ? 0 : hidden])
           : { in: routes, offset: 0, dtype, shape: [...slots, topK, hidden] },
     },
-    ...(roundsRows && { roundsRows }),
     placing,
     failure: view('failure', 'u32', [failureWords]),
     ...(layer.masks && { masks: { masked: view('masked', 'u32', [4]), rounds: view(rounds, 'u32', [1]) } }),

@@ -1,11 +1,14 @@
 /** Rows that a dispatch will read, brought near before it may read them. */
 import { device, list, pointer } from '../../../lang/index.js';
-import type { Layer } from '../../layer/index.js';
+import { areScales, type Layer } from '../../layer/index.js';
 import { partsOf } from './parts.js';
 
 /** One part of a token's rows of all payloads, by `threads` of which this is number `thread`. */
-export const prefetchPart = ({ payloads }: Pick<Layer, 'payloads'>, parts: number) =>
-  device(
+export function prefetchPart(layer: Pick<Layer, 'payloads'>, parts: number) {
+  const { payloads } = layer;
+  // Rows that dispatch rounds come twice as long as they travel; their scales do not come.
+  const times = payloads.map(({ rounded }, p) => (rounded ? 2 : areScales(layer, p) ? 0 : 1));
+  return device(
     {
       params: {
         rows: list(pointer('v16'), payloads.length),
@@ -16,8 +19,8 @@ export const prefetchPart = ({ payloads }: Pick<Layer, 'payloads'>, parts: numbe
       },
       using: {
         PAYLOADS: payloads.length,
-        ROW_BYTES: payloads.map(({ rowBytes }) => rowBytes),
-        PART_BYTES: payloads.map((payload) => partsOf(payload, parts).partBytes),
+        ROW_BYTES: payloads.map(({ rowBytes }, p) => times[p]! * rowBytes),
+        PART_BYTES: times.map((times, p) => times * partsOf(layer, p, parts).partBytes),
         /** Bytes that one prefetch brings. */
         LINE: 128,
       },
@@ -31,3 +34,4 @@ export const prefetchPart = ({ payloads }: Pick<Layer, 'payloads'>, parts: numbe
       }
     },
   );
+}

@@ -10,7 +10,7 @@ import {
   sharing,
   split,
 } from '../../layer/index.js';
-import { type Unit, unitBytes, widestUnit } from './parts.js';
+import { unitBytes, unitOf } from './parts.js';
 
 /** Most experts any rank owns: the first own one more where they do not divide. */
 export const localExperts = (layer: Pick<Layer, 'experts' | 'ranks'>): number => expertsOf(layer, 0).count;
@@ -47,8 +47,8 @@ export function receivedSections(layer: Layer, holdsOutput = true) {
     experts: field('i32', [...slots, topK]),
     weights: field('f32', [...slots, layer.weights ? topK : 0]),
     /** Rows, one section a payload. */
-    payloads: layer.payloads.map(({ rowBytes }) => {
-      const unit: Unit = widestUnit(rowBytes);
+    payloads: layer.payloads.map(({ rowBytes }, p) => {
+      const unit = unitOf(layer, p);
       return field(unit, [...slots, rowBytes / unitBytes[unit]]);
     }),
     /** The result of this rank's experts for each slot: the row that travels, before it does. */

@@ -3,7 +3,7 @@ import { ArgumentError, type HeddleError, UnavailableError } from '../../../base
 import type { Topology } from '../../../gpu/index.js';
 import { formatOf, type Layer, sharing } from '../../layer/index.js';
 import type { Place } from '../family.js';
-import { unitBytes, widestUnit } from './parts.js';
+import { unitBytes, unitOf } from './parts.js';
 import { rowsOf } from './received.js';
 
 /** Why a family whose ranks map each other's windows cannot carry the layer; null where it can. */
@@ -71,6 +71,6 @@ function severalNodes({ nodes, members, node, apart }: Topology): HeddleError {
 /** The most elements a token has in any section that users see: kernels count a section's elements in 32 bits. */
 function mostElements({ payloads, output, topK }: Layer): number {
   const { units } = rowsOf({ output }, output.dtype);
-  const sent = payloads.map(({ rowBytes }) => rowBytes / unitBytes[widestUnit(rowBytes)]);
+  const sent = payloads.map(({ rowBytes }, p) => rowBytes / unitBytes[unitOf({ payloads }, p)]);
   return Math.max(...sent, units * (output.weighting === 'combine' ? topK : 1), topK);
 }

@@ -1,6 +1,7 @@
 /** Tokens on the last part of their way: into the slots of the node's ranks. Both halves of a dispatch end here. */
 import { constant, device, peers, pointer } from '../../../lang/index.js';
 import { partsOf } from '../common/parts.js';
+import { roundVector } from '../common/round.js';
 import { inFlight } from './pack-chunk.js';
 import type { HybridShape } from './shape.js';
 import type { HybridWindow } from './window.js';
@@ -44,24 +45,27 @@ export function tellRoutes(shape: HybridShape, window: HybridWindow) {
   );
 }
 
+const storeParams = (window: HybridWindow) =>
+  ({
+    win: peers(window),
+    from: pointer('v16'),
+    first: 'u32',
+    stride: constant(),
+    source: 'u32',
+    tokens: pointer('u32'),
+    wants: pointer('u32'),
+    count: 'u32',
+  }) as const;
+
 /**
  * One payload's rows go to the ranks that want them; a block. Row i of `from`, from `first` on, is that of token
  * `tokens[i]`, and goes to the ranks in `wants[i]`. `stride`: from row to row, in units of the payload.
  */
 export function storeRows(shape: HybridShape, window: HybridWindow, payload: number) {
-  const { unit, rowUnits } = partsOf(shape.payloads[payload]!, 1);
+  const { unit, rowUnits } = partsOf(shape, payload, 1);
   return device(
     {
-      params: {
-        win: peers(window),
-        from: pointer('v16'),
-        first: 'u32',
-        stride: constant(),
-        source: 'u32',
-        tokens: pointer('u32'),
-        wants: pointer('u32'),
-        count: 'u32',
-      },
+      params: storeParams(window),
       using: { P: payload, UNIT: unit, ROW: rowUnits, IN_FLIGHT: inFlight },
     },
     (g, { win, from, first, stride, source, tokens, wants, count }, u) => {
@@ -83,6 +87,38 @@ export function storeRows(shape: HybridShape, window: HybridWindow, payload: num
               g.store(win.at(g.ffs(left) - 1).payloads[u.P]!.at(source, token, i % u.ROW), some[d]!);
               left &= left - 1;
             }
+          }
+        }
+      }
+    },
+  );
+}
+
+/** Likewise of a payload of bf16, which goes rounded, and with its scales. */
+export function storeRounded(shape: HybridShape, window: HybridWindow, payload: number) {
+  return device(
+    {
+      params: storeParams(window),
+      using: {
+        P: payload,
+        ROW: partsOf(shape, payload, 1).rowUnits,
+        roundVector: roundVector(shape, payload),
+      },
+    },
+    (g, { win, from, first, stride, source, tokens, wants, count }, u) => {
+      // Whole warps take part.
+      for (let base = g.u32(0); base < count * u.ROW; base += g.blockDim.x) {
+        const [place, i] = [(base + g.threadIdx.x) / u.ROW, (base + g.threadIdx.x) % u.ROW];
+        const end = place < count ? u.ROW : 0;
+        const { vector, scales } = u.roundVector({ row: from.at((first + place) * stride), i, end });
+        if (place < count) {
+          const token = g.load(tokens.at(place));
+          let left = g.load(wants.at(place));
+          while (left !== 0) {
+            const there = win.at(g.ffs(left) - 1).payloads;
+            g.store(there[u.P]!.at(source, token, i), vector);
+            if (i % 8 === 0) g.store(there[u.P + 1]!.at(source, token, i / 8), scales);
+            left &= left - 1;
           }
         }
       }

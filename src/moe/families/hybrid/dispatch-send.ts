@@ -3,13 +3,13 @@
  * ranks. It waits for nobody.
  */
 import { device, kernel, list, peers, pointer } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { sentPayloads, sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { dispatchParams } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
 import { notePlaces, placingParam } from '../common/places.js';
-import { storeRows, tellRoutes } from './deliver.js';
+import { storeRounded, storeRows, tellRoutes } from './deliver.js';
 import { packChunk } from './pack-chunk.js';
 import { livingPlaceAt, outOfNode } from './rails.js';
 import { type HybridShape, hopsOf, mostPackers } from './shape.js';
@@ -112,6 +112,7 @@ function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
 
 /** One token of this rank's share, whether it was brought or not, to the ranks of its own node; a block. */
 function deliverToken(shape: HybridShape, window: HybridWindow) {
+  const sent = sentPayloads(shape);
   return device(
     {
       params: {
@@ -131,11 +132,12 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
         K: shape.topK,
         LOCAL: shape.localRanks,
         WEIGHTS: shape.weights,
-        PAYLOADS: shape.payloads.length,
-        ROW: shape.payloads.map((payload) => partsOf(payload, 1).rowUnits),
+        SENT: sent,
+        // Rows that are rounded are twice as long before.
+        ROW: sent.map((p) => (shape.payloads[p]!.rounded ? 2 : 1) * partsOf(shape, p, 1).rowUnits),
         REPLICAS: sharing(shape).replicas,
         ownerOf: expertOwner(shape),
-        storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
+        storeRows: sent.map((p) => (shape.payloads[p]!.rounded ? storeRounded : storeRows)(shape, window, p)),
         tellRoutes: tellRoutes(shape, window),
         livingPlaceAt: livingPlaceAt(shape),
       },
@@ -161,9 +163,9 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
       }
       g.barrier();
       const count = g.u32(wanted === 0 ? 0 : 1);
-      for (const p of g.unroll(u.PAYLOADS)) {
-        const [from, stride] = [rows[p]!, u.ROW[p]!];
-        u.storeRows[p]!({ win, from, first: token, stride, source, tokens: list, wants, count });
+      for (const n of g.unroll(u.SENT.length)) {
+        const [from, stride] = [rows[u.SENT[n]!]!, u.ROW[n]!];
+        u.storeRows[n]!({ win, from, first: token, stride, source, tokens: list, wants, count });
       }
     },
   );

@@ -43,7 +43,7 @@ export const hybrid: Family<HybridTuning> = {
     chunk: (tokens) => Math.max(1, Math.min(32, Math.floor(tokens / 16))),
   },
   knobs: hybridKnobs,
-  can: ['masks', 'adds', 'waits', 'plans'],
+  can: ['masks', 'adds', 'waits', 'plans', 'rounds'],
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,

@@ -3,7 +3,7 @@ import { device, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
-import { partsOf, unitBytes } from '../common/parts.js';
+import { unitBytes, unitOf } from '../common/parts.js';
 import { sumUpTo } from '../common/sum.js';
 import { storeRows, tellRoutes } from './deliver.js';
 import { dispatchMessage, header } from './messages.js';
@@ -116,7 +116,7 @@ function using(shape: HybridShape, window: HybridWindow) {
     ROWS: message.rows,
     MASK: header.mask,
     PAYLOADS_AT: message.payloads,
-    STRIDE: shape.payloads.map((payload) => (message.row * 16) / unitBytes[partsOf(payload, 1).unit]),
+    STRIDE: shape.payloads.map((_, p) => (message.row * 16) / unitBytes[unitOf(shape, p)]),
     ownerOf: expertOwner(shape),
     sumUpTo,
     storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),

@@ -1,9 +1,10 @@
 /** The message of dispatch that brings a chunk of tokens to one node; a block packs it. */
 import { device, list, peers, pointer, windowOf } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { sentPayloads, sharing } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
 import { partsOf, unitBytes } from '../common/parts.js';
 import { placingParam } from '../common/places.js';
+import { roundVector } from '../common/round.js';
 import { sumUpTo } from '../common/sum.js';
 import { dispatchMessage } from './messages.js';
 import { livingPlaceAt } from './rails.js';
@@ -72,9 +73,9 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
         g.store(ids.at(i), u.livingPlaceAt({ mask, topkIds, placing, token, k: i % u.K }));
         if (u.WEIGHTS) g.store(weights.at(i), g.load(topkWeights.at(token * u.K + (i % u.K))));
       }
-      for (const p of g.unroll(u.PAYLOADS)) {
-        const to = out.at(hop, chunk, u.ROWS + u.PAYLOADS_AT[p]!);
-        u.packRows[p]!({ from: rows[p]!, to, packed, count: g.popc(going) });
+      for (const n of g.unroll(u.SENT.length)) {
+        const to = out.at(hop, chunk, u.ROWS + u.PAYLOADS_AT[u.SENT[n]!]!);
+        u.packRows[n]!({ from: rows[u.SENT[n]!]!, to, packed, count: g.popc(going) });
       }
       g.barrier(); // the release below is for the stores of all threads
       if (g.threadIdx.x === 0) {
@@ -90,11 +91,12 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
 
 function using(shape: HybridShape) {
   const message = dispatchMessage(shape);
+  const sent = sentPayloads(shape);
   return {
     K: shape.topK,
     CHUNK: shape.dispatch.chunk,
     WEIGHTS: shape.weights,
-    PAYLOADS: shape.payloads.length,
+    SENT: sent,
     IDS: message.ids,
     WEIGHTS_AT: message.weights,
     ROWS: message.rows,
@@ -106,13 +108,13 @@ function using(shape: HybridShape) {
     sumUpTo,
     NODES: shape.nodes,
     REPLICAS: sharing(shape).replicas,
-    packRows: shape.payloads.map((_, p) => packRows(shape, p)),
+    packRows: sent.map((p) => (shape.payloads[p]!.rounded ? packRounded : packRows)(shape, p)),
   };
 }
 
 /** One payload's rows of the tokens that `packed` lists, one behind the other. */
 function packRows(shape: HybridShape, payload: number) {
-  const { unit, rowUnits } = partsOf(shape.payloads[payload]!, 1);
+  const { unit, rowUnits } = partsOf(shape, payload, 1);
   return device(
     {
       params: { from: pointer('v16'), to: pointer('v16'), packed: pointer('u32'), count: 'u32' },
@@ -136,6 +138,36 @@ function packRows(shape: HybridShape, payload: number) {
         for (const d of g.unroll(u.IN_FLIGHT)) {
           const i = base + d * g.blockDim.x;
           if (i < count * u.ROW) g.store(to.as(u.UNIT).at((i / u.ROW) * u.STRIDE + (i % u.ROW)), some[d]!);
+        }
+      }
+    },
+  );
+}
+
+/** Likewise of a payload of bf16, rounded: each row, and its scales as the payload behind it. */
+function packRounded(shape: HybridShape, payload: number) {
+  return device(
+    {
+      params: { from: pointer('v16'), to: pointer('v16'), packed: pointer('u32'), count: 'u32' },
+      using: {
+        ROW: partsOf(shape, payload, 1).rowUnits,
+        STRIDE: dispatchMessage(shape).row,
+        roundVector: roundVector(shape, payload),
+      },
+    },
+    (g, { from, to, packed, count }, u) => {
+      // Whole warps take part. A row is whole words of scales, so 8 lanes that share one have the same row.
+      for (let base = g.u32(0); base < count * u.ROW; base += g.blockDim.x) {
+        const [place, i] = [(base + g.threadIdx.x) / u.ROW, (base + g.threadIdx.x) % u.ROW];
+        let token = g.u32(0);
+        if (place < count) token = g.load(packed.at(place));
+        const end = place < count ? u.ROW : 0;
+        const { vector, scales } = u.roundVector({ row: from.at(2 * token * u.ROW), i, end });
+        if (place < count) {
+          const row = to.at(place * u.STRIDE);
+          g.store(row.at(i), vector);
+          const words = row.at(u.ROW).as('u32');
+          if (i % 8 === 0) g.store(words.at(i / 8), scales);
         }
       }
     },

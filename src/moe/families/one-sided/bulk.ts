@@ -16,7 +16,7 @@
  * Waits for copies have no limit: they wait for this GPU's engine, not for a peer to do anything.
  */
 import { device, pointer, record } from '../../../lang/index.js';
-import { areScales } from '../../layer/index.js';
+import { isMade } from '../../layer/index.js';
 import { widestUnit } from '../common/parts.js';
 import { type OneSidedShape, partVectors } from './window.js';
 
@@ -40,9 +40,8 @@ export function combineStages(shape: OneSidedShape) {
 export function bulkStages({ dispatch, payloads }: Pick<OneSidedShape, 'dispatch' | 'payloads'>) {
   const warps = dispatch.threads / 32;
   /** Of each payload: what goes through a stage at a time, 0 for rows that are stored. */
-  const chunks = payloads.map(({ rowBytes, rounded }, p) => {
-    const made = rounded || areScales({ payloads }, p);
-    if (dispatch.way === 'store' || made || widestUnit(rowBytes) !== 'v16') return 0;
+  const chunks = payloads.map(({ rowBytes }, p) => {
+    if (dispatch.way === 'store' || isMade({ payloads }, p) || widestUnit(rowBytes) !== 'v16') return 0;
     return chunkOf(Math.ceil(rowBytes / 16 / dispatch.parts), warps, stagesBytes);
   });
   return { warps, chunks, stage: Math.max(0, ...chunks) };

@@ -7,7 +7,7 @@
  * ends with its word to the peers, and waits for nobody; the receive (dispatch-recv.ts) waits for theirs.
  */
 import { kernel } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { sentPayloads, sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { dispatchParams } from '../common/params.js';
 import { notePlaces } from '../common/places.js';
@@ -16,7 +16,7 @@ import { patienceOf } from '../common/waits.js';
 import { bulkStages, ownStage } from './bulk.js';
 import { flags } from './flags.js';
 import { prefetchRows, routeOf, tellRoutes } from './routes.js';
-import { sendRow, sentPayloads } from './send-row.js';
+import { sendRow } from './send-row.js';
 import { team } from './team.js';
 import { type OneSidedShape, type OneSidedWindow, pushes } from './window.js';
 

@@ -29,7 +29,7 @@ export const oneSided: Family<OneSidedTuning> = {
   reach: 'node',
   travel: { rows: 'rank', message: 'row', metadata: 'every rank' },
   knobs: oneSidedKnobs,
-  can: ['masks', 'adds', 'waits', 'plans'],
+  can: ['masks', 'adds', 'waits', 'plans', 'rounds'],
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,
@@ -133,7 +133,7 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
   // `returned` and `sums` are EMPTY until vectors come. Rounds that have not been have no waits.
   const memory = receiveWindow(layer, layout, [...roundWords, 'returned', 'sums', 'waited']);
   return planOf({
-    ...{ layer, rank, memory, layout, rounds: split ? 'combineRecvs' : 'combines', roundsRows: true },
+    ...{ layer, rank, memory, layout, rounds: split ? 'combineRecvs' : 'combines' },
     phases(bindings, routes) {
       const { blocks, threads } = shape.dispatch;
       const summing = { blocks: combineGrid(shape), threads: shape.combine.threads, bindings };

@@ -1,6 +1,6 @@
 /** A token's routes: where dispatch reads them, and how it tells them to every rank. */
 import { device, list, peers, pointer, record } from '../../../lang/index.js';
-import { areScales, sharing } from '../../layer/index.js';
+import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { placeAt, placingParam } from '../common/places.js';
@@ -81,11 +81,6 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
 /** Asks for each team's first rows, ids and weights to be brought near. */
 export function prefetchRows(shape: OneSidedShape) {
   const { parts } = shape.dispatch;
-  // Rows that are rounded come twice as long as they travel; their scales do not come.
-  const read = shape.payloads.map(({ name, rowBytes, rounded }, p) => ({
-    name,
-    rowBytes: rounded ? 2 * rowBytes : areScales(shape, p) ? 0 : rowBytes,
-  }));
   return device(
     {
       params: {
@@ -100,7 +95,7 @@ export function prefetchRows(shape: OneSidedShape) {
         PARTS: parts,
         WEIGHTS: shape.weights,
         team: team(shape.dispatch),
-        prefetchPart: prefetchPart({ payloads: read }, parts),
+        prefetchPart: prefetchPart(shape, parts),
       },
     },
     (g, { topkIds, topkWeights, rows, tokens }, u) => {

@@ -1,8 +1,9 @@
 /** One part of one payload row on its way to every rank that wants it: through registers, by bulk copies, or rounded to e4m3. */
 import { device, peers, pointer, registers } from '../../../lang/index.js';
-import { areScales, loadValues, rowFormats, scaleBlock, sharing } from '../../layer/index.js';
+import { sharing } from '../../layer/index.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
+import { roundVector } from '../common/round.js';
 import { bulkStage, bulkStages, fillStage } from './bulk.js';
 import { team } from './team.js';
 import { depth, type OneSidedShape, type OneSidedWindow } from './window.js';
@@ -27,12 +28,8 @@ export function sendRow(shape: OneSidedShape, window: OneSidedWindow, payload: n
   return (bulkStages(shape).chunks[payload]! > 0 ? copyRow : storeRow)(shape, window, payload);
 }
 
-/** The payloads that are sent by themselves: scales go with the rows that they are made with. */
-export const sentPayloads = (shape: OneSidedShape): number[] =>
-  shape.payloads.map((_, p) => p).filter((p) => !areScales(shape, p));
-
 function using(shape: OneSidedShape, payload: number) {
-  const { rowUnits, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
+  const { rowUnits, partUnits } = partsOf(shape, payload, shape.dispatch.parts);
   return {
     P: payload,
     REPLICAS: sharing(shape).replicas,
@@ -84,7 +81,7 @@ function destinations({ ranks, topK }: OneSidedShape) {
 
 /** A team's threads load a stretch of the row, then store it to one rank after another. */
 function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
-  const { unit, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
+  const { unit, partUnits } = partsOf(shape, payload, shape.dispatch.parts);
   return device(
     {
       params: params(window),
@@ -118,44 +115,30 @@ function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
   );
 }
 
-/**
- * Rows of bf16 that travel as e4m3 with a scale for every 128 elements: a lane rounds 16 elements, together with the seven lanes that share
- * its scale. Parts are cut between scales.
- */
+/** Rows of bf16 that travel as e4m3 with scales. */
 function roundRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
-  const { rowBytes } = shape.payloads[payload]!;
   return device(
     {
       params: params(window),
       using: {
         ...using(shape, payload),
-        PART_UNITS: 8 * Math.ceil(rowBytes / scaleBlock / shape.dispatch.parts),
         team: team(shape.dispatch),
-        loadValues: loadValues({ hidden: rowBytes }, 'bf16'),
-        narrow: rowFormats.e4m3.rounding.narrow,
+        roundVector: roundVector(shape, payload),
       },
     },
     (g, { win, from, token, tokens, part, id }, u) => {
       const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;
       for (let base = part * u.PART_UNITS; base < end; base += u.team.threads()) {
         const i = base + u.team.thread();
-        const values = g.registers('f32', 16);
-        // Lanes behind the part load nothing.
-        const mine = g.select(i < end, i, g.u32(u.ROW_UNITS));
-        u.loadValues({ from: from.at(2 * token * u.ROW_UNITS), i: mine, values });
+        const { vector, scales } = u.roundVector({ row: from.at(2 * token * u.ROW_UNITS), i, end });
         const owner = u.ownerOf({ expert: id });
         const left = u.destinations({ owner });
-        // All lanes of the warp take part.
-        const scale = u.narrow({ values });
-        const vector = g.pack('e4m3', values);
         while (left[0] !== 0) {
           const to = u.nextOf({ owner, left });
           if (i < end) {
             const there = win.at(to).payloads;
-            const row = there[u.P]!.at(g.rank / u.REPLICAS, token).as('v16');
-            g.store(row.at(i), vector);
-            const scales = there[u.P + 1]!.at(g.rank / u.REPLICAS, token).as('f32');
-            if (i % 8 === 0) g.store(scales.at(i / 8), g.bits('f32', scale));
+            g.store(there[u.P]!.at(g.rank / u.REPLICAS, token, i), vector);
+            if (i % 8 === 0) g.store(there[u.P + 1]!.at(g.rank / u.REPLICAS, token, i / 8), scales);
           }
         }
       }

@@ -18,7 +18,7 @@ export const portable: Family<PortableTuning> = {
   reach: 'world',
   travel: { rows: 'rank', message: 'row', metadata: 'every rank', chunk: () => 32 },
   knobs: portableKnobs,
-  can: ['masks', 'adds', 'waits', 'plans'],
+  can: ['masks', 'adds', 'waits', 'plans', 'rounds'],
   refuses,
   defaults,
   adapt: adapted,

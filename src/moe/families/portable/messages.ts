@@ -21,8 +21,8 @@ export const chunksOf = ({ maxTokens }: Pick<Layer, 'maxTokens'>): number =>
 /** Messages that bring a token's rows, and all that a source sends in a round if every row comes. */
 export function messagesOf(shape: Layer & PortableTuning) {
   const { payloads, dispatch, weights } = shape;
-  const ofToken = payloads.reduce((sum, payload) => {
-    const { rowUnits, partUnits } = partsOf(payload, dispatch.parts);
+  const ofToken = payloads.reduce((sum, _, p) => {
+    const { rowUnits, partUnits } = partsOf(shape, p, dispatch.parts);
     return sum + Math.ceil(rowUnits / partUnits);
   }, 0);
   return { ofToken, ofRound: sharing(shape).turns * ofToken + chunksOf(shape) * (weights ? 2 : 1) };

@@ -1,14 +1,17 @@
 /** One part of a token's rows on its way to the owners of its routes, once to each. */
 import { device, list, peers, pointer } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { isMade, sentPayloads, sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
 import { placeAt, placingParam } from '../common/places.js';
+import { roundPart } from './round-part.js';
 import type { Transport } from './transport.js';
 import type { PortableShape, PortableWindow } from './window.js';
 
 export function sendRows(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  // By a proxy all rows lie where they were staged.
+  const rounded = shape.commands > 0 ? [] : sentPayloads(shape).filter((p) => shape.payloads[p]!.rounded);
   return device(
     {
       params: {
@@ -29,6 +32,8 @@ export function sendRows(shape: PortableShape, window: PortableWindow, transport
         firstsOf,
         placeAt: placeAt(shape),
         living: masking(shape, 'dispatch').living,
+        ROUNDED: rounded,
+        roundPart: rounded.map((p) => roundPart(shape, window, p, shape.dispatch.parts)),
         sendRow: shape.payloads.map((_, payload) => sendRow(shape, window, transport, payload)),
       },
     },
@@ -37,6 +42,12 @@ export function sendRows(shape: PortableShape, window: PortableWindow, transport
       if (g.laneId < u.K) id = u.placeAt({ topkIds, placing, token, k: g.laneId });
       const owner = u.ownerOf({ expert: u.living({ mask, id }) });
       const firsts = u.firstsOf({ owner, ranks: u.RANKS });
+      if (u.ROUNDED.length > 0 && firsts !== 0) {
+        const mine = win.at(g.rank);
+        for (const n of g.unroll(u.ROUNDED.length))
+          u.roundPart[n]!({ mine, from: rows[u.ROUNDED[n]!]!, token, part });
+        g.warp.barrier(); // the lanes send what others wrote
+      }
       for (let other = g.u32(0); other < u.K; other += 1) {
         // Ranks begin with different routes, so that with routes alike they do not all send to one peer at a time.
         const k = (other + (g.rank * u.K) / u.RANKS) % u.K;
@@ -51,7 +62,7 @@ export function sendRows(shape: PortableShape, window: PortableWindow, transport
 }
 
 function sendRow(shape: PortableShape, window: PortableWindow, transport: Transport, payload: number) {
-  const { unit, rowUnits, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
+  const { unit, rowUnits, partUnits } = partsOf(shape, payload, shape.dispatch.parts);
   return device(
     {
       params: {
@@ -64,6 +75,7 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
       },
       using: {
         P: payload,
+        MADE: shape.commands === 0 && isMade(shape, payload),
         REPLICAS: sharing(shape).replicas,
         UNIT: unit,
         ROW_UNITS: rowUnits,
@@ -80,7 +92,9 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
           mine: win.at(g.rank),
           peer,
           to: there.payloads[u.P]!.at(g.rank / u.REPLICAS, token, start),
-          from: from.as(u.UNIT).at(token * u.ROW_UNITS + start),
+          from: u.MADE
+            ? win.at(g.rank).brought[u.P]!.at(token, start)
+            : from.as(u.UNIT).at(token * u.ROW_UNITS + start),
           count: g.min(u.ROW_UNITS - start, g.u32(u.PART_UNITS)),
           signal: there.arrived.at(g.rank),
           value: 1,

@@ -14,7 +14,7 @@
  * | released | combineRecv of each rank its word | the owner's combineRecv | likewise |
  * | numbered | whoever puts, of its own rank | likewise | it only grows |
  * | posted, commands | likewise | the rank's proxy | the ring has room for a combine and the dispatch behind it; a command that came before those was carried out, since peers have told what came of it (commands.ts) |
- * | brought | stage, of its own rank | dispatchSend's puts, however late | as `ids` |
+ * | brought | stage, or dispatchSend, of its own rank | dispatchSend's puts, however late | as `ids` |
  * | ids, weightsOut | dispatchSend of its own rank | its puts, however late | a dispatchSend is behind this rank's combineRecv, which awaited `released` of every peer, which that sends behind its dispatchRecv, which awaited the puts |
  * | experts, weights, payloads | dispatchSend of every source | the owner's dispatchRecv, experts, weigh, combineSend | a source's dispatchSend is behind its combineRecv, which awaited `released` of the owner, whose combineRecv sends it behind the end of all of them |
  * | counts | the owner's dispatchRecv | the owner's experts | the owner's combineRecv zeroes them between |
@@ -33,9 +33,9 @@
  * So the sends wait for nobody; a round's one meeting of all ranks, `released`, is awaited where sums are made.
  */
 import { field, layout } from '../../../lang/index.js';
-import { formatOf, type Layer, outputRowBytes, sharing, stretchesOf } from '../../layer/index.js';
+import { formatOf, isMade, type Layer, outputRowBytes, sharing, stretchesOf } from '../../layer/index.js';
 import { maskedField } from '../common/masks.js';
-import { type Unit, unitBytes, widestUnit } from '../common/parts.js';
+import { type Unit, unitBytes, unitOf, widestUnit } from '../common/parts.js';
 import { partialDtype, receivedSections, rowsOf, slotShape } from '../common/received.js';
 import { failureField, waitedField } from '../common/waits.js';
 import type { Weighing } from '../common/weigh.js';
@@ -74,10 +74,14 @@ export function portableWindow(shape: PortableShape) {
     numbered: field('u32', [commands > 0 ? 1 : 0]),
     posted: field('u32', [commands]),
     commands: field('v16', [commands, 2]),
-    /** The caller's rows, one section a payload, where kernels see what the network reaches and it does not reach them. */
-    brought: shape.payloads.map(({ rowBytes }) => {
-      const unit: Unit = widestUnit(rowBytes);
-      return field(unit, [commands > 0 ? maxTokens : 0, rowBytes / unitBytes[unit]]);
+    /**
+     * The caller's rows, one section a payload, where kernels see what the network reaches and it does not reach them; and rows that
+     * dispatch has rounded, with their scales.
+     */
+    brought: shape.payloads.map(({ rowBytes }, p) => {
+      const unit = unitOf(shape, p);
+      const waits = commands > 0 || isMade(shape, p);
+      return field(unit, [waits ? maxTokens : 0, rowBytes / unitBytes[unit]]);
     }),
     /** [destination][token][k]: what each peer is told of this rank's tokens. */
     ids: field('i32', [ranks, maxTokens, topK]),

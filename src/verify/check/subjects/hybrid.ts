@@ -209,6 +209,13 @@ export const hybrid: CheckSubject = {
   configurations: [
     ...checks.rounds('hybrid', each({ nodes: 2 }, commonNodes)),
     ...checks.rounds('hybrid', each({ nodes: 2 }, nodes)),
+    // A block has a row that is rounded more than once around, and several of a message.
+    ...checks.rounded('hybrid, rows rounded by dispatch', {
+      ...{ nodes: 2, ranks: 4, length: 640, own: { chunk: 2 }, maxTokens: 3 },
+    }),
+    ...checks.rounded('hybrid, rows rounded by dispatch to mxfp8, two warps', {
+      ...{ nodes: 2, format: 'mxfp8', length: 384, threads: 64, blocks: 1 },
+    }),
     // Routes are counted by several blocks, and each of them must give up.
     ...checks.loss('hybrid, counts', 'dispatch', { ...alone, counts: true }),
     ...checks.loss('hybrid', 'combine', alone),

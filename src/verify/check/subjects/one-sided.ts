@@ -5,7 +5,6 @@
 import { oneSided as family } from '../../../moe/families/index.js';
 import type { CheckSubject } from '../subject.js';
 import { checksOf } from './general.js';
-import { roundedRows } from './rounded-rows.js';
 import { common, commonMasks, commonSplit, each, type Rounds, splitMasks } from './rounds.js';
 
 const pushed: Readonly<Record<string, Partial<Rounds>>> = {
@@ -164,7 +163,8 @@ export const oneSided: readonly CheckSubject[] = [
     configurations: [
       ...push.rounds('push', { ...common, ...commonMasks, ...pushed }),
       // Two warps round a part, of which one has no more than half.
-      roundedRows('push, rows rounded by dispatch, in parts', 2, 1280),
+      ...push.rounded('push, rows rounded by dispatch, in parts', { length: 1280, threads: 64, parts: 2 }),
+      ...push.rounded('push, rows rounded by dispatch to mxfp8', { format: 'mxfp8', maxTokens: 1 }),
       ...push.given('push, nothing between dispatch and combine'),
       ...push.given('push, nothing between dispatch and combine, f32', { dtype: 'f32' }),
       ...push.given('push, rows written again behind dispatch', { reusedBehind: 'dispatch' }),

@@ -146,6 +146,9 @@ export const portable: readonly CheckSubject[] = [
     kernels: halves,
     configurations: [
       ...windows.rounds('portable', { ...common, ...commonMasks, ...messages, ...apart }),
+      // Of a part's warp some lanes have no vector, and scales are a lane's that others send.
+      ...windows.rounded('portable, rows rounded by dispatch, in parts', { length: 1280, parts: 2 }),
+      ...windows.rounded('portable, rows rounded by dispatch to mxfp8', { format: 'mxfp8', maxTokens: 1 }),
       ...windows.given('portable, nothing between dispatch and combine'),
       ...windows.given('portable, ids by a kernel before it', { routed: true }),
       ...windows.given('portable, split, rows written again behind a send', {
@@ -178,6 +181,7 @@ export const portable: readonly CheckSubject[] = [
     kernels: halves,
     configurations: [
       ...nvshmem.rounds('portable over nvshmem', commonElsewhere),
+      ...nvshmem.rounded('portable over nvshmem, rows rounded by dispatch', { threads: 64 }),
       ...nvshmem.given('portable over nvshmem, nothing between dispatch and combine'),
       // A put reads the caller's rows until its signal has been seen.
       ...nvshmem.given('portable over nvshmem, rows written again behind combine', {
@@ -192,6 +196,10 @@ export const portable: readonly CheckSubject[] = [
     kernels: ['portable_stage', ...halves],
     configurations: [
       ...proxy.rounds('portable by proxy', byProxy),
+      ...proxy.rounded('portable by proxy, rows rounded where they are staged', {
+        threads: 64,
+        maxTokens: 3,
+      }),
       ...proxy.given('portable by proxy, nothing between dispatch and combine'),
       ...proxy.given('portable by proxy, rows written again behind dispatch', { reusedBehind: 'dispatch' }),
       ...proxy.loss('portable by proxy, counts', 'dispatch', { counts: true }),

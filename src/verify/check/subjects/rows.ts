@@ -1,6 +1,7 @@
 /** Rows rounded to fp8 by a launch, again and again in the same memory. */
 import { callSite } from '../../../gpu/index.js';
-import { emptyTensor, readBits, rowsToFp8, tensorFrom } from '../../../moe/index.js';
+import { rowsToFp8 } from '../../../moe/experts/index.js';
+import { emptyTensor, readBits, tensorFrom } from '../../../moe/index.js';
 import { quantise, scaleBlock, toF32 } from '../../../moe/layer/index.js';
 import { compareBits, mergeComparisons, randomElements } from '../../testing/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';

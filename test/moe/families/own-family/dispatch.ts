@@ -54,8 +54,8 @@ export const dispatchKernel = (layer: Layer, window: NaiveWindow) =>
     },
   );
 
-function storeRow({ payloads }: Layer, window: NaiveWindow, payload: number) {
-  const { unit, rowUnits } = partsOf(payloads[payload]!, 1);
+function storeRow(layer: Layer, window: NaiveWindow, payload: number) {
+  const { unit, rowUnits } = partsOf(layer, payload, 1);
   return device(
     {
       name: 'store_row',

@@ -1,8 +1,8 @@
-/** Rows of bf16 as e4m3 with scales: as dispatch carries those of `fp8()`, and as GEMMs with weights of e4m3 multiply them. */
+/** Rows of bf16 as e4m3 with scales, as GEMMs with weights of e4m3 multiply them: of an expert that no dispatch brings rows. */
 import { type CallSite, callSite, type Device, type Stream } from '../../gpu/index.js';
 import { scaleBlock } from '../layer/index.js';
-import { rowsToFp8 } from './rows-to-fp8.js';
-import { emptyTensor, type OwnedTensor } from './tensor.js';
+import { emptyTensor, type OwnedTensor } from '../rounds/tensor.js';
+import { rowsToFp8 } from './kernels/rows-to-fp8.js';
 
 type Site = CallSite<(typeof rowsToFp8)['cuda']['kernel']['params']>;
 

@@ -1,8 +1,8 @@
-/** The kernel that rounds rows before dispatch sends them. */
-import { kernel, pointer } from '../../lang/index.js';
-import { rowFormats } from '../layer/index.js';
+/** The kernel that rounds rows which no dispatch has brought. */
+import { kernel, pointer } from '../../../lang/index.js';
+import { rowFormats } from '../../layer/index.js';
 
-/** Rows of bf16 as e4m3 with a scale for every 128 elements, for dispatch to carry. A lane takes 16 elements. */
+/** Rows of bf16 as e4m3 with a scale for every 128 elements. A lane takes 16 elements. */
 export const rowsToFp8Kernel = (threads: number) =>
   kernel(
     {
