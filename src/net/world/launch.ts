@@ -45,8 +45,8 @@ export interface LaunchOptions {
   readonly restarts?: number;
   /** It takes the places of its ranks in the same world instead (`World.rejoin`). */
   readonly rejoin?: boolean;
-  /** The prefix of each line of output of a process. Default: `[rank 3] `, `[ranks 2-3] `. */
-  readonly prefix?: (label: string, rank: number) => string;
+  /** Whether each line of output begins with its process: `[rank 3] `, `[ranks 2-3] `. Default: it does. */
+  readonly prefix?: boolean;
   readonly stdout?: Writable;
   readonly stderr?: Writable;
   /** Hears of what the launcher does by itself, a sentence at a time. */
@@ -144,7 +144,7 @@ async function start(options: LaunchOptions): Promise<Launch> {
   const ranks: RankProcess[] = [];
   const stdout = outletTo(options.stdout ?? process.stdout);
   const stderr = outletTo(options.stderr ?? process.stderr);
-  const prefix = options.prefix ?? ((label) => `[${label}] `);
+  const { prefix = true } = options;
   const startPart: StartPart = async (part, group) => {
     const { rank } = part;
     const environment = {
@@ -162,7 +162,14 @@ async function start(options: LaunchOptions): Promise<Launch> {
       HEDDLE_SECRET: secret,
       HEDDLE_WORLD_ID: world,
     };
-    const child = await startRank(part, command, environment, stdout, stderr, prefix(part.label, rank));
+    const child = await startRank(
+      part,
+      command,
+      environment,
+      stdout,
+      stderr,
+      prefix ? `[${part.label}] ` : '',
+    );
     if (!outlive) reaper.started(child.pid);
     return { ...child, group };
   };
