@@ -118,9 +118,10 @@ async function start(options: LaunchOptions): Promise<Launch> {
   requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
   if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
   if (options.keepGoing !== undefined) requireFlag('keepGoing', options.keepGoing);
-  const { restarts = 0, rejoin = false } = options;
+  const { restarts = 0, rejoin = false, prefix = true } = options;
   requireInteger('restarts', restarts, 0, Number.MAX_SAFE_INTEGER);
   requireFlag('rejoin', rejoin);
+  requireFlag('prefix', prefix);
   if (restarts > 0 && options.keepGoing === false)
     throw new ArgumentError('keepGoing', false, 'true or left out, because restarts is given');
   const program = requireProgram(options.program);
@@ -144,7 +145,6 @@ async function start(options: LaunchOptions): Promise<Launch> {
   const ranks: RankProcess[] = [];
   const stdout = outletTo(options.stdout ?? process.stdout);
   const stderr = outletTo(options.stderr ?? process.stderr);
-  const { prefix = true } = options;
   const startPart: StartPart = async (part, group) => {
     const { rank } = part;
     const environment = {
