@@ -447,6 +447,6 @@ describe('listProviders', needing('tcp;ofi_rxm'), () => {
     expect(reports.map(({ provider }) => provider)).toEqual(['efa', 'verbs;ofi_rxm', ...all]);
     for (const { devices, missing } of reports) expect(devices.length > 0).toBe(missing === null);
     const tcp = reports.find(({ provider }) => provider === 'tcp;ofi_rxm');
-    expect(tcp?.devices.some(({ device, address }) => device === 'lo' && address === '127.0.0.1')).toBe(true);
+    expect(tcp?.devices.filter(({ device }) => device === 'lo')).toHaveLength(1);
   });
 });
