@@ -40,9 +40,10 @@ export function createReports(shared: Shared) {
     happened++;
   }
 
-  /** A write or a message of a peer's has landed. */
-  function landed(): void {
-    happened++;
+  /** The caller can take so many more immediates; true for any. */
+  function landed(n: number): boolean {
+    happened += n;
+    return n > 0;
   }
 
   function loseAPeer(peer: number): void {

@@ -73,7 +73,8 @@ export const commandWords = 32768;
 /** Positions in the ring are taken modulo its length, with this. */
 export const ringMask = commandWords - 1;
 
-const queuedImmediates = 4096;
+/** Immediates that the caller can have left before others wait, a power of two. */
+export const queuedImmediates = 65_536;
 
 export function createShared(): Shared {
   return {
