@@ -25,7 +25,9 @@ import {
   dtypeOption,
   elements,
   experts,
+  listOfTokens,
   multiprocessors,
+  numberIn,
   profileOption,
   ranks,
   requireOutputFile,
@@ -33,7 +35,6 @@ import {
   seed,
   set,
   skewOption,
-  sweepOptions,
   times,
   tokens,
 } from './options.js';
@@ -54,10 +55,10 @@ const define = (command: Command) =>
     .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
     .option('--replicas <n>', 'so many ranks at a time hold the same tokens', ranks, 1)
     .option('--nodes <n>', 'as equal nodes, between which rows cross a network (HEDDLE_PROVIDER)', ranks, 1)
-    .addOption(sweepOptions.begin())
+    .option('-b, --begin <tokens>', 'fewest tokens a rank', tokens, 1)
     .option('-e, --end <tokens>', 'most tokens a rank (default: 4096, simulated 8)', tokens)
-    .addOption(sweepOptions.factor())
-    .addOption(sweepOptions.tokens())
+    .option('-f, --factor <n>', 'from one number of tokens to the next', numberIn({ above: 1, to: 1024 }), 2)
+    .option('--tokens <list>', 'these numbers of tokens instead: 1,8,128', listOfTokens)
     .addOption(dtypeOption('bf16'))
     .addOption(combineDtypeOption())
     .option('--perfect-router', 'every expert gets the same load')

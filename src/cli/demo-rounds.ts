@@ -21,7 +21,7 @@ import {
   makeSources,
   mergeComparisons,
 } from '../verify/testing/index.js';
-import { barsOf, type DemoResult, type KernelSpan } from './print-demo.js';
+import { barsOf, type DemoResult } from './print-demo.js';
 
 export async function demoRounds(
   shape: Shape,
@@ -41,8 +41,7 @@ export async function demoRounds(
       runRank(world, shape, sources[world.rank]!),
     );
     const out = results.map((result) => result.out);
-    const spans = sim === null ? results.flatMap(({ spans }) => spans) : tracedSpans(sim);
-    return { out, digests: out.map(digestOf), spans };
+    return { out, digests: out.map(digestOf), spans: results.flatMap(({ spans }) => spans) };
   };
   progress('dispatch, experts, combine …');
   const first = await here('in-order');
@@ -89,17 +88,6 @@ export function networkText(nodes: number, simulated: boolean, network: Provider
   return `the simulated machine's network, ${again}`;
 }
 
-/** The bars of the picture. A kernel that starts before the one in front of it has ended only waits for it, so its bar begins at that end. */
-function tracedSpans(machine: SimMachine): KernelSpan[] {
-  const part = (kernel: string): string => /dispatch|experts|combine/.exec(kernel)?.[0] ?? kernel;
-  const ends = new Map<number, number>();
-  return machine.trace.map(({ rank, kernel, start, end }) => {
-    const span = { rank, stream: 0, kernel: part(kernel), start: Math.max(start, ends.get(rank) ?? 0), end };
-    ends.set(rank, end);
-    return span;
-  });
-}
-
 /** One rank's round: all that a user of Heddle has to write, and a clock beside it. */
 export async function runRank(
   world: World,
@@ -119,13 +107,12 @@ export async function runRank(
     inRange('experts', stream, () => experts.run(stream));
     ep.combine(out, stream);
   };
-  // The simulated machine knows by itself when kernels began and ended, and events would hold it up.
-  const clock = device.kind === 'sim' ? null : new Clock(device);
-  if (clock === null) round();
-  else clock.watch(stream, round);
+  const clock = new Clock(device);
+  clock.watch(stream, round);
   await ep.synchronize(stream);
 
-  const spans = clock === null ? [] : barsOf(clock.stop(world.rank), 1);
+  // A step of the simulated machine is a nanosecond of its clock.
+  const spans = barsOf(clock.stop(world.rank), device.kind === 'sim' ? 1000 : 1);
   const result = { out: await readBits(out, stream), spans };
   await ep.dispose();
   return result;

@@ -82,11 +82,8 @@ Example:
 const deviceColumns: readonly Column<FabricDevice>[] = [
   { head: 'provider', kind: 'name', cell: ({ provider }) => provider },
   { head: 'device', kind: 'name', cell: ({ device }) => device },
-  { head: 'address', kind: 'name', cell: ({ address }) => address ?? '' },
   { head: 'addressing', kind: 'name', cell: ({ addressing }) => addressing },
   { head: 'completes on', kind: 'name', cell: ({ delivery }) => (delivery ? 'delivery' : 'sending') },
-  { head: 'immediates', kind: 'name', cell: ({ immediateBytes }) => `${immediateBytes} bytes` },
-  { head: 'inject', kind: 'name', cell: ({ injectBytes }) => `${injectBytes} bytes` },
   { head: 'GPU memory', kind: 'name', cell: ({ gpuMemory }) => (gpuMemory ? 'claimed' : 'staged') },
 ];
 

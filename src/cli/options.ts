@@ -53,8 +53,6 @@ export const elements = integerFrom(1, limits.rowBytes / 2);
 export const seed = integerFrom(0, 2 ** 32 - 1);
 export const times = integerFrom(1, 1_000_000);
 export const multiprocessors = { one: integerFrom(1, 1024), list: integersFrom(1, 1024) };
-/** The factor between two numbers of tokens of a sweep. */
-const stepFactor = numberIn({ above: 1, to: 1024 });
 const skew = numberIn({ above: 0, to: 10 });
 
 /** An option that takes one of a few words, `usual` where it is left out. */
@@ -78,15 +76,6 @@ export const combineDtypeOption = () =>
 export const deviceOption = (summary: string) => choice('--device <kind>', summary, ['cuda', 'sim'], 'cuda');
 export const skewOption = () =>
   new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s').argParser(skew);
-
-/** Numbers of tokens: a sweep from one number to another, or a list. */
-export const sweepOptions = {
-  begin: () => new Option('-b, --begin <tokens>', 'fewest tokens a rank').argParser(tokens).default(1),
-  factor: () =>
-    new Option('-f, --factor <n>', 'from one number of tokens to the next').argParser(stepFactor).default(2),
-  tokens: () =>
-    new Option('--tokens <list>', 'these numbers of tokens instead: 1,8,128').argParser(listOfTokens),
-};
 
 /** The properties of `given` that are not undefined. */
 export const set = <T extends object>(given: T): { [K in keyof T]?: Exclude<T[K], undefined> } =>

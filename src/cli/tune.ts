@@ -9,12 +9,11 @@ import {
   combineDtypeOption,
   dtypeOption,
   integerFrom,
+  listOfTokens,
   profileOption,
   ranks,
   requireOutputFile,
   requireOutputFolder,
-  sweepOptions,
-  tokens,
 } from './options.js';
 
 const define = (command: Command) =>
@@ -29,10 +28,7 @@ const define = (command: Command) =>
       ),
     )
     .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
-    .addOption(sweepOptions.begin())
-    .option('-e, --end <tokens>', 'most tokens a rank', tokens, 4096)
-    .addOption(sweepOptions.factor())
-    .addOption(sweepOptions.tokens())
+    .option('--tokens <list>', 'tokens a rank (default: 1, 2, 4 … 4096)', listOfTokens)
     .addOption(dtypeOption('bf16'))
     .addOption(combineDtypeOption())
     .option('--budget <seconds>', 'for all of it', integerFrom(1, 2 ** 20), 300)
@@ -53,7 +49,7 @@ Examples:
 export const register = (command: Command) => define(command).action(tune);
 
 async function tune(flags: FlagsOf<typeof define>): Promise<void> {
-  const { profile, ep, dtype, combineDtype, begin, end, factor } = flags;
+  const { profile, ep, dtype, combineDtype } = flags;
   const out = flags.json ? process.stderr : process.stdout;
   const path = flags.output ?? tuningPath();
   if (existsSync(path)) requireOutputFile('tuning file', path);
@@ -78,7 +74,7 @@ async function tune(flags: FlagsOf<typeof define>): Promise<void> {
     {
       workload: { profile, ranks: ep, dtype, combineDtype, router: 'uniform', seed: 1 },
       family: flags.family,
-      tokens: flags.tokens ?? sweep(begin, end, factor),
+      tokens: flags.tokens ?? sweep(1, 4096, 2),
       budgetSeconds: flags.budget,
     },
     hear,

@@ -233,7 +233,7 @@ export const withArguments = {
   // There is no such program, so that nothing is started, whatever is given.
   'Launch.start': call((options) => worlds.Launch.start(options), {
     ...{ ranks: 2, nodes: 2, device: 'sim', program: 'no-such-program.ts', args: ['x'], timeoutMs: 100 },
-    ...{ graceMs: 100, prefix: () => '', stdout: null, stderr: null, onNote: body },
+    ...{ graceMs: 100, prefix: false, stdout: null, stderr: null, onNote: body },
   }),
   askEtcd: call(worlds.askEtcd, 'etcd://127.0.0.1:9/heddle'),
   launchReporting: call(

@@ -114,7 +114,7 @@ describe('an option that is a number', () => {
     ['bench', '--ep', [-1, 0, 73], 'an integer from 1 to 72'],
     ['bench', '--sms', [-1, 0, 1025], 'an integer from 1 to 1024'],
     ['bench', '--iterations', [-1, 0], 'an integer from 1 to 1000000'],
-    ['tune', '--factor', [0, 1, 1025], 'a number above 1, at most 1024'],
+    ['bench', '--factor', [0, 1, 1025], 'a number above 1, at most 1024'],
     ['plan', '--ep', [-1, 0, 1, 1025], 'an integer from 2 to 1024'],
     ['plan', '--late', [-1, 'x'], 'a number at least 0'],
     ['run', '--ranks', [-1, 0, 1025], 'an integer from 1 to 1024'],

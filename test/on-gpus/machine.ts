@@ -67,7 +67,7 @@ export async function runRanks<T>(
     timeoutMs,
     graceMs: 6_000,
     ...others,
-    prefix: () => '',
+    prefix: false,
     stdout,
     stderr,
     // What a machine lacks is said here, once.

@@ -23,7 +23,7 @@ export function testNodesOver(provider: TestedProvider, nodes: number, ranksOfNo
           ...{ ranks, nodes, device: 'sim', args: [provider] },
           program: transpiled('test/suite/programs/nodes-rank.ts'),
           timeoutMs: timeout - 10_000,
-          prefix: () => '',
+          prefix: false,
           ...{ stdout, stderr },
         });
         const { exitCode } = await launch.finished;

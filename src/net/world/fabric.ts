@@ -16,8 +16,8 @@ import {
 } from '../fabric/index.js';
 import type { Circle } from './circle.js';
 
-/** The part of a circle that connecting needs. */
-type FabricCircle = Pick<Circle, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
+/** The part of a circle that connecting needs: a proxy's thread reaches its rank's by mail. */
+export type FabricCircle = Pick<Circle, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
 
 /** A region of every rank, ready to be written to. */
 export interface FabricRegions {

@@ -23,7 +23,6 @@ import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './exchange.js';
 import { forwardLines, type Outlet, outletTo } from './output.js';
 import { startReaper } from './reaper.js';
 import { Rendezvous } from './rendezvous.js';
-import { EXIT_LACKING, hearLack, listening } from './tell-launcher.js';
 
 /** The program to start, and how. */
 export interface LaunchOptions {
@@ -45,8 +44,8 @@ export interface LaunchOptions {
   readonly restarts?: number;
   /** It takes the places of its ranks in the same world instead (`World.rejoin`). */
   readonly rejoin?: boolean;
-  /** The prefix of each line of output of a process. Default: `[rank 3] `, `[ranks 2-3] `. */
-  readonly prefix?: (label: string, rank: number) => string;
+  /** Whether each line of output begins with its process: `[rank 3] `, `[ranks 2-3] `. Default: it does. */
+  readonly prefix?: boolean;
   readonly stdout?: Writable;
   readonly stderr?: Writable;
   /** Hears of what the launcher does by itself, a sentence at a time. */
@@ -67,8 +66,7 @@ export interface RankResult {
 /** How a launch went. */
 export interface LaunchResult {
   /**
-   * 0, or the first failing rank's (128 + number for a signal; 2 where its machine lacked something), or 124 when the time was
-   * over. With `keepGoing` 0 where one rank ended well.
+   * 0, or the first failing rank's (128 + number for a signal), or 124 when the time was over. With `keepGoing` 0 where one rank ended well.
    */
   readonly exitCode: number;
   readonly seconds: number;
@@ -99,7 +97,6 @@ interface RankProcess {
   readonly child: ChildProcess;
   readonly exited: Promise<Exit>;
   readonly output: Promise<void>;
-  readonly lack: ReturnType<typeof hearLack>;
   readonly since: number;
   running: boolean;
 }
@@ -118,9 +115,10 @@ async function start(options: LaunchOptions): Promise<Launch> {
   requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
   if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
   if (options.keepGoing !== undefined) requireFlag('keepGoing', options.keepGoing);
-  const { restarts = 0, rejoin = false } = options;
+  const { restarts = 0, rejoin = false, prefix = true } = options;
   requireInteger('restarts', restarts, 0, Number.MAX_SAFE_INTEGER);
   requireFlag('rejoin', rejoin);
+  requireFlag('prefix', prefix);
   if (restarts > 0 && options.keepGoing === false)
     throw new ArgumentError('keepGoing', false, 'true or left out, because restarts is given');
   const program = requireProgram(options.program);
@@ -144,13 +142,11 @@ async function start(options: LaunchOptions): Promise<Launch> {
   const ranks: RankProcess[] = [];
   const stdout = outletTo(options.stdout ?? process.stdout);
   const stderr = outletTo(options.stderr ?? process.stderr);
-  const prefix = options.prefix ?? ((label) => `[${label}] `);
   const startPart: StartPart = async (part, group) => {
     const { rank } = part;
     const environment = {
       ...process.env,
       ...part.environment,
-      ...listening(),
       HEDDLE_RANK: String(group === null || rejoin ? rank : 0),
       HEDDLE_WORLD: String(group === null || rejoin ? options.ranks : part.ranks),
       HEDDLE_LOCAL_RANK: String(rank),
@@ -162,7 +158,14 @@ async function start(options: LaunchOptions): Promise<Launch> {
       HEDDLE_SECRET: secret,
       HEDDLE_WORLD_ID: world,
     };
-    const child = await startRank(part, command, environment, stdout, stderr, prefix(part.label, rank));
+    const child = await startRank(
+      part,
+      command,
+      environment,
+      stdout,
+      stderr,
+      prefix ? `[${part.label}] ` : '',
+    );
     if (!outlive) reaper.started(child.pid);
     return { ...child, group };
   };
@@ -242,10 +245,10 @@ function follow(
     return results;
   }
 
-  /** Whether it did: not what ended well or for want of something, not at the end, and not for nobody. */
+  /** Whether it did: not what ended well, not at the end, and not for nobody. */
   async function startAnew(index: number, { exitCode }: RankResult, starts: number): Promise<boolean> {
     const { part } = ranks[index]!;
-    const useless = exitCode === 0 || exitCode === EXIT_LACKING || starts > restarts;
+    const useless = exitCode === 0 || starts > restarts;
     if (useless || timedOut || signals > 0 || !ranks.some(({ running }) => running)) return false;
     try {
       ranks[index] = await startPart(part, `${part.label}, start ${starts + 1}`);
@@ -265,10 +268,7 @@ function follow(
     reaper.ended(pid);
     const { rank, ranks, label } = part;
     const result: RankResult = { rank, ranks, pid, ...exit, seconds: secondsSince(since) };
-    if (exit.exitCode !== 0) {
-      const lack = await process.lack(exit.exitCode);
-      failed(lack === '' ? `${label} ${describe(exit)}` : `${label}: ${lack}`, result);
-    }
+    if (exit.exitCode !== 0) failed(`${label} ${describe(exit)}`, result);
     // Of no effect where its connection has told already; but it may never have joined.
     for (const rank of originsOf(process)) {
       if (exit.exitCode === 0) rendezvous.leave(rank);
@@ -443,9 +443,8 @@ async function startRank(
     env,
     // A group of its own. Without a terminal's: Ctrl-C reaches the ranks once, through the launcher.
     detached: true,
-    stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
+    stdio: ['ignore', 'pipe', 'pipe'],
   });
-  const lack = hearLack(child.stdio[3] as Readable);
   const exited = new Promise<Exit>((resolve) => {
     child.once('exit', (exitCode, signal) => resolve({ exitCode, signal }));
   });
@@ -464,7 +463,7 @@ async function startRank(
     forwardLines(child.stdout!, stdout, prefix),
     forwardLines(child.stderr!, stderr, prefix),
   ]).then(() => {});
-  return { part, pid: child.pid!, child, exited, output, lack, since: performance.now(), running: true };
+  return { part, pid: child.pid!, child, exited, output, since: performance.now(), running: true };
 }
 
 /**

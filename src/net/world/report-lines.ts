@@ -42,7 +42,7 @@ export async function launchReporting(
       done();
     },
   });
-  const launch = await Launch.start({ ...options, stdout, stderr: process.stderr, prefix: () => '' });
+  const launch = await Launch.start({ ...options, stdout, stderr: process.stderr, prefix: false });
   let stopped: NodeJS.Signals | undefined;
   const stop = (signal: NodeJS.Signals): void => {
     stopped = signal;

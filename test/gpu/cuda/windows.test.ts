@@ -37,14 +37,14 @@ describe('a window of all ranks, a process each', needing('cc'), () => {
       },
     });
     const launch = await Launch.start({
-      ...{ ranks, stdout, timeoutMs: 30_000, prefix: (_, rank) => `${rank} ` },
+      ...{ ranks, stdout, timeoutMs: 30_000, prefix: true },
       program: transpiled(`test/gpu/cuda/${name}.ts`),
       ...options,
     });
     const { exitCode } = await launch.finished;
     expect(exitCode).toBe(0);
     const lines = text.trim().split('\n').sort();
-    return lines.map((line) => line.slice(2));
+    return lines.map((line) => line.replace(/^\[rank \d+\] /, ''));
   }
 
   it('is not taken from another process later where CUDA IPC is the only way', async () => {

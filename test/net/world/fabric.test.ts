@@ -20,7 +20,7 @@ describeOver(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'], 'ranks on %s', (provider) =>
       program,
       args: [provider],
       graceMs: 40_000,
-      prefix: () => '',
+      prefix: false,
       stdout,
       stderr,
     });

@@ -11,7 +11,7 @@ import { Command } from '../../../src/cli/commander.js';
 import { register } from '../../../src/cli/run.js';
 import { Launch, type LaunchOptions, loaderArguments } from '../../../src/net/world/launch.js';
 import { launchReporting } from '../../../src/net/world/report-lines.js';
-import { root, transpiled, transpiledUrl } from '../../tree.js';
+import { root, transpiled } from '../../tree.js';
 import { freePort } from './circles.js';
 
 const fixture = (name: string) => transpiled(`test/net/world/programs/${name}.ts`);
@@ -141,11 +141,11 @@ describe('a launch', () => {
 
   it('forwards all of a large output before it finishes', async () => {
     const file = program("process.stdout.write(('x'.repeat(99) + '\\n').repeat(20_000))");
-    const { stdout } = await run({ ranks: 2, program: file, prefix: (_, rank) => `${rank}:` });
+    const { stdout } = await run({ ranks: 2, program: file });
     for (const rank of [0, 1]) {
-      const mine = stdout.lines.filter((line) => line.startsWith(`${rank}:`));
+      const mine = stdout.lines.filter((line) => line.startsWith(`[rank ${rank}] `));
       expect(mine).toHaveLength(20_000);
-      expect(new Set(mine.map((line) => line.length))).toEqual(new Set([101]));
+      expect(new Set(mine.map((line) => line.length))).toEqual(new Set([108]));
     }
   });
 
@@ -424,47 +424,6 @@ describe('heddle run', () => {
     });
     expect(stderr.lines).toContain('[rank 0] --prefix');
     expect(stderr.lines.join('\n')).toContain('heddle run: rank 1 ended with exit code 3');
-  });
-
-  it('says what mends a program that awaits where modules are CommonJS', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'heddle-project-'));
-    const file = join(folder, 'program.js');
-    writeFileSync(file, 'const passed = await Promise.resolve(1);\nprocess.exit(passed);\n');
-    for (const [type, said] of [
-      ['commonjs', 1],
-      ['module', 0],
-    ] as const) {
-      writeFileSync(join(folder, 'package.json'), JSON.stringify({ type }));
-      const { stderr, ended } = heddle('-n', '1', file);
-      expect(await ended).toBe(1);
-      const hints = stderr.lines.filter((line) => line.endsWith('npm pkg set type=module'));
-      expect(hints).toHaveLength(said);
-    }
-    rmSync(folder, { recursive: true });
-  });
-
-  const LACKING = `
-    import { UnavailableError } from '${transpiledUrl('src/base/errors.ts')}';
-    import { ProcessCircle } from '${transpiledUrl('src/net/world/index.ts')}';
-    await ProcessCircle.join();
-    throw new UnavailableError('no such library', 'Install it');`;
-
-  it('says once what all ranks lack, without a stack', async () => {
-    const { stderr, ended } = heddle('-n', '2', program(LACKING));
-    expect(await ended).toBe(2);
-    expect(stderr.lines).toEqual([
-      expect.stringMatching(/^heddle run: rank [01]: no such library\. Install it \(HEDDLE_UNAVAILABLE\)/),
-    ]);
-  });
-
-  it('leaves that to the program, or to DEBUG', async () => {
-    const answered = `process.on('uncaughtException', ({ message }) => { console.log('mine:', message); process.exit(4); });`;
-    const own = heddle('-n', '1', program(`${answered} ${LACKING}`));
-    expect(await own.ended).toBe(4);
-    expect(own.stdout.lines).toEqual(['[rank 0] mine: no such library. Install it']);
-    const debugged = heddle('-n', '1', program(`process.env.DEBUG = '1'; ${LACKING}`));
-    expect(await debugged.ended).toBe(1);
-    expect(debugged.stderr.lines.join('\n')).toMatch(/UnavailableError: no such library[\s\S]*program\.mjs/);
   });
 
   it('passes Ctrl-C on, and forwards lines as they are with --no-prefix', async () => {

@@ -21,7 +21,7 @@ describeOver(['shm', 'tcp;ofi_rxm'], 'a live layer over %s', (provider) => {
       ...of,
       program: transpiled('test/net/world/programs/live-layer.ts'),
       args: [mode, provider],
-      ...{ timeoutMs: 60_000, prefix: () => '', stdout, stderr },
+      ...{ timeoutMs: 60_000, prefix: false, stdout, stderr },
     });
     const { exitCode, results } = await launch.finished;
     stdout.end();

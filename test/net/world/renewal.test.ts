@@ -276,7 +276,7 @@ describe('processes of which one is killed', () => {
     const launch = await Launch.start({
       ...{ ranks: 3, nodes: 3, device: 'sim', keepGoing: true },
       program: transpiled('test/net/world/programs/renew.ts'),
-      ...{ timeoutMs: 50_000, prefix: () => '', stdout, stderr, onNote: (note) => notes.push(note) },
+      ...{ timeoutMs: 50_000, prefix: false, stdout, stderr, onNote: (note) => notes.push(note) },
     });
     const { exitCode, firstFailure } = await launch.finished;
     stdout.end();

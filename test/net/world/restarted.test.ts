@@ -16,7 +16,7 @@ describe('a process that is killed', () => {
     const launched = await Launch.start({
       ...{ ranks: 3, nodes: 3, device: 'sim', restarts: 1, ...options },
       program: transpiled(`test/net/world/programs/${program}.ts`),
-      ...{ timeoutMs: 50_000, prefix: () => '', stdout, stderr, onNote: (note) => notes.push(note) },
+      ...{ timeoutMs: 50_000, prefix: false, stdout, stderr, onNote: (note) => notes.push(note) },
     });
     const { exitCode, results } = await launched.finished;
     stdout.end();

@@ -11,7 +11,7 @@ import {
 } from '../libfabric/endpoint.js';
 import { choose, type Wanted } from '../libfabric/provider.js';
 import { PollingClock } from './clock.js';
-import { ImmediateQueue, ImmediateTable } from './immediates.js';
+import { ImmediateQueue } from './immediates.js';
 import { Lane, type Target } from './lane.js';
 import { createRegions } from './regions.js';
 import { createReports } from './reports.js';
@@ -25,8 +25,6 @@ export interface CoreOptions extends Wanted {
   readonly timeoutMs: number;
   /** Requests under way to one peer on one rail. */
   readonly queue: number;
-  /** Immediates are counted by tag, or listed as they land. */
-  readonly arrivals: 'counted' | 'listed';
   readonly shared: Shared;
 }
 
@@ -54,9 +52,7 @@ export function createCore(options: CoreOptions) {
   const { shared } = options;
   const control = new Int32Array(shared.control);
   const commands = new Float64Array(shared.commands);
-  const listed = options.arrivals === 'listed';
-  const immediates = listed ? null : new ImmediateTable(shared.immediates);
-  const arrivals = listed ? new ImmediateQueue(shared.immediates) : null;
+  const immediates = new ImmediateQueue(shared.immediates);
   const reports = createReports(shared);
   const requests = new Requests();
   const clock = new PollingClock(options.timeoutMs);
@@ -156,6 +152,7 @@ export function createCore(options: CoreOptions) {
       if (readCompletions(rail)) moved = true;
     }
     if (waiting.length > 0 && retry()) moved = true;
+    if (reports.landed(immediates.addWaiting())) moved = true;
     rounds = (rounds + 1) & 255;
     if (rounds === 0) tick();
     reports.ring();
@@ -317,7 +314,6 @@ export function createCore(options: CoreOptions) {
 
   function readCompletions(index: number): boolean {
     const rail = rails[index]!;
-    if (arrivals !== null && !arrivals.fits(completionBatch)) return false;
     const count = rail.readQueue(rail.queue, rail.entries.address, completionBatch);
     if (count <= 0) {
       if (count === -errno.AGAIN || count === 0) return false;
@@ -329,19 +325,10 @@ export function createCore(options: CoreOptions) {
       if (flags & FI.WRITE) {
         complete(words[at]!, words[at + 1]!);
       } else if (flags & FI.REMOTE_CQ_DATA) {
-        landed(words[at + 8]!);
+        reports.landed(immediates.add(words[at + 8]!));
       }
     }
     return true;
-  }
-
-  function landed(immediate: number): void {
-    if (immediates !== null && !immediates.add(immediate)) {
-      reports.immediateLost();
-      return;
-    }
-    arrivals?.add(immediate);
-    reports.landed();
   }
 
   /** A request has ended well, unless it was given up before: then its context names an older use. */

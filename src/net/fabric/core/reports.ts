@@ -40,20 +40,14 @@ export function createReports(shared: Shared) {
     happened++;
   }
 
-  /** A write or a message of a peer's has landed. */
-  function landed(): void {
-    happened++;
+  /** The caller can take so many more immediates; true for any. */
+  function landed(n: number): boolean {
+    happened += n;
+    return n > 0;
   }
 
   function loseAPeer(peer: number): void {
     Atomics.store(peerWords, 2 * peer, peerLost);
-    happened++;
-    urgent = true;
-  }
-
-  /** An immediate for which there is no counter left has landed: the engine is of no use any more. */
-  function immediateLost(): void {
-    Atomics.store(control, word.immediatesLost, 1);
     happened++;
     urgent = true;
   }
@@ -71,5 +65,5 @@ export function createReports(shared: Shared) {
     Atomics.notify(control, word.callerSleeps);
   }
 
-  return { requestEnded, landed, peerLost: loseAPeer, immediateLost, ring };
+  return { requestEnded, landed, peerLost: loseAPeer, ring };
 }

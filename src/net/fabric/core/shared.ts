@@ -1,4 +1,4 @@
-import { ImmediateQueue, ImmediateTable } from './immediates.js';
+import { ImmediateQueue } from './immediates.js';
 
 /**
  * The memory that the caller's side of an engine and the thread that drives libfabric (the core) share. The
@@ -16,7 +16,7 @@ export interface Shared {
   readonly remaining: SharedArrayBuffer;
   /** Two words a peer: its state, and how many of its requests have ended (modulo 2^32). */
   readonly peers: SharedArrayBuffer;
-  /** Those that have landed: a table that counts them, or a queue that lists them. */
+  /** An `ImmediateQueue` of those that have landed. */
   readonly immediates: SharedArrayBuffer;
 }
 
@@ -38,7 +38,6 @@ export const word = {
   stopped: 85,
   request: 84,
   reply: 96,
-  immediatesLost: 97,
   count: 112,
 } as const;
 
@@ -74,11 +73,10 @@ export const commandWords = 32768;
 /** Positions in the ring are taken modulo its length, with this. */
 export const ringMask = commandWords - 1;
 
-/** A power of two. */
-const queuedImmediates = 4096;
+/** Immediates that the caller can have left before others wait, a power of two. */
+export const queuedImmediates = 65_536;
 
-/** `immediates`: how many different ones the table has room for; null for a queue. */
-export function createShared(immediates: number | null): Shared {
+export function createShared(): Shared {
   return {
     control: new SharedArrayBuffer(word.count * 4),
     commands: new SharedArrayBuffer(commandWords * 8),
@@ -86,7 +84,6 @@ export function createShared(immediates: number | null): Shared {
     events: new SharedArrayBuffer(operations * eventWords * 4),
     remaining: new SharedArrayBuffer(operations * 4),
     peers: new SharedArrayBuffer(peers * 8),
-    immediates:
-      immediates === null ? ImmediateQueue.allocate(queuedImmediates) : ImmediateTable.allocate(immediates),
+    immediates: ImmediateQueue.allocate(queuedImmediates),
   };
 }

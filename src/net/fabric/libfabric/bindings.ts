@@ -27,16 +27,13 @@ export const info = {
   next: 0,
   caps: 8,
   mode: 16,
-  addrFormat: 24,
-  srcAddrLen: 32,
-  srcAddr: 48,
   tx: 72,
   ep: 88,
   domain: 96,
   fabric: 104,
   bytes: 120,
 } as const;
-export const txAttr = { opFlags: 16, injectSize: 40, bytes: 80 } as const;
+export const txAttr = { opFlags: 16, bytes: 80 } as const;
 export const epAttr = { type: 0, maxMsgSize: 16, bytes: 96 } as const;
 export const domainAttr = {
   name: 8,
@@ -104,9 +101,6 @@ export const FI = {
   CQ_FORMAT_DATA: 3,
   ENABLE: 6,
   TRANSMIT: 1 << 11,
-  SOCKADDR_IN: 2,
-  SOCKADDR_IN6: 3,
-  ADDR_STR: 9,
 } as const;
 
 /** A 64-bit number as two halves: hot code writes them without ever making a BigInt. */

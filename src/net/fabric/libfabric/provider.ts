@@ -26,17 +26,12 @@ export interface FabricDevice {
   readonly provider: ProviderName;
   /** libfabric's domain: a NIC, a network interface, or `shm`. */
   readonly device: string;
-  /** Its own address, where it has a printable one. */
-  readonly address: string | null;
   /** How a peer's memory is addressed: by its virtual addresses or by offsets into the region. */
   readonly addressing: 'virtual' | 'offset';
   /** Whether it claims to take GPU memory itself; registering some is the proof. */
   readonly gpuMemory: boolean;
   /** Whether a completion means that the bytes are in the peer's memory (otherwise: that they were sent). */
   readonly delivery: boolean;
-  /** Bytes of an immediate; at least 4. */
-  readonly immediateBytes: number;
-  readonly injectBytes: number;
   readonly maxWriteBytes: number;
 }
 
@@ -110,7 +105,7 @@ export function choose({ provider, devices, near, rails, gpuMemory }: Wanted): C
       const chosen = pick(found, devices, rails, near);
       if (chosen) return chosen.map(({ device, info }) => ({ device, info: libfabric().fi_dupinfo(info) }));
       if (provider !== 'auto' && found.length > 0) {
-        const names = [...new Set(found.map(({ device }) => device.device))].join(', ');
+        const names = found.map(({ device }) => device.device).join(', ');
         throw new ArgumentError('devices', devices.join(', '), `among this provider's devices: ${names}`);
       }
     } finally {
@@ -130,12 +125,7 @@ function pick(
   near?: string,
 ): Chosen[] | null {
   if (found.length === 0) return null;
-  // libfabric lists an interface once for each address family and kind of endpoint. The first entry is the best.
-  const byName = new Map<string, Chosen>();
-  for (const chosen of found) {
-    const name = chosen.device.device;
-    if (!byName.has(name)) byName.set(name, chosen);
-  }
+  const byName = new Map(found.map((chosen) => [chosen.device.device, chosen]));
   const names = devices.length > 0 ? devices : nearestFirst([...byName.keys()], near).filter(notLoopback);
   const usable = names.length > 0 ? names : [...byName.keys()];
   if (!usable.every((name) => byName.has(name))) return null;
@@ -167,10 +157,10 @@ function query(provider: ProviderName, gpuMemory: boolean): Chosen[] {
   const seen = new Map<string, Chosen>();
   for (const delivery of [true, false]) {
     for (const address of getinfo(provider, { gpuMemory, delivery, demanding: true })) {
-      const device = describe(provider, address, delivery, gpuMemory);
-      const key = `${device.device} ${device.address}`;
-      if (device.immediateBytes < 4 || seen.has(key)) libfabric().fi_freeinfo(address);
-      else seen.set(key, { device, info: address });
+      const { immediateBytes, ...device } = describe(provider, address, delivery, gpuMemory);
+      // It lists an interface once for each address family and kind of endpoint. The first entry is the best.
+      if (immediateBytes < 4 || seen.has(device.device)) libfabric().fi_freeinfo(address);
+      else seen.set(device.device, { device, info: address });
     }
   }
   return [...seen.values()];
@@ -221,43 +211,20 @@ function describe(
   address: Address,
   delivery: boolean,
   gpuMemory: boolean,
-): FabricDevice {
+): FabricDevice & { readonly immediateBytes: number } {
   const root = struct(address, info.bytes);
   const domain = struct(readU64(root, info.domain), domainAttr.bytes);
-  const tx = struct(readU64(root, info.tx), txAttr.bytes);
   const ep = struct(readU64(root, info.ep), epAttr.bytes);
   const mode = domain.getUint32(domainAttr.mrMode, true);
   return {
     provider,
     device: readString(readU64(domain, domainAttr.name)) ?? provider,
-    address: printable(root),
     addressing: mode & FI.MR_VIRT_ADDR ? 'virtual' : 'offset',
     gpuMemory,
     delivery,
     immediateBytes: readU64(domain, domainAttr.cqDataSize),
-    injectBytes: readU64(tx, txAttr.injectSize),
     maxWriteBytes: Math.min(readU64(ep, epAttr.maxMsgSize), Number.MAX_SAFE_INTEGER),
   };
-}
-
-/** The device's own address in words: an IP address or libfabric's string form. */
-function printable(root: DataView): string | null {
-  const [format, at, length] = [
-    root.getUint32(info.addrFormat, true),
-    readU64(root, info.srcAddr),
-    readU64(root, info.srcAddrLen),
-  ];
-  if (at === 0) return null;
-  if (format === FI.ADDR_STR) return readString(at);
-  const bytes = new Uint8Array(struct(at, length).buffer);
-  if (format === FI.SOCKADDR_IN) return bytes.subarray(4, 8).join('.');
-  if (format === FI.SOCKADDR_IN6) {
-    const groups = Array.from({ length: 8 }, (_, i) =>
-      ((bytes[8 + 2 * i]! << 8) | bytes[9 + 2 * i]!).toString(16),
-    );
-    return groups.join(':').replace(/(^|:)0(:0)+(:|$)/, '::');
-  }
-  return null;
 }
 
 /** Why a provider gave nothing: it is absent, or it lacks something by name. */

@@ -4,7 +4,7 @@ import { DisposedError, HeddleError, messageOf, RankLostError } from '../../../b
 import { stepDone } from '../../../base/native/index.js';
 import type { ProviderName } from '../../fabric/index.js';
 import type { Circle, CircleLoss } from '../circle.js';
-import type { ProxyCircle } from './network.js';
+import type { FabricCircle } from '../fabric.js';
 import type { Numbering } from './program.js';
 
 /** The fields of a RankLostError that the mail carries. */
@@ -25,7 +25,7 @@ export const lostIn = (error: unknown): Lost | null =>
 /** The circle that a proxy's thread is to take part in. */
 export interface Begin extends Numbering {
   readonly kind: 'begin';
-  readonly place: Pick<ProxyCircle, 'rank' | 'ranks'>;
+  readonly place: Pick<FabricCircle, 'rank' | 'ranks'>;
 }
 
 type ToProxy =
@@ -115,7 +115,7 @@ export function serveCircle(circle: Circle, port: MessagePort, mail: SharedArray
 }
 
 /** The thread's side: its rank's circle, as far as proxies need it. */
-export class MailedCircle implements ProxyCircle {
+export class MailedCircle implements FabricCircle {
   stopped = false;
   readonly #count: Int32Array;
   readonly #stopped: Int32Array;

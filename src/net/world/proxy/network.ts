@@ -24,10 +24,7 @@ import {
   type Write,
 } from '../../fabric/index.js';
 import type { Circle, CircleLoss } from '../circle.js';
-import { connectFabric, type FabricConnection } from '../fabric.js';
-
-/** The part of a circle that connecting needs: a proxy's thread reaches its rank's by mail. */
-export type ProxyCircle = Pick<Circle, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
+import { connectFabric, type FabricCircle, type FabricConnection } from '../fabric.js';
 
 /** How the proxies of a world run, and reach each other over libfabric; what is left out is found. */
 export type FabricOptions = Pick<
@@ -55,7 +52,7 @@ export interface Link {
 
 /** Connects memory of this rank with that of others, all unless `reach` names them; every rank calls it. */
 export type Connect = (
-  circle: ProxyCircle,
+  circle: FabricCircle,
   memory: Pick<WireMemory, 'address' | 'front' | 'nics'>,
   reach?: readonly number[],
 ) => Promise<Link>;
@@ -81,7 +78,7 @@ type OpenEnd = Awaited<ReturnType<typeof openEnd>>;
 export async function openEnd(options: FabricOptions, provider: ProviderName, nics: WireMemory['nics']) {
   const engine = await TransferEngine.open({
     ...engineOptions(options, provider),
-    ...{ thread: 'caller', arrivals: 'listed', gpuMemory: nics.kind === 'gpu' },
+    ...{ thread: 'caller', gpuMemory: nics.kind === 'gpu' },
   });
   try {
     return { engine, own: registerWire(engine, nics) };
@@ -193,7 +190,7 @@ export function withEnvironment(options: FabricOptions): FabricOptions {
 const shmBurst = 4;
 
 function fabricLink(
-  circle: ProxyCircle,
+  circle: FabricCircle,
   engine: TransferEngine,
   fabric: FabricConnection,
   source: Region,

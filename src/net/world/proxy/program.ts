@@ -1,7 +1,8 @@
 /** A proxy's program, found by its name and connected. */
 import { HeddleError, messageOf, requireObject, requireText } from '../../../base/errors.js';
 import type { Network, ProxyMaker, RemoteWrite, WireMemory } from '../../../gpu/index.js';
-import type { Connect, Link, ProxyCircle } from './network.js';
+import type { FabricCircle } from '../fabric.js';
+import type { Connect, Link } from './network.js';
 
 /** Which program: threads share no functions, so it is named. */
 export interface ProxyProgramName {
@@ -53,7 +54,7 @@ export type ProxyMemory = Pick<WireMemory, 'address' | 'front' | 'placement' | '
 
 /** Connects all ranks' proxies and makes the program; every rank calls it. */
 export async function prepareProxy(
-  circle: ProxyCircle,
+  circle: FabricCircle,
   connect: Connect,
   {
     make,
