@@ -94,10 +94,7 @@ describe('heddle plan', () => {
     [['--tokens', '0'], /tokens is "0"/],
     [['--skew', '11'], /'11' is invalid. It must be a number above 0, at most 10/],
     [['--skew', '1', '--perfect-router'], /cannot be used with/],
-    [
-      ['--sum', 'source', '--combine-dtype', 'fp8'],
-      /sum is "source"; it must be nodes where combine carries/,
-    ],
+    [['--simulate', '--nodes-per-token', '4'], /routes is "uniform".*for --simulate, which draws them/],
     [['--late', '50'], /late is 50; it must be 0 without --simulate/],
     [['--nodes-per-token', '99'], /nodes-per-token is 99; it must be an integer from 1 to 8/],
     [['--places', '288'], /places is 288; it must be left out where all experts get the same load/],

@@ -1,10 +1,11 @@
 /** Measured cells: one time of one phase of one round, with its source; and what each says about the model. */
 import { ArgumentError, messageOf, requireInteger, requireOneOf, requireText } from '../../base/errors.js';
+import type { Travel } from '../../moe/families/index.js';
 import { formatNames, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { workOf } from './model.js';
 import tables from './rounds.json' with { type: 'json' };
 import { hits, type RankPlacement, type RoutingLaw } from './routing.js';
-import { traffic, type Way } from './traffic.js';
+import { traffic } from './traffic.js';
 
 /** `both`: dispatch and combine, back to back. */
 type CellPhase = 'dispatch' | 'combine' | 'both';
@@ -17,7 +18,7 @@ interface System {
   readonly mode: string;
   /** Only of this library. */
   readonly lib?: string;
-  readonly way: Way;
+  readonly way: Travel;
   readonly law: RoutingLaw;
   /** Bytes that it takes on a rank, where its layout is known. */
   readonly memory?: (layer: Profile, tokens: number) => number;
@@ -31,9 +32,9 @@ const lowLatencyBytes = ({ experts, hidden }: Profile, tokens: number): number =
   2 * 2 * experts * tokens * (rowBytes('bf16', hidden) + 16);
 
 const uniform: RoutingLaw = { kind: 'uniform' };
-const oneSided: Way = { rows: 'rank', message: 'row', metadata: 'rows' };
-const rowAnExpert: Way = { rows: 'expert', message: 'row', metadata: 'rows' };
-const byRails: Way = { rows: 'rails', message: 'peer', metadata: 'rows' };
+const oneSided: Travel = { rows: 'rank', message: 'row', metadata: 'rows' };
+const rowAnExpert: Travel = { rows: 'expert', message: 'row', metadata: 'rows' };
+const byRails: Travel = { rows: 'rails', message: 'peer', metadata: 'rows' };
 
 /** The first that fits a cell says what it is. */
 export const systems: readonly System[] = [

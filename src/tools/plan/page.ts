@@ -103,7 +103,7 @@ function overRanks(question: Question, asked: readonly Candidate[], tokens: numb
     if (places !== undefined && (ranks > limits.ranks || places % ranks !== 0)) continue;
     const there = { ranks, perNode };
     const placed = places === undefined ? {} : { placement: placementFor(layer, there, law, places) };
-    const carriers = candidates(known, there, question.sum).filter((one) =>
+    const carriers = candidates(known, there).filter((one) =>
       asked.some((who) => who.name === one.name && who.source === one.source),
     );
     found.set(ranks, plan({ ...question, ...placed, place: there, tokens: [tokens], replicas: 1 }, carriers));

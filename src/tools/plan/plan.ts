@@ -1,6 +1,6 @@
 /** `heddle plan`: what dispatch and combine cost on a machine, for everything that could carry them there. */
 import { ArgumentError, integerIn, requireInteger } from '../../base/errors.js';
-import { type Family, families } from '../../moe/families/index.js';
+import { type Family, families, type Travel } from '../../moe/families/index.js';
 import { type FormatName, limits, type Placement, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { systemOf } from './cells.js';
 import { bulkNetwork, type Calibration, heddleMeasured, type KnownMachine } from './machines.js';
@@ -9,7 +9,7 @@ import { type Basis, heddleBasis, predict } from './predict.js';
 import { type Hits, hits, nodesOf, type RankPlacement, type RoutingLaw } from './routing.js';
 import { simulate } from './simulate.js';
 import { between } from './sources.js';
-import { type RoundHalf, type Sum, traffic, type Way } from './traffic.js';
+import { type RoundHalf, traffic } from './traffic.js';
 
 export interface Question {
   readonly model: string;
@@ -24,17 +24,12 @@ export interface Question {
   readonly dtype: FormatName;
   readonly combineDtype: FormatName;
   readonly replicas: number;
-  /**
-   * For sending by rails: whether a node adds up the rows that it has of a token, or the source does. Default: the
-   * node.
-   */
-  readonly sum?: Sum;
 }
 
 /** Something that carries rows, and what is known of it on the machine. */
 export interface Candidate {
   readonly name: string;
-  readonly way: Way;
+  readonly way: Travel;
   readonly source: string;
   readonly heddle: boolean;
   /** Bytes of a rank, where the library's layout is known. */
@@ -70,7 +65,7 @@ export function placeOn(
 }
 
 /** All that could carry the rows of `place` on the machine: Heddle's families, then what others published. */
-export function candidates(known: KnownMachine, place: RankPlacement, sum: Sum = 'nodes'): Candidate[] {
+export function candidates(known: KnownMachine, place: RankPlacement): Candidate[] {
   const { machine, calibrations } = known;
   const crosses = nodesOf(place) > 1;
   const whole = calibrations.filter(({ fits: { dispatch, combine } }) => dispatch && combine);
@@ -79,7 +74,7 @@ export function candidates(known: KnownMachine, place: RankPlacement, sum: Sum =
   return [
     ...families
       .filter(({ reach }) => (reach === 'world') === crosses)
-      .map((family) => ofFamily(family, machine, crosses, fits, sum)),
+      .map((family) => ofFamily(family, machine, crosses, fits)),
     ...whole.filter(({ lib }) => lib !== 'heddle').map((one) => published(one, known.own === true)),
   ];
 }
@@ -89,15 +84,13 @@ function ofFamily(
   machine: KnownMachine['machine'],
   crosses: boolean,
   fits: Parameters<typeof heddleBasis>[4],
-  sum: Sum,
 ): Candidate {
-  const way = family.travel.rows === 'rails' ? { ...family.travel, sum } : family.travel;
   return {
     name: family.name,
-    way,
+    way: family.travel,
     source: 'Heddle',
     heddle: true,
-    memory: (question, tokens) => heddleMemory(question, way, tokens),
+    memory: (question, tokens) => heddleMemory(question, family.travel, tokens),
     basis: (phase) => heddleBasis(family, machine, phase, crosses, fits),
   };
 }
@@ -191,7 +184,7 @@ export function answer(question: Question, found: Hits, candidate: Candidate, to
 /** Bytes a rank: slots for what arrives and what returns, and send buffers where a NIC reads them. */
 function heddleMemory(
   { layer, place, dtype, combineDtype, replicas }: Question,
-  way: Way,
+  way: Travel,
   tokens: number,
 ): number {
   const there = rowBytes(dtype, layer.hidden);
@@ -202,9 +195,7 @@ function heddleMemory(
   const beyond = nodesOf(place) - 1;
   if (beyond === 0) return window;
   if (way.rows !== 'rails') return window + (place.ranks - place.perNode) * tokens * (there + back);
-  // Room for the rows of as many owners as a token may have in a node, where they are not added up there.
-  const most = way.sum === 'source' ? Math.min(layer.topK, place.perNode) : 1;
-  return window + 2 * ((beyond * tokens) / replicas) * (there + most * back);
+  return window + 2 * ((beyond * tokens) / replicas) * (there + back);
 }
 
 export type SimulatedPhase = ReturnType<typeof simulateAll>[number];

@@ -362,7 +362,7 @@ function multiply(a: Float64Array, b: Float64Array, into: Float64Array): void {
 }
 
 /** The weights with which every expert is chosen as often as was counted. */
-export function weightsFor(counts: readonly number[], experts: number, topK: number): Float64Array {
+function weightsFor(counts: readonly number[], experts: number, topK: number): Float64Array {
   if (counts.length !== experts)
     throw new ArgumentError('loads', counts, `as many as there are experts, ${experts}`);
   const total = counts.reduce((sum, count) => sum + count, 0);

@@ -8,7 +8,6 @@ import {
   goals,
   observe,
   originOf,
-  plot,
   predict,
   type SplitResult,
   shippedCells,
@@ -157,10 +156,4 @@ it('a range of one source holds most of what another measured of the same', () =
   );
   expect(held.length).toBeGreaterThan(20);
   expect(held.filter(Boolean).length / held.length).toBeGreaterThan(0.85);
-});
-
-it('a plot has a dot for every held-out cell', () => {
-  const svg = plot(results[0]!);
-  expect(svg.match(/<circle /g)).toHaveLength(results[0]!.checks.length);
-  expect(svg).toMatch(/^<svg .*<\/svg>\n$/s);
 });
