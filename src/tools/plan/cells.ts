@@ -3,7 +3,7 @@ import { ArgumentError, messageOf, requireInteger, requireOneOf, requireText } f
 import type { Travel } from '../../moe/families/index.js';
 import { formatNames, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { workOf } from './model.js';
-import tables from './rounds.json' with { type: 'json' };
+import sources from './rounds.json' with { type: 'json' };
 import { hits, type RankPlacement, type RoutingLaw } from './routing.js';
 import { traffic } from './traffic.js';
 
@@ -137,7 +137,7 @@ function timeOf(cell: Cell, place: RankPlacement, law: RoutingLaw): number {
   return bytes / (cell.gbps! * 1000);
 }
 
-/** Cells of one source, system, machine, phase and format, as rounds.json has them. */
+/** Cells of one phase and format, in rounds.json beside others of their source, system and machine. */
 interface Table {
   /** The number that is printed: µs; or GB/s, where it says what the source counts for them. */
   readonly gbps?: string;
@@ -150,13 +150,23 @@ interface Table {
  * Heddle was measured to need, of which docs/results has the runs.
  */
 export const shippedCells = once((): readonly Cell[] =>
-  (tables as readonly Table[]).flatMap(({ cells, gbps, ...rest }) =>
-    Object.entries(cells).flatMap(([ep, row]) =>
-      Object.entries(row).map(([tokens, figure]) =>
-        cellFrom('rounds.json', {
-          ...{ ...rest, ep: Number(ep), tokens: Number(tokens), hidden: 7168, topk: 8, experts: 256 },
-          ...(gbps === undefined ? { us: figure } : { gbps: figure, gbps_def: gbps }),
-        }),
+  (sources as readonly { readonly tables: readonly Table[] }[]).flatMap(({ tables, ...source }) =>
+    tables.flatMap(({ cells, gbps, ...of }) =>
+      Object.entries(cells).flatMap(([ep, row]) =>
+        Object.entries(row).map(([tokens, figure]) =>
+          cellFrom('rounds.json', {
+            ...{
+              ...source,
+              ...of,
+              ep: Number(ep),
+              tokens: Number(tokens),
+              hidden: 7168,
+              topk: 8,
+              experts: 256,
+            },
+            ...(gbps === undefined ? { us: figure } : { gbps: figure, gbps_def: gbps }),
+          }),
+        ),
       ),
     ),
   ),
