@@ -99,10 +99,6 @@ p { margin: .4rem 0; max-width: 60rem; }
 .soft, figcaption { color: var(--soft); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 1rem 0; }
 dt { color: var(--soft); } dd { margin: 0; }
-.tiles { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.5rem 0; }
-.tile { flex: 1 1 10rem; background: var(--panel); border: 1px solid var(--line); border-radius: 8px; padding: .7rem .9rem; }
-.tile b { display: block; font-size: 1.45rem; line-height: 1.2; font-variant-numeric: tabular-nums; }
-.tile span { display: block; color: var(--soft); font-size: .85rem; }
 figure { margin: 1rem 0 2rem; padding: 1rem; background: var(--panel); border: 1px solid var(--line); border-radius: 8px; }
 figcaption { margin-bottom: .5rem; }
 .scroll { overflow-x: auto; }
