@@ -9,7 +9,7 @@ import type * as lang from '../../src/lang/index.js';
 import type * as fabric from '../../src/net/fabric/index.js';
 import type * as worlds from '../../src/net/world/index.js';
 import type * as checking from '../../src/verify/check/index.js';
-import type * as testing from '../../src/verify/testing/index.js';
+import type * as testing from '../../src/verify/testing/public.js';
 
 type Callable = (...args: never) => unknown;
 

@@ -4,7 +4,6 @@
  */
 
 import {
-  ArgumentError,
   HeddleError,
   onlyGiven,
   RankMaskedError,
@@ -35,13 +34,11 @@ import {
   placedRoutes,
   reference,
   requireDtype,
-  requirePlacement,
   requireShape,
-  requireSources,
   type Shape,
   type Source,
 } from '../../moe/layer/index.js';
-import { World } from '../../net/world/index.js';
+import type { World } from '../../net/world/index.js';
 import {
   type Comparison,
   compareCombined,
@@ -131,14 +128,7 @@ export function placedSources(
   placement: Placement | undefined,
   nodes = 1,
 ): Source[] {
-  requireShape(shape);
-  requireSources('sources', shape, sources);
-  if (placement === undefined) return [...sources];
-  requirePlacement('placement', placement);
-  const { experts } = shape;
-  if (placement.experts !== experts)
-    throw new ArgumentError('placement.experts', placement.experts, `${experts}, as many as the shape has`);
-  return placedRoutes(shape, sources, placement, nodes);
+  return placement === undefined ? [...sources] : placedRoutes(shape, sources, placement, nodes);
 }
 
 /**
@@ -152,8 +142,6 @@ export function expectedRound(
   nodes = 1,
   lives?: readonly number[],
 ): Bits[] {
-  requireShape(shape);
-  requireSources('sources', shape, sources);
   // One rank after the other, so that the received planes of only one rank are in memory.
   const outputs = sources.map((_, rank) =>
     exampleOutput(shape, reference.dispatch(shape, sources, rank), weights, lives),
@@ -199,11 +187,7 @@ export function leftOut(
   rounds: readonly (readonly Source[])[],
   leaveOut: LeaveOut,
 ): (readonly Source[])[] {
-  requireRounds(shape, rounds);
-  requireObject('leaveOut', leaveOut);
   const { before, until = rounds.length, ranks } = leaveOut;
-  requireInteger('leaveOut.before', before, 0, rounds.length);
-  requireInteger('leaveOut.until', until, before, rounds.length);
   return rounds.map((sources, n) =>
     n < before || n >= until ? [...sources] : reference.without(shape, sources, ranks),
   );
@@ -227,9 +211,6 @@ export async function runRounds(
   rounds: readonly (readonly Source[])[],
   options: RoundsOptions = {},
 ): Promise<RoundsResult> {
-  if (!(world instanceof World)) throw new ArgumentError('world', world, 'one that runs');
-  requireRounds(shape, rounds);
-  requireObject('options', options);
   const { before = 0, until, ranks, anew = false } = options.leaveOut ?? {};
   if (!anew || !ranks?.includes(world.rank)) return runFrom(0, world, shape, rounds, options);
   const fell = { ...options, leaveOut: { before, ranks } };
@@ -318,20 +299,11 @@ function nothingOf(rounds: readonly Source[]): RoundsResult {
   return { out: nothing, received: nothing };
 }
 
-/** Requires what each rank brings to each round. */
-function requireRounds(shape: Shape, rounds: readonly (readonly Source[])[]): void {
-  requireShape(shape);
-  requireArray('rounds', rounds);
-  for (const [n, sources] of rounds.entries()) requireSources(`rounds[${n}]`, shape, sources);
-}
-
 /** The options that make an ExpertParallel of this shape. */
 export function layerOf(
   shape: Shape,
   features: Features & Pick<ExpertParallelOptions, 'placement'> = {},
 ): ExpertParallelOptions {
-  requireShape(shape);
-  requireObject('features', features);
   const { experts, topK, maxTokens, replicas = 1, payloads, output } = shape;
   const { dtype, hidden, ...how } = output;
   const rows = payloads.map(({ name, rowBytes }) => [
@@ -400,13 +372,6 @@ function runnerOf(
     takesPart: (n: number) => Promise<boolean>,
   ): Promise<RoundsResult> {
     const atOnce = ep.views.length;
-    if (rounds.length % atOnce !== 0) {
-      throw new ArgumentError(
-        'rounds.length',
-        rounds.length,
-        `a multiple of the ${atOnce} that a graph holds`,
-      );
-    }
     const buffers = rounds.map((source) => place(source));
     const captured = rounds.slice(0, atOnce).map((source) => place(source));
     const beside = streamsBeside();
@@ -587,15 +552,6 @@ export function compareRounds(
   results: readonly RoundsResult[],
   expected: readonly (readonly Bits[])[],
 ): Comparison {
-  requireRounds(shape, rounds);
-  requireArray('results', results, `what each of ${shape.ranks} ranks has`, shape.ranks);
-  for (const [rank, result] of results.entries()) {
-    requireObject(`results[${rank}]`, result, 'what a rank has after its rounds');
-    requireArray(`results[${rank}].out`, result.out);
-    requireArray(`results[${rank}].received`, result.received);
-  }
-  requireArray('expected', expected, `the rows of ${rounds.length} rounds`, rounds.length);
-  for (const [n, rows] of expected.entries()) requireArray(`expected[${n}]`, rows, 'rows by rank');
   return mergeComparisons(
     rounds.flatMap((sources, n) =>
       results.flatMap(({ out, received }, rank) => [
