@@ -91,6 +91,7 @@ describe('heddle plan', () => {
     [['--machine', 'abacus.json'], /abacus\.json cannot be read/],
     [['--family', 'portabel'], /family is "portabel".*hybrid, portable/],
     [['--ep', '63', '--nodes', '8'], /ep is 63; it must be a multiple of nodes, 8/],
+    [['--ep', '2048'], /'2048' is invalid. It must be an integer from 2 to 1024/],
     [['--tokens', '0'], /tokens is "0"/],
     [['--skew', '11'], /'11' is invalid. It must be a number above 0, at most 10/],
     [['--skew', '1', '--perfect-router'], /cannot be used with/],

@@ -1,7 +1,7 @@
 /** `heddle plan`: what dispatch and combine cost on a machine, for everything that could carry them there. */
-import { ArgumentError, integerIn, requireInteger } from '../../base/errors.js';
+import { ArgumentError, integerIn } from '../../base/errors.js';
 import { type Family, families, type Travel } from '../../moe/families/index.js';
-import { type FormatName, limits, type Placement, type Profile, rowBytes } from '../../moe/layer/index.js';
+import { type FormatName, type Placement, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { systemOf } from './cells.js';
 import { bulkNetwork, type Calibration, heddleMeasured, type KnownMachine } from './machines.js';
 import { workOf } from './model.js';
@@ -47,8 +47,6 @@ export function placeOn(
   ranks: number,
   nodes = Math.ceil(ranks / machine.perNode),
 ): RankPlacement {
-  requireInteger('ep', ranks, 2, limits.worldRanks);
-  requireInteger('nodes', nodes, 1, ranks);
   if (ranks % nodes !== 0) throw new ArgumentError('ep', ranks, `a multiple of nodes, ${nodes}`);
   const perNode = ranks / nodes;
   if (perNode > machine.perNode) {
@@ -142,8 +140,6 @@ export const hitsOf = ({ layer, place, law, placement }: Question): Hits =>
 /** The values that every candidate needs for every number of tokens. */
 export function plan(question: Question, asked: readonly Candidate[]): Answer[] {
   const { place } = question;
-  for (const tokens of question.tokens) requireInteger('tokens', tokens, 1, 65_536);
-  requireInteger('replicas', question.replicas, 1, place.ranks);
   if (place.ranks % question.replicas !== 0)
     throw new ArgumentError('replicas', question.replicas, `a divisor of ep, ${place.ranks}`);
   const found = hitsOf(question);
