@@ -5,7 +5,7 @@ import * as heddle from '../../src/index.js';
 import * as lang from '../../src/lang/index.js';
 import * as fabric from '../../src/net/fabric/index.js';
 import * as worlds from '../../src/net/world/index.js';
-import * as checking from '../../src/verify/check/index.js';
+import * as checking from '../../src/verify/check/public.js';
 import * as testing from '../../src/verify/testing/public.js';
 import { type Call, call } from './call.js';
 import type { PublicName } from './names.js';
@@ -43,18 +43,6 @@ export const kernel = lang.kernel(
 const placement: heddle.Placement = { experts: 2, ranks: 2, places: [0, 1, 1, -1] };
 const body = (): void => {};
 const emptyPtx = '.version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }\n';
-const subject = {
-  ...{ name: 'fuzz', kernels: ['fuzz'] },
-  configurations: [{ name: 'one', ranks: 1, residentBlocks: 4, tiny: true, run: async () => {} }],
-};
-const schedule = {
-  seed: 'random-0',
-  schedule: 'random',
-  stepLimit: 1000,
-  print: () => {},
-  watch: () => ({}),
-};
-const mutant = { id: 'm', kernel: 'fuzz', where: 'a.ts:1:1', text: 'g.barrier()', description: 'removed' };
 const { expand, mlp, plan, reduce, route, scaledMlp, widen } = testing.reference;
 
 export const withArguments = {
@@ -174,18 +162,7 @@ export const withArguments = {
   compileOptions: call(lang.compileOptions, 'sm_90a'),
   effectsOf: call(lang.effectsOf, kernel.ir()),
 
-  check: call(checking.check, [subject], {
-    ...{ only: ['fuzz'], seeds: 1, mutants: true, schedulesPerMutant: 1, replay: 'one/random-0' },
-    ...{ progress: () => {}, print: () => {}, watch: () => ({}) },
-  }),
   configuration: call(checking.configuration, 'fuzz', { ranks: 1 }, async () => {}),
-  loadOwnModule: call(checking.loadOwnModule, 'nowhere.ts'),
-  mutantsOf: call(checking.mutantsOf, kernel.ir()),
-  mutate: call(checking.mutate, kernel.ir(), mutant),
-  ptxSubject: call(checking.ptxSubject, 'nowhere.ptx', 'nowhere.js'),
-  runOnce: call(checking.runOnce, subject.configurations[0], schedule),
-  seedOf: call(checking.seedOf, 3),
-  subjectsNamed: call(checking.subjectsNamed, [subject], ['fuzz']),
 
   'CudaDevice.open': call(cuda.CudaDevice.open, 0),
   canAddress: call(cuda.canAddress, 0, 1),

@@ -5,17 +5,11 @@
 import { HeddleError } from '../../base/errors.js';
 import { type Exploration, type Finding, findingKey } from '../../gpu/sim/index.js';
 import { type Job, jobName, type Outcome } from './jobs.js';
-import { type CheckOptions, type CheckProgress, requireCheckOptions } from './options.js';
+import type { CheckOptions, CheckProgress } from './options.js';
 import { type Pool, thisThread, threads } from './pool.js';
 import { replayOf } from './replay.js';
 import { seedOf } from './run.js';
-import {
-  type CheckConfiguration,
-  type CheckSubject,
-  type Mutant,
-  requireSubjects,
-  subjectsNamed,
-} from './subject.js';
+import { type CheckConfiguration, type CheckSubject, type Mutant, subjectsNamed } from './subject.js';
 
 export interface CheckReport {
   readonly kernels: readonly string[];
@@ -56,8 +50,6 @@ export async function check(
   subjects: readonly CheckSubject[],
   options: CheckOptions = {},
 ): Promise<CheckReport> {
-  requireSubjects(subjects);
-  requireCheckOptions(options);
   const all = subjects
     .flatMap((subject) => subject.configurations.map((configuration) => ({ subject, configuration })))
     .map((one, index): Case => ({ ...one, index }));

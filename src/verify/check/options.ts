@@ -1,13 +1,5 @@
-/** How a check is run. The options of callers are checked before anything runs. */
-import {
-  requireFlag,
-  requireFunction,
-  requireInteger,
-  requireObject,
-  requireText,
-} from '../../base/errors.js';
+/** How a check is run. */
 import type { Hearing } from './run.js';
-import { requireList } from './subject.js';
 
 export interface CheckOptions {
   /** Only subjects that run one of these kernels, or have one of these names. All by default. */
@@ -44,21 +36,4 @@ export interface CheckProgress {
   /** The schedule that is being run. */
   readonly what: string;
   readonly findings: number;
-}
-
-export function requireCheckOptions(options: CheckOptions): void {
-  requireObject('options', options);
-  const { only = [], mutants, replay, workers, progress, print, watch } = options;
-  for (const [i, name] of requireList('only', only)) requireText(`only[${i}]`, name);
-  for (const limit of ['seeds', 'exhaustive', 'schedulesPerMutant'] as const)
-    if (options[limit] !== undefined) requireInteger(limit, options[limit], 1, 1_000_000);
-  if (mutants !== undefined) requireFlag('mutants', mutants);
-  if (replay !== undefined) requireText('replay', replay);
-  if (progress !== undefined) requireFunction('progress', progress);
-  if (print !== undefined) requireFunction('print', print);
-  if (watch !== undefined) requireFunction('watch', watch);
-  if (workers === undefined) return;
-  requireObject('workers', workers);
-  requireInteger('workers.count', workers.count, 1, 1024);
-  requireText('workers.module', workers.module, 'the URL of a module');
 }

@@ -10,7 +10,6 @@ import {
   messageOf,
   requireFunction,
   requireObject,
-  requireText,
 } from '../../base/errors.js';
 import type { SimMachine } from '../../gpu/sim/index.js';
 import type { Kernel } from '../../lang/index.js';
@@ -64,7 +63,6 @@ export interface OwnModule {
  * @throws ArgumentError where it exports neither a kernel nor a configuration.
  */
 export async function loadOwnModule(path: string): Promise<OwnModule> {
-  requireText('path', path, 'the path of a module');
   const exports = Object.values(await importModule(path)).flat();
   const kernels = exports.filter(isKernel);
   const configurations = exports.filter(isConfiguration);

@@ -1,11 +1,10 @@
 /** One run of one configuration, under one schedule. */
-import { HeddleError, onlyGiven, requireInteger, requireObject } from '../../base/errors.js';
+import { HeddleError, onlyGiven } from '../../base/errors.js';
 import { type Finding, type MachineOptions, SimMachine } from '../../gpu/sim/index.js';
-import { type CheckConfiguration, requireConfiguration, WrongResult } from './subject.js';
+import { type CheckConfiguration, WrongResult } from './subject.js';
 
 /** The name of the n-th schedule; random and priority schedules take turns. */
 export function seedOf(n: number): string {
-  requireInteger('n', n, 0, Number.MAX_SAFE_INTEGER);
   return `${n % 2 === 0 ? 'random' : 'priority'}-${n}`;
 }
 
@@ -26,8 +25,6 @@ export async function runOnce(
   configuration: CheckConfiguration,
   options: RunOptions,
 ): Promise<{ readonly findings: readonly Finding[]; readonly machine: SimMachine }> {
-  requireConfiguration('configuration', configuration);
-  requireObject('options', options);
   const machine = SimMachine.create({
     ...options,
     print: options.print ?? (() => {}),
