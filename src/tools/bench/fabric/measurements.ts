@@ -23,27 +23,18 @@ export interface Figure {
   readonly c: number | null;
   /** Ours ÷ C's. */
   readonly ratio: number | null;
-  readonly goal: string | null;
-  readonly reached: boolean | null;
   /** The method in words: what was counted, over what, and how often. */
   readonly how: string;
 }
 
-interface Goal {
-  readonly text: string;
-  readonly needsC?: boolean;
-  holds(heddle: number, c: number): boolean;
-}
-
-/** A measurement that may also be made in C, in turns, and judged by a goal. */
+/** A measurement that may also be made in C, in turns. */
 interface Measured extends Pick<Figure, 'what' | 'unit' | 'how'> {
   ours(): Promise<number>;
   c?: ((raw: Baseline) => Promise<number>) | undefined;
-  readonly goal?: Goal | undefined;
 }
 
 /** A measurement between two processes, by a role and by a mode of the C program. */
-interface Compared extends Pick<Figure, 'what' | 'unit' | 'how'>, Partial<Pick<Measured, 'goal'>> {
+interface Compared extends Pick<Figure, 'what' | 'unit' | 'how'> {
   readonly role: 'pingPong' | 'stream' | 'posting' | 'scatterCall';
   readonly mode?: Parameters<Baseline['measure']>[1];
   readonly sizes: Sizes;
@@ -109,7 +100,7 @@ export class Measurements {
     return results;
   }
 
-  compare(thread: Thread, one: Compared): Promise<number> {
+  compare(thread: Thread, one: Compared): Promise<void> {
     const { role, mode, sizes, sizesOfC = sizes, figure = (time) => time, ...rest } = one;
     const args = { options: this.engine(thread), ...sizes };
     return this.measure({
@@ -119,7 +110,7 @@ export class Measurements {
     });
   }
 
-  async measure({ what, unit, how, ours, c, goal }: Measured): Promise<number> {
+  async measure({ what, unit, how, ours, c }: Measured): Promise<void> {
     const { provider, repeat, baseline } = this.of;
     this.progress(`${what} …`);
     const [mine, theirs]: [number[], number[]] = [[], []];
@@ -133,15 +124,11 @@ export class Measurements {
     const other = theirs.length > 0 ? best(theirs) : null;
     const beside = other === null ? '' : ` (C: ${other.toPrecision(3)})`;
     this.progress(`${what}: ${heddle.toPrecision(3)} ${unit}${beside}`);
-    const judged = goal !== undefined && (other !== null || !goal.needsC);
     this.figures.push({
       ...{ provider, what, unit, heddle, c: other },
       ratio: other === null ? null : heddle / other,
-      goal: goal?.text ?? null,
-      reached: judged ? goal.holds(heddle, other ?? 0) : null,
       how: `${how}; best of ${repeat}, in turns with C's`,
     });
-    return heddle;
   }
 
   /** A figure with nothing in C to compare with. */
