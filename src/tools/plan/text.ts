@@ -195,10 +195,6 @@ const resultColumns: readonly Column<SplitResult>[] = [
       rule === null ? '' : `${percent(rule)} (${percent(besideRule!)})`,
   },
   { head: 'bytes alone', cell: ({ summary }) => percent(summary.bytesAlone) },
-  {
-    head: 'goal',
-    cell: ({ goal, reached }) => (goal ? `≤ ${percent(goal.mean)}: ${reached ? 'reached' : 'missed'}` : ''),
-  },
 ];
 
 export function validationText(results: readonly SplitResult[], sources: readonly Disagreement[]): string {
