@@ -49,7 +49,6 @@ async function measure(rig: Rig, of: Workload, tokens: number, how: ExpertsPlanO
   };
   const { experts, weights } = arrivedIds(layer, of.seed);
   const { rowBytes } = layer.payloads[0]!;
-  // How many routes go to experts of this rank, and how many slots hold a token.
   const routes = experts.reduce((sum, id) => sum + Number(id >= 0), 0);
   const slots = countSlots(experts, layer.topK);
   const bytes = (routes + slots) * rowBytes;
@@ -85,7 +84,6 @@ async function measure(rig: Rig, of: Workload, tokens: number, how: ExpertsPlanO
   return { tokens, routes, slots, plan, planBytes, expand: moved(expand), reduce: moved(reduce) };
 }
 
-/** The ids and weights that rank 0 would receive. */
 function arrivedIds(layer: Layer, seed: number) {
   const sources = makeAllRoutes(layer, layer.maxTokens, seed).map((routes) => ({ ...routes, payloads: {} }));
   return reference.dispatch({ ...layer, payloads: [] }, sources, 0);
@@ -119,7 +117,6 @@ async function createSet(
   const of = { world: { device: world.device, rank: 0 }, shape: layer, received };
   const plan = await ExpertsPlan.create(of, how);
   const rows = tensors.filled(output.dtype, [plan.rows, output.hidden]);
-  // The buffers of the device copy.
   const scratch = tensors.filled('u8', [bytes]);
   plan.plan(received, stream);
   await stream.synchronize();
@@ -146,7 +143,6 @@ async function verify(
 export const expertsColumns = (unit: Unit): readonly Column<ExpertsPoint>[] => {
   const moved = (what: 'expand' | 'reduce'): readonly Column<ExpertsPoint>[] => [
     { head: `${what} ${unit}`, cell: (point) => point[what].time.median.toFixed(1) },
-    // A simulated launch counts steps, which give no rate.
     ...(unit === 'steps'
       ? []
       : [

@@ -198,7 +198,6 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Lo
   return { rows, counts: [...sizes.counts], gateUp, down };
 }
 
-/** Expert ids: of each as many, or drawn. */
 function idsOf(layer: Layer, routes: GemmBenchPlan['routes']): Int32Array {
   const { experts, topK, maxTokens } = layer;
   if (routes === 'even') return Int32Array.from({ length: maxTokens * topK }, (_, i) => i % experts);
@@ -234,7 +233,6 @@ async function verify(
     throw wrongResult(`Heddle and cuBLAS differ: ${first} (${different} values of ${ours!.length})`);
 }
 
-/** The forms of cuBLAS, rows in order of experts. */
 function cublasForms(
   cublas: Cublas,
   stream: CudaStream,
@@ -310,7 +308,6 @@ export const flopsColumns = <Point>(of: (point: Point) => Flops): readonly Colum
   },
 ];
 
-/** A line of the table: a GEMM at a number of rows. */
 type GemmLine = ReturnType<typeof gemmLines>[number];
 
 export const gemmLines = ({ rows, gateUp, down }: GemmPoint) => [

@@ -24,7 +24,6 @@ export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number):
 /** The scale of weights of e4m3 noise: with it their numbers are about as large as those of rows of bf16 noise. */
 const scaleOfNoise = 2 ** -8;
 
-/** A rank's stopwatch and random data. */
 export interface Rig {
   readonly timing: Timing;
   /** The same on all ranks, so that each knows what its peers send. */
@@ -68,14 +67,12 @@ export function tensorsOf({ timing, noise }: Rig, seed: number) {
   return {
     empty,
     from,
-    /** With noise in it. */
     filled(dtype: Dtype, shape: readonly number[], what?: string): OwnedTensor {
       const tensor = empty(dtype, shape, what);
       if (dtype === 'e4m3') narrow ??= own(createNoise(device, stream, seed, dtype));
       (dtype === 'e4m3' ? narrow! : noise).fill(stream, tensor.data, tensor.bytes);
       return tensor;
     },
-    /** Scales of weights that are noise. */
     scales: (shape: readonly number[]): OwnedTensor =>
       from(
         new Float32Array(shape.reduce((a, b) => a * b)).fill(scaleOfNoise),

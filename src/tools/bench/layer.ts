@@ -27,7 +27,6 @@ interface LayerBenchPlan extends Measuring {
   readonly expertsHere: number | null;
   readonly tokens: readonly number[];
   readonly family?: string;
-  /** How dispatch carries rows. */
   readonly rows: 'bf16' | 'fp8';
   /** The type of the experts' weights. With fp8 they are e4m3 with scales, and rows travel as e4m3 too. */
   readonly weights: 'bf16' | 'fp8';
@@ -137,7 +136,6 @@ async function measure(bench: Bench) {
   };
 }
 
-/** One forward, in two micro-batches. */
 async function lookAt({ timing, x, out, tokens, options }: Bench, look: Look): Promise<void> {
   const microBatches = tokens < 2 ? 1 : 2;
   const layer = await MoeLayer.create(timing.world, { ...options, microBatches });

@@ -36,7 +36,6 @@ const time =
 export const percent = (share: number | null | undefined, digits = 0): string =>
   share === null || share === undefined ? '–' : `${(share * 100).toFixed(digits)} %`;
 
-/** The facts on which a table's columns depend. */
 type Kind = Pick<BenchReport, 'unit' | 'method'>;
 
 /** The columns of a run; of a simulated one no rate follows, and ranks of several nodes have other limits. */
@@ -118,7 +117,6 @@ export const tokensColumn: Column<{ readonly tokens: number }> = {
   cell: ({ tokens }) => String(tokens),
 };
 
-/** Every measured row of a number of tokens. */
 export function rowColumns(unit: BenchReport['unit']): readonly Column<Row>[] {
   const spread = (key: 'min' | 'p10' | 'p90' | 'max'): Column<Row> => ({
     head: key,
@@ -191,7 +189,6 @@ export function detailLines(
   return tables.map((table) => `${table.replaceAll(/^/gm, '    ')}\n`).join('');
 }
 
-/** What a run shows besides. */
 interface DetailFlags {
   readonly kernelBreakdown?: boolean;
   readonly iterStats?: boolean;

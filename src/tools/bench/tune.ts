@@ -13,7 +13,6 @@ import { createRound } from './round.js';
 import { roundBytes, routeSets, shapeOf, type Workload, type WorkloadOptions, workload } from './workload.js';
 
 export interface TunePlan {
-  /** The name of the family whose knobs are turned. */
   readonly family: string;
   readonly workload: WorkloadOptions;
   readonly tokens: readonly number[];

@@ -26,9 +26,7 @@ export interface WorkloadOptions {
   readonly ranks: number;
   /** So many consecutive ranks bring the same tokens. Default 1. */
   readonly replicas?: number;
-  /** The row that dispatch carries. */
   readonly dtype: FormatName;
-  /** The row that combine carries. */
   readonly combineDtype: RowDtype;
   readonly router: 'uniform' | 'perfect' | 'skewed';
   /** The exponent of `skewed`: the n-th most popular expert is chosen in proportion to n^-skew. */
@@ -72,7 +70,6 @@ function routerOf({ router, skew, seed }: WorkloadOptions): RouterLaw {
   return { kind: 'zipf', exponent: skew!, favourites: seed };
 }
 
-/** In words, for tables and reports. */
 export function routerInWords(router: RouterLaw): string {
   switch (router.kind) {
     case 'balanced':
@@ -89,7 +86,6 @@ export function shapeOf(of: Workload, maxTokens: number): Shape {
   return { ranks, replicas, experts, topK, maxTokens, payloads, output: { dtype: combineDtype, hidden } };
 }
 
-/** Of a token's row, in each phase. */
 export const rowBytesOf = (of: Workload): Readonly<Record<'dispatch' | 'combine', number>> => {
   const shape = shapeOf(of, 1);
   return { dispatch: dispatchRowBytes(shape), combine: combineRowBytes(shape) };

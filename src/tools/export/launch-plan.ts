@@ -141,7 +141,6 @@ function receivedOf({ payloads, ...views }: ReceivedPlan): Record<string, Placed
   return Object.fromEntries(all.flatMap(([name, view]) => (view === null ? [] : [[name, placeOf(view)]])));
 }
 
-/** Memory that peers reach, the same on every rank. */
 const windowOf = ({ purpose, layout, allOnes }: WindowPlan) => ({
   name: purpose,
   bytes: layout.bytes,
@@ -159,7 +158,6 @@ const windowOf = ({ purpose, layout, allOnes }: WindowPlan) => ({
     })),
 });
 
-/** A tensor in a window or a buffer. */
 const placeOf = ({ in: memory, offset, dtype, shape }: View) => ({
   in: memory.purpose,
   offset,

@@ -119,13 +119,11 @@ export function named(all: readonly Candidate[], name: string | undefined): read
   );
 }
 
-/** Whether an answer is about it. */
 export const isAbout =
   (who: Candidate) =>
   ({ candidate, source }: Answer): boolean =>
     candidate === who.name && source === who.source;
 
-/** The subject of an answer. */
 export const candidateOf = (answer: Answer, asked: readonly Candidate[]): Candidate =>
   asked.find((one) => isAbout(one)(answer))!;
 
@@ -172,7 +170,6 @@ export function answer(question: Question, found: Hits, candidate: Candidate, to
     // The assumptions of the prediction, and beyond what it extrapolates.
     beyond: [...new Set(parts.flatMap(({ beyond }) => beyond))],
     memory,
-    // The GPU has so much.
     fits: memory === null || memory <= question.known.machine.memory * 1e9,
   };
 }

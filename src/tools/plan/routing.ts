@@ -28,7 +28,6 @@ export type RoutingLaw =
   /** The experts of every token, as measured. */
   | { readonly kind: 'routes'; readonly tokens: readonly (readonly number[])[] };
 
-/** Where the ranks are. */
 export interface RankPlacement {
   readonly ranks: number;
   /** Ranks that share NVLink; consecutive ones. */
@@ -93,7 +92,6 @@ function weightsOf(law: RoutingLaw, { experts, topK }: Profile): Float64Array | 
   return weights;
 }
 
-/** Every expert in one place, in order. */
 export function inOrder(experts: number, ranks: number): Placement {
   const each = Math.ceil(experts / ranks);
   const places = Array.from({ length: ranks }, (_, rank) => {

@@ -269,7 +269,6 @@ function run(all: Transfers, start: Float64Array, of: Parameters, latency: numbe
     const service =
       link === 0 ? all.bytes[i]! * nvlink : Math.max(all.bytes[i]! * nic, all.posts[i]! * of.message);
     if ((event.id & 1) === 0) {
-      // Ready to be sent.
       const begin = Math.max(event.time, out[from]!);
       out[from] = begin + service;
       events.push(begin + (link === 1 ? latency : 0), event.id | 1);
@@ -296,7 +295,6 @@ function run(all: Transfers, start: Float64Array, of: Parameters, latency: numbe
   return { ends, burst };
 }
 
-/** A heap of events by time. */
 class Events {
   readonly #times: number[] = [];
   readonly #ids: number[] = [];

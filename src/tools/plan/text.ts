@@ -229,7 +229,6 @@ const checkColumns: readonly Column<Check>[] = [
   { head: 'beyond', cell: ({ predicted }) => predicted.beyond.join('; ') },
 ];
 
-/** Every cell of a result beside its prediction. */
 export function checksText({ checks }: SplitResult, unknown: readonly Cell[]): string {
   const missing = unknown.map((cell) => `no shipped cells of its system on its machine: ${cellName(cell)}`);
   return `${[textTable(checkColumns, checks), ...missing].join('\n')}\n`;

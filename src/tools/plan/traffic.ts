@@ -22,7 +22,6 @@ export type RoundHalf = 'dispatch' | 'combine';
 
 export type Traffic = ReturnType<typeof traffic>;
 
-/** Bytes of a token's ids and router weights. */
 const metadataBytes = (topK: number): number => 8 * topK;
 
 /** One phase: means over ranks, and the busiest rank's busier direction, which bounds the phase. */

@@ -95,7 +95,6 @@ export function validate(cells: readonly Cell[] = shippedCells()): SplitResult[]
   ];
 }
 
-/** Each part, predicted from the others. */
 function checksOfSplit({ of, parts }: Pick<Split, 'of' | 'parts'>, cells: readonly Cell[]): Check[] {
   const mine = cells.filter(of);
   return parts.flatMap((held) =>
@@ -106,7 +105,6 @@ function checksOfSplit({ of, parts }: Pick<Split, 'of' | 'parts'>, cells: readon
   );
 }
 
-/** One split alone. */
 export function validateSplit(split: Split, cells: readonly Cell[]): SplitResult {
   const checks = checksOfSplit(split, cells);
   return { name: split.name, summary: summarise(checks), checks };
@@ -164,7 +162,6 @@ function byRule(cell: Cell, fitted: readonly Cell[]): number | null {
   return continuation({ us, before, ep: last }, cell.ep).at(-1)!.us;
 }
 
-/** µs of bytes at nominal bandwidth. */
 const bytesAlone = ({ nvlinkBytes, networkBytes }: Work, { nvlink, nic }: Nominal): number =>
   Math.max(nvlinkBytes / nvlink, networkBytes > 0 ? networkBytes / nic : 0) / 1000;
 

@@ -6,7 +6,6 @@ export interface CheckOptions {
   readonly only?: readonly string[];
   /** Schedules a configuration. Default: as many as make about 800 in all, at least two. */
   readonly seeds?: number;
-  /** Also run mutants. */
   readonly mutants?: boolean;
   /** Instead of seeds, try every schedule of the tiny configurations, up to this many each. */
   readonly exhaustive?: number;

@@ -51,9 +51,7 @@ export function requireLaunch({ statistics }: SimMachine): void {
   );
 }
 
-/** The exports of a module. */
 export interface OwnModule {
-  /** Its configurations. */
   readonly subject: CheckSubject;
   readonly kernels: readonly Kernel[];
 }
@@ -103,7 +101,6 @@ function isFile(path: string): boolean {
   }
 }
 
-/** Imports a module, be it TypeScript. */
 export async function importModule(path: string): Promise<Readonly<Record<string, unknown>>> {
   if (!isFile(path)) throw new FileError(path, 'read', new Error('there is no such file'));
   if (!loadsTypeScript && /\.m?ts$/.test(path)) {

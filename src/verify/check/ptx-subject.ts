@@ -10,7 +10,6 @@ import { type CheckConfiguration, type CheckSubject, requireConfiguration } from
 /** The default export of a host's module: the ways to run the kernels. */
 export type PtxHost = (kernels: PtxProgram) => readonly CheckConfiguration[];
 
-/** Reads both files. */
 export async function ptxSubject(ptxFile: string, hostFile: string): Promise<CheckSubject> {
   const host = await importHost(hostFile);
   const program = ptx(readText(ptxFile), basename(ptxFile));

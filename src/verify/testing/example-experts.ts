@@ -32,7 +32,6 @@ import { random } from './random.js';
 /** The payload that the example experts read: rows of the output's type and length. */
 export const exampleInput = 'x';
 
-/** How the example experts are launched. */
 export interface ExampleExpertsOptions {
   /** They take slots in turn. */
   readonly blocks: number;
@@ -44,7 +43,6 @@ export interface ExampleExpertsOptions {
   readonly lives?: readonly number[];
 }
 
-/** The experts of one rank. */
 export class ExampleExperts {
   /** Scales and biases: [experts of this rank], each. */
   readonly weights: readonly OwnedTensor[];
@@ -117,7 +115,6 @@ export class ExampleExperts {
     this.#site.launch(stream);
   }
 
-  /** Frees their parameters. */
   free(): void {
     for (const { free } of this.weights) free();
     this.#planned?.rows.free();

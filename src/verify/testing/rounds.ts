@@ -299,7 +299,6 @@ function nothingOf(rounds: readonly Source[]): RoundsResult {
   return { out: nothing, received: nothing };
 }
 
-/** The options that make an ExpertParallel of this shape. */
 export function layerOf(
   shape: Shape,
   features: Features & Pick<ExpertParallelOptions, 'placement'> = {},
@@ -317,7 +316,6 @@ export function layerOf(
   };
 }
 
-/** The tensors of one rank's round. */
 interface Buffers {
   readonly topkIds: OwnedTensor;
   readonly topkWeights?: OwnedTensor;
@@ -325,7 +323,6 @@ interface Buffers {
   readonly out: OwnedTensor;
 }
 
-/** The ways in which one rank runs rounds. */
 function runnerOf(
   { device }: World,
   ep: ExpertParallel,
@@ -513,7 +510,6 @@ function runnerOf(
     };
   }
 
-  /** Enqueues a look at what has arrived. */
   async function delivered(): Promise<Delivered> {
     const { experts, weights, counts, payloads } = ep.received;
     // Enqueued all at once: between dispatch and experts.

@@ -127,7 +127,6 @@ export function makeAllRoutes(
   });
 }
 
-/** Fills a token's ids. */
 type Choose = (token: number, ids: Int32Array) => void;
 
 function chooser(

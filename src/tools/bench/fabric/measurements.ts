@@ -7,7 +7,6 @@ import type { Sizes } from './roles.js';
 
 const program = join(import.meta.dirname, `rank${extname(import.meta.filename)}`);
 
-/** To how many other engines a scatter goes. */
 export const scatterPeers = 63;
 export const allToAllRanks = 16;
 export const mebibyte = 1 << 20;
@@ -47,20 +46,14 @@ interface Compared extends Pick<Figure, 'what' | 'unit' | 'how'> {
 export interface FabricBenchOptions {
   readonly providers: readonly ProviderName[];
   readonly device: string | undefined;
-  /** Processes of the scatter and barrier rounds. */
   readonly ranks: number;
-  /** How often each measurement and its counterpart in C are repeated, in turns; the best counts. */
   readonly repeat: number;
-  /** Scales how much each measurement does; 1 takes two to five minutes a provider. */
   readonly scale: number;
-  /** Writes of the steady-state measurement. */
   readonly operations: number;
-  /** Also the all-to-all of 16 processes, every byte checked. */
   readonly allToAll: boolean;
   readonly progress: (line: string) => void;
 }
 
-/** The settings that all measurements have in common. */
 interface Setting extends Pick<FabricBenchOptions, 'repeat' | 'scale' | 'progress'> {
   readonly provider: ProviderName;
   readonly device: string;
@@ -131,7 +124,6 @@ export class Measurements {
     });
   }
 
-  /** A figure with nothing in C to compare with. */
   fact(fact: Omit<Figure, 'provider' | 'c' | 'ratio'>): void {
     this.figures.push({ provider: this.of.provider, c: null, ratio: null, ...fact });
   }

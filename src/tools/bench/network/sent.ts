@@ -6,7 +6,6 @@ import { proxyMaker, type World } from '../../../net/world/index.js';
 /** A write of this rank: the peer, the offset in this rank's wire, and the offset in the peer's. */
 export type Message = Readonly<Omit<RemoteWrite, 'tag'>>;
 
-/** The writes of a rank in a round, by phase. */
 export interface SentRound {
   readonly dispatch: readonly Message[];
   readonly combine: readonly Message[];
