@@ -115,7 +115,7 @@ async function tabulate<Line, Report extends { readonly spans: readonly Span[] }
 ): Promise<void> {
   requireOutputFile('--trace', trace);
   const table = json ? process.stderr : process.stdout;
-  const columns = columnsOf(unitOf(device));
+  const columns = columnsOf(unitOf(device)).filter(({ rate }) => !(rate && device === 'sim'));
   if (device === 'sim')
     process.stderr.write('heddle bench: simulated, to try the command: figures are steps, not times\n');
   let head = `${headOf(columns)}\n`;

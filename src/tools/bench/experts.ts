@@ -143,14 +143,10 @@ async function verify(
 export const expertsColumns = (unit: Unit): readonly Column<ExpertsPoint>[] => {
   const moved = (what: 'expand' | 'reduce'): readonly Column<ExpertsPoint>[] => [
     { head: `${what} ${unit}`, cell: (point) => point[what].time.median.toFixed(1) },
-    ...(unit === 'steps'
-      ? []
-      : [
-          {
-            head: 'GB/s',
-            cell: (point: ExpertsPoint) => gigabytes(point[what].bytes, point[what].time.median).toFixed(0),
-          },
-        ]),
+    {
+      ...({ head: 'GB/s', rate: true } as const),
+      cell: (point) => gigabytes(point[what].bytes, point[what].time.median).toFixed(0),
+    },
     { head: 'of copy', cell: (point) => percent(point[what].share) },
   ];
   return [

@@ -315,22 +315,18 @@ export const gemmLines = ({ rows, gateUp, down }: GemmPoint) => [
   { rows, name: 'down', ...down },
 ];
 
-/** A simulated GPU counts steps, so its table has no columns of bandwidth and rate. */
 export const gemmColumns = (unit: Unit): readonly Column<GemmLine>[] => {
-  const onGpu = (...columns: readonly Column<GemmLine>[]) => (unit === 'steps' ? [] : columns);
   const ours = ({ times }: GemmLine): number => times.heddle!.median;
   return [
     { head: 'rows', cell: ({ rows }) => String(rows) },
     { head: 'GEMM', cell: ({ name }) => name },
-    ...onGpu(...boundsColumns(({ bounds }: GemmLine) => bounds)),
+    ...boundsColumns(({ bounds }: GemmLine) => bounds),
     ...gemmForms.map((form) => ({
       head: `${form} ${unit}`,
       cell: ({ times }: GemmLine) => times[form]?.median.toFixed(1) ?? '–',
     })),
-    ...onGpu(
-      { head: 'of bound', cell: (line) => percent(boundOf(line.bounds) / ours(line)) },
-      { head: 'TFLOP/s', cell: (line) => (line.usefulFlops / ours(line) / 1e6).toFixed(0) },
-    ),
+    { head: 'of bound', rate: true, cell: (line) => percent(boundOf(line.bounds) / ours(line)) },
+    { head: 'TFLOP/s', rate: true, cell: (line) => (line.usefulFlops / ours(line) / 1e6).toFixed(0) },
     ...flopsColumns(({ usefulFlops, paddedFlops }: GemmLine) => ({
       usefulFlops,
       paddedFlops: paddedFlops.heddle!,
