@@ -74,19 +74,10 @@ function uplot(file: string): string {
 
 const style = `
 :root {
-  color-scheme: light dark;
   --page: #ffffff; --ink: #1b1f24; --soft: #59636e; --line: #d8dee4; --panel: #f6f8fa;
   --heddle: #0b62d6; --half: #6ba3f2; --nccl: #c2560c; --dense: #d99a2b; --gather: #8f7a5b;
   --ceiling: #59636e; --loads: #9aa4ae; --published: #8250df;
   --teal: #0f7b6c; --rose: #bf3989; --olive: #6a7a00; --brick: #a40e26;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --page: #0e1116; --ink: #e6edf3; --soft: #98a3ae; --line: #30363d; --panel: #161b22;
-    --heddle: #58a6ff; --half: #2f6cb8; --nccl: #f0883e; --dense: #d9a441; --gather: #a08b6c;
-    --ceiling: #98a3ae; --loads: #626c77; --published: #bc8cff;
-    --teal: #3fb8a5; --rose: #f778ba; --olive: #b4c341; --brick: #ff7b72;
-  }
 }
 * { box-sizing: border-box; }
 body {
@@ -159,7 +150,6 @@ const bands = (u, chart) => {
   }
   ctx.restore();
 };
-const drawn = [];
 for (const figure of document.querySelectorAll('figure[data-chart]')) {
   const chart = charts[figure.dataset.chart];
   const place = figure.querySelector('.chart');
@@ -192,7 +182,5 @@ for (const figure of document.querySelectorAll('figure[data-chart]')) {
     hooks: { drawAxes: [(u) => bands(u, chart)] },
   }, [chart.x, ...chart.series.map((s) => s.values)], place);
   new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 420 })).observe(place);
-  drawn.push(plot);
 }
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => drawn.forEach((plot) => plot.redraw()));
 `;

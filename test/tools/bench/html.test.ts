@@ -230,7 +230,6 @@ function axesOf(page: string): readonly Axis[] {
       }
     },
     ResizeObserver: observer,
-    matchMedia: () => ({ addEventListener: () => {} }),
   });
   return charts[0]!.axes;
 }
