@@ -52,7 +52,7 @@ import {
   exampleInput,
   exampleOutput,
 } from './example-experts.js';
-import { OtherWork } from './other-work.js';
+import { createOtherWork } from './other-work.js';
 import { randomBytes, randomElements } from './random.js';
 import { makeAllRoutes, type RoutesOptions } from './routes.js';
 
@@ -248,7 +248,7 @@ async function runFrom(
   const experts = await Promise.all(
     ep.views.map((received) => ExampleExperts.create(world, ep, stream, expertsOptions, received)),
   );
-  const other = await OtherWork.create(world, stream);
+  const other = await createOtherWork(world, stream);
   const runner = runnerOf(world, ep, experts, other, stream, placements);
   const mine = rounds.map((sources) => sources[world.rank]!);
   const run = (some: readonly Source[], from: number): Promise<RoundsResult> =>
@@ -327,7 +327,7 @@ function runnerOf(
   { device }: World,
   ep: ExpertParallel,
   experts: readonly ExampleExperts[],
-  other: OtherWork,
+  other: Awaited<ReturnType<typeof createOtherWork>>,
   stream: Stream,
   placements: readonly Placement[] = [],
 ) {
