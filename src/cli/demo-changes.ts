@@ -22,11 +22,11 @@ import {
   type Comparison,
   compareCombined,
   ExampleExperts,
+  expectedPlacedRound,
   layerOf,
   makeSources,
   mergeComparisons,
 } from '../verify/testing/index.js';
-import { expectedPlacedRound } from '../verify/trials/index.js';
 
 export interface ChangesOptions {
   readonly seed: number;

@@ -31,6 +31,7 @@ import {
   floatDtypes,
   limits,
   type Placement,
+  placed,
   placedRoutes,
   reference,
   requireDtype,
@@ -150,6 +151,25 @@ export function expectedRound(
   return sources.map((source, rank) =>
     reference.combine(shape, source, rank, outputs, nodes, shape.output.adds ? onto(source) : undefined),
   );
+}
+
+/**
+ * What each rank gets back where some still go by the old placement, some already by the next: `placements[rank]`; `masked`:
+ * ranks that the round leaves out.
+ */
+export function expectedPlacedRound(
+  shape: Shape,
+  sources: readonly Source[],
+  placements: readonly Placement[],
+  masked: readonly number[] = [],
+): Bits[] {
+  const inPlaces = placed(shape, placements[0]);
+  const routed = sources.map((_, rank) => placedSources(shape, sources, placements[rank])[rank]!);
+  // A place that is empty to some ranks already, or still, has an expert to others.
+  const lives = placements[0]!.places.map((_, place) =>
+    Math.max(...placements.map((of) => of.places[place]!)),
+  );
+  return expectedRound(inPlaces, reference.without(inPlaces, routed, masked), true, 1, lives);
 }
 
 /** The options of an ExpertParallel that a shape leaves open. */
