@@ -28,10 +28,8 @@ export interface Series {
   readonly label: string;
   /** A custom property of the page's style. */
   readonly colour: string;
-  readonly line: boolean;
   readonly dash?: readonly number[];
   readonly width: number;
-  readonly points: number;
   readonly values: readonly (number | null)[];
   /** The range in which each value may lie: its lower end and its upper one. */
   readonly band?: readonly (readonly [number, number] | null)[];
@@ -173,8 +171,7 @@ for (const figure of document.querySelectorAll('figure[data-chart]')) {
       { label: chart.label },
       ...chart.series.map((s) => ({
         label: s.label, stroke: () => css(s.colour), width: s.width, dash: s.dash, spanGaps: true,
-        points: { show: true, size: s.points, fill: () => css(s.colour) },
-        ...(s.line ? {} : { paths: () => null }),
+        points: { show: true, size: 5, fill: () => css(s.colour) },
         value: (u, v) => round(v),
       })),
     ],

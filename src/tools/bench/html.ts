@@ -1,5 +1,5 @@
 /** One self-contained HTML page from a run's results: charts, tables, method. Nothing is loaded from anywhere. */
-import { type Chart, figure, json, list, page, type Series, text } from '../../base/page.js';
+import { type Chart, figure, json, list, page, text } from '../../base/page.js';
 import { htmlTable } from '../../base/table.js';
 import { type BenchReport, type MeasuredPhase, type Point, type Row, rowOf, type Subject } from './report.js';
 import {
@@ -17,7 +17,13 @@ export function htmlReport(report: BenchReport): string {
   const { workload: of } = report;
   const title = `Heddle bench: ${of.name}, EP${of.ranks}, ${of.dtype} there, ${of.combineDtype} back`;
   const simulated = report.unit === 'steps';
-  const charts = simulated ? {} : { latency: latencyChart(report), bandwidth: bandwidthChart(report) };
+  const { points } = report;
+  const charts = simulated
+    ? {}
+    : {
+        latency: chart(points, 'µs a round', latencies, 'time'),
+        bandwidth: chart(points, 'GB/s leaving a GPU', rates, 'physical'),
+      };
   const body = `<p class="soft">Dispatch and combine of a Mixture-of-Experts layer: hidden ${of.hidden}, top-${of.topK} of ${of.experts} experts, ${text(routerInWords(of.router))}.</p>
 ${simulated ? simulatedNotice : ''}
 ${facts(report)}
@@ -38,56 +44,44 @@ ${report.notes.length === 0 ? '' : `<h2>Notes</h2>${list(report.notes)}`}
 const simulatedNotice =
   '<p><b>Simulated.</b> Steps of a simulated machine count instructions; they say nothing about the time of a GPU.</p>';
 
-function latencyChart(report: BenchReport): Chart {
-  const { points } = report;
-  const series: Series[] = [
-    line('Heddle, both', 'heddle', times(points, 'heddle', 'both'), 3),
-    line('Heddle, dispatch', 'half', times(points, 'heddle', 'dispatch'), 1.5),
-    line('NCCL sparse, both', 'nccl', times(points, 'nccl sparse', 'both'), 2),
-    line('NCCL dense, both', 'dense', times(points, 'nccl dense', 'both'), 1.5),
-    line('NVSHMEM dense, both', 'dense', times(points, 'nvshmem dense', 'both'), 1.5),
-    line('NCCL gather + scatter, both', 'gather', times(points, 'nccl gather', 'both'), 1.5),
-    dashed('ceiling: plain stores, both', 'ceiling', times(points, 'stores', 'both')),
-    dashed('ceiling: the network alone, both', 'ceiling', times(points, 'network', 'both')),
-  ];
-  return chart(points, true, 'µs a round', series);
-}
+/** Label, colour, whose time of which phase, and the line's width; limits are dashed. */
+type Line = readonly [string, string, Subject, MeasuredPhase, width: number];
 
-function bandwidthChart({ points }: BenchReport): Chart {
-  return chart(points, false, 'GB/s leaving a GPU', [
-    line('Heddle, both', 'heddle', bandwidths(points, 'heddle', 'both'), 3),
-    line('Heddle, dispatch', 'half', bandwidths(points, 'heddle', 'dispatch'), 1.5),
-    line('NCCL sparse, both', 'nccl', bandwidths(points, 'nccl sparse', 'both'), 2),
-    dashed('ceiling: plain stores', 'ceiling', bandwidths(points, 'stores', 'dispatch')),
-    dashed('plain loads', 'loads', bandwidths(points, 'loads', 'dispatch')),
-  ]);
-}
+const latencies: readonly Line[] = [
+  ['Heddle, both', 'heddle', 'heddle', 'both', 3],
+  ['Heddle, dispatch', 'half', 'heddle', 'dispatch', 1.5],
+  ['NCCL sparse, both', 'nccl', 'nccl sparse', 'both', 2],
+  ['NCCL dense, both', 'dense', 'nccl dense', 'both', 1.5],
+  ['NVSHMEM dense, both', 'dense', 'nvshmem dense', 'both', 1.5],
+  ['NCCL gather + scatter, both', 'gather', 'nccl gather', 'both', 1.5],
+  ['ceiling: plain stores, both', 'ceiling', 'stores', 'both', 1.5],
+  ['ceiling: the network alone, both', 'ceiling', 'network', 'both', 1.5],
+];
 
-const times = (points: readonly Point[], subject: Subject, phase: MeasuredPhase) =>
-  points.map((point) => rowOf(point, subject, phase)?.time ?? null);
-const bandwidths = (points: readonly Point[], subject: Subject, phase: MeasuredPhase) =>
-  points.map((point) => rowOf(point, subject, phase)?.physical ?? null);
+const rates: readonly Line[] = [
+  ['Heddle, both', 'heddle', 'heddle', 'both', 3],
+  ['Heddle, dispatch', 'half', 'heddle', 'dispatch', 1.5],
+  ['NCCL sparse, both', 'nccl', 'nccl sparse', 'both', 2],
+  ['ceiling: plain stores', 'ceiling', 'stores', 'dispatch', 1.5],
+  ['plain loads', 'loads', 'loads', 'dispatch', 1.5],
+];
 
-const line = (label: string, colour: string, values: readonly (number | null)[], width: number): Series => ({
-  label,
-  colour,
-  line: true,
-  width,
-  points: width + 3,
-  values,
-});
-const dashed = (label: string, colour: string, values: readonly (number | null)[]): Series => ({
-  ...line(label, colour, values, 1.5),
-  dash: [6, 4],
-});
+const limits: readonly Subject[] = ['stores', 'loads', 'network'];
 
-/** Values that nobody measured are left out. */
-const chart = (points: readonly Point[], log: boolean, unit: string, series: readonly Series[]): Chart => ({
-  x: points.map(({ tokens }) => tokens),
-  label: 'tokens a rank',
-  log,
-  unit,
-  series: series.filter(({ values }) => values.some((value) => value !== null)),
+/** Lines that nobody measured are left out. */
+const chart = (
+  points: readonly Point[],
+  unit: string,
+  lines: readonly Line[],
+  of: 'time' | 'physical',
+): Chart => ({
+  ...{ x: points.map(({ tokens }) => tokens), label: 'tokens a rank', log: of === 'time', unit },
+  series: lines
+    .map(([label, colour, subject, phase, width]) => ({
+      ...{ label, colour, width, ...(limits.includes(subject) && { dash: [6, 4] }) },
+      values: points.map((point) => rowOf(point, subject, phase)?.[of] ?? null),
+    }))
+    .filter(({ values }) => values.some((value) => value !== null)),
 });
 
 function facts({ machine, method, date, version, commit }: BenchReport): string {

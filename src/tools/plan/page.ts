@@ -78,10 +78,8 @@ function chart(
     return {
       label: who.heddle ? `Heddle ${who.name}` : `${who.name}, ${who.source.split(' ')[0]}`,
       colour: colours[i % colours.length]!,
-      line: true,
       ...(who.heddle ? {} : { dash: [6, 4] }),
       width: who.heddle ? 3 : 1.5,
-      points: 5,
       values: found.map((one) => one?.[0] ?? null),
       band: found.map((one) => (one === undefined ? null : [one[1]!, one[2]!])),
     };
