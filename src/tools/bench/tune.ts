@@ -88,7 +88,7 @@ export async function descend<T extends Tuning>(
   start: T,
   time: (tuning: T) => Promise<number>,
   over: () => Promise<boolean>,
-): Promise<{ tuning: T; microseconds: number; before: number; tried: number; cut: boolean }> {
+) {
   let best = start;
   const before = await time(best);
   let microseconds = before;

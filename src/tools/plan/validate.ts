@@ -111,10 +111,7 @@ export function validateSplit(split: Split, cells: readonly Cell[]): SplitResult
 }
 
 /** Other cells against everything that is shipped; `unknown` are those of machines of which nothing is known. */
-export function validateCells(others: readonly Cell[]): {
-  readonly result: SplitResult;
-  readonly unknown: readonly Cell[];
-} {
+export function validateCells(others: readonly Cell[]) {
   const known = others.filter((cell) => machineOf(cell) !== undefined);
   const checks = checksOf(shippedCells(), known);
   const name = 'the cells of the file, fitted on all that is shipped';

@@ -51,16 +51,11 @@ export function requireLaunch({ statistics }: SimMachine): void {
   );
 }
 
-export interface OwnModule {
-  readonly subject: CheckSubject;
-  readonly kernels: readonly Kernel[];
-}
-
 /**
  * Loads a module of one's own: JavaScript, or TypeScript as it is. Exports may be single things, or lists of them.
  * @throws ArgumentError where it exports neither a kernel nor a configuration.
  */
-export async function loadOwnModule(path: string): Promise<OwnModule> {
+export async function loadOwnModule(path: string) {
   const exports = Object.values(await importModule(path)).flat();
   const kernels = exports.filter(isKernel);
   const configurations = exports.filter(isConfiguration);
@@ -72,7 +67,8 @@ export async function loadOwnModule(path: string): Promise<OwnModule> {
     );
   const name = basename(path).replace(/\.m?[jt]s$/, '');
   const names = kernels.map((kernel) => kernel.name);
-  return { kernels, subject: { name, kernels: names.length === 0 ? [name] : names, configurations } };
+  const subject: CheckSubject = { name, kernels: names.length === 0 ? [name] : names, configurations };
+  return { kernels, subject };
 }
 
 const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>

@@ -21,10 +21,7 @@ type RunOptions = Pick<
 export type Hearing = Pick<MachineOptions, 'print' | 'watch'>;
 
 /** Runs a configuration once. An error that it throws becomes a finding if the machine has none. */
-export async function runOnce(
-  configuration: CheckConfiguration,
-  options: RunOptions,
-): Promise<{ readonly findings: readonly Finding[]; readonly machine: SimMachine }> {
+export async function runOnce(configuration: CheckConfiguration, options: RunOptions) {
   const machine = SimMachine.create({
     ...options,
     print: options.print ?? (() => {}),
