@@ -5,7 +5,7 @@
 export { type Finding, formatFinding } from '../../gpu/sim/index.js';
 export { type CheckReport, check } from './check.js';
 export { mutantsOf, mutate } from './mutants.js';
-export type { CheckOptions, CheckProgress, CheckWorkers } from './options.js';
+export type { CheckOptions, CheckProgress } from './options.js';
 export { loadOwnModule } from './own-module.js';
 export { ptxSubject } from './ptx-subject.js';
 export * from './public.js';

@@ -17,15 +17,12 @@ export interface CheckOptions {
   readonly watch?: Hearing['watch'];
   /** Most schedules a mutant may survive before it counts as a survivor. Default 400. */
   readonly schedulesPerMutant?: number;
-  /** Threads that run schedules, each of which loads the subjects by itself. Default: this thread alone. */
-  readonly workers?: CheckWorkers;
+  /**
+   * Threads that run schedules, each of which loads the subjects by itself, from the URL of a module that exports them as
+   * `checkSubjects`. Default: this thread alone.
+   */
+  readonly workers?: { readonly count: number; readonly module: string };
   readonly progress?: (progress: CheckProgress) => void;
-}
-
-export interface CheckWorkers {
-  readonly count: number;
-  /** The URL of the module that exports the subjects as `checkSubjects`. */
-  readonly module: string;
 }
 
 export interface CheckProgress {
