@@ -271,11 +271,7 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
 /** Cells of the same key, in the order of the first of each. */
 export function grouped(cells: readonly Cell[], key: (cell: Cell) => string): Cell[][] {
   const groups = new Map<string, Cell[]>();
-  for (const cell of cells) {
-    const group = groups.get(key(cell));
-    if (group === undefined) groups.set(key(cell), [cell]);
-    else group.push(cell);
-  }
+  for (const cell of cells) groups.set(key(cell), [...(groups.get(key(cell)) ?? []), cell]);
   return [...groups.values()];
 }
 

@@ -49,7 +49,6 @@ export interface FabricBenchOptions {
   readonly ranks: number;
   readonly repeat: number;
   readonly scale: number;
-  readonly operations: number;
   readonly allToAll: boolean;
   readonly progress: (line: string) => void;
 }

@@ -107,8 +107,9 @@ export async function measureRounds(bench: Measurements, ranks: number): Promise
 }
 
 /** The memory that so many writes leave behind: on the heap, in memory, and of themselves. */
-export async function measureSteadyState(bench: Measurements, operations: number): Promise<void> {
+export async function measureSteadyState(bench: Measurements): Promise<void> {
   bench.progress('steady state …');
+  const operations = bench.count(1_000_000);
   const args: StreamArgs = { options: bench.engine('caller'), bytes: 16_384, window: 1, count: operations };
   const [sender, receiver] = await bench.roles<Awaited<ReturnType<typeof steady>>>('steady', 2, args);
   const how = `${operations} writes of 8 bytes after as many, caller thread`;
