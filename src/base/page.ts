@@ -28,10 +28,8 @@ export interface Series {
   readonly label: string;
   /** A custom property of the page's style. */
   readonly colour: string;
-  readonly line: boolean;
   readonly dash?: readonly number[];
   readonly width: number;
-  readonly points: number;
   readonly values: readonly (number | null)[];
   /** The range in which each value may lie: its lower end and its upper one. */
   readonly band?: readonly (readonly [number, number] | null)[];
@@ -74,19 +72,10 @@ function uplot(file: string): string {
 
 const style = `
 :root {
-  color-scheme: light dark;
   --page: #ffffff; --ink: #1b1f24; --soft: #59636e; --line: #d8dee4; --panel: #f6f8fa;
   --heddle: #0b62d6; --half: #6ba3f2; --nccl: #c2560c; --dense: #d99a2b; --gather: #8f7a5b;
   --ceiling: #59636e; --loads: #9aa4ae; --published: #8250df;
   --teal: #0f7b6c; --rose: #bf3989; --olive: #6a7a00; --brick: #a40e26;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --page: #0e1116; --ink: #e6edf3; --soft: #98a3ae; --line: #30363d; --panel: #161b22;
-    --heddle: #58a6ff; --half: #2f6cb8; --nccl: #f0883e; --dense: #d9a441; --gather: #a08b6c;
-    --ceiling: #98a3ae; --loads: #626c77; --published: #bc8cff;
-    --teal: #3fb8a5; --rose: #f778ba; --olive: #b4c341; --brick: #ff7b72;
-  }
 }
 * { box-sizing: border-box; }
 body {
@@ -99,10 +88,6 @@ p { margin: .4rem 0; max-width: 60rem; }
 .soft, figcaption { color: var(--soft); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 1rem 0; }
 dt { color: var(--soft); } dd { margin: 0; }
-.tiles { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.5rem 0; }
-.tile { flex: 1 1 10rem; background: var(--panel); border: 1px solid var(--line); border-radius: 8px; padding: .7rem .9rem; }
-.tile b { display: block; font-size: 1.45rem; line-height: 1.2; font-variant-numeric: tabular-nums; }
-.tile span { display: block; color: var(--soft); font-size: .85rem; }
 figure { margin: 1rem 0 2rem; padding: 1rem; background: var(--panel); border: 1px solid var(--line); border-radius: 8px; }
 figcaption { margin-bottom: .5rem; }
 .scroll { overflow-x: auto; }
@@ -163,7 +148,6 @@ const bands = (u, chart) => {
   }
   ctx.restore();
 };
-const drawn = [];
 for (const figure of document.querySelectorAll('figure[data-chart]')) {
   const chart = charts[figure.dataset.chart];
   const place = figure.querySelector('.chart');
@@ -187,8 +171,7 @@ for (const figure of document.querySelectorAll('figure[data-chart]')) {
       { label: chart.label },
       ...chart.series.map((s) => ({
         label: s.label, stroke: () => css(s.colour), width: s.width, dash: s.dash, spanGaps: true,
-        points: { show: true, size: s.points, fill: () => css(s.colour) },
-        ...(s.line ? {} : { paths: () => null }),
+        points: { show: true, size: 5, fill: () => css(s.colour) },
         value: (u, v) => round(v),
       })),
     ],
@@ -196,7 +179,5 @@ for (const figure of document.querySelectorAll('figure[data-chart]')) {
     hooks: { drawAxes: [(u) => bands(u, chart)] },
   }, [chart.x, ...chart.series.map((s) => s.values)], place);
   new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 420 })).observe(place);
-  drawn.push(plot);
 }
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => drawn.forEach((plot) => plot.redraw()));
 `;

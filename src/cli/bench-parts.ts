@@ -4,7 +4,6 @@ import type { Column } from '../base/table.js';
 import { chromeTrace } from '../base/timeline.js';
 import { families } from '../moe/families/index.js';
 import { gemms } from '../moe/index.js';
-import { type Alignment, alignments, expertForms } from '../moe/layer/index.js';
 import {
   benchExperts,
   benchGemm,
@@ -31,7 +30,6 @@ import {
   dtypeOption,
   elements,
   experts,
-  integerFrom,
   listOfTokens,
   multiprocessors,
   profileOption,
@@ -115,7 +113,7 @@ async function tabulate<Line, Report extends { readonly spans: readonly Span[] }
 ): Promise<void> {
   requireOutputFile('--trace', trace);
   const table = json ? process.stderr : process.stdout;
-  const columns = columnsOf(unitOf(device));
+  const columns = columnsOf(unitOf(device)).filter(({ rate }) => !(rate && device === 'sim'));
   if (device === 'sim')
     process.stderr.write('heddle bench: simulated, to try the command: figures are steps, not times\n');
   let head = `${headOf(columns)}\n`;
@@ -142,25 +140,15 @@ const addExperts = (bench: Command) =>
     ...{ of: 'the layer of a model', needs: 'a GPU', toTry: '', iterations: 30 },
     help: `Times are medians of launches back to back in a CUDA graph. 'of copy' is the time of a device copy that reads and writes
 as many bytes, divided by theirs.`,
-    examples: ['--tokens 128,4096 --ep 4', '--alignment 128 --json'],
+    examples: ['--tokens 128,4096 --ep 4', '--profile mixtral --json'],
   })
     .option('--ep <ranks>', 'ranks whose tokens arrive; one GPU is enough', ranks, 4)
     .option('--tokens <list>', 'tokens a rank (default: 128,4096, simulated 4)', listOfTokens)
-    .addOption(choice('--form <form>', 'how rows lie', expertForms, 'contiguous'))
-    .addOption(
-      choice('--alignment <rows>', 'an expert begins at a multiple of it', alignments.map(String), '1'),
-    )
-    .option(
-      '--capacity <rows>',
-      'of all experts; of each, if masked (default: room for any round)',
-      integerFrom(1, 2 ** 31),
-    )
     .action((flags) => {
-      const { profile, ep, form, capacity } = flags;
+      const { profile, ep } = flags;
       const plan: ExpertsBenchPlan = {
         workload: { profile, ranks: ep, dtype: 'bf16', combineDtype: 'bf16', router: 'uniform', seed: 1 },
         tokens: flags.tokens ?? usual(flags, [128, 4096], [4]),
-        rows: { form, alignment: Number(flags.alignment) as Alignment, ...set({ capacity }) },
         ...settingOf(flags, 30),
       };
       return tabulate(flags, expertsColumns, (on) => benchExperts(plan, on));

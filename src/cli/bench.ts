@@ -4,17 +4,15 @@ import {
   type BenchEvent,
   type BenchReport,
   columnsOf,
+  detailLines,
   footnote,
   heading,
   headOf,
   htmlReport,
-  kernelLines,
   lineOf,
   type Plan,
   runBenchmark,
-  spreadLines,
   sweep,
-  waitLines,
 } from '../tools/bench/index.js';
 import { familyOption, registerParts, traceOption, writeTrace } from './bench-parts.js';
 import type { Command, FlagsOf } from './commander.js';
@@ -126,11 +124,7 @@ async function bench(flags: BenchFlags): Promise<void> {
     progress.clear();
     if (!started) table.write(`${heading(soFar)}\n\n${headOf(columnsOf(soFar))}\n`);
     started = true;
-    const lines = [lineOf(columnsOf(soFar), event.point)];
-    if (flags.kernelBreakdown && event.point.kernels !== null) lines.push(kernelLines(soFar, event.point));
-    if (flags.iterStats) lines.push(spreadLines(soFar, event.point));
-    if (flags.late) lines.push(waitLines(soFar, event.point));
-    table.write(`${lines.join('\n')}\n`);
+    table.write(`${lineOf(columnsOf(soFar), event.point)}\n${detailLines(soFar, event.point, flags)}`);
     save(flags, soFar);
   };
   const report = await runBenchmark(planOf(flags), hear).finally(progress.clear);

@@ -21,12 +21,12 @@ import {
   type Comparison,
   compareCombined,
   ExampleExperts,
+  expectedPlacedRound,
   layerOf,
   makeSources,
   mergeComparisons,
   shapeOfRounds,
 } from '../verify/testing/index.js';
-import { expectedPlacedRound } from '../verify/trials/index.js';
 
 export interface ChangesOptions {
   readonly seed: number;

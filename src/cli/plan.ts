@@ -49,7 +49,6 @@ import {
   validateCells,
   validationText,
   winners,
-  writePlots,
 } from '../tools/plan/index.js';
 import { type Command, type FlagsOf, Option } from './commander.js';
 import {
@@ -58,7 +57,6 @@ import {
   integerFrom,
   numberIn,
   requireOutputFile,
-  requireOutputFolder,
   seed,
   set,
   skewOption,
@@ -94,14 +92,6 @@ const define = (command: Command) =>
       `only this one: ${families.map(({ name }) => name).join(', ')}, or a published library/mode`,
     )
     .option('--replicas <n>', 'ranks that hold the same tokens', ranks, 1)
-    .addOption(
-      choice(
-        '--sum <where>',
-        'where rows that go by rails are added up: in each node first, or at the source',
-        ['nodes', 'source'],
-        'nodes',
-      ),
-    )
     .addOption(skewOption().conflicts(['perfectRouter', 'nodesPerToken', 'loads']))
     .addOption(
       new Option('--perfect-router', 'every expert gets the same load').conflicts(['nodesPerToken', 'loads']),
@@ -135,7 +125,6 @@ Exit code: 0; 2 for a mistake in the arguments.
 
 Examples:
   $ heddle plan --ep 64 --nodes 8 --machine p5en --tokens 128
-  $ heddle plan --ep 16 --nodes 2 --family hybrid --sum source
   $ heddle plan --ep 32 --skew 1 --places 288
   $ heddle plan --model kimi_k2 --ep 32 --machine h200-cx7 --tokens 1..4096 --skew 0.5 --report plan.html
   $ heddle plan calibrate --cells cells.json --name mine -o mine.json && heddle plan --machine mine.json --ep 16
@@ -205,12 +194,11 @@ const defineValidate = (command: Command) =>
     .description('fit on a stated part of the published cells, predict the others, show the errors')
     .option('--cells <file.json>', 'instead: fit on all that is shipped, predict these')
     .option('--each', 'also every cell')
-    .option('--plots <folder>', 'write plots of predicted against measured (SVG)')
     .option('--json', 'print all results as JSON')
     .addHelpText(
       'after',
       `
-Exit code: 0; 1 when a goal was missed; 2 for a mistake in the arguments.
+Exit code: 0; 2 for a mistake in the arguments.
 
 Examples:
   $ heddle plan validate
@@ -222,7 +210,7 @@ function predictAll(flags: PlanFlags): void {
   if (flags.late > 0 && flags.simulate !== true)
     throw new ArgumentError('late', flags.late, '0 without --simulate: only messages can be late');
   const question = questionOf(flags);
-  const asked = named(candidates(question.known, question.place, question.sum), flags.family);
+  const asked = named(candidates(question.known, question.place), flags.family);
   const answers = plan(question, asked);
   const simulated = flags.simulate === true ? simulateAll(question, asked, flags) : [];
   if (flags.report !== undefined) writeOutput(flags.report, planPage(question, asked, answers));
@@ -253,14 +241,12 @@ function questionOf(flags: PlanFlags): Question {
   const machine = machineFor(flags.machine);
   const place = placeOn(machine, flags.ep, flags.nodes);
   const law = lawOf(flags, nodesOf(place));
-  const { model, places, dtype, combineDtype, replicas, sum } = flags;
+  const { model, places, dtype, combineDtype, replicas } = flags;
   const placement = places === undefined ? undefined : placementFor(layer, place, law, places);
   const tokens = tokensFrom(flags.tokens);
-  if (sum === 'source' && combineDtype === 'fp8')
-    throw new ArgumentError('sum', sum, 'nodes where combine carries fp8');
   return {
     ...set({ placement }),
-    ...{ model, layer, known: machine, place, tokens, law, dtype, combineDtype, replicas, sum },
+    ...{ model, layer, known: machine, place, tokens, law, dtype, combineDtype, replicas },
   };
 }
 
@@ -326,14 +312,11 @@ function serve(flags: FlagsOf<typeof defineServe>): void {
 }
 
 function validateAll(flags: FlagsOf<typeof defineValidate>): void {
-  requireOutputFolder('--plots', flags.plots);
   const cells = flags.cells === undefined ? null : parseCells(...read('cells', flags.cells));
   const others = cells === null ? null : validateCells(cells);
   const results = others === null ? validate() : [others.result];
   const sources = others === null ? disagreements() : [];
   const unknown = others?.unknown ?? [];
-  if (flags.plots !== undefined) writePlots(flags.plots, results);
-  if (results.some(({ reached }) => reached === false)) process.exitCode = 1;
   if (flags.json === true) {
     process.stdout.write(
       `${JSON.stringify({ version: version(), results, disagreements: sources, unknown }, null, 2)}\n`,

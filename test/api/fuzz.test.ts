@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, describe, expect, expectTypeOf, test } from 'vitest';
 import { HeddleError } from '../../src/base/errors.js';
 import { World } from '../../src/index.js';
-import { random } from '../../src/verify/testing/index.js';
+import { random } from '../../src/verify/testing/public.js';
 import { needing } from '../needs.js';
 import { withArguments } from './arguments.js';
 import type { Call } from './call.js';

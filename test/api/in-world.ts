@@ -1,7 +1,7 @@
 /** What needs a world. */
 import * as heddle from '../../src/index.js';
 import * as worlds from '../../src/net/world/index.js';
-import * as testing from '../../src/verify/testing/index.js';
+import * as testing from '../../src/verify/testing/public.js';
 import {
   deepseek,
   drawn,
@@ -74,7 +74,6 @@ export async function inWorld(of: Things) {
     launcher.set(name, value);
   const placement = { experts: 4, ranks: 1, places: [0, 1, 2, 3, -1] };
   const placedEp = await heddle.ExpertParallel.create(world, { ...layer, placement, waits: true });
-  const experts = () => testing.ExampleExperts.create(world, ep, stream);
   const plan = await heddle.ExpertsPlan.create(ep);
   const rows = heddle.emptyTensor(device, 'bf16', [plan.rows, 8]);
   const own = heddle.tensorFrom(device, stream, [0, -1, 1, 2], 'i32', [1, 2, 2]);
@@ -124,9 +123,6 @@ export async function inWorld(of: Things) {
       await circle.latest.dispose();
     }
   };
-  const shape = { ...ep.shape, weights: undefined, counts: undefined };
-  const [source] = testing.makeSources(ep.shape, 2, 1);
-  const sources = [[source]];
 
   return {
     emptyTensor: call(heddle.emptyTensor, device, 'bf16', [2, 8], 'fuzz'),
@@ -259,15 +255,6 @@ export async function inWorld(of: Things) {
       async (a, b, c) => (await files.loadRouter(a, b, c)).free(),
       ...[place, stream, told],
     ),
-    'ExampleExperts.create': call(
-      async (a, b, c, d, e) => (await testing.ExampleExperts.create(a, b, c, d, e)).free(),
-      ...[world, ep, stream, { blocks: 1, threads: 32, programmatic: true }, ep.received],
-    ),
-    'ExampleExperts.run': call(async (a) => (await experts()).run(a), stream),
-    runRounds: call(testing.runRounds, world, shape, sources, {
-      ...{ family: 'one-sided', waitMs: 100, graph: false, inspect: false },
-      experts: { blocks: 1, threads: 32 },
-    }),
 
     'Device.allocate': call((a, b) => device.allocate(a, b).free(), 64, 'fuzz'),
     'Device.allocateMapped': call((a, b) => device.allocateMapped(a, b).free(), 64, 'fuzz'),

@@ -8,8 +8,8 @@ import type * as heddle from '../../src/index.js';
 import type * as lang from '../../src/lang/index.js';
 import type * as fabric from '../../src/net/fabric/index.js';
 import type * as worlds from '../../src/net/world/index.js';
-import type * as checking from '../../src/verify/check/index.js';
-import type * as testing from '../../src/verify/testing/index.js';
+import type * as checking from '../../src/verify/check/public.js';
+import type * as testing from '../../src/verify/testing/public.js';
 
 type Callable = (...args: never) => unknown;
 
@@ -92,7 +92,7 @@ interface Reasons {
     | 'sharedLayout'
     | 'walkExpression'
     | 'walkStatements';
-  'takes what only Heddle reports': 'formatDiagnostic' | 'formatFinding';
+  'takes what only Heddle reports': 'formatDiagnostic';
   'needs a GPU or its libraries before it looks at anything; test/on-gpus and test/gpu/cuda have them':
     | 'compileKernel'
     | 'hasPeerAtomics'

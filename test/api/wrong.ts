@@ -1,5 +1,5 @@
 /** Wrong arguments: a good call, with something in it replaced. */
-import type { Random } from '../../src/verify/testing/index.js';
+import type { Random } from '../../src/verify/testing/public.js';
 
 /** Values that no caller's types allow here; `foreign` are live and disposed things of the library itself. */
 export function wrongValues(foreign: readonly unknown[]): readonly unknown[] {

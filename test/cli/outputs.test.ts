@@ -34,10 +34,7 @@ const files = [
   ['bench', '--device', 'sim', '--report'],
   ['bench', 'layer', '--device', 'sim', '--trace'],
 ];
-const folders = [
-  ['plan', 'validate', '--plots'],
-  ['export', 'one-sided', '--arch', 'none', '--out'],
-];
+const folders = [['export', 'one-sided', '--arch', 'none', '--out']];
 const below = (path: string): string => join(folder, path);
 
 describe.each(files.map((args) => ({ args, name: args.join(' ') })))('heddle $name', ({ args }) => {

@@ -1,4 +1,5 @@
 /** The least time that products of experts may take on a GPU: what its memory brings, and what its tensor cores multiply. */
+import type { Column } from '../../base/table.js';
 import { CudaDevice } from '../../gpu/cuda/index.js';
 import { readCeilingKernel, transferLaunch } from '../../verify/kernels/index.js';
 import { gigabytes } from './statistics.js';
@@ -60,7 +61,7 @@ export const boundsOf = (
 
 export const boundOf = ({ memory, tensorCores }: Bounds): number => Math.max(memory, tensorCores ?? 0);
 
-export const boundsColumns = <Point>(of: (point: Point) => Bounds) => [
-  { head: 'memory µs', cell: (point: Point) => of(point).memory.toFixed(1) },
-  { head: 'cores µs', cell: (point: Point) => of(point).tensorCores?.toFixed(1) ?? '–' },
+export const boundsColumns = <Point>(of: (point: Point) => Bounds): readonly Column<Point>[] => [
+  { head: 'memory µs', rate: true, cell: (point: Point) => of(point).memory.toFixed(1) },
+  { head: 'cores µs', rate: true, cell: (point: Point) => of(point).tensorCores?.toFixed(1) ?? '–' },
 ];

@@ -5,7 +5,7 @@
  */
 
 import type { Column } from '../../base/table.js';
-import { bytesOf, ExpertsPlan, type ExpertsPlanOptions } from '../../moe/index.js';
+import { bytesOf, ExpertsPlan } from '../../moe/index.js';
 import { dtypes, expertsOf, type Layer, reference } from '../../moe/layer/index.js';
 import { makeAllRoutes } from '../../verify/testing/index.js';
 import { type Look, type Measuring, pointByPoint, type Rig, wrongResult } from './harness.js';
@@ -18,7 +18,6 @@ import { type Workload, type WorkloadOptions, workload } from './workload.js';
 export interface ExpertsBenchPlan extends Measuring {
   readonly workload: WorkloadOptions;
   readonly tokens: readonly number[];
-  readonly rows: ExpertsPlanOptions;
 }
 
 type ExpertsPoint = Awaited<ReturnType<typeof measure>>;
@@ -26,19 +25,18 @@ type ExpertsPoint = Awaited<ReturnType<typeof measure>>;
 /** @throws UnavailableError without a GPU, HeddleError where a plan is wrong: its figures would be worth nothing. */
 export async function benchExperts(plan: ExpertsBenchPlan, on: (point: ExpertsPoint) => void = () => {}) {
   const of = workload(plan.workload);
-  const { rows } = plan;
   const setting = { ...plan, ranks: 1, seed: of.seed };
   const results = await pointByPoint('experts', setting, on, async (rig, tell, look) => {
-    for (const tokens of plan.tokens) tell(await measure(rig, of, tokens, rows, look));
+    for (const tokens of plan.tokens) tell(await measure(rig, of, tokens, look));
   });
-  return { ...results, workload: of, rows };
+  return { ...results, workload: of };
 }
 
 /** The buffers of one round. Rounds take several sets in turn, so that no round finds its rows in the cache. */
 type Set = Awaited<ReturnType<typeof createSet>>;
 
 /** Times of launches back to back in a graph, in µs; of simulated ones steps, which say nothing. */
-async function measure(rig: Rig, of: Workload, tokens: number, how: ExpertsPlanOptions, look: Look) {
+async function measure(rig: Rig, of: Workload, tokens: number, look: Look) {
   const { timing } = rig;
   const { stream } = timing;
   const layer: Layer = {
@@ -49,15 +47,14 @@ async function measure(rig: Rig, of: Workload, tokens: number, how: ExpertsPlanO
   };
   const { experts, weights } = arrivedIds(layer, of.seed);
   const { rowBytes } = layer.payloads[0]!;
-  // How many routes go to experts of this rank, and how many slots hold a token.
   const routes = experts.reduce((sum, id) => sum + Number(id >= 0), 0);
   const slots = countSlots(experts, layer.topK);
   const bytes = (routes + slots) * rowBytes;
   const rounds = timing.options.l2Bytes === 0 ? 2 : Math.max(8, Math.min(100, Math.ceil(2e9 / bytes)));
   const sets: Set[] = [];
   for (let n = 0; n < Math.min(16, setsFor(rounds, bytes, timing.options.l2Bytes)); n++)
-    sets.push(await createSet(rig, layer, { experts, weights }, bytes, how));
-  await verify(timing, sets[0]!, layer, experts, how);
+    sets.push(await createSet(rig, layer, { experts, weights }, bytes));
+  await verify(timing, sets[0]!, layer, experts);
 
   const time = (step: (set: Set) => void): Promise<Spread> =>
     timing.time(rounds, [(round) => step(sets[round % sets.length]!)]);
@@ -85,7 +82,6 @@ async function measure(rig: Rig, of: Workload, tokens: number, how: ExpertsPlanO
   return { tokens, routes, slots, plan, planBytes, expand: moved(expand), reduce: moved(reduce) };
 }
 
-/** The ids and weights that rank 0 would receive. */
 function arrivedIds(layer: Layer, seed: number) {
   const sources = makeAllRoutes(layer, layer.maxTokens, seed).map((routes) => ({ ...routes, payloads: {} }));
   return reference.dispatch({ ...layer, payloads: [] }, sources, 0);
@@ -103,7 +99,6 @@ async function createSet(
   layer: Layer,
   ids: { readonly experts: Int32Array; readonly weights: Float32Array },
   bytes: number,
-  how: ExpertsPlanOptions,
 ) {
   const { world, stream } = rig.timing;
   const tensors = tensorsOf(rig, 1);
@@ -117,25 +112,17 @@ async function createSet(
     output: tensors.empty(output.dtype, [...slots, output.hidden]),
   };
   const of = { world: { device: world.device, rank: 0 }, shape: layer, received };
-  const plan = await ExpertsPlan.create(of, how);
+  const plan = await ExpertsPlan.create(of);
   const rows = tensors.filled(output.dtype, [plan.rows, output.hidden]);
-  // The buffers of the device copy.
   const scratch = tensors.filled('u8', [bytes]);
   plan.plan(received, stream);
   await stream.synchronize();
   return { of, plan, rows, scratch, tensors };
 }
 
-async function verify(
-  { stream }: Timing,
-  { plan }: Set,
-  layer: Layer,
-  ids: Int32Array,
-  { form = 'contiguous', alignment = 1 }: ExpertsPlanOptions,
-): Promise<void> {
-  const mine = expertsOf(layer, 0);
-  const capacity = form === 'masked' ? plan.rows / Math.max(1, mine.count) : plan.rows;
-  const expected = reference.plan(ids, mine, { form, alignment, capacity });
+async function verify({ stream }: Timing, { plan }: Set, layer: Layer, ids: Int32Array): Promise<void> {
+  const how = { form: 'contiguous', alignment: 1, capacity: plan.rows } as const;
+  const expected = reference.plan(ids, expertsOf(layer, 0), how);
   const { scatter } = plan.planned;
   const got = await stream.copyOut(scatter.data, scatter.bytes);
   const { overflow } = await plan.sizes(stream);
@@ -146,15 +133,10 @@ async function verify(
 export const expertsColumns = (unit: Unit): readonly Column<ExpertsPoint>[] => {
   const moved = (what: 'expand' | 'reduce'): readonly Column<ExpertsPoint>[] => [
     { head: `${what} ${unit}`, cell: (point) => point[what].time.median.toFixed(1) },
-    // A simulated launch counts steps, which give no rate.
-    ...(unit === 'steps'
-      ? []
-      : [
-          {
-            head: 'GB/s',
-            cell: (point: ExpertsPoint) => gigabytes(point[what].bytes, point[what].time.median).toFixed(0),
-          },
-        ]),
+    {
+      ...({ head: 'GB/s', rate: true } as const),
+      cell: (point) => gigabytes(point[what].bytes, point[what].time.median).toFixed(0),
+    },
     { head: 'of copy', cell: (point) => percent(point[what].share) },
   ];
   return [

@@ -198,7 +198,6 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Lo
   return { rows, counts: [...sizes.counts], gateUp, down };
 }
 
-/** Expert ids: of each as many, or drawn. */
 function idsOf(layer: Layer, routes: GemmBenchPlan['routes']): Int32Array {
   const { experts, topK, maxTokens } = layer;
   if (routes === 'even') return Int32Array.from({ length: maxTokens * topK }, (_, i) => i % experts);
@@ -234,7 +233,6 @@ async function verify(
     throw wrongResult(`Heddle and cuBLAS differ: ${first} (${different} values of ${ours!.length})`);
 }
 
-/** The forms of cuBLAS, rows in order of experts. */
 function cublasForms(
   cublas: Cublas,
   stream: CudaStream,
@@ -310,7 +308,6 @@ export const flopsColumns = <Point>(of: (point: Point) => Flops): readonly Colum
   },
 ];
 
-/** A line of the table: a GEMM at a number of rows. */
 type GemmLine = ReturnType<typeof gemmLines>[number];
 
 export const gemmLines = ({ rows, gateUp, down }: GemmPoint) => [
@@ -318,22 +315,18 @@ export const gemmLines = ({ rows, gateUp, down }: GemmPoint) => [
   { rows, name: 'down', ...down },
 ];
 
-/** A simulated GPU counts steps, so its table has no columns of bandwidth and rate. */
 export const gemmColumns = (unit: Unit): readonly Column<GemmLine>[] => {
-  const onGpu = (...columns: readonly Column<GemmLine>[]) => (unit === 'steps' ? [] : columns);
   const ours = ({ times }: GemmLine): number => times.heddle!.median;
   return [
     { head: 'rows', cell: ({ rows }) => String(rows) },
     { head: 'GEMM', cell: ({ name }) => name },
-    ...onGpu(...boundsColumns(({ bounds }: GemmLine) => bounds)),
+    ...boundsColumns(({ bounds }: GemmLine) => bounds),
     ...gemmForms.map((form) => ({
       head: `${form} ${unit}`,
       cell: ({ times }: GemmLine) => times[form]?.median.toFixed(1) ?? '–',
     })),
-    ...onGpu(
-      { head: 'of bound', cell: (line) => percent(boundOf(line.bounds) / ours(line)) },
-      { head: 'TFLOP/s', cell: (line) => (line.usefulFlops / ours(line) / 1e6).toFixed(0) },
-    ),
+    { head: 'of bound', rate: true, cell: (line) => percent(boundOf(line.bounds) / ours(line)) },
+    { head: 'TFLOP/s', rate: true, cell: (line) => (line.usefulFlops / ours(line) / 1e6).toFixed(0) },
     ...flopsColumns(({ usefulFlops, paddedFlops }: GemmLine) => ({
       usefulFlops,
       paddedFlops: paddedFlops.heddle!,

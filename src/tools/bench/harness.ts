@@ -9,7 +9,6 @@ import { type Span, trace } from './trace.js';
 
 export type { Rig };
 
-/** The part of a plan that every benchmark has. */
 export interface Measuring {
   readonly device: 'cuda' | 'sim';
   readonly iterations: number;

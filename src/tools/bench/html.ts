@@ -1,21 +1,35 @@
 /** One self-contained HTML page from a run's results: charts, tables, method. Nothing is loaded from anywhere. */
-import { type Chart, figure, json, list, page, type Series, text } from '../../base/page.js';
-import { type Column, htmlTable } from '../../base/table.js';
+import { type Chart, figure, json, list, page, text } from '../../base/page.js';
+import { htmlTable } from '../../base/table.js';
 import { type BenchReport, type MeasuredPhase, type Point, type Row, rowOf, type Subject } from './report.js';
-import { columnsOf, number, percent, placedNotes, wireNotes } from './table.js';
+import {
+  columnsOf,
+  kernelColumns,
+  placedNotes,
+  rowColumns,
+  tokensColumn,
+  waitTables,
+  wireNotes,
+} from './table.js';
 import { routerInWords } from './workload.js';
 
 export function htmlReport(report: BenchReport): string {
   const { workload: of } = report;
   const title = `Heddle bench: ${of.name}, EP${of.ranks}, ${of.dtype} there, ${of.combineDtype} back`;
   const simulated = report.unit === 'steps';
-  const charts = simulated ? {} : { latency: latencyChart(report), bandwidth: bandwidthChart(report) };
+  const { points } = report;
+  const charts = simulated
+    ? {}
+    : {
+        latency: chart(points, 'µs a round', latencies, 'time'),
+        bandwidth: chart(points, 'GB/s leaving a GPU', rates, 'physical'),
+      };
   const body = `<p class="soft">Dispatch and combine of a Mixture-of-Experts layer: hidden ${of.hidden}, top-${of.topK} of ${of.experts} experts, ${text(routerInWords(of.router))}.</p>
-${simulated ? simulatedNotice : tiles(report)}
+${simulated ? simulatedNotice : ''}
 ${facts(report)}
 ${simulated ? '' : figures(report)}
 <h2>Round trips</h2>
-${summaryTable(report)}
+${htmlTable(columnsOf(report), report.points)}
 <p class="soft">* calculated: both − dispatch.</p>
 <details><summary>Every measured row</summary>${rowsTable(report)}</details>
 ${waitsTables(report)}
@@ -30,86 +44,45 @@ ${report.notes.length === 0 ? '' : `<h2>Notes</h2>${list(report.notes)}`}
 const simulatedNotice =
   '<p><b>Simulated.</b> Steps of a simulated machine count instructions; they say nothing about the time of a GPU.</p>';
 
-function latencyChart(report: BenchReport): Chart {
-  const { points } = report;
-  const series: Series[] = [
-    line('Heddle, both', 'heddle', times(points, 'heddle', 'both'), 3),
-    line('Heddle, dispatch', 'half', times(points, 'heddle', 'dispatch'), 1.5),
-    line('NCCL sparse, both', 'nccl', times(points, 'nccl sparse', 'both'), 2),
-    line('NCCL dense, both', 'dense', times(points, 'nccl dense', 'both'), 1.5),
-    line('NVSHMEM dense, both', 'dense', times(points, 'nvshmem dense', 'both'), 1.5),
-    line('NCCL gather + scatter, both', 'gather', times(points, 'nccl gather', 'both'), 1.5),
-    dashed('ceiling: plain stores, both', 'ceiling', times(points, 'stores', 'both')),
-    dashed('ceiling: the network alone, both', 'ceiling', times(points, 'network', 'both')),
-    ...publishedFor(report).map(
-      ({ name, microseconds }): Series => ({
-        label: `${name}, both`,
-        colour: 'published',
-        line: false,
-        width: 0,
-        points: 10,
-        values: points.map(({ tokens }) => microseconds[tokens] ?? null),
-      }),
-    ),
-  ];
-  return chart(points, true, 'µs a round', series);
-}
+/** Label, colour, whose time of which phase, and the line's width; limits are dashed. */
+type Line = readonly [string, string, Subject, MeasuredPhase, width: number];
 
-function bandwidthChart({ points }: BenchReport): Chart {
-  return chart(points, false, 'GB/s leaving a GPU', [
-    line('Heddle, both', 'heddle', bandwidths(points, 'heddle', 'both'), 3),
-    line('Heddle, dispatch', 'half', bandwidths(points, 'heddle', 'dispatch'), 1.5),
-    line('NCCL sparse, both', 'nccl', bandwidths(points, 'nccl sparse', 'both'), 2),
-    dashed('ceiling: plain stores', 'ceiling', bandwidths(points, 'stores', 'dispatch')),
-    dashed('plain loads', 'loads', bandwidths(points, 'loads', 'dispatch')),
-  ]);
-}
+const latencies: readonly Line[] = [
+  ['Heddle, both', 'heddle', 'heddle', 'both', 3],
+  ['Heddle, dispatch', 'half', 'heddle', 'dispatch', 1.5],
+  ['NCCL sparse, both', 'nccl', 'nccl sparse', 'both', 2],
+  ['NCCL dense, both', 'dense', 'nccl dense', 'both', 1.5],
+  ['NVSHMEM dense, both', 'dense', 'nvshmem dense', 'both', 1.5],
+  ['NCCL gather + scatter, both', 'gather', 'nccl gather', 'both', 1.5],
+  ['ceiling: plain stores, both', 'ceiling', 'stores', 'both', 1.5],
+  ['ceiling: the network alone, both', 'ceiling', 'network', 'both', 1.5],
+];
 
-const times = (points: readonly Point[], subject: Subject, phase: MeasuredPhase) =>
-  points.map((point) => rowOf(point, subject, phase)?.time ?? null);
-const bandwidths = (points: readonly Point[], subject: Subject, phase: MeasuredPhase) =>
-  points.map((point) => rowOf(point, subject, phase)?.physical ?? null);
+const rates: readonly Line[] = [
+  ['Heddle, both', 'heddle', 'heddle', 'both', 3],
+  ['Heddle, dispatch', 'half', 'heddle', 'dispatch', 1.5],
+  ['NCCL sparse, both', 'nccl', 'nccl sparse', 'both', 2],
+  ['ceiling: plain stores', 'ceiling', 'stores', 'dispatch', 1.5],
+  ['plain loads', 'loads', 'loads', 'dispatch', 1.5],
+];
 
-const line = (label: string, colour: string, values: readonly (number | null)[], width: number): Series => ({
-  label,
-  colour,
-  line: true,
-  width,
-  points: width + 3,
-  values,
+const limits: readonly Subject[] = ['stores', 'loads', 'network'];
+
+/** Lines that nobody measured are left out. */
+const chart = (
+  points: readonly Point[],
+  unit: string,
+  lines: readonly Line[],
+  of: 'time' | 'physical',
+): Chart => ({
+  ...{ x: points.map(({ tokens }) => tokens), label: 'tokens a rank', log: of === 'time', unit },
+  series: lines
+    .map(([label, colour, subject, phase, width]) => ({
+      ...{ label, colour, width, ...(limits.includes(subject) && { dash: [6, 4] }) },
+      values: points.map((point) => rowOf(point, subject, phase)?.[of] ?? null),
+    }))
+    .filter(({ values }) => values.some((value) => value !== null)),
 });
-const dashed = (label: string, colour: string, values: readonly (number | null)[]): Series => ({
-  ...line(label, colour, values, 1.5),
-  dash: [6, 4],
-});
-
-/** Values that nobody measured are left out. */
-const chart = (points: readonly Point[], log: boolean, unit: string, series: readonly Series[]): Chart => ({
-  x: points.map(({ tokens }) => tokens),
-  label: 'tokens a rank',
-  log,
-  unit,
-  series: series.filter(({ values }) => values.some((value) => value !== null)),
-});
-
-function tiles({ points, barrier }: BenchReport): string {
-  const all: [string, string][] = [];
-  const shown = [points[0], points.find(({ tokens }) => tokens === 128), points.at(-1)];
-  for (const point of new Set(shown)) {
-    const row = point === undefined ? undefined : rowOf(point, 'heddle', 'both');
-    if (point === undefined || row === undefined) continue;
-    const details = [
-      row.overNccl === null ? '' : `${number(row.overNccl, 2)} × NCCL’s speed`,
-      row.ofCeiling === null ? '' : `${percent(row.ofCeiling, 1)} of the ceiling`,
-    ].filter(Boolean);
-    const rank = point.tokens === 1 ? '1 token a rank' : `${point.tokens} tokens a rank`;
-    all.push([`${number(row.time)} µs`, [`round trip, ${rank}`, ...details].join(' · ')]);
-  }
-  if (barrier !== null) all.push([`${number(barrier.median)} µs`, 'all ranks meet once, by flags']);
-  return `<div class="tiles">${all
-    .map(([value, label]) => `<div class="tile"><b>${text(value)}</b><span>${text(label)}</span></div>`)
-    .join('')}</div>`;
-}
 
 function facts({ machine, method, date, version, commit }: BenchReport): string {
   const names = [...new Set(machine.gpus)].join(', ');
@@ -129,74 +102,26 @@ function facts({ machine, method, date, version, commit }: BenchReport): string 
   return `<dl>${rows.map(([name, value]) => `<dt>${name}</dt><dd>${text(value)}</dd>`).join('')}</dl>`;
 }
 
-function figures(report: BenchReport): string {
-  const published = publishedFor(report)
-    .map(({ name, source }) => ` Dots: ${name} (${source}).`)
-    .join('');
-  return `<h2>Latency</h2>
-${figure('latency', `Microseconds of a round against tokens a rank, both logarithmic; lower is better.${published}`)}
-${report.method.nodes > 1 ? '' : bandwidthFigure}`;
-}
+const figures = ({ method }: BenchReport): string => `<h2>Latency</h2>
+${figure('latency', 'Microseconds of a round against tokens a rank, both logarithmic; lower is better.')}
+${method.nodes > 1 ? '' : bandwidthFigure}`;
 
 const bandwidthFigure = `<h2>Bandwidth</h2>
 ${figure('bandwidth', 'Bytes that leave a GPU over NVLink ÷ time; higher is better. The dashed lines are what the links carry.')}`;
 
-const summaryTable = (report: BenchReport): string =>
-  htmlTable<Point>(
-    [
-      ...columnsOf(report),
-      ...publishedFor(report).map(({ microseconds }) => ({
-        head: 'best open µs',
-        cell: ({ tokens }: Point) => number(microseconds[tokens] ?? null),
-      })),
-    ],
-    report.points,
-  );
-
-function rowsTable({ points, unit }: BenchReport): string {
-  const spread = (key: 'min' | 'p10' | 'p90' | 'max'): Column<Row> => ({
-    head: key,
-    cell: (row) => number(row.spread?.[key] ?? null),
-  });
-  const columns: readonly Column<Row & { readonly tokens: number }>[] = [
-    { head: 'tokens', kind: 'name', cell: ({ tokens }) => String(tokens) },
-    { head: 'what', kind: 'name', cell: ({ subject }) => subject },
-    {
-      head: 'phase',
-      kind: 'name',
-      cell: ({ phase, derived }) => (derived === null ? phase : `${phase} (${derived})`),
-    },
-    { head: `median, ${unit}`, kind: 'main', cell: ({ time }) => number(time) },
-    ...(['min', 'p10', 'p90', 'max'] as const).map(spread),
-    { head: 'NVLink GB/s', cell: ({ physical }) => number(physical, 1) },
-    { head: 'logical GB/s', cell: ({ logical }) => number(logical, 1) },
-    { head: 'of ceiling', cell: ({ ofCeiling }) => percent(ofCeiling, 1) },
-    { head: '× NCCL', cell: ({ overNccl }) => number(overNccl, 2) },
-  ];
-  return htmlTable(
-    columns,
+const rowsTable = ({ points, unit }: BenchReport): string =>
+  htmlTable<Row & { readonly tokens: number }>(
+    [tokensColumn, ...rowColumns(unit)],
     points.flatMap(({ tokens, rows }) => rows.map((row) => ({ ...row, tokens }))),
   );
-}
 
 /** Who waits for whom: a table for each number of tokens and each phase. */
 function waitsTables({ points, unit }: BenchReport): string {
-  const tables = points.flatMap(({ tokens, waits }) =>
-    waits === undefined
-      ? []
-      : (['dispatch', 'combine'] as const).map((phase) => {
-          const columns: readonly Column<{ readonly rank: number; readonly row: readonly number[] }>[] = [
-            { head: `${tokens} tokens, ${phase}`, kind: 'name', cell: ({ rank }) => `rank ${rank} waits` },
-            ...waits[phase].map((_, peer) => ({
-              head: `for ${peer}`,
-              cell: ({ row }: { readonly row: readonly number[] }) => number(row[peer]!),
-            })),
-          ];
-          return htmlTable(
-            columns,
-            waits[phase].map((row, rank) => ({ rank, row })),
-          );
-        }),
+  const tables = points.flatMap((point) =>
+    waitTables(point).map(({ phase, columns, lines }) => {
+      const [first, ...others] = columns;
+      return htmlTable([{ ...first!, head: `${point.tokens} tokens, ${phase}` }, ...others], lines);
+    }),
   );
   if (tables.length === 0) return '';
   return `<h2>Who waits for whom</h2><p class="soft">${unit} a round, the mean of the last rounds. A column whose numbers are large is a rank that is late.</p>${tables.join('')}`;
@@ -205,16 +130,7 @@ function waitsTables({ points, unit }: BenchReport): string {
 function kernelsTable({ points, unit }: BenchReport): string {
   const lines = points.flatMap(({ tokens, kernels }) => (kernels ?? []).map((one) => ({ ...one, tokens })));
   if (lines.length === 0) return '';
-  const columns: readonly Column<(typeof lines)[number]>[] = [
-    { head: 'tokens', kind: 'name', cell: ({ tokens }) => String(tokens) },
-    { head: 'kernel', kind: 'name', cell: ({ kernel }) => kernel },
-    { head: `between events, ${unit}`, cell: ({ time }) => number(time) },
-    { head: 'events alone', cell: ({ gap }) => number(gap) },
-    { head: 'blocks × threads', cell: ({ blocks, threads }) => `${blocks} × ${threads}` },
-    { head: 'registers', cell: ({ facts }) => (facts === null ? '–' : String(facts.registers)) },
-    { head: 'local memory, bytes', cell: ({ facts }) => (facts === null ? '–' : String(facts.localBytes)) },
-  ];
-  return `<h2>Kernels</h2><p class="soft">Launched directly, with events between them, which cost time of their own: the sum is more than a round in a graph.</p>${htmlTable(columns, lines)}`;
+  return `<h2>Kernels</h2><p class="soft">Launched directly, with events between them, which cost time of their own: the sum is more than a round in a graph.</p>${htmlTable<(typeof lines)[number]>([tokensColumn, ...kernelColumns(unit)], lines)}`;
 }
 
 function methodLines({ method, unit, workload: of, points }: BenchReport): string[] {
@@ -242,30 +158,3 @@ const networkMethod = [
   'Messages and bytes are those that the ranks’ proxies sent in a round of each input set, headers, ids and weights included: a second program of each proxy wrote them down.',
   'The network alone: threads like the proxies’ send each other the same messages in the same rounds, by the transfer engine, from host memory to host memory; a phase ends for a rank when all that it gets has come. As many rounds before those that count.',
 ];
-
-/** The time that others' kernels were measured to need for the same round, on one kind of machine. */
-const bestOpen = {
-  name: 'best open one-sided kernels',
-  source:
-    'FlashInfer’s build of TensorRT-LLM’s one-sided all-to-all, commit fb28d724; ' +
-    '4 × H200, DeepSeek-V3 shape, bf16 both ways, uniform routes, in a graph; measured 2026-11-20',
-  /** Tokens a rank → microseconds of dispatch + combine back to back. */
-  microseconds: { 1: 18.3, 8: 18.8, 32: 21.8, 128: 41.0, 512: 136, 2048: 497 } as Readonly<
-    Record<number, number>
-  >,
-};
-
-/** The published figures that a run can be compared with: those of the same layer, formats, routes, ranks and GPU. */
-function publishedFor({ workload: of, machine, unit }: BenchReport): readonly (typeof bestOpen)[] {
-  const comparable =
-    unit === 'µs' &&
-    of.hidden === 7168 &&
-    of.experts === 256 &&
-    of.topK === 8 &&
-    of.ranks === 4 &&
-    of.dtype === 'bf16' &&
-    of.combineDtype === 'bf16' &&
-    of.router.kind === 'uniform' &&
-    machine.gpus.every((name) => name.includes('H200'));
-  return comparable ? [bestOpen] : [];
-}

@@ -11,16 +11,7 @@ export type { BenchEvent, Plan } from './program.js';
 export * from './report.js';
 export { runBenchmark } from './run.js';
 export { type Unit, unitOf } from './statistics.js';
-export {
-  columnsOf,
-  footnote,
-  heading,
-  headOf,
-  kernelLines,
-  lineOf,
-  spreadLines,
-  waitLines,
-} from './table.js';
+export { columnsOf, detailLines, footnote, heading, headOf, lineOf } from './table.js';
 export { Clock, type Span, timelineOf } from './trace.js';
 export { runTuning, type TuneEvent, type TunePlan } from './tune.js';
 export { sweep, type WorkloadOptions } from './workload.js';

@@ -3,11 +3,11 @@
  * so that no round finds its rows in a cache that a round before it filled.
  */
 import type { Device, Stream } from '../../gpu/index.js';
-import { bytesOf, emptyTensor, type OwnedTensor, type Tensor, tensorFrom, wrap } from '../../moe/index.js';
+import { bytesOf, emptyTensor, type OwnedTensor, tensorFrom } from '../../moe/index.js';
 import { type Bits, type Dtype, dtypes } from '../../moe/layer/index.js';
 import { type Routes, randomElements } from '../../verify/testing/index.js';
 import type { Timing } from './timing.js';
-import { rowBytesOf, type Workload } from './workload.js';
+import type { Workload } from './workload.js';
 
 /** How often the sets together exceed L2. */
 const rotation = 3;
@@ -24,7 +24,6 @@ export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number):
 /** The scale of weights of e4m3 noise: with it their numbers are about as large as those of rows of bf16 noise. */
 const scaleOfNoise = 2 ** -8;
 
-/** A rank's stopwatch and random data. */
 export interface Rig {
   readonly timing: Timing;
   /** The same on all ranks, so that each knows what its peers send. */
@@ -68,14 +67,12 @@ export function tensorsOf({ timing, noise }: Rig, seed: number) {
   return {
     empty,
     from,
-    /** With noise in it. */
     filled(dtype: Dtype, shape: readonly number[], what?: string): OwnedTensor {
       const tensor = empty(dtype, shape, what);
       if (dtype === 'e4m3') narrow ??= own(createNoise(device, stream, seed, dtype));
       (dtype === 'e4m3' ? narrow! : noise).fill(stream, tensor.data, tensor.bytes);
       return tensor;
     },
-    /** Scales of weights that are noise. */
     scales: (shape: readonly number[]): OwnedTensor =>
       from(
         new Float32Array(shape.reduce((a, b) => a * b)).fill(scaleOfNoise),
@@ -89,43 +86,18 @@ export function tensorsOf({ timing, noise }: Rig, seed: number) {
   };
 }
 
-interface InputSet {
-  readonly topkIds: Tensor;
-  readonly topkWeights: Tensor;
-  readonly payloads: Readonly<Record<string, Tensor>>;
-  /** Where combine leaves the tokens' rows. */
-  readonly out: Tensor;
-}
-
-/** The sets of one rank, in one piece of memory. */
-export function createInputs({ timing, noise }: Rig, of: Workload, routes: readonly Routes[]) {
-  const { stream } = timing;
-  const tokens = routes[0]!.tokens;
+/** The sets of one rank. */
+export function createInputs(rig: Rig, of: Workload, routes: readonly Routes[]) {
+  const tensors = tensorsOf(rig, 1);
   const { topK, hidden, payloads, combineDtype } = of;
-  const outRow = rowBytesOf(of).combine;
-  const sizes = [topK * 4, topK * 4, ...payloads.map(({ rowBytes }) => rowBytes), outRow];
-  const setBytes = sizes.reduce((sum, row) => sum + aligned(row * tokens), 0);
-  const memory = timing.world.device.allocate(setBytes * routes.length, 'inputs and outputs');
-  const sets = routes.map(({ topkIds, topkWeights }, i): InputSet => {
-    let at = memory.address + i * setBytes;
-    const place = (row: number): number => {
-      const here = at;
-      at += aligned(row * tokens);
-      return here;
-    };
-    const ids = wrap(place(topK * 4), 'i32', [tokens, topK]);
-    const weights = wrap(place(topK * 4), 'f32', [tokens, topK]);
-    stream.copyIn(ids.data, bytesOf(topkIds));
-    stream.copyIn(weights.data, bytesOf(topkWeights));
-    const rows = payloads.map(({ name, rowBytes }) => {
-      const tensor = wrap(place(rowBytes), 'u8', [tokens, rowBytes]);
-      noise.fill(stream, tensor.data, tensor.bytes);
-      return [name, tensor] as const;
-    });
-    const out = wrap(place(outRow), combineDtype, [tokens, hidden]);
-    return { topkIds: ids, topkWeights: weights, payloads: Object.fromEntries(rows), out };
-  });
-  return { sets, at: (round: number): InputSet => sets[round % sets.length]!, free: () => memory.free() };
+  const sets = routes.map(({ tokens, topkIds, topkWeights }) => ({
+    topkIds: tensors.from(topkIds, 'i32', [tokens, topK], 'inputs'),
+    topkWeights: tensors.from(topkWeights, 'f32', [tokens, topK], 'inputs'),
+    payloads: Object.fromEntries(
+      payloads.map(({ name, rowBytes }) => [name, tensors.filled('u8', [tokens, rowBytes], 'inputs')]),
+    ),
+    // Where combine leaves the tokens' rows.
+    out: tensors.empty(combineDtype, [tokens, hidden], 'outputs'),
+  }));
+  return { sets, at: (round: number) => sets[round % sets.length]!, free: tensors.free };
 }
-
-const aligned = (bytes: number): number => Math.ceil(bytes / 256) * 256;

@@ -15,7 +15,7 @@ import { tensorsOf } from './inputs.js';
 import { createLayerData, inSmall, type LayerData, modelWith } from './layer-data.js';
 import { joinNccl, ncclRound } from './nccl.js';
 import type { NcclCommunicator } from './nccl-library.js';
-import type { Spread, Unit } from './statistics.js';
+import type { Spread } from './statistics.js';
 import { percent } from './table.js';
 import type { Grouping, Steps } from './timing.js';
 import { routeSets, workload } from './workload.js';
@@ -27,7 +27,6 @@ interface LayerBenchPlan extends Measuring {
   readonly expertsHere: number | null;
   readonly tokens: readonly number[];
   readonly family?: string;
-  /** How dispatch carries rows. */
   readonly rows: 'bf16' | 'fp8';
   /** The type of the experts' weights. With fp8 they are e4m3 with scales, and rows travel as e4m3 too. */
   readonly weights: 'bf16' | 'fp8';
@@ -137,7 +136,6 @@ async function measure(bench: Bench) {
   };
 }
 
-/** One forward, in two micro-batches. */
 async function lookAt({ timing, x, out, tokens, options }: Bench, look: Look): Promise<void> {
   const microBatches = tokens < 2 ? 1 : 2;
   const layer = await MoeLayer.create(timing.world, { ...options, microBatches });
@@ -235,7 +233,7 @@ const heads: Readonly<Partial<Record<LayerPart | LayerWay, string>>> = {
 };
 
 /** Parts, then the whole layer in its ways; then what the experts compute. */
-export const layerColumns = (unit: Unit): readonly Column<LayerPoint>[] => {
+export const layerColumns = (): readonly Column<LayerPoint>[] => {
   const columns: readonly Column<LayerPoint>[] = [
     { head: 'tokens', cell: ({ tokens }) => String(tokens) },
     ...[...layerParts, ...layerWays].map((name) => ({
@@ -245,16 +243,9 @@ export const layerColumns = (unit: Unit): readonly Column<LayerPoint>[] => {
         return times[name]?.median.toFixed(1) ?? '–';
       },
     })),
-    ...(unit === 'steps'
-      ? []
-      : [
-          {
-            head: 'tokens/s',
-            cell: ({ tokensPerSecond }: LayerPoint) => tokensPerSecond.toExponential(2),
-          },
-        ]),
+    { head: 'tokens/s', rate: true, cell: ({ tokensPerSecond }) => tokensPerSecond.toExponential(2) },
     { head: 'exposed', cell: ({ exposed }) => percent(exposed) },
-    ...(unit === 'steps' ? [] : boundsColumns(({ bounds }: LayerPoint) => bounds)),
+    ...boundsColumns(({ bounds }: LayerPoint) => bounds),
     ...flopsColumns((point: LayerPoint) => point),
   ];
   return columns.map((column) => ({ ...column, width: 10 }));

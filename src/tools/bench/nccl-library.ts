@@ -139,7 +139,6 @@ function communicator(device: CudaDevice, rank: number, handle: Address) {
   };
 }
 
-/** A rank of this process. */
 interface NcclRank {
   readonly device: CudaDevice;
   readonly rank: number;

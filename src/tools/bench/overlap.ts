@@ -22,7 +22,6 @@ export interface OverlapPlan extends Measuring {
   readonly sms: readonly number[] | null;
   readonly inner: number;
   readonly family?: string;
-  /** The library whose GEMMs the MLP runs. */
   readonly gemm: Gemm;
 }
 

@@ -38,7 +38,6 @@ export interface Plan extends Measuring {
   readonly places?: number;
   /** Rounds are also run that count how long ranks wait for each other. */
   readonly late?: boolean;
-  /** How Heddle's own rounds are created. */
   readonly how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'split' | 'sms'>;
   readonly breakdown: boolean;
 }
@@ -47,7 +46,6 @@ type Meanwhile =
   | { readonly type: 'doing'; readonly what: string }
   | { readonly type: 'trace'; readonly spans: readonly Span[] };
 
-/** The events of a running benchmark, in order. */
 export type BenchEvent =
   | Meanwhile
   | { readonly type: 'barrier'; readonly spread: Spread }
@@ -232,7 +230,6 @@ async function measurePlaced(
   };
 }
 
-/** The time of each phase, and of both, by the network alone. */
 async function networkAlone(
   { world, options }: Timing,
   sent: SentRounds,

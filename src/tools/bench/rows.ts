@@ -30,7 +30,6 @@ export function rowsOf(
   const moved = { ...bytes, both };
   const sum = (a: number | null, b: number | null, sign = 1) =>
     a === null || b === null ? null : a + sign * b;
-  /** The times that are calculated. */
   const derived: Readonly<Partial<Record<string, { readonly how: string; readonly time: number | null }>>> = {
     'heddle/combine': {
       how: 'both − dispatch',

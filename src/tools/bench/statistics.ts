@@ -1,5 +1,4 @@
 /** The arithmetic of the method: what becomes of the times that ranks measured. */
-import { ArgumentError } from '../../base/errors.js';
 import type { World } from '../../net/world/index.js';
 
 /** A spread of times, in the report's unit, and how many values it was made of. */
@@ -7,12 +6,7 @@ export type Spread = Readonly<ReturnType<typeof spread>>;
 
 /** A round is over when its slowest rank is: per iteration, the maximum over ranks. */
 export function slowestRank(byRank: readonly ArrayLike<number>[]): number[] {
-  const iterations = byRank[0]?.length ?? 0;
-  for (const times of byRank) {
-    if (times.length !== iterations)
-      throw new ArgumentError('times', times.length, `as many on each rank: ${iterations}`);
-  }
-  return Array.from({ length: iterations }, (_, i) => Math.max(...byRank.map((times) => times[i]!)));
+  return Array.from(byRank[0]!, (_, i) => Math.max(...byRank.map((times) => times[i]!)));
 }
 
 /** The maximum over ranks of each value that all of them measured. */
@@ -23,7 +17,6 @@ export async function slowest(world: Pick<World, 'allGather'>, mine: Float64Arra
 
 /** The value below which a share `at` (0 to 1) of the values lie, interpolated between neighbours. */
 export function quantile(values: readonly number[], at: number): number {
-  if (values.length === 0) throw new ArgumentError('values', values, 'one or more');
   const sorted = [...values].sort((a, b) => a - b);
   const place = at * (sorted.length - 1);
   const below = Math.floor(place);

@@ -1,5 +1,5 @@
 /** The table that a run prints: a line for each number of tokens, as it comes. */
-import { aligned, type Column } from '../../base/table.js';
+import { type Column, textTable } from '../../base/table.js';
 import { latestRank } from '../../moe/index.js';
 import type { BenchReport, Point, Row } from './report.js';
 import { rowOf } from './report.js';
@@ -36,7 +36,6 @@ const time =
 export const percent = (share: number | null | undefined, digits = 0): string =>
   share === null || share === undefined ? '–' : `${(share * 100).toFixed(digits)} %`;
 
-/** The facts on which a table's columns depend. */
 type Kind = Pick<BenchReport, 'unit' | 'method'>;
 
 /** The columns of a run; of a simulated one no rate follows, and ranks of several nodes have other limits. */
@@ -68,7 +67,7 @@ export function columnsOf({ unit, method }: Kind): readonly Column<Point>[] {
     { head: '× network', cell: (p) => number(1 / (both(p)?.ofCeiling ?? 0), 2) },
   ];
   return [
-    { head: 'tokens', width: 6, kind: 'name', cell: ({ tokens }) => String(tokens) },
+    tokensColumn,
     ...(oneNode
       ? [
           { head: `dispatch ${unit}`, cell: time('heddle', 'dispatch') },
@@ -113,45 +112,86 @@ const acrossNodes: readonly Column<Point>[] = [
   },
 ];
 
-/** The text that `--iter-stats` adds below a line. */
-export function spreadLines({ unit }: Pick<BenchReport, 'unit'>, point: Point): string {
-  return point.rows
-    .map(({ subject, phase, spread, derived, time: median }) => {
-      const name = `${subject} ${phase}`.padEnd(22);
-      if (spread === null) return `    ${name} ${number(median)} ${unit} (${derived})`;
-      const { p10, p90, min, max, count } = spread;
-      const values = `min ${number(min)}, p10 ${number(p10)}, median ${number(median)}, p90 ${number(p90)}`;
-      return `    ${name} ${values}, max ${number(max)} ${unit}, n ${count}`;
-    })
-    .join('\n');
-}
+export const tokensColumn: Column<{ readonly tokens: number }> = {
+  ...{ head: 'tokens', width: 6, kind: 'name' },
+  cell: ({ tokens }) => String(tokens),
+};
 
-/** The text that `--late` adds below a line: who waits for whom, and for whom most. */
-export function waitLines({ unit }: Pick<BenchReport, 'unit'>, { waits }: Point): string {
-  if (waits === undefined) return '';
-  const lines = (['dispatch', 'combine'] as const).map((phase) => {
-    const rows = waits[phase].map((row, rank) => [`rank ${rank} waits`, ...row.map((time) => number(time))]);
-    return aligned([[phase, ...rows.map((_, peer) => `for ${peer}`)], ...rows]);
+export function rowColumns(unit: BenchReport['unit']): readonly Column<Row>[] {
+  const spread = (key: 'min' | 'p10' | 'p90' | 'max'): Column<Row> => ({
+    head: key,
+    cell: (row) => number(row.spread?.[key] ?? null),
   });
-  const { rank, waited } = latestRank(waits);
-  const most = `The others wait for rank ${rank} most: ${number(waited)} ${unit} a round, all of them together.`;
-  return [...lines, most].join('\n').replaceAll(/^/gm, '    ');
+  return [
+    { head: 'what', kind: 'name', cell: ({ subject }) => subject },
+    {
+      head: 'phase',
+      kind: 'name',
+      cell: ({ phase, derived }) => (derived === null ? phase : `${phase} (${derived})`),
+    },
+    { head: `median, ${unit}`, kind: 'main', cell: ({ time }) => number(time) },
+    ...(['min', 'p10', 'p90', 'max'] as const).map(spread),
+    { head: 'NVLink GB/s', cell: ({ physical }) => number(physical, 1) },
+    { head: 'logical GB/s', cell: ({ logical }) => number(logical, 1) },
+    { head: 'of ceiling', cell: ({ ofCeiling }) => percent(ofCeiling, 1) },
+    { head: '× NCCL', cell: ({ overNccl }) => number(overNccl, 2) },
+  ];
 }
 
-/** The text that `--kernel-breakdown` adds below a line. */
-export function kernelLines({ unit }: Pick<BenchReport, 'unit'>, { kernels }: Point): string {
-  return (kernels ?? [])
-    .map(({ kernel, time: median, gap, blocks, threads, facts }) => {
-      const compiled =
-        facts === null
-          ? ''
-          : `, ${facts.registers} registers, ${facts.localBytes === 0 ? 'no spills' : `${facts.localBytes} bytes of local memory`}`;
-      return (
-        `    ${kernel.padEnd(9)} ${number(median)} ${unit} between events (${number(gap)} of it the events’ own), ` +
-        `${blocks} × ${threads} threads${compiled}`
-      );
-    })
-    .join('\n');
+type Kernel = NonNullable<Point['kernels']>[number];
+
+export const kernelColumns = (unit: BenchReport['unit']): readonly Column<Kernel>[] => [
+  { head: 'kernel', kind: 'name', cell: ({ kernel }) => kernel },
+  { head: `between events, ${unit}`, cell: ({ time }) => number(time) },
+  { head: 'events alone', cell: ({ gap }) => number(gap) },
+  { head: 'blocks × threads', cell: ({ blocks, threads }) => `${blocks} × ${threads}` },
+  { head: 'registers', cell: ({ facts }) => (facts === null ? '–' : String(facts.registers)) },
+  { head: 'local memory, bytes', cell: ({ facts }) => (facts === null ? '–' : String(facts.localBytes)) },
+];
+
+interface Waiting {
+  readonly rank: number;
+  readonly row: readonly number[];
+}
+
+/** How long each rank waits for each other, by phase; none where it was not measured. */
+export const waitTables = ({ waits }: Point) =>
+  (['dispatch', 'combine'] as const).flatMap((phase) => {
+    if (waits === undefined) return [];
+    const columns: readonly Column<Waiting>[] = [
+      { head: phase, kind: 'name', cell: ({ rank }) => `rank ${rank} waits` },
+      ...waits[phase].map((_, peer) => ({
+        head: `for ${peer}`,
+        cell: ({ row }: Waiting) => number(row[peer]!),
+      })),
+    ];
+    return [{ phase, columns, lines: waits[phase].map((row, rank) => ({ rank, row })) }];
+  });
+
+/** The tables that flags add below the line of a number of tokens. */
+export function detailLines(
+  { unit }: Pick<BenchReport, 'unit'>,
+  point: Point,
+  { kernelBreakdown = false, iterStats = false }: DetailFlags,
+): string {
+  const { kernels, rows, waits } = point;
+  const tables = [
+    ...(kernelBreakdown && kernels !== null ? [textTable(kernelColumns(unit), kernels)] : []),
+    ...(iterStats ? [textTable(rowColumns(unit), rows)] : []),
+    ...waitTables(point).map(({ columns, lines }) => textTable(columns, lines)),
+  ];
+  if (waits !== undefined) {
+    const { rank, waited } = latestRank(waits);
+    tables.push(
+      `The others wait for rank ${rank} most: ${number(waited)} ${unit} a round, all of them together.`,
+    );
+  }
+  return tables.map((table) => `${table.replaceAll(/^/gm, '    ')}\n`).join('');
+}
+
+interface DetailFlags {
+  readonly kernelBreakdown?: boolean;
+  readonly iterStats?: boolean;
 }
 
 export const footnote = ({ unit, method, points }: BenchReport): string =>

@@ -13,7 +13,6 @@ import { createRound } from './round.js';
 import { roundBytes, routeSets, shapeOf, type Workload, type WorkloadOptions, workload } from './workload.js';
 
 export interface TunePlan {
-  /** The name of the family whose knobs are turned. */
   readonly family: string;
   readonly workload: WorkloadOptions;
   readonly tokens: readonly number[];
@@ -89,7 +88,7 @@ export async function descend<T extends Tuning>(
   start: T,
   time: (tuning: T) => Promise<number>,
   over: () => Promise<boolean>,
-): Promise<{ tuning: T; microseconds: number; before: number; tried: number; cut: boolean }> {
+) {
   let best = start;
   const before = await time(best);
   let microseconds = before;

@@ -69,7 +69,6 @@ function examineNvshmem(): DoctorFinding {
   return nvshmemFinding(tried.ok ? (JSON.parse(tried.line) as NvshmemTrial) : tried.reason, found.path);
 }
 
-/** The result of the trial, or why there is none. */
 export function nvshmemFinding(trial: NvshmemTrial | string, path: string): DoctorFinding {
   if (typeof trial === 'string')
     return ofNvshmem.broken(`${trial} (${path})`, 'Set NVSHMEM_DEBUG=INFO to see why');
@@ -174,7 +173,6 @@ async function examineCompiler(): Promise<DoctorFinding> {
 
 const trialText = 'extern "C" __global__ void heddle_trial(unsigned int* out) { *out = 42u; }\n';
 
-/** Compiles a kernel and runs it on the first GPU. */
 async function trial(): Promise<string> {
   const start = performance.now();
   await within(trialLimit, runTrial());

@@ -6,15 +6,12 @@ export interface DoctorFinding {
   readonly name: string;
   /** `broken`: it is there and does not work. */
   readonly state: 'found' | 'missing' | 'broken';
-  /** The thing that was found, or why not. */
   readonly detail: string;
-  /** Heddle's use of it. */
   readonly enables: string;
   /** The command or step that would provide it; null where nothing is missing. */
   readonly remedy: string | null;
 }
 
-/** Findings about one thing. */
 export function about(name: string, enables: string) {
   const say = (state: DoctorFinding['state'], detail: string, remedy: string | null): DoctorFinding => ({
     ...{ name, state, detail, enables, remedy },

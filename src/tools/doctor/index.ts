@@ -156,7 +156,6 @@ const examineNetwork = (): Promise<DoctorFinding> =>
 
 const namesOf = (some: readonly Family[]): string => some.map(({ name }) => name).join(', ');
 
-/** Those that reach beyond a node. */
 const familiesBeyond = (): string => namesOf(families.filter(({ reach }) => reach === 'world'));
 
 /** Two engines of the provider that proxies would take write from one's host memory to the other's. */

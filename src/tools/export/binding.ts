@@ -6,7 +6,6 @@ import { HeddleError } from '../../base/errors.js';
 import type { Launcher, Window } from '../../gpu/index.js';
 import type { Placed, Plan, Round, Step } from '../../moe/families/index.js';
 
-/** Where the value of a parameter comes from. */
 export type Source =
   | { readonly from: 'window'; readonly window: string }
   | { readonly from: 'buffer'; readonly buffer: string }

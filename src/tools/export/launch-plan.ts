@@ -15,14 +15,12 @@ import {
   phases,
   type ReceivedPlan,
   type Step,
-  unitBytes,
   type View,
   type WindowPlan,
-  widestUnit,
 } from '../../moe/families/index.js';
-import { dtypes, type Layer, outputRowBytes } from '../../moe/layer/index.js';
+import { dtypes, type Layer } from '../../moe/layer/index.js';
 import type { FamilyShape } from '../../verify/kernels/index.js';
-import { type Bound, binder, type Source } from './binding.js';
+import { type Bound, binder } from './binding.js';
 
 /** The content of `plan.json`. Offsets and sizes are bytes; names are unique. */
 export interface LaunchPlan {
@@ -88,7 +86,7 @@ export async function exportPlan(
   const bind = binder(plan, payloads);
   const steps = phases.flatMap((phase) => plan.phases[phase].map((step) => ({ phase, step })));
   const launches: PlannedLaunch[] = [];
-  for (const { phase, step } of steps) launches.push(launchOf(phase, step, await bind(step), layer));
+  for (const { phase, step } of steps) launches.push(launchOf(phase, step, await bind(step)));
   const kernels = new Map(steps.map(({ step: { kernel } }) => [kernel.name, kernel]));
   const { split, sms } = place;
   return {
@@ -109,23 +107,17 @@ export async function exportPlan(
   };
 }
 
-function launchOf(
-  phase: Phase,
-  { blocks, threads }: Step,
-  { module, sources, programmatic }: Bound,
-  layer: Layer,
-) {
+function launchOf(phase: Phase, { blocks, threads }: Step, { module, sources, programmatic }: Bound) {
   const parameters = parameterAbi(module).map(({ name, kind, offset, bytes }, i) => {
     const type = module.entry.params[i]?.type;
-    const value = sources.get(name)!;
     return {
       name,
       // The last parameter, the rank, is every kernel's own and stands in no list.
       type: type === undefined ? 'u32' : type.kind === 'value' ? type.name : kind,
       offset,
       bytes,
-      value,
-      means: meaningOf(value, layer),
+      // What a host puts there: docs/export.md has the words.
+      value: sources.get(name)!,
     };
   });
   const last = parameters.at(-1)!;
@@ -149,7 +141,6 @@ function receivedOf({ payloads, ...views }: ReceivedPlan): Record<string, Placed
   return Object.fromEntries(all.flatMap(([name, view]) => (view === null ? [] : [[name, placeOf(view)]])));
 }
 
-/** Memory that peers reach, the same on every rank. */
 const windowOf = ({ purpose, layout, allOnes }: WindowPlan) => ({
   name: purpose,
   bytes: layout.bytes,
@@ -167,7 +158,6 @@ const windowOf = ({ purpose, layout, allOnes }: WindowPlan) => ({
     })),
 });
 
-/** A tensor in a window or a buffer. */
 const placeOf = ({ in: memory, offset, dtype, shape }: View) => ({
   in: memory.purpose,
   offset,
@@ -193,34 +183,3 @@ export const rules: readonly string[] = [
     'nothing: all ranks allocate their windows anew.',
   'Windows are freed when the last round of every rank has ended.',
 ];
-
-/** The value that a host puts into a parameter, in a sentence. */
-export function meaningOf(source: Source, { topK, maxTokens, payloads, output, ranks }: Layer): string {
-  switch (source.from) {
-    case 'window':
-      return `where the ${source.window} of each rank is mapped on this GPU: ${ranks} addresses, by rank; the others are never read`;
-    case 'buffer':
-      return `address of this rank's ${source.buffer}`;
-    case 'rows': {
-      const { rowBytes } = payloads.find(({ name }) => name === source.payload)!;
-      const unit = unitBytes[widestUnit(rowBytes)];
-      return `address of ${source.payload}: [tokens] rows of ${rowBytes} bytes without gaps; a multiple of ${unit}`;
-    }
-    case 'tokens':
-      return `how many tokens this rank brings to the round, 0 to ${maxTokens}`;
-    case 'topkIds':
-      return `address of i32 [tokens][${topK}]: expert ids, -1 where there is none. Stays as it is until the round has ended`;
-    case 'topkWeights':
-      return `address of f32 [tokens][${topK}]: the router's weights`;
-    case 'out': {
-      const aligned = outputRowBytes({ output }) % 16 === 0 ? '; a multiple of 16' : '';
-      return `address of ${output.dtype} [tokens][${output.hidden}], where the sums go${aligned}`;
-    }
-    case 'limit':
-      return 'microseconds that a wait for a peer may take before it gives up: 10000000';
-    case 'rank':
-      return `this rank, 0 to ${ranks - 1}`;
-    case 'constant':
-      return `always ${source.value}`;
-  }
-}

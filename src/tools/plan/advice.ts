@@ -29,7 +29,7 @@ export function advice(question: Question, candidate: Candidate, tokens: number)
   const even = law.kind === 'perfect' || law.kind === 'uniform';
   const { time: before } = answer(question, found, candidate, tokens);
   const crosses = nodesOf(place) > 1;
-  const { rows, message, sum } = candidate.way;
+  const { rows, message } = candidate.way;
   const way = (change: Partial<Candidate['way']>): Candidate => ({
     ...candidate,
     way: { ...candidate.way, ...change },
@@ -38,13 +38,7 @@ export function advice(question: Question, candidate: Candidate, tokens: number)
     [true, 'half the floor (launches, rendezvous)', scaled(candidate, { floor: 0.5, lead: 0.5 })],
     [true, 'twice the NVLink bandwidth', scaled(candidate, { nvlink: 0.5 })],
     [dtype !== 'fp8', 'fp8 there', candidate, { ...question, dtype: 'fp8' }],
-    // Sums at the source take rows as they are.
-    [
-      combineDtype !== 'fp8' && sum !== 'source',
-      'e4m3 back',
-      candidate,
-      { ...question, combineDtype: 'fp8' },
-    ],
+    [combineDtype !== 'fp8', 'e4m3 back', candidate, { ...question, combineDtype: 'fp8' }],
     [rows === 'expert', 'a row for each rank, not each expert', way({ rows: 'rank' })],
     [!even, 'uniform routes', candidate, question, () => hits(layer, place, { kind: 'uniform' })],
     [

@@ -1,10 +1,11 @@
 /** Measured cells: one time of one phase of one round, with its source; and what each says about the model. */
 import { ArgumentError, messageOf, requireInteger, requireOneOf, requireText } from '../../base/errors.js';
+import type { Travel } from '../../moe/families/index.js';
 import { formatNames, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { workOf } from './model.js';
-import tables from './rounds.json' with { type: 'json' };
+import sources from './rounds.json' with { type: 'json' };
 import { hits, type RankPlacement, type RoutingLaw } from './routing.js';
-import { traffic, type Way } from './traffic.js';
+import { traffic } from './traffic.js';
 
 /** `both`: dispatch and combine, back to back. */
 type CellPhase = 'dispatch' | 'combine' | 'both';
@@ -17,7 +18,7 @@ interface System {
   readonly mode: string;
   /** Only of this library. */
   readonly lib?: string;
-  readonly way: Way;
+  readonly way: Travel;
   readonly law: RoutingLaw;
   /** Bytes that it takes on a rank, where its layout is known. */
   readonly memory?: (layer: Profile, tokens: number) => number;
@@ -31,9 +32,9 @@ const lowLatencyBytes = ({ experts, hidden }: Profile, tokens: number): number =
   2 * 2 * experts * tokens * (rowBytes('bf16', hidden) + 16);
 
 const uniform: RoutingLaw = { kind: 'uniform' };
-const oneSided: Way = { rows: 'rank', message: 'row', metadata: 'rows' };
-const rowAnExpert: Way = { rows: 'expert', message: 'row', metadata: 'rows' };
-const byRails: Way = { rows: 'rails', message: 'peer', metadata: 'rows' };
+const oneSided: Travel = { rows: 'rank', message: 'row', metadata: 'rows' };
+const rowAnExpert: Travel = { rows: 'expert', message: 'row', metadata: 'rows' };
+const byRails: Travel = { rows: 'rails', message: 'peer', metadata: 'rows' };
 
 /** The first that fits a cell says what it is. */
 export const systems: readonly System[] = [
@@ -136,7 +137,7 @@ function timeOf(cell: Cell, place: RankPlacement, law: RoutingLaw): number {
   return bytes / (cell.gbps! * 1000);
 }
 
-/** Cells of one source, system, machine, phase and format, as rounds.json has them. */
+/** Cells of one phase and format, in rounds.json beside others of their source, system and machine. */
 interface Table {
   /** The number that is printed: µs; or GB/s, where it says what the source counts for them. */
   readonly gbps?: string;
@@ -149,13 +150,23 @@ interface Table {
  * Heddle was measured to need, of which docs/results has the runs.
  */
 export const shippedCells = once((): readonly Cell[] =>
-  (tables as readonly Table[]).flatMap(({ cells, gbps, ...rest }) =>
-    Object.entries(cells).flatMap(([ep, row]) =>
-      Object.entries(row).map(([tokens, figure]) =>
-        cellFrom('rounds.json', {
-          ...{ ...rest, ep: Number(ep), tokens: Number(tokens), hidden: 7168, topk: 8, experts: 256 },
-          ...(gbps === undefined ? { us: figure } : { gbps: figure, gbps_def: gbps }),
-        }),
+  (sources as readonly { readonly tables: readonly Table[] }[]).flatMap(({ tables, ...source }) =>
+    tables.flatMap(({ cells, gbps, ...of }) =>
+      Object.entries(cells).flatMap(([ep, row]) =>
+        Object.entries(row).map(([tokens, figure]) =>
+          cellFrom('rounds.json', {
+            ...{
+              ...source,
+              ...of,
+              ep: Number(ep),
+              tokens: Number(tokens),
+              hidden: 7168,
+              topk: 8,
+              experts: 256,
+            },
+            ...(gbps === undefined ? { us: figure } : { gbps: figure, gbps_def: gbps }),
+          }),
+        ),
       ),
     ),
   ),
@@ -260,11 +271,7 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
 /** Cells of the same key, in the order of the first of each. */
 export function grouped(cells: readonly Cell[], key: (cell: Cell) => string): Cell[][] {
   const groups = new Map<string, Cell[]>();
-  for (const cell of cells) {
-    const group = groups.get(key(cell));
-    if (group === undefined) groups.set(key(cell), [cell]);
-    else group.push(cell);
-  }
+  for (const cell of cells) groups.set(key(cell), [...(groups.get(key(cell)) ?? []), cell]);
   return [...groups.values()];
 }
 

@@ -13,7 +13,6 @@ export * from './machines.js';
 export { type Parameters, parameterNames, time, type Work, workOf } from './model.js';
 export { planPage } from './page.js';
 export * from './plan.js';
-export { plot, writePlots } from './plots.js';
 export { predict } from './predict.js';
 export * from './routing.js';
 export * from './serve.js';

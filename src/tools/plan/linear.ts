@@ -49,10 +49,7 @@ export function inverse(matrix: readonly (readonly number[])[]): number[][] {
 type Residuals = (at: readonly number[]) => number[];
 
 /** Minimises the sum of squares; also the normal matrix there. */
-export function leastSquares(
-  residuals: Residuals,
-  start: readonly number[],
-): { readonly at: readonly number[]; readonly normal: number[][] } {
+export function leastSquares(residuals: Residuals, start: readonly number[]) {
   let at = [...start];
   let now = residuals(at);
   let cost = dot(now, now);

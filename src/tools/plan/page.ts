@@ -78,10 +78,8 @@ function chart(
     return {
       label: who.heddle ? `Heddle ${who.name}` : `${who.name}, ${who.source.split(' ')[0]}`,
       colour: colours[i % colours.length]!,
-      line: true,
       ...(who.heddle ? {} : { dash: [6, 4] }),
       width: who.heddle ? 3 : 1.5,
-      points: 5,
       values: found.map((one) => one?.[0] ?? null),
       band: found.map((one) => (one === undefined ? null : [one[1]!, one[2]!])),
     };
@@ -103,7 +101,7 @@ function overRanks(question: Question, asked: readonly Candidate[], tokens: numb
     if (places !== undefined && (ranks > limits.ranks || places % ranks !== 0)) continue;
     const there = { ranks, perNode };
     const placed = places === undefined ? {} : { placement: placementFor(layer, there, law, places) };
-    const carriers = candidates(known, there, question.sum).filter((one) =>
+    const carriers = candidates(known, there).filter((one) =>
       asked.some((who) => who.name === one.name && who.source === one.source),
     );
     found.set(ranks, plan({ ...question, ...placed, place: there, tokens: [tokens], replicas: 1 }, carriers));

@@ -1,7 +1,7 @@
 /** `heddle plan`: what dispatch and combine cost on a machine, for everything that could carry them there. */
-import { ArgumentError, integerIn, requireInteger } from '../../base/errors.js';
-import { type Family, families } from '../../moe/families/index.js';
-import { type FormatName, limits, type Placement, type Profile, rowBytes } from '../../moe/layer/index.js';
+import { ArgumentError, integerIn } from '../../base/errors.js';
+import { type Family, families, type Travel } from '../../moe/families/index.js';
+import { type FormatName, type Placement, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { systemOf } from './cells.js';
 import { bulkNetwork, type Calibration, heddleMeasured, type KnownMachine } from './machines.js';
 import { workOf } from './model.js';
@@ -9,7 +9,7 @@ import { type Basis, heddleBasis, predict } from './predict.js';
 import { type Hits, hits, nodesOf, type RankPlacement, type RoutingLaw } from './routing.js';
 import { simulate } from './simulate.js';
 import { between } from './sources.js';
-import { type RoundHalf, type Sum, traffic, type Way } from './traffic.js';
+import { type RoundHalf, traffic } from './traffic.js';
 
 export interface Question {
   readonly model: string;
@@ -24,17 +24,12 @@ export interface Question {
   readonly dtype: FormatName;
   readonly combineDtype: FormatName;
   readonly replicas: number;
-  /**
-   * For sending by rails: whether a node adds up the rows that it has of a token, or the source does. Default: the
-   * node.
-   */
-  readonly sum?: Sum;
 }
 
 /** Something that carries rows, and what is known of it on the machine. */
 export interface Candidate {
   readonly name: string;
-  readonly way: Way;
+  readonly way: Travel;
   readonly source: string;
   readonly heddle: boolean;
   /** Bytes of a rank, where the library's layout is known. */
@@ -52,8 +47,6 @@ export function placeOn(
   ranks: number,
   nodes = Math.ceil(ranks / machine.perNode),
 ): RankPlacement {
-  requireInteger('ep', ranks, 2, limits.worldRanks);
-  requireInteger('nodes', nodes, 1, ranks);
   if (ranks % nodes !== 0) throw new ArgumentError('ep', ranks, `a multiple of nodes, ${nodes}`);
   const perNode = ranks / nodes;
   if (perNode > machine.perNode) {
@@ -70,7 +63,7 @@ export function placeOn(
 }
 
 /** All that could carry the rows of `place` on the machine: Heddle's families, then what others published. */
-export function candidates(known: KnownMachine, place: RankPlacement, sum: Sum = 'nodes'): Candidate[] {
+export function candidates(known: KnownMachine, place: RankPlacement): Candidate[] {
   const { machine, calibrations } = known;
   const crosses = nodesOf(place) > 1;
   const whole = calibrations.filter(({ fits: { dispatch, combine } }) => dispatch && combine);
@@ -79,7 +72,7 @@ export function candidates(known: KnownMachine, place: RankPlacement, sum: Sum =
   return [
     ...families
       .filter(({ reach }) => (reach === 'world') === crosses)
-      .map((family) => ofFamily(family, machine, crosses, fits, sum)),
+      .map((family) => ofFamily(family, machine, crosses, fits)),
     ...whole.filter(({ lib }) => lib !== 'heddle').map((one) => published(one, known.own === true)),
   ];
 }
@@ -89,15 +82,13 @@ function ofFamily(
   machine: KnownMachine['machine'],
   crosses: boolean,
   fits: Parameters<typeof heddleBasis>[4],
-  sum: Sum,
 ): Candidate {
-  const way = family.travel.rows === 'rails' ? { ...family.travel, sum } : family.travel;
   return {
     name: family.name,
-    way,
+    way: family.travel,
     source: 'Heddle',
     heddle: true,
-    memory: (question, tokens) => heddleMemory(question, way, tokens),
+    memory: (question, tokens) => heddleMemory(question, family.travel, tokens),
     basis: (phase) => heddleBasis(family, machine, phase, crosses, fits),
   };
 }
@@ -128,13 +119,11 @@ export function named(all: readonly Candidate[], name: string | undefined): read
   );
 }
 
-/** Whether an answer is about it. */
 export const isAbout =
   (who: Candidate) =>
   ({ candidate, source }: Answer): boolean =>
     candidate === who.name && source === who.source;
 
-/** The subject of an answer. */
 export const candidateOf = (answer: Answer, asked: readonly Candidate[]): Candidate =>
   asked.find((one) => isAbout(one)(answer))!;
 
@@ -149,8 +138,6 @@ export const hitsOf = ({ layer, place, law, placement }: Question): Hits =>
 /** The values that every candidate needs for every number of tokens. */
 export function plan(question: Question, asked: readonly Candidate[]): Answer[] {
   const { place } = question;
-  for (const tokens of question.tokens) requireInteger('tokens', tokens, 1, 65_536);
-  requireInteger('replicas', question.replicas, 1, place.ranks);
   if (place.ranks % question.replicas !== 0)
     throw new ArgumentError('replicas', question.replicas, `a divisor of ep, ${place.ranks}`);
   const found = hitsOf(question);
@@ -183,7 +170,6 @@ export function answer(question: Question, found: Hits, candidate: Candidate, to
     // The assumptions of the prediction, and beyond what it extrapolates.
     beyond: [...new Set(parts.flatMap(({ beyond }) => beyond))],
     memory,
-    // The GPU has so much.
     fits: memory === null || memory <= question.known.machine.memory * 1e9,
   };
 }
@@ -191,7 +177,7 @@ export function answer(question: Question, found: Hits, candidate: Candidate, to
 /** Bytes a rank: slots for what arrives and what returns, and send buffers where a NIC reads them. */
 function heddleMemory(
   { layer, place, dtype, combineDtype, replicas }: Question,
-  way: Way,
+  way: Travel,
   tokens: number,
 ): number {
   const there = rowBytes(dtype, layer.hidden);
@@ -202,9 +188,7 @@ function heddleMemory(
   const beyond = nodesOf(place) - 1;
   if (beyond === 0) return window;
   if (way.rows !== 'rails') return window + (place.ranks - place.perNode) * tokens * (there + back);
-  // Room for the rows of as many owners as a token may have in a node, where they are not added up there.
-  const most = way.sum === 'source' ? Math.min(layer.topK, place.perNode) : 1;
-  return window + 2 * ((beyond * tokens) / replicas) * (there + most * back);
+  return window + 2 * ((beyond * tokens) / replicas) * (there + back);
 }
 
 export type SimulatedPhase = ReturnType<typeof simulateAll>[number];

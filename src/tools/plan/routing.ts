@@ -28,7 +28,6 @@ export type RoutingLaw =
   /** The experts of every token, as measured. */
   | { readonly kind: 'routes'; readonly tokens: readonly (readonly number[])[] };
 
-/** Where the ranks are. */
 export interface RankPlacement {
   readonly ranks: number;
   /** Ranks that share NVLink; consecutive ones. */
@@ -64,15 +63,10 @@ export const nodesOf = ({ ranks, perNode }: RankPlacement): number => Math.ceil(
  * @throws ArgumentError where ranks cannot be placed, or experts cannot be shared among them.
  */
 export function hits(layer: Profile, place: RankPlacement, law: RoutingLaw, placement?: Placement): Hits {
-  const { ranks, perNode } = place;
+  const { ranks } = place;
   requireInteger('ep', ranks, 1, 4096);
-  requireInteger('ranks a node', perNode, 1, ranks);
-  if (ranks % perNode !== 0)
-    throw new ArgumentError('ep', ranks, `a multiple of the ${perNode} ranks of a node`);
   const experts = placed(layer.experts, ranks);
   const { topK } = layer;
-  if (topK > layer.experts)
-    throw new ArgumentError('topK', topK, `at most as many as there are experts, ${layer.experts}`);
   const weights = weightsOf(law, layer);
   if (weights !== null) {
     // In order every copy counts as an expert.
@@ -98,7 +92,6 @@ function weightsOf(law: RoutingLaw, { experts, topK }: Profile): Float64Array | 
   return weights;
 }
 
-/** Every expert in one place, in order. */
 export function inOrder(experts: number, ranks: number): Placement {
   const each = Math.ceil(experts / ranks);
   const places = Array.from({ length: ranks }, (_, rank) => {
@@ -162,7 +155,6 @@ function uniform(
   const nodes = Array.from({ length: nodesOf({ ranks, perNode }) }, (_, node) =>
     ofRanks.slice(node * perNode, (node + 1) * perNode).reduce((sum, count) => sum + count, 0),
   );
-  requireInteger('nodes a token', nodesAtMost, 1, 4096);
   // The experts among which the router may choose once its nodes are picked, and how likely a node is picked.
   const picked = Math.min(1, nodesAtMost / nodes.length);
   const open = experts * picked;
@@ -362,7 +354,7 @@ function multiply(a: Float64Array, b: Float64Array, into: Float64Array): void {
 }
 
 /** The weights with which every expert is chosen as often as was counted. */
-export function weightsFor(counts: readonly number[], experts: number, topK: number): Float64Array {
+function weightsFor(counts: readonly number[], experts: number, topK: number): Float64Array {
   if (counts.length !== experts)
     throw new ArgumentError('loads', counts, `as many as there are experts, ${experts}`);
   const total = counts.reduce((sum, count) => sum + count, 0);

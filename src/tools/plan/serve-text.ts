@@ -62,7 +62,7 @@ export function servePage(demand: Demand, all: readonly Service[]): string {
   const line = (label: string, colour: string, some: readonly Service[], width: number): Series => {
     const at = x.map((gpus) => some.find((one) => one.gpus === gpus) ?? null);
     return {
-      ...{ label, colour, line: true, width, points: 5 },
+      ...{ label, colour, width },
       values: at.map((one) => one?.latency ?? null),
       ...(width > 2 ? { band: at.map((one) => one && ([one.low, one.high] as const)) } : {}),
     };

@@ -18,7 +18,6 @@ import {
 } from './plan.js';
 import { busiestOf, chosen, hits, inOrder as ordered, placeMore, type RankPlacement } from './routing.js';
 
-/** Layers with experts. */
 export const expertLayers: Readonly<Record<string, number>> = {
   deepseek_v3: 58,
   kimi_k2: 60,
@@ -31,7 +30,6 @@ export interface Demand extends Pick<Question, 'model' | 'known' | 'law'> {
   readonly layer: MoeModel;
   readonly tokensPerSecond: number;
   readonly gemm: GemmFit;
-  /** Only this one carries rows. */
   readonly family?: string;
   /** µs a layer of all else: attention, router, shared expert. */
   readonly rest: number;

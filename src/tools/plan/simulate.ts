@@ -3,16 +3,17 @@
  * GPU has a queue out of and into NVLink, every rank's NICs one out and one in; a message holds both ends for its bytes.
  * Shows effects that the closed form cannot: how far ranks differ, bursts at a receiver, what one late rank does.
  */
-import { requireInteger } from '../../base/errors.js';
-import { limits, ownerOf, type Profile, type Shape } from '../../moe/layer/index.js';
-import { drawRoutes } from './draw.js';
+import { ArgumentError } from '../../base/errors.js';
+import type { Travel } from '../../moe/families/index.js';
+import { ownerOf, type Profile, type Shape } from '../../moe/layer/index.js';
+import { makeAllRoutes, type RouterLaw } from '../../verify/testing/index.js';
 import { networkTime, type Parameters, partsOf, phaseTime, serial, time, type Work } from './model.js';
-import { nodesOf, type RoutingLaw } from './routing.js';
-import { chunksOf, type Load, type RoundHalf, type Way } from './traffic.js';
+import { nodesOf, placed, type RoutingLaw } from './routing.js';
+import { chunksOf, type Load, type RoundHalf } from './traffic.js';
 
 export interface Round extends Omit<Load, 'hits' | 'topK'> {
   readonly layer: Profile;
-  readonly way: Way;
+  readonly way: Travel;
   readonly phase: RoundHalf;
   readonly law: RoutingLaw;
   readonly parameters: Parameters;
@@ -29,10 +30,8 @@ const pieceBytes = 64 * 1024;
 
 /** Times in µs. */
 export function simulate(round: Round) {
-  const { place, parameters, late, tokens } = round;
+  const { place, parameters, late } = round;
   const { ranks } = place;
-  requireInteger('ep', ranks, 1, limits.worldRanks);
-  requireInteger('tokens', tokens, 1, 1 << 16);
   const transfers = transfersOf(round);
   const moved = movedBy(transfers, round);
   const size = { ranks, nodes: nodesOf(place) };
@@ -100,26 +99,26 @@ class Transfers {
 function transfersOf(round: Round): Transfers {
   const { layer, place, way, phase, tokens, rowBytes, replicas } = round;
   const { ranks, perNode } = place;
-  const shape = { ranks, experts: Math.max(layer.experts, ranks) };
-  const routes = drawRoutes(layer, place, round.law, round);
+  const { topK } = layer;
+  const shape = { ranks, experts: placed(layer.experts, ranks) };
+  const routes = makeAllRoutes({ ...shape, topK, replicas }, tokens, round.seed, {
+    router: routerOf(round.law),
+  });
   const nodeOf = (rank: number): number => Math.floor(rank / perNode);
   const out = new Transfers();
   /** Replicas share the sending, and each gets all of combine: as rows, or by rails as sums of the others. */
   const shares = phase === 'dispatch' || way.rows === 'rails';
   const shared = shares ? tokens / replicas : tokens;
-  const metadata = phase === 'dispatch' && way.metadata === 'rows' ? 8 * layer.topK : 0;
+  const metadata = phase === 'dispatch' && way.metadata === 'rows' ? 8 * topK : 0;
   const row = rowBytes + metadata;
-  const told = phase === 'dispatch' && way.metadata === 'every rank' ? 8 * layer.topK * shared : 0;
+  const told = phase === 'dispatch' && way.metadata === 'every rank' ? 8 * topK * shared : 0;
   const chunks = chunksOf(way, shared);
-  const single =
-    way.message === 'row' && way.rows !== 'rails' && ranks * tokens * layer.topK <= mostRowMessages;
+  const single = way.message === 'row' && way.rows !== 'rails' && ranks * tokens * topK <= mostRowMessages;
   /** Rows of combine travel from the owner of an expert back to the source, so both ends change places. */
   const send = (a: number, b: number, bytes: number, posts: number): number => {
     const link: Link = nodeOf(a) === nodeOf(b) ? 0 : 1;
     return phase === 'dispatch' ? out.add(a, b, link, bytes, posts) : out.add(b, a, link, bytes, posts);
   };
-  /** Rows of a node cross the network one by one. */
-  const unsummed = phase === 'combine' && way.sum === 'source';
   /** [source][rank] and [source][node]: rows. */
   const rowsTo = new Int32Array(ranks * ranks);
   const railRows = new Int32Array(ranks * nodesOf(place));
@@ -127,14 +126,14 @@ function transfersOf(round: Round): Transfers {
   for (let token = 0; token < tokens; token++) {
     for (let source = 0; source < ranks; source++) {
       if (shares && token % replicas !== source % replicas) continue;
-      const ids = routes[source]![token]!;
-      const seen: number[] = [];
+      const ids = routes[source]!.topkIds.subarray(token * topK, (token + 1) * topK);
+      const seen = new Set<number>();
       for (const owner of ownersOf(shape, way, ids)) {
         rowsTo[source * ranks + owner]!++;
-        seen.push(nodeOf(owner));
+        seen.add(nodeOf(owner));
         if (single && owner !== source) send(source, owner, row, 1);
       }
-      for (const node of unsummed ? seen : new Set(seen)) railRows[source * nodes + node]!++;
+      for (const node of seen) railRows[source * nodes + node]!++;
     }
   }
   // Everybody starts with its neighbour, so that not all send to the same.
@@ -200,10 +199,18 @@ function transfersOf(round: Round): Transfers {
   }
 }
 
+/** The law that draws routes as they are expected of this one. */
+function routerOf(law: RoutingLaw): RouterLaw {
+  if (law.kind === 'perfect') return { kind: 'balanced' };
+  if (law.kind === 'skewed') return { kind: 'zipf', exponent: law.exponent };
+  if (law.kind === 'uniform' && law.nodesAtMost === undefined) return { kind: 'uniform' };
+  throw new ArgumentError('routes', law.kind, 'uniform, perfect or skewed for --simulate, which draws them');
+}
+
 /** With a rank for every row. */
 function ownersOf(
   shape: Pick<Shape, 'ranks' | 'experts'>,
-  way: Way,
+  way: Travel,
   ids: ArrayLike<number>,
 ): readonly number[] {
   const owners = Array.from(ids, (id) => ownerOf(shape, id));
@@ -262,7 +269,6 @@ function run(all: Transfers, start: Float64Array, of: Parameters, latency: numbe
     const service =
       link === 0 ? all.bytes[i]! * nvlink : Math.max(all.bytes[i]! * nic, all.posts[i]! * of.message);
     if ((event.id & 1) === 0) {
-      // Ready to be sent.
       const begin = Math.max(event.time, out[from]!);
       out[from] = begin + service;
       events.push(begin + (link === 1 ? latency : 0), event.id | 1);
@@ -289,7 +295,6 @@ function run(all: Transfers, start: Float64Array, of: Parameters, latency: numbe
   return { ends, burst };
 }
 
-/** A heap of events by time. */
 class Events {
   readonly #times: number[] = [];
   readonly #ids: number[] = [];

@@ -195,10 +195,6 @@ const resultColumns: readonly Column<SplitResult>[] = [
       rule === null ? '' : `${percent(rule)} (${percent(besideRule!)})`,
   },
   { head: 'bytes alone', cell: ({ summary }) => percent(summary.bytesAlone) },
-  {
-    head: 'goal',
-    cell: ({ goal, reached }) => (goal ? `≤ ${percent(goal.mean)}: ${reached ? 'reached' : 'missed'}` : ''),
-  },
 ];
 
 export function validationText(results: readonly SplitResult[], sources: readonly Disagreement[]): string {
@@ -233,7 +229,6 @@ const checkColumns: readonly Column<Check>[] = [
   { head: 'beyond', cell: ({ predicted }) => predicted.beyond.join('; ') },
 ];
 
-/** Every cell of a result beside its prediction. */
 export function checksText({ checks }: SplitResult, unknown: readonly Cell[]): string {
   const missing = unknown.map((cell) => `no shipped cells of its system on its machine: ${cellName(cell)}`);
   return `${[textTable(checkColumns, checks), ...missing].join('\n')}\n`;

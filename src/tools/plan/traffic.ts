@@ -2,17 +2,8 @@
 import type { Travel } from '../../moe/families/index.js';
 import { type Hits, nodesOf, type RankPlacement } from './routing.js';
 
-/** Where rows of a token that one node has are added up. */
-export type Sum = 'nodes' | 'source';
-
-/** How rows travel, and where combine adds them up. */
-export interface Way extends Travel {
-  /** By rails, what combine brings back from a node: one row a token, summed there (the default), or those of all its owners. */
-  readonly sum?: Sum;
-}
-
 /** Messages of chunks that each peer gets; 0 where nothing goes by chunks. */
-export const chunksOf = ({ chunk }: Way, tokens: number): number =>
+export const chunksOf = ({ chunk }: Travel, tokens: number): number =>
   chunk === undefined ? 0 : Math.ceil(tokens / chunk(tokens));
 
 /** The rows of a phase, and where they go. */
@@ -31,11 +22,10 @@ export type RoundHalf = 'dispatch' | 'combine';
 
 export type Traffic = ReturnType<typeof traffic>;
 
-/** Bytes of a token's ids and router weights. */
 const metadataBytes = (topK: number): number => 8 * topK;
 
 /** One phase: means over ranks, and the busiest rank's busier direction, which bounds the phase. */
-export function traffic(phase: RoundHalf, way: Way, load: Load) {
+export function traffic(phase: RoundHalf, way: Travel, load: Load) {
   const { place, topK, rowBytes } = load;
   // Combine sends the rows of dispatch back, those of a replicated token to every replica; by rails to the one that sent it,
   // which hands the others its sum.
@@ -46,7 +36,6 @@ export function traffic(phase: RoundHalf, way: Way, load: Load) {
     way.rows === 'expert' ? load.hits.routes : load.hits.ranks,
     load.hits.nodes,
     place,
-    phase === 'combine' ? way.sum : undefined,
   );
   const met = way.message === 'peer' ? reachOf(way, load, tokens) : rows;
   const toAll = phase === 'dispatch' && way.metadata === 'every rank';
@@ -86,18 +75,17 @@ export function traffic(phase: RoundHalf, way: Way, load: Load) {
 }
 
 /** Messages where one holds all rows for a peer: a peer is sent one if any token has a row for it. */
-function reachOf({ rows }: Way, { hits, place }: Load, tokens: number) {
+function reachOf({ rows }: Travel, { hits, place }: Load, tokens: number) {
   const { ranks, nodes } = hits.reach(tokens);
   return rowsOf(rows === 'rails' ? 'rails' : 'rank', ranks, nodes, place);
 }
 
 /** Of a token a rank: rows that each rank sends, and that each rank gets, one entry for each. */
 function rowsOf(
-  rows: Way['rows'],
+  rows: Travel['rows'],
   toRanks: Float64Array,
   toNodes: Float64Array,
   place: RankPlacement,
-  sum: Sum = 'nodes',
 ): readonly { readonly nvlink: number; readonly network: number }[] {
   const { ranks, perNode } = place;
   const nodes = nodesOf(place);
@@ -108,13 +96,10 @@ function rowsOf(
     const here = toRanks.subarray(node * perNode, (node + 1) * perNode).reduce((sum, w) => sum + w, 0);
     const mine = toRanks[rank]!;
     if (rows === 'rails') {
-      // A token's rows in other nodes, and of another node's token in this one.
-      const [there, back] =
-        sum === 'source' ? [total - here, here] : [allNodes - toNodes[node]!, toNodes[node]!];
       // A rank forwards what its rail brought from every other node as it sends its own tokens inside the node.
       return [
-        { nvlink: nodes * (here - mine), network: there },
-        { nvlink: nodes * (perNode - 1) * mine, network: (nodes - 1) * back },
+        { nvlink: nodes * (here - mine), network: allNodes - toNodes[node]! },
+        { nvlink: nodes * (perNode - 1) * mine, network: (nodes - 1) * toNodes[node]! },
       ];
     }
     return [

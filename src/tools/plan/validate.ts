@@ -15,36 +15,28 @@ export interface Split {
   readonly parts: readonly ((cell: Cell) => boolean)[];
 }
 
-interface Goal extends Split {
-  /** The goal for the mean error and for the share of cells within 12 %. */
-  readonly goal: { readonly mean: number; readonly within12?: number };
-}
-
 const ep = (size: number) => [(cell: Cell): boolean => cell.ep === size];
 const heddleRounds = (cell: Cell): boolean => cell.lib === 'heddle' && cell.phase === 'both';
 
-export const goals: readonly Goal[] = [
+export const splits: readonly Split[] = [
   {
     name: 'one-sided on GB200: EP8, EP16 → EP32',
     of: (cell) => cell.set === 'trtllm' && cell.ep <= 32,
     parts: ep(32),
-    goal: { mean: 0.06, within12: 0.9 },
   },
   {
     name: 'pplx-garden hybrid, ConnectX-7 and EFA: EP8, EP16 → EP32',
     of: (cell) => cell.set === 'garden' && cell.ep <= 32,
     parts: ep(32),
-    goal: { mean: 0.05 },
   },
   {
     name: 'DeepEP low latency, ConnectX-7: EP8, EP32 → EP16',
     of: ({ lib, mode, fabric, ep: size }) =>
       lib === 'deepep_v1' && mode === 'll' && fabric === 'cx7' && size <= 32,
     parts: ep(16),
-    goal: { mean: 0.08 },
   },
-  { name: 'Heddle on H200: EP4 → EP2', of: heddleRounds, parts: ep(2), goal: { mean: 0.08 } },
-  { name: 'Heddle on H200: EP2 → EP4', of: heddleRounds, parts: ep(4), goal: { mean: 0.08 } },
+  { name: 'Heddle on H200: EP4 → EP2', of: heddleRounds, parts: ep(2) },
+  { name: 'Heddle on H200: EP2 → EP4', of: heddleRounds, parts: ep(4) },
 ];
 
 const nothing = 'no cell of its source';
@@ -64,14 +56,12 @@ export type Summary = ReturnType<typeof summarise>;
 
 export interface SplitResult {
   readonly name: string;
-  readonly goal?: Goal['goal'];
-  readonly reached: boolean | null;
   readonly summary: Summary;
   readonly checks: readonly Check[];
 }
 
 /**
- * The goals; every question to every source; and the sums: of each source, over the questions that its other cells answer, of each
+ * The splits; every question to every source; and the sums: of each source, over the questions that its other cells answer, of each
  * question, and of all.
  */
 export function validate(cells: readonly Cell[] = shippedCells()): SplitResult[] {
@@ -89,10 +79,10 @@ export function validate(cells: readonly Cell[] = shippedCells()): SplitResult[]
   );
   const sum = (name: string, of: (one: (typeof crossed)[number]) => boolean): SplitResult => {
     const checks = crossed.filter(of).flatMap((one) => one.checks);
-    return { name, reached: null, summary: summarise(checks), checks };
+    return { name, summary: summarise(checks), checks };
   };
   return [
-    ...goals.map((goal) => validateGoal(goal, cells)),
+    ...splits.map((split) => validateSplit(split, cells)),
     ...crossed.map((one) => sum(`${one.question}: ${one.source}`, (other) => other === one)),
     ...sources.map((mine) =>
       sum(
@@ -105,7 +95,6 @@ export function validate(cells: readonly Cell[] = shippedCells()): SplitResult[]
   ];
 }
 
-/** Each part, predicted from the others. */
 function checksOfSplit({ of, parts }: Pick<Split, 'of' | 'parts'>, cells: readonly Cell[]): Check[] {
   const mine = cells.filter(of);
   return parts.flatMap((held) =>
@@ -116,25 +105,18 @@ function checksOfSplit({ of, parts }: Pick<Split, 'of' | 'parts'>, cells: readon
   );
 }
 
-/** One goal alone. */
-export function validateGoal(split: Goal, cells: readonly Cell[]): SplitResult {
+export function validateSplit(split: Split, cells: readonly Cell[]): SplitResult {
   const checks = checksOfSplit(split, cells);
-  const { name, goal } = split;
-  const summary = summarise(checks);
-  const reached = summary.mean <= goal.mean && summary.within12 >= (goal.within12 ?? 0);
-  return { name, goal, reached, summary, checks };
+  return { name: split.name, summary: summarise(checks), checks };
 }
 
 /** Other cells against everything that is shipped; `unknown` are those of machines of which nothing is known. */
-export function validateCells(others: readonly Cell[]): {
-  readonly result: SplitResult;
-  readonly unknown: readonly Cell[];
-} {
+export function validateCells(others: readonly Cell[]) {
   const known = others.filter((cell) => machineOf(cell) !== undefined);
   const checks = checksOf(shippedCells(), known);
   const name = 'the cells of the file, fitted on all that is shipped';
   return {
-    result: { name, reached: null, summary: summarise(checks), checks },
+    result: { name, summary: summarise(checks), checks },
     unknown: others.filter((cell) => !known.includes(cell)),
   };
 }
@@ -177,7 +159,6 @@ function byRule(cell: Cell, fitted: readonly Cell[]): number | null {
   return continuation({ us, before, ep: last }, cell.ep).at(-1)!.us;
 }
 
-/** µs of bytes at nominal bandwidth. */
 const bytesAlone = ({ nvlinkBytes, networkBytes }: Work, { nvlink, nic }: Nominal): number =>
   Math.max(nvlinkBytes / nvlink, networkBytes > 0 ? networkBytes / nic : 0) / 1000;
 

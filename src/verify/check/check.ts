@@ -5,17 +5,11 @@
 import { HeddleError } from '../../base/errors.js';
 import { type Exploration, type Finding, findingKey } from '../../gpu/sim/index.js';
 import { type Job, jobName, type Outcome } from './jobs.js';
-import { type CheckOptions, type CheckProgress, requireCheckOptions } from './options.js';
+import type { CheckOptions, CheckProgress } from './options.js';
 import { type Pool, thisThread, threads } from './pool.js';
 import { replayOf } from './replay.js';
 import { seedOf } from './run.js';
-import {
-  type CheckConfiguration,
-  type CheckSubject,
-  type Mutant,
-  requireSubjects,
-  subjectsNamed,
-} from './subject.js';
+import { type CheckConfiguration, type CheckSubject, type Mutant, subjectsNamed } from './subject.js';
 
 export interface CheckReport {
   readonly kernels: readonly string[];
@@ -56,8 +50,6 @@ export async function check(
   subjects: readonly CheckSubject[],
   options: CheckOptions = {},
 ): Promise<CheckReport> {
-  requireSubjects(subjects);
-  requireCheckOptions(options);
   const all = subjects
     .flatMap((subject) => subject.configurations.map((configuration) => ({ subject, configuration })))
     .map((one, index): Case => ({ ...one, index }));
@@ -66,17 +58,12 @@ export async function check(
     all.filter(({ subject }) => named.includes(subject)),
     options,
   );
-  const run = new CheckRun(
-    all.map(({ configuration }) => configuration),
-    plan,
-    options,
-  );
+  const configurations = all.map(({ configuration }) => configuration);
+  const pool = poolOf(configurations, options);
   try {
-    await run.schedules();
-    if (options.mutants) await run.mutants(options.schedulesPerMutant ?? 400);
-    return run.report();
+    return await run(configurations, plan, pool, options);
   } finally {
-    await run.close();
+    await pool.close();
   }
 }
 
@@ -164,129 +151,107 @@ function requireReached(
   throw new HeddleError('HEDDLE_CHECK', `${jobName(configurations, job)}: ${all}, not ${job.first}`);
 }
 
-class CheckRun {
-  readonly #pool: Pool;
+async function run(
+  configurations: readonly CheckConfiguration[],
+  { cases, jobs, total }: Plan,
+  pool: Pool,
+  options: CheckOptions,
+): Promise<CheckReport> {
   /** Each mistake once, with the number of the first job that met it: whichever worker was faster. */
-  readonly #found = new Map<string, { readonly job: number; readonly finding: Finding }>();
-  readonly #outcomes: Outcome[] = [];
-  readonly #survivors: Mutant[] = [];
-  #mutantCount = 0;
-  readonly #configurations: readonly CheckConfiguration[];
-  readonly #plan: Plan;
-  readonly #options: CheckOptions;
-
-  constructor(configurations: readonly CheckConfiguration[], plan: Plan, options: CheckOptions) {
-    this.#configurations = configurations;
-    this.#plan = plan;
-    this.#options = options;
-    this.#pool = poolOf(configurations, options);
-  }
-
-  close(): Promise<void> {
-    return this.#pool.close();
-  }
-
-  #tell(phase: CheckProgress['phase'], done: number, total: number, job: Job | null): void {
-    const what = job === null ? '' : jobName(this.#configurations, job);
-    this.#options.progress?.({ phase, done, total, what, findings: this.#found.size });
-  }
-
-  async schedules(): Promise<void> {
-    const { jobs, total } = this.#plan;
-    let done = 0;
-    let latest: Job | null = null;
-    const tell = (): void => this.#tell('schedules', done, total, latest);
-    await this.#pool.run(jobs, {
-      began: (job) => {
-        latest = job;
-        tell();
-      },
-      ran: () => {
-        done++;
-        tell();
-      },
-      ended: (index, outcome) => {
-        this.#outcomes[index] = outcome;
-        this.#add(index, outcome.findings);
-      },
-    });
-    for (const [i, outcome] of this.#outcomes.entries()) {
-      requireReached(this.#configurations, jobs[i]!, outcome);
-    }
-    this.#tell('schedules', total, total, null);
-  }
-
-  #add(job: number, findings: readonly Finding[]): void {
+  const found = new Map<string, { readonly job: number; readonly finding: Finding }>();
+  const outcomes: Outcome[] = [];
+  const tell = (phase: CheckProgress['phase'], done: number, total: number, job: Job | null): void => {
+    const what = job === null ? '' : jobName(configurations, job);
+    options.progress?.({ phase, done, total, what, findings: found.size });
+  };
+  const add = (job: number, findings: readonly Finding[]): void => {
     for (const finding of findings) {
       const key = findingKey(finding);
-      const known = this.#found.get(key);
+      const known = found.get(key);
       if (known !== undefined && known.job <= job) continue;
-      this.#found.delete(key); // so that those of one job stay in order
-      this.#found.set(key, { job, finding });
+      found.delete(key); // so that those of one job stay in order
+      found.set(key, { job, finding });
     }
-  }
+  };
 
-  /**
-   * Each mutant runs in the configurations that have its operation, until it is caught; the shortest first, since
-   * most are caught anywhere.
-   */
-  async mutants(limit: number): Promise<void> {
-    const jobs = this.#mutantJobs(limit);
-    this.#mutantCount = jobs.length;
-    const killed: boolean[] = [];
+  let done = 0;
+  let latest: Job | null = null;
+  await pool.run(jobs, {
+    began: (job) => {
+      latest = job;
+      tell('schedules', done, total, latest);
+    },
+    ran: () => {
+      done++;
+      tell('schedules', done, total, latest);
+    },
+    ended: (index, outcome) => {
+      outcomes[index] = outcome;
+      add(index, outcome.findings);
+    },
+  });
+  for (const [i, outcome] of outcomes.entries()) requireReached(configurations, jobs[i]!, outcome);
+  tell('schedules', total, total, null);
+
+  const mutants = options.mutants ? mutantJobs(jobs, outcomes, options.schedulesPerMutant ?? 400) : [];
+  const killed: boolean[] = [];
+  if (options.mutants) {
     let done = 0;
-    await this.#pool.run(jobs, {
-      began: (job) => this.#tell('mutants', done, jobs.length, job),
+    await pool.run(mutants, {
+      began: (job) => tell('mutants', done, mutants.length, job),
       ran: () => {},
       ended: (index, { findings }) => {
         killed[index] = findings.length > 0;
         done++;
       },
     });
-    this.#survivors.push(...jobs.filter((_, i) => !killed[i]).map(({ mutant }) => mutant));
-    this.#tell('mutants', done, jobs.length, null);
+    tell('mutants', done, mutants.length, null);
   }
+  const survivors = mutants.filter((_, i) => !killed[i]).map(({ mutant }) => mutant);
+  return {
+    kernels: [...new Set(cases.flatMap(({ subject }) => subject.kernels))],
+    configurations: cases.length,
+    schedules: outcomes.reduce((sum, { schedules }) => sum + schedules, 0),
+    findings: [...found.values()].sort((a, b) => a.job - b.job).map(({ finding }) => finding),
+    mutants: {
+      total: mutants.length,
+      killed: mutants.length - survivors.length,
+      survivors: survivors.map(({ id, where, text }) => ({ id, where, text })),
+    },
+    exhaustive: outcomes.flatMap(({ schedules, complete }, i) => {
+      const job = jobs[i]!;
+      return job.kind === 'exploration'
+        ? [{ configuration: jobName(configurations, job), schedules, complete }]
+        : [];
+    }),
+  };
+}
 
-  #mutantJobs(limit: number): Extract<Job, { kind: 'mutant' }>[] {
-    const costs = new Map<number, number>();
-    const mutants = new Map<number, readonly Mutant[]>();
-    for (const [i, { steps, mutants: listed }] of this.#outcomes.entries()) {
-      const job = this.#plan.jobs[i]!;
-      if (job.kind === 'mutant') continue;
-      costs.set(job.configuration, steps);
-      if (job.listMutants) mutants.set(job.configuration, listed);
-    }
-    const cost = (configuration: number): number => costs.get(configuration) ?? 0;
-    const jobs = new Map<string, { mutant: Mutant; configurations: number[] }>();
-    for (const configuration of [...mutants.keys()].sort((a, b) => cost(a) - cost(b))) {
-      for (const mutant of mutants.get(configuration)!) {
-        const job = jobs.get(mutant.id);
-        if (job === undefined) jobs.set(mutant.id, { mutant, configurations: [configuration] });
-        else job.configurations.push(configuration);
-      }
-    }
-    return [...jobs.values()].map((job) => ({ kind: 'mutant', ...job, limit }));
+/**
+ * Each mutant runs in the configurations that have its operation, until it is caught; the shortest first, since
+ * most are caught anywhere.
+ */
+function mutantJobs(
+  jobs: readonly Job[],
+  outcomes: readonly Outcome[],
+  limit: number,
+): Extract<Job, { kind: 'mutant' }>[] {
+  const costs = new Map<number, number>();
+  const mutants = new Map<number, readonly Mutant[]>();
+  for (const [i, { steps, mutants: listed }] of outcomes.entries()) {
+    const job = jobs[i]!;
+    if (job.kind === 'mutant') continue;
+    costs.set(job.configuration, steps);
+    if (job.listMutants) mutants.set(job.configuration, listed);
   }
-
-  report(): CheckReport {
-    const { cases, jobs } = this.#plan;
-    const found = [...this.#found.values()].sort((a, b) => a.job - b.job);
-    return {
-      kernels: [...new Set(cases.flatMap(({ subject }) => subject.kernels))],
-      configurations: cases.length,
-      schedules: this.#outcomes.reduce((sum, { schedules }) => sum + schedules, 0),
-      findings: found.map(({ finding }) => finding),
-      mutants: {
-        total: this.#mutantCount,
-        killed: this.#mutantCount - this.#survivors.length,
-        survivors: this.#survivors.map(({ id, where, text }) => ({ id, where, text })),
-      },
-      exhaustive: this.#outcomes.flatMap(({ schedules, complete }, i) => {
-        const job = jobs[i]!;
-        return job.kind === 'exploration'
-          ? [{ configuration: jobName(this.#configurations, job), schedules, complete }]
-          : [];
-      }),
-    };
+  const cost = (configuration: number): number => costs.get(configuration) ?? 0;
+  const all = new Map<string, { mutant: Mutant; configurations: number[] }>();
+  for (const configuration of [...mutants.keys()].sort((a, b) => cost(a) - cost(b))) {
+    for (const mutant of mutants.get(configuration)!) {
+      const known = all.get(mutant.id);
+      if (known === undefined) all.set(mutant.id, { mutant, configurations: [configuration] });
+      else known.configurations.push(configuration);
+    }
   }
+  return [...all.values()].map((job) => ({ kind: 'mutant', ...job, limit }));
 }

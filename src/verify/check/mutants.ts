@@ -5,7 +5,6 @@
  * An operation is a place in the source: where it was unrolled or called from several places, all copies change
  * together.
  */
-import { requireObject } from '../../base/errors.js';
 import { isPtx, type KernelModule } from '../../gpu/sim/index.js';
 import {
   type Effect,
@@ -13,7 +12,6 @@ import {
   effectsOf,
   type IrModule,
   operations,
-  requireModule,
   rewriteEffects,
   type Span,
   type Stmt,
@@ -31,7 +29,6 @@ interface Change {
 /** Every single mutant of a kernel, in source order. */
 export function mutantsOf(module: KernelModule): Mutant[] {
   if (isPtx(module)) return ptxMutantsOf(module);
-  requireModule('module', module);
   const places = placesOf(module);
   const mutants = new Map<string, Mutant>();
   for (const { effect, span } of effectsOf(module)) {
@@ -50,10 +47,7 @@ export function mutantsOf(module: KernelModule): Mutant[] {
 export function mutate(module: IrModule, mutant: Mutant): IrModule;
 export function mutate(module: KernelModule, mutant: Mutant): KernelModule;
 export function mutate(module: KernelModule, mutant: Mutant): KernelModule {
-  requireObject('module', module, "a kernel's ir()");
-  requireObject('mutant', mutant, 'one of mutantsOf');
   if (isPtx(module)) return module.name === mutant.kernel ? mutatePtx(module, mutant) : module;
-  requireModule('module', module);
   const { kernel, where, description } = mutant;
   if (module.name !== kernel) return module;
   const places = placesOf(module);

@@ -10,7 +10,6 @@ import {
   messageOf,
   requireFunction,
   requireObject,
-  requireText,
 } from '../../base/errors.js';
 import type { SimMachine } from '../../gpu/sim/index.js';
 import type { Kernel } from '../../lang/index.js';
@@ -52,19 +51,11 @@ export function requireLaunch({ statistics }: SimMachine): void {
   );
 }
 
-/** The exports of a module. */
-export interface OwnModule {
-  /** Its configurations. */
-  readonly subject: CheckSubject;
-  readonly kernels: readonly Kernel[];
-}
-
 /**
  * Loads a module of one's own: JavaScript, or TypeScript as it is. Exports may be single things, or lists of them.
  * @throws ArgumentError where it exports neither a kernel nor a configuration.
  */
-export async function loadOwnModule(path: string): Promise<OwnModule> {
-  requireText('path', path, 'the path of a module');
+export async function loadOwnModule(path: string) {
   const exports = Object.values(await importModule(path)).flat();
   const kernels = exports.filter(isKernel);
   const configurations = exports.filter(isConfiguration);
@@ -76,7 +67,8 @@ export async function loadOwnModule(path: string): Promise<OwnModule> {
     );
   const name = basename(path).replace(/\.m?[jt]s$/, '');
   const names = kernels.map((kernel) => kernel.name);
-  return { kernels, subject: { name, kernels: names.length === 0 ? [name] : names, configurations } };
+  const subject: CheckSubject = { name, kernels: names.length === 0 ? [name] : names, configurations };
+  return { kernels, subject };
 }
 
 const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
@@ -105,7 +97,6 @@ function isFile(path: string): boolean {
   }
 }
 
-/** Imports a module, be it TypeScript. */
 export async function importModule(path: string): Promise<Readonly<Record<string, unknown>>> {
   if (!isFile(path)) throw new FileError(path, 'read', new Error('there is no such file'));
   if (!loadsTypeScript && /\.m?ts$/.test(path)) {

@@ -9,7 +9,6 @@ import type { CheckConfiguration } from './subject.js';
 /** Is told how the jobs go. They end in any order. */
 export interface Watcher {
   began(job: Job): void;
-  /** One schedule has been run. */
   ran(): void;
   ended(index: number, outcome: Outcome): void;
 }
@@ -19,7 +18,6 @@ export interface Pool {
   close(): Promise<void>;
 }
 
-/** This thread, one job after the other. */
 export const thisThread = (configurations: readonly CheckConfiguration[], hearing: Hearing): Pool => ({
   async run(jobs, watcher) {
     for (const [index, job] of jobs.entries()) {

@@ -1,7 +1,7 @@
 /** Kernels of others as a subject: a file of PTX, and a program that says how they are launched. */
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
-import { ArgumentError, FileError, requireText } from '../../base/errors.js';
+import { ArgumentError, FileError } from '../../base/errors.js';
 import type { SimMachine } from '../../gpu/sim/index.js';
 import { type PtxProgram, ptx } from '../../lang/index.js';
 import { importModule, ranBy, requireLaunch } from './own-module.js';
@@ -10,10 +10,7 @@ import { type CheckConfiguration, type CheckSubject, requireConfiguration } from
 /** The default export of a host's module: the ways to run the kernels. */
 export type PtxHost = (kernels: PtxProgram) => readonly CheckConfiguration[];
 
-/** Reads both files. */
 export async function ptxSubject(ptxFile: string, hostFile: string): Promise<CheckSubject> {
-  requireText('ptxFile', ptxFile, 'the path of a file of PTX');
-  requireText('hostFile', hostFile, 'the path of a module that launches its kernels');
   const host = await importHost(hostFile);
   const program = ptx(readText(ptxFile), basename(ptxFile));
   const configurations: unknown = await ranBy(hostFile, () => host(program));

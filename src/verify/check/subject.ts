@@ -2,7 +2,6 @@
 import {
   ArgumentError,
   HeddleError,
-  requireArray,
   requireFunction,
   requireInteger,
   requireObject,
@@ -51,23 +50,8 @@ export function requireConfiguration(argument: string, configuration: CheckConfi
   requireFunction(`${argument}.run`, run);
 }
 
-export function requireSubjects(subjects: readonly CheckSubject[]): void {
-  for (const [i, subject] of requireList('subjects', subjects)) {
-    const at = `subjects[${i}]`;
-    requireObject(at, subject, 'a subject');
-    const { name, kernels, configurations } = subject;
-    requireText(`${at}.name`, name);
-    for (const [k, kernel] of requireList(`${at}.kernels`, kernels))
-      requireText(`${at}.kernels[${k}]`, kernel);
-    for (const [c, one] of requireList(`${at}.configurations`, configurations))
-      requireConfiguration(`${at}.configurations[${c}]`, one);
-  }
-}
-
 /** The subjects that have one of these names, are of a family that does, or run a kernel that does; all where nothing is named. */
 export function subjectsNamed(subjects: readonly CheckSubject[], names: readonly string[]): CheckSubject[] {
-  requireSubjects(subjects);
-  for (const [i, name] of requireList('names', names)) requireText(`names[${i}]`, name);
   const namesOf = ({ name, family = name, kernels }: CheckSubject): string[] => [family, name, ...kernels];
   const known = [...new Set(subjects.flatMap(namesOf))];
   const unknown = names.filter((name) => !known.includes(name));
@@ -77,12 +61,6 @@ export function subjectsNamed(subjects: readonly CheckSubject[], names: readonly
   );
   if (wanted.some(({ configurations }) => configurations.length > 0)) return wanted;
   throw new HeddleError('HEDDLE_CHECK', `nothing to check; there are: ${known.join(', ')}`);
-}
-
-/** Requires an array; gives its elements with their indices. A hole counts as an element that is undefined. */
-export function requireList<T>(argument: string, list: readonly T[]): Iterable<[number, T]> {
-  requireArray(argument, list);
-  return list.entries();
 }
 
 /** Plain data, so that it can be sent to another thread; `mutate` applies it, `mutateHosts` where it is a host's. */

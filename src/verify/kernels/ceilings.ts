@@ -161,7 +161,6 @@ export const readCeilingKernel = kernel(
   },
 );
 
-/** The kernels that only measure a machine. */
 export const ceilings: readonly RegisteredKernel[] = [
   entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, ({ ranks }) =>
     flagBarrierKernel(ranks, flagBarrierWindow(ranks)),

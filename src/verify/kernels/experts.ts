@@ -95,7 +95,6 @@ function ofPlan(
   });
 }
 
-/** A GEMM of an expert. */
 function ofMlp(name: string, summary: string, which: 'gateUp' | 'down'): RegisteredKernel {
   return entry(name, summary, mlpParameters, ({ format, ...shape }) => {
     if (format === 'fp8') requireBlocks(shape);

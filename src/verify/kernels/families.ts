@@ -79,7 +79,6 @@ function stepNamed(steps: readonly Step[], name: string): Step {
   throw new ArgumentError('kernel', name, `with such a shape one of ${names}`);
 }
 
-/** @throws what the family refuses. */
 function accepted(family: Family, shape: FamilyShape): FamilyShape {
   const refusal = family.refuses(shape.layer, shape.place, shape.tuning);
   if (refusal !== null) throw refusal;
@@ -97,7 +96,6 @@ export const familyShape = (
   otherwise: (layer: Layer, place: Place) => Tuning = family.defaults,
 ): FamilyShape => accepted(family, formOf(family).read(family.name, given, how, otherwise));
 
-/** The options of `familyShape` that a family gives. */
 export const familyKeys = (family: Family): readonly ShapeKey[] => formOf(family).keys;
 
 /** The keys that a shape of a family may have, with `otherwise` in place of some defaults: the layer, and the knobs as phase.knob. */

@@ -9,13 +9,11 @@ export type ShapeText = Readonly<Record<string, number | string>>;
 export interface RegisteredKernel {
   readonly name: string;
   readonly summary: string;
-  /** The keys that a shape may have. */
   readonly shape: readonly ShapeKey[];
   /** @throws ArgumentError for an unknown key, or a value that makes no sense. */
   build(shape?: ShapeText): Kernel;
 }
 
-/** One thing that a shape may say. */
 export interface ShapeKey {
   readonly name: string;
   readonly knob: Knob;

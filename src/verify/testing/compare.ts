@@ -36,7 +36,7 @@ export interface Comparison {
 }
 
 /** No element compared, none different. */
-export const nothingCompared: Comparison = { compared: 0, different: 0, maxAbsError: 0 };
+const nothingCompared: Comparison = { compared: 0, different: 0, maxAbsError: 0 };
 
 /** Several comparisons as one. */
 export function mergeComparisons(comparisons: readonly Comparison[]): Comparison {

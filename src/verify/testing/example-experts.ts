@@ -3,12 +3,11 @@
  * bias of an expert follow from its id, so any rank can say what another's experts would do.
  */
 
-import { ArgumentError, requireArray, requireInteger, requireObject } from '../../base/errors.js';
-import { type CallSite, callSite, requireStream, type Stream } from '../../gpu/index.js';
+import { type CallSite, callSite, type Stream } from '../../gpu/index.js';
 import { exampleExpertsKernel } from '../../moe/experts/index.js';
 import {
   bytesOf,
-  ExpertParallel,
+  type ExpertParallel,
   ExpertsPlan,
   emptyTensor,
   type MadeRows,
@@ -20,23 +19,19 @@ import {
   bitsArray,
   bitsOf,
   combineWeighs,
-  dtypes,
   expertsOf,
   fromF32,
   type ReferenceReceived,
-  requireBits,
-  requireShape,
   type Shape,
   sharing,
   toF32,
 } from '../../moe/layer/index.js';
-import { World } from '../../net/world/index.js';
+import type { World } from '../../net/world/index.js';
 import { random } from './random.js';
 
 /** The payload that the example experts read: rows of the output's type and length. */
 export const exampleInput = 'x';
 
-/** How the example experts are launched. */
 export interface ExampleExpertsOptions {
   /** They take slots in turn. */
   readonly blocks: number;
@@ -48,7 +43,6 @@ export interface ExampleExpertsOptions {
   readonly lives?: readonly number[];
 }
 
-/** The experts of one rank. */
 export class ExampleExperts {
   /** Scales and biases: [experts of this rank], each. */
   readonly weights: readonly OwnedTensor[];
@@ -77,24 +71,12 @@ export class ExampleExperts {
     ep: ExpertParallel,
     stream: Stream,
     spread?: ExampleExpertsOptions,
-    view?: Received,
+    received: Received = ep.received,
   ): Promise<ExampleExperts> {
-    if (!(world instanceof World)) throw new ArgumentError('world', world, 'the world of the layer');
-    if (!(ep instanceof ExpertParallel)) throw new ArgumentError('ep', ep, 'an ExpertParallel');
-    requireStream('stream', stream);
     const options = spread ?? exampleSpread(ep.shape, world.device.kind);
-    requireObject('options', options);
-    // The kernel is made for so many threads.
-    requireInteger('options.threads', options.threads, 1, 1024);
-    if (options.lives !== undefined) requireArray('options.lives', options.lives);
-    const { shape, received: own } = ep;
-    const received = view ?? own;
-    if (!ep.views.includes(received)) throw new ArgumentError('received', received, 'one of ep.views');
+    const { shape } = ep;
     const { first, count } = expertsOf(shape, world.rank);
-    const x = received.payloads[exampleInput];
-    if (x === undefined || x.dtype !== shape.output.dtype || x.shape[2] !== shape.output.hidden) {
-      throw new ArgumentError('payloads.x', x?.dtype, 'rows of the dtype and length of output');
-    }
+    const x = received.payloads[exampleInput]!;
     const { topK, output } = shape;
     const kernel = exampleExpertsKernel({
       ...{ slots: slotsOf(shape), topK, hidden: output.hidden, dtype: output.dtype },
@@ -133,7 +115,6 @@ export class ExampleExperts {
     this.#site.launch(stream);
   }
 
-  /** Frees their parameters. */
   free(): void {
     for (const { free } of this.weights) free();
     this.#planned?.rows.free();
@@ -164,20 +145,12 @@ export function exampleOutput(
   weights = true,
   lives?: readonly number[],
 ): Bits {
-  requireShape(shape);
-  requireObject('received', received, 'what a rank received');
-  if (lives !== undefined) requireArray('lives', lives);
   const { topK, output } = shape;
   const slots = slotsOf(shape);
   const { hidden, dtype } = output;
   const perRoute = combineWeighs(shape);
   const plane = bitsArray(dtype, slots * hidden * (perRoute ? topK : 1));
-  requireBits('received.experts', 'i32', received.experts, slots * topK);
-  if (weights) requireBits('received.weights', 'f32', received.weights, slots * topK);
-  requireObject('received.payloads', received.payloads, 'rows by name');
-  const bytes = received.payloads[exampleInput]!;
-  requireBits(`received.payloads.${exampleInput}`, 'u8', bytes, slots * hidden * dtypes[dtype].size);
-  const x = bitsOf(dtype, bytes);
+  const x = bitsOf(dtype, received.payloads[exampleInput]!);
   for (let slot = 0; slot < slots; slot++) {
     const routes = Array.from({ length: topK }, (_, k) => slot * topK + k).filter(
       (route) => received.experts[route]! >= 0,

@@ -127,7 +127,6 @@ export function makeAllRoutes(
   });
 }
 
-/** Fills a token's ids. */
 type Choose = (token: number, ids: Int32Array) => void;
 
 function chooser(
@@ -217,7 +216,6 @@ function skewed(byPopularity: readonly number[], exponent: number, draw: Random)
 
 /** The experts that are popular where routes are skewed: experts, the most popular first. */
 export function byPopularity(experts: number, seed: number): number[] {
-  requireInteger('experts', experts, 0, limits.experts);
   return shuffled(
     Array.from({ length: experts }, (_, id) => id),
     random(seed, 3),
@@ -226,9 +224,6 @@ export function byPopularity(experts: number, seed: number): number[] {
 
 /** All experts in an order that visits the ranks in turn: the first of each rank, the second of each rank … */
 export function interleaved(shape: Pick<Shape, 'ranks' | 'experts'>): number[] {
-  requireObject('shape', shape);
-  requireInteger('shape.ranks', shape.ranks, 1, limits.worldRanks);
-  requireInteger('shape.experts', shape.experts, 1, limits.experts);
   const order: number[] = [];
   for (let nth = 0; order.length < shape.experts; nth++) {
     for (let rank = 0; rank < shape.ranks; rank++) {

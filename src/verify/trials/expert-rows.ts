@@ -116,7 +116,6 @@ export async function runPlan(receiving: Receiving, options: ExpertsPlanOptions 
   };
 }
 
-/** Compares it with the reference. */
 export function comparePlan(
   layer: Layer,
   rank: number,

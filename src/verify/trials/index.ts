@@ -5,5 +5,4 @@
 export * from './expert-mlp.js';
 export * from './expert-rows.js';
 export * from './moe-layer.js';
-export * from './placed-round.js';
 export * from './routed.js';

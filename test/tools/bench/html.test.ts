@@ -5,14 +5,13 @@ import { describe, expect, it } from 'vitest';
 import {
   type BenchReport,
   columnsOf,
+  detailLines,
   headOf,
   htmlReport,
-  kernelLines,
   lineOf,
   type Point,
   type Row,
   rowOf,
-  spreadLines,
 } from '../../../src/tools/bench/index.js';
 
 const report = JSON.parse(
@@ -126,16 +125,13 @@ describe('the HTML report', () => {
     expect(latency!.x).toEqual(report.points.map(({ tokens }) => tokens));
     const values = (label: string) => latency!.series.find((series) => series.label === label)?.values;
     expect(values('Heddle, both')).toEqual(report.points.map((p) => rowOf(p, 'heddle', 'both')!.time));
-    // Published figures stand beside a run of the same layer on the same GPUs.
-    expect(values('best open one-sided kernels, both')).toEqual([18.3, 41, 497]);
     expect(bandwidth!.series.map(({ label }) => label)).toContain('plain loads');
   });
 
-  it('shows no figures of others beside another layer, and no ceilings that nobody measured', () => {
+  it('draws no ceilings that nobody measured', () => {
     const { points } = report;
     const other: BenchReport = {
       ...report,
-      workload: { ...report.workload, hidden: 4096 },
       points: points.map((p) => ({ ...p, rows: p.rows.filter(({ subject }) => subject === 'heddle') })),
     };
     const { latency } = embedded(htmlReport(other), 'charts') as Record<
@@ -188,16 +184,18 @@ describe('the printed table', () => {
   });
 
   it('names the spread of every measurement, and what was calculated', () => {
-    const lines = spreadLines(report, report.points[0]!);
-    expect(lines).toMatch(/nccl sparse both +min .*, p10 .*, n 30/);
-    expect(lines).toMatch(/heddle combine .*\(both − dispatch\)/);
+    const lines = detailLines(report, report.points[0]!, { iterStats: true });
+    expect(lines).toMatch(/^ {4}what +phase +median, µs +min +p10 +p90 +max/);
+    expect(lines).toMatch(/nccl sparse +both( +\d+\.\d+){5}/);
+    expect(lines).toMatch(/heddle +combine \(both − dispatch\) +\d+\.\d+ +–/);
   });
 
   it('shows spills of kernels', () => {
     const point = report.points[0]!;
-    expect(kernelLines(report, point)).toContain('no spills');
+    const flags = { kernelBreakdown: true };
+    expect(detailLines(report, point, flags)).toMatch(/dispatch .* 0$/m);
     const spilling = point.kernels!.map((k) => ({ ...k, facts: { ...k.facts!, localBytes: 64 } }));
-    expect(kernelLines(report, { ...point, kernels: spilling })).toContain('64 bytes of local memory');
+    expect(detailLines(report, { ...point, kernels: spilling }, flags)).toMatch(/dispatch .* 64$/m);
   });
 });
 
@@ -232,7 +230,6 @@ function axesOf(page: string): readonly Axis[] {
       }
     },
     ResizeObserver: observer,
-    matchMedia: () => ({ addEventListener: () => {} }),
   });
   return charts[0]!.axes;
 }

@@ -4,6 +4,7 @@ import { World } from '../../../src/net/world/index.js';
 import { onRank } from '../../../src/tools/bench/harness.js';
 import {
   columnsOf,
+  detailLines,
   footnote,
   headOf,
   htmlReport,
@@ -11,7 +12,6 @@ import {
   type Point,
   rowOf,
   runBenchmark,
-  waitLines,
 } from '../../../src/tools/bench/index.js';
 import { benchmark, type Plan } from '../../../src/tools/bench/program.js';
 import { Crew } from '../../../src/tools/bench/timing.js';
@@ -122,7 +122,11 @@ describe('a run on the simulator', () => {
         [2, 0.25],
       ],
     };
-    expect(waitLines(report, { ...point, waits }).split('\n')).toEqual([
+    expect(
+      detailLines(report, { ...point, waits }, {})
+        .trimEnd()
+        .split('\n'),
+    ).toEqual([
       '    dispatch      for 0  for 1',
       '    rank 0 waits   0.50   7.00',
       '    rank 1 waits   1.00   0.25',

@@ -8,15 +8,10 @@ describe('the method’s arithmetic', () => {
     ).toEqual([2, 5, 9]);
   });
 
-  it('refuses ranks that measured different numbers of iterations', () => {
-    expect(() => slowestRank([[1, 2], [1]])).toThrow(/as many on each rank: 2/);
-  });
-
   it('interpolates quantiles between neighbours, in any order of values', () => {
     expect(quantile([4, 1, 3, 2], 0.5)).toBe(2.5);
     expect(quantile([10, 0], 0.1)).toBe(1);
     expect(quantile([7], 0.9)).toBe(7);
-    expect(() => quantile([], 0.5)).toThrow(/one or more/);
   });
 
   it('spreads values without changing them', () => {

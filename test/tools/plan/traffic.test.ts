@@ -1,13 +1,8 @@
 /** Exact expectations against an enumeration of every choice that a router can make. */
 import { describe, expect, it } from 'vitest';
+import type { Travel } from '../../../src/moe/families/index.js';
 import { ownerOf } from '../../../src/moe/layer/index.js';
-import {
-  hits,
-  type RankPlacement,
-  type RoutingLaw,
-  traffic,
-  type Way,
-} from '../../../src/tools/plan/index.js';
+import { hits, type RankPlacement, type RoutingLaw, traffic } from '../../../src/tools/plan/index.js';
 import { byPopularity, interleaved, makeAllRoutes } from '../../../src/verify/testing/index.js';
 
 /** A token's choice and its probability. */
@@ -107,12 +102,12 @@ const cases: readonly Case[] = [
   ),
 ];
 
-const ways: readonly Way[] = (['expert', 'rank', 'rails'] as const).flatMap((rows) =>
+const ways: readonly Travel[] = (['expert', 'rank', 'rails'] as const).flatMap((rows) =>
   (['row', 'peer'] as const).map((message) => ({ rows, message, metadata: 'rows' }) as const),
 );
 
 /** Copies of a token that leave and reach every rank, counted hop by hop. */
-function count({ experts, place, choices }: Case, { rows }: Way) {
+function count({ experts, place, choices }: Case, { rows }: Travel) {
   const { ranks, perNode } = place;
   const zero = () => new Array<number>(ranks).fill(0);
   const sums = { nvlink: { out: zero(), in: zero() }, network: { out: zero(), in: zero() } };
@@ -171,40 +166,8 @@ describe.each(cases)('$name', (one) => {
   });
 });
 
-describe.each(cases)('sums at the source: $name', (one) => {
-  it('bring back every owner’s row of another node, over the rail of the source', () => {
-    const { experts, topK, place, law, choices } = one;
-    const { ranks, perNode } = place;
-    const found = hits({ hidden: 1, experts, topK }, place, law);
-    const load = { hits: found, place, tokens: 5, topK, rowBytes: 100, replicas: 1 };
-    const way: Way = { rows: 'rails', message: 'chunk', metadata: 'every rank', chunk: () => 5 };
-    const [left, came] = [new Array<number>(ranks).fill(0), new Array<number>(ranks).fill(0)];
-    const shape = { experts: Math.max(experts, ranks), ranks };
-    for (const [ids, p] of choices) {
-      const owners = [...new Set(ids.map((id) => ownerOf(shape, id)))];
-      for (let source = 0; source < ranks; source++) {
-        for (const owner of owners) {
-          const node = Math.floor(owner / perNode);
-          if (node === Math.floor(source / perNode)) continue;
-          left[node * perNode + (source % perNode)]! += p;
-          came[source]! += p;
-        }
-      }
-    }
-    const of = traffic('combine', { ...way, sum: 'source' }, load);
-    const mean = came.reduce((sum, rows) => sum + rows, 0) / ranks;
-    expect(of.network.rows).toBeCloseTo(5 * mean, 8);
-    expect(of.network.bytes).toBeCloseTo(500 * mean, 6);
-    expect(of.busiest.network.rows).toBeCloseTo(5 * Math.max(...left, ...came), 8);
-    const summed = traffic('combine', way, load);
-    expect(of.nvlink).toEqual(summed.nvlink);
-    expect(of.network.messages).toBe(summed.network.messages);
-    expect(traffic('dispatch', { ...way, sum: 'source' }, load)).toEqual(traffic('dispatch', way, load));
-  });
-});
-
 describe('messages for a peer', () => {
-  const way: Way = { rows: 'rank', message: 'peer', metadata: 'rows' };
+  const way: Travel = { rows: 'rank', message: 'peer', metadata: 'rows' };
 
   it('are as many as there are other ranks, or rails, with any row of two tokens', () => {
     const one = cases.find(({ name }) => name === 'skewed by 2')!;
@@ -236,7 +199,7 @@ describe('messages for a peer', () => {
         }
       }
     }
-    const messages = (rows: Way['rows']) =>
+    const messages = (rows: Travel['rows']) =>
       traffic('dispatch', { ...way, rows }, { ...load, tokens: 2 }).network.messages;
     expect(messages('rank')).toBeCloseTo(ranks, 8);
     expect(messages('expert')).toBeCloseTo(ranks, 8);
@@ -263,7 +226,7 @@ describe('what goes beside the rows', () => {
     rowBytes: 128,
     replicas: 1,
   };
-  const way: Way = { rows: 'rank', message: 'row', metadata: 'every rank' };
+  const way: Travel = { rows: 'rank', message: 'row', metadata: 'every rank' };
 
   it('ids and weights to every rank are counted for tokens that have no row there, too', () => {
     const { nvlink, network } = traffic('dispatch', way, load);
@@ -272,17 +235,17 @@ describe('what goes beside the rows', () => {
   });
 
   it('by rails every node hears of every token once, and its ranks of those of all nodes', () => {
-    const rails: Way = { rows: 'rails', message: 'chunk', metadata: 'every rank', chunk: () => 5 };
+    const rails: Travel = { rows: 'rails', message: 'chunk', metadata: 'every rank', chunk: () => 5 };
     const { nvlink, network } = traffic('dispatch', rails, load);
     expect(network.bytes).toBeCloseTo(network.rows * 128 + 12 * 1 * 16, 8);
     expect(nvlink.bytes).toBeCloseTo(nvlink.rows * 128 + 2 * 12 * 3 * 16, 8);
   });
 
   it('chunks travel whether or not they hold a row, ids and weights beside rows as messages of their own', () => {
-    const rails: Way = { rows: 'rails', message: 'chunk', metadata: 'every rank', chunk: () => 5 };
+    const rails: Travel = { rows: 'rails', message: 'chunk', metadata: 'every rank', chunk: () => 5 };
     expect(traffic('dispatch', rails, load).network.messages).toBe(1 * 3);
     expect(traffic('combine', rails, load).network.messages).toBe(1 * 3);
-    const rows: Way = { ...way, chunk: () => 32 };
+    const rows: Travel = { ...way, chunk: () => 32 };
     const there = traffic('dispatch', rows, load).network;
     expect(there.messages).toBeCloseTo(there.rows + 4, 8);
     const back = traffic('combine', rows, load).network;
@@ -297,7 +260,7 @@ describe('what goes beside the rows', () => {
   });
 
   it('by rails a group gets each row of combine once, and its ranks hand each other sums', () => {
-    const rails: Way = { rows: 'rails', message: 'chunk', metadata: 'every rank' };
+    const rails: Travel = { rows: 'rails', message: 'chunk', metadata: 'every rank' };
     const [one, four] = [1, 4].map((replicas) => traffic('combine', rails, { ...load, replicas }));
     expect(four!.network.rows).toBeCloseTo(one!.network.rows / 4, 8);
     expect(four!.nvlink.rows).toBeCloseTo((one!.nvlink.rows + 3 * load.tokens) / 4, 8);

@@ -5,30 +5,34 @@ import {
   type Check,
   calibrate,
   disagreements,
-  goals,
   observe,
   originOf,
-  plot,
   predict,
   type SplitResult,
   shippedCells,
+  splits,
   summarise,
   validate,
   validateCells,
-  validateGoal,
+  validateSplit,
 } from '../../../src/tools/plan/index.js';
 
 const results = validate();
 const called = (name: string) => results.find((one) => one.name === name)!;
 
 describe('validation', () => {
-  it.each(results.filter(({ goal }) => goal !== undefined))(
-    '$name reaches its goal',
-    ({ summary, goal, reached }) => {
-      expect(summary.mean).toBeLessThanOrEqual(goal!.mean);
-      expect(reached).toBe(true);
-    },
-  );
+  it.each([
+    { name: 'one-sided on GB200: EP8, EP16 → EP32', mean: 0.06, within12: 0.9 },
+    { name: 'pplx-garden hybrid, ConnectX-7 and EFA: EP8, EP16 → EP32', mean: 0.05, within12: 0 },
+    { name: 'DeepEP low latency, ConnectX-7: EP8, EP32 → EP16', mean: 0.08, within12: 0 },
+    { name: 'Heddle on H200: EP4 → EP2', mean: 0.08, within12: 0 },
+    { name: 'Heddle on H200: EP2 → EP4', mean: 0.08, within12: 0 },
+  ])('$name is at most $mean off in the mean, and by far better than bytes alone', (goal) => {
+    const { summary } = called(goal.name);
+    expect(summary.mean).toBeLessThanOrEqual(goal.mean);
+    expect(summary.within12).toBeGreaterThanOrEqual(goal.within12);
+    expect(summary.mean).toBeLessThan(summary.bytesAlone / 2);
+  });
 
   it.each([
     'every other number of tokens, either way: all',
@@ -100,21 +104,16 @@ describe('validation', () => {
     expect(lost.map(({ name }) => name)).toEqual([]);
   });
 
-  it('beats bytes over nominal bandwidth wherever a goal is set', () => {
-    for (const { goal, summary } of results)
-      if (goal !== undefined) expect(summary.mean).toBeLessThan(summary.bytesAlone / 2);
-  });
-
   it('does not look at what it predicts, nor do its ranges', () => {
-    for (const [i, goal] of goals.entries()) {
-      const held = (cell: Cell) => goal.of(cell) && goal.parts[0]!(cell);
-      const spoiled = validateGoal(
-        goal,
+    for (const [i, split] of splits.entries()) {
+      const held = (cell: Cell) => split.of(cell) && split.parts[0]!(cell);
+      const spoiled = validateSplit(
+        split,
         shippedCells().map((cell) => (held(cell) ? { ...cell, us: cell.us! * 3 } : cell)),
       );
       const predicted = ({ checks }: SplitResult) => checks.map(({ predicted: one }) => one);
       expect(predicted(spoiled)).toEqual(predicted(results[i]!));
-      expect(spoiled.reached).toBe(false);
+      expect(spoiled.summary.mean).toBeGreaterThan(0.5);
     }
   });
 
@@ -157,10 +156,4 @@ it('a range of one source holds most of what another measured of the same', () =
   );
   expect(held.length).toBeGreaterThan(20);
   expect(held.filter(Boolean).length / held.length).toBeGreaterThan(0.85);
-});
-
-it('a plot has a dot for every held-out cell', () => {
-  const svg = plot(results[0]!);
-  expect(svg.match(/<circle /g)).toHaveLength(results[0]!.checks.length);
-  expect(svg).toMatch(/^<svg .*<\/svg>\n$/s);
 });

@@ -61,7 +61,7 @@ async function benchProvider(
   await measureCalls(bench, 'worker');
   await measureFlags(bench);
   await measureRounds(bench, options.ranks);
-  await measureSteadyState(bench, options.operations);
+  await measureSteadyState(bench);
   if (options.allToAll) await measureAllToAll(bench);
   return bench.figures;
 }

@@ -7,7 +7,6 @@ import type { Sizes } from './roles.js';
 
 const program = join(import.meta.dirname, `rank${extname(import.meta.filename)}`);
 
-/** To how many other engines a scatter goes. */
 export const scatterPeers = 63;
 export const allToAllRanks = 16;
 export const mebibyte = 1 << 20;
@@ -23,27 +22,18 @@ export interface Figure {
   readonly c: number | null;
   /** Ours ÷ C's. */
   readonly ratio: number | null;
-  readonly goal: string | null;
-  readonly reached: boolean | null;
   /** The method in words: what was counted, over what, and how often. */
   readonly how: string;
 }
 
-interface Goal {
-  readonly text: string;
-  readonly needsC?: boolean;
-  holds(heddle: number, c: number): boolean;
-}
-
-/** A measurement that may also be made in C, in turns, and judged by a goal. */
+/** A measurement that may also be made in C, in turns. */
 interface Measured extends Pick<Figure, 'what' | 'unit' | 'how'> {
   ours(): Promise<number>;
   c?: ((raw: Baseline) => Promise<number>) | undefined;
-  readonly goal?: Goal | undefined;
 }
 
 /** A measurement between two processes, by a role and by a mode of the C program. */
-interface Compared extends Pick<Figure, 'what' | 'unit' | 'how'>, Partial<Pick<Measured, 'goal'>> {
+interface Compared extends Pick<Figure, 'what' | 'unit' | 'how'> {
   readonly role: 'pingPong' | 'stream' | 'posting' | 'scatterCall';
   readonly mode?: Parameters<Baseline['measure']>[1];
   readonly sizes: Sizes;
@@ -56,20 +46,13 @@ interface Compared extends Pick<Figure, 'what' | 'unit' | 'how'>, Partial<Pick<M
 export interface FabricBenchOptions {
   readonly providers: readonly ProviderName[];
   readonly device: string | undefined;
-  /** Processes of the scatter and barrier rounds. */
   readonly ranks: number;
-  /** How often each measurement and its counterpart in C are repeated, in turns; the best counts. */
   readonly repeat: number;
-  /** Scales how much each measurement does; 1 takes two to five minutes a provider. */
   readonly scale: number;
-  /** Writes of the steady-state measurement. */
-  readonly operations: number;
-  /** Also the all-to-all of 16 processes, every byte checked. */
   readonly allToAll: boolean;
   readonly progress: (line: string) => void;
 }
 
-/** The settings that all measurements have in common. */
 interface Setting extends Pick<FabricBenchOptions, 'repeat' | 'scale' | 'progress'> {
   readonly provider: ProviderName;
   readonly device: string;
@@ -109,7 +92,7 @@ export class Measurements {
     return results;
   }
 
-  compare(thread: Thread, one: Compared): Promise<number> {
+  compare(thread: Thread, one: Compared): Promise<void> {
     const { role, mode, sizes, sizesOfC = sizes, figure = (time) => time, ...rest } = one;
     const args = { options: this.engine(thread), ...sizes };
     return this.measure({
@@ -119,7 +102,7 @@ export class Measurements {
     });
   }
 
-  async measure({ what, unit, how, ours, c, goal }: Measured): Promise<number> {
+  async measure({ what, unit, how, ours, c }: Measured): Promise<void> {
     const { provider, repeat, baseline } = this.of;
     this.progress(`${what} …`);
     const [mine, theirs]: [number[], number[]] = [[], []];
@@ -133,18 +116,13 @@ export class Measurements {
     const other = theirs.length > 0 ? best(theirs) : null;
     const beside = other === null ? '' : ` (C: ${other.toPrecision(3)})`;
     this.progress(`${what}: ${heddle.toPrecision(3)} ${unit}${beside}`);
-    const judged = goal !== undefined && (other !== null || !goal.needsC);
     this.figures.push({
       ...{ provider, what, unit, heddle, c: other },
       ratio: other === null ? null : heddle / other,
-      goal: goal?.text ?? null,
-      reached: judged ? goal.holds(heddle, other ?? 0) : null,
       how: `${how}; best of ${repeat}, in turns with C's`,
     });
-    return heddle;
   }
 
-  /** A figure with nothing in C to compare with. */
   fact(fact: Omit<Figure, 'provider' | 'c' | 'ratio'>): void {
     this.figures.push({ provider: this.of.provider, c: null, ratio: null, ...fact });
   }

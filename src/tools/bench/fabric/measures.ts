@@ -19,9 +19,6 @@ export async function measureCalls(bench: Measurements, thread: Thread): Promise
     ...{ role: 'pingPong', mode: 'latency' },
     sizes: { bytes: 8, window: 1, count: n },
     sizesOfC: { bytes: 8, window: 1, count: bench.count(20_000) },
-    ...(thread === 'caller' && {
-      goal: { text: '≤ 1.5 × C', holds: (h: number, c: number) => h <= 1.5 * c, needsC: true },
-    }),
   });
   const messages = bench.count(100_000);
   await bench.compare(thread, {
@@ -41,7 +38,6 @@ export async function measureCalls(bench: Measurements, thread: Thread): Promise
     ...{ role: 'stream', mode: 'stream' },
     sizes: { bytes: mebibyte, window: 16, count: large },
     figure: (seconds) => (large * mebibyte) / seconds / 1e9,
-    goal: { text: '≥ 0.95 × C', holds: (h, c) => h >= 0.95 * c, needsC: true },
   });
   // shm takes one small write at a time from an endpoint, so only there a batch is one.
   const batch = provider === 'shm' ? 1 : 16;
@@ -54,7 +50,6 @@ export async function measureCalls(bench: Measurements, thread: Thread): Promise
     how: `${call}, in batches of ${batch}, p50 of ${posts}`,
     ...{ role: 'posting', mode: 'post' },
     sizes: { bytes: 8, window: batch, count: posts },
-    goal: { text: '≤ C + 1 µs', holds: (h, c) => h <= c + 1, needsC: true },
   });
   const scatters = bench.count(1_000);
   await bench.compare(thread, {
@@ -63,7 +58,6 @@ export async function measureCalls(bench: Measurements, thread: Thread): Promise
     how: `the call, 64 bytes to each of ${scatterPeers} engines in another process, p50 of ${scatters}; C: ${scatterPeers} calls of libfabric`,
     ...{ role: 'scatterCall', mode: 'scatter' },
     sizes: { bytes: 64, window: scatterPeers, count: scatters },
-    goal: { text: '≤ 30 µs', holds: (h) => h <= 30 },
   });
 }
 
@@ -72,7 +66,7 @@ export async function measureFlags(bench: Measurements): Promise<void> {
   const { provider, device } = bench.of;
   const bytes = 2048;
   const trips = bench.count(20_000);
-  const alone = await bench.compare('caller', {
+  await bench.compare('caller', {
     what: `latency of a ${bytes}-byte write, caller thread`,
     unit: 'µs',
     how: `half a round trip of writes with an immediate, p50 of ${trips}`,
@@ -86,7 +80,6 @@ export async function measureFlags(bench: Measurements): Promise<void> {
     unit: 'µs',
     how: `half a round trip between two proxies of one process, host memory, no GPU, p50 of ${trips}`,
     ours: () => flagToFlag({ provider, devices: [device], timeoutMs: 60_000 }, bytes, trips, trips),
-    goal: { text: '≤ the write + 5 µs', holds: (h) => h <= alone + 5 },
   });
 }
 
@@ -114,8 +107,9 @@ export async function measureRounds(bench: Measurements, ranks: number): Promise
 }
 
 /** The memory that so many writes leave behind: on the heap, in memory, and of themselves. */
-export async function measureSteadyState(bench: Measurements, operations: number): Promise<void> {
+export async function measureSteadyState(bench: Measurements): Promise<void> {
   bench.progress('steady state …');
+  const operations = bench.count(1_000_000);
   const args: StreamArgs = { options: bench.engine('caller'), bytes: 16_384, window: 1, count: operations };
   const [sender, receiver] = await bench.roles<Awaited<ReturnType<typeof steady>>>('steady', 2, args);
   const how = `${operations} writes of 8 bytes after as many, caller thread`;
@@ -124,30 +118,25 @@ export async function measureSteadyState(bench: Measurements, operations: number
   const all = 2 * operations;
   const missed = all - sender!.completed + (all - (receiver!.landed + all));
   const facts = [
-    ['heap allocated per operation', 'B', heap, '< 1 B', heap < 1],
-    ['garbage collections', '', collections, '0', collections === 0],
-    ['growth of resident memory', 'MiB', growth, '< 8 MiB', growth < 8],
-    ['missed completions and arrivals', '', missed, '0', missed === 0],
+    ['heap allocated per operation', 'B', heap],
+    ['garbage collections', '', collections],
+    ['growth of resident memory', 'MiB', growth],
+    ['missed completions and arrivals', '', missed],
   ] as const;
-  for (const [what, unit, heddle, goal, reached] of facts)
-    bench.fact({ what, unit, heddle, goal, reached, how });
+  for (const [what, unit, heddle] of facts) bench.fact({ what, unit, heddle, how });
 }
 
-/** Everybody to everybody, and every byte looked at. */
+/** Everybody to everybody, and every byte looked at: a wrong one ends the measurement. */
 export async function measureAllToAll(bench: Measurements): Promise<void> {
   const [ranks, slice, rounds] = [allToAllRanks, 131_072, 200];
   bench.progress(`all-to-all of ${ranks} processes …`);
   const begun = performance.now();
   const args = { options: bench.engine('worker'), slice, rounds };
-  const checked = await bench.roles<{ bytesChecked: number }>('allToAll', ranks, args);
-  const bytes = checked.reduce((sum, { bytesChecked }) => sum + bytesChecked, 0);
-  const want = ranks * (ranks - 1) * slice * rounds;
+  await bench.roles('allToAll', ranks, args);
   bench.fact({
     what: 'all-to-all, every byte checked',
     unit: 's',
     heddle: (performance.now() - begun) / 1000,
-    goal: `${want} bytes right`,
-    reached: bytes === want,
     how: `${ranks} processes, ${rounds} rounds of ${slice}-byte slices, with starting them`,
   });
 }

@@ -354,7 +354,6 @@ export function steady(rank: Rank) {
     return {
       completed: counter.completed,
       landed: landed.landed,
-      // Of JavaScript's heap, over all collections.
       heapBytesPerOperation: (heapAfter - heapBefore) / count,
       // Memory that V8 frees before, and when the event loop turns again, does not belong to these writes.
       collections: collected.filter((at) => at >= begun && at <= ended).length,
@@ -370,11 +369,9 @@ function collectGarbage(): void {
   (runInNewContext('gc') as () => void)();
 }
 
-/** The cost of reading the clock twice, in microseconds. */
-function clockCost(): number {
-  const samples = Float64Array.from({ length: 2001 }, () => {
+/** In microseconds, of reading the clock twice. */
+const clockCost = (): number =>
+  median(2001, 0, () => {
     const begun = performance.now();
     return (performance.now() - begun) * 1000;
   });
-  return samples.sort()[1000]!;
-}

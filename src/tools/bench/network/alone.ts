@@ -6,7 +6,6 @@ import type { ProxyParts, ProxyProgram, RemoteWrite } from '../../../gpu/index.j
 import { field, layout, section } from '../../../lang/index.js';
 import type { Message } from './sent.js';
 
-/** One phase of a round, on one rank. */
 export interface Exchanged {
   readonly leave: readonly Message[];
   /** How many messages of other ranks come. */
@@ -43,7 +42,6 @@ export function networkAlone({ network, memory, data }: ProxyParts<AloneData>): 
   let timedFrom = 0;
   let begun = 0;
   let answered = 0;
-  /** How many messages of the phase have left. */
   let left = 0;
   /**
    * The tag of the phase, 0 or 1 in turns, and how many messages have come with either. Two tags are enough: a rank awaits the messages of all

@@ -86,7 +86,6 @@ async function exchanged(
   return sent.map((round, n) => phases.map((phase, i) => of(n * phases.length + i, round[phase])));
 }
 
-/** How many messages go to each rank. */
 function countsOf(messages: readonly Message[], ranks: number): number[] {
   const counts = new Array<number>(ranks).fill(0);
   for (const { peer } of messages) counts[peer]!++;

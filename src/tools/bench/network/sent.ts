@@ -6,7 +6,6 @@ import { proxyMaker, type World } from '../../../net/world/index.js';
 /** A write of this rank: the peer, the offset in this rank's wire, and the offset in the peer's. */
 export type Message = Readonly<Omit<RemoteWrite, 'tag'>>;
 
-/** The writes of a rank in a round, by phase. */
 export interface SentRound {
   readonly dispatch: readonly Message[];
   readonly combine: readonly Message[];
@@ -63,13 +62,9 @@ export async function shadowOf({ plan, memory: { raw, placement } }: LaidWire, {
 
 const places = { host: 'in host memory', gpu: 'in the GPU’s memory' } as const;
 
-/** Where the messages of all ranks lie, in words. Every rank calls it. Ranks that say the same are told together. */
+/** Where the messages of all ranks lie, in words. Every rank calls it. */
 export async function wiresOf(world: Pick<World, 'wires' | 'allGather'>): Promise<string> {
   const { placement, why } = await world.wires();
   const gathered = await world.allGather(Buffer.from(`${places[placement]} (${why})`), 'where wires lie');
-  const said = gathered.map((bytes) => Buffer.from(bytes).toString());
-  const different = [...new Set(said)];
-  if (different.length === 1) return different[0]!;
-  const ranks = (words: string) => said.flatMap((of, rank) => (of === words ? [rank] : [])).join(', ');
-  return different.map((words) => `of ranks ${ranks(words)} ${words}`).join('; ');
+  return [...new Set(gathered.map((bytes) => Buffer.from(bytes).toString()))].join('; ');
 }

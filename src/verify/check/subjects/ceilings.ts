@@ -1,8 +1,6 @@
 /** The kernels that only measure: transfers, and barriers that must really order them. */
 
-import type { Stream } from '../../../gpu/index.js';
-import type { IrModule } from '../../../lang/index.js';
-import { type SharedWindow, World } from '../../../net/world/index.js';
+import { World } from '../../../net/world/index.js';
 import {
   flagBarrierKernel,
   flagBarrierWindow,
@@ -12,7 +10,7 @@ import {
   transferWindow,
 } from '../../kernels/index.js';
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
-import { exceptKilled } from './by-rank.js';
+import { exceptKilled, once } from './by-rank.js';
 
 const ranks = 3;
 const capacity = 40;
@@ -21,17 +19,12 @@ const threads = 32;
 const rowsLayout = transferWindow(ranks, capacity);
 const flagsLayout = flagBarrierWindow(ranks);
 
-/** Every configuration runs the same modules, which are made when they are first wanted. */
-let made: Readonly<Record<'stores' | 'loads' | 'reads' | 'barrier', IrModule>> | undefined;
-const modules = () => {
-  made ??= {
-    stores: storeCeilingKernel(ranks, capacity, rowsLayout).ir(),
-    loads: loadCeilingKernel(ranks, capacity, rowsLayout).ir(),
-    reads: readCeilingKernel.ir(),
-    barrier: flagBarrierKernel(ranks, flagsLayout).ir(),
-  };
-  return made;
-};
+const modules = once(() => ({
+  stores: storeCeilingKernel(ranks, capacity, rowsLayout).ir(),
+  loads: loadCeilingKernel(ranks, capacity, rowsLayout).ir(),
+  reads: readCeilingKernel.ir(),
+  barrier: flagBarrierKernel(ranks, flagsLayout).ir(),
+}));
 
 export const ceilings: CheckSubject = {
   name: 'ceilings',
@@ -98,12 +91,7 @@ function lostInBarrier(): CheckConfiguration {
   };
 }
 
-async function prepare(world: World): Promise<{
-  readonly stream: Stream;
-  readonly rows: SharedWindow;
-  readonly flags: SharedWindow;
-  readonly meet: (rounds: number, pause: number) => void;
-}> {
+async function prepare(world: World) {
   const rows = await world.createWindow(rowsLayout.bytes, 'rows');
   const flags = await world.createWindow(flagsLayout.bytes, 'flags');
   const stream = world.device.createStream();

@@ -71,7 +71,6 @@ const writeAgain = kernel(
   },
 );
 
-/** Enqueues that kernel. */
 async function reuser({ device, rank }: World, stream: Stream) {
   const site = await callSite(device, writeAgain, { grid: 1, block: 32, programmatic: true, rank });
   return (rows: OwnedTensor, weights: OwnedTensor): void => {

@@ -38,7 +38,6 @@ interface OfVictim {
   readonly goesOn?: boolean;
 }
 
-/** Unless it is said. */
 export const ranksOfLoss = (replicas = 1): number => (replicas === 1 ? 3 : 2 * replicas);
 
 /** A rank is gone when the others begin the operation, or its receive, in the first round. None where nobody carries that. */

@@ -9,12 +9,12 @@ import { World } from '../../../net/world/index.js';
 import {
   compareCombined,
   ExampleExperts,
+  expectedPlacedRound,
   layerOf,
   makeSources,
   mergeComparisons,
   shapeOfRounds,
 } from '../../testing/index.js';
-import { expectedPlacedRound } from '../../trials/index.js';
 import type { CheckSubject } from '../subject.js';
 import { requireSame } from './by-rank.js';
 

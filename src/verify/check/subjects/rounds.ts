@@ -32,8 +32,10 @@ import { once, requireSame } from './by-rank.js';
 
 type Own = Readonly<Record<string, number | string>>;
 
+type Runs = 'weights' | 'counts' | 'inspect' | 'graph' | 'split' | 'rounds' | 'waits';
+
 /** How one rank's rounds run. */
-const runs = {
+const runs: Required<Pick<RoundsOptions, Runs>> = {
   weights: true,
   counts: false,
   inspect: false,
@@ -41,65 +43,44 @@ const runs = {
   split: false,
   rounds: 1,
   waits: false,
-} satisfies RoundsOptions;
+};
 
-/** One configuration; what it leaves out is as in `plain`. */
-export interface Rounds
-  extends Required<RoundsShape>,
-    Required<Pick<RoundsOptions, keyof typeof runs | 'placements'>>,
-    Required<Pick<CheckConfiguration, 'residentBlocks' | 'tiny'>> {
-  /** Equal nodes that the ranks form. */
-  readonly nodes: number;
-  /** [round][rank]. If left out, maxTokens of each, in so many rounds; or uneven numbers, down to none. */
-  readonly tokens: readonly (readonly number[])[];
-  readonly times: number;
-  readonly uneven: boolean;
-  readonly routes: RoutesOptions;
-  /** Routes to ids that no expert has. */
-  readonly stray: boolean;
-  readonly blocks: number;
-  readonly threads: number;
-  readonly parts: number;
-  /** Further knobs of the family, by their names; where both phases have one of that name, as phase.name. */
-  readonly own: Own;
-  /** The experts' kernel may start before dispatch has ended. */
-  readonly programmatic: boolean;
-  /** Before which rounds the world leaves ranks out, and takes them in again. */
-  readonly leaveOut: RoundsOptions['leaveOut'];
-  /** Where what NICs reach lies. */
-  readonly wires: Placement;
-}
+const plainShape: Required<RoundsShape> = {
+  ...{ ranks: 2, experts: 4, topK: 2, maxTokens: 2, replicas: 1, hidden: 8, dtype: 'bf16' },
+  ...{ weighting: 'experts', wire: 'rows', sum: 'nodes', adds: false, extra: [] },
+};
 
-const plain: Omit<Rounds, 'tokens'> = {
+const plain = {
   ...runs,
-  ranks: 2,
+  ...plainShape,
+  /** Equal nodes that the ranks form. */
   nodes: 1,
-  experts: 4,
-  topK: 2,
-  maxTokens: 2,
-  replicas: 1,
-  hidden: 8,
-  dtype: 'bf16',
-  weighting: 'experts',
-  wire: 'rows',
-  sum: 'nodes',
-  adds: false,
-  extra: [],
   times: 3,
   uneven: false,
-  routes: {},
-  placements: [],
+  routes: {} as RoutesOptions,
+  placements: [] as readonly ExpertPlacement[],
+  /** Routes to ids that no expert has. */
   stray: false,
   blocks: 2,
   threads: 32,
   parts: 1,
-  own: {},
+  /** Further knobs of the family, by their names; where both phases have one of that name, as phase.name. */
+  own: {} as Own,
+  /** The experts' kernel may start before dispatch has ended. */
   programmatic: true,
   residentBlocks: 132,
   tiny: false,
-  leaveOut: undefined,
-  wires: 'host',
+  /** Before which rounds the world leaves ranks out, and takes them in again. */
+  leaveOut: undefined as RoundsOptions['leaveOut'],
+  /** Where what NICs reach lies. */
+  wires: 'host' as Placement,
 };
+
+/**
+ * One configuration; what it leaves out is as in `plain`. `tokens`: [round][rank]. If left out, maxTokens of each, in so many rounds;
+ * or uneven numbers, down to none.
+ */
+export type Rounds = Readonly<typeof plain> & { readonly tokens: readonly (readonly number[])[] };
 
 /** Placements of four experts on three ranks. Before, expert 3 lives nowhere and two others have two places; after, all live, and one has two. */
 const moved: Readonly<Record<'before' | 'after', ExpertPlacement>> = {

@@ -1,27 +1,14 @@
-/** Plots for documents, as SVG: predicted against measured, a dot for each held-out cell. */
-import { join } from 'node:path';
-import { makeFolder, writeOutput } from '../../base/files/index.js';
-import { text } from '../../base/page.js';
-import type { Check, SplitResult } from './validate.js';
+/** Draws the plots of docs/results/2026-11-23-plan.md: predicted against measured, a dot for each held-out cell. */
+import { writeFileSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { text } from '../src/base/page.js';
+import { type Check, type SplitResult, validate } from '../src/tools/plan/index.js';
 
 const size = 440;
 const margin = { left: 54, bottom: 40, top: 42, right: 12 };
 
-/** One file for each result, named by its place in the list. */
-export function writePlots(folder: string, results: readonly SplitResult[]): void {
-  makeFolder(folder);
-  for (const result of results) writeOutput(join(folder, `${fileName(result.name)}.svg`), plot(result));
-}
-
-export const fileName = (name: string): string =>
-  name
-    .toLowerCase()
-    .replaceAll('→', 'to')
-    .replaceAll(/[^a-z0-9]+/g, '-')
-    .replaceAll(/^-|-$/g, '');
-
 /** Both axes logarithmic and alike; the band is 12 % to either side. */
-export function plot({ name, checks, summary }: SplitResult): string {
+function plot({ name, checks, summary }: SplitResult): string {
   const values = checks.flatMap(({ measured, predicted }) => [measured, predicted.low, predicted.high]);
   const least = Math.log(Math.min(...values) / 1.15);
   const most = Math.log(Math.max(...values) * 1.15);
@@ -70,4 +57,17 @@ function ticksBetween(least: number, most: number): number[] {
   for (let power = 10 ** Math.floor(Math.log10(least)); power <= most; power *= 10)
     for (const step of [1, 2, 5]) if (step * power >= least && step * power <= most) found.push(step * power);
   return found;
+}
+
+const fileName = (name: string): string =>
+  name
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, '-')
+    .replaceAll(/^-|-$/g, '');
+
+const shown = ['each EP from the others: all', 'EP64 and more from EP32 and less: all'];
+for (const result of validate().filter(({ name }) => shown.includes(name))) {
+  const path = resolve(import.meta.dirname, `../docs/plots/${fileName(result.name)}.svg`);
+  writeFileSync(path, plot(result));
+  console.log(path);
 }

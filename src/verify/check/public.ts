@@ -1,0 +1,5 @@
+/** `heddle/check`: what a module of one's own gives `heddle check` to run. */
+export type { SimMachine } from '../../gpu/sim/index.js';
+export { configuration, type OwnMachine } from './own-module.js';
+export type { PtxHost } from './ptx-subject.js';
+export { type CheckConfiguration, WrongResult } from './subject.js';
