@@ -40,8 +40,8 @@ const define = (command: Command) =>
     .addHelpText(
       'after',
       `
-Exit code: 0, or that of the rank that failed first (128 + number for a signal), or 124 after --timeout.
-With --keep-going 0 where one rank ended well.
+Exit code: 0, or that of the rank that failed first (128 + number for a signal; 2 where its machine lacks something,
+with a stack if DEBUG is set), or 124 after --timeout. With --keep-going 0 where one rank ended well.
 
 Examples:
   $ heddle run -n 8 program.ts

@@ -23,6 +23,7 @@ import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './exchange.js';
 import { forwardLines, type Outlet, outletTo } from './output.js';
 import { startReaper } from './reaper.js';
 import { Rendezvous } from './rendezvous.js';
+import { EXIT_LACKING, hearLack, listening } from './tell-launcher.js';
 
 /** The program to start, and how. */
 export interface LaunchOptions {
@@ -66,7 +67,8 @@ export interface RankResult {
 /** How a launch went. */
 export interface LaunchResult {
   /**
-   * 0, or the first failing rank's (128 + number for a signal), or 124 when the time was over. With `keepGoing` 0 where one rank ended well.
+   * 0, or the first failing rank's (128 + number for a signal; 2 where its machine lacked something), or 124 when the time was
+   * over. With `keepGoing` 0 where one rank ended well.
    */
   readonly exitCode: number;
   readonly seconds: number;
@@ -97,6 +99,7 @@ interface RankProcess {
   readonly child: ChildProcess;
   readonly exited: Promise<Exit>;
   readonly output: Promise<void>;
+  readonly lack: ReturnType<typeof hearLack>;
   readonly since: number;
   running: boolean;
 }
@@ -147,6 +150,7 @@ async function start(options: LaunchOptions): Promise<Launch> {
     const environment = {
       ...process.env,
       ...part.environment,
+      ...listening(),
       HEDDLE_RANK: String(group === null || rejoin ? rank : 0),
       HEDDLE_WORLD: String(group === null || rejoin ? options.ranks : part.ranks),
       HEDDLE_LOCAL_RANK: String(rank),
@@ -245,10 +249,10 @@ function follow(
     return results;
   }
 
-  /** Whether it did: not what ended well, not at the end, and not for nobody. */
+  /** Whether it did: not what ended well or for want of something, not at the end, and not for nobody. */
   async function startAnew(index: number, { exitCode }: RankResult, starts: number): Promise<boolean> {
     const { part } = ranks[index]!;
-    const useless = exitCode === 0 || starts > restarts;
+    const useless = exitCode === 0 || exitCode === EXIT_LACKING || starts > restarts;
     if (useless || timedOut || signals > 0 || !ranks.some(({ running }) => running)) return false;
     try {
       ranks[index] = await startPart(part, `${part.label}, start ${starts + 1}`);
@@ -268,7 +272,10 @@ function follow(
     reaper.ended(pid);
     const { rank, ranks, label } = part;
     const result: RankResult = { rank, ranks, pid, ...exit, seconds: secondsSince(since) };
-    if (exit.exitCode !== 0) failed(`${label} ${describe(exit)}`, result);
+    if (exit.exitCode !== 0) {
+      const lack = await process.lack(exit.exitCode);
+      failed(lack === '' ? `${label} ${describe(exit)}` : `${label}: ${lack}`, result);
+    }
     // Of no effect where its connection has told already; but it may never have joined.
     for (const rank of originsOf(process)) {
       if (exit.exitCode === 0) rendezvous.leave(rank);
@@ -443,8 +450,9 @@ async function startRank(
     env,
     // A group of its own. Without a terminal's: Ctrl-C reaches the ranks once, through the launcher.
     detached: true,
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
   });
+  const lack = hearLack(child.stdio[3] as Readable);
   const exited = new Promise<Exit>((resolve) => {
     child.once('exit', (exitCode, signal) => resolve({ exitCode, signal }));
   });
@@ -463,7 +471,7 @@ async function startRank(
     forwardLines(child.stdout!, stdout, prefix),
     forwardLines(child.stderr!, stderr, prefix),
   ]).then(() => {});
-  return { part, pid: child.pid!, child, exited, output, since: performance.now(), running: true };
+  return { part, pid: child.pid!, child, exited, output, lack, since: performance.now(), running: true };
 }
 
 /**

@@ -13,6 +13,7 @@ import { parseEtcdAddress } from './etcd/address.js';
 import { joinEtcd } from './etcd/link.js';
 import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_RANKS } from './exchange.js';
 import { joinHost } from './host-link.js';
+import { tellLauncher } from './tell-launcher.js';
 
 const DEFAULT_LOSS_TIMEOUT_MS = 30_000;
 /**
@@ -54,6 +55,7 @@ export class ProcessCircle extends Circle {
    * Rank 0 hosts the rendezvous, unless the launcher does.
    */
   static async join(options: JoinOptions = {}): Promise<ProcessCircle> {
+    tellLauncher();
     const place = findPlace(options);
     const limits = limitsOf(options);
     return ProcessCircle.#enter(place.rejoin === undefined ? place : outside(place, place.rejoin), limits);

@@ -55,6 +55,7 @@ import {
   requireProxyOptions,
 } from './proxy/start.js';
 import { findWires, simulatedWires, type Wires } from './proxy/wires.js';
+import { tellLauncher } from './tell-launcher.js';
 import {
   allocateSymmetric,
   joinNvshmem,
@@ -260,6 +261,7 @@ export class World {
     options: JoinWorldOptions = {},
     program?: (world: World) => Promise<T>,
   ): Promise<World | T[]> {
+    tellLauncher();
     const place = findPlace(options);
     const device = options.device ?? place.device ?? 'cuda';
     if (device !== 'cuda' && device !== 'sim') throw new ArgumentError('device', device, "'cuda' or 'sim'");

@@ -11,7 +11,7 @@ import { Command } from '../../../src/cli/commander.js';
 import { register } from '../../../src/cli/run.js';
 import { Launch, type LaunchOptions, loaderArguments } from '../../../src/net/world/launch.js';
 import { launchReporting } from '../../../src/net/world/report-lines.js';
-import { root, transpiled } from '../../tree.js';
+import { root, transpiled, transpiledUrl } from '../../tree.js';
 import { freePort } from './circles.js';
 
 const fixture = (name: string) => transpiled(`test/net/world/programs/${name}.ts`);
@@ -424,6 +424,30 @@ describe('heddle run', () => {
     });
     expect(stderr.lines).toContain('[rank 0] --prefix');
     expect(stderr.lines.join('\n')).toContain('heddle run: rank 1 ended with exit code 3');
+  });
+
+  const LACKING = `
+    import { UnavailableError } from '${transpiledUrl('src/base/errors.ts')}';
+    import { ProcessCircle } from '${transpiledUrl('src/net/world/index.ts')}';
+    await ProcessCircle.join();
+    throw new UnavailableError('no such library', 'Install it');`;
+
+  it('says once what all ranks lack, without a stack', async () => {
+    const { stderr, ended } = heddle('-n', '2', program(LACKING));
+    expect(await ended).toBe(2);
+    expect(stderr.lines).toEqual([
+      expect.stringMatching(/^heddle run: rank [01]: no such library\. Install it \(HEDDLE_UNAVAILABLE\)/),
+    ]);
+  });
+
+  it('leaves that to the program, or to DEBUG', async () => {
+    const answered = `process.on('uncaughtException', ({ message }) => { console.log('mine:', message); process.exit(4); });`;
+    const own = heddle('-n', '1', program(`${answered} ${LACKING}`));
+    expect(await own.ended).toBe(4);
+    expect(own.stdout.lines).toEqual(['[rank 0] mine: no such library. Install it']);
+    const debugged = heddle('-n', '1', program(`process.env.DEBUG = '1'; ${LACKING}`));
+    expect(await debugged.ended).toBe(1);
+    expect(debugged.stderr.lines.join('\n')).toMatch(/UnavailableError: no such library[\s\S]*program\.mjs/);
   });
 
   it('passes Ctrl-C on, and forwards lines as they are with --no-prefix', async () => {

@@ -15,16 +15,6 @@ interface Written {
 /** How long leaving may take. */
 const LEAVE_MS = 2_000;
 
-/** A world in etcd outlives its launcher. Then nobody reads what its ranks say, and that must end none of them. */
-function outliveReaders(): void {
-  for (const stream of [process.stdout, process.stderr])
-    stream.off('error', unlessUnread).on('error', unlessUnread);
-}
-
-const unlessUnread = (error: NodeJS.ErrnoException): void => {
-  if (error.code !== 'EPIPE') throw error;
-};
-
 /** The `welcomed` link reads what came from the beginning on. */
 export async function joinEtcd<T>(
   place: Membership & { readonly etcd: EtcdAddress },
@@ -32,7 +22,6 @@ export async function joinEtcd<T>(
   welcomed: (link: FarLink) => T,
 ): Promise<T> {
   const { timeoutMs, lossTimeoutMs } = limits;
-  outliveReaders();
   const world = await EtcdWorld.open({ ...place, lossTimeoutMs }, timeoutMs);
   passing('join', 'ready');
   let me = place.rank;
