@@ -12,6 +12,7 @@ import {
   type Placement,
   rankOfPlace,
   rebalance,
+  type Shape,
   type Source,
   withoutRanks,
 } from '../moe/layer/index.js';
@@ -25,7 +26,6 @@ import {
   layerOf,
   makeSources,
   mergeComparisons,
-  shapeOfRounds,
 } from '../verify/testing/index.js';
 
 export interface ChangesOptions {
@@ -50,19 +50,15 @@ export interface Stretch {
 
 export type ChangesResult = Awaited<ReturnType<typeof demoChanges>>;
 
-/** More experts than places on a rank, so that there is something to balance; short rows, because there are many rounds. */
-const shape = shapeOfRounds({ ranks: 8, experts: 24, topK: 4, maxTokens: 16, hidden: 64, dtype: 'bf16' });
-const { ranks, experts, maxTokens } = shape;
-export const changesRanks = ranks;
-
 /** Rounds of each part of the demonstration, and those that run while experts move. */
 const some = 4;
 const meanwhile = 3;
 
-export async function demoChanges(how: ChangesOptions, progress: (what: string) => void) {
+export async function demoChanges(shape: Shape, how: ChangesOptions, progress: (what: string) => void) {
   const started = performance.now();
-  const plan = planOf(how);
-  progress(`${plan.last} rounds of ${ranks} simulated GPUs …`);
+  const plan = planOf(shape, how);
+  progress(`${plan.last} rounds …`);
+  const { ranks } = shape;
   const sim = SimMachine.create({ ranks, seed: `${how.seed}`, schedule: 'random' });
   const rounds = Array.from({ length: ranks }, (): Round[] => []);
   const told: Told[] = [];
@@ -84,6 +80,7 @@ export async function demoChanges(how: ChangesOptions, progress: (what: string) 
 }
 
 interface Plan {
+  readonly shape: Shape;
   readonly first: Placement;
   /** The tokens of each round and rank: [round − 1][rank]. */
   readonly sources: readonly (readonly Source[])[];
@@ -94,7 +91,8 @@ interface Plan {
   readonly last: number;
 }
 
-function planOf({ seed, rebalance: moves, lose }: ChangesOptions): Plan {
+function planOf(shape: Shape, { seed, rebalance: moves, lose }: ChangesOptions): Plan {
+  const { ranks, experts, maxTokens } = shape;
   const own = Math.ceil(experts / ranks);
   // Each expert may live twice where ranks are lost; else every rank has a place to spare.
   const room = lose > 0 ? 2 * own : own + 1;
@@ -106,10 +104,12 @@ function planOf({ seed, rebalance: moves, lose }: ChangesOptions): Plan {
   const before = moves ? 2 * some + meanwhile : some;
   const last = lose > 0 ? before + some : before;
   return {
+    shape,
     first: moves
       ? { experts, ranks, places: inOrder }
       : rebalance(new Array<number>(experts).fill(1), { ranks, places: inOrder.length }),
     sources: roundsOf(
+      shape,
       makeSources({ ...shape, maxTokens: last * maxTokens }, last * maxTokens, seed, favourites),
       last,
     ),
@@ -122,8 +122,7 @@ function planOf({ seed, rebalance: moves, lose }: ChangesOptions): Plan {
 /** A few experts get most tokens, the same in all rounds. */
 const favourites = { router: { kind: 'zipf', exponent: 1 } } as const;
 
-function roundsOf(all: readonly Source[], count: number): Source[][] {
-  const { topK, payloads } = shape;
+function roundsOf({ maxTokens, topK, payloads }: Shape, all: readonly Source[], count: number): Source[][] {
   const cut = <T extends { subarray(from: number, to: number): T }>(of: T, n: number, each: number): T =>
     of.subarray(n * maxTokens * each, (n + 1) * maxTokens * each);
   return Array.from({ length: count }, (_, n) =>
@@ -157,19 +156,19 @@ interface Told {
 
 /** One rank: all that a user of Heddle has to write so that rounds go on. `rounds`: [round − 1], which it fills. */
 async function runRank(world: World, plan: Plan, sim: SimMachine, rounds: Round[]): Promise<Told> {
-  const { first, sources, victims, last } = plan;
+  const { shape, first, sources, victims, last } = plan;
   const { device, rank } = world;
   const stream = device.createStream();
   const ep = await ExpertParallel.create(
     world,
     layerOf(shape, { onLoss: 'mask', placement: first, counts: true }),
   );
-  const computing = await ExampleExperts.create(world, ep, stream, {
+  const experts = await ExampleExperts.create(world, ep, stream, {
     blocks: 4,
     threads: 32,
     lives: first.places,
   });
-  const moving = new MovingWeights(world, computing.weights, first);
+  const moving = new MovingWeights(world, experts.weights, first);
   const repeated: number[] = [];
   let moved: Told['moved'] = { experts: 0, rounds: 0 };
   let relocation: Promise<void> | null = null;
@@ -190,7 +189,7 @@ async function runRank(world: World, plan: Plan, sim: SimMachine, rounds: Round[
       }
       if (n === plan.rebalanceBehind + 1) {
         const { routed } = await ep.statistics(stream);
-        const next = rebalance(routed, { ranks, places: first.places.length });
+        const next = rebalance(routed, { ranks: shape.ranks, places: first.places.length });
         moved = { experts: arrivals(first, next), rounds: meanwhile };
         const place = (placement: Placement): void => ep.place(placement, stream);
         relocation = moving.relocate(first, next, place, stream);
@@ -206,7 +205,7 @@ async function runRank(world: World, plan: Plan, sim: SimMachine, rounds: Round[
       const { counts } = ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads: { x } }, stream);
       const arrived = readBits(counts!, stream);
       arrived.catch(() => {}); // `synchronize` reports the error
-      computing.run(stream);
+      experts.run(stream);
       ep.combine(out, stream);
       await ep.synchronize(stream);
       const routes = Array.from(await arrived, Number).reduce((a, b) => a + b);
@@ -267,7 +266,7 @@ function stretchesOf(plan: Plan, rounds: readonly (readonly Round[])[], dropped:
 
 /** Every round of every rank that took part to the end of it, beside the reference. */
 function compare(plan: Plan, rounds: readonly (readonly Round[])[]): Comparison {
-  const { sources } = plan;
+  const { shape, sources } = plan;
   return mergeComparisons(
     whole(plan, rounds).flatMap(({ placement, masked }, i) => {
       const of = rounds.map((own, rank) => (masked.includes(rank) ? undefined : own[i]));

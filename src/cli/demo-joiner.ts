@@ -4,10 +4,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { RankLostError } from '../base/errors.js';
 import { World } from '../net/world/index.js';
 import { compareCombined, expectedRound, makeSources, shapeOfRounds } from '../verify/testing/index.js';
-import { type JoinerSays, type JoiningRounds, sizes } from './demo-joining.js';
+import type { JoinerSays, JoiningRounds } from './demo-joining.js';
 import { runRank } from './demo-rounds.js';
 
-const { seed, provider } = JSON.parse(process.argv[2]!) as JoiningRounds;
+const { sizes, seed, provider } = JSON.parse(process.argv[2]!) as JoiningRounds;
 
 async function roundIn(world: World, round: JoinerSays['round'], renewalMs: number): Promise<void> {
   const shape = shapeOfRounds({ ...sizes, ranks: world.ranks, dtype: 'bf16' });

@@ -9,13 +9,15 @@ import { launchReporting } from '../net/world/index.js';
 import { networkHere } from './demo-rounds.js';
 
 export interface JoiningRounds {
+  readonly sizes: {
+    readonly experts: number;
+    readonly topK: number;
+    readonly maxTokens: number;
+    readonly hidden: number;
+  };
   readonly seed: number;
   readonly provider: ProviderName;
 }
-
-const processes = 3;
-/** Of each round. */
-export const sizes = { experts: 6, topK: 2, maxTokens: 8, hidden: 64 };
 
 /** Of all processes, without the one that was killed, and with it again. */
 const rounds = [1, 2, 3] as const;
@@ -32,19 +34,21 @@ export interface JoinerSays {
 }
 
 /** @throws UnavailableError without libfabric, by which processes reach each other. */
-export async function demoJoining(seed: number, progress: (what: string) => void) {
+export async function demoJoining(processes: number, seed: number, progress: (what: string) => void) {
   const provider = networkHere();
   if (provider === null)
     throw new UnavailableError(
       'processes that simulate GPUs reach each other by libfabric, which is not here',
       'Install it: apt-get install libfabric1',
     );
+  const experts = 3 * processes;
+  const sizes = { experts, topK: 2, maxTokens: 8, hidden: 64 };
   const reports: JoinerSays[] = [];
   const launch = {
     ...{ ranks: processes, nodes: processes, restarts: 1, onNote: progress },
     device: 'sim',
     program: join(import.meta.dirname, `demo-joiner${extname(import.meta.filename)}`),
-    args: [JSON.stringify({ seed, provider } satisfies JoiningRounds)],
+    args: [JSON.stringify({ sizes, seed, provider } satisfies JoiningRounds)],
   } as const;
   await launchReporting('the demo', launch, (report) => reports.push(report as JoinerSays));
   const longest = (round: number) =>
@@ -52,14 +56,14 @@ export async function demoJoining(seed: number, progress: (what: string) => void
   const sum = (of: 'values' | 'different') => reports.reduce((all, says) => all + says[of], 0);
   // The longest that a process waited for the world without the killed one, and for the one with it again.
   return {
-    ...{ processes, experts: sizes.experts, provider, lossMs: longest(2), joinMs: longest(3) },
+    ...{ processes, experts, provider, lossMs: longest(2), joinMs: longest(3) },
     ...{ values: sum('values'), different: sum('different'), reports },
   };
 }
 
 /** The summary, with a line of the picture for each process. */
 export function joiningText(result: Awaited<ReturnType<typeof demoJoining>>): string {
-  const { experts, provider, lossMs, joinMs, values, different, reports } = result;
+  const { processes, experts, provider, lossMs, joinMs, values, different, reports } = result;
   const [mark, verdict] =
     different === 0
       ? ['✓', 'every bit as in the reference']

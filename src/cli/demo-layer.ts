@@ -2,7 +2,14 @@
 
 import { SimMachine } from '../gpu/sim/index.js';
 import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, tensorFrom } from '../moe/index.js';
-import { type MoeModel, payloadsFor, profiles, traffic, withExperts } from '../moe/layer/index.js';
+import {
+  type MoeModel,
+  payloadsFor,
+  profiles,
+  scaleBlock,
+  traffic,
+  withExperts,
+} from '../moe/layer/index.js';
 import { World } from '../net/world/index.js';
 import { Clock } from '../tools/bench/index.js';
 import { compareBits, shapeOfRounds } from '../verify/testing/index.js';
@@ -16,51 +23,74 @@ import {
 } from '../verify/trials/index.js';
 import { barsOf, type DemoResult } from './print-demo.js';
 
-const [ranks, tokens, hidden, inner] = [4, 6, 128, 64] as const;
+export interface DemoSizes {
+  readonly ranks: number;
+  readonly nodes: number;
+  readonly tokens: number;
+  readonly hidden: number;
+  readonly experts: number;
+  readonly topk: number;
+  readonly seed: number;
+  /** How dispatch carries rows. With fp8, the weights are e4m3 with scales, too. */
+  readonly rows: 'bf16' | 'fp8';
+}
 
-/** DeepSeek-V3's layer, in small: its experts are what takes the time. */
-const model: MoeModel = {
-  ...withExperts(profiles.deepseek_v3, 16, 4),
-  ...{ hidden, inner, sharedInner: inner },
-};
+/** DeepSeek-V3's layer, in small. */
+export function layerModel({ hidden, experts, topk, rows }: DemoSizes): MoeModel {
+  const inner = layerUnit(rows);
+  return {
+    ...withExperts(profiles.deepseek_v3, experts, topk),
+    ...{ hidden, inner, sharedInner: inner },
+  };
+}
+/** The number of which rows must be a multiple, and elements between the GEMMs of an expert. */
+export const layerUnit = (rows: DemoSizes['rows']): number => (rows === 'fp8' ? scaleBlock : 64);
 
 /** First one phase after another, then in two micro-batches, on the simulated machine in another order. */
 export async function demoLayer(
-  seed: number,
+  sizes: DemoSizes,
+  simulated: boolean,
   progress: (what: string) => void,
 ): Promise<DemoResult & { readonly layer: object }> {
   const started = performance.now();
-  const inputs = makeLayer(model, new Array<number>(ranks).fill(tokens), seed, 'bf16');
+  const { ranks, nodes, tokens, seed, rows } = sizes;
+  const model = layerModel(sizes);
+  const inputs = makeLayer(model, new Array<number>(ranks).fill(tokens), seed, rows);
   progress('router, dispatch, experts, combine …');
-  const first = await runOnce(inputs, 'in-order', { overlap: false });
-  progress('the same again, in two micro-batches …');
-  const second = await runOnce(inputs, 'random', { microBatches: 2 });
+  const first = await runOnce(inputs, { nodes, tokens, simulated }, 'in-order', {
+    ...{ rows, overlap: false },
+  });
+  const microBatches = tokens < 2 ? 1 : 2;
+  const again = microBatches === 1 ? 'with the shared expert beside the others' : 'in two micro-batches';
+  progress(`the same again, ${again} …`);
+  const second = await runOnce(inputs, { nodes, tokens, simulated }, 'random', { rows, microBatches });
   progress('comparing with plain code …');
-  const { experts, topK } = model;
+  const { hidden, inner, experts, topK } = model;
   const shape = {
     ...shapeOfRounds({ ranks, experts, topK, maxTokens: tokens, hidden, dtype: 'bf16' }),
-    payloads: payloadsFor('bf16', hidden),
+    payloads: payloadsFor(rows, hidden),
   };
   const seconds = Math.round((performance.now() - started) / 10) / 100;
   const { family, why } = first[0]!;
   const outs = first.map(({ out }) => out);
   return {
     // `layer` is printed as JSON beside the figures of a round.
-    ...{ shape, nodes: 1, simulated: true, seconds, layer: { inner, family, why } },
+    ...{ shape, nodes, simulated, seconds, layer: { inner, family, why } },
     about: [
-      `rows of ${hidden} bf16, experts of ${inner}, a shared one; router, dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
+      `rows of ${hidden} ${rows === 'fp8' ? 'fp8 there, bf16 back' : rows}, experts of ${inner}${rows === 'fp8' ? ' with weights of fp8' : ''}, a shared one; router, dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
       `carried by ${family}: ${why}`,
     ],
     says: {
       right: 'as plain code makes them, but for rounding',
-      repeatable: 'in two micro-batches the bits are the same',
-      notRepeatable: 'in two micro-batches the bits are others',
+      repeatable: `${again} the bits are the same`,
+      notRepeatable: `${again} the bits are others`,
     },
     traffic: traffic(
       shape,
       inputs.routed.map((routed) => ({ tokens, topkIds: expectedRoutes(routed).topkIds })),
+      nodes,
     ),
-    comparison: compareLayer(hidden, outs, plainLayer(inputs, 'bf16')),
+    comparison: compareLayer(hidden, outs, plainLayer(inputs, rows)),
     bitwiseRepeatable: outs.every(
       (out, rank) => compareBits('out', 'bf16', second[rank]!.out, out).different === 0,
     ),
@@ -68,36 +98,45 @@ export async function demoLayer(
   };
 }
 
-const runOnce = (
+function runOnce(
   inputs: LayerInputs,
+  { nodes, tokens, simulated }: Pick<DemoSizes, 'nodes' | 'tokens'> & { readonly simulated: boolean },
   schedule: 'in-order' | 'random',
-  how: Pick<MoeLayerOptions, 'overlap' | 'microBatches'>,
-) =>
-  World.local({ ranks, device: 'sim', sim: SimMachine.create({ ranks, schedule }) }, (world) =>
-    runRank(world, inputs, how),
+  how: Pick<MoeLayerOptions, 'rows' | 'overlap' | 'microBatches'>,
+) {
+  const ranks = inputs.routed.length;
+  const device = simulated
+    ? { device: 'sim' as const, sim: SimMachine.create({ ranks, schedule }) }
+    : { device: 'cuda' as const };
+  return World.local({ ranks, nodes, ...device }, (world) =>
+    runRank(world, inputs, { maxTokens: tokens, ...how }),
   );
+}
 
 /** One rank's layer: all that a user of Heddle has to write, and a clock. */
 async function runRank(
   world: World,
   inputs: LayerInputs,
-  how: Pick<MoeLayerOptions, 'overlap' | 'microBatches'>,
+  how: Omit<MoeLayerOptions, 'model' | 'experts' | 'router'>,
 ) {
   const { device, rank } = world;
   const stream = device.createStream();
-  const layer = await MoeLayer.create(world, {
-    ...{ model, ...placeWeights(world, stream, inputs), maxTokens: tokens, ...how },
-  });
-  const x = tensorFrom(device, stream, inputs.routed[rank]!.x, 'bf16', [tokens, hidden]);
+  const { model } = inputs;
+  const layer = await MoeLayer.create(world, { model, ...placeWeights(world, stream, inputs), ...how });
+  const rows = inputs.routed[rank]!.x;
+  const x = tensorFrom(device, stream, rows, 'bf16', [how.maxTokens, model.hidden]);
   const out = emptyTensor(device, 'bf16', x.shape);
 
+  // The first forward on GPUs also loads the kernels.
+  if (device.kind === 'cuda') layer.forward(x, out, stream);
   const clock = new Clock(device);
   clock.watch(stream, () => layer.forward(x, out, stream));
   await layer.synchronize(stream);
 
   const { family, why } = layer;
   // A step of the simulated machine is a nanosecond of its clock.
-  const result = { family, why, out: await readBits(out, stream), spans: barsOf(clock.stop(rank), 1000) };
+  const spans = barsOf(clock.stop(rank), device.kind === 'sim' ? 1000 : 1);
+  const result = { family, why, out: await readBits(out, stream), spans };
   await layer.dispose();
   return result;
 }

@@ -1,66 +1,48 @@
 import { totalmem } from 'node:os';
 import { ArgumentError, requireInteger } from '../base/errors.js';
 import { gpusHere } from '../gpu/cuda/index.js';
-import { leastWindowBytes } from '../moe/index.js';
+import { leastWindowBytes, MoeLayer } from '../moe/index.js';
 import { dtypes, limits, profiles, type RowDtype, type Shape } from '../moe/layer/index.js';
+import { mostRoutedExperts } from '../moe/router/index.js';
 import { shapeOfRounds } from '../verify/testing/index.js';
-import { type Command, type FlagsOf, Option } from './commander.js';
-import { changesRanks, demoChanges } from './demo-changes.js';
+import type { Command, FlagsOf } from './commander.js';
+import { type ChangesResult, demoChanges } from './demo-changes.js';
 import { demoJoining, joiningText } from './demo-joining.js';
-import { demoLayer } from './demo-layer.js';
+import { type DemoSizes, demoLayer, layerModel, layerUnit } from './demo-layer.js';
 import { demoRounds } from './demo-rounds.js';
-import {
-  choice,
-  elements,
-  experts as expertsOf,
-  integerFrom,
-  ranks,
-  routes,
-  seed,
-  tokens,
-} from './options.js';
+import { elements, experts as expertsOf, ranks, routes, seed, tokens } from './options.js';
 import { busiest, changesText } from './print-changes.js';
 import { type DemoResult, demoText, rendered } from './print-demo.js';
 
 type Flags = FlagsOf<typeof define>;
 
 const { hidden, experts, topK } = profiles.deepseek_v3;
+/** Few enough for a busy laptop to simulate in seconds; the experts of a layer are what takes the time. */
+const roundSizes = { ranks: 8, tokens: 16, hidden, experts, topk: topK };
+const layerSizes = { ranks: 4, tokens: 6, hidden: 128, experts: 16, topk: 4 };
+/** More experts than places on a rank, so that there is something to balance; rows that are short, of many rounds. */
+const changesSizes = { ranks: 8, tokens: 16, hidden: 64, experts: 24, topk: 4 };
 const rowDtypes: readonly RowDtype[] = ['bf16', 'f16', 'f32'];
-
-/** The options of a round. The other demonstrations have sizes of their own, and are simulated. */
-const ofRound = ['ranks', 'nodes', 'tokens', 'hidden', 'experts', 'topk', 'dtype', 'device'];
-
-const another = <const Usage extends string>(usage: Usage, summary: string, ...others: readonly string[]) =>
-  new Option(usage, summary).conflicts([...ofRound, ...others]);
 
 const define = (command: Command) =>
   command
-    .addOption(
-      another(
-        '--layer',
-        'a whole layer, small: router, experts that are MLPs and a shared one, too',
-        ...['rebalance', 'lose', 'join'],
-      ),
-    )
-    .addOption(another('--rebalance', 'many rounds, in which experts move to where they are wanted', 'join'))
-    .addOption(
-      another('--lose <n>', 'many rounds, in the midst of which so many ranks stop', 'join').argParser(
-        integerFrom(1, changesRanks - 1),
-      ),
-    )
-    .addOption(another('--join', 'processes of which one is killed, started anew and taken in again'))
-    // Few tokens, so that a busy laptop simulates them in seconds.
-    .option('--ranks <n>', 'GPUs that share the experts', ranks, 8)
+    .option('--layer', 'a whole layer, small: router, experts that are MLPs and a shared one, too')
+    .option('--rebalance', 'many rounds, simulated, in which experts move to where they are wanted')
+    .option('--lose <n>', 'many rounds, simulated, in the midst of which so many ranks stop', ranks)
+    .option('--join', 'processes of which one is killed, started anew and taken in again: 4, or --ranks')
+    .option('--ranks <n>', `GPUs that share the experts${otherwise('ranks')}`, ranks)
     .option('--nodes <n>', 'of so many equal nodes, between which rows cross a network', ranks, 1)
-    .option('--tokens <n>', 'tokens that each of them brings', tokens, 16)
-    .option('--hidden <n>', 'elements of a row', elements, hidden)
-    .option('--experts <n>', 'experts of all ranks together', expertsOf, experts)
-    .option('--topk <n>', 'experts that a token goes to', routes, topK)
-    .addOption(choice('--dtype <type>', 'of the rows', rowDtypes, 'bf16'))
-    .addOption(
-      choice('--device <kind>', 'auto: GPUs where there are enough', ['auto', 'sim', 'cuda'], 'auto'),
+    .option('--tokens <n>', `tokens that each of them brings${otherwise('tokens')}`, tokens)
+    .option('--hidden <n>', `elements of a row${otherwise('hidden')}`, elements)
+    .option('--experts <n>', `experts of all ranks together${otherwise('experts')}`, expertsOf)
+    .option('--topk <n>', `experts that a token goes to${otherwise('topk')}`, routes)
+    .option(
+      '--dtype <type>',
+      'of the rows: bf16, f16 or f32; of a layer bf16, or fp8: rows and weights',
+      'bf16',
     )
     .option('--seed <n>', 'of the routes and rows', seed, 1)
+    .option('--device <kind>', 'auto (GPUs where there are enough, else simulated ones), sim or cuda', 'auto')
     .option('--json', 'print the figures as JSON')
     .addHelpText(
       'after',
@@ -69,24 +51,25 @@ Every token goes to the ranks that own its experts (dispatch), small experts com
 the sum of what they made of it (combine). The result is compared with a plain reference, bit by bit; then everything
 is run a second time, the simulated machine in another order, and must give the same bits.
 
-With --nodes the simulated machine has a network too. Where libfabric is installed, the second run of a round is of processes,
-one for each node, and libfabric between them (HEDDLE_PROVIDER chooses its provider).
-
-The others have sizes of their own, and need no GPU. With --layer tokens are routed by DeepSeek-V3's router, and experts are its MLPs in
-small, the shared one too. First one phase follows another, then there are two micro-batches, one of which computes while the other's
-rows travel: both give the same bits, and those that plain code gives, but for rounding.
+With --layer tokens are routed by DeepSeek-V3's router, and experts are its MLPs in small, the shared one too. First one phase
+follows another, then there are two micro-batches, one of which computes while the other's rows travel: both give the same
+bits, and those that plain code gives, but for rounding.
 
 With --rebalance a few experts get most tokens. After some rounds a better placement is made of what was counted, and weights move to
 it while rounds run. With --lose ranks stop in the middle of a round: the others leave them out, run that round again, and go on,
 with the experts that live elsewhere too. A picture shows who had which expert when, and every round is compared with the reference.
 With --join each rank is a process. One is killed, the others renew their world without it, and once more when it has been started
-anew and waits to be taken in; a round in each of these worlds is compared with the reference.
+anew and waits to be taken in; a round in each of these worlds is compared with the reference. Of the other options only --ranks,
+--seed and --json count.
+
+With --nodes the simulated machine has a network too. Where libfabric is installed, the second run of a round is of processes,
+one for each node, and libfabric between them (HEDDLE_PROVIDER chooses its provider).
 
 Exit code: 0 when the results are right, 1 when they are not.
 
 Examples:
   $ heddle demo
-  $ heddle demo --layer
+  $ heddle demo --layer --dtype fp8
   $ heddle demo --rebalance --lose 1
   $ heddle demo --nodes 2
   $ heddle demo --ranks 64 --tokens 4 --hidden 1024
@@ -96,10 +79,13 @@ Examples:
 export const register = (command: Command) =>
   define(command).action(async (flags) => {
     const progress = (what: string): void => void process.stderr.write(`heddle demo: ${what}\n`);
-    const { json, text, right } = await showing(flags)(flags, progress);
+    const show = flags.join ? demoOfJoining : changes(flags) ? demoOfChanges : demo;
+    const { json, text, right } = await show(flags, progress);
     process.stdout.write(flags.json ? `${JSON.stringify(json, null, 2)}\n` : rendered(text));
     process.exitCode = right ? 0 : 1;
   });
+
+const changes = ({ rebalance, lose }: Flags): boolean => rebalance === true || lose !== undefined;
 
 interface Shown {
   readonly json: object;
@@ -107,72 +93,125 @@ interface Shown {
   readonly right: boolean;
 }
 
-type Show = (flags: Flags, progress: (what: string) => void) => Promise<Shown>;
-
-function showing({ join, layer, rebalance, lose }: Flags): Show {
-  if (join) return joining;
-  if (rebalance || lose !== undefined) return changes;
-  return layer ? wholeLayer : round;
+async function demoOfChanges(flags: Flags, progress: (what: string) => void): Promise<Shown> {
+  const { rebalance = false, lose = 0 } = flags;
+  if (flags.layer || flags.nodes !== 1 || flags.device === 'cuda')
+    throw new ArgumentError(
+      rebalance ? '--rebalance' : '--lose',
+      'given',
+      'without --layer, --nodes and --device cuda: its rounds are of one simulated node',
+    );
+  const sizes = sizesOf(flags);
+  const { ranks, experts } = sizes;
+  if (lose >= ranks) throw new ArgumentError('--lose', lose, `less than --ranks, ${ranks}`);
+  // Every expert may have two places, and every rank a place more than that.
+  const most = Math.min(limits.experts / 2, limits.experts - ranks);
+  requireInteger('--experts', experts, 1, most - (most % ranks));
+  const shape = shapeOf(flags, sizes);
+  progress(`${shape.maxTokens} tokens for each of ${ranks} simulated GPUs …`);
+  const result = await demoChanges(shape, { seed: sizes.seed, rebalance, lose }, progress);
+  return {
+    json: changesFigures(result),
+    text: (paint, columns) => changesText(result, paint, columns),
+    right: result.comparison.different === 0,
+  };
 }
 
-const wholeLayer: Show = async ({ seed }, progress) => shown(await demoLayer(seed, progress));
-
-const joining: Show = async ({ seed }, progress) => {
-  const result = await demoJoining(seed, progress);
-  return { json: result, text: () => joiningText(result), right: result.different === 0 };
-};
-
-const changes: Show = async ({ rebalance = false, lose = 0, seed }, progress) => {
-  const result = await demoChanges({ seed, rebalance, lose }, progress);
-  const { shape, comparison, stretches, ...others } = result;
+function changesFigures({ shape, comparison, stretches, ...result }: ChangesResult) {
   const { ranks, maxTokens, output, experts, topK } = shape;
   return {
-    json: {
-      ...{ ranks, tokens: maxTokens, hidden: output.hidden, experts, topK, ...others },
-      stretches: stretches.map((one) => ({ ...one, busiest: busiest(one) })),
-      maxAbsError: comparison.maxAbsError,
-    },
-    text: (paint, columns) => changesText(result, paint, columns),
-    right: comparison.different === 0,
+    ...{ ranks, tokens: maxTokens, hidden: output.hidden, experts, topK, ...result },
+    stretches: stretches.map((one) => ({ ...one, busiest: busiest(one) })),
+    maxAbsError: comparison.maxAbsError,
   };
-};
+}
 
-const round: Show = async (flags, progress) => {
-  const { ranks, nodes, device, seed } = flags;
-  const shape = shapeOf(flags);
-  const simulated = device === 'sim' || (device === 'auto' && gpusHere() < ranks);
+async function demoOfJoining({ ranks = 4, seed }: Flags, progress: (what: string) => void): Promise<Shown> {
+  requireInteger('--ranks', ranks, 2, 64);
+  const result = await demoJoining(ranks, seed, progress);
+  return { json: result, text: () => joiningText(result), right: result.different === 0 };
+}
+
+/** The default of an option, of a round and of a layer. */
+const otherwise = (of: keyof typeof roundSizes): string =>
+  ` (default: ${roundSizes[of]}, with --layer ${layerSizes[of]}, with --rebalance and --lose ${changesSizes[of]})`;
+
+async function demo(flags: Flags, progress: (what: string) => void): Promise<Shown> {
+  const sizes = sizesOf(flags);
+  const { ranks, nodes, seed } = sizes;
+  const simulated = isSimulated(flags.device, ranks);
+  const shape = shapeOf(flags, sizes);
   const gpus = `${simulated ? 'simulated ' : ''}GPU${ranks === 1 ? '' : 's'}${nodes > 1 ? ` on ${nodes} nodes` : ''}`;
   progress(`${shape.maxTokens} tokens for each of ${ranks} ${gpus} …`);
-  return shown(await demoRounds(shape, { nodes, seed, simulated }, progress));
-};
+  const result: Result = flags.layer
+    ? await demoLayer(sizes, simulated, progress)
+    : await demoRounds(shape, { nodes, seed, simulated }, progress);
+  return {
+    json: figures(result),
+    text: (paint, columns) => demoText(result, paint, columns),
+    right: result.comparison.different === 0 && result.bitwiseRepeatable,
+  };
+}
 
-function shown(result: DemoResult & { readonly network?: string | null; readonly layer?: object }): Shown {
-  const { shape, nodes, network, layer, comparison, bitwiseRepeatable, seconds } = result;
+type Result = DemoResult & { readonly network?: string | null; readonly layer?: object };
+
+/** The output of `--json`. */
+function figures({ shape, nodes, network, layer, ...result }: Result) {
   const { ranks, maxTokens, output, experts, topK } = shape;
   const { dispatch, combine, withoutDedup, between } = result.traffic;
   return {
-    json: {
-      ...{ ranks, nodes, network, tokens: maxTokens, hidden: output.hidden, experts, topK },
-      ...{ ...layer, maxAbsError: comparison.maxAbsError, bitwiseRepeatable },
-      bytes: { dispatch, combine, withoutDedup, betweenNodes: between.dispatch + between.combine },
-      seconds,
-    },
-    text: (paint, columns) => demoText(result, paint, columns),
-    right: comparison.different === 0 && bitwiseRepeatable,
+    ...{ ranks, nodes, network, tokens: maxTokens, hidden: output.hidden, experts, topK },
+    ...layer,
+    maxAbsError: result.comparison.maxAbsError,
+    bitwiseRepeatable: result.bitwiseRepeatable,
+    bytes: { dispatch, combine, withoutDedup, betweenNodes: between.dispatch + between.combine },
+    seconds: result.seconds,
   };
 }
 
-/** The rows that dispatch and combine carry: small enough for this machine's memory, where it is simulated. */
-function shapeOf({ ranks, nodes, tokens, hidden, experts, topk, dtype }: Flags): Shape {
+/** The options that were given, and the defaults. */
+function sizesOf(all: Flags): DemoSizes {
+  const { layer = false, dtype, seed, nodes, ...flags } = all;
+  const defaults = layer ? layerSizes : changes(all) ? changesSizes : roundSizes;
+  const { ranks, tokens, hidden, experts, topk } = { ...defaults, ...flags };
+  const output = outputDtype(layer, dtype);
+  const rows = dtype === 'fp8' ? dtype : 'bf16';
+  const unit = layerUnit(rows);
+  requireInteger('--nodes', nodes, 1, ranks);
   if (ranks % nodes !== 0)
     throw new ArgumentError('--nodes', nodes, `a divisor of ${ranks}, the number of ranks`);
-  requireInteger('--hidden', hidden, 1, limits.rowBytes / dtypes[dtype].size);
+  requireInteger('--hidden', hidden, 1, limits.rowBytes / dtypes[output].size);
+  if (layer && hidden % unit !== 0)
+    throw new ArgumentError('--hidden', hidden, `a multiple of ${unit} with --layer and rows of ${rows}`);
+  requireInteger('--experts', experts, 1, layer ? mostRoutedExperts : limits.experts);
+  requireInteger('--topk', topk, 1, limits.topK);
   if (topk > experts) throw new ArgumentError('--topk', topk, `at most --experts, ${experts}`);
+  return { ranks, nodes, tokens, hidden, experts, topk, seed, rows };
+}
+
+/** The type of the rows that come back. Only the experts of a layer take rows of fp8, and these too make rows of bf16. */
+function outputDtype(layer: boolean, dtype: string): RowDtype {
+  if (layer && (dtype === 'bf16' || dtype === 'fp8')) return 'bf16';
+  const found = rowDtypes.find((one) => one === dtype);
+  if (!layer && found !== undefined) return found;
+  const possible = layer
+    ? 'bf16 or fp8 with --layer'
+    : `one of ${rowDtypes.join(', ')}; with --layer also fp8`;
+  throw new ArgumentError('--dtype', dtype, possible);
+}
+
+/** The rows that dispatch and combine carry: small enough for this machine's memory, where it is simulated. */
+function shapeOf({ layer, dtype: asked }: Flags, sizes: DemoSizes): Shape {
+  const { ranks, tokens, hidden, experts, topk, rows } = sizes;
+  const dtype = outputDtype(layer === true, asked);
   const shape = shapeOfRounds({ ranks, experts, topK: topk, maxTokens: tokens, hidden, dtype });
+  const windows = layer
+    ? MoeLayer.memory({ model: layerModel(sizes), maxTokens: tokens, ranks, rows }).bytes
+    : leastWindowBytes(shape);
   // A demo needs about three times the windows of all ranks: the windows, the copies of the reference, and two
   // results.
   const most = totalmem() / 2;
-  const bytes = 3 * ranks * leastWindowBytes(shape);
+  const bytes = 3 * ranks * windows;
   if (bytes > most) {
     throw new ArgumentError(
       '--tokens',
@@ -181,4 +220,11 @@ function shapeOf({ ranks, nodes, tokens, hidden, experts, topk, dtype }: Flags):
     );
   }
   return shape;
+}
+
+function isSimulated(device: string, ranks: number): boolean {
+  if (device !== 'auto' && device !== 'sim' && device !== 'cuda') {
+    throw new ArgumentError('--device', device, 'auto, sim or cuda');
+  }
+  return device === 'sim' || (device === 'auto' && gpusHere() < ranks);
 }

@@ -3,7 +3,7 @@ import type { ChangesResult } from '../../src/cli/demo-changes.js';
 import { networkText } from '../../src/cli/demo-rounds.js';
 import { changesText } from '../../src/cli/print-changes.js';
 import { type DemoResult, demoText } from '../../src/cli/print-demo.js';
-import { traffic } from '../../src/moe/layer/index.js';
+import { limits, traffic } from '../../src/moe/layer/index.js';
 import { makeAllRoutes, shapeOfRounds } from '../../src/verify/testing/index.js';
 import { demo } from './demo.js';
 
@@ -191,13 +191,16 @@ describe('heddle demo', () => {
     expect(err).toMatch(/^heddle demo: 4 tokens for each of 3 simulated GPUs …\n/);
   });
 
+  const layer = ['--layer', '--device', 'sim', '--ranks', '2', '--experts', '6', '--topk', '2'];
+  const small = [...layer, '--hidden', '64', '--tokens', '3', '--seed', '5'];
+
   it('runs a whole layer, and prints its figures as JSON', async () => {
-    const { code, out, err } = await demo('--layer', '--seed', '5', '--json');
+    const { code, out, err } = await demo(...small, '--json');
     expect(code).toBe(0);
     const { seconds, maxAbsError, bytes, ...figures } = JSON.parse(out);
     expect(figures).toEqual({
-      ...{ ranks: 4, nodes: 1, tokens: 6, hidden: 128, experts: 16, topK: 4, inner: 64, family: 'one-sided' },
-      why: '4 ranks of one node: ranks that share NVLink store into each other’s windows',
+      ...{ ranks: 2, nodes: 1, tokens: 3, hidden: 64, experts: 6, topK: 2, inner: 64, family: 'one-sided' },
+      why: '2 ranks of one node: ranks that share NVLink store into each other’s windows',
       bitwiseRepeatable: true,
     });
     // Rounded to bf16 on the way, so not plain code's bits, but near them.
@@ -209,60 +212,109 @@ describe('heddle demo', () => {
   });
 
   it('shows a whole layer: who carries it, that it is right, and the streams of each rank', async () => {
-    const { code, out } = await demo('--layer');
+    const { code, out } = await demo(...small);
     expect(code).toBe(0);
-    expect(out).toContain('4 simulated GPUs, 6 tokens each, top 4 of 16 experts');
-    expect(out).toContain('carried by one-sided: 4 ranks of one node');
-    expect(out).toMatch(/✓ right: 3,072 values, as plain code makes them, but for rounding/);
+    expect(out).toContain('2 simulated GPUs, 3 tokens each, top 2 of 6 experts');
+    expect(out).toContain('carried by one-sided: 2 ranks of one node');
+    expect(out).toMatch(/✓ right: 384 values, as plain code makes them, but for rounding/);
     expect(out).toContain('✓ repeatable: in two micro-batches the bits are the same');
     const bars = out.split('\n').filter((line) => line.includes('│'));
     // Of each rank two micro-batches, and the shared expert.
-    expect(bars).toHaveLength(12);
+    expect(bars).toHaveLength(6);
     for (const mark of ['░', '█', '▒', '▓', '▚']) expect(bars.join(''), mark).toContain(mark);
   });
 
+  it('carries a layer’s rows to the experts as fp8', async () => {
+    const { code, out } = await demo(...layer, '--hidden', '128', '--tokens', '3', '--dtype', 'fp8');
+    expect(code, out).toBe(0);
+    expect(out).toContain('rows of 128 fp8 there, bf16 back, experts of 128 with weights of fp8');
+    expect(out).toMatch(/✓ right: 768 values, as plain code makes them/);
+  });
+
+  it('carries a layer between nodes, and says who does', async () => {
+    const { code, out } = await demo(...small, '--nodes', '2');
+    expect(code).toBe(0);
+    expect(out).toContain('2 simulated GPUs on 2 nodes');
+    expect(out).toContain('carried by hybrid: ');
+  });
+
+  it('cuts no single token in two', async () => {
+    const { code, out } = await demo(...layer, '--hidden', '64', '--tokens', '1');
+    expect(code).toBe(0);
+    expect(out).toContain('✓ repeatable: with the shared expert beside the others the bits are the same');
+  });
+
+  it.each([
+    ['--hidden', '96', '--hidden is 96; it must be a multiple of 64 with --layer and rows of bf16'],
+    ['--dtype', 'f32', '--dtype is "f32"; it must be bf16 or fp8 with --layer'],
+    ['--experts', '1025', '--experts is 1025; it must be an integer from 1 to 1024'],
+    ['--topk', '17', '--topk is 17; it must be at most --experts, 16'],
+    ['--tokens', '900000', '--tokens is 900000; it must be at most'],
+  ])('refuses a layer with %s %s', async (option, value, message) => {
+    const { code, err } = await demo('--layer', option, value);
+    expect(code).toBe(2);
+    expect(err).toContain(message);
+  });
+
+  const changing = [
+    '--device',
+    'sim',
+    '--ranks',
+    '4',
+    '--experts',
+    '8',
+    '--topk',
+    '2',
+    '--tokens',
+    '6',
+    '--hidden',
+    '8',
+  ];
+
   it('moves experts, loses a rank, and goes on: every round is right, and the figures say who had what', async () => {
-    const { code, out, err } = await demo('--rebalance', '--lose', '1', '--json');
+    const { code, out, err } = await demo(...changing, '--rebalance', '--lose', '1', '--json');
     expect(code, err).toBe(0);
     const { stretches, seconds, moved, repeated, ...figures } = JSON.parse(out);
     expect(figures).toEqual({
-      ...{ ranks: 8, tokens: 16, hidden: 64, experts: 24, topK: 4, placesOfRank: 6, maxAbsError: 0 },
+      ...{ ranks: 4, tokens: 6, hidden: 8, experts: 8, topK: 2, placesOfRank: 4, maxAbsError: 0 },
     });
     expect(stretches).toHaveLength(3);
     const [before, after, left] = stretches;
-    expect(before.places.slice(0, 12)).toEqual([0, 1, 2, -1, -1, -1, 3, 4, 5, -1, -1, -1]);
+    expect(before.places).toEqual([0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7, -1, -1]);
     expect(after.places).not.toContain(-1);
     expect(after.busiest).toBeLessThan(before.busiest);
     expect(moved.experts).toBeGreaterThan(3);
     expect(left.lost).toHaveLength(1);
     for (const [place, expert] of left.places.entries())
-      expect(expert).toBe(left.lost.includes(Math.floor(place / 6)) ? -1 : after.places[place]);
+      expect(expert).toBe(left.lost.includes(Math.floor(place / 4)) ? -1 : after.places[place]);
     expect([before.from, before.to, after.to, left.to]).toEqual([1, 4, left.from - 1, 15]);
     // What came, and what was dropped, is what ranks that lived brought.
     for (const { routes, dropped, from, to, lost } of stretches)
       expect(routes.reduce((a: number, b: number) => a + b) + dropped).toBe(
-        (to - from + 1) * (8 - lost.length) * 64,
+        (to - from + 1) * (4 - lost.length) * 12,
       );
     expect(repeated.every((round: number) => round === left.from)).toBe(true);
   });
 
   it('drops no route where every expert lives twice, and shows who had which', async () => {
-    const { code, out } = await demo('--lose', '1');
+    const { code, out } = await demo(...changing, '--lose', '1');
     expect(code, out).toBe(0);
     expect(out).toMatch(/✓ right: [\d,]+ values, every bit as in the reference \(largest error 0\)/);
     expect(out).toMatch(/✓ went on: rank \d stopped, (round \d began anew without it|between two rounds)/);
     expect(out.replace(/\s+/g, ' ')).toContain('in the same world; no route was dropped');
     const ranks = out.split('\n').filter((line) => /^ {2}rank \d/.test(line));
-    expect(ranks).toHaveLength(8);
+    expect(ranks).toHaveLength(4);
     expect(ranks.filter((line) => line.endsWith('stopped'))).toHaveLength(1);
   });
 
   it.each([
-    [['--lose', '8'], "'8' is invalid. It must be an integer from 1 to 7"],
-    [['--lose', '1', '--nodes', '2'], "'--lose <n>' cannot be used with option '--nodes <n>'"],
-    [['--rebalance', '--layer'], "'--layer' cannot be used with option '--rebalance'"],
-    [['--layer', '--dtype', 'f16'], "'--layer' cannot be used with option '--dtype <type>'"],
-    [['--join', '--ranks', '8'], "'--join' cannot be used with option '--ranks <n>'"],
+    [['--lose', '4', '--ranks', '4'], '--lose is 4; it must be less than --ranks, 4'],
+    [['--lose', '1', '--nodes', '2'], '--lose is "given"; it must be without --layer, --nodes'],
+    [['--rebalance', '--layer'], '--rebalance is "given"; it must be without --layer, --nodes'],
+    [
+      ['--rebalance', '--experts', `${limits.experts}`],
+      `--experts is ${limits.experts}; it must be an integer from 1 to`,
+    ],
   ])('refuses %s', async (options, message) => {
     const { code, err } = await demo(...options);
     expect(code).toBe(2);
@@ -278,8 +330,9 @@ describe('heddle demo', () => {
     ['--hidden', '0', "'0' is invalid. It must be an integer from 1 to"],
     ['--topk', '33', "'33' is invalid. It must be an integer from 1 to 32"],
     ['--experts', '4', '--topk is 8; it must be at most --experts, 4'],
-    ['--dtype', 'f64', "'f64' is invalid. Allowed choices are bf16, f16, f32."],
-    ['--device', 'tpu', "'tpu' is invalid. Allowed choices are auto, sim, cuda."],
+    ['--dtype', 'f64', '--dtype is "f64"'],
+    ['--dtype', 'fp8', '--dtype is "fp8"; it must be one of bf16, f16, f32; with --layer also fp8'],
+    ['--device', 'tpu', '--device is "tpu"'],
     ['--seed', 'x', "argument 'x' is invalid"],
   ])('refuses %s %s', async (option, value, message) => {
     const { code, err } = await demo(option, value);
