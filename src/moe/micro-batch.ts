@@ -33,7 +33,8 @@ export class MicroBatch {
     const ep = await ExpertParallel.create(world, carrier);
     const fp8 = roundsInside(ep)[0]!.inputs.rounded('x');
     const expertsPlan = await ExpertsPlan.create(ep, planned);
-    const experts = await ExpertsMlp.create(ep, expertsPlan, { ...mlp, gemm });
+    const { activation = 'swiglu' } = model;
+    const experts = await ExpertsMlp.create(ep, expertsPlan, { ...mlp, activation, gemm });
     return new MicroBatch({ router, fp8, ep, plan: expertsPlan, experts });
   }
 

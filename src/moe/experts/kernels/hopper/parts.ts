@@ -1,6 +1,6 @@
 /**
  * Sums of parts, added up: where a GEMM has fewer units than the GPU has multiprocessors, several blocks share a unit's inputs, and
- * this kernel behind it makes rows of what they leave. It adds parts in their order, so that every run gives the same.
+ * this kernel behind it makes rows of what they leave. It adds parts in their order, so that every run gives the same, and then biases.
  */
 import { kernel, list, pointer } from '../../../../lang/index.js';
 import { rowFormats } from '../../../layer/index.js';
@@ -11,7 +11,7 @@ import { gate } from './store.js';
 const laneElements = 16;
 
 export function addPartsKernel(shape: HopperShape, parts: number, threads: number) {
-  const { rows, gated, dtype, experts, outputs } = shape;
+  const { rows, gated, dtype, experts, outputs, bias } = shape;
   const all = rows === 'all' ? 1 : 0;
   const rounds = dtype === 'e4m3' && gated;
   return kernel(
@@ -24,13 +24,15 @@ export function addPartsKernel(shape: HopperShape, parts: number, threads: numbe
         count: list('u32', all),
         /** [row][part][column] */
         sums: pointer('v16'),
+        /** [expert][out] of bf16. */
+        bias: list(pointer('v16'), bias ? 1 : 0),
         to: pointer('v16'),
         toScales: list(pointer('f32'), rounds ? 1 : 0),
       },
       using: {
         ...{ ALL: all === 1, EXPERTS: experts, OUTPUTS: outputs, PARTS: parts, GATED: gated },
         ...{ HALVES: gated ? 2 : 1, ROUNDS: rounds, WARPS: threads / 32, LANES: outputs / laneElements },
-        ...{ gate, narrow: rowFormats.e4m3.rounding.narrow },
+        ...{ gate: gate(shape), narrow: rowFormats.e4m3.rounding.narrow },
       },
     },
     (g, p, u) => {
@@ -60,6 +62,13 @@ export function addPartsKernel(shape: HopperShape, parts: number, threads: numbe
                   p.sums.at(((row * u.PARTS + part) * (u.HALVES * u.OUTPUTS) + column) / 4),
                 );
                 for (const e of g.unroll(4)) sums[4 * n + e]! += g.lane(four, 'f32', e);
+              }
+            }
+            if (p.bias.length > 0) {
+              for (const n of g.unroll(u.HALVES * 2)) {
+                const column = (expert * u.HALVES + (n - (n % 2)) / 2) * u.OUTPUTS + element;
+                const eight = g.load(p.bias[0]!.at(column / 8 + (n % 2)));
+                for (const e of g.unroll(8)) sums[8 * n + e]! += g.f32(g.lane(eight, 'bf16', e));
               }
             }
           }
