@@ -24,18 +24,16 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
         routes: pointer('i32'),
         /** With `all`. */
         count: 'u32',
-        /** Rows that come in; [expert][out][in]; rows that go out, in the order of the plan. */
+        /** Rows that come in; [expert][out][in]; rows that go out, in the order of the plan; last, [expert][out]. */
         from: pointer('v16'),
         weights: pointer('bf16'),
         to: pointer('bf16'),
         /** Of rows as e4m3, one for every 128 elements; otherwise nobody looks. */
         scales: pointer('f32'),
-        /** [expert][out] */
         bias: list(pointer('bf16'), bias ? 1 : 0),
       },
       using: {
-        EXPERTS: experts,
-        ALL: rows === 'all',
+        ...{ EXPERTS: experts, ALL: rows === 'all' },
         ROWS: tile.rows,
         ACROSS: sizes.tilesAcross,
         CUTS: cuts,
