@@ -33,6 +33,7 @@ import {
   placeReceived,
   runMlp,
 } from '../../src/verify/trials/index.js';
+import { liveMemory } from './live-memory.js';
 
 const shape: RoundsShape = { ranks: 2, experts: 6, topK: 3, maxTokens: 12, hidden: 64, dtype: 'bf16' };
 const layer: Layer = { ...shapeOfRounds(shape), weights: true, counts: false };
@@ -376,6 +377,17 @@ describe('bad input is refused', () => {
     ['instructions', { instructions: 'hmma' as never }],
   ])('%s %j', async (argument, change) => {
     await expect(create(change)).rejects.toMatchObject({ code: 'HEDDLE_ARGUMENT', argument });
+  });
+
+  it('and what was allocated until then is freed', async () => {
+    await onGpu(arrived(), async (of) => {
+      const plan = await ExpertsPlan.create(of);
+      const weights = (shape: readonly number[]) => emptyTensor(of.world.device, 'bf16', shape);
+      const given = { gateUp: weights([3, 256, 64]), down: weights([3, 64, 128]) };
+      const live = liveMemory(of.world.device);
+      await expect(ExpertsMlp.create(of, plan, { ...given, gemm: 'cublas' })).rejects.toThrow('gemm is');
+      expect(live()).toBe(0);
+    });
   });
 
   it('a payload of another type whose rows have as many bytes', async () => {

@@ -1,6 +1,6 @@
 /**
- * MLPs: of each row down · activation(gate · x, up · x), with biases where there are some. `ExpertsMlp` is the experts of a plan, `DenseMlp` one expert that takes
- * every row. Either multiplies by Heddle's kernels or by cuBLAS.
+ * MLPs: of each row down · activation(gate · x, up · x), with biases where there are some. `ExpertsMlp` is the experts of a plan,
+ * `DenseMlp` one expert that takes every row. Either multiplies by Heddle's kernels or by cuBLAS.
  */
 import {
   ArgumentError,

@@ -22,7 +22,7 @@ import { type LayerNames, layersOf, type MatrixNames } from './names.js';
 export interface ModelLayer {
   /** Its number, as the files count. */
   readonly layer: number;
-  /** How many experts are routed to; null where all lie in one tensor: `loadExperts` reads gpt-oss's, and says why it does not read others. */
+  /** How many experts are routed to; null where all lie in one tensor. Of those `loadExperts` reads gpt-oss's, and says why it reads no others. */
   readonly experts: number | null;
   /** Whether the layer has a shared expert, which takes every token. */
   readonly shared: boolean;

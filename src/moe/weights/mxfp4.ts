@@ -6,11 +6,11 @@ import { kernel, pointer } from '../../lang/index.js';
 export const mxfp4Block = 32;
 
 /**
- * A thread takes a block. The lower half of a byte comes first. Every e2m1 times its scale is a bf16, but where it is beyond the largest: then
- * it is an infinity.
+ * A thread takes a block. The lower half of a byte comes first. A bf16 holds every e2m1 times its scale exactly, but those beyond the largest
+ * bf16 become infinities.
  *
- * The lower three bits of an e2m1, where an f32 has the end of its exponent and the beginning of its mantissa, are the number divided by
- * 2^126, whether it is subnormal or not.
+ * An e2m1 has a sign, two bits of exponent and one of mantissa. In the places of an f32's last bits of exponent and its first of mantissa they
+ * make the same number divided by 2^126, subnormal ones too.
  */
 export const mxfp4ToBf16Kernel = (threads: number) =>
   kernel(

@@ -85,12 +85,7 @@ export const mlpKernels = remembered((mlp: MlpShape) => {
     rowUnit: few ? 16 : tileRows,
     gateUp: make({
       ...all,
-      rows: first,
-      e4m3,
-      inputs: hidden,
-      outputs: inner,
-      gated: true,
-      bias: gateUpBias,
+      ...{ rows: first, e4m3, inputs: hidden, outputs: inner, gated: true, bias: gateUpBias },
     }),
     down: make({
       ...all,

@@ -19,7 +19,7 @@ export interface GemmShape {
   readonly outputs: number;
   /** Weights have twice as many rows, first the gates, then what they scale: what the activation makes of both goes out. */
   readonly gated: boolean;
-  /** Where they are gated. */
+  /** What becomes of gates and of what they scale. */
   readonly activation: Activation;
   /** There is a bf16 for every row of weights, which is added to its sums. */
   readonly bias: boolean;

@@ -1,4 +1,4 @@
-/** SwiGLU, and as a launch of its own for GEMMs that leave gates and what they scale side by side. */
+/** SwiGLU and gpt-oss's form of it; and SwiGLU as a launch of its own, for GEMMs that leave gates and what they scale side by side. */
 import { constant, device, kernel, pointer, registers } from '../../../../lang/index.js';
 import { clampedSwiglu } from '../../../layer/index.js';
 
@@ -41,7 +41,7 @@ export const silu = device(
   },
 );
 
-/** Makes of a gate and of what it scales, which are two of `values`, those whose SwiGLU is gpt-oss's of the two. NaN stays NaN. */
+/** Prepares two of `values`, a gate and what it scales: silu(gate) · up of the two is then gpt-oss's activation. NaN stays NaN. */
 export const clamp = device(
   {
     params: { values: registers('f32'), gate: constant<number>(), up: constant<number>() },

@@ -1,6 +1,6 @@
 /**
  * Sums of parts, added up: where a GEMM has fewer units than the GPU has multiprocessors, several blocks share a unit's inputs, and
- * this kernel behind it makes rows of what they leave. It adds parts in their order, so that every run gives the same, and then biases.
+ * this kernel behind it makes rows of what they leave. It adds parts in their order, so that every run gives the same. Biases come last.
  */
 import { device, kernel, list, pointer, registers } from '../../../../lang/index.js';
 import { rowFormats } from '../../../layer/index.js';
