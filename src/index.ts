@@ -71,6 +71,7 @@ export {
   write,
 } from './moe/index.js';
 export type {
+  Activation,
   Alignment,
   Bits,
   Dtype,

@@ -39,3 +39,4 @@ export {
   ModelFiles,
   type ModelLayer,
 } from './weights/model-files.js';
+export { mxfp4Block, mxfp4ToBf16, mxfp4ToBf16Kernel } from './weights/mxfp4.js';

@@ -29,7 +29,8 @@ export class MicroBatch {
     const router = await Router.create(world, model, weights, maxTokens);
     const ep = await ExpertParallel.create(world, carrier);
     const expertsPlan = await ExpertsPlan.create(ep, planned);
-    const experts = await ExpertsMlp.create(ep, expertsPlan, { ...mlp, gemm });
+    const { activation = 'swiglu' } = model;
+    const experts = await ExpertsMlp.create(ep, expertsPlan, { ...mlp, activation, gemm });
     return new MicroBatch({ router, ep, plan: expertsPlan, experts });
   }
 

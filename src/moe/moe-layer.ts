@@ -73,8 +73,10 @@ export class MoeLayer {
     this.#batches = batches;
     this.#shared = shared;
     this.#beside = batches.length === 1 ? null : besideOf(world);
-    const { gateUp, down, gateUpScales, downScales } = weights;
-    const all = [gateUp, down, gateUpScales, downScales].filter((tensor) => tensor !== undefined);
+    const { gateUp, down, gateUpScales, downScales, gateUpBias, downBias } = weights;
+    const all = [gateUp, down, gateUpScales, downScales, gateUpBias, downBias].filter(
+      (tensor) => tensor !== undefined,
+    );
     this.#moving = ep.placement && new MovingWeights(world, all, ep.placement);
   }
 

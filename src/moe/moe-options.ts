@@ -13,6 +13,7 @@ import { type Gemm, gemms } from './experts/mlp.js';
 import { type MlpWeights, mlpUnit, requireWeights } from './experts/products.js';
 import { familyNamed } from './families/index.js';
 import {
+  activations,
   expertsOf,
   limits,
   type MoeModel,
@@ -132,6 +133,8 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
       model.hidden,
       `a multiple of ${scaleBlock}, because rows are 'fp8'`,
     );
+  if (gemm === 'cublas' && (model.biases === true || (model.activation ?? 'swiglu') !== 'swiglu'))
+    throw new ArgumentError('gemm', gemm, "'heddle', because experts have biases or a clamped SwiGLU");
   if (rows === 'fp8' && gemm === 'cublas') throw new ArgumentError('rows', rows, "'bf16' with gemm 'cublas'");
   if (microBatches !== 1 && microBatches !== 2)
     throw new ArgumentError('microBatches', microBatches, '1 or 2');
@@ -165,10 +168,19 @@ export function requireLayerWeights(
   { experts, sharedExperts }: Pick<MoeLayerOptions, 'experts' | 'sharedExperts'>,
   { ranks, rank }: { readonly ranks: number; readonly rank: number },
 ): void {
-  const { hidden, inner, sharedInner } = model;
+  const { hidden, inner, sharedInner, biases = false, activation = 'swiglu' } = model;
   const { count } = expertsOf({ experts: placement?.places.length ?? model.experts, ranks }, rank);
   const wanted = 'weights: { gateUp, down }';
   requireObject('experts', experts, wanted);
+  for (const name of ['gateUpBias', 'downBias'] as const) {
+    const has = experts[name] !== undefined;
+    if (has && !biases)
+      throw new ArgumentError(`experts.${name}`, 'given', 'absent: the model has no `biases`');
+    if (!has && biases)
+      throw new ArgumentError(`experts.${name}`, experts[name], 'a tensor: the model has `biases`');
+  }
+  if (experts.activation !== undefined && experts.activation !== activation)
+    throw new ArgumentError('experts.activation', experts.activation, `'${activation}', which the model has`);
   requireWeights('experts.', experts, count, hidden, inner);
   if (sharedInner !== undefined) {
     requireObject('sharedExperts', sharedExperts, wanted);
@@ -180,7 +192,9 @@ export function requireLayerWeights(
 function modelOf(model: ProfileName | MoeModel): MoeModel {
   const of = typeof model === 'string' ? profile(model) : model;
   requireObject('model', of, "a profile's name, or its numbers");
-  const { hidden, inner, sharedInner } = of;
+  const { hidden, inner, sharedInner, activation, biases } = of;
+  if (activation !== undefined) requireOneOf('model.activation', activation, activations);
+  if (biases !== undefined) requireFlag('model.biases', biases);
   for (const [name, length] of Object.entries({ hidden, inner, sharedInner })) {
     if (length === undefined && name === 'sharedInner') continue;
     if (!Number.isInteger(length) || length! <= 0 || length! % mlpUnit !== 0)

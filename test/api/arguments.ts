@@ -93,7 +93,10 @@ export const withArguments = {
     ...[shape, { experts: Int32Array.of(0, -1), weights: Float32Array.of(1, 0) }, Int32Array.of(0, -1)],
     ...[bits, true],
   ),
-  'reference.mlp': call(mlp, bits, 8, { gateUp: new Uint16Array(32), down: new Uint16Array(16) }),
+  'reference.mlp': call(mlp, bits, 8, {
+    ...{ gateUp: new Uint16Array(32), down: new Uint16Array(16) },
+    ...{ gateUpBias: new Uint16Array(4), downBias: new Uint16Array(8), activation: 'swiglu' },
+  }),
   'reference.scaledMlp': call(scaledMlp, new Uint8Array(128), new Float32Array(1), 128, {
     gateUp: new Uint8Array(256 * 128),
     gateUpScales: new Float32Array(2),

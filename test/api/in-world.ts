@@ -78,16 +78,27 @@ export async function inWorld(of: Things) {
   const rows = heddle.emptyTensor(device, 'bf16', [plan.rows, 8]);
   const own = heddle.tensorFrom(device, stream, [0, -1, 1, 2], 'i32', [1, 2, 2]);
   const zeros = (shape: readonly number[]) => heddle.emptyTensor(device, 'bf16', shape);
-  const mlp = { gateUp: zeros([128, 64]), down: zeros([64, 64]) };
+  const weights = (...lead: number[]) => ({
+    ...{ gateUp: zeros([...lead, 128, 64]), down: zeros([...lead, 64, 64]) },
+    ...{
+      gateUpBias: zeros([...lead, 128]),
+      downBias: zeros([...lead, 64]),
+      activation: 'clamped-swiglu' as const,
+    },
+  });
+  const mlp = weights();
   const dense = await heddle.DenseMlp.create(device, { ...mlp, maxTokens: 2 });
   const [wide, made] = [zeros([2, 64]), zeros([2, 64])];
-  const model = { ...testing.profile('mixtral'), hidden: 64, experts: 4, inner: 64 };
+  const model: heddle.MoeModel = {
+    ...{ ...testing.profile('mixtral'), hidden: 64, experts: 4, inner: 64 },
+    ...{ biases: true, activation: 'clamped-swiglu' },
+  };
   const gates = { weights: zeros([4, 64]) };
   const router = await heddle.Router.create(world, model, gates, 2);
-  const stacked = { gateUp: zeros([4, 128, 64]), down: zeros([4, 64, 64]) };
+  const stacked = weights(4);
   const whole = { ...{ model, maxTokens: 2, router: gates, waits: true }, experts: stacked };
   const moe = await heddle.MoeLayer.create(world, whole);
-  const spare = { gateUp: zeros([5, 128, 64]), down: zeros([5, 64, 64]) };
+  const spare = weights(5);
   const placedMoe = await heddle.MoeLayer.create(world, { ...whole, placement, experts: spare });
   const rate = { bytesPerSecond: 1e9 };
   const ofExperts = await expertsOf(world, stacked);

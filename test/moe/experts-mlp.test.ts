@@ -4,6 +4,7 @@ import { fromF32 } from '../../src/moe/formats/index.js';
 import {
   bytesOf,
   DenseMlp,
+  type DenseMlpOptions,
   ExpertsMlp,
   ExpertsPlan,
   emptyTensor,
@@ -13,7 +14,7 @@ import {
   type Tensor,
   tensorFrom,
 } from '../../src/moe/index.js';
-import { type Layer, type MlpMatrices, reference } from '../../src/moe/layer/index.js';
+import { type Activation, type Layer, type MlpMatrices, reference } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
 import {
   compareClosely,
@@ -28,9 +29,11 @@ import {
   inE4m3,
   makeMlp,
   makeScaledMlp,
+  ofKind,
   placeReceived,
   runMlp,
 } from '../../src/verify/trials/index.js';
+import { liveMemory } from './live-memory.js';
 
 const shape: RoundsShape = { ranks: 2, experts: 6, topK: 3, maxTokens: 12, hidden: 64, dtype: 'bf16' };
 const layer: Layer = { ...shapeOfRounds(shape), weights: true, counts: false };
@@ -62,6 +65,29 @@ describe.each(['mma.sync', 'wgmma'] as const)('multiplied by %s', (instructions)
     const actual = await onGpu(received, (of) => runMlp(of, experts, {}, 2, { instructions }));
     const found = compareMlp(layer, 1, received, experts, capacity, actual);
     expect(found).toMatchObject({ different: 0 });
+  });
+
+  test.each([
+    ['clamped-swiglu', true],
+    ['clamped-swiglu', false],
+    ['swiglu', true],
+  ] as const)('of experts with %s, biases: %s', async (activation, biases) => {
+    const received = arrived();
+    const capacity = layer.ranks * layer.maxTokens * layer.topK;
+    const own = experts.map((expert, e) => ofKind(expert, { ...shape, activation, biases }, e));
+    const actual = await onGpu(received, (of) => runMlp(of, own, {}, 2, { instructions }));
+    const compare = (others: readonly MlpMatrices[]) =>
+      compareMlp(layer, 1, received, others, capacity, actual).different;
+    expect(compare(own)).toBe(0);
+    // Each part counts.
+    const other = activation === 'swiglu' ? 'clamped-swiglu' : 'swiglu';
+    expect(compare(own.map((expert) => ({ ...expert, activation: other })))).toBeGreaterThan(0);
+    for (const part of biases ? (['gateUpBias', 'downBias'] as const) : []) {
+      for (const at of [0, own[0]![part]!.length - 1]) {
+        const without = own.map((expert) => ({ ...expert, [part]: expert[part]!.with(at, 0) }));
+        expect(compare(without)).toBeGreaterThan(0);
+      }
+    }
   });
 
   test('many rows come in order', async () => {
@@ -116,7 +142,10 @@ test.each<[string, number, RoutesOptions]>([
 
 test.each<[string, number, number, RoutesOptions]>([
   ['few rows an expert', 12, 128, {}],
-  ['many, and an expert with most of them', 70, 256, { router: { kind: 'zipf', exponent: 1 }, holes: 0.2 }],
+  [
+    'many, and an expert with most of them, with biases',
+    ...([70, 256, { router: { kind: 'zipf', exponent: 1 }, holes: 0.2 }] as const),
+  ],
 ])('weights of e4m3 give what the reference gives of them: %s', async (_, maxTokens, inner, routes) => {
   const hidden = 256;
   const of: Layer = {
@@ -124,7 +153,10 @@ test.each<[string, number, number, RoutesOptions]>([
     ...{ weights: true, counts: false },
   };
   const { layer, sources } = inE4m3(of, makeSources(of, maxTokens, 6, routes));
-  const scaled = [4, 5, 6].map((seed) => makeScaledMlp(hidden, inner, seed));
+  const kind = maxTokens === 12 ? {} : ({ activation: 'clamped-swiglu', biases: true } as const);
+  const scaled = [4, 5, 6].map((seed) =>
+    ofKind(makeScaledMlp(hidden, inner, seed), { hidden, ...kind }, seed),
+  );
   const received = reference.dispatch(layer, sources, 1);
   const [actual] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
     const stream = device.createStream();
@@ -177,21 +209,28 @@ describe.each(['mma.sync', 'wgmma'] as const)('no row is read that no route need
   });
 });
 
-test.each<[string, { readonly sms?: number }]>([
+test.each<[string, Pick<DenseMlpOptions, 'sms' | 'instructions'>]>([
   ['on all multiprocessors', {}],
   // A number that does not divide the tiles: those that are left are cut.
   ['on three', { sms: 3 }],
-])('one expert takes all rows, %s', async (_, how) => {
+  ['with biases', {}],
+  ['with biases, by wgmma', { instructions: 'wgmma' }],
+])('one expert takes all rows, %s', async (name, how) => {
   const { hidden } = shape;
   const tokens = 21;
-  const [one] = experts;
+  const biases = name.includes('biases');
+  const one = ofKind(experts[0]!, { hidden, biases }, 6);
   const rows = randomElements('bf16', tokens * hidden, 4);
   const [out] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
     const stream = device.createStream();
     const place = (bits: typeof rows, of: readonly number[]) => tensorFrom(device, stream, bits, 'bf16', of);
     const mlp = await DenseMlp.create(device, {
-      gateUp: place(one!.gateUp, [2 * inner, hidden]),
-      down: place(one!.down, [hidden, inner]),
+      gateUp: place(one.gateUp, [2 * inner, hidden]),
+      down: place(one.down, [hidden, inner]),
+      ...(biases && {
+        gateUpBias: place(one.gateUpBias!, [2 * inner]),
+        downBias: place(one.downBias!, [hidden]),
+      }),
       maxTokens: 32,
       ...how,
     });
@@ -199,7 +238,7 @@ test.each<[string, { readonly sms?: number }]>([
     mlp.run(place(rows, [tokens, hidden]), to, tokens, stream);
     return readBits(to, stream);
   });
-  const found = compareClosely('out', 'bf16', out!, reference.mlp(rows, hidden, one!), hidden);
+  const found = compareClosely('out', 'bf16', out!, reference.mlp(rows, hidden, one), hidden);
   expect(found).toMatchObject({ different: 0 });
 });
 
@@ -244,9 +283,10 @@ describe('where an expert has too few tiles for all blocks, they share them', ()
     dtype: 'bf16' | 'e4m3',
     hidden: number,
     inner: number,
-    how: { maxTokens: number; sms?: number },
+    how: { maxTokens: number; sms?: number; biased: boolean },
   ) =>
     World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
+      const { biased, ...options } = how;
       const stream = device.createStream();
       const place = (type: 'bf16' | 'e4m3', count: number, seed: number, of: readonly number[]) =>
         tensorFrom(device, stream, fromF32(type, few(count, seed)), type, of);
@@ -261,7 +301,11 @@ describe('where an expert has too few tiles for all blocks, they share them', ()
           gateUpScales: scales((2 * inner) / 128, hidden / 128),
           downScales: scales(hidden / 128, inner / 128),
         }),
-        ...{ instructions: 'wgmma', ...how },
+        ...(biased && {
+          gateUpBias: place('bf16', 2 * inner, 4, [2 * inner]),
+          downBias: place('bf16', hidden, 5, [hidden]),
+        }),
+        ...{ instructions: 'wgmma', ...options },
       });
       const to = emptyTensor(device, 'bf16', [tokens, hidden]);
       mlp.run(place('bf16', tokens * hidden, 3, [tokens, hidden]), to, tokens, stream);
@@ -270,29 +314,37 @@ describe('where an expert has too few tiles for all blocks, they share them', ()
     });
 
   test.each([
-    ['bf16', 256, 128, 2],
-    ['e4m3', 256, 128, 1],
-    ['e4m3', 128, 256, 1],
-  ] as const)('%s, hidden %d, inner %d', async (dtype, hidden, inner, shares) => {
-    const [alone] = await run(dtype, hidden, inner, { maxTokens: 4096 });
-    const [together] = await run(dtype, hidden, inner, { maxTokens: 32 });
-    const [onOne] = await run(dtype, hidden, inner, { maxTokens: 32, sms: 1 });
-    expect(alone!.shares).toBe(0);
-    expect(together!.shares).toBe(shares);
-    expect(onOne).toEqual(together);
-    expect(new Set(alone!.out).size).toBeGreaterThan(50);
-    expect(together!.out).toEqual(alone!.out);
-  });
+    ['bf16', 256, 128, 2, false],
+    ['bf16', 256, 128, 2, true],
+    ['e4m3', 256, 128, 1, false],
+    ['e4m3', 256, 128, 1, true],
+    ['e4m3', 128, 256, 1, true],
+  ] as const)(
+    '%s, hidden %d, inner %d, %d shared, biases: %s',
+    async (dtype, hidden, inner, shares, biased) => {
+      const [alone] = await run(dtype, hidden, inner, { maxTokens: 4096, biased });
+      const [together] = await run(dtype, hidden, inner, { maxTokens: 32, biased });
+      const [onOne] = await run(dtype, hidden, inner, { maxTokens: 32, sms: 1, biased });
+      expect(alone!.shares).toBe(0);
+      expect(together!.shares).toBe(shares);
+      expect(onOne).toEqual(together);
+      expect(new Set(alone!.out).size).toBeGreaterThan(50);
+      expect(together!.out).toEqual(alone!.out);
+    },
+  );
 });
 
 describe('bad input is refused', () => {
   const create = ({
     gateUp = [3, 256, 64],
     down = [3, 64, 128],
+    biases = {},
     ...rest
   }: {
     gateUp?: readonly number[];
     down?: readonly number[];
+    biases?: { readonly gateUpBias?: readonly number[]; readonly downBias?: readonly number[] };
+    activation?: Activation;
     payload?: string;
     scales?: string;
     gemm?: Gemm;
@@ -301,7 +353,9 @@ describe('bad input is refused', () => {
     onGpu(arrived(), async (of) => {
       const plan = await ExpertsPlan.create(of);
       const weights = (like: readonly number[]) => emptyTensor(of.world.device, 'bf16', like);
-      return ExpertsMlp.create(of, plan, { gateUp: weights(gateUp), down: weights(down), ...rest });
+      const given = Object.entries(biases).map(([name, like]) => [name, weights(like)]);
+      const all = { gateUp: weights(gateUp), down: weights(down), ...Object.fromEntries(given), ...rest };
+      return ExpertsMlp.create(of, plan, all);
     });
 
   it.each([
@@ -311,12 +365,29 @@ describe('bad input is refused', () => {
     ['down', { down: [3, 64, 64] }],
     ['down', { down: [3, 128, 64] }],
     ['inner', { gateUp: [3, 200, 64], down: [3, 64, 100] }],
+    ['gateUpBias', { biases: { gateUpBias: [3, 128] } }],
+    ['gateUpBias', { biases: { gateUpBias: [256] } }],
+    ['downBias', { biases: { downBias: [2, 64] } }],
+    ['activation', { activation: 'gelu' as never }],
+    ['gemm', { biases: { downBias: [3, 64] }, gemm: 'cublas' as const }],
+    ['gemm', { activation: 'clamped-swiglu' as const, gemm: 'cublas' as const }],
     ['payload', { payload: 'y' }],
     ['payload', { scales: 'scales' }],
     ['scales', { scales: 'scales', gemm: 'cublas' as const }],
     ['instructions', { instructions: 'hmma' as never }],
   ])('%s %j', async (argument, change) => {
     await expect(create(change)).rejects.toMatchObject({ code: 'HEDDLE_ARGUMENT', argument });
+  });
+
+  it('and what was allocated until then is freed', async () => {
+    await onGpu(arrived(), async (of) => {
+      const plan = await ExpertsPlan.create(of);
+      const weights = (shape: readonly number[]) => emptyTensor(of.world.device, 'bf16', shape);
+      const given = { gateUp: weights([3, 256, 64]), down: weights([3, 64, 128]) };
+      const live = liveMemory(of.world.device);
+      await expect(ExpertsMlp.create(of, plan, { ...given, gemm: 'cublas' })).rejects.toThrow('gemm is');
+      expect(live()).toBe(0);
+    });
   });
 
   it('a payload of another type whose rows have as many bytes', async () => {

@@ -2,13 +2,16 @@ import { describe, expect, it, test } from 'vitest';
 import { families } from '../../src/moe/families/index.js';
 import { World } from '../../src/net/world/index.js';
 import { compareLayer, type LayerInputs, makeLayer, plainLayer } from '../../src/verify/trials/index.js';
-import { deep, forwards, type How, plain } from './layers.js';
+import { deep, forwards, gptOss, type How, plain } from './layers.js';
 import { type LayerRun, runLayer } from './run-layer.js';
 
 const deepInputs = makeLayer(deep, [3, 2], 1);
 const plainInputs = makeLayer(plain, [1, 3, 2], 2);
 const fourInputs = makeLayer(deep, [2, 1, 0, 2], 8);
-const expected = new Map([deepInputs, plainInputs, fourInputs].map((inputs) => [inputs, plainLayer(inputs)]));
+const gptOssInputs = makeLayer(gptOss, [2, 3], 3);
+const expected = new Map(
+  [deepInputs, plainInputs, fourInputs, gptOssInputs].map((inputs) => [inputs, plainLayer(inputs)]),
+);
 
 async function expectPlain(inputs: LayerInputs, how: How, nodes?: number): Promise<LayerRun> {
   const { runs, outs, findings } = await forwards(inputs, how, nodes === undefined ? {} : { nodes });
@@ -27,6 +30,7 @@ const once: typeof everywhere = [
   ['one phase after another', deepInputs, { overlap: false }],
   ['room for more tokens than run beside others', deepInputs, { maxTokens: 513 }],
   ['no shared expert, two micro-batches', plainInputs, { microBatches: 2 }],
+  ["gpt-oss's experts", gptOssInputs, {}],
 ];
 
 /** Every family where it is alone: hybrid with a rank on each node, portable over windows. */

@@ -18,6 +18,9 @@ export const plain: MoeModel = {
   routing: { scores: 'softmax', normalise: true, scale: 1 },
 };
 
+/** The same with gpt-oss's experts. */
+export const gptOss: MoeModel = { ...plain, activation: 'clamped-swiglu', biases: true };
+
 export type How = Partial<
   Pick<
     MoeLayerOptions,

@@ -4,7 +4,7 @@ import { emptyTensor, MoeLayer, type MoeLayerOptions, type Tensor } from '../../
 import { profiles } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
 import { type LayerInputs, makeLayer, placeWeights } from '../../src/verify/trials/index.js';
-import { deep, plain } from './layers.js';
+import { deep, gptOss, plain } from './layers.js';
 import { runLayer } from './run-layer.js';
 
 test('memory is said before there is a layer', async () => {
@@ -167,6 +167,32 @@ describe('what cannot work is refused', () => {
       'fp8 rows for cuBLAS',
       () => ({ model: { ...deep, hidden: 128 }, rows: 'fp8', gemm: 'cublas' }),
       "rows is \"fp8\"; it must be 'bf16' with gemm 'cublas'",
+    ],
+    [
+      'biases that the model has not',
+      ({ experts }) => ({ experts: { ...experts, downBias: experts.down } }),
+      'experts.downBias is "given"; it must be absent: the model has no `biases`',
+    ],
+    [
+      'no biases where the model has some',
+      () => ({ model: { ...deep, biases: true } }),
+      'experts.gateUpBias is undefined; it must be a tensor: the model has `biases`',
+    ],
+    [
+      'weights for another activation',
+      ({ experts }) => ({ experts: { ...experts, activation: 'clamped-swiglu' } }),
+      'experts.activation is "clamped-swiglu"; it must be \'swiglu\', which the model has',
+    ],
+    [
+      'an activation that nobody knows',
+      () => ({ model: { ...deep, activation: 'relu' } }),
+      "model.activation is \"relu\"; it must be one of 'swiglu', 'clamped-swiglu'",
+    ],
+    ['biases that are no flag', () => ({ model: { ...deep, biases: 1 } }), 'model.biases is 1'],
+    [
+      'biases for cuBLAS',
+      () => ({ model: gptOss, gemm: 'cublas' }),
+      'gemm is "cublas"; it must be \'heddle\', because experts have biases or a clamped SwiGLU',
     ],
     ['GEMMs that nobody knows', () => ({ gemm: 'by hand' }), 'gemm is "by hand"; it must be one of'],
     ['cuBLAS without a GPU', () => ({ gemm: 'cublas' }), 'gemm is "cublas"; it must be \'heddle\' on a'],

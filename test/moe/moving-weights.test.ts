@@ -8,7 +8,7 @@ import { MovingWeights } from '../../src/moe/moving-weights.js';
 import { World } from '../../src/net/world/index.js';
 import { compareLayer, makeLayer, placeWeights, plainLayer } from '../../src/verify/trials/index.js';
 import { needing } from '../needs.js';
-import { plain } from './layers.js';
+import { gptOss } from './layers.js';
 
 afterEach(() => void vi.restoreAllMocks());
 
@@ -18,7 +18,8 @@ const before = at(0, 1, -1, 2, 3, -1);
 const after = at(0, -1, 2, -1, 3, 1);
 const last = at(0, 3, 2, 0, 3, 1);
 
-const inputs = makeLayer(plain, [2, 1], 4);
+// Biases move as matrices do.
+const inputs = makeLayer(gptOss, [2, 1], 4);
 const expected = plainLayer(inputs);
 
 /**
@@ -36,7 +37,7 @@ async function moved(
   const runs = await World.local({ ranks: 2, nodes, device: 'sim', sim: machine, fabric }, async (world) => {
     const stream = world.device.createStream();
     const weights = placeWeights(world, stream, inputs, before);
-    const options = { model: plain, maxTokens: 4, microBatches, placement: before, ...weights };
+    const options = { model: gptOss, maxTokens: 4, microBatches, placement: before, ...weights };
     const layer = await MoeLayer.create(world, options);
     if (mistake === 'hasty') withoutBarrier(world, 1);
     const own = inputs.routed[world.rank]!.x;
@@ -103,7 +104,12 @@ test('between nodes without a network nothing moves, and nothing has changed', a
   await World.local({ ranks: 2, nodes: 2, device: 'sim', sim: machine, fabric }, async (world) => {
     const stream = world.device.createStream();
     const weights = placeWeights(world, stream, inputs, before);
-    const layer = await MoeLayer.create(world, { model: plain, maxTokens: 4, placement: before, ...weights });
+    const layer = await MoeLayer.create(world, {
+      model: gptOss,
+      maxTokens: 4,
+      placement: before,
+      ...weights,
+    });
     await expect(layer.move(after, stream)).rejects.toThrow(UnavailableError);
     await expect(layer.relocate(after, stream)).rejects.toThrow(UnavailableError);
     layer.place(before, stream);
@@ -137,7 +143,7 @@ test('ranks relocate experts while each is at another forward', async () => {
   const runs = await World.local({ ranks: 2, device: 'sim', sim: machine }, async (world) => {
     const stream = world.device.createStream();
     const weights = placeWeights(world, stream, inputs, full);
-    const layer = await MoeLayer.create(world, { model: plain, maxTokens: 4, placement: full, ...weights });
+    const layer = await MoeLayer.create(world, { model: gptOss, maxTokens: 4, placement: full, ...weights });
     const own = inputs.routed[world.rank]!.x;
     const x = tensorFrom(world.device, stream, own, 'bf16', [own.length / 64, 64]);
     const outs: Promise<Bits>[] = [];
@@ -179,7 +185,7 @@ test('experts are not placed where their weights are not, nor weights moved wher
   await World.local({ ranks: 2, device: 'sim' }, async (world) => {
     const stream = world.device.createStream();
     const weights = placeWeights(world, stream, inputs, before);
-    const options = { model: plain, maxTokens: 4, ...weights };
+    const options = { model: gptOss, maxTokens: 4, ...weights };
     const layer = await MoeLayer.create(world, { ...options, placement: before });
     expect(() => layer.place(after, stream)).toThrow(
       'placement.places[2] is 2; it must be an expert whose weights are in',
@@ -203,7 +209,7 @@ test('a layer whose experts were dealt out in order has nothing to move', async 
   await World.local({ ranks: 2, device: 'sim' }, async (world) => {
     const stream = world.device.createStream();
     const layer = await MoeLayer.create(world, {
-      model: plain,
+      model: gptOss,
       maxTokens: 4,
       ...placeWeights(world, stream, inputs),
     });
@@ -215,7 +221,7 @@ test('a layer whose experts were dealt out in order has nothing to move', async 
 });
 
 test('memory counts the places', () => {
-  const sizes = { model: plain, maxTokens: 4, ranks: 2 } as const;
+  const sizes = { model: gptOss, maxTokens: 4, ranks: 2 } as const;
   const placement = rebalance([1, 1, 1, 1], { ranks: 2, places: 6 });
   expect(MoeLayer.memory({ ...sizes, placement }).parts).toContainEqual(
     expect.objectContaining({ purpose: 'placement', bytes: 4 * (4 * 16 + 4 * 2 + 2 * 4) }),
@@ -228,7 +234,7 @@ test('a rank that stood still in a move, and comes back, says the same of every 
   await World.local({ ranks: 2, device: 'sim', timeoutMs: 10_000 }, async (world) => {
     const stream = world.device.createStream();
     const weights = placeWeights(world, stream, inputs, twice);
-    const options = { model: plain, maxTokens: 4, placement: twice, onLoss: 'mask' as const, ...weights };
+    const options = { model: gptOss, maxTokens: 4, placement: twice, onLoss: 'mask' as const, ...weights };
     const layer = await MoeLayer.create(world, options);
     layer.place(emptied, stream);
     if (world.rank === 1) {
@@ -295,7 +301,12 @@ test('a limit that is none is refused, and nothing has changed', async () => {
   await World.local({ ranks: 2, device: 'sim' }, async (world) => {
     const stream = world.device.createStream();
     const weights = placeWeights(world, stream, inputs, before);
-    const layer = await MoeLayer.create(world, { model: plain, maxTokens: 4, placement: before, ...weights });
+    const layer = await MoeLayer.create(world, {
+      model: gptOss,
+      maxTokens: 4,
+      placement: before,
+      ...weights,
+    });
     for (const bytesPerSecond of [0, 999_999, 1.5e6 + 0.5, Number.NaN])
       for (const call of ['move', 'relocate'] as const)
         await expect(layer[call](after, stream, { bytesPerSecond })).rejects.toThrow(ArgumentError);

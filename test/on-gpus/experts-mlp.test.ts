@@ -19,7 +19,7 @@ import {
   randomElements,
   shapeOfRounds,
 } from '../../src/verify/testing/index.js';
-import { compareMlp, makeMlp, placeReceived, runMlp } from '../../src/verify/trials/index.js';
+import { compareMlp, makeMlp, ofKind, placeReceived, runMlp } from '../../src/verify/trials/index.js';
 import { needs } from './machine.js';
 
 const plain: RoundsShape = {
@@ -32,6 +32,8 @@ interface Case {
   readonly inner?: number;
   readonly routes?: RoutesOptions;
   readonly options?: ExpertsPlanOptions;
+  /** Experts have biases, and gpt-oss's activation; Heddle's kernels alone do. */
+  readonly biases?: boolean;
 }
 
 const cases: Readonly<Record<string, Case>> = {
@@ -40,19 +42,27 @@ const cases: Readonly<Record<string, Case>> = {
   'many rows': { shape: { maxTokens: 400, hidden: 512 }, inner: 256 },
   'most rows to one expert': { routes: { router: { kind: 'zipf', exponent: 2 }, holes: 0.2 } },
   'sizes that only 64 divides': { shape: { maxTokens: 200, hidden: 192 }, inner: 192 },
+  'biases, few rows': { shape: { hidden: 192 }, inner: 192, biases: true },
+  'biases, some rows': { shape: { maxTokens: 80 }, biases: true },
+  'biases, many rows': { shape: { maxTokens: 400, hidden: 512 }, inner: 256, biases: true },
   masked: { options: { form: 'masked', capacity: 96, alignment: 16 } },
   'no rows': { routes: { holes: 1 } },
 };
 
 describe('experts', needs(1, 120_000), () => {
   for (const gemm of ['heddle', 'cublas'] as const satisfies readonly Gemm[]) {
-    for (const [name, { shape, inner = 128, routes, options = {} }] of Object.entries(cases)) {
+    for (const [name, { shape, inner = 128, routes, options = {}, biases = false }] of Object.entries(
+      cases,
+    )) {
+      if (biases && gemm === 'cublas') continue;
       test(`${gemm}: ${name}`, async () => {
         const layer: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights: true, counts: false };
         const rank = layer.ranks - 1;
         const { maxTokens, topK, ranks, output } = layer;
         const received = reference.dispatch(layer, makeSources(layer, maxTokens, 3, routes), rank);
-        const experts = Array.from({ length: 6 }, (_, e) => makeMlp(output.hidden, inner, e));
+        const { hidden } = output;
+        const kind = { hidden, biases, activation: biases ? 'clamped-swiglu' : 'swiglu' } as const;
+        const experts = Array.from({ length: 6 }, (_, e) => ofKind(makeMlp(hidden, inner, e), kind, e));
         await World.local({ ranks: 1, device: 'cuda' }, async ({ device }) => {
           const stream = device.createStream();
           const placed = placeReceived(device, stream, layer, received);

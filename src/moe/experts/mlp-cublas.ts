@@ -7,7 +7,7 @@ import { Cublas, CudaDevice, type CudaStream, type Product } from '../../gpu/cud
 import { callSite } from '../../gpu/index.js';
 import { emptyTensor } from '../rounds/tensor.js';
 import { swigluKernel } from './kernels/gemm/swiglu.js';
-import type { Products, ProductsOf, Routed } from './products.js';
+import { kindOf, type Products, type ProductsOf, type Routed } from './products.js';
 
 const threads = 256;
 
@@ -15,11 +15,14 @@ type Multiply = (all: Omit<Product, 'rows'>, stream: CudaStream) => void;
 
 export async function cublasProducts(of: ProductsOf): Promise<Products> {
   const { device, hidden, inner, rows, sms, weights, routed, made, own } = of;
+  if (weights.gateUp.dtype === 'e4m3')
+    throw new ArgumentError('gemm', 'cublas', "'heddle', because weights are e4m3");
+  const { activation, gateUpBias, downBias } = kindOf(weights);
+  if (gateUpBias || downBias || activation !== 'swiglu')
+    throw new ArgumentError('gemm', 'cublas', "'heddle', because experts have biases or a clamped SwiGLU");
   if (!(device instanceof CudaDevice))
     throw new ArgumentError('gemm', 'cublas', `'heddle' on a ${device.description}`);
   const cublas = new Cublas(device, sms);
-  if (weights.gateUp.dtype === 'e4m3')
-    throw new ArgumentError('gemm', 'cublas', "'heddle', because weights are e4m3");
   const both = own(2 * inner, 'gates and what they scale');
   const between = own(inner, 'inner rows');
   const launch = { grid: (sms ?? device.multiprocessors) * 8, block: threads, rank: 0 };

@@ -8,7 +8,7 @@ import { wrap } from '../rounds/tensor.js';
 import { Fp8Rows } from './fp8-rows.js';
 import { hopperThreads } from './kernels/hopper/kernel.js';
 import { addingThreads, type HopperGemm, type HopperParts, hopperKernels } from './kernels/hopper/kernels.js';
-import type { Products, ProductsOf } from './products.js';
+import { kindOf, type Products, type ProductsOf } from './products.js';
 
 /** Blocks on a simulated GPU: as many as share units there; few otherwise, so that each takes several. */
 const simulated = 4;
@@ -49,6 +49,7 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
     of: routed === null ? 'all' : 'plan',
     topK: routed?.topK ?? 1,
     rows: routed?.evenRows ?? rows,
+    ...kindOf(weights),
   });
   const launch = {
     grid: blocks,
@@ -123,6 +124,8 @@ async function productOf(
     add.set.sums(sums.data);
     makes = add;
   }
+  const bias = weights[`${which}Bias`];
+  if (bias !== undefined) makes.set.bias(0, bias.data);
   const sites = makes === gemm ? [gemm] : [gemm, makes];
   if (routed !== null) {
     for (const { set } of sites) {

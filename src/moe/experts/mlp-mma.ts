@@ -2,7 +2,7 @@
 import { ArgumentError } from '../../base/errors.js';
 import { callSite } from '../../gpu/index.js';
 import { mlpKernels } from './kernels/gemm/kernels.js';
-import type { Products, ProductsOf } from './products.js';
+import { kindOf, type Products, type ProductsOf } from './products.js';
 
 export async function mmaProducts(of: ProductsOf): Promise<Products> {
   const { device, hidden, inner, rows, sms, weights, routed, own } = of;
@@ -16,6 +16,7 @@ export async function mmaProducts(of: ProductsOf): Promise<Products> {
     experts: routed?.experts ?? 1,
     topK: routed?.topK ?? 1,
     rows: routed?.evenRows ?? rows,
+    ...kindOf(weights),
   });
   // One that takes all rows may lie before the receive of a split phase, which begins early, and then finds only what came
   // before a launch that is not programmatic.
@@ -35,6 +36,8 @@ export async function mmaProducts(of: ProductsOf): Promise<Products> {
     set.scales((routed?.scales ?? matrix).data);
     set.weights(matrix.data);
   }
+  if (weights.gateUpBias !== undefined) gateUp.set.bias(0, weights.gateUpBias.data);
+  if (weights.downBias !== undefined) down.set.bias(0, weights.downBias.data);
   gateUp.set.to(between.data);
   down.set.from(between.data);
   return {

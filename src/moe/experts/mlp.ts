@@ -1,6 +1,6 @@
 /**
- * MLPs: of each row down · (silu(gate · x) * (up · x)). `ExpertsMlp` is the experts of a plan, `DenseMlp` one expert that takes
- * every row. Either multiplies by Heddle's kernels or by cuBLAS.
+ * MLPs: of each row down · activation(gate · x, up · x), with biases where there are some. `ExpertsMlp` is the experts of a plan,
+ * `DenseMlp` one expert that takes every row. Either multiplies by Heddle's kernels or by cuBLAS.
  */
 import {
   ArgumentError,
@@ -74,16 +74,24 @@ async function workOf(
     parts.push({ purpose, section: null, bytes: tensor.bytes });
     return tensor;
   };
-  const made = of.routed === null ? null : own(of.hidden, 'rows that experts made');
-  const all = { ...of, own, made };
-  const products = gemm === 'cublas' ? await cublasProducts(all) : await heddlesProducts(all, instructions);
-  return {
-    ...{ products, made, memory: useOf(parts) },
-    free() {
-      products.dispose();
-      for (const tensor of owned) tensor.free();
-    },
+  const free = (): void => {
+    for (const tensor of owned) tensor.free();
   };
+  try {
+    const made = of.routed === null ? null : own(of.hidden, 'rows that experts made');
+    const all = { ...of, own, made };
+    const products = gemm === 'cublas' ? await cublasProducts(all) : await heddlesProducts(all, instructions);
+    return {
+      ...{ products, made, memory: useOf(parts) },
+      free() {
+        products.dispose();
+        free();
+      },
+    };
+  } catch (error) {
+    free();
+    throw error;
+  }
 }
 
 export interface ExpertsMlpOptions<P extends string = string> extends MlpWeights {

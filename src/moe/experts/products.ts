@@ -1,7 +1,7 @@
 /** The parts of an MLP, whichever library multiplies: its weights, and two products with SwiGLU between them. */
-import { ArgumentError } from '../../base/errors.js';
+import { ArgumentError, requireOneOf } from '../../base/errors.js';
 import type { Device, Stream } from '../../gpu/index.js';
-import { type Dtype, scaleBlock } from '../layer/index.js';
+import { type Activation, activations, type Dtype, scaleBlock } from '../layer/index.js';
 import { requireTensor, requireVectors, type Tensor } from '../rounds/tensor.js';
 import type { ExpertSizes, ExpertsPlan } from './experts-plan.js';
 
@@ -18,7 +18,17 @@ export interface MlpWeights {
   readonly gateUpScales?: Tensor;
   /** Of e4m3: [experts, hidden / 128, inner / 128]. */
   readonly downScales?: Tensor;
+  /** bf16 [experts, 2 · inner], in the order of gateUp's rows, and [experts, hidden]. They are added to f32 sums. Default: none. */
+  readonly gateUpBias?: Tensor;
+  readonly downBias?: Tensor;
+  /** What becomes of gates and of what they scale. Default 'swiglu'; 'clamped-swiglu' is gpt-oss's. */
+  readonly activation?: Activation;
 }
+
+/** What kernels are made for, beside the sizes of weights. */
+export const kindOf = ({ gateUpBias, downBias, activation = 'swiglu' }: MlpWeights) => ({
+  ...{ activation, gateUpBias: gateUpBias !== undefined, downBias: downBias !== undefined },
+});
 
 /** `hidden` and `inner` are multiples of this: a tile of the kernels takes so many elements. */
 export const mlpUnit = 64;
@@ -29,11 +39,13 @@ export const mlpUnit = 64;
  */
 export function requireWeights(
   within: string,
-  { gateUp, down, gateUpScales, downScales }: MlpWeights,
+  weights: MlpWeights,
   experts: number | null,
   hidden: number,
   given?: number,
 ): number {
+  const { gateUp, down, gateUpScales, downScales, activation = 'swiglu' } = weights;
+  requireOneOf(`${within}activation`, activation, activations);
   const lead = experts === null ? [] : [experts];
   requireTensor(`${within}gateUp`, gateUp);
   const inner = given ?? Math.floor((gateUp.shape.at(-2) ?? 0) / 2);
@@ -61,6 +73,13 @@ export function requireWeights(
       requireVectors(`${within}${name}`, scales, ['f32'], [...lead, rows / scaleBlock, columns / scaleBlock]);
     } else if (scales !== undefined)
       throw new ArgumentError(`${within}${name}`, 'given', 'absent: weights of bf16 have no scales');
+  }
+  for (const [name, length] of [
+    ['gateUpBias', 2 * inner],
+    ['downBias', hidden],
+  ] as const) {
+    const bias = weights[name];
+    if (bias !== undefined) requireVectors(`${within}${name}`, bias, ['bf16'], [...lead, length]);
   }
   return inner;
 }

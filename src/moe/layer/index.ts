@@ -12,7 +12,13 @@ export {
   expertForms,
   type ReferencePlan,
 } from './expert-rows.js';
-export type { MlpMatrices, ScaledMatrices } from './mlp.js';
+export {
+  type Activation,
+  activations,
+  clampedSwiglu,
+  type MlpMatrices,
+  type ScaledMatrices,
+} from './mlp.js';
 export * from './placement.js';
 export * from './profiles.js';
 export * from './rebalance.js';

@@ -1,5 +1,5 @@
 /** The result of an expert for a row, in the plainest code. Kernels agree with it but for the order in which they add. */
-import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
+import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../../base/errors.js';
 import {
   type Bits,
   dequantise,
@@ -11,10 +11,25 @@ import {
 } from '../formats/index.js';
 import { limits } from './shape.js';
 
+/**
+ * The functions of a gate and of what it scales. SwiGLU is silu(gate) · up. gpt-oss's clamps both, and adds 1:
+ * (clamped up + 1) · clamped gate · sigmoid(1.702 · clamped gate).
+ */
+export const activations = ['swiglu', 'clamped-swiglu'] as const;
+export type Activation = (typeof activations)[number];
+
+/** gpt-oss's numbers: no gate is larger than the limit, and nothing that it scales is further from 0. */
+export const clampedSwiglu = { limit: 7, slope: 1.702 } as const;
+
 /** Of one expert, bf16: [2 · inner, hidden], gates first, and [hidden, inner]. */
 export interface MlpMatrices {
   readonly gateUp: Bits;
   readonly down: Bits;
+  /** bf16 [2 · inner] and [hidden]: they are added to the products. Default: none. */
+  readonly gateUpBias?: Bits;
+  readonly downBias?: Bits;
+  /** Default 'swiglu'. */
+  readonly activation?: Activation;
 }
 
 /** Of one expert, e4m3, with a scale for every 128 × 128 elements: [2 · inner / 128, hidden / 128] and [hidden / 128, inner / 128]. */
@@ -23,7 +38,10 @@ export interface ScaledMatrices extends MlpMatrices {
   readonly downScales: Float32Array;
 }
 
-/** down · (silu(gate · x) * (up · x)) of each bf16 row, [rows, hidden]; what lies between is rounded to bf16 too. */
+/**
+ * down · (silu(gate · x) * (up · x)) of each bf16 row, [rows, hidden]; what lies between is rounded to bf16 too. A bias is added to the f32
+ * product, before the activation or before a row that goes out is rounded.
+ */
 export function mlp(rows: Bits, hidden: number, matrices: MlpMatrices): Bits {
   requireInteger('hidden', hidden, 1, limits.rowBytes);
   requireObject('matrices', matrices, 'those of an expert, gateUp and down');
@@ -32,9 +50,10 @@ export function mlp(rows: Bits, hidden: number, matrices: MlpMatrices): Bits {
   requireWhole('down', 'bf16', down, hidden);
   requireWhole('gateUp', 'bf16', gateUp, 2 * down.length);
   const inner = down.length / hidden;
-  const both = product(toF32('bf16', rows), toF32('bf16', gateUp), hidden);
-  const rounded = toF32('bf16', fromF32('bf16', swiglu(both, inner)));
-  return fromF32('bf16', product(rounded, toF32('bf16', down), inner));
+  const x = toF32('bf16', rows);
+  const between = firstHalf(x, toF32('bf16', gateUp), hidden, matrices);
+  const rounded = toF32('bf16', fromF32('bf16', between));
+  return secondHalf(rounded, toF32('bf16', down), inner, matrices);
 }
 
 /**
@@ -52,23 +71,57 @@ export function scaledMlp(rows: Bits, scales: Float32Array, hidden: number, matr
   requireBits('gateUpScales', 'f32', gateUpScales, gateUp.length / scaleBlock ** 2);
   requireBits('downScales', 'f32', downScales, down.length / scaleBlock ** 2);
   const x = scaleRows(rows, scales);
-  const both = product(x, scaleWeights(gateUp, gateUpScales, hidden), hidden);
-  const between = swiglu(both, inner);
+  const between = firstHalf(x, scaleWeights(gateUp, gateUpScales, hidden), hidden, matrices);
   const rounded = between.slice();
   for (let at = 0; at < rounded.length; at += inner)
     rounded.set(dequantise(quantise(between.subarray(at, at + inner))), at);
-  return fromF32('bf16', product(rounded, scaleWeights(down, downScales, inner), inner));
+  return secondHalf(rounded, scaleWeights(down, downScales, inner), inner, matrices);
 }
 
-/** silu(gate) · up of rows that have the gates first. */
-function swiglu(both: Float32Array, inner: number): Float32Array {
+/** What the activation makes of gates and what they scale, in f32. */
+function firstHalf(
+  x: Float32Array,
+  gateUp: Float32Array,
+  hidden: number,
+  { gateUpBias, activation = 'swiglu' }: MlpMatrices,
+): Float32Array {
+  requireOneOf('activation', activation, activations);
+  const both = biased('gateUpBias', product(x, gateUp, hidden), gateUp.length / hidden, gateUpBias);
+  const inner = gateUp.length / hidden / 2;
   const made = new Float32Array(both.length / 2);
   for (let i = 0; i < made.length; i++) {
     const at = Math.floor(i / inner) * 2 * inner + (i % inner);
-    const gate = both[at]!;
-    made[i] = (gate / (1 + Math.exp(-gate))) * both[at + inner]!;
+    made[i] = activate[activation](both[at]!, both[at + inner]!);
   }
   return made;
+}
+
+function secondHalf(
+  between: Float32Array,
+  down: Float32Array,
+  inner: number,
+  { downBias }: MlpMatrices,
+): Bits {
+  const columns = down.length / inner;
+  return fromF32('bf16', biased('downBias', product(between, down, inner), columns, downBias));
+}
+
+const activate: Readonly<Record<Activation, (gate: number, up: number) => number>> = {
+  swiglu: (gate, up) => (gate / (1 + Math.exp(-gate))) * up,
+  'clamped-swiglu': (gate, up) => {
+    const { limit, slope } = clampedSwiglu;
+    const least = Math.min(gate, limit);
+    return (Math.max(-limit, Math.min(up, limit)) + 1) * (least / (1 + Math.exp(-slope * least)));
+  },
+};
+
+/** Rows of so many columns, to each of which a bias of bf16 is added in place, where there is one. */
+function biased(argument: string, rows: Float32Array, columns: number, bias: Bits | undefined): Float32Array {
+  if (bias === undefined) return rows;
+  requireBits(argument, 'bf16', bias, columns);
+  const values = toF32('bf16', bias);
+  for (let i = 0; i < rows.length; i++) rows[i]! += values[i % columns]!;
+  return rows;
 }
 
 /** e4m3 with a scale for every 128 elements. */

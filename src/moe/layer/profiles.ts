@@ -1,5 +1,6 @@
 /** The MoE layers of models that people run, and what a row costs in the formats they send. */
 import { ArgumentError, requireInteger, requireOneOf } from '../../base/errors.js';
+import type { Activation } from './mlp.js';
 import { limits, type Payload } from './shape.js';
 
 /** The numbers of a model's MoE layer that matter to dispatch and combine. */
@@ -30,6 +31,10 @@ export interface MoeModel extends Profile {
   readonly inner: number;
   /** The same of the expert that every token goes to, where there is one. */
   readonly sharedInner?: number;
+  /** Of the routed experts. Default 'swiglu'. */
+  readonly activation?: Activation;
+  /** The routed experts have biases, of gate and up and of down. Default false. */
+  readonly biases?: boolean;
   readonly routing: Routing;
 }
 
@@ -47,7 +52,10 @@ export const profiles = {
     routing: { ...sigmoid, scale: 2.827 },
   },
   qwen3_235b: { hidden: 4096, experts: 128, topK: 8, inner: 1536, routing: softmax },
-  gpt_oss_120b: { hidden: 2880, experts: 128, topK: 4, inner: 2880, routing: softmax },
+  gpt_oss_120b: {
+    ...{ hidden: 2880, experts: 128, topK: 4, inner: 2880 },
+    ...{ activation: 'clamped-swiglu', biases: true, routing: softmax },
+  },
   // As DeepGEMM's fused layers are measured.
   flash: { hidden: 4096, experts: 256, topK: 6, inner: 2048, routing: sigmoid },
   mixtral: { hidden: 4096, experts: 8, topK: 2, inner: 14_336, routing: softmax },

@@ -1,16 +1,42 @@
-/** Tensors from files into memory of a GPU: the file is read in chunks, one while the one before is on its way to the GPU. */
+/**
+ * Tensors from files into memory of a GPU: the file is read in chunks, one while the one before is on its way to the GPU. What a GPU has to
+ * widen comes there as it is stored.
+ */
 import type { Device, Stream } from '../../gpu/index.js';
 import { bitsOf, type Dtype, dtypes, toF32 } from '../layer/index.js';
 import { bytesOf, emptyTensor, type OwnedTensor, type Tensor } from '../rounds/tensor.js';
 import type { Located } from './folder.js';
+import { widenMxfp4 } from './mxfp4.js';
+
+/** Bytes of a stored tensor, from one of them on. */
+export interface Part extends Located {
+  readonly from: number;
+  readonly bytes: number;
+}
+
+export const whole = (located: Located): Part => ({ ...located, from: 0, bytes: located.tensor.bytes });
 
 /** A tensor to be made of stored ones: each, in this order, behind the one before. */
-export interface Wanted {
+interface WantedParts {
   readonly dtype: Dtype;
   readonly shape: readonly number[];
   /** Of this type, or BF16 for a tensor of f32, which has every value of it. */
-  readonly parts: readonly Located[];
+  readonly parts: readonly Part[];
+  /** Puts the bytes of each part in another order. Default: they stay as they are. */
+  readonly order?: (part: Uint8Array) => Uint8Array;
 }
+
+/** Matrices [matrices, rows, columns] of bf16, to be made of MXFP4. */
+interface WantedMxfp4 {
+  readonly dtype: 'bf16';
+  readonly shape: readonly [matrices: number, rows: number, columns: number];
+  readonly blocks: Part;
+  readonly scales: Part;
+  /** Rows of so many kinds come in turns: those of a kind go out behind each other. */
+  readonly turns: 1 | 2;
+}
+
+export type Wanted = WantedParts | WantedMxfp4;
 
 /** How far a call has come. */
 export interface LoadProgress {
@@ -29,14 +55,10 @@ export type Loaded<W> = { readonly [K in keyof W]: Tensor } & {
 /** Fast disks and networks are at their best with some MiB at once; two of these are all that the host holds. */
 const chunkBytes = 32 * 2 ** 20;
 
-/** Bytes of a file, and where they go. */
-interface Chunk {
-  readonly from: Located;
-  /** In the stored tensor. */
-  readonly offset: number;
-  readonly bytes: number;
+/** Bytes of a file, where they go, and what becomes of them before. */
+interface Chunk extends Part {
   readonly to: number;
-  readonly widen: boolean;
+  readonly change: (bytes: Uint8Array) => Uint8Array;
 }
 
 /** Allocates and fills all tensors, and waits until they are there. If that fails, it frees them. */
@@ -49,26 +71,38 @@ export async function load<W extends Readonly<Partial<Record<keyof W, Wanted>>>>
   // A stream that captures refuses here, before anything is made: a graph would copy into memory that is free again.
   await stream.synchronize();
   const owned: OwnedTensor[] = [];
+  /** What is on the GPU only until it is widened. */
+  const passing: OwnedTensor[] = [];
   const free = (): void => {
     for (const tensor of owned.splice(0)) tensor.free();
   };
   try {
     const tensors: Record<string, Tensor> = {};
     const chunks: Chunk[] = [];
-    for (const [name, { dtype, shape, parts }] of Object.entries(wanted) as [string, Wanted][]) {
+    const launches: ((stream: Stream) => void)[] = [];
+    const pass = (part: Part): number => {
+      const tensor = emptyTensor(device, 'u8', [part.bytes], 'MXFP4 of a model');
+      passing.push(tensor);
+      chunks.push(...chunksOf({ dtype: 'u8', shape: tensor.shape, parts: [part] }, tensor.data));
+      return tensor.data;
+    };
+    for (const [name, one] of Object.entries(wanted) as [string, Wanted][]) {
+      const { dtype, shape } = one;
       const tensor = emptyTensor(device, dtype, shape, `${name} of a model`);
       owned.push(tensor);
       tensors[name] = { data: tensor.data, dtype, shape, bytes: tensor.bytes };
-      chunks.push(...chunksOf(parts, dtype, tensor.data));
+      if ('parts' in one) chunks.push(...chunksOf(one, tensor.data));
+      else {
+        const [matrices, rows, columns] = one.shape;
+        const stored = { blocks: pass(one.blocks), scales: pass(one.scales), turns: one.turns };
+        launches.push(await widenMxfp4(device, { ...stored, to: tensor.data, matrices, rows, columns }));
+      }
     }
     // As they lie in the files, which disks like.
-    chunks.sort(
-      (a, b) =>
-        compare(a.from.file.path, b.from.file.path) ||
-        a.from.tensor.at + a.offset - (b.from.tensor.at + b.offset),
-    );
+    chunks.sort((a, b) => compare(a.file.path, b.file.path) || a.tensor.at + a.from - (b.tensor.at + b.from));
     try {
       await copyIn(chunks, stream, onProgress);
+      for (const launch of launches) launch(stream);
     } finally {
       await stream.synchronize();
     }
@@ -76,19 +110,27 @@ export async function load<W extends Readonly<Partial<Record<keyof W, Wanted>>>>
   } catch (error) {
     free();
     throw error;
+  } finally {
+    for (const tensor of passing) tensor.free();
   }
 }
 
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
-function chunksOf(parts: readonly Located[], dtype: Dtype, data: number): Chunk[] {
+const widenBf16 = (bytes: Uint8Array): Uint8Array => bytesOf(toF32('bf16', bitsOf('bf16', bytes)));
+const keep = (bytes: Uint8Array): Uint8Array => bytes;
+
+function chunksOf({ dtype, parts, order }: WantedParts, data: number): Chunk[] {
+  // What is put in another order comes as a whole.
+  const most = order === undefined ? chunkBytes : Number.POSITIVE_INFINITY;
   let to = data;
-  return parts.flatMap((from) => {
-    const widen = dtype === 'f32' && from.tensor.dtype === 'BF16';
+  return parts.flatMap((part) => {
+    const widen = dtype === 'f32' && part.tensor.dtype === 'BF16';
+    const change = order ?? (widen ? widenBf16 : keep);
     const chunks: Chunk[] = [];
-    for (let offset = 0; offset < from.tensor.bytes; offset += chunkBytes) {
-      const bytes = Math.min(chunkBytes, from.tensor.bytes - offset);
-      chunks.push({ from, offset, bytes, to, widen });
+    for (let done = 0; done < part.bytes; done += most) {
+      const bytes = Math.min(most, part.bytes - done);
+      chunks.push({ ...part, from: part.from + done, bytes, to, change });
       to += widen ? bytes * (dtypes.f32.size / dtypes.bf16.size) : bytes;
     }
     return chunks;
@@ -106,15 +148,15 @@ async function copyIn(
   const into = (i: number): Uint8Array => buffers[i % 2 === 0 ? 0 : 1].subarray(0, chunks[i]!.bytes);
   const read = async (i: number): Promise<void> => {
     const chunk = chunks[i];
-    if (chunk !== undefined) await chunk.from.file.read(chunk.from.tensor, chunk.offset, into(i));
+    if (chunk !== undefined) await chunk.file.read(chunk.tensor, chunk.from, into(i));
   };
   let coming = read(0);
   try {
     let done = 0;
-    for (const [i, { bytes, to, widen }] of chunks.entries()) {
+    for (const [i, { bytes, to, change }] of chunks.entries()) {
       await coming;
       coming = read(i + 1);
-      stream.copyIn(to, widen ? bytesOf(toF32('bf16', bitsOf('bf16', into(i)))) : into(i));
+      stream.copyIn(to, change(into(i)));
       done += bytes;
       onProgress({ bytes: done, of });
     }

@@ -10,17 +10,19 @@ import {
 } from '../../base/errors.js';
 import { type Device, requireDevice, requireStream, type Stream } from '../../gpu/index.js';
 import type { MlpWeights } from '../experts/products.js';
-import { type Dtype, expertsOf, limits, scaleBlock } from '../layer/index.js';
+import { bitsOf, type Dtype, expertsOf, limits, scaleBlock } from '../layer/index.js';
+import { bytesOf } from '../rounds/tensor.js';
 import type { RouterWeights } from '../router/index.js';
 import { type Located, type OpenFiles, openFiles, type Places, placesOf } from './folder.js';
-import { type LoadProgress, load, type Wanted } from './load.js';
+import { type LoadProgress, load, type Part, type Wanted, whole } from './load.js';
+import { mxfp4Block } from './mxfp4.js';
 import { type LayerNames, layersOf, type MatrixNames } from './names.js';
 
 /** A layer that has experts. */
 export interface ModelLayer {
   /** Its number, as the files count. */
   readonly layer: number;
-  /** How many experts are routed to; null where they are not read: `loadExperts` says why. */
+  /** How many experts are routed to; null where all lie in one tensor. Of those `loadExperts` reads gpt-oss's, and says why it reads no others. */
   readonly experts: number | null;
   /** Whether the layer has a shared expert, which takes every token. */
   readonly shared: boolean;
@@ -83,14 +85,18 @@ export class ModelFiles {
     return new ModelFiles(folder, await placesOf(folder));
   }
 
-  /** The experts of a rank, with their scales where they are e4m3. */
+  /** The experts of a rank: with their scales where they are e4m3; where they are MXFP4, as bf16, with their biases and activation. */
   async loadExperts(world: Place, stream: Stream, options: LoadOptions): Promise<LoadedMlp> {
     const names = this.#begin(world, stream, options);
     const ranks = requireInteger('world.ranks', world.ranks, 1, limits.worldRanks);
     const rank = requireInteger('world.rank', world.rank, 0, ranks - 1);
-    const { experts } = names;
+    const { experts, prefix } = names;
+    if (experts === 'mxfp4') {
+      const wanted = (files: OpenFiles) => wantedMxfp4(files, `${prefix}experts.`, { ranks, rank });
+      return { ...(await this.#load(world, stream, options, wanted)), activation: 'clamped-swiglu' };
+    }
     if (typeof experts !== 'number')
-      throw new WeightsError(this.folder, `${names.prefix}experts`, experts.refused, 'take another model');
+      throw new WeightsError(this.folder, `${prefix}experts`, experts.refused, 'take another model');
     const { first, count } = expertsOf({ experts, ranks }, rank);
     const own = Array.from({ length: count }, (_, i) => names.expert(first + i));
     return this.#load(world, stream, options, (files) =>
@@ -121,10 +127,10 @@ export class ModelFiles {
       const vector = async (name: string): Promise<Wanted> => {
         const found = await files.find(name);
         requireStored(found, ['F32', 'BF16'], [experts], `as ${router.weights} has ${experts} rows`);
-        return { dtype: 'f32', shape: [experts], parts: [found] };
+        return { dtype: 'f32', shape: [experts], parts: [whole(found)] };
       };
       return {
-        weights: { dtype, shape: [experts, hidden], parts: [weights] },
+        weights: { dtype, shape: [experts, hidden], parts: [whole(weights)] },
         ...(router.bias !== null && { bias: await vector(router.bias) }),
         ...(router.correction !== null && { correction: await vector(router.correction) }),
       };
@@ -180,9 +186,12 @@ export class ModelFiles {
 
 /** The types that experts may have. */
 const expertTypes = ['BF16', 'F8_E4M3'] as const;
-type StoredType = (typeof expertTypes)[number] | 'F32';
+type StoredType = (typeof expertTypes)[number] | 'F32' | 'U8';
 
-const dtypeOf = { BF16: 'bf16', F8_E4M3: 'e4m3', F32: 'f32' } as const satisfies Record<StoredType, Dtype>;
+const dtypeOf = { BF16: 'bf16', F8_E4M3: 'e4m3', F32: 'f32', U8: 'u8' } as const satisfies Record<
+  StoredType,
+  Dtype
+>;
 
 /** The shape of experts that are all of the size and type of one, `like`. `lead`: the dimensions before those of one. */
 async function wantedMlp(
@@ -208,9 +217,9 @@ async function wantedMlp(
     suffix: 'weight' | 'weight_scale_inv',
     types: readonly StoredType[],
     of: readonly (keyof MatrixNames)[],
-  ): Promise<Located[]> => {
+  ): Promise<Part[]> => {
     const unit = suffix === 'weight' ? 1 : scaleBlock;
-    const found: Located[] = [];
+    const found: Part[] = [];
     for (const names of experts)
       for (const matrix of of) {
         const located = await files.find(`${names[matrix]}.${suffix}`);
@@ -221,7 +230,7 @@ async function wantedMlp(
           shape.map((length) => length / unit),
           why,
         );
-        found.push(located);
+        found.push(whole(located));
       }
     return found;
   };
@@ -248,6 +257,70 @@ async function wantedMlp(
     gateUpScales: await scales(wide, ['gate', 'up']),
     downScales: await scales(narrow, ['down']),
   };
+}
+
+/**
+ * gpt-oss's experts, of all ranks in one tensor: rows of e2m1, a scale for every 32 elements, gate and up in turns, and biases. `stem`
+ * begins the names.
+ */
+async function wantedMxfp4(
+  files: OpenFiles,
+  stem: string,
+  { ranks, rank }: { readonly ranks: number; readonly rank: number },
+) {
+  const blocks = await files.find(`${stem}gate_up_proj_blocks`);
+  const { shape, dtype, name } = blocks.tensor;
+  const [experts = 0, both = 0, rowBlocks = 0] = shape;
+  const inner = both / 2;
+  const hidden = rowBlocks * mxfp4Block;
+  requireStored(blocks, ['U8'], [experts, both, rowBlocks, 16], '16 bytes for every 32 weights');
+  if (experts === 0 || hidden === 0 || inner === 0 || inner % mxfp4Block !== 0)
+    throw new WeightsError(
+      blocks.file.path,
+      name,
+      `it is ${dtype} [${shape.join(', ')}], without whole blocks: each expert must have 2 · inner rows, and inner be a multiple of ${mxfp4Block}`,
+      'take a model of another form',
+    );
+  const { first, count } = expertsOf({ experts, ranks }, rank);
+  const why = `as ${name} is ${dtype} [${shape.join(', ')}]`;
+  /** This rank's part of a tensor that has `each` for every expert. */
+  const own = async (end: string, type: 'U8' | 'BF16', each: readonly number[]): Promise<Part> => {
+    const located = await files.find(`${stem}${end}`);
+    requireStored(located, [type], [experts, ...each], why);
+    const bytes = located.tensor.bytes / experts;
+    return { ...located, from: first * bytes, bytes: count * bytes };
+  };
+  const matrices = async (end: string, rows: number, columns: number, turns: 1 | 2): Promise<Wanted> => ({
+    dtype: 'bf16',
+    shape: [count, rows, columns],
+    blocks: await own(`${end}_blocks`, 'U8', [rows, columns / mxfp4Block, 16]),
+    scales: await own(`${end}_scales`, 'U8', [rows, columns / mxfp4Block]),
+    turns,
+  });
+  const bias = await own('gate_up_proj_bias', 'BF16', [both]);
+  const bytes = bias.bytes / count;
+  return {
+    gateUp: await matrices('gate_up_proj', both, hidden, 2),
+    down: await matrices('down_proj', hidden, inner, 1),
+    gateUpBias: {
+      dtype: 'bf16',
+      shape: [count, both],
+      parts: Array.from({ length: count }, (_, e) => ({ ...bias, from: bias.from + e * bytes, bytes })),
+      order: gatesFirst,
+    },
+    downBias: {
+      dtype: 'bf16',
+      shape: [count, hidden],
+      parts: [await own('down_proj_bias', 'BF16', [hidden])],
+    },
+  } satisfies Record<string, Wanted>;
+}
+
+/** Of elements of bf16 the first, the third … and then the others. */
+function gatesFirst(bytes: Uint8Array): Uint8Array {
+  const bits = bitsOf('bf16', bytes);
+  const half = bits.length / 2;
+  return bytesOf(bits.map((_, i) => bits[i < half ? 2 * i : 2 * (i - half) + 1]!));
 }
 
 /** Requires a stored tensor of one of these types and of this shape (`why`); returns its type's name here. */

@@ -12,8 +12,8 @@ export interface MatrixNames {
 export interface LayerNames {
   /** 'model.layers.3.mlp.' */
   readonly prefix: string;
-  /** The number of experts, or why their tensors cannot be loaded. */
-  readonly experts: number | { readonly refused: string };
+  /** The number of experts; 'mxfp4', where all lie in one tensor as gpt-oss's; or why their tensors cannot be loaded. */
+  readonly experts: number | 'mxfp4' | { readonly refused: string };
   readonly expert: (expert: number) => MatrixNames;
   /** The expert that every token goes to. */
   readonly shared: MatrixNames | null;
@@ -40,7 +40,7 @@ const expertName =
 
 /** The names that may stand behind the prefix of a layer that has experts. */
 const knownName =
-  /^(?:(?:experts\.\d+|shared_experts)\.(?:\w+_proj|w[123])\.weight(?:_scale_inv)?|experts\.(?:gate_up|down)_proj(?:_\w+)?|(?:gate|router)\.(?:weight|bias|e_score_correction_bias))$/;
+  /^(?:(?:experts\.\d+|shared_experts)\.(?:\w+_proj|w[123])\.weight(?:_scale_inv)?|experts\.(?:gate_up|down)_proj(?:_(?:blocks|scales|bias))?|(?:gate|router)\.(?:weight|bias|e_score_correction_bias))$/;
 
 interface Seen {
   readonly prefix: string;
@@ -106,7 +106,7 @@ function namesOf(
   const router = names.has(`${prefix}router.weight`) ? `${prefix}router.` : `${prefix}gate.`;
   return {
     prefix,
-    experts: ids.size > 0 ? ids.size : { refused: whyStacked(prefix, names) },
+    experts: ids.size > 0 ? ids.size : inOneTensor(prefix, names),
     expert: (expert) => within(`${prefix}experts.${expert}.`),
     shared: names.has(`${shared.down}.weight`) ? shared : null,
     router: {
@@ -117,7 +117,11 @@ function namesOf(
   };
 }
 
-const whyStacked = (prefix: string, names: ReadonlySet<string>): string =>
-  names.has(`${prefix}experts.gate_up_proj_bias`)
-    ? 'its experts have biases, gate and up in turns and a clamped SwiGLU, as gpt-oss has them; ExpertsMlp has none of that'
-    : 'its experts lie in one tensor, and models differ in which way round; those with a tensor for each expert are read';
+function inOneTensor(prefix: string, names: ReadonlySet<string>): LayerNames['experts'] {
+  if (names.has(`${prefix}experts.gate_up_proj_blocks`)) return 'mxfp4';
+  return {
+    refused: names.has(`${prefix}experts.gate_up_proj_bias`)
+      ? "its experts are gpt-oss's, made bf16 and turned round; they are read in MXFP4, as they were published"
+      : 'its experts lie in one tensor, and models differ in which way round; those with a tensor for each expert are read',
+  };
+}

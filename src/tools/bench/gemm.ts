@@ -87,6 +87,8 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Lo
     hidden,
     inner,
     topK: most,
+    biases = false,
+    activation = 'swiglu',
   } = device.kind === 'sim' ? inSmall(model, scaled ? scaleBlock : 64) : model;
   const { experts } = plan;
   const topK = Math.min(most, experts);
@@ -119,14 +121,15 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Lo
     gateUp: filled(dtype, [experts, 2 * inner, hidden]),
     down: filled(dtype, [experts, hidden, inner]),
   };
-  const options = scaled
-    ? {
-        ...weights,
-        gateUpScales: scalesOf([experts, (2 * inner) / scaleBlock, hidden / scaleBlock]),
-        downScales: scalesOf([experts, hidden / scaleBlock, inner / scaleBlock]),
-        scales: 'scales',
-      }
-    : weights;
+  const options = {
+    ...{ ...weights, activation },
+    ...(biases && { gateUpBias: some([experts, 2 * inner]), downBias: some([experts, hidden]) }),
+    ...(scaled && {
+      gateUpScales: scalesOf([experts, (2 * inner) / scaleBlock, hidden / scaleBlock]),
+      downScales: scalesOf([experts, hidden / scaleBlock, inner / scaleBlock]),
+      scales: 'scales',
+    }),
+  };
   const planned = await ExpertsPlan.create(of);
   planned.plan(received, stream);
   const sizes = await planned.sizes(stream);
@@ -205,7 +208,7 @@ function idsOf(layer: Layer, routes: GemmBenchPlan['routes']): Int32Array {
   return reference.dispatch({ ...layer, payloads: [] }, sources, 0).experts;
 }
 
-/** Heddle's experts and cuBLAS's must agree before either is timed. */
+/** Heddle's experts and cuBLAS's, which have neither biases nor another activation, must agree before either is timed. */
 async function verify(
   of: Receiving,
   plan: ExpertsPlan,

@@ -41,7 +41,9 @@ export function createLayerData(rig: Rig, model: MoeModel, seed: number, dtypeOf
     model,
     rig.timing.world,
     (_, name, shape) =>
-      name.endsWith('Scales') ? tensors.scales(shape) : tensors.filled(dtype, shape, 'weights'),
+      name.endsWith('Scales')
+        ? tensors.scales(shape)
+        : tensors.filled(name.endsWith('Bias') ? 'bf16' : dtype, shape, 'weights'),
     { weights: router },
     dtype,
   );

@@ -12,7 +12,8 @@ import {
 } from '../../moe/experts/index.js';
 import { count } from '../../moe/families/index.js';
 import { scaleBlock } from '../../moe/formats/index.js';
-import { alignments, expertForms, expertsOf } from '../../moe/layer/index.js';
+import { mxfp4ToBf16Kernel } from '../../moe/index.js';
+import { activations, alignments, expertForms, expertsOf } from '../../moe/layer/index.js';
 import { aGpu, layerOf, layerParameters, travelling } from './layer.js';
 import {
   entry,
@@ -33,6 +34,8 @@ const multiplying = {
   topk: layerParameters.topk,
   rows: number('rows that an expert is likely to have', [1, 2 ** 26], 16),
   of: word('whose rows: a plan’s, or all of one expert', ['plan', 'all'], 'plan'),
+  activation: word('of gates and what they scale', activations, 'swiglu'),
+  biases: word('sums have biases', yesNo, 'no'),
 } satisfies Parameters;
 const mlpParameters = {
   ...multiplying,
@@ -69,6 +72,9 @@ export const ofExperts: readonly RegisteredKernel[] = [
   ),
   entry('rows_to_fp8', 'rows of bf16 as e4m3 with scales, for an expert that takes all', {}, () =>
     rowsToFp8Kernel(256),
+  ),
+  entry('mxfp4_to_bf16', 'weights of MXFP4 as bf16, gates before what they scale', {}, () =>
+    mxfp4ToBf16Kernel(256),
   ),
 ];
 
@@ -113,8 +119,10 @@ function requireBlocks({ hidden, inner }: ShapeOf<typeof multiplying>): void {
       );
 }
 
-function multiplied({ of, experts, hidden, inner, topk: topK, rows }: ShapeOf<typeof multiplying>) {
-  return { of, experts: of === 'all' ? 1 : experts, hidden, inner, topK, rows };
+function multiplied({ topk: topK, biases, ...shape }: ShapeOf<typeof multiplying>) {
+  const biased = biases === 'yes';
+  const experts = shape.of === 'all' ? 1 : shape.experts;
+  return { ...shape, experts, topK, gateUpBias: biased, downBias: biased };
 }
 
 /** The same two on Hopper's tensor cores, of rows and weights of this type. */

@@ -21,6 +21,7 @@ import {
   fromF32,
   type Layer,
   type MlpMatrices,
+  type MoeModel,
   type ReferenceReceived,
   reference,
   type ScaledMatrices,
@@ -60,8 +61,27 @@ export function makeScaledMlp(hidden: number, inner: number, seed: number): Scal
 
 export const isScaled = (matrices: MlpMatrices): matrices is ScaledMatrices => 'gateUpScales' in matrices;
 
-/** A matrix of an MLP, or its scales where it is e4m3. */
-export type WeightsPart = keyof MlpWeights;
+/** A matrix of an MLP, its scales where it is e4m3, or its biases where it has some. */
+export type WeightsPart = Exclude<keyof MlpWeights, 'activation'>;
+
+/** The expert with an activation; and with biases, so large that they take many gates, and much of what they scale, beyond 7 and −7. */
+export function ofKind<M extends MlpMatrices>(
+  matrices: M,
+  { hidden, biases = false, activation = 'swiglu' }: Pick<MoeModel, 'hidden' | 'biases' | 'activation'>,
+  seed: number,
+): M {
+  const inner = matrices.down.length / hidden;
+  const bias = (length: number, own: number): Bits =>
+    fromF32(
+      'bf16',
+      toF32('bf16', randomElements('bf16', length, own)).map((x) => 4 * x),
+    );
+  return {
+    ...matrices,
+    activation,
+    ...(biases && { gateUpBias: bias(2 * inner, 2 * seed), downBias: bias(hidden, 2 * seed + 1) }),
+  };
+}
 
 /** The weights of `experts` experts, or of one that takes all rows (null). `make` gives the numbers of each part. */
 export function mlpWeights(
@@ -69,7 +89,9 @@ export function mlpWeights(
     hidden,
     inner,
     dtype = 'bf16',
-  }: { readonly hidden: number; readonly inner: number; readonly dtype?: 'bf16' | 'e4m3' },
+    biases = false,
+    activation = 'swiglu',
+  }: Pick<MoeModel, 'hidden' | 'inner' | 'biases' | 'activation'> & { readonly dtype?: 'bf16' | 'e4m3' },
   experts: number | null,
   make: (part: WeightsPart, shape: readonly number[]) => Tensor,
 ): MlpWeights {
@@ -79,13 +101,18 @@ export function mlpWeights(
     ...(dtype === 'e4m3' && {
       [`${part}Scales`]: make(`${part}Scales`, [...lead, rows / scaleBlock, columns / scaleBlock]),
     }),
+    ...(biases && { [`${part}Bias`]: make(`${part}Bias`, [...lead, rows]) }),
   });
-  return { ...matrix('gateUp', 2 * inner, hidden), ...matrix('down', hidden, inner) } as MlpWeights;
+  return {
+    ...(matrix('gateUp', 2 * inner, hidden) as MlpWeights),
+    ...matrix('down', hidden, inner),
+    activation,
+  };
 }
 
 /** A part of each expert, one behind the other. */
 export function stacked(experts: readonly MlpMatrices[], part: WeightsPart): Bits {
-  const parts = experts.map((of) => (of as ScaledMatrices)[part]);
+  const parts = experts.map((of) => (of as ScaledMatrices)[part]!);
   const all = bitsArray(
     dtypeOf(experts[0]!, part),
     parts.reduce((sum, one) => sum + one.length, 0),
@@ -99,7 +126,7 @@ export function stacked(experts: readonly MlpMatrices[], part: WeightsPart): Bit
 }
 
 export const dtypeOf = (of: MlpMatrices, part: WeightsPart): 'bf16' | 'e4m3' | 'f32' =>
-  part === 'gateUpScales' || part === 'downScales' ? 'f32' : isScaled(of) ? 'e4m3' : 'bf16';
+  part.endsWith('Scales') ? 'f32' : isScaled(of) && !part.endsWith('Bias') ? 'e4m3' : 'bf16';
 
 /** The payload of scales, where rows are e4m3. */
 const exampleScales = 'scales';
@@ -137,10 +164,12 @@ export async function runMlp(
   const { world, shape, received } = receiving;
   const { device } = world;
   const { hidden } = shape.output;
-  const inner = experts[0]!.down.length / hidden;
+  const [{ down, gateUpBias, activation = 'swiglu' }] = experts as [MlpMatrices];
+  const inner = down.length / hidden;
+  const biases = gateUpBias !== undefined;
   const stream = device.createStream();
   const dtype = isScaled(experts[0]!) ? 'e4m3' : 'bf16';
-  const weights = mlpWeights({ hidden, inner, dtype }, experts.length, (part, of) =>
+  const weights = mlpWeights({ hidden, inner, dtype, biases, activation }, experts.length, (part, of) =>
     tensorFrom(device, stream, stacked(experts, part), dtypeOf(experts[0]!, part), of, part),
   );
   const plan = await ExpertsPlan.create(receiving, options);

@@ -20,6 +20,7 @@ import {
   makeMlp,
   makeScaledMlp,
   mlpWeights,
+  ofKind,
   stacked,
   type WeightsPart,
 } from './expert-mlp.js';
@@ -53,7 +54,9 @@ export function makeLayer(
   let at = 0;
   return {
     model,
-    experts: Array.from({ length: experts }, (_, e) => make(hidden, inner, seed * 1009 + e)),
+    experts: Array.from({ length: experts }, (_, e) =>
+      ofKind(make(hidden, inner, seed * 1009 + e), model, seed * 1009 + e),
+    ),
     shared: sharedInner === undefined ? null : make(hidden, sharedInner, seed * 1009 + experts),
     routed: tokens.map((own) => {
       const start = at;
@@ -90,13 +93,18 @@ export function layerWeights(
   router: RouterWeights,
   dtype: 'bf16' | 'e4m3' = 'bf16',
 ): Pick<MoeLayerOptions, 'experts' | 'sharedExperts' | 'router'> {
-  const { hidden, inner, sharedInner } = model;
+  const { hidden, sharedInner } = model;
   const { count } = expertsOf({ experts: places, ranks }, rank);
-  const mlp = (of: 'experts' | 'sharedExperts', length: number, experts: number | null) =>
-    mlpWeights({ hidden, inner: length, dtype }, experts, (part, shape) => make(of, part, shape));
+  const mlp = (
+    of: 'experts' | 'sharedExperts',
+    sizes: Parameters<typeof mlpWeights>[0],
+    experts: number | null,
+  ) => mlpWeights({ ...sizes, dtype }, experts, (part, shape) => make(of, part, shape));
   return {
-    experts: mlp('experts', inner, count),
-    ...(sharedInner !== undefined && { sharedExperts: mlp('sharedExperts', sharedInner, null) }),
+    experts: mlp('experts', model, count),
+    ...(sharedInner !== undefined && {
+      sharedExperts: mlp('sharedExperts', { hidden, inner: sharedInner }, null),
+    }),
     router,
   };
 }

@@ -37,23 +37,31 @@ describe('the names of', () => {
     expect(layer.router.correction).toBe(`${prefix}gate.e_score_correction_bias`);
   });
 
-  test('gpt-oss: its experts are refused, its router is not', () => {
+  test('gpt-oss', () => {
     const prefix = 'model.layers.0.mlp.';
     const parts = ['gate_up_proj', 'down_proj'].flatMap((matrix) =>
       ['_blocks', '_scales', '_bias'].map((part) => `${prefix}experts.${matrix}${part}`),
     );
     const layer = of(...parts, `${prefix}router.weight`, `${prefix}router.bias`).get(0)!;
-    expect(layer.experts).toEqual({ refused: expect.stringContaining('ExpertsMlp has none of that') });
+    expect(layer).toMatchObject({ experts: 'mxfp4', unknown: null });
     expect(layer.router).toEqual({
       ...{ weights: `${prefix}router.weight`, bias: `${prefix}router.bias`, correction: null },
     });
   });
 
-  test('a model with all experts in one tensor: they are refused', () => {
-    const layer = of('model.layers.0.mlp.experts.gate_up_proj', 'model.layers.0.mlp.experts.down_proj').get(
-      0,
-    )!;
-    expect(layer.experts).toEqual({ refused: expect.stringContaining('lie in one tensor') });
+  it.each([
+    ['in one tensor', [], 'lie in one tensor'],
+    [
+      "that are gpt-oss's in bf16",
+      ['gate_up_proj_bias', 'down_proj_bias'],
+      'they are read in MXFP4, as they were published',
+    ],
+  ])('a model with all experts %s: they are refused', (_, more, why) => {
+    const names = ['gate_up_proj', 'down_proj', ...more].map((end) => `model.layers.0.mlp.experts.${end}`);
+    expect(of(...names).get(0)).toMatchObject({
+      experts: { refused: expect.stringContaining(why) },
+      unknown: null,
+    });
   });
 });
 
@@ -73,7 +81,8 @@ test('what is in the part of a layer that has experts, and is none of theirs, is
   const experts = weights(`${prefix}experts.`, projections);
   const elsewhere = ['model.layers.1.self_attn.q_proj.bias', 'model.layers.0.mlp.gate_proj.bias'];
   expect(of(...experts, ...elsewhere).get(1)?.unknown).toBe(null);
-  expect(of(...experts, `${prefix}moe_statics.bias`).get(1)?.unknown).toBe(`${prefix}moe_statics.bias`);
+  for (const other of [`${prefix}moe_statics.bias`, `${prefix}experts.gate_up_proj_zeros`])
+    expect(of(...experts, other).get(1)?.unknown).toBe(other);
 });
 
 test("Qwen3-Next's drafts are no layers of the model", () => {

@@ -5,6 +5,13 @@ import { registry, type ShapeText } from '../../../src/verify/kernels/index.js';
 import { architectures, type CompiledCuda, compileCuda } from '../../lang/cuda/nvcc.js';
 import { needing } from '../../needs.js';
 
+/** gpt-oss's experts, whose sizes only 64 divides. */
+const gptOss = {
+  ...{ hidden: 2880, inner: 2880, topk: 4, experts: 16 },
+  ...{ activation: 'clamped-swiglu', biases: 'yes' },
+};
+const biased = { activation: 'clamped-swiglu', biases: 'yes' };
+
 /** Besides its default: the other ways of dispatch and combine, many vectors in flight, rows that no vector divides, other types, one token, many ranks. */
 const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   one_sided_dispatch: [
@@ -149,16 +156,36 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { rows: 64, experts: 1024 },
     { of: 'all', rows: 128 },
     { hidden: 2880, inner: 2880, rows: 512 },
+    gptOss,
+    { ...gptOss, rows: 48 },
+    { ...gptOss, rows: 512 },
+    { ...biased, format: 'fp8', rows: 512 },
     { format: 'fp8' },
     { format: 'fp8', rows: 64 },
     { format: 'fp8', rows: 512 },
     { hidden: 64, inner: 64, rows: 1 },
   ],
-  experts_gate_up_bf16: [{ rows: 512 }, { of: 'all', rows: 128 }],
-  experts_down_bf16: [{ rows: 512 }],
-  experts_gate_up_e4m3: [{ rows: 512 }],
-  experts_down_e4m3: [{ rows: 512 }],
-  experts_down: [{ rows: 512 }, { rows: 64 }, { of: 'all', rows: 128 }, { hidden: 2880, inner: 2880 }],
+  experts_gate_up_bf16: [
+    { rows: 512 },
+    { of: 'all', rows: 128 },
+    gptOss,
+    { ...gptOss, rows: 512 },
+    { ...biased, rows: 512 },
+  ],
+  experts_down_bf16: [{ rows: 512 }, gptOss, { ...gptOss, rows: 512 }, { ...biased, rows: 512 }],
+  experts_gate_up_parts_bf16: [biased],
+  experts_down_parts_bf16: [biased],
+  experts_gate_up_e4m3: [{ rows: 512 }, biased, { ...biased, rows: 512 }],
+  experts_down_e4m3: [{ rows: 512 }, { ...biased, rows: 512 }],
+  experts_down: [
+    { rows: 512 },
+    { rows: 64 },
+    { of: 'all', rows: 128 },
+    { hidden: 2880, inner: 2880 },
+    gptOss,
+    { ...gptOss, rows: 48 },
+    { ...gptOss, rows: 512 },
+  ],
   example_experts: [{ dtype: 'f32', weights: 'no' }, { hidden: 77 }, { routes: 'yes' }],
 };
 

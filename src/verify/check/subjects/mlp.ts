@@ -2,7 +2,15 @@
 import { type Layer, reference } from '../../../moe/layer/index.js';
 import type { World } from '../../../net/world/index.js';
 import { makeSources, type RoundsShape, type RoutesOptions, shapeOfRounds } from '../../testing/index.js';
-import { compareMlp, inE4m3, makeMlp, makeScaledMlp, placeReceived, runMlp } from '../../trials/index.js';
+import {
+  compareMlp,
+  inE4m3,
+  makeMlp,
+  makeScaledMlp,
+  ofKind,
+  placeReceived,
+  runMlp,
+} from '../../trials/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { ofOneRank, once } from './by-rank.js';
 
@@ -13,6 +21,8 @@ interface Experts {
   readonly routes?: RoutesOptions;
   /** Rows that arrive are e4m3; for Hopper's kernels weights are too. */
   readonly e4m3?: boolean;
+  /** Experts have biases, and gpt-oss's activation. */
+  readonly biases?: boolean;
   readonly single?: boolean;
   readonly on?: Pick<CheckConfiguration, 'residentBlocks'>;
 }
@@ -44,6 +54,7 @@ const all: Readonly<Record<string, Experts>> = {
   'more experts than lanes': { shape: { experts: 40 } },
   'nobody comes': { routes: { holes: 1 } },
   'rows of e4m3, all stages again': { shape: { hidden: 256 }, e4m3: true },
+  'few rows, biases': { biases: true },
 };
 
 export const mlp: CheckSubject = {
@@ -65,6 +76,8 @@ const many: Experts = {
 const onHopper: Readonly<Record<string, Experts>> = {
   'few rows': few,
   'many rows': many,
+  'few rows, biases': { ...few, biases: true },
+  'few tiles, shared, biases': { shape: { experts: 1, topK: 1, hidden: 256 }, inner: 128, biases: true },
   'few rows of e4m3': { ...few, shape: { experts: 5, topK: 5, hidden: 256 }, inner: 128, e4m3: true },
   // There are four blocks and two tiles, so two blocks share each tile.
   'few tiles, shared': { shape: { experts: 1, topK: 1, hidden: 256 }, inner: 128 },
@@ -88,7 +101,7 @@ export const hopper: CheckSubject = {
 
 function configuration(
   name: string,
-  { shape, inner = 64, routes, e4m3 = false, single = false, on }: Experts,
+  { shape, inner = 64, routes, e4m3 = false, biases = false, single = false, on }: Experts,
   instructions: 'mma.sync' | 'wgmma',
 ): CheckConfiguration {
   const wide: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights: true, counts: false };
@@ -97,9 +110,11 @@ function configuration(
   const { layer, sources } = e4m3 ? inE4m3(wide, brought) : { layer: wide, sources: brought };
   const times = single || instructions === 'wgmma' ? 1 : 2;
   const makeExpert = e4m3 && instructions === 'wgmma' ? makeScaledMlp : makeMlp;
+  const { hidden } = output;
+  const kind = { hidden, biases, activation: biases ? 'clamped-swiglu' : 'swiglu' } as const;
   const made = once(() => ({
     received: reference.dispatch(layer, sources, 0),
-    weights: Array.from({ length: experts }, (_, e) => makeExpert(output.hidden, inner, e)),
+    weights: Array.from({ length: experts }, (_, e) => ofKind(makeExpert(hidden, inner, e), kind, e)),
   }));
   const work = async ({ device, rank }: World) => {
     const { received, weights } = made();

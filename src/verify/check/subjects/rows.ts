@@ -1,21 +1,71 @@
-/** Rows rounded to fp8 by a launch, again and again in the same memory. */
+/** Rows rounded to fp8 by a launch, again and again in the same memory; and weights of MXFP4 widened to bf16. */
 import { callSite } from '../../../gpu/index.js';
 import { rowsToFp8 } from '../../../moe/experts/index.js';
-import { emptyTensor, readBits, tensorFrom } from '../../../moe/index.js';
-import { quantise, scaleBlock, toF32 } from '../../../moe/layer/index.js';
-import { compareBits, mergeComparisons, randomElements } from '../../testing/index.js';
+import { emptyTensor, mxfp4Block, mxfp4ToBf16, readBits, tensorFrom } from '../../../moe/index.js';
+import { fromF32, quantise, scaleBlock, toF32 } from '../../../moe/layer/index.js';
+import { compareBits, mergeComparisons, randomBytes, randomElements } from '../../testing/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { ofOneRank } from './by-rank.js';
 
 export const rows: CheckSubject = {
   name: 'rows',
-  kernels: ['rows_to_fp8'],
+  kernels: ['rows_to_fp8', 'mxfp4_to_bf16'],
   configurations: [
     configuration('rows, one', 1, 128),
     // More than all lanes of a launch, and a warp of which only some lanes have any.
     configuration('rows, several', 11, 384),
+    // More blocks than a launch has threads.
+    widening('rows, MXFP4', { matrices: 2, rows: 50, rowBlocks: 2, turns: 1 }),
+    widening('rows, MXFP4 in turns', { matrices: 3, rows: 16, rowBlocks: 1, turns: 2 }),
   ],
 };
+
+interface Widening {
+  readonly matrices: number;
+  readonly rows: number;
+  readonly rowBlocks: number;
+  readonly turns: 1 | 2;
+}
+
+function widening(name: string, { matrices, rows, rowBlocks, turns }: Widening): CheckConfiguration {
+  const units = matrices * rows * rowBlocks;
+  const columns = rowBlocks * mxfp4Block;
+  const blocks = randomBytes(units * 16, 1);
+  const scales = randomBytes(units, 2).map((byte) => 64 + (byte % 128));
+  return ofOneRank(name, async ({ device, rank }) => {
+    const stream = device.createStream();
+    const made = emptyTensor(device, 'bf16', [matrices * rows, columns]);
+    const { kernel, blocks: grid, threads } = mxfp4ToBf16.sim;
+    const { set, launch } = await callSite(device, kernel, {
+      ...{ grid: grid + 1, block: threads, programmatic: false, rank },
+    });
+    set.blocks(tensorFrom(device, stream, blocks, 'u8').data);
+    set.scales(tensorFrom(device, stream, scales, 'u8').data);
+    set.to(made.data);
+    set.units(units);
+    set.rowBlocks(rowBlocks);
+    set.rows(rows);
+    set.turns(turns);
+    for (let n = 0; n < 2; n++) launch(stream);
+    const expected = fromF32('bf16', widened(blocks, scales, { matrices, rows, rowBlocks, turns }));
+    return compareBits('weights', 'bf16', await readBits(made, stream), expected, columns);
+  });
+}
+
+const e2m1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
+
+function widened(blocks: Uint8Array, scales: Uint8Array, { rows, rowBlocks, turns }: Widening): Float32Array {
+  const columns = rowBlocks * mxfp4Block;
+  const made = new Float32Array(2 * blocks.length);
+  for (let i = 0; i < made.length; i++) {
+    const bits = blocks[Math.floor(i / 2)]! >> (4 * (i % 2));
+    const value = e2m1[bits & 7]! * (bits & 8 ? -1 : 1) * 2 ** (scales[Math.floor(i / mxfp4Block)]! - 127);
+    const [row, within] = [Math.floor(i / columns), Math.floor(i / columns) % rows];
+    const place = row - within + (within % turns) * (rows / turns) + Math.floor(within / turns);
+    made[place * columns + (i % columns)] = value;
+  }
+  return made;
+}
 
 function configuration(name: string, tokens: number, hidden: number): CheckConfiguration {
   const inputs = [1, 2, 3].map((seed) => randomElements('bf16', tokens * hidden, seed, 6));

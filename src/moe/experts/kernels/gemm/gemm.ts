@@ -3,13 +3,13 @@
  * knows, so blocks stay and take tile after tile of those that there are, of all experts in turn; an expert without rows
  * costs nothing. Blocks that run at the same time have the same weights and different rows where they can.
  */
-import { kernel, pointer } from '../../../../lang/index.js';
+import { kernel, list, pointer } from '../../../../lang/index.js';
 import { cutLast, endTiles } from './find.js';
 import { type GemmShape, type GemmTile, pieceOf, tileSizes } from './shape.js';
 import { makeTile } from './tile.js';
 
 export function gemmKernel(shape: GemmShape, tile: GemmTile) {
-  const { rows, experts, gated } = shape;
+  const { rows, experts, gated, bias } = shape;
   const sizes = tileSizes(shape, tile);
   const { cuts } = tile;
   return kernel(
@@ -24,16 +24,16 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
         routes: pointer('i32'),
         /** With `all`. */
         count: 'u32',
-        /** Rows that come in; [expert][out][in]; rows that go out, in the order of the plan. */
+        /** Rows that come in; [expert][out][in]; rows that go out, in the order of the plan; last, [expert][out]. */
         from: pointer('v16'),
         weights: pointer('bf16'),
         to: pointer('bf16'),
         /** Of rows as e4m3, one for every 128 elements; otherwise nobody looks. */
         scales: pointer('f32'),
+        bias: list(pointer('bf16'), bias ? 1 : 0),
       },
       using: {
-        EXPERTS: experts,
-        ALL: rows === 'all',
+        ...{ EXPERTS: experts, ALL: rows === 'all' },
         ROWS: tile.rows,
         ACROSS: sizes.tilesAcross,
         CUTS: cuts,
@@ -45,7 +45,7 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
         makeQuarter: makeTile(shape, pieceOf(tile, cuts)),
       },
     },
-    (g, { counts, offsets, routes, count, from, weights, to, scales }, u) => {
+    (g, { counts, offsets, routes, count, from, weights, to, scales, bias }, u) => {
       g.awaitPrevious();
       g.releaseNext();
       const stages = g.shared('v16', u.STAGES_UNITS);
@@ -77,7 +77,7 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
         const within = tile - before * u.ACROSS;
         const skipped = (within % (end - before)) * u.ROWS;
         const across = within / (end - before);
-        const pointers = { routes, from, scales, weights, to };
+        const pointers = { routes, from, scales, weights, to, bias };
         const piece = across * share + ((t - whole) % share);
         const place = { expert, row: first + skipped, rows: all - skipped, across: piece };
         if (share === 1) u.makeTile({ stages, pointers, place });

@@ -1,5 +1,6 @@
 /** The two GEMMs of experts, made once for all layers of a process that are alike. */
 import { remembered } from '../../../families/family.js';
+import type { Activation } from '../../../layer/index.js';
 import type { Chip } from '../shape.js';
 import { gemmKernel } from './gemm.js';
 import type { GemmRows, GemmShape, GemmTile } from './shape.js';
@@ -15,6 +16,11 @@ export interface MlpShape extends Chip {
   readonly topK: number;
   /** That an expert is likely to have. */
   readonly rows: number;
+  /** Default 'swiglu'. */
+  readonly activation?: Activation;
+  /** Whether gate and up have biases, and whether down has. Default false. */
+  readonly gateUpBias?: boolean;
+  readonly downBias?: boolean;
 }
 
 /**
@@ -63,6 +69,8 @@ export function gemmTile(
 
 export const mlpKernels = remembered((mlp: MlpShape) => {
   const { of, e4m3, experts, hidden, inner, topK, rows, kind, multiprocessors } = mlp;
+  const { activation = 'swiglu', gateUpBias = false, downBias = false } = mlp;
+  const all = { experts, topK, activation };
   const first: GemmRows = of === 'plan' ? 'gathered' : 'all';
   const second: GemmRows = of === 'plan' ? 'sorted' : 'all';
   const make = (shape: GemmShape) => {
@@ -75,7 +83,13 @@ export const mlpKernels = remembered((mlp: MlpShape) => {
   return {
     /** Rows that are multiplied are a multiple of it: fragments of 16 that hold none are skipped only where rows are few. */
     rowUnit: few ? 16 : tileRows,
-    gateUp: make({ rows: first, e4m3, experts, inputs: hidden, outputs: inner, gated: true, topK }),
-    down: make({ rows: second, e4m3: false, experts, inputs: inner, outputs: hidden, gated: false, topK }),
+    gateUp: make({
+      ...all,
+      ...{ rows: first, e4m3, inputs: hidden, outputs: inner, gated: true, bias: gateUpBias },
+    }),
+    down: make({
+      ...all,
+      ...{ rows: second, e4m3: false, inputs: inner, outputs: hidden, gated: false, bias: downBias },
+    }),
   };
 });

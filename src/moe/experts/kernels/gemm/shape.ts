@@ -1,6 +1,6 @@
 /** The shape of a grouped GEMM: the rows of each expert times its weights, [out, in] each. */
 import { ArgumentError } from '../../../../base/errors.js';
-import { scaleBlock } from '../../../layer/index.js';
+import { type Activation, scaleBlock } from '../../../layer/index.js';
 
 /**
  * The rows that come in: those that dispatch left, found by the plan's routes (`gathered`); those that lie in the order of
@@ -17,8 +17,12 @@ export interface GemmShape {
   readonly inputs: number;
   /** Elements of a row that goes out: a multiple of 64. */
   readonly outputs: number;
-  /** Weights have twice as many rows, first the gates, then what they scale: silu(gate) · up goes out. */
+  /** Weights have twice as many rows, first the gates, then what they scale: what the activation makes of both goes out. */
   readonly gated: boolean;
+  /** What becomes of gates and of what they scale. */
+  readonly activation: Activation;
+  /** There is a bf16 for every row of weights, which is added to its sums. */
+  readonly bias: boolean;
   /** Routes of a slot, where rows are gathered. */
   readonly topK: number;
 }

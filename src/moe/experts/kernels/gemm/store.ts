@@ -1,14 +1,52 @@
-/** Where a tile's sums go: rounded to bf16, of gates and what they scale the product. */
+/** Where a tile's sums go: with their biases, rounded to bf16; of gates and what they scale what the activation makes of both. */
 import { device, pointer, registers } from '../../../../lang/index.js';
 import type { GemmShape, GemmTile, TileSizes } from './shape.js';
-import { silu } from './swiglu.js';
+import { clamp, silu } from './swiglu.js';
+
+/** Adds the biases of an expert from an element on. Which sums a lane has, `storeTile` says. */
+export const addBiases = (
+  { outputs, gated }: GemmShape,
+  tile: GemmTile,
+  { rowParts, columnParts }: TileSizes,
+) =>
+  device(
+    {
+      params: { bias: pointer('bf16'), expert: 'u32', element: 'u32', sums: registers('v16') },
+      using: {
+        ROW_PARTS: rowParts,
+        COLUMN_PARTS: columnParts,
+        MADE: gated ? 8 : 16,
+        WARP_COLUMNS: tile.warpColumns,
+        WEIGHT_ROWS: outputs * (gated ? 2 : 1),
+        // Between the two halves of 16 rows of weights.
+        APART: gated ? outputs : 8,
+      },
+    },
+    (g, { bias, expert, element, sums }, u) => {
+      const column = (g.warpId % u.WARP_COLUMNS) * (u.MADE * u.COLUMN_PARTS) + 2 * (g.laneId % 4);
+      const own = bias.at(expert * u.WEIGHT_ROWS + element + column);
+      for (const n of g.unroll(u.COLUMN_PARTS)) {
+        for (const half of g.unroll(2)) {
+          const pair = g.load(own.at(u.MADE * n + u.APART * half).as('u32'));
+          for (const m of g.unroll(u.ROW_PARTS)) {
+            const i = 2 * (m * u.COLUMN_PARTS + n) + half;
+            const four = g.registers('f32', 4);
+            for (const e of g.unroll(4))
+              four[e] =
+                g.lane(sums[i]!, 'f32', e) + g.bits('f32', e % 2 === 0 ? pair << 16 : pair & 0xffff0000);
+            sums[i] = g.pack('f32', four);
+          }
+        }
+      }
+    },
+  );
 
 /**
  * Stores the rows that there are. A lane has elements 2 · (lane % 4) and the next of rows lane / 4 and 8 more of each
  * 16 × 8 sums; where weights are gated, those of a gate and of what it scales are neighbours.
  */
 export const storeTile = (
-  { outputs, gated }: GemmShape,
+  { outputs, gated, activation }: GemmShape,
   tile: GemmTile,
   { rowParts, columnParts }: TileSizes,
 ) =>
@@ -29,6 +67,8 @@ export const storeTile = (
         COLUMN_PARTS: columnParts,
         MADE: gated ? 8 : 16,
         WARP_COLUMNS: tile.warpColumns,
+        CLAMPED: activation === 'clamped-swiglu',
+        clamp,
         silu,
       },
     },
@@ -42,6 +82,7 @@ export const storeTile = (
           for (const e of g.unroll(4)) {
             made[e] = g.lane(sums[i]!, 'f32', e);
             made[4 + e] = g.lane(sums[i + 1]!, 'f32', e);
+            if (u.GATED && u.CLAMPED) u.clamp({ values: made, gate: e, up: 4 + e });
             if (u.GATED) made[e] = u.silu({ x: made[e]! }) * made[4 + e]!;
           }
           const pairs = g.pack('bf16', made);

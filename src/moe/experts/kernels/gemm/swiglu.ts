@@ -1,5 +1,6 @@
-/** SwiGLU as a launch of its own, for GEMMs that leave gates and what they scale side by side. */
-import { device, kernel, pointer } from '../../../../lang/index.js';
+/** SwiGLU and gpt-oss's form of it; and SwiGLU as a launch of its own, for GEMMs that leave gates and what they scale side by side. */
+import { constant, device, kernel, pointer, registers } from '../../../../lang/index.js';
+import { clampedSwiglu } from '../../../layer/index.js';
 
 /**
  * x / (1 + e^−x). GEMMs compute it between two tiles, so it has no branch and few operations. The result is within 8 units in
@@ -37,6 +38,23 @@ export const silu = device(
       r = g.fma(r, g.fma(error, error, error), r);
     }
     return x * r;
+  },
+);
+
+/** Prepares two of `values`, a gate and what it scales: silu(gate) · up of the two is then gpt-oss's activation. NaN stays NaN. */
+export const clamp = device(
+  {
+    params: { values: registers('f32'), gate: constant<number>(), up: constant<number>() },
+    using: { LIMIT: clampedSwiglu.limit, SLOPE: Math.fround(clampedSwiglu.slope) },
+  },
+  (g, { values, gate, up }, u) => {
+    const limit = g.f32(u.LIMIT);
+    // Not by g.min, which makes a number of NaN.
+    const least = g.select(values[gate]! > limit, limit, values[gate]!);
+    const below = g.select(values[up]! > limit, limit, values[up]!);
+    // gate · sigmoid(slope · gate) = silu(slope · gate) / slope.
+    values[gate] = least * u.SLOPE;
+    values[up] = (g.select(below < -limit, -limit, below) + 1) * (1 / u.SLOPE);
   },
 );
 

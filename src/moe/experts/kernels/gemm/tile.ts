@@ -1,17 +1,19 @@
 /** One tile from its rows to its rows: where they are, their sums, and where those go. */
-import { device, pointer, record } from '../../../../lang/index.js';
+import { device, list, pointer, record } from '../../../../lang/index.js';
 import { findSources, findWeights } from './find.js';
 import { multiplyTile } from './multiply.js';
 import { type GemmShape, type GemmTile, tileSizes } from './shape.js';
-import { storeTile } from './store.js';
+import { addBiases, storeTile } from './store.js';
 
-const gemmPointers = record({
-  routes: pointer('i32'),
-  from: pointer('v16'),
-  scales: pointer('f32'),
-  weights: pointer('bf16'),
-  to: pointer('bf16'),
-});
+const pointersOf = ({ bias }: GemmShape) =>
+  record({
+    routes: pointer('i32'),
+    from: pointer('v16'),
+    scales: pointer('f32'),
+    weights: pointer('bf16'),
+    to: pointer('bf16'),
+    bias: list(pointer('bf16'), bias ? 1 : 0),
+  });
 
 /** The expert of a tile, its first row, that many of the expert from there on, and which of those beside each other. */
 const tilePlace = record({ expert: 'u32', row: 'u32', rows: 'u32', across: 'u32' });
@@ -20,7 +22,7 @@ export function makeTile(shape: GemmShape, tile: GemmTile) {
   const sizes = tileSizes(shape, tile);
   return device(
     {
-      params: { stages: pointer('v16'), pointers: gemmPointers, place: tilePlace },
+      params: { stages: pointer('v16'), pointers: pointersOf(shape), place: tilePlace },
       using: {
         MADE: sizes.made,
         SOURCES: sizes.sources,
@@ -28,12 +30,13 @@ export function makeTile(shape: GemmShape, tile: GemmTile) {
         findSources: findSources(shape, sizes),
         findWeights: findWeights(shape, sizes),
         multiplyTile: multiplyTile(shape, tile, sizes),
+        addBiases: addBiases(shape, tile, sizes),
         storeTile: storeTile(shape, tile, sizes),
       },
     },
     (
       g,
-      { stages, pointers: { routes, from, scales, weights, to }, place: { expert, row, rows, across } },
+      { stages, pointers: { routes, from, scales, weights, to, bias }, place: { expert, row, rows, across } },
       u,
     ) => {
       const sources = g.registers('u32', u.SOURCES);
@@ -42,6 +45,7 @@ export function makeTile(shape: GemmShape, tile: GemmTile) {
       const sums = g.registers('v16', u.SUMS);
       const inputs = { from, scales, weights: weights.as('v16'), sources, column, rows };
       u.multiplyTile({ stages, inputs, sums });
+      if (bias.length > 0) u.addBiases({ bias: bias[0]!, expert, element: across * u.MADE, sums });
       u.storeTile({ to, row, rows, element: across * u.MADE, sums });
     },
   );

@@ -10,7 +10,7 @@ import {
   type HopperTile,
   ringOf,
 } from './shape.js';
-import { gate, outputsOf, send, warpVectors } from './store.js';
+import { addBiases, gate, outputsOf, send, warpVectors } from './store.js';
 import { findUnit, placeOf, work } from './units.js';
 
 /** Scales of the rows that a thread has sums of, and of weights: where those of the first stage lie. */
@@ -112,7 +112,8 @@ const multiplyUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
         findScales: findScales(shape, of, sizes),
         multiplyRows: multiplyRows(shape, of, sizes),
         multiplyScaled: multiplyScaled(shape, of, sizes),
-        gate,
+        addBiases: addBiases(shape),
+        gate: gate(shape),
         send: send(shape, of, sizes),
       },
     },
@@ -145,6 +146,10 @@ const multiplyUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
           const scales = { rows: outputs.rowScales[0]!, weights: outputs.weightScales[0]!, at };
           u.multiplyScaled({ ring, part, scales, sums });
         } else u.multiplyRows({ ring, part, sums });
+        if (outputs.bias.length > 0) {
+          const element = place.element + pass * u.MADE_IN_PASS + beside * u.BOX_ROWS;
+          u.addBiases({ bias: outputs.bias[0]!, expert, element, sums });
+        }
         // A warp without rows has nothing to make of its sums.
         if (u.PASSES > 1) {
           if (pass + 1 < u.PASSES && left > 0) {

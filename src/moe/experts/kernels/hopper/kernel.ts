@@ -8,6 +8,7 @@ import { kernel, list, pointer, tensorMap } from '../../../../lang/index.js';
 import { askAhead, bring } from './bring.js';
 import { multiplyUnits } from './compute.js';
 import {
+  addsBias,
   groups,
   groupThreads,
   type HopperShape,
@@ -49,6 +50,8 @@ function paramsOf(shape: HopperShape, of: HopperTile, sizes: HopperSizes) {
     /** Of e4m3: a scale for every 128 elements of a row, and for every 128 × 128 weights. */
     rowScales: list(pointer('f32'), scaled),
     weightScales: list(pointer('f32'), scaled),
+    /** [expert][out] */
+    bias: list(pointer('bf16'), addsBias(shape, of) ? 1 : 0),
     /**
      * Rows that go out, in the order of the plan: bf16; between two GEMMs of e4m3 they are e4m3 with scales too. Where blocks share
      * a unit, [row][part] f32 sums.
@@ -127,8 +130,8 @@ export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
         u.bring({ ring, work, sources: { rows, routes, from, weights } });
       } else {
         g.group.takeRegisters(u.TAKEN);
-        const { rowScales, weightScales, routes, to, toScales } = p;
-        const outputs = { rowScales, weightScales, routes, to, toScales };
+        const { rowScales, weightScales, bias, routes, to, toScales } = p;
+        const outputs = { rowScales, weightScales, bias, routes, to, toScales };
         // A lane's number tells the compiler that all lanes of a warp have the same.
         const group = g.warp.shuffle(g.warpId / 4, 0) - 1;
         u.multiplyUnits({ ring, work, outputs, passage, peaks, kept, group });

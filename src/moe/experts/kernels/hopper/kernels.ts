@@ -14,10 +14,8 @@ import {
   stageDepth,
 } from './shape.js';
 
-export interface HopperMlp
-  extends Pick<MlpShape, 'of' | 'experts' | 'hidden' | 'inner' | 'topK' | 'rows' | 'kind'> {
+export interface HopperMlp extends Omit<MlpShape, 'e4m3'> {
   readonly dtype: 'bf16' | 'e4m3';
-  readonly multiprocessors: number;
 }
 
 /** More rows than this keep all multiprocessors busy for longer than anything beside them takes. */
@@ -87,9 +85,10 @@ export const sortsRows = (mlp: Pick<HopperMlp, 'of' | 'rows'>): boolean =>
 /** The two GEMMs, and the tile of each. */
 function gemmsOf(mlp: HopperMlp) {
   const { of, dtype, experts, hidden, inner, topK } = mlp;
-  const inOrder = of === 'plan' ? 'sorted' : 'all';
-  const up = { dtype, experts, topK, inputs: hidden, outputs: inner, gated: true, rows: inOrder } as const;
-  const down = { ...up, inputs: inner, outputs: hidden, gated: false } as const;
+  const { activation = 'swiglu', gateUpBias = false, downBias = false } = mlp;
+  const all = { dtype, experts, topK, activation, rows: of === 'plan' ? 'sorted' : 'all' } as const;
+  const up = { ...all, inputs: hidden, outputs: inner, gated: true, bias: gateUpBias };
+  const down = { ...all, inputs: inner, outputs: hidden, gated: false, bias: downBias };
   return { up: { shape: up, tile: tileFor(mlp, up) }, down: { shape: down, tile: tileFor(mlp, down) } };
 }
 

@@ -1,8 +1,8 @@
 /**
  * Sums of parts, added up: where a GEMM has fewer units than the GPU has multiprocessors, several blocks share a unit's inputs, and
- * this kernel behind it makes rows of what they leave. It adds parts in their order, so that every run gives the same.
+ * this kernel behind it makes rows of what they leave. It adds parts in their order, so that every run gives the same. Biases come last.
  */
-import { kernel, list, pointer } from '../../../../lang/index.js';
+import { device, kernel, list, pointer, registers } from '../../../../lang/index.js';
 import { rowFormats } from '../../../layer/index.js';
 import type { HopperShape } from './shape.js';
 import { gate } from './store.js';
@@ -10,8 +10,24 @@ import { gate } from './store.js';
 /** Elements of a row that a lane makes. */
 const laneElements = 16;
 
+/** Adds the biases of a lane's elements; where rows are gated, those of gates and of what they scale. */
+const addBiases = ({ gated, outputs }: HopperShape) =>
+  device(
+    {
+      params: { bias: pointer('v16'), expert: 'u32', element: 'u32', sums: registers('f32') },
+      using: { HALVES: gated ? 2 : 1, OUTPUTS: outputs },
+    },
+    (g, { bias, expert, element, sums }, u) => {
+      for (const n of g.unroll(2 * u.HALVES)) {
+        const column = (expert * u.HALVES + (n - (n % 2)) / 2) * u.OUTPUTS + element;
+        const eight = g.load(bias.at(column / 8 + (n % 2)));
+        for (const e of g.unroll(8)) sums[8 * n + e]! += g.f32(g.lane(eight, 'bf16', e));
+      }
+    },
+  );
+
 export function addPartsKernel(shape: HopperShape, parts: number, threads: number) {
-  const { rows, gated, dtype, experts, outputs } = shape;
+  const { rows, gated, dtype, experts, outputs, bias } = shape;
   const all = rows === 'all' ? 1 : 0;
   const rounds = dtype === 'e4m3' && gated;
   return kernel(
@@ -24,13 +40,15 @@ export function addPartsKernel(shape: HopperShape, parts: number, threads: numbe
         count: list('u32', all),
         /** [row][part][column] */
         sums: pointer('v16'),
+        /** [expert][out] of bf16. */
+        bias: list(pointer('v16'), bias ? 1 : 0),
         to: pointer('v16'),
         toScales: list(pointer('f32'), rounds ? 1 : 0),
       },
       using: {
         ...{ ALL: all === 1, EXPERTS: experts, OUTPUTS: outputs, PARTS: parts, GATED: gated },
         ...{ HALVES: gated ? 2 : 1, ROUNDS: rounds, WARPS: threads / 32, LANES: outputs / laneElements },
-        ...{ gate, narrow: rowFormats.e4m3.rounding.narrow },
+        ...{ addBiases: addBiases(shape), gate: gate(shape), narrow: rowFormats.e4m3.rounding.narrow },
       },
     },
     (g, p, u) => {
@@ -62,6 +80,7 @@ export function addPartsKernel(shape: HopperShape, parts: number, threads: numbe
                 for (const e of g.unroll(4)) sums[4 * n + e]! += g.lane(four, 'f32', e);
               }
             }
+            if (p.bias.length > 0) u.addBiases({ bias: p.bias[0]!, expert, element, sums });
           }
           const made = g.registers('f32', 16);
           if (u.GATED) u.gate({ sums, made });

@@ -42,6 +42,9 @@ export const madeBy = ({ split, columns, passes }: HopperTile, gated: boolean): 
 export const roundsRows = ({ dtype, gated }: HopperShape, { parts }: HopperTile): boolean =>
   dtype === 'e4m3' && gated && parts === 1;
 
+/** Whether it adds biases to its sums: unless they are sums of parts, to which the kernel behind adds them. */
+export const addsBias = ({ bias }: HopperShape, { parts }: HopperTile): boolean => bias && parts === 1;
+
 /** Elements of a row that a stage holds. */
 export const stageDepth = (dtype: HopperShape['dtype']): number => stageBytes / (dtype === 'e4m3' ? 1 : 2);
 

@@ -4,8 +4,9 @@
  */
 import { device, list, pointer, record, registers } from '../../../../lang/index.js';
 import { exponentFor } from '../../../formats/index.js';
-import { silu } from '../gemm/swiglu.js';
+import { clamp, silu } from '../gemm/swiglu.js';
 import {
+  addsBias,
   groupRows,
   groups,
   groupThreads,
@@ -28,6 +29,7 @@ export const outputsOf = (shape: HopperShape, of: HopperTile) =>
   record({
     rowScales: list(pointer('f32'), shape.dtype === 'e4m3' ? 1 : 0),
     weightScales: list(pointer('f32'), shape.dtype === 'e4m3' ? 1 : 0),
+    bias: list(pointer('bf16'), addsBias(shape, of) ? 1 : 0),
     routes: list(pointer('i32'), shape.rows === 'gathered' ? 1 : 0),
     to: pointer('v16'),
     toScales: list(pointer('f32'), roundsRows(shape, of) ? 1 : 0),
@@ -36,13 +38,40 @@ export const outputsOf = (shape: HopperShape, of: HopperTile) =>
 /** Rows that go out: those of the tensor, from a warp's first on; those of the expert that are left; the first element. */
 const outPlace = record({ row: 'u32', left: 'u32', element: 'u32' });
 
-/** SwiGLU: gates are the first half of the sums, and what they scale the second. */
-export const gate = device(
-  { params: { sums: registers('f32'), made: registers('f32') }, using: { silu } },
-  (g, { sums, made }, u) => {
-    for (const i of g.unroll(sums.length / 2)) made[i] = u.silu({ x: sums[i]! }) * sums[sums.length / 2 + i]!;
-  },
-);
+/** The activation: gates are the first half of the sums, and what they scale the second. */
+export const gate = ({ activation }: HopperShape) =>
+  device(
+    {
+      params: { sums: registers('f32'), made: registers('f32') },
+      using: { CLAMPED: activation === 'clamped-swiglu', clamp, silu },
+    },
+    (g, { sums, made }, u) => {
+      for (const i of g.unroll(sums.length / 2)) {
+        if (u.CLAMPED) u.clamp({ values: sums, gate: i, up: sums.length / 2 + i });
+        made[i] = u.silu({ x: sums[i]! }) * sums[sums.length / 2 + i]!;
+      }
+    },
+  );
+
+/** Adds the biases of an expert from an element on; where rows are gated, those of gates and of what they scale. */
+export const addBiases = ({ gated, outputs }: HopperShape) =>
+  device(
+    {
+      params: { bias: pointer('bf16'), expert: 'u32', element: 'u32', sums: registers('f32') },
+      using: { HALVES: gated ? 2 : 1, OUTPUTS: outputs },
+    },
+    (g, { bias, expert, element, sums }, u) => {
+      const own = bias.at(expert * u.HALVES * u.OUTPUTS + element + 2 * (g.laneId % 4));
+      for (const half of g.unroll(u.HALVES)) {
+        for (const octet of g.unroll(sums.length / (4 * u.HALVES))) {
+          const from = (half * sums.length) / u.HALVES + 4 * octet;
+          const pair = g.load(own.at(half * u.OUTPUTS + 8 * octet).as('u32'));
+          for (const e of g.unroll(4))
+            sums[from + e]! += g.bits('f32', e % 2 === 0 ? pair << 16 : pair & 0xffff0000);
+        }
+      }
+    },
+  );
 
 /** Vectors of a warp's rows from its shared memory to the tensor. */
 const sendRows = (vectors: number, outputs: number, type: 'bf16' | 'e4m3') =>
@@ -233,7 +262,7 @@ const sendPlain = (shape: HopperShape, of: HopperTile) =>
 
 const sendGated = (shape: HopperShape, of: HopperTile) =>
   device(
-    { params: sending(shape, of), using: { gate, storeRows: storeRows(shape, of) } },
+    { params: sending(shape, of), using: { gate: gate(shape), storeRows: storeRows(shape, of) } },
     (g, { own, outputs: { to }, place, sums }, u) => {
       if (place.left > 0) {
         const made = g.registers('f32', sums.length / 2);
@@ -250,7 +279,7 @@ const sendScaled = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
       using: {
         PASSES: of.passes,
         THREADS: groups * groupThreads,
-        gate,
+        gate: gate(shape),
         storeScaled: storeScaled(shape, of, sizes),
       },
     },

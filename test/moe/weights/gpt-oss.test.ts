@@ -1,0 +1,340 @@
+/** gpt-oss's experts, from files to weights on a simulated GPU, and to rows that they make. */
+import { describe, expect, it, test } from 'vitest';
+import { WeightsError } from '../../../src/base/errors.js';
+import {
+  ExpertsMlp,
+  ExpertsPlan,
+  emptyTensor,
+  type LoadProgress,
+  ModelFiles,
+  MoeLayer,
+  readBits,
+  tensorFrom,
+} from '../../../src/moe/index.js';
+import {
+  type Bits,
+  expertsOf,
+  fromF32,
+  type Layer,
+  type MlpMatrices,
+  reference,
+  toF32,
+} from '../../../src/moe/layer/index.js';
+import { World } from '../../../src/net/world/index.js';
+import {
+  makeSources,
+  randomBytes,
+  randomElements,
+  shapeOfRounds,
+} from '../../../src/verify/testing/index.js';
+import { compareLayer, compareMlp, placeReceived, plainLayer } from '../../../src/verify/trials/index.js';
+import { gptOss } from '../layers.js';
+import { drawn, folderWith, type StoredModel, sharded, stored } from './files.js';
+import { onGpu } from './on-gpu.js';
+
+const [experts, hidden, inner] = [5, 64, 128];
+const stem = 'model.layers.0.mlp.experts.';
+const bytes = (shape: readonly number[], seed: number) =>
+  stored(
+    'U8',
+    shape,
+    randomBytes(
+      shape.reduce((a, b) => a * b, 1),
+      seed,
+    ),
+  );
+/** From 2^−5 to 1. */
+const scales = (shape: readonly number[], seed: number) => {
+  const of = bytes(shape, seed);
+  return { ...of, bits: of.bits.map((byte) => 122 + (byte % 6)) };
+};
+
+/** A layer with so many experts, of random bytes. */
+const layerOf = (count: number): StoredModel => ({
+  [`${stem}gate_up_proj_blocks`]: bytes([count, 2 * inner, hidden / 32, 16], 1),
+  [`${stem}gate_up_proj_scales`]: scales([count, 2 * inner, hidden / 32], 2),
+  [`${stem}gate_up_proj_bias`]: drawn('BF16', [count, 2 * inner], 3),
+  [`${stem}down_proj_blocks`]: bytes([count, hidden, inner / 32, 16], 4),
+  [`${stem}down_proj_scales`]: scales([count, hidden, inner / 32], 5),
+  [`${stem}down_proj_bias`]: drawn('BF16', [count, hidden], 6),
+  'model.layers.0.mlp.router.weight': drawn('BF16', [count, hidden], 7),
+  'model.layers.0.mlp.router.bias': drawn('BF16', [count], 8),
+});
+const model = layerOf(experts);
+
+const e2m1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6];
+
+/** A matrix's weights as numbers, one by one: the lower half of a byte first, 32 to a scale. */
+function weightsOf(of: StoredModel, matrix: 'gate_up_proj' | 'down_proj'): Float32Array {
+  const [blocks, scale] = ['blocks', 'scales'].map((end) => of[`${stem}${matrix}_${end}`]!.bits);
+  return Float32Array.from({ length: 2 * blocks!.length }, (_, i) => {
+    const byte = blocks![Math.floor(i / 2)]!;
+    return e2m1[i % 2 === 0 ? byte % 16 : Math.floor(byte / 16)]! * 2 ** (scale![Math.floor(i / 32)]! - 127);
+  });
+}
+
+/** Rows of so many elements, the even ones of each expert before the odd ones. */
+function evenFirst<B extends Bits>(all: B, rows: number, columns: number): B {
+  const order = Array.from({ length: rows }, (_, i) => (i < rows / 2 ? 2 * i : 2 * i - rows + 1));
+  return all.map((_, i) => {
+    const row = Math.floor(i / columns);
+    return all[(row - (row % rows) + order[row % rows]!) * columns + (i % columns)]!;
+  }) as B;
+}
+
+/** [expert]: as ExpertsMlp wants them. */
+function matricesOf(of: StoredModel, first: number, count: number): MlpMatrices[] {
+  const all = {
+    gateUp: fromF32('bf16', evenFirst(weightsOf(of, 'gate_up_proj'), 2 * inner, hidden)),
+    down: fromF32('bf16', weightsOf(of, 'down_proj')),
+    gateUpBias: evenFirst(of[`${stem}gate_up_proj_bias`]!.bits, 2 * inner, 1),
+    downBias: of[`${stem}down_proj_bias`]!.bits,
+  };
+  const part = (bits: Bits, e: number) => {
+    const each = bits.length / of[`${stem}down_proj_bias`]!.shape[0]!;
+    return bits.slice(e * each, (e + 1) * each);
+  };
+  return Array.from({ length: count }, (_, i) => ({
+    gateUp: part(all.gateUp, first + i),
+    down: part(all.down, first + i),
+    gateUpBias: part(all.gateUpBias, first + i),
+    downBias: part(all.downBias, first + i),
+    activation: 'clamped-swiglu',
+  }));
+}
+
+const joined = (parts: readonly (Bits | undefined)[]): number[] => parts.flatMap((part) => [...part!]);
+
+it.each([0, 1])('the experts of rank %i of 2 are bf16, gates first, with biases', async (rank) => {
+  const files = await ModelFiles.open(folderWith(sharded(model)));
+  expect(files.layers).toEqual([{ layer: 0, experts: null, shared: false }]);
+  const { first, count } = expertsOf({ experts, ranks: 2 }, rank);
+  const own = matricesOf(model, first, count);
+  await onGpu(async ({ device }, live) => {
+    const stream = device.createStream();
+    const progress: LoadProgress[] = [];
+    const weights = await files.loadExperts({ device, rank, ranks: 2 }, stream, {
+      layer: 0,
+      onProgress: (one) => progress.push(one),
+    });
+    expect(weights).toMatchObject({
+      gateUp: { dtype: 'bf16', shape: [count, 2 * inner, hidden] },
+      down: { dtype: 'bf16', shape: [count, hidden, inner] },
+      gateUpBias: { dtype: 'bf16', shape: [count, 2 * inner] },
+      downBias: { dtype: 'bf16', shape: [count, hidden] },
+      activation: 'clamped-swiglu',
+    });
+    for (const part of ['gateUp', 'down', 'gateUpBias', 'downBias'] as const)
+      expect([...(await readBits(weights[part]!, stream))]).toEqual(
+        joined(own.map((expert) => expert[part])),
+      );
+    const of = count * (3 * inner * hidden * (1 / 2 + 1 / 32) + 2 * (2 * inner + hidden));
+    expect(progress.at(-1)).toEqual({ bytes: of, of });
+    // What was there only to be widened is gone.
+    expect(live()).toBe(4);
+    weights.free();
+    expect(live()).toBe(0);
+  });
+});
+
+test('a rank beyond the last expert gets none, of the right size', async () => {
+  const files = await ModelFiles.open(folderWith(sharded(layerOf(1))));
+  await onGpu(async ({ device }) => {
+    const place = { device, rank: 1, ranks: 2 };
+    const { gateUp, downBias } = await files.loadExperts(place, device.createStream(), { layer: 0 });
+    expect(gateUp).toMatchObject({ shape: [0, 2 * inner, hidden] });
+    expect(downBias).toMatchObject({ shape: [0, hidden] });
+  });
+});
+
+test('every number and every scale is exact; beyond the largest bf16 it is an infinity, and the last scale is NaN', async () => {
+  // A row for each scale: all numbers, twice.
+  const numbers = Uint8Array.from({ length: 16 * 256 }, (_, i) => ((2 * i) % 16) + 16 * ((2 * i + 1) % 16));
+  const own = layerOf(1);
+  const shaped: StoredModel = {
+    ...own,
+    [`${stem}gate_up_proj_blocks`]: stored('U8', [1, 256, 1, 16], numbers),
+    [`${stem}gate_up_proj_scales`]: stored(
+      'U8',
+      [1, 256, 1],
+      Uint8Array.from({ length: 256 }, (_, i) => i),
+    ),
+    [`${stem}down_proj_blocks`]: bytes([1, 32, 4, 16], 1),
+    [`${stem}down_proj_scales`]: scales([1, 32, 4], 2),
+    [`${stem}down_proj_bias`]: drawn('BF16', [1, 32], 3),
+  };
+  const files = await ModelFiles.open(folderWith(sharded(shaped)));
+  await onGpu(async (world) => {
+    const stream = world.device.createStream();
+    const { gateUp } = await files.loadExperts(world, stream, { layer: 0 });
+    const made = await readBits(gateUp, stream);
+    const row = (scale: number) => {
+      const place = (scale % 2) * 128 + Math.floor(scale / 2);
+      return made.slice(32 * place, 32 * place + 32);
+    };
+    for (let scale = 0; scale < 255; scale++) {
+      const right = Float64Array.from({ length: 32 }, (_, i) => {
+        const value = e2m1[i % 16]! * 2 ** (scale - 127);
+        return Math.abs(value) < 2 ** 128 ? value : value * Number.POSITIVE_INFINITY;
+      });
+      expect(Float64Array.from(toF32('bf16', row(scale)))).toEqual(right);
+    }
+    for (const bits of row(255)) expect(bits & 0x7fff).toBeGreaterThan(0x7f80);
+  });
+});
+
+describe('what is wrong is named, and leaves nothing behind', () => {
+  const name = (end: string) => `${stem}${end}`;
+  const without = (end: string): StoredModel =>
+    Object.fromEntries(Object.entries(model).filter(([key]) => key !== name(end)));
+  const but = (end: string, other: StoredModel[string]): StoredModel => ({ ...model, [name(end)]: other });
+  const shape = [experts, 2 * inner, hidden / 32, 16];
+
+  it.each<[string, StoredModel, string]>([
+    ['no scales', without('gate_up_proj_scales'), `"${stem}gate_up_proj_scales": no file has it`],
+    ['no bias', without('down_proj_bias'), `"${stem}down_proj_bias": no file has it`],
+    ['no matrices of down', without('down_proj_blocks'), `"${stem}down_proj_blocks": no file has it`],
+    [
+      'blocks of another length',
+      but('gate_up_proj_blocks', bytes([experts, 2 * inner, hidden / 16, 8], 1)),
+      `it is U8 [5, 256, 4, 8], and U8 [5, 256, 4, 16] is wanted, 16 bytes for every 32 weights`,
+    ],
+    [
+      'blocks of another type',
+      but('gate_up_proj_blocks', stored('I8', shape, model[name('gate_up_proj_blocks')]!.bits)),
+      'it is I8 [5, 256, 2, 16], and U8 [5, 256, 2, 16] is wanted',
+    ],
+    [
+      'blocks without experts',
+      but('gate_up_proj_blocks', bytes([0, 2 * inner, hidden / 32, 16], 1)),
+      'it is U8 [0, 256, 2, 16], without whole blocks',
+    ],
+    [
+      'an odd number of rows',
+      but('gate_up_proj_blocks', bytes([experts, 2 * inner - 1, hidden / 32, 16], 1)),
+      'each expert must have 2 · inner rows, and inner be a multiple of 32',
+    ],
+    [
+      'rows that blocks of down do not divide',
+      but('gate_up_proj_blocks', bytes([experts, 2 * 48, hidden / 32, 16], 1)),
+      'inner be a multiple of 32',
+    ],
+    [
+      'scales of other rows',
+      but('gate_up_proj_scales', scales([experts, inner, hidden / 32], 1)),
+      `it is U8 [5, 128, 2], and U8 [5, 256, 2] is wanted, as ${stem}gate_up_proj_blocks is U8 [5, 256, 2, 16]`,
+    ],
+    [
+      'down the other way round',
+      but('down_proj_blocks', bytes([experts, inner, hidden / 32, 16], 1)),
+      'it is U8 [5, 128, 2, 16], and U8 [5, 64, 4, 16] is wanted',
+    ],
+    [
+      'fewer experts in down',
+      but('down_proj_scales', scales([experts - 1, hidden, inner / 32], 1)),
+      'it is U8 [4, 64, 4], and U8 [5, 64, 4] is wanted',
+    ],
+    [
+      'a bias of another type',
+      but('gate_up_proj_bias', drawn('F32', [experts, 2 * inner], 1)),
+      'it is F32 [5, 256], and BF16 [5, 256] is wanted',
+    ],
+    [
+      'a bias of another length',
+      but('down_proj_bias', drawn('BF16', [experts, inner], 1)),
+      'it is BF16 [5, 128], and BF16 [5, 64] is wanted',
+    ],
+    [
+      'a tensor that nobody takes',
+      { ...model, [name('gate_up_proj_zeros')]: drawn('BF16', [experts], 1) },
+      `"${stem}gate_up_proj_zeros": the layer has this too`,
+    ],
+  ])('%s', async (_, of, message) => {
+    const files = await ModelFiles.open(folderWith(sharded(of)));
+    await onGpu(async (world, live) => {
+      const load = files.loadExperts(world, world.device.createStream(), { layer: 0 });
+      await expect(load).rejects.toThrow(WeightsError);
+      await expect(load).rejects.toThrow(message);
+      expect(live()).toBe(0);
+    });
+  });
+
+  test('who is told of progress throws', async () => {
+    const files = await ModelFiles.open(folderWith(sharded(model)));
+    await onGpu(async (world, live) => {
+      const onProgress = () => {
+        throw new RangeError('enough');
+      };
+      const load = files.loadExperts(world, world.device.createStream(), { layer: 0, onProgress });
+      await expect(load).rejects.toThrow('enough');
+      expect(live()).toBe(0);
+    });
+  });
+});
+
+test.each(['mma.sync', 'wgmma'] as const)(
+  'experts from files give what the reference gives, by %s',
+  async (instructions) => {
+    const [ranks, rank, maxTokens] = [2, 1, 12];
+    const layer: Layer = {
+      ...shapeOfRounds({ ranks, experts, topK: 3, maxTokens, hidden, dtype: 'bf16' }),
+      ...{ weights: true, counts: false },
+    };
+    const received = reference.dispatch(layer, makeSources(layer, maxTokens, 6), rank);
+    const files = await ModelFiles.open(folderWith(sharded(model)));
+    const actual = await onGpu(async ({ device }) => {
+      const stream = device.createStream();
+      const receiving = {
+        ...{ world: { device, rank }, shape: layer },
+        received: placeReceived(device, stream, layer, received),
+      };
+      const weights = await files.loadExperts({ device, rank, ranks }, stream, { layer: 0 });
+      const plan = await ExpertsPlan.create(receiving);
+      const mlp = await ExpertsMlp.create(receiving, plan, { ...weights, instructions });
+      plan.plan(receiving.received, stream);
+      mlp.run(receiving.received, stream);
+      return readBits(receiving.received.output, stream);
+    });
+    const { first, count } = expertsOf({ experts, ranks }, rank);
+    const compare = (own: readonly MlpMatrices[]) =>
+      compareMlp(layer, rank, received, own, ranks * maxTokens * layer.topK, actual).different;
+    expect(compare(matricesOf(model, first, count))).toBe(0);
+    // Those of the other rank would give something else.
+    expect(compare(matricesOf(model, 0, count))).toBeGreaterThan(0);
+  },
+);
+
+test('a whole layer from files gives what plain code makes of it', async () => {
+  const sizes = { ...gptOss, experts, inner };
+  const tokens = 6;
+  const x = randomElements('bf16', tokens * hidden, 9);
+  const folder = folderWith(sharded(model));
+  const [out] = await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+    const stream = world.device.createStream();
+    const files = await ModelFiles.open(folder);
+    const which = { layer: 0 };
+    const weights = {
+      experts: await files.loadExperts(world, stream, which),
+      router: await files.loadRouter(world, stream, which),
+    };
+    const layer = await MoeLayer.create(world, { model: sizes, maxTokens: tokens, ...weights });
+    const rows = tensorFrom(world.device, stream, x, 'bf16', [tokens, hidden]);
+    const made = emptyTensor(world.device, 'bf16', [tokens, hidden]);
+    layer.forward(rows, made, stream);
+    await layer.synchronize(stream);
+    const bits = await readBits(made, stream);
+    await layer.dispose();
+    return bits;
+  });
+  const routed = {
+    ...({ model: sizes, dtype: 'bf16', x: toF32('bf16', x) } as const),
+    weights: toF32('bf16', model['model.layers.0.mlp.router.weight']!.bits),
+    bias: toF32('bf16', model['model.layers.0.mlp.router.bias']!.bits),
+  };
+  const compare = (own: readonly MlpMatrices[]) =>
+    compareLayer(hidden, [out!], plainLayer({ model: sizes, experts: own, shared: null, routed: [routed] }))
+      .different;
+  const all = matricesOf(model, 0, experts);
+  expect(compare(all)).toBe(0);
+  expect(compare(all.map((expert) => ({ ...expert, activation: 'swiglu' })))).toBeGreaterThan(0);
+});
