@@ -3,7 +3,7 @@
  * widen comes there as it is stored.
  */
 import type { Device, Stream } from '../../gpu/index.js';
-import { bitsOf, type Dtype, dtypes, toF32 } from '../layer/index.js';
+import { bitsOf, type Dtype, fromUe8m0, toF32 } from '../layer/index.js';
 import { bytesOf, emptyTensor, type OwnedTensor, type Tensor } from '../rounds/tensor.js';
 import type { Located } from './folder.js';
 import { widenMxfp4 } from './mxfp4.js';
@@ -20,7 +20,7 @@ export const whole = (located: Located): Part => ({ ...located, from: 0, bytes: 
 interface WantedParts {
   readonly dtype: Dtype;
   readonly shape: readonly number[];
-  /** Of this type, or BF16 for a tensor of f32, which has every value of it. */
+  /** Of this type; for a tensor of f32 also BF16 and F8_E8M0. */
   readonly parts: readonly Part[];
   /** Puts the bytes of each part in another order. Default: they stay as they are. */
   readonly order?: (part: Uint8Array) => Uint8Array;
@@ -117,7 +117,13 @@ export async function load<W extends Readonly<Partial<Record<keyof W, Wanted>>>>
 
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
-const widenBf16 = (bytes: Uint8Array): Uint8Array => bytesOf(toF32('bf16', bitsOf('bf16', bytes)));
+/** The stored types that become f32, which has every value of them: how many bytes come of one, and which. */
+const widening: Readonly<
+  Record<string, { readonly times: number; readonly change: (bytes: Uint8Array) => Uint8Array }>
+> = {
+  BF16: { times: 2, change: (bytes) => bytesOf(toF32('bf16', bitsOf('bf16', bytes))) },
+  F8_E8M0: { times: 4, change: (bytes) => bytesOf(fromUe8m0(bytes)) },
+};
 const keep = (bytes: Uint8Array): Uint8Array => bytes;
 
 function chunksOf({ dtype, parts, order }: WantedParts, data: number): Chunk[] {
@@ -125,13 +131,13 @@ function chunksOf({ dtype, parts, order }: WantedParts, data: number): Chunk[] {
   const most = order === undefined ? chunkBytes : Number.POSITIVE_INFINITY;
   let to = data;
   return parts.flatMap((part) => {
-    const widen = dtype === 'f32' && part.tensor.dtype === 'BF16';
-    const change = order ?? (widen ? widenBf16 : keep);
+    const widened = dtype === 'f32' ? widening[part.tensor.dtype] : undefined;
+    const change = order ?? widened?.change ?? keep;
     const chunks: Chunk[] = [];
     for (let done = 0; done < part.bytes; done += most) {
       const bytes = Math.min(most, part.bytes - done);
       chunks.push({ ...part, from: part.from + done, bytes, to, change });
-      to += widen ? bytes * (dtypes.f32.size / dtypes.bf16.size) : bytes;
+      to += bytes * (widened?.times ?? 1);
     }
     return chunks;
   });

@@ -186,12 +186,11 @@ export class ModelFiles {
 
 /** The types that experts may have. */
 const expertTypes = ['BF16', 'F8_E4M3'] as const;
-type StoredType = (typeof expertTypes)[number] | 'F32' | 'U8';
+type StoredType = (typeof expertTypes)[number] | 'F32' | 'F8_E8M0' | 'U8';
 
-const dtypeOf = { BF16: 'bf16', F8_E4M3: 'e4m3', F32: 'f32', U8: 'u8' } as const satisfies Record<
-  StoredType,
-  Dtype
->;
+const dtypeOf = {
+  ...{ BF16: 'bf16', F8_E4M3: 'e4m3', F32: 'f32', F8_E8M0: 'f32', U8: 'u8' },
+} as const satisfies Record<StoredType, Dtype>;
 
 /** The shape of experts that are all of the size and type of one, `like`. `lead`: the dimensions before those of one. */
 async function wantedMlp(
@@ -246,8 +245,8 @@ async function wantedMlp(
     ...lead,
     ...shape.slice(-2).map((length) => length / scaleBlock),
   ];
-  // DeepSeek-V3 has them as f32, Qwen3 as bf16.
-  const types = ['F32', 'BF16'] as const;
+  // DeepSeek-V3 has them as f32, Qwen3 as bf16; who stores powers of two needs no more than ue8m0.
+  const types = ['F32', 'BF16', 'F8_E8M0'] as const;
   const scales = async (shape: readonly number[], of: readonly (keyof MatrixNames)[]): Promise<Wanted> => ({
     ...{ dtype: 'f32', shape: blocks(shape) },
     parts: await parts('weight_scale_inv', types, of),

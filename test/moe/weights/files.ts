@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { bytesOf } from '../../../src/moe/index.js';
 import { type Bits, fromF32 } from '../../../src/moe/layer/index.js';
-import { randomElements } from '../../../src/verify/testing/index.js';
+import { randomBytes, randomElements } from '../../../src/verify/testing/index.js';
 
 export interface Stored {
   readonly dtype: string;
@@ -23,8 +23,14 @@ export const stored = (dtype: string, shape: readonly number[], bits: Bits): Sto
 const types = { BF16: 'bf16', F32: 'f32', F8_E4M3: 'e4m3' } as const;
 
 /** With elements from a seed. */
-export function drawn(dtype: keyof typeof types, shape: readonly number[], seed: number): Stored {
+export function drawn(dtype: keyof typeof types | 'F8_E8M0', shape: readonly number[], seed: number): Stored {
   const length = shape.reduce((product, n) => product * n, 1);
+  if (dtype === 'F8_E8M0')
+    return stored(
+      dtype,
+      shape,
+      randomBytes(length, seed).map((exponent) => exponent % 255),
+    );
   const values = Float32Array.from(randomElements('f32', length, seed));
   return stored(dtype, shape, fromF32(types[dtype], values));
 }
@@ -88,7 +94,7 @@ export interface Style {
   readonly matrices: readonly [gate: string, up: string, down: string];
   readonly dtype: 'BF16' | 'F8_E4M3';
   /** Of scales, where weights are e4m3. */
-  readonly scales?: 'F32' | 'BF16';
+  readonly scales?: 'F32' | 'BF16' | 'F8_E8M0';
 }
 
 /** The three matrices of an expert, by their whole names. */

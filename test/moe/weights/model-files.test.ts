@@ -53,6 +53,7 @@ describe.each<[string, Style]>([
   ['Kimi-K2 within a larger model', { ...deepseek, prefix: 'language_model.model.layers.3.mlp.' }],
   ['Qwen3-MoE in bf16', { ...deepseek, dtype: 'BF16' }],
   ['Qwen3-MoE in fp8, whose scales are bf16', { ...deepseek, scales: 'BF16' }],
+  ['experts whose scales are ue8m0', { ...deepseek, scales: 'F8_E8M0' }],
   ['Mixtral', { prefix: 'model.layers.3.block_sparse_moe.', matrices: ['w1', 'w3', 'w2'], dtype: 'BF16' }],
 ])('%s', (_, style) => {
   const model = layerOf(style, 5, size);
@@ -69,7 +70,8 @@ describe.each<[string, Style]>([
         ids.flatMap((e) =>
           matrices.map((matrix) => {
             const { dtype, bits } = model[`${style.prefix}experts.${e}.${matrix}.${suffix}`]!;
-            return suffix === 'weight' || dtype === 'F32' ? bits : toF32('bf16', bits);
+            if (suffix === 'weight' || dtype === 'F32') return bits;
+            return dtype === 'BF16' ? toF32('bf16', bits) : Float32Array.from(bits, (e) => 2 ** (e - 127));
           }),
         ),
       );
@@ -261,7 +263,7 @@ describe('what cannot be loaded leaves nothing behind', () => {
     [
       'scales are of other blocks',
       { ...good, [`${stem}up_proj.weight_scale_inv`]: drawn('F32', [2, 4], 1) },
-      'it is F32 [2, 4], and F32 or BF16 [1, 2] is wanted',
+      'it is F32 [2, 4], and F32 or BF16 or F8_E8M0 [1, 2] is wanted',
     ],
     [
       'all matrices are of a type that experts do not take',
