@@ -249,6 +249,12 @@ function render(
     }`,
   );
   if (options.mutants === true) lines.push(`${counted(mutants.total, 'mutant')}: ${mutants.killed} caught`);
+  if (mutants.elsewhere.length > 0) {
+    const kernels = [...new Set(mutants.elsewhere.map(({ kernel }) => kernel))].join(' ');
+    lines.push(
+      `${counted(mutants.elsewhere.length, 'mutant')} of kernels that other subjects run too, not caught here: heddle check ${kernels} --mutants`,
+    );
+  }
   for (const { configuration, schedules, complete } of report.exhaustive) {
     lines.push(`${configuration}: ${complete ? 'all' : 'the first'} ${schedules} schedules`);
   }

@@ -11,6 +11,8 @@ import { replayOf } from './replay.js';
 import { seedOf } from './run.js';
 import { type CheckConfiguration, type CheckSubject, type Mutant, subjectsNamed } from './subject.js';
 
+type SurvivingMutant = Pick<Mutant, 'id' | 'kernel' | 'where' | 'text'>;
+
 export interface CheckReport {
   readonly kernels: readonly string[];
   readonly configurations: number;
@@ -19,7 +21,9 @@ export interface CheckReport {
   readonly mutants: {
     readonly total: number;
     readonly killed: number;
-    readonly survivors: readonly { readonly id: string; readonly where: string; readonly text: string }[];
+    readonly survivors: readonly SurvivingMutant[];
+    /** Survivors of kernels that other subjects run too, which were not asked for: those may catch them. */
+    readonly elsewhere: readonly SurvivingMutant[];
   };
   readonly exhaustive: readonly (Exploration & { readonly configuration: string })[];
 }
@@ -61,7 +65,8 @@ export async function check(
   const configurations = all.map(({ configuration }) => configuration);
   const pool = poolOf(configurations, options);
   try {
-    return await run(configurations, plan, pool, options);
+    const others = subjects.filter((subject) => !named.includes(subject));
+    return await run(configurations, plan, pool, options, new Set(others.flatMap(({ kernels }) => kernels)));
   } finally {
     await pool.close();
   }
@@ -156,6 +161,8 @@ async function run(
   { cases, jobs, total }: Plan,
   pool: Pool,
   options: CheckOptions,
+  /** Kernels that subjects run which were not asked for. */
+  runElsewhere: ReadonlySet<string>,
 ): Promise<CheckReport> {
   /** Each mistake once, with the number of the first job that met it: whichever worker was faster. */
   const found = new Map<string, { readonly job: number; readonly finding: Finding }>();
@@ -207,7 +214,9 @@ async function run(
     });
     tell('mutants', done, mutants.length, null);
   }
-  const survivors = mutants.filter((_, i) => !killed[i]).map(({ mutant }) => mutant);
+  const survivors = mutants
+    .filter((_, i) => !killed[i])
+    .map(({ mutant: { id, kernel, where, text } }): SurvivingMutant => ({ id, kernel, where, text }));
   return {
     kernels: [...new Set(cases.flatMap(({ subject }) => subject.kernels))],
     configurations: cases.length,
@@ -216,7 +225,8 @@ async function run(
     mutants: {
       total: mutants.length,
       killed: mutants.length - survivors.length,
-      survivors: survivors.map(({ id, where, text }) => ({ id, where, text })),
+      survivors: survivors.filter(({ kernel }) => !runElsewhere.has(kernel)),
+      elsewhere: survivors.filter(({ kernel }) => runElsewhere.has(kernel)),
     },
     exhaustive: outcomes.flatMap(({ schedules, complete }, i) => {
       const job = jobs[i]!;

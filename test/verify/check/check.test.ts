@@ -71,9 +71,20 @@ describe('check', () => {
         await rank.stream.synchronize();
       },
     };
-    const subject = { name: 'twice', kernels: ['twice'], configurations: [configuration] };
-    const { mutants } = await check([subject], { seeds: 1, mutants: true, schedulesPerMutant: 5 });
-    expect(mutants).toMatchObject({ total: 1, killed: 0, survivors: [{ text: 'g.barrier()' }] });
+    const subject = { name: 'one', kernels: ['twice'], configurations: [configuration] };
+    const options = { seeds: 1, mutants: true, schedulesPerMutant: 5 };
+    const { mutants } = await check([subject], options);
+    const survivor = { kernel: 'twice', text: 'g.barrier()' };
+    expect(mutants).toMatchObject({ total: 1, killed: 0, survivors: [survivor], elsewhere: [] });
+    // Another subject, which was not asked for, might catch it.
+    const both = [subject, { ...subject, name: 'other' }];
+    const some = await check(both, { ...options, only: ['one'] });
+    expect(some.mutants).toMatchObject({ total: 1, killed: 0, survivors: [], elsewhere: [survivor] });
+    const { text, clean } = await runCheck(both, ['one'], { seeds: 1, mutants: true });
+    expect(text).toContain(
+      '1 mutant of kernels that other subjects run too, not caught here: heddle check twice --mutants',
+    );
+    expect(clean).toBe(true);
   });
 
   it('runs mutants in all configurations, also where only the tiny ones are searched', async () => {
@@ -104,7 +115,7 @@ describe('check', () => {
     }));
     const subject = { name: 'rounds', kernels: ['rounds'], configurations };
     const report = await check([subject], { exhaustive: 100, mutants: true });
-    expect(report.mutants).toEqual({ total: 2, killed: 2, survivors: [] });
+    expect(report.mutants).toEqual({ total: 2, killed: 2, survivors: [], elsewhere: [] });
     expect(report.exhaustive.map(({ configuration }) => configuration)).toEqual(['1 times']);
     const searched = await check([subject], { exhaustive: 100 });
     expect(searched.configurations).toBe(1);
@@ -270,7 +281,7 @@ describe('heddle check', () => {
       'mutants',
       'seconds',
     ]);
-    expect(report.mutants).toEqual({ total: 12, killed: 12, survivors: [] });
+    expect(report.mutants).toEqual({ total: 12, killed: 12, survivors: [], elsewhere: [] });
   });
 
   it('lists what there is, by kernel, and the configurations of a kernel that is named', () => {
