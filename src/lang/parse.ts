@@ -62,13 +62,19 @@ export function isMinified(source: FramedSource): boolean {
     const by = joinedBy(node as acorn.AnyNode);
     if (by === null) return false;
     const written = source.written(node.start, node.end);
-    return written === null || !written.includes(by) || /;/.test(written) || !isBalanced(written);
+    // Minifiers make `let` of every `const`, and one declaration of several: an author has a `const` somewhere.
+    if (written === null) return node.type !== 'VariableDeclaration' || !contains(tree, isConst);
+    return !written.includes(by) || /;/.test(written) || !isBalanced(written);
   });
 }
+
+const isConst = (node: acorn.Node): boolean =>
+  node.type === 'VariableDeclaration' && (node as acorn.VariableDeclaration).kind === 'const';
 
 /** The operator that joins what may have been several statements. */
 function joinedBy(node: acorn.AnyNode): string | null {
   if (node.type === 'SequenceExpression') return ',';
+  if (node.type === 'VariableDeclaration') return node.declarations.length > 1 ? ',' : null;
   if (node.type !== 'ExpressionStatement') return null;
   const { expression } = node;
   if (expression.type === 'LogicalExpression') return expression.operator;
