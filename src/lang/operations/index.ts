@@ -2,7 +2,6 @@
 import { block } from './block.js';
 import { clusters } from './clusters.js';
 import { debug } from './debug.js';
-import { launch } from './launch.js';
 import type { Machine } from './machine.js';
 import { matrices } from './matrices.js';
 import { memory } from './memory.js';
@@ -23,7 +22,6 @@ const ofKernels = {
   ...clusters,
   wgmma,
   warp: { ...warp, ...matrices },
-  ...launch,
   ...debug,
 };
 const table = { ...ofKernels, ...network };

@@ -1,5 +1,5 @@
 /**
- * Waits for a word of memory, and for time. Every poll is a load of the given order, so a wait that ends has the
+ * Waits for a word of memory, for time, and for the launch before. Every poll is a load of the given order, so a wait that ends has the
  * ordering of the load that ended it. Short waits never read the clock: the first look comes after 256 polls, and
  * starts the limit. A limit of 0 polls exactly once.
  */
@@ -120,5 +120,17 @@ export const waits = {
     alone: {},
     cuda: ({ nanoseconds }, { args }) => `__nanosleep(${args(nanoseconds)})`,
     simulate: ({ nanoseconds }, machine) => machine.pause('sleep', 'sleep', nanoseconds),
+  }),
+
+  /** Waits until the kernels before this one on its stream have ended, and their writes are visible. */
+  awaitPrevious: operation({
+    cuda: 'DEVICE void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }',
+    simulate: (_, machine) => machine.pause('previous'),
+    removable: true,
+  }),
+  /** Lets the next kernel start early. It may not read what this one writes before its own `awaitPrevious`. */
+  releaseNext: operation({
+    cuda: 'DEVICE void release_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }',
+    simulate: (_, machine) => machine.call('releaseNext'),
   }),
 };
