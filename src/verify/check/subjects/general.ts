@@ -38,7 +38,7 @@ export function checksOf(...carrier: Parameters<typeof carriedBy>) {
 
 /** A subject for each transport that any family takes. */
 export function generalOf(family: Family): CheckSubject[] {
-  const kernels = [...familyKernels(family).map(({ name }) => name), 'example_experts'];
+  const kernels = [...familyKernels(family).map(({ name }) => name), 'example_experts', 'other_work'];
   return transports.flatMap((transport) => {
     const configurations = over(family, transport);
     const name = transport === 'windows' ? family.name : `${family.name}_${transport}`;

@@ -197,6 +197,7 @@ const kernels = [
   'hybrid_dispatch_send',
   'hybrid_dispatch_recv',
   'example_experts',
+  'other_work',
   'hybrid_weigh',
   'hybrid_combine_send',
   'hybrid_combine_recv',

@@ -83,6 +83,6 @@ async function run(machine: SimMachine): Promise<void> {
 
 export const moves: CheckSubject = {
   name: 'moving weights',
-  kernels: ['one_sided_dispatch', 'example_experts', 'one_sided_combine'],
+  kernels: ['one_sided_dispatch', 'example_experts', 'other_work', 'one_sided_combine'],
   configurations: [{ name: 'experts change ranks while rounds run', ranks: 2, run }],
 };

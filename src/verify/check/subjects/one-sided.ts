@@ -150,7 +150,7 @@ const copy = checksOf(family, 'windows', { 'combine.way': 'bulk' });
 const sendInBulk = checksOf(family, 'windows', { 'dispatch.way': 'bulk' });
 const sendInBulkAndPull = checksOf(family, 'windows', { 'dispatch.way': 'bulk', 'combine.way': 'pull' });
 
-const kernels = ['one_sided_dispatch', 'example_experts', 'one_sided_combine'];
+const kernels = ['one_sided_dispatch', 'example_experts', 'other_work', 'one_sided_combine'];
 const weighing = [...kernels.slice(0, 2), 'one_sided_weigh', ...kernels.slice(2)];
 const goesOn = true;
 /** Where routes are counted, several blocks of a split dispatch wait. */
@@ -219,7 +219,7 @@ export const oneSided: readonly CheckSubject[] = [
   },
   {
     name: 'one_sided_plan',
-    kernels: ['one_sided_dispatch', 'experts_plan', 'example_experts', 'one_sided_combine'],
+    kernels: ['one_sided_dispatch', 'experts_plan', 'example_experts', 'other_work', 'one_sided_combine'],
     configurations: [
       ...push.rounds('push', planned),
       ...push.loss('of a plan', 'combine', { goesOn, weighting: 'plan' }),
@@ -240,6 +240,7 @@ export const oneSided: readonly CheckSubject[] = [
       'one_sided_dispatch_send',
       'one_sided_dispatch_recv',
       'example_experts',
+      'other_work',
       'one_sided_weigh',
       'one_sided_combine_send',
       'one_sided_combine_recv',

@@ -136,6 +136,7 @@ const halves = [
   'portable_dispatch_send',
   'portable_dispatch_recv',
   'example_experts',
+  'other_work',
   'portable_combine_send',
   'portable_combine_recv',
 ];
