@@ -36,10 +36,12 @@ export function encodeFrame({ head, bytes }: Frame): Uint8Array[] {
 export class FrameReader {
   /** May be changed between frames, also in the middle of a `read`. */
   limits: FrameLimits;
-  /** What has come of the next frame, how much that is, and how much it must be to tell more. */
-  #chunks: Uint8Array[] = [];
-  #length = 0;
-  #needed = PREFIX;
+  readonly #prefix = new Uint8Array(PREFIX);
+  #head = new Uint8Array(0);
+  #bytes = new Uint8Array(0);
+  /** The part of the frame under way that is being filled, and how much of it is here. */
+  #part: 'prefix' | 'head' | 'bytes' = 'prefix';
+  #filled = 0;
 
   constructor(limits: FrameLimits) {
     this.limits = limits;
@@ -47,27 +49,44 @@ export class FrameReader {
 
   /** The frames that this chunk completes, one at a time. Throws ProtocolError; then the stream is lost. */
   *read(chunk: Uint8Array): Generator<Frame> {
-    this.#chunks.push(chunk);
-    this.#length += chunk.length;
-    if (this.#length < this.#needed) return;
-    const here = Buffer.concat(this.#chunks);
     let at = 0;
+    const fill = (part: Uint8Array): boolean => {
+      const taken = chunk.subarray(at, at + part.length - this.#filled);
+      part.set(taken, this.#filled);
+      at += taken.length;
+      this.#filled += taken.length;
+      if (this.#filled < part.length) return false;
+      this.#filled = 0;
+      return true;
+    };
     for (;;) {
-      this.#needed = PREFIX;
-      if (here.length - at < PREFIX) break;
-      const [head, bytes] = [here.readUInt32LE(at), here.readUInt32LE(at + 4)];
-      if (head === 0 || head > this.limits.head || bytes > this.limits.bytes)
-        throw new ProtocolError(`a frame of ${head} + ${bytes} bytes`);
-      this.#needed += head + bytes;
-      if (here.length - at < this.#needed) break;
-      at += this.#needed;
-      yield {
-        head: decode(here.subarray(at - bytes - head, at - bytes)),
-        bytes: new Uint8Array(here.subarray(at - bytes, at)),
-      };
+      switch (this.#part) {
+        case 'prefix':
+          if (!fill(this.#prefix)) return;
+          this.#allocate();
+          this.#part = 'head';
+          break;
+        case 'head':
+          if (!fill(this.#head)) return;
+          this.#part = 'bytes';
+          break;
+        case 'bytes':
+          if (!fill(this.#bytes)) return;
+          this.#part = 'prefix';
+          yield { head: decode(this.#head), bytes: this.#bytes };
+      }
     }
-    this.#chunks = [here.subarray(at)];
-    this.#length = here.length - at;
+  }
+
+  #allocate(): void {
+    const lengths = new DataView(this.#prefix.buffer);
+    const head = lengths.getUint32(0, true);
+    const bytes = lengths.getUint32(4, true);
+    if (head === 0 || head > this.limits.head || bytes > this.limits.bytes) {
+      throw new ProtocolError(`a frame of ${head} + ${bytes} bytes`);
+    }
+    this.#head = new Uint8Array(head);
+    this.#bytes = new Uint8Array(bytes);
   }
 }
 
