@@ -18,11 +18,11 @@ function reports(bell = 0) {
 it('a caller that sleeps is woken for as much as it waits for, and not before', () => {
   const { reports: core, sleep, asleep } = reports();
   sleep(3);
-  core.landed(1);
-  core.landed(1);
+  core.landed();
+  core.landed();
   core.ring();
   expect(asleep()).toBe(true);
-  core.landed(1);
+  core.landed();
   expect(asleep()).toBe(true);
   core.ring();
   expect(asleep()).toBe(false);
@@ -40,10 +40,10 @@ it('a loss wakes it, however much is still lacking', () => {
 it('the bell counts on past 2^31', () => {
   const { reports: core, sleep, asleep } = reports(2 ** 31 - 2);
   sleep(4);
-  for (let i = 0; i < 3; i++) core.landed(1);
+  for (let i = 0; i < 3; i++) core.landed();
   core.ring();
   expect(asleep()).toBe(true);
-  core.landed(1);
+  core.landed();
   core.ring();
   expect(asleep()).toBe(false);
 });

@@ -152,7 +152,7 @@ export function createCore(options: CoreOptions) {
       if (readCompletions(rail)) moved = true;
     }
     if (waiting.length > 0 && retry()) moved = true;
-    if (reports.landed(immediates.addWaiting())) moved = true;
+    if (immediates.addWaiting()) moved = true;
     rounds = (rounds + 1) & 255;
     if (rounds === 0) tick();
     reports.ring();
@@ -325,7 +325,8 @@ export function createCore(options: CoreOptions) {
       if (flags & FI.WRITE) {
         complete(words[at]!, words[at + 1]!);
       } else if (flags & FI.REMOTE_CQ_DATA) {
-        reports.landed(immediates.add(words[at + 8]!));
+        immediates.add(words[at + 8]!);
+        reports.landed();
       }
     }
     return true;

@@ -8,8 +8,6 @@ export class ImmediateQueue {
   readonly #tags: Int32Array;
   readonly #mask: number;
   readonly #waiting: number[] = [];
-  /** How many of those have been added. */
-  #done = 0;
 
   constructor(shared: SharedArrayBuffer) {
     this.#counts = new Int32Array(shared, 0, 2);
@@ -22,21 +20,16 @@ export class ImmediateQueue {
     return new SharedArrayBuffer((2 + room) * 4);
   }
 
-  /** Returns how many the caller can take more than before: none where it has to wait. */
-  add(tag: number): number {
-    if (this.#waiting.length === 0 && this.#put(tag)) return 1;
-    this.#waiting.push(tag);
-    return 0;
+  add(tag: number): void {
+    if (this.#waiting.length > 0 || !this.#put(tag)) this.#waiting.push(tag);
   }
 
-  /** Adds those that have waited, as far as there is room. Returns how many. */
-  addWaiting(): number {
-    if (this.#waiting.length === 0) return 0;
-    const before = this.#done;
-    while (this.#done < this.#waiting.length && this.#put(this.#waiting[this.#done]!)) this.#done++;
-    const added = this.#done - before;
-    if (this.#done === this.#waiting.length) this.#waiting.length = this.#done = 0;
-    return added;
+  /** Adds those that have waited for room; true when there was some. */
+  addWaiting(): boolean {
+    let added = 0;
+    while (added < this.#waiting.length && this.#put(this.#waiting[added]!)) added++;
+    if (added > 0) this.#waiting.splice(0, added);
+    return added > 0;
   }
 
   /** Removes the oldest immediate and returns its tag, as a signed number; null where there is none. */

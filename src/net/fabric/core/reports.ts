@@ -40,10 +40,9 @@ export function createReports(shared: Shared) {
     happened++;
   }
 
-  /** The caller can take so many more immediates; true for any. */
-  function landed(n: number): boolean {
-    happened += n;
-    return n > 0;
+  /** A write or a message of a peer's has landed. */
+  function landed(): void {
+    happened++;
   }
 
   function loseAPeer(peer: number): void {

@@ -73,8 +73,7 @@ export const commandWords = 32768;
 /** Positions in the ring are taken modulo its length, with this. */
 export const ringMask = commandWords - 1;
 
-/** Immediates that the caller can have left before others wait, a power of two. */
-export const queuedImmediates = 65_536;
+const queuedImmediates = 4096;
 
 export function createShared(): Shared {
   return {

@@ -3,7 +3,7 @@ import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
 import { HeddleError } from '../../../base/errors.js';
 import { endOrderly, startThread, yieldProcessor } from '../../../base/native/index.js';
 import { type Core, type CoreOptions, createCore } from '../core/core.js';
-import { queuedImmediates, stoppedWord, word } from '../core/shared.js';
+import { stoppedWord, word } from '../core/shared.js';
 import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
 
 /** The methods of a core that set things up; they are called rarely and answer before the call returns. */
@@ -167,5 +167,5 @@ const controlTimeoutMs = 60_000;
 const spinsBeforePause = 500;
 /** The longest sleep between two looks at the clock, and so the most by which a timeout is noticed too late. */
 const longestNapMs = 20;
-/** A caller that sleeps is woken before the queue of immediates is full. */
-const mostMissing = queuedImmediates / 2;
+/** Half of what the bell can tell apart. */
+const mostMissing = 2 ** 30;
