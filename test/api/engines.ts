@@ -39,7 +39,7 @@ export async function ofEngines({ mine, theirs, peer, region, target, remote, gr
   return {
     'TransferEngine.open': call(async (options) => (await fabric.TransferEngine.open(options)).close(), {
       ...{ provider: 'tcp;ofi_rxm', devices: ['lo'], rails: 1, shard: 'peer', thread: 'caller' },
-      ...{ timeoutMs: 100, queue: 8, gpuMemory: false },
+      ...{ timeoutMs: 100, queue: 8, immediates: 4, gpuMemory: false },
     }),
     'TransferEngine.addPeer': call((a, b) => theirs.addPeer(a, b), new Uint8Array(mine.address), 'again'),
     'TransferEngine.losePeer': call((a) => theirs.losePeer(a), peer),

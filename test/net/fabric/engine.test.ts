@@ -77,24 +77,6 @@ describeOver(all, 'operations on %s', (provider) => {
     expect(b.immediate(12345).landed).toBe(0);
   });
 
-  it('lets a program take immediates one by one, before they are counted', async () => {
-    const { a, b, source, remote } = await pair({ provider });
-    const counter = a.counter();
-    for (const immediate of [7, 2 ** 32 - 1, 7]) {
-      a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 8, immediate, counter });
-    }
-    until([a, b], () => counter.reached(3));
-    const taken: number[] = [];
-    until([b], () => {
-      const tag = b.nextImmediate();
-      if (tag >= 0) taken.push(tag);
-      return taken.length === 2;
-    });
-    until([b], () => b.immediate(7).landed + b.immediate(2 ** 32 - 1).landed === 1);
-    expect([7, 2 ** 32 - 1]).toEqual(expect.arrayContaining(taken));
-    expect(b.nextImmediate()).toBe(-1);
-  });
-
   // The queue of a peer, and with 4096 also the tickets of all operations.
   it.each([8, 4096])(
     'wait for room among %i instead of overflowing, and miss no completion',
@@ -352,6 +334,7 @@ describe('refusals', () => {
       /devices.*nope0.*lo/,
     );
     await expect(TransferEngine.open({ rails: 0 })).rejects.toThrow(/rails is 0/);
+    await expect(TransferEngine.open({ immediates: 0 })).rejects.toThrow(/immediates is 0/);
     await expect(TransferEngine.open({ provider: 'efa' })).rejects.toThrow(UnavailableError);
     await expect(TransferEngine.open({ provider: 'efa' })).rejects.toThrow(/efa: .*Install libfabric/);
   });
@@ -405,6 +388,15 @@ describe('failure', needing('tcp;ofi_rxm'), () => {
     expect(a.underway).toBe(0);
     source.close();
     expect(() => source.buffer).toThrow(DisposedError);
+  });
+
+  it('of an immediate too many is told to whoever waits', async () => {
+    const { a, b, source, remote } = await pair({ immediates: 1 });
+    for (let immediate = 1; immediate <= 4; immediate++) {
+      a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 8, immediate });
+    }
+    until([a, b], () => a.underway === 0);
+    await expect(b.immediate(1).wait(2)).rejects.toThrow(/More different immediates/);
   });
 });
 

@@ -3,7 +3,7 @@ import { createReports } from '../../../src/net/fabric/core/reports.js';
 import { createShared, eventWords, peerLost, word } from '../../../src/net/fabric/core/shared.js';
 
 function reports(bell = 0) {
-  const shared = createShared();
+  const shared = createShared(4);
   const control = new Int32Array(shared.control);
   control[word.bell] = bell;
   /** The caller sleeps until `more` things have happened. */
@@ -29,12 +29,15 @@ it('a caller that sleeps is woken for as much as it waits for, and not before', 
 });
 
 it('a loss wakes it, however much is still lacking', () => {
-  const { reports: core, shared, sleep, asleep } = reports();
-  sleep(1000);
-  core.peerLost(1);
-  core.ring();
-  expect(asleep()).toBe(false);
-  expect(new Int32Array(shared.peers)[2]).toBe(peerLost);
+  for (const lose of ['peerLost', 'immediateLost'] as const) {
+    const { reports: core, shared, control, sleep, asleep } = reports();
+    sleep(1000);
+    core[lose](1);
+    core.ring();
+    expect(asleep()).toBe(false);
+    if (lose === 'peerLost') expect(new Int32Array(shared.peers)[2]).toBe(peerLost);
+    else expect(control[word.immediatesLost]).toBe(1);
+  }
 });
 
 it('the bell counts on past 2^31', () => {

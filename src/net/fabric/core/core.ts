@@ -11,7 +11,7 @@ import {
 } from '../libfabric/endpoint.js';
 import { choose, type Wanted } from '../libfabric/provider.js';
 import { PollingClock } from './clock.js';
-import { ImmediateQueue } from './immediates.js';
+import { ImmediateQueue, ImmediateTable } from './immediates.js';
 import { Lane, type Target } from './lane.js';
 import { createRegions } from './regions.js';
 import { createReports } from './reports.js';
@@ -25,6 +25,8 @@ export interface CoreOptions extends Wanted {
   readonly timeoutMs: number;
   /** Requests under way to one peer on one rail. */
   readonly queue: number;
+  /** Immediates are counted by tag, or listed as they land. */
+  readonly arrivals: 'counted' | 'listed';
   readonly shared: Shared;
 }
 
@@ -52,7 +54,9 @@ export function createCore(options: CoreOptions) {
   const { shared } = options;
   const control = new Int32Array(shared.control);
   const commands = new Float64Array(shared.commands);
-  const immediates = new ImmediateQueue(shared.immediates);
+  const listed = options.arrivals === 'listed';
+  const immediates = listed ? null : new ImmediateTable(shared.immediates);
+  const arrivals = listed ? new ImmediateQueue(shared.immediates) : null;
   const reports = createReports(shared);
   const requests = new Requests();
   const clock = new PollingClock(options.timeoutMs);
@@ -152,7 +156,6 @@ export function createCore(options: CoreOptions) {
       if (readCompletions(rail)) moved = true;
     }
     if (waiting.length > 0 && retry()) moved = true;
-    if (immediates.addWaiting()) moved = true;
     rounds = (rounds + 1) & 255;
     if (rounds === 0) tick();
     reports.ring();
@@ -314,6 +317,7 @@ export function createCore(options: CoreOptions) {
 
   function readCompletions(index: number): boolean {
     const rail = rails[index]!;
+    if (arrivals !== null && !arrivals.fits(completionBatch)) return false;
     const count = rail.readQueue(rail.queue, rail.entries.address, completionBatch);
     if (count <= 0) {
       if (count === -errno.AGAIN || count === 0) return false;
@@ -325,11 +329,19 @@ export function createCore(options: CoreOptions) {
       if (flags & FI.WRITE) {
         complete(words[at]!, words[at + 1]!);
       } else if (flags & FI.REMOTE_CQ_DATA) {
-        immediates.add(words[at + 8]!);
-        reports.landed();
+        landed(words[at + 8]!);
       }
     }
     return true;
+  }
+
+  function landed(immediate: number): void {
+    if (immediates !== null && !immediates.add(immediate)) {
+      reports.immediateLost();
+      return;
+    }
+    arrivals?.add(immediate);
+    reports.landed();
   }
 
   /** A request has ended well, unless it was given up before: then its context names an older use. */

@@ -51,6 +51,13 @@ export function createReports(shared: Shared) {
     urgent = true;
   }
 
+  /** An immediate for which there is no counter left has landed: the engine is of no use any more. */
+  function immediateLost(): void {
+    Atomics.store(control, word.immediatesLost, 1);
+    happened++;
+    urgent = true;
+  }
+
   /** Says how much has happened, and wakes a caller that waits for no more than that. */
   function ring(): void {
     if (happened === 0) return;
@@ -64,5 +71,5 @@ export function createReports(shared: Shared) {
     Atomics.notify(control, word.callerSleeps);
   }
 
-  return { requestEnded, landed, peerLost: loseAPeer, ring };
+  return { requestEnded, landed, peerLost: loseAPeer, immediateLost, ring };
 }

@@ -1,4 +1,4 @@
-import { ImmediateQueue } from './immediates.js';
+import { ImmediateQueue, ImmediateTable } from './immediates.js';
 
 /**
  * The memory that the caller's side of an engine and the thread that drives libfabric (the core) share. The
@@ -16,7 +16,7 @@ export interface Shared {
   readonly remaining: SharedArrayBuffer;
   /** Two words a peer: its state, and how many of its requests have ended (modulo 2^32). */
   readonly peers: SharedArrayBuffer;
-  /** An `ImmediateQueue` of those that have landed. */
+  /** Those that have landed: a table that counts them, or a queue that lists them. */
   readonly immediates: SharedArrayBuffer;
 }
 
@@ -38,6 +38,7 @@ export const word = {
   stopped: 85,
   request: 84,
   reply: 96,
+  immediatesLost: 97,
   count: 112,
 } as const;
 
@@ -73,9 +74,11 @@ export const commandWords = 32768;
 /** Positions in the ring are taken modulo its length, with this. */
 export const ringMask = commandWords - 1;
 
+/** A power of two. */
 const queuedImmediates = 4096;
 
-export function createShared(): Shared {
+/** `immediates`: how many different ones the table has room for; null for a queue. */
+export function createShared(immediates: number | null): Shared {
   return {
     control: new SharedArrayBuffer(word.count * 4),
     commands: new SharedArrayBuffer(commandWords * 8),
@@ -83,6 +86,7 @@ export function createShared(): Shared {
     events: new SharedArrayBuffer(operations * eventWords * 4),
     remaining: new SharedArrayBuffer(operations * 4),
     peers: new SharedArrayBuffer(peers * 8),
-    immediates: ImmediateQueue.allocate(queuedImmediates),
+    immediates:
+      immediates === null ? ImmediateQueue.allocate(queuedImmediates) : ImmediateTable.allocate(immediates),
   };
 }

@@ -1,5 +1,5 @@
 import { requireInteger } from '../../../base/errors.js';
-import type { ImmediateQueue } from '../core/immediates.js';
+import { type ImmediateTable, tableFull } from '../core/immediates.js';
 import type { Tally } from './operations.js';
 import type { ArrivalOptions, Wait, Waiting } from './waiting.js';
 
@@ -44,39 +44,15 @@ export class Counter implements Tally {
   }
 }
 
-/** How many immediates have landed of each tag, also of those that nobody has asked for yet. */
-export class Arrivals {
-  readonly #landed: ImmediateQueue;
-  readonly #ofTags = new Map<number, { n: number }>();
-
-  constructor(landed: ImmediateQueue) {
-    this.#landed = landed;
-  }
-
-  /** Counts those that have landed since the last call. */
-  count(): void {
-    for (let tag = this.#landed.take(); tag !== null; tag = this.#landed.take()) this.of(tag).n++;
-  }
-
-  /** `tag`: as a signed number. */
-  of(tag: number): { n: number } {
-    const known = this.#ofTags.get(tag);
-    if (known !== undefined) return known;
-    const made = { n: 0 };
-    this.#ofTags.set(tag, made);
-    return made;
-  }
-}
-
 /**
  * Counts the writes that landed here with one immediate. Waiting for `n` takes them off the count, so that the
  * next wait is for the next round. Writes may land before anybody waits, and in any order.
  */
 export class ImmediateCounter {
-  readonly #arrivals: Arrivals;
-  readonly #arrived: { readonly n: number };
-  /** Arrivals that waits have taken. */
+  readonly #entry: number;
+  /** Arrivals that waits have taken, modulo 2^32. */
   #taken = 0;
+  readonly #table: ImmediateTable;
   /** Arrivals that make one write: one a rail when writes are cut up by bytes. */
   readonly #shards: number;
   readonly #waiting: Waiting;
@@ -84,20 +60,20 @@ export class ImmediateCounter {
   /** @internal */
   constructor(
     readonly tag: number,
-    arrivals: Arrivals,
+    table: ImmediateTable,
     shards: number,
     waiting: Waiting,
   ) {
-    this.#arrivals = arrivals;
-    this.#arrived = arrivals.of(tag | 0);
+    this.#table = table;
     this.#shards = shards;
     this.#waiting = waiting;
+    this.#entry = table.find(tag | 0);
+    if (this.#entry < 0) throw tableFull();
   }
 
   /** Writes that landed and that nobody has taken yet; negative while waits are ahead of them. */
   get landed(): number {
-    this.#arrivals.count();
-    return Math.floor((this.#arrived.n - this.#taken) / this.#shards);
+    return Math.floor(((this.#table.count(this.#entry) - this.#taken) | 0) / this.#shards);
   }
 
   /** Takes `n` writes if they have landed; makes progress. The way to poll. */
@@ -107,7 +83,7 @@ export class ImmediateCounter {
       this.#waiting.poll();
       if (this.landed < n) return false;
     }
-    this.#taken += n * this.#shards;
+    this.#taken = (this.#taken + n * this.#shards) | 0;
     return true;
   }
 
@@ -121,7 +97,7 @@ export class ImmediateCounter {
     try {
       await this.#waiting.until(wait);
     } catch (error) {
-      this.#taken -= n * this.#shards;
+      this.#taken = (this.#taken - n * this.#shards) | 0;
       throw error;
     }
   }
@@ -132,7 +108,7 @@ export class ImmediateCounter {
     try {
       this.#waiting.untilSync(wait);
     } catch (error) {
-      this.#taken -= n * this.#shards;
+      this.#taken = (this.#taken - n * this.#shards) | 0;
       throw error;
     }
   }
@@ -140,10 +116,10 @@ export class ImmediateCounter {
   #begin(n: number, options: ArrivalOptions): Wait {
     this.#require(n);
     const timeoutMs = this.#waiting.timeout(options);
-    this.#taken += n * this.#shards;
+    this.#taken = (this.#taken + n * this.#shards) | 0;
     const want = this.#taken;
     return {
-      condition: () => Math.max(0, want - this.#arrived.n),
+      condition: () => Math.max(0, (want - this.#table.count(this.#entry)) | 0),
       timeoutMs,
       what: () => `wait for ${n} writes with immediate ${this.tag} (${Math.max(0, this.landed + n)} landed)`,
       from: options.from ?? [],

@@ -1,10 +1,11 @@
-import { DisposedError, requireInteger } from '../../../base/errors.js';
+import { DisposedError, HeddleError, requireInteger } from '../../../base/errors.js';
 import type { CoreOptions } from '../core/core.js';
-import { ImmediateQueue } from '../core/immediates.js';
+import { ImmediateQueue, ImmediateTable, tableFull } from '../core/immediates.js';
+import { word } from '../core/shared.js';
 import { encodeAddress } from '../libfabric/address.js';
 import { libfabric } from '../libfabric/bindings.js';
 import type { FabricDevice } from '../libfabric/provider.js';
-import { Arrivals, Counter, ImmediateCounter } from './counters.js';
+import { Counter, ImmediateCounter } from './counters.js';
 import { callerDriver, type Driver, startWorker } from './driver.js';
 import type { Peer, PeerGroup, Region, RemoteRegion } from './handles.js';
 import { createMemory, type GpuMemory } from './memory.js';
@@ -32,11 +33,11 @@ export class TransferEngine implements Waitable {
 
   /** Requests that one write becomes. */
   readonly #shards: number;
+  readonly #control: Int32Array;
   readonly #peers: Peers;
   readonly #posting: ReturnType<typeof createPosting>;
-  readonly #immediates: ImmediateQueue;
-  /** Null while nobody counts immediates. */
-  #arrivals: Arrivals | null = null;
+  readonly #immediates: ImmediateTable | null;
+  readonly #arrivals: ImmediateQueue | null;
   readonly #counters = new Map<number, ImmediateCounter>();
   readonly #waiting = createWaiting(this);
   readonly #operations: Operations;
@@ -65,8 +66,11 @@ export class TransferEngine implements Waitable {
     this.address = encodeAddress(driver.info.address);
     this.timeoutMs = core.timeoutMs;
     this.#shards = core.shard === 'bytes' ? core.rails : 1;
+    this.#control = new Int32Array(core.shared.control);
     this.#memory = createMemory(driver, core.id, core.gpuMemory, this);
-    this.#immediates = new ImmediateQueue(core.shared.immediates);
+    const listed = core.arrivals === 'listed';
+    this.#immediates = listed ? null : new ImmediateTable(core.shared.immediates);
+    this.#arrivals = listed ? new ImmediateQueue(core.shared.immediates) : null;
     const peers = createPeers(driver, new Int32Array(core.shared.peers), core.timeoutMs);
     this.#peers = peers;
     this.#operations = createOperations(core.shared, peers.failure);
@@ -141,22 +145,27 @@ export class TransferEngine implements Waitable {
   /** The counter of writes that land here with this immediate; one per tag. */
   immediate(tag: number): ImmediateCounter {
     requireInteger('tag', tag, 0, 2 ** 32 - 1);
-    this.#arrivals ??= new Arrivals(this.#immediates);
+    if (this.#immediates === null)
+      throw new HeddleError(
+        'HEDDLE_FABRIC',
+        "this engine lists immediates (arrivals: 'listed'): call nextImmediate",
+      );
     let counter = this.#counters.get(tag);
     if (counter === undefined) {
-      counter = new ImmediateCounter(tag, this.#arrivals, this.#shards, this.#waiting);
+      counter = new ImmediateCounter(tag, this.#immediates, this.#shards, this.#waiting);
       this.#counters.set(tag, counter);
     }
     return counter;
   }
 
-  /**
-   * For a program that looks at each of them: takes the oldest immediate that has landed; -1 where there is none. From the
-   * first call of `immediate` on they are counted instead.
-   */
+  /** Of an engine that lists them: the oldest immediate that has landed, which is taken by this; -1 where there is none. */
   nextImmediate(): number {
-    const tag = this.#immediates.take();
-    return tag === null ? -1 : tag >>> 0;
+    if (this.#arrivals === null)
+      throw new HeddleError(
+        'HEDDLE_FABRIC',
+        "this engine counts immediates; open it with arrivals: 'listed'",
+      );
+    return this.#arrivals.take();
   }
 
   /** Whether a write to the peer can begin without waiting for room. */
@@ -194,7 +203,7 @@ export class TransferEngine implements Waitable {
   poll(): boolean {
     // A closed engine has nothing left that could make progress; waits learn it from `broken`.
     const moved = !this.#closed && this.driver.progress();
-    this.#arrivals?.count();
+    if (Atomics.load(this.#control, word.immediatesLost) !== 0) this.broken ??= tableFull();
     return this.#operations.drain() || moved;
   }
 

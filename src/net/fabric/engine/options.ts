@@ -33,6 +33,13 @@ export interface EngineOptions {
   readonly timeoutMs?: number;
   /** Writes under way to one peer; a call that would exceed it waits. */
   readonly queue?: number;
+  /** The most different immediates that are counted. */
+  readonly immediates?: number;
+  /**
+   * The fate of immediates that land: counted by tag, for `immediate`, or listed, for `nextImmediate`. Listed ones
+   * must be taken, or nothing moves any more; and each write is one, so not with `shard: 'bytes'`.
+   */
+  readonly arrivals?: 'counted' | 'listed';
   /** Ask for a provider that takes GPU memory itself. */
   readonly gpuMemory?: boolean;
 }
@@ -50,7 +57,9 @@ export function coreOptions(options: EngineOptions): CoreOptions {
   requireInteger('rails', rails, 1, 16);
   requireInteger('queue', queue, 1, Math.floor(4096 / rails));
   requireOneOf('shard', shard, ['peer', 'bytes']);
-  requireOneOf('thread', options.thread ?? 'worker', ['worker', 'caller']);
+  const { arrivals = 'counted', thread = 'worker', immediates = 4096 } = options;
+  requireOneOf('arrivals', arrivals, shard === 'bytes' ? ['counted'] : ['counted', 'listed']);
+  requireOneOf('thread', thread, ['worker', 'caller']);
   return {
     id: randomBytes(8).toString('hex'),
     provider: options.provider ?? 'auto',
@@ -61,7 +70,8 @@ export function coreOptions(options: EngineOptions): CoreOptions {
     gpuMemory: requireFlag('gpuMemory', gpuMemory),
     timeoutMs: requireInteger('timeoutMs', options.timeoutMs ?? 30_000, 10, 2 ** 30),
     queue,
-    shared: createShared(),
+    arrivals,
+    shared: createShared(arrivals === 'listed' ? null : requireInteger('immediates', immediates, 1, 2 ** 20)),
   };
 }
 

@@ -78,7 +78,7 @@ type OpenEnd = Awaited<ReturnType<typeof openEnd>>;
 export async function openEnd(options: FabricOptions, provider: ProviderName, nics: WireMemory['nics']) {
   const engine = await TransferEngine.open({
     ...engineOptions(options, provider),
-    ...{ thread: 'caller', gpuMemory: nics.kind === 'gpu' },
+    ...{ thread: 'caller', arrivals: 'listed', gpuMemory: nics.kind === 'gpu' },
   });
   try {
     return { engine, own: registerWire(engine, nics) };
