@@ -47,9 +47,9 @@ export function register(command: Command): void {
 const define = (command: Command) =>
   command
     .addOption(profileOption('the layer of a model, or custom', 'custom'))
-    .option('--hidden <n>', 'instead of the profile’s', elements)
-    .option('--experts <n>', 'instead of the profile’s', experts)
-    .option('--top-k <n>', 'instead of the profile’s', routes)
+    .option('--hidden <n>', 'elements of a row; overrides the profile', elements)
+    .option('--experts <n>', 'experts of all ranks together; overrides the profile', experts)
+    .option('--top-k <n>', 'experts that a token goes to; overrides the profile', routes)
     .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
     .option('--replicas <n>', 'so many ranks at a time hold the same tokens', ranks, 1)
     .option('--nodes <n>', 'as equal nodes, between which rows cross a network (HEDDLE_PROVIDER)', ranks, 1)

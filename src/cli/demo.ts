@@ -26,12 +26,12 @@ const rowDtypes: readonly RowDtype[] = ['bf16', 'f16', 'f32'];
 
 const define = (command: Command) =>
   command
-    .option('--layer', 'a whole layer, small: router, experts that are MLPs and a shared one, too')
+    .option('--layer', 'a small but whole layer: router, MLP experts, shared expert')
     .option('--rebalance', 'many rounds, simulated, in which experts move to where they are wanted')
-    .option('--lose <n>', 'many rounds, simulated, in the midst of which so many ranks stop', ranks)
+    .option('--lose <n>', 'stop this many ranks in the middle of a simulated run of many rounds', ranks)
     .option('--join', 'processes of which one is killed, started anew and taken in again: 4, or --ranks')
     .option('--ranks <n>', `GPUs that share the experts${otherwise('ranks')}`, ranks)
-    .option('--nodes <n>', 'of so many equal nodes, between which rows cross a network', ranks, 1)
+    .option('--nodes <n>', 'number of equal nodes; rows cross a network between them', ranks, 1)
     .option('--tokens <n>', `tokens that each of them brings${otherwise('tokens')}`, tokens)
     .option('--hidden <n>', `elements of a row${otherwise('hidden')}`, elements)
     .option('--experts <n>', `experts of all ranks together${otherwise('experts')}`, expertsOf)

@@ -10,7 +10,7 @@ import { version } from './start.js';
 /** Every command, which is a module of this folder, and its description. */
 const descriptions = {
   demo: 'one round of a Mixture-of-Experts layer, or a whole layer: verified, and shown',
-  check: 'prove the synchronisation of the kernels on the simulated machine',
+  check: 'look for races in the kernels, on the simulated machine',
   emit: 'print the CUDA C++ that a kernel becomes',
   export: 'what a runtime in another language needs to launch the kernels without Node.js',
   doctor: 'look at this machine: what Heddle can use, what each thing enables, what is missing',
