@@ -11,13 +11,17 @@ import {
   benchOverlap,
   type ExpertsBenchPlan,
   expertsColumns,
+  expertsHeading,
   gemmColumns,
+  gemmHeading,
   gemmLines,
   headOf,
   layerColumns,
+  layerHeading,
   lineOf,
   type OverlapPlan,
   overlapColumns,
+  overlapHeading,
   type Span,
   timelineOf,
   type Unit,
@@ -102,11 +106,12 @@ const settingOf = (flags: Flags, iterations: number) => ({
 });
 
 /**
- * Prints lines as they come and, if asked for, all results at the end. The head of the table comes with the first
- * line, so a measurement that fails at once prints none.
+ * Prints lines as they come and, if asked for, all results at the end. What is measured and the head of the table come with
+ * the first line, so a measurement that fails at once prints neither.
  */
 async function tabulate<Line, Report extends { readonly spans: readonly Span[] }>(
   { device, json, trace }: Flags,
+  measured: string,
   columnsOf: (unit: Unit) => readonly Column<Line>[],
   measure: (on: (line: Line) => void) => Promise<Report>,
   foot?: (report: Report) => string,
@@ -116,7 +121,7 @@ async function tabulate<Line, Report extends { readonly spans: readonly Span[] }
   const columns = columnsOf(unitOf(device)).filter(({ rate }) => !(rate && device === 'sim'));
   if (device === 'sim')
     process.stderr.write('heddle bench: simulated, to try the command: figures are steps, not times\n');
-  let head = `${headOf(columns)}\n`;
+  let head = `${measured}\n\n${headOf(columns)}\n`;
   const report = await measure((line) => {
     table.write(`${head}${lineOf(columns, line)}\n`);
     head = '';
@@ -151,7 +156,7 @@ as many bytes, divided by theirs.`,
         tokens: flags.tokens ?? usual(flags, [128, 4096], [4]),
         ...settingOf(flags, 30),
       };
-      return tabulate(flags, expertsColumns, (on) => benchExperts(plan, on));
+      return tabulate(flags, expertsHeading(plan), expertsColumns, (on) => benchExperts(plan, on));
     });
 
 const addGemm = (bench: Command) =>
@@ -181,6 +186,7 @@ that routes need, 'padded' how many more are multiplied because of Heddle's tile
       };
       return tabulate(
         flags,
+        gemmHeading(plan),
         gemmColumns,
         (on) => benchGemm(plan, (point) => gemmLines(point).forEach(on)),
         ({ rates, cublas }) =>
@@ -222,7 +228,7 @@ row is read for them.`,
         ...{ rows: dtype === 'fp8' ? dtype : flags.rows, weights: dtype, ...settingOf(flags, 30) },
         tokens: flags.tokens ?? usual(flags, [1, 8, 32, 128, 512, 4096], [2]),
       };
-      return tabulate(flags, layerColumns, (on) => benchLayer(plan, on));
+      return tabulate(flags, layerHeading(plan), layerColumns, (on) => benchLayer(plan, on));
     });
 
 const addOverlap = (bench: Command) =>
@@ -254,5 +260,5 @@ const addOverlap = (bench: Command) =>
         inner: flags.inner ?? usual(flags, 2048, 64),
         ...{ gemm, ...set({ family }), ...settingOf(flags, 30) },
       };
-      return tabulate(flags, overlapColumns, (on) => benchOverlap(plan, on));
+      return tabulate(flags, overlapHeading(plan), overlapColumns, (on) => benchOverlap(plan, on));
     });

@@ -15,7 +15,7 @@ import {
   sweep,
 } from '../tools/bench/index.js';
 import { familyOption, registerParts, traceOption, writeTrace } from './bench-parts.js';
-import type { Command, FlagsOf } from './commander.js';
+import { type Command, type FlagsOf, Option } from './commander.js';
 import {
   choice,
   combineDtypeOption,
@@ -56,7 +56,11 @@ const define = (command: Command) =>
     .option('-b, --begin <tokens>', 'fewest tokens a rank', tokens, 1)
     .option('-e, --end <tokens>', 'most tokens a rank (default: 4096, simulated 8)', tokens)
     .option('-f, --factor <n>', 'from one number of tokens to the next', numberIn({ above: 1, to: 1024 }), 2)
-    .option('--tokens <list>', 'these numbers of tokens instead: 1,8,128', listOfTokens)
+    .addOption(
+      new Option('--tokens <list>', 'these numbers of tokens instead: 1,8,128')
+        .argParser(listOfTokens)
+        .conflicts(['begin', 'end', 'factor']),
+    )
     .addOption(dtypeOption('bf16'))
     .addOption(combineDtypeOption())
     .option('--perfect-router', 'every expert gets the same load')

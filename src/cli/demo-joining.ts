@@ -7,6 +7,7 @@ import { expertsOf } from '../moe/layer/index.js';
 import type { ProviderName } from '../net/fabric/index.js';
 import { launchReporting } from '../net/world/index.js';
 import { networkHere } from './demo-rounds.js';
+import { count, number } from './print-demo.js';
 
 export interface JoiningRounds {
   readonly sizes: {
@@ -67,7 +68,7 @@ export function joiningText(result: Awaited<ReturnType<typeof demoJoining>>): st
   const [mark, verdict] =
     different === 0
       ? ['✓', 'every bit as in the reference']
-      : ['✗', `${different} differ from the reference`];
+      : ['✗', `${number(different)} differ from the reference`];
   const had = (process: number, round: number): string => {
     const says = reports.find((one) => one.process === process && one.round === round);
     if (says === undefined) return 'killed';
@@ -82,12 +83,12 @@ export function joiningText(result: Awaited<ReturnType<typeof demoJoining>>): st
     '',
     `${processes} processes, each with a simulated GPU, over libfabric (${provider})`,
     '',
-    `${mark} right: ${values} values in ${rounds.length} rounds, ${verdict}`,
+    `${mark} right: ${count(values, 'value')} in ${rounds.length} rounds, ${verdict}`,
     `✓ went on: process ${processes - 1} was killed, and the others had a world without it after ${Math.round(lossMs)} ms`,
     `✓ taken in: it was started anew, and the others had a world with it after ${Math.round(joinMs)} ms`,
     '',
     'Who had which expert',
-    aligned([['', ...rounds.map((round) => `round ${round}`)], ...picture], 4),
+    aligned([['', ...rounds.map((round) => `round ${round}`)], ...picture], 4).replaceAll(/^/gm, '  '),
     '',
     '',
   ].join('\n');

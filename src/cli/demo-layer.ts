@@ -94,6 +94,7 @@ export async function demoLayer(
     bitwiseRepeatable: outs.every(
       (out, rank) => compareBits('out', 'bf16', second[rank]!.out, out).different === 0,
     ),
+    lines: 'a rank’s first line is its shared expert, each other line a micro-batch',
     ...{ picture: 'One forward', spans: second.flatMap(({ spans }) => spans) },
   };
 }

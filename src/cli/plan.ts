@@ -262,14 +262,15 @@ function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: Laws, nodes:
   return { kind: 'uniform', ...set({ nodesAtMost: nodesPerToken }) };
 }
 
-function calibrateOne(flags: FlagsOf<typeof defineCalibrate>): void {
+function calibrateOne(flags: FlagsOf<typeof defineCalibrate>, command: Command): void {
+  if (flags.cells === undefined && flags.bench === undefined)
+    command.error("error: required option '--cells <file.json>' or '--bench <file.json>' not specified");
   requireOutputFile('--output', flags.output);
   const bench = flags.bench === undefined ? null : read('bench', flags.bench);
   const cells: Cell[] = [
     ...(flags.cells === undefined ? [] : parseCells(...read('cells', flags.cells))),
     ...(bench === null ? [] : cellsOfBench(...bench)),
   ];
-  if (cells.length === 0) throw new ArgumentError('--cells or --bench', undefined, 'given');
   const { fabric, nvlink, nic } = flags;
   const machine = machineFrom(cells, {
     ...{ name: flags.name, ...set({ nvlink, nic }) },
