@@ -256,8 +256,8 @@ function render(
     );
   }
   for (const { configuration, schedules, complete } of report.exhaustive) {
-    const searched = complete && schedules === 1 ? 'the only' : complete ? 'all' : 'the first';
-    lines.push(`${configuration}: ${searched} ${counted(schedules, 'schedule')}`);
+    const many = `${complete ? 'all' : 'the first'} ${schedules} schedules`;
+    lines.push(`${configuration}: ${complete && schedules === 1 ? 'the only schedule' : many}`);
   }
   lines.push(colour(clean ? 'green' : 'red', `${clean ? 'clean' : 'not clean'}, in ${seconds} s`));
   return `${lines.join('\n')}\n`;

@@ -62,7 +62,7 @@ export async function demoJoining(processes: number, seed: number, progress: (wh
   };
 }
 
-/** The summary, with a line of the picture for each process. */
+/** The summary, with a line of the picture for each process: the last is killed, so the others keep their ranks. */
 export function joiningText(result: Awaited<ReturnType<typeof demoJoining>>): string {
   const { processes, experts, provider, lossMs, joinMs, values, different, reports } = result;
   const [mark, verdict] =
@@ -76,7 +76,7 @@ export function joiningText(result: Awaited<ReturnType<typeof demoJoining>>): st
     return Array.from({ length: count }, (_, i) => first + i).join(' ');
   };
   const picture = Array.from({ length: processes }, (_, process) => [
-    `process ${process}`,
+    `rank ${process}`,
     ...rounds.map((round) => had(process, round)),
   ]);
   return [
@@ -84,7 +84,7 @@ export function joiningText(result: Awaited<ReturnType<typeof demoJoining>>): st
     `${processes} processes, each with a simulated GPU, over libfabric (${provider})`,
     '',
     `${mark} right: ${count(values, 'value')} in ${rounds.length} rounds, ${verdict}`,
-    `✓ went on: process ${processes - 1} was killed, and the others had a world without it after ${Math.round(lossMs)} ms`,
+    `✓ went on: rank ${processes - 1} was killed, and the others had a world without it after ${Math.round(lossMs)} ms`,
     `✓ taken in: it was started anew, and the others had a world with it after ${Math.round(joinMs)} ms`,
     '',
     'Who had which expert',

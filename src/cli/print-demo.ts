@@ -192,7 +192,8 @@ function timeline(
     ...heading(picture, drawn, paint, columns),
     ...lines,
     ...(shown < ranks ? [`  and ${ranks - shown} more`] : []),
-    ...[unit, meaning ?? []].flat().flatMap((text) => wrap(text, columns, '  ')),
+    ...wrap(unit, columns, '  '),
+    ...(meaning === undefined ? [] : wrap(meaning, columns, '  ')),
   ];
 }
 

@@ -87,6 +87,11 @@ it.each([
   expect(err).toContain(message);
 });
 
+it('counts schedules in words that fit', async () => {
+  expect(await heddle(['check', 'router', '--exhaustive', '--workers', '1'])).toBe(0);
+  expect(out).toContain('1 schedule: no finding\nrouter, one token: the only schedule\n');
+});
+
 describe('an error', () => {
   it('is one line that says what to do, with its code and without a stack', async () => {
     expect(await heddle(['emit', 'one_sided_dispatch', '--shape', 'ranks=73'])).toBe(2);
