@@ -250,6 +250,20 @@ export function editDistance(a: string, b: string): number {
   return previous[b.length]!;
 }
 
+/** The names that contain what was asked for, then those with the fewest letters that differ: five at most. */
+export function nearest(asked: string, names: readonly string[]): string[] {
+  const wanted = asked.toLowerCase();
+  const distance = (name: string): number => editDistance(wanted, name.toLowerCase());
+  const lacks = (name: string): number => (name.toLowerCase().includes(wanted) ? 0 : 1);
+  return names.toSorted((a, b) => lacks(a) - lacks(b) || distance(a) - distance(b)).slice(0, 5);
+}
+
+/** For the message about an unknown name: all names where they are few, else the nearest. */
+export const oneOfListed = (asked: string, names: readonly string[]): string =>
+  names.length <= 10
+    ? `one of ${names.join(', ')}`
+    : `one of ${names.length} names, such as ${nearest(asked, names).join(', ')} (--list shows all)`;
+
 /** The members of an object that it has a value for, of these names: options that are handed on as they were given. */
 export function onlyGiven<T extends object, const N extends keyof T>(
   of: T,

@@ -9,7 +9,7 @@ export interface Column<Of> {
    * Without it the column holds numbers, which stand to the right. Names stand to the left, and pages print the main number of a line large.
    */
   readonly kind?: 'name' | 'main';
-  /** Of a time, such as GB/s: where a machine is simulated the table has no such column. */
+  /** Says something of GPUs alone, such as GB/s: where a machine is simulated the table has no such column. */
   readonly rate?: true;
   cell(of: Of): string;
 }

@@ -11,13 +11,17 @@ import {
   benchOverlap,
   type ExpertsBenchPlan,
   expertsColumns,
+  expertsHeading,
   gemmColumns,
+  gemmHeading,
   gemmLines,
   headOf,
   layerColumns,
+  layerHeading,
   lineOf,
   type OverlapPlan,
   overlapColumns,
+  overlapHeading,
   type Span,
   timelineOf,
   type Unit,
@@ -102,11 +106,12 @@ const settingOf = (flags: Flags, iterations: number) => ({
 });
 
 /**
- * Prints lines as they come and, if asked for, all results at the end. The head of the table comes with the first
- * line, so a measurement that fails at once prints none.
+ * Prints lines as they come and, if asked for, all results at the end. What is measured and the head of the table come with
+ * the first line, so a measurement that fails at once prints neither.
  */
 async function tabulate<Line, Report extends { readonly spans: readonly Span[] }>(
   { device, json, trace }: Flags,
+  measured: string,
   columnsOf: (unit: Unit) => readonly Column<Line>[],
   measure: (on: (line: Line) => void) => Promise<Report>,
   foot?: (report: Report) => string,
@@ -116,7 +121,7 @@ async function tabulate<Line, Report extends { readonly spans: readonly Span[] }
   const columns = columnsOf(unitOf(device)).filter(({ rate }) => !(rate && device === 'sim'));
   if (device === 'sim')
     process.stderr.write('heddle bench: simulated, to try the command: figures are steps, not times\n');
-  let head = `${headOf(columns)}\n`;
+  let head = `${measured}\n\n${headOf(columns)}\n`;
   const report = await measure((line) => {
     table.write(`${head}${lineOf(columns, line)}\n`);
     head = '';
@@ -151,7 +156,7 @@ as many bytes, divided by theirs.`,
         tokens: flags.tokens ?? usual(flags, [128, 4096], [4]),
         ...settingOf(flags, 30),
       };
-      return tabulate(flags, expertsColumns, (on) => benchExperts(plan, on));
+      return tabulate(flags, expertsHeading(plan), expertsColumns, (on) => benchExperts(plan, on));
     });
 
 const addGemm = (bench: Command) =>
@@ -160,8 +165,9 @@ const addGemm = (bench: Command) =>
     description: 'measure the experts’ GEMMs of a rank, beside every form that cuBLAS has of them',
     ...{ of: 'the experts of a model', needs: 'a GPU', toTry: ' with small rows', iterations: 20 },
     help: `Times are medians of launches back to back with cold caches. Two bounds: 'memory', the weights of experts that have rows, read once
-at the rate of plain loads in this run; 'cores', the tensor cores at their highest clock. 'of bound', of the later one, and TFLOP/s, of useful rows, are Heddle's; 'of cuBLAS' is the time of the
-fastest form of cuBLAS divided by Heddle's. cuBLAS finds its rows in order and leaves SwiGLU to others. GFLOP counts the rows
+at the rate of plain loads in this run; 'cores', the tensor cores at their highest clock. 'of bound' is the larger bound divided by
+Heddle's time. TFLOP/s is Heddle's, and counts useful rows only. 'of cuBLAS' is the time of the fastest form of cuBLAS divided by
+Heddle's. cuBLAS finds its rows in order and leaves SwiGLU to others. GFLOP counts the rows
 that routes need, 'padded' how many more are multiplied because of Heddle's tiles: no row is read for them.`,
     examples: ['--rows 16,512', '--experts 64 --rows 16 --routes uniform --json'],
   })
@@ -180,6 +186,7 @@ that routes need, 'padded' how many more are multiplied because of Heddle's tile
       };
       return tabulate(
         flags,
+        gemmHeading(plan),
         gemmColumns,
         (on) => benchGemm(plan, (point) => gemmLines(point).forEach(on)),
         ({ rates, cublas }) =>
@@ -190,14 +197,14 @@ that routes need, 'padded' how many more are multiplied because of Heddle's tile
 const addLayer = (bench: Command) =>
   addPart(bench, {
     name: 'layer',
-    description: 'measure a whole MoE layer, its parts, and how much of what travels is left to see',
+    description: 'measure a whole MoE layer, its parts, and how much communication is not hidden',
     ...{ of: 'the layer of a model', needs: 'GPUs', toTry: ' with small rows', iterations: 30 },
     help: `Times in µs (simulated: steps), medians of the slowest rank in CUDA graphs. First each part by itself: router, dispatch and
 combine back to back with all that they round and add up (d + c), plan, experts, shared expert.
 Then the layer: one phase after another; with the shared expert beside the others, where there is one; in two micro-batches; one phase after another by the one-sided
 family, where another carries the layer; and with NCCL's sends and receives of as many rows, whose counts the host knows, in
-place of dispatch and combine. tokens/s is of all ranks and the fastest way; 'exposed' is what of that is neither router nor
-experts. 'memory' is how long rank 0 reads the weights of its experts and its shared one at the rate of plain loads, 'cores' how long its tensor
+place of dispatch and combine. tokens/s is of all ranks and the fastest way; 'exposed' is the part of the fastest way's time that
+neither router nor experts use. 'memory' is how long rank 0 reads the weights of its experts and its shared one at the rate of plain loads, 'cores' how long its tensor
 cores multiply their rows at their highest clock. GFLOP counts rank 0's rows that routes need, 'padded' how many more its GEMMs multiply because of their tiles: no
 row is read for them.`,
     examples: [
@@ -213,7 +220,7 @@ row is read for them.`,
     .addOption(
       choice('--dtype <type>', 'of weights; fp8: e4m3 with scales, and rows travel as fp8', types, 'bf16'),
     )
-    .option('--no-nccl', 'without NCCL in Heddle’s place')
+    .option('--no-nccl', 'skip the run with NCCL’s exchange')
     .action((flags) => {
       const { profile, ep, nccl, family, dtype } = flags;
       const plan = {
@@ -221,7 +228,7 @@ row is read for them.`,
         ...{ rows: dtype === 'fp8' ? dtype : flags.rows, weights: dtype, ...settingOf(flags, 30) },
         tokens: flags.tokens ?? usual(flags, [1, 8, 32, 128, 512, 4096], [2]),
       };
-      return tabulate(flags, layerColumns, (on) => benchLayer(plan, on));
+      return tabulate(flags, layerHeading(plan), layerColumns, (on) => benchLayer(plan, on));
     });
 
 const addOverlap = (bench: Command) =>
@@ -253,5 +260,5 @@ const addOverlap = (bench: Command) =>
         inner: flags.inner ?? usual(flags, 2048, 64),
         ...{ gemm, ...set({ family }), ...settingOf(flags, 30) },
       };
-      return tabulate(flags, overlapColumns, (on) => benchOverlap(plan, on));
+      return tabulate(flags, overlapHeading(plan), overlapColumns, (on) => benchOverlap(plan, on));
     });

@@ -15,7 +15,7 @@ import {
   sweep,
 } from '../tools/bench/index.js';
 import { familyOption, registerParts, traceOption, writeTrace } from './bench-parts.js';
-import type { Command, FlagsOf } from './commander.js';
+import { type Command, type FlagsOf, Option } from './commander.js';
 import {
   choice,
   combineDtypeOption,
@@ -47,16 +47,20 @@ export function register(command: Command): void {
 const define = (command: Command) =>
   command
     .addOption(profileOption('the layer of a model, or custom', 'custom'))
-    .option('--hidden <n>', 'instead of the profile’s', elements)
-    .option('--experts <n>', 'instead of the profile’s', experts)
-    .option('--top-k <n>', 'instead of the profile’s', routes)
+    .option('--hidden <n>', 'elements of a row; overrides the profile', elements)
+    .option('--experts <n>', 'experts of all ranks together; overrides the profile', experts)
+    .option('--top-k <n>', 'experts that a token goes to; overrides the profile', routes)
     .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
     .option('--replicas <n>', 'so many ranks at a time hold the same tokens', ranks, 1)
     .option('--nodes <n>', 'as equal nodes, between which rows cross a network (HEDDLE_PROVIDER)', ranks, 1)
     .option('-b, --begin <tokens>', 'fewest tokens a rank', tokens, 1)
     .option('-e, --end <tokens>', 'most tokens a rank (default: 4096, simulated 8)', tokens)
     .option('-f, --factor <n>', 'from one number of tokens to the next', numberIn({ above: 1, to: 1024 }), 2)
-    .option('--tokens <list>', 'these numbers of tokens instead: 1,8,128', listOfTokens)
+    .addOption(
+      new Option('--tokens <list>', 'these numbers of tokens instead: 1,8,128')
+        .argParser(listOfTokens)
+        .conflicts(['begin', 'end', 'factor']),
+    )
     .addOption(dtypeOption('bf16'))
     .addOption(combineDtypeOption())
     .option('--perfect-router', 'every expert gets the same load')

@@ -154,9 +154,9 @@ async function subjectsOf(own: string | null, { ptx, host }: Options): Promise<r
   }
   if (ptx === undefined && host === undefined) return checkSubjects;
   if (ptx === undefined)
-    throw new ArgumentError('--ptx', ptx, 'a file of PTX, for --host to launch its kernels');
+    throw new ArgumentError('--host', host, 'given with --ptx, the file whose kernels it launches');
   if (host === undefined)
-    throw new ArgumentError('--host', host, 'a module that launches the kernels of --ptx');
+    throw new ArgumentError('--ptx', ptx, 'given with --host, a module that launches its kernels');
   return [await ptxSubject(ptx, host)];
 }
 
@@ -256,7 +256,8 @@ function render(
     );
   }
   for (const { configuration, schedules, complete } of report.exhaustive) {
-    lines.push(`${configuration}: ${complete ? 'all' : 'the first'} ${schedules} schedules`);
+    const many = `${complete ? 'all' : 'the first'} ${schedules} schedules`;
+    lines.push(`${configuration}: ${complete && schedules === 1 ? 'the only schedule' : many}`);
   }
   lines.push(colour(clean ? 'green' : 'red', `${clean ? 'clean' : 'not clean'}, in ${seconds} s`));
   return `${lines.join('\n')}\n`;

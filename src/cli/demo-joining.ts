@@ -7,6 +7,7 @@ import { expertsOf } from '../moe/layer/index.js';
 import type { ProviderName } from '../net/fabric/index.js';
 import { launchReporting } from '../net/world/index.js';
 import { networkHere } from './demo-rounds.js';
+import { count, number } from './print-demo.js';
 
 export interface JoiningRounds {
   readonly sizes: {
@@ -61,13 +62,13 @@ export async function demoJoining(processes: number, seed: number, progress: (wh
   };
 }
 
-/** The summary, with a line of the picture for each process. */
+/** The summary, with a line of the picture for each process: the last is killed, so the others keep their ranks. */
 export function joiningText(result: Awaited<ReturnType<typeof demoJoining>>): string {
   const { processes, experts, provider, lossMs, joinMs, values, different, reports } = result;
   const [mark, verdict] =
     different === 0
       ? ['✓', 'every bit as in the reference']
-      : ['✗', `${different} differ from the reference`];
+      : ['✗', `${number(different)} differ from the reference`];
   const had = (process: number, round: number): string => {
     const says = reports.find((one) => one.process === process && one.round === round);
     if (says === undefined) return 'killed';
@@ -75,19 +76,19 @@ export function joiningText(result: Awaited<ReturnType<typeof demoJoining>>): st
     return Array.from({ length: count }, (_, i) => first + i).join(' ');
   };
   const picture = Array.from({ length: processes }, (_, process) => [
-    `process ${process}`,
+    `rank ${process}`,
     ...rounds.map((round) => had(process, round)),
   ]);
   return [
     '',
     `${processes} processes, each with a simulated GPU, over libfabric (${provider})`,
     '',
-    `${mark} right: ${values} values in ${rounds.length} rounds, ${verdict}`,
-    `✓ went on: process ${processes - 1} was killed, and the others had a world without it after ${Math.round(lossMs)} ms`,
+    `${mark} right: ${count(values, 'value')} in ${rounds.length} rounds, ${verdict}`,
+    `✓ went on: rank ${processes - 1} was killed, and the others had a world without it after ${Math.round(lossMs)} ms`,
     `✓ taken in: it was started anew, and the others had a world with it after ${Math.round(joinMs)} ms`,
     '',
     'Who had which expert',
-    aligned([['', ...rounds.map((round) => `round ${round}`)], ...picture], 4),
+    aligned([['', ...rounds.map((round) => `round ${round}`)], ...picture], 4).replaceAll(/^/gm, '  '),
     '',
     '',
   ].join('\n');

@@ -77,7 +77,7 @@ export async function demoLayer(
     // `layer` is printed as JSON beside the figures of a round.
     ...{ shape, nodes, simulated, seconds, layer: { inner, family, why } },
     about: [
-      `rows of ${hidden} ${rows === 'fp8' ? 'fp8 there, bf16 back' : rows}, experts of ${inner}${rows === 'fp8' ? ' with weights of fp8' : ''}, a shared one; router, dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
+      `rows of ${hidden}${rows === 'fp8' ? ': fp8 out, bf16 back' : ` ${rows}`}; experts with an inner width of ${inner}${rows === 'fp8' ? ' and fp8 weights' : ''}; one shared expert; router, dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
       `carried by ${family}: ${why}`,
     ],
     says: {
@@ -94,6 +94,7 @@ export async function demoLayer(
     bitwiseRepeatable: outs.every(
       (out, rank) => compareBits('out', 'bf16', second[rank]!.out, out).different === 0,
     ),
+    lines: 'a rank’s first line is its shared expert, each other line a micro-batch',
     ...{ picture: 'One forward', spans: second.flatMap(({ spans }) => spans) },
   };
 }

@@ -1,11 +1,11 @@
 import { totalmem } from 'node:os';
-import { ArgumentError, requireInteger } from '../base/errors.js';
+import { ArgumentError, requireInteger, UnavailableError } from '../base/errors.js';
 import { gpusHere } from '../gpu/cuda/index.js';
 import { leastWindowBytes, MoeLayer } from '../moe/index.js';
 import { dtypes, limits, profiles, type RowDtype, type Shape } from '../moe/layer/index.js';
 import { mostRoutedExperts } from '../moe/router/index.js';
 import { shapeOfRounds } from '../verify/testing/index.js';
-import type { Command, FlagsOf } from './commander.js';
+import { type Command, type FlagsOf, Option } from './commander.js';
 import { type ChangesResult, demoChanges } from './demo-changes.js';
 import { demoJoining, joiningText } from './demo-joining.js';
 import { type DemoSizes, demoLayer, layerModel, layerUnit } from './demo-layer.js';
@@ -26,12 +26,29 @@ const rowDtypes: readonly RowDtype[] = ['bf16', 'f16', 'f32'];
 
 const define = (command: Command) =>
   command
-    .option('--layer', 'a whole layer, small: router, experts that are MLPs and a shared one, too')
-    .option('--rebalance', 'many rounds, simulated, in which experts move to where they are wanted')
-    .option('--lose <n>', 'many rounds, simulated, in the midst of which so many ranks stop', ranks)
-    .option('--join', 'processes of which one is killed, started anew and taken in again: 4, or --ranks')
+    .option('--layer', 'a small but whole layer: router, MLP experts, shared expert')
+    .addOption(
+      new Option(
+        '--rebalance',
+        'many rounds, simulated, in which experts move to where they are wanted',
+      ).conflicts(['layer', 'nodes']),
+    )
+    .addOption(
+      new Option('--lose <n>', 'stop this many ranks in the middle of a simulated run of many rounds')
+        .argParser(ranks)
+        .conflicts(['layer', 'nodes']),
+    )
+    .addOption(
+      new Option(
+        '--join',
+        'processes of which one is killed, started anew and taken in again: 4, or --ranks',
+      ).conflicts([
+        ...['layer', 'rebalance', 'lose', 'nodes'],
+        ...['tokens', 'hidden', 'experts', 'topk', 'dtype'],
+      ]),
+    )
     .option('--ranks <n>', `GPUs that share the experts${otherwise('ranks')}`, ranks)
-    .option('--nodes <n>', 'of so many equal nodes, between which rows cross a network', ranks, 1)
+    .option('--nodes <n>', 'number of equal nodes; rows cross a network between them', ranks, 1)
     .option('--tokens <n>', `tokens that each of them brings${otherwise('tokens')}`, tokens)
     .option('--hidden <n>', `elements of a row${otherwise('hidden')}`, elements)
     .option('--experts <n>', `experts of all ranks together${otherwise('experts')}`, expertsOf)
@@ -59,8 +76,7 @@ With --rebalance a few experts get most tokens. After some rounds a better place
 it while rounds run. With --lose ranks stop in the middle of a round: the others leave them out, run that round again, and go on,
 with the experts that live elsewhere too. A picture shows who had which expert when, and every round is compared with the reference.
 With --join each rank is a process. One is killed, the others renew their world without it, and once more when it has been started
-anew and waits to be taken in; a round in each of these worlds is compared with the reference. Of the other options only --ranks,
---seed and --json count.
+anew and waits to be taken in; a round in each of these worlds is compared with the reference. It takes --ranks, --seed and --json.
 
 With --nodes the simulated machine has a network too. Where libfabric is installed, the second run of a round is of processes,
 one for each node, and libfabric between them (HEDDLE_PROVIDER chooses its provider).
@@ -95,12 +111,7 @@ interface Shown {
 
 async function demoOfChanges(flags: Flags, progress: (what: string) => void): Promise<Shown> {
   const { rebalance = false, lose = 0 } = flags;
-  if (flags.layer || flags.nodes !== 1 || flags.device === 'cuda')
-    throw new ArgumentError(
-      rebalance ? '--rebalance' : '--lose',
-      'given',
-      'without --layer, --nodes and --device cuda: its rounds are of one simulated node',
-    );
+  requireSimulated(flags);
   const sizes = sizesOf(flags);
   const { ranks, experts } = sizes;
   if (lose >= ranks) throw new ArgumentError('--lose', lose, `less than --ranks, ${ranks}`);
@@ -126,15 +137,26 @@ function changesFigures({ shape, comparison, stretches, ...result }: ChangesResu
   };
 }
 
-async function demoOfJoining({ ranks = 4, seed }: Flags, progress: (what: string) => void): Promise<Shown> {
+/** Some demos take simulated GPUs alone. */
+function requireSimulated({ device }: Flags): void {
+  if (device !== 'auto' && device !== 'sim')
+    throw new ArgumentError('--device', device, 'auto or sim with --rebalance, --lose and --join');
+}
+
+async function demoOfJoining(flags: Flags, progress: (what: string) => void): Promise<Shown> {
+  requireSimulated(flags);
+  const { ranks = 4, seed } = flags;
   requireInteger('--ranks', ranks, 2, 64);
   const result = await demoJoining(ranks, seed, progress);
   return { json: result, text: () => joiningText(result), right: result.different === 0 };
 }
 
-/** The default of an option, of a round and of a layer. */
-const otherwise = (of: keyof typeof roundSizes): string =>
-  ` (default: ${roundSizes[of]}, with --layer ${layerSizes[of]}, with --rebalance and --lose ${changesSizes[of]})`;
+/** The default of an option, and those of other demos where they differ. */
+function otherwise(of: keyof typeof roundSizes): string {
+  const others = { '--layer': layerSizes[of], '--rebalance and --lose': changesSizes[of] };
+  const unlike = Object.entries(others).filter(([, size]) => size !== roundSizes[of]);
+  return ` (default: ${roundSizes[of]}${unlike.map(([which, size]) => `; with ${which}: ${size}`).join('')})`;
+}
 
 async function demo(flags: Flags, progress: (what: string) => void): Promise<Shown> {
   const sizes = sizesOf(flags);
@@ -226,5 +248,11 @@ function isSimulated(device: string, ranks: number): boolean {
   if (device !== 'auto' && device !== 'sim' && device !== 'cuda') {
     throw new ArgumentError('--device', device, 'auto, sim or cuda');
   }
-  return device === 'sim' || (device === 'auto' && gpusHere() < ranks);
+  const gpus = device === 'sim' ? 0 : gpusHere();
+  if (device === 'cuda' && gpus < ranks)
+    throw new UnavailableError(
+      `${ranks} ranks need a GPU each, and this machine has ${gpus}`,
+      'heddle demo --device sim simulates them; heddle doctor says what is missing',
+    );
+  return gpus < ranks;
 }

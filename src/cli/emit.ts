@@ -1,4 +1,4 @@
-import { ArgumentError } from '../base/errors.js';
+import { ArgumentError, oneOfListed } from '../base/errors.js';
 import { byteSize, type IrModule, type IrType, printCuda, printIr } from '../lang/index.js';
 import { loadOwnModule } from '../verify/check/index.js';
 import { type RegisteredKernel, registry } from '../verify/kernels/index.js';
@@ -34,6 +34,8 @@ Examples:
 
 export function register(command: Command): void {
   define(command).action(async (named, exported, options) => {
+    if (named === undefined && options.list !== true)
+      command.error("error: missing required argument 'kernel' (--list shows all)");
     if (named === undefined || !isModule(named)) {
       if (exported !== undefined)
         throw new ArgumentError('kernel', named, 'a module, where one of its kernels is named');
@@ -41,7 +43,12 @@ export function register(command: Command): void {
       return;
     }
     const { kernels } = await loadOwnModule(named);
-    if (kernels.length === 0) throw new ArgumentError('kernel', named, 'a module that exports kernels');
+    if (kernels.length === 0)
+      throw new ArgumentError(
+        'module',
+        named,
+        'a module that exports a kernel itself; a function that makes kernels is not one: export const ring4 = ring(4)',
+      );
     const listed = kernels.map((kernel) => ({ name: kernel.name, summary: named, build: () => kernel }));
     if (options.shape !== undefined)
       throw new ArgumentError(
@@ -62,7 +69,8 @@ export function emit(
   if (options.list === true) return list(kernels, options.json === true);
   const found = kernels.find(({ name }) => name === kernel);
   if (found === undefined) {
-    throw new ArgumentError('kernel', kernel, `one of ${kernels.map(({ name }) => name).join(', ')}`);
+    const names = kernels.map(({ name }) => name);
+    throw new ArgumentError('kernel', kernel, oneOfListed(kernel ?? '', names));
   }
   const module = found.build(parseShape(options.shape ?? '')).ir();
   const text = options.ir === true ? printIr(module) : printCuda(module);

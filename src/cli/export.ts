@@ -15,10 +15,10 @@ const define = (command: Command) =>
     .addArgument(new Argument('<family>', 'of kernels').choices(families.map(({ name }) => name)))
     .option('--shape <key=value,…>', 'the layer, and the family’s knobs', '')
     .requiredOption('--out <folder>', 'where to write; made if it is not there')
-    .option('--arch <names>', 'compiled for these architectures; none: sources only', 'sm_90a,sm_100a')
+    .option('--arch <names>', 'architectures to compile for; none writes sources only', 'sm_90a,sm_100a')
     .option(
       '--prefix <name>',
-      'what the header and the source are called, and their names begin with, so that several plans fit one program',
+      'name of the .h and .c file, and prefix of every C name in them; several plans can then share a program',
       'heddle',
     )
     .option('--split', 'sends and receives as launches of their own', false)

@@ -7,6 +7,15 @@ import { choice, integerFrom, numberIn, times } from './options.js';
 
 /** `heddle fabric`: what there is between machines here, and how fast it is. */
 export function register(fabric: Command): void {
+  fabric.addHelpText(
+    'after',
+    `
+Without a command it lists: heddle fabric --json is heddle fabric list --json.
+
+Examples:
+  $ heddle fabric
+  $ heddle fabric bench --provider shm --scale 0.1 --repeat 1`,
+  );
   fabric
     .command('list', { isDefault: true })
     .description('list the providers that Heddle drives, their devices, and why others have none')

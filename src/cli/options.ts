@@ -141,7 +141,7 @@ export function shapeHelp(
     return `  ${meaning}${usual ? ` (${key!.otherwise})` : ''}`;
   });
   const groups = Array.from(takers, ([names, who]) => `  ${who.join(', ')}:\n    ${names || 'nothing'}`);
-  return `Keys of --shape, the values that they take, and what they are unless said:\n${lines.join('\n')}\n\nKeys of each:\n${groups.join('\n')}`;
+  return `Keys of --shape, their values, and (defaults):\n${lines.join('\n')}\n\nKeys of each:\n${groups.join('\n')}`;
 }
 
 function valuesOf({ knob }: ShapeKey): string {

@@ -158,7 +158,7 @@ const defineServe = (command: Command) =>
   command
     .description('how many GPUs, and which EP, serve so many tokens a second, and what a token waits')
     .addOption(choice('--model <name>', 'a model', Object.keys(expertLayers), 'deepseek_v3'))
-    .option('--machine <name>', 'one with H200, for on those the GEMMs were measured', 'h200-cx7')
+    .option('--machine <name>', 'a machine with H200; the GEMM figures come from that GPU', 'h200-cx7')
     .requiredOption('--tokens-per-second <n>', 'of all requests together', numberIn({ above: 0 }))
     .addOption(
       choice(
@@ -192,7 +192,7 @@ Examples:
 const defineValidate = (command: Command) =>
   command
     .description('fit on a stated part of the published cells, predict the others, show the errors')
-    .option('--cells <file.json>', 'instead: fit on all that is shipped, predict these')
+    .option('--cells <file.json>', 'fit on all shipped cells and predict the cells of this file instead')
     .option('--each', 'also every cell')
     .option('--json', 'print all results as JSON')
     .addHelpText(
@@ -208,7 +208,7 @@ Examples:
 function predictAll(flags: PlanFlags): void {
   requireOutputFile('--report', flags.report);
   if (flags.late > 0 && flags.simulate !== true)
-    throw new ArgumentError('late', flags.late, '0 without --simulate: only messages can be late');
+    throw new ArgumentError('--late', flags.late, '0 without --simulate: only messages can be late');
   const question = questionOf(flags);
   const asked = named(candidates(question.known, question.place), flags.family);
   const answers = plan(question, asked);
@@ -255,21 +255,22 @@ function machineFor(name: string): KnownMachine {
 }
 
 function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: Laws, nodes: number): RoutingLaw {
-  if (nodesPerToken !== undefined) requireInteger('nodes-per-token', nodesPerToken, 1, nodes);
+  if (nodesPerToken !== undefined) requireInteger('--nodes-per-token', nodesPerToken, 1, nodes);
   if (loads !== undefined) return lawFrom(...read('loads', loads));
   if (perfectRouter === true) return { kind: 'perfect' };
   if (skew !== undefined) return { kind: 'skewed', exponent: skew, seed };
   return { kind: 'uniform', ...set({ nodesAtMost: nodesPerToken }) };
 }
 
-function calibrateOne(flags: FlagsOf<typeof defineCalibrate>): void {
+function calibrateOne(flags: FlagsOf<typeof defineCalibrate>, command: Command): void {
+  if (flags.cells === undefined && flags.bench === undefined)
+    command.error("error: required option '--cells <file.json>' or '--bench <file.json>' not specified");
   requireOutputFile('--output', flags.output);
   const bench = flags.bench === undefined ? null : read('bench', flags.bench);
   const cells: Cell[] = [
     ...(flags.cells === undefined ? [] : parseCells(...read('cells', flags.cells))),
     ...(bench === null ? [] : cellsOfBench(...bench)),
   ];
-  if (cells.length === 0) throw new ArgumentError('--cells or --bench', undefined, 'given');
   const { fabric, nvlink, nic } = flags;
   const machine = machineFrom(cells, {
     ...{ name: flags.name, ...set({ nvlink, nic }) },

@@ -82,6 +82,6 @@ function picture({ stretches, placesOfRank, shape }: ChangesResult, paint: Paint
   return [
     paint('bold', 'Who had which expert'),
     ...lines,
-    ...wrap('busiest: the routes of the rank that got most, in parts of the mean', columns, '  '),
+    ...wrap('busiest: routes of the busiest rank ÷ the mean', columns, '  '),
   ];
 }

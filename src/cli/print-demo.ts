@@ -58,6 +58,8 @@ export interface DemoResult {
   readonly bitwiseRepeatable: boolean;
   /** The subject of the picture. */
   readonly picture: string;
+  /** The work that a rank's lines of the picture stand for, where it has several. */
+  readonly lines?: string;
   readonly spans: readonly KernelSpan[];
   readonly seconds: number;
 }
@@ -156,7 +158,11 @@ function movement({ traffic, nodes }: DemoResult, paint: Paint, columns: number)
 }
 
 /** Every stream of a rank a line, from the first launch to the last end; a kernel's bar covers what it overlaps. */
-function timeline({ spans, simulated, picture }: DemoResult, paint: Paint, columns: number): string[] {
+function timeline(
+  { spans, simulated, picture, lines: meaning }: DemoResult,
+  paint: Paint,
+  columns: number,
+): string[] {
   if (spans.length === 0) return [];
   const [start, end] = [Math.min(...spans.map((s) => s.start)), Math.max(...spans.map((s) => s.end))];
   const drawn = bars.filter(({ name }) => spans.some(({ kernel }) => kernel === name));
@@ -187,6 +193,7 @@ function timeline({ spans, simulated, picture }: DemoResult, paint: Paint, colum
     ...lines,
     ...(shown < ranks ? [`  and ${ranks - shown} more`] : []),
     ...wrap(unit, columns, '  '),
+    ...(meaning === undefined ? [] : wrap(meaning, columns, '  ')),
   ];
 }
 

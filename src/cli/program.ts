@@ -10,7 +10,7 @@ import { version } from './start.js';
 /** Every command, which is a module of this folder, and its description. */
 const descriptions = {
   demo: 'one round of a Mixture-of-Experts layer, or a whole layer: verified, and shown',
-  check: 'prove the synchronisation of the kernels on the simulated machine',
+  check: 'look for races in the kernels, on the simulated machine',
   emit: 'print the CUDA C++ that a kernel becomes',
   export: 'what a runtime in another language needs to launch the kernels without Node.js',
   doctor: 'look at this machine: what Heddle can use, what each thing enables, what is missing',
@@ -67,7 +67,7 @@ Examples:
     await program.parseAsync(args, { from: 'user' });
     return Number(process.exitCode ?? 0);
   } catch (error) {
-    if (!(error instanceof CommanderError)) return report(error, json);
+    if (!(error instanceof CommanderError)) return report(error, json, optionsOf(program, wanted));
     if (error.exitCode === 0) return 0;
     if (json) printError('HEDDLE_ARGUMENT', error.message.replace(/^error: /, ''));
     return usageExitCode;
@@ -97,11 +97,19 @@ const printError = (code: string, message: string): void => {
 const pageOf = (code: string): string =>
   `docs/${code.startsWith('HK') ? 'language' : 'troubleshooting'}.md#${code.toLowerCase()}`;
 
-/** Says what went wrong; returns the exit code. */
-function report(error: unknown, json: boolean): number {
+/** The options of a command, and of the commands that it has. */
+function optionsOf(program: Command, name: string | undefined) {
+  const command = program.commands.find((one) => one.name() === name);
+  return command === undefined ? [] : [command, ...command.commands].flatMap(({ options }) => options);
+}
+
+/** Says what went wrong; returns the exit code. An argument that was given as an option is called like the option. */
+function report(error: unknown, json: boolean, options: ReturnType<typeof optionsOf>): number {
   const known = error instanceof HeddleError;
   const code = known ? error.code : 'HEDDLE_INTERNAL';
-  const message = messageOf(error);
+  const argument = error instanceof ArgumentError ? error.argument : '';
+  const option = options.find((one) => one.attributeName() === argument);
+  const message = `${option?.long ?? argument}${messageOf(error).slice(argument.length)}`;
   if (json) printError(code, message);
   else if (known)
     process.stderr.write(

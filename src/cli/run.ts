@@ -19,29 +19,34 @@ const define = (command: Command) =>
       integerFrom(1, MAX_RANKS),
     )
     .addOption(
-      choice('--device <name>', 'simulate the GPUs: one process a node, whose program runs for each rank', [
-        'sim',
-      ]),
+      choice(
+        '--device <name>',
+        'simulate the GPUs; each node is one process, which runs the program once for each rank',
+        ['sim'],
+      ),
     )
     .option('--timeout <seconds>', 'end everything after this time (exit code 124)', seconds)
     .option('--grace <seconds>', 'how long ranks may take to end after a failure or a signal', seconds, 5)
     .option('--keep-going', 'when a rank is lost the others go on: for programs that renew their world')
     .option(
       '--restart <times>',
-      'start a rank that failed anew, so often, as a newcomer whom the others take in when they renew; implies --keep-going',
+      'restart a failed rank up to this many times; the others take it in at their next renew(); implies --keep-going',
       times,
     )
     .option(
       '--rejoin',
-      'with --restart: it takes the place of the rank in the same world, whose layers leave out lost ranks',
+      "with --restart: the restarted process takes its old rank again; layers need onLoss: 'mask'",
     )
     .option('--no-prefix', 'forward output as it is, without [rank 3]')
     .option('--json', 'print a summary as JSON; the output of the ranks goes to stderr')
     .addHelpText(
       'after',
       `
-Exit code: 0, or that of the rank that failed first (128 + number for a signal; 2 where its machine lacks something,
-with a stack if DEBUG is set), or 124 after --timeout. With --keep-going 0 where one rank ended well.
+Exit code:
+  0    all ranks ended well; with --keep-going: at least one did
+  n    otherwise that of the rank that failed first: its own exit code, or 128 + the number of the signal that ended it
+  2    a mistake in the arguments, or the machine of that rank lacks something (DEBUG=1 shows the stack)
+  124  --timeout ended the run
 
 Examples:
   $ heddle run -n 8 program.ts

@@ -86,11 +86,15 @@ describe('heddle bench', () => {
     [['--tokens', '1,x'], /integers from 1 to/],
     [['--tokens', '0'], /1,8,128/],
     [['-b', '8', '-e', '4'], /end is 4/],
+    [
+      ['--tokens', '4', '--begin', '4'],
+      /'--tokens <list>' cannot be used with option '-b, --begin <tokens>'/,
+    ],
     [['-f', '1'], /'1' is invalid. It must be a number above 1, at most 1024/],
     [['--skew', '1', '--perfect-router'], /cannot be used with/],
     [
       ['--device', 'sim', '--profile', 'deepseek_v3', '--places', '257'],
-      /places is 257; it must be a multiple of the 4/,
+      /--places is 257; it must be a multiple of the 4/,
     ],
     [['--skew', '-1'], /'-1' is invalid. It must be a number above 0, at most 10/],
     [['--profile', 'custom', '--hidden', '64'], /given with the profile 'custom'/],
@@ -134,7 +138,8 @@ describe('heddle bench experts', () => {
     expect([expand.bytes, reduce.bytes]).toEqual(Array(2).fill((routes + slots) * rowBytes));
     expect(report.unit).toBe('steps');
     expectSteps(report.points[0]!.plan.median, expand.time.median, reduce.time.median);
-    expect(err).toMatch(/tokens +routes +plan steps +expand steps +of copy +reduce steps +of copy\n/);
+    expect(err).toContain('mixtral: hidden 4096, top-2 of 8 experts, ep 2\n');
+    expect(err).toMatch(/tokens +routes +plan steps +expand steps +reduce steps\n/);
     expect(err).not.toMatch(/µs|GB\/s/);
   });
 });
@@ -157,9 +162,9 @@ describe('heddle bench gemm', () => {
     ]);
     expect(report.unit).toBe('steps');
     expectSteps(gateUp.times.heddle!.median, down.times.heddle!.median);
-    expect(err).toMatch(/rows +GEMM +heddle steps.* GFLOP +padded +of cuBLAS/);
+    expect(err).toContain('mixtral: hidden 64, inner 64, 3 experts of a rank, bf16\n');
+    expect(err).toMatch(/rows +GEMM +heddle steps.* grouped steps +of cuBLAS/);
     expect(err).not.toMatch(/µs|GB\/s|P\/s/);
-    expect(err).toContain(`+${(100 * (padded / rows - 1)).toFixed(0)} %`);
   });
 });
 
@@ -252,12 +257,14 @@ describe('heddle bench layer', () => {
     // Tokens add rows, not weights: both of its experts and the shared one are read either way.
     expect(three!.bounds).toEqual(one!.bounds);
     expect(three!.bounds).toMatchObject({ memory: expect.any(Number), tensorCores: null });
-    const [note, head] = err.split('\n');
+    const [note, measured, , head] = err.split('\n');
     expect(note).toContain('figures are steps, not times');
-    const columns = head!.match(/.{10}/g)!.map((column) => column.trim());
-    expect(columns).toEqual([
+    expect(measured).toBe(
+      'deepseek_v3: hidden 64, top-4 of 4 experts, ep 2; inner 64, rows bf16, weights bf16',
+    );
+    expect(head!.trim().split(/ {2,}/)).toEqual([
       ...['tokens', 'router', 'd + c', 'plan', 'experts', 'shared'],
-      ...['in a row', 'beside', 'two', 'one-sided', 'NCCL', 'exposed', 'GFLOP', 'padded'],
+      ...['in a row', 'beside', 'two', 'one-sided', 'NCCL', 'exposed'],
     ]);
   });
 
@@ -351,6 +358,9 @@ describe('heddle bench overlap', () => {
     expect(sms).toBe(8);
     expect(report.unit).toBe('steps');
     expectSteps(round.median, mlp.median, both.median);
+    expect(err).toContain(
+      'mixtral: hidden 4096, top-2 of 8 experts, ep 2, bf16 there, bf16 back; an MLP of inner width 64\n',
+    );
     expect(err).toMatch(/round steps +MLP steps +both steps/);
     expect(err).not.toContain('µs');
     for (const { median } of [round, mlp]) expect(both.median).toBeGreaterThan(median);

@@ -18,12 +18,12 @@ describe('heddle demo', () => {
   it('--join shows a process that is killed and taken in again', needing('libfabric'), async () => {
     const { code, out, err } = await demo('--join', '--ranks', '2');
     expect(code, err).toBe(0);
-    expect(out).toMatch(/✓ right: \d+ values in 3 rounds, every bit as in the reference/);
+    expect(out).toMatch(/✓ right: [\d,]+ values in 3 rounds, every bit as in the reference/);
     expect(out.split('\n').slice(-5).join('\n')).toBe(
       [
-        '           round 1  round 2      round 3',
-        'process 0  0 1 2    0 1 2 3 4 5  0 1 2',
-        ...['process 1  3 4 5    killed       3 4 5', '', ''],
+        '          round 1  round 2      round 3',
+        '  rank 0  0 1 2    0 1 2 3 4 5  0 1 2',
+        ...['  rank 1  3 4 5    killed       3 4 5', '', ''],
       ].join('\n'),
     );
     expect(err).toContain('rank 1 is started anew');

@@ -87,18 +87,18 @@ describe('heddle plan', () => {
 
   it.each([
     [['--model', 'gpt5'], /Allowed choices are deepseek_v3/],
-    [['--machine', 'abacus'], /machine is "abacus"; it must be one of h200-nvlink/],
+    [['--machine', 'abacus'], /--machine is "abacus"; it must be one of h200-nvlink/],
     [['--machine', 'abacus.json'], /abacus\.json cannot be read/],
-    [['--family', 'portabel'], /family is "portabel".*hybrid, portable/],
-    [['--ep', '63', '--nodes', '8'], /ep is 63; it must be a multiple of nodes, 8/],
+    [['--family', 'portabel'], /--family is "portabel".*hybrid, portable/],
+    [['--ep', '63', '--nodes', '8'], /--ep is 63; it must be a multiple of nodes, 8/],
     [['--ep', '2048'], /'2048' is invalid. It must be an integer from 2 to 1024/],
-    [['--tokens', '0'], /tokens is "0"/],
+    [['--tokens', '0'], /--tokens is "0"/],
     [['--skew', '11'], /'11' is invalid. It must be a number above 0, at most 10/],
     [['--skew', '1', '--perfect-router'], /cannot be used with/],
     [['--simulate', '--nodes-per-token', '4'], /routes is "uniform".*for --simulate, which draws them/],
-    [['--late', '50'], /late is 50; it must be 0 without --simulate/],
-    [['--nodes-per-token', '99'], /nodes-per-token is 99; it must be an integer from 1 to 8/],
-    [['--places', '288'], /places is 288; it must be left out where all experts get the same load/],
+    [['--late', '50'], /--late is 50; it must be 0 without --simulate/],
+    [['--nodes-per-token', '99'], /--nodes-per-token is 99; it must be an integer from 1 to 8/],
+    [['--places', '288'], /--places is 288; it must be given with skewed loads: add --skew or --loads/],
     [
       ['--places', '320', '--skew', '1', '--simulate'],
       /'--places <n>' cannot be used with option '--simulate'/,
@@ -134,7 +134,7 @@ describe('heddle plan calibrate', () => {
 
   it('needs something to fit', async () => {
     expect(await heddle(['plan', 'calibrate'])).toBe(2);
-    expect(err).toMatch(/--cells or --bench/);
+    expect(err).toMatch(/required option '--cells <file\.json>' or '--bench <file\.json>' not specified/);
   });
 });
 

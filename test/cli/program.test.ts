@@ -71,7 +71,25 @@ it('suggests an option for one that there is not', async () => {
 
 it('counts a kernel that there is not as a mistake in the arguments', async () => {
   expect(await heddle(['check', 'one_sided_dispach'])).toBe(2);
-  expect(err).toMatch(/^heddle: kernel is "one_sided_dispach"; it must be one of .*one_sided_dispatch/);
+  expect(err).toMatch(
+    /^heddle: kernel is "one_sided_dispach"; it must be one of \d+ names, such as one_sided_dispatch(, \w+){4} \(--list shows all\)/,
+  );
+});
+
+it.each([
+  [['emit'], "error: missing required argument 'kernel' (--list shows all)"],
+  [['check', '--ptx', 'a.ptx'], '--ptx is "a.ptx"; it must be given with --host, a module that'],
+  [['check', '--host', 'a.ts'], '--host is "a.ts"; it must be given with --ptx, the file whose'],
+  [['check', 'portable', '--replay', 'none'], '--replay is "none"; it must be'],
+  [['run', '-n', '2', 'README.md'], 'program is "README.md"; it must be a JavaScript or TypeScript file'],
+])('says of %j what is missing or wrong, by the name of the option', async (args, message) => {
+  expect(await heddle(args)).toBe(2);
+  expect(err).toContain(message);
+});
+
+it('counts schedules in words that fit', async () => {
+  expect(await heddle(['check', 'router', '--exhaustive', '--workers', '1'])).toBe(0);
+  expect(out).toContain('1 schedule: no finding\nrouter, one token: the only schedule\n');
 });
 
 describe('an error', () => {

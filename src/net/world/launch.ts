@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { constants } from 'node:os';
-import { resolve } from 'node:path';
+import { extname, resolve } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { pathToFileURL } from 'node:url';
 import {
@@ -365,6 +365,8 @@ function follow(
 /** Requires the path of a file; returns it from the root. */
 function requireProgram(path: string): string {
   const program = resolve(requireText('program', path, 'the path of a file'));
+  if (!/^(\.[cm]?[jt]s)?$/.test(extname(program)))
+    throw new ArgumentError('program', path, 'a JavaScript or TypeScript file');
   let why = '';
   try {
     if (statSync(program, { throwIfNoEntry: false })?.isFile()) return program;

@@ -11,7 +11,7 @@ import { makeAllRoutes } from '../../verify/testing/index.js';
 import { type Look, type Measuring, pointByPoint, type Rig, wrongResult } from './harness.js';
 import { setsFor, tensorsOf } from './inputs.js';
 import { gigabytes, type Spread, type Unit } from './statistics.js';
-import { percent } from './table.js';
+import { layerInWords, percent } from './table.js';
 import type { Timing } from './timing.js';
 import { type Workload, type WorkloadOptions, workload } from './workload.js';
 
@@ -130,6 +130,9 @@ async function verify({ stream }: Timing, { plan }: Set, layer: Layer, ids: Int3
   throw wrongResult(`the plan of ${layer.maxTokens} tokens a rank is wrong`);
 }
 
+/** The layer whose rows are sorted, in words. */
+export const expertsHeading = ({ workload: of }: ExpertsBenchPlan): string => layerInWords(workload(of));
+
 export const expertsColumns = (unit: Unit): readonly Column<ExpertsPoint>[] => {
   const moved = (what: 'expand' | 'reduce'): readonly Column<ExpertsPoint>[] => [
     { head: `${what} ${unit}`, cell: (point) => point[what].time.median.toFixed(1) },
@@ -137,7 +140,7 @@ export const expertsColumns = (unit: Unit): readonly Column<ExpertsPoint>[] => {
       ...({ head: 'GB/s', rate: true } as const),
       cell: (point) => gigabytes(point[what].bytes, point[what].time.median).toFixed(0),
     },
-    { head: 'of copy', cell: (point) => percent(point[what].share) },
+    { head: 'of copy', rate: true, cell: (point) => percent(point[what].share) },
   ];
   return [
     { head: 'tokens', cell: ({ tokens }) => String(tokens) },

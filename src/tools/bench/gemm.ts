@@ -77,19 +77,21 @@ interface Tools extends Rig {
   readonly rates: Rates;
 }
 
+const modelFor = ({ profile: name, dtype, device }: GemmBenchPlan): MoeModel =>
+  device === 'sim' ? inSmall(profile(name), dtype === 'fp8' ? scaleBlock : 64) : profile(name);
+
+/** The experts that are measured, in words. */
+export function gemmHeading(plan: GemmBenchPlan): string {
+  const { hidden, inner } = modelFor(plan);
+  return `${plan.profile}: hidden ${hidden}, inner ${inner}, ${plan.experts} experts of a rank, ${plan.dtype}`;
+}
+
 async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Look) {
   const { timing, cublas } = tools;
   const { stream, world } = timing;
   const { device } = world;
-  const model = profile(plan.profile);
   const scaled = plan.dtype === 'fp8';
-  const {
-    hidden,
-    inner,
-    topK: most,
-    biases = false,
-    activation = 'swiglu',
-  } = device.kind === 'sim' ? inSmall(model, scaled ? scaleBlock : 64) : model;
+  const { hidden, inner, topK: most, biases = false, activation = 'swiglu' } = modelFor(plan);
   const { experts } = plan;
   const topK = Math.min(most, experts);
   const maxTokens = Math.max(1, Math.round((experts * rows) / topK));
@@ -301,9 +303,10 @@ export function expertFlops(
 
 /** How many are useful, and how many more there are: `12.3` and `+50 %`. */
 export const flopsColumns = <Point>(of: (point: Point) => Flops): readonly Column<Point>[] => [
-  { head: 'GFLOP', cell: (point) => (of(point).usefulFlops / 1e9).toFixed(1) },
+  { head: 'GFLOP', rate: true, cell: (point) => (of(point).usefulFlops / 1e9).toFixed(1) },
   {
     head: 'padded',
+    rate: true,
     cell: (point) => {
       const { usefulFlops, paddedFlops } = of(point);
       return usefulFlops === 0 ? '–' : `+${percent(paddedFlops / usefulFlops - 1)}`;

@@ -16,7 +16,7 @@ import { createLayerData, inSmall, type LayerData, modelWith } from './layer-dat
 import { joinNccl, ncclRound } from './nccl.js';
 import type { NcclCommunicator } from './nccl-library.js';
 import type { Spread } from './statistics.js';
-import { percent } from './table.js';
+import { layerInWords, percent } from './table.js';
 import type { Grouping, Steps } from './timing.js';
 import { routeSets, workload } from './workload.js';
 
@@ -73,6 +73,13 @@ const modelFor = ({ profile, ranks, expertsHere, device, rows }: LayerBenchPlan)
   device === 'cuda'
     ? modelWith(profile, ranks, expertsHere)
     : inSmall(modelWith(profile, ranks, expertsHere ?? 4), rows === 'fp8' ? scaleBlock : 64);
+
+/** The layer that is measured, in words. */
+export function layerHeading(plan: LayerBenchPlan): string {
+  const model = modelFor(plan);
+  const { profile: name, ranks, rows, weights } = plan;
+  return `${layerInWords({ ...model, name, ranks })}; inner ${model.inner}, rows ${rows}, weights ${weights}`;
+}
 
 interface Tools extends Rig {
   readonly data: LayerData;
@@ -233,20 +240,17 @@ const heads: Readonly<Partial<Record<LayerPart | LayerWay, string>>> = {
 };
 
 /** Parts, then the whole layer in its ways; then what the experts compute. */
-export const layerColumns = (): readonly Column<LayerPoint>[] => {
-  const columns: readonly Column<LayerPoint>[] = [
-    { head: 'tokens', cell: ({ tokens }) => String(tokens) },
-    ...[...layerParts, ...layerWays].map((name) => ({
-      head: heads[name] ?? name,
-      cell: ({ parts, ways }: LayerPoint) => {
-        const times: Readonly<Partial<Record<LayerPart | LayerWay, Spread>>> = { ...parts, ...ways };
-        return times[name]?.median.toFixed(1) ?? '–';
-      },
-    })),
-    { head: 'tokens/s', rate: true, cell: ({ tokensPerSecond }) => tokensPerSecond.toExponential(2) },
-    { head: 'exposed', cell: ({ exposed }) => percent(exposed) },
-    ...boundsColumns(({ bounds }: LayerPoint) => bounds),
-    ...flopsColumns((point: LayerPoint) => point),
-  ];
-  return columns.map((column) => ({ ...column, width: 10 }));
-};
+export const layerColumns = (): readonly Column<LayerPoint>[] => [
+  { head: 'tokens', cell: ({ tokens }) => String(tokens) },
+  ...[...layerParts, ...layerWays].map((name) => ({
+    head: heads[name] ?? name,
+    cell: ({ parts, ways }: LayerPoint) => {
+      const times: Readonly<Partial<Record<LayerPart | LayerWay, Spread>>> = { ...parts, ...ways };
+      return times[name]?.median.toFixed(1) ?? '–';
+    },
+  })),
+  { head: 'tokens/s', rate: true, cell: ({ tokensPerSecond }) => tokensPerSecond.toExponential(2) },
+  { head: 'exposed', cell: ({ exposed }) => percent(exposed) },
+  ...boundsColumns(({ bounds }: LayerPoint) => bounds),
+  ...flopsColumns((point: LayerPoint) => point),
+];

@@ -11,7 +11,7 @@ import { setsFor, tensorsOf } from './inputs.js';
 import { roundsFor } from './program.js';
 import { createRound } from './round.js';
 import type { Spread, Unit } from './statistics.js';
-import { percent } from './table.js';
+import { layerInWords, percent } from './table.js';
 import type { Steps } from './timing.js';
 import { roundBytes, routeSets, type Workload, type WorkloadOptions, workload } from './workload.js';
 
@@ -125,6 +125,10 @@ async function measure(rig: Rig, of: Workload, at: Point, look: Look) {
   // How much longer both take than the longer one, over the shorter: 0 is free, 1 is one after the other.
   return { tokens, sms, ...point, exposed: (point.both.median - longer) / shorter };
 }
+
+/** The layer whose rows travel, and the MLP beside it, in words. */
+export const overlapHeading = ({ workload: of, inner }: OverlapPlan): string =>
+  `${layerInWords(workload(of))}, ${of.dtype} there, ${of.combineDtype} back; an MLP of inner width ${inner}`;
 
 export const overlapColumns = (unit: Unit): readonly Column<OverlapPoint>[] => [
   { head: 'tokens', cell: ({ tokens }) => String(tokens) },

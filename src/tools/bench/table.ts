@@ -3,16 +3,20 @@ import { type Column, textTable } from '../../base/table.js';
 import { latestRank } from '../../moe/index.js';
 import type { BenchReport, Point, Row } from './report.js';
 import { rowOf } from './report.js';
-import { routerInWords } from './workload.js';
+import { routerInWords, type Workload } from './workload.js';
+
+type Described = Pick<Workload, 'name' | 'hidden' | 'topK' | 'experts' | 'ranks'>;
+
+export const layerInWords = ({ name, hidden, topK, experts, ranks }: Described): string =>
+  `${name}: hidden ${hidden}, top-${topK} of ${experts} experts, ep ${ranks}`;
 
 /** The description of the run, before the first line. */
 export function heading({ workload: of, machine, method, barrier, unit }: BenchReport): string {
   const gpus = `${machine.gpus.length} × ${machine.gpus[0] ?? 'no GPU'}`;
   const lines = [
-    `${of.name}: hidden ${of.hidden}, top-${of.topK} of ${of.experts} experts, ep ${of.ranks}, ` +
-      `${of.dtype} there, ${of.combineDtype} back, ${routerInWords(of.router)}`,
+    `${layerInWords(of)}, ${of.dtype} there, ${of.combineDtype} back, ${routerInWords(of.router)}`,
     `${gpus}, ${method.nodes > 1 ? `${method.nodes} nodes, ` : ''}${method.world === 'local' ? 'one process' : 'a process for each rank'}; ` +
-      `${method.iterations} iterations, median of the slowest rank` +
+      `${method.iterations} iteration${method.iterations === 1 ? '' : 's'}, median of the slowest rank` +
       (unit === 'steps' ? '; simulated steps say nothing about a GPU’s time' : ''),
   ];
   if (barrier !== null) lines.push(`flag barrier: ${number(barrier.median)} µs a meeting`);

@@ -117,7 +117,7 @@ export function placementFor(
   places: number,
 ): Placement {
   if (law.kind === 'uniform' || law.kind === 'perfect')
-    throw new ArgumentError('places', places, 'left out where all experts get the same load');
+    throw new ArgumentError('places', places, 'given with skewed loads: add --skew or --loads');
   if (place.ranks > limits.ranks)
     throw new ArgumentError('ep', place.ranks, `at most ${limits.ranks} where experts have places`);
   return rebalance(chosen(layer, law), { ranks: place.ranks, places, nodes: nodesOf(place) });

@@ -39,17 +39,25 @@ const columns: readonly Column<Service>[] = [
   { head: 'carried by', cell: ({ carrier, beyond }) => `${carrier}${beyond.length > 0 ? ' *' : ''}` },
 ];
 
+/** For each that carries rows: the ways in which its predictions are beyond what was measured. */
+function starred(some: readonly Service[]): string[] {
+  const carriers = [...new Set(some.map(({ carrier }) => carrier))];
+  return carriers.flatMap((name) => {
+    const beyond = some.filter(({ carrier }) => carrier === name).flatMap((one) => one.beyond);
+    return beyond.length === 0 ? [] : [`* ${name}: ${[...new Set(beyond)].join('; ')}`];
+  });
+}
+
 export function serveText(demand: Demand, all: readonly Service[]): string {
   const best = pareto(all);
   if (best.length === 0) return `${lines(demand).join('\n')}\n\nNo EP of this machine holds the model.\n`;
-  const starred = [...new Set(best.flatMap(({ beyond }) => beyond))];
   return `${[
     ...lines(demand),
     '',
     textTable(columns, best),
     '',
     'Fewest GPUs first; no other is better in both GPUs and waiting. µs are of one layer: the busiest rank’s.',
-    ...(starred.length > 0 ? [`* ${starred.join('; ')}`] : []),
+    ...starred(best),
     ...sources(demand),
   ].join('\n')}\n`;
 }
@@ -88,7 +96,7 @@ ${figure('pareto', 'Milliseconds between two tokens of one request against GPUs,
 <h2>What no other beats in both</h2>
 ${htmlTable(columns, best)}
 <h2>Sources</h2>
-${list([...sources(demand), ...new Set(best.flatMap(({ beyond }) => beyond))])}`;
+${list([...sources(demand), ...starred(best)])}`;
   const title = `Heddle plan: ${demand.tokensPerSecond} tokens a second of ${demand.model} on ${demand.known.machine.name}`;
   return page(title, body, { pareto: chart });
 }

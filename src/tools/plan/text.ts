@@ -110,15 +110,18 @@ export function planText(
     if (beyond.length > 0) out.push(`* ${one.name}${mark(one.source)}: ${beyond.join('; ')}`);
   }
   for (const [i, source] of sources.filter((s) => s !== 'Heddle').entries()) out.push(`[${i + 1}] ${source}`);
-  out.push('', 'Fastest, where all go as badly as their ranges allow:');
-  for (const { from, candidate, source, close, predicted, instead } of winners(answers)) {
+  out.push('', 'Fastest by the upper end of the range:');
+  const fastest = winners(answers).map(({ from, candidate, source, close, predicted, instead }) => {
     const other = instead && `${instead.candidate}${mark(instead.source)}, ${micro(instead.time)} µs`;
-    out.push(
-      `  from ${from} tokens  ${candidate}${mark(source)}${close ? ', but another one’s range overlaps' : ''}` +
-        (predicted ? '; beyond what was measured' : '') +
-        (other === null ? '' : `: the first that was is ${other}`),
-    );
-  }
+    const notes = [
+      ...(close ? ['not certain: ranges overlap'] : []),
+      ...(predicted ? ['not measured here'] : []),
+      ...(other === null ? [] : [`the fastest that was is ${other}`]),
+    ];
+    const begins = `  from ${from} token${from === 1 ? '' : 's'}`;
+    return [begins, `${candidate}${mark(source)}${notes.length > 0 ? ` (${notes.join('; ')})` : ''}`];
+  });
+  if (fastest.length > 0) out.push(aligned(fastest, 2));
   const tokens = middle(question.tokens);
   for (const best of advised(answers, tokens)) {
     const candidate = candidateOf(best, asked);
@@ -200,10 +203,14 @@ const resultColumns: readonly Column<SplitResult>[] = [
 export function validationText(results: readonly SplitResult[], sources: readonly Disagreement[]): string {
   const out = [textTable(resultColumns, results), ''];
   out.push(
-    'Mean and worst: the size of predicted ÷ measured − 1. In range: cells measured within the predicted 90 %. Nine of ten: whether that',
-    'is 85 to 95 %. Of fewer than 20 cells it is the share that ranges may hold in the long run for so many to be within by chance.',
-    'Beside them the mean errors of what is believed before any cell is seen (prior), of half of the last step again for every',
-    'doubling of EP (rule, where two steps are known; beside it the fit’s, of the same cells), and of bytes over nominal bandwidth.',
+    'Mean and worst: the size of predicted ÷ measured − 1.',
+    'In range: cells measured within the predicted 90 %.',
+    'Nine of ten: whether that is 85 to 95 %. With fewer than 20 cells the column shows a confidence interval: the true shares that fit',
+    'this count.',
+    'Prior: the mean error of what is believed before any cell is seen.',
+    'Rule (fit): the mean error where each doubling of EP adds half of the last step, for cells with two known steps; and the fit’s, for',
+    'the same cells.',
+    'Bytes alone: the mean error of bytes over nominal bandwidth.',
     'of …: a source’s cells, over all questions that its other cells answer.',
   );
   if (sources.length > 0) {

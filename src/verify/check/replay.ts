@@ -1,5 +1,5 @@
 /** The schedule that a finding names, to be run again. */
-import { ArgumentError, editDistance } from '../../base/errors.js';
+import { ArgumentError, nearest } from '../../base/errors.js';
 import type { CheckConfiguration } from './subject.js';
 
 /** A seed of `seedOf`, or the number of a schedule of an exhaustive search. */
@@ -36,14 +36,4 @@ export function replayOf<C extends { readonly configuration: CheckConfiguration 
     text,
     `'<configuration>/<seed>' as a finding names it: a seed is random-17, priority-17 or, of a tiny configuration, exhaustive-17; a configuration ${one}${shown.join('')}`,
   );
-}
-
-const mostShown = 5;
-
-/** The names that contain what was asked for, then those with the fewest letters that differ. */
-function nearest(asked: string, names: readonly string[]): string[] {
-  const wanted = asked.toLowerCase();
-  const distance = (name: string): number => editDistance(wanted, name.toLowerCase());
-  const lacks = (name: string): number => (name.toLowerCase().includes(wanted) ? 0 : 1);
-  return names.toSorted((a, b) => lacks(a) - lacks(b) || distance(a) - distance(b)).slice(0, mostShown);
 }

@@ -2,6 +2,7 @@
 import {
   ArgumentError,
   HeddleError,
+  oneOfListed,
   requireFunction,
   requireInteger,
   requireObject,
@@ -55,7 +56,8 @@ export function subjectsNamed(subjects: readonly CheckSubject[], names: readonly
   const namesOf = ({ name, family = name, kernels }: CheckSubject): string[] => [family, name, ...kernels];
   const known = [...new Set(subjects.flatMap(namesOf))];
   const unknown = names.filter((name) => !known.includes(name));
-  if (unknown.length > 0) throw new ArgumentError('kernel', unknown.join(', '), `one of ${known.join(', ')}`);
+  if (unknown[0] !== undefined)
+    throw new ArgumentError('kernel', unknown.join(', '), oneOfListed(unknown[0], known));
   const wanted = subjects.filter(
     (subject) => names.length === 0 || namesOf(subject).some((name) => names.includes(name)),
   );

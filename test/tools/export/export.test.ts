@@ -247,7 +247,10 @@ describe('heddle export', () => {
     ],
     [['portable', '--shape', 'transport=nvshmem'], /rows of the family portable need NVSHMEM here/],
     [['portable', '--shape', 'transport=proxy'], /rows of the family portable need a proxy on the host here/],
-    [['hybrid'], /^family is "hybrid"; it must be 'one-sided' to tune or export rows on one node/],
+    [
+      ['hybrid'],
+      /^family is "hybrid"; it must be 'one-sided' on one node, where both have the same kernels; hybrid needs more: --shape nodes=2/,
+    ],
     [['one-sided', '--sms', '0'], /--sms/],
     [['one-sided', '--arch', 'hopper'], /--arch is "hopper"; it must be architectures like sm_90a/],
   ])('%j is refused before anything is written', async (args, why) => {

@@ -144,7 +144,11 @@ describe('a plan with places', () => {
   it.each([
     [zipf(1), 290, /places is 290; it must be a multiple of the 32 ranks/],
     [zipf(1), 128, /places is 128; it must be at least 256/],
-    [{ kind: 'uniform' } as const, 288, /places is 288; it must be left out where all experts get the same/],
+    [
+      { kind: 'uniform' } as const,
+      288,
+      /places is 288; it must be given with skewed loads: add --skew or --loads/,
+    ],
   ])('refuses %o in %d places', (law, places, message) => {
     expect(() => placementFor(layer, place, law, places)).toThrow(message);
   });

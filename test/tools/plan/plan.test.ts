@@ -134,7 +134,7 @@ describe('the fastest', () => {
     expect(winner).toMatchObject({ candidate: 'one-sided', predicted: true });
     expect(winner!.instead).toMatchObject({ candidate: 'trtllm/one_sided' });
     expect(planText(q, asked, answers)).toMatch(
-      /one-sided, but another one’s range overlaps; beyond what was measured: the first that was is trtllm\/one_sided \[1\], \d/,
+      /one-sided \(not certain: ranges overlap; not measured here; the fastest that was is trtllm\/one_sided \[1\], \d/,
     );
   });
 

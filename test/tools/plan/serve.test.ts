@@ -98,6 +98,14 @@ describe('serving on one node', () => {
     expect(beside!.layer - without!.layer).toBeCloseTo(60, 9);
   });
 
+  it('has a note for each that carries rows beyond what was measured', () => {
+    const text = serveText(demand(), all);
+    const starred = [...new Set([...text.matchAll(/(\S+) \*$/gm)].map(([, carrier]) => carrier))];
+    expect(starred).not.toEqual([]);
+    const notes = [...text.matchAll(/^\* (\S+): .+/gm)].map(([, carrier]) => carrier);
+    expect(notes).toEqual(starred);
+  });
+
   it('a page holds every point of the table, and says its sources', () => {
     const html = servePage(demand(), all);
     const { pareto: chart } = JSON.parse(/id="charts">(.*?)<\/script>/.exec(html)![1]!);

@@ -69,7 +69,8 @@ function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError
 /** On one node the plan is one-sided's, by its rules of thumb. */
 function refusesUnused(tuning?: HybridTuning): HeddleError | null {
   if (tuning === undefined) return null;
-  const possible = "'one-sided' to tune or export rows on one node, where hybrid launches the same";
+  const possible =
+    "'one-sided' on one node, where both have the same kernels; hybrid needs more: --shape nodes=2";
   return new ArgumentError('family', 'hybrid', possible);
 }
 
