@@ -109,7 +109,8 @@ function report(error: unknown, json: boolean, options: ReturnType<typeof option
   const code = known ? error.code : 'HEDDLE_INTERNAL';
   const argument = error instanceof ArgumentError ? error.argument : '';
   const option = options.find((one) => one.attributeName() === argument);
-  const message = `${option?.long ?? argument}${messageOf(error).slice(argument.length)}`;
+  // The message begins with the argument.
+  const message = messageOf(error).replace(argument, option?.long ?? argument);
   if (json) printError(code, message);
   else if (known)
     process.stderr.write(

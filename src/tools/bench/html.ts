@@ -47,10 +47,14 @@ const simulatedNotice =
 /** Label, colour, whose time of which phase, and the line's width; limits are dashed. */
 type Line = readonly [string, string, Subject, MeasuredPhase, width: number];
 
-const latencies: readonly Line[] = [
+const rivals: readonly Line[] = [
   ['Heddle, both', 'heddle', 'heddle', 'both', 3],
   ['Heddle, dispatch', 'half', 'heddle', 'dispatch', 1.5],
   ['NCCL sparse, both', 'nccl', 'nccl sparse', 'both', 2],
+];
+
+const latencies: readonly Line[] = [
+  ...rivals,
   ['NCCL dense, both', 'dense', 'nccl dense', 'both', 1.5],
   ['NVSHMEM dense, both', 'dense', 'nvshmem dense', 'both', 1.5],
   ['NCCL gather + scatter, both', 'gather', 'nccl gather', 'both', 1.5],
@@ -59,9 +63,7 @@ const latencies: readonly Line[] = [
 ];
 
 const rates: readonly Line[] = [
-  ['Heddle, both', 'heddle', 'heddle', 'both', 3],
-  ['Heddle, dispatch', 'half', 'heddle', 'dispatch', 1.5],
-  ['NCCL sparse, both', 'nccl', 'nccl sparse', 'both', 2],
+  ...rivals,
   ['ceiling: plain stores', 'ceiling', 'stores', 'dispatch', 1.5],
   ['plain loads', 'loads', 'loads', 'dispatch', 1.5],
 ];

@@ -140,7 +140,7 @@ function examineLibfabric(): DoctorFinding {
     const usable = listProviders().filter(({ devices }) => devices.length > 0);
     const names = usable.map(({ provider, devices }) => {
       const gpu = devices.some(({ gpuMemory }) => gpuMemory) ? '; claims GPU memory' : '';
-      return `${provider} (${[...new Set(devices.map(({ device }) => device))].join(', ')}${gpu})`;
+      return `${provider} (${devices.map(({ device }) => device).join(', ')}${gpu})`;
     });
     return libfabric.found(`${finding.detail}; providers: ${names.join(', ') || 'none with a device'}`);
   } catch (error) {

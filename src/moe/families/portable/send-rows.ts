@@ -1,6 +1,6 @@
 /** One part of a token's rows on its way to the owners of its routes, once to each. */
 import { device, list, peers, pointer } from '../../../lang/index.js';
-import { isMade, sentPayloads, sharing } from '../../layer/index.js';
+import { isMade, sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
@@ -11,7 +11,8 @@ import type { PortableShape, PortableWindow } from './window.js';
 
 export function sendRows(shape: PortableShape, window: PortableWindow, transport: Transport) {
   // By a proxy all rows lie where they were staged.
-  const rounded = shape.commands > 0 ? [] : sentPayloads(shape).filter((p) => shape.payloads[p]!.rounded);
+  const rounded =
+    shape.commands > 0 ? [] : shape.payloads.flatMap((payload, p) => (payload.rounded ? [p] : []));
   return device(
     {
       params: {

@@ -132,8 +132,8 @@ const multiplyUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
       const sums = g.registers('f32', u.SUMS);
       for (let pass = g.u32(0); pass < u.PASSES; pass += 1) {
         const part = { row: groupRow, column: beside * u.COLUMNS, turn: turn + pass * u.STEPS };
+        const element = place.element + pass * u.MADE_IN_PASS + beside * u.BOX_ROWS;
         if (u.SCALED) {
-          const element = place.element + pass * u.MADE_IN_PASS + beside * u.BOX_ROWS;
           const at = u.findScales({
             outputs,
             expert,
@@ -146,10 +146,7 @@ const multiplyUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
           const scales = { rows: outputs.rowScales[0]!, weights: outputs.weightScales[0]!, at };
           u.multiplyScaled({ ring, part, scales, sums });
         } else u.multiplyRows({ ring, part, sums });
-        if (outputs.bias.length > 0) {
-          const element = place.element + pass * u.MADE_IN_PASS + beside * u.BOX_ROWS;
-          u.addBiases({ bias: outputs.bias[0]!, expert, element, sums });
-        }
+        if (outputs.bias.length > 0) u.addBiases({ bias: outputs.bias[0]!, expert, element, sums });
         // A warp without rows has nothing to make of its sums.
         if (u.PASSES > 1) {
           if (pass + 1 < u.PASSES && left > 0) {
