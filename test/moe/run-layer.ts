@@ -1,5 +1,13 @@
 /** A whole layer with weights from a seed, as one of its ranks runs it. */
-import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, tensorFrom } from '../../src/moe/index.js';
+import type { Stream } from '../../src/gpu/index.js';
+import {
+  emptyTensor,
+  ModelFiles,
+  MoeLayer,
+  type MoeLayerOptions,
+  readBits,
+  tensorFrom,
+} from '../../src/moe/index.js';
 import type { World } from '../../src/net/world/index.js';
 import { type LayerInputs, placeWeights } from '../../src/verify/trials/index.js';
 
@@ -31,4 +39,14 @@ export async function runLayer(
   await layer.dispose();
   // The rows that this rank gets: [tokens, hidden].
   return { layer, out: result };
+}
+
+/** The weights of a model's first layer, which has no shared expert, from its files. */
+export async function routedFromFiles(folder: string, world: World, stream: Stream) {
+  const files = await ModelFiles.open(folder);
+  const which = { layer: 0 };
+  return {
+    experts: await files.loadExperts(world, stream, which),
+    router: await files.loadRouter(world, stream, which),
+  };
 }

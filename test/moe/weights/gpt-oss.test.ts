@@ -29,6 +29,7 @@ import {
 } from '../../../src/verify/testing/index.js';
 import { compareLayer, compareMlp, placeReceived, plainLayer } from '../../../src/verify/trials/index.js';
 import { gptOss } from '../layers.js';
+import { routedFromFiles } from '../run-layer.js';
 import { drawn, folderWith, type StoredModel, sharded, stored } from './files.js';
 import { onGpu } from './on-gpu.js';
 
@@ -311,12 +312,7 @@ test('a whole layer from files gives what plain code makes of it', async () => {
   const folder = folderWith(sharded(model));
   const [out] = await World.local({ ranks: 2, device: 'sim' }, async (world) => {
     const stream = world.device.createStream();
-    const files = await ModelFiles.open(folder);
-    const which = { layer: 0 };
-    const weights = {
-      experts: await files.loadExperts(world, stream, which),
-      router: await files.loadRouter(world, stream, which),
-    };
+    const weights = await routedFromFiles(folder, world, stream);
     const layer = await MoeLayer.create(world, { model: sizes, maxTokens: tokens, ...weights });
     const rows = tensorFrom(world.device, stream, x, 'bf16', [tokens, hidden]);
     const made = emptyTensor(world.device, 'bf16', [tokens, hidden]);

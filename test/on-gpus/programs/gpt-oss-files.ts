@@ -5,10 +5,12 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { bytesOf, emptyTensor, ModelFiles, MoeLayer, readBits, tensorFrom } from '../../../src/moe/index.js';
-import { type Bits, type MoeModel, profiles } from '../../../src/moe/layer/index.js';
+import { bytesOf, emptyTensor, MoeLayer, readBits, tensorFrom } from '../../../src/moe/index.js';
+import { type MoeModel, profiles } from '../../../src/moe/layer/index.js';
 import { World } from '../../../src/net/world/index.js';
 import { randomBytes, randomElements } from '../../../src/verify/testing/index.js';
+import { routedFromFiles } from '../../moe/run-layer.js';
+import { type StoredModel, safetensors, stored } from '../../moe/weights/stored.js';
 
 const [folder = 'gpt-oss', device = 'cuda'] = process.argv.slice(2);
 const [experts, hidden, inner] = [16, 192, 320];
@@ -16,18 +18,16 @@ const model: MoeModel = { ...profiles.gpt_oss_120b, experts, hidden, inner };
 const tokens = [24, 40];
 const prefix = 'model.layers.0.mlp.';
 const count = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
-const bytes = (shape: readonly number[], seed: number) => ({
-  ...{ dtype: 'U8', shape, bits: randomBytes(count(shape), seed) },
-});
+const bytes = (shape: readonly number[], seed: number) =>
+  stored('U8', shape, randomBytes(count(shape), seed));
 /** 2^−6 to 2^−3. */
 const scales = (shape: readonly number[], seed: number) => {
   const drawn = bytes(shape, seed);
   return { ...drawn, bits: drawn.bits.map((byte) => 121 + (byte % 4)) };
 };
-const numbers = (shape: readonly number[], seed: number) => ({
-  ...{ dtype: 'BF16', shape, bits: randomElements('bf16', count(shape), seed) },
-});
-const stored: Readonly<Record<string, { dtype: string; shape: readonly number[]; bits: Bits }>> = {
+const numbers = (shape: readonly number[], seed: number) =>
+  stored('BF16', shape, randomElements('bf16', count(shape), seed));
+const tensors: StoredModel = {
   [`${prefix}experts.gate_up_proj_blocks`]: bytes([experts, 2 * inner, hidden / 32, 16], 1),
   [`${prefix}experts.gate_up_proj_scales`]: scales([experts, 2 * inner, hidden / 32], 2),
   [`${prefix}experts.gate_up_proj_bias`]: numbers([experts, 2 * inner], 3),
@@ -38,31 +38,12 @@ const stored: Readonly<Record<string, { dtype: string; shape: readonly number[];
   [`${prefix}router.bias`]: numbers([experts], 8),
 };
 
-/** A file of the format safetensors. */
-function fileOf(tensors: typeof stored): Uint8Array {
-  let at = 0;
-  const entries = Object.entries(tensors).map(([name, { dtype, shape, bits }]) => {
-    const from = at;
-    at += bits.byteLength;
-    return [name, { dtype, shape, data_offsets: [from, at] }];
-  });
-  const header = Buffer.from(JSON.stringify(Object.fromEntries(entries)));
-  const length = Buffer.alloc(8);
-  length.writeBigUInt64LE(BigInt(header.length));
-  return Buffer.concat([length, header, ...Object.values(tensors).map(({ bits }) => bytesOf(bits))]);
-}
-
 mkdirSync(folder, { recursive: true });
-writeFileSync(join(folder, 'model.safetensors'), fileOf(stored));
+writeFileSync(join(folder, 'model.safetensors'), safetensors(tensors));
 writeFileSync(join(folder, 'model.json'), JSON.stringify({ ...model, tokens }));
 await World.local({ ranks: 2, device: device === 'sim' ? 'sim' : 'cuda' }, async (world) => {
   const stream = world.device.createStream();
-  const files = await ModelFiles.open(folder);
-  const which = { layer: 0 };
-  const weights = {
-    experts: await files.loadExperts(world, stream, which),
-    router: await files.loadRouter(world, stream, which),
-  };
+  const weights = await routedFromFiles(folder, world, stream);
   const layer = await MoeLayer.create(world, { model, maxTokens: 40, ...weights });
   const shape = [tokens[world.rank]!, hidden];
   const rows = randomElements('bf16', count(shape), 10 + world.rank);
