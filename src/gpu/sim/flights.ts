@@ -24,7 +24,7 @@ export interface Carrier {
   readonly detector: Detector | null;
   /** Unique in the run. */
   newNumber(): number;
-  /** Bytes of a buffer changed for which threads are parked. */
+  /** Bytes of a buffer have changed at which parked threads look. */
   wake(buffer: SimBuffer, offset: number, bytes: number): void;
 }
 

@@ -39,7 +39,7 @@ const columns: readonly Column<Service>[] = [
   { head: 'carried by', cell: ({ carrier, beyond }) => `${carrier}${beyond.length > 0 ? ' *' : ''}` },
 ];
 
-/** For each that carries rows: the ways in which its predictions are beyond what was measured. */
+/** For each carrier of rows: where its predictions go beyond what was measured. */
 function starred(some: readonly Service[]): string[] {
   const carriers = [...new Set(some.map(({ carrier }) => carrier))];
   return carriers.flatMap((name) => {

@@ -64,7 +64,7 @@ export const isScaled = (matrices: MlpMatrices): matrices is ScaledMatrices => '
 /** A matrix of an MLP, its scales where it is e4m3, or its biases where it has some. */
 export type WeightsPart = Exclude<keyof MlpWeights, 'activation'>;
 
-/** The expert with an activation; and with biases, so large that they take many gates, and much of what they scale, beyond 7 and −7. */
+/** Gives an expert an activation, and biases. These are so large that many gates, and much of what they scale, lie beyond 7 and −7. */
 export function ofKind<M extends MlpMatrices>(
   matrices: M,
   { hidden, biases = false, activation = 'swiglu' }: Pick<MoeModel, 'hidden' | 'biases' | 'activation'>,

@@ -1,4 +1,4 @@
-/** Where a tile's sums go: with their biases, rounded to bf16; of gates and what they scale what the activation makes of both. */
+/** Where a tile's sums go. Biases are added, the activation makes one of each gate and what it scales, and rows of bf16 are stored. */
 import { device, pointer, registers } from '../../../../lang/index.js';
 import type { GemmShape, GemmTile, TileSizes } from './shape.js';
 import { clamp, silu } from './swiglu.js';
