@@ -51,7 +51,9 @@ function tileFor(mlp: HopperMlp, gemm: Pick<HopperShape, 'inputs' | 'outputs' | 
   };
   // Outputs are a multiple of 64, or of 128 where they are scaled: the last fits all.
   const fitting = (tile: HopperTile): boolean => outputs % madeBy(tile, gated) === 0;
-  const widths = [widest, widest / 2, widest / 4].map(tileOf);
+  // Three quarters are for gpt-oss: 2880 = 15 · 192. Scales belong to 128 elements, so no tile may have 96.
+  const shares = scaled ? [1, 1 / 2, 1 / 4] : [1, 3 / 4, 1 / 2, 1 / 4];
+  const widths = shares.map((share) => tileOf(share * widest));
   const shared = widths.map((tile) => ({ ...tile, passes: 1 })).find(fitting)!;
   const rowTiles = experts * Math.ceil(rows / ((many ? groups : 1) * groupRows));
   const units = rowTiles * (outputs / madeBy(shared, gated));
