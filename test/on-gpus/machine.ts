@@ -2,9 +2,11 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { Writable } from 'node:stream';
+import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { UnavailableError } from '../../src/base/errors.js';
 import { CudaDevice, countGpus } from '../../src/gpu/cuda/index.js';
+import { listProviders, type ProviderReport } from '../../src/net/fabric/index.js';
 import { Launch, type LaunchOptions, type LaunchResult } from '../../src/net/world/index.js';
 
 /** GPUs here; 0 where there is no driver. */
@@ -22,6 +24,20 @@ export const needs = (wanted: number, timeout = 60_000) => ({
   timeout,
   skip: gpus < wanted ? `needs ${wanted} GPUs, and this machine has ${gpus}` : false,
 });
+
+/** Providers of libfabric that have a device here. Where there are none, a test that is skipped says why. */
+export function providersHere(): readonly ProviderReport[] {
+  let why = 'no provider of libfabric has a device here';
+  try {
+    const usable = listProviders().filter(({ devices }) => devices.length > 0);
+    if (usable.length > 0) return usable;
+  } catch (error) {
+    if (!(error instanceof UnavailableError)) throw error;
+    why = error.message;
+  }
+  test('over libfabric', { skip: why }, () => {});
+  return [];
+}
 
 /** Keeps the GPUs' contexts alive, which otherwise each world would make anew. Returns what lets them go. */
 export function keepAwake(): () => Promise<void> {

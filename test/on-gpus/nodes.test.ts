@@ -1,17 +1,8 @@
 /** GPUs of one machine as nodes of one GPU each: the reference comparison of test/suite, by proxies over libfabric. */
 import { after, before, describe, test } from 'node:test';
-import { listProviders } from '../../src/net/fabric/index.js';
 import { World } from '../../src/net/world/index.js';
 import { familiesAcross, roundTripCases } from '../suite/round-trip.js';
-import { keepAwake, needs } from './machine.js';
-
-const usable = (() => {
-  try {
-    return listProviders().filter(({ devices }) => devices.length > 0);
-  } catch {
-    return [];
-  }
-})();
+import { keepAwake, needs, providersHere } from './machine.js';
 
 let letGo = async () => {};
 before(() => {
@@ -19,7 +10,7 @@ before(() => {
 });
 after(() => letGo());
 
-for (const { provider } of usable) {
+for (const { provider } of providersHere()) {
   const fabric = { provider, devices: provider === 'shm' ? [] : ['lo'], timeoutMs: 20_000 };
   for (const how of familiesAcross) {
     describe(`${how.family}, 2 nodes over ${provider}`, needs(2, 120_000), () => {

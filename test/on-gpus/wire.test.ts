@@ -2,11 +2,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { CudaDevice, GpuFlush } from '../../src/gpu/cuda/index.js';
-import { listProviders } from '../../src/net/fabric/index.js';
 import { World } from '../../src/net/world/index.js';
 import { familiesAcross, roundTripCases } from '../suite/round-trip.js';
 import { copyWires, wiresRefused } from './copied-wires.js';
-import { needs } from './machine.js';
+import { needs, providersHere } from './machine.js';
 
 test('the front of a wire is the host’s, and the rest the GPU’s', {
   ...needs(1),
@@ -69,16 +68,7 @@ for (const how of familiesAcross) {
 }
 
 describe('a GPU whose provider moves its memory by copies', needs(1), () => {
-  const providers = (() => {
-    try {
-      return listProviders().filter(
-        ({ devices, provider }) => devices.length > 0 && /^(shm|tcp)/.test(provider),
-      );
-    } catch {
-      return [];
-    }
-  })();
-  for (const { provider } of providers) {
+  for (const { provider } of providersHere().filter(({ provider }) => /^(shm|tcp)/.test(provider))) {
     const found = (wires: 'auto' | 'gpu') =>
       World.local({ ranks: 1, device: 'cuda', fabric: { provider, wires } }, (world) => world.wires());
     test(`has its messages in host memory over ${provider}`, async () => {
