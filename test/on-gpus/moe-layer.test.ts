@@ -16,7 +16,11 @@ const deep: MoeModel = {
 const plain: MoeModel = { ...profiles.mixtral, hidden: 256, inner: 128 };
 const gptOss: MoeModel = { ...profiles.gpt_oss_120b, hidden: 384, experts: 16, inner: 192 };
 
-const ways: Readonly<Record<string, Partial<MoeLayerOptions>>> = {
+interface Way extends Partial<MoeLayerOptions> {
+  /** Default: one. */
+  readonly nodes?: number;
+}
+const ways: Readonly<Record<string, Way>> = {
   'in a row': { overlap: false },
   split: {},
   'two micro-batches': { microBatches: 2 },
@@ -24,18 +28,20 @@ const ways: Readonly<Record<string, Partial<MoeLayerOptions>>> = {
   cuBLAS: { gemm: 'cublas' },
   'rows as fp8': { rows: 'fp8' },
   'portable, rows as fp8': { family: 'portable', rows: 'fp8' },
+  'hybrid, two nodes': { family: 'hybrid', nodes: 2 },
+  'hybrid, two nodes, rows as fp8': { family: 'hybrid', nodes: 2, rows: 'fp8' },
 };
 
 for (const [name, model] of Object.entries({ deep, plain, gptOss })) {
   describe(`a layer on GPUs: ${name}`, needs(2, 120_000), () => {
     const inputs = makeLayer(model, [13, 16], 1);
-    for (const [way, { rows = 'bf16', ...how }] of Object.entries(ways)) {
+    for (const [way, { rows = 'bf16', nodes = 1, ...how }] of Object.entries(ways)) {
       // cuBLAS multiplies for experts without biases only.
       if (model.biases && how.gemm === 'cublas') continue;
       test(way, { timeout: 30_000 }, async () => {
         const expected = plainLayer(inputs, rows);
         for (const graph of [false, true]) {
-          const runs = await World.local({ ranks: 2, device: 'cuda' }, (world) =>
+          const runs = await World.local({ ranks: 2, nodes, device: 'cuda' }, (world) =>
             runLayer(world, inputs, { maxTokens: 16, rows, ...how }, { times: 5, graph }),
           );
           const outs = runs.map(({ out }) => out);
