@@ -56,8 +56,11 @@ export function register(command: Command): void {
         options.shape,
         'left out: kernels of a module are what it makes them',
       );
-    const only = listed.length === 1 ? listed[0]!.name : undefined;
-    process.stdout.write(emit(listed, exported ?? only, options));
+    if (exported === undefined && listed.length > 1 && options.list !== true)
+      command.error(
+        `error: ${named} exports several kernels: name one of ${listed.map(({ name }) => name).join(', ')}`,
+      );
+    process.stdout.write(emit(listed, exported ?? listed[0]!.name, options));
   });
 }
 

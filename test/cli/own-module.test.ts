@@ -102,6 +102,19 @@ test('a mistake in a kernel ends with where its code is explained', () => {
   expect(stderr).toMatch(/\n\(HK101: docs\/language\.md#hk101\)\n$/);
 });
 
+test('a module of several kernels is printed kernel by kernel', () => {
+  const one = (name: string) =>
+    `export const ${name} = kernel({ name: '${name}', params: { out: pointer('u32') } }, (g, { out }) => { g.store(out, 1); });\n`;
+  const file = write(
+    'two.ts',
+    `import { kernel, pointer } from ${door('lang')};\n${one('ping')}${one('pong')}`,
+  );
+  const { status, stderr } = started('emit', file);
+  expect(status).toBe(2);
+  expect(stderr).toMatch(/^error: .*two\.ts exports several kernels: name one of ping, pong/);
+  expect(started('emit', file, 'pong').stdout).toContain('pong_kernel(');
+});
+
 test.each([
   [
     'throws.ts',

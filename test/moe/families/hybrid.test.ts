@@ -90,7 +90,7 @@ describe('the hybrid family', () => {
     expect(plan.windows).toEqual(oneSided.plan(layer, one, oneSided.defaults(layer, one)).windows);
     expect(hybrid.refuses(layer, one)).toBeNull();
     expect(hybrid.refuses(layer, one, hybrid.defaults(layer, evenly))!.message).toBe(
-      `family is "hybrid"; it must be 'one-sided' on one node, where both have the same kernels; hybrid needs more: --shape nodes=2`,
+      `family is "hybrid"; it must be 'one-sided' on one node, where both have the same kernels; hybrid needs several nodes`,
     );
   });
 

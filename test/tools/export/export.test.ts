@@ -249,7 +249,7 @@ describe('heddle export', () => {
     [['portable', '--shape', 'transport=proxy'], /rows of the family portable need a proxy on the host here/],
     [
       ['hybrid'],
-      /^family is "hybrid"; it must be 'one-sided' on one node, where both have the same kernels; hybrid needs more: --shape nodes=2/,
+      /^family is "hybrid"; it must be 'one-sided' on one node, where both have the same kernels; hybrid needs several nodes/,
     ],
     [['one-sided', '--sms', '0'], /--sms/],
     [['one-sided', '--arch', 'hopper'], /--arch is "hopper"; it must be architectures like sm_90a/],

@@ -69,8 +69,7 @@ function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError
 /** On one node the plan is one-sided's, by its rules of thumb. */
 function refusesUnused(tuning?: HybridTuning): HeddleError | null {
   if (tuning === undefined) return null;
-  const possible =
-    "'one-sided' on one node, where both have the same kernels; hybrid needs more: --shape nodes=2";
+  const possible = "'one-sided' on one node, where both have the same kernels; hybrid needs several nodes";
   return new ArgumentError('family', 'hybrid', possible);
 }
 
