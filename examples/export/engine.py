@@ -53,8 +53,9 @@ class Heddle:
     def __init__(self, folder, prefix="heddle", limit_us=0):
         plan = json.loads((Path(folder) / "plan.json").read_text())
         self.layer, payloads = plan["layer"], [payload["name"] for payload in plan["layer"]["payloads"]]
+        self.row_bytes = [of["rowBytes"] for of in plan["rows"]]
         self.library, self.prefix = ctypes.CDLL(str(Path(folder) / f"{prefix}.so")), prefix
-        rows = c_void_p * max(1, len(payloads))
+        rows = c_void_p * max(1, len(self.row_bytes))
         fields = ("topk_ids", c_void_p), ("topk_weights", c_void_p), ("rows", rows), ("out", c_void_p), ("tokens", c_uint32)
         self.Round = type("Round", (ctypes.Structure,), {"_fields_": fields})
 
@@ -68,7 +69,8 @@ class Heddle:
         self.handle = c_void_p()
         host = Host(dist.get_rank(), torch.cuda.current_device(), limit_us, GATHER(gather), None)
         self.call("create", byref(self.handle), byref(host))
-        fields = [("experts", c_void_p), ("weights", c_void_p), ("counts", c_void_p), ("payloads", rows), ("output", c_void_p)]
+        fields = [("experts", c_void_p), ("weights", c_void_p), ("counts", c_void_p)]
+        fields += [("payloads", c_void_p * max(1, len(payloads))), ("output", c_void_p)]
         Received = type("Received", (ctypes.Structure,), {"_fields_": fields})
         find = getattr(self.library, f"{prefix}_received")
         find.restype, find.argtypes = POINTER(Received), [c_void_p]
@@ -85,7 +87,7 @@ class Heddle:
             raise RuntimeError(f"{self.prefix}_{name}: {wrong.decode()}")
 
     def round(self, topk_ids, topk_weights, rows, out):
-        """Tensors of a round, which must stay alive until it has ended: ids int32, weights float32, rows of each payload."""
+        """Tensors of a round, which must stay alive until it has ended: ids int32, weights float32, rows of each payload that an engine brings."""
         assert topk_ids.dtype == torch.int32 and topk_weights.dtype == torch.float32
         assert all(tensor.is_contiguous() for tensor in (topk_ids, topk_weights, *rows, out))
         pointers = (c_void_p * max(1, len(rows)))(*(tensor.data_ptr() for tensor in rows))
@@ -118,6 +120,7 @@ def main(folder):
     experts, top_k, most, hidden = layer["experts"], layer["topK"], layer["maxTokens"], layer["output"]["hidden"]
     assert ranks == layer["ranks"], f"the plan is for {layer['ranks']} ranks"
     dtype, fp8 = TYPES[layer["output"]["dtype"]], len(layer["payloads"]) == 2  # Made by --shape format=fp8.
+    rounds = "rounded" in layer["payloads"][0]  # And with rounded=yes: dispatch makes the e4m3 of bf16.
     mine = range(*((experts // ranks * r + min(r, experts % ranks)) for r in (rank, rank + 1)))
     # All ranks make the weights of all experts, for the reference: an expert is a matrix.
     torch.manual_seed(1)
@@ -130,13 +133,19 @@ def main(folder):
         x = x.view(torch.float8_e4m3fn).float().unflatten(-1, (-1, 128))
         return (x * scales.view(torch.float32).unsqueeze(-1)).flatten(-2)
 
+    def as_dispatch_rounds(x):
+        """By the smallest powers of two with which no element exceeds e4m3's largest, 448."""
+        parts = x.float().unflatten(-1, (-1, 128))
+        scales = torch.exp2(torch.ceil(torch.log2(parts.abs().amax(-1, keepdim=True) / 448)))
+        return ((parts / scales).to(torch.float8_e4m3fn).float() * scales).flatten(-2)
+
     def local_experts():
         """Fixed shapes, so that a graph can hold it: every expert of this rank on every slot, and the router's weight or 0."""
         ids, x = received["experts"], widened(*(received[f"payloads.{of['name']}"] for of in layer["payloads"]))
         x = torch.where((ids >= 0).any(-1, keepdim=True), x, 0)  # Other slots hold anything.
         received["output"].copy_(sum((received["weights"] * (ids == e)).sum(-1, keepdim=True) * (x @ weights[e]) for e in mine))
 
-    rows = [torch.zeros(most, of["rowBytes"], dtype=torch.uint8, device="cuda") for of in layer["payloads"]]
+    rows = [torch.zeros(most, row_bytes, dtype=torch.uint8, device="cuda") for row_bytes in heddle.row_bytes]
     ids = torch.zeros(most, top_k, dtype=torch.int32, device="cuda")
     scores = torch.zeros(most, top_k, device="cuda")
     out = torch.zeros(most, hidden, dtype=dtype, device="cuda")
@@ -144,19 +153,19 @@ def main(folder):
     def bring(seed):
         torch.manual_seed(seed * ranks + rank)
         x = torch.randn(most, hidden, device="cuda")
-        if fp8:
+        if fp8 and not rounds:
             parts = x.unflatten(-1, (-1, 128))
             scales = parts.abs().amax(-1) / 448
             rows[1].view(torch.float32).copy_(scales)
             x = (parts / scales.unsqueeze(-1)).flatten(-2)
-        rows[0].view(torch.float8_e4m3fn if fp8 else dtype).copy_(x)
+        rows[0].view(torch.float8_e4m3fn if fp8 and not rounds else dtype).copy_(x)
         ids.copy_(torch.rand(most, experts, device="cuda").topk(top_k).indices)
         scores.copy_(torch.rand(most, top_k, device="cuda"))
 
     def difference():
         torch.cuda.synchronize()
         heddle.failure()
-        x = widened(*rows)
+        x = as_dispatch_rounds(rows[0].view(dtype)) if rounds else widened(*rows)
         routes = torch.zeros(most, experts, device="cuda").scatter_(1, ids.long(), scores)
         expected = sum(routes[:, e, None] * (x @ weights[e]) for e in range(experts))
         return ((out.float() - expected).norm() / expected.norm()).item()

@@ -24,6 +24,7 @@ export const exported = ({ family, split }: Case): Promise<Exported> => planOf(f
 export const pages = [
   { name: 'torch-bf16', shape: { ...shape, tokens: 128 } },
   { name: 'torch-fp8', shape: { ...shape, tokens: 128, format: 'fp8' } },
+  { name: 'torch-rounded', shape: { ...shape, tokens: 128, format: 'fp8', rounded: 'yes' } },
 ];
 
 export function planOf(family: string, given: ShapeText, split = false): Promise<Exported> {

@@ -5,6 +5,7 @@
 import { HeddleError } from '../../base/errors.js';
 import type { Launcher, Window } from '../../gpu/index.js';
 import type { Placed, Plan, Round, Step } from '../../moe/families/index.js';
+import { areScales, type Layer } from '../../moe/layer/index.js';
 
 export type Source =
   | { readonly from: 'window'; readonly window: string }
@@ -18,8 +19,8 @@ export type Bound = Awaited<ReturnType<ReturnType<typeof binder>>>;
 /** Numbers from here on stand for names; no step sets a parameter to one of its own. */
 const firstName = 2 ** 40;
 
-/** Makes the function that binds the steps of a plan. `payloads`: the names of the layer's, in order. */
-export function binder(plan: Plan, payloads: readonly string[]) {
+/** Makes the function that binds the steps of a layer's plan. */
+export function binder(plan: Plan, layer: Layer) {
   const names: Source[] = [];
   const name = (source: Source): number => firstName + names.push(source) - 1;
   const sourceOf = (value: number): Source =>
@@ -38,7 +39,10 @@ export function binder(plan: Plan, payloads: readonly string[]) {
     tokens: name({ from: 'tokens' }),
     topkIds: name({ from: 'topkIds' }),
     topkWeights: name({ from: 'topkWeights' }),
-    rows: payloads.map((payload) => name({ from: 'rows', payload })),
+    // Nobody brings scales that dispatch makes: its kernels are given the rows that it makes them of.
+    rows: layer.payloads.map((_, p) =>
+      name({ from: 'rows', payload: layer.payloads[areScales(layer, p) ? p - 1 : p]!.name }),
+    ),
     out: name({ from: 'out' }),
     // `exportPlan` refuses layers whose combine takes these.
     ...{ made: 0, madeRows: 0, scatter: 0, routeWeights: 0 },

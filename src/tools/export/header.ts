@@ -23,7 +23,7 @@ const char *heddle_combine_recv(heddle_rank *, const struct heddle_round *, void
 
 /** Headers with different prefixes may be included together. */
 export function printHeader(plan: LaunchPlan, prefix: string): string {
-  const { layer, received, family } = plan;
+  const { layer, rows, received, family } = plan;
   const { ranks, replicas = 1, payloads, output } = layer;
   const shapeOf = (name: string): string => received[name]!.shape.map((extent) => `[${extent}]`).join('');
   const constants = {
@@ -35,12 +35,16 @@ export function printHeader(plan: LaunchPlan, prefix: string): string {
     MAX_TOKENS: layer.maxTokens,
     HIDDEN: output.hidden,
     OUT_ROW_BYTES: outputRowBytes(layer),
-    PAYLOADS: payloads.length,
-    // For an initialiser, in the order of `rows`.
-    ROW_BYTES: payloads.map(({ rowBytes }) => rowBytes).join(', ') || '0',
+    // Of `rows`, and in their order.
+    PAYLOADS: rows.length,
+    ROW_BYTES: rows.map(({ rowBytes }) => rowBytes).join(', ') || '0',
   };
   // C has no arrays of nothing.
-  const rows = Math.max(1, payloads.length);
+  const extent = (all: readonly unknown[]): number => Math.max(1, all.length);
+  const broughtAs = ({ payload, rowBytes }: LaunchPlan['rows'][number]): string => {
+    const { rounded } = payloads.find(({ name }) => name === payload)!;
+    return `${payload}: [tokens] rows of ${rounded ? `${rowBytes / 2} bf16` : `${rowBytes} bytes`}`;
+  };
   const text = `/* Written by \`heddle export ${family}\` of Heddle ${plan.heddle}. It is C11 and C++17. */
 #ifndef HEDDLE_H
 #define HEDDLE_H
@@ -79,8 +83,8 @@ struct heddle_round {
   const int32_t *topk_ids;
   /* [tokens][TOP_K]${layer.weights ? '' : '; not read: this export carries none'} */
   const float *topk_weights;
-  /* ${payloads.map(({ name, rowBytes }) => `${name}: [tokens] rows of ${rowBytes} bytes`).join('; ') || 'none'}; without gaps */
-  const void *rows[${rows}];
+  /* ${rows.map(broughtAs).join('; ') || 'none'}; without gaps */
+  const void *rows[${extent(rows)}];
   /* ${output.dtype} [tokens][${output.hidden}]: where combine leaves the sums. dispatch does not need it. */
   void *out;
   uint32_t tokens;
@@ -95,7 +99,7 @@ struct heddle_slots {
   /* How many routes each expert of this rank got; or NULL. */
   const uint32_t *counts;
   /* ${payloads.map(({ name }) => `${name}: ${shapeOf(`payloads.${name}`)}`).join('; ') || 'none'}; slots without an expert hold anything. */
-  const void *payloads[${rows}];
+  const void *payloads[${extent(payloads)}];
   /* ${output.dtype} ${shapeOf('output')}: where the experts leave their rows, of slots that have any. */
   void *output;
 };

@@ -18,7 +18,7 @@ import {
   type View,
   type WindowPlan,
 } from '../../moe/families/index.js';
-import { dtypes, type Layer } from '../../moe/layer/index.js';
+import { dtypes, type Layer, sentPayloads } from '../../moe/layer/index.js';
 import type { FamilyShape } from '../../verify/kernels/index.js';
 import { type Bound, binder } from './binding.js';
 
@@ -28,6 +28,8 @@ export interface LaunchPlan {
   readonly heddle: string;
   readonly family: string;
   readonly layer: Layer;
+  /** The rows that a host brings to a round: without scales that dispatch makes, and as bf16 where it rounds them. */
+  readonly rows: readonly { readonly payload: string; readonly rowBytes: number }[];
   readonly tuning: FamilyShape['tuning'];
   /** Sends and receives are launches of their own, with other work between them. */
   readonly split: boolean;
@@ -71,19 +73,13 @@ export async function exportPlan(
       'combine takes rows by an experts’ plan here, whose kernels a launch plan does not hold',
       "Export with weighting 'experts' or 'combine'",
     );
-  if (layer.payloads.some(({ rounded }) => rounded))
-    throw new UnavailableError(
-      'dispatch rounds rows of bf16 here, which the header of an export has no words for',
-      'Export with rounded=no: the host brings rows that are rounded, and their scales',
-    );
   const plan = family.plan(layer, place, tuning);
   if (plan.wire !== null || place.transport !== 'windows') {
     const needed = plan.wire === null ? 'NVSHMEM' : 'a proxy on the host';
     const what = `rows of the family ${family.name} need ${needed} here, which a launch plan cannot hold`;
     throw new UnavailableError(what, 'Export a family whose rows travel over NVLink, with transport=windows');
   }
-  const payloads = layer.payloads.map(({ name }) => name);
-  const bind = binder(plan, payloads);
+  const bind = binder(plan, layer);
   const steps = phases.flatMap((phase) => plan.phases[phase].map((step) => ({ phase, step })));
   const launches: PlannedLaunch[] = [];
   for (const { phase, step } of steps) launches.push(launchOf(phase, step, await bind(step)));
@@ -92,7 +88,12 @@ export async function exportPlan(
   return {
     kernels,
     plan: {
-      ...{ format: planFormat, heddle: version, family: family.name, layer, tuning, split, sms },
+      ...{ format: planFormat, heddle: version, family: family.name, layer },
+      rows: sentPayloads(layer).map((p) => {
+        const { name, rowBytes, rounded } = layer.payloads[p]!;
+        return { payload: name, rowBytes: rounded ? 2 * rowBytes : rowBytes };
+      }),
+      ...{ tuning, split, sms },
       windows: plan.windows.map(windowOf),
       buffers: plan.buffers.map(({ purpose, bytes }) => ({ name: purpose, bytes })),
       kernels: [...kernels.values()].map((kernel) => {

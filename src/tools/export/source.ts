@@ -132,7 +132,7 @@ export function printSource(plan: LaunchPlan, prefix: string, images: Images): s
       case 'buffer':
         return at(buffers, source.buffer);
       case 'rows':
-        return at(layer.payloads, source.payload);
+        return plan.rows.findIndex(({ payload }) => payload === source.payload);
       case 'constant':
         return source.value;
       default:
@@ -177,7 +177,7 @@ export function printSource(plan: LaunchPlan, prefix: string, images: Images): s
   const names = kernels.map(({ name }) => name);
   const entries = kernels.map(({ entry }) => `"${entry}"`);
   const bytesOf = ({ bytes }: { readonly bytes: number }): number => bytes;
-  const alignments = layer.payloads.map(({ rowBytes }) => alignmentOf(rowBytes));
+  const alignments = plan.rows.map(({ rowBytes }) => alignmentOf(rowBytes));
   // Options that must be the same on all ranks.
   const digest = createHash('sha256').update(JSON.stringify(plan)).digest('hex').slice(0, 16);
   const parts = [
