@@ -32,8 +32,8 @@ function simTuning({ ranks, maxTokens }: Layer): OneSidedTuning {
 
 /**
  * Small rounds are latency: each row is spread over several blocks. Large rounds are NVLink bandwidth, which about
- * 100 blocks saturate; from there on two smaller blocks on each multiprocessor cover each other's waits.
- * In between a thread for every 16 bytes of a row is best: all of a token's loads leave at once.
+ * 100 blocks saturate; from there on two or three smaller blocks on each multiprocessor, with some 800 threads, cover each
+ * other's waits. In between a thread for every 16 bytes of a row is best: all of a token's loads leave at once.
  */
 function gpuTuning(shape: Layer, multiprocessors: number): OneSidedTuning {
   const twoOnEach = 2 * multiprocessors;
@@ -63,25 +63,30 @@ function gpuTuning(shape: Layer, multiprocessors: number): OneSidedTuning {
     };
   }
   if (maxTokens <= 256) {
+    const parts = returned > 512 ? 4 : 2;
     return {
       dispatch: stored({ blocks: Math.min(maxTokens, multiprocessors), threads: threads(sent), parts: 1 }),
       combine: pushed({
         blocks: fitting(maxTokens * 2),
-        threads: wholeWarps(Math.max(ranks, 256)),
-        parts: 4,
+        threads: threads(returned / parts),
+        parts,
         ahead: 1,
       }),
     };
   }
-  if (maxTokens <= 1024) {
-    return {
-      dispatch: stored({ blocks: multiprocessors, threads: threads(sent), parts: 1 }),
-      combine: pushed({ blocks: twoOnEach, threads: threads(returned, 512), parts: 1, ahead: 2 }),
-    };
-  }
+  const parts = returned < 512 ? 1 : 2;
+  const adding = threads(returned / parts, 512);
   return {
-    dispatch: stored({ blocks: twoOnEach, threads: threads(sent, 512), parts: 1 }),
-    combine: pushed({ blocks: twoOnEach, threads: threads(returned / 2, 512), parts: 2, ahead: 1 }),
+    dispatch:
+      maxTokens <= 1024
+        ? stored({ blocks: multiprocessors, threads: threads(sent), parts: 1 })
+        : stored({ blocks: twoOnEach, threads: threads(sent, 512), parts: 1 }),
+    combine: pushed({
+      blocks: adding <= 256 ? 3 * multiprocessors : twoOnEach,
+      threads: adding,
+      parts,
+      ahead: parts === 1 && maxTokens <= 1024 ? 2 : 1,
+    }),
   };
 }
 
