@@ -17,8 +17,8 @@ export type Places = ReadonlyMap<string, string>;
 const index = 'model.safetensors.index.json';
 const single = 'model.safetensors';
 
-/** DeepSeek-V3's has 9 MB. */
-const mostIndexBytes = 100_000_000;
+/** DeepSeek-V3's index has 9 MB. */
+const mostBytes = 100_000_000;
 
 /** By the index where there is one; else from the headers of `model.safetensors`, or of all files of the format. */
 export async function placesOf(folder: string): Promise<Places> {
@@ -28,7 +28,10 @@ export async function placesOf(folder: string): Promise<Places> {
   } catch (error) {
     throw new FileError(folder, 'read', error);
   }
-  if (names.includes(index)) return readIndex(join(folder, index));
+  if (names.includes(index)) {
+    const path = join(folder, index);
+    return parseIndex(path, await readText(path));
+  }
   const files = names.includes(single)
     ? [single]
     : names.filter((name) => name.endsWith('.safetensors')).sort();
@@ -58,18 +61,33 @@ export async function placesOf(folder: string): Promise<Places> {
   return places;
 }
 
-async function readIndex(path: string): Promise<Places> {
+async function readText(path: string): Promise<Buffer> {
   const { handle, bytes } = await openRegular(path);
-  let text: Buffer;
   try {
-    if (bytes > mostIndexBytes)
-      throw new WeightsError(path, null, `it has ${bytes} bytes, too many for an index`, 'download it again');
-    text = Buffer.alloc(bytes);
+    if (bytes > mostBytes)
+      throw new WeightsError(
+        path,
+        null,
+        `it has ${bytes} bytes, too many for such a file`,
+        'download it again',
+      );
+    const text = Buffer.alloc(bytes);
     await readInto(handle, path, 0, text);
+    return text;
   } finally {
     await handle.close();
   }
-  return parseIndex(path, text);
+}
+
+/** What `config.json` says of a model; nothing where there is no such file. */
+export async function configOf(folder: string): Promise<Readonly<Record<string, unknown>>> {
+  const path = join(folder, 'config.json');
+  try {
+    return parseObject(path, 'it', await readText(path));
+  } catch (error) {
+    if (error instanceof FileError && error.reason.startsWith('ENOENT')) return {};
+    throw error;
+  }
 }
 
 /** Reads an index: for each tensor's name the name of the file that has it. */

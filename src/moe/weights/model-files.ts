@@ -1,4 +1,5 @@
 /** A model as it is published: a folder of safetensors files, and from it what one layer of a rank needs. */
+import { join } from 'node:path';
 import {
   ArgumentError,
   requireFunction,
@@ -10,10 +11,10 @@ import {
 } from '../../base/errors.js';
 import { type Device, requireDevice, requireStream, type Stream } from '../../gpu/index.js';
 import type { MlpWeights } from '../experts/products.js';
-import { bitsOf, type Dtype, expertsOf, limits, scaleBlock } from '../layer/index.js';
+import { bitsOf, clampedSwiglu, type Dtype, expertsOf, limits, scaleBlock } from '../layer/index.js';
 import { bytesOf } from '../rounds/tensor.js';
 import type { RouterWeights } from '../router/index.js';
-import { type Located, type OpenFiles, openFiles, type Places, placesOf } from './folder.js';
+import { configOf, type Located, type OpenFiles, openFiles, type Places, placesOf } from './folder.js';
 import { type LoadProgress, load, type Part, type Wanted, whole } from './load.js';
 import { mxfp4Block } from './mxfp4.js';
 import { type LayerNames, layersOf, type MatrixNames } from './names.js';
@@ -92,6 +93,7 @@ export class ModelFiles {
     const rank = requireInteger('world.rank', world.rank, 0, ranks - 1);
     const { experts, prefix } = names;
     if (experts === 'mxfp4') {
+      await requireClamp(this.folder);
       const wanted = (files: OpenFiles) => wantedMxfp4(files, `${prefix}experts.`, { ranks, rank });
       return { ...(await this.#load(world, stream, options, wanted)), activation: 'clamped-swiglu' };
     }
@@ -256,6 +258,18 @@ async function wantedMlp(
     gateUpScales: await scales(wide, ['gate', 'up']),
     downScales: await scales(narrow, ['down']),
   };
+}
+
+/** Kernels clamp at one number; a model that was trained with another would give plausible rows that are wrong. */
+async function requireClamp(folder: string): Promise<void> {
+  const { swiglu_limit: limit = clampedSwiglu.limit } = await configOf(folder);
+  if (limit === clampedSwiglu.limit) return;
+  throw new WeightsError(
+    join(folder, 'config.json'),
+    null,
+    `its swiglu_limit is ${JSON.stringify(limit)}, and the kernels clamp at ${clampedSwiglu.limit}`,
+    'take a model of another form',
+  );
 }
 
 /**

@@ -260,6 +260,23 @@ describe('what is wrong is named, and leaves nothing behind', () => {
     });
   });
 
+  test('where config.json has another clamp than the kernels, and not where it has theirs', async () => {
+    const loading = async (config: string) => {
+      const files = await ModelFiles.open(folderWith({ ...sharded(model), 'config.json': config }));
+      return onGpu(async (world) => {
+        const loaded = await files.loadExperts(world, world.device.createStream(), { layer: 0 });
+        loaded.free();
+        return loaded.activation;
+      });
+    };
+    expect(await loading('{ "swiglu_limit": 7.0 }')).toBe('clamped-swiglu');
+    expect(await loading('{ "hidden_size": 2880 }')).toBe('clamped-swiglu');
+    await expect(loading('{ "swiglu_limit": 10 }')).rejects.toThrow(
+      /config\.json.*: its swiglu_limit is 10, and the kernels clamp at 7/,
+    );
+    await expect(loading('{ "swiglu_limit": ')).rejects.toThrow(WeightsError);
+  });
+
   test('who is told of progress throws', async () => {
     const files = await ModelFiles.open(folderWith(sharded(model)));
     await onGpu(async (world, live) => {
