@@ -266,10 +266,17 @@ function update(x: Instruction, gives: boolean): void {
     const oldHigh = bytes === 8 ? x.code.temporary('i') : '0';
     x.code.line(bytes === 8 ? `${old} = 0; ${oldHigh} = 0;` : `${old} = 0;`);
     const make = (): void => change(x, { op, type, at: one, old: [old, oldHigh], value, swap });
-    x.code.accesses.print({ kind: 'update', order, scope, bytes, site: x.site }, one, make);
+    const miss = swap === null ? null : missed(one, bytes, [old, oldHigh], value);
+    x.code.accesses.print({ kind: 'update', order, scope, bytes, site: x.site }, one, make, { miss });
     if (to.kind === 'sink') return;
     x.setWords(to, bytes === 8 ? [old, oldHigh] : [old], type);
   });
+}
+
+function missed({ buffer, offset }: Spot, bytes: number, old: Pair, wanted: Pair) {
+  const words = cells(buffer, offset, bytes);
+  const test = words.map((word, i) => `${word} !== ${wanted[i]}`).join(' || ');
+  return { test, read: words.map((word, i) => `${old[i]} = ${word};`).join(' ') };
 }
 
 interface Change {

@@ -358,6 +358,27 @@ describe('races', () => {
     expect(text).toContain('mine.cu:10:3  st.global.u32 [%out], 42; (k.ptx:');
   });
 
+  test.each(['b32', 'b64'])('a compare-and-swap of %s that misses releases nothing', async (type) => {
+    const register = type === 'b32' ? '%r' : '%rd';
+    const body = `
+  mov.u32 %r1, %ctaid.x;
+  mov.${type} ${register}7, 7; mov.${type} ${register}8, 8;
+  setp.ne.u32 %p1, %r1, 0; @%p1 bra READER;
+  st.global.u32 [%out], 42;
+  atom.release.gpu.global.cas.${type} ${register}9, [%out+16], ${register}7, ${register}8;
+  st.relaxed.gpu.global.u32 [%out+4], 1;
+  ret;
+READER:
+  ld.relaxed.gpu.global.u32 %r2, [%out+4];
+  setp.eq.u32 %p1, %r2, 0; @%p1 bra READER;
+  ld.acquire.gpu.global.${type} ${register}9, [%out+16];
+  ld.global.u32 %r3, [%out];`;
+    for (let seed = 0; seed < 8; seed++) {
+      const { findings } = await run(fileOf(body), { grid: 2, seed: `${seed}` });
+      expect(findings[0]).toMatchObject({ kind: 'race', location: 'byte 0' });
+    }
+  });
+
   test('every mutant of it is caught', async () => {
     const kernel = ptx(messagePassing(), 'k.ptx').kernel('k');
     const mutants = mutantsOf(kernel);
