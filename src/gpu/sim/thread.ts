@@ -782,9 +782,8 @@ export class Thread extends Task {
     for (let rank = 0; rank < 32; rank++) {
       if (((blocks >>> rank) & 1) === 0) continue;
       const there = this.#inCluster(rank, site);
-      const place = sameIn(there, this.block, barrier);
-      const gate = { place, mbarrier: mbarrierOf(there, place) };
-      this.bulk.loadBoxAt(sameIn(there, this.block, to), tensor, at, gate, site);
+      const mbarrier = mbarrierOf(there, sameIn(there, this.block, barrier));
+      this.bulk.loadBoxAt(sameIn(there, this.block, to), tensor, at, mbarrier, site);
     }
   }
 
