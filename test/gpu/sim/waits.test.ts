@@ -252,6 +252,13 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   });
 });
 
+it('more threads than a function takes arguments sleep at once', async () => {
+  const nap = kernel({ name: 'nap', params: {} }, (g) => g.sleep(1000));
+  const [rank] = machineOf({ ranks: 1, mode: 'fast' }).ranks;
+  await launch(rank!, nap.ir(), { grid: 132, block: 1024 }, {});
+  await rank!.stream.synchronize();
+});
+
 describe('a limited number of resident blocks', () => {
   /** Block 0 waits for the last block. */
   const backwards = kernel(
