@@ -42,6 +42,7 @@ type Captured =
 class Capture {
   readonly operations: { readonly stream: SimStream; readonly operation: Captured }[] = [];
   readonly joined = new Set<SimStream>();
+  ended = false;
 
   /** Requires that the first stream has waited for the end of every other. */
   requireJoined(): void {
@@ -256,6 +257,13 @@ export class SimStream extends Agent implements Stream {
       if (event.recording !== null) this.enqueue({ kind: 'wait', recording: event.recording });
       return;
     }
+    // A driver refuses it, too.
+    if (mark.capture.ended || (this.#capture !== null && this.#capture !== mark.capture)) {
+      throw new HeddleError(
+        'HEDDLE_CAPTURE',
+        'wait for an event that was last recorded in another capture: record it anew before',
+      );
+    }
     if (this.#capture === null) {
       this.#capture = mark.capture;
       mark.capture.joined.add(this);
@@ -301,6 +309,7 @@ export class SimStream extends Agent implements Stream {
       throw new HeddleError('HEDDLE_CAPTURE', 'endCapture needs a beginCapture on the same stream before it');
     }
     capture.requireJoined();
+    capture.ended = true;
     for (const stream of [this, ...capture.joined]) stream.#capture = null;
     return new SimGraph(this, capture, this.#engine);
   }

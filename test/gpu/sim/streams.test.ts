@@ -137,8 +137,11 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     const graph = rank.stream.endCapture();
     for (let n = 0; n < 2; n++) graph.launch(rank.stream);
     expect(await logOf(rank, log)).toEqual([1, 2, 3, 1, 2, 3]);
+    expect(() => beside.wait(fork)).toThrow(/in another capture/);
     add(4, beside); // it captures no longer
     expect(await logOf({ ...rank, stream: beside }, log)).toEqual([1, 2, 3, 1, 2, 3, 4]);
+    rank.stream.beginCapture();
+    expect(() => rank.stream.wait(fork)).toThrow(/in another capture/);
   });
 
   it('copies and fills take their turn', async () => {
