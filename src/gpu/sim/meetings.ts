@@ -46,7 +46,7 @@ export class Meetings {
       }
       const relaxed = there.filter(({ arrivesRelaxed }) => arrivesRelaxed).map(({ id }) => id);
       const blocks = cluster.filter(({ live }) => live > 0).map(({ id }) => id);
-      this.#machine.detector.clusterMet(blocks, new Set(relaxed));
+      this.#machine.detector.clusterMet(blocks, relaxed);
     }
     for (const thread of there) thread.arrivesRelaxed = false;
     this.#goOn(there);

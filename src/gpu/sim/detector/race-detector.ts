@@ -380,11 +380,12 @@ export class Detector {
   }
 
   /** `relaxed`: threads whose coming releases no more than a fence before it has. */
-  clusterMet(ids: readonly number[], relaxed: ReadonlySet<number>): void {
+  clusterMet(ids: readonly number[], relaxed: readonly number[]): void {
     const blocks = ids.map((id) => this.#blocks.get(id)!);
-    if (relaxed.size > 0) {
+    if (relaxed.length > 0) {
+      const quiet = new Set(relaxed.map((id) => this.#threads[id]!));
       const released = blocks.flatMap(({ threads }) =>
-        threads.flatMap((thread) => (relaxed.has(thread.index) ? fenced(thread) : [release(thread)])),
+        threads.flatMap((thread) => (quiet.has(thread) ? fenced(thread) : [release(thread)])),
       );
       const all = Clock.joinAll([nothing, ...released]);
       for (const { threads } of blocks) for (const thread of threads) thread.learn(all);
