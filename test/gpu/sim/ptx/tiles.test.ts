@@ -247,6 +247,25 @@ WAIT: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r2], 0;
   });
 });
 
+test('a block without a cluster is a cluster of its own', async () => {
+  const body = `
+  mov.u32 %r1, word; mov.u32 %r2, gate; mov.u32 %r3, 0; mov.u32 %r4, 7;
+  mapa.shared::cluster.u32 %r5, %r1, %r3;
+  st.shared::cluster.u32 [%r5], %r4;
+  ld.shared.u32 %r6, [word];
+  st.global.u32 [%out], %r6;
+  mbarrier.init.shared::cta.b64 [%r2], 1;
+  mapa.shared::cluster.u32 %r7, %r2, %r3;
+  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r7];
+WAIT: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r2], 0;
+  @!%p2 bra WAIT;`;
+  const text = fileOf(body, { declarations: `${barrier} .shared .align 4 .b32 word;` });
+  const { words, findings, error } = await run(text);
+  expect(error).toBe(null);
+  expect(findings.map(formatFinding)).toEqual([]);
+  expect(words[0]).toBe(7);
+});
+
 describe('mbarriers', () => {
   const kernel = (second: string) =>
     fileOf(
