@@ -354,7 +354,8 @@ function plainBytes(x: Instruction): void {
   x.has('L2::cache_hint');
   const loads = x.has('mbarrier::complete_tx::bytes');
   if (!loads && !x.has('bulk_group')) x.refuse('it says no way in which it completes');
-  x.ignore(loads ? /^(shared::cluster|shared::cta|global)$/ : /^(shared::cta|global)$/);
+  if (!x.has('global')) x.refuse('bulk copies between blocks of a cluster are not simulated');
+  x.ignore(loads ? /^shared::(cluster|cta)$/ : /^shared::cta$/);
   const to = spot(x, x.operand(0), loads ? 'shared' : 'global');
   const from = spot(x, x.operand(1), loads ? 'global' : 'shared');
   const gate = loads ? spot(x, x.operand(3), 'shared') : null;

@@ -424,6 +424,10 @@ describe('refusals name the line, and what is not known', () => {
     ['fence.proxy.tensormap::generic.release.gpu;', 'of the other proxies'],
     ['ld.global.newish.u32 %r0, [%out];', "'.newish' is not known of it"],
     ['atom.global.add.noftz.b128 %r0, [%out], 1;', '128 bits are not updated'],
+    [
+      'cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r1], [%r2], 16, [%r3];',
+      'between blocks of a cluster',
+    ],
     ['bra NOWHERE;', "no label 'NOWHERE'"],
   ])('%s', async (body, message) => {
     await expect(run(fileOf(body))).rejects.toThrow(message);
