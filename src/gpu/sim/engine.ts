@@ -67,6 +67,8 @@ export class Engine implements Machine {
   readonly #waits = new Waits(this);
   /** Fast mode: threads in a loop that polls memory by itself. */
   readonly #spinning: Thread[] = [];
+  /** How long nobody else has run, in nanoseconds. */
+  #spunAlone = 0;
   readonly #deaths: { readonly ranks: readonly number[]; readonly due: () => boolean }[] = [];
   /** By rank: what it has done that others may notice. */
   readonly #noticeable: number[];
@@ -352,8 +354,11 @@ export class Engine implements Machine {
       this.#wakeHosts((host) => host.saw < this.#moves);
     if (!found) found = this.#waits.wakeFirst();
     if (this.#spinning.length === 0) return found;
-    // If they are all there is, they may be waiting for time to pass.
+    // If they are all there is, they may be waiting for time to pass, or for others whose limits run out meanwhile.
+    this.#spunAlone = found ? 0 : this.#spunAlone + nanosecondsPerLook;
     if (!found) this.#waits.now += nanosecondsPerLook;
+    if (this.#spunAlone % 1e6 === nanosecondsPerLook && this.hosts.allBlocked(this.killed))
+      if (this.#waits.expireWithin(this.#spunAlone / 1000)) this.timeLimits++;
     for (const thread of this.#spinning.splice(0)) this.schedule.add(thread);
     return true;
   }
@@ -509,20 +514,22 @@ export class Engine implements Machine {
 
   /**
    * Called when all that runs are loops over memory in which nothing changes. Those that look at the clock leave, as their
-   * time is over now, those with the longest limits only the second time; if none does, that was all. False if the machine has stopped.
+   * time is over now, those with the longest limits only the second time; if none does, waits end, for which they may be waiting. If
+   * there are none, that was all. False if the machine has stopped.
    */
   #endSpins(): boolean {
     const { spins } = this;
-    if (spins.timesOver === 2) {
-      this.#giveUp('loops look at memory for what never comes, and have no limit');
-      return false;
-    }
     if (this.#outside === 0 && this.hosts.allBlocked(this.killed)) {
+      if (spins.timesOver === 2 && (!this.#waits.any || spins.ranOut())) {
+        this.#giveUp('loops look at memory for what never comes, and have no limit');
+        return false;
+      }
       const waiting = [...spins.reports(), ...this.#waits.reports()];
       if (waiting.length > 0) this.#reportWaits(waiting);
       this.#waits.now += 1e6 * longestMs;
       this.timeLimits++;
-      spins.timesOver++;
+      if (spins.timesOver === 2) this.#waits.expire();
+      else spins.timesOver++;
     }
     spins.forget();
     return true;
