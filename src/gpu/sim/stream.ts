@@ -111,8 +111,9 @@ class SimGraph implements Graph {
 
   launch(stream: Stream): void {
     if (this.#disposed) throw new DisposedError('the graph');
-    if (!(stream instanceof SimStream) || !stream.belongsTo(this.#engine)) {
-      throw new ArgumentError('stream', stream, 'a stream of the machine on which the graph was captured');
+    const { rank } = this.#first;
+    if (!(stream instanceof SimStream) || !stream.belongsTo(this.#engine) || stream.rank !== rank) {
+      throw new ArgumentError('stream', stream, `a stream of the simulated GPU #${rank}, whose graph it is`);
     }
     const recordings = new Map<Mark, Recording>();
     for (const { stream: from, operation } of this.#capture.operations) {

@@ -79,7 +79,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   });
 
   it('a graph replays what was captured, with the parameters of that time', async () => {
-    const { ranks } = machineOf({ ranks: 1, mode });
+    const { ranks } = machineOf({ ranks: 2, mode });
     const rank = ranks[0]!;
     const log = zeroed(rank, 16, 'log');
     const program = await rank.device.load(append.ir());
@@ -97,6 +97,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     launcher.launch(rank.stream);
     graph.launch(rank.stream);
     expect(await logOf(rank, log)).toEqual([1, 2, 9, 1, 2]);
+    expect(() => graph.launch(ranks[1]!.stream)).toThrow(/a stream of the simulated GPU #0/);
     graph.dispose();
     expect(() => graph.launch(rank.stream)).toThrow(/graph was disposed/);
   });
