@@ -78,7 +78,7 @@ export class Meetings {
     const lanes = block.lanesMet.lanes(warp);
     if (meeting.whole) this.#reportDivergence(ofWarp, block, there, lanes);
     if (meeting.orders && mask === allLanes) detector!.warpMet(block.firstThread + 32 * warp, lanes.length);
-    else if (meeting.orders) detector!.groupMet(there.map((thread) => thread.id));
+    else if (meeting.orders) detector!.groupMet('lanes', there);
     schedule.ordered?.(there, there);
   }
 
@@ -133,7 +133,7 @@ export class Meetings {
         const lanes = block.threads.filter(ofWarp);
         this.#reportDivergence('a barrier of a group of warps', block, there.filter(ofWarp), lanes);
       }
-      this.#machine.detector.groupMet(there.map((thread) => thread.id));
+      this.#machine.detector.groupMet('warps', there);
     }
     this.#goOn(there);
   }

@@ -370,7 +370,7 @@ export class Detector {
   }
 
   blockBarrier(block: number): void {
-    meet(this.#blocks.get(block)!.threads, true);
+    meet(this.#blocks.get(block)!.threads, 'block');
   }
 
   /** Blocks that have started are a cluster; such blocks have met. */
@@ -402,9 +402,10 @@ export class Detector {
         for (const [j, clock] of known.entries()) if (i !== j) thread.learn(clock);
   }
 
-  /** Whole warps of a block met. */
-  groupMet(ids: readonly number[]): void {
-    meet(ids.map((id) => this.#threads[id]!));
+  /** Threads of a block met: whole warps of it, or lanes of one. */
+  groupMet(are: 'warps' | 'lanes', there: readonly { readonly id: number }[]): void {
+    const threads = there.map(({ id }) => this.#threads[id]!);
+    meet(threads, are);
   }
 
   /** The warp whose first thread is `firstLane` met at a warp barrier. */
@@ -412,7 +413,7 @@ export class Detector {
     // Shuffles come in rows; only the first after an access has anything to order.
     let idle = true;
     for (let i = firstLane; idle && i < firstLane + lanes; i++) idle = this.#threads[i]!.idleSinceMeeting;
-    if (!idle) meet(this.#threads.slice(firstLane, firstLane + lanes));
+    if (!idle) meet(this.#threads.slice(firstLane, firstLane + lanes), 'warps');
   }
 
   /** A copy, or a product, that the thread issues reads or writes there. */
@@ -587,8 +588,8 @@ function release(thread: Actor): Clock {
 /** In a cluster all of its blocks see an mbarrier. */
 const reachOfMBarriers = ({ cluster }: BlockState): 'cta' | 'gpu' => (cluster.length > 1 ? 'gpu' : 'cta');
 
-/** All of a block meet, or whole warps of it: they know the same from now on. */
-function meet(threads: readonly Actor[], areAll = false): void {
+/** All of a block meet, or whole warps of it, or lanes that may not be all of their warp: they know the same from now on. */
+function meet(threads: readonly Actor[], are: 'block' | 'warps' | 'lanes'): void {
   let { own } = threads[0]!;
   let epoch = 0;
   for (const thread of threads) {
@@ -596,14 +597,15 @@ function meet(threads: readonly Actor[], areAll = false): void {
     own = joinBlocks(own, thread.own);
   }
   const known = knownTogether(threads);
-  if (areAll) own = own.withFloor(epoch);
+  if (are === 'block') own = own.withFloor(epoch);
   let warp = -1;
-  for (const { lane } of areAll ? [] : threads) {
+  for (const { lane } of are === 'warps' ? threads : []) {
     if (lane >> 5 === warp) continue;
     warp = lane >> 5;
     own = own.withWarp(warp, epoch);
   }
-  for (const thread of threads) thread.meet(known, own, epoch);
+  for (const { lane } of are === 'lanes' ? threads : []) own = own.withLane(lane, epoch);
+  for (const thread of threads) thread.meet(known, own, epoch, are !== 'lanes');
 }
 
 /** Mostly they all know the same. */

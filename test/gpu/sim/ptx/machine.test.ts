@@ -379,6 +379,42 @@ READER:
     }
   });
 
+  describe('a barrier of some lanes', () => {
+    /** Lane 20 stores, and lane 0 loads behind a barrier. */
+    const betweenLanes = (barriers: string) =>
+      fileOf(
+        `
+  mov.u32 %r1, %tid.x; mov.u32 %r2, word; setp.ne.u32 %p1, %r1, 20;
+  @%p1 bra MEET;
+  st.shared.u32 [%r2], 1;
+MEET: setp.gt.u32 %p2, %r1, 15;
+  ${barriers}
+  setp.ne.u32 %p3, %r1, 0; @%p3 bra END;
+  ld.shared.u32 %r3, [%r2];
+END:`,
+        { declarations: '.shared .align 4 .b32 word;' },
+      );
+
+    test('orders them, and no others', async () => {
+      for (let seed = 0; seed < 8; seed++) {
+        const text = betweenLanes('@%p2 bra END; bar.warp.sync 0xffff;');
+        const { findings } = await run(text, { block: 32, seed: `${seed}` });
+        expect(findings.map(({ kind }) => kind)).toContain('race');
+      }
+    });
+
+    test.each([
+      ['a barrier of all', ''],
+      ['barriers of some, then one of all', '@!%p2 bar.warp.sync 0xffff; @%p2 bar.warp.sync 0xffff0000;'],
+    ])('%s', async (_, before) => {
+      for (let seed = 0; seed < 8; seed++) {
+        const text = betweenLanes(`${before} bar.warp.sync -1;`);
+        const { findings } = await run(text, { block: 32, seed: `${seed}` });
+        expect(findings.map(formatFinding)).toEqual([]);
+      }
+    });
+  });
+
   test('every mutant of it is caught', async () => {
     const kernel = ptx(messagePassing(), 'k.ptx').kernel('k');
     const mutants = mutantsOf(kernel);
