@@ -1,6 +1,7 @@
 /** Boxes of tensors on their way to tiles in shared memory and back: where each byte lies on either side. */
 import { byteSize, swizzled, type Tile } from '../../lang/index.js';
 import type { Place, SimBuffer } from './memory.js';
+import type { Stretch } from './posted.js';
 
 /** The value that a launch passes for a tensorMap: the place of its first element, and its form. */
 export interface SimTensor extends Place {
@@ -12,8 +13,6 @@ export interface SimTensor extends Place {
 
 /** Bytes that keep their order. */
 const piece = 16;
-
-export type Box = ReturnType<typeof boxOf>;
 
 /** A box at a place of a tensor: what lies outside of that reads as zeros, and is not written. */
 export function boxOf(tensor: SimTensor, at: readonly number[], tile: Place) {
@@ -37,11 +36,11 @@ export function boxOf(tensor: SimTensor, at: readonly number[], tile: Place) {
   const before = Math.min(rowBytes, Math.max(0, -start));
   const ends = Math.max(before, Math.min(rowBytes, extents.at(-1)! * size - start));
 
-  /** Where the bytes of a row lie in the tensor's buffer, and how many they are; those from `before` on. */
-  function rowAt(index: number) {
+  /** Where the bytes of a row lie, and how many they are; those from `before` on. */
+  function rowAt(index: number): Stretch {
     const row = firstRow + index;
     const inside = isInside && row >= 0 && row < extents.at(-2)!;
-    return { inTensor: origin + index * rowStride + before, bytes: inside ? ends - before : 0 };
+    return { buffer, offset: origin + index * rowStride + before, bytes: inside ? ends - before : 0 };
   }
 
   return {
@@ -58,7 +57,7 @@ export function boxOf(tensor: SimTensor, at: readonly number[], tile: Place) {
         const end = Math.min(piece, before + row.bytes - column);
         if (toTile && (first > 0 || end < piece)) tile.buffer.u8.fill(0, inTile, inTile + piece);
         if (end <= first) continue;
-        const inTensor = row.inTensor + column + first - before;
+        const inTensor = row.offset + column + first - before;
         if (toTile) copy(buffer, inTensor, tile.buffer, inTile + first, end - first);
         else copy(tile.buffer, inTile + first, buffer, inTensor, end - first);
       }

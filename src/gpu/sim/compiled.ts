@@ -8,6 +8,11 @@ export interface StatementAccess extends AccessForm {
   readonly site: number;
 }
 
+/** An access that nothing orders, of who is told of only as a thread: also of what agents do for it. */
+export const weakly = (kind: AccessForm['kind'], bytes: number, site: number): StatementAccess => {
+  return { kind, order: 'weak', scope: 'cta', bytes, site };
+};
+
 /** The memory at which a waiting statement looks: a word, the last word of 16 bytes, or the phase of an mbarrier. */
 export interface StatementWait extends Pick<Condition, 'until'> {
   readonly kind: 'word' | 'long' | 'filled' | 'phase';

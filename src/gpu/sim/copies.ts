@@ -1,20 +1,22 @@
 /** The copies of one thread, bulk or asynchronous: what it posts, in groups, and what it awaits. */
 
-import { type Box, boxOf, type SimTensor } from './boxes.js';
-import type { StatementAccess } from './compiled.js';
+import { boxOf, type SimTensor } from './boxes.js';
+import { type StatementAccess, weakly } from './compiled.js';
 import type { AccessReport, CopyEngine, SiteId } from './detector/detector.js';
 import type { Detector } from './detector/race-detector.js';
 import type { FindingLog } from './findings.js';
 import type { Carrier } from './flights.js';
 import { type MBarrier, mbarrierBytes } from './mbarriers.js';
 import type { Place, SimBuffer } from './memory.js';
-import { move, type Posted, PostedCopies } from './posted.js';
+import { move, type Posted, PostedCopies, type Stretch } from './posted.js';
 
+/** The thread, as far as what it starts beside itself must know it. */
 export interface Issuer {
   readonly id: number;
   readonly rank: number;
   readonly block: { readonly launch: { readonly firstSite: SiteId } };
   mbarrier(place: Place): MBarrier;
+  mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean;
   /** Bytes of a buffer are about to change, by other operations than those of mbarriers. */
   overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void;
   refuse(access: StatementAccess, buffer: SimBuffer, offset: number): void;
@@ -22,20 +24,22 @@ export interface Issuer {
   wrote(buffer: SimBuffer, offset: number, bytes: number): void;
 }
 
-interface Gate {
-  readonly place: Place;
-  readonly mbarrier: MBarrier;
+/** What is to be copied: plain bytes, or a box of a tensor. */
+interface Job {
+  /** Its ends, as findings name them. */
+  readonly copy: Posted;
+  /** Where its pieces are cut. */
+  readonly pieces: Posted;
+  move(piece: Posted): void;
+  /** Checks that it may be; what it writes counts as written from then on. */
+  mayBe(site: number): boolean;
+  touches(): { readonly reads: readonly Stretch[]; readonly writes: readonly Stretch[] };
 }
 
 interface Unawaited {
   readonly copy: Posted;
   readonly group: number;
   readonly site: number;
-}
-
-/** One side of an asynchronous operation. `kind`: what a box does to its tile. */
-interface Told extends Pick<Unawaited, 'group' | 'site'> {
-  readonly kind: 'read' | 'write';
 }
 
 export class Copies {
@@ -59,9 +63,7 @@ export class Copies {
 
   /** A copy that its group's end awaits, of whole pieces of 16 bytes; or of as many as it says, between places so aligned. */
   post(to: Place, from: Place, bytes: number, site: number, alignment = 0): void {
-    const copy = { to, from, bytes };
-    if (this.#mayPost(copy, this.#group, site, alignment))
-      this.#send(copy, copy, site, (piece) => this.#move(piece));
+    this.#send(this.#plain({ to, from, bytes }, alignment), site);
   }
 
   /** A tile to a box of a tensor, which the group's end awaits. */
@@ -71,70 +73,93 @@ export class Copies {
       throw new Error(
         `a box is stored to ${at.join(', ')}: Hopper stops a kernel that stores to before a tensor's first element`,
       );
-    const box = boxOf(tensor, at, from);
-    const group = this.#group;
-    if (!this.#mayMove(box, { tensor, group, site, kind: 'read' }, from)) return;
-    const { bytes } = tensor.tile;
-    this.#send(wholeBox(bytes, tensor.buffer, from.buffer), { to: tensor, from, bytes }, site, (piece) => {
-      box.move(false, piece.to.offset, piece.bytes);
-      for (const { inTensor, bytes } of box.rows()) this.#issuer.wrote(tensor.buffer, inTensor, bytes);
-    });
+    this.#send(this.#boxed(tensor, at, from, false), site);
   }
 
-  /** Begins what its group's end awaits. `pieces`: where its pieces are cut, if not where it is. */
-  #send(pieces: Posted, copy: Posted, site: number, move: (piece: Posted) => void): void {
-    const group = this.#group;
-    if (this.#detector !== null) this.#unawaited.push({ copy, group, site });
-    this.#posted.post(pieces, group, { move, landed: () => {} });
+  /** A bulk load that arrives at an mbarrier. */
+  load(to: Place, from: Place, bytes: number, barrier: Place, site: number): void {
+    this.#bring(this.#plain({ to, from, bytes }), this.#issuer.mbarrier(barrier), site);
   }
 
   /** A box of a tensor to a tile, which arrives at an mbarrier. */
   loadBox(to: Place, tensor: SimTensor, at: readonly number[], barrier: Place, site: number): void {
-    this.loadBoxAt(to, tensor, at, this.#gateAt(barrier), site);
-  }
-
-  #gateAt(place: Place): Gate {
-    return { place, mbarrier: this.#issuer.mbarrier(place) };
+    this.loadBoxAt(to, tensor, at, this.#issuer.mbarrier(barrier), site);
   }
 
   /** The same, be the tile this block's or that of another of its cluster. */
-  loadBoxAt(to: Place, tensor: SimTensor, at: readonly number[], gate: Gate, site: number): void {
-    const box = boxOf(tensor, at, to);
-    const { bytes } = tensor.tile;
+  loadBoxAt(to: Place, tensor: SimTensor, at: readonly number[], mbarrier: MBarrier, site: number): void {
+    this.#bring(this.#boxed(tensor, at, to, true), mbarrier, site);
+  }
+
+  /** Begins what its group's end awaits. */
+  #send(job: Job, site: number): void {
+    const group = this.#group;
+    if (!this.#begins(job, group, site)) return;
+    if (this.#detector !== null) this.#unawaited.push({ copy: job.copy, group, site });
+    this.#posted.post(job.pieces, group, { move: job.move, landed: () => {} });
+  }
+
+  /** Begins a load. One that may not be arrives all the same. */
+  #bring(job: Job, mbarrier: MBarrier, site: number): void {
     const group = this.#group++;
-    const landed = this.#arrival(group, gate, { to, bytes }, site);
-    const may = this.#mayMove(box, { tensor, group, site, kind: 'write' }, to);
-    this.#bring(may, wholeBox(bytes, to.buffer, tensor.buffer), group, gate, landed, (piece) => {
-      box.move(true, piece.to.offset, piece.bytes);
-      this.#issuer.wrote(to.buffer, to.offset, bytes);
-    });
+    const { to, bytes } = job.copy;
+    const { place, isShown } = mbarrier;
+    if (this.#detector !== null && !isShown)
+      this.#log.misuse(
+        'this copy arrives at an mbarrier that the copy engine does not know of: behind mbarrier.init comes ' +
+          'fence.mbarrier_init, or fence.proxy.async',
+        place.buffer,
+        place.offset,
+        this.#issuer.report(weakly('write', bytes, site)),
+      );
+    const landed = this.#arrival(group, mbarrier, bytes, { to, bytes }, site);
+    if (!this.#begins(job, group, site)) {
+      landed();
+      return;
+    }
+    mbarrier.loads.post(job.pieces, group, { move: job.move, landed });
+    // If it was put off, it comes when a thread waits for it: those that do already look again.
+    this.#issuer.wrote(place.buffer, place.offset, mbarrierBytes);
   }
 
   /** Arrives at an mbarrier once all copies that the thread has begun are made. */
   arriveAfterAll(place: Place, site: number): void {
-    const { id, block } = this.#issuer;
     const mbarrier = this.#issuer.mbarrier(place);
-    const global = block.launch.firstSite + site;
     const group = this.#group++;
-    const [last] = this.#unawaited.slice(-1);
+    const last = this.#unawaited.at(-1)?.copy ?? null;
     this.#unawaited = [];
-    this.#detector?.mbarrierNamed(id, place, global);
-    const access = {
-      kind: 'write',
-      order: 'weak',
-      scope: 'cta',
-      bytes: last?.copy.bytes ?? 0,
-      site,
-    } as const;
-    const arrived = mbarrier.expectLoad(0, last && { to: last.copy.to, access: this.#issuer.report(access) });
+    const arrived = this.#arrival(group, mbarrier, 0, last, site);
     const landed = (): void => {
       this.#posted.finish(group);
-      this.#detector?.copiesArrived(id, this.#engine, group, place, global);
       arrived();
       mbarrier.expect(0);
     };
     mbarrier.loads.post({ to: place, from: place, bytes: 0 }, group, { move: () => {}, landed });
     this.#issuer.wrote(place.buffer, place.offset, mbarrierBytes);
+  }
+
+  /** Bytes are on their way to an mbarrier, the last of them that load; returns what to call once all are there. */
+  #arrival(
+    group: number,
+    mbarrier: MBarrier,
+    bytes: number,
+    load: Pick<Posted, 'to' | 'bytes'> | null,
+    site: number,
+  ): () => void {
+    const { id, block } = this.#issuer;
+    const { place } = mbarrier;
+    const global = block.launch.firstSite + site;
+    this.#detector?.mbarrierNamed(id, place, global);
+    const arrived = mbarrier.expectLoad(
+      bytes,
+      load === null || this.#detector === null
+        ? null
+        : { to: load.to, access: this.#issuer.report(weakly('write', load.bytes, site)) },
+    );
+    return () => {
+      this.#detector?.copiesArrived(id, this.#engine, group, place, global);
+      arrived();
+    };
   }
 
   commit(): void {
@@ -147,63 +172,6 @@ export class Copies {
     this.#posted.finish(done);
     this.#unawaited = this.#unawaited.filter(({ group }) => group > done);
     this.#detector?.copiesAwaited(this.#issuer.id, this.#engine, done, readsOnly);
-  }
-
-  /** A bulk load that arrives at an mbarrier. */
-  load(to: Place, from: Place, bytes: number, barrier: Place, site: number): void {
-    const gate = this.#gateAt(barrier);
-    const copy = { to, from, bytes };
-    const group = this.#group++;
-    const landed = this.#arrival(group, gate, copy, site);
-    const may = this.#mayPost(copy, group, site);
-    this.#bring(may, copy, group, gate, landed, (piece) => this.#move(piece));
-  }
-
-  /** Begins a load. One that may not be arrives all the same. */
-  #bring(
-    may: boolean,
-    copy: Posted,
-    group: number,
-    { place, mbarrier }: Gate,
-    landed: () => void,
-    move: (piece: Posted) => void,
-  ): void {
-    if (!may) {
-      landed();
-      return;
-    }
-    mbarrier.loads.post(copy, group, { move, landed });
-    // If it was put off, it comes when a thread waits for it: those that do already look again.
-    this.#issuer.wrote(place.buffer, place.offset, mbarrierBytes);
-  }
-
-  /** A load is on its way to an mbarrier; returns what to call once its last byte is there. */
-  #arrival(
-    group: number,
-    { place, mbarrier }: Gate,
-    { to, bytes }: Pick<Posted, 'to' | 'bytes'>,
-    site: number,
-  ): () => void {
-    const { id, block } = this.#issuer;
-    const global = block.launch.firstSite + site;
-    this.#detector?.mbarrierNamed(id, place, global);
-    const access = { kind: 'write', order: 'weak', scope: 'cta', bytes, site } as const;
-    if (this.#detector !== null && !mbarrier.isShown)
-      this.#log.misuse(
-        'this copy arrives at an mbarrier that the copy engine does not know of: behind mbarrier.init comes ' +
-          'fence.mbarrier_init, or fence.proxy.async',
-        place.buffer,
-        place.offset,
-        this.#issuer.report(access),
-      );
-    const arrived = mbarrier.expectLoad(
-      bytes,
-      this.#detector === null ? null : { to, access: this.#issuer.report(access) },
-    );
-    return () => {
-      this.#detector?.copiesArrived(id, this.#engine, group, place, global);
-      arrived();
-    };
   }
 
   /** The thread has run to its end, and its copies with it. `failed`: not as it was meant to. */
@@ -228,79 +196,91 @@ export class Copies {
       `its thread ends while this copy may still ${kind} shared memory, which is then the next block's; the copy ${what}`,
       buffer,
       offset,
-      this.#issuer.report({ kind, order: 'weak', scope: 'cta', bytes, site }),
+      this.#issuer.report(weakly(kind, bytes, site)),
     );
   }
 
-  /** Checks that bytes may be copied, and tells the detector that they are. */
-  #mayPost(copy: Posted, group: number, site: number, alignment = 0): boolean {
-    if (this.#detector === null) return true;
+  /** Without an alignment, of whole pieces of 16 bytes. */
+  #plain(copy: Posted, alignment = 0): Job {
     const { to, from, bytes } = copy;
-    const form = { order: 'weak', scope: 'cta', bytes: alignment, site } as const;
-    if (alignment > 0 && to.offset % alignment !== 0)
-      this.#issuer.refuse({ ...form, kind: 'write' }, to.buffer, to.offset);
-    else if (alignment > 0 && from.offset % alignment !== 0)
-      this.#issuer.refuse({ ...form, kind: 'read' }, from.buffer, from.offset);
-    else if (mayCopy(this.#issuer, this.#log, copy, site, alignment > 0 ? 1 : 16)) {
-      this.#tell({ kind: 'read', group, site }, from, bytes);
-      this.#tell({ kind: 'write', group, site }, to, bytes);
-      return true;
-    }
-    return false;
+    const issuer = this.#issuer;
+    return {
+      copy,
+      pieces: copy,
+      move: (piece) => {
+        move(piece);
+        issuer.wrote(piece.to.buffer, piece.to.offset, piece.bytes);
+      },
+      mayBe: (site) => {
+        const wrong = alignment === 0 ? undefined : [to, from].find(({ offset }) => offset % alignment !== 0);
+        if (wrong === undefined) return mayCopy(issuer, this.#log, copy, site, alignment > 0 ? 1 : 16);
+        issuer.refuse(weakly(wrong === to ? 'write' : 'read', alignment, site), wrong.buffer, wrong.offset);
+        return false;
+      },
+      touches: () => ({ reads: [stretch(from, bytes)], writes: [stretch(to, bytes)] }),
+    };
   }
 
-  #move(piece: Posted): void {
-    move(piece);
-    this.#issuer.wrote(piece.to.buffer, piece.to.offset, piece.bytes);
+  /** A box that is loaded to a tile, or stored from it. */
+  #boxed(tensor: SimTensor, at: readonly number[], tile: Place, loads: boolean): Job {
+    const box = boxOf(tensor, at, tile);
+    const issuer = this.#issuer;
+    const { bytes, alignment } = tensor.tile;
+    const [to, from] = loads ? [tile, tensor] : [tensor, tile];
+    const whole = [stretch(tile, bytes)];
+    return {
+      copy: { to, from, bytes },
+      // As its own bytes count.
+      pieces: { to: { buffer: to.buffer, offset: 0 }, from: { buffer: from.buffer, offset: 0 }, bytes },
+      move: (piece) => {
+        box.move(loads, piece.to.offset, piece.bytes);
+        for (const { buffer, offset, bytes } of loads ? whole : box.rows())
+          issuer.wrote(buffer, offset, bytes);
+      },
+      mayBe: (site) => {
+        const { buffer, offset } = tile;
+        const isAligned = offset % alignment === 0;
+        const mayTouch = isAligned && offset >= 0 && offset + bytes <= buffer.bytes;
+        if (!mayTouch)
+          issuer.refuse(
+            weakly(loads ? 'write' : 'read', isAligned ? bytes : alignment, site),
+            buffer,
+            offset,
+          );
+        else if (tensor.buffer.freed)
+          issuer.refuse(weakly(loads ? 'read' : 'write', bytes, site), tensor.buffer, tensor.offset);
+        else {
+          // A tile at the end of a matrix may bring rows that nobody wrote. They are NaNs, so that no result can depend on them.
+          if (loads) for (const row of box.rows()) row.buffer.fillUnwritten(row.offset, row.bytes);
+          else requireInitialised(issuer, this.#log, weakly('read', bytes, site), buffer, offset);
+          for (const one of loads ? whole : box.rows()) one.buffer.markInitialised(one.offset, one.bytes);
+          return true;
+        }
+        return false;
+      },
+      touches: () => (loads ? { reads: box.rows(), writes: whole } : { reads: whole, writes: box.rows() }),
+    };
   }
 
-  /** Checks that a box may move, and tells the detector what moves it. */
-  #mayMove(box: Box, by: Told & { readonly tensor: SimTensor }, inShared: Place): boolean {
+  /** Checks in checked mode that a copy may be, and tells the detector of the bytes that it reads and writes. */
+  #begins(job: Job, group: number, site: number): boolean {
     if (this.#detector === null) return true;
-    const { kind, group, site } = by;
-    const { buffer, tile } = by.tensor;
-    const { bytes, alignment } = tile;
-    const { buffer: shared, offset: at } = inShared;
-    const inTile = { kind, order: 'weak', scope: 'cta', bytes, site } as const;
-    if (at < 0 || at + bytes > shared.bytes || at % alignment !== 0) {
-      this.#issuer.refuse(at % alignment === 0 ? inTile : { ...inTile, bytes: alignment }, shared, at);
-      return false;
-    }
-    if (buffer.freed) {
-      this.#issuer.refuse({ ...inTile, kind: kind === 'read' ? 'write' : 'read' }, buffer, by.tensor.offset);
-      return false;
-    }
-    const whole = [{ ...inShared, bytes }];
-    const rows = box.rows().map(({ inTensor, bytes }) => ({ buffer, offset: inTensor, bytes }));
-    const [reads, writes] = kind === 'read' ? [whole, rows] : [rows, whole];
-    for (const { bytes, ...place } of reads) {
-      const { buffer, offset } = place;
-      // A tile at the end of a matrix may bring rows that nobody wrote. They are NaNs, so that no result can depend on them.
-      if (kind === 'write') buffer.fillUnwritten(offset, bytes);
-      else requireInitialised(this.#issuer, this.#log, { ...inTile, kind: 'read', bytes }, buffer, offset);
-      this.#tell({ kind: 'read', group, site }, place, bytes);
-    }
-    for (const { bytes, ...place } of writes) {
-      place.buffer.markInitialised(place.offset, bytes);
-      this.#tell({ kind: 'write', group, site }, place, bytes);
+    if (!job.mayBe(site)) return false;
+    const { id, block } = this.#issuer;
+    const global = block.launch.firstSite + site;
+    const { reads, writes } = job.touches();
+    for (const place of reads)
+      this.#detector.copyIssued(id, this.#engine, group, 'read', place, place.bytes, global);
+    for (const place of writes) {
+      const { buffer, offset, bytes } = place;
+      this.#detector.copyIssued(id, this.#engine, group, 'write', place, bytes, global);
+      this.#issuer.overwrites(weakly('write', bytes, site), buffer, offset, bytes);
     }
     return true;
   }
-
-  /** Tells the detector of bytes that an asynchronous operation reads or writes. */
-  #tell({ kind, group, site }: Told, place: Place, bytes: number): void {
-    const { id, block } = this.#issuer;
-    const global = block.launch.firstSite + site;
-    this.#detector!.copyIssued(id, this.#engine, group, kind, place, bytes, global);
-    const access = { kind, order: 'weak', scope: 'cta', bytes, site } as const;
-    if (kind === 'write') this.#issuer.overwrites(access, place.buffer, place.offset, bytes);
-  }
 }
 
-/** A box as its own bytes count, from which pieces are cut. */
-function wholeBox(bytes: number, to: SimBuffer, from: SimBuffer): Posted {
-  return { to: { buffer: to, offset: 0 }, from: { buffer: from, offset: 0 }, bytes };
-}
+const stretch = ({ buffer, offset }: Place, bytes: number): Stretch => ({ buffer, offset, bytes });
 
 /** Checks that bytes may be copied, which count as written from now on. Both ends, and how many, are multiples of `unit`. */
 export function mayCopy(
@@ -310,7 +290,6 @@ export function mayCopy(
   site: number,
   unit: 1 | 16,
 ): boolean {
-  const access = { kind: 'read', order: 'weak', scope: 'cta', bytes, site } as const;
   let may = true;
   for (const [{ buffer, offset }, kind] of [
     [from, 'read'],
@@ -318,10 +297,10 @@ export function mayCopy(
   ] as const) {
     const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
     if (!outside && offset % unit === 0 && bytes % unit === 0) continue;
-    by.refuse({ ...access, kind, bytes: outside ? bytes : unit }, buffer, offset);
+    by.refuse(weakly(kind, outside ? bytes : unit, site), buffer, offset);
     may = false;
   }
-  if (may) requireInitialised(by, log, access, from.buffer, from.offset);
+  if (may) requireInitialised(by, log, weakly('read', bytes, site), from.buffer, from.offset);
   if (may) to.buffer.markInitialised(to.offset, bytes);
   return may;
 }

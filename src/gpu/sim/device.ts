@@ -41,7 +41,6 @@ import { SimHostView } from './mapped.js';
 import { type AddressSpace, maxBufferBytes, type Place, type SimBuffer } from './memory.js';
 import type { HostSubstitute } from './network.js';
 import { compilePtx, fillVariable, globalsOf } from './ptx/compile.js';
-import type { SiteRegistry } from './sites.js';
 import { SimEvent, SimStream } from './stream.js';
 import { SimLaunch } from './thread.js';
 
@@ -50,7 +49,6 @@ export interface Shared {
   readonly machine: number;
   readonly engine: Engine;
   readonly addresses: AddressSpace;
-  readonly sites: SiteRegistry;
   /** The module to run where another is loaded. */
   substitute(module: KernelModule): KernelModule;
   /** The changes that mutants make to programs on hosts, such as proxies. */
@@ -139,8 +137,8 @@ export class SimDevice implements Device {
 
   /** The first bytes of a buffer, as the host sees them. */
   #hostsOf(buffer: SimBuffer, bytes: number): Pick<MappedMemory, 'host' | 'raw'> {
-    const { engine, sites, host } = this.#shared;
-    const view = new SimHostView({ engine, sites, buffer, bytes });
+    const { engine, host } = this.#shared;
+    const view = new SimHostView({ engine, buffer, bytes });
     return { host: host.memory(view), raw: buffer.u8.subarray(0, bytes) };
   }
 
@@ -325,7 +323,7 @@ abstract class SimLauncher implements PtxLauncher {
     this.#grid = this.#gridOf(shape.grid);
     this.#block = this.#extentOf('block', shape.block, compiled.module.maxThreads);
     this.#programmatic = shape.programmatic ?? false;
-    this.#firstSite = shared.sites.register(compiled);
+    this.#firstSite = shared.engine.sites.register(compiled);
   }
 
   abstract set(name: string, value: number | bigint): void;

@@ -6,19 +6,28 @@
  * was told something (so that it can react before anything else happens, which keeps runs repeatable) or after a
  * number of steps (so that the process stays responsive).
  */
-import { HeddleError } from '../../base/errors.js';
+import {
+  HeddleError,
+  requireFunction,
+  requireInteger,
+  requireOneOf,
+  requireText,
+} from '../../base/errors.js';
+import { maxSimulatedRanks } from '../index.js';
 import { Blocks, type Machine } from './blocks.js';
 import { type Mode, pause } from './compiled.js';
-import type { Detector } from './detector/race-detector.js';
-import type { FindingContent, FindingLog } from './findings.js';
+import type { SiteId } from './detector/detector.js';
+import { Detector } from './detector/race-detector.js';
+import { type FindingContent, FindingLog } from './findings.js';
 import { type HostProgram, HostThread } from './host-threads.js';
 import { Hosts } from './hosts.js';
 import { Meetings } from './meetings.js';
 import { SimBuffer } from './memory.js';
+import { type EngineOptions, requireSteps, scheduleOf } from './options.js';
 import { Puts } from './puts.js';
-import type { Random } from './random.js';
+import { Random } from './random.js';
 import type { Agent, Schedule } from './schedule.js';
-import { hostProgram } from './sites.js';
+import { hostProgram, SiteRegistry } from './sites.js';
 import { Spins } from './spins.js';
 import type { Block, Thread } from './thread.js';
 import { longestMs, Waits } from './waits.js';
@@ -35,22 +44,11 @@ const patience = 2;
 /** Likewise, before it looks only once a millisecond for what may come from outside. */
 const outsidePatience = 1000;
 
-export interface EngineOptions {
+export class Engine implements Machine {
   readonly ranks: number;
   readonly mode: Mode;
-  readonly residentBlocks: number;
-  readonly stepLimit: number;
-  readonly random: Random;
-  readonly schedule: Schedule;
-  readonly log: FindingLog;
-  readonly detector: Detector | null;
-  readonly print: (line: string) => void;
-  readonly watcher: Watcher | null;
-  readonly seen: SimBuffer;
-}
-
-export class Engine implements Machine {
-  readonly mode: Mode;
+  readonly seed: string;
+  readonly sites: SiteRegistry;
   readonly schedule: Schedule;
   readonly random: Random;
   readonly log: FindingLog;
@@ -58,7 +56,7 @@ export class Engine implements Machine {
   readonly print: (line: string) => void;
   readonly hosts: Hosts;
   readonly killed: boolean[];
-  readonly seen: SimBuffer;
+  readonly seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);
   readonly spins = new Spins();
   readonly puts = new Puts(this);
   steps = 0;
@@ -69,6 +67,8 @@ export class Engine implements Machine {
   readonly #waits = new Waits(this);
   /** Fast mode: threads in a loop that polls memory by itself. */
   readonly #spinning: Thread[] = [];
+  /** How long nobody else has run, in nanoseconds. */
+  #spunAlone = 0;
   readonly #deaths: { readonly ranks: readonly number[]; readonly due: () => boolean }[] = [];
   /** By rank: what it has done that others may notice. */
   readonly #noticeable: number[];
@@ -101,23 +101,36 @@ export class Engine implements Machine {
   readonly #ordinals: Readonly<Record<'launch' | 'stream', number[]>>;
 
   constructor(options: EngineOptions) {
-    this.mode = options.mode;
-    this.residentBlocks = options.residentBlocks;
-    this.schedule = options.schedule;
-    this.random = options.random;
-    this.log = options.log;
-    this.detector =
-      options.detector && options.watcher ? watched(options.detector, options.watcher) : options.detector;
-    this.#watcher = options.watcher;
-    this.print = options.print;
-    this.#stepLimit = options.stepLimit;
-    this.seen = options.seen;
-    this.killed = new Array(options.ranks).fill(false);
-    this.#noticeable = new Array(options.ranks).fill(0);
-    const zeros = () => new Array<number>(options.ranks).fill(0);
+    const ranks = requireInteger('ranks', options.ranks, 1, maxSimulatedRanks);
+    const mode = requireOneOf('mode', options.mode ?? 'fast', ['fast', 'checked']);
+    const seed = requireText('seed', options.seed ?? '0');
+    const configuration = requireText('configuration', options.configuration ?? '');
+    this.print = options.print ?? console.log;
+    requireFunction('print', this.print);
+    if (options.watch !== undefined) requireFunction('watch', options.watch);
+    this.ranks = ranks;
+    this.mode = mode;
+    this.seed = seed;
+    this.sites = new SiteRegistry(options.hostLines ?? true);
+    const site = (id: SiteId) => this.sites.site(id);
+    const detector = mode === 'checked' ? new Detector({ seed, configuration, site }) : null;
+    this.#watcher = options.watch?.(site, this.seen) ?? null;
+    this.detector = detector && this.#watcher ? watched(detector, this.#watcher) : detector;
+    this.log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);
+    // A search gives each run a schedule, and each run continues an earlier one: it must meet the same network.
+    this.random = Random.from(typeof options.schedule === 'object' ? 'a given schedule' : seed);
+    const schedule = options.schedule ?? (mode === 'fast' ? 'in-order' : 'random');
+    this.schedule = scheduleOf(schedule, ranks, this.random);
+    this.residentBlocks = requireInteger('residentBlocks', options.residentBlocks ?? 132, 1, 2 ** 20);
+    this.#stepLimit = requireSteps(
+      options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
+    );
+    const zeros = () => new Array<number>(ranks).fill(0);
+    this.killed = new Array(ranks).fill(false);
+    this.#noticeable = zeros();
     this.#ordinals = { launch: zeros(), stream: zeros() };
-    this.blocks = new Blocks(this, options.ranks);
-    this.hosts = new Hosts(options.ranks, () => {
+    this.blocks = new Blocks(this, ranks);
+    this.hosts = new Hosts(ranks, () => {
       this.#hostTold = true;
       this.work();
     });
@@ -341,8 +354,11 @@ export class Engine implements Machine {
       this.#wakeHosts((host) => host.saw < this.#moves);
     if (!found) found = this.#waits.wakeFirst();
     if (this.#spinning.length === 0) return found;
-    // If they are all there is, they may be waiting for time to pass.
+    // If they are all there is, they may be waiting for time to pass, or for others whose limits run out meanwhile.
+    this.#spunAlone = found ? 0 : this.#spunAlone + nanosecondsPerLook;
     if (!found) this.#waits.now += nanosecondsPerLook;
+    if (this.#spunAlone % 1e6 === nanosecondsPerLook && this.hosts.allBlocked(this.killed))
+      if (this.#waits.expireWithin(this.#spunAlone / 1000)) this.timeLimits++;
     for (const thread of this.#spinning.splice(0)) this.schedule.add(thread);
     return true;
   }
@@ -498,20 +514,22 @@ export class Engine implements Machine {
 
   /**
    * Called when all that runs are loops over memory in which nothing changes. Those that look at the clock leave, as their
-   * time is over now, those with the longest limits only the second time; if none does, that was all. False if the machine has stopped.
+   * time is over now, those with the longest limits only the second time; if none does, waits end, for which they may be waiting. If
+   * there are none, that was all. False if the machine has stopped.
    */
   #endSpins(): boolean {
     const { spins } = this;
-    if (spins.timesOver === 2) {
-      this.#giveUp('loops look at memory for what never comes, and have no limit');
-      return false;
-    }
     if (this.#outside === 0 && this.hosts.allBlocked(this.killed)) {
+      if (spins.timesOver === 2 && (!this.#waits.any || spins.ranOut())) {
+        this.#giveUp('loops look at memory for what never comes, and have no limit');
+        return false;
+      }
       const waiting = [...spins.reports(), ...this.#waits.reports()];
       if (waiting.length > 0) this.#reportWaits(waiting);
       this.#waits.now += 1e6 * longestMs;
       this.timeLimits++;
-      spins.timesOver++;
+      if (spins.timesOver === 2) this.#waits.expire();
+      else spins.timesOver++;
     }
     spins.forget();
     return true;

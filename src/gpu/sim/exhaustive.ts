@@ -237,22 +237,20 @@ function wordsOf({ i32 }: SimBuffer, offset: number, bytes: number): number[] {
 
 function accessOf(task: Task): Access | null {
   if (!(task instanceof Thread)) return null;
-  if (task.wait !== null) {
-    const { buffer, offset, kind, access, ...condition } = task.wait;
-    // Phases of an mbarrier belong to one block's threads and only move on.
-    if (kind === 'phase') return null;
-    const at = kind === 'filled' ? offset + 12 : offset;
-    const wait = { at, satisfiedBy: (word: number) => holds(condition, word) };
-    const { bytes, site } = access;
-    const before = wordsOf(buffer, offset, bytes);
-    return { site, memory: buffer, offset, bytes, writes: false, before, wait };
-  }
-  const { next } = task;
-  task.next = null;
-  if (next === null) return null;
-  const { site, buffer, offset, bytes, writes } = next;
+  const { wait, next } = task;
+  if (wait === null) task.next = null;
+  const at = wait ?? next;
+  // Phases of an mbarrier belong to one block's threads and only move on.
+  if (at === null || wait?.kind === 'phase') return null;
+  const { access, buffer, offset } = at;
+  const { kind, bytes, site } = access;
   const before = wordsOf(buffer, offset, bytes);
-  return { site, memory: buffer, offset, bytes, writes, before, wait: null };
+  return { site, memory: buffer, offset, bytes, writes: kind !== 'read', before, wait: wait && waitOf(wait) };
+}
+
+function waitOf(wait: NonNullable<Thread['wait']>): Access['wait'] {
+  const at = wait.kind === 'filled' ? wait.offset + 12 : wait.offset;
+  return { at, satisfiedBy: (word) => holds(wait, word) };
 }
 
 /** A choice on the way to the current run: what is still to be tried there. */

@@ -5,14 +5,10 @@ export type { PtxExtent, PtxLauncher, PtxLaunchShape, PtxProgram as LoadedPtx } 
 export { type Exploration, explore } from './exhaustive.js';
 export { findingKey, formatFinding } from './findings.js';
 export type { HostProgram } from './host-threads.js';
-export {
-  type MachineOptions,
-  type MachineStatistics,
-  type ScheduleName,
-  SimMachine,
-} from './machine.js';
+export { type MachineOptions, type MachineStatistics, SimMachine } from './machine.js';
 export type { SimHostView } from './mapped.js';
 export type { FlushedNetwork, HostSubstitute, Nic } from './network.js';
+export type { ScheduleName } from './options.js';
 export { Random } from './random.js';
 export type { Schedule } from './schedule.js';
 export { type HostOperation, type HostSite, hostLine } from './sites.js';

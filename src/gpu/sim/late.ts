@@ -3,7 +3,8 @@
  * bytes, with nothing between that orders. So *load buffering* is shown. Nothing comes out of thin air: each access reads what is
  * there when it comes, and whoever uses its value comes behind it.
  */
-import { pause } from './compiled.js';
+import { pause, type StatementAccess } from './compiled.js';
+import type { Named } from './text.js';
 
 /** A statement or instruction, as far as it matters here. */
 export interface Step {
@@ -54,7 +55,9 @@ export function windowsOf(steps: readonly Step[]): Window[] {
 }
 
 /** The code that is printed around such accesses. */
-export interface LatePrinter<Item> {
+export interface AccessPrinter<Item> {
+  readonly checked: boolean;
+  readonly named: Named;
   readonly lines: readonly string[];
   emit(line: string): void;
   /** A local. */
@@ -75,17 +78,30 @@ interface Open<Item> {
   text: readonly string[];
 }
 
-/** Prints each such access where it stands, for schedules in which it comes there, and again where it comes at the latest. */
-export class LateAccesses<Item> {
+/** A compare-and-swap: whether its place holds something else than expected, and the text that reads that. */
+interface Miss {
+  readonly test: string;
+  readonly read: string;
+}
+
+/**
+ * Prints accesses to memory that others reach. Fast mode makes them and nothing else. Checked mode asks the thread first, which checks
+ * bounds, alignment and initialisation and tells the race detector, and offers the schedule a switch before every synchronising
+ * access. Switching at synchronising accesses only loses nothing: two weak accesses that a switch between them could tell apart
+ * race, and the detector finds a race whatever their order in the run.
+ *
+ * Those that may come late are printed where they stand, for schedules in which they come there, and again where they come at the latest.
+ */
+export class Accesses<Item> {
   readonly #windows = new Map<Item, Pick<Open<Item>, 'first' | 'together' | 'last'>>();
-  readonly #printer: LatePrinter<Item>;
+  readonly #printer: AccessPrinter<Item>;
   /** The one that is printed, and those behind which the printer is. */
   #current: Open<Item> | null = null;
   #open: readonly Open<Item>[] = [];
 
   constructor(
     runs: readonly { readonly items: readonly Item[]; readonly steps: readonly Step[] }[],
-    printer: LatePrinter<Item>,
+    printer: AccessPrinter<Item>,
   ) {
     this.#printer = printer;
     for (const { items, steps } of runs)
@@ -104,8 +120,46 @@ export class LateAccesses<Item> {
     this.#current = { ...window, flag: this.#printer.local(), from: 0, text: [] };
   }
 
+  /**
+   * `make` prints the access to a place, whose texts are cheap to repeat, and `refused` what comes instead where it must not happen. A
+   * compare-and-swap that misses is a load, which releases nothing.
+   */
+  print(
+    access: StatementAccess,
+    { buffer, offset }: { readonly buffer: string; readonly offset: string },
+    make: () => void,
+    { refused, miss }: { readonly refused?: () => void; readonly miss?: Miss | null } = {},
+  ): void {
+    const { checked, named, emit } = this.#printer;
+    if (!checked) {
+      make();
+      return;
+    }
+    const { kind, order, scope, bytes, site } = access;
+    const place = `${buffer}, ${offset}`;
+    const operands = `${named.access(access)}, ${place}`;
+    this.#stand(operands);
+    const isAtomic = order !== 'weak';
+    if (isAtomic) emit(`t.about(${operands}); yield ${pause.preempt};`);
+    if (miss) {
+      const reads = order === 'acquire' || order === 'acq_rel' ? 'acquire' : 'relaxed';
+      const load = named.access({ kind: 'read', order: reads, scope, bytes, site });
+      emit(`if (${miss.test}) { if (t.missed(${load}, ${place})) { ${miss.read} } } else`);
+    }
+    emit(`if (t.${isAtomic ? (kind === 'read' ? 'look' : 'change') : 'access'}(${operands})) {`);
+    make();
+    // Checked mode wakes parked threads at the store; fast mode looks at them only once nothing else can run.
+    if (kind !== 'read') emit(`if (${buffer}.waiters !== 0) t.wrote(${place}, ${bytes});`);
+    if (kind === 'write' && isAtomic) emit('if (t.overtaken !== null) t.giveWay();');
+    if (refused !== undefined) {
+      emit('} else {');
+      refused();
+    }
+    emit('}');
+  }
+
   /** An access with these operands is about to be made: those that wait and touch its bytes come before it. */
-  access(operands: string): void {
+  #stand(operands: string): void {
     for (const open of this.#open) this.#come(open, ` && t.meets(${open.flag}, ${operands})`);
     const current = this.#current;
     if (current === null) return;

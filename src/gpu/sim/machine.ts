@@ -1,57 +1,24 @@
 /** The simulated machine as its users see it. */
 
-import {
-  ArgumentError,
-  requireFunction,
-  requireInteger,
-  requireObject,
-  requireText,
-} from '../../base/errors.js';
-import { maxSimulatedRanks, type Network } from '../index.js';
+import { requireFunction, requireInteger, requireObject } from '../../base/errors.js';
+import type { Network } from '../index.js';
 import type { TraceEntry } from './blocks.js';
 import type { KernelModule, Mode } from './compiled.js';
 import { Clock } from './detector/clock.js';
-import type { Finding, Site, SiteId, StaleRead } from './detector/detector.js';
-import { Detector } from './detector/race-detector.js';
+import type { Finding, StaleRead } from './detector/detector.js';
 import { SimDevice } from './device.js';
 import { Engine } from './engine.js';
-import { FindingLog } from './findings.js';
 import type { HostProgram } from './host-threads.js';
-import { AddressSpace, SimBuffer } from './memory.js';
+import { AddressSpace, type SimBuffer } from './memory.js';
 import { asTheyAre, type FlushedNetwork, type HostSubstitute, Nic } from './network.js';
-import { Random } from './random.js';
-import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
-import { type HostSite, SiteRegistry } from './sites.js';
-import type { Watcher } from './watched.js';
+import type { EngineOptions } from './options.js';
+import type { HostSite } from './sites.js';
 
-/** How the machine decides who runs next. */
-export type ScheduleName = 'in-order' | 'random' | 'priority';
-
-export interface MachineOptions {
-  /** Simulated GPUs, 1 to 128. */
-  readonly ranks: number;
-  /** `fast` checks nothing; `checked` finds races, wild accesses, divergence and hopeless waits. Default fast. */
-  readonly mode?: Mode;
-  /** Everything random comes from it, but where a schedule is given; findings name it. Default '0'. */
-  readonly seed?: string;
-  /** Default: in order in fast mode, random in checked mode. */
-  readonly schedule?: ScheduleName | Schedule;
-  /** Goes into findings: what was run. */
-  readonly configuration?: string;
-  /** Blocks that a GPU can hold at once, default 132. A kernel whose blocks wait for each other needs them all. */
-  readonly residentBlocks?: number;
-  /** Gives up after so many steps. Default: never in fast mode, 100 million in checked mode. */
-  readonly stepLimit?: number;
+export interface MachineOptions extends EngineOptions {
   /** Sees every kernel that is loaded, and says what runs in its place: how mutants come in. */
   readonly substitute?: (module: KernelModule) => KernelModule;
   /** Likewise for threads of hosts: what they reach of mapped memory, and of the network. */
   readonly substituteHost?: HostSubstitute;
-  /** Checked mode: whether findings tell the lines of hosts' programs. Default true; it takes time at each access. */
-  readonly hostLines?: boolean;
-  /** Gets the lines that kernels print (`g.print`, and `printf` of PTX). Default: standard output has them. */
-  readonly print?: (line: string) => void;
-  /** Hears in checked mode what threads do, step by step: how a schedule is shown. `seen`: the 16 bytes around the place that an atomic load has read. */
-  readonly watch?: (site: (id: SiteId) => Site, seen: { readonly i32: Int32Array }) => Watcher;
 }
 
 export interface MachineStatistics {
@@ -87,57 +54,23 @@ export class SimMachine {
   /** By the place where they are held. */
   readonly #meetings = new Map<object, HostMeetings>();
   readonly #engine: Engine;
-  readonly #detector: Detector | null;
-  readonly #log: FindingLog;
   readonly #addresses = new AddressSpace();
   /** Of its network, by the memory that others reach through them. */
   readonly #nics = new Map<SimBuffer, Nic>();
-  readonly #sites: SiteRegistry;
   readonly #host: HostSubstitute;
 
   private constructor(options: MachineOptions) {
-    const ranks = requireInteger('ranks', options.ranks, 1, maxSimulatedRanks);
-    const mode = options.mode ?? 'fast';
-    if (mode !== 'fast' && mode !== 'checked') throw new ArgumentError('mode', mode, "'fast' or 'checked'");
-    const seed = requireText('seed', options.seed ?? '0');
-    const configuration = requireText('configuration', options.configuration ?? '');
     const substitute = options.substitute ?? ((module: KernelModule) => module);
     requireFunction('substitute', substitute);
-    const print = options.print ?? console.log;
-    requireFunction('print', print);
-    if (options.watch !== undefined) requireFunction('watch', options.watch);
-    const sites = new SiteRegistry(options.hostLines ?? true);
-    const site = (id: SiteId) => sites.site(id);
-    const detector = mode === 'checked' ? new Detector({ seed, configuration, site }) : null;
-    const log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);
-    // A search gives each run a schedule, and each run continues an earlier one: it must meet the same network.
-    const random = Random.from(typeof options.schedule === 'object' ? 'a given schedule' : seed);
-    const seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);
-    const engine = new Engine({
-      ranks,
-      mode,
-      random,
-      log,
-      print,
-      detector,
-      watcher: options.watch?.(site, seen) ?? null,
-      seen,
-      schedule: scheduleOf(options.schedule ?? (mode === 'fast' ? 'in-order' : 'random'), ranks, random),
-      residentBlocks: requireInteger('residentBlocks', options.residentBlocks ?? 132, 1, 2 ** 20),
-      stepLimit: requireSteps(
-        options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
-      ),
-    });
+    const engine = new Engine(options);
+    const { ranks, mode, seed } = engine;
     this.ranks = ranks;
     this.mode = mode;
     this.seed = seed;
     this.#engine = engine;
-    this.#detector = detector;
-    this.#log = log;
-    this.#sites = sites;
     this.#host = options.substituteHost ?? asTheyAre;
     const addresses = this.#addresses;
-    const shared = { machine: ++machines, engine, addresses, sites, substitute, host: this.#host };
+    const shared = { machine: ++machines, engine, addresses, substitute, host: this.#host };
     this.#devices = Array.from({ length: ranks }, (_, rank) => new SimDevice(rank, shared));
   }
 
@@ -152,12 +85,13 @@ export class SimMachine {
 
   /** The findings of checked mode so far. */
   get findings(): readonly Finding[] {
-    return [...this.#log.findings, ...(this.#detector?.findings ?? [])];
+    const { log, detector } = this.#engine;
+    return [...log.findings, ...(detector?.findings ?? [])];
   }
 
   /** Loads of checked mode that read something older than what was there: they may explain a wrong result. */
   get staleReads(): readonly StaleRead[] {
-    return this.#detector?.staleReads ?? [];
+    return this.#engine.detector?.staleReads ?? [];
   }
 
   get statistics(): MachineStatistics {
@@ -167,7 +101,7 @@ export class SimMachine {
 
   /** Where threads of hosts have done something in mapped memory, or at the network: checked mode only. */
   get hostSites(): readonly HostSite[] {
-    return this.#sites.ofThreads;
+    return this.#engine.sites.ofThreads;
   }
 
   /** Every launch that has ended: when it started and ended, in steps of the machine. */
@@ -203,7 +137,7 @@ export class SimMachine {
    * meeting of one rank is the n-th of all. Call the returned function when `rank` goes on.
    */
   hostMeets(rank: number, place: object): () => void {
-    const detector = this.#detector;
+    const { detector } = this.#engine;
     const goOn = this.hostWaiting(rank);
     if (detector === null) return goOn;
     const { met, all } = this.#meetings.get(place) ?? { met: new Map<number, number>(), all: [] };
@@ -252,7 +186,7 @@ export class SimMachine {
     const buffers = memories.map((address, r) => this.#addresses.find(`memories[${r}]`, address, 0).buffer);
     requireInteger('own', own, 0, memories.length - 1);
     const at = { rank: this.#known(rank), memories: buffers, own };
-    const nic = new Nic({ engine: this.#engine, sites: this.#sites, all: this.#nics, ...at });
+    const nic = new Nic({ engine: this.#engine, all: this.#nics, ...at });
     const network = this.#host.network(nic);
     return { network, flush: nic.needsFlush ? network : null, close: () => nic.close() };
   }
@@ -278,29 +212,5 @@ export class SimMachine {
 
   #known(rank: number): number {
     return requireInteger('rank', rank, 0, this.ranks - 1);
-  }
-}
-
-function requireSteps(limit: number): number {
-  return limit === Number.POSITIVE_INFINITY
-    ? limit
-    : requireInteger('stepLimit', limit, 1, Number.MAX_SAFE_INTEGER);
-}
-
-function scheduleOf(schedule: ScheduleName | Schedule, ranks: number, random: Random): Schedule {
-  switch (schedule) {
-    case 'in-order':
-      return new InOrder();
-    case 'random':
-      return new RandomSchedule(ranks, random);
-    case 'priority':
-      return new PrioritySchedule(ranks, random);
-    default:
-      // One of the caller's own. Without these the machine would stop in the middle of a turn, where nobody can catch it.
-      requireObject('schedule', schedule, "'in-order', 'random' or 'priority'");
-      for (const method of ['add', 'next', 'bringIn'] as const) {
-        requireFunction(`schedule.${method}`, schedule[method], 'the method of a schedule');
-      }
-      return schedule;
   }
 }

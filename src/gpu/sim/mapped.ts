@@ -5,13 +5,11 @@ import type { Order } from '../../lang/index.js';
 import { type HostView, requireBytes, requireWord, wordAt } from '../index.js';
 import type { Engine } from './engine.js';
 import type { SimBuffer } from './memory.js';
-import type { SiteRegistry } from './sites.js';
 
 const kinds = { load: 'read', store: 'write', read: 'read', write: 'write' } as const;
 
 interface Parts {
   readonly engine: Engine;
-  readonly sites: SiteRegistry;
   readonly buffer: SimBuffer;
   /** Of the buffer, those that the host sees. */
   readonly bytes: number;
@@ -58,8 +56,8 @@ export class SimHostView implements HostView {
   }
 
   #accessed(operation: keyof typeof kinds, order: Order, offset: number, bytes: number, older = 0): void {
-    const { engine, sites, buffer } = this.#of;
-    const { detector } = engine;
+    const { engine, buffer } = this.#of;
+    const { detector, sites } = engine;
     if (detector === null || bytes === 0) return;
     const thread = engine.hostThread(buffer.rank);
     const site = sites.ofHost(SimHostView.prototype[operation], operation, engine.hostProgram);

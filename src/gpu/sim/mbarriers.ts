@@ -17,7 +17,7 @@ export class MBarriers {
 
   init(place: Place, count: number, isShown: boolean): void {
     const { buffer, offset } = place;
-    const made = new MBarrier(count, new PostedCopies(this.#random), () => this.#onPhase(place));
+    const made = new MBarrier(place, count, new PostedCopies(this.#random), this.#onPhase);
     made.isShown = isShown;
     const here = this.#all.get(buffer);
     if (here === undefined) this.#all.set(buffer, new Map([[offset, made]]));
@@ -64,13 +64,14 @@ export class MBarrier {
   /** Loads that nobody has awaited; the phase in which each came, once it has. */
   #loads: { readonly report: LoadReport; phase: number }[] = [];
   #count: number;
-  readonly #onPhase: () => void;
+  readonly #onPhase: (place: Place) => void;
 
   constructor(
+    readonly place: Place,
     count: number,
     /** Loads put off that will complete on it. */
     readonly loads: PostedCopies,
-    onPhase: () => void,
+    onPhase: (place: Place) => void,
   ) {
     this.#count = count;
     this.#onPhase = onPhase;
@@ -97,8 +98,8 @@ export class MBarrier {
   }
 
   /** A load is on its way here; returns what to call once it has come. */
-  expectLoad(bytes: number, report: LoadReport | null | undefined): () => void {
-    const load = !report ? null : { report, phase: Number.POSITIVE_INFINITY };
+  expectLoad(bytes: number, report: LoadReport | null): () => void {
+    const load = report && { report, phase: Number.POSITIVE_INFINITY };
     if (load !== null) this.#loads.push(load);
     return () => {
       if (load !== null) load.phase = this.#phase;
@@ -141,6 +142,6 @@ export class MBarrier {
     if (this.#arrivals > 0 || this.#bytes !== 0) return;
     this.#arrivals = this.#count;
     this.#phase++;
-    this.#onPhase();
+    this.#onPhase(this.place);
   }
 }

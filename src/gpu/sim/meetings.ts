@@ -46,7 +46,7 @@ export class Meetings {
       }
       const relaxed = there.filter(({ arrivesRelaxed }) => arrivesRelaxed).map(({ id }) => id);
       const blocks = cluster.filter(({ live }) => live > 0).map(({ id }) => id);
-      this.#machine.detector.clusterMet(blocks, new Set(relaxed));
+      this.#machine.detector.clusterMet(blocks, relaxed);
     }
     for (const thread of there) thread.arrivesRelaxed = false;
     this.#goOn(there);
@@ -78,7 +78,7 @@ export class Meetings {
     const lanes = block.lanesMet.lanes(warp);
     if (meeting.whole) this.#reportDivergence(ofWarp, block, there, lanes);
     if (meeting.orders && mask === allLanes) detector!.warpMet(block.firstThread + 32 * warp, lanes.length);
-    else if (meeting.orders) detector!.groupMet(there.map((thread) => thread.id));
+    else if (meeting.orders) detector!.groupMet('lanes', there);
     schedule.ordered?.(there, there);
   }
 
@@ -133,7 +133,7 @@ export class Meetings {
         const lanes = block.threads.filter(ofWarp);
         this.#reportDivergence('a barrier of a group of warps', block, there.filter(ofWarp), lanes);
       }
-      this.#machine.detector.groupMet(there.map((thread) => thread.id));
+      this.#machine.detector.groupMet('warps', there);
     }
     this.#goOn(there);
   }

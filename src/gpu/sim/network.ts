@@ -10,7 +10,6 @@ import type { Engine } from './engine.js';
 import { chanceOf, fly } from './flights.js';
 import type { SimHostView } from './mapped.js';
 import type { SimBuffer } from './memory.js';
-import type { SiteRegistry } from './sites.js';
 
 /** The most writes that a NIC has under way. */
 const room = 64;
@@ -23,7 +22,6 @@ interface Come {
 
 interface Parts {
   readonly engine: Engine;
-  readonly sites: SiteRegistry;
   /** The NICs of the machine, by the memory that others reach through them. */
   readonly all: Map<SimBuffer, Nic>;
   readonly rank: number;
@@ -70,7 +68,7 @@ export class Nic implements Network {
     const number = engine.newNumber();
     // One that was opened later for the same memory takes nothing that was meant for this one.
     const there = this.#of.all.get(to);
-    const site = detector === null ? 0 : this.#of.sites.ofHost(this.write, 'post', engine.hostProgram);
+    const site = detector === null ? 0 : engine.sites.ofHost(this.write, 'post', engine.hostProgram);
     detector?.networkPosted(number, engine.hostThread(this.#of.rank));
     fly(engine, {
       ...{ number, rank: this.#of.rank, bytes, site },
@@ -93,7 +91,7 @@ export class Nic implements Network {
     const engine = this.#of.engine;
     engine.didNoticeable(this.#of.rank);
     if (engine.detector !== null) {
-      this.#of.sites.ofHost(this.arrived, 'hear', engine.hostProgram);
+      engine.sites.ofHost(this.arrived, 'hear', engine.hostProgram);
       if (orders) {
         this.#unflushed.push(write.number);
         if (!this.needsFlush) this.#learn();
@@ -104,7 +102,8 @@ export class Nic implements Network {
 
   /** Brings to the GPU's memory, for its kernels to see, all that was heard of. */
   flush(): void {
-    this.#of.sites.ofHost(this.flush, 'flush', this.#of.engine.hostProgram);
+    const { sites, hostProgram } = this.#of.engine;
+    sites.ofHost(this.flush, 'flush', hostProgram);
     this.#learn();
   }
 

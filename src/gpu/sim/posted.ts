@@ -7,6 +7,11 @@
 import type { Place } from './memory.js';
 import type { Random } from './random.js';
 
+/** Bytes that follow each other. */
+export interface Stretch extends Place {
+  readonly bytes: number;
+}
+
 export interface Posted {
   readonly to: Place;
   readonly from: Place;

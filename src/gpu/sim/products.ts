@@ -7,11 +7,10 @@
  */
 import { swizzled, type Tile } from '../../lang/index.js';
 import { e4m3ToF32 } from '../index.js';
-import type { StatementAccess } from './compiled.js';
-import { requireInitialised } from './copies.js';
-import type { AccessReport, SiteId } from './detector/detector.js';
+import { weakly } from './compiled.js';
+import { type Issuer, requireInitialised } from './copies.js';
 import type { Carrier } from './flights.js';
-import type { Place, SimBuffer } from './memory.js';
+import type { Place } from './memory.js';
 import type { Random } from './random.js';
 
 /** The part of a product that a lane brings; the lanes of a warp agree on all but the sums. */
@@ -34,17 +33,13 @@ export interface Factors {
   readonly site: number;
 }
 
-export interface Multiplier {
-  readonly id: number;
+interface Multiplier extends Pick<Issuer, 'id' | 'refuse' | 'report'> {
   readonly index: number;
-  readonly block: {
-    readonly launch: { readonly firstSite: SiteId };
+  readonly block: Issuer['block'] & {
     /** By warp. */
     readonly products: WarpProducts[];
     readonly firstThread: number;
   };
-  refuse(access: StatementAccess, buffer: SimBuffer, offset: number): void;
-  report(access: Pick<StatementAccess, 'kind' | 'order' | 'scope' | 'site'>): AccessReport;
 }
 
 /** The products that a warp has started and not yet made, in order. */
@@ -169,7 +164,7 @@ export class Products {
     for (const { tile, skipped, bytes } of operands) {
       const { buffer } = tile;
       const offset = tile.offset + skipped;
-      const access = { kind: 'read', order: 'weak', scope: 'cta', bytes, site } as const;
+      const access = weakly('read', bytes, site);
       const aligned = tile.offset % (8 * swizzle) === 0;
       if (aligned && offset >= 0 && offset + bytes <= buffer.bytes) {
         requireInitialised(thread, this.#machine.log, access, buffer, offset);
@@ -177,11 +172,8 @@ export class Products {
         const place = { buffer, offset };
         this.#machine.detector!.copyIssued(thread.id, 'wgmma', this.#group, 'read', place, bytes, global);
       } else {
-        thread.refuse(
-          aligned ? access : { ...access, bytes: 8 * swizzle },
-          buffer,
-          aligned ? offset : tile.offset,
-        );
+        if (aligned) thread.refuse(access, buffer, offset);
+        else thread.refuse(weakly('read', 8 * swizzle, site), buffer, tile.offset);
         may = false;
       }
     }
@@ -189,7 +181,7 @@ export class Products {
   }
 
   #misuse(site: number, message: string): void {
-    const access = this.#thread.report({ kind: 'update', order: 'weak', scope: 'cta', site });
+    const access = this.#thread.report(weakly('update', 0, site));
     this.#machine.log.add({
       kind: 'misuse',
       message,

@@ -9,10 +9,6 @@ import { type Carrier, fly, isFreed, later } from './flights.js';
 import type { Place, SimBuffer } from './memory.js';
 import { move, type Posted } from './posted.js';
 
-interface Sender extends Pick<Issuer, 'id' | 'rank' | 'block' | 'refuse' | 'report'> {
-  mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean;
-}
-
 /** Bytes, or a signal. */
 interface Sent {
   readonly number: number;
@@ -36,7 +32,7 @@ export class Puts {
     this.#machine = machine;
   }
 
-  put(by: Sender, copy: Posted, site: number): void {
+  put(by: Issuer, copy: Posted, site: number): void {
     const machine = this.#machine;
     const { detector } = machine;
     const { launch } = by.block;
@@ -53,7 +49,7 @@ export class Puts {
     });
   }
 
-  signal(by: Sender, access: StatementAccess, place: Place, value: bigint): void {
+  signal(by: Issuer, access: StatementAccess, place: Place, value: bigint): void {
     const machine = this.#machine;
     const { buffer: to, offset: at } = place;
     const { detector } = machine;
@@ -82,7 +78,7 @@ export class Puts {
     this.#letGo();
   }
 
-  #send(by: Sender, to: SimBuffer): Sent {
+  #send(by: Issuer, to: SimBuffer): Sent {
     const machine = this.#machine;
     const sent = { number: machine.newNumber(), from: by.rank, to: to.rank, landed: false };
     this.#sent.push(sent);
@@ -91,7 +87,7 @@ export class Puts {
   }
 
   /** The messages that the thread's rank has sent there, as far as the thread knows of them. */
-  #sentBefore(by: Sender, to: SimBuffer): Sent[] {
+  #sentBefore(by: Issuer, to: SimBuffer): Sent[] {
     const { detector } = this.#machine;
     return this.#sent.filter(
       (sent) => sent.from === by.rank && sent.to === to.rank && detector?.knowsPosted(by.id, sent.number),

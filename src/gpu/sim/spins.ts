@@ -11,8 +11,12 @@ interface Looker {
   report(access: StatementAccess): AccessReport;
 }
 
-interface Look extends Place {
+/** The access of a statement, where a thread makes it. */
+export interface AccessAt extends Place {
   readonly access: StatementAccess;
+}
+
+interface Look extends AccessAt {
   readonly value: number;
 }
 

@@ -42,6 +42,7 @@ type Captured =
 class Capture {
   readonly operations: { readonly stream: SimStream; readonly operation: Captured }[] = [];
   readonly joined = new Set<SimStream>();
+  ended = false;
 
   /** Requires that the first stream has waited for the end of every other. */
   requireJoined(): void {
@@ -110,8 +111,9 @@ class SimGraph implements Graph {
 
   launch(stream: Stream): void {
     if (this.#disposed) throw new DisposedError('the graph');
-    if (!(stream instanceof SimStream) || !stream.belongsTo(this.#engine)) {
-      throw new ArgumentError('stream', stream, 'a stream of the machine on which the graph was captured');
+    const { rank } = this.#first;
+    if (!(stream instanceof SimStream) || !stream.belongsTo(this.#engine) || stream.rank !== rank) {
+      throw new ArgumentError('stream', stream, `a stream of the simulated GPU #${rank}, whose graph it is`);
     }
     const recordings = new Map<Mark, Recording>();
     for (const { stream: from, operation } of this.#capture.operations) {
@@ -256,6 +258,13 @@ export class SimStream extends Agent implements Stream {
       if (event.recording !== null) this.enqueue({ kind: 'wait', recording: event.recording });
       return;
     }
+    // A driver refuses it, too.
+    if (mark.capture.ended || (this.#capture !== null && this.#capture !== mark.capture)) {
+      throw new HeddleError(
+        'HEDDLE_CAPTURE',
+        'wait for an event that was last recorded in another capture: record it anew before',
+      );
+    }
     if (this.#capture === null) {
       this.#capture = mark.capture;
       mark.capture.joined.add(this);
@@ -301,6 +310,7 @@ export class SimStream extends Agent implements Stream {
       throw new HeddleError('HEDDLE_CAPTURE', 'endCapture needs a beginCapture on the same stream before it');
     }
     capture.requireJoined();
+    capture.ended = true;
     for (const stream of [this, ...capture.joined]) stream.#capture = null;
     return new SimGraph(this, capture, this.#engine);
   }

@@ -29,7 +29,7 @@ import { type Address, printed } from './ptx/printf.js';
 import type { Puts } from './puts.js';
 import { WarpRegisters } from './registers.js';
 import { Task } from './schedule.js';
-import type { Spins } from './spins.js';
+import type { AccessAt, Spins } from './spins.js';
 
 const groupThreads = 128;
 
@@ -134,7 +134,7 @@ export class Block {
 }
 
 /** The word or phase for which a parked thread waits; of a phase `wanted` is the parity. */
-interface Wait extends StatementWait, Condition, Place {
+interface Wait extends StatementWait, Condition, AccessAt {
   /** Microseconds; 0 looks once. */
   readonly limit: number;
   /** Of a phase. */
@@ -144,8 +144,7 @@ interface Wait extends StatementWait, Condition, Place {
 }
 
 /** An access that comes later than it stands. */
-interface Late extends Place {
-  readonly access: StatementAccess;
+interface Late extends AccessAt {
   /** The last store or update that came before it. */
   passed: StatementAccess | null;
 }
@@ -192,7 +191,7 @@ export class Thread extends Task {
   /** The value that an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
   readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
-  next: { site: number; buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
+  next: AccessAt | null = null;
   /** How often it has written weakly. */
   writes = 0;
   readonly #copies: { [E in CopyEngine]?: Copies } = {};
@@ -233,8 +232,8 @@ export class Thread extends Task {
   }
 
   /** Says what the thread will do when it goes on: an exhaustive schedule needs it to tell which orders matter. */
-  about({ kind, bytes, site }: StatementAccess, buffer: SimBuffer, offset: number): void {
-    if (this.#hub.explores) this.next = { site, buffer, offset, bytes, writes: kind !== 'read' };
+  about(access: StatementAccess, buffer: SimBuffer, offset: number): void {
+    if (this.#hub.explores) this.next = { access, buffer, offset };
   }
 
   /** Checks an access and tells the detector. False where it must not happen. */
@@ -782,9 +781,8 @@ export class Thread extends Task {
     for (let rank = 0; rank < 32; rank++) {
       if (((blocks >>> rank) & 1) === 0) continue;
       const there = this.#inCluster(rank, site);
-      const place = sameIn(there, this.block, barrier);
-      const gate = { place, mbarrier: mbarrierOf(there, place) };
-      this.bulk.loadBoxAt(sameIn(there, this.block, to), tensor, at, gate, site);
+      const mbarrier = mbarrierOf(there, sameIn(there, this.block, barrier));
+      this.bulk.loadBoxAt(sameIn(there, this.block, to), tensor, at, mbarrier, site);
     }
   }
 

@@ -111,7 +111,9 @@ export class Waits {
   /** Nothing else can run: time passes until the first sleeper wakes. */
   wakeFirst(): boolean {
     if (this.#asleep.length === 0) return false;
-    this.now = Math.max(this.now, Math.min(...this.#asleep.map((sleeper) => sleeper.until)));
+    // There may be more of them than a call takes arguments.
+    const first = this.#asleep.reduce((least, { until }) => Math.min(least, until), Number.POSITIVE_INFINITY);
+    this.now = Math.max(this.now, first);
     this.#awake(({ until }) => until <= this.now);
     return true;
   }

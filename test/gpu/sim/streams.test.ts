@@ -79,7 +79,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   });
 
   it('a graph replays what was captured, with the parameters of that time', async () => {
-    const { ranks } = machineOf({ ranks: 1, mode });
+    const { ranks } = machineOf({ ranks: 2, mode });
     const rank = ranks[0]!;
     const log = zeroed(rank, 16, 'log');
     const program = await rank.device.load(append.ir());
@@ -97,6 +97,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     launcher.launch(rank.stream);
     graph.launch(rank.stream);
     expect(await logOf(rank, log)).toEqual([1, 2, 9, 1, 2]);
+    expect(() => graph.launch(ranks[1]!.stream)).toThrow(/a stream of the simulated GPU #0/);
     graph.dispose();
     expect(() => graph.launch(rank.stream)).toThrow(/graph was disposed/);
   });
@@ -137,8 +138,11 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     const graph = rank.stream.endCapture();
     for (let n = 0; n < 2; n++) graph.launch(rank.stream);
     expect(await logOf(rank, log)).toEqual([1, 2, 3, 1, 2, 3]);
+    expect(() => beside.wait(fork)).toThrow(/in another capture/);
     add(4, beside); // it captures no longer
     expect(await logOf({ ...rank, stream: beside }, log)).toEqual([1, 2, 3, 1, 2, 3, 4]);
+    rank.stream.beginCapture();
+    expect(() => rank.stream.wait(fork)).toThrow(/in another capture/);
   });
 
   it('copies and fills take their turn', async () => {

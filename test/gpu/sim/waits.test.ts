@@ -236,6 +236,25 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     expect(machine.findings.map((f) => f.kind)).not.toContain('stuck-wait');
   });
 
+  it('a wait has a limit also where others look at memory for what its thread does then', async () => {
+    const look = kernel({ name: 'look', params: { flags: pointer('u32'), limit: 'u32' } }, (g, params) => {
+      const { flags, limit } = params;
+      if (g.blockIdx.x === 0) {
+        g.awaitEpoch(flags, 1, { order: 'acquire', scope: 'gpu', limit });
+        g.store(flags.at(1), 1, { order: 'release', scope: 'gpu' });
+      } else {
+        while (g.load(flags.at(1), { order: 'acquire', scope: 'gpu' }) === 0);
+        g.store(flags.at(2), 7);
+      }
+    });
+    const { machine, ranks } = machineOf({ ranks: 1, mode });
+    const rank = ranks[0]!;
+    const flags = rank.device.allocateWindow(12, 'flags');
+    await launch(rank, look.ir(), { grid: 2, block: 1 }, { flags, limit: 1000 });
+    expect([...new Uint32Array(await download(rank, flags))]).toEqual([0, 1, 7]);
+    expect(machine.findings.map(({ kind }) => kind)).toEqual(mode === 'checked' ? ['stuck-wait'] : []);
+  });
+
   it('a rank can be killed in the middle of a kernel', async () => {
     const many = kernel({ name: 'many', params: { out: pointer('u32') } }, (g, { out }) => {
       g.store(out.at(g.blockIdx.x), 1);
@@ -250,6 +269,13 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     expect(machine.statistics.steps).toBeLessThan(70);
     expect(machine.trace).toEqual([]);
   });
+});
+
+it('more threads than a function takes arguments sleep at once', async () => {
+  const nap = kernel({ name: 'nap', params: {} }, (g) => g.sleep(1000));
+  const [rank] = machineOf({ ranks: 1, mode: 'fast' }).ranks;
+  await launch(rank!, nap.ir(), { grid: 132, block: 1024 }, {});
+  await rank!.stream.synchronize();
 });
 
 describe('a limited number of resident blocks', () => {

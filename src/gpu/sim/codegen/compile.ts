@@ -7,7 +7,7 @@ import { changedBy, sharedLayout, walkStatements } from '../../../lang/index.js'
 import { arithmetic } from '../arithmetic.js';
 import { type Compiled, onceEach, pause } from '../compiled.js';
 import type { Site } from '../detector/detector.js';
-import { LateAccesses } from '../late.js';
+import { Accesses } from '../late.js';
 import { SimBuffer } from '../memory.js';
 import { constants, Named } from '../text.js';
 import { Effects } from './effects.js';
@@ -129,7 +129,7 @@ class FunctionPrinter {
   readonly #locals: Locals;
   readonly #expressions: Expressions;
   readonly #effects: Effects;
-  readonly #late: LateAccesses<Stmt>;
+  readonly #accesses: Accesses<Stmt>;
   readonly #checked: boolean;
   readonly #module: IrModule;
   readonly #named: Named;
@@ -142,7 +142,9 @@ class FunctionPrinter {
     this.#named = named;
     const emit = (line: string) => this.#emit(line);
     this.#expressions = new Expressions(this.#locals, checked, emit, () => this.#site(this.#span!));
-    this.#late = new LateAccesses(checked ? runsOf(entry.body) : [], {
+    this.#accesses = new Accesses(checked ? runsOf(entry.body) : [], {
+      checked,
+      named,
       lines: this.lines,
       emit,
       local: () => this.#locals.temporary('q'),
@@ -152,7 +154,7 @@ class FunctionPrinter {
     this.#effects = new Effects(
       this.#expressions,
       this.#locals,
-      this.#late,
+      this.#accesses,
       named,
       { checked, inCluster: cluster > 1 },
       emit,
@@ -188,9 +190,9 @@ class FunctionPrinter {
   #body(statements: readonly Stmt[]): void {
     this.#locals.enterScope();
     for (const statement of statements) {
-      this.#late.before(statement);
+      this.#accesses.before(statement);
       this.#statement(statement);
-      this.#late.after(statement);
+      this.#accesses.after(statement);
       this.#locals.endStatement();
     }
     this.#locals.leaveScope();

@@ -1,11 +1,6 @@
 /**
  * The requests of operations to the simulated machine, as JavaScript statements. `t` is the running thread (thread.ts); what a
  * single thread can do by itself is printed inline, what needs others is handed to the machine with a `yield`.
- *
- * Fast mode touches the views and nothing else. Checked mode asks `t.access` first, which checks bounds, alignment
- * and initialisation and tells the race detector, and offers the scheduler a switch before every synchronising
- * access. Switching at synchronising accesses only loses nothing: two weak accesses that a switch between them could
- * tell apart race, and the detector finds a race whatever their order in the run.
  */
 import {
   type AccessForm,
@@ -26,9 +21,9 @@ import {
   type Stmt,
   type Variable,
 } from '../../../lang/index.js';
-import { pause } from '../compiled.js';
+import { pause, type StatementAccess } from '../compiled.js';
 import { bringing, word } from '../lanes.js';
-import type { LateAccesses } from '../late.js';
+import type { Accesses } from '../late.js';
 import type { Named } from '../text.js';
 import { type Address, bitsOf, type Expressions, floatFrom, valueName } from './expressions.js';
 import type { Locals } from './locals.js';
@@ -56,7 +51,7 @@ export class Effects implements Machine {
   #result: Variable | null = null;
   readonly #expressions: Expressions;
   readonly #locals: Locals;
-  readonly #late: LateAccesses<Stmt>;
+  readonly #accesses: Accesses<Stmt>;
   readonly #named: Named;
   readonly #checked: boolean;
   readonly #inCluster: boolean;
@@ -65,7 +60,7 @@ export class Effects implements Machine {
   constructor(
     expressions: Expressions,
     locals: Locals,
-    late: LateAccesses<Stmt>,
+    accesses: Accesses<Stmt>,
     named: Named,
     { checked, inCluster }: { readonly checked: boolean; readonly inCluster: boolean },
     emit: (line: string) => void,
@@ -73,7 +68,7 @@ export class Effects implements Machine {
   ) {
     this.#expressions = expressions;
     this.#locals = locals;
-    this.#late = late;
+    this.#accesses = accesses;
     this.#named = named;
     this.#checked = checked;
     this.#inCluster = inCluster;
@@ -162,35 +157,21 @@ export class Effects implements Machine {
     return { to, space, buffer, offset, view: `${buffer}.${view}`, index, bytes: byteSize[to] };
   }
 
-  /** The call that asks for a checked access, with a switch offered before it where it is atomic. */
-  #ask(
-    access: Omit<AccessForm, 'bytes'>,
-    { buffer, offset, bytes }: { buffer: string; offset: string; bytes: number },
-  ): string {
-    const atomic = access.order !== 'weak';
-    const operands = `${this.#named.access({ ...access, bytes, site: this.site })}, ${buffer}, ${offset}`;
-    this.#late.access(operands);
-    if (atomic) this.#emit(`t.about(${operands}); yield ${pause.preempt};`);
-    const method = !atomic ? 'access' : access.kind === 'read' ? 'look' : 'change';
-    return `t.${method}(${operands})`;
-  }
-
   load(pointer: Expr, order: Order, scope: Scope): void {
     const place = this.#place(pointer);
     if (order !== 'weak') this.polls();
-    const atomic = this.#checked && order !== 'weak';
-    const guard = this.#checked ? this.#ask({ kind: 'read', order, scope }, place) : null;
-    const result = this.#result;
     const targets = this.#targets();
-    if (result === null && guard !== null) {
-      this.#emit(`${guard};`);
-      return;
-    }
     const zero = place.to === 'u64' ? '0n' : '0';
-    if (guard !== null) this.#emit(`if (${guard}) {`);
-    const words = this.#words(atomic ? this.#seen(place) : place);
-    this.#set(targets, words);
-    if (guard !== null) this.#emit(`} else { ${targets.map((target) => `${target} = ${zero};`).join(' ')} }`);
+    const make = () => {
+      if (targets.length > 0)
+        this.#set(targets, this.#words(this.#checked && order !== 'weak' ? this.#seen(place) : place));
+    };
+    const refused = () => this.#set(targets, Array(targets.length).fill(zero));
+    this.#accesses.print(this.#formOf({ kind: 'read', order, scope }, place), place, make, { refused });
+  }
+
+  #formOf(access: Omit<AccessForm, 'bytes'>, { bytes }: Pick<AccessForm, 'bytes'>): StatementAccess {
+    return { ...access, bytes, site: this.site };
   }
 
   #set(targets: readonly string[], values: readonly string[]): void {
@@ -227,20 +208,8 @@ export class Effects implements Machine {
       place.to === 'v16'
         ? this.#expressions.words(value)
         : [this.#expressions.convertText(this.#expressions.scalar(value), valueName(value), place.to)];
-    if (this.#checked) this.#emit(`if (${this.#ask({ kind: 'write', order, scope }, place)}) {`);
-    const words = this.#words(place);
-    this.#set(words, values);
-    this.#wrote(place);
-    if (this.#checked && order !== 'weak') this.#emit('if (t.overtaken !== null) t.giveWay();');
-    if (this.#checked) this.#emit('}');
-  }
-
-  /** Fast mode looks at parked threads only once nothing else can run; checked mode wakes them at the store. */
-  #wrote(place: { buffer: string; offset: string; bytes: number }): void {
-    if (!this.#checked) return;
-    this.#emit(
-      `if (${place.buffer}.waiters !== 0) t.wrote(${place.buffer}, ${place.offset}, ${place.bytes});`,
-    );
+    const make = () => this.#set(this.#words(place), values);
+    this.#accesses.print(this.#formOf({ kind: 'write', order, scope }, place), place, make);
   }
 
   update(
@@ -258,35 +227,19 @@ export class Effects implements Machine {
       expected === undefined ? null : this.#expressions.simple(this.#expressions.scalar(expected), kind);
     const old = this.#locals.temporary(kind);
     const at = `${place.view}[${place.index}]`;
-    if (this.#checked) {
-      const may = this.#ask({ kind: 'update', order, scope }, place);
-      this.#emit(`${old} = ${kind === 'n' ? '0n' : '0'};`);
-      if (wanted !== null) this.#miss({ order, scope }, place, { old, at, wanted });
-      this.#emit(`if (${may}) {`);
-    }
-    this.#emit(`${old} = ${at};`);
-    this.#emit(`${wanted === null ? '' : `if (${old} === ${wanted}) `}${at} = ${change(old, by)};`);
-    this.#wrote(place);
-    if (this.#checked) this.#emit('}');
+    const miss = wanted === null ? null : { test: `${at} !== ${wanted}`, read: `${old} = ${at};` };
+    if (this.#checked) this.#emit(`${old} = ${kind === 'n' ? '0n' : '0'};`);
+    const make = () => {
+      this.#emit(`${old} = ${at};`);
+      this.#emit(`${wanted === null ? '' : `if (${old} === ${wanted}) `}${at} = ${change(old, by)};`);
+    };
+    this.#accesses.print(this.#formOf({ kind: 'update', order, scope }, place), place, make, { miss });
     this.#bind(old);
-  }
-
-  /** Where something else is there than expected, checked mode sees a load, which releases nothing; what follows is the other case. */
-  #miss(
-    { order, scope }: { readonly order: Order; readonly scope: Scope },
-    { buffer, offset, bytes }: { readonly buffer: string; readonly offset: string; readonly bytes: number },
-    { old, at, wanted }: { readonly old: string; readonly at: string; readonly wanted: string },
-  ): void {
-    const reads = order === 'acquire' || order === 'acq_rel' ? 'acquire' : 'relaxed';
-    const access = this.#named.access({ kind: 'read', order: reads, scope, bytes, site: this.site });
-    this.#emit(
-      `if (${at} !== ${wanted}) { if (t.missed(${access}, ${buffer}, ${offset})) ${old} = ${at}; } else`,
-    );
   }
 
   fence(order: FenceOrder, scope: Scope): void {
     if (!this.#checked) return;
-    this.#late.fence();
+    this.#accesses.fence();
     this.#emit(`yield ${pause.preempt};`);
     this.#emit(`t.fence('${order}', '${scope}');`);
   }
@@ -342,10 +295,10 @@ export class Effects implements Machine {
   bringRow(row: Expr): void {
     const place = this.#place(row);
     const words = this.#words(place);
-    if (this.#checked) {
-      const may = this.#ask({ kind: 'read', order: 'weak', scope: 'cta' }, place);
-      this.#emit(`if (${may}) { ${bringing(words)} } else { ${bringing(['0', '0', '0', '0'])} }`);
-    } else this.#emit(bringing(words));
+    const make = () => this.#emit(bringing(words));
+    const refused = () => this.#emit(bringing(['0', '0', '0', '0']));
+    const access = this.#formOf({ kind: 'read', order: 'weak', scope: 'cta' }, place);
+    this.#accesses.print(access, place, make, { refused });
   }
 
   words(vector: Expr): readonly string[] {

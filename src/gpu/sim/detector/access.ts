@@ -1,12 +1,19 @@
 /** One access, packed into a number: what the shadow memory remembers besides actor and epoch. */
 import type { AccessForm, Order } from '../../../lang/index.js';
-import { type Reach, reachOf } from './actors.js';
+import { type Actor, type Reach, reachOf } from './actors.js';
 import type { AccessKind, SiteId } from './detector.js';
 
 const kinds: readonly AccessKind[] = ['read', 'write', 'update'];
 const orders: readonly Order[] = ['weak', 'relaxed', 'acquire', 'release', 'acq_rel'];
 /** The site of a stream's copies and fills, which stand in no kernel. */
 export const noSite: SiteId = -1;
+
+/** One that somebody made, in an epoch of theirs. */
+export interface Made {
+  readonly by: Actor;
+  readonly epoch: number;
+  readonly meta: number;
+}
 
 // bits 0–1 kind, 2–4 order, 5–6 scope, 7–9 log2 of the size (7: a range), 10… site + 1
 export function packAccess({ kind, order, scope, bytes }: AccessForm, site: SiteId): number {

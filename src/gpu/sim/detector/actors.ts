@@ -242,7 +242,7 @@ export class Actor {
   epoch = 1;
   /** Whether something happened in this epoch; an epoch in which nothing happened need not end. */
   touched = true;
-  /** The epoch that began when it last met others. */
+  /** The epoch that began when it last met all of its warp. */
   #metIn = 0;
   /** About other blocks and streams: what it knew when it last met others or released … */
   #base: Clock;
@@ -389,13 +389,13 @@ export class Actor {
     this.touched = false;
   }
 
-  /** It met others, at a barrier or as a warp: they all know the same now, and `epoch` is over for all. */
-  meet(known: Clock, own: BlockClock, epoch: number): void {
+  /** It met others, all of its warp or some: they all know the same now, and `epoch` is over for all. */
+  meet(known: Clock, own: BlockClock, epoch: number, all: boolean): void {
     this.#base = known;
     this.#acquired = [];
     this.own = own;
     this.epoch = epoch + 1;
-    this.#metIn = this.epoch;
+    this.#metIn = all ? this.epoch : 0;
     this.touched = false;
   }
 

@@ -6,7 +6,7 @@
  */
 
 import type { Space } from '../../../lang/index.js';
-import { bytesOf, isAtomic, isRead, kindOf, sameSize, scopeOf, siteOf } from './access.js';
+import { bytesOf, isAtomic, isRead, kindOf, type Made, sameSize, scopeOf, siteOf } from './access.js';
 import {
   type Actor,
   covers,
@@ -21,10 +21,7 @@ import {
 } from './actors.js';
 import type { SiteId } from './detector.js';
 
-interface Side {
-  readonly by: Actor;
-  readonly epoch: number;
-  readonly meta: number;
+interface Side extends Made {
   /** Where it stands, for people: 'dispatch.ts:41:7'. */
   readonly where: string;
 }

@@ -6,21 +6,14 @@
  * - what an older store left, once a newer one happened before the load (coherence of writes and reads);
  * - what is older than something that it, or a load that happened before it, has read (coherence of reads).
  */
-import { kindOf } from './access.js';
+import { kindOf, type Made } from './access.js';
 import { type Actor, type AtomicWrite, happenedBefore, type ReleaseHead } from './actors.js';
-
-/** A thread read a store: from its epoch on, nothing older can be read. */
-interface Sighting {
-  readonly by: Actor;
-  readonly epoch: number;
-  readonly meta: number;
-}
 
 export class Version {
   /** Set when the next store replaces them in memory. */
   words: readonly number[] = [];
-  /** The first of each thread. Only of use while something older can be read. */
-  sightings: Sighting[] = [];
+  /** The first read by each thread, which from then on can read nothing older. Only of use while there is something older. */
+  sightings: Made[] = [];
   /** How often a thread has read it although there was something newer. */
   #looks: Map<Actor, number> | null = null;
 

@@ -370,7 +370,7 @@ export class Detector {
   }
 
   blockBarrier(block: number): void {
-    meet(this.#blocks.get(block)!.threads, true);
+    meet(this.#blocks.get(block)!.threads, 'block');
   }
 
   /** Blocks that have started are a cluster; such blocks have met. */
@@ -380,11 +380,12 @@ export class Detector {
   }
 
   /** `relaxed`: threads whose coming releases no more than a fence before it has. */
-  clusterMet(ids: readonly number[], relaxed: ReadonlySet<number>): void {
+  clusterMet(ids: readonly number[], relaxed: readonly number[]): void {
     const blocks = ids.map((id) => this.#blocks.get(id)!);
-    if (relaxed.size > 0) {
+    if (relaxed.length > 0) {
+      const quiet = new Set(relaxed.map((id) => this.#threads[id]!));
       const released = blocks.flatMap(({ threads }) =>
-        threads.flatMap((thread) => (relaxed.has(thread.index) ? fenced(thread) : [release(thread)])),
+        threads.flatMap((thread) => (quiet.has(thread) ? fenced(thread) : [release(thread)])),
       );
       const all = Clock.joinAll([nothing, ...released]);
       for (const { threads } of blocks) for (const thread of threads) thread.learn(all);
@@ -401,9 +402,10 @@ export class Detector {
         for (const [j, clock] of known.entries()) if (i !== j) thread.learn(clock);
   }
 
-  /** Whole warps of a block met. */
-  groupMet(ids: readonly number[]): void {
-    meet(ids.map((id) => this.#threads[id]!));
+  /** Threads of a block met: whole warps of it, or lanes of one. */
+  groupMet(are: 'warps' | 'lanes', there: readonly { readonly id: number }[]): void {
+    const threads = there.map(({ id }) => this.#threads[id]!);
+    meet(threads, are);
   }
 
   /** The warp whose first thread is `firstLane` met at a warp barrier. */
@@ -411,7 +413,7 @@ export class Detector {
     // Shuffles come in rows; only the first after an access has anything to order.
     let idle = true;
     for (let i = firstLane; idle && i < firstLane + lanes; i++) idle = this.#threads[i]!.idleSinceMeeting;
-    if (!idle) meet(this.#threads.slice(firstLane, firstLane + lanes));
+    if (!idle) meet(this.#threads.slice(firstLane, firstLane + lanes), 'warps');
   }
 
   /** A copy, or a product, that the thread issues reads or writes there. */
@@ -586,8 +588,8 @@ function release(thread: Actor): Clock {
 /** In a cluster all of its blocks see an mbarrier. */
 const reachOfMBarriers = ({ cluster }: BlockState): 'cta' | 'gpu' => (cluster.length > 1 ? 'gpu' : 'cta');
 
-/** All of a block meet, or whole warps of it: they know the same from now on. */
-function meet(threads: readonly Actor[], areAll = false): void {
+/** All of a block meet, or whole warps of it, or lanes that may not be all of their warp: they know the same from now on. */
+function meet(threads: readonly Actor[], are: 'block' | 'warps' | 'lanes'): void {
   let { own } = threads[0]!;
   let epoch = 0;
   for (const thread of threads) {
@@ -595,14 +597,15 @@ function meet(threads: readonly Actor[], areAll = false): void {
     own = joinBlocks(own, thread.own);
   }
   const known = knownTogether(threads);
-  if (areAll) own = own.withFloor(epoch);
+  if (are === 'block') own = own.withFloor(epoch);
   let warp = -1;
-  for (const { lane } of areAll ? [] : threads) {
+  for (const { lane } of are === 'warps' ? threads : []) {
     if (lane >> 5 === warp) continue;
     warp = lane >> 5;
     own = own.withWarp(warp, epoch);
   }
-  for (const thread of threads) thread.meet(known, own, epoch);
+  for (const { lane } of are === 'lanes' ? threads : []) own = own.withLane(lane, epoch);
+  for (const thread of threads) thread.meet(known, own, epoch, are !== 'lanes');
 }
 
 /** Mostly they all know the same. */

@@ -1,10 +1,10 @@
 /** Turns races into findings: each pair of sites once per buffer and field, with both sides and a hint. */
 
-import { kindOf, noSite, orderOf, scopeOf, siteOf } from './access.js';
+import { kindOf, type Made, noSite, orderOf, scopeOf, siteOf } from './access.js';
 import { type Actor, type Observation, ReleaseHead, scopeNames, sys } from './actors.js';
 import type { AccessReport, BufferInfo, Finding, Site, SiteId } from './detector.js';
 import { explain } from './hints.js';
-import type { Access, Entry } from './shadow.js';
+import type { Access } from './shadow.js';
 
 export interface DetectorOptions {
   site(id: SiteId): Site;
@@ -31,9 +31,9 @@ export class RaceReports {
   }
 
   /** `writes` are the writes remembered at that place. */
-  race(first: Entry, now: Access, buffer: BufferInfo, writes: readonly Entry[]): void {
+  race(first: Made, now: Access, buffer: BufferInfo, writes: readonly Made[]): void {
     const { me, as, meta, offset } = now;
-    const second: Entry = { by: as, epoch: as.epoch, meta };
+    const second: Made = { by: as, epoch: as.epoch, meta };
     const sites = [siteOf(first.meta), siteOf(second.meta)].sort((a, b) => a - b).join(' ');
     const pair = `${sites} ${buffer.purpose}`;
     const described = this.#described.get(pair) ?? 0;

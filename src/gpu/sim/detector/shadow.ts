@@ -11,13 +11,13 @@
  * An access is forgotten when a newer one stands for it: the newer happened after it, conflicts with everything
  * it conflicts with, and is no better protected by being atomic.
  */
-import { isAtomic, isRead, readsByL1, sameSize, scopeOf, strengthOf } from './access.js';
+import { isAtomic, isRead, type Made, readsByL1, sameSize, scopeOf, strengthOf } from './access.js';
 import { type Actor, distance, happenedBefore, isSettled } from './actors.js';
 import type { Location } from './location.js';
 import { mutual } from './sync.js';
 
 /** Told of an earlier access that races with the present one. */
-type RaceSink = (earlier: Entry, now: Access, writes: readonly Entry[]) => void;
+type RaceSink = (earlier: Made, now: Access, writes: readonly Made[]) => void;
 
 export interface Access {
   /** The actor that knows what happened before it … */
@@ -26,12 +26,6 @@ export interface Access {
   readonly as: Actor;
   readonly meta: number;
   readonly offset: number;
-}
-
-export interface Entry {
-  readonly by: Actor;
-  readonly epoch: number;
-  readonly meta: number;
 }
 
 /** Reads of one strength, by lanes of one warp. */
@@ -45,7 +39,7 @@ interface Reads {
 
 /** A record in full. */
 export class Cell {
-  writes: Entry[] = [];
+  writes: Made[] = [];
   /**
    * Of a thread's reads of one strength one of its last epoch stands for all, and it is in no other entry: the last, or
    * the first where other lanes have read with it.
@@ -319,7 +313,7 @@ export class Shadow {
     cell.reads = cell.reads.filter(({ lanes }) => lanes !== 0);
   }
 
-  #compare(cell: Cell, earlier: Entry, now: Access): void {
+  #compare(cell: Cell, earlier: Made, now: Access): void {
     const { me, as, meta } = now;
     const settled = !readsByL1(meta) || isSettled(earlier.by, earlier.epoch, as);
     if (settled && happenedBefore(earlier.by, earlier.epoch, me)) return;
@@ -345,7 +339,7 @@ export function locationOf(cells: readonly Cell[]): Location | null {
   return location;
 }
 
-function standsFor({ me, as, meta }: Access, { by, epoch, meta: earlier }: Entry): boolean {
+function standsFor({ me, as, meta }: Access, { by, epoch, meta: earlier }: Made): boolean {
   if (!happenedBefore(by, epoch, me)) return false;
   if (!isAtomic(meta)) return true;
   // An access that is protected from the new access by scopes must be protected from the earlier one as well.

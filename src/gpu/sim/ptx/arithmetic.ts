@@ -251,7 +251,8 @@ export const ptxArithmetic = {
   // f32 and f64.
   operate,
   rounded,
-  ftz: (x: number): number => (Math.abs(x) < 2 ** -126 ? (x < 0 || Object.is(x, -0) ? -0 : 0) : x),
+  ftz: (x: number): number => (Math.abs(x) < 2 ** -126 ? (isNegative(x) ? -0 : 0) : x),
+  ftzDouble: (x: number): number => (Math.abs(x) < 2 ** -1022 ? (isNegative(x) ? -0 : 0) : x),
   sat,
   copysign: (sign: number, x: number): number => (isNegative(sign) ? -Math.abs(x) : Math.abs(x)),
   whole: (x: number, mode: string): number => wholes[mode]!(x),

@@ -16,7 +16,7 @@ import {
 } from '../../../lang/ptx/index.js';
 import type { SharedMemory } from '../compiled.js';
 import { bringing, type LaneMeeting } from '../lanes.js';
-import { LateAccesses, type Step } from '../late.js';
+import { Accesses, type Step } from '../late.js';
 import { literal, localsDeclared, Named } from '../text.js';
 import type { Flow } from './flow.js';
 import type { Registers, Use } from './registers.js';
@@ -41,7 +41,7 @@ const simple = /^-?[\w$]+(\.\w+)?$|^\(-\d+\)$/;
 export class Code {
   readonly lines: string[] = [];
   readonly named = new Named();
-  readonly late: LateAccesses<PtxInstruction>;
+  readonly accesses: Accesses<PtxInstruction>;
   /** Whether threads arrive at barriers without waiting. */
   readonly arrives: boolean;
   /** Whether threads arrive at a cluster's barriers and release nothing. */
@@ -65,9 +65,11 @@ export class Code {
     this.arrivesRelaxed = instructions.some(arrivesRelaxed);
     this.#products = instructions.filter(isProduct);
     const runs = checked ? flow.blocks.map(({ instructions }) => instructions) : [];
-    this.late = new LateAccesses(
+    this.accesses = new Accesses(
       runs.map((items) => ({ items, steps: items.map(stepOf) })),
       {
+        checked,
+        named: this.named,
         lines: this.lines,
         emit: (line) => this.line(line),
         local: () => this.temporary('q'),

@@ -139,12 +139,12 @@ function printOne(code: Code, of: PtxInstruction, touches: Iterable<PtxInstructi
   if (handler === undefined) x.refuse('no such instruction is simulated');
   const { guard } = of;
   if (guard !== null) code.line(`if (${guard.negated ? '!' : ''}${x.predicate(guard.register)}) {`);
-  code.late.before(of);
+  code.accesses.before(of);
   for (const product of touches) code.line(`t.products.touch(${code.sumsOf(product)}, ${x.site});`);
   handler(x);
   x.requireKnown();
   if (guard !== null) code.line('}');
-  code.late.after(of);
+  code.accesses.after(of);
   code.endInstruction();
 }
 

@@ -77,8 +77,7 @@ export function spot(
   return { buffer, offset: sum(x, low, offset), isShared: true };
 }
 
-/** The place as two arguments of a call. */
-export const located = ({ buffer, offset }: Spot): string => `${buffer}, ${offset}`;
+/** The place as an argument of a call. */
 export const placed = ({ buffer, offset }: Spot): string => `{ buffer: ${buffer}, offset: ${offset} }`;
 
 function windowSpot(space: 'shared' | 'local' | 'param', offset: string): Spot {
@@ -155,18 +154,17 @@ function load(x: Instruction): void {
   for (let first = 0; first < count; first += step) {
     const at = { ...from, offset: plus(from.offset, first * bytes) };
     const part = to.slice(first, first + step);
-    const guard = x.checked ? ask(x, { kind: 'read', ...form, bytes: bytes * step }, at) : null;
-    if (guard !== null) x.code.line(`if (${guard}) {`);
     const seen = x.checked && form.order !== 'weak';
     const buffer = seen ? 't.seen' : at.buffer;
     const offset = seen ? `(${at.offset} & 15)` : at.offset;
-    part.forEach((register, i) => {
-      read(x, register, type, buffer, plus(offset, i * bytes));
-    });
-    if (guard === null) continue;
-    x.code.line('} else {');
-    for (const register of part) clear(x, register);
-    x.code.line('}');
+    const make = (): void => {
+      for (const [i, register] of part.entries()) read(x, register, type, buffer, plus(offset, i * bytes));
+    };
+    const refused = (): void => {
+      for (const register of part) clear(x, register);
+    };
+    const access = { kind: 'read', ...form, bytes: bytes * step, site: x.site } as const;
+    x.code.accesses.print(access, at, make, { refused });
   }
 }
 
@@ -215,16 +213,13 @@ function store(x: Instruction): void {
   const step = !to.isShared || form.order === 'weak' ? Math.min(count, Math.max(1, 16 / bytes)) : 1;
   for (let first = 0; first < count; first += step) {
     const at = { ...to, offset: plus(to.offset, first * bytes) };
-    const guard =
-      x.checked && to.isShared ? ask(x, { kind: 'write', ...form, bytes: bytes * step }, at) : null;
-    if (guard !== null) x.code.line(`if (${guard}) {`);
-    from.slice(first, first + step).forEach((register, i) => {
-      write(x, register, type, at.buffer, plus(at.offset, i * bytes));
-    });
-    if (guard === null) continue;
-    wrote(x, at, bytes * step);
-    if (form.order !== 'weak') x.code.line('if (t.overtaken !== null) t.giveWay();');
-    x.code.line('}');
+    const make = (): void => {
+      for (const [i, register] of from.slice(first, first + step).entries())
+        write(x, register, type, at.buffer, plus(at.offset, i * bytes));
+    };
+    const access = { kind: 'write', ...form, bytes: bytes * step, site: x.site } as const;
+    if (to.isShared) x.code.accesses.print(access, at, make);
+    else make();
   }
 }
 
@@ -239,24 +234,6 @@ function write(x: Instruction, from: PtxOperand, type: PtxType, buffer: string, 
     const as = `${buffer}.f32[${index(offset, 2)}]`;
     x.code.line(`if (${local} === ${local}) ${as} = ${local}; else ${to[0]} = 0x7fffffff;`);
   } else for (const [i, word] of words.entries()) x.code.line(`${to[i]} = ${word};`);
-}
-
-/** The call that asks for a checked access; where it is atomic, others may come before it. */
-function ask(
-  x: Instruction,
-  form: { kind: 'read' | 'write' | 'update'; bytes: number } & Ordering,
-  { buffer, offset }: Spot,
-): string {
-  const operands = `${x.access(form)}, ${buffer}, ${offset}`;
-  x.code.late.access(operands);
-  if (form.order === 'weak') return `t.access(${operands})`;
-  x.code.line(`t.about(${operands}); yield ${pause.preempt};`);
-  return `t.${form.kind === 'read' ? 'look' : 'change'}(${operands})`;
-}
-
-/** A thread that waits there looks again. */
-function wrote(x: Instruction, { buffer, offset }: Spot, bytes: number): void {
-  if (x.checked) x.code.line(`if (${buffer}.waiters !== 0) t.wrote(${buffer}, ${offset}, ${bytes});`);
 }
 
 const updates = ['add', 'exch', 'cas', 'and', 'or', 'xor', 'min', 'max', 'inc', 'dec'] as const;
@@ -288,13 +265,18 @@ function update(x: Instruction, gives: boolean): void {
     const old = x.code.temporary('i');
     const oldHigh = bytes === 8 ? x.code.temporary('i') : '0';
     x.code.line(bytes === 8 ? `${old} = 0; ${oldHigh} = 0;` : `${old} = 0;`);
-    if (x.checked) x.code.line(`if (${ask(x, { kind: 'update', order, scope, bytes }, one)}) {`);
-    change(x, { op, type, at: one, old: [old, oldHigh], value, swap });
-    wrote(x, one, bytes);
-    if (x.checked) x.code.line('}');
+    const make = (): void => change(x, { op, type, at: one, old: [old, oldHigh], value, swap });
+    const miss = swap === null ? null : missed(one, bytes, [old, oldHigh], value);
+    x.code.accesses.print({ kind: 'update', order, scope, bytes, site: x.site }, one, make, { miss });
     if (to.kind === 'sink') return;
     x.setWords(to, bytes === 8 ? [old, oldHigh] : [old], type);
   });
+}
+
+function missed({ buffer, offset }: Spot, bytes: number, old: Pair, wanted: Pair) {
+  const words = cells(buffer, offset, bytes);
+  const test = words.map((word, i) => `${word} !== ${wanted[i]}`).join(' || ');
+  return { test, read: words.map((word, i) => `${old[i]} = ${word};`).join(' ') };
 }
 
 interface Change {
@@ -393,7 +375,7 @@ function fence(x: Instruction): void {
     scope = named;
   }
   if (!x.checked) return;
-  x.code.late.fence();
+  x.code.accesses.fence();
   x.code.line(`t.site = ${x.site}; yield ${pause.preempt};`);
   x.code.line(`t.fence('${order}', '${scope}');`);
 }

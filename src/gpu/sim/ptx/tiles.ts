@@ -129,5 +129,8 @@ export function setmaxnreg(x: Instruction): void {
 export function mapa(x: Instruction): void {
   if (!x.has('shared::cluster') || x.type() !== 'u32')
     x.refuse('of addresses in other blocks, those of shared memory (mapa.shared::cluster.u32) are simulated');
-  x.setWord(x.operand(0), mapped(x.word(x.operand(1)), x.word(x.operand(2))));
+  const address = x.word(x.operand(1));
+  const rank = x.word(x.operand(2));
+  // Without a cluster a block is all there is, and its addresses are its own.
+  x.setWord(x.operand(0), x.code.kernel.cluster === 1 ? address : mapped(address, rank));
 }

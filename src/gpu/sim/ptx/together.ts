@@ -5,7 +5,7 @@ import { f16ToF32 } from '../../index.js';
 import { pause } from '../compiled.js';
 import { bringing, type LaneMeeting, word } from '../lanes.js';
 import { type Instruction, meet } from './code.js';
-import { type Handler, located, placed, scopeOf, spaceOf, spot } from './memory.js';
+import { type Handler, placed, scopeOf, spaceOf, spot } from './memory.js';
 import { box, mapa, setmaxnreg, wgmma } from './tiles.js';
 
 export const together: Readonly<Record<string, Handler>> = {
@@ -275,12 +275,8 @@ function ldmatrix(x: Instruction): void {
   const words = [0, 1, 2, 3].map((i) => `${from.buffer}.i32[(${from.offset} >> 2) + ${i}]`);
   // Lanes that name no row bring nothing.
   x.code.line(`if ((threadIdx & 31) < ${8 * count}) {`);
-  if (x.checked) {
-    const access = x.access({ kind: 'read', order: 'weak', scope: 'cta', bytes: 16 });
-    x.code.line(`if (t.access(${access}, ${located(from)})) {`);
-    x.code.line(bringing(words));
-    x.code.line('}');
-  } else x.code.line(bringing(words));
+  const access = { kind: 'read', order: 'weak', scope: 'cta', bytes: 16, site: x.site } as const;
+  x.code.accesses.print(access, from, () => x.code.line(bringing(words)));
   x.code.line('}');
   const complete: Complete = (words, first) => dealMatrices(words, first, count, turned);
   meet(x, { key: `ldmatrix ${count} ${turned}`, complete }, fullWarp, []);
@@ -358,7 +354,8 @@ function plainBytes(x: Instruction): void {
   x.has('L2::cache_hint');
   const loads = x.has('mbarrier::complete_tx::bytes');
   if (!loads && !x.has('bulk_group')) x.refuse('it says no way in which it completes');
-  x.ignore(loads ? /^(shared::cluster|shared::cta|global)$/ : /^(shared::cta|global)$/);
+  if (!x.has('global')) x.refuse('bulk copies between blocks of a cluster are not simulated');
+  x.ignore(loads ? /^shared::(cluster|cta)$/ : /^shared::cta$/);
   const to = spot(x, x.operand(0), loads ? 'shared' : 'global');
   const from = spot(x, x.operand(1), loads ? 'global' : 'shared');
   const gate = loads ? spot(x, x.operand(3), 'shared') : null;

@@ -266,13 +266,15 @@ function approximate(x: Instruction, of: (a: string) => string): void {
     return;
   }
   if (type !== 'f64' && type !== 'f32') x.refuse(`'.${type}' is not known of it`);
-  const a = flush ? `ftz(${read(x, 1, type)})` : read(x, 1, type);
+  const flushed = (text: string): string =>
+    flush ? `${type === 'f64' ? 'ftzDouble' : 'ftz'}(${text})` : text;
+  const a = flushed(read(x, 1, type));
   let result: string;
   if (mode === 'rn') result = type === 'f64' ? of(a) : `fround(${of(a)})`;
   else if (x.name === 'sqrt') result = operated('sqrt', type, mode, [x.operand(1)], () => a);
   else if (x.name === 'rcp') result = `operate('div', '${type}', '${mode}', 1, ${a})`;
   else x.refuse(`'.${mode}' is not known of it`);
-  give(x, type, flush ? `ftz(${result})` : result);
+  give(x, type, flushed(result));
 }
 
 function integers(x: Instruction, type: PtxType): void {

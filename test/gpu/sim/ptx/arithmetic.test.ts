@@ -205,6 +205,9 @@ describe('floats', () => {
       'mov.f64 %fd1, 0d3FF0000000000001; fma.rn.f64 %fd0, %fd1, %fd1, 0dBFF0000000000002; mov.b64 %rd0, %fd0;',
       0x3970000000000000n,
     ],
+    // 2^-200, which is no subnormal of f64; and one that is.
+    ['rcp.approx.ftz.f64 %fd0, 0d3370000000000000; mov.b64 %rd0, %fd0;', 0x4c70000000000000n],
+    ['rcp.approx.ftz.f64 %fd0, 0d8000000000000001; mov.b64 %rd0, %fd0;', 0xfff0000000000000n],
     ['cvt.rn.f64.u64 %fd0, -1; mov.b64 %rd0, %fd0;', 0x43f0000000000000n],
     ['cvt.rz.f64.u64 %fd0, -1; mov.b64 %rd0, %fd0;', 0x43efffffffffffffn],
     ['add.rp.f64 %fd0, 0d3FF0000000000000, 0d0000000000000001; mov.b64 %rd0, %fd0;', 0x3ff0000000000001n],

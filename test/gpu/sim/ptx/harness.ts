@@ -25,6 +25,8 @@ export interface Shape {
   /** Bytes of `out`. */
   readonly bytes?: number;
   readonly set?: Readonly<Record<string, number | bigint | Uint8Array>>;
+  /** So many times the stream fills `out` with zeros before the launch. */
+  readonly fills?: number;
 }
 
 export interface Ran {
@@ -37,6 +39,7 @@ export interface Ran {
 /** Runs `k` on one rank; gives what it wrote to `out`. */
 export async function run(text: string, shape: Shape = {}): Promise<Ran> {
   const { grid = 1, block = 1, mode = 'checked', seed = '0', bytes = 256, set = {}, options = {} } = shape;
+  const { fills = 0 } = shape;
   const machine = SimMachine.create({ ranks: 1, mode, seed });
   const device = machine.device(0);
   const stream = device.createStream();
@@ -54,6 +57,7 @@ export async function run(text: string, shape: Shape = {}): Promise<Ran> {
   let result = new Uint8Array(bytes);
   machine.hostEntered(0);
   try {
+    for (let i = 0; i < fills; i++) stream.fill(out.address, bytes, 0);
     launcher.launch(stream);
     result = (await stream.copyOut(out.address, bytes)).slice();
   } catch (thrown) {

@@ -358,6 +358,63 @@ describe('races', () => {
     expect(text).toContain('mine.cu:10:3  st.global.u32 [%out], 42; (k.ptx:');
   });
 
+  test.each(['b32', 'b64'])('a compare-and-swap of %s that misses releases nothing', async (type) => {
+    const register = type === 'b32' ? '%r' : '%rd';
+    const body = `
+  mov.u32 %r1, %ctaid.x;
+  mov.${type} ${register}7, 7; mov.${type} ${register}8, 8;
+  setp.ne.u32 %p1, %r1, 0; @%p1 bra READER;
+  st.global.u32 [%out], 42;
+  atom.release.gpu.global.cas.${type} ${register}9, [%out+16], ${register}7, ${register}8;
+  st.relaxed.gpu.global.u32 [%out+4], 1;
+  ret;
+READER:
+  ld.relaxed.gpu.global.u32 %r2, [%out+4];
+  setp.eq.u32 %p1, %r2, 0; @%p1 bra READER;
+  ld.acquire.gpu.global.${type} ${register}9, [%out+16];
+  ld.global.u32 %r3, [%out];`;
+    for (let seed = 0; seed < 8; seed++) {
+      const { findings } = await run(fileOf(body), { grid: 2, seed: `${seed}` });
+      expect(findings[0]).toMatchObject({ kind: 'race', location: 'byte 0' });
+    }
+  });
+
+  describe('a barrier of some lanes', () => {
+    /** Lane 20 stores, and lane 0 loads behind a barrier. */
+    const betweenLanes = (barriers: string) =>
+      fileOf(
+        `
+  mov.u32 %r1, %tid.x; mov.u32 %r2, word; setp.ne.u32 %p1, %r1, 20;
+  @%p1 bra MEET;
+  st.shared.u32 [%r2], 1;
+MEET: setp.gt.u32 %p2, %r1, 15;
+  ${barriers}
+  setp.ne.u32 %p3, %r1, 0; @%p3 bra END;
+  ld.shared.u32 %r3, [%r2];
+END:`,
+        { declarations: '.shared .align 4 .b32 word;' },
+      );
+
+    test('orders them, and no others', async () => {
+      for (let seed = 0; seed < 8; seed++) {
+        const text = betweenLanes('@%p2 bra END; bar.warp.sync 0xffff;');
+        const { findings } = await run(text, { block: 32, seed: `${seed}` });
+        expect(findings.map(({ kind }) => kind)).toContain('race');
+      }
+    });
+
+    test.each([
+      ['a barrier of all', ''],
+      ['barriers of some, then one of all', '@!%p2 bar.warp.sync 0xffff; @%p2 bar.warp.sync 0xffff0000;'],
+    ])('%s', async (_, before) => {
+      for (let seed = 0; seed < 8; seed++) {
+        const text = betweenLanes(`${before} bar.warp.sync -1;`);
+        const { findings } = await run(text, { block: 32, seed: `${seed}` });
+        expect(findings.map(formatFinding)).toEqual([]);
+      }
+    });
+  });
+
   test('every mutant of it is caught', async () => {
     const kernel = ptx(messagePassing(), 'k.ptx').kernel('k');
     const mutants = mutantsOf(kernel);
@@ -403,6 +460,10 @@ describe('refusals name the line, and what is not known', () => {
     ['fence.proxy.tensormap::generic.release.gpu;', 'of the other proxies'],
     ['ld.global.newish.u32 %r0, [%out];', "'.newish' is not known of it"],
     ['atom.global.add.noftz.b128 %r0, [%out], 1;', '128 bits are not updated'],
+    [
+      'cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r1], [%r2], 16, [%r3];',
+      'between blocks of a cluster',
+    ],
     ['bra NOWHERE;', "no label 'NOWHERE'"],
   ])('%s', async (body, message) => {
     await expect(run(fileOf(body))).rejects.toThrow(message);

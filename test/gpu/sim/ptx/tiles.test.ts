@@ -217,7 +217,9 @@ describe('a cluster of two blocks', () => {
     const last = kernel.lastIndexOf('barrier.cluster.arrive');
     const relaxed = (fence: string) =>
       `${kernel.slice(0, last)}${fence}${kernel.slice(last).replace('arrive', 'arrive.relaxed')}`;
-    expect((await run(relaxed(''), { grid: 4 })).findings[0]).toMatchObject({ kind: 'race' });
+    // Also where the detector has heard of others than threads before.
+    for (const fills of [0, 4])
+      expect((await run(relaxed(''), { grid: 4, fills })).findings[0]).toMatchObject({ kind: 'race' });
     const { words, findings } = await run(relaxed('fence.acq_rel.cluster; '), { grid: 4 });
     expect(findings.map(formatFinding)).toEqual([]);
     expect([...words.subarray(0, 4)]).toEqual([1, 0, 3, 2]);
@@ -243,6 +245,25 @@ WAIT: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r2], 0;
     expect(findings.map(formatFinding)).toEqual([]);
     expect((await run(text(''), { grid: 2 })).findings[0]).toMatchObject({ kind: 'race' });
   });
+});
+
+test('a block without a cluster is a cluster of its own', async () => {
+  const body = `
+  mov.u32 %r1, word; mov.u32 %r2, gate; mov.u32 %r3, 0; mov.u32 %r4, 7;
+  mapa.shared::cluster.u32 %r5, %r1, %r3;
+  st.shared::cluster.u32 [%r5], %r4;
+  ld.shared.u32 %r6, [word];
+  st.global.u32 [%out], %r6;
+  mbarrier.init.shared::cta.b64 [%r2], 1;
+  mapa.shared::cluster.u32 %r7, %r2, %r3;
+  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r7];
+WAIT: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r2], 0;
+  @!%p2 bra WAIT;`;
+  const text = fileOf(body, { declarations: `${barrier} .shared .align 4 .b32 word;` });
+  const { words, findings, error } = await run(text);
+  expect(error).toBe(null);
+  expect(findings.map(formatFinding)).toEqual([]);
+  expect(words[0]).toBe(7);
 });
 
 describe('mbarriers', () => {
