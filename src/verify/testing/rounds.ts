@@ -271,8 +271,6 @@ async function runFrom(
   const other = await createOtherWork(world, stream);
   const runner = runnerOf(world, ep, experts, other, stream, placements);
   const mine = rounds.map((sources) => sources[world.rank]!);
-  const run = (some: readonly Source[], from: number): Promise<RoundsResult> =>
-    ep.views.length > 1 ? runner.inFlight(some) : runner.launched(some, from, inspect);
   const { before = mine.length, until = mine.length, ranks } = leaveOut ?? {};
   if (world.out) await world.rejoin();
   /** Whether this rank takes part in the rounds from this one on. */
@@ -287,10 +285,11 @@ async function runFrom(
     for (const [i, from] of [first, before, until].entries()) {
       const some = mine.slice(from, [before, until][i]);
       if (some.length === 0) continue;
-      const more = (await takesPart(from)) ? await run(some, from) : nothingOf(some);
+      const more = (await takesPart(from)) ? await runner.launched(some, from, inspect) : nothingOf(some);
       result = together(result, more);
     }
   for (const one of experts) one.free();
+  runner.dispose();
   other.free();
   await ep.dispose();
   stream.dispose();
@@ -352,6 +351,9 @@ function runnerOf(
   placements: readonly Placement[] = [],
 ) {
   let combined = 0;
+  /** Of each round in flight. */
+  const streams = [stream, ...ep.views.slice(1).map(() => device.createStream())];
+  const on = (n: number): Stream => streams[n % streams.length]!;
 
   /** Where experts live from round n on, if that changes there. */
   function move(n: number, on: Stream): void {
@@ -363,22 +365,24 @@ function runnerOf(
   async function launched(rounds: readonly Source[], from: number, inspect: boolean): Promise<RoundsResult> {
     const buffers = rounds.map((source) => place(source));
     const arrived: Promise<Delivered>[] = [];
-    for (const [n, round] of buffers.entries()) {
-      move(from + n, stream);
-      run(round, () => {
-        if (inspect) arrived.push(delivered());
-      });
-    }
+    enqueue(buffers, from, () => {
+      if (inspect) arrived.push(delivered());
+    });
     await ep.synchronize(stream);
     return { out: await collect(buffers), received: await Promise.all(arrived) };
   }
 
-  /** `look`: called when rows have arrived. */
-  function run(round: Buffers, look = () => {}): void {
-    dispatch(round);
-    look();
-    experts[0]!.run(stream);
-    combine(round.out);
+  /** `look`: called when rows of a round have arrived, where it is alone in flight. */
+  function enqueue(rounds: readonly Buffers[], from: number, look = () => {}): void {
+    if (streams.length > 1) interleave(rounds);
+    else
+      for (const [n, round] of rounds.entries()) {
+        move(from + n, stream);
+        dispatch(round);
+        look();
+        experts[0]!.run(stream);
+        combine(round.out);
+      }
   }
 
   /** `from`: the first one's number. `takesPart`: called before each of the `changes`; whether this rank takes part from there on. */
@@ -388,13 +392,12 @@ function runnerOf(
     changes: readonly number[],
     takesPart: (n: number) => Promise<boolean>,
   ): Promise<RoundsResult> {
-    const atOnce = ep.views.length;
+    const atOnce = streams.length;
     const buffers = rounds.map((source) => place(source));
     const captured = rounds.slice(0, atOnce).map((source) => place(source));
-    const beside = streamsBeside();
+    move(from, stream);
     stream.beginCapture();
-    if (atOnce > 1) interleave(captured, beside);
-    else run(captured[0]!);
+    enqueue(captured, from);
     const graph = stream.endCapture();
     let goesOn = true;
     const taken: boolean[] = [];
@@ -417,33 +420,16 @@ function runnerOf(
     }
     await ended();
     graph.dispose();
-    for (const one of beside) one.dispose();
     const out = await collect(buffers);
     return { out: out.map((bits, n) => (taken[n] ? bits : undefined)), received: [] };
-  }
-
-  async function inFlight(rounds: readonly Source[]): Promise<RoundsResult> {
-    const buffers = rounds.map((source) => place(source));
-    const beside = streamsBeside();
-    interleave(buffers, beside);
-    await ep.synchronize(stream);
-    for (const one of beside) one.dispose();
-    return { out: await collect(buffers), received: [] };
-  }
-
-  /** One for each round in flight but the first. */
-  function streamsBeside(): Stream[] {
-    return ep.views.slice(1).map(() => device.createStream());
   }
 
   /**
    * Two rounds in flight, of which the second has a stream of its own: one is sent before the experts of the one before it
    * are enqueued. Every third ends in whole phases.
    */
-  function interleave(buffers: readonly Buffers[], beside: readonly Stream[]): void {
-    const streams = [stream, ...beside];
-    const on = (n: number): Stream => streams[n % streams.length]!;
-    for (const one of beside) follow(one, stream);
+  function interleave(buffers: readonly Buffers[]): void {
+    for (const one of streams.slice(1)) follow(one, stream);
     const sent = [ep.dispatchSend(buffers[0]!, on(0))];
     for (const [n, { out }] of buffers.entries()) {
       const next = buffers[n + 1];
@@ -462,7 +448,7 @@ function runnerOf(
       if (n % 3 === 2) ep.combine(out, on(n), own.made);
       else ep.combineRecv(ep.combineSend(received, on(n), own.made), out, on(n));
     }
-    for (const one of beside) follow(stream, one);
+    for (const one of streams.slice(1)) follow(stream, one);
   }
 
   /** Makes `later` wait for the work that is on `earlier` now. */
@@ -558,7 +544,11 @@ function runnerOf(
     return out;
   }
 
-  return { launched, replayed, inFlight };
+  function dispose(): void {
+    for (const one of streams.slice(1)) one.dispose();
+  }
+
+  return { launched, replayed, dispose };
 }
 
 /** Compares what all ranks have after their rounds with the reference: `results[rank]`, `expected[round][rank]`. */
