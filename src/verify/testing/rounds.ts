@@ -17,16 +17,21 @@ import {
   ExpertParallel,
   type ExpertParallelOptions,
   emptyTensor,
+  fp8,
+  mxfp8,
   type OwnedTensor,
+  type Row,
   readBits,
   row,
   tensorFrom,
 } from '../../moe/index.js';
 import {
+  areScales,
   type Bits,
   bitsOf,
   type Dtype,
   dtypes,
+  type FloatDtype,
   firstOf,
   floatDtypes,
   limits,
@@ -36,8 +41,11 @@ import {
   reference,
   requireDtype,
   requireShape,
+  roundRows,
   type Shape,
   type Source,
+  scaledFormats,
+  toF32,
 } from '../../moe/layer/index.js';
 import type { World } from '../../net/world/index.js';
 import {
@@ -98,7 +106,7 @@ export function shapeOfRounds(of: RoundsShape): Shape {
   });
 }
 
-/** The inputs of all ranks to one round: `tokens[rank]`, or as many from each. */
+/** The inputs of all ranks to one round: `tokens[rank]`, or as many from each. Rows that dispatch rounds are bf16. */
 export function makeSources(
   shape: Shape,
   tokens: number | readonly number[],
@@ -110,17 +118,35 @@ export function makeSources(
   return makeAllRoutes(shape, tokens, seed, options).map((routes, rank) => ({
     ...routes,
     payloads: Object.fromEntries(
-      shape.payloads.map(({ name, rowBytes }, i) => {
+      shape.payloads.flatMap(({ name, rowBytes, rounded }, i) => {
+        if (areScales(shape, i)) return [];
         const own = seed * 1009 + firstOf(shape, rank) * 16 + i;
-        const bytes =
-          name === exampleInput
-            ? bytesOf(randomElements(dtype, routes.tokens * hidden, own, 6))
-            : randomBytes(routes.tokens * rowBytes, own);
-        return [name, bytes];
+        const elements = (dtype: FloatDtype, length: number): Uint8Array =>
+          bytesOf(randomElements(dtype, routes.tokens * length, own, 6));
+        if (name === exampleInput) return [[name, elements(dtype, hidden)]];
+        return [[name, rounded ? elements('bf16', rowBytes) : randomBytes(routes.tokens * rowBytes, own)]];
       }),
     ),
   }));
 }
+
+/** The inputs of the ranks in the words of the reference, which rounds nothing: what dispatch makes of the rows that it rounds. */
+export const roundedSources = (shape: Shape, sources: readonly Source[]): Source[] =>
+  sources.map((source) => ({
+    ...source,
+    payloads: Object.fromEntries(
+      shape.payloads.flatMap(({ name, rounded }, p) => {
+        if (areScales(shape, p)) return [];
+        const bytes = source.payloads[name]!;
+        if (rounded === undefined) return [[name, bytes]];
+        const { e4m3, scales } = roundRows(toF32('bf16', bitsOf('bf16', bytes)), scaledFormats[rounded]);
+        return [
+          [name, e4m3],
+          [shape.payloads[p + 1]!.name, bytesOf(scales)],
+        ];
+      }),
+    ),
+  }));
 
 /** The inputs of the ranks, in the words of the reference where experts are placed: ids are places. */
 export function placedSources(
@@ -180,8 +206,8 @@ type Features = Pick<
 
 export interface RoundsOptions extends Features, Pick<ExpertParallelOptions, 'transport'> {
   readonly experts?: ExampleExpertsOptions;
-  /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */
-  readonly inspect?: boolean;
+  /** Also returns what arrived in each round, or the last. Looking at it keeps kernels of that round from overlapping. */
+  readonly inspect?: boolean | 'last';
   /** [round]: where experts live. Rounds bring ids of experts. */
   readonly placements?: readonly Placement[];
   /**
@@ -324,10 +350,11 @@ export function layerOf(
 ): ExpertParallelOptions {
   const { experts, topK, maxTokens, replicas = 1, payloads, output } = shape;
   const { dtype, hidden, ...how } = output;
-  const rows = payloads.map(({ name, rowBytes }) => [
-    name,
-    name === exampleInput ? row(dtype, hidden) : row('u8', rowBytes),
-  ]);
+  const rows = payloads.flatMap(({ name, rowBytes, rounded }, p): [string, Row][] => {
+    if (areScales(shape, p)) return [];
+    if (rounded) return [[name, (rounded === 'mxfp8' ? mxfp8 : fp8)('bf16', rowBytes)]];
+    return [[name, name === exampleInput ? row(dtype, hidden) : row('u8', rowBytes)]];
+  });
   return {
     ...{ experts, topK, maxTokens, replicas, payloads: Object.fromEntries(rows), output: row(dtype, hidden) },
     ...how,
@@ -362,24 +389,28 @@ function runnerOf(
   }
 
   /** `from`: the first one's number. */
-  async function launched(rounds: readonly Source[], from: number, inspect: boolean): Promise<RoundsResult> {
+  async function launched(
+    rounds: readonly Source[],
+    from: number,
+    inspect: boolean | 'last',
+  ): Promise<RoundsResult> {
     const buffers = rounds.map((source) => place(source));
-    const arrived: Promise<Delivered>[] = [];
-    enqueue(buffers, from, () => {
-      if (inspect) arrived.push(delivered());
+    const arrived = rounds.map((): Promise<Delivered> | undefined => undefined);
+    enqueue(buffers, from, (n) => {
+      if (inspect === true || (inspect === 'last' && n === rounds.length - 1)) arrived[n] = delivered();
     });
     await ep.synchronize(stream);
     return { out: await collect(buffers), received: await Promise.all(arrived) };
   }
 
-  /** `look`: called when rows of a round have arrived, where it is alone in flight. */
-  function enqueue(rounds: readonly Buffers[], from: number, look = () => {}): void {
+  /** `look`: called when rows of the n-th have arrived, where it is alone in flight. */
+  function enqueue(rounds: readonly Buffers[], from: number, look: (n: number) => void = () => {}): void {
     if (streams.length > 1) interleave(rounds);
     else
       for (const [n, round] of rounds.entries()) {
         move(from + n, stream);
         dispatch(round);
-        look();
+        look(n);
         experts[0]!.run(stream);
         combine(round.out);
       }
@@ -505,9 +536,9 @@ function runnerOf(
       ...(received.weights &&
         topkWeights && { topkWeights: put(topkWeights, 'f32', shape.topK, 'topkWeights') }),
       payloads: Object.fromEntries(
-        Object.entries(received.payloads).map(([name, { dtype, shape }]) => [
+        Object.entries(layerOf(shape).payloads!).map(([name, { dtype, length }]) => [
           name,
-          put(bitsOf(dtype, payloads[name]!), dtype, shape[2]!, name),
+          put(bitsOf(dtype, payloads[name]!), dtype, length, name),
         ]),
       ),
       out: adds
