@@ -1,13 +1,6 @@
 /** A family's plan as a value that any host can carry out: what to allocate, how it starts, and every launch of a round. */
 import { UnavailableError } from '../../base/errors.js';
-import {
-  byteSize,
-  dynamicSharedBytes,
-  entryName,
-  type Kernel,
-  parameterAbi,
-  sectionAlignment,
-} from '../../lang/index.js';
+import { byteSize, dynamicSharedBytes, entryName, parameterAbi, sectionAlignment } from '../../lang/index.js';
 import {
   type Family,
   operations,
@@ -18,34 +11,14 @@ import {
   type View,
   type WindowPlan,
 } from '../../moe/families/index.js';
-import { dtypes, type Layer } from '../../moe/layer/index.js';
+import { dtypes } from '../../moe/layer/index.js';
 import type { FamilyShape } from '../../verify/kernels/index.js';
 import { type Bound, binder } from './binding.js';
 
+export type Exported = Awaited<ReturnType<typeof exportPlan>>;
+
 /** The content of `plan.json`. Offsets and sizes are bytes; names are unique. */
-export interface LaunchPlan {
-  readonly format: typeof planFormat;
-  readonly heddle: string;
-  readonly family: string;
-  readonly layer: Layer;
-  readonly tuning: FamilyShape['tuning'];
-  /** Sends and receives are launches of their own, with other work between them. */
-  readonly split: boolean;
-  /** The most multiprocessors that a launch takes; null for all. */
-  readonly sms: number | null;
-  readonly windows: readonly ReturnType<typeof windowOf>[];
-  /** Memory of a rank alone. */
-  readonly buffers: readonly { readonly name: string; readonly bytes: number }[];
-  /** In the order of their first launch. */
-  readonly kernels: readonly { readonly name: string; readonly entry: string; readonly maxThreads: number }[];
-  /** In the order of the stream; the experts run between the last of dispatchRecv and the first of combineSend. */
-  readonly launches: readonly PlannedLaunch[];
-  /** The buffers that the experts read, and `output`, where they leave their rows. */
-  readonly received: Readonly<Record<string, PlacedTensor>>;
-  /** Four words; the first is 0, or what a wait was doing that gave up. Then the rank that did not come, the epoch, the block. */
-  readonly failure: PlacedTensor & { readonly operations: Readonly<Record<string, number>> };
-  readonly rules: readonly string[];
-}
+export type LaunchPlan = Exported['plan'];
 
 /** Changes whenever a reader of the last one would misread it. */
 const planFormat = 'heddle launch plan 1';
@@ -55,17 +28,8 @@ export type PlacedTensor = ReturnType<typeof placeOf>;
 export type PlannedLaunch = ReturnType<typeof launchOf>;
 export type LaunchParameter = PlannedLaunch['parameters'][number];
 
-export interface Exported {
-  readonly plan: LaunchPlan;
-  readonly kernels: ReadonlyMap<string, Kernel>;
-}
-
 /** `version`: that of Heddle. @throws UnavailableError where rows need more than launches to travel. */
-export async function exportPlan(
-  family: Family,
-  { layer, place, tuning }: FamilyShape,
-  version: string,
-): Promise<Exported> {
+export async function exportPlan(family: Family, { layer, place, tuning }: FamilyShape, version: string) {
   if (layer.output.weighting === 'plan')
     throw new UnavailableError(
       'combine takes rows by an experts’ plan here, whose kernels a launch plan does not hold',
@@ -92,15 +56,22 @@ export async function exportPlan(
   return {
     kernels,
     plan: {
-      ...{ format: planFormat, heddle: version, family: family.name, layer, tuning, split, sms },
+      ...{ format: planFormat, heddle: version, family: family.name, layer, tuning },
+      // Whether sends and receives are launches of their own, and the most multiprocessors that a launch takes; null for all.
+      ...{ split, sms },
       windows: plan.windows.map(windowOf),
+      // Memory of a rank alone.
       buffers: plan.buffers.map(({ purpose, bytes }) => ({ name: purpose, bytes })),
+      // In the order of their first launch.
       kernels: [...kernels.values()].map((kernel) => {
         const { maxThreads } = kernel.ir();
         return { name: kernel.name, entry: entryName(kernel.ir()), maxThreads };
       }),
+      // In the order of the stream; the experts run between the last of dispatchRecv and the first of combineSend.
       launches,
+      // The buffers that the experts read, and `output`, where they leave their rows.
       received: receivedOf(plan.received),
+      // Four words; the first is 0, or what a wait was doing that gave up. Then the rank that did not come, the epoch, the block.
       failure: { ...placeOf(plan.failure), operations },
       rules,
     },
