@@ -152,7 +152,7 @@ function timeline(
   const width = Math.max(10, columns - label - 5);
   const column = (at: number): number =>
     Math.min(width - 1, Math.floor(((at - start) / (end - start)) * width));
-  const shown = Math.min(ranks, 16 / streams);
+  const shown = Math.min(ranks, Math.max(1, Math.floor(16 / streams)));
   const lines = Array.from({ length: shown * streams }, (_, line) => {
     const [rank, stream] = [Math.floor(line / streams), line % streams];
     const cells: string[] = new Array(width).fill(' ');

@@ -64,6 +64,15 @@ describe('the summary', () => {
     ]);
   });
 
+  it('draws whole ranks only, and says how many there are besides', () => {
+    const spans = Array.from({ length: 8 * 3 }, (_, line) => ({
+      ...{ rank: Math.floor(line / 3), track: line % 3, name: 'experts', depth: 0, start: 0, end: 10 },
+    }));
+    const lines = demoText({ ...result, spans }, plain, 60).split('\n');
+    expect(lines.filter((line) => line.includes('│'))).toHaveLength(5 * 3);
+    expect(lines).toContain('  and 3 more');
+  });
+
   it('says below the picture’s name what marks mean, where there is no room beside it', () => {
     const shown = (columns: number) => {
       const lines = demoText(result, plain, columns).split('\n');
