@@ -79,19 +79,9 @@ export async function demoChanges(shape: Shape, how: ChangesOptions, progress: (
   };
 }
 
-interface Plan {
-  readonly shape: Shape;
-  readonly first: Placement;
-  /** The tokens of each round and rank: [round − 1][rank]. */
-  readonly sources: readonly (readonly Source[])[];
-  /** Experts change places behind the first of these rounds, and ranks stop in the second; Infinity for never. */
-  readonly rebalanceBehind: number;
-  readonly fallsIn: number;
-  readonly victims: readonly number[];
-  readonly last: number;
-}
+type Plan = ReturnType<typeof planOf>;
 
-function planOf(shape: Shape, { seed, rebalance: moves, lose }: ChangesOptions): Plan {
+function planOf(shape: Shape, { seed, rebalance: moves, lose }: ChangesOptions) {
   const { ranks, experts, maxTokens } = shape;
   const own = Math.ceil(experts / ranks);
   // Each expert may live twice where ranks are lost; else every rank has a place to spare.
@@ -103,16 +93,18 @@ function planOf(shape: Shape, { seed, rebalance: moves, lose }: ChangesOptions):
   });
   const before = moves ? 2 * some + meanwhile : some;
   const last = lose > 0 ? before + some : before;
+  const first: Placement = moves
+    ? { experts, ranks, places: inOrder }
+    : rebalance(new Array<number>(experts).fill(1), { ranks, places: inOrder.length });
   return {
-    shape,
-    first: moves
-      ? { experts, ranks, places: inOrder }
-      : rebalance(new Array<number>(experts).fill(1), { ranks, places: inOrder.length }),
+    ...{ shape, first },
+    // The tokens of each round and rank: [round − 1][rank].
     sources: roundsOf(
       shape,
       makeSources({ ...shape, maxTokens: last * maxTokens }, last * maxTokens, seed, favourites),
       last,
     ),
+    // Experts change places behind the first of these rounds, and ranks stop in the second; Infinity for never.
     ...{ rebalanceBehind: moves ? some : Number.POSITIVE_INFINITY, last },
     fallsIn: lose > 0 ? before + 1 : Number.POSITIVE_INFINITY,
     victims: byPopularity(ranks, seed).slice(0, lose),

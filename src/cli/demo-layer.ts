@@ -21,7 +21,7 @@ import {
   placeWeights,
   plainLayer,
 } from '../verify/trials/index.js';
-import { barsOf, type DemoResult } from './print-demo.js';
+import type { DemoResult } from './print-demo.js';
 
 export interface DemoSizes {
   readonly ranks: number;
@@ -135,8 +135,7 @@ async function runRank(
   await layer.synchronize(stream);
 
   const { family, why } = layer;
-  // A step of the simulated machine is a nanosecond of its clock.
-  const spans = barsOf(clock.stop(rank), device.kind === 'sim' ? 1000 : 1);
+  const spans = clock.stop(rank);
   const result = { family, why, out: await readBits(out, stream), spans };
   await layer.dispose();
   return result;

@@ -21,7 +21,7 @@ import {
   makeSources,
   mergeComparisons,
 } from '../verify/testing/index.js';
-import { barsOf, type DemoResult } from './print-demo.js';
+import type { DemoResult } from './print-demo.js';
 
 export async function demoRounds(
   shape: Shape,
@@ -111,8 +111,7 @@ export async function runRank(
   clock.watch(stream, round);
   await ep.synchronize(stream);
 
-  // A step of the simulated machine is a nanosecond of its clock.
-  const spans = barsOf(clock.stop(world.rank), device.kind === 'sim' ? 1000 : 1);
+  const spans = clock.stop(world.rank);
   const result = { out: await readBits(out, stream), spans };
   await ep.dispose();
   return result;

@@ -3,7 +3,7 @@ import { InvalidArgumentError } from 'commander';
 import { ArgumentError, FileError, integerIn } from '../base/errors.js';
 import { requireFolder, requireWritable } from '../base/files/index.js';
 import { type FormatName, formatNames, limits, profiles } from '../moe/layer/index.js';
-import type { ShapeKey } from '../verify/kernels/index.js';
+import type { ShapeKeys } from '../verify/kernels/index.js';
 import { Option } from './commander.js';
 
 /** A reader of an integer from `least` to `most`. */
@@ -123,28 +123,26 @@ export function parseShape(text: string): Record<string, number | string> {
 }
 
 /** The keys that shapes may have, for the help of commands that take one: each key once, then who takes which. */
-export function shapeHelp(
-  of: readonly { readonly name: string; readonly shape: readonly ShapeKey[] }[],
-): string {
-  const keys = new Map<string, ShapeKey[]>();
+export function shapeHelp(of: readonly { readonly name: string; readonly shape: ShapeKeys }[]): string {
+  /** By what a key means, the defaults that it has. */
+  const defaults = new Map<string, Set<number | string | null>>();
   const takers = new Map<string, string[]>();
   for (const { name, shape } of of) {
-    const names = shape.map((key) => key.name).join(' ');
+    const names = Object.keys(shape).join(' ');
     takers.set(names, [...(takers.get(names) ?? []), name]);
-    for (const key of shape) {
-      const meaning = `${key.name}: ${key.knob.summary}, ${valuesOf(key)}`;
-      keys.set(meaning, [...(keys.get(meaning) ?? []), key]);
+    for (const [key, { knob, default: usual }] of Object.entries(shape)) {
+      const meaning = `${key}: ${knob.summary}, ${valuesOf(knob)}`;
+      defaults.set(meaning, (defaults.get(meaning) ?? new Set()).add(usual));
     }
   }
-  const lines = Array.from(keys, ([meaning, [key, ...same]]) => {
-    const usual = key!.otherwise !== null && same.every(({ otherwise }) => otherwise === key!.otherwise);
-    return `  ${meaning}${usual ? ` (${key!.otherwise})` : ''}`;
+  const lines = Array.from(defaults, ([meaning, [usual, ...others]]) => {
+    return `  ${meaning}${others.length > 0 || usual === null ? '' : ` (${usual})`}`;
   });
   const groups = Array.from(takers, ([names, who]) => `  ${who.join(', ')}:\n    ${names || 'nothing'}`);
   return `Keys of --shape, their values, and (defaults):\n${lines.join('\n')}\n\nKeys of each:\n${groups.join('\n')}`;
 }
 
-function valuesOf({ knob }: ShapeKey): string {
+function valuesOf(knob: ShapeKeys[string]['knob']): string {
   if (knob.kind === 'choice') return knob.choices.join(' | ');
   const { min, max, multipleOf = 1 } = knob;
   return `${min} to ${max}${multipleOf === 1 ? '' : `, a multiple of ${multipleOf}`}`;

@@ -271,6 +271,12 @@ function calibrateOne(flags: FlagsOf<typeof defineCalibrate>, command: Command):
     ...(flags.cells === undefined ? [] : parseCells(...read('cells', flags.cells))),
     ...(bench === null ? [] : cellsOfBench(...bench)),
   ];
+  if (cells.length === 0)
+    throw new ArgumentError(
+      'bench',
+      flags.bench,
+      'a report of rounds of one-sided on one node, without --split: others have no time of dispatch alone; or given with --cells',
+    );
   const { fabric, nvlink, nic } = flags;
   const machine = machineFrom(cells, {
     ...{ name: flags.name, ...set({ nvlink, nic }) },

@@ -4,44 +4,21 @@ import type { Shape, Traffic } from '../moe/layer/index.js';
 import type { Span } from '../tools/bench/index.js';
 import type { Comparison } from '../verify/testing/index.js';
 
-/** One kernel of one rank: in steps of the simulated machine, or microseconds. */
-export interface KernelSpan {
-  readonly rank: number;
-  /** Of the rank's streams; each is a line. */
-  readonly stream: number;
-  readonly kernel: string;
-  readonly start: number;
-  readonly end: number;
-}
-
-/** The bars of the calls that a clock heard, and how many of the picture's units each of its own is. */
-export const barsOf = (spans: readonly Span[], scale: number): KernelSpan[] =>
-  spans.flatMap(({ rank, track: stream, name, depth, start, end }) => {
-    const kernel = depth === 0 ? barOf[name] : undefined;
-    return kernel === undefined ? [] : [{ rank, stream, kernel, start: scale * start, end: scale * end }];
-  });
-
-const barOf: Readonly<Record<string, string>> = {
-  router: 'route',
-  ...{ dispatch: 'dispatch', dispatchSend: 'dispatch', dispatchRecv: 'dispatch' },
-  ...{ plan: 'experts', experts: 'experts', shared: 'shared' },
-  ...{ combine: 'combine', combineSend: 'combine', combineRecv: 'combine' },
-};
-
-/** How the picture draws a kind of work: a character, and its colour where there are colours. */
+/** How the picture draws a kind of work, which is one call or several: a character, and its colour where there are colours. */
 interface Bar {
   readonly name: string;
+  readonly calls: readonly string[];
   readonly mark: string;
   readonly colour: Parameters<typeof styleText>[0];
 }
 
 /** The kinds of bars of a picture, in the order in which they are drawn: later ones cover earlier ones. */
 const bars: readonly Bar[] = [
-  { name: 'route', mark: '░', colour: 'green' },
-  { name: 'dispatch', mark: '█', colour: 'cyan' },
-  { name: 'experts', mark: '▒', colour: 'yellow' },
-  { name: 'combine', mark: '▓', colour: 'magenta' },
-  { name: 'shared', mark: '▚', colour: 'blue' },
+  { name: 'route', calls: ['router'], mark: '░', colour: 'green' },
+  { name: 'dispatch', calls: ['dispatch', 'dispatchSend', 'dispatchRecv'], mark: '█', colour: 'cyan' },
+  { name: 'experts', calls: ['plan', 'experts'], mark: '▒', colour: 'yellow' },
+  { name: 'combine', calls: ['combine', 'combineSend', 'combineRecv'], mark: '▓', colour: 'magenta' },
+  { name: 'shared', calls: ['shared'], mark: '▚', colour: 'blue' },
 ];
 
 export interface DemoResult {
@@ -60,7 +37,7 @@ export interface DemoResult {
   readonly picture: string;
   /** The work that a rank's lines of the picture stand for, where it has several. */
   readonly lines?: string;
-  readonly spans: readonly KernelSpan[];
+  readonly spans: readonly Span[];
   readonly seconds: number;
 }
 
@@ -157,36 +134,40 @@ function movement({ traffic, nodes }: DemoResult, paint: Paint, columns: number)
   ];
 }
 
-/** Every stream of a rank a line, from the first launch to the last end; a kernel's bar covers what it overlaps. */
+/** Every stream of a rank a line, from the first launch to the last end; a call's bar covers what it overlaps. */
 function timeline(
-  { spans, simulated, picture, lines: meaning }: DemoResult,
+  { spans: all, simulated, picture, lines: meaning }: DemoResult,
   paint: Paint,
   columns: number,
 ): string[] {
+  const spans = all.filter(
+    ({ depth, name }) => depth === 0 && bars.some(({ calls }) => calls.includes(name)),
+  );
   if (spans.length === 0) return [];
   const [start, end] = [Math.min(...spans.map((s) => s.start)), Math.max(...spans.map((s) => s.end))];
-  const drawn = bars.filter(({ name }) => spans.some(({ kernel }) => kernel === name));
+  const drawn = bars.filter(({ calls }) => spans.some(({ name }) => calls.includes(name)));
   const ranks = Math.max(...spans.map(({ rank }) => rank)) + 1;
-  const streams = Math.max(...spans.map(({ stream }) => stream)) + 1;
+  const streams = Math.max(...spans.map(({ track }) => track)) + 1;
   const label = `rank ${ranks - 1}`.length;
   const width = Math.max(10, columns - label - 5);
   const column = (at: number): number =>
     Math.min(width - 1, Math.floor(((at - start) / (end - start)) * width));
-  const shown = Math.min(ranks, 16 / streams);
+  const shown = Math.min(ranks, Math.max(1, Math.floor(16 / streams)));
   const lines = Array.from({ length: shown * streams }, (_, line) => {
     const [rank, stream] = [Math.floor(line / streams), line % streams];
     const cells: string[] = new Array(width).fill(' ');
-    for (const { name, mark, colour } of drawn) {
+    for (const { calls, mark, colour } of drawn) {
       for (const span of spans) {
-        if (span.rank !== rank || span.stream !== stream || span.kernel !== name) continue;
+        if (span.rank !== rank || span.track !== stream || !calls.includes(span.name)) continue;
         cells.fill(paint(colour, mark), column(span.start), column(span.end) + 1);
       }
     }
     const said = stream === 0 ? `rank ${rank}` : '';
     return `  ${said.padEnd(label)} │${cells.join('').trimEnd()}`;
   });
+  // A step of the simulated machine is a nanosecond of its clock.
   const unit = simulated
-    ? `${number(Math.round(end - start))} steps of the machine, not time`
+    ? `${number(Math.round(1000 * (end - start)))} steps of the machine, not time`
     : `${(end - start).toFixed(1)} µs`;
   return [
     ...heading(picture, drawn, paint, columns),

@@ -26,9 +26,9 @@ const result: DemoResult = {
   bitwiseRepeatable: true,
   picture: 'One round',
   spans: [0, 1].flatMap((rank) => [
-    { rank, stream: 0, kernel: 'dispatch', start: 0, end: 50 + rank },
-    { rank, stream: 0, kernel: 'experts', start: 50 + rank, end: 60 },
-    { rank, stream: 0, kernel: 'combine', start: 60, end: 100 },
+    { rank, track: 0, name: 'dispatch', depth: 0, start: 0, end: 50 + rank },
+    { rank, track: 0, name: 'experts', depth: 0, start: 50 + rank, end: 60 },
+    { rank, track: 0, name: 'combine', depth: 0, start: 60, end: 100 },
   ]),
   seconds: 0.5,
 };
@@ -57,11 +57,20 @@ describe('the summary', () => {
   });
 
   it('draws each stream of a rank as a line', () => {
-    const spans = result.spans.flatMap((span) => [span, { ...span, stream: 1, start: 10, end: 100 }]);
+    const spans = result.spans.flatMap((span) => [span, { ...span, track: 1, start: 10, end: 100 }]);
     const lines = demoText({ ...result, spans }, plain, 60).split('\n');
     expect(lines.filter((line) => line.includes('│')).map((line) => line.slice(2, 8))).toEqual([
       ...['rank 0', '      ', 'rank 1', '      '],
     ]);
+  });
+
+  it('draws whole ranks only, and says how many there are besides', () => {
+    const spans = Array.from({ length: 8 * 3 }, (_, line) => ({
+      ...{ rank: Math.floor(line / 3), track: line % 3, name: 'experts', depth: 0, start: 0, end: 10 },
+    }));
+    const lines = demoText({ ...result, spans }, plain, 60).split('\n');
+    expect(lines.filter((line) => line.includes('│'))).toHaveLength(5 * 3);
+    expect(lines).toContain('  and 3 more');
   });
 
   it('says below the picture’s name what marks mean, where there is no room beside it', () => {

@@ -132,6 +132,27 @@ describe('heddle plan calibrate', () => {
     expect(err).toMatch(/lacking\.json\[0\].*lib, mode, hw.*it has set, us/);
   });
 
+  it('says which reports of heddle bench have no time of a phase alone', async () => {
+    const report = {
+      ...{ format: 'heddle-bench/1', unit: 'µs', machine: { gpus: ['NVIDIA H200'] } },
+      workload: {
+        ...{ router: { kind: 'uniform' }, dtype: 'bf16', combineDtype: 'bf16' },
+        ...{ ranks: 2, hidden: 7168, topK: 8, experts: 256 },
+      },
+      points: [
+        {
+          tokens: 8,
+          rows: [
+            { subject: 'heddle', phase: 'both', time: 20 },
+            { subject: 'stores', phase: 'dispatch', time: 5, physical: 300 },
+          ],
+        },
+      ],
+    };
+    expect(await heddle(['plan', 'calibrate', '--bench', file('split.json', report)])).toBe(2);
+    expect(err).toMatch(/--bench is .*split\.json.*without --split/);
+  });
+
   it('needs something to fit', async () => {
     expect(await heddle(['plan', 'calibrate'])).toBe(2);
     expect(err).toMatch(/required option '--cells <file\.json>' or '--bench <file\.json>' not specified/);

@@ -1,6 +1,7 @@
 /** The least time that products of experts may take on a GPU: what its memory brings, and what its tensor cores multiply. */
 import type { Column } from '../../base/table.js';
 import { CudaDevice } from '../../gpu/cuda/index.js';
+import { callSite } from '../../gpu/index.js';
 import { readCeilingKernel, transferLaunch } from '../../verify/kernels/index.js';
 import { gigabytes } from './statistics.js';
 import type { Timing } from './timing.js';
@@ -33,13 +34,16 @@ export async function measureRates(timing: Timing): Promise<Rates> {
   const threads = device.kind === 'sim' ? 32 : transferLaunch.threads;
   const from = device.allocate(bytes, 'what is read');
   const sink = device.allocate(4 * blocks * threads, 'what was read');
-  const program = await device.load(readCeilingKernel.ir());
-  const launcher = program.launcher({ grid: blocks, block: threads, rank: 0 });
+  const { set, launch } = await callSite(device, readCeilingKernel, {
+    grid: blocks,
+    block: threads,
+    rank: 0,
+  });
   timing.stream.fill(from.address, bytes, 0);
-  launcher.set('from', from.address);
-  launcher.set('vectors', bytes / 16);
-  launcher.set('sink', sink.address);
-  const { median } = await timing.time(4, [() => launcher.launch(timing.stream)]);
+  set.from(from.address);
+  set.vectors(bytes / 16);
+  set.sink(sink.address);
+  const { median } = await timing.time(4, [() => launch(timing.stream)]);
   from.free();
   sink.free();
   const reads = gigabytes(bytes, median);

@@ -1,11 +1,7 @@
 /** The physical limits, measured in the same run and the same way: stores, loads, the flag barrier. */
 
-import {
-  loadCeilingKernel,
-  storeCeilingKernel,
-  transferLaunch,
-  transferWindow,
-} from '../../verify/kernels/index.js';
+import { callSite } from '../../gpu/index.js';
+import { loadCeilingKernel, storeCeilingKernel, transferLaunch } from '../../verify/kernels/index.js';
 import type { Spread } from './statistics.js';
 import type { Timing } from './timing.js';
 
@@ -20,26 +16,26 @@ export async function createCeilings(timing: Timing, mostBytes: number) {
   const { device, ranks, rank } = world;
   const { blocks, threads } = transferLaunch;
   const capacity = vectorsPerPeer(mostBytes, ranks);
-  const layout = transferWindow(ranks, capacity);
-  const [stores, loads] = await Promise.all([
-    device.load(storeCeilingKernel(ranks, capacity, layout).ir()),
-    device.load(loadCeilingKernel(ranks, capacity, layout).ir()),
-  ]);
-  const window = await world.createWindow(layout.bytes, 'ceiling transfers');
-  const sink = device.allocate(4 * blocks * threads, 'ceiling loads');
+  const kernel = storeCeilingKernel(ranks, capacity);
   const shape = { grid: blocks, block: threads, rank };
-  const kernels = { stores: stores.launcher(shape), loads: loads.launcher(shape) };
-  for (const launcher of Object.values(kernels)) launcher.setWindow('win', window);
-  kernels.loads.set('sink', sink.address);
+  const [stores, loads] = await Promise.all([
+    callSite(device, kernel, shape),
+    callSite(device, loadCeilingKernel(ranks, capacity), shape),
+  ]);
+  const window = await world.createWindow(kernel.params.win.layout.bytes, 'ceiling transfers');
+  const sink = device.allocate(4 * blocks * threads, 'ceiling loads');
+  const sites = { stores, loads };
+  for (const { set } of [stores, loads]) set.win(window);
+  loads.set.sink(sink.address);
   return {
     /** The time in which every rank moves `bytes` in all to (or from) its peers, all ranks at once. */
     async transfers(kind: 'stores' | 'loads', bytes: number, rounds: number): Promise<Spread> {
       const vectors = vectorsPerPeer(bytes, ranks);
-      const launcher = kernels[kind];
-      launcher.set('vectors', vectors);
+      const site = sites[kind];
+      site.set.vectors(vectors);
       const runs = Math.ceil(vectors / threads) * Math.max(1, ranks - 1);
-      launcher.setGrid(Math.min(blocks, runs));
-      return timing.time(rounds, [() => launcher.launch(timing.stream)]);
+      site.setGrid(Math.min(blocks, runs));
+      return timing.time(rounds, [() => site.launch(timing.stream)]);
     },
     /** One meeting of all ranks, among many in one kernel. */
     barrier: () => timing.timed(meetings, () => timing.enqueueBarrier(meetings)),

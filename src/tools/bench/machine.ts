@@ -69,8 +69,6 @@ export function requireGpus(ranks: number, otherwise = ''): void {
   }
 }
 
-export type Provenance = Awaited<ReturnType<typeof provenance>>;
-
 /** When, by what and where a run was measured: the head of its report. */
 export async function provenance(kind: 'cuda' | 'sim', ranks: number, nccl: string | null = null) {
   const real = kind === 'cuda';

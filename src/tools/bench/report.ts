@@ -1,27 +1,31 @@
 /** The result of a run: plain data, as `--output-file` writes it and the HTML report reads it. */
-import type { Provenance } from './machine.js';
-import type { Point } from './program.js';
+import { provenance } from './machine.js';
+import type { Plan, Point } from './program.js';
 import type { MeasuredPhase, Row, Subject } from './rows.js';
-import type { Spread } from './statistics.js';
+import { type Spread, unitOf } from './statistics.js';
+import { warmups } from './timing.js';
 import type { Workload } from './workload.js';
 
 export type { MeasuredPhase, Point, Row, Subject };
 
-export const reportFormat = 'heddle-bench/1';
-
-export interface BenchReport extends Provenance {
-  readonly format: typeof reportFormat;
-  /** `µs`, or `steps` of the simulator, which say nothing about a GPU's time. */
-  readonly unit: 'µs' | 'steps';
-  readonly method: {
-    readonly world: 'local' | 'processes';
-    readonly nodes: number;
-    readonly iterations: number;
-    readonly warmups: number;
-    /** How many places experts had in the rounds that were also measured with a placement; absent where none were. */
-    readonly places?: number;
+/** All but what is measured. */
+export async function reportHead(plan: Plan, of: Workload, nccl: string | null) {
+  const { device, world, nodes, iterations, places } = plan;
+  return {
+    format: 'heddle-bench/1',
+    unit: unitOf(device),
+    ...(await provenance(device, of.ranks, nccl)),
+    method: {
+      ...{ world, nodes, iterations },
+      warmups: device === 'cuda' ? warmups : 0,
+      // How many places experts had in the rounds that were also measured with a placement; absent where none were.
+      ...(places !== undefined && { places }),
+    },
+    workload: of,
   };
-  readonly workload: Workload;
+}
+
+export interface BenchReport extends Readonly<Awaited<ReturnType<typeof reportHead>>> {
   /** One meeting of all ranks by flags, among many in one kernel. */
   readonly barrier: Spread | null;
   readonly points: readonly Point[];

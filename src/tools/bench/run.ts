@@ -4,11 +4,10 @@ import { ArgumentError } from '../../base/errors.js';
 import { requirePlaces } from '../../moe/layer/index.js';
 import { launchReporting } from '../../net/world/index.js';
 import { onRanks } from './harness.js';
-import { ncclHere, provenance, requireGpus } from './machine.js';
+import { ncclHere, requireGpus } from './machine.js';
 import { type BenchEvent, benchmark, type Plan } from './program.js';
-import { type BenchReport, type Point, reportFormat } from './report.js';
+import { type BenchReport, type Point, reportHead } from './report.js';
 import type { Spread } from './statistics.js';
-import { warmups } from './timing.js';
 import { workload } from './workload.js';
 
 /**
@@ -35,19 +34,7 @@ export async function runBenchmark(
 
   let barrier: Spread | null = null;
   const points: Point[] = [];
-  const head = {
-    format: reportFormat,
-    unit: real ? 'µs' : 'steps',
-    ...(await provenance(wanted.device, of.ranks, nccl.version)),
-    method: {
-      world: plan.world,
-      nodes: plan.nodes,
-      iterations: plan.iterations,
-      warmups: real ? warmups : 0,
-      ...(places !== undefined && { places }),
-    },
-    workload: of,
-  } as const;
+  const head = await reportHead(plan, of, nccl.version);
   const report = (): BenchReport => ({ ...head, barrier, points: [...points], notes });
   const hear = (event: BenchEvent): void => {
     if (event.type === 'barrier') barrier = event.spread;

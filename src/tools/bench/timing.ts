@@ -10,9 +10,8 @@
 
 import { RankLostError } from '../../base/errors.js';
 import type { Device, Graph, Stream } from '../../gpu/index.js';
-import { section } from '../../lang/index.js';
 import type { World } from '../../net/world/index.js';
-import { flagBarrierKernel, flagBarrierWindow } from '../../verify/kernels/index.js';
+import { createFlagBarrier, flagBarrierKernel } from '../../verify/kernels/index.js';
 import { perMillisecond, type Spread, slowest, spread } from './statistics.js';
 
 /** The work that is enqueued for round n; steps that NCCL must see as groups of their own are separate. */
@@ -57,20 +56,6 @@ const timingOf = ({ kind, cacheBytes }: Device, iterations: number, before: numb
 /** Microseconds that a rank waits for another before the measurement fails. */
 const limit = 20_000_000;
 
-type Alignment = Awaited<ReturnType<typeof prepareAlignment>>;
-
-/** The kernel by which ranks meet, and where it says whom it missed. */
-async function prepareAlignment(world: World) {
-  const { device, ranks, rank } = world;
-  const layout = flagBarrierWindow(ranks);
-  const program = await device.load(flagBarrierKernel(ranks, layout).ir());
-  const window = await world.createWindow(layout.bytes, 'barrier flags');
-  const barrier = program.launcher({ grid: 1, block: Math.ceil(ranks / 32) * 32, rank });
-  barrier.setWindow('win', window);
-  barrier.set('limit', limit);
-  return { window, barrier, failedAt: window.own.address + section(layout, 'failed').offset };
-}
-
 export type Timing = Awaited<ReturnType<typeof createTiming>>;
 
 /** Every rank calls this. `before` is the number of iterations to warm up, which do not count. */
@@ -79,7 +64,8 @@ export async function createTiming(world: World, crew: Crew, iterations: number,
   const options = timingOf(device, iterations, before);
   const { l2Bytes, pause } = options;
   // Ranks of several nodes have none.
-  const alignment = world.topology.nodes > 1 ? null : await prepareAlignment(world);
+  const alignment =
+    world.topology.nodes > 1 ? null : await createFlagBarrier(world, flagBarrierKernel(world.ranks), limit);
   const stream = device.createStream();
   const eviction = l2Bytes === 0 ? null : device.allocate(2 * l2Bytes, 'what evicts L2');
   const [start, end] = [device.createEvent(), device.createEvent()];
@@ -100,17 +86,11 @@ export async function createTiming(world: World, crew: Crew, iterations: number,
     return mine.graph!;
   }
 
-  function meet({ barrier }: Alignment, rounds: number, pause: number): void {
-    barrier.set('rounds', rounds);
-    barrier.set('pause', pause);
-    barrier.launch(stream);
-  }
-
   /** Enqueues behind an alignment of all ranks, with cold caches, and waits for it. */
   async function aligned(enqueue: () => void, wait = pause): Promise<void> {
     if (eviction !== null) stream.fill(eviction.address, eviction.bytes, 0x5a);
     await world.barrier('an iteration');
-    if (alignment !== null) meet(alignment, 3, wait);
+    alignment?.meet(stream, 3, wait);
     enqueue();
     await stream.synchronize();
   }
@@ -144,22 +124,18 @@ export async function createTiming(world: World, crew: Crew, iterations: number,
     },
 
     /** Enqueues the flag barrier as what is measured: `rounds` meetings of all ranks in one kernel. */
-    enqueueBarrier(rounds: number): void {
-      if (alignment !== null) meet(alignment, rounds, 0);
-    },
+    enqueueBarrier: (rounds: number): void => alignment?.meet(stream, rounds, 0),
 
     /** @throws RankLostError where a rank did not come to an alignment. */
     async check(): Promise<void> {
-      if (alignment === null) return;
-      const bytes = await stream.copyOut(alignment.failedAt, 4);
-      const failed = new Uint32Array(bytes.slice().buffer)[0]!;
-      if (failed !== 0) throw new RankLostError([failed - 1], 'the benchmark’s alignment');
+      const missed = (await alignment?.missed(stream)) ?? null;
+      if (missed !== null) throw new RankLostError([missed], 'the benchmark’s alignment');
     },
 
     async dispose(): Promise<void> {
       await world.barrier('end of timing');
       eviction?.free();
-      alignment?.window.close();
+      alignment?.close();
     },
   };
 }

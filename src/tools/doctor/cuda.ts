@@ -1,7 +1,7 @@
 /** The parts of CUDA on this machine: each library is tried in a child process before this one trusts it. */
-import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/errors.js';
 import { probe, runApart } from '../../base/native/index.js';
+import { within } from '../../base/within.js';
 import {
   allowsTakingDescriptors,
   CudaDevice,
@@ -175,7 +175,7 @@ const trialText = 'extern "C" __global__ void heddle_trial(unsigned int* out) { 
 
 async function trial(): Promise<string> {
   const start = performance.now();
-  await within(trialLimit, runTrial());
+  await within(trialLimit, runTrial(), () => new Error(`nothing came back within ${trialLimit / 1000} s`));
   return `compiled, loaded and ran on GPU 0 in ${Math.round(performance.now() - start)} ms`;
 }
 
@@ -208,14 +208,6 @@ async function onFirstGpu<T>(work: (device: CudaDevice) => T | Promise<T>): Prom
   } finally {
     await device.dispose();
   }
-}
-
-async function within<T>(limit: number, work: Promise<T>): Promise<T> {
-  const over = new AbortController();
-  const late = delay(limit, undefined, over).then(() => {
-    throw new Error(`nothing came back within ${limit / 1000} s`);
-  });
-  return Promise.race([work, late]).finally(() => over.abort());
 }
 
 function windowFinding(gpus: readonly GpuReport[]): DoctorFinding {

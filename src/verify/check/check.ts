@@ -3,7 +3,7 @@
  * by running mutants of their kernels until each is caught.
  */
 import { HeddleError } from '../../base/errors.js';
-import { type Exploration, type Finding, findingKey } from '../../gpu/sim/index.js';
+import { type Finding, findingKey } from '../../gpu/sim/index.js';
 import { type Job, jobName, type Outcome } from './jobs.js';
 import type { CheckOptions, CheckProgress } from './options.js';
 import { type Pool, thisThread, threads } from './pool.js';
@@ -11,22 +11,7 @@ import { replayOf } from './replay.js';
 import { seedOf } from './run.js';
 import { type CheckConfiguration, type CheckSubject, type Mutant, subjectsNamed } from './subject.js';
 
-type SurvivingMutant = Pick<Mutant, 'id' | 'kernel' | 'where' | 'text'>;
-
-export interface CheckReport {
-  readonly kernels: readonly string[];
-  readonly configurations: number;
-  readonly schedules: number;
-  readonly findings: readonly Finding[];
-  readonly mutants: {
-    readonly total: number;
-    readonly killed: number;
-    readonly survivors: readonly SurvivingMutant[];
-    /** Survivors of kernels that other subjects run too, which were not asked for: those may catch them. */
-    readonly elsewhere: readonly SurvivingMutant[];
-  };
-  readonly exhaustive: readonly (Exploration & { readonly configuration: string })[];
-}
+export type CheckReport = Awaited<ReturnType<typeof run>>;
 
 /**
  * Schedules in all, unless told otherwise; of each configuration at least a random one and one with priorities. A mistake shows in
@@ -163,7 +148,7 @@ async function run(
   options: CheckOptions,
   /** Kernels that subjects run which were not asked for. */
   runElsewhere: ReadonlySet<string>,
-): Promise<CheckReport> {
+) {
   /** Each mistake once, with the number of the first job that met it: whichever worker was faster. */
   const found = new Map<string, { readonly job: number; readonly finding: Finding }>();
   const outcomes: Outcome[] = [];
@@ -216,7 +201,7 @@ async function run(
   }
   const survivors = mutants
     .filter((_, i) => !killed[i])
-    .map(({ mutant: { id, kernel, where, text } }): SurvivingMutant => ({ id, kernel, where, text }));
+    .map(({ mutant: { id, kernel, where, text } }) => ({ id, kernel, where, text }));
   return {
     kernels: [...new Set(cases.flatMap(({ subject }) => subject.kernels))],
     configurations: cases.length,
@@ -226,6 +211,7 @@ async function run(
       total: mutants.length,
       killed: mutants.length - survivors.length,
       survivors: survivors.filter(({ kernel }) => !runElsewhere.has(kernel)),
+      // Of kernels that other subjects run too, which were not asked for: those may catch them.
       elsewhere: survivors.filter(({ kernel }) => runElsewhere.has(kernel)),
     },
     exhaustive: outcomes.flatMap(({ schedules, complete }, i) => {

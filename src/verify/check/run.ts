@@ -1,5 +1,6 @@
 /** One run of one configuration, under one schedule. */
 import { HeddleError, onlyGiven } from '../../base/errors.js';
+import { within } from '../../base/within.js';
 import { type Finding, type MachineOptions, SimMachine } from '../../gpu/sim/index.js';
 import { type CheckConfiguration, WrongResult } from './subject.js';
 
@@ -32,7 +33,7 @@ export async function runOnce(configuration: CheckConfiguration, options: RunOpt
   });
   let thrown: Finding | null = null;
   try {
-    await inTime(configuration.run(machine));
+    await within(patienceMs, configuration.run(machine), tooLate);
   } catch (error) {
     thrown = {
       seed: machine.seed,
@@ -49,23 +50,8 @@ export async function runOnce(configuration: CheckConfiguration, options: RunOpt
 /** The longest that a schedule may take: a host program may wait for something outside the simulated machine, and the check must end all the same. */
 const patienceMs = 120_000;
 
-async function inTime(run: Promise<void>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const tooLate = new Promise<never>((_, reject) => {
-    timer = setTimeout(
-      () =>
-        reject(
-          new HeddleError(
-            'HEDDLE_CHECK',
-            'the host programs did not end within two minutes: one waits for something that the simulated machine does not do',
-          ),
-        ),
-      patienceMs,
-    );
-  });
-  try {
-    await Promise.race([run, tooLate]);
-  } finally {
-    clearTimeout(timer);
-  }
-}
+const tooLate = (): HeddleError =>
+  new HeddleError(
+    'HEDDLE_CHECK',
+    'the host programs did not end within two minutes: one waits for something that the simulated machine does not do',
+  );

@@ -1,6 +1,8 @@
 /** The kernels that only measure a machine: a meeting of all ranks, and what the links carry at best. */
-import { field, kernel, layout, peers, pointer } from '../../lang/index.js';
+import { callSite, type Stream } from '../../gpu/index.js';
+import { field, kernel, layout, peers, pointer, section } from '../../lang/index.js';
 import { limits } from '../../moe/layer/index.js';
+import type { World } from '../../net/world/index.js';
 import { layerParameters } from './layer.js';
 import { entry, number, type RegisteredKernel } from './shape.js';
 
@@ -10,21 +12,16 @@ import { entry, number, type RegisteredKernel } from './shape.js';
 // With a pause it also aligns the ranks for a measurement: all meet, everybody waits while the hosts enqueue what is
 // to be measured, all meet again.
 
-/** `failed` is 1 + the rank that did not come, 0 while all do. */
-export function flagBarrierWindow(ranks: number) {
-  return layout('flag barrier', {
+/** Launched with one block of whole warps, a thread for each rank at least. */
+export function flagBarrierKernel(ranks: number) {
+  const window = layout('flag barrier', {
     /** Rounds that this rank has come to: written and read by its own launches only. */
     rounds: field('u32', 1),
+    /** 1 + the rank that did not come, 0 while all do. */
     failed: field('u32', 1),
     /** [source]: the round that it has come to. It only grows, so a peer that is ahead does no harm. */
     arrived: field('u32', ranks),
   });
-}
-
-export type FlagBarrierWindow = ReturnType<typeof flagBarrierWindow>;
-
-/** Launched with one block of whole warps, a thread for each rank at least. */
-export function flagBarrierKernel(ranks: number, window: FlagBarrierWindow) {
   return kernel(
     {
       name: 'flag_barrier',
@@ -64,15 +61,43 @@ export function flagBarrierKernel(ranks: number, window: FlagBarrierWindow) {
   );
 }
 
+export type FlagBarrier = Awaited<ReturnType<typeof createFlagBarrier>>;
+
+/** A rank's end of the barrier, whose kernel is of as many ranks. Every rank calls it. `limit`: microseconds to wait for a peer. */
+export async function createFlagBarrier(
+  world: World,
+  kernel: ReturnType<typeof flagBarrierKernel>,
+  limit: number,
+) {
+  const { device, ranks, rank } = world;
+  const { layout } = kernel.params.win;
+  const window = await world.createWindow(layout.bytes, 'barrier flags');
+  const site = await callSite(device, kernel, { grid: 1, block: Math.ceil(ranks / 32) * 32, rank });
+  site.set.win(window);
+  site.set.limit(limit);
+  return {
+    /** Enqueues so many meetings; `pause`: microseconds between the first and the others. */
+    meet(stream: Stream, rounds: number, pause: number): void {
+      site.set.rounds(rounds);
+      site.set.pause(pause);
+      site.launch(stream);
+    },
+    /** The rank that did not come to a meeting that is enqueued; null where all did. */
+    async missed(stream: Stream): Promise<number | null> {
+      const bytes = await stream.copyOut(window.own.address + section(layout, 'failed').offset, 4);
+      const failed = new Uint32Array(bytes.slice().buffer)[0]!;
+      return failed === 0 ? null : failed - 1;
+    },
+    close: () => window.close(),
+  };
+}
+
 // The best rate of the links: every rank stores to every peer, or loads from every peer, so many 16-byte vectors,
 // all ranks at once, with no ids, no flags and no rendezvous. Dispatch and combine are measured against these.
 
 /** [source][vector]: each source has a place of its own, so the ranks never write to the same bytes. */
-export function transferWindow(ranks: number, capacity: number) {
-  return layout('transfer window', { rows: field('v16', ranks * capacity) });
-}
-
-export type TransferWindow = ReturnType<typeof transferWindow>;
+const transferWindow = (ranks: number, capacity: number) =>
+  layout('transfer window', { rows: field('v16', ranks * capacity) });
 
 /** Blocks and threads that saturate NVLink. For many bytes most launches do; this one is fast for few bytes too. */
 export const transferLaunch = { blocks: 96, threads: 512 } as const;
@@ -82,7 +107,8 @@ export const transferLaunch = { blocks: 96, threads: 512 } as const;
  * A block's worth of vectors at a time goes to one peer: runs of 8 KiB cost less than a warp's 512 bytes to each peer in
  * turn.
  */
-export function storeCeilingKernel(ranks: number, capacity: number, window: TransferWindow) {
+export function storeCeilingKernel(ranks: number, capacity: number) {
+  const window = transferWindow(ranks, capacity);
   return kernel(
     {
       name: 'ceiling_stores',
@@ -114,7 +140,8 @@ export function storeCeilingKernel(ranks: number, capacity: number, window: Tran
  * Loads. `sink` is [threads of the grid] u32: a loaded value must be used, or the compiler drops the load. Plain ones:
  * with L1::no_allocate loads from a peer reach less than half of that, since they go out sector by sector.
  */
-export function loadCeilingKernel(ranks: number, capacity: number, window: TransferWindow) {
+export function loadCeilingKernel(ranks: number, capacity: number) {
+  const window = transferWindow(ranks, capacity);
   return kernel(
     {
       name: 'ceiling_loads',
@@ -163,7 +190,7 @@ export const readCeilingKernel = kernel(
 
 export const ceilings: readonly RegisteredKernel[] = [
   entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, ({ ranks }) =>
-    flagBarrierKernel(ranks, flagBarrierWindow(ranks)),
+    flagBarrierKernel(ranks),
   ),
   entry('ceiling_reads', 'what a GPU’s own memory brings at best', {}, () => readCeilingKernel),
   ...(
@@ -179,7 +206,7 @@ export const ceilings: readonly RegisteredKernel[] = [
         ranks: number('ranks', [2, limits.ranks], 8),
         vectors: number('16-byte vectors to each peer', [1, 2 ** 26], 2 ** 16),
       },
-      ({ ranks, vectors }) => make(ranks, vectors, transferWindow(ranks, vectors)),
+      ({ ranks, vectors }) => make(ranks, vectors),
     ),
   ),
 ];

@@ -16,11 +16,10 @@ import { aGpu, layerOf, travelling } from './layer.js';
 import {
   checked,
   keyAmong,
-  keysOf,
   number,
   type Parameters,
   type RegisteredKernel,
-  type ShapeKey,
+  type ShapeKeys,
   type ShapeText,
   word,
 } from './shape.js';
@@ -96,7 +95,7 @@ export const familyShape = (
   otherwise: (layer: Layer, place: Place) => Tuning = family.defaults,
 ): FamilyShape => accepted(family, formOf(family).read(family.name, given, how, otherwise));
 
-export const familyKeys = (family: Family): readonly ShapeKey[] => formOf(family).keys;
+export const familyKeys = (family: Family): ShapeKeys => formOf(family).keys;
 
 /** The keys that a shape of a family may have, with `otherwise` in place of some defaults: the layer, and the knobs as phase.knob. */
 function formOf(family: Family, otherwise: ShapeText = {}) {
@@ -113,11 +112,9 @@ function formOf(family: Family, otherwise: ShapeText = {}) {
       Object.entries(table).map(([key, knob]) => [`${phase}.${key}`, { phase, key, knob }] as const),
     ),
   );
-  const keys: readonly ShapeKey[] = [
-    ...keysOf(parameters),
-    ...Array.from(knobs, ([name, { knob }]) => ({ name, knob, otherwise: null })),
-  ];
-  const names = keys.map(({ name }) => name);
+  const ofKnobs = Array.from(knobs, ([name, { knob }]) => [name, { knob, default: null }] as const);
+  const keys: ShapeKeys = { ...parameters, ...Object.fromEntries(ofKnobs) };
+  const names = Object.keys(keys);
   const read = (
     name: string,
     given: ShapeText,

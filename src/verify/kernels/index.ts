@@ -8,7 +8,7 @@ import type { RegisteredKernel } from './shape.js';
 
 export * from './ceilings.js';
 export { type FamilyShape, familyKernels, familyKeys, familyShape } from './families.js';
-export type { RegisteredKernel, ShapeKey, ShapeText } from './shape.js';
+export type { RegisteredKernel, ShapeKeys, ShapeText } from './shape.js';
 
 /** Every kernel by name, with a shape that it has unless another is asked for: what `heddle emit` prints. */
 export const registry = (): readonly RegisteredKernel[] => [

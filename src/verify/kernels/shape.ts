@@ -9,19 +9,17 @@ export type ShapeText = Readonly<Record<string, number | string>>;
 export interface RegisteredKernel {
   readonly name: string;
   readonly summary: string;
-  readonly shape: readonly ShapeKey[];
+  readonly shape: ShapeKeys;
   /** @throws ArgumentError for an unknown key, or a value that makes no sense. */
   build(shape?: ShapeText): Kernel;
 }
 
-export interface ShapeKey {
-  readonly name: string;
-  readonly knob: Knob;
-  /** The default; null where that depends on the layer. */
-  readonly otherwise: number | string | null;
-}
+/** The keys that a shape may have, by name. A default that is null depends on the layer. */
+export type ShapeKeys = Readonly<
+  Record<string, { readonly knob: Knob; readonly default: number | string | null }>
+>;
 
-/** The keys that a shape may have, and their defaults. */
+/** Those whose defaults are the same for every layer. */
 export type Parameters = Readonly<Record<string, { readonly knob: Knob; readonly default: number | string }>>;
 
 /** A shape whose values are known to be allowed. */
@@ -57,19 +55,10 @@ export function entry<P extends Parameters>(
   parameters: P,
   build: (shape: ShapeOf<P>) => Kernel,
 ): RegisteredKernel {
-  const keys = Object.keys(parameters);
   return {
-    ...{ name, summary, shape: keysOf(parameters) },
-    build: (shape = {}) => build(checked(name, keys, parameters, shape)),
+    ...{ name, summary, shape: parameters },
+    build: (shape = {}) => build(checked(name, Object.keys(parameters), parameters, shape)),
   };
-}
-
-export function keysOf(parameters: Parameters): ShapeKey[] {
-  return Object.entries(parameters).map(([name, { knob, default: otherwise }]) => ({
-    name,
-    knob,
-    otherwise,
-  }));
 }
 
 /** The key that equals what was written but for upper and lower case; without one, what was written. */

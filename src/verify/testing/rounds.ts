@@ -17,16 +17,21 @@ import {
   ExpertParallel,
   type ExpertParallelOptions,
   emptyTensor,
+  fp8,
+  mxfp8,
   type OwnedTensor,
+  type Row,
   readBits,
   row,
   tensorFrom,
 } from '../../moe/index.js';
 import {
+  areScales,
   type Bits,
   bitsOf,
   type Dtype,
   dtypes,
+  type FloatDtype,
   firstOf,
   floatDtypes,
   limits,
@@ -36,8 +41,11 @@ import {
   reference,
   requireDtype,
   requireShape,
+  roundRows,
   type Shape,
   type Source,
+  scaledFormats,
+  toF32,
 } from '../../moe/layer/index.js';
 import type { World } from '../../net/world/index.js';
 import {
@@ -98,7 +106,7 @@ export function shapeOfRounds(of: RoundsShape): Shape {
   });
 }
 
-/** The inputs of all ranks to one round: `tokens[rank]`, or as many from each. */
+/** The inputs of all ranks to one round: `tokens[rank]`, or as many from each. Rows that dispatch rounds are bf16. */
 export function makeSources(
   shape: Shape,
   tokens: number | readonly number[],
@@ -110,17 +118,35 @@ export function makeSources(
   return makeAllRoutes(shape, tokens, seed, options).map((routes, rank) => ({
     ...routes,
     payloads: Object.fromEntries(
-      shape.payloads.map(({ name, rowBytes }, i) => {
+      shape.payloads.flatMap(({ name, rowBytes, rounded }, i) => {
+        if (areScales(shape, i)) return [];
         const own = seed * 1009 + firstOf(shape, rank) * 16 + i;
-        const bytes =
-          name === exampleInput
-            ? bytesOf(randomElements(dtype, routes.tokens * hidden, own, 6))
-            : randomBytes(routes.tokens * rowBytes, own);
-        return [name, bytes];
+        const elements = (dtype: FloatDtype, length: number): Uint8Array =>
+          bytesOf(randomElements(dtype, routes.tokens * length, own, 6));
+        if (name === exampleInput) return [[name, elements(dtype, hidden)]];
+        return [[name, rounded ? elements('bf16', rowBytes) : randomBytes(routes.tokens * rowBytes, own)]];
       }),
     ),
   }));
 }
+
+/** The inputs of the ranks in the words of the reference, which rounds nothing: what dispatch makes of the rows that it rounds. */
+export const roundedSources = (shape: Shape, sources: readonly Source[]): Source[] =>
+  sources.map((source) => ({
+    ...source,
+    payloads: Object.fromEntries(
+      shape.payloads.flatMap(({ name, rounded }, p) => {
+        if (areScales(shape, p)) return [];
+        const bytes = source.payloads[name]!;
+        if (rounded === undefined) return [[name, bytes]];
+        const { e4m3, scales } = roundRows(toF32('bf16', bitsOf('bf16', bytes)), scaledFormats[rounded]);
+        return [
+          [name, e4m3],
+          [shape.payloads[p + 1]!.name, bytesOf(scales)],
+        ];
+      }),
+    ),
+  }));
 
 /** The inputs of the ranks, in the words of the reference where experts are placed: ids are places. */
 export function placedSources(
@@ -180,8 +206,8 @@ type Features = Pick<
 
 export interface RoundsOptions extends Features, Pick<ExpertParallelOptions, 'transport'> {
   readonly experts?: ExampleExpertsOptions;
-  /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */
-  readonly inspect?: boolean;
+  /** Also returns what arrived in each round, or the last. Looking at it keeps kernels of that round from overlapping. */
+  readonly inspect?: boolean | 'last';
   /** [round]: where experts live. Rounds bring ids of experts. */
   readonly placements?: readonly Placement[];
   /**
@@ -271,8 +297,6 @@ async function runFrom(
   const other = await createOtherWork(world, stream);
   const runner = runnerOf(world, ep, experts, other, stream, placements);
   const mine = rounds.map((sources) => sources[world.rank]!);
-  const run = (some: readonly Source[], from: number): Promise<RoundsResult> =>
-    ep.views.length > 1 ? runner.inFlight(some) : runner.launched(some, from, inspect);
   const { before = mine.length, until = mine.length, ranks } = leaveOut ?? {};
   if (world.out) await world.rejoin();
   /** Whether this rank takes part in the rounds from this one on. */
@@ -287,10 +311,11 @@ async function runFrom(
     for (const [i, from] of [first, before, until].entries()) {
       const some = mine.slice(from, [before, until][i]);
       if (some.length === 0) continue;
-      const more = (await takesPart(from)) ? await run(some, from) : nothingOf(some);
+      const more = (await takesPart(from)) ? await runner.launched(some, from, inspect) : nothingOf(some);
       result = together(result, more);
     }
   for (const one of experts) one.free();
+  runner.dispose();
   other.free();
   await ep.dispose();
   stream.dispose();
@@ -325,10 +350,11 @@ export function layerOf(
 ): ExpertParallelOptions {
   const { experts, topK, maxTokens, replicas = 1, payloads, output } = shape;
   const { dtype, hidden, ...how } = output;
-  const rows = payloads.map(({ name, rowBytes }) => [
-    name,
-    name === exampleInput ? row(dtype, hidden) : row('u8', rowBytes),
-  ]);
+  const rows = payloads.flatMap(({ name, rowBytes, rounded }, p): [string, Row][] => {
+    if (areScales(shape, p)) return [];
+    if (rounded) return [[name, (rounded === 'mxfp8' ? mxfp8 : fp8)('bf16', rowBytes)]];
+    return [[name, name === exampleInput ? row(dtype, hidden) : row('u8', rowBytes)]];
+  });
   return {
     ...{ experts, topK, maxTokens, replicas, payloads: Object.fromEntries(rows), output: row(dtype, hidden) },
     ...how,
@@ -352,6 +378,9 @@ function runnerOf(
   placements: readonly Placement[] = [],
 ) {
   let combined = 0;
+  /** Of each round in flight. */
+  const streams = [stream, ...ep.views.slice(1).map(() => device.createStream())];
+  const on = (n: number): Stream => streams[n % streams.length]!;
 
   /** Where experts live from round n on, if that changes there. */
   function move(n: number, on: Stream): void {
@@ -360,25 +389,31 @@ function runnerOf(
   }
 
   /** `from`: the first one's number. */
-  async function launched(rounds: readonly Source[], from: number, inspect: boolean): Promise<RoundsResult> {
+  async function launched(
+    rounds: readonly Source[],
+    from: number,
+    inspect: boolean | 'last',
+  ): Promise<RoundsResult> {
     const buffers = rounds.map((source) => place(source));
-    const arrived: Promise<Delivered>[] = [];
-    for (const [n, round] of buffers.entries()) {
-      move(from + n, stream);
-      run(round, () => {
-        if (inspect) arrived.push(delivered());
-      });
-    }
+    const arrived = rounds.map((): Promise<Delivered> | undefined => undefined);
+    enqueue(buffers, from, (n) => {
+      if (inspect === true || (inspect === 'last' && n === rounds.length - 1)) arrived[n] = delivered();
+    });
     await ep.synchronize(stream);
     return { out: await collect(buffers), received: await Promise.all(arrived) };
   }
 
-  /** `look`: called when rows have arrived. */
-  function run(round: Buffers, look = () => {}): void {
-    dispatch(round);
-    look();
-    experts[0]!.run(stream);
-    combine(round.out);
+  /** `look`: called when rows of the n-th have arrived, where it is alone in flight. */
+  function enqueue(rounds: readonly Buffers[], from: number, look: (n: number) => void = () => {}): void {
+    if (streams.length > 1) interleave(rounds);
+    else
+      for (const [n, round] of rounds.entries()) {
+        move(from + n, stream);
+        dispatch(round);
+        look(n);
+        experts[0]!.run(stream);
+        combine(round.out);
+      }
   }
 
   /** `from`: the first one's number. `takesPart`: called before each of the `changes`; whether this rank takes part from there on. */
@@ -388,13 +423,12 @@ function runnerOf(
     changes: readonly number[],
     takesPart: (n: number) => Promise<boolean>,
   ): Promise<RoundsResult> {
-    const atOnce = ep.views.length;
+    const atOnce = streams.length;
     const buffers = rounds.map((source) => place(source));
     const captured = rounds.slice(0, atOnce).map((source) => place(source));
-    const beside = streamsBeside();
+    move(from, stream);
     stream.beginCapture();
-    if (atOnce > 1) interleave(captured, beside);
-    else run(captured[0]!);
+    enqueue(captured, from);
     const graph = stream.endCapture();
     let goesOn = true;
     const taken: boolean[] = [];
@@ -417,33 +451,16 @@ function runnerOf(
     }
     await ended();
     graph.dispose();
-    for (const one of beside) one.dispose();
     const out = await collect(buffers);
     return { out: out.map((bits, n) => (taken[n] ? bits : undefined)), received: [] };
-  }
-
-  async function inFlight(rounds: readonly Source[]): Promise<RoundsResult> {
-    const buffers = rounds.map((source) => place(source));
-    const beside = streamsBeside();
-    interleave(buffers, beside);
-    await ep.synchronize(stream);
-    for (const one of beside) one.dispose();
-    return { out: await collect(buffers), received: [] };
-  }
-
-  /** One for each round in flight but the first. */
-  function streamsBeside(): Stream[] {
-    return ep.views.slice(1).map(() => device.createStream());
   }
 
   /**
    * Two rounds in flight, of which the second has a stream of its own: one is sent before the experts of the one before it
    * are enqueued. Every third ends in whole phases.
    */
-  function interleave(buffers: readonly Buffers[], beside: readonly Stream[]): void {
-    const streams = [stream, ...beside];
-    const on = (n: number): Stream => streams[n % streams.length]!;
-    for (const one of beside) follow(one, stream);
+  function interleave(buffers: readonly Buffers[]): void {
+    for (const one of streams.slice(1)) follow(one, stream);
     const sent = [ep.dispatchSend(buffers[0]!, on(0))];
     for (const [n, { out }] of buffers.entries()) {
       const next = buffers[n + 1];
@@ -462,7 +479,7 @@ function runnerOf(
       if (n % 3 === 2) ep.combine(out, on(n), own.made);
       else ep.combineRecv(ep.combineSend(received, on(n), own.made), out, on(n));
     }
-    for (const one of beside) follow(stream, one);
+    for (const one of streams.slice(1)) follow(stream, one);
   }
 
   /** Makes `later` wait for the work that is on `earlier` now. */
@@ -519,9 +536,9 @@ function runnerOf(
       ...(received.weights &&
         topkWeights && { topkWeights: put(topkWeights, 'f32', shape.topK, 'topkWeights') }),
       payloads: Object.fromEntries(
-        Object.entries(received.payloads).map(([name, { dtype, shape }]) => [
+        Object.entries(layerOf(shape).payloads!).map(([name, { dtype, length }]) => [
           name,
-          put(bitsOf(dtype, payloads[name]!), dtype, shape[2]!, name),
+          put(bitsOf(dtype, payloads[name]!), dtype, length, name),
         ]),
       ),
       out: adds
@@ -558,7 +575,11 @@ function runnerOf(
     return out;
   }
 
-  return { launched, replayed, inFlight };
+  function dispose(): void {
+    for (const one of streams.slice(1)) one.dispose();
+  }
+
+  return { launched, replayed, dispose };
 }
 
 /** Compares what all ranks have after their rounds with the reference: `results[rank]`, `expected[round][rank]`. */

@@ -10,7 +10,7 @@ import { ExpertParallel, emptyTensor, row } from '../../../src/moe/index.js';
 import type { Layer } from '../../../src/moe/layer/index.js';
 import { World } from '../../../src/net/world/index.js';
 import { type Exported, exportPlan, type LaunchPlan } from '../../../src/tools/export/index.js';
-import { familyKeys, familyShape, registry } from '../../../src/verify/kernels/index.js';
+import { familyKeys, familyShape, registry, type ShapeKeys } from '../../../src/verify/kernels/index.js';
 import { makeSources } from '../../../src/verify/testing/index.js';
 import { hostCompiler, needing } from '../../needs.js';
 import { root } from '../../tree.js';
@@ -208,7 +208,7 @@ describe('heddle export', () => {
       const { code, said } = await run([command, '--help']);
       expect(code).toBe(0);
       const lines = said.split('\n');
-      for (const { name, knob } of shapes.flat()) {
+      for (const [name, { knob }] of shapes.flatMap((shape: ShapeKeys) => Object.entries(shape))) {
         const values = knob.kind === 'choice' ? knob.choices.join(' | ') : `${knob.min} to ${knob.max}`;
         const meaning = `  ${name}: ${knob.summary}, ${values}`;
         expect(lines.filter((line) => line.startsWith(meaning))).toHaveLength(1);

@@ -3,10 +3,8 @@ import { formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
 import { section } from '../../../src/lang/index.js';
 import {
   flagBarrierKernel,
-  flagBarrierWindow,
   loadCeilingKernel,
   storeCeilingKernel,
-  transferWindow,
 } from '../../../src/verify/kernels/index.js';
 import { download, launch, type Rank, windowsOf } from '../../gpu/sim/harness.js';
 
@@ -25,9 +23,10 @@ const done = (ranks: readonly Rank[]) => Promise.all(ranks.map(({ stream }) => s
 describe('the flag barrier', () => {
   it.each([1, 2, 5])('lets %i ranks meet again and again', async (count) => {
     const { ranks, findings } = machineOf(count);
-    const layout = flagBarrierWindow(count);
+    const barrier = flagBarrierKernel(count);
+    const { layout } = barrier.params.win;
     const windows = await windowsOf(ranks, layout.bytes);
-    const module = flagBarrierKernel(count, layout).ir();
+    const module = barrier.ir();
     for (const rounds of [3, 0, 2]) {
       for (const rank of ranks)
         await launch(rank, module, {}, { win: windows[rank.rank]!, rounds, pause: 0, limit: 1_000_000 });
@@ -47,15 +46,18 @@ describe('the flag barrier', () => {
 
   it('orders what a rank wrote before it and its peers read after it', async () => {
     const { ranks, findings } = machineOf(2);
-    const layout = flagBarrierWindow(2);
-    const windows = await windowsOf(ranks, layout.bytes);
-    const data = transferWindow(2, 64);
-    const dataWindows = await windowsOf(ranks, data.bytes);
-    const barrier = flagBarrierKernel(2, layout).ir();
-    const stores = storeCeilingKernel(2, 64, data).ir();
+    const barrier = flagBarrierKernel(2);
+    const stores = storeCeilingKernel(2, 64);
+    const windows = await windowsOf(ranks, barrier.params.win.layout.bytes);
+    const dataWindows = await windowsOf(ranks, stores.params.win.layout.bytes);
     for (const rank of ranks) {
-      await launch(rank, stores, { block: 64 }, { win: dataWindows[rank.rank]!, vectors: 64 });
-      await launch(rank, barrier, {}, { win: windows[rank.rank]!, rounds: 1, pause: 1, limit: 1_000_000 });
+      await launch(rank, stores.ir(), { block: 64 }, { win: dataWindows[rank.rank]!, vectors: 64 });
+      await launch(
+        rank,
+        barrier.ir(),
+        {},
+        { win: windows[rank.rank]!, rounds: 1, pause: 1, limit: 1_000_000 },
+      );
     }
     // What the peer stored here is read by this rank's stream, behind the barrier.
     for (const rank of ranks) {
@@ -68,9 +70,10 @@ describe('the flag barrier', () => {
 
   it('says who did not come', async () => {
     const { ranks } = machineOf(2);
-    const layout = flagBarrierWindow(2);
+    const barrier = flagBarrierKernel(2);
+    const { layout } = barrier.params.win;
     const windows = await windowsOf(ranks, layout.bytes);
-    const module = flagBarrierKernel(2, layout).ir();
+    const module = barrier.ir();
     const [first] = ranks as [Rank, Rank];
     await launch(first, module, {}, { win: windows[0]!, rounds: 1, pause: 0, limit: 10 });
     const address = windows[0]!.bases[0]! + section(layout, 'failed').offset;
@@ -83,9 +86,10 @@ describe('the transfers', () => {
   it.each([1, 63, 64, 200])('store %i vectors to every peer, and no further', async (vectors) => {
     const { ranks, findings } = machineOf(3);
     const capacity = 256;
-    const layout = transferWindow(3, capacity);
+    const stores = storeCeilingKernel(3, capacity);
+    const { layout } = stores.params.win;
     const windows = await windowsOf(ranks, layout.bytes);
-    const module = storeCeilingKernel(3, capacity, layout).ir();
+    const module = stores.ir();
     for (const rank of ranks)
       await launch(rank, module, { grid: 3, block: 64 }, { win: windows[rank.rank]!, vectors });
     await done(ranks);
@@ -106,9 +110,9 @@ describe('the transfers', () => {
 
   it('load every vector of every peer', async () => {
     const { ranks, findings } = machineOf(3);
-    const layout = transferWindow(3, 100);
-    const windows = await windowsOf(ranks, layout.bytes);
-    const module = loadCeilingKernel(3, 100, layout).ir();
+    const loads = loadCeilingKernel(3, 100);
+    const windows = await windowsOf(ranks, loads.params.win.layout.bytes);
+    const module = loads.ir();
     const [rank] = ranks as [Rank];
     // Peer p holds the words 2^p in the lane that is looked at: what was seen is their exclusive or.
     for (const { rank: peer, stream } of ranks) {

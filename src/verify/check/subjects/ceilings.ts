@@ -1,30 +1,24 @@
 /** The kernels that only measure: transfers, and barriers that must really order them. */
 
+import { callSite } from '../../../gpu/index.js';
 import { World } from '../../../net/world/index.js';
 import {
+  createFlagBarrier,
   flagBarrierKernel,
-  flagBarrierWindow,
   loadCeilingKernel,
   readCeilingKernel,
   storeCeilingKernel,
-  transferWindow,
 } from '../../kernels/index.js';
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
-import { exceptKilled, once } from './by-rank.js';
+import { exceptKilled } from './by-rank.js';
 
 const ranks = 3;
 const capacity = 40;
 const threads = 32;
 
-const rowsLayout = transferWindow(ranks, capacity);
-const flagsLayout = flagBarrierWindow(ranks);
-
-const modules = once(() => ({
-  stores: storeCeilingKernel(ranks, capacity, rowsLayout).ir(),
-  loads: loadCeilingKernel(ranks, capacity, rowsLayout).ir(),
-  reads: readCeilingKernel.ir(),
-  barrier: flagBarrierKernel(ranks, flagsLayout).ir(),
-}));
+const storing = storeCeilingKernel(ranks, capacity);
+const loading = loadCeilingKernel(ranks, capacity);
+const barrierKernel = flagBarrierKernel(ranks);
 
 export const ceilings: CheckSubject = {
   name: 'ceilings',
@@ -39,28 +33,30 @@ function transfers(): CheckConfiguration {
     ranks,
     async run(machine) {
       await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
-        const { meet, stream, rows } = await prepare(world);
-        const { stores, loads, reads } = modules();
-        const sink = world.device.allocate(2 * threads * 4, 'sink');
-        const shape = { grid: 2, block: threads, rank: world.rank };
-        const launchers = await Promise.all(
-          [stores, loads, reads].map(async (module) => (await world.device.load(module)).launcher(shape)),
-        );
-        for (const launcher of launchers.slice(0, 2)) launcher.setWindow('win', rows);
-        for (const launcher of launchers) launcher.set('vectors', capacity);
-        for (const launcher of launchers.slice(1)) launcher.set('sink', sink.address);
-        launchers[2]!.set('from', rows.own.address);
+        const { device, rank } = world;
+        const { meet, stream } = await prepare(world);
+        const { bytes } = storing.params.win.layout;
+        const rows = await world.createWindow(bytes, 'rows');
+        const sink = device.allocate(2 * threads * 4, 'sink');
+        const shape = { grid: 2, block: threads, rank };
+        const stores = await callSite(device, storing, shape);
+        const loads = await callSite(device, loading, shape);
+        const reads = await callSite(device, readCeilingKernel, shape);
+        for (const { set } of [stores, loads]) set.win(rows);
+        for (const { set } of [stores, loads, reads]) set.vectors(capacity);
+        for (const { set } of [loads, reads]) set.sink(sink.address);
+        reads.set.from(rows.own.address);
         const looks: Promise<Uint8Array>[] = [];
         for (let round = 0; round < 2; round++) {
-          launchers[0]!.launch(stream);
-          meet(2, round);
-          looks.push(stream.copyOut(rows.own.address, rowsLayout.bytes));
-          launchers[1]!.launch(stream);
-          launchers[2]!.launch(stream);
-          meet(1, 0);
+          stores.launch(stream);
+          meet(stream, 2, round);
+          looks.push(stream.copyOut(rows.own.address, bytes));
+          loads.launch(stream);
+          reads.launch(stream);
+          meet(stream, 1, 0);
         }
         await stream.synchronize();
-        for (const bytes of await Promise.all(looks)) requireRows(bytes, world.rank);
+        for (const bytes of await Promise.all(looks)) requireRows(bytes, rank);
         await world.barrier('done');
       });
     },
@@ -73,38 +69,26 @@ function lostInBarrier(): CheckConfiguration {
     name: 'ceilings, ranks lost in a barrier',
     ranks,
     async run(machine) {
-      let named = 0;
+      let named: number | null = null;
       const world = World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
-        const { meet, stream, flags } = await prepare(world);
+        const { meet, missed, stream } = await prepare(world);
         if (world.rank > 0) {
           machine.kill(world.rank);
           await stream.synchronize();
         }
-        meet(1, 0);
-        await stream.synchronize();
-        const { offset } = flagsLayout.fields.find(({ name }) => name === 'failed')!;
-        named = (await stream.copyOut(flags.own.address + offset, 4))[0]!;
+        meet(stream, 1, 0);
+        named = await missed(stream);
       });
       await exceptKilled(world);
-      if (named !== 2 && named !== 3) throw new WrongResult(`failed is ${named} instead of 1 + a lost rank`);
+      if (named !== 1 && named !== 2)
+        throw new WrongResult(`the barrier missed ${named} instead of a lost rank`);
     },
   };
 }
 
 async function prepare(world: World) {
-  const rows = await world.createWindow(rowsLayout.bytes, 'rows');
-  const flags = await world.createWindow(flagsLayout.bytes, 'flags');
-  const stream = world.device.createStream();
-  const program = await world.device.load(modules().barrier);
-  const barrier = program.launcher({ grid: 1, block: threads, rank: world.rank });
-  barrier.setWindow('win', flags);
-  barrier.set('limit', 1000);
-  const meet = (rounds: number, pause: number): void => {
-    barrier.set('rounds', rounds);
-    barrier.set('pause', pause);
-    barrier.launch(stream);
-  };
-  return { stream, rows, flags, meet };
+  const barrier = await createFlagBarrier(world, barrierKernel, 1000);
+  return { ...barrier, stream: world.device.createStream() };
 }
 
 /** Vector i of source s begins with i and has s + i in its third word. */

@@ -7,7 +7,6 @@ import { familyKernels } from '../../kernels/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { givenRows } from './given-rows.js';
 import { type Loss, lossOf, ranksOfLoss } from './losses.js';
-import { roundedRows } from './rounded-rows.js';
 import {
   carriedBy,
   common,
@@ -31,7 +30,6 @@ export function checksOf(...carrier: Parameters<typeof carriedBy>) {
     rounds: (way: string, all: Readonly<Record<string, Partial<Rounds>>>) =>
       configurationsOf(way, all, carried),
     given: (name: string, how?: Parameters<typeof givenRows>[2]) => givenRows(name, carried, how),
-    rounded: (name: string, how: Parameters<typeof roundedRows>[2]) => roundedRows(name, carried, how),
     loss: (name: string, operation: Operation, how?: Loss) => lossOf(name, operation, carried, how),
   };
 }

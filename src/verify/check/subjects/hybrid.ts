@@ -6,7 +6,7 @@ import { hybrid as family } from '../../../moe/families/index.js';
 import type { CheckSubject } from '../subject.js';
 import { checksOf } from './general.js';
 import { hybridLies } from './lies.js';
-import { commonNodes, each, type Rounds } from './rounds.js';
+import { commonNodes, each, type Rounds, roundedRows } from './rounds.js';
 import { stopsOf } from './stops.js';
 
 const nodes: Readonly<Record<string, Partial<Rounds>>> = {
@@ -177,6 +177,12 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
   'combine weighs rows of a plan': { ranks: 4, weighting: 'plan', topK: 3 },
   e4m3: { ranks: 4, wire: 'e4m3', hidden: 144, topK: 3, dtype: 'f16' },
   mxfp8: { ranks: 4, wire: 'mxfp8', hidden: 144, maxTokens: 1 },
+  // A block has a row that is rounded more than once around, and several of a message.
+  'rows rounded by dispatch': roundedRows({ length: 640 }, { ranks: 4, own: { chunk: 2 }, maxTokens: 3 }),
+  'rows rounded by dispatch to mxfp8, two warps': roundedRows(
+    { format: 'mxfp8', length: 384 },
+    { threads: 64, blocks: 1 },
+  ),
   'e4m3, weighed by combine, two stretches, in parts': {
     ...{ wire: 'e4m3', hidden: 1040, parts: 2, weighting: 'combine', maxTokens: 1 },
   },
@@ -210,13 +216,6 @@ export const hybrid: CheckSubject = {
   configurations: [
     ...checks.rounds('hybrid', each({ nodes: 2 }, commonNodes)),
     ...checks.rounds('hybrid', each({ nodes: 2 }, nodes)),
-    // A block has a row that is rounded more than once around, and several of a message.
-    ...checks.rounded('hybrid, rows rounded by dispatch', {
-      ...{ nodes: 2, ranks: 4, length: 640, own: { chunk: 2 }, maxTokens: 3 },
-    }),
-    ...checks.rounded('hybrid, rows rounded by dispatch to mxfp8, two warps', {
-      ...{ nodes: 2, format: 'mxfp8', length: 384, threads: 64, blocks: 1 },
-    }),
     // Routes are counted by several blocks, and each of them must give up.
     ...checks.loss('hybrid, counts', 'dispatch', { ...alone, counts: true }),
     ...checks.loss('hybrid', 'combine', alone),

@@ -5,7 +5,7 @@
 import { oneSided as family } from '../../../moe/families/index.js';
 import type { CheckSubject } from '../subject.js';
 import { checksOf } from './general.js';
-import { common, commonMasks, commonSplit, each, type Rounds, splitMasks } from './rounds.js';
+import { common, commonMasks, commonSplit, each, type Rounds, roundedRows, splitMasks } from './rounds.js';
 
 const pushed: Readonly<Record<string, Partial<Rounds>>> = {
   'pushing far ahead': { maxTokens: 4, own: { ahead: 3 }, blocks: 1 },
@@ -27,6 +27,9 @@ const pushed: Readonly<Record<string, Partial<Rounds>>> = {
     blocks: 1,
     times: 2,
   },
+  // Two warps round a part, of which one has no more than half.
+  'rows rounded by dispatch, in parts': roundedRows({ length: 1280 }, { threads: 64, parts: 2 }),
+  'rows rounded by dispatch to mxfp8': roundedRows({ format: 'mxfp8' }, { maxTokens: 1 }),
 };
 
 const pulled: Readonly<Record<string, Partial<Rounds>>> = {
@@ -162,9 +165,6 @@ export const oneSided: readonly CheckSubject[] = [
     kernels,
     configurations: [
       ...push.rounds('push', { ...common, ...commonMasks, ...pushed }),
-      // Two warps round a part, of which one has no more than half.
-      ...push.rounded('push, rows rounded by dispatch, in parts', { length: 1280, threads: 64, parts: 2 }),
-      ...push.rounded('push, rows rounded by dispatch to mxfp8', { format: 'mxfp8', maxTokens: 1 }),
       ...push.given('push, nothing between dispatch and combine'),
       ...push.given('push, nothing between dispatch and combine, f32', { dtype: 'f32' }),
       ...push.given('push, rows written again behind dispatch', { reusedBehind: 'dispatch' }),

@@ -6,7 +6,15 @@ import { portable as family } from '../../../moe/families/index.js';
 import type { CheckSubject } from '../subject.js';
 import { checksOf } from './general.js';
 import { mailOf } from './mail.js';
-import { common, commonElsewhere, commonMasks, commonSplit, type Rounds, splitMasks } from './rounds.js';
+import {
+  common,
+  commonElsewhere,
+  commonMasks,
+  commonSplit,
+  type Rounds,
+  roundedRows,
+  splitMasks,
+} from './rounds.js';
 import { stopsOf } from './stops.js';
 
 /** Routes come in chunks of 32 tokens; rows are messages of their own, which overtake each other. */
@@ -43,6 +51,9 @@ const messages: Readonly<Record<string, Partial<Rounds>>> = {
     times: 2,
   },
   'more in flight than a warp loads at a time': { hidden: 9 * 32 * 8, maxTokens: 1, times: 1 },
+  // Of a part's warp some lanes have no vector, and scales are a lane's that others send.
+  'rows rounded by dispatch, in parts': roundedRows({ length: 1280 }, { parts: 2 }),
+  'rows rounded by dispatch to mxfp8': roundedRows({ format: 'mxfp8' }, { maxTokens: 1 }),
 };
 
 const weighed: Readonly<Record<string, Partial<Rounds>>> = {
@@ -120,6 +131,7 @@ const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
     ],
   },
   '3 nodes of 2 ranks, uneven and empty': { ranks: 6, nodes: 3, experts: 6, blocks: 1, uneven: true },
+  'rows rounded where they are staged': roundedRows({}, { threads: 64, maxTokens: 3 }),
 };
 
 const windows = checksOf(family);
@@ -147,9 +159,6 @@ export const portable: readonly CheckSubject[] = [
     kernels: halves,
     configurations: [
       ...windows.rounds('portable', { ...common, ...commonMasks, ...messages, ...apart }),
-      // Of a part's warp some lanes have no vector, and scales are a lane's that others send.
-      ...windows.rounded('portable, rows rounded by dispatch, in parts', { length: 1280, parts: 2 }),
-      ...windows.rounded('portable, rows rounded by dispatch to mxfp8', { format: 'mxfp8', maxTokens: 1 }),
       ...windows.given('portable, nothing between dispatch and combine'),
       ...windows.given('portable, ids by a kernel before it', { routed: true }),
       ...windows.given('portable, split, rows written again behind a send', {
@@ -181,8 +190,10 @@ export const portable: readonly CheckSubject[] = [
     name: 'portable_nvshmem',
     kernels: halves,
     configurations: [
-      ...nvshmem.rounds('portable over nvshmem', commonElsewhere),
-      ...nvshmem.rounded('portable over nvshmem, rows rounded by dispatch', { threads: 64 }),
+      ...nvshmem.rounds('portable over nvshmem', {
+        ...commonElsewhere,
+        'rows rounded by dispatch': roundedRows({}, { threads: 64 }),
+      }),
       ...nvshmem.given('portable over nvshmem, nothing between dispatch and combine'),
       // A put reads the caller's rows until its signal has been seen.
       ...nvshmem.given('portable over nvshmem, rows written again behind combine', {
@@ -197,10 +208,6 @@ export const portable: readonly CheckSubject[] = [
     kernels: ['portable_stage', ...halves],
     configurations: [
       ...proxy.rounds('portable by proxy', byProxy),
-      ...proxy.rounded('portable by proxy, rows rounded where they are staged', {
-        threads: 64,
-        maxTokens: 3,
-      }),
       ...proxy.given('portable by proxy, nothing between dispatch and combine'),
       ...proxy.given('portable by proxy, rows written again behind dispatch', { reusedBehind: 'dispatch' }),
       ...proxy.loss('portable by proxy, counts', 'dispatch', { counts: true }),

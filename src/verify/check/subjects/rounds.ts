@@ -13,7 +13,12 @@ import {
   type Tuning,
 } from '../../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../../moe/index.js';
-import { type Placement as ExpertPlacement, placed, type Shape } from '../../../moe/layer/index.js';
+import {
+  type Placement as ExpertPlacement,
+  placed,
+  type ScaledFormatName,
+  type Shape,
+} from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
 import {
   compareRounds,
@@ -24,6 +29,7 @@ import {
   type RoundsOptions,
   type RoundsShape,
   type RoutesOptions,
+  roundedSources,
   runRounds,
   shapeOfRounds,
 } from '../../testing/index.js';
@@ -38,7 +44,7 @@ type Runs = 'weights' | 'counts' | 'inspect' | 'graph' | 'split' | 'rounds' | 'w
 const runs: Required<Pick<RoundsOptions, Runs>> = {
   weights: true,
   counts: false,
-  inspect: false,
+  inspect: false as boolean | 'last',
   graph: false,
   split: false,
   rounds: 1,
@@ -61,6 +67,8 @@ const plain = {
   placements: [] as readonly ExpertPlacement[],
   /** Routes to ids that no expert has. */
   stray: false,
+  /** A further payload, of bf16, that dispatch rounds: so many elements a row. */
+  rounded: undefined as { readonly format: ScaledFormatName; readonly length: number } | undefined,
   blocks: 2,
   threads: 32,
   parts: 1,
@@ -280,6 +288,27 @@ export function each(
   return Object.fromEntries(Object.entries(all).map(([name, own]) => [name, { ...shared, ...own }]));
 }
 
+/** Rows that dispatch rounds, and that every rank has experts for. */
+export const roundedRows = (
+  { format = 'e4m3', length = 256 }: Partial<NonNullable<Rounds['rounded']>>,
+  of: Partial<Rounds> = {},
+): Partial<Rounds> => {
+  const { ranks = plain.ranks } = of;
+  return { ...of, rounded: { format, length }, topK: ranks, experts: ranks, inspect: 'last' };
+};
+
+/** The shape of rounds in the words of the reference. */
+export function shapeFor(of: Rounds): Shape {
+  const shape = shapeOfRounds(of);
+  if (of.rounded === undefined) return shape;
+  const { format, length } = of.rounded;
+  const rows = [
+    { name: 'rows', rowBytes: length, rounded: format },
+    { name: 'rowsScales', rowBytes: length / 32 },
+  ];
+  return { ...shape, payloads: [...shape.payloads, ...rows] };
+}
+
 /** A family, and how it is tuned. */
 export type Carrier = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'counts'>;
 
@@ -295,7 +324,7 @@ export const carriedBy =
       topology: topologyOf(evenNodes(of.ranks, of.nodes), 0),
     };
     for (const counts of of.counts ? [true, false] : [false]) {
-      const layer = { ...placed(shapeOfRounds(of), of.placements[0]), weights: of.weights, counts };
+      const layer = { ...placed(shapeFor(of), of.placements[0]), weights: of.weights, counts };
       if (refusalOf(family, layer, place) !== null) continue;
       const spread = spreadAs(of, own, family.defaults(layer, place));
       const tuning = family.adapt(spread, layer, place);
@@ -344,7 +373,7 @@ export function roundsOf(differences: Partial<Rounds>): Rounds {
 
 function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfiguration {
   const { ranks, nodes, residentBlocks, tiny, leaveOut, wires } = of;
-  const shape = shapeOfRounds(of);
+  const shape = shapeFor(of);
   const how = Object.keys(runs).map((name) => [name, of[name as keyof typeof runs]]);
   const options: RoundsOptions = {
     ...Object.fromEntries(how),
@@ -380,7 +409,7 @@ function makeRounds(shape: Shape, of: Rounds, nodesSummed: number) {
   });
   const placedShape = placed(shape, placements[0]);
   const placedRounds = rounds.map((sources, n) =>
-    placedSources(shape, sources, placements[n] ?? placements.at(-1), nodes),
+    placedSources(shape, roundedSources(shape, sources), placements[n] ?? placements.at(-1), nodes),
   );
   const means = leaveOut ? leftOut(placedShape, placedRounds, leaveOut) : placedRounds;
   const expected = means.map((sources) => expectedRound(placedShape, sources, weights, nodesSummed));
