@@ -7,7 +7,7 @@ import {
   UnavailableError,
 } from '../../base/errors.js';
 import { type Address, view } from '../../base/native/index.js';
-import { hardwareOf, type IrModule } from '../../lang/index.js';
+import { dynamicSharedBytes, hardwareOf, type IrModule } from '../../lang/index.js';
 import {
   type Device,
   type Fill,
@@ -23,7 +23,7 @@ import {
   type WireMemory,
   type WireShape,
 } from '../index.js';
-import { compileKernel, type KernelSource } from './compiler.js';
+import { compileKernel } from './compiler.js';
 import { Context, check } from './driver.js';
 import { CudaError } from './errors.js';
 import { architecture, countGpus, describeGpu, type Gpu } from './gpu.js';
@@ -31,7 +31,7 @@ import { link } from './link.js';
 import { NvshmemHeap, nvshmemState } from './nvshmem/heap.js';
 import { closeDescriptor } from './posix.js';
 import { printKernel } from './print.js';
-import { CudaProgram, type Launched, type ParameterBlock } from './program.js';
+import { CudaProgram } from './program.js';
 import { type FabricProbe, probeFabric } from './sharing.js';
 import { allocatePinned, freePinned, Staging } from './staging.js';
 import { CudaEvent, CudaStream, type Home, until } from './stream.js';
@@ -45,12 +45,6 @@ export interface Dmabuf {
   /** Where in it the memory begins. */
   readonly offset: number;
   close(): void;
-}
-
-export interface CudaSource {
-  readonly kernel: KernelSource;
-  readonly parameters: ParameterBlock;
-  readonly maxThreads: number;
 }
 
 const pageBytes = 4096;
@@ -289,18 +283,41 @@ export class CudaDevice implements Device {
     return { address, bytes, free: () => {} };
   }
 
-  async load(module: IrModule): Promise<CudaProgram<IrModule>> {
+  async load(module: IrModule): Promise<CudaProgram> {
     this.#requireHardware(module);
-    const { kernel, parameters, sharedBytes } = printKernel(module);
+    const parts = printKernel(module);
+    const [{ entry: kernel }] = parts;
+    const sharedBytes = dynamicSharedBytes(module.shared);
     const { sharedBytesPerBlock, name } = this.gpu;
     if (sharedBytes > sharedBytesPerBlock) {
       throw new UnavailableError(
-        `${kernel.entry} needs ${sharedBytes} bytes of shared memory, but a block of ${name} has ${sharedBytesPerBlock}`,
+        `${kernel} needs ${sharedBytes} bytes of shared memory, but a block of ${name} has ${sharedBytesPerBlock}`,
         'Use smaller tiles or fewer stages on this GPU',
       );
     }
-    const { maxThreads, cluster } = module;
-    return this.#load(kernel, parameters, { module, name: kernel.entry, maxThreads, sharedBytes, cluster });
+    this.#enter();
+    const cubins = await Promise.all(
+      parts.map((part) => compileKernel(part, architecture(this.gpu.capability))),
+    );
+    const { context } = this.#enter();
+    const image = parts.length === 1 ? cubins[0]! : link(context, kernel, cubins);
+    const d = context.driver;
+    const loading = `loading the kernel ${kernel}`;
+    check(d.cuModuleLoadData(d.out.address, image), 'cuModuleLoadData', loading);
+    const loaded = d.out.number();
+    const heap = parts.length === 1 ? null : this.#heapOf(loaded, kernel);
+    this.#adopt(() => {
+      if (heap?.stranded) return;
+      context.use();
+      heap?.leave(loaded);
+      check(d.cuModuleUnload(loaded), 'cuModuleUnload', kernel);
+    });
+    heap?.enter(loaded, kernel);
+    check(d.cuModuleGetFunction(d.out.address, loaded, kernel), 'cuModuleGetFunction', loading);
+    const entry = d.out.number();
+    // Now, while nothing of ours runs: a kernel loaded at its first launch would wait for the running ones.
+    if (d.cuFuncLoad !== null) check(d.cuFuncLoad(entry), 'cuFuncLoad', loading);
+    return new CudaProgram(this.#home, module, entry);
   }
 
   #requireHardware(module: IrModule): void {
@@ -312,48 +329,6 @@ export class CudaDevice implements Device {
       `${module.name} uses ${needs.because}, which GPUs of compute capability ${which} have; ${name} has ${capability.join('.')}`,
       'Use a kernel without it on this GPU',
     );
-  }
-
-  /** Compiles and loads a kernel given as CUDA C++ text; for baselines and tests beside the kernel language. */
-  loadSource(source: CudaSource): Promise<CudaProgram<CudaSource>> {
-    return this.#load(source.kernel, source.parameters, {
-      module: source,
-      name: source.kernel.entry,
-      maxThreads: source.maxThreads,
-      sharedBytes: 0,
-      cluster: 1,
-    });
-  }
-
-  async #load<M>(
-    kernel: KernelSource,
-    parameters: ParameterBlock,
-    launched: Launched<M>,
-  ): Promise<CudaProgram<M>> {
-    this.#enter();
-    const parts = [kernel, ...(kernel.linked ?? [])];
-    const cubins = await Promise.all(
-      parts.map((part) => compileKernel(part, architecture(this.gpu.capability))),
-    );
-    const { context } = this.#enter();
-    const image = parts.length === 1 ? cubins[0]! : link(context, kernel.entry, cubins);
-    const d = context.driver;
-    const loading = `loading the kernel ${kernel.entry}`;
-    check(d.cuModuleLoadData(d.out.address, image), 'cuModuleLoadData', loading);
-    const loaded = d.out.number();
-    const heap = parts.length === 1 ? null : this.#heapOf(loaded, kernel.entry);
-    this.#adopt(() => {
-      if (heap?.stranded) return;
-      context.use();
-      heap?.leave(loaded);
-      check(d.cuModuleUnload(loaded), 'cuModuleUnload', kernel.entry);
-    });
-    heap?.enter(loaded, kernel.entry);
-    check(d.cuModuleGetFunction(d.out.address, loaded, kernel.entry), 'cuModuleGetFunction', loading);
-    const entry = d.out.number();
-    // Now, while nothing of ours runs: a kernel loaded at its first launch would wait for the running ones.
-    if (d.cuFuncLoad !== null) check(d.cuFuncLoad(entry), 'cuFuncLoad', loading);
-    return new CudaProgram(this.#home, launched, entry, parameters);
   }
 
   /** The source of a module's NVSHMEM state; null for others. */

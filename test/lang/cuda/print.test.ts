@@ -165,7 +165,9 @@ describe('parameterAbi', () => {
   const module = ir.module('abi', params, []);
 
   test('names every parameter as the host does, and the rank last', () => {
-    expect(parameterAbi(module)).toEqual([
+    const abi = parameterAbi(module);
+    expect(abi.map(({ type }) => type)).toEqual([...params.map(({ type }) => type), ir.value('u32')]);
+    expect(abi.map(({ type, ...where }) => where)).toEqual([
       { name: 'count', kind: 'scalar', offset: 0, bytes: 4 },
       { name: 'rows_0', kind: 'pointer', offset: 8, bytes: 8 },
       { name: 'rows_1', kind: 'pointer', offset: 16, bytes: 8 },
