@@ -54,6 +54,7 @@ export class Tokens {
 
   take(): string {
     const { next } = this;
+    if (next === '') throw this.error('the text ends where more must follow');
     this.#read();
     return next;
   }

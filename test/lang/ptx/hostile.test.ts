@@ -10,7 +10,10 @@ import { root } from '../../tree.js';
 const valid = `${readFileSync(join(root, 'examples/ptx/exchange.ptx'), 'utf8')}
 .global .align 4 .b8 text[3] = {104, 105, 0};
 .extern .shared .align 16 .b8 dynamic[];
-.visible .entry vectors(.param .align 4 .b8 pair[8], .param .f32 by) .maxntid 128, 2, 1 {
+.pragma "nothing";
+.visible .entry vectors(.param .align 4 .b8 pair[8], .param .f32 by) .maxntid 128, 2, 1 .pragma "nothing"; {
+  .pragma "nounroll";
+  called: .callprototype _ (.param .b32 _);
   .reg .b32 %r<2>; .reg .b64 %rd<2>; .reg .pred %p<1>;
   .loc 1 9 5, function_name $L__info, inlined_at 1 12 1
   @!%p0 st.global.v2.u32 [%rd1+-8], {%r1, 0x1F};
