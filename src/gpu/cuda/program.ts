@@ -33,6 +33,7 @@ export interface KernelFacts {
 /** A kernel loaded on one GPU. */
 export class CudaProgram {
   readonly module: IrModule;
+  readonly name: string;
   readonly facts: KernelFacts;
   readonly #home: Home;
   readonly #function: Address;
@@ -42,10 +43,11 @@ export class CudaProgram {
   constructor(home: Home, module: IrModule, loaded: Address) {
     this.#home = home;
     this.module = module;
+    this.name = entryName(module);
     this.#function = loaded;
     this.#block = blockOf(home.context, loaded, module);
     const sharedBytes = dynamicSharedBytes(module.shared);
-    if (sharedBytes > 0) allowShared(home.context, loaded, entryName(module), sharedBytes);
+    if (sharedBytes > 0) allowShared(home.context, loaded, this.name, sharedBytes);
     this.facts = readFacts(home.context, loaded, sharedBytes);
     this.#maxThreads = Math.min(module.maxThreads, this.facts.maxThreads);
   }
