@@ -34,7 +34,7 @@ import { printKernel } from './print.js';
 import { CudaProgram } from './program.js';
 import { type FabricProbe, probeFabric } from './sharing.js';
 import { allocatePinned, freePinned, Staging } from './staging.js';
-import { CudaEvent, CudaStream, type Home, until } from './stream.js';
+import { CudaEvent, CudaStream, type Home, type Owned, until } from './stream.js';
 import { describe, outOfMemory } from './virtual.js';
 import { allocateWindow, openWindow, reserveWindow } from './window.js';
 import { allocateGpuWire } from './wire.js';
@@ -52,10 +52,6 @@ const pageBytes = 4096;
 /** Longest that `settle` waits for enqueued work; the waits of kernels end much sooner. */
 const disposeLimit = 60_000;
 
-interface Disposable {
-  dispose(): void;
-}
-
 /** One NVIDIA GPU, as one rank uses it. */
 export class CudaDevice implements Device {
   readonly kind = 'cuda';
@@ -68,7 +64,7 @@ export class CudaDevice implements Device {
   readonly capability: readonly [major: number, minor: number];
   readonly #home: Home;
   /** Streams, events, graphs, memory and windows, in the order in which they were made. */
-  readonly #children = new Set<Disposable>();
+  readonly #children = new Set<Owned & { isIdle(): boolean }>();
   #state: 'live' | 'closing' | 'disposed' = 'live';
   #internal: CudaStream | null = null;
   #nvshmem: NvshmemHeap | null = null;
@@ -111,8 +107,7 @@ export class CudaDevice implements Device {
       requireLive: () => {
         if (this.#state === 'disposed') throw new DisposedError(this.description);
       },
-      keep: (child) => this.#keep(child),
-      forget: (child) => this.#children.delete(child),
+      adopt: (free, isIdle) => this.#adopt(free, isIdle),
     };
   }
 
@@ -124,10 +119,7 @@ export class CudaDevice implements Device {
     if (allocated !== 0)
       throw outOfMemory(context, allocated, 'cuMemAlloc', describe(bytes, purpose, this.gpu));
     const address = out.number();
-    const { dispose } = this.#adopt(() => {
-      context.use();
-      check(cuMemFree(address), 'cuMemFree', `freeing the ${purpose}`);
-    });
+    const { dispose } = this.#adopt(() => check(cuMemFree(address), 'cuMemFree', `freeing the ${purpose}`));
     return { address, bytes, free: dispose };
   }
 
@@ -308,7 +300,6 @@ export class CudaDevice implements Device {
     const heap = parts.length === 1 ? null : this.#heapOf(loaded, kernel);
     this.#adopt(() => {
       if (heap?.stranded) return;
-      context.use();
       heap?.leave(loaded);
       check(d.cuModuleUnload(loaded), 'cuModuleUnload', kernel);
     });
@@ -344,13 +335,11 @@ export class CudaDevice implements Device {
 
   /** Blocks the thread until every rank has called it with the same id: let them meet just before. */
   joinNvshmem(id: Uint8Array, rank: number, ranks: number, lost: AbortSignal): void {
-    const { context } = this.#enter();
+    this.#enter();
     const heap = NvshmemHeap.join(id, rank, ranks, lost);
     this.#nvshmem = heap;
     this.#adopt(() => {
-      if (heap.stranded) return;
-      context.use();
-      heap.end();
+      if (!heap.stranded) heap.end();
     });
   }
 
@@ -361,14 +350,12 @@ export class CudaDevice implements Device {
 
   /** Memory of NVSHMEM's heap, cleared: every rank calls it with the same size, and frees it in the same order. */
   allocateSymmetric(bytes: number, purpose: string, fills: readonly Fill[] = []): WindowMemory {
-    const { context } = this.#enter();
+    this.#enter();
     const heap = this.#nvshmem;
     if (heap === null) throw new HeddleError('HEDDLE_NVSHMEM', `${this.description} is not part of NVSHMEM`);
     const address = heap.allocate(bytes, purpose);
     const { dispose } = this.#adopt(() => {
-      if (heap.stranded) return;
-      context.use();
-      heap.free(address);
+      if (!heap.stranded) heap.free(address);
     });
     this.#clear(address, bytes, purpose, fills);
     // Nobody maps it.
@@ -377,18 +364,18 @@ export class CudaDevice implements Device {
 
   createStream(): CudaStream {
     this.#enter();
-    return this.#keep(new CudaStream(this.#home));
+    return new CudaStream(this.#home);
   }
 
   /** A stream of the caller, by its raw CUstream handle (0: the legacy default stream, 2: the thread's). */
   wrapStream(handle: number): CudaStream {
     this.#enter();
-    return this.#keep(new CudaStream(this.#home, handle));
+    return new CudaStream(this.#home, handle);
   }
 
   createEvent(): CudaEvent {
     this.#enter();
-    return this.#keep(new CudaEvent(this.#home));
+    return new CudaEvent(this.#home);
   }
 
   /** Makes this GPU's context current on this thread, for another CUDA library that is called next. */
@@ -401,10 +388,9 @@ export class CudaDevice implements Device {
    * @throws HeddleError where work does not end.
    */
   async settle(): Promise<void> {
-    const streams = [...this.#children].filter((child) => child instanceof CudaStream && child.owned);
     const deadline = performance.now() + disposeLimit;
     await until(() => {
-      if ((streams as CudaStream[]).every((stream) => stream.idle)) return true;
+      if ([...this.#children].every(({ isIdle }) => isIdle())) return true;
       if (performance.now() < deadline) return false;
       throw new HeddleError(
         'HEDDLE_BUSY',
@@ -430,7 +416,6 @@ export class CudaDevice implements Device {
     // Last made, first freed: graphs before their streams, streams before the memory they use.
     const failures: unknown[] = [];
     for (const child of [...this.#children].reverse()) attempt(() => child.dispose(), failures);
-    this.#children.clear();
     attempt(() => this.#home.staging.dispose(), failures);
     if (!this.#nvshmem?.stranded) attempt(() => this.#home.context.release(), failures);
     // After a failed kernel every one of these fails with the kernel's error, which `synchronize` reported; the
@@ -450,20 +435,20 @@ export class CudaDevice implements Device {
     return this.#internal;
   }
 
-  #keep<T extends Disposable>(child: T): T {
-    this.#children.add(child);
-    return child;
-  }
-
-  /** Registers something that is freed once, by hand or with the device. */
-  #adopt(free: () => void): Disposable {
-    const child: Disposable = {
+  #adopt(free: () => void, isIdle: () => boolean = () => true): Owned {
+    const child = {
+      isIdle,
+      freed: false,
       dispose: () => {
-        if (!this.#children.delete(child)) return;
+        if (child.freed) return;
+        child.freed = true;
+        this.#children.delete(child);
+        this.#home.context.use();
         free();
       },
     };
-    return this.#keep(child);
+    this.#children.add(child);
+    return child;
   }
 }
 

@@ -50,8 +50,7 @@ function fakeHome(launched: Launched[], allowed: number[][]): Home {
     context: { driver, ordinal: 0, use() {} },
     staging: {},
     requireLive() {},
-    keep: (child: unknown) => child,
-    forget() {},
+    adopt: (dispose: () => void) => ({ freed: false, dispose }),
   } as unknown as Home;
 }
 
