@@ -3,7 +3,7 @@ import * as arithmetic from './arithmetic.js';
 import type { BinaryOp, Expr, UnaryOp } from './ir.js';
 import { computePure, type PureFunction } from './operations/pure.js';
 import { showTile } from './tile.js';
-import type { ComputeName, IrType, Layout, Space, Tile, ValueName } from './types.js';
+import type { ComputeName, IrType, Space, Tile, ValueName } from './types.js';
 
 const computeNames: readonly string[] = ['i32', 'u32', 'u64', 'f32', 'bool'] satisfies ComputeName[];
 export const isComputeName = (name: string): name is ComputeName => computeNames.includes(name);
@@ -22,7 +22,6 @@ export const pointerType = (to: Exclude<ValueName, 'bool'>, space: Space): IrTyp
   space,
 });
 export const tileType = (tile: Tile): IrType => ({ kind: 'pointer', to: tile.type, space: 'shared', tile });
-export const peersType = (layout: Layout): IrType => ({ kind: 'peers', layout });
 
 /** The name of a value type, undefined for pointers and the like. */
 export const valueName = (type: IrType): ValueName | undefined =>

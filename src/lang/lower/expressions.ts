@@ -252,9 +252,10 @@ function misplaced(ctx: Context, node: Node, name: string): never {
 }
 
 function method(call: Call, of: Value, name: MethodName): Value {
-  if (of.kind === 'peers') {
+  if (of.kind === 'handle' && of.variable.type.kind === 'peers') {
+    const { variable } = of;
     call.expect('rank');
-    return { kind: 'window', variable: of.variable, layout: of.layout, rank: call.as(0, build.u32) };
+    return { kind: 'window', variable, layout: of.variable.type.layout, rank: call.as(0, build.u32) };
   }
   const pointer = anyValue(call.ctx, call.node, of);
   if (pointer.type.kind === 'pointer' && pointer.type.tile !== undefined)

@@ -287,7 +287,7 @@ function isSame(a: Value, b: Value): boolean {
   if ((a.kind === 'literal' && b.kind === 'literal') || (a.kind === 'string' && b.kind === 'string')) {
     return a.value === b.value;
   }
-  if ((a.kind === 'registers' && b.kind === 'registers') || (a.kind === 'peers' && b.kind === 'peers')) {
+  if ((a.kind === 'registers' && b.kind === 'registers') || (a.kind === 'handle' && b.kind === 'handle')) {
     return a.variable === b.variable;
   }
   return a.kind === 'device' && b.kind === 'device' && a.definition === b.definition;

@@ -317,7 +317,8 @@ function argument(call: Call, index: number, name: string, operand: Operand, kep
     }
     case 'map': {
       const { value } = call.arg(index);
-      if (value.kind === 'expr' && value.expr.type.kind === 'tensorMap') return value.expr;
+      if (value.kind === 'handle' && value.variable.type.kind === 'tensorMap')
+        return call.ctx.read(value.variable);
       return call.wrong(index, 'a tensorMap parameter');
     }
     case 'coordinates':

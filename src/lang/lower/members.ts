@@ -34,16 +34,21 @@ export function named(ctx: Context, node: Node, of: Value, key: string): Value {
       return missing(ctx, node, describe(of), key, ['length']);
     case 'gpu':
       return gpuMember(ctx, node, of.path === '' ? key : `${of.path}.${key}`);
-    case 'peers':
+    case 'handle': {
+      const { type, name } = of.variable;
+      if (type.kind === 'tensorMap') {
+        if (key === 'rank') return { kind: 'literal', value: type.rank };
+        return missing(ctx, node, build.showType(type), key, ['rank']);
+      }
       if (key === 'at') return { kind: 'method', of, name: 'at' };
-      return ctx.fail(node, 'HK402', `say which rank's window: ${of.variable.name}.at(rank).${key}`);
+      return ctx.fail(node, 'HK402', `say which rank's window: ${name}.at(rank).${key}`);
+    }
     case 'window':
       return windowField(ctx, node, of, key);
     case 'tile':
       return tileMember(ctx, node, of.tile, key);
     case 'expr': {
       const { type } = of.expr;
-      if (type.kind === 'tensorMap' && key === 'rank') return { kind: 'literal', value: type.rank };
       const methods: readonly MethodName[] =
         type.kind !== 'pointer' ? [] : type.tile === undefined ? pointerMethods : tileMethods;
       const name = methods.find((method) => method === key);

@@ -3,7 +3,7 @@ import * as build from '../build.js';
 import { type Definition, deviceDefinition, type KernelDefinition } from '../definition.js';
 import { type Diagnostic, KernelError, Problem } from '../diagnostics.js';
 import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt, Variable } from '../ir.js';
-import type { ParamSpec, PointerParam, ScalarParam, TensorMapParam, Using } from '../kernel.js';
+import type { ParamSpec, Using } from '../kernel.js';
 import { operations } from '../operations/index.js';
 import { isMinified, parseBody } from '../parse.js';
 import { mostShared, sharedLayout } from '../shared.js';
@@ -57,24 +57,20 @@ function lowerEntry(module: ModuleContext, kernel: KernelDefinition): IrFunction
 }
 
 function parameter(ctx: Context, params: Variable[], name: string, spec: ParamSpec): Value {
-  const add = (type: IrType, index: number | null): Variable => {
-    const variable = ctx.variable(index === null ? name : `${name}_${index}`, type);
+  if (typeof spec === 'object' && spec.kind === 'list') {
+    const items = Array.from({ length: spec.length }, (_, i) =>
+      parameter(ctx, params, `${name}_${i}`, spec.of),
+    );
+    return { kind: 'list', items, what: `the list ${name}` };
+  }
+  const add = (type: IrType): Variable => {
+    const variable = ctx.variable(name, type);
     params.push(variable);
     return variable;
   };
-  const one = (of: ScalarParam | PointerParam | TensorMapParam, index: number | null): Value => {
-    if (typeof of === 'string') return expression(ctx.read(add(build.valueType(of), index)));
-    if (of.kind === 'pointer') return expression(ctx.read(add(build.pointerType(of.to, 'global'), index)));
-    const { tile, rank } = of;
-    return expression(ctx.read(add({ kind: 'tensorMap', tile, rank }, index)));
-  };
-  if (typeof spec === 'object' && spec.kind === 'peers')
-    return { kind: 'peers', variable: add(build.peersType(spec.layout), null), layout: spec.layout };
-  if (typeof spec === 'object' && spec.kind === 'list') {
-    const items = Array.from({ length: spec.length }, (_, i) => one(spec.of, i));
-    return { kind: 'list', items, what: `the list ${name}` };
-  }
-  return one(spec, null);
+  if (typeof spec === 'string') return expression(ctx.read(add(build.valueType(spec))));
+  if (spec.kind === 'pointer') return expression(ctx.read(add(build.pointerType(spec.to, 'global'))));
+  return { kind: 'handle', variable: add(spec) };
 }
 
 const layoutOf = (spec: ParamSpec): Layout[] =>

@@ -32,8 +32,8 @@ export type Value =
       readonly of: HeldName;
       readonly length: number;
     }
-  /** A parameter declared with `peers()`. */
-  | { readonly kind: 'peers'; readonly variable: Variable; readonly layout: Layout }
+  /** A parameter that no variable can hold: `peers()`, `tensorMap()`. */
+  | { readonly kind: 'handle'; readonly variable: Variable }
   /** `win.at(rank)`: one rank's window. */
   | { readonly kind: 'window'; readonly variable: Variable; readonly layout: Layout; readonly rank: Expr }
   /** The result of tile(), known when the kernel is made. */
@@ -70,8 +70,8 @@ export function describe(value: Value): string {
       return value.what;
     case 'registers':
       return `the register array ${value.variable.name}`;
-    case 'peers':
-      return `the windows ${value.variable.name}`;
+    case 'handle':
+      return `the ${value.variable.type.kind === 'peers' ? 'windows' : 'tensor'} ${value.variable.name}`;
     case 'window':
       return `a window of ${value.variable.name}`;
     case 'tile':
