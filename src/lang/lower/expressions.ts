@@ -9,7 +9,7 @@ import { anyValue, condition, unify } from './coerce.js';
 import { type Context, freeze, type Into, Poisoned } from './context.js';
 import { callForeign } from './foreign.js';
 import { callDevice } from './inline.js';
-import { intrinsics, placed } from './intrinsics.js';
+import { intrinsics, unroll } from './intrinsics.js';
 import { indexed, named } from './members.js';
 import { binary } from './operators.js';
 import { indexShape, tileMethod, viewAs } from './shapes.js';
@@ -222,9 +222,8 @@ function member(ctx: Context, node: MemberExpression): Value {
 function call(ctx: Context, node: CallExpression, into: Into): Value {
   if (node.callee.type === 'Super') return unsupported(ctx, node, 'super');
   const called = { node: node.callee, value: evaluate(ctx, node.callee) };
-  if (called.value.kind === 'intrinsic' && placed.includes(called.value.name)) {
-    return misplaced(ctx, node, called.value.name);
-  }
+  if (called.value.kind === 'intrinsic' && called.value.name === unroll)
+    return unsupported(ctx, node, 'g.unroll outside a loop head', 'write for (const i of g.unroll(n))');
   const [{ value: callee }, ...args] = inOrder(ctx, node.arguments, [called]) as [Argument, ...Argument[]];
   switch (callee.kind) {
     case 'intrinsic':
@@ -241,14 +240,6 @@ function call(ctx: Context, node: CallExpression, into: Into): Value {
     default:
       return ctx.fail(node, 'HK702', `\`${ctx.text(node.callee)}\` is ${shown(callee)}, not a function`);
   }
-}
-
-function misplaced(ctx: Context, node: Node, name: string): never {
-  if (name === 'shared')
-    return ctx.fail(node, 'HK602', 'declare shared memory as `const name = g.shared(type, length)`');
-  if (name === 'registers')
-    return ctx.fail(node, 'HK603', 'declare registers as `const name = g.registers(type, length)`');
-  return unsupported(ctx, node, 'g.unroll outside a loop head', 'write for (const i of g.unroll(n))');
 }
 
 function method(call: Call, of: Value, name: MethodName): Value {

@@ -7,7 +7,7 @@ import { showTile } from '../tile.js';
 import type { Tile } from '../types.js';
 import { constantInteger } from './coerce.js';
 import type { Context } from './context.js';
-import { builtins, groups, intrinsics, placed } from './intrinsics.js';
+import { builtins, groups, intrinsics, unroll } from './intrinsics.js';
 import { habit, suggest } from './syntax.js';
 import {
   describe,
@@ -78,8 +78,8 @@ function gpuMember(ctx: Context, node: Node, path: string): Value {
   const builtin = Object.hasOwn(builtins, path) ? builtins[path] : undefined;
   if (builtin !== undefined) return expression({ kind: 'builtin', type: build.u32, name: builtin });
   if (groups.has(path)) return { kind: 'gpu', path };
-  if (Object.hasOwn(intrinsics, path) || placed.includes(path)) return { kind: 'intrinsic', name: path };
-  const known = [...Object.keys(intrinsics), ...Object.keys(builtins), ...placed];
+  if (Object.hasOwn(intrinsics, path) || path === unroll) return { kind: 'intrinsic', name: path };
+  const known = [...Object.keys(intrinsics), ...Object.keys(builtins), unroll];
   const advice = habit(path) || suggest(path, known) || '; docs/language.md lists what a thread can do';
   return ctx.fail(node, 'HK401', `there is no g.${path}${advice}`);
 }
