@@ -86,8 +86,8 @@ export class Statements {
 
   /** `if (load(p) != 0u)`: whether `next` surely reads the nameless result of an effect, and nothing else does. */
   #isInNext(variable: Variable | null, next: Stmt | undefined): variable is Variable {
-    // If the effect moved into the condition of a loop, it would happen in every round.
-    if (next === undefined || next.kind === 'for' || next.kind === 'while') return false;
+    // If the effect moved into the condition of a loop, it would happen in every round; in a register array, for every element.
+    if (next === undefined || ['for', 'while', 'registers'].includes(next.kind)) return false;
     if (variable?.unnamed !== true || this.#reads.get(variable.id) !== 1) return false;
     return expressionsOf(next).some((expr) => surelyReads(expr, variable));
   }
