@@ -28,9 +28,7 @@ export const spin = kernel({ name: 'spin', params: { microseconds: 'u32' } }, (g
 export const gate = kernel(
   { name: 'gate', params: { opened: pointer('u32'), number: 'u32', microseconds: 'u32' } },
   (g, { opened, number, microseconds }) => {
-    const start = g.clock();
-    const limit = g.u64(microseconds) * 1000n;
-    while (g.load(opened, { order: 'relaxed', scope: 'sys' }) !== number && g.clock() - start < limit) {}
+    g.awaitEpoch(opened, number, { until: '==', order: 'relaxed', scope: 'sys', limit: microseconds });
   },
 ).ir();
 
