@@ -102,6 +102,10 @@ function readFacts(context: Context, loaded: Address, asked: number): KernelFact
   };
 }
 
+/** The form in which a parameter is set: that of a value by its name. Told in advance, for `set` must be quick. */
+const formOf = ({ type }: AbiParameter) => (type.kind === 'value' ? type.name : type.kind);
+type Parameter = AbiParameter & { readonly form: ReturnType<typeof formOf> };
+
 const maxGrid = 2 ** 31 - 1;
 
 // CUlaunchConfig: seven 32-bit words and one of padding, then stream, attributes and their number.
@@ -136,7 +140,7 @@ export class CudaLauncher implements Launcher {
   readonly #home: Home;
   readonly #name: string;
   readonly #function: Address;
-  readonly #parameters: ReadonlyMap<string, AbiParameter>;
+  readonly #parameters: ReadonlyMap<string, Parameter>;
   readonly #unset: Set<string>;
   readonly #words: Uint32Array;
   readonly #view: DataView;
@@ -160,7 +164,7 @@ export class CudaLauncher implements Launcher {
     this.#name = entryName(module);
     this.#function = loaded;
     this.#launch = home.context.driver.cuLaunchKernelEx;
-    this.#parameters = new Map(block.slice(0, -1).map((parameter) => [parameter.name, parameter]));
+    this.#parameters = new Map(block.slice(0, -1).map((one) => [one.name, { ...one, form: formOf(one) }]));
     this.#unset = new Set(this.#parameters.keys());
 
     const attributeAt = configBytes;
@@ -192,9 +196,9 @@ export class CudaLauncher implements Launcher {
   }
 
   set(name: string, value: number | bigint): void {
-    const { type, offset } = this.#find(name);
+    const { form, offset } = this.#find(name);
     const at = this.#base + offset;
-    switch (type.kind === 'value' ? type.name : type.kind) {
+    switch (form) {
       case 'u32':
         if (!fits(value, 0, 2 ** 32 - 1)) throw this.#unfit(name, value, 'an integer from 0 to 4294967295');
         this.#view.setUint32(at, value, true);
@@ -217,10 +221,10 @@ export class CudaLauncher implements Launcher {
       case 'pointer':
         if (typeof value === 'bigint') this.#view.setBigUint64(at, value, true);
         else if (fits(value, 0, Number.MAX_SAFE_INTEGER)) this.#writeAddress(at, value);
-        else throw this.#unfit(name, value, type.kind === 'pointer' ? 'an address' : 'an unsigned integer');
+        else throw this.#unfit(name, value, form === 'pointer' ? 'an address' : 'an unsigned integer');
         break;
       default:
-        throw this.#unfit(name, value, type.kind === 'peers' ? 'set with setWindow' : 'set with setTensor');
+        throw this.#unfit(name, value, form === 'peers' ? 'set with setWindow' : 'set with setTensor');
     }
     this.#unset.delete(name);
   }
@@ -282,7 +286,7 @@ export class CudaLauncher implements Launcher {
     this.#view.setUint32(at + 4, value / 2 ** 32, true);
   }
 
-  #find(name: string): AbiParameter {
+  #find(name: string): Parameter {
     const parameter = this.#parameters.get(name);
     if (parameter !== undefined) return parameter;
     const known = [...this.#parameters.keys()].join(', ') || 'no parameters';
