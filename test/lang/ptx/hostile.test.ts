@@ -104,7 +104,21 @@ const many = [[], ...drawn].map((edits) => {
   return copy.join('');
 });
 
+/** What a reader that recurses would run out of stack at, and what would take it for ever. */
+const boundless = [
+  ...['{', 'ld {', 'ld (', 'ld -', 'ld [a, '].map((again) => `.entry deep() { ${again.repeat(100_000)}`),
+  `.global .b8 deep[] = ${'{'.repeat(100_000)}`,
+  [
+    '.entry many() { call many0; }',
+    ...Array.from({ length: 40 }, (_, i) => `.func many${i}() { call many${i + 1}; call many${i + 1}; }`),
+    '.func many40() { ret; }',
+  ].join('\n'),
+]
+  .map((text) => `.version 8.0\n${text}`)
+  .concat(valid);
+
 test.each([
+  ['something is nested without end, or called ever more often', boundless],
   ['one part is another, twice there, or the last', spoilt()],
   ['several parts are others', many],
 ])('a module in which %s is read, or refused with its line', (_, inputs) => {
