@@ -65,7 +65,7 @@ class Scope {
 /** The returns of a device function that is being inlined. */
 export class Exits {
   /** By the statement that leaves. */
-  readonly values = new Map<Stmt, { readonly node: Node; readonly value: Value }>();
+  readonly values = new Map<Stmt, Value>();
 
   constructor(
     readonly call: InlinedCall,

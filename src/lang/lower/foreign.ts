@@ -39,7 +39,7 @@ export function callForeign(
   const assigned = rewriteStatements(body, (stmt) => {
     const returned = exits.values.get(stmt);
     if (returned === undefined || result === null) return [stmt];
-    return [{ kind: 'assign', span: stmt.span, variable: result, value: runtime(returned.value) }, stmt];
+    return [{ kind: 'assign', span: stmt.span, variable: result, value: runtime(returned) }, stmt];
   });
   const span = ctx.span(node);
   const twin: Stmt = { kind: 'block', span, body: withoutJumps(assigned, exits.call), call: exits.call };

@@ -246,7 +246,7 @@ function returnValue(ctx: Context, node: Expression, whole: Node): void {
   const { call } = exits;
   const value = take(ctx, node, evaluate(ctx, node), exits.returns, `the result of ${call.name}`);
   const leave: Stmt = { kind: 'leave', span: ctx.span(whole), call };
-  exits.values.set(leave, { node, value });
+  exits.values.set(leave, value);
   ctx.emit(leave);
 }
 
