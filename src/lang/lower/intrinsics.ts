@@ -4,10 +4,11 @@
  */
 
 import { HeddleError } from '../../base/errors.js';
+import { heldName, heldType } from '../arithmetic.js';
 import * as build from '../build.js';
 import type { Code } from '../diagnostics.js';
 import type { Gpu } from '../gpu.js';
-import { heldName, registerNames } from '../header.js';
+import { registerNames } from '../header.js';
 import type { Builtin, Expr } from '../ir.js';
 import { printedTypes } from '../operations/debug.js';
 import {
@@ -17,14 +18,14 @@ import {
   operationNames,
   operations,
 } from '../operations/index.js';
-import { type like, type Operand, valueTypeOf } from '../operations/operation.js';
+import type { like, Operand } from '../operations/operation.js';
 import { type PureFunction, pureFunctions, pureNames } from '../operations/pure.js';
-import { byteSize, type IrType, type ValueName } from '../types.js';
+import { byteSize, type IrType, type MemoryName, type ValueName } from '../types.js';
 import { isExpr } from '../walk.js';
 import type { Argument, Call } from './call.js';
 import { anyValue, condition, constantText, unify, valueAs } from './coerce.js';
 import type { Declared } from './context.js';
-import { expression, type MemoryElement, shown, type Value } from './values.js';
+import { expression, shown, type Value } from './values.js';
 
 type Lowering = (call: Call) => Value;
 
@@ -98,9 +99,9 @@ function pure(name: PureFunction): Lowering {
   };
 }
 
-const lanesOf = (name: MemoryElement): number => 16 / byteSize[name];
+const lanesOf = (name: MemoryName): number => 16 / byteSize[name];
 
-function packLanes(call: Call, of: MemoryElement): Expr[] {
+function packLanes(call: Call, of: MemoryName): Expr[] {
   const { node, value } = call.arg(1);
   const count = lanesOf(of);
   const fits = (length: number): void => {
@@ -108,7 +109,7 @@ function packLanes(call: Call, of: MemoryElement): Expr[] {
       call.fail('HK305', `a v16 has ${count} lanes of ${of}, but ${length} are given`, node);
     }
   };
-  const inRegisters = build.loadedType(of);
+  const inRegisters = build.valueType(heldName(of));
   if (value.kind === 'registers') {
     fits(value.length);
     const type = build.valueType(value.of);
@@ -160,7 +161,7 @@ const values: Readonly<Record<Exclude<Functions, typeof unroll>, Lowering>> = {
     if (of === 'v16') return call.fail('HK305', 'a lane is smaller than the vector', call.arg(1).node);
     const index = call.constant(2, 'the lane', lanesOf(of) - 1);
     const lane: Expr = { kind: 'lane', type: build.valueType(of), vector, index };
-    return expression(build.convert(build.loadedType(of), lane));
+    return expression(build.convert(build.valueType(heldName(of)), lane));
   },
   pack(call) {
     call.expect('type, lanes');
@@ -320,7 +321,7 @@ const refusal = <Op extends OperationName>(effect: OperationEffect<Op>): string 
 function typeOf(type: ValueName | ReturnType<typeof like>, kept: Kept): IrType {
   if (typeof type === 'string') return build.valueType(type);
   const operand = kept[type.operand];
-  return isExpr(operand) ? valueTypeOf(operand) : build.voidType;
+  return isExpr(operand) ? heldType(operand.type) : build.voidType;
 }
 
 /** Where a box begins in a tensor: as many indices as that has dimensions, the outermost first. */

@@ -1,7 +1,7 @@
 /** Holds a value against what the header promises of a parameter or a result. */
 import type { Node } from 'acorn';
+import { heldName } from '../arithmetic.js';
 import * as build from '../build.js';
-import { heldName } from '../header.js';
 import type { DeviceParam, DeviceParams } from '../kernel.js';
 import { valueAs } from './coerce.js';
 import type { Context } from './context.js';

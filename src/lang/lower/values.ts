@@ -3,11 +3,12 @@
  * the compiler and is gone from the IR.
  */
 import type { Node } from 'acorn';
-import { type HeldName, showType } from '../build.js';
+import type { HeldName } from '../arithmetic.js';
+import { showType } from '../build.js';
 import type { DeviceDefinition } from '../definition.js';
 import type { Expr, Shaped, Variable } from '../ir.js';
 import { showTile } from '../tile.js';
-import type { Layout, Tile, ValueName } from '../types.js';
+import type { Layout, Tile } from '../types.js';
 
 export type Value =
   /** `shape`: of the field, or the rest of one, that a pointer points to. */
@@ -94,5 +95,3 @@ export function describe(value: Value): string {
 /** The type of a run-time value, or what else it is. */
 export const shown = (value: Value): string =>
   value.kind === 'expr' ? showType(value.expr.type) : describe(value);
-
-export type MemoryElement = Exclude<ValueName, 'bool'>;
