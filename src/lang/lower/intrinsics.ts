@@ -46,7 +46,8 @@ export const builtins: Readonly<Record<string, Builtin>> = {
 /** The function that stands in the head of a loop only; statements.ts lowers it there. */
 export const unroll = 'unroll';
 const mostRegisters = 256;
-const mostShared = 2 ** 20;
+/** Of shared memory; how many bytes a block has is looked at when all of it is known. */
+const mostElements = 2 ** 20;
 
 const conversions = ['i32', 'u32', 'u64', 'f32', 'bf16', 'f16', 'e4m3'] as const;
 type Conversion = (typeof conversions)[number];
@@ -191,7 +192,7 @@ const values: Readonly<Record<Exclude<Functions, typeof unroll>, Lowering>> = {
     call.expect(of.kind === 'tile' ? 'tile, count?' : 'type, length');
     const type =
       of.kind === 'tile' ? build.tileType(of.tile) : build.pointerType(call.memoryName(0), 'shared');
-    const count = of.kind === 'tile' && !call.has(1) ? 1 : positive(call, 1, mostShared);
+    const count = of.kind === 'tile' && !call.has(1) ? 1 : positive(call, 1, mostElements);
     const length = of.kind === 'tile' ? count * of.tile.rows * of.tile.columns : count;
     const variable = ctx.variable(into.name, type);
     ctx.module.shared.push({ variable, length, span: ctx.span(into.node) });
