@@ -3,7 +3,8 @@
  * against it. Integers wrap; shift counts are taken modulo the width; x / 0 has all bits set (0xffffffff, -1)
  * and x % 0 is x; f32 rounds to nearest even at every step.
  */
-import type { ComputeName } from './types.js';
+import type { RegisterName } from './language.js';
+import type { ComputeName, IrType, ValueName } from './types.js';
 
 export type UnaryOp = '-' | '~' | '!';
 export type IntegerOp = '+' | '-' | '*' | '/' | '%' | '&' | '|' | '^' | '<<' | '>>';
@@ -16,6 +17,18 @@ type IntegerName = 'i32' | 'u32' | 'u64';
 
 export const isInteger = (name: string): name is IntegerName =>
   name === 'i32' || name === 'u32' || name === 'u64';
+
+export type HeldName = Extract<IrType, { readonly kind: 'registers' }>['of'];
+/** The type as which registers hold a value: u8 and u16 widen to u32. */
+export function heldName(name: RegisterName): HeldName;
+export function heldName(name: ValueName): ValueName;
+export function heldName(name: ValueName): ValueName {
+  return name === 'u8' || name === 'u16' ? 'u32' : name;
+}
+
+/** The type of a value; of what it points to, as registers hold it, if it is a pointer. */
+export const heldType = (type: IrType): IrType =>
+  type.kind === 'pointer' ? { kind: 'value', name: heldName(type.to) } : type;
 
 /** The low bits of `value`, as an integer of that type. */
 export function wrap(type: IntegerName, value: bigint): number | bigint {

@@ -3,7 +3,7 @@ import * as arithmetic from './arithmetic.js';
 import type { BinaryOp, Expr, UnaryOp } from './ir.js';
 import { computePure, type PureFunction } from './operations/pure.js';
 import { showTile } from './tile.js';
-import type { ComputeName, IrType, Layout, Space, Tile, ValueName } from './types.js';
+import type { ComputeName, IrType, MemoryName, Space, Tile, ValueName } from './types.js';
 
 const computeNames: readonly string[] = ['i32', 'u32', 'u64', 'f32', 'bool'] satisfies ComputeName[];
 export const isComputeName = (name: string): name is ComputeName => computeNames.includes(name);
@@ -16,13 +16,12 @@ export const f32: IrType = valueType('f32');
 export const bool: IrType = valueType('bool');
 export const v16: IrType = valueType('v16');
 export const voidType: IrType = { kind: 'void' };
-export const pointerType = (to: Exclude<ValueName, 'bool'>, space: Space): IrType => ({
+export const pointerType = (to: MemoryName, space: Space): IrType => ({
   kind: 'pointer',
   to,
   space,
 });
 export const tileType = (tile: Tile): IrType => ({ kind: 'pointer', to: tile.type, space: 'shared', tile });
-export const peersType = (layout: Layout): IrType => ({ kind: 'peers', layout });
 
 /** The name of a value type, undefined for pointers and the like. */
 export const valueName = (type: IrType): ValueName | undefined =>
@@ -52,10 +51,6 @@ export function sameType(a: IrType, b: IrType): boolean {
   return a.kind === b.kind && showType(a) === showType(b);
 }
 
-/** The type that a loaded element has in registers: u8 and u16 widen to u32. */
-export const loadedType = (element: ValueName): IrType =>
-  element === 'u8' || element === 'u16' ? u32 : valueType(element);
-
 export const constant = (type: ComputeName, value: arithmetic.Constant): Expr => ({
   kind: 'const',
   type: valueType(type),
@@ -63,9 +58,7 @@ export const constant = (type: ComputeName, value: arithmetic.Constant): Expr =>
 });
 export const boolean = (value: boolean): Expr => constant('bool', value);
 
-export type HeldName = Extract<IrType, { readonly kind: 'registers' }>['of'];
-
-export function zero(of: HeldName): Expr {
+export function zero(of: arithmetic.HeldName): Expr {
   if (of === 'v16') {
     return { kind: 'pack', type: v16, of: 'u32', lanes: Array.from({ length: 4 }, () => constant('u32', 0)) };
   }

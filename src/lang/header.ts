@@ -4,12 +4,13 @@
  */
 import { requireArray, requireInteger, requireObject, requireText, requireThat } from '../base/errors.js';
 import type * as kernel from './kernel.js';
-import type { MemoryName, RegisterName } from './language.js';
+import type { RegisterName } from './language.js';
 import { requireTile } from './tile.js';
 import {
   byteSize,
   type Field,
   type Layout,
+  type MemoryName,
   sectionAlignment,
   type TensorRank,
   type Tile,
@@ -27,9 +28,6 @@ export const isMemoryName = (name: unknown): name is MemoryName =>
 
 /** The types that a register array may be declared to hold. */
 export const registerNames = ['u32', 'i32', 'u64', 'f32', 'bool', 'v16', 'u8', 'u16'] as const;
-
-/** The type that registers of one of these hold. */
-export const heldName = (name: RegisterName) => (name === 'u8' || name === 'u16' ? 'u32' : name);
 
 function requireMemoryName(argument: string, type: unknown): void {
   requireThat(isMemoryName(type), argument, type, `one of ${Object.keys(byteSize).join(', ')}`);

@@ -5,7 +5,9 @@
  * Scalars are ordinary numbers with a flavour, so `a + b` stays natural to write; passing a `u32` where an `i32`
  * is wanted is an error in the editor, and the language's own checker settles the width of every operation.
  */
-import type { ComputeName, TensorRank, TileName, ValueName } from './types.js';
+import type { ComputeName, MemoryName, TensorRank, TileName } from './types.js';
+
+export type { MemoryName } from './types.js';
 
 declare const flavour: unique symbol;
 type Flavour<T, N extends string> = T & { readonly [flavour]?: N };
@@ -38,8 +40,6 @@ export interface ValueOf {
   e4m3: e4m3;
   v16: v16;
 }
-
-export type MemoryName = Exclude<ValueName, 'bool'>;
 
 /** An address of elements of one type, in global (own or peer) or shared memory. */
 export interface Pointer<T extends MemoryName> {

@@ -15,8 +15,11 @@ type StorageName = 'u8' | 'u16' | 'bf16' | 'f16' | 'e4m3';
 /** `v16` is 16 opaque bytes: the widest access of a thread. `g.lane` and `g.pack` open and close it. */
 export type ValueName = ComputeName | StorageName | 'v16';
 
+/** The types of what lies in memory: a bool is in registers only. */
+export type MemoryName = Exclude<ValueName, 'bool'>;
+
 /** The size of a value in memory, in bytes. Its natural alignment is the same. */
-export const byteSize: Readonly<Record<Exclude<ValueName, 'bool'>, number>> = {
+export const byteSize: Readonly<Record<MemoryName, number>> = {
   u8: 1,
   u16: 2,
   i32: 4,
@@ -37,7 +40,7 @@ export type IrType =
   /** `tile`: to tiles, one behind the other; indices are still those of elements. */
   | {
       readonly kind: 'pointer';
-      readonly to: Exclude<ValueName, 'bool'>;
+      readonly to: MemoryName;
       readonly space: Space;
       readonly tile?: Tile;
     }
@@ -70,7 +73,7 @@ export interface Tile<T extends TileName = TileName> {
 /** One section of a window or of a rank's own state. Offsets are in bytes from the start. */
 export interface Field {
   readonly name: string;
-  readonly type: Exclude<ValueName, 'bool'>;
+  readonly type: MemoryName;
   /** Number of elements: the product of the extents of `shape`. */
   readonly length: number;
   /** Row-major: the last index moves by one element. */

@@ -174,7 +174,7 @@ const cases: readonly Case[] = [
   ['HK601', 'const x = q && g.load(out) === 1;', 'g.load(out) === 1', /use an if/],
   ['HK601', 'const x = q ? g.load(out) : 0;', 'g.load(out)', /use an if/],
   ['HK602', 'g.store(g.shared("u32", 4), 1);', 'g.shared("u32", 4)', /const name = g\.shared/],
-  ['HK603', 'let r = g.registers("f32", 4);', 'r = g.registers("f32", 4)', /const name/],
+  ['HK603', 'let r = g.registers("f32", 4);', 'g.registers("f32", 4)', /const name/],
   ['HK604', 'for (let k = 0; k < 4; g.barrier()) k++;', 'g.barrier()', /end of the body/],
   ['HK605', 'for (const k of g.unroll(4)) { if (q) break; }', 'break;', /use an if/],
   ['HK606', 'u + 1;', 'u + 1', /does nothing/],

@@ -263,6 +263,17 @@ test('parameters may be taken apart in any usual way', () => {
   expect(others[2]).toContain('[2:u32]');
 });
 
+test('an effect in what an initialiser calls happens once', () => {
+  const made = kernel({ name: 'taken', params: { out: pointer('u32'), n: 'u32' } }, (g, { out, n }) => {
+    const place = out.at(g.atomicAdd(out, 1, { order: 'relaxed', scope: 'gpu' })).at(n);
+    g.store(place, 5);
+  });
+  expect(text(made.ir())).toBe(`function taken(out#0: pointer<u32>, n#1: u32)
+  const before#2: u32 = atomicAdd out#0, 1:u32, relaxed, gpu
+  const place#3: pointer<u32> = out#0[before#2][n#1]
+  store place#3, 5:u32, weak, cta, keep`);
+});
+
 test('a module is compiled once', () => {
   const made = kernel({ name: 'cached', params: {} }, (g) => g.barrier());
   expect(made.ir()).toBe(made.ir());

@@ -2,11 +2,10 @@
  * Checks the promises that ir.ts makes to the back ends: operands agree in type, variables are declared before
  * they are used, constants are in range, effects stand where they may. An oracle for what lowering makes.
  */
-import { inRange, isComparison, isInteger } from '../../src/lang/arithmetic.js';
+import { heldType, inRange, isComparison, isInteger } from '../../src/lang/arithmetic.js';
 import * as build from '../../src/lang/build.js';
 import type { Effect, Expr, InlinedCall, IrModule, Stmt, Variable } from '../../src/lang/ir.js';
 import { operations } from '../../src/lang/operations/index.js';
-import { valueTypeOf } from '../../src/lang/operations/operation.js';
 import { byteSize, type IrType } from '../../src/lang/types.js';
 import { isExpr, operands, requireModule } from '../../src/lang/walk.js';
 
@@ -281,7 +280,7 @@ class Validator {
     const kept = new Map<string, unknown>(Object.entries(effect));
     const typeOf = (name: string): IrType => {
       const operand = kept.get(name);
-      return isExpr(operand) ? valueTypeOf(operand) : build.voidType;
+      return isExpr(operand) ? heldType(operand.type) : build.voidType;
     };
     for (const [name, operand] of Object.entries({ ...takes, ...options })) {
       const where = `${name} of ${effect.op}`;

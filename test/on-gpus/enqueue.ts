@@ -42,7 +42,7 @@ class Gate {
   static async before(stream: Stream, { device }: World): Promise<Gate> {
     assert.ok(device instanceof CudaDevice);
     const opened = device.allocateMapped(4, 'a gate');
-    const launcher = (await device.loadSource(gate)).launcher({ grid: 1, block: 1, rank: 0 });
+    const launcher = (await device.load(gate)).launcher({ grid: 1, block: 1, rank: 0 });
     launcher.set('opened', opened.address);
     launcher.set('microseconds', gateMs * 1000);
     let number = 0;

@@ -12,8 +12,6 @@ export interface KernelSource {
   readonly entry: string;
   /** The compiler's options for an architecture ('sm_90a'). Those of Heddle's own kernels are the same for both. */
   readonly options: (architecture: string, compiler: Compiler['kind']) => readonly string[];
-  /** The code that is linked to it; all of them are compiled with relocatable code then. */
-  readonly linked?: readonly KernelSource[];
   /** For messages: the lines of the files that `#line` names. */
   readonly lineOf?: LineOf;
 }

@@ -7,7 +7,7 @@ import {
   UnavailableError,
 } from '../../base/errors.js';
 import { type Address, view } from '../../base/native/index.js';
-import { hardwareOf, type IrModule } from '../../lang/index.js';
+import { dynamicSharedBytes, hardwareOf, type IrModule } from '../../lang/index.js';
 import {
   type Device,
   type Fill,
@@ -23,7 +23,7 @@ import {
   type WireMemory,
   type WireShape,
 } from '../index.js';
-import { compileKernel, type KernelSource } from './compiler.js';
+import { compileKernel } from './compiler.js';
 import { Context, check } from './driver.js';
 import { CudaError } from './errors.js';
 import { architecture, countGpus, describeGpu, type Gpu } from './gpu.js';
@@ -31,10 +31,10 @@ import { link } from './link.js';
 import { NvshmemHeap, nvshmemState } from './nvshmem/heap.js';
 import { closeDescriptor } from './posix.js';
 import { printKernel } from './print.js';
-import { CudaProgram, type Launched, type ParameterBlock } from './program.js';
+import { CudaProgram } from './program.js';
 import { type FabricProbe, probeFabric } from './sharing.js';
 import { allocatePinned, freePinned, Staging } from './staging.js';
-import { CudaEvent, CudaStream, type Home, until } from './stream.js';
+import { CudaEvent, CudaStream, type Home, type Owned, until } from './stream.js';
 import { describe, outOfMemory } from './virtual.js';
 import { allocateWindow, openWindow, reserveWindow } from './window.js';
 import { allocateGpuWire } from './wire.js';
@@ -47,20 +47,10 @@ export interface Dmabuf {
   close(): void;
 }
 
-export interface CudaSource {
-  readonly kernel: KernelSource;
-  readonly parameters: ParameterBlock;
-  readonly maxThreads: number;
-}
-
 const pageBytes = 4096;
 
 /** Longest that `settle` waits for enqueued work; the waits of kernels end much sooner. */
 const disposeLimit = 60_000;
-
-interface Disposable {
-  dispose(): void;
-}
 
 /** One NVIDIA GPU, as one rank uses it. */
 export class CudaDevice implements Device {
@@ -74,7 +64,7 @@ export class CudaDevice implements Device {
   readonly capability: readonly [major: number, minor: number];
   readonly #home: Home;
   /** Streams, events, graphs, memory and windows, in the order in which they were made. */
-  readonly #children = new Set<Disposable>();
+  readonly #children = new Set<Owned & { isIdle(): boolean }>();
   #state: 'live' | 'closing' | 'disposed' = 'live';
   #internal: CudaStream | null = null;
   #nvshmem: NvshmemHeap | null = null;
@@ -117,8 +107,7 @@ export class CudaDevice implements Device {
       requireLive: () => {
         if (this.#state === 'disposed') throw new DisposedError(this.description);
       },
-      keep: (child) => this.#keep(child),
-      forget: (child) => this.#children.delete(child),
+      adopt: (free, isIdle) => this.#adopt(free, isIdle),
     };
   }
 
@@ -130,10 +119,7 @@ export class CudaDevice implements Device {
     if (allocated !== 0)
       throw outOfMemory(context, allocated, 'cuMemAlloc', describe(bytes, purpose, this.gpu));
     const address = out.number();
-    const { dispose } = this.#adopt(() => {
-      context.use();
-      check(cuMemFree(address), 'cuMemFree', `freeing the ${purpose}`);
-    });
+    const { dispose } = this.#adopt(() => check(cuMemFree(address), 'cuMemFree', `freeing the ${purpose}`));
     return { address, bytes, free: dispose };
   }
 
@@ -289,18 +275,40 @@ export class CudaDevice implements Device {
     return { address, bytes, free: () => {} };
   }
 
-  async load(module: IrModule): Promise<CudaProgram<IrModule>> {
+  async load(module: IrModule): Promise<CudaProgram> {
     this.#requireHardware(module);
-    const { kernel, parameters, sharedBytes } = printKernel(module);
+    const parts = printKernel(module);
+    const [{ entry: kernel }] = parts;
+    const sharedBytes = dynamicSharedBytes(module.shared);
     const { sharedBytesPerBlock, name } = this.gpu;
     if (sharedBytes > sharedBytesPerBlock) {
       throw new UnavailableError(
-        `${kernel.entry} needs ${sharedBytes} bytes of shared memory, but a block of ${name} has ${sharedBytesPerBlock}`,
+        `${kernel} needs ${sharedBytes} bytes of shared memory, but a block of ${name} has ${sharedBytesPerBlock}`,
         'Use smaller tiles or fewer stages on this GPU',
       );
     }
-    const { maxThreads, cluster } = module;
-    return this.#load(kernel, parameters, { module, name: kernel.entry, maxThreads, sharedBytes, cluster });
+    this.#enter();
+    const cubins = await Promise.all(
+      parts.map((part) => compileKernel(part, architecture(this.gpu.capability))),
+    );
+    const { context } = this.#enter();
+    const image = parts.length === 1 ? cubins[0]! : link(context, kernel, cubins);
+    const d = context.driver;
+    const loading = `loading the kernel ${kernel}`;
+    check(d.cuModuleLoadData(d.out.address, image), 'cuModuleLoadData', loading);
+    const loaded = d.out.number();
+    const heap = parts.length === 1 ? null : this.#heapOf(loaded, kernel);
+    this.#adopt(() => {
+      if (heap?.stranded) return;
+      heap?.leave(loaded);
+      check(d.cuModuleUnload(loaded), 'cuModuleUnload', kernel);
+    });
+    heap?.enter(loaded, kernel);
+    check(d.cuModuleGetFunction(d.out.address, loaded, kernel), 'cuModuleGetFunction', loading);
+    const entry = d.out.number();
+    // Now, while nothing of ours runs: a kernel loaded at its first launch would wait for the running ones.
+    if (d.cuFuncLoad !== null) check(d.cuFuncLoad(entry), 'cuFuncLoad', loading);
+    return new CudaProgram(this.#home, module, entry);
   }
 
   #requireHardware(module: IrModule): void {
@@ -312,48 +320,6 @@ export class CudaDevice implements Device {
       `${module.name} uses ${needs.because}, which GPUs of compute capability ${which} have; ${name} has ${capability.join('.')}`,
       'Use a kernel without it on this GPU',
     );
-  }
-
-  /** Compiles and loads a kernel given as CUDA C++ text; for baselines and tests beside the kernel language. */
-  loadSource(source: CudaSource): Promise<CudaProgram<CudaSource>> {
-    return this.#load(source.kernel, source.parameters, {
-      module: source,
-      name: source.kernel.entry,
-      maxThreads: source.maxThreads,
-      sharedBytes: 0,
-      cluster: 1,
-    });
-  }
-
-  async #load<M>(
-    kernel: KernelSource,
-    parameters: ParameterBlock,
-    launched: Launched<M>,
-  ): Promise<CudaProgram<M>> {
-    this.#enter();
-    const parts = [kernel, ...(kernel.linked ?? [])];
-    const cubins = await Promise.all(
-      parts.map((part) => compileKernel(part, architecture(this.gpu.capability))),
-    );
-    const { context } = this.#enter();
-    const image = parts.length === 1 ? cubins[0]! : link(context, kernel.entry, cubins);
-    const d = context.driver;
-    const loading = `loading the kernel ${kernel.entry}`;
-    check(d.cuModuleLoadData(d.out.address, image), 'cuModuleLoadData', loading);
-    const loaded = d.out.number();
-    const heap = parts.length === 1 ? null : this.#heapOf(loaded, kernel.entry);
-    this.#adopt(() => {
-      if (heap?.stranded) return;
-      context.use();
-      heap?.leave(loaded);
-      check(d.cuModuleUnload(loaded), 'cuModuleUnload', kernel.entry);
-    });
-    heap?.enter(loaded, kernel.entry);
-    check(d.cuModuleGetFunction(d.out.address, loaded, kernel.entry), 'cuModuleGetFunction', loading);
-    const entry = d.out.number();
-    // Now, while nothing of ours runs: a kernel loaded at its first launch would wait for the running ones.
-    if (d.cuFuncLoad !== null) check(d.cuFuncLoad(entry), 'cuFuncLoad', loading);
-    return new CudaProgram(this.#home, launched, entry, parameters);
   }
 
   /** The source of a module's NVSHMEM state; null for others. */
@@ -369,13 +335,11 @@ export class CudaDevice implements Device {
 
   /** Blocks the thread until every rank has called it with the same id: let them meet just before. */
   joinNvshmem(id: Uint8Array, rank: number, ranks: number, lost: AbortSignal): void {
-    const { context } = this.#enter();
+    this.#enter();
     const heap = NvshmemHeap.join(id, rank, ranks, lost);
     this.#nvshmem = heap;
     this.#adopt(() => {
-      if (heap.stranded) return;
-      context.use();
-      heap.end();
+      if (!heap.stranded) heap.end();
     });
   }
 
@@ -386,14 +350,12 @@ export class CudaDevice implements Device {
 
   /** Memory of NVSHMEM's heap, cleared: every rank calls it with the same size, and frees it in the same order. */
   allocateSymmetric(bytes: number, purpose: string, fills: readonly Fill[] = []): WindowMemory {
-    const { context } = this.#enter();
+    this.#enter();
     const heap = this.#nvshmem;
     if (heap === null) throw new HeddleError('HEDDLE_NVSHMEM', `${this.description} is not part of NVSHMEM`);
     const address = heap.allocate(bytes, purpose);
     const { dispose } = this.#adopt(() => {
-      if (heap.stranded) return;
-      context.use();
-      heap.free(address);
+      if (!heap.stranded) heap.free(address);
     });
     this.#clear(address, bytes, purpose, fills);
     // Nobody maps it.
@@ -402,18 +364,18 @@ export class CudaDevice implements Device {
 
   createStream(): CudaStream {
     this.#enter();
-    return this.#keep(new CudaStream(this.#home));
+    return new CudaStream(this.#home);
   }
 
   /** A stream of the caller, by its raw CUstream handle (0: the legacy default stream, 2: the thread's). */
   wrapStream(handle: number): CudaStream {
     this.#enter();
-    return this.#keep(new CudaStream(this.#home, handle));
+    return new CudaStream(this.#home, handle);
   }
 
   createEvent(): CudaEvent {
     this.#enter();
-    return this.#keep(new CudaEvent(this.#home));
+    return new CudaEvent(this.#home);
   }
 
   /** Makes this GPU's context current on this thread, for another CUDA library that is called next. */
@@ -426,10 +388,9 @@ export class CudaDevice implements Device {
    * @throws HeddleError where work does not end.
    */
   async settle(): Promise<void> {
-    const streams = [...this.#children].filter((child) => child instanceof CudaStream && child.owned);
     const deadline = performance.now() + disposeLimit;
     await until(() => {
-      if ((streams as CudaStream[]).every((stream) => stream.idle)) return true;
+      if ([...this.#children].every(({ isIdle }) => isIdle())) return true;
       if (performance.now() < deadline) return false;
       throw new HeddleError(
         'HEDDLE_BUSY',
@@ -455,7 +416,6 @@ export class CudaDevice implements Device {
     // Last made, first freed: graphs before their streams, streams before the memory they use.
     const failures: unknown[] = [];
     for (const child of [...this.#children].reverse()) attempt(() => child.dispose(), failures);
-    this.#children.clear();
     attempt(() => this.#home.staging.dispose(), failures);
     if (!this.#nvshmem?.stranded) attempt(() => this.#home.context.release(), failures);
     // After a failed kernel every one of these fails with the kernel's error, which `synchronize` reported; the
@@ -475,20 +435,20 @@ export class CudaDevice implements Device {
     return this.#internal;
   }
 
-  #keep<T extends Disposable>(child: T): T {
-    this.#children.add(child);
-    return child;
-  }
-
-  /** Registers something that is freed once, by hand or with the device. */
-  #adopt(free: () => void): Disposable {
-    const child: Disposable = {
+  #adopt(free: () => void, isIdle: () => boolean = () => true): Owned {
+    const child = {
+      isIdle,
+      freed: false,
       dispose: () => {
-        if (!this.#children.delete(child)) return;
+        if (child.freed) return;
+        child.freed = true;
+        this.#children.delete(child);
+        this.#home.context.use();
         free();
       },
     };
-    return this.#keep(child);
+    this.#children.add(child);
+    return child;
   }
 }
 

@@ -3,7 +3,7 @@ export { cacheFolder, requireOwnCache } from './cache.js';
 export { compileKernel, compilerRemedy, findCompiler, type KernelSource } from './compiler.js';
 export type { Compiler } from './compilers.js';
 export { Cublas, type GroupedProducts, type Product } from './cublas.js';
-export { CudaDevice, type CudaSource, type Dmabuf } from './device.js';
+export { CudaDevice, type Dmabuf } from './device.js';
 export { CompileError, type CompilerMessage } from './diagnostics.js';
 export {
   createOut,
@@ -31,7 +31,7 @@ export { NvshmemHeap } from './nvshmem/heap.js';
 export { nvshmem, nvshmemCandidates, nvshmemRemedy, nvshmemTrial } from './nvshmem/library.js';
 export type { NvshmemTrial } from './nvshmem/trial.js';
 export { nvtxAskedFor } from './nvtx.js';
-export type { CudaLauncher, CudaProgram, KernelFacts, Parameter, ParameterBlock } from './program.js';
+export type { CudaLauncher, CudaProgram, KernelFacts } from './program.js';
 export { type FabricProbe, fabricRemedy } from './sharing.js';
 export { type CudaEvent, type CudaGraph, CudaStream } from './stream.js';
 export { allowsTakingDescriptors, windowKinds } from './window.js';

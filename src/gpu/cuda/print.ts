@@ -1,25 +1,20 @@
 import * as lang from '../../lang/index.js';
 import type { KernelSource } from './compiler.js';
 import type { LineOf } from './diagnostics.js';
-import type { Parameter, ParameterBlock } from './program.js';
 
-/** A kernel of the language as the compiler and the launcher need it. */
-export function printKernel(module: lang.IrModule): {
-  kernel: KernelSource;
-  parameters: ParameterBlock;
-  /** Shared memory that its launches must ask for. */
-  sharedBytes: number;
-} {
+/** A kernel as the compiler needs it, and behind it what must be linked to it. */
+export function printKernel(
+  module: lang.IrModule,
+): readonly [kernel: KernelSource, ...linked: KernelSource[]] {
   const linked = [...lang.foreignSources(module)].map(foreignObject);
   const kernel: KernelSource = {
     text: lang.printCuda(module),
     entry: lang.entryName(module),
     options:
       linked.length === 0 ? lang.compileOptions : (arch) => [...lang.compileOptions(arch), relocatable],
-    linked,
     lineOf: lineOf(module),
   };
-  return { kernel, parameters: parameterBlock(module), sharedBytes: lang.dynamicSharedBytes(module.shared) };
+  return [kernel, ...linked];
 }
 
 const relocatable = '--relocatable-device-code=true';
@@ -54,16 +49,4 @@ function lineOf(module: lang.IrModule): LineOf {
     }
     return null;
   };
-}
-
-function parameterBlock(module: lang.IrModule): ParameterBlock {
-  const block = lang.parameterAbi(module);
-  const rank = block.at(-1)!;
-  const parameters = module.entry.params.map(({ type }, i): Parameter => {
-    const { name, offset, bytes } = block[i]!;
-    // Kernels have no other parameters: parameterAbi refuses them.
-    const kind = (type.kind === 'value' ? type.name : type.kind) as Parameter['kind'];
-    return { name, kind, offset, bytes, ...(type.kind === 'tensorMap' && { boxes: type }) };
-  });
-  return { parameters, rankOffset: rank.offset, bytes: rank.offset + rank.bytes };
 }

@@ -1,6 +1,12 @@
 import { ArgumentError, HeddleError, requireInteger, UnavailableError } from '../../base/errors.js';
 import { type Address, addressOf } from '../../base/native/index.js';
-import type { TensorRank, Tile } from '../../lang/index.js';
+import {
+  type AbiParameter,
+  dynamicSharedBytes,
+  entryName,
+  type IrModule,
+  parameterAbi,
+} from '../../lang/index.js';
 import {
   type Launcher,
   type LaunchShape,
@@ -14,25 +20,6 @@ import { type Context, check } from './driver.js';
 import { type Home, streamOf } from './stream.js';
 import { encodeTensorMap } from './tensor-map.js';
 
-/** One parameter of a kernel as it lies in the block of memory that a launch passes. */
-export interface Parameter {
-  readonly name: string;
-  /** `peers`: one 64-bit base address per rank, as a structure by value. */
-  readonly kind: 'i32' | 'u32' | 'u64' | 'f32' | 'bool' | 'pointer' | 'peers' | 'tensorMap';
-  readonly offset: number;
-  readonly bytes: number;
-  /** The boxes that a tensor map is for; absent for other parameters. */
-  readonly boxes?: { readonly tile: Tile; readonly rank: TensorRank };
-}
-
-/** All parameters of a kernel, the implicit rank included. */
-export interface ParameterBlock {
-  readonly parameters: readonly Parameter[];
-  /** Where this rank's number (u32) lies; null for a kernel that has none. */
-  readonly rankOffset: number | null;
-  readonly bytes: number;
-}
-
 /** The compiler's figures for a kernel. */
 export interface KernelFacts {
   readonly registers: number;
@@ -43,74 +30,54 @@ export interface KernelFacts {
   readonly maxThreads: number;
 }
 
-export interface Launched<M> {
-  readonly module: M;
-  readonly name: string;
-  readonly maxThreads: number;
-  readonly sharedBytes: number;
-  readonly cluster: number;
-}
-
 /** A kernel loaded on one GPU. */
-export class CudaProgram<M> {
-  readonly module: M;
+export class CudaProgram {
+  readonly module: IrModule;
   readonly name: string;
   readonly facts: KernelFacts;
   readonly #home: Home;
   readonly #function: Address;
-  readonly #block: ParameterBlock;
+  readonly #block: readonly AbiParameter[];
   readonly #maxThreads: number;
-  readonly #kernel: Launched<M>;
 
-  constructor(home: Home, kernel: Launched<M>, loaded: Address, block: ParameterBlock) {
+  constructor(home: Home, module: IrModule, loaded: Address) {
     this.#home = home;
-    this.module = kernel.module;
-    this.name = kernel.name;
+    this.module = module;
+    this.name = entryName(module);
     this.#function = loaded;
-    this.#block = block.parameters.some(({ boxes }) => boxes !== undefined)
-      ? asCompiled(home.context, loaded, kernel.name, block)
-      : block;
-    this.#kernel = kernel;
-    if (kernel.sharedBytes > 0) allowShared(home.context, loaded, kernel.name, kernel.sharedBytes);
-    this.facts = readFacts(home.context, loaded, kernel.sharedBytes);
-    this.#maxThreads = Math.min(kernel.maxThreads, this.facts.maxThreads);
+    this.#block = blockOf(home.context, loaded, module);
+    const sharedBytes = dynamicSharedBytes(module.shared);
+    if (sharedBytes > 0) allowShared(home.context, loaded, this.name, sharedBytes);
+    this.facts = readFacts(home.context, loaded, sharedBytes);
+    this.#maxThreads = Math.min(module.maxThreads, this.facts.maxThreads);
   }
 
   launcher(shape: LaunchShape): CudaLauncher {
     this.#home.requireLive();
     requireInteger('block', shape.block, 1, this.#maxThreads);
-    return new CudaLauncher(this.#home, this.#kernel, this.#function, this.#block, shape);
+    return new CudaLauncher(this.#home, this.module, this.#function, this.#block, shape);
   }
 }
 
 /**
- * The block as the compiler has it. Maps are aligned to 64 bytes of the memory that the GPU keeps parameters in, and the block begins
- * there where only the driver knows.
+ * The parameters, the rank the last, as they lie in the block of memory that a launch passes. Maps are aligned to 64 bytes of the memory that
+ * the GPU keeps parameters in, and where the block begins there only the driver knows.
  */
-function asCompiled(
-  { driver }: Context,
-  loaded: Address,
-  name: string,
-  block: ParameterBlock,
-): ParameterBlock {
+function blockOf({ driver }: Context, loaded: Address, module: IrModule): readonly AbiParameter[] {
+  const block = parameterAbi(module);
+  if (block.every(({ kind }) => kind !== 'tensorMap')) return block;
+  const name = entryName(module);
   const { out, cuFuncGetParamInfo } = driver;
   if (cuFuncGetParamInfo === null)
     throw new UnavailableError(
       `${name} takes tensors, for which this driver is too old`,
       'Update the driver to one for CUDA 12.4 or newer',
     );
-  let end = 0;
-  const offsetOf = (index: number): number => {
-    const found = cuFuncGetParamInfo(loaded, index, out.address, out.address + 8);
-    check(found, 'cuFuncGetParamInfo', `asking for parameter ${index} of ${name}`);
-    const [offset, bytes] = [Number(out.u64[0]!), Number(out.u64[1]!)];
-    end = offset + bytes;
-    return offset;
-  };
-  const parameters = block.parameters.map((parameter, i) => ({ ...parameter, offset: offsetOf(i) }));
-  // The rank is the last.
-  const rankOffset = block.rankOffset === null ? null : offsetOf(parameters.length);
-  return { parameters, rankOffset, bytes: end };
+  return block.map((parameter, i) => {
+    const found = cuFuncGetParamInfo(loaded, i, out.address, out.address + 8);
+    check(found, 'cuFuncGetParamInfo', `asking for parameter ${i} of ${name}`);
+    return { ...parameter, offset: out.number(0), bytes: out.number(1) };
+  });
 }
 
 const attributes = { maxThreads: 0, shared: 1, local: 3, registers: 4, mostDynamicShared: 8 } as const;
@@ -134,6 +101,10 @@ function readFacts(context: Context, loaded: Address, asked: number): KernelFact
     maxThreads: get(attributes.maxThreads),
   };
 }
+
+/** The form in which a parameter is set: that of a value by its name. Told in advance, for `set` must be quick. */
+const formOf = ({ type }: AbiParameter) => (type.kind === 'value' ? type.name : type.kind);
+type Parameter = AbiParameter & { readonly form: ReturnType<typeof formOf> };
 
 const maxGrid = 2 ** 31 - 1;
 
@@ -181,17 +152,19 @@ export class CudaLauncher implements Launcher {
 
   constructor(
     home: Home,
-    { name, sharedBytes, cluster }: Launched<unknown>,
+    module: IrModule,
     loaded: Address,
-    block: ParameterBlock,
+    block: readonly AbiParameter[],
     shape: LaunchShape,
   ) {
-    this.#cluster = cluster;
+    const rank = block.at(-1)!;
+    const blockBytes = rank.offset + rank.bytes;
+    this.#cluster = module.cluster;
     this.#home = home;
-    this.#name = name;
+    this.#name = entryName(module);
     this.#function = loaded;
     this.#launch = home.context.driver.cuLaunchKernelEx;
-    this.#parameters = new Map(block.parameters.map((parameter) => [parameter.name, parameter]));
+    this.#parameters = new Map(block.slice(0, -1).map((one) => [one.name, { ...one, form: formOf(one) }]));
     this.#unset = new Set(this.#parameters.keys());
 
     const attributeAt = configBytes;
@@ -199,7 +172,7 @@ export class CudaLauncher implements Launcher {
     const sizeAt = extraAt + extraBytes;
     this.#base = sizeAt + 16; // a multiple of 16, which vector parameters need
     // Memory of an ArrayBuffer of this size does not move, and lives as long as this launcher does.
-    const memory = new ArrayBuffer(this.#base + Math.max(block.bytes, 16));
+    const memory = new ArrayBuffer(this.#base + Math.max(blockBytes, 16));
     this.#view = new DataView(memory);
     this.#words = new Uint32Array(memory, 0, this.#base / 4);
     const address = addressOf(memory);
@@ -208,7 +181,7 @@ export class CudaLauncher implements Launcher {
 
     const words = this.#words;
     words.set([1, 1, 1, shape.block, 1, 1], config.gridX);
-    words[config.shared] = sharedBytes;
+    words[config.shared] = dynamicSharedBytes(module.shared);
     this.#writeAddress(config.attributes * 4, address + attributeAt);
     words[config.count] = shape.programmatic === true ? 1 : 0;
     words[attributeAt / 4] = programmaticStreamSerialization;
@@ -217,21 +190,15 @@ export class CudaLauncher implements Launcher {
     this.#writeAddress(extraAt + 8, address + this.#base);
     words[extraAt / 4 + 4] = bufferSize;
     this.#writeAddress(extraAt + 24, address + sizeAt);
-    words[sizeAt / 4] = block.bytes;
+    words[sizeAt / 4] = blockBytes;
     this.setGrid(shape.grid);
-    if (block.rankOffset !== null) {
-      this.#view.setUint32(
-        this.#base + block.rankOffset,
-        requireInteger('rank', shape.rank, 0, 2 ** 16),
-        true,
-      );
-    }
+    this.#view.setUint32(this.#base + rank.offset, requireInteger('rank', shape.rank, 0, 2 ** 16), true);
   }
 
   set(name: string, value: number | bigint): void {
-    const parameter = this.#find(name);
-    const at = this.#base + parameter.offset;
-    switch (parameter.kind) {
+    const { form, offset } = this.#find(name);
+    const at = this.#base + offset;
+    switch (form) {
       case 'u32':
         if (!fits(value, 0, 2 ** 32 - 1)) throw this.#unfit(name, value, 'an integer from 0 to 4294967295');
         this.#view.setUint32(at, value, true);
@@ -254,12 +221,10 @@ export class CudaLauncher implements Launcher {
       case 'pointer':
         if (typeof value === 'bigint') this.#view.setBigUint64(at, value, true);
         else if (fits(value, 0, Number.MAX_SAFE_INTEGER)) this.#writeAddress(at, value);
-        else throw this.#unfit(name, value, parameter.kind === 'u64' ? 'an unsigned integer' : 'an address');
+        else throw this.#unfit(name, value, form === 'pointer' ? 'an address' : 'an unsigned integer');
         break;
-      case 'peers':
-        throw this.#unfit(name, value, 'set with setWindow');
-      case 'tensorMap':
-        throw this.#unfit(name, value, 'set with setTensor');
+      default:
+        throw this.#unfit(name, value, form === 'peers' ? 'set with setWindow' : 'set with setTensor');
     }
     this.#unset.delete(name);
   }
@@ -277,13 +242,13 @@ export class CudaLauncher implements Launcher {
   }
 
   setTensor(name: string, tensor: Tensor): void {
-    const { boxes, offset } = this.#find(name);
-    if (boxes === undefined) throw this.#unfit(name, 'a tensor', 'set with set');
-    const strided = requireTensor(`${this.#name}.${name}`, tensor, boxes);
+    const { type, offset } = this.#find(name);
+    if (type.kind !== 'tensorMap') throw this.#unfit(name, 'a tensor', 'set with set');
+    const strided = requireTensor(`${this.#name}.${name}`, tensor, type);
     const { context } = this.#home;
     context.use();
     new Uint8Array(this.#view.buffer).set(
-      encodeTensorMap(context.driver, strided, boxes.tile, name),
+      encodeTensorMap(context.driver, strided, type.tile, name),
       this.#base + offset,
     );
     this.#unset.delete(name);

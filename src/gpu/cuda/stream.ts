@@ -10,9 +10,14 @@ export interface Home {
   readonly staging: Staging;
   /** Throws once the device is disposed. */
   requireLive(): void;
-  /** Remembers what the device disposes of at the latest with itself, and forgets what is gone. */
-  keep<T extends { dispose(): void }>(child: T): T;
-  forget(child: { dispose(): void }): void;
+  /** Something that the device frees at the latest with itself, in its own context, having waited until it is idle. */
+  adopt(free: () => void, isIdle?: () => boolean): Owned;
+}
+
+/** Something that is freed once, by hand or with the device. */
+export interface Owned {
+  readonly freed: boolean;
+  dispose(): void;
 }
 
 const nonBlocking = 1;
@@ -32,21 +37,31 @@ export class CudaStream implements Stream {
   readonly low: number;
   readonly high: number;
   readonly home: Home;
-  readonly #owned: boolean;
-  #disposed = false;
+  readonly #isOurs: boolean;
+  readonly #owned: Owned;
   /** While capturing: the host buffers that the graph will read at every replay. */
   #captured: Pinned[] | null = null;
 
   constructor(home: Home, handle?: Address) {
     this.home = home;
-    this.#owned = handle === undefined;
+    this.#isOurs = handle === undefined;
     if (handle === undefined) {
       const { context } = home;
+      const { driver } = context;
       context.use();
-      check(context.driver.cuStreamCreate(context.driver.out.address, nonBlocking), 'cuStreamCreate');
-      this.handle = context.driver.out.number();
+      check(driver.cuStreamCreate(driver.out.address, nonBlocking), 'cuStreamCreate');
+      this.handle = driver.out.number();
+      this.#owned = home.adopt(
+        () => check(driver.cuStreamDestroy(this.handle), 'cuStreamDestroy'),
+        () => {
+          context.use();
+          // Whether its work has ended well or badly.
+          return driver.cuStreamQuery(this.handle) !== CUDA_ERROR_NOT_READY;
+        },
+      );
     } else {
       this.handle = requireInteger('handle', handle, 0, 2 ** 48);
+      this.#owned = home.adopt(() => {});
     }
     this.low = this.handle >>> 0;
     this.high = Math.floor(this.handle / 2 ** 32);
@@ -56,7 +71,7 @@ export class CudaStream implements Stream {
     this.#enter();
     if (bytes.length === 0) return;
     requireInteger('bytes', bytes.length, 0, largestCopy);
-    if (this.#captured === null && !this.#owned && this.#isCapturing()) {
+    if (this.#captured === null && !this.#isOurs && this.#isCapturing()) {
       throw new HeddleError(
         'HEDDLE_CAPTURE',
         'copyIn cannot be captured on a stream that other code captures: nothing would keep its bytes for the ' +
@@ -142,7 +157,7 @@ export class CudaStream implements Stream {
     this.#captured = null;
     try {
       check(driver.cuStreamEndCapture(this.handle, driver.out.address), 'cuStreamEndCapture');
-      return this.home.keep(new CudaGraph(this.home, driver.out.number(), captured, this.handle));
+      return new CudaGraph(this.home, driver.out.number(), captured, this.handle);
     } catch (error) {
       for (const pinned of captured) this.home.staging.give(pinned);
       throw error;
@@ -182,7 +197,7 @@ export class CudaStream implements Stream {
 
   /** The current context, this stream's own. */
   #enter(): Context {
-    if (this.#disposed) throw new DisposedError('this stream');
+    if (this.#owned.freed) throw new DisposedError('this stream');
     this.home.requireLive();
     this.home.context.use();
     return this.home.context;
@@ -216,24 +231,8 @@ export class CudaStream implements Stream {
     staging.giveEvent(event);
   }
 
-  /** Whether all work enqueued here has ended, well or badly. */
-  get idle(): boolean {
-    this.home.context.use();
-    return this.home.context.driver.cuStreamQuery(this.handle) !== CUDA_ERROR_NOT_READY;
-  }
-
-  /** Whether the device must wait for this stream before it frees memory. */
-  get owned(): boolean {
-    return this.#owned && !this.#disposed;
-  }
-
   dispose(): void {
-    if (this.#disposed) return;
-    this.#disposed = true;
-    this.home.forget(this);
-    if (!this.#owned) return;
-    this.home.context.use();
-    check(this.home.context.driver.cuStreamDestroy(this.handle), 'cuStreamDestroy');
+    this.#owned.dispose();
   }
 }
 
@@ -241,18 +240,19 @@ export class CudaStream implements Stream {
 export class CudaEvent implements Event {
   readonly handle: Address;
   readonly #home: Home;
-  #disposed = false;
+  readonly #owned: Owned;
 
   constructor(home: Home) {
     this.#home = home;
     home.context.use();
-    const { out, cuEventCreate } = home.context.driver;
+    const { out, cuEventCreate, cuEventDestroy } = home.context.driver;
     check(cuEventCreate(out.address, 0), 'cuEventCreate');
     this.handle = out.number();
+    this.#owned = home.adopt(() => check(cuEventDestroy(this.handle), 'cuEventDestroy'));
   }
 
   elapsedSince(start: Event): number {
-    if (this.#disposed) throw new DisposedError('this event');
+    if (this.#owned.freed) throw new DisposedError('this event');
     this.#home.context.use();
     const { out, cuEventElapsedTime } = this.#home.context.driver;
     const result = cuEventElapsedTime(out.address, eventOf(start).handle, this.handle);
@@ -263,11 +263,7 @@ export class CudaEvent implements Event {
   }
 
   dispose(): void {
-    if (this.#disposed) return;
-    this.#disposed = true;
-    this.#home.forget(this);
-    this.#home.context.use();
-    check(this.#home.context.driver.cuEventDestroy(this.handle), 'cuEventDestroy');
+    this.#owned.dispose();
   }
 }
 
@@ -275,23 +271,25 @@ export class CudaEvent implements Event {
 export class CudaGraph implements Graph {
   readonly #home: Home;
   readonly #exec: Address;
-  readonly #buffers: readonly Pinned[];
-  #disposed = false;
+  readonly #owned: Owned;
 
   constructor(home: Home, template: Address, buffers: readonly Pinned[], stream: Address) {
     const { driver } = home.context;
     this.#home = home;
-    this.#buffers = buffers;
     const made = driver.cuGraphInstantiateWithFlags(driver.out.address, template, 0);
     this.#exec = driver.out.number();
     driver.cuGraphDestroy(template);
     check(made, 'cuGraphInstantiateWithFlags');
     // Otherwise the first launch would pay for it.
     check(driver.cuGraphUpload(this.#exec, stream), 'cuGraphUpload');
+    this.#owned = home.adopt(() => {
+      check(driver.cuGraphExecDestroy(this.#exec), 'cuGraphExecDestroy');
+      for (const pinned of buffers) home.staging.give(pinned);
+    });
   }
 
   launch(stream: Stream): void {
-    if (this.#disposed) throw new DisposedError('this graph');
+    if (this.#owned.freed) throw new DisposedError('this graph');
     this.#home.requireLive();
     this.#home.context.use();
     const result = this.#home.context.driver.cuGraphLaunch(this.#exec, streamOf(stream).handle);
@@ -300,12 +298,7 @@ export class CudaGraph implements Graph {
 
   /** The graph's launches must have ended: it holds what they copy from. */
   dispose(): void {
-    if (this.#disposed) return;
-    this.#disposed = true;
-    this.#home.forget(this);
-    this.#home.context.use();
-    check(this.#home.context.driver.cuGraphExecDestroy(this.#exec), 'cuGraphExecDestroy');
-    for (const pinned of this.#buffers) this.#home.staging.give(pinned);
+    this.#owned.dispose();
   }
 }
 

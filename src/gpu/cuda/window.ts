@@ -49,12 +49,12 @@ export function allocateWindow(
 ): Mapped & { readonly handle: Uint8Array } {
   context.use();
   const handleTypes = handleTypesOf(context, gpu);
+  const what = virtual.describe(bytes, purpose, gpu);
   return virtual.undoable(context, (undo) => {
-    const { release, ...memory } =
+    const memory =
       handleTypes === 0
-        ? allocateForIpc(context, gpu, bytes, purpose)
-        : allocateShareable(context, gpu, bytes, purpose, handleTypes);
-    undo.push(release);
+        ? allocateForIpc(context, bytes, what, undo)
+        : allocateShareable(context, gpu, bytes, handleTypes, what, undo);
     const { address, mappedBytes } = memory;
     const token = randomBytes(tokenBytes);
     fill(address, mappedBytes);
@@ -79,12 +79,20 @@ export function allocateWindow(
 /** Maps the window that a handle names, readable and writable by the context's GPU. */
 export function openWindow(context: Context, gpu: Gpu, bytes: Uint8Array): MappedPeer {
   const { handle, whose, way } = wayFrom(context, gpu, bytes);
-  if (way === 'here' || way === 'ipc') return openInPlace(context, gpu, handle, whose, way);
   return virtual.undoable(context, (undo) => {
-    const place = reservePlace(context, gpu, handle.mappedBytes, whose);
-    undo.push(place.release);
-    place.map(bytes);
-    return { address: place.address, map: place.map };
+    if (way === 'descriptor' || way === 'fabric') {
+      const place = reservePlace(context, gpu, handle.mappedBytes, whose, undo);
+      place.map(bytes);
+      return place;
+    }
+    // Its address is not this process's to choose.
+    const address =
+      way === 'here' ? openHere(context, gpu, handle, whose) : openIpc(context, gpu, handle, whose, undo);
+    requireMark(context, address, handle, whose);
+    const map = () => {
+      throw addressesChange(whose);
+    };
+    return { address, map };
   });
 }
 
@@ -97,42 +105,41 @@ export function reserveWindow(context: Context, gpu: Gpu, bytes: number, purpose
   context.use();
   const handleTypes = handleTypesOf(context, gpu);
   if (handleTypes === 0) throw addressesChange(`the ${purpose} of another rank`);
-  return reservePlace(context, gpu, mappedSize(context, gpu, bytes, handleTypes, what), what);
+  const mappedBytes = mappedSize(context, gpu, bytes, handleTypes, what);
+  return virtual.undoable(context, (undo) => reservePlace(context, gpu, mappedBytes, what, undo));
 }
 
 /**
  * Addresses of this process at which windows of other processes are mapped, one at a time. Kernels and graphs that hold the address
  * reach the one that is there now. None of them may run while another takes its place.
  */
-function reservePlace(context: Context, gpu: Gpu, bytes: number, what: string): MappedPeer {
-  return virtual.undoable(context, (undo) => {
-    const address = virtual.reserve(context, bytes, 0, what, undo);
-    const range = { address, bytes };
-    const mapped: virtual.Undo = [];
-    const clear = () => {
-      for (const step of mapped.splice(0)) step();
-    };
-    undo.push(clear);
-    const map = (bytesOfHandle: Uint8Array): void => {
-      const { handle, whose, way } = wayFrom(context, gpu, bytesOfHandle);
-      if (way === 'here' || way === 'ipc') throw addressesChange(whose);
-      requireSameSize(whose, handle.mappedBytes, bytes);
-      const memory = imports[way](context, handle, whose);
-      // What is mapped stays without its handle.
-      try {
-        clear();
-        virtual.mapAt(context, range, memory, whose, mapped);
-        virtual.grant(context, range, [virtual.onGpu(gpu)], `granting GPU ${gpu.ordinal} ${whose}`);
-        requireMark(context, address, handle, whose);
-      } catch (error) {
-        clear();
-        throw error;
-      } finally {
-        check(context.driver.cuMemRelease(memory), 'cuMemRelease', whose);
-      }
-    };
-    return { address, map };
-  });
+function reservePlace(context: Context, gpu: Gpu, bytes: number, what: string, undo: virtual.Undo) {
+  const address = virtual.reserve(context, bytes, 0, what, undo);
+  const range = { address, bytes };
+  const mapped: virtual.Undo = [];
+  const clear = () => {
+    for (const step of mapped.splice(0)) step();
+  };
+  undo.push(clear);
+  const map = (bytesOfHandle: Uint8Array): void => {
+    const { handle, whose, way } = wayFrom(context, gpu, bytesOfHandle);
+    if (way === 'here' || way === 'ipc') throw addressesChange(whose);
+    requireSameSize(whose, handle.mappedBytes, bytes);
+    const memory = imports[way](context, handle, whose);
+    // What is mapped stays without its handle.
+    try {
+      clear();
+      virtual.mapAt(context, range, memory, whose, mapped);
+      virtual.grant(context, range, [virtual.onGpu(gpu)], `granting GPU ${gpu.ordinal} ${whose}`);
+      requireMark(context, address, handle, whose);
+    } catch (error) {
+      clear();
+      throw error;
+    } finally {
+      check(context.driver.cuMemRelease(memory), 'cuMemRelease', whose);
+    }
+  };
+  return { address, map };
 }
 
 /** What a handle says, and how this process comes to its window. */
@@ -152,26 +159,7 @@ function requireMark(context: Context, address: Address, handle: WindowHandle, w
     throw stale(whose, 'its memory now belongs to something else');
 }
 
-/** Opens a window whose address is not this process's to choose. */
-function openInPlace(
-  context: Context,
-  gpu: Gpu,
-  handle: WindowHandle,
-  whose: string,
-  way: 'here' | 'ipc',
-): MappedPeer {
-  return virtual.undoable(context, (undo) => {
-    const { address, release } = { here: openHere, ipc: openIpc }[way](context, gpu, handle, whose);
-    undo.push(release);
-    requireMark(context, address, handle, whose);
-    const map = () => {
-      throw addressesChange(whose);
-    };
-    return { address, map };
-  });
-}
-
-type Shareable = Mapped & Pick<WindowHandle, 'kind' | 'mappedBytes' | 'fd' | 'opaque'>;
+type Shareable = Pick<WindowHandle, 'kind' | 'address' | 'mappedBytes' | 'fd' | 'opaque'>;
 
 const thisProcess = (): sharing.ProcessId => ({
   pid: process.pid,
@@ -216,33 +204,31 @@ function allocateShareable(
   context: Context,
   gpu: Gpu,
   bytes: number,
-  purpose: string,
   handleTypes: number,
+  what: string,
+  undo: virtual.Undo,
 ): Shareable {
   const { out, cuMemExportToShareableHandle } = context.driver;
-  const what = virtual.describe(bytes, purpose, gpu);
   const mappedBytes = mappedSize(context, gpu, bytes, handleTypes, what);
-  return virtual.undoable(context, (undo) => {
-    writeProperties(context, gpu, handleTypes);
-    const memory = virtual.create(context, mappedBytes, what, undo);
-    const share = (type: number): void =>
-      check(cuMemExportToShareableHandle(out.address, memory, type, 0), 'cuMemExportToShareableHandle', what);
-    let fd = -1;
-    if (handleTypes & sharing.posixDescriptor) {
-      share(sharing.posixDescriptor);
-      fd = out.i32[0]!;
-      undo.push(() => posix.closeDescriptor(fd));
-      posix.allowDescriptorsToBeTaken();
-    }
-    out.bytes.fill(0, 0, sharing.fabricHandleBytes);
-    if (handleTypes & sharing.fabricHandle) share(sharing.fabricHandle);
-    const opaque = out.bytes.slice(0, sharing.fabricHandleBytes);
-    const address = virtual.reserve(context, mappedBytes, 0, what, undo);
-    const range = { address, bytes: mappedBytes };
-    virtual.mapAt(context, range, memory, what, undo);
-    virtual.grant(context, range, [virtual.onGpu(gpu)], `granting GPU ${gpu.ordinal} ${what}`);
-    return { kind: 'virtual', address, mappedBytes, fd, opaque };
-  });
+  writeProperties(context, gpu, handleTypes);
+  const memory = virtual.create(context, mappedBytes, what, undo);
+  const share = (type: number): void =>
+    check(cuMemExportToShareableHandle(out.address, memory, type, 0), 'cuMemExportToShareableHandle', what);
+  let fd = -1;
+  if (handleTypes & sharing.posixDescriptor) {
+    share(sharing.posixDescriptor);
+    fd = out.i32[0]!;
+    undo.push(() => posix.closeDescriptor(fd));
+    posix.allowDescriptorsToBeTaken();
+  }
+  out.bytes.fill(0, 0, sharing.fabricHandleBytes);
+  if (handleTypes & sharing.fabricHandle) share(sharing.fabricHandle);
+  const opaque = out.bytes.slice(0, sharing.fabricHandleBytes);
+  const address = virtual.reserve(context, mappedBytes, 0, what, undo);
+  const range = { address, bytes: mappedBytes };
+  virtual.mapAt(context, range, memory, what, undo);
+  virtual.grant(context, range, [virtual.onGpu(gpu)], `granting GPU ${gpu.ordinal} ${what}`);
+  return { kind: 'virtual', address, mappedBytes, fd, opaque };
 }
 
 function writeProperties(context: Context, gpu: Gpu, handleTypes: number): void {
@@ -256,21 +242,19 @@ function mappedSize(context: Context, gpu: Gpu, bytes: number, handleTypes: numb
   return Math.ceil((bytes + tokenBytes) / piece) * piece;
 }
 
-function allocateForIpc(context: Context, gpu: Gpu, bytes: number, purpose: string): Shareable {
+function allocateForIpc(context: Context, bytes: number, what: string, undo: virtual.Undo): Shareable {
   const d = context.driver;
-  const what = virtual.describe(bytes, purpose, gpu);
   const mappedBytes = Math.ceil((bytes + tokenBytes) / ipcGranularity) * ipcGranularity;
-  return virtual.undoable(context, (undo) => {
-    const allocated = d.cuMemAlloc(d.out.address, mappedBytes);
-    if (allocated !== 0) throw virtual.outOfMemory(context, allocated, 'cuMemAlloc', what);
-    const address = d.out.number();
-    undo.push(() => check(d.cuMemFree(address), 'cuMemFree', what));
-    check(d.cuIpcGetMemHandle(d.out.address, address), 'cuIpcGetMemHandle', what);
-    return { kind: 'ipc', address, mappedBytes, fd: -1, opaque: d.out.bytes.slice(0, 64) };
-  });
+  const allocated = d.cuMemAlloc(d.out.address, mappedBytes);
+  if (allocated !== 0) throw virtual.outOfMemory(context, allocated, 'cuMemAlloc', what);
+  const address = d.out.number();
+  undo.push(() => check(d.cuMemFree(address), 'cuMemFree', what));
+  check(d.cuIpcGetMemHandle(d.out.address, address), 'cuIpcGetMemHandle', what);
+  return { kind: 'ipc', address, mappedBytes, fd: -1, opaque: d.out.bytes.slice(0, 64) };
 }
 
-function openHere(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): Mapped {
+/** The mapping is the owner's; there is nothing here to undo. */
+function openHere(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): Address {
   const d = context.driver;
   // Asks the driver first: copying from an address that it does not know would fault the process.
   const deviceOrdinal = 9;
@@ -283,8 +267,7 @@ function openHere(context: Context, gpu: Gpu, handle: WindowHandle, whose: strin
     if (handle.kind === 'virtual') virtual.grant(context, { address, bytes }, [virtual.onGpu(gpu)], doing);
     else enablePeerAccess(context, gpu, handle.ordinal);
   }
-  // The mapping is the owner's; there is nothing here to undo.
-  return { address: handle.address, release: () => {} };
+  return handle.address;
 }
 
 /** Lets this context address all plain allocations of another GPU in this process. */
@@ -341,7 +324,13 @@ function importFabric(context: Context, handle: WindowHandle, whose: string): bi
 
 const imports = { descriptor: importDescriptor, fabric: importFabric } as const;
 
-function openIpc(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): Mapped {
+function openIpc(
+  context: Context,
+  gpu: Gpu,
+  handle: WindowHandle,
+  whose: string,
+  undo: virtual.Undo,
+): Address {
   const d = context.driver;
   const opened = d.cuIpcOpenMemHandle(d.out.address, { bytes: handle.opaque }, lazyPeerAccess);
   if (opened !== 0) {
@@ -349,10 +338,8 @@ function openIpc(context: Context, gpu: Gpu, handle: WindowHandle, whose: string
     throw failure('cuIpcOpenMemHandle', opened, `opening ${whose} on GPU ${gpu.ordinal}`);
   }
   const address = d.out.number();
-  return virtual.undoable(context, (undo) => {
-    undo.push(() => check(d.cuIpcCloseMemHandle(address), 'cuIpcCloseMemHandle', whose));
-    return { address };
-  });
+  undo.push(() => check(d.cuIpcCloseMemHandle(address), 'cuIpcCloseMemHandle', whose));
+  return address;
 }
 
 function requireReachable(gpu: Gpu, handle: WindowHandle, whose: string): void {

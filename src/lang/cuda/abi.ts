@@ -1,7 +1,8 @@
 /** How a printed kernel takes its arguments: what the host must fill in before a launch. */
 import { HeddleError, requireText } from '../../base/errors.js';
+import { u32 } from '../build.js';
 import type { IrModule } from '../ir.js';
-import { byteSize } from '../types.js';
+import { byteSize, type IrType } from '../types.js';
 import { requireModule } from '../walk.js';
 import { identifier } from './scopes.js';
 
@@ -17,6 +18,8 @@ export interface AbiParameter {
    * - rank: this rank, counted as the windows are, a u32; every kernel has it as its last parameter.
    */
   readonly kind: 'scalar' | 'pointer' | 'peers' | 'tensorMap' | 'rank';
+  /** As in the IR. */
+  readonly type: IrType;
   /** Where it lies in the parameter buffer (CU_LAUNCH_PARAM_BUFFER_POINTER); aligned to its own size, peers to 8, maps to 64. */
   readonly offset: number;
   readonly bytes: number;
@@ -30,25 +33,25 @@ export function parameterAbi(module: IrModule): readonly AbiParameter[] {
   requireModule('module', module);
   const parameters: AbiParameter[] = [];
   let end = 0;
-  const add = (name: string, kind: AbiParameter['kind'], bytes: number): void => {
+  const add = (name: string, type: IrType, kind: AbiParameter['kind'], bytes: number): void => {
     const alignment = kind === 'tensorMap' ? 64 : Math.min(bytes, 8);
     const offset = Math.ceil(end / alignment) * alignment;
-    parameters.push({ name, kind, offset, bytes });
+    parameters.push({ name, kind, type, offset, bytes });
     end = offset + bytes;
   };
   for (const { name, type } of module.entry.params) {
-    if (type.kind === 'pointer') add(name, 'pointer', 8);
-    else if (type.kind === 'tensorMap') add(name, 'tensorMap', 128);
-    else if (type.kind === 'peers') add(name, 'peers', 8 * maxPeers);
+    if (type.kind === 'pointer') add(name, type, 'pointer', 8);
+    else if (type.kind === 'tensorMap') add(name, type, 'tensorMap', 128);
+    else if (type.kind === 'peers') add(name, type, 'peers', 8 * maxPeers);
     else if (type.kind === 'value' && type.name !== 'v16') {
-      add(name, 'scalar', type.name === 'bool' ? 1 : byteSize[type.name]);
+      add(name, type, 'scalar', type.name === 'bool' ? 1 : byteSize[type.name]);
     } else
       throw new HeddleError(
         'HEDDLE_PRINT',
         `a kernel cannot have '${name}' of type ${type.kind} as a parameter`,
       );
   }
-  add('rank', 'rank', 4);
+  add('rank', u32, 'rank', 4);
   return parameters;
 }
 

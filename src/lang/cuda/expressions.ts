@@ -3,9 +3,9 @@
  * does; i32 arithmetic goes through u32, because C++ leaves signed overflow undefined.
  */
 import { HeddleError } from '../../base/errors.js';
+import { heldName } from '../arithmetic.js';
 import { settled } from '../build.js';
 import type { BinaryOp, Expr, UnaryOp } from '../ir.js';
-import { registerType } from '../operations/ptx.js';
 import { type PureFunction, pureFunctions } from '../operations/pure.js';
 import { byteSize, type IrType, type ValueName } from '../types.js';
 import type { Prelude } from './prelude.js';
@@ -45,7 +45,7 @@ interface Text {
 function cppType(type: IrType): string {
   switch (type.kind) {
     case 'value':
-      return registerType(type.name);
+      return heldName(type.name);
     case 'pointer':
       return `${type.to}*`;
     case 'void':
@@ -123,9 +123,8 @@ export class Expressions {
 
   /** The C++ type of a variable; includes its definition where it needs one. */
   type(type: IrType): string {
-    const name = type.kind === 'value' ? type.name : type.kind === 'pointer' ? type.to : undefined;
-    const widened = type.kind === 'value' && (name === 'u8' || name === 'u16');
-    if (name !== undefined && namedTypes.includes(name) && !widened) this.#prelude.use(name);
+    const name = type.kind === 'value' ? heldName(type.name) : type.kind === 'pointer' ? type.to : undefined;
+    if (name !== undefined && namedTypes.includes(name)) this.#prelude.use(name);
     return cppType(type);
   }
 
@@ -329,8 +328,8 @@ export class Expressions {
 
   #convert(to: ValueName, arg: Expr): Text {
     const from = valueName(arg.type);
-    const target = registerType(to);
-    if (target === registerType(from)) return this.#text(arg);
+    const target = heldName(to);
+    if (target === heldName(from)) return this.#text(arg);
     if (storageNames.includes(from)) {
       if (to !== 'f32') throw new HeddleError('HEDDLE_PRINT', `${from} converts to f32 only, not to ${to}`);
       if (from === 'e4m3' && arg.kind === 'lane') {

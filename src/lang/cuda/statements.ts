@@ -1,10 +1,11 @@
 /** Statements as C++: control flow, declarations, assignments. */
 import { HeddleError } from '../../base/errors.js';
 import { settled } from '../build.js';
-import type { Expr, InlinedCall, Span, Stmt, Variable } from '../ir.js';
+import type { Expr, Span, Stmt, Variable } from '../ir.js';
 import {
   children,
   expressionsOf,
+  isLeftEarly,
   someExpression,
   someStatement,
   walkExpression,
@@ -25,8 +26,6 @@ export class Statements {
   readonly #effects: Effects;
   /** Reads of each variable, by id. */
   readonly #reads = new Map<number, number>();
-  /** Calls of device functions that return before their end. */
-  readonly #leftEarly = new Set<InlinedCall>();
 
   constructor(writer: Writer, scopes: Scopes, expressions: Expressions, effects: Effects) {
     this.writer = writer;
@@ -37,7 +36,6 @@ export class Statements {
 
   body(statements: readonly Stmt[]): void {
     walkStatements(statements, (statement) => {
-      if (statement.kind === 'leave') this.#leftEarly.add(statement.call);
       for (const expr of expressionsOf(statement)) {
         walkExpression(expr, (inner) => {
           if (inner.kind !== 'variable') return;
@@ -86,8 +84,8 @@ export class Statements {
 
   /** `if (load(p) != 0u)`: whether `next` surely reads the nameless result of an effect, and nothing else does. */
   #isInNext(variable: Variable | null, next: Stmt | undefined): variable is Variable {
-    // If the effect moved into the condition of a loop, it would happen in every round.
-    if (next === undefined || next.kind === 'for' || next.kind === 'while') return false;
+    // If the effect moved into the condition of a loop, it would happen in every round; in a register array, for every element.
+    if (next === undefined || ['for', 'while', 'registers'].includes(next.kind)) return false;
     if (variable?.unnamed !== true || this.#reads.get(variable.id) !== 1) return false;
     return expressionsOf(next).some((expr) => surelyReads(expr, variable));
   }
@@ -168,7 +166,7 @@ export class Statements {
       this.writer.line(`{  // ${identifier(call.name)}`);
       this.#block(body, statement.span);
       this.writer.line('}');
-      if (this.#leftEarly.has(call)) this.writer.line(`${this.#scopes.labelOf(call)}:;`);
+      if (isLeftEarly(statement)) this.writer.line(`${this.#scopes.labelOf(call)}:;`);
       return;
     }
     const declares = body.some(

@@ -4,17 +4,17 @@ import * as build from '../build.js';
 import type { Code } from '../diagnostics.js';
 import { isMemoryName } from '../header.js';
 import type { Effect, Expr } from '../ir.js';
-import { byteSize, type IrType } from '../types.js';
+import { byteSize, type IrType, type MemoryName } from '../types.js';
 import { anyValue, constantInteger, constantText, valueAs } from './coerce.js';
 import type { Context, Into } from './context.js';
-import { type MemoryElement, shown, type Value } from './values.js';
+import { shown, type Value } from './values.js';
 
 export interface Argument {
   readonly node: Node;
   readonly value: Value;
 }
 
-const memoryNames: readonly MemoryElement[] = Object.keys(byteSize).filter(isMemoryName);
+const memoryNames: readonly MemoryName[] = Object.keys(byteSize).filter(isMemoryName);
 
 export class Call {
   constructor(
@@ -71,7 +71,7 @@ export class Call {
     return valueAs(this.ctx, node, value, type, `as argument ${index + 1} of ${this.name}`);
   }
 
-  pointer(index: number, ...allowed: readonly MemoryElement[]) {
+  pointer(index: number, ...allowed: readonly MemoryName[]) {
     const { node, value } = this.arg(index);
     const type = value.kind === 'expr' ? value.expr.type : undefined;
     if (value.kind !== 'expr' || type?.kind !== 'pointer')
@@ -100,7 +100,7 @@ export class Call {
     return constantText(this.ctx, node, value, what, allowed);
   }
 
-  memoryName(index: number): MemoryElement {
+  memoryName(index: number): MemoryName {
     return this.word(index, 'the element type', memoryNames);
   }
 

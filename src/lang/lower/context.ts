@@ -48,10 +48,12 @@ type Range = Pick<Span, 'start' | 'end'>;
 /** Where the result of an effect goes: into the variable being declared, nowhere, or (undefined) a fresh variable. */
 export type Into = Declared | 'nowhere' | undefined;
 
-/** The variable that an initialiser declares; `variable` is set when an effect has done so. */
+/** The variable that an initialiser declares; `variable` is set when the initialiser itself, one effect or memory, has done so. */
 export interface Declared {
   readonly name: string;
   readonly mutable: boolean;
+  /** The whole declaration. */
+  readonly node: Node;
   variable?: Variable;
 }
 
@@ -63,7 +65,7 @@ class Scope {
 /** The returns of a device function that is being inlined. */
 export class Exits {
   /** By the statement that leaves. */
-  readonly values = new Map<Stmt, { readonly node: Node; readonly value: Value }>();
+  readonly values = new Map<Stmt, Value>();
 
   constructor(
     readonly call: InlinedCall,
@@ -190,15 +192,17 @@ export class Context {
     }
   }
 
+  /** The variable that keeps a result, if somebody wants it; `name` is for a fresh one. */
+  result(type: IrType, name: string, into: Into): Variable | null {
+    if (type.kind === 'void' || into === 'nowhere') return null;
+    if (into === undefined) return this.unnamed(name, type);
+    into.variable = this.variable(into.name, type, into.mutable);
+    return into.variable;
+  }
+
   /** Emits an effect; `name` is for a fresh variable that keeps its result. */
   effect(node: Node, effect: Effect, result: IrType, name: string, into: Into): Value {
-    const variable =
-      result.kind === 'void' || into === 'nowhere'
-        ? null
-        : into === undefined
-          ? this.unnamed(name, result)
-          : this.variable(into.name, result, into.mutable);
-    if (into !== undefined && into !== 'nowhere' && variable !== null) into.variable = variable;
+    const variable = this.result(result, name, into);
     this.emit({ kind: 'effect', span: this.span(node), effect, result: variable });
     return variable === null ? { kind: 'void' } : expression(this.read(variable));
   }

@@ -9,7 +9,7 @@ import { anyValue, condition, unify } from './coerce.js';
 import { type Context, freeze, type Into, Poisoned } from './context.js';
 import { callForeign } from './foreign.js';
 import { callDevice } from './inline.js';
-import { intrinsics, placed } from './intrinsics.js';
+import { intrinsics, unroll } from './intrinsics.js';
 import { indexed, named } from './members.js';
 import { binary } from './operators.js';
 import { indexShape, tileMethod, viewAs } from './shapes.js';
@@ -222,9 +222,8 @@ function member(ctx: Context, node: MemberExpression): Value {
 function call(ctx: Context, node: CallExpression, into: Into): Value {
   if (node.callee.type === 'Super') return unsupported(ctx, node, 'super');
   const called = { node: node.callee, value: evaluate(ctx, node.callee) };
-  if (called.value.kind === 'intrinsic' && placed.includes(called.value.name)) {
-    return misplaced(ctx, node, called.value.name);
-  }
+  if (called.value.kind === 'intrinsic' && called.value.name === unroll)
+    return unsupported(ctx, node, 'g.unroll outside a loop head', 'write for (const i of g.unroll(n))');
   const [{ value: callee }, ...args] = inOrder(ctx, node.arguments, [called]) as [Argument, ...Argument[]];
   switch (callee.kind) {
     case 'intrinsic':
@@ -243,18 +242,11 @@ function call(ctx: Context, node: CallExpression, into: Into): Value {
   }
 }
 
-function misplaced(ctx: Context, node: Node, name: string): never {
-  if (name === 'shared')
-    return ctx.fail(node, 'HK602', 'declare shared memory as `const name = g.shared(type, length)`');
-  if (name === 'registers')
-    return ctx.fail(node, 'HK603', 'declare registers as `const name = g.registers(type, length)`');
-  return unsupported(ctx, node, 'g.unroll outside a loop head', 'write for (const i of g.unroll(n))');
-}
-
 function method(call: Call, of: Value, name: MethodName): Value {
-  if (of.kind === 'peers') {
+  if (of.kind === 'handle' && of.variable.type.kind === 'peers') {
+    const { variable } = of;
     call.expect('rank');
-    return { kind: 'window', variable: of.variable, layout: of.layout, rank: call.as(0, build.u32) };
+    return { kind: 'window', variable, layout: of.variable.type.layout, rank: call.as(0, build.u32) };
   }
   const pointer = anyValue(call.ctx, call.node, of);
   if (pointer.type.kind === 'pointer' && pointer.type.tile !== undefined)

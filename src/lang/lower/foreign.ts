@@ -8,7 +8,6 @@ import { operations } from '../operations/index.js';
 import type { Access } from '../operations/operation.js';
 import { isExpr, rewriteStatements, walkExpression, walkStatements } from '../walk.js';
 import type { Call } from './call.js';
-import type { Into } from './context.js';
 import { lowerCall, resultOf, withoutJumps } from './inline.js';
 import { describe, expression, type Value } from './values.js';
 
@@ -36,16 +35,11 @@ export function callForeign(
   }
   const { returns: spec } = definition;
   const returns = typeof spec === 'string' && spec !== 'void' ? build.valueType(spec) : build.voidType;
-  const wanted: Exclude<Into, undefined> = into ?? { name: resultOf(name), mutable: false };
-  const result =
-    returns.kind === 'void' || wanted === 'nowhere'
-      ? null
-      : ctx.variable(wanted.name, returns, wanted.mutable);
-  if (wanted !== 'nowhere' && result !== null) wanted.variable = result;
+  const result = ctx.result(returns, resultOf(name), into);
   const assigned = rewriteStatements(body, (stmt) => {
     const returned = exits.values.get(stmt);
     if (returned === undefined || result === null) return [stmt];
-    return [{ kind: 'assign', span: stmt.span, variable: result, value: runtime(returned.value) }, stmt];
+    return [{ kind: 'assign', span: stmt.span, variable: result, value: runtime(returned) }, stmt];
   });
   const span = ctx.span(node);
   const twin: Stmt = { kind: 'block', span, body: withoutJumps(assigned, exits.call), call: exits.call };

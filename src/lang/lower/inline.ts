@@ -91,7 +91,7 @@ function lowerOnce(
 function simpleResult(body: readonly Stmt[], { values }: Exits): Value | undefined {
   const last = body.at(-1);
   const only = body.slice(0, -1).every((stmt) => stmt.kind === 'let' && stmt.init !== null);
-  return last !== undefined && only ? values.get(last)?.value : undefined;
+  return last !== undefined && only ? values.get(last) : undefined;
 }
 
 function givenArguments(call: Call, definition: DeviceDefinition): Value & { kind: 'record' } {
@@ -163,7 +163,7 @@ export class Results {
   join(body: readonly Stmt[]): Value {
     const { name, into } = this.#call;
     if (into === 'nowhere' || this.#exits.returns === 'void') return { kind: 'void' };
-    const all = [...this.#exits.values].map(([leave, { value }]) => ({ leave, value }));
+    const all = [...this.#exits.values].map(([leave, value]) => ({ leave, value }));
     // The name that the author gives the result, where there is one.
     if (into === undefined) return this.#join(resultOf(name), all, body);
     const value = this.#join(into.name, all, body);
@@ -287,7 +287,7 @@ function isSame(a: Value, b: Value): boolean {
   if ((a.kind === 'literal' && b.kind === 'literal') || (a.kind === 'string' && b.kind === 'string')) {
     return a.value === b.value;
   }
-  if ((a.kind === 'registers' && b.kind === 'registers') || (a.kind === 'peers' && b.kind === 'peers')) {
+  if ((a.kind === 'registers' && b.kind === 'registers') || (a.kind === 'handle' && b.kind === 'handle')) {
     return a.variable === b.variable;
   }
   return a.kind === 'device' && b.kind === 'device' && a.definition === b.definition;

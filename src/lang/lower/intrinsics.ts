@@ -4,8 +4,11 @@
  */
 
 import { HeddleError } from '../../base/errors.js';
+import { heldName, heldType } from '../arithmetic.js';
 import * as build from '../build.js';
+import type { Code } from '../diagnostics.js';
 import type { Gpu } from '../gpu.js';
+import { registerNames } from '../header.js';
 import type { Builtin, Expr } from '../ir.js';
 import { printedTypes } from '../operations/debug.js';
 import {
@@ -15,13 +18,14 @@ import {
   operationNames,
   operations,
 } from '../operations/index.js';
-import { type like, type Operand, valueTypeOf } from '../operations/operation.js';
+import type { like, Operand } from '../operations/operation.js';
 import { type PureFunction, pureFunctions, pureNames } from '../operations/pure.js';
-import { byteSize, type IrType, type ValueName } from '../types.js';
+import { byteSize, type IrType, type MemoryName, type ValueName } from '../types.js';
 import { isExpr } from '../walk.js';
 import type { Argument, Call } from './call.js';
 import { anyValue, condition, constantText, unify, valueAs } from './coerce.js';
-import { expression, type MemoryElement, shown, type Value } from './values.js';
+import type { Declared } from './context.js';
+import { expression, shown, type Value } from './values.js';
 
 type Lowering = (call: Call) => Value;
 
@@ -39,10 +43,11 @@ export const builtins: Readonly<Record<string, Builtin>> = {
   warpId: 'warpId',
   rank: 'rank',
 };
-/** Functions that stand in one place only; statements.ts lowers them there. */
-const placedNames = ['shared', 'registers', 'unroll'] as const;
-type Placed = (typeof placedNames)[number];
-export const placed: readonly string[] = placedNames;
+/** The function that stands in the head of a loop only; statements.ts lowers it there. */
+export const unroll = 'unroll';
+const mostRegisters = 256;
+/** Of shared memory; how many bytes a block has is looked at when all of it is known. */
+const mostElements = 2 ** 20;
 
 const conversions = ['i32', 'u32', 'u64', 'f32', 'bf16', 'f16', 'e4m3'] as const;
 type Conversion = (typeof conversions)[number];
@@ -95,9 +100,9 @@ function pure(name: PureFunction): Lowering {
   };
 }
 
-const lanesOf = (name: MemoryElement): number => 16 / byteSize[name];
+const lanesOf = (name: MemoryName): number => 16 / byteSize[name];
 
-function packLanes(call: Call, of: MemoryElement): Expr[] {
+function packLanes(call: Call, of: MemoryName): Expr[] {
   const { node, value } = call.arg(1);
   const count = lanesOf(of);
   const fits = (length: number): void => {
@@ -105,7 +110,7 @@ function packLanes(call: Call, of: MemoryElement): Expr[] {
       call.fail('HK305', `a v16 has ${count} lanes of ${of}, but ${length} are given`, node);
     }
   };
-  const inRegisters = build.loadedType(of);
+  const inRegisters = build.valueType(heldName(of));
   if (value.kind === 'registers') {
     fits(value.length);
     const type = build.valueType(value.of);
@@ -127,7 +132,7 @@ function packLanes(call: Call, of: MemoryElement): Expr[] {
   return value.items.map((item) => valueAs(call.ctx, node, item, inRegisters, `for a lane of ${of}`));
 }
 
-const values: Readonly<Record<Exclude<Functions, Placed>, Lowering>> = {
+const values: Readonly<Record<Exclude<Functions, typeof unroll>, Lowering>> = {
   ...(Object.fromEntries(conversions.map((name) => [name, convertTo(name)])) as Record<Conversion, Lowering>),
   convert(call) {
     call.expect('type, value');
@@ -157,7 +162,7 @@ const values: Readonly<Record<Exclude<Functions, Placed>, Lowering>> = {
     if (of === 'v16') return call.fail('HK305', 'a lane is smaller than the vector', call.arg(1).node);
     const index = call.constant(2, 'the lane', lanesOf(of) - 1);
     const lane: Expr = { kind: 'lane', type: build.valueType(of), vector, index };
-    return expression(build.convert(build.loadedType(of), lane));
+    return expression(build.convert(build.valueType(heldName(of)), lane));
   },
   pack(call) {
     call.expect('type, lanes');
@@ -179,7 +184,48 @@ const values: Readonly<Record<Exclude<Functions, Placed>, Lowering>> = {
     const lanes = value.items.map((item) => valueAs(call.ctx, node, item, build.f32, `for a lane of ${of}`));
     return expression({ kind: 'pack', type: build.u32, of, lanes });
   },
+
+  shared(call) {
+    const { ctx } = call;
+    const into = constOf(call, 'HK602');
+    const { value: of } = call.arg(0);
+    call.expect(of.kind === 'tile' ? 'tile, count?' : 'type, length');
+    const type =
+      of.kind === 'tile' ? build.tileType(of.tile) : build.pointerType(call.memoryName(0), 'shared');
+    const count = of.kind === 'tile' && !call.has(1) ? 1 : positive(call, 1, mostElements);
+    const length = of.kind === 'tile' ? count * of.tile.rows * of.tile.columns : count;
+    const variable = ctx.variable(into.name, type);
+    ctx.module.shared.push({ variable, length, span: ctx.span(into.node) });
+    into.variable = variable;
+    return expression(ctx.read(variable));
+  },
+  registers(call) {
+    const { ctx } = call;
+    const into = constOf(call, 'HK603');
+    call.expect('type, length, fill?');
+    const of = heldName(call.word(0, 'the type of registers', registerNames));
+    const length = positive(call, 1, mostRegisters);
+    const fill = call.has(2) ? call.as(2, build.valueType(of)) : build.zero(of);
+    const variable = ctx.variable(into.name, { kind: 'registers', of, length }, true);
+    ctx.emit({ kind: 'registers', span: ctx.span(into.node), variable, fill });
+    into.variable = variable;
+    return { kind: 'registers', variable, of, length };
+  },
 };
+
+/** The const that memory must be. */
+function constOf(call: Call, code: Code): Declared {
+  const { into, name } = call;
+  if (into !== undefined && into !== 'nowhere' && !into.mutable) return into;
+  return call.fail(code, `declare it as const name = ${name}(type, length)`);
+}
+
+function positive(call: Call, index: number, max: number): number {
+  const length = call.constant(index, 'the length', max);
+  return length > 0
+    ? length
+    : call.fail('HK502', 'the length is 0; it must be at least 1', call.arg(index).node);
+}
 
 /** Every function of `g`, by its path: 'load', 'warp.ballot'. */
 export const intrinsics: Readonly<Record<string, Lowering>> = {
@@ -276,7 +322,7 @@ const refusal = <Op extends OperationName>(effect: OperationEffect<Op>): string 
 function typeOf(type: ValueName | ReturnType<typeof like>, kept: Kept): IrType {
   if (typeof type === 'string') return build.valueType(type);
   const operand = kept[type.operand];
-  return isExpr(operand) ? valueTypeOf(operand) : build.voidType;
+  return isExpr(operand) ? heldType(operand.type) : build.voidType;
 }
 
 /** Where a box begins in a tensor: as many indices as that has dimensions, the outermost first. */
@@ -317,7 +363,8 @@ function argument(call: Call, index: number, name: string, operand: Operand, kep
     }
     case 'map': {
       const { value } = call.arg(index);
-      if (value.kind === 'expr' && value.expr.type.kind === 'tensorMap') return value.expr;
+      if (value.kind === 'handle' && value.variable.type.kind === 'tensorMap')
+        return call.ctx.read(value.variable);
       return call.wrong(index, 'a tensorMap parameter');
     }
     case 'coordinates':

@@ -7,7 +7,7 @@ import { showTile } from '../tile.js';
 import type { Tile } from '../types.js';
 import { constantInteger } from './coerce.js';
 import type { Context } from './context.js';
-import { builtins, groups, intrinsics, placed } from './intrinsics.js';
+import { builtins, groups, intrinsics, unroll } from './intrinsics.js';
 import { habit, suggest } from './syntax.js';
 import {
   describe,
@@ -34,16 +34,21 @@ export function named(ctx: Context, node: Node, of: Value, key: string): Value {
       return missing(ctx, node, describe(of), key, ['length']);
     case 'gpu':
       return gpuMember(ctx, node, of.path === '' ? key : `${of.path}.${key}`);
-    case 'peers':
+    case 'handle': {
+      const { type, name } = of.variable;
+      if (type.kind === 'tensorMap') {
+        if (key === 'rank') return { kind: 'literal', value: type.rank };
+        return missing(ctx, node, build.showType(type), key, ['rank']);
+      }
       if (key === 'at') return { kind: 'method', of, name: 'at' };
-      return ctx.fail(node, 'HK402', `say which rank's window: ${of.variable.name}.at(rank).${key}`);
+      return ctx.fail(node, 'HK402', `say which rank's window: ${name}.at(rank).${key}`);
+    }
     case 'window':
       return windowField(ctx, node, of, key);
     case 'tile':
       return tileMember(ctx, node, of.tile, key);
     case 'expr': {
       const { type } = of.expr;
-      if (type.kind === 'tensorMap' && key === 'rank') return { kind: 'literal', value: type.rank };
       const methods: readonly MethodName[] =
         type.kind !== 'pointer' ? [] : type.tile === undefined ? pointerMethods : tileMethods;
       const name = methods.find((method) => method === key);
@@ -73,8 +78,8 @@ function gpuMember(ctx: Context, node: Node, path: string): Value {
   const builtin = Object.hasOwn(builtins, path) ? builtins[path] : undefined;
   if (builtin !== undefined) return expression({ kind: 'builtin', type: build.u32, name: builtin });
   if (groups.has(path)) return { kind: 'gpu', path };
-  if (Object.hasOwn(intrinsics, path) || placed.includes(path)) return { kind: 'intrinsic', name: path };
-  const known = [...Object.keys(intrinsics), ...Object.keys(builtins), ...placed];
+  if (Object.hasOwn(intrinsics, path) || path === unroll) return { kind: 'intrinsic', name: path };
+  const known = [...Object.keys(intrinsics), ...Object.keys(builtins), unroll];
   const advice = habit(path) || suggest(path, known) || '; docs/language.md lists what a thread can do';
   return ctx.fail(node, 'HK401', `there is no g.${path}${advice}`);
 }

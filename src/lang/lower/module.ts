@@ -2,14 +2,22 @@
 import * as build from '../build.js';
 import { type Definition, deviceDefinition, type KernelDefinition } from '../definition.js';
 import { type Diagnostic, KernelError, Problem } from '../diagnostics.js';
-import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt, Variable } from '../ir.js';
-import type { ParamSpec, PointerParam, ScalarParam, TensorMapParam, Using } from '../kernel.js';
+import type { Expr, IrFunction, IrModule, Span, Stmt, Variable } from '../ir.js';
+import type { ParamSpec, Using } from '../kernel.js';
 import { operations } from '../operations/index.js';
 import { isMinified, parseBody } from '../parse.js';
 import { mostShared, sharedLayout } from '../shared.js';
 import { isTile, showTile } from '../tile.js';
 import type { IrType, Layout } from '../types.js';
-import { bodies, changedBy, expressionsOf, someStatement, walkExpression, walkStatements } from '../walk.js';
+import {
+  bodies,
+  changedBy,
+  expressionsOf,
+  isLeftEarly,
+  someStatement,
+  walkExpression,
+  walkStatements,
+} from '../walk.js';
 import { Context, ModuleContext } from './context.js';
 import { bind } from './declarations.js';
 import { lowerExpressionBody, lowerStatements } from './statements.js';
@@ -57,24 +65,20 @@ function lowerEntry(module: ModuleContext, kernel: KernelDefinition): IrFunction
 }
 
 function parameter(ctx: Context, params: Variable[], name: string, spec: ParamSpec): Value {
-  const add = (type: IrType, index: number | null): Variable => {
-    const variable = ctx.variable(index === null ? name : `${name}_${index}`, type);
+  if (typeof spec === 'object' && spec.kind === 'list') {
+    const items = Array.from({ length: spec.length }, (_, i) =>
+      parameter(ctx, params, `${name}_${i}`, spec.of),
+    );
+    return { kind: 'list', items, what: `the list ${name}` };
+  }
+  const add = (type: IrType): Variable => {
+    const variable = ctx.variable(name, type);
     params.push(variable);
     return variable;
   };
-  const one = (of: ScalarParam | PointerParam | TensorMapParam, index: number | null): Value => {
-    if (typeof of === 'string') return expression(ctx.read(add(build.valueType(of), index)));
-    if (of.kind === 'pointer') return expression(ctx.read(add(build.pointerType(of.to, 'global'), index)));
-    const { tile, rank } = of;
-    return expression(ctx.read(add({ kind: 'tensorMap', tile, rank }, index)));
-  };
-  if (typeof spec === 'object' && spec.kind === 'peers')
-    return { kind: 'peers', variable: add(build.peersType(spec.layout), null), layout: spec.layout };
-  if (typeof spec === 'object' && spec.kind === 'list') {
-    const items = Array.from({ length: spec.length }, (_, i) => one(spec.of, i));
-    return { kind: 'list', items, what: `the list ${name}` };
-  }
-  return one(spec, null);
+  if (typeof spec === 'string') return expression(ctx.read(add(build.valueType(spec))));
+  if (spec.kind === 'pointer') return expression(ctx.read(add(build.pointerType(spec.to, 'global'))));
+  return { kind: 'handle', variable: add(spec) };
 }
 
 const layoutOf = (spec: ParamSpec): Layout[] =>
@@ -211,21 +215,8 @@ const isCode = (value: Using): boolean =>
 export function findEarlyUses(
   statements: readonly Stmt[],
   found: (span: Span, sums: Variable) => void,
-): void {
-  /** Calls whose block something leaves early. */
-  const left = new Set<InlinedCall | null>();
-  walkStatements(statements, (stmt) => {
-    if (stmt.kind === 'leave') left.add(stmt.call);
-  });
-  walk(statements, new Set(), left, found);
-}
-
-/** `busy`: sums of products that are under way before, and in the end behind these statements. */
-function walk(
-  statements: readonly Stmt[],
-  busy: Set<Variable>,
-  left: ReadonlySet<InlinedCall | null>,
-  found: (span: Span, sums: Variable) => void,
+  /** Those that are under way before, and in the end behind these statements. */
+  busy = new Set<Variable>(),
 ): void {
   for (const stmt of statements) {
     if (busy.size > 0) for (const sums of usedBy(stmt)) if (busy.has(sums)) found(stmt.span, sums);
@@ -233,9 +224,9 @@ function walk(
       if (stmt.effect.op === 'wgmma.multiply') for (const sums of changedBy(stmt.effect)) busy.add(sums);
       // A wait that leaves groups pending may be for these or for others.
       if (stmt.effect.op === 'wgmma.wait') busy.clear();
-    } else if (stmt.kind === 'block' && !left.has(stmt.call)) walk(stmt.body, busy, left, found);
+    } else if (stmt.kind === 'block' && !isLeftEarly(stmt)) findEarlyUses(stmt.body, found, busy);
     else {
-      for (const list of bodies(stmt)) walk(list, new Set(busy), left, found);
+      for (const list of bodies(stmt)) findEarlyUses(list, found, new Set(busy));
       if (awaits(stmt)) busy.clear();
     }
   }

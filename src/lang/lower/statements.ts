@@ -9,6 +9,7 @@ import { condition, constantInteger, valueAs } from './coerce.js';
 import type { Context } from './context.js';
 import { declaration } from './declarations.js';
 import { evaluate, inOrder } from './expressions.js';
+import { unroll as unrollName } from './intrinsics.js';
 import { registerIndex } from './members.js';
 import { binary } from './operators.js';
 import { unsupported, wording } from './syntax.js';
@@ -210,7 +211,12 @@ function unrollCount(ctx: Context, node: ForOfStatement): number {
   const { right } = node;
   const callee =
     right.type === 'CallExpression' && right.callee.type !== 'Super' && evaluate(ctx, right.callee);
-  if (right.type !== 'CallExpression' || !callee || callee.kind !== 'intrinsic' || callee.name !== 'unroll') {
+  if (
+    right.type !== 'CallExpression' ||
+    !callee ||
+    callee.kind !== 'intrinsic' ||
+    callee.name !== unrollName
+  ) {
     return unsupported(ctx, right, 'for … of over this', 'write for (const i of g.unroll(n))');
   }
   const args = right.arguments.map((argument) => ({ node: argument, value: evaluate(ctx, argument) }));
@@ -240,7 +246,7 @@ function returnValue(ctx: Context, node: Expression, whole: Node): void {
   const { call } = exits;
   const value = take(ctx, node, evaluate(ctx, node), exits.returns, `the result of ${call.name}`);
   const leave: Stmt = { kind: 'leave', span: ctx.span(whole), call };
-  exits.values.set(leave, { node, value });
+  exits.values.set(leave, value);
   ctx.emit(leave);
 }
 

@@ -1,9 +1,8 @@
 /** Holds a value against what the header promises of a parameter or a result. */
 import type { Node } from 'acorn';
+import { heldName } from '../arithmetic.js';
 import * as build from '../build.js';
-import { heldName } from '../header.js';
 import type { DeviceParam, DeviceParams } from '../kernel.js';
-import type { IrType } from '../types.js';
 import { valueAs } from './coerce.js';
 import type { Context } from './context.js';
 import { shown, type Value } from './values.js';
@@ -23,21 +22,20 @@ export function take(ctx: Context, node: Node, value: Value, spec: DeviceParam, 
       const type = build.pointerType(spec.to, value.expr.type.space);
       return { kind: 'expr', expr: valueAs(ctx, node, value, type, `for ${what}`) };
     }
-    case 'tensorMap':
     case 'tiles': {
-      const type: IrType =
-        spec.kind === 'tiles'
-          ? build.tileType(spec.tile)
-          : { kind: 'tensorMap', tile: spec.tile, rank: spec.rank };
+      const type = build.tileType(spec.tile);
       if (value.kind === 'expr' && build.sameType(value.expr.type, type)) return value;
       return wrong(build.showType(type));
     }
     case 'peers':
-    case 'window': {
-      if (value.kind === spec.kind && value.layout === spec.layout) return value;
-      const windows = spec.kind === 'peers' ? 'the windows' : "one rank's window";
-      return wrong(`${windows} of the layout ${spec.layout.name}`);
-    }
+    case 'tensorMap':
+      if (value.kind === 'handle' && build.sameType(value.variable.type, spec)) return value;
+      return wrong(
+        spec.kind === 'peers' ? `the windows of the layout ${spec.layout.name}` : build.showType(spec),
+      );
+    case 'window':
+      if (value.kind === 'window' && value.layout === spec.layout) return value;
+      return wrong(`one rank's window of the layout ${spec.layout.name}`);
     case 'registers': {
       const fits = value.kind === 'registers' && value.of === heldName(spec.of);
       if (fits && (spec.length === undefined || spec.length === value.length)) return value;

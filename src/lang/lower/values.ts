@@ -3,11 +3,12 @@
  * the compiler and is gone from the IR.
  */
 import type { Node } from 'acorn';
-import { type HeldName, showType } from '../build.js';
+import type { HeldName } from '../arithmetic.js';
+import { showType } from '../build.js';
 import type { DeviceDefinition } from '../definition.js';
 import type { Expr, Shaped, Variable } from '../ir.js';
 import { showTile } from '../tile.js';
-import type { Layout, Tile, ValueName } from '../types.js';
+import type { Layout, Tile } from '../types.js';
 
 export type Value =
   /** `shape`: of the field, or the rest of one, that a pointer points to. */
@@ -32,8 +33,8 @@ export type Value =
       readonly of: HeldName;
       readonly length: number;
     }
-  /** A parameter declared with `peers()`. */
-  | { readonly kind: 'peers'; readonly variable: Variable; readonly layout: Layout }
+  /** A parameter that no variable can hold: `peers()`, `tensorMap()`. */
+  | { readonly kind: 'handle'; readonly variable: Variable }
   /** `win.at(rank)`: one rank's window. */
   | { readonly kind: 'window'; readonly variable: Variable; readonly layout: Layout; readonly rank: Expr }
   /** The result of tile(), known when the kernel is made. */
@@ -70,8 +71,8 @@ export function describe(value: Value): string {
       return value.what;
     case 'registers':
       return `the register array ${value.variable.name}`;
-    case 'peers':
-      return `the windows ${value.variable.name}`;
+    case 'handle':
+      return `the ${value.variable.type.kind === 'peers' ? 'windows' : 'tensor'} ${value.variable.name}`;
     case 'window':
       return `a window of ${value.variable.name}`;
     case 'tile':
@@ -94,5 +95,3 @@ export function describe(value: Value): string {
 /** The type of a run-time value, or what else it is. */
 export const shown = (value: Value): string =>
   value.kind === 'expr' ? showType(value.expr.type) : describe(value);
-
-export type MemoryElement = Exclude<ValueName, 'bool'>;

@@ -2,7 +2,7 @@
 import type { Expr } from '../expression.js';
 import type { bf16, bool, e4m3, f16, f32, i32, u32, u64 } from '../language.js';
 import type { ValueName } from '../types.js';
-import { operation, value, valueTypeOf, words } from './operation.js';
+import { operation, value, words } from './operation.js';
 import { is } from './parts.js';
 
 /** How printf shows a value, by its type; others become one of these first. */
@@ -15,10 +15,7 @@ const directives: Partial<Record<ValueName, string>> = {
 };
 export const printedTypes = Object.keys(directives);
 
-const nameOf = (word: Expr): ValueName => {
-  const type = valueTypeOf(word);
-  return type.kind === 'value' ? type.name : 'u32';
-};
+const nameOf = ({ type }: Expr): ValueName => (type.kind === 'value' ? type.name : 'u32');
 
 /** The text of a string in C++. Of what printf would read as a directive, as two. */
 const format = (words: readonly (string | Expr)[]): string =>

@@ -4,11 +4,9 @@
  * Its name is its path on `g`, in the IR as well.
  */
 import type { Expr } from '../expression.js';
-import type { ComputeName, IrType, Space, ValueName } from '../types.js';
+import type { ComputeName, MemoryName, Space, ValueName } from '../types.js';
 import type { Machine, Together } from './machine.js';
 import { type Helpers, is, type Signature } from './parts.js';
-
-type MemoryName = Exclude<ValueName, 'bool'>;
 
 export const value = (...types: readonly [ValueName, ...ValueName[]]) =>
   ({ kind: 'value', types, otherwise: undefined as number | undefined }) as const;
@@ -160,11 +158,4 @@ export function operation<
   const Options extends Operands = Record<never, Operand>,
 >(entry: Given<Operation<Takes, Options, Call>>): Operation<Takes, Options, Call> {
   return { signature: is<Call>(), takes: {} as Takes, returns: 'void', ...entry };
-}
-
-/** The type of an operand; of what it points to, as registers hold it, if it is a pointer. */
-export function valueTypeOf({ type }: Expr): IrType {
-  if (type.kind !== 'pointer') return type;
-  const small = type.to === 'u8' || type.to === 'u16';
-  return { kind: 'value', name: small ? 'u32' : type.to };
 }

@@ -24,10 +24,9 @@
  * fence here is a compiler barrier too.
  */
 import { HeddleError } from '../../base/errors.js';
+import { heldName } from '../arithmetic.js';
 import type { Cache, Expr, Order, Scope } from '../expression.js';
-import type { Space, ValueName } from '../types.js';
-
-type Accessible = Exclude<ValueName, 'bool'>;
+import type { MemoryName, Space } from '../types.js';
 
 interface Manner {
   readonly order: Order;
@@ -36,44 +35,38 @@ interface Manner {
 }
 
 interface Accessed extends Manner {
-  readonly to: Accessible;
+  readonly to: MemoryName;
   readonly space: Space;
 }
 
-export function pointerType(pointer: Expr): { readonly to: Accessible; readonly space: Space } {
+export function pointerType(pointer: Expr): { readonly to: MemoryName; readonly space: Space } {
   if (pointer.type.kind !== 'pointer') {
     throw new HeddleError('HEDDLE_PRINT', `memory is accessed through a ${pointer.type.kind}`);
   }
   return pointer.type;
 }
 
-/** How one type travels: the PTX type, its register constraint, and the C++ type in registers. */
+/** How one type travels: the PTX type, and its register constraint. */
 interface Access {
   readonly ptx: string;
   readonly constraint: string;
-  readonly register: string;
-  /** The operand inside a variable of that C++ type. */
+  /** The operand inside a variable of the C++ type. */
   readonly member: string;
 }
 
-const accesses: Readonly<Record<Exclude<Accessible, 'v16'>, Access>> = {
+const accesses: Readonly<Record<Exclude<MemoryName, 'v16'>, Access>> = {
   // PTX widens 8 and 16 bits into a 32-bit register on loads and takes the low bits on stores.
-  u8: { ptx: 'u8', constraint: 'r', register: 'u32', member: '' },
-  u16: { ptx: 'u16', constraint: 'r', register: 'u32', member: '' },
-  i32: { ptx: 's32', constraint: 'r', register: 'i32', member: '' },
-  u32: { ptx: 'u32', constraint: 'r', register: 'u32', member: '' },
-  u64: { ptx: 'u64', constraint: 'l', register: 'u64', member: '' },
-  f32: { ptx: 'f32', constraint: 'f', register: 'f32', member: '' },
-  bf16: { ptx: 'b16', constraint: 'h', register: 'bf16', member: '.bits' },
-  f16: { ptx: 'b16', constraint: 'h', register: 'f16', member: '.bits' },
+  u8: { ptx: 'u8', constraint: 'r', member: '' },
+  u16: { ptx: 'u16', constraint: 'r', member: '' },
+  i32: { ptx: 's32', constraint: 'r', member: '' },
+  u32: { ptx: 'u32', constraint: 'r', member: '' },
+  u64: { ptx: 'u64', constraint: 'l', member: '' },
+  f32: { ptx: 'f32', constraint: 'f', member: '' },
+  bf16: { ptx: 'b16', constraint: 'h', member: '.bits' },
+  f16: { ptx: 'b16', constraint: 'h', member: '.bits' },
   // There are no 8-bit registers: e4m3 is loaded as u8 into 32 bits and cut down.
-  e4m3: { ptx: 'u8', constraint: 'r', register: 'e4m3', member: '.bits' },
+  e4m3: { ptx: 'u8', constraint: 'r', member: '.bits' },
 };
-
-/** C++ type of a value of this type in memory's registers: u8 and u16 widen to u32. */
-export function registerType(name: ValueName): string {
-  return name === 'bool' || name === 'v16' ? name : accesses[name].register;
-}
 
 function address(space: Space): { constraint: string; text: string } {
   return space === 'global'
@@ -124,13 +117,13 @@ export function load(of: Accessed): string {
           ? `  u32 value;
   asm volatile("${ptx}.u8 %0, [%1];" : "=r"(value) : "${constraint}"(${text}) : "memory");
   return e4m3{u8(value)};`
-          : `  ${accesses[to].register} value;
+          : `  ${heldName(to)} value;
   asm volatile("${ptx}.${accesses[to].ptx} %0, [%1];"
                : "=${accesses[to].constraint}"(value${accesses[to].member})
                : "${constraint}"(${text})
                : "memory");
   return value;`;
-  return `DEVICE ${registerType(to)} load${suffix(of)}(const ${to}* p) {\n${body}\n}`;
+  return `DEVICE ${heldName(to)} load${suffix(of)}(const ${to}* p) {\n${body}\n}`;
 }
 
 export function store(of: Accessed): string {
@@ -153,7 +146,7 @@ export function store(of: Accessed): string {
                :
                : "${constraint}"(${text}), "${accesses[to].constraint}"(${to === 'e4m3' ? 'u32(value.bits)' : `value${accesses[to].member}`})
                : "memory");`;
-  return `DEVICE void store${suffix(of)}(${to}* p, ${registerType(to)} value) {\n${body}\n}`;
+  return `DEVICE void store${suffix(of)}(${to}* p, ${heldName(to)} value) {\n${body}\n}`;
 }
 
 /** A helper that changes a word atomically and returns the value before; `operands` in PTX's order. */

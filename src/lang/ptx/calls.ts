@@ -16,6 +16,9 @@ interface Names {
   readonly symbols: ReadonlyMap<string, string>;
 }
 
+/** A function that calls others more often than this would take minutes to expand, and no compiler makes one. */
+const mostCalls = 4096;
+
 /** The function with all that it calls and that has a body in the module. */
 export function withCalls(module: PtxModule, of: PtxFunction): PtxFunction {
   let copies = 0;
@@ -37,8 +40,13 @@ export function withCalls(module: PtxModule, of: PtxFunction): PtxFunction {
       const { name } = called.callee;
       if (above.includes(name))
         throw new PtxError(`${module.file}:${one.line}`, `'${name}' calls itself, which is not simulated`);
+      if (++copies > mostCalls)
+        throw new PtxError(
+          `${module.file}:${one.line}`,
+          `functions are called more than ${mostCalls} times in all`,
+        );
+      const suffix = `@${copies}`;
       const callee = expand(called.callee, [...above, name]);
-      const suffix = `@${++copies}`;
       const behind = `return${suffix}`;
       const own = callee.variables.filter(({ space }) => space === 'local' || space === 'param');
       const ownNames = [

@@ -132,7 +132,7 @@ export function parsePtx(text: string, file = 'kernel.ptx'): PtxModule {
     if (tokens.accept('{')) {
       const values: (PtxInteger | PtxFloat | PtxSymbol)[] = [];
       while (!tokens.accept('}')) {
-        values.push(...initial());
+        values.push(...tokens.nested(initial));
         tokens.accept(',');
       }
       return values;
@@ -246,7 +246,7 @@ function readBody(tokens: Tokens, variables: () => PtxVariable[]): Found {
     while (!tokens.accept('}')) {
       const { next } = tokens;
       if (next === '') throw tokens.error("a '}' is missing");
-      else if (next === '{') block(scope);
+      else if (next === '{') tokens.nested(() => block(scope));
       else if (next === '.reg') registers(scope);
       else if (spaces.has(next)) {
         for (const variable of variables()) {
@@ -355,7 +355,7 @@ function operandsOf(
   function list(end: string): PtxOperand {
     const elements: PtxOperand[] = [];
     while (!tokens.accept(end)) {
-      elements.push(operand());
+      elements.push(tokens.nested(operand));
       tokens.accept(',');
     }
     return { kind: 'list', elements };
@@ -366,7 +366,7 @@ function operandsOf(
     if (base.kind !== 'register' && base.kind !== 'symbol' && base.kind !== 'integer')
       throw tokens.error('this is no address');
     const offset = tokens.accept('+') ? distance() : 0;
-    const coordinates = tokens.accept(',') ? [operand()] : [];
+    const coordinates = tokens.accept(',') ? [tokens.nested(operand)] : [];
     tokens.expect(']');
     return { kind: 'address', base, offset, coordinates };
   }
@@ -379,9 +379,9 @@ function operandsOf(
 
   function simple(): PtxOperand {
     if (tokens.accept('-')) {
-      const value = simple();
+      const value = number(tokens.take());
       if (value.kind === 'integer') return { ...value, value: -value.value };
-      throw tokens.error("'-' should stand before a number");
+      throw tokens.error("'-' should stand before a whole number");
     }
     const text = tokens.take();
     if (text === '_') return { kind: 'sink' };

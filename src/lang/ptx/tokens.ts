@@ -3,6 +3,8 @@ import { PtxError } from './module.js';
 
 /** Names, numbers, directives and instructions with all their dots: 'ld.global.L1::no_allocate.u32'. */
 const word = /(?:[\w$%.]|::)+/y;
+/** Deeper than compilers nest anything, and no danger to the stack of whoever reads it by recursion. */
+const mostNested = 256;
 const blank = /(?:[ \t\r]+|\/\/[^\n]*|\/\*[\s\S]*?\*\/|\n)+/y;
 
 export class Tokens {
@@ -11,6 +13,7 @@ export class Tokens {
   line = 1;
   #at = 0;
   #start = 0;
+  #depth = 0;
   readonly #text: string;
   readonly file: string;
 
@@ -54,6 +57,7 @@ export class Tokens {
 
   take(): string {
     const { next } = this;
+    if (next === '') throw this.error('the text ends where more must follow');
     this.#read();
     return next;
   }
@@ -75,6 +79,14 @@ export class Tokens {
 
   expect(wanted: string): void {
     if (!this.accept(wanted)) throw this.error(`'${wanted}' should stand before '${this.next}'`);
+  }
+
+  /** Reads something that may have more of its kind inside. */
+  nested<T>(read: () => T): T {
+    if (++this.#depth > mostNested) throw this.error(`this is nested more than ${mostNested} deep`);
+    const found = read();
+    this.#depth--;
+    return found;
   }
 
   /** The rest of the line, with the next token. */

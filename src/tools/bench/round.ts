@@ -166,7 +166,7 @@ export async function createRound(
       const { steps } = roundsInside(ep)[0]!.loaded;
       return (['dispatch', 'combine'] as const).map((kernel) => {
         const { program, blocks, threads } = [...steps[`${kernel}Send`], ...steps[`${kernel}Recv`]].at(-1)!;
-        const facts = 'facts' in program ? (program as CudaProgram<unknown>).facts : null;
+        const facts = 'facts' in program ? (program as CudaProgram).facts : null;
         // The median of the slowest rank's time between the events around it; `gap` of it is the events' own. `facts` are the
         // compiler's, null on the simulator.
         return { kernel, time: quantile(times[kernel], 0.5), gap, blocks, threads, facts };

@@ -23,6 +23,7 @@ import {
   nvshmemTrial,
   openNvml,
 } from '../../gpu/cuda/index.js';
+import { kernel, pointer } from '../../lang/index.js';
 import { ncclCandidates, ncclVersion } from '../bench/index.js';
 import { about, type DoctorFinding } from './finding.js';
 
@@ -171,7 +172,12 @@ async function examineCompiler(): Promise<DoctorFinding> {
   }
 }
 
-const trialText = 'extern "C" __global__ void heddle_trial(unsigned int* out) { *out = 42u; }\n';
+const trialKernel = kernel(
+  { name: 'heddle_trial', params: { out: pointer('u32') }, maxThreads: 32 },
+  (g, { out }) => {
+    g.store(out, 42);
+  },
+);
 
 async function trial(): Promise<string> {
   const start = performance.now();
@@ -181,17 +187,7 @@ async function trial(): Promise<string> {
 
 const runTrial = (): Promise<void> =>
   onFirstGpu(async (device) => {
-    const kernel = {
-      text: trialText,
-      entry: 'heddle_trial',
-      options: (architecture: string) => [`--gpu-architecture=${architecture}`],
-    };
-    const parameters = {
-      parameters: [{ name: 'out', kind: 'pointer', offset: 0, bytes: 8 }],
-      rankOffset: null,
-      bytes: 8,
-    } as const;
-    const program = await device.loadSource({ kernel, parameters, maxThreads: 32 });
+    const program = await device.load(trialKernel.ir());
     const stream = device.createStream();
     const memory = device.allocate(4, 'the trial’s result');
     const launcher = program.launcher({ grid: 1, block: 1, rank: 0 });

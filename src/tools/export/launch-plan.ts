@@ -109,18 +109,14 @@ export async function exportPlan(
 }
 
 function launchOf(phase: Phase, { blocks, threads }: Step, { module, sources, programmatic }: Bound) {
-  const parameters = parameterAbi(module).map(({ name, kind, offset, bytes }, i) => {
-    const type = module.entry.params[i]?.type;
-    return {
-      name,
-      // The last parameter, the rank, is every kernel's own and stands in no list.
-      type: type === undefined ? 'u32' : type.kind === 'value' ? type.name : kind,
-      offset,
-      bytes,
-      // What a host puts there: docs/export.md has the words.
-      value: sources.get(name)!,
-    };
-  });
+  const parameters = parameterAbi(module).map(({ name, kind, type, offset, bytes }) => ({
+    name,
+    type: type.kind === 'value' ? type.name : kind,
+    offset,
+    bytes,
+    // What a host puts there: docs/export.md has the words.
+    value: sources.get(name)!,
+  }));
   const last = parameters.at(-1)!;
   return {
     phase,

@@ -2,9 +2,9 @@ import { describe, expect, it } from 'vitest';
 import { readAddress, view } from '../../../src/base/native/index.js';
 import type { Driver } from '../../../src/gpu/cuda/driver.js';
 import { printKernel } from '../../../src/gpu/cuda/print.js';
-import { CudaProgram, type ParameterBlock } from '../../../src/gpu/cuda/program.js';
+import { CudaProgram } from '../../../src/gpu/cuda/program.js';
 import { CudaStream, type Home } from '../../../src/gpu/cuda/stream.js';
-import { field, kernel, layout, list, peers, pointer } from '../../../src/lang/index.js';
+import { field, kernel, layout, list, parameterAbi, peers, pointer } from '../../../src/lang/index.js';
 
 interface Launched {
   readonly kernel: number;
@@ -50,36 +50,32 @@ function fakeHome(launched: Launched[], allowed: number[][]): Home {
     context: { driver, ordinal: 0, use() {} },
     staging: {},
     requireLive() {},
-    keep: (child: unknown) => child,
-    forget() {},
+    adopt: (dispose: () => void) => ({ freed: false, dispose }),
   } as unknown as Home;
 }
 
-const block: ParameterBlock = {
-  parameters: [
-    { name: 'count', kind: 'u32', offset: 0, bytes: 4 },
-    { name: 'scale', kind: 'f32', offset: 4, bytes: 4 },
-    { name: 'rows', kind: 'pointer', offset: 8, bytes: 8 },
-    { name: 'flag', kind: 'bool', offset: 16, bytes: 1 },
-    { name: 'bias', kind: 'i32', offset: 20, bytes: 4 },
-    { name: 'total', kind: 'u64', offset: 24, bytes: 8 },
-    { name: 'win', kind: 'peers', offset: 32, bytes: 32 },
-  ],
-  rankOffset: 64,
-  bytes: 68,
-};
+const params = {
+  count: 'u32',
+  scale: 'f32',
+  rows: pointer('f32'),
+  flag: 'bool',
+  bias: 'i32',
+  total: 'u64',
+  win: peers(layout('Window', { words: field('u32', 64) })),
+} as const;
+const weave = kernel({ name: 'weave', params }, () => {});
+/** Its shared memory is more than a block has by itself. */
+const wide = kernel({ name: 'weave', params }, (g, { count }) => {
+  const words = g.shared('u32', 25_000);
+  g.store(words.at(g.threadIdx.x), count);
+});
 const window = { rank: 1, bases: [0x7f12_3456_7000, 0x7f00_0000_0000, 0x1000], bytes: 4096 };
 
-function prepare(programmatic = false, sharedBytes = 0) {
+function prepare(programmatic = false, of = weave) {
   const launched: Launched[] = [];
   const allowed: number[][] = [];
   const home = fakeHome(launched, allowed);
-  const program = new CudaProgram(
-    home,
-    { module: null, name: 'weave', maxThreads: 1024, cluster: 1, sharedBytes },
-    0x5555_0000,
-    block,
-  );
+  const program = new CudaProgram(home, of.ir(), 0x5555_0000);
   const launcher = program.launcher({ grid: 7, block: 256, rank: 3, programmatic });
   return { launched, allowed, home, program, launcher, stream: new CudaStream(home, 0x7fab_cdef_0010) };
 }
@@ -103,7 +99,7 @@ describe('a launch', () => {
     expect([entry, stream, attributes]).toEqual([0x5555_0000, 0x7fab_cdef_0010, []]);
     expect([...config.subarray(0, 7)]).toEqual([7, 1, 1, 256, 1, 1, 0]);
     const read = new DataView(bytes.buffer);
-    expect(bytes).toHaveLength(68);
+    expect(bytes).toHaveLength(612);
     expect(read.getUint32(0, true)).toBe(4_000_000_000);
     expect(read.getFloat32(4, true)).toBe(0.5);
     expect(read.getBigUint64(8, true)).toBe(0x7fff_ffff_fff0n);
@@ -111,11 +107,11 @@ describe('a launch', () => {
     expect(read.getInt32(20, true)).toBe(-2);
     expect(read.getBigUint64(24, true)).toBe(2n ** 63n + 5n);
     expect([32, 40, 48].map((at) => Number(read.getBigUint64(at, true)))).toEqual(window.bases);
-    expect(read.getUint32(64, true)).toBe(3);
+    expect(read.getUint32(608, true)).toBe(3);
   });
 
   it('asks for shared memory that a block does not have by itself, once it is allowed', () => {
-    const all = prepare(false, 100_000);
+    const all = prepare(false, wide);
     setAll(all);
     all.launcher.launch(all.stream);
     expect(all.allowed).toEqual([[0x5555_0000, 8, 100_000]]);
@@ -148,7 +144,7 @@ describe('a launch', () => {
     const { launcher, stream } = prepare();
     launcher.set('count', 1);
     expect(() => launcher.launch(stream)).toThrow(
-      /weave is launched without its parameters scale, rows, flag, bias, total, win/,
+      /weave_kernel is launched without its parameters scale, rows, flag, bias, total, win/,
     );
   });
 
@@ -175,10 +171,12 @@ describe('a launch', () => {
       ['win', 1],
     ];
     for (const [name, value] of wrong)
-      expect(() => launcher.set(name, value), name).toThrow(`weave.${name} is`);
-    expect(() => launcher.set('cuont', 1)).toThrow(/a parameter of weave: count, scale/);
+      expect(() => launcher.set(name, value), name).toThrow(`weave_kernel.${name} is`);
+    expect(() => launcher.set('cuont', 1)).toThrow(/a parameter of weave_kernel: count, scale/);
     expect(() => launcher.setWindow('count', window)).toThrow(/set with set/);
-    expect(() => launcher.setWindow('win', { ...window, bases: [1, 2, 3, 4, 5] })).toThrow(/at most 4 ranks/);
+    expect(() => launcher.setWindow('win', { ...window, bases: Array(73).fill(1) })).toThrow(
+      /at most 72 ranks/,
+    );
     expect(() => launcher.setGrid(0)).toThrow(/grid is 0/);
     // The compiler's limit of 512 threads, not the kernel's 1024.
     expect(() => program.launcher({ grid: 1, block: 1024, rank: 0 })).toThrow(/block is 1024.*from 1 to 512/);
@@ -209,10 +207,14 @@ describe('a kernel of the language', () => {
   );
 
   it('has its parameters under their flattened names and types, and its rank', () => {
-    const { kernel: source, parameters } = printKernel(weave.ir());
+    const [source] = printKernel(weave.ir());
     expect(source.entry).toBe('weave_kernel');
     expect(source.text).toContain('extern "C"');
-    expect(parameters.parameters.map(({ name, kind }) => [name, kind])).toEqual([
+    const parameters = parameterAbi(weave.ir()).map(({ name, kind, type }) => [
+      name,
+      type.kind === 'value' ? type.name : kind,
+    ]);
+    expect(parameters).toEqual([
       ['on', 'bool'],
       ['count', 'u32'],
       ['rows_0', 'pointer'],
@@ -221,13 +223,13 @@ describe('a kernel of the language', () => {
       ['total', 'u64'],
       ['shift', 'i32'],
       ['scale', 'f32'],
+      ['rank', 'u32'],
     ]);
-    expect(parameters.bytes).toBe(parameters.rankOffset! + 4);
   });
 
   it('can be quoted by line when the compiler complains', () => {
     const module = weave.ir();
-    const { lineOf } = printKernel(module).kernel;
+    const [{ lineOf }] = printKernel(module);
     const [source] = module.sources;
     const { line } = source!.position(0);
     expect(lineOf!(source!.file, line)).toBe(source!.text.split('\n')[0]);

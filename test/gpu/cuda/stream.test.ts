@@ -37,7 +37,8 @@ function fakeStream(fails = -1) {
   } as unknown as Driver;
   const pinned = { address: host + 2 ** 27, bytes: new Uint8Array(64) };
   const staging = { take: () => [pinned], giveAfter() {} } as unknown as Staging;
-  const home = { context: { driver, use() {} }, staging, requireLive() {} } as unknown as Home;
+  const adopt = (dispose: () => void) => ({ freed: false, dispose });
+  const home = { context: { driver, use() {} }, staging, requireLive() {}, adopt } as unknown as Home;
   return { stream: new CudaStream(home, 7), enqueued };
 }
 

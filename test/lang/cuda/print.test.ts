@@ -1,5 +1,12 @@
 import { describe, expect, test } from 'vitest';
-import { compileOptions, entryName, parameterAbi, printCuda } from '../../../src/lang/index.js';
+import {
+  compileOptions,
+  entryName,
+  kernel,
+  parameterAbi,
+  pointer,
+  printCuda,
+} from '../../../src/lang/index.js';
 import type { IrModule, Stmt } from '../../../src/lang/ir.js';
 import type { IrType } from '../../../src/lang/types.js';
 import { needing } from '../../needs.js';
@@ -70,6 +77,17 @@ test('a kernel reads as a person would have written it', () => {
     }
     "
   `);
+});
+
+test('an effect that fills registers happens once', () => {
+  const filled = kernel({ name: 'filled', params: { out: pointer('u32') } }, (g, { out }) => {
+    const taken = g.registers('u32', 4, g.atomicAdd(out, 1, { order: 'relaxed', scope: 'gpu' }));
+    for (const i of g.unroll(4)) g.store(out.at(i), taken[i]!);
+  });
+  expect(body(filled.ir(), { lineDirectives: false }).slice(0, 2)).toEqual([
+    '  const u32 before = atomic_add_relaxed_gpu(out, 1u);',
+    '  u32 taken[4] = {before, before, before, before};',
+  ]);
 });
 
 describe('names', () => {
@@ -165,7 +183,9 @@ describe('parameterAbi', () => {
   const module = ir.module('abi', params, []);
 
   test('names every parameter as the host does, and the rank last', () => {
-    expect(parameterAbi(module)).toEqual([
+    const abi = parameterAbi(module);
+    expect(abi.map(({ type }) => type)).toEqual([...params.map(({ type }) => type), ir.value('u32')]);
+    expect(abi.map(({ type, ...where }) => where)).toEqual([
       { name: 'count', kind: 'scalar', offset: 0, bytes: 4 },
       { name: 'rows_0', kind: 'pointer', offset: 8, bytes: 8 },
       { name: 'rows_1', kind: 'pointer', offset: 16, bytes: 8 },

@@ -5,6 +5,7 @@ import {
   kernel,
   offsetInTile,
   pointer,
+  printCuda,
   type Swizzle,
   tensorMap,
   tile,
@@ -94,6 +95,15 @@ test('an element outside its tile is a finding', async () => {
 });
 
 const Wide = tile('bf16', [128, 64], { swizzle: 128 });
+
+test('a tensor keeps its name under another', () => {
+  const named = kernel({ name: 'named', params: { tensor: tensorMap(Wide) } }, (g, { tensor }) => {
+    const other = tensor;
+    g.tensor.prefetch(other);
+  });
+  expect(printCuda(named.ir())).toContain('tensor_prefetch(tensor);');
+});
+
 const Other = tile('bf16', [64, 64], { swizzle: 128 });
 const Narrow = tile('bf16', [64, 32], { swizzle: 64 });
 const Bytes = tile('e4m3', [64, 128], { swizzle: 128 });
@@ -126,6 +136,8 @@ test.each([
   ['g.wgmma.multiply(sums, other, bytes, true)', /both bf16 or both e4m3, not bf16 and e4m3/],
   ['g.wgmma.multiply(sums, plain, plain, true)', /use a tile with a swizzle/],
   ['g.wgmma.multiply(wrong, other, other, true)', /must be registers of f32/],
+  ['let t = tensor', /the tensor tensor is used as a run-time value/],
+  ['g.tensor.prefetch(u > 1 ? tensor : tensor)', /the tensor tensor is used as a run-time value/],
   ['g.group.takeRegisters(100)', /100 registers; it must be a multiple of 8/],
 ])('%s is refused', (text, message) => {
   const body = `(g, { tensor, out, u, f }, { Wide, Other, Narrow, Bytes, Plain }) => {

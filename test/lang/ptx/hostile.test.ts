@@ -10,7 +10,10 @@ import { root } from '../../tree.js';
 const valid = `${readFileSync(join(root, 'examples/ptx/exchange.ptx'), 'utf8')}
 .global .align 4 .b8 text[3] = {104, 105, 0};
 .extern .shared .align 16 .b8 dynamic[];
-.visible .entry vectors(.param .align 4 .b8 pair[8], .param .f32 by) .maxntid 128, 2, 1 {
+.pragma "nothing";
+.visible .entry vectors(.param .align 4 .b8 pair[8], .param .f32 by) .maxntid 128, 2, 1 .pragma "nothing"; {
+  .pragma "nounroll";
+  called: .callprototype _ (.param .b32 _);
   .reg .b32 %r<2>; .reg .b64 %rd<2>; .reg .pred %p<1>;
   .loc 1 9 5, function_name $L__info, inlined_at 1 12 1
   @!%p0 st.global.v2.u32 [%rd1+-8], {%r1, 0x1F};
@@ -101,7 +104,21 @@ const many = [[], ...drawn].map((edits) => {
   return copy.join('');
 });
 
+/** What a reader that recurses would run out of stack at, and what would take it for ever. */
+const boundless = [
+  ...['{', 'ld {', 'ld (', 'ld -', 'ld [a, '].map((again) => `.entry deep() { ${again.repeat(100_000)}`),
+  `.global .b8 deep[] = ${'{'.repeat(100_000)}`,
+  [
+    '.entry many() { call many0; }',
+    ...Array.from({ length: 40 }, (_, i) => `.func many${i}() { call many${i + 1}; call many${i + 1}; }`),
+    '.func many40() { ret; }',
+  ].join('\n'),
+]
+  .map((text) => `.version 8.0\n${text}`)
+  .concat(valid);
+
 test.each([
+  ['something is nested without end, or called ever more often', boundless],
   ['one part is another, twice there, or the last', spoilt()],
   ['several parts are others', many],
 ])('a module in which %s is read, or refused with its line', (_, inputs) => {

@@ -26,15 +26,15 @@ test('copies in, adds on the GPU and copies out', async () => {
   stream.copyIn(da.address, bytesOf(a));
   stream.copyIn(db.address, bytesOf(b));
   stream.fill(out.address, 4 * n, 0xff);
-  const program = await device.loadSource(add);
+  const program = await device.load(add);
   assert.equal(program.facts.localBytes, 0);
   const launcher = program.launcher({ grid: Math.ceil(n / 256), block: 256, rank: 0 });
   assert.throws(() => launcher.launch(stream), /without its parameters a, b, out, n/);
   launcher.set('a', da.address);
   launcher.set('b', db.address);
   launcher.set('out', out.address);
-  assert.throws(() => launcher.set('n', -1), /add.n is -1; it must be an integer from 0/);
-  assert.throws(() => launcher.set('m', 1), /a parameter of add: a, b, out, n/);
+  assert.throws(() => launcher.set('n', -1), /add_kernel.n is -1; it must be an integer from 0/);
+  assert.throws(() => launcher.set('m', 1), /a parameter of add_kernel: a, b, out, n/);
   launcher.set('n', n);
   launcher.launch(stream);
   const result = new Float32Array((await stream.copyOut(out.address, 4 * n)).buffer);
@@ -62,7 +62,7 @@ test('keeps the order of copies that overlap in the host’s time', async () => 
 
 test('takes the bytes of a copy before it returns, also behind a kernel that runs', async () => {
   const stream = device.createStream();
-  const launcher = (await device.loadSource(spin)).launcher({ grid: 1, block: 1, rank: 0 });
+  const launcher = (await device.load(spin)).launcher({ grid: 1, block: 1, rank: 0 });
   launcher.set('microseconds', 50_000);
   for (const bytes of [4, 2 ** 16, 2 ** 24, 2 ** 26 + 4]) {
     const memory = device.allocate(bytes, 'a buffer');
@@ -82,7 +82,7 @@ test('takes the bytes of a copy before it returns, also behind a kernel that run
 
 test('lets the event loop turn while a kernel runs', async () => {
   const stream = device.createStream();
-  const launcher = (await device.loadSource(spin)).launcher({ grid: 1, block: 1, rank: 0 });
+  const launcher = (await device.load(spin)).launcher({ grid: 1, block: 1, rank: 0 });
   launcher.set('microseconds', 50_000);
   launcher.launch(stream);
   let turns = 0;
@@ -101,7 +101,7 @@ test('lets the event loop turn while a kernel runs', async () => {
 test('replays a graph a thousand times, with the bytes and values that it captured', async () => {
   const stream = device.createStream();
   const counter = device.allocate(16, 'counters');
-  const launcher = (await device.loadSource(count)).launcher({ grid: 1, block: 1, rank: 0 });
+  const launcher = (await device.load(count)).launcher({ grid: 1, block: 1, rank: 0 });
   stream.fill(counter.address, 16, 0);
   launcher.set('counter', counter.address);
   launcher.set('step', 3);
@@ -128,7 +128,7 @@ test('replays a graph a thousand times, with the bytes and values that it captur
 test('measures with events, and waits for them across streams', async () => {
   const [one, two] = [device.createStream(), device.createStream()];
   const [start, end] = [device.createEvent(), device.createEvent()];
-  const launcher = (await device.loadSource(spin)).launcher({ grid: 1, block: 1, rank: 0 });
+  const launcher = (await device.load(spin)).launcher({ grid: 1, block: 1, rank: 0 });
   launcher.set('microseconds', 2000);
   one.record(start);
   launcher.launch(one);
@@ -157,7 +157,7 @@ test('works on the caller’s stream and the caller’s memory', async () => {
 test('shares mapped host memory with a running kernel', async () => {
   const stream = device.createStream();
   const mapped = device.allocateMapped(4096, 'failure records');
-  const launcher = (await device.loadSource(count)).launcher({ grid: 1, block: 1, rank: 0 });
+  const launcher = (await device.load(count)).launcher({ grid: 1, block: 1, rank: 0 });
   launcher.set('counter', mapped.address);
   launcher.set('step', 42);
   mapped.host.store(0, 100);
@@ -171,7 +171,7 @@ test('a programmatic launch gives the same result', async () => {
   const stream = device.createStream();
   const counter = device.allocate(4, 'counter');
   stream.fill(counter.address, 4, 0);
-  const launcher = (await device.loadSource(count)).launcher({
+  const launcher = (await device.load(count)).launcher({
     grid: 1,
     block: 1,
     rank: 0,
@@ -233,7 +233,7 @@ test('disposes of everything, and refuses afterwards', async () => {
 test('what a launch costs the host (a figure, not a judgement)', async (context) => {
   const stream = device.createStream();
   const counter = device.allocate(4, 'counter');
-  const launcher = (await device.loadSource(count)).launcher({ grid: 1, block: 32, rank: 0 });
+  const launcher = (await device.load(count)).launcher({ grid: 1, block: 32, rank: 0 });
   launcher.set('counter', counter.address);
   const rounds: number[] = [];
   for (let round = 0; round < 30; round++) {

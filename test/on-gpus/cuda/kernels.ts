@@ -1,72 +1,49 @@
-/** Kernels as CUDA C++ text, for the tests of the device alone. */
-import type { CudaSource, Parameter } from '../../../src/gpu/cuda/index.js';
-
-const options = (architecture: string) => [`--gpu-architecture=${architecture}`, '--std=c++17'];
-
-function source(entry: string, text: string, parameters: readonly Parameter[], withRank = false): CudaSource {
-  const last = parameters.at(-1);
-  const end = last === undefined ? 0 : last.offset + last.bytes;
-  return {
-    kernel: { text, entry, options },
-    parameters: { parameters, rankOffset: withRank ? end : null, bytes: withRank ? end + 4 : end },
-    maxThreads: 1024,
-  };
-}
-
-const pointer = (name: string, offset: number): Parameter => ({ name, kind: 'pointer', offset, bytes: 8 });
-const u32 = (name: string, offset: number): Parameter => ({ name, kind: 'u32', offset, bytes: 4 });
+/** Kernels for the tests of the device alone. */
+import { field, kernel, layout, peers, pointer } from '../../../src/lang/index.js';
 
 /** out[i] = a[i] + b[i] */
-export const add = source(
-  'add',
-  `extern "C" __global__ void add(const float* a, const float* b, float* out, unsigned n) {
-  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) out[i] = a[i] + b[i];
-}`,
-  [pointer('a', 0), pointer('b', 8), pointer('out', 16), u32('n', 24)],
-);
+export const add = kernel(
+  { name: 'add', params: { a: pointer('f32'), b: pointer('f32'), out: pointer('f32'), n: 'u32' } },
+  (g, { a, b, out, n }) => {
+    const i = g.blockIdx.x * g.blockDim.x + g.threadIdx.x;
+    if (i < n) g.store(out.at(i), g.load(a.at(i)) + g.load(b.at(i)));
+  },
+).ir();
 
 /** *counter += step, so that every launch counts. */
-export const count = source(
-  'count',
-  `extern "C" __global__ void count(unsigned* counter, unsigned step) { *counter += step; }`,
-  [pointer('counter', 0), u32('step', 8)],
-);
+export const count = kernel(
+  { name: 'count', params: { counter: pointer('u32'), step: 'u32' } },
+  (g, { counter, step }) => {
+    g.store(counter, g.load(counter) + step);
+  },
+).ir();
 
 /** Runs for that many microseconds. */
-export const spin = source(
-  'spin',
-  `extern "C" __global__ void spin(unsigned microseconds) {
-  unsigned long long start, now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-  do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - start < microseconds * 1000ull);
-}`,
-  [u32('microseconds', 0)],
-);
+export const spin = kernel({ name: 'spin', params: { microseconds: 'u32' } }, (g, { microseconds }) => {
+  const start = g.clock();
+  while (g.clock() - start < g.u64(microseconds) * 1000n) {}
+}).ir();
 
 /** Runs until the host has stored that number, but no longer than so many microseconds. */
-export const gate = source(
-  'gate',
-  `extern "C" __global__ void gate(const volatile unsigned* opened, unsigned number, unsigned microseconds) {
-  unsigned long long start, now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-  do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); }
-  while (*opened != number && now - start < microseconds * 1000ull);
-}`,
-  [pointer('opened', 0), u32('number', 8), u32('microseconds', 12)],
-);
+export const gate = kernel(
+  { name: 'gate', params: { opened: pointer('u32'), number: 'u32', microseconds: 'u32' } },
+  (g, { opened, number, microseconds }) => {
+    g.awaitEpoch(opened, number, { until: '==', order: 'relaxed', scope: 'sys', limit: microseconds });
+  },
+).ir();
+
+const words = layout('words', { word: field('u32', 8) });
 
 /** Every rank writes value + rank to word rank of every window: peers by value, the rank last. */
-export const scatter = source(
-  'scatter',
-  `struct Windows { unsigned long long base[8]; };
-extern "C" __global__ void scatter(const __grid_constant__ Windows windows, unsigned ranks, unsigned value, unsigned rank) {
-  if (threadIdx.x < ranks) ((unsigned*)windows.base[threadIdx.x])[rank] = value + rank;
-  __threadfence_system();
-}`,
-  [{ name: 'windows', kind: 'peers', offset: 0, bytes: 64 }, u32('ranks', 64), u32('value', 68)],
-  true,
-);
+export const scatter = kernel(
+  { name: 'scatter', params: { windows: peers(words), ranks: 'u32', value: 'u32' } },
+  (g, { windows, ranks, value }) => {
+    if (g.threadIdx.x < ranks) g.store(windows.at(g.threadIdx.x).word.at(g.rank), value + g.rank);
+    g.fence('sys');
+  },
+).ir();
 
-/** Writes to an address that nobody mapped. */
-export const crash = source('crash', 'extern "C" __global__ void crash() { *(volatile int*)64 = 1; }', []);
+/** Writes to an address: in the test to one that nobody mapped. */
+export const crash = kernel({ name: 'crash', params: { nowhere: pointer('u32') } }, (g, { nowhere }) => {
+  g.store(nowhere, 1);
+}).ir();

@@ -33,7 +33,7 @@ test('all GPUs of one process write into each other’s windows', needsTwo, asyn
   const streams = devices.map((device) => device.createStream());
   for (const [rank, device] of devices.entries()) {
     const opened = await Promise.all(windows.map(({ handle }) => device.openWindow(handle)));
-    const launcher = (await device.loadSource(scatter)).launcher({ grid: 1, block: 32, rank });
+    const launcher = (await device.load(scatter)).launcher({ grid: 1, block: 32, rank });
     launcher.setWindow('windows', { rank, bases: opened.map(({ address }) => address), bytes: 4096 });
     launcher.set('ranks', devices.length);
     launcher.set('value', 1000);
@@ -83,7 +83,7 @@ async function writeAcross(ordinal: number, env: Record<string, string>): Promis
   const [child, handle] = await owner(ordinal, env);
   try {
     const opened = await device.openWindow(handle);
-    const launcher = (await device.loadSource(scatter)).launcher({ grid: 1, block: 32, rank: 5 });
+    const launcher = (await device.load(scatter)).launcher({ grid: 1, block: 32, rank: 5 });
     launcher.setWindow('windows', { rank: 5, bases: [opened.address], bytes: 1 << 20 });
     launcher.set('ranks', 1);
     launcher.set('value', 70);
@@ -142,7 +142,7 @@ async function takeItsPlace(env: Record<string, string>): Promise<void> {
   const [second, other] = await owner(0, env);
   try {
     const opened = await device.openWindow(handle);
-    const launcher = (await device.loadSource(scatter)).launcher({ grid: 1, block: 32, rank: 5 });
+    const launcher = (await device.load(scatter)).launcher({ grid: 1, block: 32, rank: 5 });
     launcher.setWindow('windows', { rank: 5, bases: [opened.address], bytes: 1 << 20 });
     launcher.set('ranks', 1);
     launcher.set('value', 70);
@@ -210,7 +210,7 @@ test('a window of another thread of this process', needsTwo, async () => {
   try {
     const [{ handle }] = await once(worker, 'message');
     const opened = await device.openWindow(new Uint8Array(Buffer.from(handle, 'base64')));
-    const launcher = (await device.loadSource(scatter)).launcher({ grid: 1, block: 32, rank: 2 });
+    const launcher = (await device.load(scatter)).launcher({ grid: 1, block: 32, rank: 2 });
     launcher.setWindow('windows', { rank: 2, bases: [opened.address], bytes: 1 << 20 });
     launcher.set('ranks', 1);
     launcher.set('value', 30);
