@@ -2,23 +2,21 @@
  * An MLP by Heddle's kernels for Hopper's tensor cores: two launches; rows of a plan are sorted before where there are many. Where
  * blocks share units, another launch behind each adds up what they leave.
  */
-import { type CallSite, callSite, type LaunchShape } from '../../gpu/index.js';
+import { type CallSite, callSite, type LaunchShape, type Stream } from '../../gpu/index.js';
 import { scaleBlock } from '../layer/index.js';
-import { wrap } from '../rounds/tensor.js';
-import { Fp8Rows } from './fp8-rows.js';
+import { type Tensor, wrap } from '../rounds/tensor.js';
 import { hopperThreads } from './kernels/hopper/kernel.js';
 import { addingThreads, type HopperGemm, type HopperParts, hopperKernels } from './kernels/hopper/kernels.js';
+import { rowsToFp8 } from './kernels/rows-to-fp8.js';
 import { kindOf, type Products, type ProductsOf } from './products.js';
 
 /** Blocks on a simulated GPU: as many as share units there; few otherwise, so that each takes several. */
 const simulated = 4;
 const simulatedAlone = 2;
 
-/** Rows between the GEMMs, sorted ones before them, and what rounds the rows of one expert; each where there is a need for it. */
-async function rowsFor(
-  { device, hidden, inner, rows, weights, routed, made, own }: ProductsOf,
-  gathers: boolean,
-) {
+/** Rows between the GEMMs, sorted ones before them, and rounded ones of an expert that no dispatch brings rows; each where there is a need for it. */
+async function rowsFor(of: ProductsOf, gathers: boolean) {
+  const { hidden, inner, rows, weights, routed, made, own } = of;
   const { dtype } = weights.gateUp;
   const scaled = dtype === 'e4m3';
   const scalesOf = (columns: number, purpose: string) =>
@@ -29,8 +27,25 @@ async function rowsFor(
       made === null || gathers
         ? null
         : { rows: wrap(made.data, dtype, [rows, hidden]), scales: scalesOf(hidden, 'scales of sorted rows') },
-    rounded: routed === null && scaled ? await Fp8Rows.create(device, rows, hidden) : null,
+    rounded: routed === null && scaled ? await roundedRows(of) : null,
   };
+}
+
+/** Rows of e4m3 with scales, and what makes them of so many rows of bf16: the next call writes over them. */
+async function roundedRows({ device, hidden, own }: ProductsOf) {
+  const { kernel, blocks, threads } = rowsToFp8[device.kind];
+  const launch = { grid: blocks, block: threads, programmatic: true, rank: 0 };
+  const site = await callSite(device, kernel, launch);
+  const [x, scales] = [own(hidden, 'rows as fp8', 'e4m3'), own(hidden / scaleBlock, 'scales of rows', 'f32')];
+  site.set.to(x.data);
+  site.set.scales(scales.data);
+  const round = (from: Tensor, tokens: number, stream: Stream): Tensor => {
+    site.set.from(from.data);
+    site.set.units((tokens * hidden) / 16);
+    site.launch(stream);
+    return wrap(x.data, 'e4m3', [tokens, hidden]);
+  };
+  return { scales, round };
 }
 
 /** Null where the GPU is no Hopper, or where rows are e4m3 and weights are not. */
@@ -84,8 +99,7 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
       for (const { set } of [...up.sites, ...down.sites]) set.count(0, taken);
     },
     widen(from, stream) {
-      rounded?.round(from.data, taken, stream);
-      const came = rounded === null ? from : wrap(rounded.x.data, 'e4m3', [taken, hidden]);
+      const came = rounded === null ? from : rounded.round(from, taken, stream);
       // No rows are no tensor: then any will do, for nobody looks at it.
       const [address, count] = came.shape[0] === 0 ? [weights.gateUp.data, 1] : [came.data, came.shape[0]!];
       if (kernels.gathers) up.gemm.set.from(0, from.data);
@@ -96,7 +110,7 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
       down.makes.set.to(to.data);
       for (const site of down.sites) site.launch(stream);
     },
-    dispose: () => rounded?.dispose(),
+    dispose() {},
   };
 }
 

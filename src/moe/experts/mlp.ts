@@ -237,7 +237,7 @@ export interface DenseMlpOptions extends MlpWeights {
 
 /** One expert that takes every token, such as a shared one: nothing is routed, planned or summed. */
 export class DenseMlp {
-  /** The buffer between the two GEMMs. */
+  /** The buffers between the two GEMMs and, with weights of e4m3, before them. */
   readonly memory: MemoryUse;
   readonly #hidden: number;
   readonly #maxTokens: number;
