@@ -233,13 +233,15 @@ export interface Placed {
 }
 
 /** One launch of a phase. */
-export interface Step {
-  readonly kernel: Kernel;
+export interface Step<P extends ParamSpecs = ParamSpecs> {
+  readonly kernel: Kernel<P>;
   /** A line about the kernel, which lists of kernels show. */
   readonly summary: string;
   readonly blocks: number;
   readonly threads: number;
-  load(device: Pick<Device, 'load'>, placed: Placed): Promise<LoadedStep>;
+  /** The value of `g.rank` in kernels that do not count the ranks of a node. */
+  readonly rank?: number | undefined;
+  readonly bindings: Bindings;
 }
 
 export interface LoadedStep {
@@ -252,13 +254,7 @@ export interface LoadedStep {
 }
 
 /** What a parameter of a kernel is bound to: memory of the plan, a number, what comes of where the memory lies; or in each round the ids. */
-type Binding =
-  | WindowPlan
-  | WirePlan
-  | BufferPlan
-  | number
-  | 'topkIds'
-  | ((placed: Placed) => Window | readonly number[]);
+type Binding = WindowPlan | WirePlan | number | 'topkIds' | ((placed: Placed) => Window | readonly number[]);
 
 /** By the parameter's name. */
 export type Bindings = {
@@ -286,60 +282,46 @@ const brought: Readonly<Record<string, (set: Setter, round: Round) => void>> = {
 
 function bind(set: Setter, binding: Exclude<Binding, string>, placed: Placed): void {
   if (typeof binding === 'number') set(binding);
-  else if (typeof binding === 'function') {
-    const value = binding(placed);
+  else {
+    const value = typeof binding === 'function' ? binding(placed) : placed.window(binding);
     if (!('length' in value)) set(value);
     else for (const [i, address] of value.entries()) set(i, address);
-  } else if (binding.kind === 'buffer') set(placed.address(binding));
-  else set(placed.window(binding));
+  }
 }
 
 /** A parameter that kernels of other shapes have. */
 const isEmptyList = (spec: ParamSpecs[string]): boolean =>
   typeof spec === 'object' && spec.kind === 'list' && spec.length === 0;
 
-/** A step. Its kernel's parameters are set by their names: those that are bound once, `limit` too, the others for each round. */
-export function step<P extends ParamSpecs>(of: {
-  readonly kernel: Kernel<P>;
-  readonly summary: string;
-  readonly blocks: number;
-  readonly threads: number;
-  /** The value of `g.rank` in kernels that do not count the ranks of a node. */
-  readonly rank?: number;
-  readonly bindings: Bindings;
-}): Step {
-  const { kernel, summary, blocks, threads, rank } = of;
-  const known = ['limit', ...Object.keys(brought), ...Object.keys(of.bindings)];
-  for (const name of Object.keys(kernel.params))
-    if (!known.includes(name))
-      throw new ArgumentError(
-        `a parameter of ${kernel.name}`,
-        name,
-        `one that its step sets: ${known.join(', ')}`,
-      );
+/** Sets the parameters of a step's kernel by their names: those that are bound once, `limit` too, the others for each round. */
+export async function loadStep<P extends ParamSpecs>(
+  { kernel, blocks, threads, rank, bindings: own }: Step<P>,
+  device: Pick<Device, 'load'>,
+  placed: Placed,
+): Promise<LoadedStep> {
+  const known = ['limit', ...Object.keys(brought), ...Object.keys(own)];
+  const stranger = Object.keys(kernel.params).find((name) => !known.includes(name));
+  if (stranger !== undefined) {
+    const possible = `one that its step sets: ${known.join(', ')}`;
+    throw new ArgumentError(`a parameter of ${kernel.name}`, stranger, possible);
+  }
+  const shape = { grid: blocks, block: threads, programmatic: true, rank: rank ?? placed.rank };
+  const site = await callSite(device, kernel, shape);
+  const setters: readonly [string, Setter][] = Object.entries(site.set);
+  const bindings: Readonly<Record<string, Binding | undefined>> = { ...own, limit: placed.limit };
+  const each: { readonly set: Setter; readonly take: (set: Setter, round: Round) => void }[] = [];
+  for (const [name, set] of setters) {
+    if (isEmptyList(kernel.params[name]!)) continue;
+    const bound = bindings[name];
+    if (bound === undefined || typeof bound === 'string') each.push({ set, take: brought[bound ?? name]! });
+    else bind(set, bound, placed);
+  }
   return {
-    ...{ kernel, summary, blocks, threads },
-    async load(device, placed) {
-      const shape = { grid: blocks, block: threads, programmatic: true, rank: rank ?? placed.rank };
-      const site = await callSite(device, kernel, shape);
-      const setters: readonly [string, Setter][] = Object.entries(site.set);
-      const bindings: Readonly<Record<string, Binding | undefined>> = { ...of.bindings, limit: placed.limit };
-      const each: { readonly set: Setter; readonly take: (set: Setter, round: Round) => void }[] = [];
-      for (const [name, set] of setters) {
-        if (isEmptyList(kernel.params[name]!)) continue;
-        const bound = bindings[name];
-        if (bound === undefined || typeof bound === 'string')
-          each.push({ set, take: brought[bound ?? name]! });
-        else bind(set, bound, placed);
-      }
-      return {
-        ...{ program: site.program, blocks, threads },
-        take(round) {
-          for (const one of each) one.take(one.set, round);
-        },
-        launch: (stream) => site.launch(stream),
-      };
+    ...{ program: site.program, blocks, threads },
+    take(round) {
+      for (const one of each) one.take(one.set, round);
     },
+    launch: (stream) => site.launch(stream),
   };
 }
 

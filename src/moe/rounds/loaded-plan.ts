@@ -5,6 +5,7 @@ import type { RunningProxy, SharedWindow, World } from '../../net/world/index.js
 import {
   type BufferPlan,
   type LoadedStep,
+  loadStep,
   numberOfRound,
   type Operation,
   type Phase,
@@ -59,7 +60,7 @@ export class LoadedPlan {
     };
     const loaded = await Promise.all(
       phases.map(async (phase) => {
-        const steps = await Promise.all(plan.phases[phase].map((step) => step.load(device, placed)));
+        const steps = await Promise.all(plan.phases[phase].map((step) => loadStep(step, device, placed)));
         return [phase, steps] as const;
       }),
     );
