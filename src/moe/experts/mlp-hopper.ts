@@ -8,7 +8,7 @@ import { type Tensor, wrap } from '../rounds/tensor.js';
 import { hopperThreads } from './kernels/hopper/kernel.js';
 import { addingThreads, type HopperGemm, type HopperParts, hopperKernels } from './kernels/hopper/kernels.js';
 import { rowsToFp8 } from './kernels/rows-to-fp8.js';
-import { kindOf, type Products, type ProductsOf } from './products.js';
+import { mlpShapeOf, type Products, type ProductsOf } from './products.js';
 
 /** Blocks on a simulated GPU: as many as share units there; few otherwise, so that each takes several. */
 const simulated = 4;
@@ -52,20 +52,11 @@ async function roundedRows({ device, hidden, own }: ProductsOf) {
 export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
   const { device, hidden, inner, rows, sms, weights, routed } = of;
   const scaled = weights.gateUp.dtype === 'e4m3';
-  const dtype = scaled ? 'e4m3' : 'bf16';
   const alike = routed === null || (routed.scales !== null) === scaled;
   if (device.capability[0] !== 9 || !alike) return null;
-  const experts = routed?.experts ?? 1;
   const multiprocessors = device.kind === 'sim' ? simulated : device.multiprocessors;
   const blocks = Math.min(multiprocessors, sms ?? multiprocessors);
-  const kernels = hopperKernels({
-    ...{ hidden, inner, experts, kind: device.kind, multiprocessors },
-    dtype,
-    of: routed === null ? 'all' : 'plan',
-    topK: routed?.topK ?? 1,
-    rows: routed?.evenRows ?? rows,
-    ...kindOf(weights),
-  });
+  const kernels = hopperKernels(mlpShapeOf(of, scaled ? 'e4m3' : 'bf16', multiprocessors));
   const launch = {
     grid: blocks,
     block: hopperThreads,

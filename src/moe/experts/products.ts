@@ -4,6 +4,7 @@ import type { Device, Stream } from '../../gpu/index.js';
 import { type Activation, activations, type Dtype, scaleBlock } from '../layer/index.js';
 import { requireTensor, requireVectors, type Tensor } from '../rounds/tensor.js';
 import type { ExpertSizes, ExpertsPlan } from './experts-plan.js';
+import type { MlpShape } from './kernels/gemm/kernels.js';
 
 /**
  * bf16; or e4m3 with an f32 for every 128 × 128 weights, as DeepSeek-V3 is published. On the device; they stay the caller's. `experts`
@@ -28,6 +29,20 @@ export interface MlpWeights {
 /** What kernels are made for, beside the sizes of weights. */
 export const kindOf = ({ gateUpBias, downBias, activation = 'swiglu' }: MlpWeights) => ({
   ...{ activation, gateUpBias: gateUpBias !== undefined, downBias: downBias !== undefined },
+});
+
+/** The shape for which an MLP's kernels are made. `dtype`: of rows that come in. `few`: multiprocessors, if fewer than the device's. */
+export const mlpShapeOf = (
+  { device, hidden, inner, rows, weights, routed }: ProductsOf,
+  dtype: MlpShape['dtype'],
+  multiprocessors = device.multiprocessors,
+): MlpShape => ({
+  ...{ dtype, hidden, inner, multiprocessors, kind: device.kind },
+  of: routed === null ? 'all' : 'plan',
+  experts: routed?.experts ?? 1,
+  topK: routed?.topK ?? 1,
+  rows: routed?.evenRows ?? rows,
+  ...kindOf(weights),
 });
 
 /** `hidden` and `inner` are multiples of this: a tile of the kernels takes so many elements. */

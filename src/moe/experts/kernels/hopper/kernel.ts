@@ -5,13 +5,13 @@
  * A block's first warp group brings what the other two multiply, through a ring of stages (ring.ts says why that is safe).
  */
 import { kernel, list, pointer, tensorMap } from '../../../../lang/index.js';
+import type { GemmShape } from '../gemm/shape.js';
 import { askAhead, bring } from './bring.js';
 import { multiplyUnits } from './compute.js';
 import {
   addsBias,
   groups,
   groupThreads,
-  type HopperShape,
   type HopperSizes,
   type HopperTile,
   handOn,
@@ -22,13 +22,13 @@ import { warpVectors } from './store.js';
 import { findWork } from './units.js';
 
 /** Of a thread: those that bring need few, fewest where the copy engine does it all; they leave the others theirs. */
-const registersOf = ({ rows }: HopperShape) =>
+const registersOf = ({ rows }: GemmShape) =>
   rows === 'gathered' ? { bringing: 40, multiplying: 232 } : { bringing: 24, multiplying: 240 };
 
 export const hopperThreads = (1 + groups) * groupThreads;
 
 /** The arguments of a launch. */
-function paramsOf(shape: HopperShape, of: HopperTile, sizes: HopperSizes) {
+function paramsOf(shape: GemmShape, of: HopperTile, sizes: HopperSizes) {
   const { rows, dtype } = shape;
   const [all, gathered, scaled] = [
     rows === 'all' ? 1 : 0,
@@ -61,7 +61,7 @@ function paramsOf(shape: HopperShape, of: HopperTile, sizes: HopperSizes) {
   };
 }
 
-export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
+export function hopperGemmKernel(shape: GemmShape, of: HopperTile) {
   const sizes = hopperSizes(shape, of);
   return kernel(
     {

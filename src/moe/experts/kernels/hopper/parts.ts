@@ -4,14 +4,15 @@
  */
 import { device, kernel, list, pointer, registers } from '../../../../lang/index.js';
 import { rowFormats } from '../../../layer/index.js';
-import type { HopperShape } from './shape.js';
+import type { GemmShape } from '../gemm/shape.js';
+
 import { gate } from './store.js';
 
 /** Elements of a row that a lane makes. */
 const laneElements = 16;
 
 /** Adds the biases of a lane's elements; where rows are gated, those of gates and of what they scale. */
-const addBiases = ({ gated, outputs }: HopperShape) =>
+const addBiases = ({ gated, outputs }: GemmShape) =>
   device(
     {
       params: { bias: pointer('v16'), expert: 'u32', element: 'u32', sums: registers('f32') },
@@ -26,7 +27,7 @@ const addBiases = ({ gated, outputs }: HopperShape) =>
     },
   );
 
-export function addPartsKernel(shape: HopperShape, parts: number, threads: number) {
+export function addPartsKernel(shape: GemmShape, parts: number, threads: number) {
   const { rows, gated, dtype, experts, outputs, bias } = shape;
   const all = rows === 'all' ? 1 : 0;
   const rounds = dtype === 'e4m3' && gated;

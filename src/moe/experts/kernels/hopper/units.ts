@@ -1,7 +1,8 @@
 /** Which unit comes when: its expert, its rows, and its part of the rows that go out. */
 import { device, list, pointer, record } from '../../../../lang/index.js';
 import { sumUpTo } from '../../../families/common/sum.js';
-import type { HopperShape, HopperSizes, HopperTile } from './shape.js';
+import type { GemmShape } from '../gemm/shape.js';
+import type { HopperSizes, HopperTile } from './shape.js';
 
 /** The list of work, in shared memory: for each expert tiles of rows up to it, its first row and how many it has. */
 export const work = record({
@@ -15,7 +16,7 @@ export const work = record({
  * Of a plan, or of one expert that has `count` rows. One warp. Before `awaitPrevious` a plan may be read too: the launch before awaited
  * it, and let this one begin behind that. But an L1 may hold older bytes, so the loads are relaxed there.
  */
-export const findWork = ({ rows, experts }: HopperShape, sizes: HopperSizes) => {
+export const findWork = ({ rows, experts }: GemmShape, sizes: HopperSizes) => {
   const all = rows === 'all';
   return device(
     {
