@@ -14,6 +14,7 @@ export const sourcesOf = ({ rows }: GemmShape, sizes: HopperSizes) => {
     rows: list(tensorMap(sizes.rowsTile), 1 - gathered),
     routes: list(pointer('i32'), gathered),
     from: list(pointer('v16'), gathered),
+    /** [expert][out][in] */
     weights: tensorMap(sizes.boxTile),
   });
 };

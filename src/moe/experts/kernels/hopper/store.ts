@@ -27,10 +27,17 @@ export const warpVectors = warpRows * rowVectors;
 /** Pointers of the kernel that only those use that multiply. */
 export const outputsOf = (shape: GemmShape, of: HopperTile) =>
   record({
+    /** Of e4m3: a scale for every 128 elements of a row, and for every 128 × 128 weights. */
     rowScales: list(pointer('f32'), shape.dtype === 'e4m3' ? 1 : 0),
     weightScales: list(pointer('f32'), shape.dtype === 'e4m3' ? 1 : 0),
+    /** [expert][out] */
     bias: list(pointer('bf16'), addsBias(shape, of) ? 1 : 0),
+    /** [row] of a plan, where rows are gathered. */
     routes: list(pointer('i32'), shape.rows === 'gathered' ? 1 : 0),
+    /**
+     * Rows that go out, in the order of the plan: bf16; between two GEMMs of e4m3 they are e4m3 with scales too. Where blocks share
+     * a unit, [row][part] f32 sums.
+     */
     to: pointer('v16'),
     toScales: list(pointer('f32'), roundsRows(shape, of) ? 1 : 0),
   });
