@@ -2,9 +2,10 @@
  * The receive of a combine: adds up, for each token, what this node's ranks made of it and the row that comes from each other
  * node that it went to. Its first block only watches the wire.
  */
-import { kernel, peers, pointer } from '../../../lang/index.js';
+import { kernel, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
+import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { type HybridShape, hopsOf, sumsAtSource } from './shape.js';
@@ -16,21 +17,12 @@ import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
 export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  const { win, limit, ...sums } = combineParams(window, shape);
   return kernel(
     {
       name: 'hybrid_combine_recv',
       maxThreads: shape.combine.threads,
-      params: {
-        win: peers(window),
-        wire: peers(wire),
-        /** [tokens][K] */
-        topkIds: pointer('i32'),
-        /** [tokens][row] */
-        out: pointer(shape.output.dtype),
-        tokens: 'u32',
-        node: 'u32',
-        limit: 'u32',
-      },
+      params: { win, wire: peers(wire), ...sums, node: 'u32', limit },
       using: using(shape, window, wire),
     },
     (g, { win, wire, topkIds, out, tokens, node, limit }, u) => {

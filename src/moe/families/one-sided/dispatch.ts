@@ -31,9 +31,10 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
     },
     (g, { win, topkIds, topkWeights, rows, tokens, placing, limit }, u) => {
       const mine = win.at(g.rank);
+      const inputs = { topkIds, topkWeights, rows, tokens, placing };
       // This launch may begin while the kernel before it still runs, and reads what that one left only behind
       // `awaitPrevious`. Until then it asks for its first rows to be brought near, which reads nothing.
-      u.prefetchRows({ topkIds, topkWeights, rows, tokens });
+      u.prefetchRows({ inputs });
       const mask = u.maskIn({ masked: mine.masked });
       // A pushing combine lies between two dispatches and has awaited the last one, so its count of rounds may be read
       // at once, but not by way of L1, where something older might linger.
@@ -55,7 +56,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       for (let piece = first; piece < u.TURNS * u.PARTS; piece += g.gridDim.x * u.TEAMS) {
         const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
         const part = piece % u.PARTS;
-        const { id: wanted, weight } = u.routeOf({ topkIds, topkWeights, placing, token, tokens });
+        const { id: wanted, weight } = u.routeOf({ inputs, token });
         const id = u.living({ mask, id: wanted });
         for (const n of g.unroll(u.SENT.length)) {
           u.sendRow[n]!({ win, from: rows[u.SENT[n]!]!, token, tokens, part, id, bulk, chunk });
