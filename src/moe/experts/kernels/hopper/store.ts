@@ -256,25 +256,22 @@ const sending = (shape: GemmShape, of: HopperTile) => ({
 export const send = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) => {
   if (of.parts > 1) return sendSums(shape, of);
   if (roundsRows(shape, of)) return sendScaled(shape, of, sizes);
-  return shape.gated ? sendGated(shape, of) : sendPlain(shape, of);
+  return sendBf16(shape, of);
 };
 
-const sendPlain = (shape: GemmShape, of: HopperTile) =>
+const sendBf16 = (shape: GemmShape, of: HopperTile) =>
   device(
-    { params: sending(shape, of), using: { storeRows: storeRows(shape, of) } },
-    (_, { own, outputs: { to }, place, sums }, u) => {
-      if (place.left > 0) u.storeRows({ own, to, place, values: sums });
+    {
+      params: sending(shape, of),
+      using: { GATED: shape.gated, gate: gate(shape), storeRows: storeRows(shape, of) },
     },
-  );
-
-const sendGated = (shape: GemmShape, of: HopperTile) =>
-  device(
-    { params: sending(shape, of), using: { gate: gate(shape), storeRows: storeRows(shape, of) } },
     (g, { own, outputs: { to }, place, sums }, u) => {
       if (place.left > 0) {
-        const made = g.registers('f32', sums.length / 2);
-        u.gate({ sums, made });
-        u.storeRows({ own, to, place, values: made });
+        if (u.GATED) {
+          const made = g.registers('f32', sums.length / 2);
+          u.gate({ sums, made });
+          u.storeRows({ own, to, place, values: made });
+        } else u.storeRows({ own, to, place, values: sums });
       }
     },
   );
