@@ -3,12 +3,11 @@
  * node that it went to. Its first block only watches the wire.
  */
 import { kernel, peers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
-import { type HybridShape, hopsOf, sumsAtSource } from './shape.js';
+import { type HybridShape, hybridConstants, sumsAtSource } from './shape.js';
 import { sumAtSource } from './sum-source.js';
 import { sumToken } from './sum-token.js';
 import { receiveSums, sendSum } from './sums.js';
@@ -78,12 +77,8 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
 
 function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return {
-    K: shape.topK,
+    ...hybridConstants(shape),
     PARTS: shape.combine.parts,
-    REPLICAS: sharing(shape).replicas,
-    COUNTS: shape.counts,
-    HOPS: hopsOf(shape),
-    CHUNK: shape.dispatch.chunk,
     awaitLanded,
     sendSum: sendSum(shape, window),
     patienceOf,
@@ -93,6 +88,5 @@ function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
     zeroCounts: zeroCounts(shape, window),
     living: masking(shape, 'combine').living,
     ...masking(shape, 'combine').ofLaunch,
-    LOCAL: shape.localRanks,
   };
 }

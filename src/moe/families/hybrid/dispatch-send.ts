@@ -3,7 +3,7 @@
  * ranks. It waits for nobody.
  */
 import { device, kernel, peers } from '../../../lang/index.js';
-import { sentPayloads, sharing } from '../../layer/index.js';
+import { sentPayloads } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { dispatchParams, inputsOf } from '../common/params.js';
@@ -12,7 +12,7 @@ import { notePlaces } from '../common/places.js';
 import { storeRounded, storeRows, tellRoutes } from './deliver.js';
 import { packChunk } from './pack-chunk.js';
 import { livingPlaceAt, outOfNode } from './rails.js';
-import { type HybridShape, hopsOf, mostPackers } from './shape.js';
+import { type HybridShape, hybridConstants, mostPackers } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -78,23 +78,14 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
 
 function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return {
-    HOPS: hopsOf(shape),
-    CHUNK: shape.dispatch.chunk,
+    ...hybridConstants(shape),
     PACKERS: mostPackers.dispatch,
-    TURNS: sharing(shape).turns,
     deliverToken: deliverToken(shape, window),
     packChunk: packChunk(shape, window, wire),
-    PLACED: shape.placed !== undefined,
     notePlaces: notePlaces(shape),
-    REPLICAS: sharing(shape).replicas,
-    MASKS: shape.masks === true,
-    K: shape.topK,
-    RANKS: shape.ranks,
-    WEIGHTS: shape.weights,
     isOut: masking(shape, 'dispatch').isOut,
     outOfNode: outOfNode(shape),
     ...masking(shape, 'dispatch').ofLaunch,
-    LOCAL: shape.localRanks,
   };
 }
 
@@ -113,13 +104,10 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
         token: 'u32',
       },
       using: {
-        K: shape.topK,
-        LOCAL: shape.localRanks,
-        WEIGHTS: shape.weights,
+        ...hybridConstants(shape),
         SENT: sent,
         // Rows that are rounded are twice as long before.
         ROW: sent.map((p) => (shape.payloads[p]!.rounded ? 2 : 1) * partsOf(shape, p, 1).rowUnits),
-        REPLICAS: sharing(shape).replicas,
         ownerOf: expertOwner(shape),
         storeRows: sent.map((p) => (shape.payloads[p]!.rounded ? storeRounded : storeRows)(shape, window, p)),
         tellRoutes: tellRoutes(shape, window),

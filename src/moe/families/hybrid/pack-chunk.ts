@@ -1,6 +1,6 @@
 /** The message of dispatch that brings a chunk of tokens to one node; a block packs it. */
 import { device, peers, pointer, windowOf } from '../../../lang/index.js';
-import { sentPayloads, sharing } from '../../layer/index.js';
+import { sentPayloads } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
 import { inputsOf } from '../common/params.js';
 import { partsOf, unitBytes } from '../common/parts.js';
@@ -8,7 +8,7 @@ import { roundVector } from '../common/round.js';
 import { sumUpTo } from '../common/sum.js';
 import { dispatchMessage } from './messages.js';
 import { livingPlaceAt } from './rails.js';
-import { type HybridShape, sumsAtSource } from './shape.js';
+import { type HybridShape, hybridConstants } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -91,21 +91,15 @@ function using(shape: HybridShape) {
   const message = dispatchMessage(shape);
   const sent = sentPayloads(shape);
   return {
-    K: shape.topK,
-    CHUNK: shape.dispatch.chunk,
-    WEIGHTS: shape.weights,
+    ...hybridConstants(shape),
     SENT: sent,
     IDS: message.ids,
     WEIGHTS_AT: message.weights,
     ROWS: message.rows,
     PAYLOADS_AT: message.payloads,
-    AT_SOURCE: sumsAtSource(shape),
     livingPlaceAt: livingPlaceAt(shape),
-    LOCAL: shape.localRanks,
     ownerOf: expertOwner(shape),
     sumUpTo,
-    NODES: shape.nodes,
-    REPLICAS: sharing(shape).replicas,
     packRows: sent.map((p) => (shape.payloads[p]!.rounded ? packRounded : packRows)(shape, p)),
   };
 }

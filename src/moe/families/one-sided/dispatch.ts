@@ -7,7 +7,8 @@
  * ends with its word to the peers, and waits for nobody; the receive (dispatch-recv.ts) waits for theirs.
  */
 import { kernel } from '../../../lang/index.js';
-import { sentPayloads, sharing } from '../../layer/index.js';
+import { sentPayloads } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { dispatchParams } from '../common/params.js';
 import { notePlaces } from '../common/places.js';
@@ -92,13 +93,10 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
   const stages = bulkStages(shape);
   const { split } = shape;
   const sent = sentPayloads(shape);
-  const { replicas, turns } = sharing(shape);
   const { arrive, awaitPeers } = flags(window, shape, 'dispatch');
   const { ofLaunch, living } = masking(shape, 'dispatch');
   return {
-    RANKS: shape.ranks,
-    TURNS: turns,
-    REPLICAS: replicas,
+    ...layerConstants(shape),
     PARTS: shape.dispatch.parts,
     TEAMS: shape.dispatch.teams,
     team: team(shape.dispatch),
@@ -108,7 +106,6 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
     SPLIT: split,
     BULK: stages.stage > 0,
     ownStage: ownStage(stages),
-    PLACED: shape.placed !== undefined,
     notePlaces: notePlaces(shape),
     countRoutes: countRoutes(shape, window),
     patienceOf,

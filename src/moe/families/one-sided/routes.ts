@@ -1,6 +1,6 @@
 /** A token's routes: where dispatch reads them, and how it tells them to every rank. */
 import { device, peers, record } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { inputsOf } from '../common/params.js';
@@ -44,10 +44,7 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
         epoch: 'u32',
       },
       using: {
-        RANKS: shape.ranks,
-        REPLICAS: sharing(shape).replicas,
-        K: shape.topK,
-        WEIGHTS: shape.weights,
+        ...layerConstants(shape),
         PUSH: pushes(shape),
         ownerOf: expertOwner(shape),
         team: team(shape.dispatch),
@@ -80,10 +77,8 @@ export function prefetchRows(shape: OneSidedShape) {
     {
       params: { inputs: inputsOf(shape) },
       using: {
-        K: shape.topK,
-        REPLICAS: sharing(shape).replicas,
+        ...layerConstants(shape),
         PARTS: parts,
-        WEIGHTS: shape.weights,
         team: team(shape.dispatch),
         prefetchPart: prefetchPart(shape, parts),
       },

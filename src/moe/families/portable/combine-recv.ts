@@ -3,7 +3,7 @@
  * all ranks meet meanwhile, so that the next round may send at once.
  */
 import { device, kernel, peers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { findOwners } from '../common/owners.js';
 import { combineParams } from '../common/params.js';
@@ -91,15 +91,12 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
 }
 
 function using(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  const { replicas } = sharing(shape);
   const { ofLaunch, living } = masking(shape, 'combine');
   return {
-    REPLICAS: replicas,
+    ...layerConstants(shape),
     EARLY: beginsEarly(shape),
     PARTS: returnedParts(shape).parts,
     ROWS: Math.min(shape.topK, shape.ranks),
-    COUNTS: shape.counts,
-    K: shape.topK,
     STAYS: ownStays(shape),
     findOwners: findOwners(shape),
     living,

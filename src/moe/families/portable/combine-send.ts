@@ -4,6 +4,7 @@
  */
 import { kernel, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { sendHome } from './send-home.js';
 import type { Transport } from './transport.js';
@@ -19,11 +20,9 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
       maxThreads: shape.combine.threads,
       params: { win: peers(window) },
       using: {
-        RANKS: shape.ranks,
+        ...layerConstants(shape),
         PIECES: turns * parts,
         PARTS: parts,
-        REPLICAS: sharing(shape).replicas,
-        K: shape.topK,
         STAYS: ownStays(shape),
         sendHome: sendHome(shape, window, transport),
         settle: transport.settle(window),

@@ -3,7 +3,7 @@
  * one block would do; counting the routes takes more.
  */
 import { kernel, peers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { wholeWarps } from '../common/parts.js';
 import { countRoutes } from '../common/received.js';
@@ -26,9 +26,7 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
       maxThreads: dispatchRecvSpread(shape).threads,
       params: { win: peers(window), limit: 'u32' },
       using: {
-        RANKS: shape.ranks,
-        TURNS: sharing(shape).turns,
-        COUNTS: shape.counts,
+        ...layerConstants(shape),
         OF_ROUND: messagesOf(shape).ofRound,
         awaitSignal: transport.awaitSignal,
         countRoutes: countRoutes(shape, window),

@@ -3,7 +3,7 @@
  * warps' (messages.ts counts them); nobody waits.
  */
 import { kernel } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { dispatchParams } from '../common/params.js';
 import { notePlaces } from '../common/places.js';
@@ -83,18 +83,14 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
 function using(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { ofLaunch } = masking(shape, 'dispatch');
   return {
-    RANKS: shape.ranks,
+    ...layerConstants(shape),
     CHUNKS: chunksOf(shape),
-    REPLICAS: sharing(shape).replicas,
     PARTS: shape.dispatch.parts,
-    K: shape.topK,
     prefetchPart: prefetchPart(shape, shape.dispatch.parts),
     tellRoutes: tellRoutes(shape, window, transport),
     settle: transport.settle(window),
     sendRows: sendRows(shape, window, transport),
-    PLACED: shape.placed !== undefined,
     notePlaces: notePlaces(shape),
-    MASKS: shape.masks === true,
     ...ofLaunch,
   };
 }

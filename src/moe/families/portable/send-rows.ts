@@ -1,6 +1,7 @@
 /** One part of a token's rows on its way to the owners of its routes, once to each. */
 import { device, peers, pointer } from '../../../lang/index.js';
 import { isMade, sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { inputsOf } from '../common/params.js';
@@ -25,9 +26,7 @@ export function sendRows(shape: PortableShape, window: PortableWindow, transport
         told: pointer('u32'),
       },
       using: {
-        RANKS: shape.ranks,
-        K: shape.topK,
-        PAYLOADS: shape.payloads.length,
+        ...layerConstants(shape),
         ownerOf: expertOwner(shape),
         firstsOf,
         placeAt: placeAt(shape),

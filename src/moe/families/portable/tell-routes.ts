@@ -3,7 +3,7 @@
  * left out this rank writes what that one would have sent here, had it no routes: its slots read -1.
  */
 import { device, peers, pointer } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { inputsOf } from '../common/params.js';
@@ -91,15 +91,11 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
 
 function using(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { maxTokens, topK } = shape;
-  const { replicas } = sharing(shape);
   // Chunks begin at multiples of 128 bytes behind a source's slots.
   const unit = widestUnit(maxTokens * topK * 4);
   return {
-    MAX_TOKENS: maxTokens,
+    ...layerConstants(shape),
     CHUNK: chunkTokens,
-    REPLICAS: replicas,
-    K: topK,
-    WEIGHTS: shape.weights,
     UNIT: unit,
     WORDS: unitBytes[unit] / 4,
     MESSAGES: messagesOf(shape).ofToken,
