@@ -86,7 +86,6 @@ function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
     receiveSums: receiveSums(shape, window),
     watchCombine: watchCombine(shape, window, wire),
     zeroCounts: zeroCounts(shape, window),
-    living: masking(shape, 'combine').living,
-    ...masking(shape, 'combine').ofLaunch,
+    ...masking(shape, 'combine'),
   };
 }

@@ -104,6 +104,6 @@ function using(shape: HybridShape, window: HybridWindow) {
     patienceOf,
     outOfNode: outOfNode(shape),
     ...carrying(shape),
-    ...masking(shape, 'combine').ofLaunch,
+    ...masking(shape, 'combine'),
   };
 }

@@ -93,6 +93,6 @@ function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
     watchDispatch: watchDispatch(shape, window, wire),
     outOfNode: outOfNode(shape),
     ...carrying(shape),
-    ...masking(shape, 'dispatch').ofLaunch,
+    ...masking(shape, 'dispatch'),
   };
 }

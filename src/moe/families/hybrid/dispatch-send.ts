@@ -83,9 +83,8 @@ function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
     deliverToken: deliverToken(shape, window),
     packChunk: packChunk(shape, window, wire),
     notePlaces: notePlaces(shape),
-    isOut: masking(shape, 'dispatch').isOut,
     outOfNode: outOfNode(shape),
-    ...masking(shape, 'dispatch').ofLaunch,
+    ...masking(shape, 'dispatch'),
   };
 }
 

@@ -6,7 +6,7 @@
  */
 import { device, peers, pointer, registers, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { type Operation, patienceOf, recordFailure, timing } from '../common/waits.js';
+import { type Operation, patienceOf, recordFailure, waiting } from '../common/waits.js';
 import { header } from './messages.js';
 import { carrying, outOfNode } from './rails.js';
 import { type HybridShape, hybridConstants } from './shape.js';
@@ -30,8 +30,8 @@ const awaitMessage = (shape: HybridShape, window: HybridWindow, operation: Opera
       },
       returns: 'bool',
       using: {
+        ...waiting(shape, window, operation),
         failed: recordFailure(operation, watchersAlone(shape, operation) ? 'cta' : 'gpu'),
-        ...timing(shape, window, operation),
       },
     },
     (g, { mine, came, peer, chunk, epoch, patience }, { failed, now, noteWait }) => {

@@ -22,7 +22,7 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
         PARTS: shape.dispatch.parts,
         awaitPeer: flags(window, shape, 'dispatch').awaitPeer,
         countRound,
-        ...masking(shape, 'dispatch').ofLaunch,
+        ...masking(shape, 'dispatch'),
         countRoutes: countRoutes(shape, window),
         patienceOf,
       },

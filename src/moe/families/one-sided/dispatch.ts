@@ -94,7 +94,6 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
   const { split } = shape;
   const sent = sentPayloads(shape);
   const { arrive, awaitPeers } = flags(window, shape, 'dispatch');
-  const { ofLaunch, living } = masking(shape, 'dispatch');
   return {
     ...layerConstants(shape),
     PARTS: shape.dispatch.parts,
@@ -115,7 +114,6 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
     tellRoutes: tellRoutes(shape, window),
     arrive,
     awaitPeers,
-    ...ofLaunch,
-    living,
+    ...masking(shape, 'dispatch'),
   };
 }

@@ -131,7 +131,6 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
   const { warps, stage } = combineStages(shape);
   const copies = stage > 0 && half !== 'recv';
   const { releaseSlots, awaitSlots } = release(window, shape);
-  const { ofLaunch, living } = masking(shape, 'combine');
   return {
     ...layerConstants(shape),
     NOTED: shape.placed !== undefined && half === 'recv',
@@ -163,8 +162,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     zeroCounts: zeroCounts(shape, window),
     releaseSlots,
     awaitSlots,
-    ...ofLaunch,
-    living,
+    ...masking(shape, 'combine'),
   };
 }
 

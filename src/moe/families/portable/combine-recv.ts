@@ -8,7 +8,7 @@ import { masking } from '../common/masks.js';
 import { findOwners } from '../common/owners.js';
 import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
-import { patienceOf, recordFailure, timing } from '../common/waits.js';
+import { patienceOf, recordFailure, waiting } from '../common/waits.js';
 import { sumPart } from './sum-part.js';
 import { receiveSums, sendSum } from './sums.js';
 import type { Transport } from './transport.js';
@@ -91,7 +91,6 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
 }
 
 function using(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  const { ofLaunch, living } = masking(shape, 'combine');
   return {
     ...layerConstants(shape),
     EARLY: beginsEarly(shape),
@@ -99,7 +98,6 @@ function using(shape: PortableShape, window: PortableWindow, transport: Transpor
     ROWS: Math.min(shape.topK, shape.ranks),
     STAYS: ownStays(shape),
     findOwners: findOwners(shape),
-    living,
     awaitSignal: transport.awaitSignal,
     failed: recordFailure('combine'),
     meet: meet(shape, window, transport),
@@ -109,7 +107,7 @@ function using(shape: PortableShape, window: PortableWindow, transport: Transpor
     sumPart: sumPart(shape, window),
     receiveSums: receiveSums(shape, window, transport),
     zeroCounts: zeroCounts(shape, window),
-    ...ofLaunch,
+    ...masking(shape, 'combine'),
   };
 }
 
@@ -125,10 +123,9 @@ function meet(shape: PortableShape, window: PortableWindow, transport: Transport
         RANKS: shape.ranks,
         EARLY: beginsEarly(shape),
         awaitSignal: transport.awaitSignal,
-        failed: recordFailure('combine'),
         signal: transport.signal(window),
         isOut: masking(shape, 'combine').isOut,
-        ...timing(shape, window, 'combine'),
+        ...waiting(shape, window, 'combine'),
       },
     },
     (g, { win, mask, epoch, limit }, u) => {

@@ -13,7 +13,6 @@ import { ownStays, type PortableShape, type PortableWindow, returnedParts } from
 export function combineSendKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { parts } = returnedParts(shape);
   const { turns } = sharing(shape);
-  const { ofLaunch, isOut } = masking(shape, 'combine');
   return kernel(
     {
       name: 'portable_combine_send',
@@ -26,8 +25,7 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
         STAYS: ownStays(shape),
         sendHome: sendHome(shape, window, transport),
         settle: transport.settle(window),
-        maskIn: ofLaunch.maskIn,
-        isOut,
+        ...masking(shape, 'combine'),
       },
     },
     (g, { win }, u) => {

@@ -7,7 +7,7 @@ import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { wholeWarps } from '../common/parts.js';
 import { countRoutes } from '../common/received.js';
-import { patienceOf, recordFailure, timing } from '../common/waits.js';
+import { patienceOf, waiting } from '../common/waits.js';
 import { messagesOf } from './messages.js';
 import type { Transport } from './transport.js';
 import type { PortableShape, PortableWindow } from './window.js';
@@ -19,7 +19,6 @@ export const dispatchRecvSpread = ({ dispatch, counts, ranks }: PortableShape) =
 });
 
 export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  const { isOut, ofLaunch } = masking(shape, 'dispatch');
   return kernel(
     {
       name: 'portable_dispatch_recv',
@@ -30,11 +29,9 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
         OF_ROUND: messagesOf(shape).ofRound,
         awaitSignal: transport.awaitSignal,
         countRoutes: countRoutes(shape, window),
-        failed: recordFailure('dispatch'),
         patienceOf,
-        isOut,
-        ...ofLaunch,
-        ...timing(shape, window, 'dispatch'),
+        ...masking(shape, 'dispatch'),
+        ...waiting(shape, window, 'dispatch'),
       },
     },
     (g, { win, limit }, u) => {

@@ -81,7 +81,6 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
 }
 
 function using(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  const { ofLaunch } = masking(shape, 'dispatch');
   return {
     ...layerConstants(shape),
     CHUNKS: chunksOf(shape),
@@ -91,6 +90,6 @@ function using(shape: PortableShape, window: PortableWindow, transport: Transpor
     settle: transport.settle(window),
     sendRows: sendRows(shape, window, transport),
     notePlaces: notePlaces(shape),
-    ...ofLaunch,
+    ...masking(shape, 'dispatch'),
   };
 }
