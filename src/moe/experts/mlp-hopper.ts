@@ -101,7 +101,6 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
       down.makes.set.to(to.data);
       for (const site of down.sites) site.launch(stream);
     },
-    dispose() {},
   };
 }
 

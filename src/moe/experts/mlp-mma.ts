@@ -47,6 +47,5 @@ export async function mmaProducts(of: ProductsOf): Promise<Products> {
       down.set.to(to.data);
       down.launch(stream);
     },
-    dispose() {},
   };
 }

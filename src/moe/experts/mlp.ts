@@ -15,14 +15,7 @@ import type { Received } from '../rounds/in-flight.js';
 import type { MadeRows } from '../rounds/inputs.js';
 import { type MemoryPart, type MemoryUse, useOf } from '../rounds/memory.js';
 import { scalesName } from '../rounds/options.js';
-import {
-  describe,
-  emptyTensor,
-  type OwnedTensor,
-  requireTensor,
-  requireVectors,
-  type Tensor,
-} from '../rounds/tensor.js';
+import { describe, emptyTensor, requireTensor, requireVectors, type Tensor } from '../rounds/tensor.js';
 import { type ExpertSizes, ExpertsPlan, type Receiving, requireReceiving } from './experts-plan.js';
 import { evenRows, slotsOf } from './kernels/shape.js';
 import { cublasProducts } from './mlp-cublas.js';
@@ -62,32 +55,27 @@ async function heddlesProducts(of: ProductsOf, wanted: Instructions | undefined)
 
 async function workOf(
   { gemm = 'heddle', instructions }: Pick<DenseMlpOptions, 'gemm' | 'instructions'>,
-  of: Omit<ProductsOf, 'own' | 'made'>,
+  of: Omit<ProductsOf, 'own' | 'freed' | 'made'>,
 ): Promise<Work> {
   requireOneOf('gemm', gemm, gemms);
   if (instructions !== undefined) requireOneOf('instructions', instructions, instructionNames);
-  const owned: OwnedTensor[] = [];
+  const frees: (() => void)[] = [];
+  const freed = (free: () => void) => void frees.push(free);
   const parts: MemoryPart[] = [];
   const own = (columns: number, purpose: string, dtype: Dtype = 'bf16'): Tensor => {
     const tensor = emptyTensor(of.device, dtype, [of.rows, columns], purpose);
-    owned.push(tensor);
+    freed(() => tensor.free());
     parts.push({ purpose, section: null, bytes: tensor.bytes });
     return tensor;
   };
   const free = (): void => {
-    for (const tensor of owned) tensor.free();
+    for (const one of frees) one();
   };
   try {
     const made = of.routed === null ? null : own(of.hidden, 'rows that experts made');
-    const all = { ...of, own, made };
+    const all = { ...of, own, freed, made };
     const products = gemm === 'cublas' ? await cublasProducts(all) : await heddlesProducts(all, instructions);
-    return {
-      ...{ products, made, memory: useOf(parts) },
-      free() {
-        products.dispose();
-        free();
-      },
-    };
+    return { products, made, memory: useOf(parts), free };
   } catch (error) {
     free();
     throw error;

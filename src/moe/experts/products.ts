@@ -124,8 +124,10 @@ export interface ProductsOf {
   readonly routed: Routed | null;
   /** Of a plan, where the second product leaves its rows: bf16. Until then the first may have rows sorted there. */
   readonly made: Tensor | null;
-  /** Memory for as many rows; of bf16, unless it is said. */
+  /** Memory for as many rows; of bf16, unless it is said. It is freed with the MLP. */
   own(columns: number, purpose: string, dtype?: Dtype): Tensor;
+  /** Has something else freed with it. */
+  freed(free: () => void): void;
 }
 
 export interface Products {
@@ -144,6 +146,4 @@ export interface Products {
   widen(from: Tensor, stream: Stream): void;
   /** Down, of as many rows. */
   narrow(to: Tensor, stream: Stream): void;
-  /** Frees what is not a tensor. */
-  dispose(): void;
 }

@@ -8,13 +8,14 @@
  * of the blocks before or after. Those counts, summed up for each expert, say where each warp begins.
  */
 import { device, kernel, list, pointer } from '../../../lang/index.js';
+import type { Spread } from '../../families/common/parts.js';
 import { sumUpTo } from '../../families/common/sum.js';
-import { type ExpertsShape, type ExpertsSpread, keepsWeights, routesOf, rowsOfPlan } from './shape.js';
+import { type ExpertsShape, keepsWeights, routesOf, rowsOfPlan } from './shape.js';
 
 /** Vectors of ids that a thread has in flight. */
 const inFlight = 8;
 
-export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: ExpertsSpread) {
+export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: Omit<Spread, 'parts'>) {
   const warps = threads / 32;
   const routes = routesOf(shape.layer);
   const keeps = keepsWeights(shape.layer) ? 1 : 0;
