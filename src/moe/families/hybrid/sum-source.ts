@@ -3,7 +3,7 @@
  * node from its windows, the others as they came; a warp.
  */
 import { device, record, registers } from '../../../lang/index.js';
-import { findOwners } from '../common/owners.js';
+import { findOwners, mostRows } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
 import { gatherParams, rowSum, sumRow, sumUnit, travelled, unitsInPart } from '../common/sum.js';
 import { combineMessage } from './messages.js';
@@ -12,9 +12,6 @@ import { hybridConstants } from './shape.js';
 import { sumTokenParams, tokenFields } from './sum-token.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
-
-/** A token has rows on so many ranks at most. */
-const mostRows = ({ topK, ranks }: HybridShape): number => Math.min(topK, ranks);
 
 export function sumAtSource(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return device(

@@ -1,13 +1,13 @@
 /** Adds up one part of a token's row, vector by vector, and writes it to the caller's tensor. */
 import { device, peers, pointer, registers } from '../../../lang/index.js';
-import { findOwners } from '../common/owners.js';
+import { findOwners, mostRows } from '../common/owners.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { type Gather, negativeZeros, rowSum, storeSum, treeSum } from '../common/sum.js';
 import { awaitCopied } from './copies.js';
 import { lookPulled, lookPushed, placeOf, settlePushed } from './gather.js';
 import { sendSum } from './sums.js';
 import { team, teamSize } from './team.js';
-import { mostRows, type OneSidedShape, type OneSidedWindow, pushes, sharesSums } from './window.js';
+import { type OneSidedShape, type OneSidedWindow, pushes, sharesSums } from './window.js';
 
 export const sumParams = (shape: OneSidedShape, window: OneSidedWindow) =>
   ({

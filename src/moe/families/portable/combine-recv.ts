@@ -5,7 +5,7 @@
 import { device, kernel, peers } from '../../../lang/index.js';
 import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
-import { findOwners } from '../common/owners.js';
+import { findOwners, mostRows } from '../common/owners.js';
 import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf, recordFailure, waiting } from '../common/waits.js';
@@ -95,7 +95,7 @@ function using(shape: PortableShape, window: PortableWindow, transport: Transpor
     ...layerConstants(shape),
     EARLY: beginsEarly(shape),
     PARTS: returnedParts(shape).parts,
-    ROWS: Math.min(shape.topK, shape.ranks),
+    ROWS: mostRows(shape),
     STAYS: ownStays(shape),
     findOwners: findOwners(shape),
     awaitSignal: transport.awaitSignal,
