@@ -54,7 +54,7 @@ async function heddlesProducts(of: ProductsOf, wanted: Instructions | undefined)
 }
 
 async function workOf(
-  { gemm = 'heddle', instructions }: Pick<DenseMlpOptions, 'gemm' | 'instructions'>,
+  { gemm = 'heddle', instructions }: MultiplyingOptions,
   of: Omit<ProductsOf, 'own' | 'freed' | 'made'>,
 ): Promise<Work> {
   requireOneOf('gemm', gemm, gemms);
@@ -82,7 +82,14 @@ async function workOf(
   }
 }
 
-export interface ExpertsMlpOptions<P extends string = string> extends MlpWeights {
+interface MultiplyingOptions {
+  /** Default 'heddle'. */
+  readonly gemm?: Gemm;
+  /** Of Heddle's kernels. Default: 'wgmma' where the GPU and the sizes allow it; simulated, only where weights are e4m3. */
+  readonly instructions?: Instructions;
+}
+
+export interface ExpertsMlpOptions<P extends string = string> extends MlpWeights, MultiplyingOptions {
   /** The payload that experts take, bf16 rows of the output's length. Default 'x'. */
   readonly payload?: P;
   /**
@@ -90,10 +97,6 @@ export interface ExpertsMlpOptions<P extends string = string> extends MlpWeights
    * `xScales` of `x`.
    */
   readonly scales?: P;
-  /** Default 'heddle'. */
-  readonly gemm?: Gemm;
-  /** Of Heddle's kernels. Default: 'wgmma' where the GPU and the sizes allow it; simulated, only where weights are e4m3. */
-  readonly instructions?: Instructions;
 }
 
 let insideOf: (mlp: ExpertsMlp) => { readonly products: Products; readonly rows: ExpertsRows };
@@ -210,13 +213,9 @@ interface ExpertsRows {
 }
 
 /** Weights without a dimension of experts: [2 · inner, hidden] and [hidden, inner]. */
-export interface DenseMlpOptions extends MlpWeights {
+export interface DenseMlpOptions extends MlpWeights, MultiplyingOptions {
   /** The most rows of a run. */
   readonly maxTokens: number;
-  /** Default 'heddle'. */
-  readonly gemm?: Gemm;
-  /** Of Heddle's kernels. Default: 'wgmma' where the GPU and the sizes allow it; simulated, only where weights are e4m3. */
-  readonly instructions?: Instructions;
   /**
    * The most multiprocessors that a run takes: those that a round beside it leaves. Default: all. cuBLAS takes it as advice.
    */
