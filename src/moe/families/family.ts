@@ -143,7 +143,7 @@ export interface WindowPlan {
   readonly symmetric?: boolean;
   /**
    * Windows start as zeros, except these, of which every bit is set: among them all words that count rounds, as the first round has the
-   * number 0 (common/rounds.ts).
+   * number 0 (common/waits.ts).
    */
   readonly allOnes: readonly Field[];
   /** Memory that holds nothing before a kernel has written it: to read it earlier is a mistake, which the checker reports. */

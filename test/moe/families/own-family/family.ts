@@ -44,7 +44,7 @@ function refuses(layer: Layer, place: Place, tuning?: NaiveTuning): HeddleError 
 
 function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
   const layout = naiveWindow(layer);
-  // Rounds begin where all words that count them wrap, as in every family (common/rounds.ts).
+  // Rounds begin where all words that count them wrap, as in every family (common/waits.ts).
   const memory = receiveWindow(layer, layout, ['rounds', 'dispatched', 'combined']);
   return planOf({
     ...{ layer, rank, memory, layout },

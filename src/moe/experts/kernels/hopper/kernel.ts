@@ -2,7 +2,7 @@
  * Grouped GEMM on Hopper: the rows of each expert times its weights. How many rows there are only the GPU knows, so blocks stay and
  * take unit after unit of those that there are; an expert without rows costs nothing.
  *
- * A block's first warp group brings what the other two multiply, through a ring of stages (ring.ts says why that is safe).
+ * A block's first warp group brings what the other two multiply, through a ring of stages (shape.ts says why that is safe).
  */
 import { kernel } from '../../../../lang/index.js';
 import type { GemmShape } from '../gemm/shape.js';
