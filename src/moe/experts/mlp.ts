@@ -31,14 +31,6 @@ export type Gemm = (typeof gemms)[number];
 const instructionNames = ['wgmma', 'mma.sync'] as const;
 export type Instructions = (typeof instructionNames)[number];
 
-/** The products of an MLP, and the rows of its own that they work on. */
-interface Work {
-  readonly products: Products;
-  readonly made: Tensor | null;
-  readonly memory: MemoryUse;
-  free(): void;
-}
-
 /** Heddle's products: by wgmma where it fits, unless others are asked for. */
 async function heddlesProducts(of: ProductsOf, wanted: Instructions | undefined): Promise<Products> {
   const { device, weights } = of;
@@ -53,10 +45,11 @@ async function heddlesProducts(of: ProductsOf, wanted: Instructions | undefined)
   return hopper ?? mmaProducts(of);
 }
 
+/** The products of an MLP, and the rows of its own that they work on. */
 async function workOf(
   { gemm = 'heddle', instructions }: MultiplyingOptions,
   of: Omit<ProductsOf, 'own' | 'freed' | 'made'>,
-): Promise<Work> {
+) {
   requireOneOf('gemm', gemm, gemms);
   if (instructions !== undefined) requireOneOf('instructions', instructions, instructionNames);
   const frees: (() => void)[] = [];
@@ -81,6 +74,8 @@ async function workOf(
     throw error;
   }
 }
+
+type Work = Awaited<ReturnType<typeof workOf>>;
 
 interface MultiplyingOptions {
   /** Default 'heddle'. */
