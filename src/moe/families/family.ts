@@ -120,17 +120,14 @@ export interface Plan {
   /** Four words of a window, as common/waits.ts has them. */
   readonly failure: View;
   /** Of a layer with masks. */
-  readonly masks?: MaskPlan;
+  readonly masks?: {
+    /** Four words with a bit for each rank, as common/masks.ts has them: the host writes them to leave ranks out. */
+    readonly masked: View;
+    /** The word that counts rounds which have come to their last launch: the host reads it. */
+    readonly rounds: View;
+  };
   /** Of a layer that counts waits: [phase][round][peer], 64-bit nanoseconds, as common/waits.ts has them. */
   readonly waits?: View;
-}
-
-/** The words that the host writes and reads to leave ranks out. */
-export interface MaskPlan {
-  /** Four words with a bit for each rank, as common/masks.ts has them. */
-  readonly masked: View;
-  /** The word that counts rounds which have come to their last launch. */
-  readonly rounds: View;
 }
 
 /** Memory that peers reach: the same layout on every rank. */

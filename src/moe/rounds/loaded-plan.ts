@@ -1,7 +1,7 @@
 /** A plan on one rank: its memory, its kernels loaded and bound to that memory. */
-import type { Fill, Memory, Stream, Window, WireMemory } from '../../gpu/index.js';
+import type { Fill, Memory, Stream } from '../../gpu/index.js';
 import { byteSize, type Field } from '../../lang/index.js';
-import type { RunningProxy, SharedWindow, World } from '../../net/world/index.js';
+import type { SharedWindow, World } from '../../net/world/index.js';
 import {
   type BufferPlan,
   type LoadedStep,
@@ -142,14 +142,7 @@ export class LoadedPlan {
 }
 
 /** Memory that the network reaches, the plan of it, and the proxy that sees to it. */
-export interface Wire {
-  readonly plan: WirePlan;
-  readonly memory: WireMemory;
-  readonly window: Window;
-  readonly proxy: RunningProxy;
-}
-
-async function layWire(world: World, plan: WirePlan, waitMs: number): Promise<Wire> {
+async function layWire(world: World, plan: WirePlan, waitMs: number) {
   const { front, purpose, program, allOnes = [] } = plan;
   const { bytes } = plan.layout;
   const { placement } = await world.wires();
@@ -160,6 +153,7 @@ async function layWire(world: World, plan: WirePlan, waitMs: number): Promise<Wi
   const proxy = await world.startProxy({ ...program, memory, timeoutMs: Math.ceil(waitMs / 2) });
   return { plan, memory, window: { rank: 0, bases: [address], bytes }, proxy };
 }
+export type Wire = Readonly<Awaited<ReturnType<typeof layWire>>>;
 
 /** The contents of memory before the first round, but for what kernels write before they read it. */
 const beginningOf = ({ layout, allOnes = [], unwritten = [] }: Beginning): Fill[] => {
