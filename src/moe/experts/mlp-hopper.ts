@@ -6,7 +6,7 @@ import { type CallSite, callSite, type LaunchShape, type Stream } from '../../gp
 import { scaleBlock } from '../layer/index.js';
 import { type Tensor, wrap } from '../rounds/tensor.js';
 import { hopperThreads } from './kernels/hopper/kernel.js';
-import { addingThreads, type HopperGemm, type HopperParts, hopperKernels } from './kernels/hopper/kernels.js';
+import { addingThreads, hopperKernels } from './kernels/hopper/kernels.js';
 import { rowsToFp8 } from './kernels/rows-to-fp8.js';
 import { mlpShapeOf, type Products, type ProductsOf } from './products.js';
 
@@ -67,8 +67,8 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
   };
   const { between, sorted, rounded } = await rowsFor(of, kernels.gathers);
   const [up, down] = await Promise.all([
-    productOf(of, launch, { gemm: kernels.gateUp, parts: kernels.parts.gateUp }, 'gateUp'),
-    productOf(of, launch, { gemm: kernels.down, parts: kernels.parts.down }, 'down'),
+    productOf(of, launch, kernels, 'gateUp'),
+    productOf(of, launch, kernels, 'down'),
   ]);
   up.makes.set.to(between.rows.data);
   down.gemm.set.rows(0, { address: between.rows.data, extents: [rows, inner] });
@@ -104,21 +104,24 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
   };
 }
 
+type HopperKernels = ReturnType<typeof hopperKernels>;
+
 /** A product: its GEMM; the launch that makes its rows, which is another where blocks share units; and all launches in their order. */
 async function productOf(
   { device, weights, routed, own }: ProductsOf,
   launch: LaunchShape,
-  { gemm: kernel, parts }: { readonly gemm: HopperGemm; readonly parts: HopperParts | null },
+  kernels: HopperKernels,
   which: 'gateUp' | 'down',
 ) {
+  const parts = kernels.parts[which];
   const few = device.kind === 'sim' && parts === null;
   const grid = few ? Math.min(launch.grid, simulatedAlone) : launch.grid;
-  const gemm = await callSite(device, kernel, { ...launch, grid });
+  const gemm = await callSite(device, kernels[which], { ...launch, grid });
   const matrix = weights[which];
   const [wide, deep] = matrix.shape.slice(-2) as [number, number];
   gemm.set.weights({ address: matrix.data, extents: [(routed?.experts ?? 1) * wide, deep] });
   if (matrix.dtype === 'e4m3') gemm.set.weightScales(0, weights[`${which}Scales`]!.data);
-  let makes: typeof gemm | CallSite<HopperParts['add']['params']> = gemm;
+  let makes: typeof gemm | CallSite<NonNullable<typeof parts>['add']['params']> = gemm;
   if (parts !== null) {
     const sums = own(parts.parts * wide, 'sums of parts', 'f32');
     gemm.set.to(sums.data);

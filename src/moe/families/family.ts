@@ -5,14 +5,7 @@
  */
 
 import { ArgumentError, type HeddleError } from '../../base/errors.js';
-import {
-  callSite,
-  type Device,
-  type Program,
-  type Stream,
-  type Topology,
-  type Window,
-} from '../../gpu/index.js';
+import { callSite, type Device, type Stream, type Topology, type Window } from '../../gpu/index.js';
 import type { Field, Kernel, Layout, ParamSpecs } from '../../lang/index.js';
 import type { Dtype, Layer } from '../layer/index.js';
 import type { KnobTable, Tuning } from './knobs.js';
@@ -241,15 +234,6 @@ export interface Step<P extends ParamSpecs = ParamSpecs> {
   readonly bindings: Bindings;
 }
 
-export interface LoadedStep {
-  readonly program: Program;
-  readonly blocks: number;
-  readonly threads: number;
-  /** Sets what the round brings, for the launches that follow. */
-  take(round: Round): void;
-  launch(stream: Stream): void;
-}
-
 /** What a parameter of a kernel is bound to: memory of the plan, a number, what comes of where the memory lies; or in each round the ids. */
 type Binding = WindowPlan | WirePlan | number | 'topkIds' | ((placed: Placed) => Window | readonly number[]);
 
@@ -295,7 +279,7 @@ export async function loadStep<P extends ParamSpecs>(
   { kernel, blocks, threads, rank, bindings: own }: Step<P>,
   device: Pick<Device, 'load'>,
   placed: Placed,
-): Promise<LoadedStep> {
+) {
   const known = ['limit', ...Object.keys(brought), ...Object.keys(own)];
   const stranger = Object.keys(kernel.params).find((name) => !known.includes(name));
   if (stranger !== undefined) {
@@ -315,12 +299,14 @@ export async function loadStep<P extends ParamSpecs>(
   }
   return {
     ...{ program: site.program, blocks, threads },
-    take(round) {
+    /** Sets what the round brings, for the launches that follow. */
+    take(round: Round): void {
       for (const one of each) one.take(one.set, round);
     },
-    launch: (stream) => site.launch(stream),
+    launch: (stream: Stream): void => site.launch(stream),
   };
 }
+export type LoadedStep = Awaited<ReturnType<typeof loadStep>>;
 
 /** A process rarely has more layers of different shapes at a time; what falls out is only made again. */
 const mostKept = 64;

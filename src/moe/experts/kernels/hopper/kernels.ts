@@ -55,14 +55,6 @@ function tileFor(mlp: MlpShape, gemm: Pick<GemmShape, 'inputs' | 'outputs' | 'ga
 /** Of a block that adds parts up. */
 export const addingThreads = { sim: 64, cuda: 256 } as const;
 
-export type HopperGemm = ReturnType<typeof hopperGemmKernel>;
-
-/** How many blocks share a unit, and the kernel that adds their sums up. */
-export interface HopperParts {
-  readonly parts: number;
-  readonly add: ReturnType<typeof addPartsKernel>;
-}
-
 /** Whether the first finds rows by their routes: copying them costs threads more than it costs the copy engine to bring many in order. */
 const gathersRows = ({ of, rows }: Pick<MlpShape, 'of' | 'rows'>): boolean =>
   of === 'plan' && rows <= groupRows;
@@ -85,7 +77,7 @@ export const hopperKernels = remembered((mlp: MlpShape) => {
   const { gateUp, down } = gemmsOf(mlp, mlp.dtype);
   const gathers = gathersRows(mlp);
   const [upTile, downTile] = [tileFor(mlp, gateUp), tileFor(mlp, down)];
-  const partsOf = (shape: GemmShape, { parts }: HopperTile): HopperParts | null =>
+  const partsOf = (shape: GemmShape, { parts }: HopperTile) =>
     parts === 1 ? null : { parts, add: addPartsKernel(shape, parts, addingThreads[mlp.kind]) };
   return {
     rowUnit: hopperSizes(down, downTile).rows,
