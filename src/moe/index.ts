@@ -23,7 +23,7 @@ export {
   requireCombineOutput,
   requireDispatchInputs,
 } from './rounds/inputs.js';
-export type { LaidWire } from './rounds/loaded-plan.js';
+export type { Wire } from './rounds/loaded-plan.js';
 export { leastWindowBytes, type MemoryOptions, type MemoryPart, type MemoryUse } from './rounds/memory.js';
 export { type ExpertParallelOptions, fp8, mxfp8, type Row, row } from './rounds/options.js';
 export type { Statistics } from './rounds/placing.js';

@@ -4,7 +4,7 @@
  */
 
 import { ArgumentError, DisposedError, HeddleError, RepeatRoundsError } from '../base/errors.js';
-import { type Event, requireStream, type Stream } from '../gpu/index.js';
+import { requireStream, type Stream } from '../gpu/index.js';
 import { World } from '../net/world/index.js';
 import type { MlpWeights } from './experts/products.js';
 import { type Placement, requireSamePlaces } from './layer/index.js';
@@ -51,7 +51,7 @@ export class MoeLayer {
   readonly #maxTokens: number;
   readonly #batches: readonly MicroBatch[];
   readonly #shared: SharedExpert | null;
-  readonly #beside: Beside | null;
+  readonly #beside: ReturnType<typeof besideOf> | null;
   /** Null where experts were not placed. */
   readonly #moving: MovingWeights | null;
   #disposed = false;
@@ -257,14 +257,7 @@ export class MoeLayer {
 }
 
 /** Resources that two micro-batches need beside the caller's stream. */
-interface Beside {
-  readonly stream: Stream;
-  readonly event: Readonly<
-    Record<'start' | 'firstReceived' | 'secondReceived' | 'firstFinished' | 'end', Event>
-  >;
-}
-
-function besideOf({ device }: World): Beside {
+function besideOf({ device }: World) {
   const event = () => device.createEvent();
   return {
     stream: device.createStream(),

@@ -93,22 +93,8 @@ const optionNames: Readonly<Record<keyof MoeLayerOptions | 'ranks', true>> = {
   ranks: true,
 };
 
-/** Options that are known to make sense, the model's numbers among them. */
-export interface LayerPlan {
-  readonly model: MoeModel;
-  readonly overlap: boolean;
-  readonly microBatches: 1 | 2;
-  /** Of one micro-batch. */
-  readonly maxTokens: number;
-  /** The transport of the rows of a micro-batch. */
-  readonly carrier: ExpertParallelOptions;
-  readonly planned: ExpertsPlanOptions;
-  readonly rows: 'bf16' | 'fp8';
-  readonly weights: 'bf16' | 'fp8';
-  readonly gemm: Gemm;
-}
-
-export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): LayerPlan {
+/** Options that are known to make sense, the model's numbers among them. `maxTokens` and `carrier`, which brings rows, are of one micro-batch. */
+export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>) {
   requireObject('options', options);
   requireKnown('options', options, optionNames);
   const { microBatches = 1, family = 'auto', placement } = options;
@@ -141,26 +127,25 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
   const most = requireInteger('maxTokens', options.maxTokens, microBatches, limits.maxTokens);
   const maxTokens = Math.ceil(most / microBatches);
   const { experts, topK, hidden } = model;
-  return {
-    ...{ model, overlap, microBatches, maxTokens, rows, weights, gemm },
-    carrier: {
-      ...{ experts, topK, maxTokens },
-      payloads: { x: (rows === 'fp8' ? fp8 : row)('bf16', hidden) },
-      output: row('bf16', hidden),
-      weighting: family === 'auto' || familyNamed(family).can?.includes('plans') ? 'plan' : 'experts',
-      // To the rows that the shared expert makes.
-      adds: model.sharedInner !== undefined,
-      // Where nothing goes between a send and its receive, one launch is faster.
-      split: microBatches === 2,
-      ...(family === 'auto' ? {} : { family }),
-      ...onlyGiven(options, 'placement', 'sms', 'waitMs', 'onLoss', 'waits'),
-    },
-    planned: {
-      form: gemm === 'cublas' ? 'masked' : 'contiguous',
-      ...onlyGiven(options, 'alignment', 'capacity'),
-    },
+  const carrier: ExpertParallelOptions = {
+    ...{ experts, topK, maxTokens },
+    payloads: { x: (rows === 'fp8' ? fp8 : row)('bf16', hidden) },
+    output: row('bf16', hidden),
+    weighting: family === 'auto' || familyNamed(family).can?.includes('plans') ? 'plan' : 'experts',
+    // To the rows that the shared expert makes.
+    adds: model.sharedInner !== undefined,
+    // Where nothing goes between a send and its receive, one launch is faster.
+    split: microBatches === 2,
+    ...(family === 'auto' ? {} : { family }),
+    ...onlyGiven(options, 'placement', 'sms', 'waitMs', 'onLoss', 'waits'),
   };
+  const planned: ExpertsPlanOptions = {
+    form: gemm === 'cublas' ? 'masked' : 'contiguous',
+    ...onlyGiven(options, 'alignment', 'capacity'),
+  };
+  return { model, overlap, microBatches, maxTokens, weights, gemm, carrier, planned };
 }
+export type LayerPlan = Readonly<ReturnType<typeof layerPlanOf>>;
 
 /** Requires weights of the model's sizes, for the experts that this rank has. */
 export function requireLayerWeights(

@@ -39,21 +39,6 @@ export async function withCourier(
 /** Makes host memory for one expert that this rank gives, and for as many as come at once. Every rank calls it. */
 export type Courier = (bytes: number, most: number) => Promise<Room>;
 
-export interface Room {
-  /** Gives an expert to others, each of which keeps it in one of its slots. When it resolves, all that was written has left. */
-  give(
-    parts: readonly Part[],
-    takers: readonly { readonly rank: number; readonly slot: number }[],
-    stream: Stream,
-  ): Promise<void>;
-  /** Waits until slots have come from these ranks, and copies each to its place. */
-  take(
-    slots: readonly { readonly from: number; readonly parts: readonly Part[] }[],
-    stream: Stream,
-  ): Promise<void>;
-  close(): void;
-}
-
 type Engine = Awaited<ReturnType<World['openEngine']>>['engine'];
 
 function roomOf(
@@ -62,7 +47,7 @@ function roomOf(
   region: ReturnType<Engine['allocate']>,
   remotes: FabricRegions['remotes'],
   bytes: number,
-): Room {
+) {
   const most = Math.min(longest, engine.devices[0]!.maxWriteBytes);
   /** Where the writes of one expert begin. */
   const pieces = Array.from({ length: Math.ceil(bytes / most) }, (_, i) => i * most);
@@ -72,7 +57,12 @@ function roomOf(
       throw fabric.toRankLost(error);
     });
   return {
-    async give(parts, takers, stream) {
+    /** Gives an expert to others, each of which keeps it in one of its slots. When it resolves, all that was written has left. */
+    async give(
+      parts: readonly Part[],
+      takers: readonly { readonly rank: number; readonly slot: number }[],
+      stream: Stream,
+    ): Promise<void> {
       const room = new Uint8Array(region.buffer);
       for (const { own, offset, bytes: length } of parts) room.set(await stream.copyOut(own, length), offset);
       const counter = engine.counter();
@@ -89,7 +79,11 @@ function roomOf(
           });
       await named(counter.wait());
     },
-    async take(slots, stream) {
+    /** Waits until slots have come from these ranks, and copies each to its place. */
+    async take(
+      slots: readonly { readonly from: number; readonly parts: readonly Part[] }[],
+      stream: Stream,
+    ): Promise<void> {
       if (slots.length === 0) return;
       const from = [...new Set(slots.map((slot) => fabric.peers[slot.from]!))];
       await named(engine.immediate(tag).wait(slots.length * pieces.length, { from }));
@@ -100,3 +94,4 @@ function roomOf(
     close: () => region.close(),
   };
 }
+export type Room = ReturnType<typeof roomOf>;

@@ -27,10 +27,14 @@ function rateOf(options: MoveOptions): number {
   return requireInteger('bytesPerSecond', bytesPerSecond, 1e6, Number.MAX_SAFE_INTEGER);
 }
 
-/** An expert on its way. */
+/** An expert on its way from one place to another, and from which rank to which. */
 interface Fill {
   readonly from: number;
   readonly to: number;
+  readonly giver: number;
+  readonly taker: number;
+  /** They are on different nodes. */
+  readonly isFar: boolean;
 }
 
 export class MovingWeights {
@@ -80,7 +84,7 @@ export class MovingWeights {
     const rate = rateOf(options);
     requireSamePlaces(next, now);
     const fills = this.#fillsOf(now, next);
-    await withCourier(this.#world, this.#cross(next, fills), (courier) =>
+    await withCourier(this.#world, fills.some(isFar), (courier) =>
       this.#move(fills, next, stream, { courier, rate }),
     );
   }
@@ -97,23 +101,23 @@ export class MovingWeights {
     for (const { to } of fills) this.#held[to] = -1;
     const bytes = this.#bytesOf();
     const window = await this.#world.createWindow(bytes, 'weights that move');
-    const batches = this.#batches(next, fills);
-    const most = Math.max(...batches.map((some) => this.#comingTo(rank, next, some, courier).length));
+    const batches = batchesOf(fills);
+    const most = Math.max(...batches.map((some) => comingTo(rank, some).length));
     const room = courier && (await courier(bytes, most));
     const beside = device.createStream();
     await stream.synchronize();
     for (const some of batches) {
       const since = performance.now();
-      await this.#carry(next, some, { window, courier, room }, beside);
+      await this.#carry(some, window, room, beside);
       // All ranks come to the same time.
-      const left = (1000 * bytes * mostOfARank(next, some)) / rate - (performance.now() - since);
+      const left = (1000 * bytes * mostOfARank(some)) / rate - (performance.now() - since);
       if (left > 0) await setTimeout(left);
     }
     beside.dispose();
     room?.close();
     window.close();
     for (const { to } of fills) this.#held[to] = next.places[to]!;
-    const experts = fills.filter(({ to }) => rankOfPlace(next, to) === rank).length;
+    const experts = fills.filter(({ taker }) => taker === rank).length;
     const ms = performance.now() - started;
     this.#world.tell({ kind: 'moved', experts, bytes: experts * bytes, ms });
   }
@@ -129,7 +133,7 @@ export class MovingWeights {
     const rate = rateOf(options);
     const steps = stepsTo(next, now);
     const started = performance.now();
-    const far = steps.some(({ emptied, filled }) => this.#cross(filled, this.#fillsOf(emptied, filled, [])));
+    const far = steps.some(({ emptied, filled }) => this.#fillsOf(emptied, filled, []).some(isFar));
     if (steps.length > 0)
       await withCourier(this.#world, far, async (courier) => {
         for (const { emptied, filled } of steps) {
@@ -143,45 +147,20 @@ export class MovingWeights {
 
   /** The weights that must move. They come from the same node where the expert lives there, too. */
   #fillsOf(now: Placement, next: Placement, held: readonly number[] = this.#held): Fill[] {
+    const { members } = this.#world.topology;
+    const rankOf = (place: number) => rankOfPlace(next, place);
+    const nodeOf = (place: number) => members.findIndex((ranks) => ranks.includes(rankOf(place)));
     return [...next.places.entries()].flatMap(([to, expert]): Fill[] => {
       if (expert === -1 || expert === held[to] || expert === now.places[to]) return [];
       const argument = `placement.places[${to}]`;
       if (now.places[to] !== -1)
         throw new ArgumentError(argument, expert, `${now.places[to]} or −1: only empty places are filled`);
       const all = [...now.places.keys()].filter((place) => now.places[place] === expert);
-      const from = all.find((from) => !this.#cross(next, [{ from, to }])) ?? all[0];
+      const from = all.find((place) => nodeOf(place) === nodeOf(to)) ?? all[0];
       if (from === undefined) throw new ArgumentError(argument, expert, 'an expert that lives somewhere');
-      return [{ from, to }];
+      const ends = { from, to, giver: rankOf(from), taker: rankOf(to) };
+      return [{ ...ends, isFar: nodeOf(from) !== nodeOf(to) }];
     });
-  }
-
-  /** Whether some of these weights go from one node to another. */
-  #cross(placement: Placement, fills: readonly Fill[]): boolean {
-    const { members } = this.#world.topology;
-    const node = (place: number) =>
-      members.findIndex((ranks) => ranks.includes(rankOfPlace(placement, place)));
-    return fills.some(({ from, to }) => node(from) !== node(to));
-  }
-
-  /** Of each rank one expert at a time, for whichever places want it. */
-  #batches(placement: Placement, fills: readonly Fill[]): Fill[][] {
-    const batches: Fill[][] = [];
-    const sent = new Map<number, number[]>();
-    for (const fill of fills) {
-      const rank = rankOfPlace(placement, fill.from);
-      const own = sent.get(rank) ?? [];
-      if (!own.includes(fill.from)) own.push(fill.from);
-      sent.set(rank, own);
-      const n = own.indexOf(fill.from);
-      batches[n] = [...(batches[n] ?? []), fill];
-    }
-    return batches;
-  }
-
-  /** What comes to a rank from other nodes, each in a slot of its own. */
-  #comingTo(rank: number, placement: Placement, fills: readonly Fill[], courier: Courier | null): Fill[] {
-    if (courier === null) return [];
-    return fills.filter((fill) => rankOfPlace(placement, fill.to) === rank && this.#cross(placement, [fill]));
   }
 
   /**
@@ -190,39 +169,29 @@ export class MovingWeights {
    * may be filled again.
    */
   async #carry(
-    placement: Placement,
     fills: readonly Fill[],
-    {
-      window,
-      courier,
-      room,
-    }: { readonly window: SharedWindow; readonly courier: Courier | null; readonly room: Room | null },
+    window: SharedWindow,
+    room: Room | null,
     stream: Stream,
   ): Promise<void> {
     const { rank } = this.#world;
-    const on = (place: number): number => rankOfPlace(placement, place);
-    const coming = (to: number) => this.#comingTo(to, placement, fills, courier);
-    const given = fills.find(({ from }) => on(from) === rank);
+    const given = fills.find(({ giver }) => giver === rank);
     if (given !== undefined) {
       const parts = this.#parts(given.from);
       for (const { own, offset, bytes } of parts) stream.copy(window.own.address + offset, own, bytes);
       const takers = fills
-        .filter(({ from }) => from === given.from)
-        .map(({ to }) => ({ rank: on(to), slot: coming(on(to)).findIndex((fill) => fill.to === to) }))
-        .filter(({ slot }) => slot >= 0);
+        .filter((fill) => fill.from === given.from && fill.isFar)
+        .map((fill) => ({ rank: fill.taker, slot: comingTo(fill.taker, fills).indexOf(fill) }));
       if (takers.length > 0) await room!.give(parts, takers, stream);
     }
     await stream.synchronize();
     await this.#world.barrier('moving weights');
-    const far = coming(rank);
-    await room?.take(
-      far.map(({ from, to }) => ({ from: on(from), parts: this.#parts(to) })),
-      stream,
-    );
-    for (const fill of fills) {
-      if (on(fill.to) !== rank || far.includes(fill)) continue;
-      const base = window.bases[window.ranks.indexOf(on(fill.from))]!;
-      for (const { own, offset, bytes } of this.#parts(fill.to)) stream.copy(own, base + offset, bytes);
+    const coming = comingTo(rank, fills).map(({ giver, to }) => ({ from: giver, parts: this.#parts(to) }));
+    await room?.take(coming, stream);
+    for (const { to, giver, taker, isFar } of fills) {
+      if (taker !== rank || isFar) continue;
+      const base = window.bases[window.ranks.indexOf(giver)]!;
+      for (const { own, offset, bytes } of this.#parts(to)) stream.copy(own, base + offset, bytes);
     }
     await stream.synchronize();
     await this.#world.barrier('moving weights');
@@ -242,11 +211,28 @@ export class MovingWeights {
   }
 }
 
+const isFar = (fill: Fill): boolean => fill.isFar;
+
+/** What comes to a rank from other nodes, each in a slot of its own. */
+const comingTo = (rank: number, fills: readonly Fill[]): Fill[] =>
+  fills.filter(({ taker, isFar }) => isFar && taker === rank);
+
+/** Of each rank one expert at a time, for whichever places want it. */
+function batchesOf(fills: readonly Fill[]): Fill[][] {
+  const batches: Fill[][] = [];
+  const sent = new Map<number, number[]>();
+  for (const fill of fills) {
+    const own = sent.get(fill.giver) ?? [];
+    if (!own.includes(fill.from)) own.push(fill.from);
+    sent.set(fill.giver, own);
+    const n = own.indexOf(fill.from);
+    batches[n] = [...(batches[n] ?? []), fill];
+  }
+  return batches;
+}
+
 /** The most of these experts that any rank gives, or takes; to each of several others counts. */
-function mostOfARank(placement: Placement, fills: readonly Fill[]): number {
-  const ends = fills.flatMap(({ from, to }) => [
-    `from ${rankOfPlace(placement, from)}`,
-    `to ${rankOfPlace(placement, to)}`,
-  ]);
+function mostOfARank(fills: readonly Fill[]): number {
+  const ends = fills.flatMap(({ giver, taker }) => [`from ${giver}`, `to ${taker}`]);
   return Math.max(...ends.map((end) => ends.filter((other) => other === end).length));
 }

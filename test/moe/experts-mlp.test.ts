@@ -254,10 +254,10 @@ test('one expert of e4m3 weights rounds no more rows than it is told', async () 
     ].map(({ bits, shape }) => tensorFrom(device, stream, bits, 'e4m3', shape));
     const scales = (rows: number, columns: number) =>
       tensorFrom(device, stream, new Float32Array(rows * columns).fill(0.5), 'f32', [rows, columns]);
-    const mlp = await DenseMlp.create(device, {
-      ...{ gateUp: gateUp!, down: down!, maxTokens: 16 },
-      ...{ gateUpScales: scales(2, 2), downScales: scales(2, 1) },
-    });
+    const weights = { gateUp: gateUp!, down: down!, gateUpScales: scales(2, 2), downScales: scales(2, 1) };
+    const live = liveMemory(device);
+    const mlp = await DenseMlp.create(device, { ...weights, maxTokens: 16 });
+    expect(mlp.memory.parts).toHaveLength(live());
     const made = async (rows: Tensor) => {
       const out = emptyTensor(device, 'bf16', [tokens, hidden]);
       mlp.run(rows, out, tokens, stream);

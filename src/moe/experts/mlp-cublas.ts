@@ -23,6 +23,7 @@ export async function cublasProducts(of: ProductsOf): Promise<Products> {
   if (!(device instanceof CudaDevice))
     throw new ArgumentError('gemm', 'cublas', `'heddle' on a ${device.description}`);
   const cublas = new Cublas(device, sms);
+  of.freed(() => cublas.dispose());
   const both = own(2 * inner, 'gates and what they scale');
   const between = own(inner, 'inner rows');
   const launch = { grid: (sms ?? device.multiprocessors) * 8, block: threads, rank: 0 };
@@ -56,7 +57,6 @@ export async function cublasProducts(of: ProductsOf): Promise<Products> {
     narrow(to, stream) {
       multiply({ ...back, to: to.data }, stream as CudaStream);
     },
-    dispose: () => cublas.dispose(),
   };
   // cuBLAS loads a kernel at its first use, and waits for the GPU to do so: within a round that wait would have no end where
   // the GPU waits for a rank of this same thread. A host that brings sizes has waited for the GPU.

@@ -2,23 +2,21 @@
  * An MLP by Heddle's kernels for Hopper's tensor cores: two launches; rows of a plan are sorted before where there are many. Where
  * blocks share units, another launch behind each adds up what they leave.
  */
-import { type CallSite, callSite, type LaunchShape } from '../../gpu/index.js';
+import { type CallSite, callSite, type LaunchShape, type Stream } from '../../gpu/index.js';
 import { scaleBlock } from '../layer/index.js';
-import { wrap } from '../rounds/tensor.js';
-import { Fp8Rows } from './fp8-rows.js';
+import { type Tensor, wrap } from '../rounds/tensor.js';
 import { hopperThreads } from './kernels/hopper/kernel.js';
-import { addingThreads, type HopperGemm, type HopperParts, hopperKernels } from './kernels/hopper/kernels.js';
-import { kindOf, type Products, type ProductsOf } from './products.js';
+import { addingThreads, hopperKernels } from './kernels/hopper/kernels.js';
+import { rowsToFp8 } from './kernels/rows-to-fp8.js';
+import { mlpShapeOf, type Products, type ProductsOf } from './products.js';
 
 /** Blocks on a simulated GPU: as many as share units there; few otherwise, so that each takes several. */
 const simulated = 4;
 const simulatedAlone = 2;
 
-/** Rows between the GEMMs, sorted ones before them, and what rounds the rows of one expert; each where there is a need for it. */
-async function rowsFor(
-  { device, hidden, inner, rows, weights, routed, made, own }: ProductsOf,
-  gathers: boolean,
-) {
+/** Rows between the GEMMs, sorted ones before them, and rounded ones of an expert that no dispatch brings rows; each where there is a need for it. */
+async function rowsFor(of: ProductsOf, gathers: boolean) {
+  const { hidden, inner, rows, weights, routed, made, own } = of;
   const { dtype } = weights.gateUp;
   const scaled = dtype === 'e4m3';
   const scalesOf = (columns: number, purpose: string) =>
@@ -29,28 +27,36 @@ async function rowsFor(
       made === null || gathers
         ? null
         : { rows: wrap(made.data, dtype, [rows, hidden]), scales: scalesOf(hidden, 'scales of sorted rows') },
-    rounded: routed === null && scaled ? await Fp8Rows.create(device, rows, hidden) : null,
+    rounded: routed === null && scaled ? await roundedRows(of) : null,
   };
+}
+
+/** Rows of e4m3 with scales, and what makes them of so many rows of bf16: the next call writes over them. */
+async function roundedRows({ device, hidden, own }: ProductsOf) {
+  const { kernel, blocks, threads } = rowsToFp8[device.kind];
+  const launch = { grid: blocks, block: threads, programmatic: true, rank: 0 };
+  const site = await callSite(device, kernel, launch);
+  const [x, scales] = [own(hidden, 'rows as fp8', 'e4m3'), own(hidden / scaleBlock, 'scales of rows', 'f32')];
+  site.set.to(x.data);
+  site.set.scales(scales.data);
+  const round = (from: Tensor, tokens: number, stream: Stream): Tensor => {
+    site.set.from(from.data);
+    site.set.units((tokens * hidden) / 16);
+    site.launch(stream);
+    return wrap(x.data, 'e4m3', [tokens, hidden]);
+  };
+  return { scales, round };
 }
 
 /** Null where the GPU is no Hopper, or where rows are e4m3 and weights are not. */
 export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
   const { device, hidden, inner, rows, sms, weights, routed } = of;
   const scaled = weights.gateUp.dtype === 'e4m3';
-  const dtype = scaled ? 'e4m3' : 'bf16';
   const alike = routed === null || (routed.scales !== null) === scaled;
   if (device.capability[0] !== 9 || !alike) return null;
-  const experts = routed?.experts ?? 1;
   const multiprocessors = device.kind === 'sim' ? simulated : device.multiprocessors;
   const blocks = Math.min(multiprocessors, sms ?? multiprocessors);
-  const kernels = hopperKernels({
-    ...{ hidden, inner, experts, kind: device.kind, multiprocessors },
-    dtype,
-    of: routed === null ? 'all' : 'plan',
-    topK: routed?.topK ?? 1,
-    rows: routed?.evenRows ?? rows,
-    ...kindOf(weights),
-  });
+  const kernels = hopperKernels(mlpShapeOf(of, scaled ? 'e4m3' : 'bf16', multiprocessors));
   const launch = {
     grid: blocks,
     block: hopperThreads,
@@ -61,8 +67,8 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
   };
   const { between, sorted, rounded } = await rowsFor(of, kernels.gathers);
   const [up, down] = await Promise.all([
-    productOf(of, launch, { gemm: kernels.gateUp, parts: kernels.parts.gateUp }, 'gateUp'),
-    productOf(of, launch, { gemm: kernels.down, parts: kernels.parts.down }, 'down'),
+    productOf(of, launch, kernels, 'gateUp'),
+    productOf(of, launch, kernels, 'down'),
   ]);
   up.makes.set.to(between.rows.data);
   down.gemm.set.rows(0, { address: between.rows.data, extents: [rows, inner] });
@@ -84,8 +90,7 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
       for (const { set } of [...up.sites, ...down.sites]) set.count(0, taken);
     },
     widen(from, stream) {
-      rounded?.round(from.data, taken, stream);
-      const came = rounded === null ? from : wrap(rounded.x.data, 'e4m3', [taken, hidden]);
+      const came = rounded === null ? from : rounded.round(from, taken, stream);
       // No rows are no tensor: then any will do, for nobody looks at it.
       const [address, count] = came.shape[0] === 0 ? [weights.gateUp.data, 1] : [came.data, came.shape[0]!];
       if (kernels.gathers) up.gemm.set.from(0, from.data);
@@ -96,25 +101,27 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
       down.makes.set.to(to.data);
       for (const site of down.sites) site.launch(stream);
     },
-    dispose: () => rounded?.dispose(),
   };
 }
+
+type HopperKernels = ReturnType<typeof hopperKernels>;
 
 /** A product: its GEMM; the launch that makes its rows, which is another where blocks share units; and all launches in their order. */
 async function productOf(
   { device, weights, routed, own }: ProductsOf,
   launch: LaunchShape,
-  { gemm: kernel, parts }: { readonly gemm: HopperGemm; readonly parts: HopperParts | null },
+  kernels: HopperKernels,
   which: 'gateUp' | 'down',
 ) {
+  const parts = kernels.parts[which];
   const few = device.kind === 'sim' && parts === null;
   const grid = few ? Math.min(launch.grid, simulatedAlone) : launch.grid;
-  const gemm = await callSite(device, kernel, { ...launch, grid });
+  const gemm = await callSite(device, kernels[which], { ...launch, grid });
   const matrix = weights[which];
   const [wide, deep] = matrix.shape.slice(-2) as [number, number];
   gemm.set.weights({ address: matrix.data, extents: [(routed?.experts ?? 1) * wide, deep] });
   if (matrix.dtype === 'e4m3') gemm.set.weightScales(0, weights[`${which}Scales`]!.data);
-  let makes: typeof gemm | CallSite<HopperParts['add']['params']> = gemm;
+  let makes: typeof gemm | CallSite<NonNullable<typeof parts>['add']['params']> = gemm;
   if (parts !== null) {
     const sums = own(parts.parts * wide, 'sums of parts', 'f32');
     gemm.set.to(sums.data);

@@ -2,22 +2,14 @@
 import { ArgumentError } from '../../base/errors.js';
 import { callSite } from '../../gpu/index.js';
 import { mlpKernels } from './kernels/gemm/kernels.js';
-import { kindOf, type Products, type ProductsOf } from './products.js';
+import { mlpShapeOf, type Products, type ProductsOf } from './products.js';
 
 export async function mmaProducts(of: ProductsOf): Promise<Products> {
-  const { device, hidden, inner, rows, sms, weights, routed, own } = of;
+  const { device, inner, sms, weights, routed, own } = of;
   if (weights.gateUp.dtype === 'e4m3')
     throw new ArgumentError('gateUp', 'e4m3', `bf16 on a ${device.description}: e4m3 needs a Hopper GPU`);
-  const { kind, multiprocessors } = device;
-  const kernels = mlpKernels({
-    ...{ hidden, inner, kind, multiprocessors },
-    of: routed === null ? 'all' : 'plan',
-    e4m3: routed !== null && routed.scales !== null,
-    experts: routed?.experts ?? 1,
-    topK: routed?.topK ?? 1,
-    rows: routed?.evenRows ?? rows,
-    ...kindOf(weights),
-  });
+  const scaled = routed !== null && routed.scales !== null;
+  const kernels = mlpKernels(mlpShapeOf(of, scaled ? 'e4m3' : 'bf16'));
   // One that takes all rows may lie before the receive of a split phase, which begins early, and then finds only what came
   // before a launch that is not programmatic.
   const programmatic = routed !== null;
@@ -55,6 +47,5 @@ export async function mmaProducts(of: ProductsOf): Promise<Products> {
       down.set.to(to.data);
       down.launch(stream);
     },
-    dispose() {},
   };
 }

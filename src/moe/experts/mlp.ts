@@ -15,14 +15,7 @@ import type { Received } from '../rounds/in-flight.js';
 import type { MadeRows } from '../rounds/inputs.js';
 import { type MemoryPart, type MemoryUse, useOf } from '../rounds/memory.js';
 import { scalesName } from '../rounds/options.js';
-import {
-  describe,
-  emptyTensor,
-  type OwnedTensor,
-  requireTensor,
-  requireVectors,
-  type Tensor,
-} from '../rounds/tensor.js';
+import { describe, emptyTensor, requireTensor, requireVectors, type Tensor } from '../rounds/tensor.js';
 import { type ExpertSizes, ExpertsPlan, type Receiving, requireReceiving } from './experts-plan.js';
 import { evenRows, slotsOf } from './kernels/shape.js';
 import { cublasProducts } from './mlp-cublas.js';
@@ -38,14 +31,6 @@ export type Gemm = (typeof gemms)[number];
 const instructionNames = ['wgmma', 'mma.sync'] as const;
 export type Instructions = (typeof instructionNames)[number];
 
-/** The products of an MLP, and the rows of its own that they work on. */
-interface Work {
-  readonly products: Products;
-  readonly made: Tensor | null;
-  readonly memory: MemoryUse;
-  free(): void;
-}
-
 /** Heddle's products: by wgmma where it fits, unless others are asked for. */
 async function heddlesProducts(of: ProductsOf, wanted: Instructions | undefined): Promise<Products> {
   const { device, weights } = of;
@@ -60,41 +45,46 @@ async function heddlesProducts(of: ProductsOf, wanted: Instructions | undefined)
   return hopper ?? mmaProducts(of);
 }
 
+/** The products of an MLP, and the rows of its own that they work on. */
 async function workOf(
-  { gemm = 'heddle', instructions }: Pick<DenseMlpOptions, 'gemm' | 'instructions'>,
-  of: Omit<ProductsOf, 'own' | 'made'>,
-): Promise<Work> {
+  { gemm = 'heddle', instructions }: MultiplyingOptions,
+  of: Omit<ProductsOf, 'own' | 'freed' | 'made'>,
+) {
   requireOneOf('gemm', gemm, gemms);
   if (instructions !== undefined) requireOneOf('instructions', instructions, instructionNames);
-  const owned: OwnedTensor[] = [];
+  const frees: (() => void)[] = [];
+  const freed = (free: () => void) => void frees.push(free);
   const parts: MemoryPart[] = [];
   const own = (columns: number, purpose: string, dtype: Dtype = 'bf16'): Tensor => {
     const tensor = emptyTensor(of.device, dtype, [of.rows, columns], purpose);
-    owned.push(tensor);
+    freed(() => tensor.free());
     parts.push({ purpose, section: null, bytes: tensor.bytes });
     return tensor;
   };
   const free = (): void => {
-    for (const tensor of owned) tensor.free();
+    for (const one of frees) one();
   };
   try {
     const made = of.routed === null ? null : own(of.hidden, 'rows that experts made');
-    const all = { ...of, own, made };
+    const all = { ...of, own, freed, made };
     const products = gemm === 'cublas' ? await cublasProducts(all) : await heddlesProducts(all, instructions);
-    return {
-      ...{ products, made, memory: useOf(parts) },
-      free() {
-        products.dispose();
-        free();
-      },
-    };
+    return { products, made, memory: useOf(parts), free };
   } catch (error) {
     free();
     throw error;
   }
 }
 
-export interface ExpertsMlpOptions<P extends string = string> extends MlpWeights {
+type Work = Awaited<ReturnType<typeof workOf>>;
+
+interface MultiplyingOptions {
+  /** Default 'heddle'. */
+  readonly gemm?: Gemm;
+  /** Of Heddle's kernels. Default: 'wgmma' where the GPU and the sizes allow it; simulated, only where weights are e4m3. */
+  readonly instructions?: Instructions;
+}
+
+export interface ExpertsMlpOptions<P extends string = string> extends MlpWeights, MultiplyingOptions {
   /** The payload that experts take, bf16 rows of the output's length. Default 'x'. */
   readonly payload?: P;
   /**
@@ -102,10 +92,6 @@ export interface ExpertsMlpOptions<P extends string = string> extends MlpWeights
    * `xScales` of `x`.
    */
   readonly scales?: P;
-  /** Default 'heddle'. */
-  readonly gemm?: Gemm;
-  /** Of Heddle's kernels. Default: 'wgmma' where the GPU and the sizes allow it; simulated, only where weights are e4m3. */
-  readonly instructions?: Instructions;
 }
 
 let insideOf: (mlp: ExpertsMlp) => { readonly products: Products; readonly rows: ExpertsRows };
@@ -222,13 +208,9 @@ interface ExpertsRows {
 }
 
 /** Weights without a dimension of experts: [2 · inner, hidden] and [hidden, inner]. */
-export interface DenseMlpOptions extends MlpWeights {
+export interface DenseMlpOptions extends MlpWeights, MultiplyingOptions {
   /** The most rows of a run. */
   readonly maxTokens: number;
-  /** Default 'heddle'. */
-  readonly gemm?: Gemm;
-  /** Of Heddle's kernels. Default: 'wgmma' where the GPU and the sizes allow it; simulated, only where weights are e4m3. */
-  readonly instructions?: Instructions;
   /**
    * The most multiprocessors that a run takes: those that a round beside it leaves. Default: all. cuBLAS takes it as advice.
    */
@@ -237,7 +219,7 @@ export interface DenseMlpOptions extends MlpWeights {
 
 /** One expert that takes every token, such as a shared one: nothing is routed, planned or summed. */
 export class DenseMlp {
-  /** The buffer between the two GEMMs. */
+  /** The buffers between the two GEMMs and, with weights of e4m3, before them. */
   readonly memory: MemoryUse;
   readonly #hidden: number;
   readonly #maxTokens: number;

@@ -4,6 +4,7 @@ import type { Device, Stream } from '../../gpu/index.js';
 import { type Activation, activations, type Dtype, scaleBlock } from '../layer/index.js';
 import { requireTensor, requireVectors, type Tensor } from '../rounds/tensor.js';
 import type { ExpertSizes, ExpertsPlan } from './experts-plan.js';
+import type { MlpShape } from './kernels/gemm/kernels.js';
 
 /**
  * bf16; or e4m3 with an f32 for every 128 × 128 weights, as DeepSeek-V3 is published. On the device; they stay the caller's. `experts`
@@ -28,6 +29,20 @@ export interface MlpWeights {
 /** What kernels are made for, beside the sizes of weights. */
 export const kindOf = ({ gateUpBias, downBias, activation = 'swiglu' }: MlpWeights) => ({
   ...{ activation, gateUpBias: gateUpBias !== undefined, downBias: downBias !== undefined },
+});
+
+/** The shape for which an MLP's kernels are made. `dtype`: of rows that come in. `few`: multiprocessors, if fewer than the device's. */
+export const mlpShapeOf = (
+  { device, hidden, inner, rows, weights, routed }: ProductsOf,
+  dtype: MlpShape['dtype'],
+  multiprocessors = device.multiprocessors,
+): MlpShape => ({
+  ...{ dtype, hidden, inner, multiprocessors, kind: device.kind },
+  of: routed === null ? 'all' : 'plan',
+  experts: routed?.experts ?? 1,
+  topK: routed?.topK ?? 1,
+  rows: routed?.evenRows ?? rows,
+  ...kindOf(weights),
 });
 
 /** `hidden` and `inner` are multiples of this: a tile of the kernels takes so many elements. */
@@ -109,8 +124,10 @@ export interface ProductsOf {
   readonly routed: Routed | null;
   /** Of a plan, where the second product leaves its rows: bf16. Until then the first may have rows sorted there. */
   readonly made: Tensor | null;
-  /** Memory for as many rows; of bf16, unless it is said. */
+  /** Memory for as many rows; of bf16, unless it is said. It is freed with the MLP. */
   own(columns: number, purpose: string, dtype?: Dtype): Tensor;
+  /** Has something else freed with it. */
+  freed(free: () => void): void;
 }
 
 export interface Products {
@@ -129,6 +146,4 @@ export interface Products {
   widen(from: Tensor, stream: Stream): void;
   /** Down, of as many rows. */
   narrow(to: Tensor, stream: Stream): void;
-  /** Frees what is not a tensor. */
-  dispose(): void;
 }

@@ -5,14 +5,7 @@
  */
 
 import { ArgumentError, type HeddleError } from '../../base/errors.js';
-import {
-  callSite,
-  type Device,
-  type Program,
-  type Stream,
-  type Topology,
-  type Window,
-} from '../../gpu/index.js';
+import { callSite, type Device, type Stream, type Topology, type Window } from '../../gpu/index.js';
 import type { Field, Kernel, Layout, ParamSpecs } from '../../lang/index.js';
 import type { Dtype, Layer } from '../layer/index.js';
 import type { KnobTable, Tuning } from './knobs.js';
@@ -120,17 +113,14 @@ export interface Plan {
   /** Four words of a window, as common/waits.ts has them. */
   readonly failure: View;
   /** Of a layer with masks. */
-  readonly masks?: MaskPlan;
+  readonly masks?: {
+    /** Four words with a bit for each rank, as common/masks.ts has them: the host writes them to leave ranks out. */
+    readonly masked: View;
+    /** The word that counts rounds which have come to their last launch: the host reads it. */
+    readonly rounds: View;
+  };
   /** Of a layer that counts waits: [phase][round][peer], 64-bit nanoseconds, as common/waits.ts has them. */
   readonly waits?: View;
-}
-
-/** The words that the host writes and reads to leave ranks out. */
-export interface MaskPlan {
-  /** Four words with a bit for each rank, as common/masks.ts has them. */
-  readonly masked: View;
-  /** The word that counts rounds which have come to their last launch. */
-  readonly rounds: View;
 }
 
 /** Memory that peers reach: the same layout on every rank. */
@@ -143,7 +133,7 @@ export interface WindowPlan {
   readonly symmetric?: boolean;
   /**
    * Windows start as zeros, except these, of which every bit is set: among them all words that count rounds, as the first round has the
-   * number 0 (common/rounds.ts).
+   * number 0 (common/waits.ts).
    */
   readonly allOnes: readonly Field[];
   /** Memory that holds nothing before a kernel has written it: to read it earlier is a mistake, which the checker reports. */
@@ -233,32 +223,19 @@ export interface Placed {
 }
 
 /** One launch of a phase. */
-export interface Step {
-  readonly kernel: Kernel;
+export interface Step<P extends ParamSpecs = ParamSpecs> {
+  readonly kernel: Kernel<P>;
   /** A line about the kernel, which lists of kernels show. */
   readonly summary: string;
   readonly blocks: number;
   readonly threads: number;
-  load(device: Pick<Device, 'load'>, placed: Placed): Promise<LoadedStep>;
-}
-
-export interface LoadedStep {
-  readonly program: Program;
-  readonly blocks: number;
-  readonly threads: number;
-  /** Sets what the round brings, for the launches that follow. */
-  take(round: Round): void;
-  launch(stream: Stream): void;
+  /** The value of `g.rank` in kernels that do not count the ranks of a node. */
+  readonly rank?: number | undefined;
+  readonly bindings: Bindings;
 }
 
 /** What a parameter of a kernel is bound to: memory of the plan, a number, what comes of where the memory lies; or in each round the ids. */
-type Binding =
-  | WindowPlan
-  | WirePlan
-  | BufferPlan
-  | number
-  | 'topkIds'
-  | ((placed: Placed) => Window | readonly number[]);
+type Binding = WindowPlan | WirePlan | number | 'topkIds' | ((placed: Placed) => Window | readonly number[]);
 
 /** By the parameter's name. */
 export type Bindings = {
@@ -286,62 +263,50 @@ const brought: Readonly<Record<string, (set: Setter, round: Round) => void>> = {
 
 function bind(set: Setter, binding: Exclude<Binding, string>, placed: Placed): void {
   if (typeof binding === 'number') set(binding);
-  else if (typeof binding === 'function') {
-    const value = binding(placed);
+  else {
+    const value = typeof binding === 'function' ? binding(placed) : placed.window(binding);
     if (!('length' in value)) set(value);
     else for (const [i, address] of value.entries()) set(i, address);
-  } else if (binding.kind === 'buffer') set(placed.address(binding));
-  else set(placed.window(binding));
+  }
 }
 
 /** A parameter that kernels of other shapes have. */
 const isEmptyList = (spec: ParamSpecs[string]): boolean =>
   typeof spec === 'object' && spec.kind === 'list' && spec.length === 0;
 
-/** A step. Its kernel's parameters are set by their names: those that are bound once, `limit` too, the others for each round. */
-export function step<P extends ParamSpecs>(of: {
-  readonly kernel: Kernel<P>;
-  readonly summary: string;
-  readonly blocks: number;
-  readonly threads: number;
-  /** The value of `g.rank` in kernels that do not count the ranks of a node. */
-  readonly rank?: number;
-  readonly bindings: Bindings;
-}): Step {
-  const { kernel, summary, blocks, threads, rank } = of;
-  const known = ['limit', ...Object.keys(brought), ...Object.keys(of.bindings)];
-  for (const name of Object.keys(kernel.params))
-    if (!known.includes(name))
-      throw new ArgumentError(
-        `a parameter of ${kernel.name}`,
-        name,
-        `one that its step sets: ${known.join(', ')}`,
-      );
+/** Sets the parameters of a step's kernel by their names: those that are bound once, `limit` too, the others for each round. */
+export async function loadStep<P extends ParamSpecs>(
+  { kernel, blocks, threads, rank, bindings: own }: Step<P>,
+  device: Pick<Device, 'load'>,
+  placed: Placed,
+) {
+  const known = ['limit', ...Object.keys(brought), ...Object.keys(own)];
+  const stranger = Object.keys(kernel.params).find((name) => !known.includes(name));
+  if (stranger !== undefined) {
+    const possible = `one that its step sets: ${known.join(', ')}`;
+    throw new ArgumentError(`a parameter of ${kernel.name}`, stranger, possible);
+  }
+  const shape = { grid: blocks, block: threads, programmatic: true, rank: rank ?? placed.rank };
+  const site = await callSite(device, kernel, shape);
+  const setters: readonly [string, Setter][] = Object.entries(site.set);
+  const bindings: Readonly<Record<string, Binding | undefined>> = { ...own, limit: placed.limit };
+  const each: { readonly set: Setter; readonly take: (set: Setter, round: Round) => void }[] = [];
+  for (const [name, set] of setters) {
+    if (isEmptyList(kernel.params[name]!)) continue;
+    const bound = bindings[name];
+    if (bound === undefined || typeof bound === 'string') each.push({ set, take: brought[bound ?? name]! });
+    else bind(set, bound, placed);
+  }
   return {
-    ...{ kernel, summary, blocks, threads },
-    async load(device, placed) {
-      const shape = { grid: blocks, block: threads, programmatic: true, rank: rank ?? placed.rank };
-      const site = await callSite(device, kernel, shape);
-      const setters: readonly [string, Setter][] = Object.entries(site.set);
-      const bindings: Readonly<Record<string, Binding | undefined>> = { ...of.bindings, limit: placed.limit };
-      const each: { readonly set: Setter; readonly take: (set: Setter, round: Round) => void }[] = [];
-      for (const [name, set] of setters) {
-        if (isEmptyList(kernel.params[name]!)) continue;
-        const bound = bindings[name];
-        if (bound === undefined || typeof bound === 'string')
-          each.push({ set, take: brought[bound ?? name]! });
-        else bind(set, bound, placed);
-      }
-      return {
-        ...{ program: site.program, blocks, threads },
-        take(round) {
-          for (const one of each) one.take(one.set, round);
-        },
-        launch: (stream) => site.launch(stream),
-      };
+    ...{ program: site.program, blocks, threads },
+    /** Sets what the round brings, for the launches that follow. */
+    take(round: Round): void {
+      for (const one of each) one.take(one.set, round);
     },
+    launch: (stream: Stream): void => site.launch(stream),
   };
 }
+export type LoadedStep = Awaited<ReturnType<typeof loadStep>>;
 
 /** A process rarely has more layers of different shapes at a time; what falls out is only made again. */
 const mostKept = 64;

@@ -113,17 +113,7 @@ export interface Layer extends Shape {
  * How the ranks of a group share out its tokens: in turns of `replicas` tokens, one for each. So rank r takes token
  * turn · replicas + r % replicas of group r / replicas: it sends it, and adds up what comes back.
  */
-interface Sharing {
-  readonly replicas: number;
-  readonly groups: number;
-  readonly turns: number;
-}
-
-export function sharing({
-  ranks,
-  maxTokens,
-  replicas = 1,
-}: Pick<Shape, 'ranks' | 'maxTokens' | 'replicas'>): Sharing {
+export function sharing({ ranks, maxTokens, replicas = 1 }: Pick<Shape, 'ranks' | 'maxTokens' | 'replicas'>) {
   return { replicas, groups: ranks / replicas, turns: maxTokens / replicas };
 }
 
@@ -134,16 +124,10 @@ export function firstOf({ replicas = 1 }: Pick<Shape, 'replicas'>, rank: number)
 
 /**
  * How experts are split over ranks: contiguously, the first `extra` ranks own `base + 1`, the others `base`.
- * Ids below `cut` belong to the larger ranks. The four numbers are all that a kernel needs (see `ownerOf`).
+ * Ids below `cut` belong to the larger ranks. These numbers are all that a kernel needs (see `ownerOf`). With fewer experts than ranks
+ * the last ranks own none.
  */
-export interface Split {
-  readonly base: number;
-  readonly extra: number;
-  readonly cut: number;
-}
-
-/** The split of `experts` over `ranks`. With fewer experts than ranks the last ranks own none. */
-export function split(shape: Pick<Shape, 'experts' | 'ranks'>): Split {
+export function split(shape: Pick<Shape, 'experts' | 'ranks'>) {
   const base = Math.floor(shape.experts / shape.ranks);
   const extra = shape.experts % shape.ranks;
   return { base, extra, cut: extra * (base + 1) };

@@ -47,14 +47,6 @@ export interface DispatchInputs<P extends string = string> {
   readonly payloads: Readonly<Record<P, Input>>;
 }
 
-/** A payload as the caller brings it. */
-interface Brought {
-  readonly name: string;
-  readonly rowBytes: number;
-  /** Dispatch makes two of it: rounded rows, and their scales. */
-  readonly rounds: boolean;
-}
-
 /**
  * The inputs of a round as addresses: tensors stay where they are, what the host holds is copied to the device first. The next round
  * in the same memory writes over the copies, behind this round's combine.
@@ -64,16 +56,12 @@ export class Inputs {
   readonly #device: Device;
   readonly #layer: Layer;
   readonly #rows: Readonly<Record<string, Row>>;
-  readonly #brought: readonly Brought[];
 
   /** `rows`: the payloads as the caller named their types. */
   constructor(device: Device, layer: Layer, rows: Readonly<Record<string, Row>>) {
     this.#device = device;
     this.#layer = layer;
     this.#rows = { ...rows };
-    this.#brought = Object.entries(rows).map(([name, row]) => ({
-      ...{ name, rowBytes: rowBytes(row), rounds: row.rounds !== undefined },
-    }));
   }
 
   /** Checks what a dispatch was given, and notes it in `round`. */
@@ -85,10 +73,12 @@ export class Inputs {
       ? this.#address('topkWeights', inputs.topkWeights!, 'f32', layer.topK, stream)
       : 0;
     let i = 0;
-    for (const { name, rowBytes, rounds } of this.#brought) {
-      const address = this.#address(name, inputs.payloads[name]!, 'u8', rowBytes, stream);
+    for (const name in this.#rows) {
+      const row = this.#rows[name]!;
+      const address = this.#address(name, inputs.payloads[name]!, 'u8', rowBytes(row), stream);
       round.rows[i++] = address;
-      if (rounds) round.rows[i++] = address;
+      // Dispatch makes two of it: rounded rows, and their scales.
+      if (row.rounds !== undefined) round.rows[i++] = address;
     }
   }
 
@@ -150,7 +140,6 @@ export function requireDispatchInputs(
   return tokens;
 }
 
-/** Requires a tensor for what combine returns: `[tokens, hidden]` of the output's dtype. */
 /**
  * Rows that experts made, one a route, and where they lie: what combine takes with weighting 'plan'. `made` of an ExpertsPlan or of an
  * ExpertsMlp gives it.
@@ -179,6 +168,7 @@ export function requireMadeRows(layer: Layer, made: MadeRows | undefined): void 
   requireVectors('made.weights', weights, ['f32'], routes);
 }
 
+/** Requires a tensor for what combine returns: `[tokens, hidden]` of the output's dtype. */
 export function requireCombineOutput(shape: Shape, tokens: number, out: Tensor): void {
   if (!isTensor(out)) throw new ArgumentError('out', out, 'a tensor');
   requireElements('out', out, shape.output.dtype, tokens, shape.output.hidden);

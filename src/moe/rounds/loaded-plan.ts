@@ -1,10 +1,11 @@
 /** A plan on one rank: its memory, its kernels loaded and bound to that memory. */
-import type { Fill, Memory, Stream, Window, WireMemory } from '../../gpu/index.js';
+import type { Fill, Memory, Stream } from '../../gpu/index.js';
 import { byteSize, type Field } from '../../lang/index.js';
-import type { RunningProxy, SharedWindow, World } from '../../net/world/index.js';
+import type { SharedWindow, World } from '../../net/world/index.js';
 import {
   type BufferPlan,
   type LoadedStep,
+  loadStep,
   numberOfRound,
   type Operation,
   type Phase,
@@ -21,18 +22,17 @@ import { type Tensor, wrap } from './tensor.js';
 export class LoadedPlan {
   readonly #windows: ReadonlyMap<WindowPlan, SharedWindow>;
   readonly #buffers: ReadonlyMap<BufferPlan, Memory>;
-  readonly #wire: Wire | null;
 
   private constructor(
     readonly plan: Plan,
     readonly steps: Readonly<Record<Phase, readonly LoadedStep[]>>,
     windows: ReadonlyMap<WindowPlan, SharedWindow>,
     buffers: ReadonlyMap<BufferPlan, Memory>,
-    wire: Wire | null,
+    /** Null where no row crosses a network. */
+    readonly wire: Wire | null,
   ) {
     this.#windows = windows;
     this.#buffers = buffers;
-    this.#wire = wire;
   }
 
   /** Every rank of the world calls it with its plan of the same layer. */
@@ -59,7 +59,7 @@ export class LoadedPlan {
     };
     const loaded = await Promise.all(
       phases.map(async (phase) => {
-        const steps = await Promise.all(plan.phases[phase].map((step) => step.load(device, placed)));
+        const steps = await Promise.all(plan.phases[phase].map((step) => loadStep(step, device, placed)));
         return [phase, steps] as const;
       }),
     );
@@ -100,10 +100,10 @@ export class LoadedPlan {
     for (const [plan, { own }] of this.#windows)
       for (const { offset, bytes, value } of beginningOf(plan))
         stream.fill(own.address + offset, bytes, value);
-    if (this.#wire === null) return;
+    if (this.wire === null) return;
     // The host writes its own memory itself. Nor do proxies run.
-    const { address, front, placement, raw } = this.#wire.memory;
-    for (const { offset, bytes, value } of beginningOf(this.plan.wire!)) {
+    const { address, front, placement, raw } = this.wire.memory;
+    for (const { offset, bytes, value } of beginningOf(this.wire.plan)) {
       if (placement === 'host' || offset < front) raw.fill(value, offset, offset + bytes);
       else stream.fill(address + offset, bytes, value);
     }
@@ -116,20 +116,15 @@ export class LoadedPlan {
     stream.copyIn(this.tensor(this.plan.masks!.masked).data, new Uint8Array(words.buffer));
   }
 
-  /** Null where no row crosses a network. */
-  get wire(): LaidWire | null {
-    return this.#wire && { plan: this.plan.wire!, memory: this.#wire.memory };
-  }
-
   /** Why the rank's proxy moves nothing any more. */
   get stopped(): Error | null {
-    return this.#wire?.proxy.error ?? null;
+    return this.wire?.proxy.error ?? null;
   }
 
   /** Frees the memory. No rank may still use it. */
   async close(): Promise<void> {
-    await this.#wire?.proxy.stop();
-    this.#wire?.memory.free();
+    await this.wire?.proxy.stop();
+    this.wire?.memory.free();
     for (const buffer of this.#buffers.values()) buffer.free();
     for (const window of this.#windows.values()) window.close();
   }
@@ -139,39 +134,26 @@ export class LoadedPlan {
       case 'window':
         return this.#windows.get(of)!.own.address;
       case 'wire':
-        return this.#wire!.memory.address;
+        return this.wire!.memory.address;
       case 'buffer':
         return this.#buffers.get(of)!.address;
     }
   }
 }
 
-/** Memory that the network reaches, and the plan of it. */
-export interface LaidWire {
-  readonly plan: WirePlan;
-  readonly memory: WireMemory;
-}
-
-/** Memory that the network reaches, and the proxy that sees to it. */
-interface Wire {
-  readonly memory: WireMemory;
-  readonly window: Window;
-  readonly proxy: RunningProxy;
-}
-
-async function layWire(
-  world: World,
-  { layout: { bytes }, front, purpose, program, allOnes = [] }: WirePlan,
-  waitMs: number,
-): Promise<Wire> {
+/** Memory that the network reaches, the plan of it, and the proxy that sees to it. */
+async function layWire(world: World, plan: WirePlan, waitMs: number) {
+  const { front, purpose, program, allOnes = [] } = plan;
+  const { bytes } = plan.layout;
   const { placement } = await world.wires();
   const memory = world.device.allocateWire({ bytes, front, placement }, purpose, fillsOf(allOnes));
   const { address } = memory;
   // The network has half of the time of kernels, so it names a silent rank before kernels give up. A kernel might
   // name a rank that itself waits for the silent one.
   const proxy = await world.startProxy({ ...program, memory, timeoutMs: Math.ceil(waitMs / 2) });
-  return { memory, window: { rank: 0, bases: [address], bytes }, proxy };
+  return { plan, memory, window: { rank: 0, bases: [address], bytes }, proxy };
 }
+export type Wire = Readonly<Awaited<ReturnType<typeof layWire>>>;
 
 /** The contents of memory before the first round, but for what kernels write before they read it. */
 const beginningOf = ({ layout, allOnes = [], unwritten = [] }: Beginning): Fill[] => {

@@ -111,10 +111,10 @@ export interface Located {
 }
 
 /** The files of a folder that one call reads: each is opened when the first of its tensors is asked for. */
-export function openFiles(folder: string, places: Places): OpenFiles {
+export function openFiles(folder: string, places: Places) {
   const open = new Map<string, TensorFile>();
   return {
-    async find(name) {
+    async find(name: string): Promise<Located> {
       const place = places.get(name);
       if (place === undefined) throw new WeightsError(folder, name, 'no file has it', complete);
       let file = open.get(place);
@@ -126,16 +126,13 @@ export function openFiles(folder: string, places: Places): OpenFiles {
       if (tensor !== undefined) return { file, tensor };
       throw new WeightsError(file.path, name, 'it is not in this file, though the index says so', complete);
     },
-    async close() {
+    async close(): Promise<void> {
       for (const file of open.values()) await file.close();
     },
   };
 }
 
-export interface OpenFiles {
-  find(name: string): Promise<Located>;
-  close(): Promise<void>;
-}
+export type OpenFiles = ReturnType<typeof openFiles>;
 
 async function openFor(name: string, path: string): Promise<TensorFile> {
   try {

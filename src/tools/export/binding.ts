@@ -1,10 +1,10 @@
 /**
- * The values of a step's parameters. Steps bind their kernels by themselves (kernels/family.ts), to the addresses and
+ * The values of a step's parameters. Steps bind their kernels by themselves (families/family.ts), to the addresses and
  * numbers that they are given. Here these are names, so that what is exported is what Heddle's own host does.
  */
 import { HeddleError } from '../../base/errors.js';
 import type { Launcher, Window } from '../../gpu/index.js';
-import type { Placed, Plan, Round, Step } from '../../moe/families/index.js';
+import { loadStep, type Placed, type Plan, type Round, type Step } from '../../moe/families/index.js';
 import { areScales, type Layer } from '../../moe/layer/index.js';
 
 export type Source =
@@ -63,7 +63,8 @@ export function binder(plan: Plan, layer: Layer) {
       setGrid: () => {},
       launch: () => {},
     };
-    const loaded = await step.load(
+    const loaded = await loadStep(
+      step,
       {
         load: async (module) => ({
           module,

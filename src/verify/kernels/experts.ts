@@ -104,7 +104,8 @@ function ofPlan(
 function ofMlp(name: string, summary: string, which: 'gateUp' | 'down'): RegisteredKernel {
   return entry(name, summary, mlpParameters, ({ format, ...shape }) => {
     if (format === 'fp8') requireBlocks(shape);
-    return mlpKernels({ ...multiplied(shape), e4m3: format === 'fp8', ...aGpu })[which].kernel;
+    const dtype = format === 'fp8' ? 'e4m3' : 'bf16';
+    return mlpKernels({ ...multiplied(shape), dtype, ...aGpu })[which].kernel;
   });
 }
 

@@ -101,7 +101,7 @@ describe.each(families)('$name, by the rules of thumb', (family) => {
 test.each([16, 132, 148])(
   'experts’ GEMMs stay on each of %i multiprocessors, on none twice',
   (multiprocessors) => {
-    const of = { of: 'plan', e4m3: false, experts: 8, hidden: 256, inner: 256, topK: 8 } as const;
+    const of = { of: 'plan', dtype: 'bf16', experts: 8, hidden: 256, inner: 256, topK: 8 } as const;
     for (const rows of [16, 512]) {
       const { gateUp, down } = mlpKernels({ ...of, rows, kind: 'cuda', multiprocessors });
       for (const { blocks, resident } of [gateUp, down]) expect(blocks).toBe(multiprocessors * resident);

@@ -5,13 +5,7 @@ import { RankLostError, UnavailableError } from '../../../src/base/errors.js';
 import { NativeView, type Network, type Placement, type RemoteWrite } from '../../../src/gpu/index.js';
 import { type FlushedNetwork, formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
 import { beforeFirst, numberOfRound } from '../../../src/moe/families/common/waits.js';
-import {
-  chunkOfTag,
-  inRound,
-  roundsAfter,
-  senderOfTag,
-  tagOf,
-} from '../../../src/moe/families/hybrid/messages.js';
+import { inRound, roundsAfter, senderOfTag, tagOf } from '../../../src/moe/families/hybrid/messages.js';
 import { hybridProxy, type ProxyData } from '../../../src/moe/families/hybrid/proxy.js';
 import { mostPackers } from '../../../src/moe/families/hybrid/shape.js';
 import { hybrid, oneSided, type Place } from '../../../src/moe/families/index.js';
@@ -310,6 +304,7 @@ test('over the network goes what traffic counts: a row for each token and other 
 
 /** The number that words and tags carry in a round, counted from 1. */
 const epochOf = (round: number) => (beforeFirst + round) >>> 0;
+const chunkOfTag = (tag: number) => tag & 0xfffff;
 const tagIn = (tag: number, round: number) => inRound(tag, epochOf(round));
 
 /** A proxy of rank 0 of 2 nodes, or of another, with a network and memory that do what a test says. */

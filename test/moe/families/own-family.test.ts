@@ -7,8 +7,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { heddle } from '../../../src/cli/program.js';
 import { kernel, pointer } from '../../../src/lang/index.js';
-import { step } from '../../../src/moe/families/family.js';
-import { familyNamed } from '../../../src/moe/families/index.js';
+import { familyNamed, loadStep } from '../../../src/moe/families/index.js';
 import { ExpertParallel, fp8, row } from '../../../src/moe/index.js';
 import { World } from '../../../src/net/world/index.js';
 import { check, checkSubjects } from '../../../src/verify/check/index.js';
@@ -154,12 +153,14 @@ test('its tuning is checked by its own table, and read from a shape', async () =
   );
 });
 
-test('a parameter that no step sets is refused before any round', () => {
+test('a parameter that no step sets is refused before any round', async () => {
   const stray = kernel({ name: 'stray', params: { win: pointer('u32'), many: 'u32' } }, (g, { win, many }) =>
     g.store(win.at(0), many),
   );
-  const alike = { kernel: stray, summary: 'stores', blocks: 1, threads: 32 };
-  expect(() => step({ ...alike, bindings: { win: 0 } })).toThrow(
+  const step = { kernel: stray, summary: 'stores', blocks: 1, threads: 32, bindings: { win: 0 } };
+  const [device] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => device);
+  const placed = { rank: 0, limit: 1, window: () => ({ rank: 0, bases: [], bytes: 0 }), address: () => 0 };
+  await expect(loadStep(step, device!, placed)).rejects.toThrow(
     'a parameter of stray is "many"; it must be one that its step sets: limit, tokens, topkIds, topkWeights, rows, out, made, madeRows, scatter, routeWeights, win',
   );
 });

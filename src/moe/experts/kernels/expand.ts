@@ -3,17 +3,14 @@
  * it is loaded once, and stored for each of its routes.
  */
 import { device, kernel, list, pointer } from '../../../lang/index.js';
-import { unitBytes, widestUnit } from '../../families/common/parts.js';
+import { type Spread, unitBytes, widestUnit } from '../../families/common/parts.js';
 import type { Payload } from '../../layer/index.js';
-import { type ExpertsShape, type ExpertsSpread, slotsOf } from './shape.js';
+import { type ExpertsShape, slotsOf } from './shape.js';
 
 /** Vectors of a row that a thread loads before it stores the first. */
 const inFlight = 4;
 
-export function expandKernel(
-  { layer }: ExpertsShape,
-  { threads, parts }: ExpertsSpread & { readonly parts: number },
-) {
+export function expandKernel({ layer }: ExpertsShape, { threads, parts }: Spread) {
   const payloads = layer.payloads.length;
   return kernel(
     {

@@ -7,58 +7,68 @@
  * reset. Block b's routes are a stretch, each warp's a part of it; a route counts for the warp that will place it, or as one
  * of the blocks before or after. Those counts, summed up for each expert, say where each warp begins.
  */
-import { device, kernel, list, pointer } from '../../../lang/index.js';
+import { device, kernel, list, pointer, record } from '../../../lang/index.js';
+import type { Spread } from '../../families/common/parts.js';
 import { sumUpTo } from '../../families/common/sum.js';
-import { type ExpertsShape, type ExpertsSpread, keepsWeights, routesOf, rowsOfPlan } from './shape.js';
+import { type ExpertsShape, keepsWeights, routesOf, rowsOfPlan } from './shape.js';
 
 /** Vectors of ids that a thread has in flight. */
 const inFlight = 8;
 
-export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: ExpertsSpread) {
+/** The arguments of a launch. */
+function planOf({ layer }: ExpertsShape) {
+  const keeps = keepsWeights(layer) ? 1 : 0;
+  return record({
+    /** [slot][k]: expert ids, −1 where the route is elsewhere. */
+    ids: pointer('i32'),
+    /** The id of this rank's first expert. */
+    first: 'u32',
+    /** The numbers that describe the experts: `counts`, `offsets` and one more for their end, then `overflow`. */
+    sizes: pointer('u32'),
+    /** [row]: its route; −1 in rows that only align the next expert. */
+    routes: pointer('i32'),
+    /** [slot][k]: the route's row; −1 where it has none. */
+    scatter: pointer('i32'),
+    /** [slot][k]: the weights that arrived, and where they are kept. */
+    weights: list(pointer('f32'), keeps),
+    kept: list(pointer('f32'), keeps),
+  });
+}
+
+function sizesOf({ layer, experts }: ExpertsShape, { threads, blocks }: Omit<Spread, 'parts'>) {
   const warps = threads / 32;
-  const routes = routesOf(shape.layer);
-  const keeps = keepsWeights(shape.layer) ? 1 : 0;
-  // Routes of a warp: whole steps of its lanes.
-  const steps = Math.ceil(routes / (blocks * warps * 32));
+  const routes = routesOf(layer);
   /** The blocks before, each warp, the blocks behind. */
   const parts = warps + 2;
-  const sizes = {
-    EXPERTS: shape.experts,
+  return {
+    EXPERTS: experts,
     ROUTES: routes,
     WARPS: warps,
-    STEPS: steps,
+    // Routes of a warp: whole steps of its lanes.
+    STEPS: Math.ceil(routes / (blocks * warps * 32)),
     PARTS: parts,
     // Odd, so that experts lie in different banks.
     STRIDE: parts + 1 - (parts % 2),
   };
+}
+type Sizes = ReturnType<typeof sizesOf>;
+
+export function expertsPlanKernel(shape: ExpertsShape, spread: Omit<Spread, 'parts'>) {
+  const sizes = sizesOf(shape, spread);
   return kernel(
     {
       name: 'experts_plan',
-      maxThreads: threads,
-      params: {
-        /** [slot][k]: expert ids, −1 where the route is elsewhere. */
-        ids: pointer('i32'),
-        /** The id of this rank's first expert. */
-        first: 'u32',
-        /** The numbers that describe the experts: `counts`, `offsets` and one more for their end, then `overflow`. */
-        sizes: pointer('u32'),
-        /** [row]: its route; −1 in rows that only align the next expert. */
-        routes: pointer('i32'),
-        /** [slot][k]: the route's row; −1 where it has none. */
-        scatter: pointer('i32'),
-        /** [slot][k]: the weights that arrived, and where they are kept. */
-        weights: list(pointer('f32'), keeps),
-        kept: list(pointer('f32'), keeps),
-      },
+      maxThreads: spread.threads,
+      params: planOf(shape).of,
       using: {
-        EXPERTS: shape.experts,
-        WARPS: warps,
+        EXPERTS: sizes.EXPERTS,
+        WARPS: sizes.WARPS,
         STRIDE: sizes.STRIDE,
         ALIGNMENT: shape.alignment,
         countAll: countAll(sizes),
         beginWarps: beginWarps(sizes),
         beginExperts: beginExperts(shape),
-        placeOwn: placeOwn(sizes, keeps),
+        placeOwn: placeOwn(shape, sizes),
       },
     },
     (g, { ids, first, sizes, routes, scatter, weights, kept }, u) => {
@@ -77,7 +87,8 @@ export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: Expe
       g.barrier();
       if (g.warpId === 0) u.beginExperts({ wanted, starts, ends, sizes });
       g.barrier();
-      u.placeOwn({ ids, first, counted, starts, ends, routes, scatter, weights, kept });
+      const plan = { ids, first, sizes, routes, scatter, weights, kept };
+      u.placeOwn({ plan, counted, starts, ends });
       // The padding that aligns the next expert.
       for (let e = g.blockIdx.x * u.WARPS + g.warpId; e < u.EXPERTS; e += g.gridDim.x * u.WARPS) {
         const end = g.load(ends.at(e));
@@ -86,15 +97,6 @@ export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: Expe
       }
     },
   );
-}
-
-interface Sizes {
-  readonly EXPERTS: number;
-  readonly ROUTES: number;
-  readonly WARPS: number;
-  readonly STEPS: number;
-  readonly PARTS: number;
-  readonly STRIDE: number;
 }
 
 /** Counts every route for its expert and part: sums of which the order is all the same. */
@@ -219,23 +221,18 @@ const beginExperts = (shape: ExpertsShape) =>
   );
 
 /** Gives this warp's routes their rows, 32 at a time, and keeps their weights. */
-const placeOwn = ({ EXPERTS, ROUTES, WARPS, STEPS, STRIDE }: Sizes, keeps: number) =>
+const placeOwn = (shape: ExpertsShape, sizes: Sizes) =>
   device(
     {
       params: {
-        ids: pointer('i32'),
-        first: 'u32',
+        plan: planOf(shape),
         counted: pointer('u32'),
         starts: pointer('u32'),
         ends: pointer('u32'),
-        routes: pointer('i32'),
-        scatter: pointer('i32'),
-        weights: list(pointer('f32'), keeps),
-        kept: list(pointer('f32'), keeps),
       },
-      using: { EXPERTS, ROUTES, WARPS, STEPS, STRIDE, KEEPS: keeps > 0 },
+      using: { ...sizes, KEEPS: keepsWeights(shape.layer) },
     },
-    (g, { ids, first, counted, starts, ends, routes, scatter, weights, kept }, u) => {
+    (g, { plan: { ids, first, routes, scatter, weights, kept }, counted, starts, ends }, u) => {
       const begin = (g.blockIdx.x * u.WARPS + g.warpId) * (u.STEPS * 32);
       for (let at = begin; at < g.min(begin + u.STEPS * 32, g.u32(u.ROUTES)); at += 32) {
         const route = at + g.laneId;

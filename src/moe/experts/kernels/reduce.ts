@@ -4,14 +4,12 @@
  * where combine applies the weights.
  */
 import { kernel, pointer } from '../../../lang/index.js';
+import type { Spread } from '../../families/common/parts.js';
 import { rowsOf } from '../../families/common/received.js';
 import { inOrder, routeSum } from '../../families/common/route-sum.js';
-import { type ExpertsShape, type ExpertsSpread, slotsOf } from './shape.js';
+import { type ExpertsShape, slotsOf } from './shape.js';
 
-export function reduceKernel(
-  { layer }: ExpertsShape,
-  { threads, parts }: ExpertsSpread & { readonly parts: number },
-) {
+export function reduceKernel({ layer }: ExpertsShape, { threads, parts }: Spread) {
   const { dtype } = layer.output;
   const { vectors, lanes, units } = rowsOf(layer, dtype);
   return kernel(

@@ -1,5 +1,6 @@
 /** The shape for which the kernels of an experts' plan are made, and how they are spread over a device. */
 import type { Device } from '../../../gpu/index.js';
+import type { Spread } from '../../families/common/parts.js';
 import { type ExpertRows, type Layer, sharing } from '../../layer/index.js';
 
 /** More would not leave a block of the plan's kernel enough shared memory. */
@@ -27,16 +28,11 @@ export const rowsOfPlan = ({ form, experts, capacity }: ExpertsShape): number =>
 /** The facts about a device that decide how kernels spread over it. */
 export type Chip = Pick<Device, 'kind' | 'multiprocessors'>;
 
-export interface ExpertsSpread {
-  readonly blocks: number;
-  readonly threads: number;
-}
-
 /**
  * Every block counts all routes, so more blocks than this only make more of them read the same. A warp places 32 routes
  * in a step; with many experts, few warps leave room for their counts.
  */
-export function planSpread({ layer, experts }: ExpertsShape, { kind }: Chip): ExpertsSpread {
+export function planSpread({ layer, experts }: ExpertsShape, { kind }: Chip): Omit<Spread, 'parts'> {
   const routes = routesOf(layer);
   const most = kind === 'sim' ? 4 : 64;
   const small = experts > 256 || routes <= 2 ** 15;
@@ -46,10 +42,7 @@ export function planSpread({ layer, experts }: ExpertsShape, { kind }: Chip): Ex
 }
 
 /** Expand and reduce: a block for a slot, or for a part of one where there are few. */
-export function rowsSpread(
-  { layer }: ExpertsShape,
-  { kind, multiprocessors }: Chip,
-): ExpertsSpread & { readonly parts: number } {
+export function rowsSpread({ layer }: ExpertsShape, { kind, multiprocessors }: Chip): Spread {
   const slots = slotsOf(layer);
   if (kind === 'sim') {
     const parts = slots <= 8 ? 2 : 1;

@@ -83,5 +83,5 @@ export function masking(layer: Layer, operation: Operation) {
     },
   );
 
-  return { isOut, ofLaunch: { maskIn, amOut }, living };
+  return { maskIn, isOut, living, amOut };
 }

@@ -41,6 +41,9 @@ export const firstsOf = device(
   },
 );
 
+/** A token has rows on so many ranks at most. */
+export const mostRows = ({ topK, ranks }: Pick<Layer, 'topK' | 'ranks'>): number => Math.min(topK, ranks);
+
 /**
  * A token's owners, each once, in order of first appearance: the order of the sum. Returns how many; beyond them `owners`
  * holds anything. Lane k of the warp holds the owner of route k.

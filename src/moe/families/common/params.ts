@@ -1,12 +1,19 @@
 /** The arguments that kernels of all families share. */
-import { type LayoutSpec, list, peers, pointer, registers, type TypedLayout } from '../../../lang/index.js';
+import {
+  type LayoutSpec,
+  list,
+  peers,
+  pointer,
+  record,
+  registers,
+  type TypedLayout,
+} from '../../../lang/index.js';
 import type { Layer } from '../../layer/index.js';
 import { placingParam } from './places.js';
 
-/** A dispatch, without its limit. */
-export const dispatchParams = <S extends LayoutSpec>(window: TypedLayout<S>, layer: Layer) =>
-  ({
-    win: peers(window),
+/** What a rank brings to a dispatch. */
+export const inputsOf = (layer: Layer) =>
+  record({
     /** [tokens][K] */
     topkIds: pointer('i32'),
     topkWeights: pointer('f32'),
@@ -14,7 +21,11 @@ export const dispatchParams = <S extends LayoutSpec>(window: TypedLayout<S>, lay
     rows: list(pointer('v16'), layer.payloads.length),
     tokens: 'u32',
     placing: placingParam(layer),
-  }) as const;
+  });
+
+/** A dispatch, without its limit. */
+export const dispatchParams = <S extends LayoutSpec>(window: TypedLayout<S>, layer: Layer) =>
+  ({ win: peers(window), ...inputsOf(layer).of }) as const;
 
 /** A combine that adds rows up. */
 export const combineParams = <S extends LayoutSpec>(window: TypedLayout<S>, { output }: Layer) =>

@@ -1,7 +1,7 @@
 /** The plan of a layer: memory that every family describes alike, and the launches that are its own. */
 import { type LayoutSpec, section, type TypedLayout } from '../../../lang/index.js';
 import { type Dtype, expertsOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
-import type { Bindings, BufferPlan, Plan, View, WindowPlan, WirePlan } from '../family.js';
+import type { Bindings, BufferPlan, Phase, Plan, Step, View, WindowPlan, WirePlan } from '../family.js';
 import { placingAddresses, placingPlan } from './places.js';
 import { type ReceivedSections, slotShape } from './received.js';
 import { type failureField, failureWords, notedWaits } from './waits.js';
@@ -33,18 +33,25 @@ export const receiveWindow = <S extends SeenSections>(
   ],
 });
 
+/** A step, with those of its bindings that the others do not have. */
+export type Launch = Omit<Step, 'bindings' | 'rank'> & Partial<Pick<Step, 'bindings'>>;
+
 interface Own {
   readonly layer: Layer;
   readonly rank: number;
+  /** What `g.rank` is, where kernels do not count the ranks of a node. */
+  readonly kernelRank?: number;
   readonly memory: WindowPlan | WirePlan;
   readonly layout: TypedLayout<SeenSections>;
   /** The word that counts rounds which have come to their last launch. */
   readonly rounds?: string;
-  /** The launches. `routes`: the experts' rows where combine weighs. */
-  phases(bindings: Bindings, routes: BufferPlan | null): Plan['phases'];
+  /** Parameters of all launches, beside those that every family has. */
+  readonly bindings?: Bindings;
+  /** Null for a launch that the layer does without. */
+  readonly phases: Readonly<Record<Phase, readonly (Launch | null)[]>>;
 }
 
-export function planOf({ layer, rank, memory, layout, rounds = '', phases }: Own): Plan {
+export function planOf({ layer, rank, kernelRank, memory, layout, rounds = '', ...own }: Own): Plan {
   const { topK, output, ranks } = layer;
   const { dtype, hidden } = output;
   const slots = slotShape(layer);
@@ -53,18 +60,26 @@ export function planOf({ layer, rank, memory, layout, rounds = '', phases }: Own
   const view = (name: string, dtype: Dtype, shape: readonly number[], index?: number): View => {
     return { in: memory, offset: section<LayoutSpec>(layout, name, index).offset, dtype, shape };
   };
+  const bindings: Bindings = {
+    ...{ win: memory, placing: placingAddresses(placing) },
+    // Kernels read no weights where these do not travel, so any address will do: that of the ids.
+    topkWeights: layer.weights ? undefined : 'topkIds',
+    made: routes === null ? undefined : ({ address }) => [address(routes)],
+    ...own.bindings,
+  };
+  const steps = (launches: readonly (Launch | null)[]): Step[] =>
+    launches
+      .filter((launch) => launch !== null)
+      .map((launch) => ({ ...launch, rank: kernelRank, bindings: { ...bindings, ...launch.bindings } }));
+  const { dispatchSend, dispatchRecv, combineSend, combineRecv } = own.phases;
   return {
     windows: memory.kind === 'window' ? [memory] : [],
     buffers: [routes, placing?.buffer].filter((buffer) => buffer != null),
     wire: memory.kind === 'wire' ? memory : null,
-    phases: phases(
-      // Kernels read no weights where these do not travel, so any address will do: that of the ids.
-      {
-        ...{ win: memory, placing: placingAddresses(placing) },
-        topkWeights: layer.weights ? undefined : 'topkIds',
-      },
-      routes,
-    ),
+    phases: {
+      ...{ dispatchSend: steps(dispatchSend), dispatchRecv: steps(dispatchRecv) },
+      ...{ combineSend: steps(combineSend), combineRecv: steps(combineRecv) },
+    },
     received: {
       experts: view('experts', 'i32', [...slots, topK]),
       weights: layer.weights ? view('weights', 'f32', [...slots, topK]) : null,

@@ -49,10 +49,11 @@ export const notedWaits = 64;
 export const waitedField = ({ waits, ranks }: Layer) => field('u64', [waits ? 2 : 0, notedWaits, ranks]);
 
 /**
- * How long a wait for a peer takes: `now` before it, and `noteWait` behind it, of one thread of a round for each peer. Nothing on the
- * device reads what it notes, and the launch that wrote there before it is many rounds back. Where nobody asks, nothing of this is compiled.
+ * What a wait for a peer leaves: `failed`, where it was in vain; and how long it took, by `now` before it and `noteWait` behind it, of
+ * one thread of a round for each peer. Nothing on the device reads what that notes, and the launch that wrote there before it is many
+ * rounds back. Where nobody asks for times, nothing of this is compiled.
  */
-export function timing(
+export function waiting(
   { waits = false }: Layer,
   window: TypedLayout<{ readonly waited: ReturnType<typeof waitedField> }>,
   operation: Operation,
@@ -71,7 +72,7 @@ export function timing(
       if (WAITS) g.store(mine.waited.at(PHASE, epoch % NOTED, peer), g.clock() - since);
     },
   );
-  return { now, noteWait };
+  return { now, noteWait, failed: recordFailure(operation) };
 }
 
 /** The operation of a wait that failed: the first word, 0 for none. Then the rank that did not come, the epoch, the block. */

@@ -7,9 +7,10 @@
  */
 import { kernel, peers, type TypedLayout } from '../../../lang/index.js';
 import { combineWeighs, dtypes, type Layer, sharing } from '../../layer/index.js';
-import { type Bindings, type BufferPlan, type Place, type Step, step } from '../family.js';
+import type { Place } from '../family.js';
 import { routeParams } from './params.js';
 import type { Spread } from './parts.js';
+import type { Launch } from './plan.js';
 import { partialDtype, type ReceivedSections, rowsOf } from './received.js';
 import { inOrder, routeSum } from './route-sum.js';
 
@@ -36,9 +37,21 @@ export interface Weighing extends Layer {
   readonly weigh: Spread | null;
 }
 
-export function weighKernel(name: string, layer: Weighing, window: TypedLayout<ReceivedSections>) {
-  const { maxTokens, topK, output, weigh } = layer;
+/** Its launch, where combine weighs. */
+export function weighLaunch(
+  name: string,
+  layer: Weighing,
+  window: TypedLayout<ReceivedSections>,
+): Launch | null {
+  const { weigh } = layer;
   if (weigh === null) return null;
+  const { blocks, threads } = weigh;
+  const kernel = weighKernel(name, layer, weigh, window);
+  return { kernel, blocks, threads, summary: 'from a row a route to the row that travels' };
+}
+
+function weighKernel(name: string, layer: Layer, weigh: Spread, window: TypedLayout<ReceivedSections>) {
+  const { maxTokens, topK, output } = layer;
   const { dtype } = output;
   const partial = partialDtype(layer);
   // Rows of whole 16-byte vectors are read as such, others value by value.
@@ -116,26 +129,3 @@ export function weighKernel(name: string, layer: Weighing, window: TypedLayout<R
     },
   );
 }
-
-/** Its launch, where combine weighs. `rank`: as a step's. */
-export const weighSteps = (
-  kernel: ReturnType<typeof weighKernel>,
-  { weigh }: Weighing,
-  { win }: Bindings,
-  routes: BufferPlan | null,
-  rank?: number,
-): Step[] =>
-  kernel === null || weigh === null
-    ? []
-    : [
-        step({
-          ...{
-            kernel,
-            blocks: weigh.blocks,
-            threads: weigh.threads,
-            bindings: { win, ...(routes && { made: ({ address }) => [address(routes)] }) },
-          },
-          summary: 'from a row a route to the row that travels',
-          ...(rank !== undefined && { rank }),
-        }),
-      ];

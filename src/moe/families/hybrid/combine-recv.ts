@@ -2,12 +2,12 @@
  * The receive of a combine: adds up, for each token, what this node's ranks made of it and the row that comes from each other
  * node that it went to. Its first block only watches the wire.
  */
-import { kernel, peers, pointer } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { kernel, peers } from '../../../lang/index.js';
 import { masking } from '../common/masks.js';
+import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
-import { type HybridShape, hopsOf, sumsAtSource } from './shape.js';
+import { type HybridShape, hybridConstants, sumsAtSource } from './shape.js';
 import { sumAtSource } from './sum-source.js';
 import { sumToken } from './sum-token.js';
 import { receiveSums, sendSum } from './sums.js';
@@ -16,21 +16,12 @@ import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
 export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  const { win, limit, ...sums } = combineParams(window, shape);
   return kernel(
     {
       name: 'hybrid_combine_recv',
       maxThreads: shape.combine.threads,
-      params: {
-        win: peers(window),
-        wire: peers(wire),
-        /** [tokens][K] */
-        topkIds: pointer('i32'),
-        /** [tokens][row] */
-        out: pointer(shape.output.dtype),
-        tokens: 'u32',
-        node: 'u32',
-        limit: 'u32',
-      },
+      params: { win, wire: peers(wire), ...sums, node: 'u32', limit },
       using: using(shape, window, wire),
     },
     (g, { win, wire, topkIds, out, tokens, node, limit }, u) => {
@@ -86,12 +77,8 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
 
 function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return {
-    K: shape.topK,
+    ...hybridConstants(shape),
     PARTS: shape.combine.parts,
-    REPLICAS: sharing(shape).replicas,
-    COUNTS: shape.counts,
-    HOPS: hopsOf(shape),
-    CHUNK: shape.dispatch.chunk,
     awaitLanded,
     sendSum: sendSum(shape, window),
     patienceOf,
@@ -99,8 +86,6 @@ function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
     receiveSums: receiveSums(shape, window),
     watchCombine: watchCombine(shape, window, wire),
     zeroCounts: zeroCounts(shape, window),
-    living: masking(shape, 'combine').living,
-    ...masking(shape, 'combine').ofLaunch,
-    LOCAL: shape.localRanks,
+    ...masking(shape, 'combine'),
   };
 }

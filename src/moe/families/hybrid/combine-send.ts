@@ -3,7 +3,6 @@
  * row goes home. It waits for the ranks of its own node only: for their word that the experts are done.
  */
 import { kernel, peers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner, listOwners } from '../common/owners.js';
 import { patienceOf } from '../common/waits.js';
@@ -11,7 +10,7 @@ import { copyHome, sumHome } from './home.js';
 import { meet } from './meet.js';
 import { combineMessage } from './messages.js';
 import { carrying, outOfNode } from './rails.js';
-import { chunksOf, type HybridShape, hopsOf, mostOwners, sumsAtSource } from './shape.js';
+import { type HybridShape, hybridConstants, sumsAtSource } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -92,26 +91,19 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
 function using(shape: HybridShape, window: HybridWindow) {
   const { rows, row } = combineMessage(shape);
   return {
-    HOPS: hopsOf(shape),
-    CHUNKS: chunksOf(shape),
-    CHUNK: shape.dispatch.chunk,
+    ...hybridConstants(shape),
     meet: meet(shape, window, 'combine'),
     PARTS: shape.combine.parts,
     /** Of a message that is full: what warps take in turn. */
     PIECES: shape.dispatch.chunk * shape.combine.parts,
-    AT_SOURCE: sumsAtSource(shape),
-    K: shape.topK,
-    OWNERS: mostOwners(shape),
     ROWS: rows,
     ROW: row,
-    REPLICAS: sharing(shape).replicas,
     listOwners,
     ownerOf: expertOwner(shape),
     sendHome: sumsAtSource(shape) ? copyHome(shape, window) : sumHome(shape, window),
     patienceOf,
     outOfNode: outOfNode(shape),
     ...carrying(shape),
-    ...masking(shape, 'combine').ofLaunch,
-    LOCAL: shape.localRanks,
+    ...masking(shape, 'combine'),
   };
 }

@@ -3,14 +3,13 @@
  * when it ends, all slots are filled. Its first block only watches the wire.
  */
 import { kernel, peers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { forwardChunk } from './forward-chunk.js';
 import { meet } from './meet.js';
 import { carrying, outOfNode } from './rails.js';
-import { chunksOf, type HybridShape, hopsOf } from './shape.js';
+import { type HybridShape, hybridConstants } from './shape.js';
 import { awaitLanded, watchDispatch } from './watch.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
@@ -85,21 +84,15 @@ export function dispatchRecvKernel(shape: HybridShape, window: HybridWindow, wir
 
 function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return {
-    HOPS: hopsOf(shape),
-    CHUNKS: chunksOf(shape),
-    COUNTS: shape.counts,
-    CHUNK: shape.dispatch.chunk,
-    TURNS: sharing(shape).turns,
+    ...hybridConstants(shape),
     awaitLanded,
     countRoutes: countRoutes(shape, window),
-    NODES: shape.nodes,
     forwardChunk: forwardChunk(shape, window, wire),
     meet: meet(shape, window, 'dispatch'),
     patienceOf,
     watchDispatch: watchDispatch(shape, window, wire),
     outOfNode: outOfNode(shape),
     ...carrying(shape),
-    ...masking(shape, 'dispatch').ofLaunch,
-    LOCAL: shape.localRanks,
+    ...masking(shape, 'dispatch'),
   };
 }

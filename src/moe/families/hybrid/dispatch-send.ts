@@ -2,17 +2,17 @@
  * The send of a dispatch: messages for the other nodes, which the proxy takes as they become ready, then this node's own
  * ranks. It waits for nobody.
  */
-import { device, kernel, list, peers, pointer } from '../../../lang/index.js';
-import { sentPayloads, sharing } from '../../layer/index.js';
+import { device, kernel, peers } from '../../../lang/index.js';
+import { sentPayloads } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
-import { dispatchParams } from '../common/params.js';
+import { dispatchParams, inputsOf } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
-import { notePlaces, placingParam } from '../common/places.js';
+import { notePlaces } from '../common/places.js';
 import { storeRounded, storeRows, tellRoutes } from './deliver.js';
 import { packChunk } from './pack-chunk.js';
 import { livingPlaceAt, outOfNode } from './rails.js';
-import { type HybridShape, hopsOf, mostPackers } from './shape.js';
+import { type HybridShape, hybridConstants, mostPackers } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -33,6 +33,7 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
       g.awaitPrevious();
       g.releaseNext();
       const mine = win.at(g.rank);
+      const inputs = { topkIds, topkWeights, rows, tokens, placing };
       const epoch = g.load(mine.finished.at(0)) + 1;
       if (g.blockIdx.x === 0 && g.threadIdx.x === 0) g.store(mine.begun.at(0), epoch);
       const mask = u.maskIn({ masked: mine.masked });
@@ -50,20 +51,7 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
         for (let message = g.blockIdx.x; message < messages; message += packers) {
           const hop = message % u.HOPS;
           const chunk = message / u.HOPS;
-          u.packChunk({
-            mine,
-            wire,
-            mask,
-            topkIds,
-            topkWeights,
-            placing,
-            rows,
-            share,
-            node,
-            hop,
-            chunk,
-            epoch,
-          });
+          u.packChunk({ mine, wire, mask, inputs, share, node, hop, chunk, epoch });
         }
       }
       // The packers get theirs last.
@@ -81,7 +69,7 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
             }
           }
         }
-        u.deliverToken({ win, mask, out, topkIds, topkWeights, placing, rows, tokens, node, token });
+        u.deliverToken({ win, mask, out, inputs, node, token });
         if (u.PLACED && g.warpId === 0) u.notePlaces({ topkIds, placing, turn, tokens });
       }
     },
@@ -90,23 +78,13 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
 
 function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return {
-    HOPS: hopsOf(shape),
-    CHUNK: shape.dispatch.chunk,
+    ...hybridConstants(shape),
     PACKERS: mostPackers.dispatch,
-    TURNS: sharing(shape).turns,
     deliverToken: deliverToken(shape, window),
     packChunk: packChunk(shape, window, wire),
-    PLACED: shape.placed !== undefined,
     notePlaces: notePlaces(shape),
-    REPLICAS: sharing(shape).replicas,
-    MASKS: shape.masks === true,
-    K: shape.topK,
-    RANKS: shape.ranks,
-    WEIGHTS: shape.weights,
-    isOut: masking(shape, 'dispatch').isOut,
     outOfNode: outOfNode(shape),
-    ...masking(shape, 'dispatch').ofLaunch,
-    LOCAL: shape.localRanks,
+    ...masking(shape, 'dispatch'),
   };
 }
 
@@ -120,29 +98,23 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
         mask: 'v16',
         /** The ranks of this node that are left out. */
         out: 'u32',
-        topkIds: pointer('i32'),
-        topkWeights: pointer('f32'),
-        placing: placingParam(shape),
-        rows: list(pointer('v16'), shape.payloads.length),
-        tokens: 'u32',
+        inputs: inputsOf(shape),
         node: 'u32',
         token: 'u32',
       },
       using: {
-        K: shape.topK,
-        LOCAL: shape.localRanks,
-        WEIGHTS: shape.weights,
+        ...hybridConstants(shape),
         SENT: sent,
         // Rows that are rounded are twice as long before.
         ROW: sent.map((p) => (shape.payloads[p]!.rounded ? 2 : 1) * partsOf(shape, p, 1).rowUnits),
-        REPLICAS: sharing(shape).replicas,
         ownerOf: expertOwner(shape),
         storeRows: sent.map((p) => (shape.payloads[p]!.rounded ? storeRounded : storeRows)(shape, window, p)),
         tellRoutes: tellRoutes(shape, window),
         livingPlaceAt: livingPlaceAt(shape),
       },
     },
-    (g, { win, mask, out, topkIds, topkWeights, placing, rows, tokens, node, token }, u) => {
+    (g, { win, mask, out, inputs, node, token }, u) => {
+      const { topkIds, topkWeights, placing, rows, tokens } = inputs;
       let id = g.i32(-1);
       let weight = g.f32(0);
       if (token < tokens && g.laneId < u.K) {

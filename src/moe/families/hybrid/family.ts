@@ -3,22 +3,13 @@
  */
 import { ArgumentError, type HeddleError, UnavailableError } from '../../../base/errors.js';
 import type { Topology } from '../../../gpu/index.js';
-import { type Kernel, section } from '../../../lang/index.js';
+import { section } from '../../../lang/index.js';
 import { formatOf, type Layer, sharing } from '../../layer/index.js';
 import type { Spread } from '../common/parts.js';
 import { planOf, receiveWindow, sections } from '../common/plan.js';
 import { refusesMasks, refusesRows, refusesTransport } from '../common/refusals.js';
-import { weighKernel, weighSpread, weighSteps } from '../common/weigh.js';
-import {
-  type Bindings,
-  type BufferPlan,
-  type Family,
-  type Place,
-  type Plan,
-  remembered,
-  step,
-  type WirePlan,
-} from '../family.js';
+import { weighLaunch, weighSpread } from '../common/weigh.js';
+import { type Family, type Place, type Plan, remembered, type WirePlan } from '../family.js';
 import { oneSided } from '../one-sided/family.js';
 import { combineRecvKernel } from './combine-recv.js';
 import { combineSendKernel } from './combine-send.js';
@@ -150,42 +141,37 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
       reach: reachOf(shape, place.topology),
     },
   };
+  const { dispatch, combine } = shape;
+  /** A block more than there is work for: it watches. */
+  const watched = <S extends Pick<Spread, 'blocks'>>(of: S): S => ({ ...of, blocks: of.blocks + 1 });
+  const fewer = { ...combine, blocks: Math.min(combine.blocks, mostPackers.combine) };
   const plan = planOf({
     ...{ layer, rank: place.rank, memory, layout: kernels.window, rounds: 'finished' },
-    phases: (bindings, routes) =>
-      phasesOf(shape, kernels, { ...bindings, wire, node: place.topology.node }, routes),
+    bindings: { wire, node: place.topology.node },
+    // The same launches, and `weigh` where combine weighs, whether other work stands between halves or not.
+    phases: {
+      dispatchSend: [
+        {
+          ...{ ...dispatch, kernel: kernels.dispatchSend },
+          summary: 'packs messages for other nodes, and stores to its own',
+        },
+      ],
+      dispatchRecv: [
+        {
+          ...{ ...watched(dispatch), kernel: kernels.dispatchRecv },
+          summary: 'forwards what comes from other nodes to its owners',
+        },
+      ],
+      combineSend: [
+        kernels.weigh,
+        { ...fewer, kernel: kernels.combineSend, summary: 'sums inside the node what goes home to others' },
+      ],
+      combineRecv: [
+        { ...watched(combine), kernel: kernels.combineRecv, summary: 'adds up the sums of all nodes' },
+      ],
+    },
   });
   return { ...plan, wire };
-}
-
-type Launch = Pick<Spread, 'blocks' | 'threads'>;
-
-/** The same four launches, and `weigh` where combine weighs, whether other work stands between halves or not. */
-function phasesOf(
-  shape: HybridShape,
-  kernels: HybridKernels,
-  bindings: Bindings,
-  routes: BufferPlan | null,
-): Plan['phases'] {
-  const launch = (kernel: Kernel, { blocks, threads }: Launch, summary: string) =>
-    step({ kernel, summary, blocks, threads, bindings });
-  const { dispatch, combine } = shape;
-  const fewer = { ...combine, blocks: Math.min(combine.blocks, mostPackers.combine) };
-  /** A block more than there is work for: it watches. */
-  const watched = ({ blocks, threads }: Launch): Launch => ({ blocks: blocks + 1, threads });
-  return {
-    dispatchSend: [
-      launch(kernels.dispatchSend, dispatch, 'packs messages for other nodes, and stores to its own'),
-    ],
-    dispatchRecv: [
-      launch(kernels.dispatchRecv, watched(dispatch), 'forwards what comes from other nodes to its owners'),
-    ],
-    combineSend: [
-      ...weighSteps(kernels.weigh, shape, bindings, routes),
-      launch(kernels.combineSend, fewer, 'sums inside the node what goes home to others'),
-    ],
-    combineRecv: [launch(kernels.combineRecv, watched(combine), 'adds up the sums of all nodes')],
-  };
 }
 
 /** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
@@ -197,7 +183,7 @@ const kernelsOf = remembered((shape: HybridShape) => {
     wire,
     dispatchSend: dispatchSendKernel(shape, window, wire),
     dispatchRecv: dispatchRecvKernel(shape, window, wire),
-    weigh: weighKernel('hybrid_weigh', shape, window),
+    weigh: weighLaunch('hybrid_weigh', shape, window),
     combineSend: combineSendKernel(shape, window, wire),
     combineRecv: combineRecvKernel(shape, window, wire),
   };

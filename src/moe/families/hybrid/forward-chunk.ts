@@ -1,13 +1,12 @@
 /** A chunk that came from another node goes on to its owners in this one; a block. */
 import { device, peers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
 import { unitBytes, unitOf } from '../common/parts.js';
 import { sumUpTo } from '../common/sum.js';
 import { storeRows, tellRoutes } from './deliver.js';
 import { dispatchMessage, header } from './messages.js';
-import { type HybridShape, sumsAtSource } from './shape.js';
+import { type HybridShape, hybridConstants } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -101,16 +100,8 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
 function using(shape: HybridShape, window: HybridWindow) {
   const message = dispatchMessage(shape);
   return {
-    K: shape.topK,
-    LOCAL: shape.localRanks,
-    CHUNK: shape.dispatch.chunk,
-    REPLICAS: sharing(shape).replicas,
-    TURNS: sharing(shape).turns,
-    WEIGHTS: shape.weights,
-    MASKS: shape.masks === true,
+    ...hybridConstants(shape),
     isOut: masking(shape, 'dispatch').isOut,
-    PAYLOADS: shape.payloads.length,
-    AT_SOURCE: sumsAtSource(shape),
     IDS: message.ids,
     WEIGHTS_AT: message.weights,
     ROWS: message.rows,

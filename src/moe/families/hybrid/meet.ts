@@ -1,6 +1,6 @@
 /** Block b of a launch meets block b of the other ranks of its node. */
 import { device, peers } from '../../../lang/index.js';
-import { type Operation, recordFailure, timing } from '../common/waits.js';
+import { type Operation, waiting } from '../common/waits.js';
 import type { HybridShape } from './shape.js';
 import type { HybridWindow } from './window.js';
 
@@ -21,8 +21,7 @@ export function meet(shape: HybridShape, window: HybridWindow, operation: Operat
       using: {
         LOCAL: shape.localRanks,
         FLAGS: flagsOf[operation],
-        failed: recordFailure(operation),
-        ...timing(shape, window, operation),
+        ...waiting(shape, window, operation),
       },
     },
     (g, { win, out, node, block, epoch, limit }, u) => {

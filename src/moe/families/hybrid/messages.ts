@@ -52,6 +52,6 @@ export const tagOf = (phase: number, sender: number, chunk: number): number =>
 export const inRound = (tag: number, epoch: number): number => tag | ((epoch & 7) << 28);
 /** How many rounds a tag's is behind `epoch`: it is close. */
 export const roundsAfter = (epoch: number, tag: number): number => ((tag >>> 28) - epoch) & 7;
-export const phaseOfTag = (tag: number): number => (tag >>> 27) & 1;
+/** Which message it is, of whatever round: what `tagOf` gave. */
+export const withoutRound = (tag: number): number => tag & 0xfff_ffff;
 export const senderOfTag = (tag: number): number => (tag >>> 20) & 0x7f;
-export const chunkOfTag = (tag: number): number => tag & 0xfffff;

@@ -1,14 +1,14 @@
 /** The message of dispatch that brings a chunk of tokens to one node; a block packs it. */
-import { device, list, peers, pointer, windowOf } from '../../../lang/index.js';
-import { sentPayloads, sharing } from '../../layer/index.js';
+import { device, peers, pointer, windowOf } from '../../../lang/index.js';
+import { sentPayloads } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
+import { inputsOf } from '../common/params.js';
 import { partsOf, unitBytes } from '../common/parts.js';
-import { placingParam } from '../common/places.js';
 import { roundVector } from '../common/round.js';
 import { sumUpTo } from '../common/sum.js';
 import { dispatchMessage } from './messages.js';
 import { livingPlaceAt } from './rails.js';
-import { type HybridShape, sumsAtSource } from './shape.js';
+import { type HybridShape, hybridConstants } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -22,10 +22,7 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
         mine: windowOf(window),
         wire: peers(wire),
         mask: 'v16',
-        topkIds: pointer('i32'),
-        topkWeights: pointer('f32'),
-        placing: placingParam(shape),
-        rows: list(pointer('v16'), shape.payloads.length),
+        inputs: inputsOf(shape),
         /** The rank's tokens, one a turn. */
         share: 'u32',
         node: 'u32',
@@ -35,7 +32,8 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
       },
       using: using(shape),
     },
-    (g, { mine, wire, mask, topkIds, topkWeights, placing, rows, share, node, hop, chunk, epoch }, u) => {
+    (g, { mine, wire, mask, inputs, share, node, hop, chunk, epoch }, u) => {
+      const { topkIds, topkWeights, placing, rows } = inputs;
       const out = wire.at(0).dispatchOut;
       const first = chunk * u.CHUNK;
       const here = g.min(share - first, g.u32(u.CHUNK)); // a chunk has tokens, or is the first
@@ -93,21 +91,15 @@ function using(shape: HybridShape) {
   const message = dispatchMessage(shape);
   const sent = sentPayloads(shape);
   return {
-    K: shape.topK,
-    CHUNK: shape.dispatch.chunk,
-    WEIGHTS: shape.weights,
+    ...hybridConstants(shape),
     SENT: sent,
     IDS: message.ids,
     WEIGHTS_AT: message.weights,
     ROWS: message.rows,
     PAYLOADS_AT: message.payloads,
-    AT_SOURCE: sumsAtSource(shape),
     livingPlaceAt: livingPlaceAt(shape),
-    LOCAL: shape.localRanks,
     ownerOf: expertOwner(shape),
     sumUpTo,
-    NODES: shape.nodes,
-    REPLICAS: sharing(shape).replicas,
     packRows: sent.map((p) => (shape.payloads[p]!.rounded ? packRounded : packRows)(shape, p)),
   };
 }

@@ -7,7 +7,7 @@
 import { HeddleError } from '../../../base/errors.js';
 import type { ProxyMaker, RemoteWrite } from '../../../gpu/index.js';
 import { beforeFirst, numberOfRound } from '../common/waits.js';
-import { chunkOfTag, header, inRound, phaseOfTag, roundsAfter, senderOfTag, tagOf } from './messages.js';
+import { header, inRound, roundsAfter, senderOfTag, tagOf, withoutRound } from './messages.js';
 
 /** The facts of the wire that the program must know; threads can send them to each other. Offsets and lengths are in bytes. */
 export interface ProxyData {
@@ -72,12 +72,12 @@ export const hybridProxy: ProxyMaker<ProxyData> = ({ network, memory, placement,
   const links = linksOf(data, out);
   /** In the order in which they are looked at. */
   const leaving = links.flatMap(([sends], phase) => sends.flatMap((link) => outgoing(data, phase, link)));
-  /** [phase][sender][chunk], in one row; nothing where none comes. */
-  const coming: (Incoming | undefined)[] = [];
+  /** By the tags by which peers call them. */
+  const coming = new Map<number, Incoming>();
   for (const [phase, [, takes]] of links.entries())
     for (const link of takes)
       for (const message of incoming(data, phase, link))
-        coming[placeOf(data, phase, senderOf(data, link), message.chunk)] = message;
+        coming.set(tagOf(phase, senderOf(data, link), message.chunk), message);
   /** The header, and the number of rows, that were read last. */
   const words = new Uint32Array(4);
   const bytes = new Uint8Array(words.buffer);
@@ -96,7 +96,7 @@ export const hybridProxy: ProxyMaker<ProxyData> = ({ network, memory, placement,
   };
 
   const receive = (tag: number): void => {
-    const message = named(data, coming, tag);
+    const message = coming.get(withoutRound(tag));
     if (message === undefined) throw strange(data, tag, 'names no message of this layer');
     const epoch = roundOf(data, tag, message);
     if (placement === 'host') {
@@ -124,17 +124,6 @@ export const hybridProxy: ProxyMaker<ProxyData> = ({ network, memory, placement,
     },
   };
 };
-
-/** The message that a peer calls by this tag. */
-function named(
-  data: ProxyData,
-  coming: readonly (Incoming | undefined)[],
-  tag: number,
-): Incoming | undefined {
-  const [sender, chunk] = [senderOfTag(tag), chunkOfTag(tag)];
-  if (sender >= data.nodes * data.lines || chunk >= chunksOf(data)) return undefined;
-  return coming[placeOf(data, phaseOfTag(tag), sender, chunk)];
-}
 
 /** Chunk 0 comes in every round; another one with the round of the chunk 0 that came last, or overtakes that of the next. */
 function roundOf(data: ProxyData, tag: number, message: Incoming): number {
@@ -189,9 +178,6 @@ const senderOf = (
   { lines }: Pick<ProxyData, 'lines'>,
   { node, localRank }: Pick<Link, 'node' | 'localRank'>,
 ): number => node * lines + (localRank % lines);
-
-const placeOf = (data: ProxyData, phase: number, sender: number, chunk: number): number =>
-  (phase * data.nodes * data.lines + sender) * chunksOf(data) + chunk;
 
 /** Of each phase the links by which messages leave, and by which they come: own tokens go to carriers, and those that are carried go home. */
 function linksOf(data: ProxyData, out: readonly number[]): readonly (readonly [Link[], Link[]])[] {

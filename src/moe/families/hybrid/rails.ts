@@ -7,7 +7,7 @@
 import { device, pointer } from '../../../lang/index.js';
 import { masking } from '../common/masks.js';
 import { placeAt, placingParam } from '../common/places.js';
-import { type HybridShape, hopsOf } from './shape.js';
+import { type HybridShape, hybridConstants } from './shape.js';
 
 /** Lines that may come from each other node. Without masks rails are as they are. */
 export const linesOf = ({ masks = false, localRanks }: HybridShape): number => (masks ? localRanks : 1);
@@ -19,9 +19,8 @@ export const outOfNode = (shape: HybridShape) =>
       params: { mask: 'v16', node: 'u32' },
       returns: 'u32',
       using: {
-        MASKS: shape.masks === true,
+        ...hybridConstants(shape),
         WORDS: Math.ceil(shape.ranks / 32),
-        LOCAL: shape.localRanks,
         ALL: 2 ** shape.localRanks - 1,
       },
     },
@@ -66,10 +65,7 @@ const senderOf = (shape: HybridShape) =>
       params: { node: 'u32', line: 'u32' },
       returns: 'u32',
       using: {
-        MASKS: shape.masks === true,
-        HOPS: hopsOf(shape),
-        LOCAL: shape.localRanks,
-        NODES: shape.nodes,
+        ...hybridConstants(shape),
       },
     },
     (g, { node, line }, u) => {

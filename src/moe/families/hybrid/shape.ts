@@ -1,5 +1,6 @@
 /** The shape to which the kernels of one ExpertParallel are specialised, and how its nodes see each other. */
 import { sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import type { Weighing } from '../common/weigh.js';
 import type { HybridTuning } from './knobs.js';
 
@@ -27,3 +28,15 @@ export const hopsOf = ({ nodes }: Pick<HybridShape, 'nodes'>): number => nodes -
 /** Chunks are cut from a rank's share of its group's tokens: a token of theirs is a turn. */
 export const chunksOf = (shape: HybridShape): number =>
   Math.ceil(sharing(shape).turns / shape.dispatch.chunk);
+
+/** What kernels of this family ask a shape, by the names by which they ask. */
+export const hybridConstants = (shape: HybridShape) => ({
+  ...layerConstants(shape),
+  NODES: shape.nodes,
+  LOCAL: shape.localRanks,
+  HOPS: hopsOf(shape),
+  CHUNK: shape.dispatch.chunk,
+  CHUNKS: chunksOf(shape),
+  AT_SOURCE: sumsAtSource(shape),
+  OWNERS: mostOwners(shape),
+});

@@ -3,18 +3,15 @@
  * node from its windows, the others as they came; a warp.
  */
 import { device, record, registers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
-import { findOwners } from '../common/owners.js';
+import { findOwners, mostRows } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
 import { gatherParams, rowSum, sumRow, sumUnit, travelled, unitsInPart } from '../common/sum.js';
 import { combineMessage } from './messages.js';
 import type { HybridShape } from './shape.js';
+import { hybridConstants } from './shape.js';
 import { sumTokenParams, tokenFields } from './sum-token.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
-
-/** A token has rows on so many ranks at most. */
-const mostRows = ({ topK, ranks }: HybridShape): number => Math.min(topK, ranks);
 
 export function sumAtSource(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return device(
@@ -22,9 +19,7 @@ export function sumAtSource(shape: HybridShape, window: HybridWindow, wire: Hybr
       params: sumTokenParams(shape, window, wire),
       using: {
         ROWS: mostRows(shape),
-        NODES: shape.nodes,
-        LOCAL: shape.localRanks,
-        REPLICAS: sharing(shape).replicas,
+        ...hybridConstants(shape),
         findOwners: findOwners(shape),
         sumRow: sumRow(shape, {
           at: rowsOfToken(window, wire),
@@ -68,9 +63,7 @@ function gather(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
       using: {
         VECTORS: sumUnit(shape).vectors,
         DTYPE: partialDtype(shape),
-        NODES: shape.nodes,
-        LOCAL: shape.localRanks,
-        CHUNK: shape.dispatch.chunk,
+        ...hybridConstants(shape),
         ROWS_AT: rows,
         ROW: row,
       },

@@ -1,11 +1,11 @@
 /** One part of a token's row: what its own node made of it, then the rows of the others, node after node; a warp. */
 import { device, peers, pointer, record, registers } from '../../../lang/index.js';
-import { formatOf, sharing } from '../../layer/index.js';
+import { formatOf } from '../../layer/index.js';
 import { expertOwner, listOwners } from '../common/owners.js';
 import { laneOf, negativeZeros, scaleOf, sumParams, sumRow, sumUnit, unitsInPart } from '../common/sum.js';
 import { combineMessage } from './messages.js';
 import { nodeSum } from './node-sum.js';
-import { type HybridShape, hopsOf, mostOwners } from './shape.js';
+import { type HybridShape, hopsOf, hybridConstants } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -40,9 +40,7 @@ export function sumToken(shape: HybridShape, window: HybridWindow, wire: HybridW
     {
       params: sumTokenParams(shape, window, wire),
       using: {
-        LOCAL: shape.localRanks,
-        OWNERS: mostOwners(shape),
-        REPLICAS: sharing(shape).replicas,
+        ...hybridConstants(shape),
         listOwners,
         ownerOf: expertOwner(shape),
         sumRow: sumRow(shape, {
@@ -75,10 +73,8 @@ function sumOfUnit(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
       params: sumParams(record(tokenFields(window, wire)), values),
       using: {
         nodeSum: nodeSum(shape, window),
-        NODES: shape.nodes,
-        HOPS: hopsOf(shape),
+        ...hybridConstants(shape),
         GROUP: Math.min(hopsOf(shape), mostAtOnce),
-        CHUNK: shape.dispatch.chunk,
         ROWS: rows,
         ROW: row,
         SCALED: formatOf(shape.output).rounding !== null,

@@ -6,10 +6,10 @@
  */
 import { device, peers, pointer, registers, windowOf } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { type Operation, patienceOf, recordFailure, timing } from '../common/waits.js';
+import { type Operation, patienceOf, recordFailure, waiting } from '../common/waits.js';
 import { header } from './messages.js';
 import { carrying, outOfNode } from './rails.js';
-import { chunksOf, type HybridShape, hopsOf } from './shape.js';
+import { type HybridShape, hybridConstants } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -30,8 +30,8 @@ const awaitMessage = (shape: HybridShape, window: HybridWindow, operation: Opera
       },
       returns: 'bool',
       using: {
+        ...waiting(shape, window, operation),
         failed: recordFailure(operation, watchersAlone(shape, operation) ? 'cta' : 'gpu'),
-        ...timing(shape, window, operation),
       },
     },
     (g, { mine, came, peer, chunk, epoch, patience }, { failed, now, noteWait }) => {
@@ -85,9 +85,7 @@ export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: Hy
     {
       params: params(window, wire),
       using: {
-        HOPS: hopsOf(shape),
-        CHUNKS: chunksOf(shape),
-        CHUNK: shape.dispatch.chunk,
+        ...hybridConstants(shape),
         awaitLanded,
         awaitMessage: awaitMessage(shape, window, 'dispatch'),
         TOKENS: header.tokens,
@@ -131,14 +129,10 @@ export function watchCombine(shape: HybridShape, window: HybridWindow, wire: Hyb
     {
       params: { ...params(window, wire), share: 'u32' },
       using: {
-        HOPS: hopsOf(shape),
-        CHUNK: shape.dispatch.chunk,
+        ...hybridConstants(shape),
         awaitMessage: awaitMessage(shape, window, 'combine'),
         patienceOf,
-        MASKS: shape.masks === true,
-        LOCAL: shape.localRanks,
         ALL: 2 ** shape.localRanks - 1,
-        NODES: shape.nodes,
         outOfNode: outOfNode(shape),
       },
     },

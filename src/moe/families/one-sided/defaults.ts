@@ -3,10 +3,11 @@
  * GPUs (docs/results holds the measurements behind them), and the cheapest spread for the simulator.
  */
 import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import { mostRows } from '../common/owners.js';
 import { type Spread, wholeWarps } from '../common/parts.js';
 import type { Place } from '../family.js';
 import { type CombineTuning, type DispatchTuning, type OneSidedTuning, oneSidedKnobs } from './knobs.js';
-import { mostRows, travelsAsItLies } from './window.js';
+import { travelsAsItLies } from './window.js';
 
 /** The tuning that a layer has unless it is told another, where nothing was measured. */
 export function defaultTuning(

@@ -3,7 +3,7 @@
  * only, and one block is enough for it, unless routes are counted.
  */
 import { kernel, peers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
@@ -18,13 +18,11 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
       params: { win: peers(window), limit: 'u32' },
       using: {
         BLOCKS: shape.dispatch.blocks,
-        TURNS: sharing(shape).turns,
+        ...layerConstants(shape),
         PARTS: shape.dispatch.parts,
-        COUNTS: shape.counts,
-        RANKS: shape.ranks,
         awaitPeer: flags(window, shape, 'dispatch').awaitPeer,
         countRound,
-        ...masking(shape, 'dispatch').ofLaunch,
+        ...masking(shape, 'dispatch'),
         countRoutes: countRoutes(shape, window),
         patienceOf,
       },

@@ -7,7 +7,8 @@
  * ends with its word to the peers, and waits for nobody; the receive (dispatch-recv.ts) waits for theirs.
  */
 import { kernel } from '../../../lang/index.js';
-import { sentPayloads, sharing } from '../../layer/index.js';
+import { sentPayloads } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { dispatchParams } from '../common/params.js';
 import { notePlaces } from '../common/places.js';
@@ -31,9 +32,10 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
     },
     (g, { win, topkIds, topkWeights, rows, tokens, placing, limit }, u) => {
       const mine = win.at(g.rank);
+      const inputs = { topkIds, topkWeights, rows, tokens, placing };
       // This launch may begin while the kernel before it still runs, and reads what that one left only behind
       // `awaitPrevious`. Until then it asks for its first rows to be brought near, which reads nothing.
-      u.prefetchRows({ topkIds, topkWeights, rows, tokens });
+      u.prefetchRows({ inputs });
       const mask = u.maskIn({ masked: mine.masked });
       // A pushing combine lies between two dispatches and has awaited the last one, so its count of rounds may be read
       // at once, but not by way of L1, where something older might linger.
@@ -55,7 +57,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       for (let piece = first; piece < u.TURNS * u.PARTS; piece += g.gridDim.x * u.TEAMS) {
         const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
         const part = piece % u.PARTS;
-        const { id: wanted, weight } = u.routeOf({ topkIds, topkWeights, placing, token, tokens });
+        const { id: wanted, weight } = u.routeOf({ inputs, token });
         const id = u.living({ mask, id: wanted });
         for (const n of g.unroll(u.SENT.length)) {
           u.sendRow[n]!({ win, from: rows[u.SENT[n]!]!, token, tokens, part, id, bulk, chunk });
@@ -91,13 +93,9 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
   const stages = bulkStages(shape);
   const { split } = shape;
   const sent = sentPayloads(shape);
-  const { replicas, turns } = sharing(shape);
   const { arrive, awaitPeers } = flags(window, shape, 'dispatch');
-  const { ofLaunch, living } = masking(shape, 'dispatch');
   return {
-    RANKS: shape.ranks,
-    TURNS: turns,
-    REPLICAS: replicas,
+    ...layerConstants(shape),
     PARTS: shape.dispatch.parts,
     TEAMS: shape.dispatch.teams,
     team: team(shape.dispatch),
@@ -107,7 +105,6 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
     SPLIT: split,
     BULK: stages.stage > 0,
     ownStage: ownStage(stages),
-    PLACED: shape.placed !== undefined,
     notePlaces: notePlaces(shape),
     countRoutes: countRoutes(shape, window),
     patienceOf,
@@ -117,7 +114,6 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
     tellRoutes: tellRoutes(shape, window),
     arrive,
     awaitPeers,
-    ...ofLaunch,
-    living,
+    ...masking(shape, 'dispatch'),
   };
 }

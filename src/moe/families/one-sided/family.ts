@@ -3,8 +3,8 @@ import { ArgumentError, type HeddleError } from '../../../base/errors.js';
 import { formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { planOf, receiveWindow } from '../common/plan.js';
 import { refusesFew, refusesMasks, refusesOnNode, refusesTransport } from '../common/refusals.js';
-import { weighKernel, weighSpread, weighSteps } from '../common/weigh.js';
-import { type Family, type Place, type Plan, remembered, step } from '../family.js';
+import { weighLaunch, weighSpread } from '../common/weigh.js';
+import { type Family, type Place, type Plan, remembered } from '../family.js';
 import { defaultTuning, onFewMultiprocessors } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
 import { dispatchRecvKernel } from './dispatch-recv.js';
@@ -132,45 +132,38 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
   const { layout, dispatch, dispatchRecv, weigh, combine, combineRecv } = kernels;
   // `returned` and `sums` are EMPTY until vectors come. Rounds that have not been have no waits.
   const memory = receiveWindow(layer, layout, [...roundWords, 'returned', 'sums', 'waited']);
+  const summing = { blocks: combineGrid(shape), threads: shape.combine.threads };
   return planOf({
     ...{ layer, rank, memory, layout, rounds: split ? 'combineRecvs' : 'combines' },
-    phases(bindings, routes) {
-      const { blocks, threads } = shape.dispatch;
-      const summing = { blocks: combineGrid(shape), threads: shape.combine.threads, bindings };
-      return {
-        dispatchSend: [
-          step({
-            ...{ kernel: dispatch, blocks, threads, bindings },
-            summary: split
-              ? 'a split dispatch: sends, waits for nobody'
-              : 'sends tokens to the ranks that own their experts',
-          }),
-        ],
-        dispatchRecv:
-          dispatchRecv === null
-            ? []
-            : [
-                step({
-                  ...{ kernel: dispatchRecv, ...dispatchRecvSpread(shape), bindings },
-                  summary: 'a split dispatch: until all has come',
-                }),
-              ],
-        combineSend: [
-          ...weighSteps(weigh, shape, bindings, routes),
-          step({
-            ...{ kernel: combine, ...summing },
-            // A send writes nothing there.
-            bindings: { ...bindings, out: split ? 'topkIds' : undefined },
-            summary: split
-              ? 'a split combine: sends, waits for nobody'
-              : 'brings partial rows back and adds them up',
-          }),
-        ],
-        combineRecv:
-          combineRecv === null
-            ? []
-            : [step({ kernel: combineRecv, ...summing, summary: 'a split combine: adds up what comes' })],
-      };
+    phases: {
+      dispatchSend: [
+        {
+          ...{ ...shape.dispatch, kernel: dispatch },
+          summary: split
+            ? 'a split dispatch: sends, waits for nobody'
+            : 'sends tokens to the ranks that own their experts',
+        },
+      ],
+      dispatchRecv: [
+        dispatchRecv && {
+          ...{ kernel: dispatchRecv, ...dispatchRecvSpread(shape) },
+          summary: 'a split dispatch: until all has come',
+        },
+      ],
+      combineSend: [
+        weigh,
+        {
+          ...{ kernel: combine, ...summing },
+          summary: split
+            ? 'a split combine: sends, waits for nobody'
+            : 'brings partial rows back and adds them up',
+          // A send writes nothing there.
+          ...(split && { bindings: { out: 'topkIds' as const } }),
+        },
+      ],
+      combineRecv: [
+        combineRecv && { kernel: combineRecv, ...summing, summary: 'a split combine: adds up what comes' },
+      ],
     },
   });
 }
@@ -184,7 +177,7 @@ const kernelsOf = remembered((shape: OneSidedShape) => {
     layout,
     dispatch: dispatchKernel(shape, layout),
     dispatchRecv: split ? dispatchRecvKernel(shape, layout) : null,
-    weigh: weighKernel('one_sided_weigh', shape, layout),
+    weigh: weighLaunch('one_sided_weigh', shape, layout),
     combine: pushes(shape) ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
     combineRecv: split ? pushKernel(shape, layout, 'recv') : null,
   };

@@ -8,7 +8,7 @@
  */
 import { device, peers, pointer, windowOf } from '../../../lang/index.js';
 import { masking } from '../common/masks.js';
-import { type Operation, recordFailure, timing } from '../common/waits.js';
+import { type Operation, waiting } from '../common/waits.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 /** A phase's flags of its window. */
@@ -23,7 +23,7 @@ const waitFor = (window: OneSidedWindow, shape: OneSidedShape, operation: Operat
         ...{ epoch: 'u32', limit: 'u32', counted: 'bool' },
       },
       returns: 'bool',
-      using: { failed: recordFailure(operation), ...timing(shape, window, operation) },
+      using: waiting(shape, window, operation),
     },
     (g, { mine, flag, peer, epoch, limit, counted }, { failed, now, noteWait }) => {
       const since = now();

@@ -15,7 +15,6 @@ import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
   const { arrive, awaitPeers } = flags(window, shape, 'combine');
-  const { ofLaunch, living } = masking(shape, 'combine');
   return kernel(
     {
       name: 'one_sided_combine',
@@ -28,8 +27,7 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
         COUNTS: shape.counts,
         routeIn: routeIn(shape),
         countRound,
-        ...ofLaunch,
-        living,
+        ...masking(shape, 'combine'),
         patienceOf,
         sumPiece: sumPiece(shape, window, gatherPulled(shape, window)),
         zeroCounts: zeroCounts(shape, window),

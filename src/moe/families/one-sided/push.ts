@@ -7,7 +7,8 @@
  * Split, the send only pushes and the receive only adds up.
  */
 import { device, kernel, peers, record } from '../../../lang/index.js';
-import { formatOf, sharing } from '../../layer/index.js';
+import { formatOf } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { combineParams, routeParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
@@ -130,12 +131,9 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
   const { warps, stage } = combineStages(shape);
   const copies = stage > 0 && half !== 'recv';
   const { releaseSlots, awaitSlots } = release(window, shape);
-  const { ofLaunch, living } = masking(shape, 'combine');
   return {
-    K: shape.topK,
+    ...layerConstants(shape),
     NOTED: shape.placed !== undefined && half === 'recv',
-    TURNS: sharing(shape).turns,
-    REPLICAS: sharing(shape).replicas,
     BLOCKS: shape.combine.blocks,
     PARTS: shape.combine.parts,
     TEAMS: shape.combine.teams,
@@ -164,8 +162,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     zeroCounts: zeroCounts(shape, window),
     releaseSlots,
     awaitSlots,
-    ...ofLaunch,
-    living,
+    ...masking(shape, 'combine'),
   };
 }
 
@@ -180,11 +177,9 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
         routes: record(routeParams(shape, sums)),
       },
       using: {
-        RANKS: shape.ranks,
-        REPLICAS: sharing(shape).replicas,
+        ...layerConstants(shape),
         PARTS: shape.combine.parts,
         OTHERS: ownReturn(shape) ? shape.ranks : shape.ranks - 1,
-        MAX_TOKENS: shape.maxTokens,
         SUMS: sums,
         pushSum: pushSum(shape),
         COPIES: shape.combine.way === 'bulk',

@@ -1,9 +1,10 @@
 /** A token's routes: where dispatch reads them, and how it tells them to every rank. */
-import { device, list, peers, pointer, record } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { device, peers, record } from '../../../lang/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
-import { placeAt, placingParam } from '../common/places.js';
+import { inputsOf } from '../common/params.js';
+import { placeAt } from '../common/places.js';
 import { prefetchPart } from '../common/prefetch.js';
 import { team } from './team.js';
 import { type OneSidedShape, type OneSidedWindow, pushes } from './window.js';
@@ -12,17 +13,11 @@ import { type OneSidedShape, type OneSidedWindow, pushes } from './window.js';
 export const routeOf = (shape: OneSidedShape) =>
   device(
     {
-      params: {
-        topkIds: pointer('i32'),
-        topkWeights: pointer('f32'),
-        placing: placingParam(shape),
-        token: 'u32',
-        tokens: 'u32',
-      },
+      params: { inputs: inputsOf(shape), token: 'u32' },
       returns: record({ id: 'i32', weight: 'f32' }),
       using: { K: shape.topK, WEIGHTS: shape.weights, placeAt: placeAt(shape) },
     },
-    (g, { topkIds, topkWeights, placing, token, tokens }, u) => {
+    (g, { inputs: { topkIds, topkWeights, placing, tokens }, token }, u) => {
       let id = g.i32(-1);
       let weight = g.f32(0);
       if (token < tokens && g.laneId < u.K) {
@@ -49,10 +44,7 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
         epoch: 'u32',
       },
       using: {
-        RANKS: shape.ranks,
-        REPLICAS: sharing(shape).replicas,
-        K: shape.topK,
-        WEIGHTS: shape.weights,
+        ...layerConstants(shape),
         PUSH: pushes(shape),
         ownerOf: expertOwner(shape),
         team: team(shape.dispatch),
@@ -83,22 +75,15 @@ export function prefetchRows(shape: OneSidedShape) {
   const { parts } = shape.dispatch;
   return device(
     {
-      params: {
-        topkIds: pointer('i32'),
-        topkWeights: pointer('f32'),
-        rows: list(pointer('v16'), shape.payloads.length),
-        tokens: 'u32',
-      },
+      params: { inputs: inputsOf(shape) },
       using: {
-        K: shape.topK,
-        REPLICAS: sharing(shape).replicas,
+        ...layerConstants(shape),
         PARTS: parts,
-        WEIGHTS: shape.weights,
         team: team(shape.dispatch),
         prefetchPart: prefetchPart(shape, parts),
       },
     },
-    (g, { topkIds, topkWeights, rows, tokens }, u) => {
+    (g, { inputs: { topkIds, topkWeights, rows, tokens } }, u) => {
       const piece = u.team.index() * g.gridDim.x + g.blockIdx.x;
       const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
       if (token >= tokens) return;

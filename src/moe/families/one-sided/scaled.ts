@@ -9,7 +9,7 @@
  */
 import { device } from '../../../lang/index.js';
 import { dtypes, loadValues, type Rounding, sharing, stretchesOf, sumsOf } from '../../layer/index.js';
-import { findOwners } from '../common/owners.js';
+import { findOwners, mostRows } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
 import { gatherParams, mostHeld, rowSum, storeSum } from '../common/sum.js';
 import { recordFailure } from '../common/waits.js';
@@ -19,7 +19,7 @@ import { pushParams } from './push-row.js';
 import { sumParams } from './sum-piece.js';
 import { sendSum } from './sums.js';
 import { team } from './team.js';
-import { mostRows, type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
+import { type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
 
 /** How a row is laid out, and cut into parts. */
 function rowOf({ output, combine }: OneSidedShape) {

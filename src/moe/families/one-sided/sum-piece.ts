@@ -1,13 +1,13 @@
 /** Adds up one part of a token's row, vector by vector, and writes it to the caller's tensor. */
 import { device, peers, pointer, registers } from '../../../lang/index.js';
-import { findOwners } from '../common/owners.js';
+import { findOwners, mostRows } from '../common/owners.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { type Gather, negativeZeros, rowSum, storeSum, treeSum } from '../common/sum.js';
 import { awaitCopied } from './copies.js';
 import { lookPulled, lookPushed, placeOf, settlePushed } from './gather.js';
 import { sendSum } from './sums.js';
 import { team, teamSize } from './team.js';
-import { mostRows, type OneSidedShape, type OneSidedWindow, pushes, sharesSums } from './window.js';
+import { type OneSidedShape, type OneSidedWindow, pushes, sharesSums } from './window.js';
 
 export const sumParams = (shape: OneSidedShape, window: OneSidedWindow) =>
   ({
@@ -65,13 +65,13 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
       }
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
       let i = part * u.PART_UNITS + u.team.thread();
+      const at = { win, token, owners, epoch, patience };
       if (u.STRIP > 1) {
         for (; i + (u.STRIP - 1) * u.team.threads() < end; i += u.STRIP * u.team.threads())
-          u.sumStrip({ win, out, token, from: i, count, owners, epoch, patience });
+          u.sumStrip({ at, out, from: i, count });
       }
       for (; i < end; i += u.team.threads()) {
         const total = g.registers('f32', u.LANES);
-        const at = { win, token, owners, epoch, patience };
         u.rowSum({ at, count, unit: i, i, word: 0, values: total });
         const to = token * u.UNITS + i;
         if (u.VECTORS) u.storeSum({ to: out.as('v16').at(to), vector: g.pack(u.DTYPE, total) });
@@ -103,17 +103,8 @@ export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
   const { lanes, units } = rowsOf(shape, partialDtype(shape));
   return device(
     {
-      params: {
-        win: peers(window),
-        out: pointer(dtype),
-        token: 'u32',
-        /** The first of them. */
-        from: 'u32',
-        count: 'u32',
-        owners: registers('u32'),
-        epoch: 'u32',
-        patience: registers('u32', 1),
-      },
+      /** `from`: the first of them. */
+      params: { at: placeOf(window), out: pointer(dtype), from: 'u32', count: 'u32' },
       using: {
         WIDE: stripVectors(shape),
         ROWS: mostRows(shape),
@@ -131,11 +122,11 @@ export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
         treeSum,
       },
     },
-    (g, { win, out, token, from, count, owners, epoch, patience }, u) => {
+    (g, { at, out, from, count }, u) => {
+      const { win, token } = at;
       // As in `rowSum`: −0 stands for rows that a token has not.
       const nothing = g.u32(count === 0 ? 0 : u.NEGATIVE_ZEROS);
       const rows = g.registers('v16', u.WIDE * u.ROWS, g.pack('u32', [nothing, nothing, nothing, nothing]));
-      const at = { win, token, owners, epoch, patience };
       for (const w of g.unroll(u.WIDE)) {
         const i = from + w * u.team.threads();
         u.look({ at, count, i, first: 0, base: w * u.ROWS, held: u.ROWS, rows });

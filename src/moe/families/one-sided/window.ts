@@ -100,9 +100,6 @@ export type OneSidedWindow = ReturnType<typeof oneSidedWindow>;
 export const depth = (units: number, launch: DispatchTuning | CombineTuning): number =>
   Math.min(launch.inFlight, Math.ceil(units / teamSize(launch)), Math.floor(4096 / launch.threads));
 
-/** A token has at most that many partial rows. */
-export const mostRows = ({ topK, ranks }: Pick<Layer, 'topK' | 'ranks'>): number => Math.min(topK, ranks);
-
 /** Blocks of a combine launch: a pushing one has one more, for the slots. */
 export const combineGrid = (shape: Pick<OneSidedShape, 'combine'>): number =>
   shape.combine.blocks + (pushes(shape) ? 1 : 0);

@@ -3,12 +3,12 @@
  * all ranks meet meanwhile, so that the next round may send at once.
  */
 import { device, kernel, peers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
-import { findOwners } from '../common/owners.js';
+import { findOwners, mostRows } from '../common/owners.js';
 import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
-import { patienceOf, recordFailure, timing } from '../common/waits.js';
+import { patienceOf, recordFailure, waiting } from '../common/waits.js';
 import { sumPart } from './sum-part.js';
 import { receiveSums, sendSum } from './sums.js';
 import type { Transport } from './transport.js';
@@ -91,18 +91,13 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
 }
 
 function using(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  const { replicas } = sharing(shape);
-  const { ofLaunch, living } = masking(shape, 'combine');
   return {
-    REPLICAS: replicas,
+    ...layerConstants(shape),
     EARLY: beginsEarly(shape),
     PARTS: returnedParts(shape).parts,
-    ROWS: Math.min(shape.topK, shape.ranks),
-    COUNTS: shape.counts,
-    K: shape.topK,
+    ROWS: mostRows(shape),
     STAYS: ownStays(shape),
     findOwners: findOwners(shape),
-    living,
     awaitSignal: transport.awaitSignal,
     failed: recordFailure('combine'),
     meet: meet(shape, window, transport),
@@ -112,7 +107,7 @@ function using(shape: PortableShape, window: PortableWindow, transport: Transpor
     sumPart: sumPart(shape, window),
     receiveSums: receiveSums(shape, window, transport),
     zeroCounts: zeroCounts(shape, window),
-    ...ofLaunch,
+    ...masking(shape, 'combine'),
   };
 }
 
@@ -128,10 +123,9 @@ function meet(shape: PortableShape, window: PortableWindow, transport: Transport
         RANKS: shape.ranks,
         EARLY: beginsEarly(shape),
         awaitSignal: transport.awaitSignal,
-        failed: recordFailure('combine'),
         signal: transport.signal(window),
         isOut: masking(shape, 'combine').isOut,
-        ...timing(shape, window, 'combine'),
+        ...waiting(shape, window, 'combine'),
       },
     },
     (g, { win, mask, epoch, limit }, u) => {

@@ -4,6 +4,7 @@
  */
 import { kernel, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { sendHome } from './send-home.js';
 import type { Transport } from './transport.js';
@@ -12,23 +13,19 @@ import { ownStays, type PortableShape, type PortableWindow, returnedParts } from
 export function combineSendKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { parts } = returnedParts(shape);
   const { turns } = sharing(shape);
-  const { ofLaunch, isOut } = masking(shape, 'combine');
   return kernel(
     {
       name: 'portable_combine_send',
       maxThreads: shape.combine.threads,
       params: { win: peers(window) },
       using: {
-        RANKS: shape.ranks,
+        ...layerConstants(shape),
         PIECES: turns * parts,
         PARTS: parts,
-        REPLICAS: sharing(shape).replicas,
-        K: shape.topK,
         STAYS: ownStays(shape),
         sendHome: sendHome(shape, window, transport),
         settle: transport.settle(window),
-        maskIn: ofLaunch.maskIn,
-        isOut,
+        ...masking(shape, 'combine'),
       },
     },
     (g, { win }, u) => {

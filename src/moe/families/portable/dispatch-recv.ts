@@ -3,11 +3,11 @@
  * one block would do; counting the routes takes more.
  */
 import { kernel, peers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { wholeWarps } from '../common/parts.js';
 import { countRoutes } from '../common/received.js';
-import { patienceOf, recordFailure, timing } from '../common/waits.js';
+import { patienceOf, waiting } from '../common/waits.js';
 import { messagesOf } from './messages.js';
 import type { Transport } from './transport.js';
 import type { PortableShape, PortableWindow } from './window.js';
@@ -19,24 +19,19 @@ export const dispatchRecvSpread = ({ dispatch, counts, ranks }: PortableShape) =
 });
 
 export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  const { isOut, ofLaunch } = masking(shape, 'dispatch');
   return kernel(
     {
       name: 'portable_dispatch_recv',
       maxThreads: dispatchRecvSpread(shape).threads,
       params: { win: peers(window), limit: 'u32' },
       using: {
-        RANKS: shape.ranks,
-        TURNS: sharing(shape).turns,
-        COUNTS: shape.counts,
+        ...layerConstants(shape),
         OF_ROUND: messagesOf(shape).ofRound,
         awaitSignal: transport.awaitSignal,
         countRoutes: countRoutes(shape, window),
-        failed: recordFailure('dispatch'),
         patienceOf,
-        isOut,
-        ...ofLaunch,
-        ...timing(shape, window, 'dispatch'),
+        ...masking(shape, 'dispatch'),
+        ...waiting(shape, window, 'dispatch'),
       },
     },
     (g, { win, limit }, u) => {

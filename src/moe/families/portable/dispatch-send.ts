@@ -3,7 +3,7 @@
  * warps' (messages.ts counts them); nobody waits.
  */
 import { kernel } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { dispatchParams } from '../common/params.js';
 import { notePlaces } from '../common/places.js';
@@ -23,6 +23,7 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
       using: using(shape, window, transport),
     },
     (g, { win, topkIds, topkWeights, rows, tokens, placing }, u) => {
+      const inputs = { topkIds, topkWeights, rows, tokens, placing };
       // Neighbouring pieces go to different multiprocessors; routes first, which say what comes.
       const routes = u.RANKS * u.CHUNKS;
       const first = g.warpId * g.gridDim.x + g.blockIdx.x;
@@ -61,11 +62,11 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
           // Ranks begin with different peers, so that no window is everybody's first.
           const peer = (piece + g.rank) % u.RANKS;
           const chunk = piece / u.RANKS;
-          u.tellRoutes({ win, mask, topkIds, topkWeights, placing, tokens, peer, chunk, told });
+          u.tellRoutes({ win, mask, inputs, peer, chunk, told });
         } else {
           const turn = (piece - routes) / u.PARTS;
           const part = (piece - routes) % u.PARTS;
-          u.sendRows({ win, mask, topkIds, placing, rows, token: turn * u.REPLICAS + member, part, told });
+          u.sendRows({ win, mask, inputs, token: turn * u.REPLICAS + member, part, told });
           if (u.PLACED && part === 0) u.notePlaces({ topkIds, placing, turn, tokens });
         }
       }
@@ -80,20 +81,15 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
 }
 
 function using(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  const { ofLaunch } = masking(shape, 'dispatch');
   return {
-    RANKS: shape.ranks,
+    ...layerConstants(shape),
     CHUNKS: chunksOf(shape),
-    REPLICAS: sharing(shape).replicas,
     PARTS: shape.dispatch.parts,
-    K: shape.topK,
     prefetchPart: prefetchPart(shape, shape.dispatch.parts),
     tellRoutes: tellRoutes(shape, window, transport),
     settle: transport.settle(window),
     sendRows: sendRows(shape, window, transport),
-    PLACED: shape.placed !== undefined,
     notePlaces: notePlaces(shape),
-    MASKS: shape.masks === true,
-    ...ofLaunch,
+    ...masking(shape, 'dispatch'),
   };
 }

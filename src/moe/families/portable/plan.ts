@@ -1,16 +1,13 @@
 /** The plan of a layer: its window, which lies in GPU memory or where a network reaches it, and the launches of its phases. */
 import type { Window } from '../../../gpu/index.js';
-import { type Kernel, section } from '../../../lang/index.js';
-import type { Spread } from '../common/parts.js';
+import { section } from '../../../lang/index.js';
 import { planOf, receiveWindow } from '../common/plan.js';
-import { weighKernel, weighSteps } from '../common/weigh.js';
+import { weighLaunch } from '../common/weigh.js';
 import {
-  type Bindings,
   type Place,
   type Placed,
   type Plan,
   remembered,
-  step,
   type TransportName,
   type WindowPlan,
   type WirePlan,
@@ -40,48 +37,37 @@ export function portablePlan(shape: PortableShape, { rank, transport }: Place): 
     shape.payloads.map((_, i) => seen(placed).bases[0]! + section(layout, 'brought', i).offset);
   const { dispatch, combine } = shape;
   return planOf({
-    ...{ layer: shape, rank, memory, layout, rounds: 'finished' },
-    phases(given, routes) {
-      const bindings = { ...given, win: seen };
-      // Kernels count the ranks of the world.
-      const launch = (
-        kernel: Kernel,
-        { blocks, threads }: Launch,
-        summary: string,
-        of: Bindings = bindings,
-      ) => step({ kernel, summary, blocks, threads, rank, bindings: of });
-      const send = { ...bindings, rows: stage === null ? undefined : brought };
-      return {
-        dispatchSend: [
-          ...(stage === null ? [] : [launch(stage, dispatch, 'brings rows to where the network reads them')]),
-          launch(
-            kernels.dispatchSend,
-            dispatch,
-            'sends tokens to the ranks that own their experts, as messages',
-            send,
-          ),
-        ],
-        dispatchRecv: [
-          launch(kernels.dispatchRecv, dispatchRecvSpread(shape), 'waits until all of a dispatch has come'),
-        ],
-        combineSend: [
-          ...weighSteps(kernels.weigh, shape, bindings, routes, rank),
-          launch(kernels.combineSend, combine, 'sends partial rows home, as messages'),
-        ],
-        // A block more than there is work for: the meeting's.
-        combineRecv: [
-          launch(
-            kernels.combineRecv,
-            { ...combine, blocks: combine.blocks + 1 },
-            'adds up partial rows as they come home',
-          ),
-        ],
-      };
+    // Kernels count the ranks of the world.
+    ...{ layer: shape, rank, kernelRank: rank, memory, layout, rounds: 'finished', bindings: { win: seen } },
+    phases: {
+      dispatchSend: [
+        stage && { ...dispatch, kernel: stage, summary: 'brings rows to where the network reads them' },
+        {
+          ...{ ...dispatch, kernel: kernels.dispatchSend },
+          summary: 'sends tokens to the ranks that own their experts, as messages',
+          ...(stage && { bindings: { rows: brought } }),
+        },
+      ],
+      dispatchRecv: [
+        {
+          ...{ ...dispatchRecvSpread(shape), kernel: kernels.dispatchRecv },
+          summary: 'waits until all of a dispatch has come',
+        },
+      ],
+      combineSend: [
+        kernels.weigh,
+        { ...combine, kernel: kernels.combineSend, summary: 'sends partial rows home, as messages' },
+      ],
+      // A block more than there is work for: the meeting's.
+      combineRecv: [
+        {
+          ...{ ...combine, blocks: combine.blocks + 1, kernel: kernels.combineRecv },
+          summary: 'adds up partial rows as they come home',
+        },
+      ],
     },
   });
 }
-
-type Launch = Pick<Spread, 'blocks' | 'threads'>;
 
 /** Puts read and write only memory behind the commands, which begins with the rows that were brought, or with the ids where there are no payloads. */
 function memoryOf(
@@ -118,7 +104,7 @@ const kernelsOf = remembered((of: { readonly shape: PortableShape; readonly tran
     stage: shape.commands > 0 ? stageKernel(shape, layout) : null,
     dispatchSend: dispatchSendKernel(shape, layout, transport),
     dispatchRecv: dispatchRecvKernel(shape, layout, transport),
-    weigh: weighKernel('portable_weigh', shape, layout),
+    weigh: weighLaunch('portable_weigh', shape, layout),
     combineSend: combineSendKernel(shape, layout, transport),
     combineRecv: combineRecvKernel(shape, layout, transport),
   };

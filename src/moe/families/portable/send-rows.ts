@@ -1,10 +1,12 @@
 /** One part of a token's rows on its way to the owners of its routes, once to each. */
-import { device, list, peers, pointer } from '../../../lang/index.js';
+import { device, peers, pointer } from '../../../lang/index.js';
 import { isMade, sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
+import { inputsOf } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
-import { placeAt, placingParam } from '../common/places.js';
+import { placeAt } from '../common/places.js';
 import { roundPart } from './round-part.js';
 import type { Transport } from './transport.js';
 import type { PortableShape, PortableWindow } from './window.js';
@@ -18,17 +20,13 @@ export function sendRows(shape: PortableShape, window: PortableWindow, transport
       params: {
         win: peers(window),
         mask: 'v16',
-        topkIds: pointer('i32'),
-        placing: placingParam(shape),
-        rows: list(pointer('v16'), shape.payloads.length),
+        inputs: inputsOf(shape),
         token: 'u32',
         part: 'u32',
         told: pointer('u32'),
       },
       using: {
-        RANKS: shape.ranks,
-        K: shape.topK,
-        PAYLOADS: shape.payloads.length,
+        ...layerConstants(shape),
         ownerOf: expertOwner(shape),
         firstsOf,
         placeAt: placeAt(shape),
@@ -38,7 +36,7 @@ export function sendRows(shape: PortableShape, window: PortableWindow, transport
         sendRow: shape.payloads.map((_, payload) => sendRow(shape, window, transport, payload)),
       },
     },
-    (g, { win, mask, topkIds, placing, rows, token, part, told }, u) => {
+    (g, { win, mask, inputs: { topkIds, placing, rows }, token, part, told }, u) => {
       let id = g.i32(-1);
       if (g.laneId < u.K) id = u.placeAt({ topkIds, placing, token, k: g.laneId });
       const owner = u.ownerOf({ expert: u.living({ mask, id }) });

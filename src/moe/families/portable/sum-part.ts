@@ -1,6 +1,7 @@
 /** Adds up a part of a token's rows that are home, and writes it to the caller's tensor; a warp. */
 import { device, record, registers, windowOf } from '../../../lang/index.js';
 import { formatOf, sharing, stretchesOf } from '../../layer/index.js';
+import { mostRows } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
 import { gatherParams, rowSum, scaleOf, sumRow, sumUnit, travelled } from '../common/sum.js';
 import { ownStays, type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
@@ -16,7 +17,7 @@ export function sumPart(shape: PortableShape, window: PortableWindow) {
   return sumRow(shape, {
     at,
     sum: rowSum({
-      ...travelled(shape, Math.min(shape.topK, shape.ranks), sumUnit(shape).values),
+      ...travelled(shape, mostRows(shape), sumUnit(shape).values),
       ...{ scaled, at, gather: gather(shape, window) },
     }),
     part: scaled

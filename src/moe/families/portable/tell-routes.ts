@@ -3,11 +3,12 @@
  * left out this rank writes what that one would have sent here, had it no routes: its slots read -1.
  */
 import { device, peers, pointer } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
+import { inputsOf } from '../common/params.js';
 import { unitBytes, widestUnit } from '../common/parts.js';
-import { placeAt, placingParam } from '../common/places.js';
+import { placeAt } from '../common/places.js';
 import { chunkTokens, messagesOf } from './messages.js';
 import type { Transport } from './transport.js';
 import type { PortableShape, PortableWindow } from './window.js';
@@ -18,17 +19,15 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
       params: {
         win: peers(window),
         mask: 'v16',
-        topkIds: pointer('i32'),
-        topkWeights: pointer('f32'),
-        placing: placingParam(shape),
-        tokens: 'u32',
+        inputs: inputsOf(shape),
         peer: 'u32',
         chunk: 'u32',
         told: pointer('u32'),
       },
       using: using(shape, window, transport),
     },
-    (g, { win, mask, topkIds, topkWeights, placing, tokens, peer, chunk, told }, u) => {
+    (g, { win, mask, inputs, peer, chunk, told }, u) => {
+      const { topkIds, topkWeights, placing, tokens } = inputs;
       const mine = win.at(g.rank);
       const first = chunk * u.CHUNK;
       const slots = g.min(u.MAX_TOKENS - first, g.u32(u.CHUNK));
@@ -92,15 +91,11 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
 
 function using(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { maxTokens, topK } = shape;
-  const { replicas } = sharing(shape);
   // Chunks begin at multiples of 128 bytes behind a source's slots.
   const unit = widestUnit(maxTokens * topK * 4);
   return {
-    MAX_TOKENS: maxTokens,
+    ...layerConstants(shape),
     CHUNK: chunkTokens,
-    REPLICAS: replicas,
-    K: topK,
-    WEIGHTS: shape.weights,
     UNIT: unit,
     WORDS: unitBytes[unit] / 4,
     MESSAGES: messagesOf(shape).ofToken,

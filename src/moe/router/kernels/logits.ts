@@ -38,7 +38,7 @@ export function logitsKernel({ hidden, experts, weights: dtype }: RouterShape, t
       },
     },
     (g, { x, weights, logits, tokens }, u) => {
-      // It waits for nothing: it is no programmatic launch (router.ts), so it begins when all before it has ended.
+      // It waits for nothing: it is no programmatic launch (router/index.ts), so it begins when all before it has ended.
       g.releaseNext();
       const shared = g.shared('f32', u.SHARED);
       const tiles = ((tokens + u.ROWS - 1) / u.ROWS) * u.TILES;

@@ -2,7 +2,7 @@
 import { ArgumentError, type HeddleError } from '../../../../src/base/errors.js';
 import { planOf, receiveWindow } from '../../../../src/moe/families/common/plan.js';
 import { refusesOnNode, refusesTransport } from '../../../../src/moe/families/common/refusals.js';
-import { type Family, type Place, type Plan, step } from '../../../../src/moe/families/family.js';
+import type { Family, Place, Plan } from '../../../../src/moe/families/family.js';
 import { count, type KnobValues } from '../../../../src/moe/families/knobs.js';
 import { formatOf, type Layer, sharing } from '../../../../src/moe/layer/index.js';
 import { combineKernel } from './combine.js';
@@ -44,25 +44,25 @@ function refuses(layer: Layer, place: Place, tuning?: NaiveTuning): HeddleError 
 
 function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
   const layout = naiveWindow(layer);
-  // Rounds begin where all words that count them wrap, as in every family (common/rounds.ts).
+  // Rounds begin where all words that count them wrap, as in every family (common/waits.ts).
   const memory = receiveWindow(layer, layout, ['rounds', 'dispatched', 'combined']);
   return planOf({
     ...{ layer, rank, memory, layout },
-    phases: (bindings) => ({
+    phases: {
       dispatchSend: [
-        step({
-          ...{ kernel: dispatchKernel(layer, layout), blocks: 1, threads: tuning.dispatch.threads, bindings },
+        {
+          ...{ kernel: dispatchKernel(layer, layout), blocks: 1, threads: tuning.dispatch.threads },
           summary: 'stores rows to the ranks that own their experts, and meets all',
-        }),
+        },
       ],
       dispatchRecv: [],
       combineSend: [
-        step({
-          ...{ kernel: combineKernel(layer, layout), blocks: 1, threads: tuning.combine.threads, bindings },
+        {
+          ...{ kernel: combineKernel(layer, layout), blocks: 1, threads: tuning.combine.threads },
           summary: 'meets all, then loads the experts’ rows and adds them up',
-        }),
+        },
       ],
       combineRecv: [],
-    }),
+    },
   });
 }

@@ -3,13 +3,14 @@
  * knows, so blocks stay and take tile after tile of those that there are, of all experts in turn; an expert without rows
  * costs nothing. Blocks that run at the same time have the same weights and different rows where they can.
  */
-import { kernel, list, pointer } from '../../../../lang/index.js';
+import { kernel, pointer } from '../../../../lang/index.js';
 import { cutLast, endTiles } from './find.js';
 import { type GemmShape, type GemmTile, pieceOf, tileSizes } from './shape.js';
-import { makeTile } from './tile.js';
+import { makeTile, pointersOf } from './tile.js';
 
 export function gemmKernel(shape: GemmShape, tile: GemmTile) {
-  const { rows, experts, gated, bias } = shape;
+  const { rows, experts, gated } = shape;
+  const { routes, ...pointers } = pointersOf(shape);
   const sizes = tileSizes(shape, tile);
   const { cuts } = tile;
   return kernel(
@@ -17,20 +18,11 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
       name: gated ? 'experts_gate_up' : 'experts_down',
       maxThreads: sizes.threads,
       params: {
-        /** [expert]: rows of each, and where they begin; with `all` nobody looks. */
+        /** [expert]: rows of each, and where they begin; with `all` nobody looks at them but at `count`. */
         counts: pointer('u32'),
         offsets: pointer('u32'),
-        /** [row]: its route. */
-        routes: pointer('i32'),
-        /** With `all`. */
-        count: 'u32',
-        /** Rows that come in; [expert][out][in]; rows that go out, in the order of the plan; last, [expert][out]. */
-        from: pointer('v16'),
-        weights: pointer('bf16'),
-        to: pointer('bf16'),
-        /** Of rows as e4m3, one for every 128 elements; otherwise nobody looks. */
-        scales: pointer('f32'),
-        bias: list(pointer('bf16'), bias ? 1 : 0),
+        ...{ routes, count: 'u32' },
+        ...pointers,
       },
       using: {
         ...{ EXPERTS: experts, ALL: rows === 'all' },

@@ -3,13 +3,12 @@ import { remembered } from '../../../families/family.js';
 import type { Activation } from '../../../layer/index.js';
 import type { Chip } from '../shape.js';
 import { gemmKernel } from './gemm.js';
-import type { GemmRows, GemmShape, GemmTile } from './shape.js';
+import type { GemmShape, GemmTile } from './shape.js';
 
 export interface MlpShape extends Chip {
   /** The rows that come in: those of a plan, or all of one expert. */
   readonly of: 'plan' | 'all';
-  /** Those rows are e4m3 with scales. */
-  readonly e4m3: boolean;
+  readonly dtype: GemmShape['dtype'];
   readonly experts: number;
   readonly hidden: number;
   readonly inner: number;
@@ -23,6 +22,17 @@ export interface MlpShape extends Chip {
   readonly downBias?: boolean;
 }
 
+/** The two GEMMs: from rows that come in to what the activation makes, and from that, of type `between`, to rows that go out. */
+export function gemmsOf(mlp: MlpShape, between: GemmShape['dtype']) {
+  const { of, dtype, experts, hidden, inner, topK } = mlp;
+  const { activation = 'swiglu', gateUpBias = false, downBias = false } = mlp;
+  const all = { experts, topK, activation, rows: of === 'plan' ? 'sorted' : 'all' } as const;
+  return {
+    gateUp: { ...all, dtype, inputs: hidden, outputs: inner, gated: true, bias: gateUpBias },
+    down: { ...all, dtype: between, inputs: inner, outputs: hidden, gated: false, bias: downBias },
+  } satisfies Record<string, GemmShape>;
+}
+
 /**
  * A tile by the rows that an expert is likely to have. Few: as many as come in nearly every round, since rows beyond a tile
  * read the weights again. Many: as large as the registers of a block allow, so that shared memory keeps up with the tensor
@@ -30,7 +40,7 @@ export interface MlpShape extends Chip {
  */
 export function gemmTile(
   rows: number,
-  { outputs, gated, e4m3 }: Pick<GemmShape, 'outputs' | 'gated' | 'e4m3'>,
+  { outputs, gated, dtype }: Pick<GemmShape, 'outputs' | 'gated' | 'dtype'>,
   kind: 'sim' | 'cuda',
 ): GemmTile {
   const [fits = 64] = [256, 128].filter((columns) => outputs % (columns / (gated ? 2 : 1)) === 0);
@@ -63,33 +73,24 @@ export function gemmTile(
     stages: 4,
     resident: 1,
     // Scales beside rows leave no registers for cut tiles.
-    cuts: e4m3 ? 1 : fits / 64,
+    cuts: dtype === 'e4m3' ? 1 : fits / 64,
   };
 }
 
 export const mlpKernels = remembered((mlp: MlpShape) => {
-  const { of, e4m3, experts, hidden, inner, topK, rows, kind, multiprocessors } = mlp;
-  const { activation = 'swiglu', gateUpBias = false, downBias = false } = mlp;
-  const all = { experts, topK, activation };
-  const first: GemmRows = of === 'plan' ? 'gathered' : 'all';
-  const second: GemmRows = of === 'plan' ? 'sorted' : 'all';
+  const { of, hidden, rows, kind, multiprocessors } = mlp;
   const make = (shape: GemmShape) => {
     const tile = gemmTile(rows, shape, kind);
     const blocks = kind === 'sim' ? 4 : multiprocessors * tile.resident;
     const { resident, warpRows, warpColumns } = tile;
     return { kernel: gemmKernel(shape, tile), blocks, resident, threads: 32 * warpRows * warpColumns };
   };
-  const { few, rows: tileRows } = gemmTile(rows, { outputs: hidden, gated: false, e4m3 }, kind);
+  const { gateUp, down } = gemmsOf(mlp, 'bf16');
+  const { few, rows: tileRows } = gemmTile(rows, { outputs: hidden, gated: false, dtype: mlp.dtype }, kind);
   return {
     /** Rows that are multiplied are a multiple of it: fragments of 16 that hold none are skipped only where rows are few. */
     rowUnit: few ? 16 : tileRows,
-    gateUp: make({
-      ...all,
-      ...{ rows: first, e4m3, inputs: hidden, outputs: inner, gated: true, bias: gateUpBias },
-    }),
-    down: make({
-      ...all,
-      ...{ rows: second, e4m3: false, inputs: inner, outputs: hidden, gated: false, bias: downBias },
-    }),
+    gateUp: make({ ...gateUp, rows: of === 'plan' ? 'gathered' : 'all' }),
+    down: make(down),
   };
 });

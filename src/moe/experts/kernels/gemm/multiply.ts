@@ -15,9 +15,9 @@ export const multiplyTile = (shape: GemmShape, tile: GemmTile, sizes: TileSizes)
         PARTS: stageUnits / 2,
         ROW_PARTS: sizes.rowParts,
         COLUMN_PARTS: sizes.columnParts,
-        E4M3: shape.e4m3,
+        E4M3: shape.dtype === 'e4m3',
         // There are no arrays of none.
-        HELD: shape.e4m3 ? sizes.sources : 1,
+        HELD: shape.dtype === 'e4m3' ? sizes.sources : 1,
         loadStage: loadStage(shape, tile, sizes),
         putRows: putRows(tile, sizes),
         loadParts: loadParts(tile, sizes),

@@ -37,12 +37,12 @@ const takesRow = (tile: GemmTile, { rowVectors, rowsApart, someLoad }: TileSizes
   );
 
 /** Starts the loads of the rows of a stage. Vector v of row r lies at place v ^ (r % 8). */
-export const fetchRows = ({ e4m3 }: GemmShape, tile: GemmTile, sizes: TileSizes) =>
+export const fetchRows = ({ dtype }: GemmShape, tile: GemmTile, sizes: TileSizes) =>
   device(
     {
       params: { stage: pointer('v16'), inputs: tileInputs, step: 'u32', held: heldRows },
       using: {
-        E4M3: e4m3,
+        E4M3: dtype === 'e4m3',
         U: stageUnits,
         VECTORS: sizes.rowVectors,
         THREADS: sizes.threads,

@@ -10,8 +10,11 @@ export type GemmRows = 'gathered' | 'sorted' | 'all';
 
 export interface GemmShape {
   readonly rows: GemmRows;
-  /** Rows come in as e4m3 with a scale for every 128 elements, not as bf16. Their length is a multiple of that. */
-  readonly e4m3: boolean;
+  /**
+   * The type of rows that come in; e4m3 have a scale for every 128 elements, which divide their length. On Hopper that of weights, and of
+   * rows between the two GEMMs, too.
+   */
+  readonly dtype: 'bf16' | 'e4m3';
   readonly experts: number;
   /** Elements of a row that comes in: a multiple of 64. */
   readonly inputs: number;
@@ -60,7 +63,8 @@ export function pieceOf(tile: GemmTile, cuts: number): GemmTile {
 }
 
 /** Numbers that follow, for the kernel's parts. */
-export function tileSizes({ inputs, outputs, gated, e4m3 }: GemmShape, tile: GemmTile) {
+export function tileSizes({ inputs, outputs, gated, dtype }: GemmShape, tile: GemmTile) {
+  const e4m3 = dtype === 'e4m3';
   const threads = 32 * tile.warpRows * tile.warpColumns;
   // Vectors of a row as it comes in, in a stage. A thread loads one of them, and of the rows so many further.
   const rowVectors = stageUnits / (e4m3 ? 2 : 1);

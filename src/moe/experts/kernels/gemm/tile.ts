@@ -5,15 +5,18 @@ import { multiplyTile } from './multiply.js';
 import { type GemmShape, type GemmTile, tileSizes } from './shape.js';
 import { addBiases, storeTile } from './store.js';
 
-const pointersOf = ({ bias }: GemmShape) =>
-  record({
-    routes: pointer('i32'),
-    from: pointer('v16'),
-    scales: pointer('f32'),
-    weights: pointer('bf16'),
-    to: pointer('bf16'),
-    bias: list(pointer('bf16'), bias ? 1 : 0),
-  });
+export const pointersOf = ({ bias }: GemmShape) => ({
+  /** [row]: its route. */
+  routes: pointer('i32'),
+  /** Rows that come in; [expert][out][in]; rows that go out, in the order of the plan. */
+  from: pointer('v16'),
+  weights: pointer('bf16'),
+  to: pointer('bf16'),
+  /** Of rows as e4m3, one for every 128 elements; otherwise nobody looks. */
+  scales: pointer('f32'),
+  /** [expert][out] */
+  bias: list(pointer('bf16'), bias ? 1 : 0),
+});
 
 /** The expert of a tile, its first row, that many of the expert from there on, and which of those beside each other. */
 const tilePlace = record({ expert: 'u32', row: 'u32', rows: 'u32', across: 'u32' });
@@ -22,7 +25,7 @@ export function makeTile(shape: GemmShape, tile: GemmTile) {
   const sizes = tileSizes(shape, tile);
   return device(
     {
-      params: { stages: pointer('v16'), pointers: pointersOf(shape), place: tilePlace },
+      params: { stages: pointer('v16'), pointers: record(pointersOf(shape)), place: tilePlace },
       using: {
         MADE: sizes.made,
         SOURCES: sizes.sources,

@@ -1,35 +1,30 @@
 /** The warp group that brings: stage after stage, the rows and weights of one unit after the other. */
 import { device, list, pointer, record, registers, tensorMap } from '../../../../lang/index.js';
-import {
-  groupThreads,
-  type HopperShape,
-  type HopperSizes,
-  type HopperTile,
-  handOn,
-  ringOf,
-} from './shape.js';
+import type { GemmShape } from '../gemm/shape.js';
+import { groupThreads, type HopperSizes, type HopperTile, handOn, ringOf } from './shape.js';
 import { findUnit, placeOf, work } from './units.js';
 
 /** Stages that a thread's own copies may be under way before it waits for the first of them. */
 const underWay = 2;
 
 /** Where rows and weights come from: rows in order; or those that dispatch left, [slot][vector], which [row] its route finds. */
-export const sourcesOf = ({ rows }: HopperShape, sizes: HopperSizes) => {
+export const sourcesOf = ({ rows }: GemmShape, sizes: HopperSizes) => {
   const gathered = rows === 'gathered' ? 1 : 0;
   return record({
     rows: list(tensorMap(sizes.rowsTile), 1 - gathered),
     routes: list(pointer('i32'), gathered),
     from: list(pointer('v16'), gathered),
+    /** [expert][out][in] */
     weights: tensorMap(sizes.boxTile),
   });
 };
 
 /** A unit, and the turn that its first stage has. */
-const unitOf = (shape: HopperShape, sizes: HopperSizes) =>
+const unitOf = (shape: GemmShape, sizes: HopperSizes) =>
   ({ ring: ringOf(sizes), work, sources: sourcesOf(shape, sizes), place: placeOf, turn: 'u32' }) as const;
 
 /** All units of this block. Where the copy engine brings all, one thread asks it. */
-export const bring = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) => {
+export const bring = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) => {
   const gathered = shape.rows === 'gathered';
   return device(
     {
@@ -69,7 +64,7 @@ export const bring = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
  * Asks for the weights of this block's first stages, which no launch writes. Each stage expects its rows too, and so is not full before
  * `bringUnit` has asked for them. One thread.
  */
-export const askAhead = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+export const askAhead = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       params: { ring: ringOf(sizes), work, weights: tensorMap(sizes.boxTile) },
@@ -89,7 +84,7 @@ export const askAhead = (shape: HopperShape, of: HopperTile, sizes: HopperSizes)
   );
 
 /** Rows in order: the copy engine brings them and the weights. */
-const bringUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+const bringUnit = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       params: unitOf(shape, sizes),
@@ -116,7 +111,7 @@ const bringUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   );
 
 /** Waits until a stage is empty, says what it expects, and asks for its weights; returns it. One thread. */
-const beginStage = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+const beginStage = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       params: {
@@ -150,7 +145,7 @@ const beginStage = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
  * Rows that dispatch left: each thread copies one vector in eight of every sixteenth row. Behind the last row it copies the last one
  * again; sixteen rows of which there is none stay as they are, and nobody uses their sums.
  */
-const gatherUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+const gatherUnit = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       params: unitOf(shape, sizes),
@@ -201,7 +196,7 @@ const gatherUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   );
 
 /** The first vector of each row that this thread copies. */
-const findSources = ({ topK }: HopperShape, { steps, stageVectors }: HopperSizes) =>
+const findSources = ({ topK }: GemmShape, { steps, stageVectors }: HopperSizes) =>
   device(
     {
       params: {
@@ -228,7 +223,7 @@ const findSources = ({ topK }: HopperShape, { steps, stageVectors }: HopperSizes
   );
 
 /** Asks the copy engine for the weights of a stage: a box for each warp group, or one of gates and one of what they scale. One thread. */
-const askForWeights = ({ gated, outputs }: HopperShape, sizes: HopperSizes) =>
+const askForWeights = ({ gated, outputs }: GemmShape, sizes: HopperSizes) =>
   device(
     {
       params: {
@@ -252,7 +247,7 @@ const askForWeights = ({ gated, outputs }: HopperShape, sizes: HopperSizes) =>
   );
 
 /** This thread's rows of a stage have come. They are ordinary writes, which the tensor cores see behind the fence. */
-const tellOf = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+const tellOf = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       params: { ring: ringOf(sizes), turn: 'u32' },

@@ -1,20 +1,13 @@
 /** A warp group that multiplies: unit after unit, its sums and where they go. */
 import { device, pointer } from '../../../../lang/index.js';
+import type { GemmShape } from '../gemm/shape.js';
 import { multiplyRows, multiplyScaled, scalePlaces } from './multiply.js';
-import {
-  groupRows,
-  groups,
-  groupThreads,
-  type HopperShape,
-  type HopperSizes,
-  type HopperTile,
-  ringOf,
-} from './shape.js';
+import { groupRows, groups, groupThreads, type HopperSizes, type HopperTile, ringOf } from './shape.js';
 import { addBiases, gate, outputsOf, send, warpVectors } from './store.js';
 import { findUnit, placeOf, work } from './units.js';
 
 /** Scales of the rows that a thread has sums of, and of weights: where those of the first stage lie. */
-const findScales = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+const findScales = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       params: {
@@ -55,7 +48,7 @@ const findScales = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   );
 
 /** A warp group: what it shares with others, what its warps have to themselves, and which of the groups that multiply it is. */
-const groupOf = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) => ({
+const groupOf = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) => ({
   ring: ringOf(sizes),
   work,
   outputs: outputsOf(shape, of),
@@ -68,7 +61,7 @@ const groupOf = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) => ({
 });
 
 /** All units of this block. */
-export const multiplyUnits = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+export const multiplyUnits = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       params: groupOf(shape, of, sizes),
@@ -92,7 +85,7 @@ export const multiplyUnits = (shape: HopperShape, of: HopperTile, sizes: HopperS
     },
   );
 
-const multiplyUnit = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+const multiplyUnit = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       params: { ...groupOf(shape, of, sizes), place: placeOf, turn: 'u32' },

@@ -2,72 +2,29 @@
  * Grouped GEMM on Hopper: the rows of each expert times its weights. How many rows there are only the GPU knows, so blocks stay and
  * take unit after unit of those that there are; an expert without rows costs nothing.
  *
- * A block's first warp group brings what the other two multiply, through a ring of stages (ring.ts says why that is safe).
+ * A block's first warp group brings what the other two multiply, through a ring of stages (shape.ts says why that is safe).
  */
-import { kernel, list, pointer, tensorMap } from '../../../../lang/index.js';
-import { askAhead, bring } from './bring.js';
+import { kernel } from '../../../../lang/index.js';
+import type { GemmShape } from '../gemm/shape.js';
+import { askAhead, bring, sourcesOf } from './bring.js';
 import { multiplyUnits } from './compute.js';
-import {
-  addsBias,
-  groups,
-  groupThreads,
-  type HopperShape,
-  type HopperSizes,
-  type HopperTile,
-  handOn,
-  hopperSizes,
-  roundsRows,
-} from './shape.js';
-import { warpVectors } from './store.js';
-import { findWork } from './units.js';
+import { groups, groupThreads, type HopperTile, handOn, hopperSizes } from './shape.js';
+import { outputsOf, warpVectors } from './store.js';
+import { findWork, plannedOf } from './units.js';
 
 /** Of a thread: those that bring need few, fewest where the copy engine does it all; they leave the others theirs. */
-const registersOf = ({ rows }: HopperShape) =>
+const registersOf = ({ rows }: GemmShape) =>
   rows === 'gathered' ? { bringing: 40, multiplying: 232 } : { bringing: 24, multiplying: 240 };
 
 export const hopperThreads = (1 + groups) * groupThreads;
 
-/** The arguments of a launch. */
-function paramsOf(shape: HopperShape, of: HopperTile, sizes: HopperSizes) {
-  const { rows, dtype } = shape;
-  const [all, gathered, scaled] = [
-    rows === 'all' ? 1 : 0,
-    rows === 'gathered' ? 1 : 0,
-    dtype === 'e4m3' ? 1 : 0,
-  ];
-  return {
-    /** [expert] of a plan: rows of each, and where they begin. */
-    counts: list(pointer('u32'), 1 - all),
-    offsets: list(pointer('u32'), 1 - all),
-    /** How many rows there are, where one expert has all. */
-    count: list('u32', all),
-    /** Rows that lie in order; or those that dispatch left, [slot][vector], and [row] its route. */
-    rows: list(tensorMap(sizes.rowsTile), 1 - gathered),
-    routes: list(pointer('i32'), gathered),
-    from: list(pointer('v16'), gathered),
-    /** [expert][out][in] */
-    weights: tensorMap(sizes.boxTile),
-    /** Of e4m3: a scale for every 128 elements of a row, and for every 128 × 128 weights. */
-    rowScales: list(pointer('f32'), scaled),
-    weightScales: list(pointer('f32'), scaled),
-    /** [expert][out] */
-    bias: list(pointer('bf16'), addsBias(shape, of) ? 1 : 0),
-    /**
-     * Rows that go out, in the order of the plan: bf16; between two GEMMs of e4m3 they are e4m3 with scales too. Where blocks share
-     * a unit, [row][part] f32 sums.
-     */
-    to: pointer('v16'),
-    toScales: list(pointer('f32'), roundsRows(shape, of) ? 1 : 0),
-  };
-}
-
-export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
+export function hopperGemmKernel(shape: GemmShape, of: HopperTile) {
   const sizes = hopperSizes(shape, of);
   return kernel(
     {
       name: `experts_${shape.gated ? 'gate_up' : 'down'}_${shape.dtype}`,
       maxThreads: hopperThreads,
-      params: paramsOf(shape, of, sizes),
+      params: { ...plannedOf(shape), ...sourcesOf(shape, sizes).of, ...outputsOf(shape, of).of },
       using: {
         GATHERED: shape.rows === 'gathered',
         EXPERTS: shape.experts,
@@ -115,8 +72,8 @@ export function hopperGemmKernel(shape: HopperShape, of: HopperTile) {
       }
       // So far nothing of this block is known to others: it may be done while the launch before still runs.
       if (!u.AHEAD) g.awaitPrevious();
-      const planned = { counts: p.counts, offsets: p.offsets };
-      if (g.warpId === 1) u.findWork({ planned, count: p.count, ends, begins, counts });
+      const planned = { counts: p.counts, offsets: p.offsets, count: p.count };
+      if (g.warpId === 1) u.findWork({ planned, ends, begins, counts });
       g.barrier();
       const work = { ends, begins, counts, units: g.load(ends.at(u.EXPERTS - 1)) * u.UNITS };
       const { weights, rows, routes, from } = p;

@@ -1,22 +1,11 @@
 /** The two GEMMs of experts on Hopper, made once for all layers of a process that are alike. */
 import { remembered } from '../../../families/family.js';
 import { scaleBlock } from '../../../formats/index.js';
-import type { MlpShape } from '../gemm/kernels.js';
+import { gemmsOf, type MlpShape } from '../gemm/kernels.js';
+import type { GemmShape } from '../gemm/shape.js';
 import { hopperGemmKernel } from './kernel.js';
 import { addPartsKernel } from './parts.js';
-import {
-  groupRows,
-  groups,
-  type HopperShape,
-  type HopperTile,
-  hopperSizes,
-  madeBy,
-  stageDepth,
-} from './shape.js';
-
-export interface HopperMlp extends Omit<MlpShape, 'e4m3'> {
-  readonly dtype: 'bf16' | 'e4m3';
-}
+import { groupRows, groups, type HopperTile, hopperSizes, madeBy, stageDepth } from './shape.js';
 
 /** More rows than this keep all multiprocessors busy for longer than anything beside them takes. */
 export const mostBeside = 512;
@@ -35,7 +24,7 @@ export function multiprocessorsBeside(rows: number, all: number): number {
  * registers allow, so that shared memory keeps up with the tensor cores. Where all units together leave half of the blocks
  * idle, blocks share them.
  */
-function tileFor(mlp: HopperMlp, gemm: Pick<HopperShape, 'inputs' | 'outputs' | 'gated'>): HopperTile {
+function tileFor(mlp: MlpShape, gemm: Pick<GemmShape, 'inputs' | 'outputs' | 'gated'>): HopperTile {
   const { outputs, gated } = gemm;
   const { of, dtype, experts, rows, kind, multiprocessors } = mlp;
   const many = rows > groupRows;
@@ -68,50 +57,36 @@ function tileFor(mlp: HopperMlp, gemm: Pick<HopperShape, 'inputs' | 'outputs' | 
 /** Of a block that adds parts up. */
 export const addingThreads = { sim: 64, cuda: 256 } as const;
 
-export type HopperGemm = ReturnType<typeof hopperGemmKernel>;
-
-/** How many blocks share a unit, and the kernel that adds their sums up. */
-export interface HopperParts {
-  readonly parts: number;
-  readonly add: ReturnType<typeof addPartsKernel>;
-}
-
 /** Whether the first finds rows by their routes: copying them costs threads more than it costs the copy engine to bring many in order. */
-const gathersRows = ({ of, rows }: Pick<HopperMlp, 'of' | 'rows'>): boolean =>
+const gathersRows = ({ of, rows }: Pick<MlpShape, 'of' | 'rows'>): boolean =>
   of === 'plan' && rows <= groupRows;
 
 /** Whether rows of a plan are sorted for it. */
-export const sortsRows = (mlp: Pick<HopperMlp, 'of' | 'rows'>): boolean =>
+export const sortsRows = (mlp: Pick<MlpShape, 'of' | 'rows'>): boolean =>
   mlp.of === 'plan' && !gathersRows(mlp);
 
-/** The two GEMMs, and the tile of each. */
-function gemmsOf(mlp: HopperMlp) {
-  const { of, dtype, experts, hidden, inner, topK } = mlp;
-  const { activation = 'swiglu', gateUpBias = false, downBias = false } = mlp;
-  const all = { dtype, experts, topK, activation, rows: of === 'plan' ? 'sorted' : 'all' } as const;
-  const up = { ...all, inputs: hidden, outputs: inner, gated: true, bias: gateUpBias };
-  const down = { ...all, inputs: inner, outputs: hidden, gated: false, bias: downBias };
-  return { up: { shape: up, tile: tileFor(mlp, up) }, down: { shape: down, tile: tileFor(mlp, down) } };
-}
-
 /** Bytes a row of the partial sums that blocks leave in memory where several of them share a unit of work. */
-export function sumsOfParts(mlp: HopperMlp): number {
-  const { up, down } = gemmsOf(mlp);
-  const bytes = ({ parts }: HopperTile, columns: number): number => (parts === 1 ? 0 : 4 * parts * columns);
-  return bytes(up.tile, 2 * mlp.inner) + bytes(down.tile, mlp.hidden);
+export function sumsOfParts(mlp: MlpShape): number {
+  const { gateUp, down } = gemmsOf(mlp, mlp.dtype);
+  const bytes = (gemm: GemmShape, columns: number): number => {
+    const { parts } = tileFor(mlp, gemm);
+    return parts === 1 ? 0 : 4 * parts * columns;
+  };
+  return bytes(gateUp, 2 * mlp.inner) + bytes(down, mlp.hidden);
 }
 
-export const hopperKernels = remembered((mlp: HopperMlp) => {
-  const { up, down } = gemmsOf(mlp);
+export const hopperKernels = remembered((mlp: MlpShape) => {
+  const { gateUp, down } = gemmsOf(mlp, mlp.dtype);
   const gathers = gathersRows(mlp);
-  const partsOf = (shape: HopperShape, { parts }: HopperTile): HopperParts | null =>
+  const [upTile, downTile] = [tileFor(mlp, gateUp), tileFor(mlp, down)];
+  const partsOf = (shape: GemmShape, { parts }: HopperTile) =>
     parts === 1 ? null : { parts, add: addPartsKernel(shape, parts, addingThreads[mlp.kind]) };
   return {
-    rowUnit: hopperSizes(down.shape, down.tile).rows,
+    rowUnit: hopperSizes(down, downTile).rows,
     gathers,
-    gateUp: hopperGemmKernel({ ...up.shape, rows: gathers ? 'gathered' : up.shape.rows }, up.tile),
-    down: hopperGemmKernel(down.shape, down.tile),
+    gateUp: hopperGemmKernel({ ...gateUp, rows: gathers ? 'gathered' : gateUp.rows }, upTile),
+    down: hopperGemmKernel(down, downTile),
     /** Where blocks share units: how many, and the kernel that adds their sums up. */
-    parts: { gateUp: partsOf(up.shape, up.tile), down: partsOf(down.shape, down.tile) },
+    parts: { gateUp: partsOf(gateUp, upTile), down: partsOf(down, downTile) },
   };
 });

@@ -1,12 +1,13 @@
 /** A warp group's sums: one stage after the other, as they come. */
 import { device, pointer, record, registers } from '../../../../lang/index.js';
-import { groupRows, type HopperShape, type HopperSizes, type HopperTile, handOn, ringOf } from './shape.js';
+import type { GemmShape } from '../gemm/shape.js';
+import { groupRows, type HopperSizes, type HopperTile, handOn, ringOf } from './shape.js';
 
 /** A warp group's part of a stage, and the turn that the first stage has. */
 export const partOf = record({ row: 'u32', column: 'u32', turn: 'u32' });
 
 /** bf16: the tensor cores add all stages up. While one is multiplied, the next is asked for: a stage is released a turn later. */
-export const multiplyRows = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+export const multiplyRows = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       params: { ring: ringOf(sizes), part: partOf, sums: registers('f32') },
@@ -41,7 +42,7 @@ export const scalePlaces = record({ upper: 'u32', lower: 'u32', gates: 'u32', sc
 const scalesOf = record({ rows: pointer('f32'), weights: pointer('f32'), at: scalePlaces });
 
 /** Starts a stage's products, when the stage has come. */
-const startStage = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+const startStage = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       params: { ring: ringOf(sizes), part: partOf, turn: 'u32', products: registers('f32') },
@@ -58,7 +59,7 @@ const startStage = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   );
 
 /** Adds a stage's products to the sums, times the scales of the stage: of the thread's two rows, of gates (or all), of what these scale. */
-const addScaled = ({ gated }: HopperShape) =>
+const addScaled = ({ gated }: GemmShape) =>
   device(
     {
       params: { products: registers('f32'), scales: registers('f32'), sums: registers('f32') },
@@ -82,7 +83,7 @@ const inARow = (steps: number): number => [8, 7, 6, 5, 4, 3, 2, 1].find((some) =
  * weights. Products lie in two sets of registers: while one is scaled, the tensor cores fill the other. After some stages both
  * are done, because the compiler cannot follow registers that are under way from one turn of a loop to the next.
  */
-export const multiplyScaled = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+export const multiplyScaled = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       params: { ring: ringOf(sizes), part: partOf, scales: scalesOf, sums: registers('f32') },

@@ -4,14 +4,16 @@
  */
 import { device, kernel, list, pointer, registers } from '../../../../lang/index.js';
 import { rowFormats } from '../../../layer/index.js';
-import type { HopperShape } from './shape.js';
+import type { GemmShape } from '../gemm/shape.js';
+
 import { gate } from './store.js';
+import { plannedOf } from './units.js';
 
 /** Elements of a row that a lane makes. */
 const laneElements = 16;
 
 /** Adds the biases of a lane's elements; where rows are gated, those of gates and of what they scale. */
-const addBiases = ({ gated, outputs }: HopperShape) =>
+const addBiases = ({ gated, outputs }: GemmShape) =>
   device(
     {
       params: { bias: pointer('v16'), expert: 'u32', element: 'u32', sums: registers('f32') },
@@ -26,18 +28,15 @@ const addBiases = ({ gated, outputs }: HopperShape) =>
     },
   );
 
-export function addPartsKernel(shape: HopperShape, parts: number, threads: number) {
+export function addPartsKernel(shape: GemmShape, parts: number, threads: number) {
   const { rows, gated, dtype, experts, outputs, bias } = shape;
-  const all = rows === 'all' ? 1 : 0;
   const rounds = dtype === 'e4m3' && gated;
   return kernel(
     {
       name: `experts_${gated ? 'gate_up' : 'down'}_parts_${dtype}`,
       maxThreads: threads,
       params: {
-        counts: list(pointer('u32'), 1 - all),
-        offsets: list(pointer('u32'), 1 - all),
-        count: list('u32', all),
+        ...plannedOf(shape),
         /** [row][part][column] */
         sums: pointer('v16'),
         /** [expert][out] of bf16. */
@@ -46,7 +45,7 @@ export function addPartsKernel(shape: HopperShape, parts: number, threads: numbe
         toScales: list(pointer('f32'), rounds ? 1 : 0),
       },
       using: {
-        ...{ ALL: all === 1, EXPERTS: experts, OUTPUTS: outputs, PARTS: parts, GATED: gated },
+        ...{ ALL: rows === 'all', EXPERTS: experts, OUTPUTS: outputs, PARTS: parts, GATED: gated },
         ...{ HALVES: gated ? 2 : 1, ROUNDS: rounds, WARPS: threads / 32, LANES: outputs / laneElements },
         ...{ addBiases: addBiases(shape), gate: gate(shape), narrow: rowFormats.e4m3.rounding.narrow },
       },

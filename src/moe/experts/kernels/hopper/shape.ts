@@ -14,11 +14,6 @@ export const groupThreads = 128;
 /** Warp groups that multiply. */
 export const groups = 2;
 
-/** The shape for which the kernel is made. `dtype` is the type of the weights, of the rows that come, and of those between the two GEMMs. */
-export interface HopperShape extends Omit<GemmShape, 'e4m3'> {
-  readonly dtype: 'bf16' | 'e4m3';
-}
-
 export interface HopperTile {
   /**
    * How the two warp groups share a unit: `rows`: each has 64 rows of 128 and all columns, for experts with many rows;
@@ -39,17 +34,17 @@ export const madeBy = ({ split, columns, passes }: HopperTile, gated: boolean): 
   passes * (columns / (gated ? 2 : 1)) * (split === 'rows' ? 1 : groups);
 
 /** Whether rows that go out are rounded to e4m3: those between the two GEMMs, unless what goes out are sums of parts. */
-export const roundsRows = ({ dtype, gated }: HopperShape, { parts }: HopperTile): boolean =>
+export const roundsRows = ({ dtype, gated }: GemmShape, { parts }: HopperTile): boolean =>
   dtype === 'e4m3' && gated && parts === 1;
 
 /** Whether it adds biases to its sums: unless they are sums of parts, to which the kernel behind adds them. */
-export const addsBias = ({ bias }: HopperShape, { parts }: HopperTile): boolean => bias && parts === 1;
+export const addsBias = ({ bias }: GemmShape, { parts }: HopperTile): boolean => bias && parts === 1;
 
 /** Elements of a row that a stage holds. */
-export const stageDepth = (dtype: HopperShape['dtype']): number => stageBytes / (dtype === 'e4m3' ? 1 : 2);
+export const stageDepth = (dtype: GemmShape['dtype']): number => stageBytes / (dtype === 'e4m3' ? 1 : 2);
 
 /** Numbers that follow, for the kernel's parts. */
-export function hopperSizes(shape: HopperShape, of: HopperTile) {
+export function hopperSizes(shape: GemmShape, of: HopperTile) {
   const { dtype, inputs, outputs, gated } = shape;
   const dispatched = shape.rows !== 'sorted';
   const rowGroups = of.split === 'rows' ? groups : 1;
@@ -108,7 +103,7 @@ export type HopperSizes = ReturnType<typeof hopperSizes>;
  *
  * How stages are handed on: a warp arrives at *empty*; at *full* who asks the copy engine, and threads that copy rows themselves.
  */
-export const handOn = ({ rows }: HopperShape, { stages }: HopperTile) =>
+export const handOn = ({ rows }: GemmShape, { stages }: HopperTile) =>
   pipeline({
     stages,
     fills: 1 + (rows === 'gathered' ? groupThreads : 0),

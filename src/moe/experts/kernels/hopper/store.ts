@@ -4,13 +4,13 @@
  */
 import { device, list, pointer, record, registers } from '../../../../lang/index.js';
 import { exponentFor } from '../../../formats/index.js';
+import type { GemmShape } from '../gemm/shape.js';
 import { clamp, silu } from '../gemm/swiglu.js';
 import {
   addsBias,
   groupRows,
   groups,
   groupThreads,
-  type HopperShape,
   type HopperSizes,
   type HopperTile,
   roundsRows,
@@ -25,12 +25,19 @@ const rowVectors = passing + 1;
 export const warpVectors = warpRows * rowVectors;
 
 /** Pointers of the kernel that only those use that multiply. */
-export const outputsOf = (shape: HopperShape, of: HopperTile) =>
+export const outputsOf = (shape: GemmShape, of: HopperTile) =>
   record({
+    /** Of e4m3: a scale for every 128 elements of a row, and for every 128 × 128 weights. */
     rowScales: list(pointer('f32'), shape.dtype === 'e4m3' ? 1 : 0),
     weightScales: list(pointer('f32'), shape.dtype === 'e4m3' ? 1 : 0),
+    /** [expert][out] */
     bias: list(pointer('bf16'), addsBias(shape, of) ? 1 : 0),
+    /** [row] of a plan, where rows are gathered. */
     routes: list(pointer('i32'), shape.rows === 'gathered' ? 1 : 0),
+    /**
+     * Rows that go out, in the order of the plan: bf16; between two GEMMs of e4m3 they are e4m3 with scales too. Where blocks share
+     * a unit, [row][part] f32 sums.
+     */
     to: pointer('v16'),
     toScales: list(pointer('f32'), roundsRows(shape, of) ? 1 : 0),
   });
@@ -39,7 +46,7 @@ export const outputsOf = (shape: HopperShape, of: HopperTile) =>
 const outPlace = record({ row: 'u32', left: 'u32', element: 'u32' });
 
 /** The activation: gates are the first half of the sums, and what they scale the second. */
-export const gate = ({ activation }: HopperShape) =>
+export const gate = ({ activation }: GemmShape) =>
   device(
     {
       params: { sums: registers('f32'), made: registers('f32') },
@@ -54,7 +61,7 @@ export const gate = ({ activation }: HopperShape) =>
   );
 
 /** Adds the biases of an expert from an element on; where rows are gated, those of gates and of what they scale. */
-export const addBiases = ({ gated, outputs }: HopperShape) =>
+export const addBiases = ({ gated, outputs }: GemmShape) =>
   device(
     {
       params: { bias: pointer('bf16'), expert: 'u32', element: 'u32', sums: registers('f32') },
@@ -102,7 +109,7 @@ const sendRows = (vectors: number, outputs: number, type: 'bf16' | 'e4m3') =>
   );
 
 /** Rows of bf16. */
-const storeRows = ({ gated, outputs }: HopperShape, of: HopperTile) => {
+const storeRows = ({ gated, outputs }: GemmShape, of: HopperTile) => {
   const octets = of.columns / (gated ? 16 : 8);
   const vectors = [passing, 4, 2, 1].find((some) => octets % some === 0)!;
   return device(
@@ -168,7 +175,7 @@ const findPeaks = ({ columnGroups }: HopperSizes) =>
   );
 
 /** Rows as e4m3 with a scale for every 128 elements: those that a unit makes of a row. All of the unit's threads take part. */
-const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: HopperSizes) => {
+const storeScaled = ({ outputs }: GemmShape, of: HopperTile, sizes: HopperSizes) => {
   const { columnGroups, boxRows } = sizes;
   return device(
     {
@@ -233,7 +240,7 @@ const storeScaled = ({ outputs }: HopperShape, of: HopperTile, sizes: HopperSize
 };
 
 /** The part of a unit that a warp group has when all its sums are there. Warps without rows have nothing to send. */
-const sending = (shape: HopperShape, of: HopperTile) => ({
+const sending = (shape: GemmShape, of: HopperTile) => ({
   own: pointer('v16'),
   outputs: outputsOf(shape, of),
   peaks: pointer('u32'),
@@ -246,33 +253,30 @@ const sending = (shape: HopperShape, of: HopperTile) => ({
 });
 
 /** How a unit's sums leave. */
-export const send = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) => {
+export const send = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) => {
   if (of.parts > 1) return sendSums(shape, of);
   if (roundsRows(shape, of)) return sendScaled(shape, of, sizes);
-  return shape.gated ? sendGated(shape, of) : sendPlain(shape, of);
+  return sendBf16(shape, of);
 };
 
-const sendPlain = (shape: HopperShape, of: HopperTile) =>
+const sendBf16 = (shape: GemmShape, of: HopperTile) =>
   device(
-    { params: sending(shape, of), using: { storeRows: storeRows(shape, of) } },
-    (_, { own, outputs: { to }, place, sums }, u) => {
-      if (place.left > 0) u.storeRows({ own, to, place, values: sums });
+    {
+      params: sending(shape, of),
+      using: { GATED: shape.gated, gate: gate(shape), storeRows: storeRows(shape, of) },
     },
-  );
-
-const sendGated = (shape: HopperShape, of: HopperTile) =>
-  device(
-    { params: sending(shape, of), using: { gate: gate(shape), storeRows: storeRows(shape, of) } },
     (g, { own, outputs: { to }, place, sums }, u) => {
       if (place.left > 0) {
-        const made = g.registers('f32', sums.length / 2);
-        u.gate({ sums, made });
-        u.storeRows({ own, to, place, values: made });
+        if (u.GATED) {
+          const made = g.registers('f32', sums.length / 2);
+          u.gate({ sums, made });
+          u.storeRows({ own, to, place, values: made });
+        } else u.storeRows({ own, to, place, values: sums });
       }
     },
   );
 
-const sendScaled = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
+const sendScaled = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   device(
     {
       params: sending(shape, of),
@@ -296,7 +300,7 @@ const sendScaled = (shape: HopperShape, of: HopperTile, sizes: HopperSizes) =>
   );
 
 /** Sums of a part of the inputs, as they are: [row][part][column]. Two lanes exchange halves, so that each stores four in a row. */
-const sendSums = (shape: HopperShape, of: HopperTile) =>
+const sendSums = (shape: GemmShape, of: HopperTile) =>
   device(
     {
       params: sending(shape, of),

@@ -1,7 +1,8 @@
 /** Which unit comes when: its expert, its rows, and its part of the rows that go out. */
 import { device, list, pointer, record } from '../../../../lang/index.js';
 import { sumUpTo } from '../../../families/common/sum.js';
-import type { HopperShape, HopperSizes, HopperTile } from './shape.js';
+import type { GemmShape } from '../gemm/shape.js';
+import type { HopperSizes, HopperTile } from './shape.js';
 
 /** The list of work, in shared memory: for each expert tiles of rows up to it, its first row and how many it has. */
 export const work = record({
@@ -11,35 +12,41 @@ export const work = record({
   units: 'u32',
 });
 
+/** Parameters that say which rows there are. */
+export const plannedOf = ({ rows }: Pick<GemmShape, 'rows'>) => {
+  const all = rows === 'all' ? 1 : 0;
+  return {
+    /** [expert] of a plan: rows of each, and where they begin. */
+    counts: list(pointer('u32'), 1 - all),
+    offsets: list(pointer('u32'), 1 - all),
+    /** How many rows there are, where one expert has all. */
+    count: list('u32', all),
+  };
+};
+
 /**
  * Of a plan, or of one expert that has `count` rows. One warp. Before `awaitPrevious` a plan may be read too: the launch before awaited
  * it, and let this one begin behind that. But an L1 may hold older bytes, so the loads are relaxed there.
  */
-export const findWork = ({ rows, experts }: HopperShape, sizes: HopperSizes) => {
-  const all = rows === 'all';
-  return device(
+export const findWork = ({ rows, experts }: GemmShape, sizes: HopperSizes) =>
+  device(
     {
       params: {
-        /** Of a plan; or how many rows one expert has that takes all. */
-        planned: record({
-          counts: list(pointer('u32'), all ? 0 : 1),
-          offsets: list(pointer('u32'), all ? 0 : 1),
-        }),
-        count: list('u32', all ? 1 : 0),
+        planned: record(plannedOf({ rows })),
         ends: pointer('u32'),
         begins: pointer('u32'),
         counts: pointer('u32'),
       },
-      using: { EXPERTS: experts, ALL: all, ROWS: sizes.rows, AHEAD: sizes.ahead > 0, sumUpTo },
+      using: { EXPERTS: experts, ALL: rows === 'all', ROWS: sizes.rows, AHEAD: sizes.ahead > 0, sumUpTo },
     },
-    (g, { planned, count, ends, begins, counts }, u) => {
+    (g, { planned, ends, begins, counts }, u) => {
       let before = g.u32(0);
       for (let base = g.u32(0); base < u.EXPERTS; base += 32) {
         const e = base + g.laneId;
         let here = g.u32(0);
         let begin = g.u32(0);
         if (e < u.EXPERTS) {
-          if (u.ALL) here = count[0]!;
+          if (u.ALL) here = planned.count[0]!;
           else if (u.AHEAD) {
             here = g.load(planned.counts[0]!.at(e), { order: 'relaxed', scope: 'gpu' });
             begin = g.load(planned.offsets[0]!.at(e), { order: 'relaxed', scope: 'gpu' });
@@ -58,7 +65,6 @@ export const findWork = ({ rows, experts }: HopperShape, sizes: HopperSizes) => 
       }
     },
   );
-};
 
 /** Where a unit lies. */
 export const placeOf = record({
