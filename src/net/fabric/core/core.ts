@@ -1,5 +1,5 @@
 import { allocate } from '../../../base/native/index.js';
-import { type EngineAddress, machineId, type RemoteKey } from '../libfabric/address.js';
+import type { EngineAddress, RemoteKey } from '../libfabric/address.js';
 import { errno, FI } from '../libfabric/bindings.js';
 import {
   completionBatch,
@@ -9,7 +9,7 @@ import {
   openRail,
   type Rail,
 } from '../libfabric/endpoint.js';
-import { choose, type Wanted } from '../libfabric/provider.js';
+import type { Chosen } from '../libfabric/provider.js';
 import { PollingClock } from './clock.js';
 import { ImmediateQueue, ImmediateTable } from './immediates.js';
 import { Lane, type Target } from './lane.js';
@@ -19,8 +19,9 @@ import { field, kept, phase, Requests, two32 } from './requests.js';
 import { command, ringMask, type Shared, transferHeader, word } from './shared.js';
 
 /** The data with which the thread that drives libfabric starts. */
-export interface CoreOptions extends Wanted {
-  readonly id: string;
+export interface CoreOptions {
+  /** A device for each rail; the core takes over their descriptions. */
+  readonly rails: readonly Chosen[];
   readonly shard: 'peer' | 'bytes';
   readonly timeoutMs: number;
   /** Requests under way to one peer on one rail. */
@@ -61,28 +62,21 @@ export function createCore(options: CoreOptions) {
   const requests = new Requests();
   const clock = new PollingClock(options.timeoutMs);
 
-  const rails = choose(options).map((one) => openRail(one));
-  const devices = rails.map((rail) => rail.device);
+  const rails = options.rails.map((one) => openRail(one));
   const completions = rails.map((rail) => new Int32Array(rail.entries.buffer));
   /** How many pieces a write is cut into: one a rail with `shard: 'bytes'`. */
   const shards = options.shard === 'bytes' ? rails.length : 1;
-  const writeFlags = FI.COMPLETION | (devices.every((device) => device.delivery) ? FI.DELIVERY_COMPLETE : 0);
+  const writeFlags =
+    FI.COMPLETION | (rails.every(({ device }) => device.delivery) ? FI.DELIVERY_COMPLETE : 0);
   const endpoints = new Set<Endpoint>(rails.map((rail) => rail.main));
   const regions = createRegions(rails);
   const mailbox = allocate(4096);
   regions.open(mailboxRegion, { address: mailbox.address, bytes: mailbox.bytes, reach: { kind: 'host' } });
   const mailboxes = regions.keys(mailboxRegion);
-  /** Told to the caller when it has opened. */
-  const info = {
-    devices,
-    address: {
-      id: options.id,
-      provider: devices[0]!.provider,
-      machine: machineId(),
-      shard: options.shard,
-      rails: rails.map(({ address }, rail) => ({ address, mailbox: mailboxes[rail]! })),
-    },
-  };
+  /** How peers reach it: told to the caller when it has opened. */
+  const ends: EngineAddress['rails'] = rails.map(({ address }, rail) => {
+    return { address, mailbox: mailboxes[rail]! };
+  });
 
   const peers: (CorePeer | undefined)[] = [];
   /** By their index; empty where a peer was removed or needs no lane. */
@@ -427,7 +421,7 @@ export function createCore(options: CoreOptions) {
   }
 
   return {
-    info,
+    ends,
     addPeer,
     removePeer,
     losePeer,

@@ -1,6 +1,6 @@
 import { ArgumentError, requireInteger, requireText } from '../../../base/errors.js';
 import { commandWords, transferHeader } from '../core/shared.js';
-import { decodeAddress, decodeRegion } from '../libfabric/address.js';
+import { decodeAddress, decodeRegion, type EngineAddress } from '../libfabric/address.js';
 import { errno, strerror } from '../libfabric/bindings.js';
 import { FabricError, PeerLostError } from '../libfabric/errors.js';
 import type { Driver } from './driver.js';
@@ -9,10 +9,10 @@ import { Peer, PeerGroup, RemoteRegion } from './handles.js';
 export type Peers = ReturnType<typeof createPeers>;
 
 /**
- * The partners of an engine: its peers, their regions, and groups of those. `states`: two words for each peer, which the core writes:
- * whether it is lost, and how many of its requests have ended.
+ * The partners of an engine, `ours`: its peers, their regions, and groups of those. `states`: two words for each peer, which the core
+ * writes: whether it is lost, and how many of its requests have ended.
  */
-export function createPeers(driver: Driver, states: Int32Array, timeoutMs: number) {
+export function createPeers(driver: Driver, ours: EngineAddress, states: Int32Array, timeoutMs: number) {
   const all: Peer[] = [];
   let nextRemote = 0;
   let nextGroup = 0;
@@ -132,8 +132,7 @@ export function createPeers(driver: Driver, states: Int32Array, timeoutMs: numbe
   }
 
   /** Refuses an engine that this one's provider cannot reach, or that cuts what is written otherwise. */
-  function requireReached(theirs: ReturnType<typeof decodeAddress>): void {
-    const { address: ours } = driver.info;
+  function requireReached(theirs: EngineAddress): void {
     if (theirs.provider !== ours.provider) {
       throw new ArgumentError('address.provider', theirs.provider, `${ours.provider}, as this engine's`);
     }

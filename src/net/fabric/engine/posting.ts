@@ -36,12 +36,12 @@ export function createPosting(
   requireOpen: () => void,
   peers: Peers,
   operations: Operations,
-  { shared, queue }: CoreOptions,
+  { shared, queue, rails }: CoreOptions,
   shards: number,
 ) {
   const { driver } = engine;
   /** The most bytes that every device in use takes at once. */
-  const longestWrite = Math.min(...driver.info.devices.map((device) => device.maxWriteBytes));
+  const longestWrite = Math.min(...rails.map(({ device }) => device.maxWriteBytes));
   /** Requests under way to a peer at most. */
   const capacity = queue * shards;
   // The ring of commands: what is written before its tail is the core's once the tail is published.
