@@ -59,6 +59,8 @@ export function createPeers(driver: Driver, ours: EngineAddress, states: Int32Ar
         `of a region of ${peer.name}, not of engine ${engine}`,
       );
     }
+    // The core takes a place on each of them, and a command as many.
+    requireInteger('descriptor.rails.length', rails.length, ours.rails.length, ours.rails.length);
     const index = nextRemote++;
     driver.call('addRemote', index, peer.id, rails);
     return new RemoteRegion(index, peer, bytes);
