@@ -283,7 +283,7 @@ export class World {
   /** A rank whose program throws is lost to the others. The first error is thrown, once all have ended. */
   static async #runAll<T>(worlds: readonly World[], program: (world: World) => Promise<T>): Promise<T[]> {
     const results = runEach(worlds, program, {
-      lose: (world, reason) => world.circle.latest.abandon(reason),
+      lose: (world, reason) => world.circle.latest.fail(reason),
       ended: (world) => world.#host.left(),
     });
     try {

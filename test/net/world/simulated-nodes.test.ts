@@ -53,6 +53,14 @@ describe('a process that simulates several GPUs', () => {
     expect(rows!.map((row) => row[0])).toEqual([100, 200, 0]);
   });
 
+  it('throws what a program threw that had left its world before', async () => {
+    const [only] = await join(1, 2, async (world) => {
+      await world.dispose();
+      if (world.rank === 1) throw new Error('it has had enough');
+    });
+    expect(only).toMatchObject({ status: 'rejected', reason: { message: 'it has had enough' } });
+  });
+
   it('loses the rank whose program throws, to all processes, and throws what it threw', async () => {
     const [one, other] = await join(2, 2, async (world) => {
       if (world.rank === 1) throw new Error('it has had enough');
