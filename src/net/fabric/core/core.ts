@@ -83,16 +83,15 @@ export function createCore(options: CoreOptions) {
   const lanes: (Lane | undefined)[] = [];
   /** Lanes with requests that the provider would not take yet. */
   const waiting: Lane[] = [];
-  /** Of each region of a peer, a target a shard. */
-  const remotes: (readonly Target[])[] = [];
-  /** Of each group, the targets of all its members. */
-  const groups: (readonly Target[])[] = [];
+  /** Where commands write to, by number: of a region of a peer a target a shard, of a group those of all its members. */
+  const places: (readonly Target[])[] = [];
   let commandHead = 0;
   let rounds = 0;
 
   // ---- Set-up, called through the control channel --------------------------------------------------------------
 
-  function addPeer(id: number, theirs: EngineAddress): void {
+  /** `place`: the number of its mailbox, among what commands write to. */
+  function addPeer(id: number, theirs: EngineAddress, place: number): void {
     const own = id % rails.length;
     const ways: Lane[] = [];
     rails.forEach((rail, index) => {
@@ -106,6 +105,7 @@ export function createCore(options: CoreOptions) {
       lanes[number] = lane;
       ways.push(lane);
     });
+    places[place] = ways.map((lane) => lane.mailbox);
     requests.promise(ways.length * options.queue);
     peers[id] = { id, lanes: ways, lost: false };
   }
@@ -134,11 +134,11 @@ export function createCore(options: CoreOptions) {
 
   function addRemote(index: number, peer: number, keys: readonly RemoteKey[]): void {
     const used = shards === 1 ? [peer % rails.length] : keys.keys();
-    remotes[index] = Array.from(used, (rail) => target(lanes[peer * rails.length + rail]!, keys[rail]!));
+    places[index] = Array.from(used, (rail) => target(lanes[peer * rails.length + rail]!, keys[rail]!));
   }
 
   function addGroup(index: number, members: readonly number[]): void {
-    groups[index] = members.flatMap((remote) => remotes[remote]!);
+    places[index] = members.flatMap((remote) => places[remote]!);
   }
 
   // ---- The hot path --------------------------------------------------------------------------------------------
@@ -167,37 +167,19 @@ export function createCore(options: CoreOptions) {
     if (tail === commandHead) return false;
     for (let taken = 0; taken < commandsPerRound && commandHead !== tail; taken++) {
       const at = commandHead;
-      switch (commands[at & ringMask]! | 0) {
-        case command.toPeer: {
-          const targets = remotes[commands[(at + 4) & ringMask]! | 0]!;
-          const end = (at + transferHeader + 3 * commands[(at + 5) & ringMask]!) | 0;
-          for (let triple = (at + transferHeader) | 0; triple !== end; triple = (triple + 3) | 0) {
-            write(targets, 0, at, triple);
-          }
-          commandHead = end;
-          break;
-        }
-        case command.toGroup: {
-          const targets = groups[commands[(at + 4) & ringMask]! | 0]!;
-          let triple = (at + transferHeader) | 0;
-          for (let first = 0; first < targets.length; first += shards) {
-            write(targets, first, at, triple);
-            triple = (triple + 3) | 0;
-          }
-          commandHead = triple;
-          break;
-        }
-        case command.barrier: {
-          const targets = groups[commands[(at + 4) & ringMask]! | 0]!;
-          for (let first = 0; first < targets.length; first += shards) {
-            write(targets, first, at, (at + transferHeader) | 0);
-          }
-          commandHead = (at + transferHeader + 3) | 0;
-          break;
-        }
-        default:
-          throw new Error(`command ring out of step at ${at}`);
+      const kind = commands[at & ringMask]! | 0;
+      if (kind < command.toPeer || kind > command.barrier)
+        throw new Error(`command ring out of step at ${at}`);
+      const targets = places[commands[(at + 4) & ringMask]! | 0]!;
+      const writes = commands[(at + 5) & ringMask]! | 0;
+      const next = kind === command.toPeer ? 0 : shards;
+      const further = kind === command.barrier ? 0 : 3;
+      let triple = (at + transferHeader) | 0;
+      for (let n = 0, first = 0; n < writes; n++, first += next) {
+        write(targets, first, at, triple);
+        triple = (triple + further) | 0;
       }
+      commandHead = further === 0 ? (triple + 3) | 0 : triple;
     }
     Atomics.store(control, word.commandHead, commandHead);
     return true;

@@ -14,8 +14,8 @@ export type Peers = ReturnType<typeof createPeers>;
  */
 export function createPeers(driver: Driver, ours: EngineAddress, states: Int32Array, timeoutMs: number) {
   const all: Peer[] = [];
-  let nextRemote = 0;
-  let nextGroup = 0;
+  /** Of what commands write to. */
+  let nextPlace = 0;
 
   function add(address: Uint8Array, name?: string): Peer {
     if (name !== undefined) requireText('name', name);
@@ -23,17 +23,9 @@ export function createPeers(driver: Driver, ours: EngineAddress, states: Int32Ar
     requireReached(theirs);
     const id = all.length;
     requireInteger('the number of peers', id + 1, 1, states.length / 2);
-    driver.call('addPeer', id, theirs);
-    const mailbox = nextRemote++;
-    driver.call(
-      'addRemote',
-      mailbox,
-      id,
-      theirs.rails.map((rail) => rail.mailbox),
-    );
-    const alone = { index: nextGroup++ };
-    driver.call('addGroup', alone.index, [mailbox]);
-    const peer = new Peer(id, name ?? `${id} (${theirs.id})`, theirs.id, alone, states);
+    const mailbox = { index: nextPlace++ };
+    driver.call('addPeer', id, theirs, mailbox.index);
+    const peer = new Peer(id, name ?? `${id} (${theirs.id})`, theirs.id, mailbox, states);
     all.push(peer);
     return peer;
   }
@@ -61,7 +53,7 @@ export function createPeers(driver: Driver, ours: EngineAddress, states: Int32Ar
     }
     // The core takes a place on each of them, and a command as many.
     requireInteger('descriptor.rails.length', rails.length, ours.rails.length, ours.rails.length);
-    const index = nextRemote++;
+    const index = nextPlace++;
     driver.call('addRemote', index, peer.id, rails);
     return new RemoteRegion(index, peer, bytes);
   }
@@ -78,7 +70,7 @@ export function createPeers(driver: Driver, ours: EngineAddress, states: Int32Ar
       }
       seen.add(peer);
     }
-    const index = nextGroup++;
+    const index = nextPlace++;
     driver.call(
       'addGroup',
       index,
