@@ -148,7 +148,8 @@ export class World {
   /** Under way or done from the first symmetric window on. */
   #nvshmem: Promise<void> | null = null;
   #wires: Promise<Wires> | null = null;
-  readonly #proxies: LastingProxy[] = [];
+  /** Those that were not stopped. */
+  #proxies: LastingProxy[] = [];
   /** In the order in which they were made, as on all ranks. */
   readonly #windows = new Set<MappedWindow>();
   readonly #host: Host;
@@ -384,7 +385,10 @@ export class World {
   async startProxy(options: ProxyOptions): Promise<RunningProxy> {
     requireProxyOptions(options, this.ranks);
     this.requireWhole();
-    const proxy = new LastingProxy(this.#host.startProxy, options);
+    const forget = () => {
+      this.#proxies = this.#proxies.filter((other) => other !== proxy);
+    };
+    const proxy = new LastingProxy(this.#host.startProxy, options, forget);
     if (!this.out) await proxy.begin(this.circle);
     this.#proxies.push(proxy);
     return proxy;

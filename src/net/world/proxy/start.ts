@@ -188,11 +188,13 @@ export class LastingProxy implements RunningProxy {
   #next: ReadyProxy | null = null;
   #running: Running | null = null;
   #over = false;
+  readonly #onStop: () => void;
   /** Whether it can begin anew without a wait for anything but the others. */
   prepared = false;
 
-  constructor(starter: ProxyStarter, options: ProxyOptions) {
+  constructor(starter: ProxyStarter, options: ProxyOptions, onStop: () => void) {
     this.#start = (provider) => starter(options, provider);
+    this.#onStop = onStop;
   }
 
   get error(): Error | null {
@@ -224,6 +226,7 @@ export class LastingProxy implements RunningProxy {
 
   async stop(): Promise<void> {
     this.#over = true;
+    this.#onStop();
     await Promise.all([this.pause(), this.#next?.discard()]);
     this.#next = null;
   }
