@@ -529,19 +529,7 @@ export class World {
 
   /** The circle of those that are left, and of those that wait and are taken in. */
   #goOnFrom(circle: Circle, timeoutMs?: number, takesIn?: TakesIn): Promise<Circle> {
-    return this.#meanwhile(circle, circle.renew(timeoutMs, takesIn));
-  }
-
-  /** An error counts ranks as this world does. */
-  async #meanwhile(circle: Circle, next: Promise<Circle>): Promise<Circle> {
-    const goOn = this.#host.meanwhile();
-    try {
-      return await next;
-    } catch (error) {
-      throw this.#inWorld(circle, error);
-    } finally {
-      goOn();
-    }
+    return this.#meeting(circle, circle.renew(timeoutMs, takesIn), this.#host.meanwhile());
   }
 
   /** The error, with ranks counted as this world does. */
@@ -645,7 +633,7 @@ export class World {
     try {
       // What counts is what the others say.
       const nothing = this.#maskables.map(() => Number.POSITIVE_INFINITY);
-      await this.#agree(nothing, () => this.#meanwhile(circle, circle.rejoin()), true);
+      await this.#agree(nothing, () => this.#meeting(circle, circle.rejoin(), this.#host.meanwhile()), true);
     } catch (error) {
       await this.#endLeftOut(error);
     }
@@ -891,9 +879,11 @@ export class World {
     passing('disposal', 'devices freed');
   }
 
-  /** The simulated machine must know when hosts wait for each other rather than for it, and what they then know. */
-  async #meeting<T>(circle: Circle, promise: Promise<T>): Promise<T> {
-    const goOn = this.#host.meets(circle.place);
+  /**
+   * The simulated machine must know when hosts wait for each other rather than for it, and what they then know: `goOn` tells it that the
+   * wait is over. An error counts ranks as this world does.
+   */
+  async #meeting<T>(circle: Circle, promise: Promise<T>, goOn = this.#host.meets(circle.place)): Promise<T> {
     try {
       return await promise;
     } catch (error) {
