@@ -41,7 +41,6 @@ import {
   joinSimulated,
   ordinalFor,
   requireOwnGpus,
-  simulatedOutside,
 } from './nodes.js';
 import { findPlace, OutsideCircle, ProcessCircle } from './process-circle.js';
 import { type FabricOptions, openEngine } from './proxy/network.js';
@@ -275,9 +274,7 @@ export class World {
         `given, because this process is ${here} ranks: World.join({}, async (world) => …)`,
       );
     const worlds =
-      device === 'sim'
-        ? await World.#joinSimulated(options, here, place.rejoin !== undefined)
-        : [await World.#joinGpu(options)];
+      device === 'sim' ? await World.#joinSimulated(options, here) : [await World.#joinGpu(options)];
     return program === undefined ? worlds[0]! : World.#runAll(worlds, program);
   }
 
@@ -304,12 +301,8 @@ export class World {
     return results;
   }
 
-  static async #joinSimulated(
-    options: JoinWorldOptions,
-    ranksHere: number,
-    outside: boolean,
-  ): Promise<World[]> {
-    const ranks = await (outside ? simulatedOutside : joinSimulated)(options, ranksHere);
+  static async #joinSimulated(options: JoinWorldOptions, ranksHere: number): Promise<World[]> {
+    const ranks = await joinSimulated(options, ranksHere);
     return ranks.map(({ circle, topology, machine, find }) => {
       const { localRank } = topology;
       // The ranks that it meets may be in another process: while it waits for them, the machine must not give it up.
@@ -322,8 +315,8 @@ export class World {
     const gpus = countGpus();
     const { rank, ranks, localRank, node, newcomer, rejoin } = findPlace(options);
     const ordinal = () => ordinalFor(rank, localRank, gpus);
-    // A newcomer is ready before the others wait for it.
-    let device = newcomer === undefined ? null : CudaDevice.open(ordinal());
+    // One that comes later is ready before the others wait for it.
+    let device = (newcomer ?? rejoin) === undefined ? null : CudaDevice.open(ordinal());
     const find = async (circle: Circle) => {
       const { uuid } = describeGpu(ordinal());
       const uuids = await circle.allGather(Buffer.from(uuid), 'choosing GPUs');
@@ -331,13 +324,10 @@ export class World {
       device ??= CudaDevice.open(ordinal());
       return findTopology(circle, device, node);
     };
-    const host = { ...unheard(ordinal(), options.fabric), alone: true, find };
-    if (rejoin !== undefined) {
-      const topology = topologyOf(evenNodes(ranks, 1), rank);
-      return new World(OutsideCircle.of(options), CudaDevice.open(ordinal()), topology, host);
-    }
+    const outside = () => topologyOf(evenNodes(ranks, 1), rank);
     try {
-      const { circle, topology } = await joinAndMeet(options, find);
+      const { circle, topology } = await joinAndMeet(options, find, outside);
+      const host = { ...unheard(ordinal(), options.fabric), alone: true, find };
       return new World(circle, device!, topology, host);
     } catch (error) {
       await device?.dispose();
