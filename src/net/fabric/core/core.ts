@@ -5,7 +5,6 @@ import {
   completionBatch,
   completionWords,
   type Endpoint,
-  type LocalMemory,
   openRail,
   type Rail,
 } from '../libfabric/endpoint.js';
@@ -71,8 +70,8 @@ export function createCore(options: CoreOptions) {
   const endpoints = new Set<Endpoint>(rails.map((rail) => rail.main));
   const regions = createRegions(rails);
   const mailbox = allocate(4096);
-  regions.open(mailboxRegion, { address: mailbox.address, bytes: mailbox.bytes, reach: { kind: 'host' } });
-  const mailboxes = regions.keys(mailboxRegion);
+  const { address, bytes } = mailbox;
+  const mailboxes = regions.open(mailboxRegion, { address, bytes, reach: { kind: 'host' } });
   /** How peers reach it: told to the caller when it has opened. */
   const ends: EngineAddress['rails'] = rails.map(({ address }, rail) => {
     return { address, mailbox: mailboxes[rail]! };
@@ -125,11 +124,6 @@ export function createCore(options: CoreOptions) {
     // Commands that name the peer may still be in the ring.
     while (takeCommands());
     lose(id, code);
-  }
-
-  function register(index: number, memory: LocalMemory): RemoteKey[] {
-    regions.open(index, memory);
-    return regions.keys(index);
   }
 
   function addRemote(index: number, peer: number, keys: readonly RemoteKey[]): void {
@@ -407,7 +401,7 @@ export function createCore(options: CoreOptions) {
     addPeer,
     removePeer,
     losePeer,
-    register,
+    register: regions.open,
     deregister: regions.close,
     stillLingering: regions.stillLingering,
     addRemote,
