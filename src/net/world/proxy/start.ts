@@ -122,7 +122,7 @@ export const inThread =
             void siblings.allStopped().then(() => post({ kind: 'close' }));
           } else if (message.kind === 'failed') {
             stopped();
-            reject(running.failed(fromMail(message.code, message.message, message.lost)));
+            reject(running.failed(fromMail(message.error)));
           }
         };
         void ended.then((how) => {
