@@ -332,6 +332,21 @@ describe('refusals', () => {
     },
   );
 
+  it.each(['caller', 'worker'] as const)(
+    'nobody who closes an engine goes on before it is closed (%s)',
+    needing('libfabric'),
+    async (thread) => {
+      const engine = await TransferEngine.open({ thread });
+      let closed = false;
+      const first = engine.close().then(() => {
+        closed = true;
+      });
+      await engine.close();
+      expect(closed).toBe(true);
+      await first;
+    },
+  );
+
   it('name the options of a bad engine', needing('tcp;ofi_rxm'), async () => {
     await expect(TransferEngine.open({ provider: 'pigeon' as 'shm' })).rejects.toThrow(
       /provider is "pigeon".*tcp;ofi_rxm/,

@@ -42,7 +42,7 @@ export class TransferEngine implements Waitable {
   readonly #waiting = createWaiting(this);
   readonly #operations: Operations;
   readonly #memory: ReturnType<typeof createMemory>;
-  #closed = false;
+  #closing: Promise<void> | null = null;
 
   /** Opens an engine. @throws UnavailableError when there is no libfabric or no usable provider. */
   static async open(options: EngineOptions = {}): Promise<TransferEngine> {
@@ -101,7 +101,7 @@ export class TransferEngine implements Waitable {
    */
   losePeer(peer: Peer): void {
     // Where nothing is under way any more, there is nothing to lose.
-    if (this.#closed || this.broken) return;
+    if (this.broken) return;
     this.#peers.lose(peer);
     this.#memory.freeSettled();
   }
@@ -204,7 +204,7 @@ export class TransferEngine implements Waitable {
   /** Makes progress where the caller must, and counts what has ended; true when anything moved. */
   poll(): boolean {
     // A closed engine has nothing left that could make progress; waits learn it from `broken`.
-    const moved = !this.#closed && this.driver.progress();
+    const moved = this.#closing === null && this.driver.progress();
     if (Atomics.load(this.#control, word.immediatesLost) !== 0) this.broken ??= tableFull();
     return this.#operations.drain() || moved;
   }
@@ -220,9 +220,12 @@ export class TransferEngine implements Waitable {
   }
 
   /** Ends what is under way with an error, unregisters everything, and frees the provider's resources. */
-  async close(): Promise<void> {
-    if (this.#closed) return;
-    this.#closed = true;
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
     const error = new DisposedError('this engine');
     this.broken ??= error;
     await this.driver.close();
@@ -240,7 +243,7 @@ export class TransferEngine implements Waitable {
   }
 
   #requireOpen(): void {
-    if (this.#closed) throw new DisposedError('this engine');
+    if (this.#closing !== null) throw new DisposedError('this engine');
     if (this.broken) throw this.broken;
   }
 }
