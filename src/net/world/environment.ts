@@ -57,6 +57,9 @@ export interface Membership
   readonly etcd: EtcdAddress | undefined;
 }
 
+/** The same, and how long the process waits for the others. */
+export type Place = Membership & Required<Pick<JoinOptions, 'timeoutMs' | 'lossTimeoutMs'>>;
+
 type Told<Name extends keyof JoinOptions> = { readonly [N in Name]: JoinOptions[N] | undefined };
 
 export type Environment = Readonly<Record<string, string | undefined>>;
