@@ -169,7 +169,7 @@ export function findPlace(options: JoinOptions): Place {
   const told: Membership =
     given.rank !== undefined && given.ranks !== undefined && where !== undefined
       ? { ...unsaid, rank: given.rank, ranks: given.ranks, address: where }
-      : readEnvironment(environment);
+      : readEnvironment(environment, options.newcomer);
   const size = requireInteger('ranks', ranks ?? told.ranks, 1, MAX_RANKS);
   const newcomer = options.newcomer ?? told.newcomer;
   const rejoin = options.rejoin ?? told.rejoin;
