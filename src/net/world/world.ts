@@ -379,8 +379,13 @@ export class World {
       this.#proxies = this.#proxies.filter((other) => other !== proxy);
     };
     const proxy = new LastingProxy(this.#host.startProxy, options, forget);
-    if (!this.out) await proxy.begin(this.circle);
     this.#proxies.push(proxy);
+    try {
+      if (!this.out) await proxy.begin(this.circle);
+    } catch (error) {
+      forget();
+      throw error;
+    }
     return proxy;
   }
 

@@ -217,6 +217,8 @@ export class LastingProxy implements RunningProxy {
     this.#next = null;
     this.prepared = false;
     this.#running = await next.begin(circle, ranks);
+    // It may have been stopped meanwhile.
+    if (this.#over) await this.pause();
   }
 
   /** Ends what is under way. It may begin again. */
