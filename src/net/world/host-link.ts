@@ -192,6 +192,8 @@ function refusal({ rank, address, newcomer }: Place, why: string): RendezvousErr
 /** One handshake. A refusal is a RendezvousError, anything else may pass. `welcomed` runs in the turn of the welcome, so that it misses no message after it. */
 function attempt<T>(place: Place, limitMs: number, welcomed: (channel: Channel) => T): Promise<T> {
   const { rank, ranks, world, secret, lossTimeoutMs } = place;
+  const newcomer = place.newcomer !== undefined;
+  const join = { version: PROTOCOL_VERSION, world, rank, ranks, newcomer, lossTimeoutMs, nonce: newNonce() };
   const [host, port] = [
     place.address.host === 'localhost' ? '127.0.0.1' : place.address.host,
     place.address.port,
@@ -207,17 +209,8 @@ function attempt<T>(place: Place, limitMs: number, welcomed: (channel: Channel) 
       clearTimeout(timer);
       reject(new Error(why));
     };
-    const joinerNonce = newNonce();
     let hostNonce: string | undefined;
     channel.onMessage = (message) => {
-      const handshake = {
-        world,
-        rank,
-        ranks,
-        version: PROTOCOL_VERSION,
-        hostNonce: hostNonce ?? '',
-        joinerNonce,
-      };
       if (message.type === 'hello' && hostNonce === undefined) {
         hostNonce = message.nonce;
         if (message.version !== PROTOCOL_VERSION) {
@@ -226,15 +219,11 @@ function attempt<T>(place: Place, limitMs: number, welcomed: (channel: Channel) 
           );
           return;
         }
-        const proof = prove(secret, 'joiner', { ...handshake, hostNonce });
-        const { version } = handshake;
-        const newcomer = place.newcomer !== undefined;
-        const nonce = joinerNonce;
-        channel.send({ type: 'join', version, world, rank, ranks, newcomer, lossTimeoutMs, nonce, proof });
+        channel.send({ type: 'join', ...join, proof: prove(secret, 'joiner', join, hostNonce) });
       } else if (message.type === 'refused') {
         refuse(message.why);
       } else if (message.type === 'welcome' && hostNonce !== undefined) {
-        if (!sameProof(message.proof, prove(secret, 'host', handshake))) {
+        if (!sameProof(message.proof, prove(secret, 'host', join, hostNonce))) {
           refuse('this rank may join, but it does not know the secret itself; who listens there?');
           return;
         }
