@@ -625,13 +625,10 @@ export class World {
     passing('rejoin', 'kernels ended');
     await Promise.all(this.#proxies.map((proxy) => proxy.prepare()));
     const { circle } = this;
-    try {
-      // What counts is what the others say.
-      const nothing = this.#maskables.map(() => Number.POSITIVE_INFINITY);
-      await this.#agree(nothing, () => this.#meeting(circle, circle.rejoin(), this.#host.meanwhile()), true);
-    } catch (error) {
-      await this.#endLeftOut(error);
-    }
+    // What counts is what the others say.
+    const nothing = this.#maskables.map(() => Number.POSITIVE_INFINITY);
+    const begin = () => this.#meeting(circle, circle.rejoin(), this.#host.meanwhile());
+    await this.#agree(nothing, begin, true).catch((error) => this.#endLeftOut(error));
     this.tell({ kind: 'joined', joined: [this.rank] });
   }
 
@@ -644,18 +641,14 @@ export class World {
     passing('mask', 'kernels ended');
     const counted = await Promise.all(this.#maskables.map((part) => part.count()));
     const out = this.masked;
-    try {
-      if (ranks.length > 0) {
-        const { circle } = this;
-        await this.#unlessLost(this.barrier('mask'));
-        const numbers = ranks.map((rank) => circle.origins.indexOf(this.#origins[rank]!));
-        circle.accuse(numbers, 'the program leaves it out');
-      }
-      const begin = () => this.#goOnFrom(this.circle, this.#patience, takesIn);
-      await this.#agree(counted, begin, takesIn === 'rejoining');
-    } catch (error) {
-      await this.#endLeftOut(error);
+    if (ranks.length > 0) {
+      const { circle } = this;
+      await this.#unlessLost(this.barrier('mask'));
+      const numbers = ranks.map((rank) => circle.origins.indexOf(this.#origins[rank]!));
+      circle.accuse(numbers, 'the program leaves it out');
     }
+    const begin = () => this.#goOnFrom(this.circle, this.#patience, takesIn);
+    await this.#agree(counted, begin, takesIn === 'rejoining').catch((error) => this.#endLeftOut(error));
     const { masked } = this;
     const joined = out.filter((rank) => !masked.includes(rank));
     if (joined.length > 0) this.tell({ kind: 'joined', joined });
