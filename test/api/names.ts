@@ -104,7 +104,10 @@ interface Reasons {
     | 'multiplyMatrices'
     | Of<'shuffles'>;
   'is for Heddle itself, and says so':
+    | 'Circle.fail'
     | 'ExpertsPlan.requirePlanned'
+    | 'LocalCircle.fail'
+    | 'ProcessCircle.fail'
     | 'TransferEngine.probe'
     | 'createOut'
     | 'isTile'

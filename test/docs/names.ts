@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import ts from 'typescript';
 import { root } from '../tree.js';
 
-const givesCode = new Set(['super', 'HeddleError', 'fromMail', 'printError']);
+const givesCode = new Set(['super', 'HeddleError', 'printError']);
 
 /** Whether an expression stands where the code of an error does: given to its constructor, or beside `error.code`. */
 function isCode(of: ts.Node): boolean {

@@ -325,6 +325,17 @@ describe('a rank that was left out, and lives, rejoins', () => {
     );
     expect(sim.findings).toEqual([]);
   });
+
+  it('also where another layer of the world is gone, whose proxies ended with it', async () => {
+    await World.local({ ranks: 4, device: 'sim' }, async (world) => {
+      const gone = await ExpertParallel.create(
+        world,
+        layerOf(shape, { ...messages('proxy'), onLoss: 'mask' }),
+      );
+      await gone.dispose();
+      await leaveAndRejoin(world, { how: messages('proxy') });
+    });
+  });
 });
 
 /** Rounds of which rank 1 is left out of the second, and waits to be taken in again until the fourth or until it is known to have fallen. */

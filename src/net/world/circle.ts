@@ -219,6 +219,11 @@ export abstract class Circle {
     this.#link.giveUp([this.rank], reason);
   }
 
+  /** Says the same of a rank whose program has failed. Of no effect where it has left. @internal */
+  fail(reason: string): void {
+    if (this.#disposal === undefined) this.#link.giveUp([this.rank], reason);
+  }
+
   /**
    * Says that ranks do not answer this one, so that it cannot go on with them: every rank sees them lost at once, with the
    * reason. The first that speaks is believed.

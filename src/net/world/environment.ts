@@ -57,6 +57,9 @@ export interface Membership
   readonly etcd: EtcdAddress | undefined;
 }
 
+/** The same, and how long the process waits for the others. */
+export type Place = Membership & Required<Pick<JoinOptions, 'timeoutMs' | 'lossTimeoutMs'>>;
+
 type Told<Name extends keyof JoinOptions> = { readonly [N in Name]: JoinOptions[N] | undefined };
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -131,14 +134,15 @@ const LAUNCHERS: readonly Launcher[] = [
 /**
  * Reads this process's place from the environment: the first of HEDDLE_*, torchrun, Open MPI, PMI, PMIx and
  * Slurm whose rank variable is set; a newcomer needs none. HEDDLE_RENDEZVOUS, HEDDLE_ADDRESS, HEDDLE_SECRET, HEDDLE_LOCAL_RANK, HEDDLE_NODE, HEDDLE_DEVICE,
- * HEDDLE_NEWCOMER, HEDDLE_REJOIN, HEDDLE_RANKS_HERE and HEDDLE_WORLD_ID count under every launcher.
+ * HEDDLE_NEWCOMER, HEDDLE_REJOIN, HEDDLE_RANKS_HERE and HEDDLE_WORLD_ID count under every launcher. `named`: of a newcomer that needs no
+ * variable to be one.
  */
-export function readEnvironment(environment: Environment = process.env): Membership {
+export function readEnvironment(environment: Environment = process.env, named?: string): Membership {
   const get = (name: string) => {
     const value = environment[name];
     return value === undefined ? undefined : requireText(name, value) || undefined;
   };
-  const newcomer = get('HEDDLE_NEWCOMER');
+  const newcomer = named ?? get('HEDDLE_NEWCOMER');
   const found = LAUNCHERS.find(({ rank }) => get(rank) !== undefined);
   const launcher = found ?? (newcomer === undefined ? undefined : LAUNCHERS[0]!);
   if (launcher === undefined) {

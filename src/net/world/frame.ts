@@ -36,11 +36,10 @@ export function encodeFrame({ head, bytes }: Frame): Uint8Array[] {
 export class FrameReader {
   /** May be changed between frames, also in the middle of a `read`. */
   limits: FrameLimits;
-  readonly #prefix = new Uint8Array(PREFIX);
-  #head = new Uint8Array(0);
-  #bytes = new Uint8Array(0);
-  /** The part of the frame under way that is being filled, and how much of it is here. */
-  #part: 'prefix' | 'head' | 'bytes' = 'prefix';
+  /** Of the frame under way: its prefix, and behind it head and bytes, whose lengths that tells. */
+  #parts: readonly Uint8Array[] = [new Uint8Array(PREFIX)];
+  /** Which of them is being filled, and how much of it is here. */
+  #part = 0;
   #filled = 0;
 
   constructor(limits: FrameLimits) {
@@ -49,44 +48,29 @@ export class FrameReader {
 
   /** The frames that this chunk completes, one at a time. Throws ProtocolError; then the stream is lost. */
   *read(chunk: Uint8Array): Generator<Frame> {
-    let at = 0;
-    const fill = (part: Uint8Array): boolean => {
+    for (let at = 0; ; ) {
+      const part = this.#parts[this.#part]!;
       const taken = chunk.subarray(at, at + part.length - this.#filled);
       part.set(taken, this.#filled);
       at += taken.length;
       this.#filled += taken.length;
-      if (this.#filled < part.length) return false;
+      if (this.#filled < part.length) return;
       this.#filled = 0;
-      return true;
-    };
-    for (;;) {
-      switch (this.#part) {
-        case 'prefix':
-          if (!fill(this.#prefix)) return;
-          this.#allocate();
-          this.#part = 'head';
-          break;
-        case 'head':
-          if (!fill(this.#head)) return;
-          this.#part = 'bytes';
-          break;
-        case 'bytes':
-          if (!fill(this.#bytes)) return;
-          this.#part = 'prefix';
-          yield { head: decode(this.#head), bytes: this.#bytes };
-      }
+      if (this.#part === 0) this.#parts = this.#partsBehind(part);
+      this.#part = (this.#part + 1) % this.#parts.length;
+      const [, head, bytes] = this.#parts;
+      if (this.#part === 0) yield { head: decode(head!), bytes: bytes! };
     }
   }
 
-  #allocate(): void {
-    const lengths = new DataView(this.#prefix.buffer);
+  #partsBehind(prefix: Uint8Array): readonly Uint8Array[] {
+    const lengths = new DataView(prefix.buffer);
     const head = lengths.getUint32(0, true);
     const bytes = lengths.getUint32(4, true);
     if (head === 0 || head > this.limits.head || bytes > this.limits.bytes) {
       throw new ProtocolError(`a frame of ${head} + ${bytes} bytes`);
     }
-    this.#head = new Uint8Array(head);
-    this.#bytes = new Uint8Array(bytes);
+    return [prefix, new Uint8Array(head), new Uint8Array(bytes)];
   }
 }
 

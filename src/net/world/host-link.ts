@@ -4,7 +4,7 @@ import { RankLostError, RendezvousError } from '../../base/errors.js';
 import { formatAddress } from './address.js';
 import { Channel } from './channel.js';
 import { type FarLink, type Hearer, passing } from './circle.js';
-import type { Membership } from './environment.js';
+import type { Place } from './environment.js';
 import { type Call, MAX_PAYLOAD } from './exchange.js';
 import { type Message, PROTOCOL_VERSION, ProtocolError } from './messages.js';
 import { Rendezvous } from './rendezvous.js';
@@ -22,18 +22,15 @@ const LONGEST_PAUSE_MS = 1_000;
  * Joins the world at the process that hosts its rendezvous: rank 0, which this process may be itself, unless the launcher does.
  * `welcomed` runs in the turn of the welcome, so that nothing is missed.
  */
-export async function joinHost<T>(
-  place: Membership,
-  { timeoutMs, lossTimeoutMs }: { readonly timeoutMs: number; readonly lossTimeoutMs: number },
-  welcomed: (link: FarLink) => T,
-): Promise<T> {
+export async function joinHost<T>(place: Place, welcomed: (link: FarLink) => T): Promise<T> {
+  const { lossTimeoutMs } = place;
   requireSecret(place.address.host, place.secret);
   const hosts = place.rank === 0 && !place.hosted && place.newcomer === undefined;
   const rendezvous = hosts ? await Rendezvous.listen(place) : undefined;
   passing('join', 'ready');
   const here = rendezvous ? { ...place, address: rendezvous.address } : place;
   try {
-    return await reach(here, timeoutMs, lossTimeoutMs, (channel) => {
+    return await reach(here, (channel) => {
       const silent = `it gave no sign of life for ${lossTimeoutMs} ms`;
       channel.watch(lossTimeoutMs, () => channel.destroy(silent), false);
       return welcomed(linkOver(channel, place, rendezvous));
@@ -45,7 +42,7 @@ export async function joinHost<T>(
 }
 
 /** `place`: of these days, for a renewal changes rank and ranks. */
-function linkOver(channel: Channel, place: Membership, rendezvous: Rendezvous | undefined): FarLink {
+function linkOver(channel: Channel, place: Place, rendezvous: Rendezvous | undefined): FarLink {
   let hearer!: Hearer;
   let ended = false;
   channel.trust(place.ranks * MAX_PAYLOAD);
@@ -163,18 +160,14 @@ function linkOver(channel: Channel, place: Membership, rendezvous: Rendezvous | 
 }
 
 /** Connects and is welcomed; tries again, since rank 0 may start last, until the time is over. */
-async function reach<T>(
-  place: Membership,
-  timeoutMs: number,
-  lossTimeoutMs: number,
-  welcomed: (channel: Channel) => T,
-): Promise<T> {
+async function reach<T>(place: Place, welcomed: (channel: Channel) => T): Promise<T> {
+  const { timeoutMs } = place;
   const deadline = performance.now() + timeoutMs;
   for (let pause = PAUSE_MS; ; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
     const leftMs = Math.max(deadline - performance.now(), SHORTEST_ATTEMPT_MS);
     const limitMs = Math.ceil(Math.min(leftMs, ATTEMPT_MS));
     try {
-      return await attempt(place, lossTimeoutMs, limitMs, welcomed);
+      return await attempt(place, limitMs, welcomed);
     } catch (error) {
       // A refusal is final: trying again would bring the same.
       if (error instanceof RendezvousError) throw error;
@@ -189,7 +182,7 @@ async function reach<T>(
   }
 }
 
-function refusal({ rank, address, newcomer }: Membership, why: string): RendezvousError {
+function refusal({ rank, address, newcomer }: Place, why: string): RendezvousError {
   const who = newcomer === undefined ? `rank ${rank}` : `newcomer ${newcomer}`;
   return new RendezvousError(
     `${who} cannot join at ${formatAddress(address)}: the rendezvous says that ${why}`,
@@ -197,13 +190,10 @@ function refusal({ rank, address, newcomer }: Membership, why: string): Rendezvo
 }
 
 /** One handshake. A refusal is a RendezvousError, anything else may pass. `welcomed` runs in the turn of the welcome, so that it misses no message after it. */
-function attempt<T>(
-  place: Membership,
-  lossTimeoutMs: number,
-  limitMs: number,
-  welcomed: (channel: Channel) => T,
-): Promise<T> {
-  const { rank, ranks, world, secret } = place;
+function attempt<T>(place: Place, limitMs: number, welcomed: (channel: Channel) => T): Promise<T> {
+  const { rank, ranks, world, secret, lossTimeoutMs } = place;
+  const newcomer = place.newcomer !== undefined;
+  const join = { version: PROTOCOL_VERSION, world, rank, ranks, newcomer, lossTimeoutMs, nonce: newNonce() };
   const [host, port] = [
     place.address.host === 'localhost' ? '127.0.0.1' : place.address.host,
     place.address.port,
@@ -219,17 +209,8 @@ function attempt<T>(
       clearTimeout(timer);
       reject(new Error(why));
     };
-    const joinerNonce = newNonce();
     let hostNonce: string | undefined;
     channel.onMessage = (message) => {
-      const handshake = {
-        world,
-        rank,
-        ranks,
-        version: PROTOCOL_VERSION,
-        hostNonce: hostNonce ?? '',
-        joinerNonce,
-      };
       if (message.type === 'hello' && hostNonce === undefined) {
         hostNonce = message.nonce;
         if (message.version !== PROTOCOL_VERSION) {
@@ -238,15 +219,11 @@ function attempt<T>(
           );
           return;
         }
-        const proof = prove(secret, 'joiner', { ...handshake, hostNonce });
-        const { version } = handshake;
-        const newcomer = place.newcomer !== undefined;
-        const nonce = joinerNonce;
-        channel.send({ type: 'join', version, world, rank, ranks, newcomer, lossTimeoutMs, nonce, proof });
+        channel.send({ type: 'join', ...join, proof: prove(secret, 'joiner', join, hostNonce) });
       } else if (message.type === 'refused') {
         refuse(message.why);
       } else if (message.type === 'welcome' && hostNonce !== undefined) {
-        if (!sameProof(message.proof, prove(secret, 'host', handshake))) {
+        if (!sameProof(message.proof, prove(secret, 'host', join, hostNonce))) {
           refuse('this rank may join, but it does not know the secret itself; who listens there?');
           return;
         }

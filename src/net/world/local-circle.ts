@@ -60,8 +60,7 @@ export class LocalCircle extends Circle {
   ): Promise<T[]> {
     requireFunction('program', program, 'a function: what each rank does');
     return runEach(LocalCircle.create(ranks, options), program, {
-      // Of no effect where it has left.
-      lose: ({ latest }, reason) => latest.#exchange.lose([latest.rank], reason),
+      lose: ({ latest }, reason) => latest.fail(reason),
       ended: ({ latest }) => latest.dispose(),
     });
   }

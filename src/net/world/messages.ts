@@ -105,6 +105,8 @@ export type Message = {
   [K in keyof Shapes]: { readonly type: K } & Readonly<Fields<Shapes[K]>>;
 }[keyof Shapes];
 
+export type Join = Extract<Message, { type: 'join' }>;
+
 /** Reads a frame's head. Throws ProtocolError unless it is exactly one of the messages. */
 export function parseMessage(head: string): Message {
   let value: unknown;

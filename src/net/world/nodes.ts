@@ -91,10 +91,24 @@ async function whyUnreachable(device: Device, offered: Uint8Array): Promise<stri
 /** Finds out with all ranks of a circle of processes which of them share a node. */
 export type FindTopology = (circle: Circle) => Promise<Topology>;
 
-/** A process that was taken in meets the others as they do after a renewal, which starts over without ranks that are lost meanwhile. */
-export async function joinAndMeet(options: JoinOptions, find: FindTopology) {
+interface Met {
+  readonly circle: Circle;
+  readonly topology: Topology;
+}
+
+/**
+ * A process that was taken in meets the others as they do after a renewal, which starts over without ranks that are lost meanwhile.
+ * One that takes the place of a rank meets nobody yet, and has the nodes of `outside`.
+ */
+export async function joinAndMeet(
+  options: JoinOptions,
+  find: FindTopology,
+  outside: () => Topology,
+): Promise<Met> {
+  const place = findPlace(options);
+  if (place.rejoin !== undefined) return { circle: OutsideCircle.of(options), topology: outside() };
   let circle = await ProcessCircle.join(options);
-  const newcomer = findPlace(options).newcomer !== undefined;
+  const newcomer = place.newcomer !== undefined;
   try {
     for (;;) {
       try {
@@ -115,23 +129,9 @@ export async function joinAndMeet(options: JoinOptions, find: FindTopology) {
 
 const simulatedApart = 'their GPUs are simulated by other processes';
 
-/** Likewise of a process that takes the places of ranks which were left out: its nodes are as processes of its size make them. */
-export async function simulatedOutside(options: JoinOptions, ranksHere: number) {
-  const { rank: first, ranks } = findPlace(options);
-  const { SimMachine } = await import('../../gpu/sim/index.js');
-  const machine = SimMachine.create({ ranks: ranksHere });
-  const nodeOf = Array.from({ length: ranks }, (_, rank) => Math.floor(rank / ranksHere));
-  return Array.from({ length: ranksHere }, (_, i) => {
-    const [rank, localRank] = [first + i, i];
-    const topology = topologyOf(nodeOf, rank, simulatedApart);
-    const circle = OutsideCircle.of({ ...options, rank, localRank });
-    return { circle, topology, machine, find: null };
-  });
-}
-
 /** A process whose GPUs are simulated is several ranks, which share a machine and make a node: joins with `ranksHere` ranks from the process's own on. */
 export async function joinSimulated(options: JoinOptions, ranksHere: number) {
-  const { rank: first } = findPlace(options);
+  const { rank: first, ranks } = findPlace(options);
   const { SimMachine } = await import('../../gpu/sim/index.js');
   const machine = SimMachine.create({ ranks: ranksHere });
   const process = Buffer.from(randomUUID());
@@ -140,10 +140,14 @@ export async function joinSimulated(options: JoinOptions, ranksHere: number) {
     const nodeOf = processes.map((bytes) => Buffer.from(bytes).toString());
     return topologyOf(nodeOf, circle.rank, simulatedApart);
   };
+  // The nodes of a process that takes the places of ranks are as processes of its size make them.
+  const nodeOf = Array.from({ length: ranks }, (_, rank) => Math.floor(rank / ranksHere));
   const joined = await Promise.allSettled(
-    Array.from({ length: ranksHere }, (_, i) =>
-      joinAndMeet({ ...options, rank: first + i, localRank: i }, find),
-    ),
+    Array.from({ length: ranksHere }, (_, i) => {
+      const rank = first + i;
+      const outside = () => topologyOf(nodeOf, rank, simulatedApart);
+      return joinAndMeet({ ...options, rank, localRank: i }, find, outside);
+    }),
   );
   const here = joined.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
   for (const result of joined) {

@@ -8,7 +8,13 @@ import {
 } from '../../base/errors.js';
 import { parseAddress } from './address.js';
 import { Circle, type CircleOptions, DEFAULT_TIMEOUT_MS, type FarLink, passing } from './circle.js';
-import { type JoinOptions, type Membership, maxLocalRank, readEnvironment } from './environment.js';
+import {
+  type JoinOptions,
+  type Membership,
+  maxLocalRank,
+  type Place,
+  readEnvironment,
+} from './environment.js';
 import { parseEtcdAddress } from './etcd/address.js';
 import { joinEtcd } from './etcd/link.js';
 import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_RANKS } from './exchange.js';
@@ -33,18 +39,16 @@ export class ProcessCircle extends Circle {
   readonly node: string | undefined;
   /** Leaves, at the end of the program. A world on top of the circle has more to let go of. */
   atProgramEnd: () => Promise<void> = () => this.dispose();
-  readonly #place: Membership;
-  readonly #limits: Limits;
+  readonly #place: Place;
   readonly #link: FarLink;
   /** The one that had lost this rank. It may host the rendezvous, so its link stays. */
   #lostIt: ProcessCircle | undefined;
 
-  private constructor(place: Membership, origins: readonly number[], limits: Limits, link: FarLink) {
-    super(place.rank, origins, limits, link);
+  private constructor(place: Place, origins: readonly number[], link: FarLink) {
+    super(place.rank, origins, place, link);
     this.localRank = place.localRank;
     this.node = place.node;
     this.#place = place;
-    this.#limits = limits;
     this.#link = link;
     open.add(this);
     link.hear({ ...this.hears, renewed: (origins, rank) => this.#goOn(origins, rank) });
@@ -57,19 +61,16 @@ export class ProcessCircle extends Circle {
   static async join(options: JoinOptions = {}): Promise<ProcessCircle> {
     tellLauncher();
     const place = findPlace(options);
-    const limits = limitsOf(options);
-    return ProcessCircle.#enter(place.rejoin === undefined ? place : outside(place, place.rejoin), limits);
+    return ProcessCircle.#enter(place.rejoin === undefined ? place : outside(place, place.rejoin));
   }
 
   /** Resolves when every rank has joined, or has taken in the newcomer. */
-  static async #enter(place: Membership, limits: Limits): Promise<ProcessCircle> {
+  static async #enter(place: Place): Promise<ProcessCircle> {
     const origins = Array.from({ length: place.ranks }, (_, rank) => rank);
-    const welcomed = (link: FarLink) => new ProcessCircle(place, origins, limits, link);
+    const welcomed = (link: FarLink) => new ProcessCircle(place, origins, link);
     const { etcd } = place;
     const circle =
-      etcd === undefined
-        ? await joinHost(place, limits, welcomed)
-        : await joinEtcd({ ...place, etcd }, limits, welcomed);
+      etcd === undefined ? await joinHost(place, welcomed) : await joinEtcd({ ...place, etcd }, welcomed);
     passing('join', 'welcomed');
     try {
       if (place.newcomer === undefined) await circle.barrier('join');
@@ -94,7 +95,7 @@ export class ProcessCircle extends Circle {
   protected override async waitOutside(): Promise<ProcessCircle> {
     open.delete(this);
     const again = outside(this.#place, `rank ${this.rank} again`);
-    const circle = await ProcessCircle.#enter(again, this.#limits);
+    const circle = await ProcessCircle.#enter(again);
     circle.#lostIt = this;
     return circle;
   }
@@ -103,26 +104,14 @@ export class ProcessCircle extends Circle {
   #goOn(origins: readonly number[], rank: number): void {
     open.delete(this);
     const place = { ...this.#place, rank, ranks: origins.length, newcomer: undefined };
-    const next = new ProcessCircle(place, origins, this.#limits, this.#link);
+    const next = new ProcessCircle(place, origins, this.#link);
     next.#lostIt = this.#lostIt;
     this.goOn(next);
   }
 }
 
-/** How long the ranks of a circle of processes wait. */
-type Limits = Required<Pick<JoinOptions, 'timeoutMs' | 'lossTimeoutMs'>>;
-
-function limitsOf({
-  timeoutMs = DEFAULT_TIMEOUT_MS,
-  lossTimeoutMs = DEFAULT_LOSS_TIMEOUT_MS,
-}: JoinOptions): Limits {
-  requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
-  requireInteger('lossTimeoutMs', lossTimeoutMs, 1, LONGEST_TIMEOUT_MS);
-  return { timeoutMs, lossTimeoutMs };
-}
-
 /** At the rendezvous a rank that rejoins is a newcomer by itself, whatever its place. */
-const outside = (place: Membership, rejoin: string): Membership => ({
+const outside = (place: Place, rejoin: string): Place => ({
   ...place,
   ...{ rejoin, newcomer: rejoin, rank: 0, ranks: 1 },
 });
@@ -147,8 +136,8 @@ export class OutsideCircle extends Circle {
 
   /** It joins the others as `ProcessCircle` does. */
   static of(options: JoinOptions): OutsideCircle {
-    const { rank, ranks } = findPlace(options);
-    return new OutsideCircle(rank, ranks, limitsOf(options), () => ProcessCircle.join(options));
+    const place = findPlace(options);
+    return new OutsideCircle(place.rank, place.ranks, place, () => ProcessCircle.join(options));
   }
 
   override get out(): boolean {
@@ -168,8 +157,9 @@ const unsaid = {
 };
 
 /** The options' place, and the environment's where it is needed. */
-export function findPlace(options: JoinOptions): Membership {
+export function findPlace(options: JoinOptions): Place {
   requireObject('options', options);
+  const { timeoutMs = DEFAULT_TIMEOUT_MS, lossTimeoutMs = DEFAULT_LOSS_TIMEOUT_MS } = options;
   const { rank, ranks, localRank, node, address, rendezvous, world, secret, hosted, environment } = options;
   if (environment !== undefined) requireObject('environment', environment, 'variables by name');
   const etcd = rendezvous === undefined ? undefined : parseEtcdAddress('rendezvous', rendezvous);
@@ -179,7 +169,7 @@ export function findPlace(options: JoinOptions): Membership {
   const told: Membership =
     given.rank !== undefined && given.ranks !== undefined && where !== undefined
       ? { ...unsaid, rank: given.rank, ranks: given.ranks, address: where }
-      : readEnvironment(environment);
+      : readEnvironment(environment, options.newcomer);
   const size = requireInteger('ranks', ranks ?? told.ranks, 1, MAX_RANKS);
   const newcomer = options.newcomer ?? told.newcomer;
   const rejoin = options.rejoin ?? told.rejoin;
@@ -198,6 +188,8 @@ export function findPlace(options: JoinOptions): Membership {
     world: shortId(requireText('world', world ?? told.world)),
     secret: secret ?? told.secret,
     hosted: requireFlag('hosted', hosted ?? told.hosted),
+    timeoutMs: requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS),
+    lossTimeoutMs: requireInteger('lossTimeoutMs', lossTimeoutMs, 1, LONGEST_TIMEOUT_MS),
   };
 }
 

@@ -5,7 +5,7 @@ import { type Address, formatAddress, isLoopback } from './address.js';
 import { Channel } from './channel.js';
 import type { Membership } from './environment.js';
 import { Exchange, MAX_PAYLOAD, MAX_RANKS } from './exchange.js';
-import { type Message, PROTOCOL_VERSION } from './messages.js';
+import { type Join, PROTOCOL_VERSION } from './messages.js';
 import { newNonce, prove, requireSecret, sameProof } from './secret.js';
 
 /**
@@ -22,8 +22,6 @@ export interface RendezvousOptions
 const HANDSHAKE_MS = 10_000;
 
 const newOrNewcomer = 'start a new one, or come as a newcomer (HEDDLE_NEWCOMER)';
-
-type Join = Extract<Message, { type: 'join' }>;
 
 /**
  * The place where the ranks of a world join and through which they meet. One process hosts it: rank 0, or
@@ -162,7 +160,7 @@ export class Rendezvous {
     if (join.version !== PROTOCOL_VERSION) {
       return `it speaks protocol version ${PROTOCOL_VERSION}, this rank ${join.version}; use one version of heddle everywhere`;
     }
-    const proof = prove(secret, 'joiner', { ...join, hostNonce, joinerNonce: join.nonce });
+    const proof = prove(secret, 'joiner', join, hostNonce);
     if (!sameProof(proof, join.proof)) {
       return 'its secret is another one; HEDDLE_SECRET must be the same on every rank, and HEDDLE_ADDRESS must not lead to an earlier or another world';
     }
@@ -188,7 +186,7 @@ export class Rendezvous {
   #admit(channel: Channel, join: Join, hostNonce: string): void {
     this.#members.add(channel);
     channel.trust(MAX_PAYLOAD);
-    const proof = prove(this.#options.secret, 'host', { ...join, hostNonce, joinerNonce: join.nonce });
+    const proof = prove(this.#options.secret, 'host', join, hostNonce);
     channel.send({ type: 'welcome', proof });
     if (join.newcomer) this.#seatNewcomer(channel, join.lossTimeoutMs);
     else this.#seat(channel, this.#exchange, join.rank, join.lossTimeoutMs);

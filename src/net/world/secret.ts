@@ -2,16 +2,7 @@
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { ArgumentError } from '../../base/errors.js';
 import { isLoopback } from './address.js';
-
-/** The text on which both sides of a handshake agree; a proof holds for this and nothing else. */
-interface Handshake {
-  readonly world: string;
-  readonly rank: number;
-  readonly ranks: number;
-  readonly version: number;
-  readonly hostNonce: string;
-  readonly joinerNonce: string;
-}
+import type { Join } from './messages.js';
 
 /** 32 random bytes in hexadecimal: a challenge that is never asked twice. */
 export function newNonce(): string {
@@ -22,14 +13,18 @@ export function newNonce(): string {
 const MIN_SECRET = 16;
 
 /**
- * Proves that its author knows the secret, without showing it. The role keeps a proof from being sent back
+ * Proves that its author knows the secret, without showing it, and holds for this joiner and the two challenges alone. The role keeps a proof from being sent back
  * to its author as the other side's. Without a secret (loopback only) this still catches mistakes: a rank of
  * another world, or one side with a secret and the other without.
  */
-export function prove(secret: string | undefined, role: 'host' | 'joiner', handshake: Handshake): string {
-  const { world, rank, ranks, version, hostNonce, joinerNonce } = handshake;
+export function prove(
+  secret: string | undefined,
+  role: 'host' | 'joiner',
+  { world, rank, ranks, version, nonce }: Pick<Join, 'world' | 'rank' | 'ranks' | 'version' | 'nonce'>,
+  hostNonce: string,
+): string {
   // JSON keeps the fields apart: no two handshakes give the same text.
-  const text = JSON.stringify(['heddle', role, version, world, rank, ranks, hostNonce, joinerNonce]);
+  const text = JSON.stringify(['heddle', role, version, world, rank, ranks, hostNonce, nonce]);
   return createHmac('sha256', secret ?? '')
     .update(text)
     .digest('hex');

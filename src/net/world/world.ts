@@ -41,7 +41,6 @@ import {
   joinSimulated,
   ordinalFor,
   requireOwnGpus,
-  simulatedOutside,
 } from './nodes.js';
 import { findPlace, OutsideCircle, ProcessCircle } from './process-circle.js';
 import { type FabricOptions, openEngine } from './proxy/network.js';
@@ -148,7 +147,8 @@ export class World {
   /** Under way or done from the first symmetric window on. */
   #nvshmem: Promise<void> | null = null;
   #wires: Promise<Wires> | null = null;
-  readonly #proxies: LastingProxy[] = [];
+  /** Those that were not stopped. */
+  #proxies: LastingProxy[] = [];
   /** In the order in which they were made, as on all ranks. */
   readonly #windows = new Set<MappedWindow>();
   readonly #host: Host;
@@ -274,16 +274,14 @@ export class World {
         `given, because this process is ${here} ranks: World.join({}, async (world) => …)`,
       );
     const worlds =
-      device === 'sim'
-        ? await World.#joinSimulated(options, here, place.rejoin !== undefined)
-        : [await World.#joinGpu(options)];
+      device === 'sim' ? await World.#joinSimulated(options, here) : [await World.#joinGpu(options)];
     return program === undefined ? worlds[0]! : World.#runAll(worlds, program);
   }
 
   /** A rank whose program throws is lost to the others. The first error is thrown, once all have ended. */
   static async #runAll<T>(worlds: readonly World[], program: (world: World) => Promise<T>): Promise<T[]> {
     const results = runEach(worlds, program, {
-      lose: (world, reason) => world.circle.latest.abandon(reason),
+      lose: (world, reason) => world.circle.latest.fail(reason),
       ended: (world) => world.#host.left(),
     });
     try {
@@ -303,12 +301,8 @@ export class World {
     return results;
   }
 
-  static async #joinSimulated(
-    options: JoinWorldOptions,
-    ranksHere: number,
-    outside: boolean,
-  ): Promise<World[]> {
-    const ranks = await (outside ? simulatedOutside : joinSimulated)(options, ranksHere);
+  static async #joinSimulated(options: JoinWorldOptions, ranksHere: number): Promise<World[]> {
+    const ranks = await joinSimulated(options, ranksHere);
     return ranks.map(({ circle, topology, machine, find }) => {
       const { localRank } = topology;
       // The ranks that it meets may be in another process: while it waits for them, the machine must not give it up.
@@ -321,8 +315,8 @@ export class World {
     const gpus = countGpus();
     const { rank, ranks, localRank, node, newcomer, rejoin } = findPlace(options);
     const ordinal = () => ordinalFor(rank, localRank, gpus);
-    // A newcomer is ready before the others wait for it.
-    let device = newcomer === undefined ? null : CudaDevice.open(ordinal());
+    // One that comes later is ready before the others wait for it.
+    let device = (newcomer ?? rejoin) === undefined ? null : CudaDevice.open(ordinal());
     const find = async (circle: Circle) => {
       const { uuid } = describeGpu(ordinal());
       const uuids = await circle.allGather(Buffer.from(uuid), 'choosing GPUs');
@@ -330,13 +324,10 @@ export class World {
       device ??= CudaDevice.open(ordinal());
       return findTopology(circle, device, node);
     };
-    const host = { ...unheard(ordinal(), options.fabric), alone: true, find };
-    if (rejoin !== undefined) {
-      const topology = topologyOf(evenNodes(ranks, 1), rank);
-      return new World(OutsideCircle.of(options), CudaDevice.open(ordinal()), topology, host);
-    }
+    const outside = () => topologyOf(evenNodes(ranks, 1), rank);
     try {
-      const { circle, topology } = await joinAndMeet(options, find);
+      const { circle, topology } = await joinAndMeet(options, find, outside);
+      const host = { ...unheard(ordinal(), options.fabric), alone: true, find };
       return new World(circle, device!, topology, host);
     } catch (error) {
       await device?.dispose();
@@ -384,9 +375,17 @@ export class World {
   async startProxy(options: ProxyOptions): Promise<RunningProxy> {
     requireProxyOptions(options, this.ranks);
     this.requireWhole();
-    const proxy = new LastingProxy(this.#host.startProxy, options);
-    if (!this.out) await proxy.begin(this.circle);
+    const forget = () => {
+      this.#proxies = this.#proxies.filter((other) => other !== proxy);
+    };
+    const proxy = new LastingProxy(this.#host.startProxy, options, forget);
     this.#proxies.push(proxy);
+    try {
+      if (!this.out) await proxy.begin(this.circle);
+    } catch (error) {
+      forget();
+      throw error;
+    }
     return proxy;
   }
 
@@ -525,19 +524,7 @@ export class World {
 
   /** The circle of those that are left, and of those that wait and are taken in. */
   #goOnFrom(circle: Circle, timeoutMs?: number, takesIn?: TakesIn): Promise<Circle> {
-    return this.#meanwhile(circle, circle.renew(timeoutMs, takesIn));
-  }
-
-  /** An error counts ranks as this world does. */
-  async #meanwhile(circle: Circle, next: Promise<Circle>): Promise<Circle> {
-    const goOn = this.#host.meanwhile();
-    try {
-      return await next;
-    } catch (error) {
-      throw this.#inWorld(circle, error);
-    } finally {
-      goOn();
-    }
+    return this.#meeting(circle, circle.renew(timeoutMs, takesIn), this.#host.meanwhile());
   }
 
   /** The error, with ranks counted as this world does. */
@@ -638,13 +625,10 @@ export class World {
     passing('rejoin', 'kernels ended');
     await Promise.all(this.#proxies.map((proxy) => proxy.prepare()));
     const { circle } = this;
-    try {
-      // What counts is what the others say.
-      const nothing = this.#maskables.map(() => Number.POSITIVE_INFINITY);
-      await this.#agree(nothing, () => this.#meanwhile(circle, circle.rejoin()), true);
-    } catch (error) {
-      await this.#endLeftOut(error);
-    }
+    // What counts is what the others say.
+    const nothing = this.#maskables.map(() => Number.POSITIVE_INFINITY);
+    const begin = () => this.#meeting(circle, circle.rejoin(), this.#host.meanwhile());
+    await this.#agree(nothing, begin, true).catch((error) => this.#endLeftOut(error));
     this.tell({ kind: 'joined', joined: [this.rank] });
   }
 
@@ -657,18 +641,14 @@ export class World {
     passing('mask', 'kernels ended');
     const counted = await Promise.all(this.#maskables.map((part) => part.count()));
     const out = this.masked;
-    try {
-      if (ranks.length > 0) {
-        const { circle } = this;
-        await this.#unlessLost(this.barrier('mask'));
-        const numbers = ranks.map((rank) => circle.origins.indexOf(this.#origins[rank]!));
-        circle.accuse(numbers, 'the program leaves it out');
-      }
-      const begin = () => this.#goOnFrom(this.circle, this.#patience, takesIn);
-      await this.#agree(counted, begin, takesIn === 'rejoining');
-    } catch (error) {
-      await this.#endLeftOut(error);
+    if (ranks.length > 0) {
+      const { circle } = this;
+      await this.#unlessLost(this.barrier('mask'));
+      const numbers = ranks.map((rank) => circle.origins.indexOf(this.#origins[rank]!));
+      circle.accuse(numbers, 'the program leaves it out');
     }
+    const begin = () => this.#goOnFrom(this.circle, this.#patience, takesIn);
+    await this.#agree(counted, begin, takesIn === 'rejoining').catch((error) => this.#endLeftOut(error));
     const { masked } = this;
     const joined = out.filter((rank) => !masked.includes(rank));
     if (joined.length > 0) this.tell({ kind: 'joined', joined });
@@ -887,9 +867,11 @@ export class World {
     passing('disposal', 'devices freed');
   }
 
-  /** The simulated machine must know when hosts wait for each other rather than for it, and what they then know. */
-  async #meeting<T>(circle: Circle, promise: Promise<T>): Promise<T> {
-    const goOn = this.#host.meets(circle.place);
+  /**
+   * The simulated machine must know when hosts wait for each other rather than for it, and what they then know: `goOn` tells it that the
+   * wait is over. An error counts ranks as this world does.
+   */
+  async #meeting<T>(circle: Circle, promise: Promise<T>, goOn = this.#host.meets(circle.place)): Promise<T> {
     try {
       return await promise;
     } catch (error) {

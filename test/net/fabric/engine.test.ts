@@ -8,6 +8,7 @@ import {
   TransferEngine,
   WaitTimeoutError,
 } from '../../../src/net/fabric/index.js';
+import { decodeRegion, encodeRegion } from '../../../src/net/fabric/libfabric/address.js';
 import { describeOver, needing } from '../../needs.js';
 
 const all = ['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'] as const;
@@ -271,6 +272,11 @@ describe('refusals', () => {
     expect(() => a.group([remote, remote])).toThrow(/members .*b twice/);
     expect(() => a.barrier({ group: a.group([remote]), immediate: -5 })).toThrow(/immediate is -5/);
     expect(() => a.remote(toB, source.descriptor)).toThrow(/descriptor .*of a region of b, not of engine/);
+    const told = decodeRegion(target.descriptor);
+    for (const rails of [[], [...told.rails, ...told.rails]])
+      expect(() => a.remote(toB, encodeRegion({ ...told, rails }))).toThrow(
+        /descriptor.rails.length is [02]/,
+      );
     expect(() => a.addPeer(new Uint8Array(4))).toThrow(/address is .*another engine's/);
     expect(() => a.immediate(2 ** 32)).toThrow(/tag/);
     const [pages, group] = [{ ...good, sourceOffsets: [0], targetOffsets: [0] }, a.group([remote])];
@@ -323,6 +329,21 @@ describe('refusals', () => {
         () => engine.group([]),
       ])
         expect(call).toThrow(DisposedError);
+    },
+  );
+
+  it.each(['caller', 'worker'] as const)(
+    'nobody who closes an engine goes on before it is closed (%s)',
+    needing('libfabric'),
+    async (thread) => {
+      const engine = await TransferEngine.open({ thread });
+      let closed = false;
+      const first = engine.close().then(() => {
+        closed = true;
+      });
+      await engine.close();
+      expect(closed).toBe(true);
+      await first;
     },
   );
 

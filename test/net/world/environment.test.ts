@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { ArgumentError, UnavailableError } from '../../../src/base/errors.js';
 import { formatAddress, isLoopback, parseAddress } from '../../../src/net/world/address.js';
 import { type Environment, firstNode, readEnvironment } from '../../../src/net/world/environment.js';
+import { findPlace } from '../../../src/net/world/process-circle.js';
 import { launchers } from './environments.js';
 
 const { heddle, torchrun, openMpi, slurm } = launchers;
@@ -163,6 +164,18 @@ describe('readEnvironment', () => {
   it.each(mistakes)('names the variable at fault: %s', (_, environment, argument) => {
     expect(() => readEnvironment(environment)).toThrow(ArgumentError);
     expect(() => readEnvironment(environment)).toThrow(expect.objectContaining({ argument }));
+  });
+});
+
+describe('findPlace', () => {
+  it('has of a newcomer that the options name all else from the environment', () => {
+    const environment = { HEDDLE_ADDRESS: '127.0.0.1:29000', HEDDLE_WORLD_ID: 'w' };
+    const expected = { newcomer: 'spare', rank: 0, ranks: 1, address: { port: 29000 }, world: 'w' };
+    expect(findPlace({ newcomer: 'spare', environment })).toMatchObject(expected);
+    expect(findPlace({ environment: { ...environment, HEDDLE_NEWCOMER: 'spare' } })).toMatchObject(expected);
+    const numbered = { newcomer: 'node9', environment: { ...torchrun, HEDDLE_ADDRESS: 'node1:29000' } };
+    expect(findPlace(numbered)).toMatchObject({ newcomer: 'node9', rank: 5, ranks: 16 });
+    expect(() => findPlace({ newcomer: 'spare', environment: {} })).toThrow(/HEDDLE_ADDRESS/);
   });
 });
 

@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, test } from 'vitest';
 import { RankLostError } from '../../../src/base/errors.js';
 import { allocate } from '../../../src/base/native/index.js';
 import { type MappedMemory, NativeView } from '../../../src/gpu/index.js';
@@ -7,7 +7,7 @@ import { SimMachine } from '../../../src/gpu/sim/index.js';
 import type { ProviderName } from '../../../src/net/fabric/index.js';
 import { type Circle, type FabricOptions, type RunningProxy, World } from '../../../src/net/world/index.js';
 import { LocalCircle } from '../../../src/net/world/local-circle.js';
-import { inThread } from '../../../src/net/world/proxy/start.js';
+import { inThread, LastingProxy } from '../../../src/net/world/proxy/start.js';
 import { needing } from '../../needs.js';
 import { transpiledUrl } from '../../tree.js';
 import { freePort } from './circles.js';
@@ -281,4 +281,28 @@ describe('the same program beside simulated GPUs', () => {
       expect(await Promise.all([join(0), join(1)])).toEqual([[63], [60]]);
     },
   );
+});
+
+test('a proxy that is stopped while it begins does not run on', async () => {
+  const [circle] = LocalCircle.create(1);
+  const done: string[] = [];
+  let connected = () => {};
+  const connecting = new Promise<void>((resolve) => {
+    connected = resolve;
+  });
+  const running = {
+    ...{ error: null, provider: null, failed: (error: Error) => error },
+    stop: async () => void done.push('stopped'),
+  };
+  const starter = () => ({
+    opened: Promise.resolve(),
+    begin: () => connecting.then(() => running),
+    discard: async () => {},
+  });
+  const proxy = new LastingProxy(starter as never, {} as never, () => void done.push('forgotten'));
+  const begun = proxy.begin(circle!);
+  await proxy.stop();
+  connected();
+  await begun;
+  expect(done).toEqual(['forgotten', 'stopped']);
 });

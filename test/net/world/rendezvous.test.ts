@@ -97,7 +97,7 @@ class Raw {
       nonce: newNonce(),
       ...overrides,
     };
-    const proof = prove(secret, 'joiner', { ...claim, hostNonce, joinerNonce: claim.nonce });
+    const proof = prove(secret, 'joiner', claim, hostNonce);
     this.send({ type: 'join', lossTimeoutMs: 20_000, proof, ...claim, ...overrides });
   }
 }
@@ -317,7 +317,7 @@ describe('the secret', () => {
       newcomer: false,
       nonce: newNonce(),
     };
-    const proof = prove(SECRET, 'joiner', { ...claim, hostNonce, joinerNonce: claim.nonce });
+    const proof = prove(SECRET, 'joiner', claim, hostNonce);
     honest.socket.destroy();
     const replay = await Raw.to(rendezvous);
     await replay.first('hello');
@@ -595,7 +595,7 @@ describe('the host', () => {
       const hostNonce = newNonce();
       raw.send({ type: 'hello', version: PROTOCOL_VERSION, nonce: hostNonce });
       const joining = await raw.first('join');
-      const proof = prove(SECRET, 'host', { ...joining, hostNonce, joinerNonce: joining.nonce });
+      const proof = prove(SECRET, 'host', joining, hostNonce);
       raw.send({ type: 'welcome', proof });
       await raw.first('arrive');
       afterwards(raw);

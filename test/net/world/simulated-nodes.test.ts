@@ -53,6 +53,43 @@ describe('a process that simulates several GPUs', () => {
     expect(rows!.map((row) => row[0])).toEqual([100, 200, 0]);
   });
 
+  it('meets newcomers also where it has taken the place of another', async () => {
+    const address = `127.0.0.1:${await freePort()}`;
+    const start = (how: JoinWorldOptions, program: (world: World) => Promise<void>) =>
+      World.join({ address, device: 'sim', environment: {}, ...how }, program);
+    const renewed: (readonly number[])[] = [];
+    const goOn = async (world: World) => {
+      while ((await world.newcomers()) === 0);
+      const { rank, ranks } = await world.renew();
+      renewed.push([rank, ranks]);
+    };
+    const other = start({ rank: 0, ranks: 2 }, async (world) => {
+      await world.mask([1]);
+      while ((await world.takeIn()).length === 0) await new Promise(setImmediate);
+      await goOn(world);
+    });
+    await start({ rank: 1, ranks: 2 }, (world) => world.mask([1]).catch(() => {}));
+    const again = start({ rank: 1, ranks: 2, rejoin: 'again' }, async (world) => {
+      await world.rejoin();
+      await goOn(world);
+    });
+    const spare = start({ newcomer: 'spare' }, async ({ rank, ranks }) => void renewed.push([rank, ranks]));
+    await Promise.all([other, again, spare]);
+    expect(renewed.sort()).toEqual([
+      [0, 3],
+      [1, 3],
+      [2, 3],
+    ]);
+  });
+
+  it('throws what a program threw that had left its world before', async () => {
+    const [only] = await join(1, 2, async (world) => {
+      await world.dispose();
+      if (world.rank === 1) throw new Error('it has had enough');
+    });
+    expect(only).toMatchObject({ status: 'rejected', reason: { message: 'it has had enough' } });
+  });
+
   it('loses the rank whose program throws, to all processes, and throws what it threw', async () => {
     const [one, other] = await join(2, 2, async (world) => {
       if (world.rank === 1) throw new Error('it has had enough');

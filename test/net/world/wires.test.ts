@@ -121,15 +121,15 @@ describe('a wire in memory of a simulated GPU', () => {
 describe('what a NIC has written into memory of a GPU', () => {
   const hear = (tag: number) => {
     const done: string[] = [];
-    const carrier = {
+    const network = {
       write: () => true,
       arrived() {
         done.push('came');
         return tag;
       },
     };
-    const network = wireNetwork(carrier, 0, { flush: () => void done.push('flushed') });
-    done.push(`told ${network.arrived()}`);
+    const proxys = wireNetwork({ network, flush: { flush: () => void done.push('flushed') } }, 0);
+    done.push(`told ${proxys.arrived()}`);
     return done;
   };
 

@@ -1,15 +1,14 @@
 import { allocate } from '../../../base/native/index.js';
-import { type EngineAddress, machineId, type RemoteKey } from '../libfabric/address.js';
+import type { EngineAddress, RemoteKey } from '../libfabric/address.js';
 import { errno, FI } from '../libfabric/bindings.js';
 import {
   completionBatch,
   completionWords,
   type Endpoint,
-  type LocalMemory,
   openRail,
   type Rail,
 } from '../libfabric/endpoint.js';
-import { choose, type Wanted } from '../libfabric/provider.js';
+import type { Chosen } from '../libfabric/provider.js';
 import { PollingClock } from './clock.js';
 import { ImmediateQueue, ImmediateTable } from './immediates.js';
 import { Lane, type Target } from './lane.js';
@@ -19,8 +18,9 @@ import { field, kept, phase, Requests, two32 } from './requests.js';
 import { command, ringMask, type Shared, transferHeader, word } from './shared.js';
 
 /** The data with which the thread that drives libfabric starts. */
-export interface CoreOptions extends Wanted {
-  readonly id: string;
+export interface CoreOptions {
+  /** A device for each rail; the core takes over their descriptions. */
+  readonly rails: readonly Chosen[];
   readonly shard: 'peer' | 'bytes';
   readonly timeoutMs: number;
   /** Requests under way to one peer on one rail. */
@@ -61,44 +61,36 @@ export function createCore(options: CoreOptions) {
   const requests = new Requests();
   const clock = new PollingClock(options.timeoutMs);
 
-  const rails = choose(options).map((one) => openRail(one));
-  const devices = rails.map((rail) => rail.device);
+  const rails = options.rails.map((one) => openRail(one));
   const completions = rails.map((rail) => new Int32Array(rail.entries.buffer));
   /** How many pieces a write is cut into: one a rail with `shard: 'bytes'`. */
   const shards = options.shard === 'bytes' ? rails.length : 1;
-  const writeFlags = FI.COMPLETION | (devices.every((device) => device.delivery) ? FI.DELIVERY_COMPLETE : 0);
+  const writeFlags =
+    FI.COMPLETION | (rails.every(({ device }) => device.delivery) ? FI.DELIVERY_COMPLETE : 0);
   const endpoints = new Set<Endpoint>(rails.map((rail) => rail.main));
   const regions = createRegions(rails);
   const mailbox = allocate(4096);
-  regions.open(mailboxRegion, { address: mailbox.address, bytes: mailbox.bytes, reach: { kind: 'host' } });
-  const mailboxes = regions.keys(mailboxRegion);
-  /** Told to the caller when it has opened. */
-  const info = {
-    devices,
-    address: {
-      id: options.id,
-      provider: devices[0]!.provider,
-      machine: machineId(),
-      shard: options.shard,
-      rails: rails.map(({ address }, rail) => ({ address, mailbox: mailboxes[rail]! })),
-    },
-  };
+  const { address, bytes } = mailbox;
+  const mailboxes = regions.open(mailboxRegion, { address, bytes, reach: { kind: 'host' } });
+  /** How peers reach it: told to the caller when it has opened. */
+  const ends: EngineAddress['rails'] = rails.map(({ address }, rail) => {
+    return { address, mailbox: mailboxes[rail]! };
+  });
 
   const peers: (CorePeer | undefined)[] = [];
   /** By their index; empty where a peer was removed or needs no lane. */
   const lanes: (Lane | undefined)[] = [];
   /** Lanes with requests that the provider would not take yet. */
   const waiting: Lane[] = [];
-  /** Of each region of a peer, a target a shard. */
-  const remotes: (readonly Target[])[] = [];
-  /** Of each group, the targets of all its members. */
-  const groups: (readonly Target[])[] = [];
+  /** Where commands write to, by number: of a region of a peer a target a shard, of a group those of all its members. */
+  const places: (readonly Target[])[] = [];
   let commandHead = 0;
   let rounds = 0;
 
   // ---- Set-up, called through the control channel --------------------------------------------------------------
 
-  function addPeer(id: number, theirs: EngineAddress): void {
+  /** `place`: the number of its mailbox, among what commands write to. */
+  function addPeer(id: number, theirs: EngineAddress, place: number): void {
     const own = id % rails.length;
     const ways: Lane[] = [];
     rails.forEach((rail, index) => {
@@ -112,6 +104,7 @@ export function createCore(options: CoreOptions) {
       lanes[number] = lane;
       ways.push(lane);
     });
+    places[place] = ways.map((lane) => lane.mailbox);
     requests.promise(ways.length * options.queue);
     peers[id] = { id, lanes: ways, lost: false };
   }
@@ -133,18 +126,13 @@ export function createCore(options: CoreOptions) {
     lose(id, code);
   }
 
-  function register(index: number, memory: LocalMemory): RemoteKey[] {
-    regions.open(index, memory);
-    return regions.keys(index);
-  }
-
   function addRemote(index: number, peer: number, keys: readonly RemoteKey[]): void {
     const used = shards === 1 ? [peer % rails.length] : keys.keys();
-    remotes[index] = Array.from(used, (rail) => target(lanes[peer * rails.length + rail]!, keys[rail]!));
+    places[index] = Array.from(used, (rail) => target(lanes[peer * rails.length + rail]!, keys[rail]!));
   }
 
   function addGroup(index: number, members: readonly number[]): void {
-    groups[index] = members.flatMap((remote) => remotes[remote]!);
+    places[index] = members.flatMap((remote) => places[remote]!);
   }
 
   // ---- The hot path --------------------------------------------------------------------------------------------
@@ -173,37 +161,19 @@ export function createCore(options: CoreOptions) {
     if (tail === commandHead) return false;
     for (let taken = 0; taken < commandsPerRound && commandHead !== tail; taken++) {
       const at = commandHead;
-      switch (commands[at & ringMask]! | 0) {
-        case command.toPeer: {
-          const targets = remotes[commands[(at + 4) & ringMask]! | 0]!;
-          const end = (at + transferHeader + 3 * commands[(at + 5) & ringMask]!) | 0;
-          for (let triple = (at + transferHeader) | 0; triple !== end; triple = (triple + 3) | 0) {
-            write(targets, 0, at, triple);
-          }
-          commandHead = end;
-          break;
-        }
-        case command.toGroup: {
-          const targets = groups[commands[(at + 4) & ringMask]! | 0]!;
-          let triple = (at + transferHeader) | 0;
-          for (let first = 0; first < targets.length; first += shards) {
-            write(targets, first, at, triple);
-            triple = (triple + 3) | 0;
-          }
-          commandHead = triple;
-          break;
-        }
-        case command.barrier: {
-          const targets = groups[commands[(at + 4) & ringMask]! | 0]!;
-          for (let first = 0; first < targets.length; first += shards) {
-            write(targets, first, at, (at + transferHeader) | 0);
-          }
-          commandHead = (at + transferHeader + 3) | 0;
-          break;
-        }
-        default:
-          throw new Error(`command ring out of step at ${at}`);
+      const kind = commands[at & ringMask]! | 0;
+      if (kind < command.toPeer || kind > command.barrier)
+        throw new Error(`command ring out of step at ${at}`);
+      const targets = places[commands[(at + 4) & ringMask]! | 0]!;
+      const writes = commands[(at + 5) & ringMask]! | 0;
+      const next = kind === command.toPeer ? 0 : shards;
+      const further = kind === command.barrier ? 0 : 3;
+      let triple = (at + transferHeader) | 0;
+      for (let n = 0, first = 0; n < writes; n++, first += next) {
+        write(targets, first, at, triple);
+        triple = (triple + further) | 0;
       }
+      commandHead = further === 0 ? (triple + 3) | 0 : triple;
     }
     Atomics.store(control, word.commandHead, commandHead);
     return true;
@@ -427,11 +397,11 @@ export function createCore(options: CoreOptions) {
   }
 
   return {
-    info,
+    ends,
     addPeer,
     removePeer,
     losePeer,
-    register,
+    register: regions.open,
     deregister: regions.close,
     stillLingering: regions.stillLingering,
     addRemote,

@@ -18,8 +18,9 @@ export function createRegions(rails: readonly Rail[]) {
   const abandoned = new Map<string, LocalRegion>();
   /** Closed regions with such requests → their index. */
   const lingering = new Map<LocalRegion, number>();
-  /** Registers memory on every rail, as region `index`. Indices are never used again. */
-  function open(index: number, memory: LocalMemory): void {
+
+  /** Registers memory on every rail, as region `index`, and tells what a peer needs to write there. Indices are never used again. */
+  function open(index: number, memory: LocalMemory): RemoteKey[] {
     const registrations: Registration[] = [];
     const region = { registrations, abandoned: 0 };
     try {
@@ -29,6 +30,7 @@ export function createRegions(rails: readonly Rail[]) {
       throw error;
     }
     regions[index] = region;
+    return registrations.map(({ key, base }) => ({ key, base }));
   }
 
   function close(index: number): void {
@@ -40,11 +42,6 @@ export function createRegions(rails: readonly Rail[]) {
 
   function at(index: number): LocalRegion {
     return regions[index]!;
-  }
-
-  /** The data that a peer needs to write to a region, a rail. */
-  function keys(index: number): RemoteKey[] {
-    return at(index).registrations.map(({ key, base }) => ({ key, base }));
   }
 
   /** A request that reads from a region was given up; `key` tells it from all others. */
@@ -79,5 +76,5 @@ export function createRegions(rails: readonly Rail[]) {
     });
   }
 
-  return { open, close, at, keys, abandon, letGo, stillLingering, closeAll };
+  return { open, close, at, abandon, letGo, stillLingering, closeAll };
 }

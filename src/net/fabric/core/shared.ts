@@ -52,15 +52,15 @@ export const peerAlive = 0;
 export const peerLost = 1;
 
 /**
- * Commands: [kind, ticket, local region, immediate or -1, target, n], then triples
+ * Commands: [kind, ticket, local region, immediate or -1, target, number of writes], then triples
  * (source address, bytes, target offset).
  */
 export const command = {
-  /** The target is a remote region, and the command has n triples. */
+  /** All writes go to one remote region, and each has a triple. */
   toPeer: 1,
-  /** The target is a group, and the command has a triple for each member. */
+  /** A write goes to each member of a group, and each has a triple. */
   toGroup: 2,
-  /** The target is a group. The command has one triple for all members, and moves no bytes. */
+  /** A write goes to each member of a group, or to a peer's mailbox. One triple is for all, and moves no bytes. */
   barrier: 3,
 } as const;
 export const transferHeader = 6;

@@ -96,7 +96,7 @@ function run(core: Core): void {
 try {
   libfabric(true);
   const core = createCore(options);
-  reply({ ok: true, value: core.info });
+  reply({ ok: true, value: core.ends });
   run(core);
 } catch (error) {
   reply(failed(error));

@@ -9,12 +9,12 @@ import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js
 /** The methods of a core that set things up; they are called rarely and answer before the call returns. */
 type ControlMethod = Exclude<
   keyof Core,
-  'info' | 'progress' | 'nothingToTake' | 'takeCommands' | 'tick' | 'close'
+  'ends' | 'progress' | 'nothingToTake' | 'takeCommands' | 'tick' | 'close'
 >;
 
 /** How the caller reaches its core: in a thread of its own, or driven by the caller's calls. */
 export interface Driver {
-  readonly info: Core['info'];
+  readonly ends: Core['ends'];
   call<M extends ControlMethod>(method: M, ...args: Parameters<Core[M]>): ReturnType<Core[M]>;
   /** There are commands to take. */
   commandsWritten(): void;
@@ -40,7 +40,7 @@ export function callerDriver(options: CoreOptions): Driver {
     return false;
   };
   return {
-    info: core.info,
+    ends: core.ends,
     call: (method, ...args) =>
       (core[method] as (...given: typeof args) => ReturnType<Core[typeof method]>)(...args),
     commandsWritten: () => void core.takeCommands(),
@@ -103,7 +103,7 @@ export async function startWorker(options: CoreOptions, onDeath: (error: Error) 
   }
 
   return {
-    info: unwrap(reply) as Core['info'],
+    ends: unwrap(reply) as Core['ends'],
     call(method, ...args) {
       const request: ControlRequest = { method, args };
       port.postMessage(request);

@@ -1,16 +1,16 @@
+import { randomBytes } from 'node:crypto';
 import { DisposedError, HeddleError, requireInteger } from '../../../base/errors.js';
 import type { CoreOptions } from '../core/core.js';
 import { ImmediateQueue, ImmediateTable, tableFull } from '../core/immediates.js';
 import { word } from '../core/shared.js';
-import { encodeAddress } from '../libfabric/address.js';
-import { libfabric } from '../libfabric/bindings.js';
+import { type EngineAddress, encodeAddress, machineId } from '../libfabric/address.js';
 import type { FabricDevice } from '../libfabric/provider.js';
 import { Counter, ImmediateCounter } from './counters.js';
 import { callerDriver, type Driver, startWorker } from './driver.js';
 import type { Peer, PeerGroup, Region, RemoteRegion } from './handles.js';
 import { createMemory, type GpuMemory } from './memory.js';
 import { createOperations, type Operations } from './operations.js';
-import { coreOptions, type EngineOptions, requireProvider } from './options.js';
+import { coreOptions, type EngineOptions } from './options.js';
 import { createPeers, type Peers } from './peers.js';
 import { createPosting } from './posting.js';
 import type { Barrier, Paged, Scatter, Write } from './transfers.js';
@@ -42,13 +42,11 @@ export class TransferEngine implements Waitable {
   readonly #waiting = createWaiting(this);
   readonly #operations: Operations;
   readonly #memory: ReturnType<typeof createMemory>;
-  #closed = false;
+  #closing: Promise<void> | null = null;
 
   /** Opens an engine. @throws UnavailableError when there is no libfabric or no usable provider. */
   static async open(options: EngineOptions = {}): Promise<TransferEngine> {
     const core = coreOptions(options);
-    libfabric();
-    requireProvider(core);
     let engine: TransferEngine | undefined;
     const driver =
       (options.thread ?? 'worker') === 'caller'
@@ -56,22 +54,26 @@ export class TransferEngine implements Waitable {
         : await startWorker(core, (error) => {
             if (engine !== undefined) engine.#break(error);
           });
-    engine = new TransferEngine(core, driver);
+    engine = new TransferEngine(core, options, driver);
     return engine;
   }
 
-  private constructor(core: CoreOptions, driver: Driver) {
+  private constructor(core: CoreOptions, { gpuMemory = false }: EngineOptions, driver: Driver) {
     this.driver = driver;
-    this.devices = driver.info.devices;
-    this.address = encodeAddress(driver.info.address);
+    this.devices = core.rails.map(({ device }) => device);
+    const { provider } = this.devices[0]!;
+    const id = randomBytes(8).toString('hex');
+    const { shard } = core;
+    const address: EngineAddress = { id, provider, machine: machineId(), shard, rails: driver.ends };
+    this.address = encodeAddress(address);
     this.timeoutMs = core.timeoutMs;
-    this.#shards = core.shard === 'bytes' ? core.rails : 1;
+    this.#shards = shard === 'bytes' ? core.rails.length : 1;
     this.#control = new Int32Array(core.shared.control);
-    this.#memory = createMemory(driver, core.id, core.gpuMemory, this);
+    this.#memory = createMemory(driver, id, gpuMemory, this);
     const listed = core.arrivals === 'listed';
     this.#immediates = listed ? null : new ImmediateTable(core.shared.immediates);
     this.#arrivals = listed ? new ImmediateQueue(core.shared.immediates) : null;
-    const peers = createPeers(driver, new Int32Array(core.shared.peers), core.timeoutMs);
+    const peers = createPeers(driver, address, new Int32Array(core.shared.peers), core.timeoutMs);
     this.#peers = peers;
     this.#operations = createOperations(core.shared, peers.failure);
     const requireOpen = () => this.#requireOpen();
@@ -99,7 +101,7 @@ export class TransferEngine implements Waitable {
    */
   losePeer(peer: Peer): void {
     // Where nothing is under way any more, there is nothing to lose.
-    if (this.#closed || this.broken) return;
+    if (this.broken) return;
     this.#peers.lose(peer);
     this.#memory.freeSettled();
   }
@@ -202,7 +204,7 @@ export class TransferEngine implements Waitable {
   /** Makes progress where the caller must, and counts what has ended; true when anything moved. */
   poll(): boolean {
     // A closed engine has nothing left that could make progress; waits learn it from `broken`.
-    const moved = !this.#closed && this.driver.progress();
+    const moved = this.#closing === null && this.driver.progress();
     if (Atomics.load(this.#control, word.immediatesLost) !== 0) this.broken ??= tableFull();
     return this.#operations.drain() || moved;
   }
@@ -218,9 +220,12 @@ export class TransferEngine implements Waitable {
   }
 
   /** Ends what is under way with an error, unregisters everything, and frees the provider's resources. */
-  async close(): Promise<void> {
-    if (this.#closed) return;
-    this.#closed = true;
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
     const error = new DisposedError('this engine');
     this.broken ??= error;
     await this.driver.close();
@@ -238,7 +243,7 @@ export class TransferEngine implements Waitable {
   }
 
   #requireOpen(): void {
-    if (this.#closed) throw new DisposedError('this engine');
+    if (this.#closing !== null) throw new DisposedError('this engine');
     if (this.broken) throw this.broken;
   }
 }

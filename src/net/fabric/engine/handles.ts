@@ -17,8 +17,8 @@ export class Peer {
     readonly name: string,
     /** @internal */
     readonly engineId: string,
-    /** The group of this peer alone, for probes. @internal */
-    readonly alone: { readonly index: number },
+    /** Where writes of nothing go to it, for probes. @internal */
+    readonly mailbox: { readonly index: number },
     states: Int32Array,
   ) {
     this.#states = states;

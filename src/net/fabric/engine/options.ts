@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import {
   ArgumentError,
   requireFlag,
@@ -44,10 +43,13 @@ export interface EngineOptions {
   readonly gpuMemory?: boolean;
 }
 
-/** Checks the options and adds the defaults. */
+/**
+ * Checks the options and adds the defaults, and chooses the devices: here, in the caller's thread, what is thrown keeps its class.
+ * @throws UnavailableError when there is no libfabric or no usable provider.
+ */
 export function coreOptions(options: EngineOptions): CoreOptions {
   requireObject('options', options);
-  const { devices = [], gpuMemory = false } = options;
+  const { provider = 'auto', devices = [], gpuMemory = false } = options;
   if (!Array.isArray(devices) || !devices.every((name) => typeof name === 'string')) {
     throw new ArgumentError('devices', devices, 'names of devices');
   }
@@ -60,22 +62,11 @@ export function coreOptions(options: EngineOptions): CoreOptions {
   const { arrivals = 'counted', thread = 'worker', immediates = 4096 } = options;
   requireOneOf('arrivals', arrivals, shard === 'bytes' ? ['counted'] : ['counted', 'listed']);
   requireOneOf('thread', thread, ['worker', 'caller']);
-  return {
-    id: randomBytes(8).toString('hex'),
-    provider: options.provider ?? 'auto',
-    devices,
-    near,
-    rails,
-    shard,
-    gpuMemory: requireFlag('gpuMemory', gpuMemory),
-    timeoutMs: requireInteger('timeoutMs', options.timeoutMs ?? 30_000, 10, 2 ** 30),
-    queue,
-    arrivals,
-    shared: createShared(arrivals === 'listed' ? null : requireInteger('immediates', immediates, 1, 2 ** 20)),
-  };
-}
-
-/** Throws here, in the caller's thread, where the provider or the devices cannot be had: the core's thread would say so later. */
-export function requireProvider(options: CoreOptions): void {
-  for (const { info } of choose(options)) libfabric().fi_freeinfo(info);
+  requireFlag('gpuMemory', gpuMemory);
+  const timeoutMs = requireInteger('timeoutMs', options.timeoutMs ?? 30_000, 10, 2 ** 30);
+  requireInteger('immediates', immediates, 1, 2 ** 20);
+  const shared = createShared(arrivals === 'listed' ? null : immediates);
+  libfabric();
+  const chosen = choose({ provider, devices, near, rails, gpuMemory });
+  return { rails: chosen, shard, timeoutMs, queue, arrivals, shared };
 }

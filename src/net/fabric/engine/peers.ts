@@ -1,6 +1,6 @@
 import { ArgumentError, requireInteger, requireText } from '../../../base/errors.js';
 import { commandWords, transferHeader } from '../core/shared.js';
-import { decodeAddress, decodeRegion } from '../libfabric/address.js';
+import { decodeAddress, decodeRegion, type EngineAddress } from '../libfabric/address.js';
 import { errno, strerror } from '../libfabric/bindings.js';
 import { FabricError, PeerLostError } from '../libfabric/errors.js';
 import type { Driver } from './driver.js';
@@ -9,13 +9,13 @@ import { Peer, PeerGroup, RemoteRegion } from './handles.js';
 export type Peers = ReturnType<typeof createPeers>;
 
 /**
- * The partners of an engine: its peers, their regions, and groups of those. `states`: two words for each peer, which the core writes:
- * whether it is lost, and how many of its requests have ended.
+ * The partners of an engine, `ours`: its peers, their regions, and groups of those. `states`: two words for each peer, which the core
+ * writes: whether it is lost, and how many of its requests have ended.
  */
-export function createPeers(driver: Driver, states: Int32Array, timeoutMs: number) {
+export function createPeers(driver: Driver, ours: EngineAddress, states: Int32Array, timeoutMs: number) {
   const all: Peer[] = [];
-  let nextRemote = 0;
-  let nextGroup = 0;
+  /** Of what commands write to. */
+  let nextPlace = 0;
 
   function add(address: Uint8Array, name?: string): Peer {
     if (name !== undefined) requireText('name', name);
@@ -23,17 +23,9 @@ export function createPeers(driver: Driver, states: Int32Array, timeoutMs: numbe
     requireReached(theirs);
     const id = all.length;
     requireInteger('the number of peers', id + 1, 1, states.length / 2);
-    driver.call('addPeer', id, theirs);
-    const mailbox = nextRemote++;
-    driver.call(
-      'addRemote',
-      mailbox,
-      id,
-      theirs.rails.map((rail) => rail.mailbox),
-    );
-    const alone = { index: nextGroup++ };
-    driver.call('addGroup', alone.index, [mailbox]);
-    const peer = new Peer(id, name ?? `${id} (${theirs.id})`, theirs.id, alone, states);
+    const mailbox = { index: nextPlace++ };
+    driver.call('addPeer', id, theirs, mailbox.index);
+    const peer = new Peer(id, name ?? `${id} (${theirs.id})`, theirs.id, mailbox, states);
     all.push(peer);
     return peer;
   }
@@ -59,7 +51,9 @@ export function createPeers(driver: Driver, states: Int32Array, timeoutMs: numbe
         `of a region of ${peer.name}, not of engine ${engine}`,
       );
     }
-    const index = nextRemote++;
+    // The core takes a place on each of them, and a command as many.
+    requireInteger('descriptor.rails.length', rails.length, ours.rails.length, ours.rails.length);
+    const index = nextPlace++;
     driver.call('addRemote', index, peer.id, rails);
     return new RemoteRegion(index, peer, bytes);
   }
@@ -76,7 +70,7 @@ export function createPeers(driver: Driver, states: Int32Array, timeoutMs: numbe
       }
       seen.add(peer);
     }
-    const index = nextGroup++;
+    const index = nextPlace++;
     driver.call(
       'addGroup',
       index,
@@ -132,8 +126,7 @@ export function createPeers(driver: Driver, states: Int32Array, timeoutMs: numbe
   }
 
   /** Refuses an engine that this one's provider cannot reach, or that cuts what is written otherwise. */
-  function requireReached(theirs: ReturnType<typeof decodeAddress>): void {
-    const { address: ours } = driver.info;
+  function requireReached(theirs: EngineAddress): void {
     if (theirs.provider !== ours.provider) {
       throw new ArgumentError('address.provider', theirs.provider, `${ours.provider}, as this engine's`);
     }

@@ -36,12 +36,12 @@ export function createPosting(
   requireOpen: () => void,
   peers: Peers,
   operations: Operations,
-  { shared, queue }: CoreOptions,
+  { shared, queue, rails }: CoreOptions,
   shards: number,
 ) {
   const { driver } = engine;
   /** The most bytes that every device in use takes at once. */
-  const longestWrite = Math.min(...driver.info.devices.map((device) => device.maxWriteBytes));
+  const longestWrite = Math.min(...rails.map(({ device }) => device.maxWriteBytes));
   /** Requests under way to a peer at most. */
   const capacity = queue * shards;
   // The ring of commands: what is written before its tail is the core's once the tail is published.
@@ -153,7 +153,7 @@ export function createPosting(
     const requests = members.length * shards;
     const ticket = operations.begin('barrier', 0, barrier, null, group, requests);
     for (let i = 0; i < members.length; i++) count(members[i]!.peer, 1);
-    postBarrier(ticket, group, immediate);
+    postBarrier(ticket, group, members.length, immediate);
   }
 
   /** Writes nothing in particular to a peer, where there is room; the answer says whether it has landed yet. */
@@ -162,7 +162,7 @@ export function createPosting(
     const counter: Tally = { posted: 0, completed: 0, failed: 0, error: null };
     const ticket = operations.begin('probe', 0, { counter }, null, peer, shards);
     count(peer, 1);
-    postBarrier(ticket, peer.alone, undefined);
+    postBarrier(ticket, peer.mailbox, 1, undefined);
     return () => counter.completed > 0;
   }
 
@@ -240,9 +240,9 @@ export function createPosting(
     return tail + transferHeader;
   }
 
-  /** A write of nothing to every member of a group, with or without an immediate. */
-  function postBarrier(ticket: number, group: Numbered, immediate: number | undefined): void {
-    const to = beginCommand(command.barrier, ticket, mailbox, immediate, group, 1);
+  /** `n` writes of nothing, one to every member of a group or to a peer's mailbox, with or without an immediate. */
+  function postBarrier(ticket: number, target: Numbered, n: number, immediate: number | undefined): void {
+    const to = beginCommand(command.barrier, ticket, mailbox, immediate, target, n);
     for (let i = 0; i < 3; i++) words[(to + i) & ringMask] = 0;
     publish(to + 3);
   }

@@ -79,7 +79,7 @@ export interface Chosen {
 }
 
 /** The criteria of a choice of devices. */
-export interface Wanted {
+interface Wanted {
   readonly provider: string;
   readonly devices: readonly string[];
   readonly near: string | undefined;

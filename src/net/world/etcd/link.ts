@@ -1,6 +1,6 @@
 import { messageOf, RendezvousError } from '../../../base/errors.js';
 import { type FarLink, type Hearer, passing } from '../circle.js';
-import type { Membership } from '../environment.js';
+import type { Place } from '../environment.js';
 import { type Call, Exchange, type Newcomer, type Seat } from '../exchange.js';
 import type { Message } from '../messages.js';
 import type { EtcdAddress } from './address.js';
@@ -17,12 +17,11 @@ const LEAVE_MS = 2_000;
 
 /** The `welcomed` link reads what came from the beginning on. */
 export async function joinEtcd<T>(
-  place: Membership & { readonly etcd: EtcdAddress },
-  limits: { readonly timeoutMs: number; readonly lossTimeoutMs: number },
+  place: Place & { readonly etcd: EtcdAddress },
   welcomed: (link: FarLink) => T,
 ): Promise<T> {
-  const { timeoutMs, lossTimeoutMs } = limits;
-  const world = await EtcdWorld.open({ ...place, lossTimeoutMs }, timeoutMs);
+  const { timeoutMs } = place;
+  const world = await EtcdWorld.open(place, timeoutMs);
   passing('join', 'ready');
   let me = place.rank;
   try {
@@ -32,7 +31,7 @@ export async function joinEtcd<T>(
     world.close();
     throw error;
   }
-  const { link, read } = linkOver(world, me, place, limits);
+  const { link, read } = linkOver(world, me, place);
   const joined = welcomed(link);
   read();
   return joined;
@@ -48,8 +47,7 @@ export async function joinEtcd<T>(
 function linkOver(
   world: EtcdWorld,
   me: number,
-  { rank, ranks, newcomer: group, rejoin }: Membership,
-  { timeoutMs, lossTimeoutMs }: { readonly timeoutMs: number; readonly lossTimeoutMs: number },
+  { rank, ranks, newcomer: group, rejoin, timeoutMs, lossTimeoutMs }: Place,
 ) {
   let hearer!: Hearer;
   const rejoins = rejoin !== undefined;

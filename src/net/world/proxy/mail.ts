@@ -7,20 +7,25 @@ import type { Circle, CircleLoss } from '../circle.js';
 import type { FabricCircle } from '../fabric.js';
 import type { Numbering } from './program.js';
 
-/** The fields of a RankLostError that the mail carries. */
-interface Lost {
-  readonly ranks: readonly number[];
-  readonly operation: string;
+/** An error as the mail carries it: errors lose their class on the way to another thread. */
+interface MailedError {
+  readonly code: string;
+  readonly message: string;
+  /** Of a RankLostError. */
+  readonly lost: Pick<RankLostError, 'ranks' | 'operation'> | null;
 }
 
-/** An error as the other side throws it: it loses its class on the way. */
-export function fromMail(code: string, message: string, lost: Lost | null): HeddleError {
+export function toMail(error: unknown): MailedError {
+  const code = error instanceof HeddleError ? error.code : 'HEDDLE_PROXY';
+  const lost = error instanceof RankLostError ? { ranks: error.ranks, operation: error.operation } : null;
+  return { code, message: messageOf(error), lost };
+}
+
+/** As the other side throws it. */
+export function fromMail({ code, message, lost }: MailedError): HeddleError {
   const error = new HeddleError(code, message);
   return lost === null ? error : new RankLostError(lost.ranks, lost.operation, undefined, { cause: error });
 }
-
-export const lostIn = (error: unknown): Lost | null =>
-  error instanceof RankLostError ? { ranks: error.ranks, operation: error.operation } : null;
 
 /** The circle that a proxy's thread is to take part in. */
 export interface Begin extends Numbering {
@@ -31,14 +36,8 @@ export interface Begin extends Numbering {
 type ToProxy =
   | Begin
   | { readonly kind: 'answer'; readonly id: number; readonly parts: readonly Uint8Array[] }
-  | {
-      readonly kind: 'refusal';
-      readonly id: number;
-      readonly message: string;
-      /** Where ranks were lost. */
-      readonly lost: Lost | null;
-    }
-  | (Lost & { readonly kind: 'lost'; readonly why: string })
+  | { readonly kind: 'refusal'; readonly id: number; readonly error: MailedError }
+  | { readonly kind: 'lost'; readonly error: MailedError }
   | { readonly kind: 'stop' }
   /** Behind 'stop': the proxies beside it have stopped as well. */
   | { readonly kind: 'close' };
@@ -55,13 +54,7 @@ export type FromProxy =
   | { readonly kind: 'ready'; readonly provider: ProviderName | null }
   /** It writes nothing more, and looks for nothing. */
   | { readonly kind: 'stopped' }
-  | {
-      readonly kind: 'failed';
-      readonly code: string;
-      readonly message: string;
-      /** Where other ranks were lost to it. */
-      readonly lost: Lost | null;
-    };
+  | { readonly kind: 'failed'; readonly error: MailedError };
 
 /** The numbers that both threads see: how many messages were posted to the proxy's, and how far it is with its end. */
 export const newMail = (): SharedArrayBuffer => new SharedArrayBuffer(8);
@@ -100,16 +93,14 @@ export function serveCircle(circle: Circle, port: MessagePort, mail: SharedArray
     const { id, bytes, operation } = message;
     circle.allGather(bytes, operation).then(
       (parts) => post({ kind: 'answer', id, parts }),
-      (error: unknown) => post({ kind: 'refusal', id, message: messageOf(error), lost: lostIn(error) }),
+      (error: unknown) => post({ kind: 'refusal', id, error: toMail(error) }),
     );
   };
   port.on('message', hear);
   port.unref(); // it is the thread that keeps the process alive, or does not
   const stopListening = circle.onRankLost((loss) => {
     // The loss of a rendezvous that is no rank says nothing about the peers.
-    if (!(loss instanceof RankLostError)) return;
-    const { ranks, operation, cause } = loss;
-    post({ kind: 'lost', ranks, operation, why: cause instanceof Error ? cause.message : loss.message });
+    if (loss instanceof RankLostError) post({ kind: 'lost', error: toMail(loss) });
   });
   return mailbox;
 }
@@ -221,12 +212,11 @@ export class MailedCircle implements FabricCircle {
         this.#calls.get(message.id)?.resolve(message.parts);
         break;
       case 'refusal':
-        this.#calls.get(message.id)?.reject(fromMail('HEDDLE_PROXY', message.message, message.lost));
+        this.#calls.get(message.id)?.reject(fromMail(message.error));
         break;
       case 'lost': {
-        const cause = new Error(message.why);
-        const loss = new RankLostError(message.ranks, message.operation, undefined, { cause });
-        for (const listener of this.#listeners) listener(loss);
+        const loss = fromMail(message.error);
+        if (loss instanceof RankLostError) for (const listener of this.#listeners) listener(loss);
         break;
       }
       case 'stop':

@@ -39,7 +39,10 @@ export type FabricOptions = Pick<
 
 /** A network, and what else its proxy does about it. */
 export interface Link {
+  /** Peers are ranks of the circle, and places count from the wire's front, where the part that NICs reach begins on every rank. */
   readonly network: Network;
+  /** For memory of a GPU whose kernels see what has come only behind a flush. */
+  readonly flush: Pick<GpuFlush, 'flush'> | null;
   /** The network's, where that is one of libfabric's. */
   readonly provider: ProviderName | null;
   /** Makes progress; true when anything moved. @throws RankLostError where a peer is gone. */
@@ -53,7 +56,7 @@ export interface Link {
 /** Connects memory of this rank with that of others, all unless `reach` names them; every rank calls it. */
 export type Connect = (
   circle: FabricCircle,
-  memory: Pick<WireMemory, 'address' | 'front' | 'nics'>,
+  memory: Pick<WireMemory, 'address' | 'nics'>,
   reach?: readonly number[],
 ) => Promise<Link>;
 
@@ -91,7 +94,7 @@ export async function openEnd(options: FabricOptions, provider: ProviderName, ni
 /** `ahead`: an end that is open already, if it is of the provider on which the ranks agree. */
 export const overFabric =
   (options: FabricOptions, ahead: OpenEnd | null = null): Connect =>
-  async (circle, { front, nics }, reach) => {
+  async (circle, { nics }, reach) => {
     let end = ahead;
     try {
       const { provider: wanted, devices } = withEnvironment(options);
@@ -103,13 +106,7 @@ export const overFabric =
       const { engine, own } = end;
       const fabric = await connectFabric(circle, engine, reach);
       const { remotes } = await fabric.share(own);
-      const link = fabricLink(circle, engine, fabric, own, remotes);
-      const flush = flushOf(nics);
-      const close = async () => {
-        await link.close();
-        flush?.close();
-      };
-      return { ...link, network: wireNetwork(link, front, flush), close };
+      return fabricLink(circle, engine, fabric, own, remotes, flushOf(nics));
     } catch (error) {
       await end?.engine.close();
       throw error;
@@ -142,25 +139,29 @@ export const flushOf = (nics: WireMemory['nics']): GpuFlush | null =>
   nics.kind === 'gpu' && nics.flush ? new GpuFlush(nics.ordinal) : null;
 
 /**
- * The network of a proxy, over whatever carries its writes. The proxy counts places from the beginning of a wire, the carrier from
- * the wire's front, where the part that NICs reach begins on every rank.
+ * The network as a proxy's program sees it: it counts places from the beginning of a wire, and ranks as `ranks` has them, which are
+ * those of the circle unless it is given.
  */
-export function wireNetwork(carrier: Network, front: number, flush: Pick<GpuFlush, 'flush'> | null): Network {
+export function wireNetwork(
+  { network, flush }: Pick<Link, 'network' | 'flush'>,
+  front: number,
+  ranks?: readonly number[],
+): Network {
   /** Filled in for each write, so that posting allocates nothing. */
   const write: RemoteWrite = { peer: 0, from: 0, to: 0, bytes: 0, tag: 0 };
   return {
     write({ peer, from, to, bytes, tag }) {
-      write.peer = peer;
+      write.peer = ranks === undefined ? peer : ranks[peer]!;
       // A write of nothing is anywhere, also before the front.
       write.from = bytes === 0 ? 0 : from - front;
       write.to = bytes === 0 ? 0 : to - front;
       write.bytes = bytes;
       write.tag = tag;
-      return carrier.write(write);
+      return network.write(write);
     },
     /** A tag is told only when kernels see what came with it. */
     arrived() {
-      const tag = carrier.arrived();
+      const tag = network.arrived();
       if (tag >= 0) flush?.flush();
       return tag;
     },
@@ -195,7 +196,8 @@ function fabricLink(
   fabric: FabricConnection,
   source: Region,
   targets: readonly (RemoteRegion | undefined)[],
-): Omit<Link, 'network'> & Network {
+  flush: GpuFlush | null,
+): Link {
   const { provider } = engine.devices[0]!;
   /** The ranks that the circle has lost: a lost rank never comes back, and every round needs every rank. */
   let lost: CircleLoss | null = null;
@@ -224,8 +226,7 @@ function fabricLink(
     return rank < 0 ? error : new RankLostError([rank], error.operation, undefined, { cause: error });
   }
 
-  return {
-    provider,
+  const network: Network = {
     write({ peer, from, to, bytes, tag }) {
       const write = writes[peer];
       if (write === undefined)
@@ -244,6 +245,10 @@ function fabricLink(
       }
     },
     arrived: () => engine.nextImmediate(),
+  };
+
+  return {
+    ...{ network, flush, provider },
     progress() {
       if (lost !== null) throw lost;
       posted?.fill(0);
@@ -257,6 +262,7 @@ function fabricLink(
       stopListening();
       fabric.close();
       await engine.close();
+      flush?.close();
     },
   };
 }
@@ -264,7 +270,7 @@ function fabricLink(
 /** Within a machine that simulates all ranks of the world. `gpu`: the rank's, in the machine. */
 export const overMachine =
   (machine: SimMachine, gpu: number): Connect =>
-  async (circle, { address, front }) => {
+  async (circle, { address }) => {
     const gathered = await circle.allGather(
       new Uint8Array(Float64Array.of(address).buffer),
       'the network: memory',
@@ -275,8 +281,7 @@ export const overMachine =
     const { network, flush, close } = machine.openNetwork(gpu, addresses, circle.rank);
     await circle.barrier('the network: all are there');
     return {
-      network: wireNetwork(network, front, flush),
-      provider: null,
+      ...{ network, flush, provider: null },
       progress: () => false,
       allCame: () => true,
       close: async () => close(),

@@ -1,8 +1,8 @@
 /** A proxy's program, found by its name and connected. */
 import { HeddleError, messageOf, requireObject, requireText } from '../../../base/errors.js';
-import type { Network, ProxyMaker, RemoteWrite, WireMemory } from '../../../gpu/index.js';
+import type { ProxyMaker, WireMemory } from '../../../gpu/index.js';
 import type { FabricCircle } from '../fabric.js';
-import type { Connect, Link } from './network.js';
+import { type Connect, type Link, wireNetwork } from './network.js';
 
 /** Which program: threads share no functions, so it is named. */
 export interface ProxyProgramName {
@@ -72,7 +72,7 @@ export async function prepareProxy(
       rank: ranks?.indexOf(circle.rank) ?? circle.rank,
       ranks: ranks?.length ?? circle.ranks,
       out: [...(ranks?.keys() ?? [])].filter((rank) => ranks![rank]! < 0),
-      network: ranks === undefined ? link.network : renumbered(link.network, ranks),
+      network: wireNetwork(link, memory.front, ranks),
       memory: memory.host,
       placement: memory.placement,
       data,
@@ -86,19 +86,6 @@ export async function prepareProxy(
     await link.close();
     throw error;
   }
-}
-
-/** A network whose peers the program counts as `ranks` has them. */
-function renumbered(network: Network, ranks: readonly number[]): Network {
-  const own: RemoteWrite = { peer: 0, from: 0, to: 0, bytes: 0, tag: 0 };
-  return {
-    write(write) {
-      Object.assign(own, write);
-      own.peer = ranks[write.peer]!;
-      return network.write(own);
-    },
-    arrived: () => network.arrived(),
-  };
 }
 
 /** A peer that has left takes nothing any more. */

@@ -122,7 +122,7 @@ export const inThread =
             void siblings.allStopped().then(() => post({ kind: 'close' }));
           } else if (message.kind === 'failed') {
             stopped();
-            reject(running.failed(fromMail(message.code, message.message, message.lost)));
+            reject(running.failed(fromMail(message.error)));
           }
         };
         void ended.then((how) => {
@@ -188,11 +188,13 @@ export class LastingProxy implements RunningProxy {
   #next: ReadyProxy | null = null;
   #running: Running | null = null;
   #over = false;
+  readonly #onStop: () => void;
   /** Whether it can begin anew without a wait for anything but the others. */
   prepared = false;
 
-  constructor(starter: ProxyStarter, options: ProxyOptions) {
+  constructor(starter: ProxyStarter, options: ProxyOptions, onStop: () => void) {
     this.#start = (provider) => starter(options, provider);
+    this.#onStop = onStop;
   }
 
   get error(): Error | null {
@@ -215,6 +217,8 @@ export class LastingProxy implements RunningProxy {
     this.#next = null;
     this.prepared = false;
     this.#running = await next.begin(circle, ranks);
+    // It may have been stopped meanwhile.
+    if (this.#over) await this.pause();
   }
 
   /** Ends what is under way. It may begin again. */
@@ -224,6 +228,7 @@ export class LastingProxy implements RunningProxy {
 
   async stop(): Promise<void> {
     this.#over = true;
+    this.#onStop();
     await Promise.all([this.pause(), this.#next?.discard()]);
     this.#next = null;
   }

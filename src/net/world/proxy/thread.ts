@@ -5,11 +5,10 @@
  * a nap.
  */
 import { type MessagePort, workerData } from 'node:worker_threads';
-import { HeddleError, messageOf } from '../../../base/errors.js';
 import { stayOn, view, yieldProcessor } from '../../../base/native/index.js';
 import { NativeView, type ReachedGpu, type WireShape } from '../../../gpu/index.js';
 import type { ProviderName } from '../../fabric/index.js';
-import { lostIn, MailedCircle } from './mail.js';
+import { MailedCircle, toMail } from './mail.js';
 import { type FabricOptions, openEnd, overFabric, withEnvironment } from './network.js';
 import {
   deliver,
@@ -91,9 +90,7 @@ try {
     });
   }
 } catch (error) {
-  // Errors lose their class on the way to another thread; what they say is what matters.
-  const code = error instanceof HeddleError ? error.code : 'HEDDLE_PROXY';
-  circle.tell({ kind: 'failed', code, message: messageOf(error), lost: lostIn(error) });
+  circle.tell({ kind: 'failed', error: toMail(error) });
   // Peers hear from the circle why, before they find this end of the network closed.
   if (proxy !== undefined) await circle.untilStopped();
 } finally {

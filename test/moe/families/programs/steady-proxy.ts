@@ -26,6 +26,7 @@ const layer: Layer = {
 
 interface Rank {
   readonly memory: NativeView;
+  /** What NICs reach. */
   readonly raw: Uint8Array;
   proxy: PreparedProxy;
 }
@@ -37,7 +38,7 @@ const loopBack: Connect = async (circle) => {
   const tags = queues[rank]!;
   await circle.barrier();
   return {
-    provider: null,
+    ...{ provider: null, flush: null },
     network: {
       write({ peer, from, to, bytes, tag }) {
         const source = ranks[rank]!.raw;
@@ -142,7 +143,7 @@ await LocalCircle.run(2, async (circle) => {
   const nics = { kind: 'host', raw: raw.subarray(front) } as const;
   const wire = { address, front, placement: 'host', host: memory, nics } as const;
   const proxy = await prepareProxy(circle, connect, made, wire);
-  ranks[circle.rank] = { memory, raw, proxy };
+  ranks[circle.rank] = { memory, raw: nics.raw, proxy };
   await circle.barrier('both are there');
   if (circle.rank === 0) measure(program.data);
   await circle.barrier('measured');
