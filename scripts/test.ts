@@ -87,6 +87,13 @@ const everyday: readonly (readonly Step[])[] = [
 const env = { ...process.env, PATH: `${join('node_modules', '.bin')}:${process.env.PATH ?? ''}` };
 
 const ring = process.argv[2];
+if (ring !== undefined && !Object.hasOwn(rings, ring)) {
+  rmSync(folder, { recursive: true });
+  console.error(
+    `there is no ring '${ring}', but ${Object.keys(rings).join(', ')}; without a name all other tests run`,
+  );
+  process.exit(2);
+}
 const rows = ring === undefined ? everyday : [[tests(rings[ring]!, ring)]];
 const count = rows.flat().length;
 if (ring === undefined) {
