@@ -47,10 +47,13 @@ export const isTemporary = (name: string): boolean => /^\.\d+-[0-9a-f]{12}\.tmp$
 export function writeWhole(path: string, contents: string | Uint8Array, asked?: number): void {
   naming(path, 'written', () => {
     const place = placeOf(path);
-    const mode = asked ?? (fs.statSync(place, { throwIfNoEntry: false })?.mode ?? 0o666) & 0o777;
+    const had = fs.statSync(place, { throwIfNoEntry: false })?.mode;
+    const mode = asked ?? (had ?? 0o666) & 0o777;
     const temporary = join(dirname(place), temporaryName());
     try {
       fs.writeFileSync(temporary, contents, { flag: 'wx', mode });
+      // The umask took bits away that the file has.
+      if (asked === undefined && had !== undefined) fs.chmodSync(temporary, mode);
       fs.renameSync(temporary, place);
     } catch (error) {
       fs.rmSync(temporary, { force: true });

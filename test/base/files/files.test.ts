@@ -67,6 +67,14 @@ describe('a file that is written whole', () => {
     expect(statSync(file).mode & 0o777).toBe(0o600);
   });
 
+  it('keeps a mode that new files do not get', () => {
+    const file = join(folder, 'a');
+    writeFileSync(file, 'before');
+    chmodSync(file, 0o666);
+    writeWhole(file, 'after');
+    expect(statSync(file).mode & 0o777).toBe(0o666);
+  });
+
   it('that cannot be is named with the reason, and leaves nothing', () => {
     const taken = join(folder, 'taken');
     mkdirSync(join(taken, 'below'), { recursive: true });
