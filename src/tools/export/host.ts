@@ -330,7 +330,7 @@ static const char *heddle_meet(heddle_rank *h, struct heddle_card *mine, const c
     const struct heddle_card *card = &h->cards[r];
     if ((int)card->rank != r) return heddle_say("all_gather left rank %u's bytes in rank %d's place", card->rank, r);
     if (card->plan != heddle_plan || card->way != mine->way)
-      return heddle_say("rank %d runs another export, or has another HEDDLE_WINDOWS in its environment", r);
+      return heddle_say("rank %d runs another export, or has another %s in its environment", r, "HEDDLE_WINDOWS");
   }
   h->hopeless = 0;
   for (int r = 0; r < HEDDLE_RANKS; r++) h->hopeless |= h->cards[r].unfit != 0;
