@@ -170,6 +170,11 @@ describe('an engine in C++, a process a rank', needing('cc', 'c++'), () => {
       /rank 0: cuMemCreate failed .*; and by CUDA IPC: rank 0: cuIpcGetMemHandle failed/,
     ],
     [
+      'a GPU without room for kernels',
+      { STUB_REFUSES: 'memory for kernels', STUB_ARCHITECTURE: 'sm_100a' },
+      /rank 0: cuModuleLoadData failed with CUDA_ERROR_OF_THE_STUB \(2\)\n/,
+    ],
+    [
       'kernels for other GPUs',
       { STUB_ARCHITECTURE: 'sm_120' },
       /rank 0: GPU 0 takes none of the kernels of this export, which are for sm_100a, sm_90a: export for others by --arch/,
