@@ -84,7 +84,8 @@ async function runSchedule(
 ): Promise<Outcome> {
   const kernels = new Kernels();
   const options = { seed, schedule: scheduleOf(seed), substitute: kernels.remember, ...hearing };
-  const hostLines = listMutants || hearing.watch !== undefined;
+  // Who hears a schedule hears it once.
+  const hostLines = listMutants || hearing.watch !== undefined || hearing.print !== undefined;
   let run = await runOnce(configuration, { ...options, hostLines });
   if (run.findings.length > 0 && !hostLines) {
     // The same schedule again: only what is found needs the lines of hosts, which take time in every run.
