@@ -215,6 +215,12 @@ export const hasty = configuration('hasty', { ranks: 1 }, async () => process.ex
     expect(stderr).toContain('a program ended this process before the check was done');
   });
 
+  test('is not clean where the module itself ends the process', () => {
+    const { status, stderr } = started('check', write('exits-at-once.ts', 'process.exit(0);\n'));
+    expect(stderr).toContain('a program ended this process before the check was done');
+    expect(status).toBe(1);
+  });
+
   test('--list, and what is wrong with a module', async () => {
     const listed = await run('check', join(folder, 'mine.ts'), '--list', 'post');
     expect(listed.stdout).toBe('mine: 1 configuration of post\n  a letter among 2 (tiny)\n');
