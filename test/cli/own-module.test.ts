@@ -221,6 +221,16 @@ export const hasty = configuration('hasty', { ranks: 1 }, async () => process.ex
     expect(status).toBe(1);
   });
 
+  test('takes once what a module exports by several names', async () => {
+    const path = write(
+      'several.ts',
+      `${mine('sys')}\nexport { post as default };\nexport const [first] = ways;\n`,
+    );
+    const emitted = await run('emit', path);
+    expect(emitted.stdout).toContain('post_kernel(');
+    expect((await run('check', path, '--list')).stdout).toBe('several: 1 configuration of post\n');
+  });
+
   test('--list, and what is wrong with a module', async () => {
     const listed = await run('check', join(folder, 'mine.ts'), '--list', 'post');
     expect(listed.stdout).toBe('mine: 1 configuration of post\n  a letter among 2 (tiny)\n');
