@@ -49,6 +49,35 @@ describe('heddle doctor', () => {
     expect(findings.find(({ name }) => name === 'Network of proxies')).toMatchObject({ state: 'found' });
   });
 
+  /** In a process of its own. */
+  function examined(env: Readonly<Record<string, string>>) {
+    const child = spawnSync(process.execPath, [transpiled('src/cli/main.ts'), 'doctor', '--json'], {
+      encoding: 'utf8',
+      env: { ...process.env, ...env },
+    });
+    const { findings } = JSON.parse(child.stdout) as Diagnosis;
+    return { status: child.status, found: (name: string) => findings.find((one) => one.name === name) };
+  }
+
+  it('ends with 1 where a variable asks for a compiler that there is not', () => {
+    const { status, found } = examined({ HEDDLE_COMPILER: 'gcc' });
+    expect(found('CUDA compiler')).toMatchObject({
+      state: 'broken',
+      detail: 'HEDDLE_COMPILER is "gcc"; it must be auto, nvrtc or nvcc',
+    });
+    expect(status).toBe(1);
+  });
+
+  it('says nothing against an NVRTC that a variable leaves out', needing('nvcc'), () => {
+    const folder = mkdtempSync(join(tmpdir(), 'heddle-nvrtc-'));
+    for (const name of ['libnvrtc.so.12', 'libnvrtc.so.13']) writeFileSync(join(folder, name), 'no library');
+    const { found } = examined({ LD_LIBRARY_PATH: folder });
+    expect(found('CUDA compiler')).toMatchObject({ state: 'broken' });
+    const other = examined({ LD_LIBRARY_PATH: folder, HEDDLE_COMPILER: 'nvcc' });
+    expect(other.found('CUDA compiler')).toMatchObject({ state: 'found' });
+    rmSync(folder, { recursive: true });
+  });
+
   it('ends with 1 where variables ask for what there is not, and says which', () => {
     const env = {
       ...{ HEDDLE_DEVICE: 'gpu', HEDDLE_WINDOWS: 'curtains' },
