@@ -6,6 +6,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { Command } from '../../src/cli/commander.js';
 import { register, render } from '../../src/cli/doctor.js';
 import { listNics } from '../../src/net/fabric/index.js';
+import { libfabric } from '../../src/net/fabric/libfabric/bindings.js';
 import { nearestFirst } from '../../src/net/fabric/libfabric/provider.js';
 import { type Diagnosis, examineNics } from '../../src/tools/doctor/index.js';
 import { buildStandIn } from '../gpu/cuda/stand-in.js';
@@ -75,6 +76,22 @@ describe('heddle doctor', () => {
     expect(found('CUDA compiler')).toMatchObject({ state: 'broken' });
     const other = examined({ LD_LIBRARY_PATH: folder, HEDDLE_COMPILER: 'nvcc' });
     expect(other.found('CUDA compiler')).toMatchObject({ state: 'found' });
+    rmSync(folder, { recursive: true });
+  });
+
+  it('tries the libfabric that a variable names', needing('libfabric'), () => {
+    const folder = mkdtempSync(join(tmpdir(), 'heddle-libfabric-'));
+    const [other, none] = [join(folder, 'other.so'), join(folder, 'none.so')];
+    symlinkSync(libfabric().path, other);
+    expect(examined({ HEDDLE_LIBFABRIC: other }).found('libfabric')).toMatchObject({
+      state: 'found',
+      detail: expect.stringContaining(`(${other}); providers`),
+    });
+    expect(examined({ HEDDLE_LIBFABRIC: none }).found('libfabric')).toMatchObject({
+      state: 'broken',
+      detail: expect.stringContaining(none),
+      remedy: 'Set HEDDLE_LIBFABRIC otherwise, or unset it',
+    });
     rmSync(folder, { recursive: true });
   });
 

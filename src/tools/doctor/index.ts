@@ -129,11 +129,14 @@ function examineNative(): DoctorFinding {
 }
 
 function examineLibfabric(): DoctorFinding {
-  const found = probe(['libfabric.so.1'], { symbol: 'fi_version', how: 'returns' });
+  const { HEDDLE_LIBFABRIC: asked } = process.env;
+  const found = probe([asked ?? 'libfabric.so.1'], { symbol: 'fi_version', how: 'returns' });
   // The upper half is the major version, the lower the minor.
   const version = (number: number) => `${number >>> 16}.${number & 0xffff}`;
   const libfabric = about('libfabric', `ranks on several machines (the transport of ${familiesBeyond()})`);
   const remedy = 'apt-get install libfabric1, or the EFA or NIC vendor’s package';
+  if (!found.ok && asked !== undefined)
+    return libfabric.broken(found.reason, 'Set HEDDLE_LIBFABRIC otherwise, or unset it');
   const finding = libfabric.library(found, version, remedy);
   if (finding.state !== 'found') return finding;
   try {
