@@ -102,6 +102,22 @@ test('a mistake in a kernel ends with where its code is explained', () => {
   expect(stderr).toMatch(/\n\(HK101: docs\/language\.md#hk101\)\n$/);
 });
 
+test('TypeScript that another names .js is found also where Node.js takes types out by itself', () => {
+  // As Node.js 22.18 says of itself; it looks for the file that is named, and for no other.
+  const says = "Object.defineProperty(process.features, 'typescript', { value: 'strip' })";
+  const { stdout, stderr } = spawnSync(
+    process.execPath,
+    [
+      '--import',
+      `data:text/javascript,${encodeURIComponent(says)}`,
+      ...[transpiled('src/cli/main.ts'), 'emit', join(folder, 'mine.ts')],
+    ],
+    { encoding: 'utf8', timeout: 100_000 },
+  );
+  expect(stderr).toBe('');
+  expect(stdout).toContain('post_kernel(');
+});
+
 test('a module of several kernels is printed kernel by kernel', () => {
   const one = (name: string) =>
     `export const ${name} = kernel({ name: '${name}', params: { out: pointer('u32') } }, (g, { out }) => { g.store(out, 1); });\n`;

@@ -85,10 +85,8 @@ const isConfiguration = (value: unknown): value is CheckConfiguration =>
   Number.isInteger(value.ranks) &&
   typeof value.run === 'function';
 
-/** Run from source, or on a newer Node.js, something else takes the types out. */
-let loadsTypeScript =
-  import.meta.url.endsWith('.ts') ||
-  Boolean((process.features as { readonly typescript?: unknown }).typescript);
+/** Run from source, something else takes the types out. */
+let loadsTypeScript = import.meta.url.endsWith('.ts');
 
 function isFile(path: string): boolean {
   try {
