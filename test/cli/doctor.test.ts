@@ -99,7 +99,7 @@ describe('heddle doctor', () => {
     const env = {
       ...{ HEDDLE_DEVICE: 'gpu', HEDDLE_WINDOWS: 'curtains' },
       ...{ HEDDLE_CACHE: '/dev/null/cache', HEDDLE_TUNING: '/nope/tuning.json' },
-      HEDDLE_NVTX: '/nope/libnvtx.so',
+      ...{ HEDDLE_NVTX: '/nope/libnvtx.so', HEDDLE_WIRES: 'copper', HEDDLE_PROXY_CPUS: '3,x' },
     };
     const child = spawnSync(process.execPath, [transpiled('src/cli/main.ts'), 'doctor', '--json'], {
       encoding: 'utf8',
@@ -116,6 +116,8 @@ describe('heddle doctor', () => {
       expect.stringMatching(/^CACHE: \/dev\/null\/cache cannot be made: /),
       expect.stringMatching(/^TUNING: tuning file is .*ENOENT/),
       expect.stringMatching(/^NVTX: .*\/nope\/libnvtx\.so/),
+      expect.stringMatching(/^WIRES: HEDDLE_WIRES is "copper"; it must be one of 'auto'/),
+      expect.stringMatching(/^PROXY_CPUS: HEDDLE_PROXY_CPUS is "3,x"; it must be numbers of processors/),
     ]);
   });
 

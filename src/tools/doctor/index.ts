@@ -1,5 +1,5 @@
 /** `heddle doctor`: what of Heddle this machine can run, and what is missing. */
-import { messageOf, requireOneOf } from '../../base/errors.js';
+import { integerIn, messageOf, requireOneOf, requireThat } from '../../base/errors.js';
 import { probe } from '../../base/native/index.js';
 import { formatBytes, nvtxAskedFor, requireOwnCache, windowKinds } from '../../gpu/cuda/index.js';
 import { field, kernel, layout, peers } from '../../lang/index.js';
@@ -60,6 +60,11 @@ function examineSettings(): DoctorFinding {
     HEDDLE_CACHE: requireOwnCache,
     HEDDLE_TUNING: () => readTuning(tuningPath()),
     HEDDLE_NVTX: nvtxAskedFor,
+    HEDDLE_WIRES: (value) => requireOneOf('HEDDLE_WIRES', value, ['auto', 'host', 'gpu']),
+    HEDDLE_PROXY_CPUS: (value) => {
+      const known = value.split(',').every((one) => integerIn(one.trim(), 0, 2 ** 16) !== null);
+      requireThat(known, 'HEDDLE_PROXY_CPUS', value, 'numbers of processors, separated by commas');
+    },
   };
   const set: string[] = [];
   const wrong: string[] = [];
