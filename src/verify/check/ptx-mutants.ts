@@ -95,10 +95,10 @@ function changesOf(instruction: PtxInstruction): Change[] {
       if (parts.includes('init')) return [removed, ...moreBy(instruction, 1, 1)];
       if (parts.includes('expect_tx')) {
         // Who arrives is also told the state, before the barrier.
-        const bytes = parts.includes('arrive') ? 2 : 1;
+        const bytes = parts[1] === 'expect_tx' ? 1 : 2;
         return [removed, ...moreBy(instruction, bytes, 16), ...moreBy(instruction, bytes, -16)];
       }
-      if (parts.includes('arrive')) return [removed];
+      if (parts.includes('arrive') || parts.includes('arrive_drop')) return [removed];
       if (parts.includes('try_wait') || parts.includes('test_wait')) {
         const yes: PtxOperand = { kind: 'integer', value: 1n };
         return [

@@ -439,6 +439,11 @@ END:`,
       ]);
   });
 
+  test('a thread that arrives for the last time has a mutant that does not', () => {
+    const kernel = ptx(fileOf('mbarrier.arrive_drop.shared::cta.b64 _, [%r1];')).kernel('k');
+    expect(mutantsOf(kernel).map(({ description }) => description)).toEqual(['mbarrier removed']);
+  });
+
   async function survives(
     kernel: ReturnType<ReturnType<typeof ptx>['kernel']>,
     instead: KernelModule,
