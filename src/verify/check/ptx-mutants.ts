@@ -83,8 +83,7 @@ function changesOf(instruction: PtxInstruction): Change[] {
     case 'griddepcontrol':
       return parts.includes('wait') ? [removed] : [];
     case 'cp':
-      if (parts.includes('commit_group')) return [removed];
-      if (parts.includes('wait_all')) return [removed];
+      if (['commit_group', 'wait_all', 'mbarrier'].some((part) => parts.includes(part))) return [removed];
       if (!parts.includes('wait_group')) return [];
       return [
         removed,

@@ -439,9 +439,12 @@ END:`,
       ]);
   });
 
-  test('a thread that arrives for the last time has a mutant that does not', () => {
-    const kernel = ptx(fileOf('mbarrier.arrive_drop.shared::cta.b64 _, [%r1];')).kernel('k');
-    expect(mutantsOf(kernel).map(({ description }) => description)).toEqual(['mbarrier removed']);
+  test.each([
+    ['a thread that arrives for the last time', 'mbarrier.arrive_drop.shared::cta.b64 _, [%r1];'],
+    ['copies that arrive', 'cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r1];'],
+  ])('%s: a mutant does not', (_, body) => {
+    const mutants = mutantsOf(ptx(fileOf(body)).kernel('k'));
+    expect(mutants.map(({ description }) => description)).toEqual([`${body.split('.')[0]} removed`]);
   });
 
   async function survives(
