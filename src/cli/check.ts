@@ -114,15 +114,15 @@ export const register = (command: Command) =>
     const [module, ...rest] = named;
     const own = module !== undefined && isModule(module) ? module : null;
     const kernels = own === null ? named : rest;
-    const subjects = await subjectsOf(own, options);
-    if (options.list === true) {
-      process.stdout.write(listSubjects(subjects, kernels, options.json === true));
-      return;
-    }
-    const workers = options.workers ?? Math.min(mostWorkers, availableParallelism());
-    optimize(optimized.inChecks);
     process.once('exit', endedEarly);
     try {
+      const subjects = await subjectsOf(own, options);
+      if (options.list === true) {
+        process.stdout.write(listSubjects(subjects, kernels, options.json === true));
+        return;
+      }
+      const workers = options.workers ?? Math.min(mostWorkers, availableParallelism());
+      optimize(optimized.inChecks);
       const { text, clean } = await runCheck(subjects, kernels, {
         ...options,
         // What a file exports contains functions, which cannot be sent to other threads.

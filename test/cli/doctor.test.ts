@@ -6,6 +6,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { Command } from '../../src/cli/commander.js';
 import { register, render } from '../../src/cli/doctor.js';
 import { listNics } from '../../src/net/fabric/index.js';
+import { libfabric } from '../../src/net/fabric/libfabric/bindings.js';
 import { nearestFirst } from '../../src/net/fabric/libfabric/provider.js';
 import { type Diagnosis, examineNics } from '../../src/tools/doctor/index.js';
 import { buildStandIn } from '../gpu/cuda/stand-in.js';
@@ -49,11 +50,56 @@ describe('heddle doctor', () => {
     expect(findings.find(({ name }) => name === 'Network of proxies')).toMatchObject({ state: 'found' });
   });
 
+  /** In a process of its own. */
+  function examined(env: Readonly<Record<string, string>>) {
+    const child = spawnSync(process.execPath, [transpiled('src/cli/main.ts'), 'doctor', '--json'], {
+      encoding: 'utf8',
+      env: { ...process.env, ...env },
+    });
+    const { findings } = JSON.parse(child.stdout) as Diagnosis;
+    return { status: child.status, found: (name: string) => findings.find((one) => one.name === name) };
+  }
+
+  it('ends with 1 where a variable asks for a compiler that there is not', () => {
+    const { status, found } = examined({ HEDDLE_COMPILER: 'gcc' });
+    expect(found('CUDA compiler')).toMatchObject({
+      state: 'broken',
+      detail: 'HEDDLE_COMPILER is "gcc"; it must be auto, nvrtc or nvcc',
+    });
+    expect(status).toBe(1);
+  });
+
+  it('says nothing against an NVRTC that a variable leaves out', needing('nvcc'), () => {
+    const folder = mkdtempSync(join(tmpdir(), 'heddle-nvrtc-'));
+    for (const name of ['libnvrtc.so.12', 'libnvrtc.so.13']) writeFileSync(join(folder, name), 'no library');
+    const { found } = examined({ LD_LIBRARY_PATH: folder });
+    expect(found('CUDA compiler')).toMatchObject({ state: 'broken' });
+    const other = examined({ LD_LIBRARY_PATH: folder, HEDDLE_COMPILER: 'nvcc' });
+    expect(other.found('CUDA compiler')).toMatchObject({ state: 'found' });
+    rmSync(folder, { recursive: true });
+  });
+
+  it('tries the libfabric that a variable names', needing('libfabric'), () => {
+    const folder = mkdtempSync(join(tmpdir(), 'heddle-libfabric-'));
+    const [other, none] = [join(folder, 'other.so'), join(folder, 'none.so')];
+    symlinkSync(libfabric().path, other);
+    expect(examined({ HEDDLE_LIBFABRIC: other }).found('libfabric')).toMatchObject({
+      state: 'found',
+      detail: expect.stringContaining(`(${other}); providers`),
+    });
+    expect(examined({ HEDDLE_LIBFABRIC: none }).found('libfabric')).toMatchObject({
+      state: 'broken',
+      detail: expect.stringContaining(none),
+      remedy: 'Set HEDDLE_LIBFABRIC otherwise, or unset it',
+    });
+    rmSync(folder, { recursive: true });
+  });
+
   it('ends with 1 where variables ask for what there is not, and says which', () => {
     const env = {
       ...{ HEDDLE_DEVICE: 'gpu', HEDDLE_WINDOWS: 'curtains' },
       ...{ HEDDLE_CACHE: '/dev/null/cache', HEDDLE_TUNING: '/nope/tuning.json' },
-      HEDDLE_NVTX: '/nope/libnvtx.so',
+      ...{ HEDDLE_NVTX: '/nope/libnvtx.so', HEDDLE_WIRES: 'copper', HEDDLE_PROXY_CPUS: '3,x' },
     };
     const child = spawnSync(process.execPath, [transpiled('src/cli/main.ts'), 'doctor', '--json'], {
       encoding: 'utf8',
@@ -70,6 +116,8 @@ describe('heddle doctor', () => {
       expect.stringMatching(/^CACHE: \/dev\/null\/cache cannot be made: /),
       expect.stringMatching(/^TUNING: tuning file is .*ENOENT/),
       expect.stringMatching(/^NVTX: .*\/nope\/libnvtx\.so/),
+      expect.stringMatching(/^WIRES: HEDDLE_WIRES is "copper"; it must be one of 'auto'/),
+      expect.stringMatching(/^PROXY_CPUS: HEDDLE_PROXY_CPUS is "3,x"; it must be numbers of processors/),
     ]);
   });
 

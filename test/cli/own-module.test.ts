@@ -102,6 +102,22 @@ test('a mistake in a kernel ends with where its code is explained', () => {
   expect(stderr).toMatch(/\n\(HK101: docs\/language\.md#hk101\)\n$/);
 });
 
+test('TypeScript that another names .js is found also where Node.js takes types out by itself', () => {
+  // As Node.js 22.18 says of itself; it looks for the file that is named, and for no other.
+  const says = "Object.defineProperty(process.features, 'typescript', { value: 'strip' })";
+  const { stdout, stderr } = spawnSync(
+    process.execPath,
+    [
+      '--import',
+      `data:text/javascript,${encodeURIComponent(says)}`,
+      ...[transpiled('src/cli/main.ts'), 'emit', join(folder, 'mine.ts')],
+    ],
+    { encoding: 'utf8', timeout: 100_000 },
+  );
+  expect(stderr).toBe('');
+  expect(stdout).toContain('post_kernel(');
+});
+
 test('a module of several kernels is printed kernel by kernel', () => {
   const one = (name: string) =>
     `export const ${name} = kernel({ name: '${name}', params: { out: pointer('u32') } }, (g, { out }) => { g.store(out, 1); });\n`;
@@ -213,6 +229,22 @@ export const hasty = configuration('hasty', { ranks: 1 }, async () => process.ex
     const { status, stderr } = started('check', write('exits.ts', text));
     expect(status).toBe(1);
     expect(stderr).toContain('a program ended this process before the check was done');
+  });
+
+  test('is not clean where the module itself ends the process', () => {
+    const { status, stderr } = started('check', write('exits-at-once.ts', 'process.exit(0);\n'));
+    expect(stderr).toContain('a program ended this process before the check was done');
+    expect(status).toBe(1);
+  });
+
+  test('takes once what a module exports by several names', async () => {
+    const path = write(
+      'several.ts',
+      `${mine('sys')}\nexport { post as default };\nexport const [first] = ways;\n`,
+    );
+    const emitted = await run('emit', path);
+    expect(emitted.stdout).toContain('post_kernel(');
+    expect((await run('check', path, '--list')).stdout).toBe('several: 1 configuration of post\n');
   });
 
   test('--list, and what is wrong with a module', async () => {

@@ -12,6 +12,7 @@ import {
   routedTolerance,
   runRouter,
 } from '../../src/verify/trials/index.js';
+import { liveMemory } from './live-memory.js';
 
 const softmax: Routing = { scores: 'softmax', normalise: true, scale: 1 };
 const plain: RoutedModel = { hidden: 64, experts: 12, topK: 3, routing: softmax };
@@ -204,3 +205,20 @@ test('fewer tokens than there is room for are routed by themselves', async () =>
     expect(await read(topkIds, stream)).toEqual(expected.topkIds);
   });
 });
+
+test('a router whose memory is not to be had leaves nothing', () =>
+  onGpu(async (world) => {
+    const { device } = world;
+    const inputs = makeRouted({ model: plain, tokens: 2, seed: 3 });
+    const weights = tensorFrom(device, device.createStream(), inputs.weights, 'bf16', [12, 64]);
+    const allocate = device.allocate.bind(device);
+    for (const missing of ['logits', 'ids of routes', 'weights of routes']) {
+      device.allocate = (bytes, purpose) => {
+        if (purpose === missing) throw new Error('no room');
+        return allocate(bytes, purpose);
+      };
+      const live = liveMemory(device);
+      await expect(Router.create(world, plain, { weights }, 7)).rejects.toThrow('no room');
+      expect(live()).toBe(0);
+    }
+  }));

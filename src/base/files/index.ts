@@ -47,10 +47,13 @@ export const isTemporary = (name: string): boolean => /^\.\d+-[0-9a-f]{12}\.tmp$
 export function writeWhole(path: string, contents: string | Uint8Array, asked?: number): void {
   naming(path, 'written', () => {
     const place = placeOf(path);
-    const mode = asked ?? (fs.statSync(place, { throwIfNoEntry: false })?.mode ?? 0o666) & 0o777;
+    const had = fs.statSync(place, { throwIfNoEntry: false })?.mode;
+    const mode = asked ?? (had ?? 0o666) & 0o777;
     const temporary = join(dirname(place), temporaryName());
     try {
       fs.writeFileSync(temporary, contents, { flag: 'wx', mode });
+      // The umask took bits away that the file has.
+      if (asked === undefined && had !== undefined) fs.chmodSync(temporary, mode);
       fs.renameSync(temporary, place);
     } catch (error) {
       fs.rmSync(temporary, { force: true });
@@ -61,15 +64,31 @@ export function writeWhole(path: string, contents: string | Uint8Array, asked?: 
 
 /** Writes a file that somebody asked for: whole, or into a pipe or device, /dev/stdout for one. @throws FileError */
 export function writeOutput(path: string, contents: string | Uint8Array): void {
-  if (isSpecial(path)) naming(path, 'written', () => fs.writeFileSync(path, contents));
-  else writeWhole(path, contents);
+  naming(path, 'written', () => {
+    const printed = printedTo(path);
+    if (printed !== undefined || isSpecial(path)) fs.writeFileSync(printed ?? path, contents);
+    else writeWhole(path, contents);
+  });
 }
+
+/** The descriptor of stdout or stderr where a path leads to the file that it is: one in its place would hide what else is printed. */
+const printedTo = (path: string): number | undefined => {
+  const file = fs.statSync(path, { throwIfNoEntry: false });
+  return [1, 2].find((descriptor) => {
+    try {
+      const { dev, ino } = fs.fstatSync(descriptor);
+      return file?.isFile() && file.dev === dev && file.ino === ino;
+    } catch {
+      return false; // it is closed
+    }
+  });
+};
 
 /** Requires that `writeOutput` can write this file, and leaves nothing behind. @throws FileError */
 export function requireWritable(path: string): void {
   naming(path, 'written', () => {
     if (fs.existsSync(path)) fs.accessSync(path, fs.constants.W_OK);
-    if (isSpecial(path)) return;
+    if (isSpecial(path) || printedTo(path) !== undefined) return;
     if (isFolder(path)) throw new Error('it is a folder');
     tryFolder(dirname(placeOf(path)));
   });

@@ -89,8 +89,8 @@ export function stayOn(processor: number): void {
 }
 
 /**
- * Runs a module as a process of its own: `new URL('./trial.js', import.meta.url)`. The last line that it prints is the answer; a
- * crash, an exit or silence costs only that process.
+ * Runs a module as a process of its own: `new URL('./trial.js', import.meta.url)`. The last line that it prints which begins with a
+ * brace is the answer: libraries may print more. A crash, an exit or silence costs only that process.
  */
 export function runApart(
   module: URL,
@@ -105,8 +105,12 @@ export function runApart(
     env: { ...process.env, NODE_OPTIONS: '' },
   });
   if (child.error) return { ok: false, reason: `the process of the trial failed: ${child.error.message}` };
-  const last = (text: string): string => text.trim().split('\n').at(-1) ?? '';
-  if (child.status === 0) return { ok: true, line: last(child.stdout) };
+  const line = child.stdout.split('\n').findLast((printed) => printed.startsWith('{'));
+  if (child.status === 0 && line !== undefined) return { ok: true, line };
+  if (child.status === 0) return { ok: false, reason: 'the process of the trial ended without an answer' };
   const end = child.signal ?? `exit code ${child.status}`;
-  return { ok: false, reason: `it ended the process of the trial with ${end}: ${last(child.stderr)}` };
+  return {
+    ok: false,
+    reason: `it ended the process of the trial with ${end}: ${child.stderr.trim().split('\n').at(-1)}`,
+  };
 }

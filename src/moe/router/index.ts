@@ -11,7 +11,7 @@ import {
   type Stream,
 } from '../../gpu/index.js';
 import { remembered, usualMultiprocessors } from '../families/family.js';
-import { limits, type MoeModel, requireRouting } from '../layer/index.js';
+import { type Dtype, limits, type MoeModel, requireRouting } from '../layer/index.js';
 import { emptyTensor, type OwnedTensor, requireVectors, type Tensor, wrap } from '../rounds/tensor.js';
 import { chooseKernel } from './kernels/choose.js';
 import { logitsKernel } from './kernels/logits.js';
@@ -86,12 +86,7 @@ export class Router {
         ...{ grid: chooses.blocks, block: chooses.threads, programmatic: true, rank },
       }),
     ]);
-    const { experts, topK } = shape;
-    const memory = {
-      logits: emptyTensor(device, 'f32', [maxTokens, experts], 'logits'),
-      ids: emptyTensor(device, 'i32', [maxTokens, topK], 'ids of routes'),
-      weights: emptyTensor(device, 'f32', [maxTokens, topK], 'weights of routes'),
-    };
+    const memory = allocate(device, shape, maxTokens);
     for (const site of [logits, logitsOfMany]) {
       site?.set.weights(weights.weights.data);
       site?.set.logits(memory.logits.data);
@@ -130,6 +125,26 @@ export class Router {
     if (this.#disposed) return;
     this.#disposed = true;
     for (const tensor of Object.values(this.#memory)) tensor.free();
+  }
+}
+
+/** All of its memory; none is left where some cannot be had. */
+function allocate(device: Device, { experts, topK }: RouterShape, maxTokens: number): Buffers {
+  const owned: OwnedTensor[] = [];
+  const own = (dtype: Dtype, columns: number, purpose: string): OwnedTensor => {
+    const tensor = emptyTensor(device, dtype, [maxTokens, columns], purpose);
+    owned.push(tensor);
+    return tensor;
+  };
+  try {
+    return {
+      logits: own('f32', experts, 'logits'),
+      ids: own('i32', topK, 'ids of routes'),
+      weights: own('f32', topK, 'weights of routes'),
+    };
+  } catch (error) {
+    for (const tensor of owned) tensor.free();
+    throw error;
   }
 }
 

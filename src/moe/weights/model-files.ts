@@ -7,6 +7,7 @@ import {
   requireKnown,
   requireObject,
   requireText,
+  show,
   WeightsError,
 } from '../../base/errors.js';
 import { type Device, requireDevice, requireStream, type Stream } from '../../gpu/index.js';
@@ -18,6 +19,7 @@ import { configOf, type Located, type OpenFiles, openFiles, type Places, placesO
 import { type LoadProgress, load, type Part, type Wanted, whole } from './load.js';
 import { mxfp4Block } from './mxfp4.js';
 import { type LayerNames, layersOf, type MatrixNames } from './names.js';
+import { shown } from './safetensors.js';
 
 /** A layer that has experts. */
 export interface ModelLayer {
@@ -267,7 +269,7 @@ async function requireClamp(folder: string): Promise<void> {
   throw new WeightsError(
     join(folder, 'config.json'),
     null,
-    `its swiglu_limit is ${JSON.stringify(limit)}, and the kernels clamp at ${clampedSwiglu.limit}`,
+    `its swiglu_limit is ${show(limit)}, and the kernels clamp at ${clampedSwiglu.limit}`,
     'take a model of another form',
   );
 }
@@ -349,7 +351,7 @@ function requireStored<T extends StoredType>(
   throw new WeightsError(
     file.path,
     tensor.name,
-    `it is ${tensor.dtype} [${tensor.shape.join(', ')}], and ${types.join(' or ')} [${shape.join(', ')}] is wanted, ${why}`,
+    `it is ${shown(tensor)}, and ${types.join(' or ')} [${shape.join(', ')}] is wanted, ${why}`,
     'take a model of another form',
   );
 }

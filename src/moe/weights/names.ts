@@ -108,7 +108,8 @@ function namesOf(
     prefix,
     experts: ids.size > 0 ? ids.size : inOneTensor(prefix, names),
     expert: (expert) => within(`${prefix}experts.${expert}.`),
-    shared: names.has(`${shared.down}.weight`) ? shared : null,
+    // Any of it: a folder that lacks a part is incomplete, which loading says.
+    shared: Object.values(shared).some((matrix) => names.has(`${matrix}.weight`)) ? shared : null,
     router: {
       weights: `${router}weight`,
       bias: has(`${router}bias`),

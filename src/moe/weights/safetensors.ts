@@ -7,7 +7,7 @@
  */
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import { FileError, WeightsError } from '../../base/errors.js';
+import { FileError, show, WeightsError } from '../../base/errors.js';
 
 /** A tensor as a file has it. */
 export interface StoredTensor {
@@ -132,8 +132,15 @@ function storedTensor(path: string, name: string, entry: unknown, start: number)
   // Of a type that is not known here only the place is checked: nothing takes such a tensor.
   const bytes = size === undefined ? to - from : shape.reduce((n, length) => n * length, size) / 8;
   if (bytes !== to - from)
-    throw refuse(`its data_offsets hold ${to - from} bytes, and ${dtype} [${shape.join(', ')}] has ${bytes}`);
+    throw refuse(`its data_offsets hold ${to - from} bytes, and ${shown({ dtype, shape })} has ${bytes}`);
   return { name, dtype, shape, at: start + from, bytes };
+}
+
+/** What a tensor is, for a message: both come from the file, where a type may be any text, and lengths very many. */
+export function shown({ dtype, shape }: Pick<StoredTensor, 'dtype' | 'shape'>): string {
+  const most = 8;
+  const type = /^\w{1,20}$/.test(dtype) ? dtype : show(dtype);
+  return `${type} [${shape.slice(0, most).join(', ')}${shape.length > most ? ', …' : ''}]`;
 }
 
 /** The object that bytes are in JSON. `what` begins the error: 'its header'. */

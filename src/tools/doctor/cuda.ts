@@ -157,9 +157,10 @@ export function peerFinding(gpus: readonly Pick<GpuReport, 'ordinal' | 'links' |
 
 async function examineCompiler(): Promise<DoctorFinding> {
   const compiler = about('CUDA compiler', 'compiling kernels for this machine’s GPUs');
+  const { HEDDLE_COMPILER: asked = 'auto' } = process.env;
   const nvrtc = probe(nvrtcCandidates());
   // A library that is there and takes its process down must not be opened here.
-  if (!nvrtc.ok && compiler.absent(nvrtc, '').state === 'broken')
+  if (asked !== 'nvcc' && !nvrtc.ok && compiler.absent(nvrtc, '').state === 'broken')
     return compiler.broken(
       `NVRTC: ${nvrtc.reason}`,
       'Remove it from LD_LIBRARY_PATH, or set HEDDLE_COMPILER=nvcc',
@@ -168,6 +169,7 @@ async function examineCompiler(): Promise<DoctorFinding> {
     const { kind, version, path } = await findCompiler();
     return compiler.found(`${kind === 'nvrtc' ? 'NVRTC' : 'nvcc'} ${version} (${path})`);
   } catch (error) {
+    if (asked !== 'auto') return compiler.broken(error, `Set HEDDLE_COMPILER otherwise. ${compilerRemedy}`);
     return compiler.missing(messageOf(error), compilerRemedy);
   }
 }

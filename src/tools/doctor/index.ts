@@ -1,5 +1,5 @@
 /** `heddle doctor`: what of Heddle this machine can run, and what is missing. */
-import { messageOf, requireOneOf } from '../../base/errors.js';
+import { integerIn, messageOf, requireOneOf, requireThat } from '../../base/errors.js';
 import { probe } from '../../base/native/index.js';
 import { formatBytes, nvtxAskedFor, requireOwnCache, windowKinds } from '../../gpu/cuda/index.js';
 import { field, kernel, layout, peers } from '../../lang/index.js';
@@ -60,6 +60,11 @@ function examineSettings(): DoctorFinding {
     HEDDLE_CACHE: requireOwnCache,
     HEDDLE_TUNING: () => readTuning(tuningPath()),
     HEDDLE_NVTX: nvtxAskedFor,
+    HEDDLE_WIRES: (value) => requireOneOf('HEDDLE_WIRES', value, ['auto', 'host', 'gpu']),
+    HEDDLE_PROXY_CPUS: (value) => {
+      const known = value.split(',').every((one) => integerIn(one.trim(), 0, 2 ** 16) !== null);
+      requireThat(known, 'HEDDLE_PROXY_CPUS', value, 'numbers of processors, separated by commas');
+    },
   };
   const set: string[] = [];
   const wrong: string[] = [];
@@ -129,11 +134,14 @@ function examineNative(): DoctorFinding {
 }
 
 function examineLibfabric(): DoctorFinding {
-  const found = probe(['libfabric.so.1'], { symbol: 'fi_version', how: 'returns' });
+  const { HEDDLE_LIBFABRIC: asked } = process.env;
+  const found = probe([asked ?? 'libfabric.so.1'], { symbol: 'fi_version', how: 'returns' });
   // The upper half is the major version, the lower the minor.
   const version = (number: number) => `${number >>> 16}.${number & 0xffff}`;
   const libfabric = about('libfabric', `ranks on several machines (the transport of ${familiesBeyond()})`);
   const remedy = 'apt-get install libfabric1, or the EFA or NIC vendor’s package';
+  if (!found.ok && asked !== undefined)
+    return libfabric.broken(found.reason, 'Set HEDDLE_LIBFABRIC otherwise, or unset it');
   const finding = libfabric.library(found, version, remedy);
   if (finding.state !== 'found') return finding;
   try {

@@ -178,8 +178,11 @@ static const char *heddle_prepare(heddle_rank *h) {
   for (int b = 0; b < HEDDLE_BUFFERS; b++) HEDDLE_TRY(cuMemAlloc, (&h->buffers[b], heddle_buffer_bytes[b]));
   for (int k = 0; k < HEDDLE_KERNELS; k++) {
     int result = no_binary_for_gpu;
-    for (int a = 0; a < HEDDLE_ARCHITECTURES && result != 0; a++)
-      result = h->cuda.cuModuleLoadData(&h->modules[k], heddle_images[k][a]);
+    for (int a = 0; a < HEDDLE_ARCHITECTURES && result != 0; a++) {
+      int loaded = h->cuda.cuModuleLoadData(&h->modules[k], heddle_images[k][a]);
+      /* That the others are for other GPUs does not hide why the one for this GPU cannot be loaded. */
+      if (loaded != no_binary_for_gpu) result = loaded;
+    }
     if (result == no_binary_for_gpu)
       return heddle_say("GPU %d takes none of the kernels of this export, which are for %s: export for others by --arch",
                         h->host.device, heddle_architectures);
@@ -330,7 +333,7 @@ static const char *heddle_meet(heddle_rank *h, struct heddle_card *mine, const c
     const struct heddle_card *card = &h->cards[r];
     if ((int)card->rank != r) return heddle_say("all_gather left rank %u's bytes in rank %d's place", card->rank, r);
     if (card->plan != heddle_plan || card->way != mine->way)
-      return heddle_say("rank %d runs another export, or has another HEDDLE_WINDOWS in its environment", r);
+      return heddle_say("rank %d runs another export, or has another %s in its environment", r, "HEDDLE_WINDOWS");
   }
   h->hopeless = 0;
   for (int r = 0; r < HEDDLE_RANKS; r++) h->hopeless |= h->cards[r].unfit != 0;

@@ -84,7 +84,8 @@ async function runSchedule(
 ): Promise<Outcome> {
   const kernels = new Kernels();
   const options = { seed, schedule: scheduleOf(seed), substitute: kernels.remember, ...hearing };
-  const hostLines = listMutants || hearing.watch !== undefined;
+  // Who hears a schedule hears it once.
+  const hostLines = listMutants || hearing.watch !== undefined || hearing.print !== undefined;
   let run = await runOnce(configuration, { ...options, hostLines });
   if (run.findings.length > 0 && !hostLines) {
     // The same schedule again: only what is found needs the lines of hosts, which take time in every run.
@@ -123,6 +124,7 @@ async function runExploration(
         substitute: kernels.remember,
         ...(n >= first ? hearing : {}),
       });
+      kernels.scheduleEnded();
       if (n >= first) found.push(...findings);
       steps = machine.statistics.steps;
       sites = machine.hostSites;
@@ -167,17 +169,24 @@ async function runMutant(
   return { findings: [], schedules: limit, steps, complete: false, mutants: [] };
 }
 
-/** Notes the kernels that a configuration loads: the first of each name. */
+/** Notes the kernels that a configuration loads: several may have one name. */
 class Kernels {
-  readonly #modules = new Map<string, KernelModule>();
+  readonly #modules = new Set<KernelModule>();
+  /** Names of earlier schedules: a program that makes its kernels anew in each adds none. */
+  readonly #known = new Set<string>();
 
   readonly remember = (module: KernelModule): KernelModule => {
-    if (!this.#modules.has(module.name)) this.#modules.set(module.name, module);
+    if (!this.#known.has(module.name)) this.#modules.add(module);
     return module;
   };
 
-  /** The mutants of these modules, and of the proxies and other programs that ran beside them on hosts. */
+  scheduleEnded(): void {
+    for (const { name } of this.#modules) this.#known.add(name);
+  }
+
+  /** The mutants of these modules, each once, and of the proxies and other programs that ran beside them on hosts. */
   mutants(sites: readonly HostSite[]): Mutant[] {
-    return [...[...this.#modules.values()].flatMap(mutantsOf), ...hostMutantsOf(sites)];
+    const all = [...[...this.#modules].flatMap(mutantsOf), ...hostMutantsOf(sites)];
+    return [...new Map(all.map((mutant) => [mutant.id, mutant])).values()];
   }
 }

@@ -56,7 +56,8 @@ export function requireLaunch({ statistics }: SimMachine): void {
  * @throws ArgumentError where it exports neither a kernel nor a configuration.
  */
 export async function loadOwnModule(path: string) {
-  const exports = Object.values(await importModule(path)).flat();
+  // A thing may have several names: its own and `default`.
+  const exports = [...new Set(Object.values(await importModule(path)).flat())];
   const kernels = exports.filter(isKernel);
   const configurations = exports.filter(isConfiguration);
   if (kernels.length + configurations.length === 0)
@@ -84,10 +85,8 @@ const isConfiguration = (value: unknown): value is CheckConfiguration =>
   Number.isInteger(value.ranks) &&
   typeof value.run === 'function';
 
-/** Run from source, or on a newer Node.js, something else takes the types out. */
-let loadsTypeScript =
-  import.meta.url.endsWith('.ts') ||
-  Boolean((process.features as { readonly typescript?: unknown }).typescript);
+/** Run from source, something else takes the types out. */
+let loadsTypeScript = import.meta.url.endsWith('.ts');
 
 function isFile(path: string): boolean {
   try {

@@ -83,8 +83,7 @@ function changesOf(instruction: PtxInstruction): Change[] {
     case 'griddepcontrol':
       return parts.includes('wait') ? [removed] : [];
     case 'cp':
-      if (parts.includes('commit_group')) return [removed];
-      if (parts.includes('wait_all')) return [removed];
+      if (['commit_group', 'wait_all', 'mbarrier'].some((part) => parts.includes(part))) return [removed];
       if (!parts.includes('wait_group')) return [];
       return [
         removed,
@@ -93,9 +92,12 @@ function changesOf(instruction: PtxInstruction): Change[] {
       ];
     case 'mbarrier':
       if (parts.includes('init')) return [removed, ...moreBy(instruction, 1, 1)];
-      if (parts.includes('expect_tx'))
-        return [removed, ...moreBy(instruction, 2, 16), ...moreBy(instruction, 2, -16)];
-      if (parts.includes('arrive')) return [removed];
+      if (parts.includes('expect_tx')) {
+        // Who arrives is also told the state, before the barrier.
+        const bytes = parts[1] === 'expect_tx' ? 1 : 2;
+        return [removed, ...moreBy(instruction, bytes, 16), ...moreBy(instruction, bytes, -16)];
+      }
+      if (parts.includes('arrive') || parts.includes('arrive_drop')) return [removed];
       if (parts.includes('try_wait') || parts.includes('test_wait')) {
         const yes: PtxOperand = { kind: 'integer', value: 1n };
         return [

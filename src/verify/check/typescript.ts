@@ -1,6 +1,6 @@
 /**
- * Loads TypeScript as it is, where Node.js cannot: hooks that take the types out and leave every character where it was, so that
- * findings name the lines of the file. Node.js 22.18 and newer do that by themselves, with the same stripper.
+ * Loads TypeScript as it is: hooks that take the types out and leave every character where it was, so that findings name the lines of
+ * the file. Node.js 22.18 and newer do that by themselves, with the same stripper, but find no file under the name of what becomes of it.
  */
 import { readFile } from 'node:fs/promises';
 import { createRequire, type LoadHook, type ResolveHook } from 'node:module';

@@ -30,6 +30,7 @@ import {
   writeWhole,
 } from '../../../src/base/files/index.js';
 import { needing } from '../../needs.js';
+import { transpiledUrl } from '../../tree.js';
 
 let folder = '';
 beforeEach(() => {
@@ -65,6 +66,14 @@ describe('a file that is written whole', () => {
     expect(text(file)).toBe('after');
     expect(lstatSync(link).isSymbolicLink()).toBe(true);
     expect(statSync(file).mode & 0o777).toBe(0o600);
+  });
+
+  it('keeps a mode that new files do not get', () => {
+    const file = join(folder, 'a');
+    writeFileSync(file, 'before');
+    chmodSync(file, 0o666);
+    writeWhole(file, 'after');
+    expect(statSync(file).mode & 0o777).toBe(0o666);
   });
 
   it('that cannot be is named with the reason, and leaves nothing', () => {
@@ -107,6 +116,24 @@ describe('a file to be written', () => {
     closeSync(reader);
     expect(read.toString()).toBe('through');
     expect(statSync(path).isFIFO()).toBe(true);
+  });
+});
+
+it('what goes to /dev/stdout stands among all else that is printed, also in a file', needing('linux'), () => {
+  const file = join(folder, 'out');
+  const program = `
+    import { writeOutput } from ${JSON.stringify(transpiledUrl('src/base/files/index.ts').href)};
+    process.stdout.write('before\\n');
+    writeOutput('/dev/stdout', 'a page\\n');
+    process.stdout.write('after\\n');
+    writeOutput('/dev/stderr', 'an error\\n');`;
+  const [out, err] = [openSync(file, 'w'), openSync(`${file}.err`, 'w')];
+  const { status } = spawnSync(process.execPath, ['--input-type=module', '-e', program], {
+    stdio: ['ignore', out, err],
+  });
+  for (const open of [out, err]) closeSync(open);
+  expect({ status, out: text(file), err: text(`${file}.err`) }).toEqual({
+    ...{ status: 0, out: 'before\na page\nafter\n', err: 'an error\n' },
   });
 });
 

@@ -151,6 +151,14 @@ describe('probe', () => {
     });
   });
 
+  it('survives a library call that ends the process as if all were well', () => {
+    const ends = { symbol: 'getpagesize', how: 'returns', initialise: 'exit' } as const;
+    expect(probe(['libc.so.6'], ends)).toEqual({
+      ok: false,
+      reason: 'the process of the trial ended without an answer',
+    });
+  });
+
   it('gives the reason for each candidate that does not open', () => {
     expect(probe(['libno-such-thing.so'])).toEqual({
       ok: false,

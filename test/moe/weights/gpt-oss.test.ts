@@ -275,6 +275,10 @@ describe('what is wrong is named, and leaves nothing behind', () => {
       /config\.json.*: its swiglu_limit is 10, and the kernels clamp at 7/,
     );
     await expect(loading('{ "swiglu_limit": ')).rejects.toThrow(WeightsError);
+    const deep = `${'['.repeat(100_000)}${']'.repeat(100_000)}`;
+    await expect(loading(`{ "swiglu_limit": ${deep} }`)).rejects.toThrow(
+      /its swiglu_limit is Array of length 1,/,
+    );
   });
 
   test('who is told of progress throws', async () => {

@@ -37,6 +37,17 @@ describe('the names of', () => {
     expect(layer.router.correction).toBe(`${prefix}gate.e_score_correction_bias`);
   });
 
+  test.each(projections)(
+    'a shared expert of which only %s is there: it is missed, not left out',
+    (matrix) => {
+      const prefix = 'model.layers.60.mlp.';
+      const part = `${prefix}shared_experts.${matrix}.weight`;
+      expect(of(...weights(`${prefix}experts.`, projections), part).get(60)!.shared).toMatchObject({
+        down: `${prefix}shared_experts.down_proj`,
+      });
+    },
+  );
+
   test('gpt-oss', () => {
     const prefix = 'model.layers.0.mlp.';
     const parts = ['gate_up_proj', 'down_proj'].flatMap((matrix) =>

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it, test } from 'vitest';
 import { FileError, WeightsError } from '../../../src/base/errors.js';
 import { parseIndex } from '../../../src/moe/weights/folder.js';
-import { parseHeader, TensorFile } from '../../../src/moe/weights/safetensors.js';
+import { parseHeader, shown, TensorFile } from '../../../src/moe/weights/safetensors.js';
 import { drawnJson, readAll, spoiltBytes, spoiltJson } from '../../hostile.js';
 import { needing } from '../../needs.js';
 import { drawn, entriesOf, fileOf, folderWith, type StoredModel, safetensors } from './files.js';
@@ -112,6 +112,14 @@ describe('a header', () => {
     const { message } = thrownBy(() => parse(JSON.stringify({ [name]: 1 })));
     expect(message.length).toBeLessThan(300);
     expect(message).not.toContain('\n');
+  });
+
+  test('with a shape of very many lengths makes a short message', () => {
+    const entry = { dtype: 'F32', shape: Array(100_000).fill(1), data_offsets: [0, 8] };
+    const { message } = thrownBy(() => parse(JSON.stringify({ x: entry })));
+    expect(message).toContain('and F32 [1, 1, 1, 1, 1, 1, 1, 1, …] has 4;');
+    expect(message.length).toBeLessThan(300);
+    expect(shown({ dtype: 'x\n'.repeat(5_000), shape: [1] })).toMatch(/^"(x\\n)+x?…" \[1\]$/);
   });
 });
 

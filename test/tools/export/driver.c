@@ -93,6 +93,7 @@ int cuModuleLoadData(void **module, const void *image) {
   const char *architecture = getenv("STUB_ARCHITECTURE");
   CHECK("cuModuleLoadData");
   if (strncmp((const char *)image, architecture == NULL ? "sm_90a" : architecture, 6) != 0) return NO_BINARY;
+  if (refuses("memory for kernels")) return OUT_OF_MEMORY;
   *module = strdup((const char *)image);
   return 0;
 }

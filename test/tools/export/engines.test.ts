@@ -170,6 +170,11 @@ describe('an engine in C++, a process a rank', needing('cc', 'c++'), () => {
       /rank 0: cuMemCreate failed .*; and by CUDA IPC: rank 0: cuIpcGetMemHandle failed/,
     ],
     [
+      'a GPU without room for kernels',
+      { STUB_REFUSES: 'memory for kernels', STUB_ARCHITECTURE: 'sm_100a' },
+      /rank 0: cuModuleLoadData failed with CUDA_ERROR_OF_THE_STUB \(2\)\n/,
+    ],
+    [
       'kernels for other GPUs',
       { STUB_ARCHITECTURE: 'sm_120' },
       /rank 0: GPU 0 takes none of the kernels of this export, which are for sm_100a, sm_90a: export for others by --arch/,
@@ -216,16 +221,23 @@ describe('a program in C, a rank of one', needing('cc'), () => {
     static int lost(void *context, const void *mine, void *all, size_t bytes) {
       return alone(context, mine, all, bytes) + 1;
     }
+    static int altered(void *context, const void *mine, void *all, size_t bytes) {
+      int result = alone(context, mine, all, bytes);
+      *(uint64_t *)all ^= 1;
+      return result;
+    }
     static void say(const char *words) { printf("%s\\n", words == NULL ? "-" : words); }
     int main(void) {
       decode_rank *decode, *none;
       prefill_rank *prefill;
       struct decode_host host = {0, 0, 0, alone, NULL}, parted = {0, 0, 0, lost, NULL}, wrong = {1, 0, 0, alone, NULL};
+      struct decode_host strange = {0, 0, 0, altered, NULL};
       struct prefill_host other = {0, 0, 5000, alone, NULL};
       say(decode_create(&decode, &host));
       say(prefill_create(&prefill, &other));
       say(decode_create(&none, &parted));
       say(decode_create(&none, &wrong));
+      say(decode_create(&none, &strange));
       const struct decode_slots *slots = decode_received(decode);
       printf("%d %d\\n", slots->counts == NULL, prefill_received(prefill)->counts == NULL);
       struct decode_round round = {slots->experts, slots->weights, {slots->payloads[0], slots->weights}, slots->output, 6};
@@ -275,6 +287,7 @@ describe('a program in C, a rank of one', needing('cc'), () => {
       '-',
       'all_gather of the host failed',
       'rank is 1, and there are 1 ranks',
+      'rank 0 runs another export, or has another HEDDLE_WINDOWS in its environment',
       '1 0',
       'tokens is 6, more than 5',
       '-',

@@ -87,6 +87,31 @@ describe('check', () => {
     expect(clean).toBe(true);
   });
 
+  it('changes all kernels of a name that a configuration runs, not only the first', async () => {
+    const made = (orders: boolean) =>
+      kernel(
+        { name: 'made', params: { out: pointer('u32') }, using: { ORDERS: orders } },
+        (g, { out }, { ORDERS }) => {
+          g.store(out.at(g.threadIdx.x), 1);
+          if (ORDERS) g.barrier();
+        },
+      );
+    const kernels = [made(false), made(true), made(true)];
+    const configuration = {
+      name: 'one GPU',
+      ranks: 1,
+      async run(machine: SimMachine) {
+        const device = machine.device(0);
+        const rank = { rank: 0, device, stream: device.createStream() };
+        for (const one of kernels) await launch(rank, one.ir(), {}, { out: device.allocate(128, 'output') });
+        await rank.stream.synchronize();
+      },
+    };
+    const subject = { name: 'one', kernels: ['made'], configurations: [configuration] };
+    const { mutants } = await check([subject], { seeds: 1, mutants: true, schedulesPerMutant: 5 });
+    expect(mutants).toMatchObject({ total: 1, survivors: [{ kernel: 'made', text: 'g.barrier()' }] });
+  });
+
   it('runs mutants in all configurations, also where only the tiny ones are searched', async () => {
     // Its second barrier matters in a second time round only, which the tiny configuration does not have.
     const rounds = kernel(

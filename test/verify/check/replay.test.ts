@@ -2,11 +2,33 @@
 import { describe, expect, test } from 'vitest';
 import { runCheck } from '../../../src/cli/check.js';
 import { kernel } from '../../../src/lang/index.js';
-import { check, checkSubjects, configuration as ownConfiguration } from '../../../src/verify/check/index.js';
+import {
+  check,
+  checkSubjects,
+  configuration as ownConfiguration,
+  WrongResult,
+} from '../../../src/verify/check/index.js';
 import { ringSubject } from './ring.js';
 
 const subjects = [ringSubject()];
 const names = ['ring of 2, 3 rounds', 'ring of 3, 3 rounds'];
+
+const printed = 'rank 0, block 0, thread 0: epoch 7';
+/** A kernel that prints, and what its program does behind it. */
+function printing(then: () => void) {
+  const talks = kernel({ name: 'talks', params: { epoch: 'u32' } }, (g, { epoch }) => {
+    g.print('epoch', epoch);
+  });
+  const one = ownConfiguration('one block', { ranks: 1, tiny: true }, async ({ device, rank }) => {
+    const stream = device.createStream();
+    const launcher = (await device.load(talks.ir())).launcher({ grid: 1, block: 1, rank });
+    launcher.set('epoch', 7);
+    launcher.launch(stream);
+    await stream.synchronize();
+    then();
+  });
+  return { name: 'talk', kernels: ['talks'], configurations: [one] };
+}
 
 describe('a replay', () => {
   test('runs one schedule of one configuration', async () => {
@@ -34,24 +56,23 @@ describe('a replay', () => {
   });
 
   test('shows what kernels print, as no other check does', async () => {
-    const talks = kernel({ name: 'talks', params: { epoch: 'u32' } }, (g, { epoch }) => {
-      g.print('epoch', epoch);
-    });
-    const one = ownConfiguration('one block', { ranks: 1, tiny: true }, async ({ device, rank }) => {
-      const stream = device.createStream();
-      const launcher = (await device.load(talks.ir())).launcher({ grid: 1, block: 1, rank });
-      launcher.set('epoch', 7);
-      launcher.launch(stream);
-      await stream.synchronize();
-    });
-    const subject = { name: 'talk', kernels: ['talks'], configurations: [one] };
-    const line = 'rank 0, block 0, thread 0: epoch 7';
+    const subject = printing(() => {});
     for (const replay of ['one block/random-0', 'exhaustive-1']) {
-      expect((await runCheck([subject], [], { replay })).text.split('\n')[0]).toBe(line);
+      expect((await runCheck([subject], [], { replay })).text.split('\n')[0]).toBe(printed);
       const { text } = await runCheck([subject], [], { replay, json: true });
-      expect(JSON.parse(text).prints).toEqual([line]);
+      expect(JSON.parse(text).prints).toEqual([printed]);
     }
     expect((await runCheck([subject], [], { seeds: 1 })).text).not.toContain('epoch');
+  });
+
+  test('shows once what kernels print, where something is found too', async () => {
+    const subject = printing(() => {
+      throw new WrongResult('it is wrong');
+    });
+    for (const replay of ['random-0', 'one block/random-0', 'exhaustive-1']) {
+      const { text } = await runCheck([subject], [], { replay, json: true });
+      expect(JSON.parse(text)).toMatchObject({ prints: [printed], findings: [{ kind: 'wrong-result' }] });
+    }
   });
 
   const wrong = [

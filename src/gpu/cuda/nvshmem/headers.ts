@@ -24,10 +24,12 @@ export function nvshmemHeaders(): NvshmemHeaders {
       `The headers of NVSHMEM are not where its library is (${library.path})`,
       `Set NVSHMEM_HOME to the folder that has its include, or ${nvshmemRemedy}`,
     );
-  const theirs = versionIn(readFileSync(join(own, 'non_abi/nvshmem_version.h'), 'utf8'));
+  const saying = join(own, 'non_abi/nvshmem_version.h');
+  // Older ones say it elsewhere.
+  const theirs = existsSync(saying) ? versionIn(readFileSync(saying, 'utf8')) : null;
   if (theirs !== version)
     throw new UnavailableError(
-      `The headers in ${own} are of NVSHMEM ${theirs}, the library ${library.path} is ${version}`,
+      `The headers in ${own} ${theirs === null ? 'do not say of which version they are' : `are of NVSHMEM ${theirs}`}, the library ${library.path} is ${version}`,
       'Install one of them again, or set NVSHMEM_HOME',
     );
   // A toolkit's, or what pip installs beside NVSHMEM.

@@ -428,6 +428,25 @@ END:`,
     expect(await survives(kernel, kernel)).toBe(true);
   });
 
+  test('bytes that are expected have mutants, whether or not a thread arrives with them', () => {
+    const expected = 'mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 64;';
+    const arrived = 'mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64;';
+    for (const body of [expected, arrived])
+      expect(mutantsOf(ptx(fileOf(body)).kernel('k')).map(({ description }) => description)).toEqual([
+        'mbarrier removed',
+        '64 → 80',
+        '64 → 48',
+      ]);
+  });
+
+  test.each([
+    ['a thread that arrives for the last time', 'mbarrier.arrive_drop.shared::cta.b64 _, [%r1];'],
+    ['copies that arrive', 'cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r1];'],
+  ])('%s: a mutant does not', (_, body) => {
+    const mutants = mutantsOf(ptx(fileOf(body)).kernel('k'));
+    expect(mutants.map(({ description }) => description)).toEqual([`${body.split('.')[0]} removed`]);
+  });
+
   async function survives(
     kernel: ReturnType<ReturnType<typeof ptx>['kernel']>,
     instead: KernelModule,
