@@ -142,7 +142,7 @@ export class ExpertsPlan<P extends string = string> {
     const payloads: Readonly<Record<string, Tensor>> = received.payloads;
     for (const [p, { name }] of layer.payloads.entries()) expand.set.from(p, payloads[name]!.data);
     reduce.set.ids(received.experts.data);
-    reduce.set.weights((received.weights ?? received.experts).data); // where there are none nobody looks
+    if (received.weights !== null) reduce.set.weights(0, received.weights.data);
     reduce.set.to(received.output.data);
     return new ExpertsPlan(of, shape, memory, { plan, expand, reduce });
   }

@@ -31,8 +31,7 @@ export async function cublasProducts(of: ProductsOf): Promise<Products> {
     ...launch,
     programmatic: routed !== null,
   });
-  swiglu.set.total((routed?.plan.planned.total ?? both).data);
-  swiglu.set.count(0);
+  if (routed !== null) swiglu.set.total(0, routed.plan.planned.total.data);
   swiglu.set.from(both.data);
   swiglu.set.to(between.data);
   const up = { weights: weights.gateUp.data, to: both.data, inputs: hidden, outputs: 2 * inner };
@@ -47,7 +46,7 @@ export async function cublasProducts(of: ProductsOf): Promise<Products> {
       if (typeof count !== 'number') multiply = byExpert(cublas, routed!, count);
       else {
         multiply = (all, stream) => cublas.multiply({ ...all, rows: count }, stream);
-        swiglu.set.count(count);
+        swiglu.set.count(0, count);
       }
     },
     widen(from, stream) {

@@ -19,14 +19,16 @@ export async function mmaProducts(of: ProductsOf): Promise<Products> {
   };
   const [gateUp, down] = await Promise.all([load(kernels.gateUp), load(kernels.down)]);
   const between = own(inner, 'inner rows');
-  for (const [{ set }, matrix] of [[gateUp, weights.gateUp] as const, [down, weights.down] as const]) {
-    // Parameters need memory also where the kernels are made for no plan, or for rows without scales.
-    const { counts, offsets, routes } = routed?.plan.planned ?? {};
-    set.counts((counts ?? matrix).data);
-    set.offsets((offsets ?? matrix).data);
-    set.routes((routes ?? matrix).data);
-    set.scales((routed?.scales ?? matrix).data);
-    set.weights(matrix.data);
+  gateUp.set.weights(weights.gateUp.data);
+  down.set.weights(weights.down.data);
+  if (routed !== null) {
+    const { counts, offsets, routes } = routed.plan.planned;
+    for (const { set } of [gateUp, down]) {
+      set.counts(0, counts.data);
+      set.offsets(0, offsets.data);
+    }
+    gateUp.set.routes(0, routes.data);
+    if (routed.scales !== null) gateUp.set.scales(0, routed.scales.data);
   }
   if (weights.gateUpBias !== undefined) gateUp.set.bias(0, weights.gateUpBias.data);
   if (weights.downBias !== undefined) down.set.bias(0, weights.downBias.data);
@@ -37,7 +39,8 @@ export async function mmaProducts(of: ProductsOf): Promise<Products> {
     rowUnit: kernels.rowUnit,
     sorted: null,
     take(count) {
-      for (const { set } of [gateUp, down]) set.count(typeof count === 'number' ? count : 0);
+      if (typeof count !== 'number') return;
+      for (const { set } of [gateUp, down]) set.count(0, count);
     },
     widen(from, stream) {
       gateUp.set.from(from.data);

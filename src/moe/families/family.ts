@@ -239,9 +239,7 @@ type Binding = WindowPlan | WirePlan | number | 'topkIds' | ((placed: Placed) =>
 
 /** By the parameter's name. */
 export type Bindings = {
-  readonly [N in 'win' | 'wire' | 'node' | 'placing' | 'rows' | 'topkWeights' | 'out' | 'made']?:
-    | Binding
-    | undefined;
+  readonly [N in 'win' | 'wire' | 'node' | 'placing' | 'rows' | 'out' | 'made']?: Binding | undefined;
 };
 
 type Setter = (...value: readonly (number | Window)[]) => void;
@@ -250,7 +248,7 @@ type Setter = (...value: readonly (number | Window)[]) => void;
 const brought: Readonly<Record<string, (set: Setter, round: Round) => void>> = {
   tokens: (set, { tokens }) => set(tokens),
   topkIds: (set, { topkIds }) => set(topkIds),
-  topkWeights: (set, { topkWeights }) => set(topkWeights),
+  topkWeights: (set, { topkWeights }) => set(0, topkWeights),
   rows(set, { rows }) {
     for (let i = 0; i < rows.length; i++) set(i, rows[i]!);
   },

@@ -92,9 +92,10 @@ export class Router {
       site?.set.logits(memory.logits.data);
     }
     choose.set.logits(memory.logits.data);
-    // Where there are none nobody looks.
-    choose.set.bias((weights.bias ?? weights.weights).data);
-    choose.set.correction((weights.correction ?? weights.weights).data);
+    for (const name of ['bias', 'correction'] as const) {
+      const tensor = weights[name];
+      if (tensor !== undefined) choose.set[name](0, tensor.data);
+    }
     choose.set.ids(memory.ids.data);
     choose.set.weights(memory.weights.data);
     return new Router(shape, maxTokens, memory, { few, logits, logitsOfMany, choose });

@@ -3,7 +3,7 @@
  * the slot's routes in order of k, in f32, as the tree of docs/semantics.md. So the same rows give the same bits as
  * where combine applies the weights.
  */
-import { kernel, pointer } from '../../../lang/index.js';
+import { kernel, list, pointer } from '../../../lang/index.js';
 import type { Spread } from '../../families/common/parts.js';
 import { rowsOf } from '../../families/common/received.js';
 import { inOrder, routeSum } from '../../families/common/route-sum.js';
@@ -19,7 +19,7 @@ export function reduceKernel({ layer }: ExpertsShape, { threads, parts }: Spread
       params: {
         /** [slot][k]: ids and weights as they arrived, and the route's row; −1 where it has none. */
         ids: pointer('i32'),
-        weights: pointer('f32'),
+        weights: list(pointer('f32'), layer.weights ? 1 : 0),
         scatter: pointer('i32'),
         /** [row][hidden] */
         from: pointer(dtype),
@@ -30,7 +30,6 @@ export function reduceKernel({ layer }: ExpertsShape, { threads, parts }: Spread
       },
       using: {
         K: layer.topK,
-        WEIGHTS: layer.weights,
         PARTS: parts,
         PIECES: slotsOf(layer) * parts,
         DTYPE: dtype,
@@ -54,7 +53,7 @@ export function reduceKernel({ layer }: ExpertsShape, { threads, parts }: Spread
         if (g.laneId < u.K) {
           id = g.load(ids.at(slot * u.K + g.laneId));
           row = g.u32(g.load(scatter.at(slot * u.K + g.laneId)));
-          if (u.WEIGHTS) weight = g.load(weights.at(slot * u.K + g.laneId));
+          if (weights.length > 0) weight = g.load(weights[0]!.at(slot * u.K + g.laneId));
         }
         // A token whose routes found no rows travels all the same.
         if (g.warp.any(id >= 0)) {

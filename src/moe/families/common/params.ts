@@ -16,7 +16,7 @@ export const inputsOf = (layer: Layer) =>
   record({
     /** [tokens][K] */
     topkIds: pointer('i32'),
-    topkWeights: pointer('f32'),
+    topkWeights: list(pointer('f32'), layer.weights ? 1 : 0),
     /** One [tokens][row] array a payload. */
     rows: list(pointer('v16'), layer.payloads.length),
     tokens: 'u32',

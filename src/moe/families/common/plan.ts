@@ -62,8 +62,6 @@ export function planOf({ layer, rank, kernelRank, memory, layout, rounds = '', .
   };
   const bindings: Bindings = {
     ...{ win: memory, placing: placingAddresses(placing) },
-    // Kernels read no weights where these do not travel, so any address will do: that of the ids.
-    topkWeights: layer.weights ? undefined : 'topkIds',
     made: routes === null ? undefined : ({ address }) => [address(routes)],
     ...own.bindings,
   };

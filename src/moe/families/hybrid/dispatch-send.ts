@@ -119,7 +119,7 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
       let weight = g.f32(0);
       if (token < tokens && g.laneId < u.K) {
         id = u.livingPlaceAt({ mask, topkIds, placing, token, k: g.laneId });
-        if (u.WEIGHTS) weight = g.load(topkWeights.at(token * u.K + g.laneId));
+        if (u.WEIGHTS) weight = g.load(topkWeights[0]!.at(token * u.K + g.laneId));
       }
       const source = (node * u.LOCAL + g.rank) / u.REPLICAS;
       const owner = u.ownerOf({ expert: id }) - node * u.LOCAL;

@@ -69,7 +69,7 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
       for (let i = g.threadIdx.x; i < here * u.K; i += g.blockDim.x) {
         const token = (first + i / u.K) * u.REPLICAS + member;
         g.store(ids.at(i), u.livingPlaceAt({ mask, topkIds, placing, token, k: i % u.K }));
-        if (u.WEIGHTS) g.store(weights.at(i), g.load(topkWeights.at(token * u.K + (i % u.K))));
+        if (u.WEIGHTS) g.store(weights.at(i), g.load(topkWeights[0]!.at(token * u.K + (i % u.K))));
       }
       for (const n of g.unroll(u.SENT.length)) {
         const to = out.at(hop, chunk, u.ROWS + u.PAYLOADS_AT[u.SENT[n]!]!);

@@ -22,7 +22,7 @@ export const routeOf = (shape: OneSidedShape) =>
       let weight = g.f32(0);
       if (token < tokens && g.laneId < u.K) {
         id = u.placeAt({ topkIds, placing, token, k: g.laneId });
-        if (u.WEIGHTS) weight = g.load(topkWeights.at(token * u.K + g.laneId));
+        if (u.WEIGHTS) weight = g.load(topkWeights[0]!.at(token * u.K + g.laneId));
       }
       return { id, weight };
     },
@@ -91,7 +91,7 @@ export function prefetchRows(shape: OneSidedShape) {
       u.prefetchPart({ rows, token, part, thread: u.team.thread(), threads: u.team.threads() });
       if (u.team.thread() === 0) {
         g.prefetch(topkIds.at(token * u.K));
-        if (u.WEIGHTS) g.prefetch(topkWeights.at(token * u.K));
+        if (u.WEIGHTS) g.prefetch(topkWeights[0]!.at(token * u.K));
       }
     },
   );

@@ -49,7 +49,7 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
       if (g.laneId < slots && token < tokens) {
         for (const k of g.unroll(u.K)) {
           ids[k] = u.placeAt({ topkIds, placing, token, k: g.u32(k) });
-          if (u.WEIGHTS) weights[k] = g.load(topkWeights.at(token * u.K + k));
+          if (u.WEIGHTS) weights[k] = g.load(topkWeights[0]!.at(token * u.K + k));
         }
       }
       let goes = false;

@@ -2,7 +2,7 @@
  * Choose: of each token's logits the topK best experts and their weights. A warp takes a token; lane l holds the scores of
  * experts l, l + 32 … An expert whose score is NaN is never chosen, and of equal scores the smaller id's is the better one.
  */
-import { device, kernel, pointer, registers } from '../../../lang/index.js';
+import { device, kernel, list, pointer, registers } from '../../../lang/index.js';
 import { exp } from '../../families/common/exp.js';
 import type { RouterShape } from './shape.js';
 
@@ -14,9 +14,9 @@ export function chooseKernel(shape: RouterShape, threads: number) {
       params: {
         /** [token][expert] */
         logits: pointer('f32'),
-        /** [expert]: what is added to logits, and to scores where experts are chosen; nobody looks where there is none. */
-        bias: pointer('f32'),
-        correction: pointer('f32'),
+        /** [expert]: what is added to logits, and to scores where experts are chosen; each where there is one. */
+        bias: list(pointer('f32'), shape.bias ? 1 : 0),
+        correction: list(pointer('f32'), shape.correction ? 1 : 0),
         /** [token][k] */
         ids: pointer('i32'),
         weights: pointer('f32'),
@@ -35,7 +35,7 @@ export function chooseKernel(shape: RouterShape, threads: number) {
           const e = i * 32 + g.laneId;
           if (e < u.EXPERTS) {
             rank[i] = g.load(row.at(e));
-            if (u.BIAS) rank[i]! += g.load(bias.at(e));
+            if (bias.length > 0) rank[i]! += g.load(bias[0]!.at(e));
           }
         }
         const spread = g.registers('f32', 2);
@@ -55,7 +55,7 @@ export function chooseKernel(shape: RouterShape, threads: number) {
         for (const i of g.unroll(u.PER_LANE)) {
           const e = i * 32 + g.laneId;
           rank[i] = u.scoreOf({ logit: rank[i]!, spread });
-          if (u.CORRECTION && e < u.EXPERTS) rank[i]! += g.load(correction.at(e));
+          if (correction.length > 0 && e < u.EXPERTS) rank[i]! += g.load(correction[0]!.at(e));
         }
         if (u.GROUPS) u.dropGroups({ rank });
         // Lane k has the k-th.
@@ -70,7 +70,7 @@ export function chooseKernel(shape: RouterShape, threads: number) {
         let weight = g.f32(0);
         if (mine < u.EXPERTS) {
           let logit = g.load(row.at(mine));
-          if (u.BIAS) logit += g.load(bias.at(mine));
+          if (bias.length > 0) logit += g.load(bias[0]!.at(mine));
           weight = u.scoreOf({ logit, spread });
         }
         if (u.NORMALISE) weight *= g.rcp(u.sumOf({ value: weight }) + 1e-20);
@@ -93,12 +93,10 @@ function using(shape: RouterShape, threads: number) {
     K: topK,
     WARPS: threads / 32,
     SOFTMAX: routing.scores === 'softmax',
-    CORRECTION: shape.correction,
     GROUPS: groups.top < groups.count,
     NORMALISE: routing.normalise,
     SCALE: routing.scale,
     NONE: 0x7fc00000,
-    BIAS: shape.bias,
     scoreOf: scoreOf(routing.scores),
     exp,
     LEAST: 0xff800000,

@@ -24,8 +24,6 @@ export const swiglu: CheckSubject = {
 
 function configuration(name: string, of: 'plan' | 'all'): CheckConfiguration {
   const { from, to } = example();
-  // At the number that is not meant nobody looks.
-  const [planned, count] = of === 'plan' ? [total, room] : [room, total];
   return ofOneRank(name, async ({ device, rank }) => {
     const stream = device.createStream();
     const rows = tensorFrom(device, stream, from, 'bf16', [room, 2 * inner]);
@@ -33,8 +31,8 @@ function configuration(name: string, of: 'plan' | 'all'): CheckConfiguration {
     const site = await callSite(device, swigluKernel(inner, threads, of), {
       ...{ grid: blocks, block: threads, programmatic: true, rank },
     });
-    site.set.total(tensorFrom(device, stream, Int32Array.of(planned), 'i32', [1]).data);
-    site.set.count(count);
+    if (of === 'all') site.set.count(0, total);
+    else site.set.total(0, tensorFrom(device, stream, Int32Array.of(total), 'i32', [1]).data);
     site.set.from(rows.data);
     site.set.to(made.data);
     for (let n = 0; n < 2; n++) site.launch(stream);

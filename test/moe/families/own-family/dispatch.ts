@@ -35,7 +35,7 @@ export const dispatchKernel = (layer: Layer, window: NaiveWindow) =>
         let weight = g.f32(0);
         if (token < tokens && g.laneId < u.K) {
           id = g.load(topkIds.at(route));
-          if (u.WEIGHTS) weight = g.load(topkWeights.at(route));
+          if (u.WEIGHTS) weight = g.load(topkWeights[0]!.at(route));
         }
         const owner = u.ownerOf({ expert: id });
         for (let to = g.u32(0); to < u.RANKS; to += 1) {

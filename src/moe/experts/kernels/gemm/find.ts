@@ -1,21 +1,36 @@
 /** Which tiles there are, and where a thread finds what it loads of one. */
-import { device, pointer, record, registers } from '../../../../lang/index.js';
+import { device, list, pointer, record, registers } from '../../../../lang/index.js';
 import { sumUpTo } from '../../../families/common/sum.js';
 import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './shape.js';
 
+/** Parameters that say which rows there are. */
+export const plannedOf = ({ rows }: Pick<GemmShape, 'rows'>) => {
+  const all = rows === 'all' ? 1 : 0;
+  return {
+    /** [expert] of a plan: rows of each, and where they begin. */
+    counts: list(pointer('u32'), 1 - all),
+    offsets: list(pointer('u32'), 1 - all),
+    /** How many rows there are, where one expert has all. */
+    count: list('u32', all),
+  };
+};
+
 /** Counts tiles of rows, up to each expert. One warp. */
-export const endTiles = ({ rows, experts }: GemmShape, tile: GemmTile) =>
+export const endTiles = (shape: GemmShape, tile: GemmTile) =>
   device(
     {
-      params: { counts: pointer('u32'), count: 'u32', ends: pointer('u32') },
-      using: { EXPERTS: experts, ALL: rows === 'all', ROWS: tile.rows, sumUpTo },
+      params: { planned: record(plannedOf(shape)), ends: pointer('u32') },
+      using: { EXPERTS: shape.experts, ROWS: tile.rows, sumUpTo },
     },
-    (g, { counts, count, ends }, u) => {
+    (g, { planned: { counts, count }, ends }, u) => {
       let before = g.u32(0);
       for (let base = g.u32(0); base < u.EXPERTS; base += 32) {
         const e = base + g.laneId;
         let rows = g.u32(0);
-        if (e < u.EXPERTS) rows = u.ALL ? count : g.load(counts.at(e));
+        if (e < u.EXPERTS) {
+          if (count.length > 0) rows = count[0]!;
+          else rows = g.load(counts[0]!.at(e));
+        }
         const end = before + u.sumUpTo({ value: (rows + u.ROWS - 1) / u.ROWS });
         before = g.warp.shuffle(end, 31);
         if (e < u.EXPERTS) g.store(ends.at(e), end);
@@ -47,9 +62,11 @@ export const cutLast = ({ cuts: most }: GemmTile) =>
 export const findSources = ({ rows, topK }: GemmShape, sizes: TileSizes) =>
   device(
     {
-      params: { routes: pointer('i32'), row: 'u32', rows: 'u32', sources: registers('u32') },
+      params: {
+        routes: list(pointer('i32'), rows === 'gathered' ? 1 : 0),
+        ...{ row: 'u32', rows: 'u32', sources: registers('u32') },
+      },
       using: {
-        GATHERED: rows === 'gathered',
         K: topK,
         U: sizes.rowVectors,
         APART: sizes.rowsApart,
@@ -59,7 +76,7 @@ export const findSources = ({ rows, topK }: GemmShape, sizes: TileSizes) =>
     (g, { routes, row, rows, sources }, u) => {
       for (const i of g.unroll(sources.length)) {
         let from = row + g.min(g.threadIdx.x / u.U + i * u.APART, rows - 1);
-        if (u.GATHERED) from = g.u32(g.load(routes.at(from))) / u.K;
+        if (routes.length > 0) from = g.u32(g.load(routes[0]!.at(from))) / u.K;
         sources[i] = from * u.VECTORS + (g.threadIdx.x % u.U);
       }
     },

@@ -3,14 +3,13 @@
  * knows, so blocks stay and take tile after tile of those that there are, of all experts in turn; an expert without rows
  * costs nothing. Blocks that run at the same time have the same weights and different rows where they can.
  */
-import { kernel, pointer } from '../../../../lang/index.js';
-import { cutLast, endTiles } from './find.js';
+import { kernel } from '../../../../lang/index.js';
+import { cutLast, endTiles, plannedOf } from './find.js';
 import { type GemmShape, type GemmTile, pieceOf, tileSizes } from './shape.js';
 import { makeTile, pointersOf } from './tile.js';
 
 export function gemmKernel(shape: GemmShape, tile: GemmTile) {
-  const { rows, experts, gated } = shape;
-  const { routes, ...pointers } = pointersOf(shape);
+  const { experts, gated } = shape;
   const sizes = tileSizes(shape, tile);
   const { cuts } = tile;
   return kernel(
@@ -18,14 +17,11 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
       name: gated ? 'experts_gate_up' : 'experts_down',
       maxThreads: sizes.threads,
       params: {
-        /** [expert]: rows of each, and where they begin; with `all` nobody looks at them but at `count`. */
-        counts: pointer('u32'),
-        offsets: pointer('u32'),
-        ...{ routes, count: 'u32' },
-        ...pointers,
+        ...plannedOf(shape),
+        ...pointersOf(shape),
       },
       using: {
-        ...{ EXPERTS: experts, ALL: rows === 'all' },
+        EXPERTS: experts,
         ROWS: tile.rows,
         ACROSS: sizes.tilesAcross,
         CUTS: cuts,
@@ -43,7 +39,7 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
       const stages = g.shared('v16', u.STAGES_UNITS);
       /** [expert]: tiles of rows of it and those before. */
       const ends = g.shared('u32', u.EXPERTS);
-      if (g.warpId === 0) u.endTiles({ counts, count, ends });
+      if (g.warpId === 0) u.endTiles({ planned: { counts, offsets, count }, ends });
       g.barrier();
       const tiles = g.load(ends.at(u.EXPERTS - 1)) * u.ACROSS;
       const { whole, cuts } = u.cutLast({ tiles });
@@ -61,10 +57,11 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
           end = g.load(ends.at(expert));
         }
         let first = g.u32(0);
-        let all = count;
-        if (!u.ALL) {
-          first = g.load(offsets.at(expert));
-          all = g.load(counts.at(expert));
+        let all = g.u32(0);
+        if (count.length > 0) all = count[0]!;
+        else {
+          first = g.load(offsets[0]!.at(expert));
+          all = g.load(counts[0]!.at(expert));
         }
         const within = tile - before * u.ACROSS;
         const skipped = (within % (end - before)) * u.ROWS;

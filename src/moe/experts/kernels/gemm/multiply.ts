@@ -7,7 +7,7 @@ import { loadParts, loadStage, multiplyParts } from './stages.js';
 export const multiplyTile = (shape: GemmShape, tile: GemmTile, sizes: TileSizes) =>
   device(
     {
-      params: { stages: pointer('v16'), inputs: tileInputs, sums: registers('v16') },
+      params: { stages: pointer('v16'), inputs: tileInputs(shape), sums: registers('v16') },
       using: {
         STEPS: sizes.steps,
         STAGES: tile.stages,

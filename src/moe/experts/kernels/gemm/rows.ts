@@ -2,22 +2,23 @@
  * A tile's rows on their way into a stage. As bf16 they are copied there while others are multiplied. As e4m3 they pass through
  * registers: loaded when a step begins, and at its end multiplied by their scales, rounded to bf16 and stored.
  */
-import { device, pointer, record, registers } from '../../../../lang/index.js';
+import { device, list, pointer, record, registers } from '../../../../lang/index.js';
 import { scaleBlock } from '../../../layer/index.js';
 import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './shape.js';
 
 /** The piece of a tile that a thread loads, and its source. */
-export const tileInputs = record({
-  from: pointer('v16'),
-  /** Of e4m3. */
-  scales: pointer('f32'),
-  weights: pointer('v16'),
-  /** The vectors of the first stage: of each of the thread's rows, and of its first row of weights. */
-  sources: registers('u32'),
-  column: 'u32',
-  /** Of the tile's rows those that there are, and further ones. */
-  rows: 'u32',
-});
+export const tileInputs = ({ dtype }: GemmShape) =>
+  record({
+    from: pointer('v16'),
+    /** Of e4m3. */
+    scales: list(pointer('f32'), dtype === 'e4m3' ? 1 : 0),
+    weights: pointer('v16'),
+    /** The vectors of the first stage: of each of the thread's rows, and of its first row of weights. */
+    sources: registers('u32'),
+    column: 'u32',
+    /** Of the tile's rows those that there are, and further ones. */
+    rows: 'u32',
+  });
 
 /** Vectors of e4m3 that a thread holds, and their scales. */
 export const heldRows = record({ vectors: registers('v16'), scales: registers('f32') });
@@ -37,12 +38,11 @@ const takesRow = (tile: GemmTile, { rowVectors, rowsApart, someLoad }: TileSizes
   );
 
 /** Starts the loads of the rows of a stage. Vector v of row r lies at place v ^ (r % 8). */
-export const fetchRows = ({ dtype }: GemmShape, tile: GemmTile, sizes: TileSizes) =>
+export const fetchRows = (shape: GemmShape, tile: GemmTile, sizes: TileSizes) =>
   device(
     {
-      params: { stage: pointer('v16'), inputs: tileInputs, step: 'u32', held: heldRows },
+      params: { stage: pointer('v16'), inputs: tileInputs(shape), step: 'u32', held: heldRows },
       using: {
-        E4M3: dtype === 'e4m3',
         U: stageUnits,
         VECTORS: sizes.rowVectors,
         THREADS: sizes.threads,
@@ -57,9 +57,9 @@ export const fetchRows = ({ dtype }: GemmShape, tile: GemmTile, sizes: TileSizes
       for (const i of g.unroll(sources.length)) {
         if (u.takesRow({ i: g.u32(i), rows })) {
           const source = sources[i]! + further;
-          if (u.E4M3) {
+          if (scales.length > 0) {
             held.vectors[i] = g.load(from.at(source));
-            held.scales[i] = g.load(scales.at(source / u.PER_SCALE));
+            held.scales[i] = g.load(scales[0]!.at(source / u.PER_SCALE));
           } else g.async.load(at.at(i * u.THREADS), from.at(source));
         }
       }

@@ -11,7 +11,7 @@ import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './sha
 export const loadStage = (shape: GemmShape, tile: GemmTile, sizes: TileSizes) =>
   device(
     {
-      params: { stage: pointer('v16'), inputs: tileInputs, step: 'u32', held: heldRows },
+      params: { stage: pointer('v16'), inputs: tileInputs(shape), step: 'u32', held: heldRows },
       using: {
         U: stageUnits,
         THREADS: sizes.threads,

@@ -1,5 +1,5 @@
 /** SwiGLU and gpt-oss's form of it; and SwiGLU as a launch of its own, for GEMMs that leave gates and what they scale side by side. */
-import { constant, device, kernel, pointer, registers } from '../../../../lang/index.js';
+import { constant, device, kernel, list, pointer, registers } from '../../../../lang/index.js';
 import { clampedSwiglu } from '../../../layer/index.js';
 
 /**
@@ -65,20 +65,21 @@ export function swigluKernel(inner: number, threads: number, of: 'plan' | 'all')
       name: 'experts_swiglu',
       maxThreads: threads,
       params: {
-        /** Rows that there are, of a plan or of all; nobody looks at the other. */
-        total: pointer('u32'),
-        count: 'u32',
+        /** How many rows there are: of a plan, which the GPU knows, or as the host says. */
+        total: list(pointer('u32'), of === 'plan' ? 1 : 0),
+        count: list('u32', of === 'all' ? 1 : 0),
         /** [row][2 · inner]: gates, then what they scale; and [row][inner]. */
         from: pointer('v16'),
         to: pointer('v16'),
       },
-      using: { UNITS: inner / 8, ALL: of === 'all', silu },
+      using: { UNITS: inner / 8, silu },
     },
     (g, { total, count, from, to }, u) => {
       g.awaitPrevious();
       g.releaseNext();
-      let rows = count;
-      if (!u.ALL) rows = g.load(total);
+      let rows = g.u32(0);
+      if (count.length > 0) rows = count[0]!;
+      else rows = g.load(total[0]!);
       const vectors = rows * u.UNITS;
       for (
         let i = g.blockIdx.x * g.blockDim.x + g.threadIdx.x;

@@ -5,15 +5,15 @@ import { multiplyTile } from './multiply.js';
 import { type GemmShape, type GemmTile, tileSizes } from './shape.js';
 import { addBiases, storeTile } from './store.js';
 
-export const pointersOf = ({ bias }: GemmShape) => ({
-  /** [row]: its route. */
-  routes: pointer('i32'),
+export const pointersOf = ({ rows, dtype, bias }: GemmShape) => ({
+  /** [row]: its route, where rows are gathered. */
+  routes: list(pointer('i32'), rows === 'gathered' ? 1 : 0),
   /** Rows that come in; [expert][out][in]; rows that go out, in the order of the plan. */
   from: pointer('v16'),
   weights: pointer('bf16'),
   to: pointer('bf16'),
-  /** Of rows as e4m3, one for every 128 elements; otherwise nobody looks. */
-  scales: pointer('f32'),
+  /** Of rows as e4m3, one for every 128 elements. */
+  scales: list(pointer('f32'), dtype === 'e4m3' ? 1 : 0),
   /** [expert][out] */
   bias: list(pointer('bf16'), bias ? 1 : 0),
 });

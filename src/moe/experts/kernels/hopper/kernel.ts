@@ -5,12 +5,13 @@
  * A block's first warp group brings what the other two multiply, through a ring of stages (shape.ts says why that is safe).
  */
 import { kernel } from '../../../../lang/index.js';
+import { plannedOf } from '../gemm/find.js';
 import type { GemmShape } from '../gemm/shape.js';
 import { askAhead, bring, sourcesOf } from './bring.js';
 import { multiplyUnits } from './compute.js';
 import { groups, groupThreads, type HopperTile, handOn, hopperSizes } from './shape.js';
 import { outputsOf, warpVectors } from './store.js';
-import { findWork, plannedOf } from './units.js';
+import { findWork } from './units.js';
 
 /** Of a thread: those that bring need few, fewest where the copy engine does it all; they leave the others theirs. */
 const registersOf = ({ rows }: GemmShape) =>

@@ -4,10 +4,9 @@
  */
 import { device, kernel, list, pointer, registers } from '../../../../lang/index.js';
 import { rowFormats } from '../../../layer/index.js';
+import { plannedOf } from '../gemm/find.js';
 import type { GemmShape } from '../gemm/shape.js';
-
 import { gate } from './store.js';
-import { plannedOf } from './units.js';
 
 /** Elements of a row that a lane makes. */
 const laneElements = 16;

@@ -1,6 +1,7 @@
 /** Which unit comes when: its expert, its rows, and its part of the rows that go out. */
-import { device, list, pointer, record } from '../../../../lang/index.js';
+import { device, pointer, record } from '../../../../lang/index.js';
 import { sumUpTo } from '../../../families/common/sum.js';
+import { plannedOf } from '../gemm/find.js';
 import type { GemmShape } from '../gemm/shape.js';
 import type { HopperSizes, HopperTile } from './shape.js';
 
@@ -11,18 +12,6 @@ export const work = record({
   counts: pointer('u32'),
   units: 'u32',
 });
-
-/** Parameters that say which rows there are. */
-export const plannedOf = ({ rows }: Pick<GemmShape, 'rows'>) => {
-  const all = rows === 'all' ? 1 : 0;
-  return {
-    /** [expert] of a plan: rows of each, and where they begin. */
-    counts: list(pointer('u32'), 1 - all),
-    offsets: list(pointer('u32'), 1 - all),
-    /** How many rows there are, where one expert has all. */
-    count: list('u32', all),
-  };
-};
 
 /**
  * Of a plan, or of one expert that has `count` rows. One warp. Before `awaitPrevious` a plan may be read too: the launch before awaited
