@@ -79,6 +79,15 @@ describe('heddle plan', () => {
     expect(readFileSync(page, 'utf8')).toContain('EP64 on h200-efa');
   });
 
+  it('writes a page where the router could not choose at some of the other EPs', async () => {
+    const page = join(folder, 'kimi.html');
+    const args = ['plan', '--model', 'kimi_k2', '--ep', '16', '--tokens', '8', '--report', page];
+    expect(await heddle([...args, '--nodes-per-token', '1'])).toBe(0);
+    const [, charts] = /id="charts">(.*?)<\/script>/s.exec(readFileSync(page, 'utf8'))!;
+    // 384 experts are not shared evenly by more.
+    expect((JSON.parse(charts!) as { ranks: { x: number[] } }).ranks.x.at(-1)).toBe(128);
+  });
+
   it('simulates messages', async () => {
     const args = ['plan', '--ep', '16', '--tokens', '8', '--family', 'hybrid', '--simulate', '--late', '100'];
     expect(await heddle(args)).toBe(0);
