@@ -175,6 +175,15 @@ describe('heddle plan validate', () => {
     expect(out).toMatch(/deepep_v1 normal.*2\.\d+ ×/);
   });
 
+  it('says nothing of errors where all cells are of machines that it does not know', async () => {
+    const [cell] = shippedCells();
+    const cells = file('elsewhere.json', [{ ...cell, hw: 'TPU' }]);
+    expect(await heddle(['plan', 'validate', '--cells', cells])).toBe(0);
+    expect(out).toMatch(/^the cells of the file, fitted on all that is shipped +0 +– +– +– /m);
+    expect(out).toMatch(/^no shipped cells of its system on its machine: .* on TPU/m);
+    expect(out).not.toMatch(/NaN|Infinity/);
+  });
+
   it('predicts the cells of a file', async () => {
     const cells = file('one.json', shippedCells().slice(0, 1));
     expect(await heddle(['plan', 'validate', '--cells', cells, '--json'])).toBe(0);
