@@ -35,6 +35,12 @@ const file = (name: string, value: unknown): string => {
   return path;
 };
 
+type Charts = Readonly<
+  Record<string, { readonly x: number[]; readonly series: { readonly values: number[] }[] }>
+>;
+const chartsOf = (page: string): Charts =>
+  JSON.parse(/id="charts">(.*?)<\/script>/s.exec(readFileSync(page, 'utf8'))![1]!);
+
 const p5en = ['plan', '--ep', '64', '--nodes', '8', '--machine', 'p5en', '--tokens', '128'];
 
 describe('heddle plan', () => {
@@ -79,13 +85,25 @@ describe('heddle plan', () => {
     expect(readFileSync(page, 'utf8')).toContain('EP64 on h200-efa');
   });
 
+  it('draws numbers of tokens from left to right, in whatever order they were given', async () => {
+    const page = join(folder, 'order.html');
+    const args = ['plan', '--ep', '8', '--machine', 'h200-nvlink', '--family', 'one-sided', '--report', page];
+    expect(await heddle([...args, '--tokens', '128,1,8,1'])).toBe(0);
+    const { tokens, cost } = chartsOf(page);
+    expect([tokens!.x, cost!.x]).toEqual([
+      [1, 8, 128],
+      [1, 8, 128],
+    ]);
+    const [series] = tokens!.series;
+    expect(series!.values).toEqual([...series!.values].sort((a, b) => a - b));
+  });
+
   it('writes a page where the router could not choose at some of the other EPs', async () => {
     const page = join(folder, 'kimi.html');
     const args = ['plan', '--model', 'kimi_k2', '--ep', '16', '--tokens', '8', '--report', page];
     expect(await heddle([...args, '--nodes-per-token', '1'])).toBe(0);
-    const [, charts] = /id="charts">(.*?)<\/script>/s.exec(readFileSync(page, 'utf8'))!;
     // 384 experts are not shared evenly by more.
-    expect((JSON.parse(charts!) as { ranks: { x: number[] } }).ranks.x.at(-1)).toBe(128);
+    expect(chartsOf(page).ranks!.x.at(-1)).toBe(128);
   });
 
   it('simulates messages', async () => {

@@ -31,11 +31,11 @@ export function planPage(
   const tokens = middle(question.tokens);
   const title = `Heddle plan: ${question.model}, EP${question.place.ranks} on ${question.known.machine.name}`;
   const byRanks = overRanks(question, asked, tokens);
+  // Charts go from left to right.
+  const sizes = [...new Set(question.tokens)].sort((a, b) => a - b);
   const charts = {
-    tokens: chart(question.tokens, 'tokens a rank', 'µs a round', asked, (who, n) =>
-      rangeOf(find(answers, who, n)),
-    ),
-    cost: chart(question.tokens, 'tokens a rank', 'µs a token', asked, (who, n) => {
+    tokens: chart(sizes, 'tokens a rank', 'µs a round', asked, (who, n) => rangeOf(find(answers, who, n))),
+    cost: chart(sizes, 'tokens a rank', 'µs a token', asked, (who, n) => {
       return rangeOf(find(answers, who, n))?.map((us) => us / n);
     }),
     ranks: chart(byRanks.ranks, 'ranks (EP)', 'µs a round', asked, (who, n) => rangeOf(byRanks.find(who, n))),
