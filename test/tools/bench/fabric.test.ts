@@ -15,7 +15,7 @@ it('of rounds of a scatter and a barrier, the best of the repetitions counts of 
   bench.roles = async <T>() => [runs.shift()] as T[];
   await measureRounds(bench, 4);
   expect(bench.figures.map(({ what, heddle, how }) => [what, heddle, how.split('; ')[1]])).toEqual([
-    ['scatter among 4 processes', 20, "best of 3, in turns with C's"],
-    ['barrier among 4 processes', 7, "best of 3, in turns with C's"],
+    ['scatter among 4 processes', 20, 'best of 3'],
+    ['barrier among 4 processes', 7, 'best of 3'],
   ]);
 });
