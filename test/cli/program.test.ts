@@ -1,7 +1,9 @@
+import { spawnSync } from 'node:child_process';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Command } from '../../src/cli/commander.js';
 import { commands, heddle } from '../../src/cli/program.js';
 import { needing } from '../needs.js';
+import { transpiled } from '../tree.js';
 
 let out = '';
 let err = '';
@@ -206,6 +208,16 @@ it.each([
 ])('emit %s refuses %s as an argument, and compiles nothing', async (kernel, shape, message) => {
   expect(await heddle(['emit', kernel, '--shape', shape])).toBe(2);
   expect(err).toContain(message);
+});
+
+it('heddle fabric bench ends with 2 where no provider works', needing('libfabric'), () => {
+  const command = [transpiled('src/cli/main.ts'), 'fabric', 'bench', '--json'];
+  const env = { ...process.env, FI_PROVIDER: 'nobody' };
+  const { status, stdout } = spawnSync(process.execPath, command, { encoding: 'utf8', env });
+  expect(JSON.parse(stdout)).toMatchObject({
+    error: { code: 'HEDDLE_UNAVAILABLE', message: expect.stringMatching(/^no provider of libfabric can be/) },
+  });
+  expect(status).toBe(2);
 });
 
 describe('heddle fabric bench', needing('tcp;ofi_rxm'), () => {
