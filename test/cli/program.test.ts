@@ -114,6 +114,17 @@ describe('an error', () => {
     expect(err).toBe('');
   });
 
+  it.each([
+    [['-n', '2', '/no/program.js', '--json'], /^heddle: program is "\/no\/program\.js"; it must be/],
+    [['/no/program.js', '--json'], /^error: required option '-n, --ranks <count>' not specified/],
+  ])('is no JSON where JSON was asked of the program that `heddle run` starts: %j', async (args, message) => {
+    expect(await heddle(['run', ...args])).toBe(2);
+    expect(err).toMatch(message);
+    expect(out).toBe('');
+    expect(await heddle(['run', '--json', ...args])).toBe(2);
+    expect(JSON.parse(out)).toMatchObject({ error: { code: 'HEDDLE_ARGUMENT' } });
+  });
+
   it('that nobody expected asks to be reported, with its stack', async () => {
     const demo = commands.find(({ name }) => name === 'demo')!;
     vi.spyOn(demo, 'load').mockRejectedValue(new TypeError('the room is broken'));
