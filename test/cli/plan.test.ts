@@ -98,6 +98,19 @@ describe('heddle plan', () => {
     expect(series!.values).toEqual([...series!.values].sort((a, b) => a - b));
   });
 
+  it('carries nothing by rails where ranks of several nodes hold the same tokens', async () => {
+    const args = ['plan', '--ep', '16', '--tokens', '128', '--replicas'];
+    expect(await heddle([...args, '8'])).toBe(0);
+    expect(out).toMatch(/^128 +hybrid \*/m);
+    expect(out).toMatch(/^128 +deepep_v1\/normal/m);
+    out = '';
+    expect(await heddle([...args, '16'])).toBe(0);
+    expect(out).toMatch(/^128 +portable \*/m);
+    expect(out).not.toMatch(/hybrid \*|deepep_v1\/normal|rails: a row/);
+    expect(await heddle([...args, '16', '--family', 'hybrid'])).toBe(2);
+    expect(err).toMatch(/--family is "hybrid"; it must be one that is known/);
+  });
+
   it('writes a page where the router could not choose at some of the other EPs', async () => {
     const page = join(folder, 'kimi.html');
     const args = ['plan', '--model', 'kimi_k2', '--ep', '16', '--tokens', '8', '--report', page];
