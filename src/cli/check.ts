@@ -149,7 +149,8 @@ function endedEarly(code: number): void {
 /** The subjects to check: Heddle's own, or those that a file exports. */
 async function subjectsOf(own: string | null, { ptx, host }: Options): Promise<readonly CheckSubject[]> {
   if (own !== null) {
-    if (ptx !== undefined) throw new ArgumentError('--ptx', ptx, 'left out where a module is named');
+    for (const [option, file] of Object.entries({ '--ptx': ptx, '--host': host }))
+      if (file !== undefined) throw new ArgumentError(option, file, 'left out where a module is named');
     return [(await loadOwnModule(own)).subject];
   }
   if (ptx === undefined && host === undefined) return checkSubjects;

@@ -210,7 +210,7 @@ function predictAll(flags: PlanFlags): void {
   if (flags.late > 0 && flags.simulate !== true)
     throw new ArgumentError('--late', flags.late, '0 without --simulate: only messages can be late');
   const question = questionOf(flags);
-  const asked = named(candidates(question.known, question.place), flags.family);
+  const asked = named(candidates(question.known, question.place, question.replicas), flags.family);
   const answers = plan(question, asked);
   const simulated = flags.simulate === true ? simulateAll(question, asked, flags) : [];
   if (flags.report !== undefined) writeOutput(flags.report, planPage(question, asked, answers));

@@ -51,9 +51,11 @@ Examples:
   $ heddle emit one_sided_dispatch --shape ranks=8,topk=8 > dispatch.cu`,
     );
   const wanted = commandIn(args);
-  const json = args.includes('--json');
+  // What `heddle run` passes on to its program says nothing of itself.
+  const passedOn = (): number => program.commands.find((one) => one.name() === 'run')?.args.length ?? 0;
+  const json = (): boolean => args.slice(0, args.length - passedOn()).includes('--json');
   // As JSON, what commander finds wrong is told like any other mistake.
-  if (json) program.configureOutput({ outputError: () => {} });
+  program.configureOutput({ outputError: (text, write) => (json() ? undefined : write(text)) });
   try {
     for (const { name, description, load } of commands) {
       const command = program.command(name).description(description);
@@ -67,9 +69,9 @@ Examples:
     await program.parseAsync(args, { from: 'user' });
     return Number(process.exitCode ?? 0);
   } catch (error) {
-    if (!(error instanceof CommanderError)) return report(error, json, optionsOf(program, wanted));
+    if (!(error instanceof CommanderError)) return report(error, json(), optionsOf(program, wanted));
     if (error.exitCode === 0) return 0;
-    if (json) printError('HEDDLE_ARGUMENT', error.message.replace(/^error: /, ''));
+    if (json()) printError('HEDDLE_ARGUMENT', error.message.replace(/^error: /, ''));
     return usageExitCode;
   }
 }

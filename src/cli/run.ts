@@ -72,10 +72,11 @@ async function run(file: string, args: readonly string[], flags: FlagsOf<typeof 
   const forward = (signal: NodeJS.Signals) => launch.signal(signal);
   for (const signal of SIGNALS) process.on(signal, forward);
   // The reader of the output went away (`heddle run … | head`): nobody is left to run for.
-  process.stdout.once('error', () => {
-    launch.signal('SIGTERM');
-    process.stdout.on('error', () => {});
-  });
+  for (const output of [process.stdout, process.stderr])
+    output.once('error', () => {
+      launch.signal('SIGTERM');
+      output.on('error', () => {});
+    });
   const result = await launch.finished;
   for (const signal of SIGNALS) process.off(signal, forward);
   if (json) process.stdout.write(`${JSON.stringify(summary(file, ranks, result))}\n`);

@@ -52,7 +52,7 @@ async function tune(flags: FlagsOf<typeof define>): Promise<void> {
   const { profile, ep, dtype, combineDtype } = flags;
   const out = flags.json ? process.stderr : process.stdout;
   const path = flags.output ?? tuningPath();
-  if (existsSync(path)) requireOutputFile('tuning file', path);
+  if (path === '' || existsSync(path)) requireOutputFile('tuning file', path);
   else requireOutputFolder('folder of the tuning file', dirname(path));
   tunedIn(path);
   const hear = (event: TuneEvent): void => {

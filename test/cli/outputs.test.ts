@@ -76,6 +76,8 @@ it('heddle tune refuses what is no tuning file, before it looks for GPUs', async
   expect(err).toMatch(/tuning file is ".*taken"; it must be as `heddle tune` writes it/);
   expect(await heddle(['tune', '--output', below('taken/tuning.json')])).toBe(2);
   expect(err).toMatch(/folder of the tuning file is ".*taken"; it must be a folder that can be written/);
+  expect(await heddle(['tune', '--output', ''])).toBe(2);
+  expect(err).toMatch(/tuning file is ""; it must be the path of a file/);
   expect(readdirSync(folder)).toEqual(['taken']);
 });
 

@@ -35,6 +35,12 @@ const file = (name: string, value: unknown): string => {
   return path;
 };
 
+type Charts = Readonly<
+  Record<string, { readonly x: number[]; readonly series: { readonly values: number[] }[] }>
+>;
+const chartsOf = (page: string): Charts =>
+  JSON.parse(/id="charts">(.*?)<\/script>/s.exec(readFileSync(page, 'utf8'))![1]!);
+
 const p5en = ['plan', '--ep', '64', '--nodes', '8', '--machine', 'p5en', '--tokens', '128'];
 
 describe('heddle plan', () => {
@@ -77,6 +83,40 @@ describe('heddle plan', () => {
     expect(answers[0].phases[0]).toHaveProperty('traffic.busiest.network.bytes');
     expect(winners[0]).toHaveProperty('candidate');
     expect(readFileSync(page, 'utf8')).toContain('EP64 on h200-efa');
+  });
+
+  it('draws numbers of tokens from left to right, in whatever order they were given', async () => {
+    const page = join(folder, 'order.html');
+    const args = ['plan', '--ep', '8', '--machine', 'h200-nvlink', '--family', 'one-sided', '--report', page];
+    expect(await heddle([...args, '--tokens', '128,1,8,1'])).toBe(0);
+    const { tokens, cost } = chartsOf(page);
+    expect([tokens!.x, cost!.x]).toEqual([
+      [1, 8, 128],
+      [1, 8, 128],
+    ]);
+    const [series] = tokens!.series;
+    expect(series!.values).toEqual([...series!.values].sort((a, b) => a - b));
+  });
+
+  it('carries nothing by rails where ranks of several nodes hold the same tokens', async () => {
+    const args = ['plan', '--ep', '16', '--tokens', '128', '--replicas'];
+    expect(await heddle([...args, '8'])).toBe(0);
+    expect(out).toMatch(/^128 +hybrid \*/m);
+    expect(out).toMatch(/^128 +deepep_v1\/normal/m);
+    out = '';
+    expect(await heddle([...args, '16'])).toBe(0);
+    expect(out).toMatch(/^128 +portable \*/m);
+    expect(out).not.toMatch(/hybrid \*|deepep_v1\/normal|rails: a row/);
+    expect(await heddle([...args, '16', '--family', 'hybrid'])).toBe(2);
+    expect(err).toMatch(/--family is "hybrid"; it must be one that is known/);
+  });
+
+  it('writes a page where the router could not choose at some of the other EPs', async () => {
+    const page = join(folder, 'kimi.html');
+    const args = ['plan', '--model', 'kimi_k2', '--ep', '16', '--tokens', '8', '--report', page];
+    expect(await heddle([...args, '--nodes-per-token', '1'])).toBe(0);
+    // 384 experts are not shared evenly by more.
+    expect(chartsOf(page).ranks!.x.at(-1)).toBe(128);
   });
 
   it('simulates messages', async () => {
@@ -164,6 +204,15 @@ describe('heddle plan validate', () => {
     expect(await heddle(['plan', 'validate'])).toBe(0);
     expect(out).toMatch(/one-sided on GB200.* %/);
     expect(out).toMatch(/deepep_v1 normal.*2\.\d+ ×/);
+  });
+
+  it('says nothing of errors where all cells are of machines that it does not know', async () => {
+    const [cell] = shippedCells();
+    const cells = file('elsewhere.json', [{ ...cell, hw: 'TPU' }]);
+    expect(await heddle(['plan', 'validate', '--cells', cells])).toBe(0);
+    expect(out).toMatch(/^the cells of the file, fitted on all that is shipped +0 +– +– +– /m);
+    expect(out).toMatch(/^no shipped cells of its system on its machine: .* on TPU/m);
+    expect(out).not.toMatch(/NaN|Infinity/);
   });
 
   it('predicts the cells of a file', async () => {

@@ -1,7 +1,9 @@
+import { spawnSync } from 'node:child_process';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Command } from '../../src/cli/commander.js';
 import { commands, heddle } from '../../src/cli/program.js';
 import { needing } from '../needs.js';
+import { transpiled } from '../tree.js';
 
 let out = '';
 let err = '';
@@ -80,6 +82,8 @@ it.each([
   [['emit'], "error: missing required argument 'kernel' (--list shows all)"],
   [['check', '--ptx', 'a.ptx'], '--ptx is "a.ptx"; it must be given with --host, a module that'],
   [['check', '--host', 'a.ts'], '--host is "a.ts"; it must be given with --ptx, the file whose'],
+  [['check', './a.ts', '--ptx', 'a.ptx'], '--ptx is "a.ptx"; it must be left out where a module is named'],
+  [['check', './a.ts', '--host', 'b.ts'], '--host is "b.ts"; it must be left out where a module is named'],
   [['check', 'portable', '--replay', 'none'], '--replay is "none"; it must be'],
   [['run', '-n', '2', 'README.md'], 'program is "README.md"; it must be a JavaScript or TypeScript file'],
 ])('says of %j what is missing or wrong, by the name of the option', async (args, message) => {
@@ -110,6 +114,17 @@ describe('an error', () => {
       },
     });
     expect(err).toBe('');
+  });
+
+  it.each([
+    [['-n', '2', '/no/program.js', '--json'], /^heddle: program is "\/no\/program\.js"; it must be/],
+    [['/no/program.js', '--json'], /^error: required option '-n, --ranks <count>' not specified/],
+  ])('is no JSON where JSON was asked of the program that `heddle run` starts: %j', async (args, message) => {
+    expect(await heddle(['run', ...args])).toBe(2);
+    expect(err).toMatch(message);
+    expect(out).toBe('');
+    expect(await heddle(['run', '--json', ...args])).toBe(2);
+    expect(JSON.parse(out)).toMatchObject({ error: { code: 'HEDDLE_ARGUMENT' } });
   });
 
   it('that nobody expected asks to be reported, with its stack', async () => {
@@ -206,6 +221,16 @@ it.each([
 ])('emit %s refuses %s as an argument, and compiles nothing', async (kernel, shape, message) => {
   expect(await heddle(['emit', kernel, '--shape', shape])).toBe(2);
   expect(err).toContain(message);
+});
+
+it('heddle fabric bench ends with 2 where no provider works', needing('libfabric'), () => {
+  const command = [transpiled('src/cli/main.ts'), 'fabric', 'bench', '--json'];
+  const env = { ...process.env, FI_PROVIDER: 'nobody' };
+  const { status, stdout } = spawnSync(process.execPath, command, { encoding: 'utf8', env });
+  expect(JSON.parse(stdout)).toMatchObject({
+    error: { code: 'HEDDLE_UNAVAILABLE', message: expect.stringMatching(/^no provider of libfabric can be/) },
+  });
+  expect(status).toBe(2);
 });
 
 describe('heddle fabric bench', needing('tcp;ofi_rxm'), () => {

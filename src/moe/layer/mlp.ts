@@ -62,6 +62,7 @@ export function mlp(rows: Bits, hidden: number, matrices: MlpMatrices): Bits {
  */
 export function scaledMlp(rows: Bits, scales: Float32Array, hidden: number, matrices: ScaledMatrices): Bits {
   requireInteger('hidden', hidden, scaleBlock, limits.rowBytes);
+  if (hidden % scaleBlock !== 0) throw new ArgumentError('hidden', hidden, `a multiple of ${scaleBlock}`);
   requireObject('matrices', matrices, 'those of an expert, gateUp and down, and their scales');
   const { gateUp, gateUpScales, down, downScales } = matrices;
   requireWhole('rows', 'e4m3', rows, hidden);

@@ -3,7 +3,7 @@
  * with it bit by bit. docs/semantics.md says the same in sentences.
  */
 
-import { requireArray, requireInteger } from '../../base/errors.js';
+import { ArgumentError, requireArray, requireInteger } from '../../base/errors.js';
 import { type Bits, formatOf, fromF32, requireBits, toF32 } from '../formats/index.js';
 import { add, scaleRow, treeSum } from './arithmetic.js';
 import {
@@ -117,6 +117,8 @@ export function combine(
   requireSource('source', shape, source);
   requireOutputs(shape, outputs);
   requireInteger('nodes', nodes, 1, shape.ranks);
+  if (shape.ranks % nodes !== 0)
+    throw new ArgumentError('nodes', nodes, `a divisor of ${shape.ranks}, the number of ranks`);
   const { topK, maxTokens, output } = shape;
   const group = Math.floor(rank / sharing(shape).replicas);
   const result = new Float32Array(source.tokens * output.hidden);

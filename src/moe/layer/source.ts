@@ -56,6 +56,7 @@ function sameBytes({ topK, payloads }: Shape, a: Source, b: Source): boolean {
   const { tokens } = a;
   return (
     tokens === b.tokens &&
+    (a.topkWeights === undefined) === (b.topkWeights === undefined) &&
     same(a.topkIds, b.topkIds, tokens * topK) &&
     same(a.topkWeights, b.topkWeights, tokens * topK) &&
     payloads.every(({ name, rowBytes }) => same(a.payloads[name], b.payloads[name], tokens * rowBytes))

@@ -18,11 +18,13 @@ export function htmlReport(report: BenchReport): string {
   const title = `Heddle bench: ${of.name}, EP${of.ranks}, ${of.dtype} there, ${of.combineDtype} back`;
   const simulated = report.unit === 'steps';
   const { points } = report;
+  // Charts go from left to right, in whatever order points were measured.
+  const rising = [...points].sort((a, b) => a.tokens - b.tokens);
   const charts = simulated
     ? {}
     : {
-        latency: chart(points, 'µs a round', latencies, 'time'),
-        bandwidth: chart(points, 'GB/s leaving a GPU', rates, 'physical'),
+        latency: chart(rising, 'µs a round', latencies, 'time'),
+        bandwidth: chart(rising, 'GB/s leaving a GPU', rates, 'physical'),
       };
   const body = `<p class="soft">Dispatch and combine of a Mixture-of-Experts layer: hidden ${of.hidden}, top-${of.topK} of ${of.experts} experts, ${text(routerInWords(of.router))}.</p>
 ${simulated ? simulatedNotice : ''}

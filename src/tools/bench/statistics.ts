@@ -29,8 +29,8 @@ export function spread(values: readonly number[]) {
     median: quantile(values, 0.5),
     p10: quantile(values, 0.1),
     p90: quantile(values, 0.9),
-    min: Math.min(...values),
-    max: Math.max(...values),
+    min: quantile(values, 0),
+    max: quantile(values, 1),
     count: values.length,
   };
 }

@@ -23,7 +23,7 @@ type Proposal = readonly [applies: boolean, what: string, Candidate, Question?, 
 
 /** Changes that shorten the round, the best first: µs of it as it is, and with the change. */
 export function advice(question: Question, candidate: Candidate, tokens: number) {
-  const { layer, place, law, placement, dtype, combineDtype } = question;
+  const { layer, place, law, placement, dtype, combineDtype, replicas } = question;
   const found = hitsOf(question);
   const more = placement === undefined ? placeMore(layer, place, law) : null;
   const even = law.kind === 'perfect' || law.kind === 'uniform';
@@ -51,7 +51,11 @@ export function advice(question: Question, candidate: Candidate, tokens: number)
     [crosses, 'twice the NICs', scaled(candidate, { nic: 0.5 })],
     [crosses, 'half the network latency', scaled(candidate, { latency: 0.5, doubling: 0.5 })],
     [crosses, 'half the cost of a message', scaled(candidate, { message: 0.5 })],
-    [crosses && rows !== 'rails', 'rails: a row for each node', way({ rows: 'rails', message: 'peer' })],
+    [
+      crosses && rows !== 'rails' && place.perNode % replicas === 0,
+      'rails: a row for each node',
+      way({ rows: 'rails', message: 'peer' }),
+    ],
     [
       crosses && rows !== 'rails' && message !== 'peer',
       'a message for each peer, not each row',

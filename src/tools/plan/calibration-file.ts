@@ -32,11 +32,13 @@ interface MachineFacts extends Partial<Pick<MachineFile, 'nvlink' | 'nic' | 'sto
 
 /** A machine on which cells were measured. They may be of several systems, but of one machine. */
 export function machineFrom(cells: readonly Cell[], facts: MachineFacts): MachineFile {
+  // Some cells may be of one node alone, and know of no network.
+  const farthest = cells.reduce((a, b) => (nominalOf(b).nic > nominalOf(a).nic ? b : a));
   return {
-    ...nominalOf(cells[0]!),
+    ...nominalOf(farthest),
     perNode: Math.max(...cells.map(({ domain }) => domain)),
-    memory: machineOf(cells[0]!)?.memory ?? usualMemory,
-    fabric: cells[0]!.fabric === 'efa' ? 'efa' : 'cx7',
+    memory: machineOf(farthest)?.memory ?? usualMemory,
+    fabric: cells.some(({ fabric }) => fabric === 'efa') ? 'efa' : 'cx7',
     ...facts,
     cells,
   };
@@ -87,7 +89,7 @@ export function knownFrom({ name = 'mine', cells = [], network, ...facts }: Mach
     machine: {
       ...{ name, aliases: [], perNode, memory, nominal },
       title: places.size === 0 ? `${name}, as it is described` : `${name}: ${[...places.keys()].join('; ')}`,
-      cells: places.size === 0 ? [{ hw: name, fabric }] : [...places.values()],
+      cells: [...places.values(), { hw: name, fabric }],
     },
     calibrations: calibrate(cells, () => nominal),
     ...(network === undefined ? {} : { network: ofNetwork(network, nominal) }),

@@ -17,6 +17,9 @@ export function cellsOfBench(name: string, text: string): Cell[] {
     throw new ArgumentError(name, report, 'a report with its workload and machine');
   const router = isRecord(of.router) ? of.router.kind : undefined;
   if (router !== 'uniform') throw new ArgumentError(`${name}.workload.router`, router, 'uniform');
+  // A cell is of ranks that all have tokens of their own.
+  const { replicas = 1 } = of;
+  if (replicas !== 1) throw new ArgumentError(`${name}.workload.replicas`, replicas, '1');
   const number = (field: string): number =>
     requireInteger(`${name}.workload.${field}`, of[field], 1, 2 ** 22);
   const format = (field: string): FormatName =>

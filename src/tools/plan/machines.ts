@@ -173,7 +173,7 @@ export const heddleMeasured = once(
  * on the same kind of NIC.
  */
 export const bulkNetwork = ({ machine, network }: KnownMachine): Calibration => {
-  const kind = machine.cells[0]?.fabric === 'efa' ? 'efa' : 'cx7';
+  const kind = machine.cells.some(({ fabric }) => fabric === 'efa') ? 'efa' : 'cx7';
   return network ?? bulkNetworks().find(({ fabric }) => fabric === kind)!;
 };
 

@@ -1,5 +1,6 @@
 /** One self-contained HTML page from a plan: charts, tables, what was assumed. Nothing is loaded from anywhere. */
 
+import { ArgumentError } from '../../base/errors.js';
 import { type Chart, figure, list, page, type Series, softLines, text } from '../../base/page.js';
 import { htmlTable } from '../../base/table.js';
 import { limits } from '../../moe/layer/index.js';
@@ -14,7 +15,7 @@ import {
   plan,
   type Question,
 } from './plan.js';
-import { placementFor } from './routing.js';
+import { hits, placementFor } from './routing.js';
 import { answerColumns, heading, micro, middle } from './text.js';
 
 const colours = [
@@ -30,11 +31,11 @@ export function planPage(
   const tokens = middle(question.tokens);
   const title = `Heddle plan: ${question.model}, EP${question.place.ranks} on ${question.known.machine.name}`;
   const byRanks = overRanks(question, asked, tokens);
+  // Charts go from left to right.
+  const sizes = [...new Set(question.tokens)].sort((a, b) => a - b);
   const charts = {
-    tokens: chart(question.tokens, 'tokens a rank', 'µs a round', asked, (who, n) =>
-      rangeOf(find(answers, who, n)),
-    ),
-    cost: chart(question.tokens, 'tokens a rank', 'µs a token', asked, (who, n) => {
+    tokens: chart(sizes, 'tokens a rank', 'µs a round', asked, (who, n) => rangeOf(find(answers, who, n))),
+    cost: chart(sizes, 'tokens a rank', 'µs a token', asked, (who, n) => {
       return rangeOf(find(answers, who, n))?.map((us) => us / n);
     }),
     ranks: chart(byRanks.ranks, 'ranks (EP)', 'µs a round', asked, (who, n) => rangeOf(byRanks.find(who, n))),
@@ -100,6 +101,7 @@ function overRanks(question: Question, asked: readonly Candidate[], tokens: numb
     if (ranks % perNode !== 0 || !shared) continue;
     if (places !== undefined && (ranks > limits.ranks || places % ranks !== 0)) continue;
     const there = { ranks, perNode };
+    if (law.kind === 'uniform' && !canRoute(layer, there, law)) continue;
     const placed = places === undefined ? {} : { placement: placementFor(layer, there, law, places) };
     const carriers = candidates(known, there).filter((one) =>
       asked.some((who) => who.name === one.name && who.source === one.source),
@@ -110,6 +112,17 @@ function overRanks(question: Question, asked: readonly Candidate[], tokens: numb
     ranks: [...found.keys()],
     find: (who: Candidate, n: number) => find(found.get(n) ?? [], who, tokens),
   };
+}
+
+/** Whether the router finds its experts there: as few nodes as a token may go to may have too few, or nodes unequally many. */
+function canRoute(...of: Parameters<typeof hits>): boolean {
+  try {
+    hits(...of);
+    return true;
+  } catch (error) {
+    if (error instanceof ArgumentError) return false;
+    throw error;
+  }
 }
 
 function sensitivity(question: Question, asked: readonly Candidate[], best: Answer, tokens: number): string {

@@ -62,19 +62,23 @@ export function placeOn(
   return { ranks, perNode };
 }
 
-/** All that could carry the rows of `place` on the machine: Heddle's families, then what others published. */
-export function candidates(known: KnownMachine, place: RankPlacement): Candidate[] {
+/**
+ * All that could carry the rows of `place` on the machine: Heddle's families, then what others published. By rails only groups
+ * of ranks inside nodes, whose ranks hand each other sums over NVLink.
+ */
+export function candidates(known: KnownMachine, place: RankPlacement, replicas = 1): Candidate[] {
   const { machine, calibrations } = known;
   const crosses = nodesOf(place) > 1;
   const whole = calibrations.filter(({ fits: { dispatch, combine } }) => dispatch && combine);
   const own = whole.find(({ lib }) => lib === 'heddle');
   const fits = { local: own ?? heddleMeasured(), network: bulkNetwork(known) };
-  return [
+  const all = [
     ...families
       .filter(({ reach }) => (reach === 'world') === crosses)
       .map((family) => ofFamily(family, machine, crosses, fits)),
     ...whole.filter(({ lib }) => lib !== 'heddle').map((one) => published(one, known.own === true)),
   ];
+  return all.filter(({ way }) => way.rows !== 'rails' || place.perNode % replicas === 0);
 }
 
 function ofFamily(

@@ -286,11 +286,16 @@ function hitByWeight(groups: readonly (readonly Coin[])[], topK: number): Float6
   const before = Array.from({ length: size + 1 }, () => new Float64Array(topK));
   const after = Array.from({ length: size + 1 }, () => new Float64Array(topK));
   const unit = raceLength(groups.flat(), topK);
+  // Who comes that early is among the first topK in any case, but would come between two steps of the sum.
+  const early = 1e4 / unit;
+  const timed = groups.map((group) =>
+    group.map(({ weight, share }): Coin => ({ weight: Math.min(weight, early), share })),
+  );
   for (let y = -3.2; y < 12; y += quadratureStep) {
     // Doubly exponential at the start of the race, exponential after it: a plain sum converges to rounding.
     const t = unit * Math.exp(y - Math.exp(-y));
     const dt = t * (1 + Math.exp(-y)) * quadratureStep;
-    const first = groups.map((group, g) => coins(group, t, own[g]!));
+    const first = timed.map((group, g) => coins(group, t, own[g]!));
     before[0]!.fill(0)[0] = 1;
     for (let g = 0; g < size; g++) multiply(before[g]!, own[g]!, before[g + 1]!);
     if (before[size]!.every((p) => p < 1e-18)) break;

@@ -57,9 +57,18 @@ export function services(demand: Demand) {
   const most = machine.nominal.nic > 0 ? limits.worldRanks : machine.perNode;
   const sizes: number[] = [];
   for (let ep = 2; ep <= Math.min(most, layer.experts); ep *= 2) if (layer.experts % ep === 0) sizes.push(ep);
-  return sizes.flatMap((ep) => {
+  const places = sizes.map((ep) => {
     const place = placeOn(known, ep);
-    const carriers = named(candidates(known, place), demand.family);
+    return { place, all: candidates(known, place) };
+  });
+  // Few families carry rows both inside a node and between nodes: one that is asked for has the EPs that it can carry.
+  const wanted = named(
+    places.flatMap(({ all }) => all),
+    demand.family,
+  );
+  return places.flatMap(({ place, all }) => {
+    const carriers = all.filter((one) => wanted.includes(one));
+    if (carriers.length === 0) return [];
     const more = placeMore(layer, place, law);
     const inOrder = loadsOf(demand, place);
     const placed = more === null ? inOrder : loadsOf(demand, place, more);

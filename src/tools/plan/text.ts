@@ -22,7 +22,9 @@ import type { Check, SplitResult, Summary } from './validate.js';
 export const micro = (us: number): string =>
   us >= 100 ? us.toFixed(0) : us >= 10 ? us.toFixed(1) : us.toFixed(2);
 const range = (low: number, high: number): string => `${micro(low)}–${micro(high)}`;
-export const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
+/** A dash where nothing was counted. */
+export const percent = (share: number): string =>
+  Number.isFinite(share) ? `${(100 * share).toFixed(1)} %` : '–';
 const mega = (bytes: number): string => (bytes / 1e6).toFixed(bytes < 1e7 ? 2 : 0);
 
 export function lawInWords(law: RoutingLaw): string {

@@ -86,9 +86,11 @@ export function compareClosely(
 ): Comparison {
   requireDtype('dtype', dtype, floatDtypes);
   if (typeof part !== 'number') throw new ArgumentError('part', part, 'a number, such as 2 ** -9');
-  const largest = toF32(dtype, expected).reduce((most, x) => Math.max(most, Math.abs(x)), 0);
+  const largest = toF32(dtype, expected)
+    .filter(Number.isFinite)
+    .reduce((most, x) => Math.max(most, Math.abs(x)), 0);
   const near = (is: number, wanted: number) =>
-    Math.abs(is - wanted) <= 2 ** -7 * Math.abs(wanted) + part * largest;
+    Number.isFinite(wanted) && Math.abs(is - wanted) <= 2 ** -7 * Math.abs(wanted) + part * largest;
   return compareElements(what, dtype, actual, expected, columns, near);
 }
 

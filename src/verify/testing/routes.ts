@@ -51,9 +51,21 @@ export function makeRoutes(
   options: RoutesOptions = {},
 ): Routes {
   requireRequest(shape, rank, tokens, seed, options);
+  return routesBehind(rank * tokens, shape, rank, tokens, seed, options);
+}
+
+/** `before`: the tokens of the ranks before it, behind which balanced routes go on. */
+function routesBehind(
+  before: number,
+  shape: Pick<Shape, 'ranks' | 'experts' | 'topK'>,
+  rank: number,
+  tokens: number,
+  seed: number,
+  options: RoutesOptions,
+): Routes {
   const { router = { kind: 'uniform' }, holes = 0 } = options;
   const draw = random(seed, rank, 1);
-  const choose = chooser(shape, rank, tokens, seed, router, draw);
+  const choose = chooser(shape, rank, before, seed, router, draw);
   const topkIds = new Int32Array(tokens * shape.topK);
   const topkWeights = new Float32Array(tokens * shape.topK);
   for (let token = 0; token < tokens; token++) {
@@ -115,15 +127,14 @@ export function makeAllRoutes(
   requireInteger('shape.replicas', replicas, 1, ranks);
   if (typeof tokens !== 'number' && !Array.isArray(tokens))
     throw new ArgumentError('tokens', tokens, 'an integer, or one for each rank');
+  let before = 0;
   return Array.from({ length: shape.ranks }, (_, rank) => {
     const first = firstOf(shape, rank);
-    return makeRoutes(
-      shape,
-      first,
-      typeof tokens === 'number' ? tokens : (tokens[first] ?? 0),
-      seed,
-      options,
-    );
+    const own = typeof tokens === 'number' ? tokens : (tokens[first] ?? 0);
+    requireRequest(shape, first, own, seed, options);
+    const routes = routesBehind(before, shape, first, own, seed, options);
+    if ((rank + 1) % replicas === 0) before += own;
+    return routes;
   });
 }
 
@@ -132,7 +143,7 @@ type Choose = (token: number, ids: Int32Array) => void;
 function chooser(
   shape: Pick<Shape, 'ranks' | 'experts' | 'topK'>,
   rank: number,
-  tokens: number,
+  before: number,
   seed: number,
   router: RouterLaw,
   draw: Random,
@@ -161,7 +172,7 @@ function chooser(
     }
     case 'balanced': {
       const turn = interleaved(shape);
-      const start = random(seed, 2).below(shape.experts) + rank * tokens * shape.topK;
+      const start = random(seed, 2).below(shape.experts) + before * shape.topK;
       return (token, ids) => {
         for (let k = 0; k < ids.length; k++) ids[k] = turn[(start + token * shape.topK + k) % turn.length]!;
       };

@@ -72,3 +72,14 @@ describe('the reference of an expert', () => {
     expect(call).toThrow(argument);
   });
 });
+
+it('the reference of scaled experts refuses rows that do not end with a scale', () => {
+  const scaled = (hidden: number) => {
+    const [matrix, scales] = [new Uint8Array(hidden * 128), new Float32Array(hidden)];
+    const down = { down: matrix, downScales: scales };
+    const gateUp = { gateUp: new Uint8Array(2 * matrix.length), gateUpScales: scales };
+    return reference.scaledMlp(new Uint8Array(hidden), scales, hidden, { ...gateUp, ...down });
+  };
+  expect(values(scaled(256))).toEqual(new Array(256).fill(0));
+  expect(() => scaled(192)).toThrow(/^hidden is 192; it must be a multiple of 128/);
+});

@@ -320,3 +320,32 @@ describe('combine', () => {
     expect(reference.combine(shape, source, 1, outputsOf(shape, 1))).toEqual(Uint16Array.of(0, 0));
   });
 });
+
+it('ranks of a group bring the same weights, or all of them none', () => {
+  const shape: Shape = {
+    ...{ ranks: 2, experts: 2, topK: 1, maxTokens: 2, replicas: 2, payloads: [] },
+    output: { dtype: 'f32', hidden: 1, weighting: 'combine' },
+  };
+  const without: Source = { tokens: 1, topkIds: Int32Array.of(0), payloads: {} };
+  const weighted: Source = { ...without, topkWeights: Float32Array.of(0.5) };
+  for (const sources of [
+    [weighted, without],
+    [without, weighted],
+  ])
+    expect(() => reference.dispatch(shape, sources, 0)).toThrow(
+      /sources\[1\] is .* must be what rank 0 brings/,
+    );
+  expect(reference.dispatch(shape, [weighted, { ...weighted }], 0).weights[0]).toBe(0.5);
+});
+
+it('combine refuses nodes that ranks cannot share evenly, as traffic does', () => {
+  const shape: Shape = {
+    ...{ ranks: 4, experts: 4, topK: 1, maxTokens: 1, payloads: [] },
+    output: { dtype: 'f32', hidden: 1 },
+  };
+  const source: Source = { tokens: 1, topkIds: Int32Array.of(0), payloads: {} };
+  const outputs = new Array<Float32Array>(4).fill(new Float32Array(4));
+  const combined = (nodes: number) => reference.combine(shape, source, 0, outputs, nodes);
+  expect([...combined(2)]).toEqual([0]);
+  expect(() => combined(3)).toThrow(/^nodes is 3; it must be a divisor of 4, the number of ranks/);
+});

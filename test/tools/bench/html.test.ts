@@ -128,6 +128,11 @@ describe('the HTML report', () => {
     expect(bandwidth!.series.map(({ label }) => label)).toContain('plain loads');
   });
 
+  it('draws points from left to right, in whatever order they were measured', () => {
+    const backwards = htmlReport({ ...report, points: [...report.points].reverse() });
+    expect(embedded(backwards, 'charts')).toEqual(embedded(page, 'charts'));
+  });
+
   it('draws no ceilings that nobody measured', () => {
     const { points } = report;
     const other: BenchReport = {

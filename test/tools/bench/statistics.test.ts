@@ -20,6 +20,11 @@ describe('the method’s arithmetic', () => {
     expect(values[0]).toBe(5);
   });
 
+  it('spreads the values of as many iterations as a run may have', () => {
+    const values = Array.from({ length: 1_000_000 }, (_, i) => i);
+    expect(spread(values)).toMatchObject({ min: 0, max: 999_999, count: 1_000_000 });
+  });
+
   it('counts GB/s in 10^9 bytes', () => {
     expect(gigabytes(350_000, 1)).toBe(350);
   });

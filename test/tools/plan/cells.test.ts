@@ -112,6 +112,10 @@ describe('a report of heddle bench', () => {
       { ...report, workload: { ...report.workload, router: { kind: 'zipf' } } },
       /router is "zipf"; it must be uniform/,
     ],
+    [
+      { ...report, workload: { ...report.workload, replicas: 2 } },
+      /^bench\.json\.workload\.replicas is 2; it must be 1$/,
+    ],
   ])('that cannot calibrate is refused', (wrong, message) => {
     expect(() => cellsOfBench('bench.json', JSON.stringify(wrong))).toThrow(message);
   });

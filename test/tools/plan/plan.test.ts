@@ -354,6 +354,22 @@ describe('a machine of one’s own', () => {
     expect(slow! / fast!).toBeGreaterThan(3);
   });
 
+  it('has the network that any of its cells is of, and the NICs that its file says', () => {
+    const inside: Cell = { ...cells[0]!, hw: 'H200' };
+    const beyond: Cell = { ...inside, hw: 'H200 p5en', fabric: 'efa', ep: 16 };
+    for (const all of [
+      [inside, beyond],
+      [beyond, inside],
+    ]) {
+      const lab = machineFrom(all, { name: 'lab' });
+      expect(lab).toMatchObject({ nvlink: 450, nic: 50, memory: 141, fabric: 'efa' });
+      expect(bulkNetwork(knownFrom(lab)).fabric).toBe('efa');
+      expect(placeOn(knownFrom(lab), 16)).toEqual({ ranks: 16, perNode: 8 });
+    }
+    const known = parseMachine('lab.json', JSON.stringify({ ...mine, network: undefined, fabric: 'efa' }));
+    expect(bulkNetwork(known).fabric).toBe('efa');
+  });
+
   it('needs the figures of its network', () => {
     const some = JSON.stringify({ figures: [{ provider: 'tcp', what: 'other', heddle: 1 }] });
     expect(() => networkOfBench('fabric.json', some)).toThrow(/latency of an 8-byte write/);

@@ -106,6 +106,14 @@ describe('serving on one node', () => {
     expect(notes).toEqual(starred);
   });
 
+  it('a family that is asked for has the EPs that it can carry', () => {
+    const known = knownMachine('h200-cx7');
+    const eps = (family: string) => new Set(services(demand({ known, family })).map(({ ep }) => ep));
+    expect([...eps('one-sided')]).toEqual([8]);
+    expect([...eps('hybrid')]).toEqual([16, 32, 64, 128, 256]);
+    expect(() => eps('nobody')).toThrow(/family is "nobody".*one-sided.*hybrid/);
+  });
+
   it('a page holds every point of the table, and says its sources', () => {
     const html = servePage(demand(), all);
     const { pareto: chart } = JSON.parse(/id="charts">(.*?)<\/script>/.exec(html)![1]!);

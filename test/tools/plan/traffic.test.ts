@@ -316,3 +316,14 @@ describe('the shapes that people run', () => {
     for (const [rank, n] of counts.entries()) expect(routes[rank]).toBeCloseTo((8 * n) / total, 4);
   });
 });
+
+it('an expert that every token names leaves the others the loads that were counted', () => {
+  const shape = { hidden: 8, experts: 8, topK: 2 };
+  const counts = [7, 1, 1, 1, 1, 1, 1, 1];
+  const { routes } = hits(shape, { ranks: 8, perNode: 2 }, { kind: 'counts', counts });
+  for (const [expert, count] of counts.entries()) expect(routes[expert]).toBeCloseTo(count / 7, 4);
+  // The popular ones of a very skewed router come in nearly every token.
+  const skewed = { kind: 'skewed', exponent: 7, seed: 1 } as const;
+  const all = hits({ ...shape, experts: 256, topK: 8 }, { ranks: 8, perNode: 8 }, skewed).routes;
+  expect(all.reduce((sum, one) => sum + one, 0)).toBeCloseTo(8, 4);
+});

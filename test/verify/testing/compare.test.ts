@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { type ReferenceReceived, reference, type Shape } from '../../../src/moe/layer/index.js';
 import {
   compareBits,
+  compareClosely,
   compareCombined,
   compareReceived,
   makeAllRoutes,
@@ -52,6 +53,19 @@ describe('comparing elements', () => {
       first: 'out[0] is -0, expected 0',
     });
     expect(compareBits('out', 'bf16', Uint16Array.of(0x8000), Uint16Array.of(0)).different).toBe(1);
+  });
+
+  it('closely: an infinity or a NaN says nothing of how far off the others may be', () => {
+    const close = (actual: readonly number[], expected: readonly number[]) =>
+      compareClosely('out', 'f32', Float32Array.from(actual), Float32Array.from(expected)).different;
+    const { NaN: nan, POSITIVE_INFINITY: infinite } = Number;
+    expect(close([1, infinite], [1.001, infinite])).toBe(0);
+    expect(close([1, nan], [1.001, nan])).toBe(0);
+    expect(close([1, infinite], [100, infinite])).toBe(1);
+    expect(close([1, nan], [100, nan])).toBe(1);
+    expect(close([1], [infinite])).toBe(1);
+    expect(close([infinite], [1])).toBe(1);
+    expect(close([-infinite], [infinite])).toBe(1);
   });
 
   it('refuses other lengths', () => {

@@ -141,6 +141,21 @@ it('balanced routes load every expert and every rank the same, give or take one'
   );
 });
 
+it('balanced routes do so where groups of ranks hold the same tokens, and where ranks have different numbers', () => {
+  const loads = (shape: Parameters<typeof makeAllRoutes>[0], tokens: number | readonly number[]) => {
+    const all = makeAllRoutes(shape, tokens, 1, { router: { kind: 'balanced' } });
+    const firsts = all.filter((_, rank) => rank % (shape.replicas ?? 1) === 0);
+    return new Set(
+      histogram(
+        firsts.flatMap(({ topkIds }) => Array.from(topkIds)),
+        shape.experts,
+      ),
+    );
+  };
+  expect(loads({ ranks: 4, experts: 32, topK: 8, replicas: 2 }, 2)).toEqual(new Set([1]));
+  expect(loads({ ranks: 4, experts: 32, topK: 8 }, [4, 2, 0, 2])).toEqual(new Set([2]));
+});
+
 it('one-rank routes stay on that rank, repeating when it has too few experts', () => {
   const shape = { ranks: 8, experts: 32, topK: 6 };
   const { first, count } = expertsOf(shape, 5);

@@ -26,6 +26,11 @@ export type FabricBenchReport = Awaited<ReturnType<typeof benchFabric>>;
 
 /** Measures the engine between local processes, and the same libfabric calls from C, in one run. */
 export async function benchFabric(options: FabricBenchOptions) {
+  if (options.providers.length === 0)
+    throw new UnavailableError(
+      'no provider of libfabric can be measured here',
+      '`heddle fabric list` says what each lacks',
+    );
   const machine = {
     cpu: cpus()[0]?.model.trim() ?? 'unknown',
     processors: cpus().length,

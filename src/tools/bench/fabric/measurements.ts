@@ -119,7 +119,7 @@ export class Measurements {
     this.figures.push({
       ...{ provider, what, unit, heddle, c: other },
       ratio: other === null ? null : heddle / other,
-      how: `${how}; best of ${repeat}, in turns with C's`,
+      how: `${how}; best of ${repeat}${other === null ? '' : ", in turns with C's"}`,
     });
   }
 

@@ -87,22 +87,23 @@ export async function measureFlags(bench: Measurements): Promise<void> {
 export async function measureRounds(bench: Measurements, ranks: number): Promise<void> {
   const n = bench.count(300);
   const args: StreamArgs = { options: bench.engine('worker'), bytes: 16_384, window: 1, count: n };
-  let barrier = 0;
+  /** Of each repetition. */
+  const barriers: number[] = [];
   await bench.measure({
     what: `scatter among ${ranks} processes`,
     unit: 'µs',
     how: `16 KiB to each other process until theirs have landed, p50 of ${n}`,
     ours: async () => {
       const [first] = await bench.roles<{ scatter: number; barrier: number }>('rounds', ranks, args);
-      barrier = first!.barrier;
+      barriers.push(first!.barrier);
       return first!.scatter;
     },
   });
   await bench.measure({
     what: `barrier among ${ranks} processes`,
     unit: 'µs',
-    how: `an immediate to each other process until theirs have landed, p50 of ${n}, of the same run`,
-    ours: async () => barrier,
+    how: `an immediate to each other process until theirs have landed, p50 of ${n}, of the same runs`,
+    ours: async () => barriers.shift()!,
   });
 }
 
