@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
-import { describe, expect, it, test } from 'vitest';
+import { describe, expect, it, test, vi } from 'vitest';
+import { ArgumentError } from '../../src/base/errors.js';
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import {
   emptyTensor,
@@ -108,6 +109,20 @@ test.each([1, 2] as const)(
     });
     expect(machine.findings.map(formatFinding)).toEqual([]);
     expect(compareLayer(64, outs, plainLayer(inputs))).toMatchObject({ different: 0 });
+  },
+);
+
+test.each([{ alignment: 3 }, { capacity: 0 }, { alignment: 16, capacity: 8 }])(
+  'a plan that cannot be is refused before there is a window: %j',
+  async (how) => {
+    const inputs = makeLayer(plain, [1, 1], 4);
+    await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+      const weights = placeWeights(world, world.device.createStream(), inputs);
+      const options = { model: inputs.model, maxTokens: 4, ...weights, ...how } as MoeLayerOptions;
+      const windows = vi.spyOn(world, 'createWindow');
+      await expect(MoeLayer.create(world, options)).rejects.toThrow(ArgumentError);
+      expect(windows).not.toHaveBeenCalled();
+    });
   },
 );
 
