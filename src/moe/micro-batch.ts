@@ -1,11 +1,13 @@
 /** One micro-batch of an MoE layer: what it has to itself, and its stages in the order of the layer. */
 import type { Stream } from '../gpu/index.js';
 import type { World } from '../net/world/index.js';
+import { expertsShapeOf } from './experts/experts-options.js';
 import { ExpertsPlan } from './experts/experts-plan.js';
 import { ExpertsMlp } from './experts/mlp.js';
 import type { LayerPlan, MoeLayerOptions } from './moe-options.js';
 import { ExpertParallel } from './rounds/expert-parallel.js';
 import type { Dispatched } from './rounds/in-flight.js';
+import { layerOf } from './rounds/options.js';
 import type { Tensor } from './rounds/tensor.js';
 import { Router } from './router/index.js';
 
@@ -27,6 +29,8 @@ export class MicroBatch {
     const { model, maxTokens, carrier, planned, gemm } = plan;
     const { router: weights, experts: mlp } = options;
     const router = await Router.create(world, model, weights, maxTokens);
+    // Refused now, and not when there are windows.
+    expertsShapeOf(layerOf(world.ranks, carrier), world.rank, planned);
     const ep = await ExpertParallel.create(world, carrier);
     const expertsPlan = await ExpertsPlan.create(ep, planned);
     const { activation = 'swiglu' } = model;

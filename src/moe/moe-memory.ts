@@ -3,7 +3,7 @@
 import { expertsShapeOf } from './experts/experts-options.js';
 import { evenRows, rowsOfPlan, sortsRows, sumsOfParts } from './experts/index.js';
 import { usualMultiprocessors } from './families/index.js';
-import { dtypes, type Layer, scaleBlock } from './layer/index.js';
+import { dtypes, expertsOf, type Layer, scaleBlock } from './layer/index.js';
 import type { LayerPlan } from './moe-options.js';
 import { type MemoryPart, type MemoryUse, useOf } from './rounds/memory.js';
 import { layerOf } from './rounds/options.js';
@@ -31,6 +31,7 @@ export function layerMemory(
     (gemm === 'cublas' ? dtypes.bf16.size * 3 * inner : multiplied(inner) + scaleBytes);
   const ofShared =
     sharedInner === undefined ? 0 : multiplied(sharedInner) + (weights === 'fp8' ? multiplied(hidden) : 0);
+  const hasExperts = expertsOf(layer, rank).count > 0;
   const onHopper = (of: 'plan' | 'all', experts: number, rows: number, inner: number): number =>
     gemm === 'cublas'
       ? 0
@@ -52,7 +53,13 @@ export function layerMemory(
     own('router', maxTokens * 4 * (model.experts + 2 * model.topK)),
     ...carrier.parts,
     own('plan', 4 * ((takesPlans ? 2 : 1) * routes + planned + 2 * shape.experts + 2)),
-    own('rows of experts', planned * (ofExperts + onHopper('plan', shape.experts, evenRows(layer), inner))),
+    own(
+      'rows of experts',
+      planned *
+        (hasExperts
+          ? ofExperts + onHopper('plan', shape.experts, evenRows(layer), inner)
+          : dtypes.bf16.size * hidden),
+    ),
     own(
       'shared expert',
       maxTokens * (ofShared + (sharedInner ? onHopper('all', 1, maxTokens, sharedInner) : 0)),

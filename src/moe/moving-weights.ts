@@ -97,6 +97,7 @@ export class MovingWeights {
   ): Promise<void> {
     const { device, rank } = this.#world;
     if (fills.length === 0) return;
+    this.#world.requireWhole();
     const started = performance.now();
     for (const { to } of fills) this.#held[to] = -1;
     const bytes = this.#bytesOf();
@@ -132,6 +133,9 @@ export class MovingWeights {
   ): Promise<void> {
     const rate = rateOf(options);
     const steps = stepsTo(next, now);
+    // Where all weights lie already, nothing moves.
+    if (steps.some(({ emptied, filled }) => this.#fillsOf(emptied, filled).length > 0))
+      this.#world.requireWhole();
     const started = performance.now();
     const far = steps.some(({ emptied, filled }) => this.#fillsOf(emptied, filled, []).some(isFar));
     if (steps.length > 0)

@@ -137,6 +137,20 @@ describe('ExpertParallel.memory', () => {
     },
   );
 
+  it.each([1, 3])('a refusal names the most tokens that fit: %i replicas', async (replicas) => {
+    const of = { ...options, replicas, maxTokens: 9000 };
+    const memoryBytes = 1_000_000;
+    const errors = await World.local({ ranks, device: 'sim' }, (world) => {
+      Object.defineProperty(world.device, 'memoryBytes', { value: memoryBytes });
+      return ExpertParallel.create(world, of).catch((error: unknown) => error);
+    });
+    const [, named] = /at most (\d+) on the/.exec(String(errors[0]))!;
+    const taken = (maxTokens: number) =>
+      ExpertParallel.memory({ ...of, maxTokens, ranks, device: 'sim' }).bytes;
+    expect(taken(Number(named))).toBeLessThanOrEqual(memoryBytes);
+    expect(taken(Number(named) + replicas)).toBeGreaterThan(memoryBytes);
+  });
+
   it('parts add up', () => {
     const { bytes, parts } = ExpertParallel.memory({ ...options, ranks, weighting: 'combine' });
     expect(parts.reduce((sum, part) => sum + part.bytes, 0)).toBe(bytes);

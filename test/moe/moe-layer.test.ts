@@ -1,9 +1,24 @@
 import { readFileSync } from 'node:fs';
-import { describe, expect, it, test } from 'vitest';
-import { emptyTensor, MoeLayer, type MoeLayerOptions, type Tensor } from '../../src/moe/index.js';
+import { describe, expect, it, test, vi } from 'vitest';
+import { ArgumentError } from '../../src/base/errors.js';
+import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
+import {
+  emptyTensor,
+  MoeLayer,
+  type MoeLayerOptions,
+  readBits,
+  type Tensor,
+  tensorFrom,
+} from '../../src/moe/index.js';
 import { profiles } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
-import { type LayerInputs, makeLayer, placeWeights } from '../../src/verify/trials/index.js';
+import {
+  compareLayer,
+  type LayerInputs,
+  makeLayer,
+  placeWeights,
+  plainLayer,
+} from '../../src/verify/trials/index.js';
 import { deep, gptOss, plain } from './layers.js';
 import { runLayer } from './run-layer.js';
 
@@ -63,6 +78,53 @@ test('the table of docs/moe-layer.md is what the function says', () => {
     expect(page).toContain(row('weights', 'GiB', ...weights.map((gib) => gib.toFixed(1))));
   }
 });
+
+test.each([1, 2] as const)(
+  'a rank without experts brings tokens all the same: micro-batches %i',
+  async (n) => {
+    const inputs = makeLayer({ ...plain, experts: 2 }, [2, 1, 3], 4);
+    const machine = SimMachine.create({ ranks: 3, mode: 'checked', hostLines: false });
+    const outs = await World.local({ ranks: 3, device: 'sim', sim: machine }, async (world) => {
+      const { device, rank } = world;
+      const stream = device.createStream();
+      const weights = placeWeights({ device, ranks: 3, rank: Math.min(rank, 1) }, stream, inputs);
+      const none = {
+        gateUp: emptyTensor(device, 'bf16', [0, 128, 64]),
+        down: emptyTensor(device, 'bf16', [0, 64, 64]),
+      };
+      const layer = await MoeLayer.create(world, {
+        ...{ model: inputs.model, maxTokens: 4, microBatches: n, ...weights },
+        ...(rank === 2 && { experts: none }),
+      });
+      const { x: own } = inputs.routed[rank]!;
+      const x = tensorFrom(device, stream, own, 'bf16', [own.length / 64, 64]);
+      const out = emptyTensor(device, 'bf16', x.shape);
+      layer.forward(x, out, stream);
+      await layer.synchronize(stream);
+      const rows = layer.memory.parts.find(({ purpose }) => purpose === 'rows of experts')!;
+      const capacity = n * 3 * (4 / n) * 2;
+      expect(rows.bytes).toBe(capacity * 2 * (rank === 2 ? 64 : 128));
+      await layer.dispose();
+      return readBits(out, stream);
+    });
+    expect(machine.findings.map(formatFinding)).toEqual([]);
+    expect(compareLayer(64, outs, plainLayer(inputs))).toMatchObject({ different: 0 });
+  },
+);
+
+test.each([{ alignment: 3 }, { capacity: 0 }, { alignment: 16, capacity: 8 }])(
+  'a plan that cannot be is refused before there is a window: %j',
+  async (how) => {
+    const inputs = makeLayer(plain, [1, 1], 4);
+    await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+      const weights = placeWeights(world, world.device.createStream(), inputs);
+      const options = { model: inputs.model, maxTokens: 4, ...weights, ...how } as MoeLayerOptions;
+      const windows = vi.spyOn(world, 'createWindow');
+      await expect(MoeLayer.create(world, options)).rejects.toThrow(ArgumentError);
+      expect(windows).not.toHaveBeenCalled();
+    });
+  },
+);
 
 test('a token whose scores are all NaN goes nowhere and comes back as zeros; the others are as without it', async () => {
   const inputs = makeLayer(plain, [3], 9);

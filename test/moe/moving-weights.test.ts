@@ -4,6 +4,7 @@ import { ArgumentError, RankLostError, RankMaskedError, UnavailableError } from 
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import { emptyTensor, MoeLayer, readBits, tensorFrom } from '../../src/moe/index.js';
 import { type Bits, type Placement, rebalance } from '../../src/moe/layer/index.js';
+import { layerInside } from '../../src/moe/moe-layer.js';
 import { MovingWeights } from '../../src/moe/moving-weights.js';
 import { World } from '../../src/net/world/index.js';
 import { compareLayer, makeLayer, placeWeights, plainLayer } from '../../src/verify/trials/index.js';
@@ -252,6 +253,28 @@ test('a rank that stood still in a move, and comes back, says the same of every 
     layer.place(twice, stream);
     await layer.synchronize(stream);
     await layer.dispose();
+  });
+});
+
+test('in a world that leaves ranks out nothing moves, and nothing has changed', async () => {
+  const twice = at(0, 1, -1, 2, 3, 0);
+  await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+    const stream = world.device.createStream();
+    const weights = placeWeights(world, stream, inputs, twice);
+    const options = { model: gptOss, maxTokens: 4, placement: twice, onLoss: 'mask' as const, ...weights };
+    const layer = await MoeLayer.create(world, options);
+    if (world.rank === 1) return expect(world.mask([1])).rejects.toThrow(RankMaskedError);
+    await world.mask([1]);
+    const { ep } = layerInside(layer).batches[0]!.parts;
+    for (const call of ['move', 'relocate'] as const) {
+      const next = call === 'move' ? at(0, 1, 2, 2, 3, 0) : at(2, 1, -1, 2, 3, 0);
+      await expect(layer[call](next, stream)).rejects.toThrow('this world leaves out ranks 1');
+      expect(ep.placement).toEqual(twice);
+    }
+    // Nor need anything come where it lies already.
+    await layer.relocate(at(-1, 1, -1, 2, 3, 0), stream);
+    await layer.relocate(twice, stream);
+    expect(ep.placement).toEqual(twice);
   });
 });
 

@@ -7,6 +7,7 @@ import {
   ExpertsPlan,
   emptyTensor,
   type Received,
+  readBits,
   row,
   type Tensor,
 } from '../../src/moe/index.js';
@@ -51,6 +52,22 @@ test('dispatch takes the payloads that create was given, and hands out those', a
     // @ts-expect-error: there is no payload y.
     await expect(ExpertsMlp.create(ep, plan, { ...weights, payload: 'y' })).rejects.toThrow('payload is "y"');
     plan.dispose();
+    await ep.dispose();
+  });
+});
+
+test('a payload may be called as an input is: arrays of the host stay apart', async () => {
+  await World.local({ ranks: 1, device: 'sim' }, async (world) => {
+    const payloads = { topkIds: row('u8', 4), topkWeights: row('f32', 1) };
+    const ep = await ExpertParallel.create(world, { ...layer, payloads });
+    const stream = world.device.createStream();
+    const [bytes, numbers] = [Uint8Array.of(1, 2, 3, 4), Float32Array.of(5)];
+    const own = { topkIds: Int32Array.of(1), topkWeights: Float32Array.of(0.5) };
+    const received = ep.dispatch({ ...own, payloads: { topkIds: bytes, topkWeights: numbers } }, stream);
+    expect(await readBits(received.experts, stream)).toEqual(own.topkIds);
+    expect(await readBits(received.weights!, stream)).toEqual(own.topkWeights);
+    expect(await readBits(received.payloads.topkIds, stream)).toEqual(bytes);
+    expect(await readBits(received.payloads.topkWeights, stream)).toEqual(numbers);
     await ep.dispose();
   });
 });

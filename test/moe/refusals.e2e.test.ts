@@ -205,6 +205,24 @@ describe('ExpertParallel.create refuses', () => {
   });
 });
 
+it.each([
+  ['waits', { waits: true }],
+  ['masks', { onLoss: 'mask' }],
+] as const)(
+  'every rank hears that they disagree on %s, whichever of them has it',
+  async (argument, other) => {
+    for (const having of [0, 1]) {
+      const errors = await World.local({ ranks: 2, device: 'sim', timeoutMs: 2000 }, (world) =>
+        ExpertParallel.create(world, { ...good, ...(world.rank === having ? other : {}) }).then(
+          () => null,
+          (error: unknown) => error,
+        ),
+      );
+      for (const error of errors) expectArgument(error, argument);
+    }
+  },
+);
+
 function thrownBy(call: () => unknown): unknown {
   try {
     call();

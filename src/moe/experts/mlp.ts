@@ -45,6 +45,14 @@ async function heddlesProducts(of: ProductsOf, wanted: Instructions | undefined)
   return hopper ?? mmaProducts(of);
 }
 
+/** Those of a rank without experts, to which no row comes. */
+const noProducts: Products = {
+  ...{ instructions: 'mma.sync', rowUnit: 1, sorted: null },
+  take() {},
+  widen() {},
+  narrow() {},
+};
+
 /** The products of an MLP, and the rows of its own that they work on. */
 async function workOf(
   { gemm = 'heddle', instructions }: MultiplyingOptions,
@@ -67,7 +75,12 @@ async function workOf(
   try {
     const made = of.routed === null ? null : own(of.hidden, 'rows that experts made');
     const all = { ...of, own, freed, made };
-    const products = gemm === 'cublas' ? await cublasProducts(all) : await heddlesProducts(all, instructions);
+    const products =
+      of.routed?.experts === 0
+        ? noProducts
+        : gemm === 'cublas'
+          ? await cublasProducts(all)
+          : await heddlesProducts(all, instructions);
     return { products, made, memory: useOf(parts), free };
   } catch (error) {
     free();

@@ -170,8 +170,10 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     await requireSameEverywhere(world, agreed);
     const plan = family.plan(layer, place, tuning);
     const wires = plan.wire === null ? { placement: 'host' as const } : await world.wires();
+    const taken = (maxTokens: number) =>
+      memoryOf(family.plan({ ...layer, maxTokens }, place, tuning), options, wires.placement);
     const memory = memoryOf(plan, options, wires.placement);
-    requireRoom(memory, layer, device);
+    requireRoom(memory, layer, device, taken);
     type Travels = (keyof R & string) | ScalesOf<R>;
     const round = async () => {
       const loaded = await LoadedPlan.load(world, plan, waitMs);

@@ -47,6 +47,9 @@ export interface DispatchInputs<P extends string = string> {
   readonly payloads: Readonly<Record<P, Input>>;
 }
 
+/** What is staged beside payloads, by names that no payload may have. */
+const staged = { ids: 'ids of experts', weights: 'router weights' } as const;
+
 /**
  * The inputs of a round as addresses: tensors stay where they are, what the host holds is copied to the device first. The next round
  * in the same memory writes over the copies, behind this round's combine.
@@ -68,9 +71,9 @@ export class Inputs {
   take(inputs: DispatchInputs, round: Round, stream: Stream): void {
     const layer = this.#layer;
     round.tokens = requireDispatchInputs(layer, this.#rows, inputs);
-    round.topkIds = this.#address('topkIds', inputs.topkIds, 'i32', layer.topK, stream);
+    round.topkIds = this.#address(staged.ids, inputs.topkIds, 'i32', layer.topK, stream);
     round.topkWeights = layer.weights
-      ? this.#address('topkWeights', inputs.topkWeights!, 'f32', layer.topK, stream)
+      ? this.#address(staged.weights, inputs.topkWeights!, 'f32', layer.topK, stream)
       : 0;
     let i = 0;
     for (const name in this.#rows) {

@@ -121,16 +121,20 @@ export function useOf(all: readonly MemoryPart[]): MemoryUse {
   };
 }
 
-/** Refuses a layer that the device's memory cannot hold. */
+/** Refuses a layer that the device's memory cannot hold. `taken`: what it would take with fewer tokens. */
 export function requireRoom(
   { bytes }: MemoryUse,
   layer: Layer,
   { memoryBytes, description }: Pick<Device, 'memoryBytes' | 'description'>,
+  taken: (maxTokens: number) => MemoryUse,
 ): void {
   if (bytes <= memoryBytes) return;
   const { maxTokens } = layer;
-  const slots = sharing(layer).groups * maxTokens;
-  const fitting = Math.floor(maxTokens * (memoryBytes / bytes));
+  const { groups, replicas } = sharing(layer);
+  const slots = groups * maxTokens;
+  // Flags take as much however many tokens there are, so this may be a few too many.
+  let fitting = Math.floor((maxTokens * (memoryBytes / bytes)) / replicas) * replicas;
+  while (fitting > 0 && taken(fitting).bytes > memoryBytes) fitting -= replicas;
   const gibibytes = (n: number): string => `${(n / 2 ** 30).toFixed(1)} GiB`;
   const why = `its window of ${slots} slots would take ${gibibytes(bytes)} of ${gibibytes(memoryBytes)}`;
   throw new ArgumentError('maxTokens', maxTokens, `at most ${fitting} on the ${description}: ${why}`);

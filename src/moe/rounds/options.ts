@@ -312,10 +312,12 @@ export async function requireSameEverywhere(world: World, mine: object): Promise
     const theirs = new TextDecoder().decode(bytes);
     if (theirs === text) continue;
     const other = JSON.parse(theirs) as Record<string, unknown>;
-    for (const [name, value] of Object.entries(mine)) {
-      if (JSON.stringify(other[name]) === JSON.stringify(value)) continue;
-      const possible = `the same on all ranks; rank ${rank} has ${JSON.stringify(other[name])}`;
-      throw new ArgumentError(name, JSON.stringify(value), possible);
+    const own = mine as Record<string, unknown>;
+    // What only one of the two has counts as well.
+    for (const name in { ...own, ...other }) {
+      const [value, wanted] = [JSON.stringify(own[name]), JSON.stringify(other[name])];
+      if (value === wanted) continue;
+      throw new ArgumentError(name, value, `the same on all ranks; rank ${rank} has ${wanted}`);
     }
   }
 }

@@ -29,6 +29,7 @@ const place: Place = {
 const groups = { ...layer, replicas: 2 };
 const narrow = { ...layer, output: { ...layer.output, wire: 'e4m3' } } as const;
 const small = { ...layer, maxTokens: 128 };
+const planned = { ...layer, output: { ...layer.output, weighting: 'plan' } } as const;
 /** A token has two rows at most. */
 const pair = { ...small, ranks: 2 };
 const two = { topology: topologyOf([0, 0], 0) };
@@ -57,6 +58,12 @@ test.each<[string, Layer, Partial<Place>, object]>([
   ['pull no more parts than there are rows', pair, two, { way: 'pull', parts: 2 }],
   ['push no more parts than there are rows', pair, { ...two, split: true }, { way: 'push', parts: 2 }],
   ['push where ranks hand each other sums', groups, {}, { way: 'push', blocks: 15 }],
+  [
+    'push in teams of whole warps what it makes of a plan’s rows',
+    planned,
+    { split: true },
+    { way: 'push', threads: 448, teams: 2 },
+  ],
   ['push rows as e4m3', narrow, {}, { way: 'push', blocks: 15 }],
 ])('%s', (_, layer, differences, combine) => {
   const where = { ...place, ...differences };
@@ -64,6 +71,15 @@ test.each<[string, Layer, Partial<Place>, object]>([
   expect(tuning.combine).toMatchObject(combine);
   expect(oneSided.refuses(layer, where, tuning)).toBeNull();
   expect(() => oneSided.plan(layer, where, tuning)).not.toThrow();
+});
+
+test('a tuning that was measured pulling pushes where phases are split', () => {
+  const pulling = oneSided.defaults(layer, place);
+  expect(pulling.combine.way).toBe('pull');
+  const split = { ...place, split: true, sms: null };
+  const tuning = oneSided.adapt(pulling, layer, split);
+  expect(tuning.combine.way).toBe('push');
+  expect(oneSided.refuses(layer, split, tuning)).toBeNull();
 });
 
 test('more blocks than there may be are refused, whatever combine’s way', () => {

@@ -20,6 +20,14 @@ const ways: Record<string, RoundsUnderTest> = {
   messages: { family: 'portable', tuning: { dispatch: messages, combine: messages }, tokens: [round, round] },
 };
 
+test('more ranks than pull by default give the reference’s bits where phases are split', async () => {
+  const one = Array<number>(17).fill(1);
+  await expectReference(
+    { ranks: 17, experts: 17, topK: 2, maxTokens: 1, hidden: 8, dtype: 'bf16' },
+    { split: true, tokens: [one, one], mode: 'checked' },
+  );
+});
+
 test.each(Object.keys(ways))('34 ranks give the reference’s bits: %s', async (name) => {
   await expectReference(
     { ranks, experts: ranks, topK: 4, maxTokens: 1, hidden: 8, dtype: 'bf16' },

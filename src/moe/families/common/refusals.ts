@@ -19,7 +19,9 @@ export function refusesRows(layer: Layer, elements = 0): HeddleError | null {
     const possible = `a multiple of ${multiple} for wire '${output.wire}'; wire 'rows' takes any length`;
     return new ArgumentError('output.length', output.hidden, possible);
   }
-  const reached = Math.floor((2 ** 32 - 1) / Math.max(mostElements(layer), elements) / ranks);
+  const { replicas } = sharing(layer);
+  const most = (2 ** 32 - 1) / Math.max(mostElements(layer), elements) / ranks;
+  const reached = Math.floor(most / replicas) * replicas;
   if (maxTokens > reached)
     return new ArgumentError('maxTokens', maxTokens, `at most ${reached} with such rows on ${ranks} ranks`);
   return null;

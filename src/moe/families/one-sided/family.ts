@@ -96,7 +96,8 @@ const pushable = (layer: Layer): boolean => !travelsAsItLies(layer) || outputRow
 
 function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: Place): OneSidedTuning {
   const { dispatch, combine } = sms === null ? found : onFewMultiprocessors(found, layer, split, sms);
-  const way = !travelsAsItLies(layer) ? 'push' : pushable(layer) ? combine.way : 'pull';
+  const mayNotPull = !travelsAsItLies(layer) || (split && combine.way === 'pull');
+  const way = mayNotPull ? 'push' : pushable(layer) ? combine.way : 'pull';
   const sums = sumsRoutes({ output: layer.output, combine: { ...combine, way } });
   // Two such blocks fit on a multiprocessor.
   const most = sums ? 448 : formatOf(layer.output).mostThreads;
@@ -110,9 +111,16 @@ function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: Place): On
       parts: sums && threads < combine.threads ? Math.max(2, combine.parts) : combine.parts,
       way,
       // Each warp that copies in bulk is a team.
-      teams: way === 'bulk' ? threads / 32 : Math.min(combine.teams, threads / 32),
+      teams: way === 'bulk' ? threads / 32 : teamsOf(threads / 32, combine.teams),
     },
   };
+}
+
+/** So many teams at most, of as many whole warps each. */
+function teamsOf(warps: number, most: number): number {
+  let teams = Math.min(most, warps);
+  while (warps % teams !== 0) teams -= 1;
+  return teams;
 }
 
 /** A block without a piece of work would only wait. */
