@@ -1,4 +1,4 @@
-/** The arguments that kernels of all families share. */
+/** The arguments that kernels of all families share, and what all ask of a layer. */
 import {
   type LayoutSpec,
   list,
@@ -8,8 +8,26 @@ import {
   registers,
   type TypedLayout,
 } from '../../../lang/index.js';
-import type { Layer } from '../../layer/index.js';
+import { type Layer, sharing } from '../../layer/index.js';
 import { placingParam } from './places.js';
+
+/** What kernels ask a layer, by the names by which they ask. */
+export function layerConstants(layer: Layer) {
+  const { replicas, turns } = sharing(layer);
+  return {
+    RANKS: layer.ranks,
+    REPLICAS: replicas,
+    TURNS: turns,
+    MAX_TOKENS: layer.maxTokens,
+    /** Routes of a token. */
+    K: layer.topK,
+    PAYLOADS: layer.payloads.length,
+    WEIGHTS: layer.weights,
+    COUNTS: layer.counts,
+    MASKS: layer.masks === true,
+    PLACED: layer.placed !== undefined,
+  };
+}
 
 /** What a rank brings to a dispatch. */
 export const inputsOf = (layer: Layer) =>

@@ -1,6 +1,6 @@
 /** The shape to which the kernels of one ExpertParallel are specialised, and how its nodes see each other. */
 import { sharing } from '../../layer/index.js';
-import { layerConstants } from '../common/constants.js';
+import { layerConstants } from '../common/params.js';
 import type { Weighing } from '../common/weigh.js';
 import type { HybridTuning } from './knobs.js';
 

@@ -3,8 +3,8 @@
  * only, and one block is enough for it, unless routes are counted.
  */
 import { kernel, peers } from '../../../lang/index.js';
-import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
+import { layerConstants } from '../common/params.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { countRound, flags } from './flags.js';

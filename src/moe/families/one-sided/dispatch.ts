@@ -8,9 +8,8 @@
  */
 import { kernel } from '../../../lang/index.js';
 import { sentPayloads } from '../../layer/index.js';
-import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
-import { dispatchParams } from '../common/params.js';
+import { dispatchParams, layerConstants } from '../common/params.js';
 import { notePlaces } from '../common/places.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';

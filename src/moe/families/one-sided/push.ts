@@ -8,9 +8,8 @@
  */
 import { device, kernel, peers, record } from '../../../lang/index.js';
 import { formatOf } from '../../layer/index.js';
-import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
-import { combineParams, routeParams } from '../common/params.js';
+import { combineParams, layerConstants, routeParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { combineStages, ownStage } from './bulk.js';

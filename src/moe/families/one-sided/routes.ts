@@ -1,9 +1,8 @@
 /** A token's routes: where dispatch reads them, and how it tells them to every rank. */
 import { device, peers, record } from '../../../lang/index.js';
-import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
-import { inputsOf } from '../common/params.js';
+import { inputsOf, layerConstants } from '../common/params.js';
 import { placeAt } from '../common/places.js';
 import { prefetchPart } from '../common/prefetch.js';
 import { team } from './team.js';

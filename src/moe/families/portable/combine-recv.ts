@@ -3,10 +3,9 @@
  * all ranks meet meanwhile, so that the next round may send at once.
  */
 import { device, kernel, peers } from '../../../lang/index.js';
-import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { findOwners, mostRows } from '../common/owners.js';
-import { combineParams } from '../common/params.js';
+import { combineParams, layerConstants } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf, recordFailure, waiting } from '../common/waits.js';
 import { sumPart } from './sum-part.js';

@@ -4,8 +4,8 @@
  */
 import { kernel, peers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
+import { layerConstants } from '../common/params.js';
 import { sendHome } from './send-home.js';
 import type { Transport } from './transport.js';
 import { ownStays, type PortableShape, type PortableWindow, returnedParts } from './window.js';

@@ -3,8 +3,8 @@
  * one block would do; counting the routes takes more.
  */
 import { kernel, peers } from '../../../lang/index.js';
-import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
+import { layerConstants } from '../common/params.js';
 import { wholeWarps } from '../common/parts.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf, waiting } from '../common/waits.js';

@@ -3,9 +3,8 @@
  * warps' (messages.ts counts them); nobody waits.
  */
 import { kernel } from '../../../lang/index.js';
-import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
-import { dispatchParams } from '../common/params.js';
+import { dispatchParams, layerConstants } from '../common/params.js';
 import { notePlaces } from '../common/places.js';
 import { prefetchPart } from '../common/prefetch.js';
 import { chunksOf } from './messages.js';

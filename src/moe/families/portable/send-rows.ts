@@ -1,10 +1,9 @@
 /** One part of a token's rows on its way to the owners of its routes, once to each. */
 import { device, peers, pointer } from '../../../lang/index.js';
 import { isMade, sharing } from '../../layer/index.js';
-import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
-import { inputsOf } from '../common/params.js';
+import { inputsOf, layerConstants } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
 import { placeAt } from '../common/places.js';
 import { roundPart } from './round-part.js';

@@ -3,10 +3,9 @@
  * left out this rank writes what that one would have sent here, had it no routes: its slots read -1.
  */
 import { device, peers, pointer } from '../../../lang/index.js';
-import { layerConstants } from '../common/constants.js';
 import { masking } from '../common/masks.js';
 import { expertOwner } from '../common/owners.js';
-import { inputsOf } from '../common/params.js';
+import { inputsOf, layerConstants } from '../common/params.js';
 import { unitBytes, widestUnit } from '../common/parts.js';
 import { placeAt } from '../common/places.js';
 import { chunkTokens, messagesOf } from './messages.js';
