@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { listSubjects, runCheck } from '../../../src/cli/check.js';
 import { explore, SimMachine } from '../../../src/gpu/sim/index.js';
-import { kernel, pointer } from '../../../src/lang/index.js';
+import { type IrModule, kernel, pointer } from '../../../src/lang/index.js';
 import { type CheckProgress, check, mutantsOf, mutate, runOnce } from '../../../src/verify/check/index.js';
 import { hybrid } from '../../../src/verify/check/subjects/hybrid.js';
 import { download, launch } from '../../gpu/sim/harness.js';
@@ -9,6 +9,18 @@ import { ringConfiguration, ringKernel, ringSubject } from './ring.js';
 
 const right = ringSubject();
 const wrong = ringSubject({ waitsUntilTaken: false });
+
+/** Launches kernels one after another, each with memory of its own. */
+const onOneGpu = (...modules: readonly IrModule[]) => ({
+  name: 'one GPU',
+  ranks: 1,
+  async run(machine: SimMachine) {
+    const device = machine.device(0);
+    const rank = { rank: 0, device, stream: device.createStream() };
+    for (const module of modules) await launch(rank, module, {}, { out: device.allocate(128, 'output') });
+    await rank.stream.synchronize();
+  },
+});
 
 describe('check', () => {
   it('finds nothing in a kernel that is right', async () => {
@@ -61,17 +73,7 @@ describe('check', () => {
       g.barrier();
       g.store(out.at(g.threadIdx.x), 2);
     });
-    const configuration = {
-      name: 'one GPU',
-      ranks: 1,
-      async run(machine: SimMachine) {
-        const device = machine.device(0);
-        const rank = { rank: 0, device, stream: device.createStream() };
-        await launch(rank, twice.ir(), {}, { out: device.allocate(128, 'output') });
-        await rank.stream.synchronize();
-      },
-    };
-    const subject = { name: 'one', kernels: ['twice'], configurations: [configuration] };
+    const subject = { name: 'one', kernels: ['twice'], configurations: [onOneGpu(twice.ir())] };
     const options = { seeds: 1, mutants: true, schedulesPerMutant: 5 };
     const { mutants } = await check([subject], options);
     const survivor = { kernel: 'twice', text: 'g.barrier()' };
@@ -96,18 +98,8 @@ describe('check', () => {
           if (ORDERS) g.barrier();
         },
       );
-    const kernels = [made(false), made(true), made(true)];
-    const configuration = {
-      name: 'one GPU',
-      ranks: 1,
-      async run(machine: SimMachine) {
-        const device = machine.device(0);
-        const rank = { rank: 0, device, stream: device.createStream() };
-        for (const one of kernels) await launch(rank, one.ir(), {}, { out: device.allocate(128, 'output') });
-        await rank.stream.synchronize();
-      },
-    };
-    const subject = { name: 'one', kernels: ['made'], configurations: [configuration] };
+    const modules = [made(false), made(true), made(true)].map((one) => one.ir());
+    const subject = { name: 'one', kernels: ['made'], configurations: [onOneGpu(...modules)] };
     const { mutants } = await check([subject], { seeds: 1, mutants: true, schedulesPerMutant: 5 });
     expect(mutants).toMatchObject({ total: 1, survivors: [{ kernel: 'made', text: 'g.barrier()' }] });
   });
