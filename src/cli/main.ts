@@ -7,7 +7,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   process.stderr.write(`heddle: standard output cannot be written: ${error.message}\n`);
   process.exit(1);
 });
-// Nor is it where the reader of what goes on goes away (`heddle bench --json 2> >(head)`), and there is nowhere left to say more.
+// A reader of stderr that goes away (`heddle bench --json 2> >(head)`) ends nothing either. Nobody is left to hear more.
 process.stderr.on('error', () => {});
 const built = import.meta.url.endsWith('.js');
 const refusal =

@@ -124,7 +124,7 @@ export function parseShape(text: string): Record<string, number | string> {
 
 /** The keys that shapes may have, for the help of commands that take one: each key once, then who takes which. */
 export function shapeHelp(of: readonly { readonly name: string; readonly shape: ShapeKeys }[]): string {
-  /** By what a key means, the defaults that it has. */
+  /** The defaults of each key, by the line that explains the key. */
   const defaults = new Map<string, Set<number | string | null>>();
   const takers = new Map<string, string[]>();
   for (const { name, shape } of of) {

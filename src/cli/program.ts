@@ -51,7 +51,7 @@ Examples:
   $ heddle emit one_sided_dispatch --shape ranks=8,topk=8 > dispatch.cu`,
     );
   const wanted = commandIn(args);
-  // What `heddle run` passes on to its program says nothing of itself.
+  // A `--json` that `heddle run` passes on to its program is not meant for heddle.
   const passedOn = (): number => program.commands.find((one) => one.name() === 'run')?.args.length ?? 0;
   const json = (): boolean => args.slice(0, args.length - passedOn()).includes('--json');
   // As JSON, what commander finds wrong is told like any other mistake.

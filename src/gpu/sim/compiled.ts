@@ -8,7 +8,7 @@ export interface StatementAccess extends AccessForm {
   readonly site: number;
 }
 
-/** An access that nothing orders, of who is told of only as a thread: also of what agents do for it. */
+/** A weak access. What an agent does on behalf of a thread is told as one, too. */
 export const weakly = (kind: AccessForm['kind'], bytes: number, site: number): StatementAccess => {
   return { kind, order: 'weak', scope: 'cta', bytes, site };
 };

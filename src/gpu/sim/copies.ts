@@ -31,8 +31,8 @@ interface Job {
   /** Where its pieces are cut. */
   readonly pieces: Posted;
   move(piece: Posted): void;
-  /** Checks that it may be; what it writes counts as written from then on. */
-  mayBe(site: number): boolean;
+  /** Checks that the copy is allowed. From then on what it writes counts as written. */
+  isAllowed(site: number): boolean;
   touches(): { readonly reads: readonly Stretch[]; readonly writes: readonly Stretch[] };
 }
 
@@ -86,12 +86,12 @@ export class Copies {
     this.loadBoxAt(to, tensor, at, this.#issuer.mbarrier(barrier), site);
   }
 
-  /** The same, be the tile this block's or that of another of its cluster. */
+  /** The same. The tile may belong to this block or to another block of its cluster. */
   loadBoxAt(to: Place, tensor: SimTensor, at: readonly number[], mbarrier: MBarrier, site: number): void {
     this.#bring(this.#boxed(tensor, at, to, true), mbarrier, site);
   }
 
-  /** Begins what its group's end awaits. */
+  /** Begins a copy that is awaited with its group. */
   #send(job: Job, site: number): void {
     const group = this.#group;
     if (!this.#begins(job, group, site)) return;
@@ -118,7 +118,7 @@ export class Copies {
       return;
     }
     mbarrier.loads.post(job.pieces, group, { move: job.move, landed });
-    // If it was put off, it comes when a thread waits for it: those that do already look again.
+    // A load that was put off comes when a thread waits for it, so threads that wait already must look again.
     this.#issuer.wrote(place.buffer, place.offset, mbarrierBytes);
   }
 
@@ -200,7 +200,7 @@ export class Copies {
     );
   }
 
-  /** Without an alignment, of whole pieces of 16 bytes. */
+  /** Plain bytes. Without an alignment (0) the copy must consist of whole pieces of 16 bytes. */
   #plain(copy: Posted, alignment = 0): Job {
     const { to, from, bytes } = copy;
     const issuer = this.#issuer;
@@ -211,7 +211,7 @@ export class Copies {
         move(piece);
         issuer.wrote(piece.to.buffer, piece.to.offset, piece.bytes);
       },
-      mayBe: (site) => {
+      isAllowed: (site) => {
         const wrong = alignment === 0 ? undefined : [to, from].find(({ offset }) => offset % alignment !== 0);
         if (wrong === undefined) return mayCopy(issuer, this.#log, copy, site, alignment > 0 ? 1 : 16);
         issuer.refuse(weakly(wrong === to ? 'write' : 'read', alignment, site), wrong.buffer, wrong.offset);
@@ -237,7 +237,7 @@ export class Copies {
         for (const { buffer, offset, bytes } of loads ? whole : box.rows())
           issuer.wrote(buffer, offset, bytes);
       },
-      mayBe: (site) => {
+      isAllowed: (site) => {
         const { buffer, offset } = tile;
         const isAligned = offset % alignment === 0;
         const mayTouch = isAligned && offset >= 0 && offset + bytes <= buffer.bytes;
@@ -265,7 +265,7 @@ export class Copies {
   /** Checks in checked mode that a copy may be, and tells the detector of the bytes that it reads and writes. */
   #begins(job: Job, group: number, site: number): boolean {
     if (this.#detector === null) return true;
-    if (!job.mayBe(site)) return false;
+    if (!job.isAllowed(site)) return false;
     const { id, block } = this.#issuer;
     const global = block.launch.firstSite + site;
     const { reads, writes } = job.touches();

@@ -513,9 +513,9 @@ export class Engine implements Machine {
   }
 
   /**
-   * Called when all that runs are loops over memory in which nothing changes. Those that look at the clock leave, as their
-   * time is over now, those with the longest limits only the second time; if none does, waits end, for which they may be waiting. If
-   * there are none, that was all. False if the machine has stopped.
+   * Called when all that runs are loops over memory in which nothing changes. Loops that look at the clock end now, because their time is
+   * over; those with the longest limits end only the second time. If no loop ends, the limits of waits run out, since a loop may
+   * be waiting for such a thread. If nothing waits either, the machine gives up. False if it has stopped.
    */
   #endSpins(): boolean {
     const { spins } = this;

@@ -46,7 +46,7 @@ export const builtins: Readonly<Record<string, Builtin>> = {
 /** The function that stands in the head of a loop only; statements.ts lowers it there. */
 export const unroll = 'unroll';
 const mostRegisters = 256;
-/** Of shared memory; how many bytes a block has is looked at when all of it is known. */
+/** Of an array in shared memory. The bytes of all arrays together are checked once all of them are known. */
 const mostElements = 2 ** 20;
 
 const conversions = ['i32', 'u32', 'u64', 'f32', 'bf16', 'f16', 'e4m3'] as const;

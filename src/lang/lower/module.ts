@@ -215,7 +215,7 @@ const isCode = (value: Using): boolean =>
 export function findEarlyUses(
   statements: readonly Stmt[],
   found: (span: Span, sums: Variable) => void,
-  /** Those that are under way before, and in the end behind these statements. */
+  /** Sums whose product is under way when the statements begin; the call changes it to those when they end. */
   busy = new Set<Variable>(),
 ): void {
   for (const stmt of statements) {

@@ -124,7 +124,7 @@ export interface ProductsOf {
   readonly routed: Routed | null;
   /** Of a plan, where the second product leaves its rows: bf16. Until then the first may have rows sorted there. */
   readonly made: Tensor | null;
-  /** Memory for as many rows; of bf16, unless it is said. It is freed with the MLP. */
+  /** Memory for all rows of the MLP, by default of bf16. It is freed with the MLP. */
   own(columns: number, purpose: string, dtype?: Dtype): Tensor;
   /** Has something else freed with it. */
   freed(free: () => void): void;

@@ -63,7 +63,7 @@ export function flagBarrierKernel(ranks: number) {
 
 export type FlagBarrier = Awaited<ReturnType<typeof createFlagBarrier>>;
 
-/** A rank's end of the barrier, whose kernel is of as many ranks. Every rank calls it. `limit`: microseconds to wait for a peer. */
+/** This rank's part of a flag barrier. The kernel is made for all ranks of the world, and each of them calls this. `limit`: microseconds to wait for a peer. */
 export async function createFlagBarrier(
   world: World,
   kernel: ReturnType<typeof flagBarrierKernel>,

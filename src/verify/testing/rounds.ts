@@ -130,7 +130,7 @@ export function makeSources(
   }));
 }
 
-/** The inputs of the ranks in the words of the reference, which rounds nothing: what dispatch makes of the rows that it rounds. */
+/** The inputs of the ranks as the reference takes them. It rounds no rows itself, so here they are rounded as dispatch rounds them. */
 export const roundedSources = (shape: Shape, sources: readonly Source[]): Source[] =>
   sources.map((source) => ({
     ...source,

@@ -8,7 +8,7 @@ const orders: readonly Order[] = ['weak', 'relaxed', 'acquire', 'release', 'acq_
 /** The site of a stream's copies and fills, which stand in no kernel. */
 export const noSite: SiteId = -1;
 
-/** One that somebody made, in an epoch of theirs. */
+/** An access that an actor made, and the actor's epoch at that time. */
 export interface Made {
   readonly by: Actor;
   readonly epoch: number;

@@ -242,7 +242,7 @@ export class Actor {
   epoch = 1;
   /** Whether something happened in this epoch; an epoch in which nothing happened need not end. */
   touched = true;
-  /** The epoch that began when it last met all of its warp. */
+  /** The epoch that began when this thread last met all threads of its warp. */
   #metIn = 0;
   /** About other blocks and streams: what it knew when it last met others or released … */
   #base: Clock;

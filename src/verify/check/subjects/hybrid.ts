@@ -177,7 +177,7 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
   'combine weighs rows of a plan': { ranks: 4, weighting: 'plan', topK: 3 },
   e4m3: { ranks: 4, wire: 'e4m3', hidden: 144, topK: 3, dtype: 'f16' },
   mxfp8: { ranks: 4, wire: 'mxfp8', hidden: 144, maxTokens: 1 },
-  // A block has a row that is rounded more than once around, and several of a message.
+  // A block rounds several rows of one message, and a row is longer than its warps round in one turn.
   'rows rounded by dispatch': roundedRows({ length: 640 }, { ranks: 4, own: { chunk: 2 }, maxTokens: 3 }),
   'rows rounded by dispatch to mxfp8, two warps': roundedRows(
     { format: 'mxfp8', length: 384 },
