@@ -198,6 +198,11 @@ export class Exchange {
     this.#endIfAllAreGone();
   }
 
+  /** A rank says that these are lost. One that is lost itself is not believed: who speaks first is right. */
+  giveUp(by: number, ranks: readonly number[], why: string): void {
+    if (!this.#lost.has(by)) this.lose(ranks, why);
+  }
+
   /** The ranks are gone for ever, noticed in the way that `why` says. */
   lose(ranks: readonly number[], why: string): void {
     const fresh = ranks.filter(

@@ -19,7 +19,7 @@ export class LocalCircle extends Circle {
     super(rank, exchange.origins, options, {
       // The caller may reuse its bytes as soon as the call returns.
       arrive: (call) => exchange.arrive(rank, { ...call, bytes: call.bytes.slice() }),
-      giveUp: (ranks, reason) => exchange.lose(ranks, reason),
+      giveUp: (ranks, reason) => exchange.giveUp(rank, ranks, reason),
       leave: async () => {
         exchange.leave(rank);
         exchange.latest.withdraw(this.#newOrigin);

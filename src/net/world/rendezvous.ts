@@ -237,7 +237,7 @@ export class Rendezvous {
           exchange.arrive(rank, { ...message, bytes });
           break;
         case 'abandon':
-          exchange.lose(message.ranks, message.why);
+          exchange.giveUp(rank, message.ranks, message.why);
           break;
         case 'leave':
           exchange.leave(rank);

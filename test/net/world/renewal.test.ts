@@ -1,4 +1,5 @@
 /** Going on without ranks that are gone: circles, worlds with rounds in them, and processes. */
+import { once } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -69,6 +70,20 @@ describeCircles(
       await expect(a!.renew()).rejects.toThrow(DisposedError);
       await a!.dispose();
       await Promise.all(next.map((circle) => circle.barrier()));
+    });
+
+    it('does not believe ranks that were lost, and run all the same', async () => {
+      const [a, b, c, d] = await create(4);
+      const heard = Promise.all([c, d].map((out) => once(out!.signal, 'abort')));
+      a!.accuse([2, 3], 'they do not answer');
+      await heard;
+      c!.accuse([0, 1], 'they do not answer');
+      await c!.dispose();
+      const next = keep(await renewed([a, b]));
+      d!.accuse([0, 1], 'they do not answer');
+      await d!.dispose();
+      await Promise.all(next.map((circle) => circle.barrier()));
+      expect(next.map(({ signal }) => signal.aborted)).toEqual([false, false]);
     });
 
     it('needs nobody that has left, and calls that were pending end', async () => {
