@@ -8,7 +8,7 @@ import { transpiled } from '../../tree.js';
 import { EtcdServer } from './etcd/server.js';
 
 describe('a process that is killed', () => {
-  /** What its ranks say, one line each, and the launcher. */
+  /** What its ranks say, one line each, and the launcher; `all`: for who wants to know why it went wrong. */
   const launch = async (program: string, options: object) => {
     const [stdout, stderr] = [new PassThrough(), new PassThrough()];
     const said = Promise.all([text(stdout), text(stderr)]);
@@ -22,7 +22,9 @@ describe('a process that is killed', () => {
     stdout.end();
     stderr.end();
     const [out, errors] = await said;
-    return { exitCode, lines: out.trim().split('\n').sort(), errors, notes, results };
+    const ends = results.map((result) => JSON.stringify(result));
+    const all = [errors, ...notes, ...ends].join('\n');
+    return { exitCode, lines: out.trim().split('\n').sort(), all, notes, results };
   };
 
   let server: EtcdServer | undefined;
@@ -42,10 +44,10 @@ describe('a process that is killed', () => {
         server = await EtcdServer.start();
         vi.stubEnv('HEDDLE_RENDEZVOUS', server.rendezvous);
       }
-      const { exitCode, lines, errors, notes, results } = await launch('restart', of);
+      const { exitCode, lines, all, notes, results } = await launch('restart', of);
       const line = (rank: number) => `${rank} of ${of.ranks}, ${of.nodes} nodes: the same bits`;
       const ranks = Array.from({ length: of.ranks }, (_, rank) => rank);
-      expect(lines, errors).toEqual(ranks.flatMap((rank) => [line(rank), line(rank)]));
+      expect(lines, all).toEqual(ranks.flatMap((rank) => [line(rank), line(rank)]));
       expect(notes).toEqual([
         `${label} was ended by SIGKILL; the others go on`,
         `${label} is started anew, and waits until the others take it in`,
@@ -66,11 +68,11 @@ describe('a process that is killed', () => {
           server = await EtcdServer.start();
           vi.stubEnv('HEDDLE_RENDEZVOUS', server.rendezvous);
         }
-        const { exitCode, lines, errors } = await launch('rejoin', { ...of, rejoin: true });
+        const { exitCode, lines, all } = await launch('rejoin', { ...of, rejoin: true });
         const ranks = Array.from({ length: of.ranks }, (_, rank) => rank);
         const line = (rank: number, round: number, without: readonly number[]) =>
           `${rank}: round ${round} without ${without}: right`;
-        expect(lines, errors).toEqual(
+        expect(lines, all).toEqual(
           ranks.flatMap((rank) => {
             const stayed = (lost as readonly number[]).includes(rank)
               ? []
@@ -86,15 +88,13 @@ describe('a process that is killed', () => {
     'and one that stands still, and goes on, finds itself out and comes back',
     needing('libfabric'),
     async () => {
-      const { exitCode, lines, errors, results } = await launch('rejoin', {
+      const { exitCode, lines, all, results } = await launch('rejoin', {
         ...{ restarts: 0, keepGoing: true, graceMs: 60_000, args: ['stops'] },
       });
       const line = (rank: number, round: number) =>
         `${rank}: round ${round} without ${round === 2 || round === 3 ? 1 : ''}: right`;
       const rounds = (rank: number) => (rank === 1 ? [1, 4] : [1, 2, 3, 4]);
-      expect(lines, errors).toEqual(
-        [0, 1, 2].flatMap((rank) => rounds(rank).map((round) => line(rank, round))),
-      );
+      expect(lines, all).toEqual([0, 1, 2].flatMap((rank) => rounds(rank).map((round) => line(rank, round))));
       expect(exitCode).toBe(0);
       expect(results).toHaveLength(3);
     },

@@ -68,11 +68,8 @@ await World.join({}, async (world) => {
       if (n === 2 && world.masked.length === 0) await world.barrier('the first round is done');
       // From the third round on all are to be there again.
       while (n === 4 && world.masked.length > 0) {
-        const started = performance.now();
-        if ((await world.takeIn()).length > 0) {
-          console.error(`late ${performance.now() - started}`);
-          await agree(n);
-        } else await delay(5);
+        if ((await world.takeIn()).length > 0) await agree(n);
+        else await delay(5);
       }
       await round(n);
       if (n === 3 && stops && rank === 0) process.kill(pids[1]!, 'SIGCONT');
