@@ -23,6 +23,13 @@ describe('a process that uses shm', () => {
     expect(filesOf(pid)).toEqual([]);
   });
 
+  it('keeps its endpoints where it is asked to end, and goes on', () => {
+    const { pid, stdout, stderr } = run(process.execPath, program, 'asked');
+    // A lock of each engine, and the mailboxes of the two and of the first one's for its peer.
+    expect({ files: stdout, stderr }).toEqual({ files: '5', stderr: '' });
+    expect(filesOf(pid)).toEqual([]);
+  });
+
   it('and was killed leaves what the next one removes', () => {
     const { pid, signal } = run(process.execPath, program, 'killed');
     expect(signal).toBe('SIGKILL');

@@ -29,7 +29,7 @@ const repeated = (mode: string): [string, string[]] => [
   ['--pid', '--fork', '--mount-proc', 'sh', '-c', `"$0" "$1" ${mode}; exit 0`, process.execPath, program!],
 ];
 
-const filesNow = () => readdirSync('/dev/shm').length;
+const filesNow = () => readdirSync('/dev/shm');
 
 const ways: Readonly<Record<string, () => Promise<void>>> = {
   async closed() {
@@ -42,6 +42,16 @@ const ways: Readonly<Record<string, () => Promise<void>>> = {
   async thrown() {
     await use();
     throw new Error('on purpose');
+  },
+  /** Handles the signal that asks it to end, goes on, and says how many of its files are left. */
+  async asked() {
+    const asked = once(process, 'SIGTERM');
+    const [from, to] = await use();
+    process.kill(process.pid, 'SIGTERM');
+    await asked;
+    process.stdout.write(String(filesNow().filter((name) => name.includes(`-${process.pid}-`)).length));
+    await write(to!, from!);
+    for (const engine of [from!, to!]) await engine.close();
   },
   async killed() {
     await use();
@@ -60,10 +70,10 @@ const ways: Readonly<Record<string, () => Promise<void>>> = {
   /** Starts after starts that were killed. */
   async restarts() {
     const starts = Array.from({ length: 4 }, () => spawnSync(...repeated('killed'), { encoding: 'utf8' }));
-    const left = filesNow();
+    const left = filesNow().length;
     const last = spawnSync(...repeated('closed'), { encoding: 'utf8' });
     const ids = starts.map(({ stdout }) => stdout);
-    process.stdout.write(JSON.stringify({ ids, left, last: last.stderr, files: filesNow() }));
+    process.stdout.write(JSON.stringify({ ids, left, last: last.stderr, files: filesNow().length }));
   },
   /** One lives while others, of the same id, come and go. */
   async neighbours() {
@@ -76,7 +86,7 @@ const ways: Readonly<Record<string, () => Promise<void>>> = {
     for (const mode of ['killed', 'exited', 'closed']) spawnSync(...repeated(mode));
     living.stdin!.end('go on');
     await once(living, 'close');
-    process.stdout.write(JSON.stringify({ said, files: filesNow() }));
+    process.stdout.write(JSON.stringify({ said, files: filesNow().length }));
   },
 };
 

@@ -14,7 +14,7 @@ import {
 } from './bindings.js';
 import { FabricError } from './errors.js';
 import type { Chosen } from './provider.js';
-import { claimShmNames } from './shm-names.js';
+import { claimShmNames, keepingSignals } from './shm-names.js';
 
 /** A registered piece of memory on one rail. */
 export interface Registration {
@@ -105,7 +105,10 @@ export function openRail({ device, info: description }: Chosen) {
     return open(domain, 'fi_cq_open', attributes.address);
   });
   const names = device.provider === 'shm' ? claimShmNames() : null;
-  const endpoint = (): Endpoint => openEndpoint(domain, queue, description, names?.next() ?? null);
+  const endpoint = (): Endpoint =>
+    names === null
+      ? openEndpoint(domain, queue, description, null)
+      : keepingSignals(() => openEndpoint(domain, queue, description, names.next()));
   const main = endpoint();
   const readErrorOf = method(queue, 'fi_cq_readerr');
   /** Where `readQueue` puts its entries. */

@@ -7,6 +7,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { closeSync, constants, fstatSync, openSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { constants as system } from 'node:os';
 import { join } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
 import { functionOfC } from '../../../base/native/index.js';
@@ -89,6 +90,38 @@ const [LOCK_EX, LOCK_NB] = [2, 4] as const;
 const flock = functionOfC('flock', ['i32', 'i32', 'i32']);
 
 const tryLock = (descriptor: number): boolean => flock(descriptor, LOCK_EX | LOCK_NB) === 0;
+
+/**
+ * The first shm endpoint of a process takes SIGTERM, SIGINT, SIGBUS and SIGSEGV: libfabric then removes the files of all endpoints, and
+ * hands the signal to who had it before. A program that handles a signal, and goes on, would be left with endpoints that nobody finds; a
+ * peer that is about to answer one of them crashes. So a signal that somebody handles, or ignores, stays with them.
+ */
+export function keepingSignals<T>(work: () => T): T {
+  const before = takenSignals.map(actionOf);
+  try {
+    return work();
+  } finally {
+    for (const [n, signal] of takenSignals.entries()) {
+      const action = before[n]!;
+      if (!isDefault(action) && !action.equals(actionOf(signal))) setAction(signal, action, 0);
+    }
+  }
+}
+
+const { SIGTERM, SIGINT, SIGBUS, SIGSEGV } = system.signals;
+const takenSignals = [SIGTERM, SIGINT, SIGBUS, SIGSEGV];
+const getAction = functionOfC('sigaction', ['i32', 'i32', 'address', 'buffer']);
+const setAction = functionOfC('sigaction', ['i32', 'i32', 'buffer', 'address']);
+
+/** A `struct sigaction`: what handles the signal. It is smaller than this everywhere. */
+function actionOf(signal: number): Buffer {
+  const action = Buffer.alloc(256);
+  getAction(signal, 0, action);
+  return action;
+}
+
+/** Its first field is the handler: SIG_DFL is zero. */
+const isDefault = (action: Buffer): boolean => action.readBigUInt64LE() === 0n;
 
 /**
  * Removes the names whenever the process ends and JavaScript still runs. The main thread does it, because the threads
