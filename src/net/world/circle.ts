@@ -59,10 +59,13 @@ export interface Hearer extends Omit<Seat, 'lost' | 'renewed'> {
   /** These go on, this one as `rank`. The circle that hears it is over; the next one says that it hears. */
   renewed(origins: readonly number[], rank: number): void;
   /** The place is gone with a rank that left: no call can complete any more, yet nobody needs alarm. */
-  departed(departed: Omit<Loss, 'operation'>): void;
+  departed(departed: Departed): void;
   /** The place is gone, and with it every renewal. */
   ended(error: Error): void;
 }
+
+/** A rank that left, or what all calls come to where the place was a process that is no rank. */
+type Departed = Omit<Loss, 'operation'> | RendezvousError;
 
 /** A link to another process. */
 export interface FarLink extends Link {
@@ -135,8 +138,8 @@ export abstract class Circle {
   #calls = 0;
   #newcomers = 0;
   #rejoining = 0;
-  /** A rank that left and took the meeting place with it. */
-  #departed: Omit<Loss, 'operation'> | undefined;
+  /** A process that left and took the meeting place with it. */
+  #departed: Departed | undefined;
   #disposal: Promise<void> | undefined;
   #renewal: Renewal | undefined;
   /** Why the world cannot be renewed. */
@@ -260,9 +263,9 @@ export abstract class Circle {
     requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
     requireOneOf('takesIn', who, takesIn);
     this.#requireOpen();
-    if (this.#ended) throw this.#ended;
     const own = this.#ownLoss;
     if (own) throw own;
+    if (this.#ended) throw this.#ended;
     this.#rejectAll(() => this.#disposed());
     const id = this.#calls++;
     return new Promise((resolve, reject) => {
@@ -312,7 +315,7 @@ export abstract class Circle {
     }
     this.#requireOpen();
     if (this.#losses.length > 0) throw this.#lossIn(operation);
-    if (this.#departed) throw toError({ ...this.#departed, operation });
+    if (this.#departed) throw departedIn(this.#departed, operation);
     const id = this.#calls++;
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { operation, resolve, reject });
@@ -347,7 +350,7 @@ export abstract class Circle {
     },
     departed: (departed) => {
       this.#departed = departed;
-      this.#rejectAll((operation) => toError({ ...departed, operation }));
+      this.#rejectAll((operation) => departedIn(departed, operation));
     },
     ended: (error) => {
       this.#ended = error;
@@ -428,6 +431,9 @@ function requireBytes(bytes: unknown): Uint8Array {
 /** Why a rank cannot rejoin its world. */
 export const notOut = (rank: number): string =>
   `rank ${rank} takes part in its world: there is nothing to rejoin`;
+
+const departedIn = (departed: Departed, operation: string): CircleLoss =>
+  departed instanceof Error ? departed : toError({ ...departed, operation });
 
 function toError(loss: Loss): RankLostError {
   return new RankLostError(loss.ranks, loss.operation, undefined, { cause: new Error(loss.why) });

@@ -45,6 +45,8 @@ export async function joinHost<T>(place: Place, welcomed: (link: FarLink) => T):
 function linkOver(channel: Channel, place: Place, rendezvous: Rendezvous | undefined): FarLink {
   let hearer!: Hearer;
   let ended = false;
+  /** Whether the host is rank 0 of the circle of these days. Others may have gone on without it, though it runs. */
+  let hostIsRank = !place.hosted;
   channel.trust(place.ranks * MAX_PAYLOAD);
   channel.onMessage = receive;
   channel.onClose = hostIsGone;
@@ -67,6 +69,8 @@ function linkOver(channel: Channel, place: Place, rendezvous: Rendezvous | undef
         hearer.failed(message.id, message);
         break;
       case 'lost':
+        // The host may close the connection to a rank that is lost: it is not gone for that.
+        if (message.ranks.includes(place.rank)) ended = true;
         hearer.lost(message);
         break;
       case 'renewed':
@@ -85,9 +89,9 @@ function linkOver(channel: Channel, place: Place, rendezvous: Rendezvous | undef
       case 'farewell':
         if (place.hosted) {
           hostIsGone('it ended the rendezvous');
-        } else {
+        } else if (!ended) {
           ended = true;
-          hearer.departed({ ranks: [0], why: 'it left the world' });
+          hearer.departed(hostIsRank ? { ranks: [0], why: 'it left the world' } : worldIsOver());
           hearer.ended(cannotRenew());
         }
         break;
@@ -101,6 +105,7 @@ function linkOver(channel: Channel, place: Place, rendezvous: Rendezvous | undef
     const ranks = origins.length;
     if (rank >= ranks) throw new ProtocolError(`a renewal of ${ranks} ranks to rank ${rank}`);
     channel.trust(ranks * MAX_PAYLOAD);
+    hostIsRank &&= origins[0] === 0;
     place = { ...place, rank, ranks, newcomer: undefined };
     hearer.renewed(origins, rank);
   }
@@ -118,14 +123,18 @@ function linkOver(channel: Channel, place: Place, rendezvous: Rendezvous | undef
     ended = true;
     const cause = new Error(why);
     hearer.ended(cannotRenew(cause));
-    const { hosted, address } = place;
     hearer.lost(
-      hosted
-        ? new RendezvousError(
-            `the launcher, which hosts the rendezvous at ${formatAddress(address)}, is gone; this world cannot go on`,
-            { cause },
-          )
-        : new RankLostError([0], 'work between calls', undefined, { cause }),
+      hostIsRank ? new RankLostError([0], 'work between calls', undefined, { cause }) : worldIsOver(cause),
+    );
+  }
+
+  /** Where the host is no rank. */
+  function worldIsOver(cause?: Error): RendezvousError {
+    const { hosted, address } = place;
+    const host = hosted ? 'the launcher' : 'the process that was rank 0';
+    return new RendezvousError(
+      `${host}, which hosts the rendezvous at ${formatAddress(address)}, is gone; this world cannot go on`,
+      { cause },
     );
   }
 

@@ -577,7 +577,8 @@ export class World {
 
   /** Leaves out ranks that may run: all meet first, so that what they have enqueued is done. Of no effect on those that are out. */
   async #leave(ranks: readonly number[]): Promise<void> {
-    await this.#masking?.catch(() => {});
+    // Calls that waited for the same change go on one after the other.
+    while (this.#masking !== null) await this.#masking.catch(() => {});
     const more = ranks.filter((rank) => !this.masked.includes(rank));
     if (more.length === 0) return;
     await this.#once(() => this.#mask(more));

@@ -617,6 +617,44 @@ describe('the host', () => {
     });
   });
 
+  it.each(['a rank', 'the launcher'])(
+    'that is %s, loses a rank and closes its connection, is not gone for that',
+    async (who) => {
+      let closed: Promise<unknown> | undefined;
+      const options = await fakeHost((raw) => {
+        raw.send({ type: 'completed', id: 0, lengths: [0, 0] });
+        raw.send({ type: 'lost', ranks: [1], operation: 'work between calls', why: 'silence' });
+        raw.socket.end();
+        closed = raw.closed;
+      });
+      const circle = await ProcessCircle.join({ ...options, hosted: who === 'the launcher' });
+      const losses: unknown[] = [];
+      circle.onRankLost((loss) => losses.push(loss));
+      await closed;
+      await new Promise(setImmediate);
+      await expect(circle.renew()).rejects.toMatchObject({ ranks: [1] });
+      await circle.dispose();
+      expect(losses).toMatchObject([{ ranks: [1] }]);
+    },
+  );
+
+  it('that was rank 0, and falls when the others have gone on without it, is no rank', async () => {
+    const options = await fakeHost(async (raw) => {
+      raw.send({ type: 'completed', id: 0, lengths: [0, 0] });
+      raw.send({ type: 'lost', ranks: [0], operation: 'work between calls', why: 'accused' });
+      await raw.nth('arrive', 2);
+      raw.send({ type: 'renewed', rank: 0, origins: [1] });
+      await raw.nth('arrive', 3);
+      raw.socket.resetAndDestroy();
+    });
+    const circle = await ProcessCircle.join(options);
+    const next = await circle.renew();
+    await expect(next.barrier()).rejects.toThrow(/the process that was rank 0, .* is gone/);
+    await expect(next.renew()).rejects.toBeInstanceOf(RendezvousError);
+    expect(next.out).toBe(false);
+    await next.dispose();
+  });
+
   it('that is the launcher and is killed is no rank, but the world is over all the same', async () => {
     const options = await fakeHost((raw) => raw.socket.resetAndDestroy());
     const joining = ProcessCircle.join({ ...options, hosted: true });

@@ -176,6 +176,23 @@ describe('a renewal without the process that hosts the rendezvous', () => {
     await expect(comes!.renew()).rejects.toThrow(RendezvousError);
     await Promise.all([waits!.dispose(), comes!.dispose()]);
   });
+
+  it('that is no rank any more blames none of those that have rank 0 now', async () => {
+    const [host, a, b] = await join(3);
+    const out = once(host!.signal, 'abort');
+    a!.accuse([0], 'it does not answer');
+    await out;
+    const left = await Promise.all([a!.renew(), b!.renew()]);
+    const pending = expect(left[0]!.barrier()).rejects.toThrow(/the process that was rank 0, .* is gone/);
+    await host!.dispose();
+    await pending;
+    for (const circle of left) {
+      await expect(circle.barrier()).rejects.toBeInstanceOf(RendezvousError);
+      await expect(circle.renew()).rejects.toThrow(/cannot be renewed/);
+      expect(circle).toMatchObject({ out: false, signal: { aborted: false } });
+      await circle.dispose();
+    }
+  });
 });
 
 const layer = { experts: 12, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;

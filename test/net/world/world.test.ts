@@ -100,3 +100,16 @@ describe('the GPU of a rank that is a process', () => {
     );
   });
 });
+
+describe('a mask', () => {
+  it('that is asked for while another is under way follows it', async () => {
+    const masked = await World.local({ ranks: 4, device: 'sim' }, async (world) => {
+      const masks = [world.mask([2]), world.mask([3])];
+      const out = (await Promise.allSettled(masks)).map(({ status }) => status);
+      if (world.rank > 1) expect(out).toEqual([world.rank === 2 ? 'rejected' : 'fulfilled', 'rejected']);
+      else expect(out).toEqual(['fulfilled', 'fulfilled']);
+      return world.out || world.masked;
+    });
+    expect(masked).toEqual([[2, 3], [2, 3], true, true]);
+  });
+});
