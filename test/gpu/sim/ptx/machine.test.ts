@@ -175,6 +175,20 @@ describe('memory', () => {
     expect(words[0]).toBe(33);
   });
 
+  test.each([
+    ['f32 a[2] = {1.5, 0f40000000}', 0, 0x3fc00000],
+    ['f64 a = 0f3FC00000', 4, 0x3ff80000],
+    ['b32 a[2][2] = {{1}, {2, 3}}', 8, 2],
+    ['b32 a[2][2] = {{1, 2}, {3, 4}}', 12, 4],
+    ['b32 a[][2] = {{1, 2}, {3, 4}, {5}}', 16, 5],
+    ['b32 a[][2] = {{1, 2}, {3, 4}, {5}}', 20, 0],
+  ])('%s: byte %i', async (declared, at, expected) => {
+    const body = `ld.global.u32 %r0, [a+${at}]; st.global.u32 [%out], %r0;`;
+    const { words, findings } = await run(fileOf(body, { declarations: `.global .${declared};` }));
+    expect(findings).toEqual([]);
+    expect(words[0]).toBe(expected);
+  });
+
   test('an address past the end of a buffer, and before its start, hits no other one', async () => {
     const past = await run(fileOf('st.global.u32 [%out+256], 1;'));
     expect(past.findings[0]).toMatchObject({
