@@ -271,6 +271,14 @@ describe('lanes', () => {
     ['redux.sync.add.s32 %r0, %r1, -1;', () => 496],
     ['redux.sync.min.u32 %r0, %r1, -1;', () => 0],
     ['elect.sync %r0|%p0, -1;', () => 0],
+    [
+      'mov.u32 %r2, %lanemask_lt; setp.eq.u32 %p0, %r2, 0x7fffffff; selp.u32 %r0, 1, 0, %p0;',
+      (lane: number) => (lane === 31 ? 1 : 0),
+    ],
+    [
+      'mov.u32 %r2, %lanemask_le; setp.gt.s32 %p0, %r2, 0; selp.u32 %r0, 1, 0, %p0;',
+      (lane: number) => (lane === 31 ? 0 : 1),
+    ],
   ])('%s', async (body, of) => {
     const { words, findings } = await run(fileOf(`mov.u32 %r1, %tid.x; ${body}${storeOfThread}`), {
       block: 32,
