@@ -114,25 +114,28 @@ export function parsePtx(text: string, file = 'kernel.ptx'): PtxModule {
   function variable({ space, type, align, elements }: Declared): PtxVariable {
     const { line } = tokens;
     const name = tokens.take();
-    let length: number | null = elements;
+    const extents: (number | null)[] = [];
     while (tokens.accept('[')) {
-      if (tokens.accept(']')) {
-        length = null;
-        continue;
-      }
-      length = (length ?? 1) * tokens.takeCount();
+      extents.push(tokens.next === ']' ? null : tokens.takeCount());
       tokens.expect(']');
     }
-    const init = tokens.accept('=') ? initial() : null;
-    if (length === null && init !== null) length = init.length;
+    if (elements > 1) extents.push(elements);
+    const init = tokens.accept('=') ? initial(extents) : null;
+    const known = extents.reduce<number>((product, extent) => product * (extent ?? 1), 1);
+    const length = !extents.includes(null) ? known : init === null ? null : roundedUp(init.length, known);
     return { name, space, type, align, bytes: length === null ? null : length * ptxBytes[type], init, line };
   }
 
-  function initial(): (PtxInteger | PtxFloat | PtxSymbol)[] {
+  /** As in C: what a list in braces leaves out of the array that it is for is zero. */
+  function initial(extents: readonly (number | null)[]): (PtxInteger | PtxFloat | PtxSymbol)[] {
     if (tokens.accept('{')) {
       const values: (PtxInteger | PtxFloat | PtxSymbol)[] = [];
+      const inner = extents.slice(1);
+      const size = inner.reduce<number>((product, extent) => product * (extent ?? 1), 1);
       while (!tokens.accept('}')) {
-        values.push(...tokens.nested(initial));
+        const end = tokens.next === '{' ? values.length + size : 0;
+        values.push(...tokens.nested(() => initial(inner)));
+        while (values.length < end) values.push({ kind: 'integer', value: 0n });
         tokens.accept(',');
       }
       return values;
@@ -445,5 +448,7 @@ function operandsOf(
 
   return { operand, register };
 }
+
+const roundedUp = (length: number, by: number): number => Math.ceil(length / by) * by;
 
 const view = new DataView(new ArrayBuffer(8));

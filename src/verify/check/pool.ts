@@ -36,12 +36,16 @@ export interface WorkerStart {
   readonly names: readonly string[];
 }
 
-/** The messages of a thread: it has run one schedule, or it has done its job. */
-export type WorkerReport = { readonly kind: 'ran' } | { readonly kind: 'ended'; readonly outcome: Outcome };
+/** The messages of a thread: it has loaded its modules, it has run one schedule, or it has done its job. */
+export type WorkerReport =
+  | { readonly kind: 'loaded' | 'ran' }
+  | { readonly kind: 'ended'; readonly outcome: Outcome };
 
 /** Several threads, which start when they are first needed. */
 export function threads(count: number, module: string, configurations: readonly CheckConfiguration[]): Pool {
   const started: Worker[] = [];
+  /** Of each thread: it has loaded, or has ended before. */
+  const settled: Promise<void>[] = [];
   const start: WorkerStart = { module, names: configurations.map(({ name }) => name) };
 
   /** Gives one thread job after job, until none is left. */
@@ -60,7 +64,7 @@ export function threads(count: number, module: string, configurations: readonly 
       };
       const told = (report: WorkerReport): void => {
         if (report.kind === 'ran') watcher.ran();
-        else {
+        else if (report.kind === 'ended') {
           watcher.ended(current!.index, report.outcome);
           next();
         }
@@ -77,13 +81,19 @@ export function threads(count: number, module: string, configurations: readonly 
 
   return {
     async run(jobs, watcher) {
-      while (started.length < Math.min(count, jobs.length))
-        started.push(startThread(new URL('./worker.js', import.meta.url), start));
+      while (started.length < Math.min(count, jobs.length)) {
+        const thread = startThread(new URL('./worker.js', import.meta.url), start);
+        started.push(thread);
+        settled.push(
+          new Promise((resolve) => thread.once('message', () => resolve()).once('exit', () => resolve())),
+        );
+      }
       const take = queueOf(jobs);
       await Promise.all(started.map((thread) => work(thread, take, watcher)));
     },
     async close() {
-      await Promise.all(started.map((thread) => thread.terminate()));
+      // A thread that is terminated while it loads a native addon (koffi) aborts the process.
+      await Promise.all(started.map((thread, i) => settled[i]!.then(() => thread.terminate())));
     },
   };
 }

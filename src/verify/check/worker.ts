@@ -17,3 +17,4 @@ const report = (what: WorkerReport): void => parentPort!.postMessage(what);
 parentPort!.on('message', async (job: Job) => {
   report({ kind: 'ended', outcome: await runJob(configurations, job, () => report({ kind: 'ran' })) });
 });
+report({ kind: 'loaded' });

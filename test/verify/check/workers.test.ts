@@ -1,5 +1,6 @@
 /** What a check reports must not depend on who runs it. */
-import { describe, expect, test } from 'vitest';
+import { setEnvironmentData, Worker } from 'node:worker_threads';
+import { describe, expect, test, vi } from 'vitest';
 import {
   type CheckOptions,
   type CheckProgress,
@@ -8,6 +9,7 @@ import {
 } from '../../../src/verify/check/index.js';
 import { transpiledUrl } from '../../tree.js';
 import * as dying from './dying.js';
+import * as loading from './loading.js';
 import * as rings from './rings.js';
 
 /** Without white space and columns: threads have a transpiler of their own, which sets and maps statements as it likes. */
@@ -53,5 +55,28 @@ describe('several workers', () => {
     await expect(check(dying.checkSubjects, { seeds: 1, workers: on(2) })).rejects.toThrow(
       /rings\.js are not the subjects of this check/,
     );
+  });
+
+  test('are not ended while they load', async () => {
+    const state = new Int32Array(new SharedArrayBuffer(12));
+    /** At the end of each thread: whether the second had loaded. */
+    const ends: number[] = [];
+    const terminate = Worker.prototype.terminate;
+    const spy = vi.spyOn(Worker.prototype, 'terminate').mockImplementation(function (this: Worker) {
+      ends.push(Atomics.load(state, loading.loaded));
+      Atomics.store(state, loading.released, 1);
+      Atomics.notify(state, loading.released);
+      return terminate.call(this);
+    });
+    setEnvironmentData('test/verify/check/loading', state);
+    try {
+      await expect(check(loading.checkSubjects, { seeds: 1, workers: on(2, 'loading') })).rejects.toThrow(
+        /the first does not load/,
+      );
+    } finally {
+      setEnvironmentData('test/verify/check/loading', undefined);
+      spy.mockRestore();
+    }
+    expect(ends).toEqual([0, 1]);
   });
 });

@@ -458,8 +458,8 @@ const specials: Readonly<Record<string, string>> = {
   warpid: '(threadIdx >>> 5)',
   nwarpid: '(blockDim + 31 >>> 5)',
   lanemask_eq: '(1 << (threadIdx & 31))',
-  lanemask_lt: '((1 << (threadIdx & 31)) - 1)',
-  lanemask_le: '((2 << (threadIdx & 31)) - 1)',
+  lanemask_lt: '~(-1 << (threadIdx & 31))',
+  lanemask_le: '~(-2 << (threadIdx & 31))',
   lanemask_gt: '(-2 << (threadIdx & 31))',
   lanemask_ge: '(-1 << (threadIdx & 31))',
   smid: '(blockIdx % 132)',
@@ -478,12 +478,12 @@ function alongAxis(register: string, axis: number): string {
   return axis === 1 ? `(${at} % extents[${first + 1}])` : at;
 }
 
-const singleBits = (operand: Extract<PtxOperand, { kind: 'float' }>): bigint => {
+export const singleBits = (operand: Extract<PtxOperand, { kind: 'float' }>): bigint => {
   if (operand.single) return operand.bits;
   view.setFloat32(0, operand.value);
   return BigInt(view.getInt32(0));
 };
-const doubleBits = (operand: Extract<PtxOperand, { kind: 'float' }>): bigint => {
+export const doubleBits = (operand: Extract<PtxOperand, { kind: 'float' }>): bigint => {
   if (!operand.single) return operand.bits;
   view.setFloat64(0, operand.value);
   return view.getBigUint64(0);

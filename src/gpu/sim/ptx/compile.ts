@@ -10,7 +10,7 @@ import {
 import { type Compiled, onceEach, pause, type SharedMemory } from '../compiled.js';
 import { constants } from '../text.js';
 import { ptxArithmetic } from './arithmetic.js';
-import { Code, Instruction, type Layout, type Place } from './code.js';
+import { Code, doubleBits, Instruction, type Layout, type Place, singleBits } from './code.js';
 import { flowOf } from './flow.js';
 import { stepOf } from './late-steps.js';
 import { type Handler, memory } from './memory.js';
@@ -159,7 +159,7 @@ export function fillVariable(
     let bits: bigint;
     if (value.kind === 'integer') bits = value.value;
     else if (value.kind === 'symbol') bits = BigInt(addressOf(value.name) + value.offset);
-    else bits = value.bits;
+    else bits = type === 'f32' ? singleBits(value) : type === 'f64' ? doubleBits(value) : value.bits;
     for (let byte = 0; byte < bytes; byte++) to[bytes * i + byte] = Number((bits >> BigInt(8 * byte)) & 255n);
   });
 }

@@ -175,6 +175,20 @@ describe('memory', () => {
     expect(words[0]).toBe(33);
   });
 
+  test.each([
+    ['f32 a[2] = {1.5, 0f40000000}', 0, 0x3fc00000],
+    ['f64 a = 0f3FC00000', 4, 0x3ff80000],
+    ['b32 a[2][2] = {{1}, {2, 3}}', 8, 2],
+    ['b32 a[2][2] = {{1, 2}, {3, 4}}', 12, 4],
+    ['b32 a[][2] = {{1, 2}, {3, 4}, {5}}', 16, 5],
+    ['b32 a[][2] = {{1, 2}, {3, 4}, {5}}', 20, 0],
+  ])('%s: byte %i', async (declared, at, expected) => {
+    const body = `ld.global.u32 %r0, [a+${at}]; st.global.u32 [%out], %r0;`;
+    const { words, findings } = await run(fileOf(body, { declarations: `.global .${declared};` }));
+    expect(findings).toEqual([]);
+    expect(words[0]).toBe(expected);
+  });
+
   test('an address past the end of a buffer, and before its start, hits no other one', async () => {
     const past = await run(fileOf('st.global.u32 [%out+256], 1;'));
     expect(past.findings[0]).toMatchObject({
@@ -257,6 +271,14 @@ describe('lanes', () => {
     ['redux.sync.add.s32 %r0, %r1, -1;', () => 496],
     ['redux.sync.min.u32 %r0, %r1, -1;', () => 0],
     ['elect.sync %r0|%p0, -1;', () => 0],
+    [
+      'mov.u32 %r2, %lanemask_lt; setp.eq.u32 %p0, %r2, 0x7fffffff; selp.u32 %r0, 1, 0, %p0;',
+      (lane: number) => (lane === 31 ? 1 : 0),
+    ],
+    [
+      'mov.u32 %r2, %lanemask_le; setp.gt.s32 %p0, %r2, 0; selp.u32 %r0, 1, 0, %p0;',
+      (lane: number) => (lane === 31 ? 0 : 1),
+    ],
   ])('%s', async (body, of) => {
     const { words, findings } = await run(fileOf(`mov.u32 %r1, %tid.x; ${body}${storeOfThread}`), {
       block: 32,
