@@ -175,6 +175,9 @@ describe('ExpertParallel.memory', () => {
     ['maxTokens', { maxTokens: 0 }],
     ['maxTokens', { ranks: 1, maxTokens: 2 ** 20, payloads: { x: row('u8', 2 ** 16) } }],
     ['family', { family: 'other' }],
+    ['waitMs', { waitMs: 0 }],
+    ['rounds', { rounds: 3 }],
+    ['options.maxtokens', { maxtokens: 4 }],
   ])('refuses %s', (argument, wrong) => {
     const call = () => ExpertParallel.memory({ ...options, ranks, ...wrong } as never);
     expect(call).toThrow(ArgumentError);

@@ -1,6 +1,12 @@
 /** The memory of a rank that a layer takes, by purpose: read off a plan, before anything is allocated. */
 
-import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../../base/errors.js';
+import {
+  ArgumentError,
+  requireInteger,
+  requireKnown,
+  requireObject,
+  requireOneOf,
+} from '../../base/errors.js';
 import type { Device, Placement } from '../../gpu/index.js';
 import { evenNodes, topologyOf, type World } from '../../net/world/index.js';
 import { type Plan, usualMultiprocessors, type WindowPlan, type WirePlan } from '../families/index.js';
@@ -13,7 +19,7 @@ import {
   sharing,
 } from '../layer/index.js';
 import { choose } from './choice.js';
-import { type ExpertParallelOptions, layerOf, optionNames, placeOf, roundsOf } from './options.js';
+import { type ExpertParallelOptions, layerOf, optionNames, placeOf, roundsOf, waitMsOf } from './options.js';
 
 /** The options of `create`, and the world that they are meant for. */
 export interface MemoryOptions extends ExpertParallelOptions {
@@ -73,10 +79,12 @@ export interface MemoryUse {
 /** The memory that `create` would ask for with these options. The plan is the same one, so it refuses by the same numbers. */
 export function memoryFor(options: MemoryOptions): MemoryUse {
   requireObject('options', options);
+  requireKnown('options', options, knownOptions);
   const { ranks, nodes = 1, device = 'cuda' } = options;
   requireInteger('ranks', ranks, 1, limits.ranks);
   requireOneOf('device', device, ['cuda', 'sim']);
   const layer = layerOf(ranks, options);
+  waitMsOf(options, device);
   const topology = topologyOf(evenNodes(ranks, nodes), 0);
   const place = placeOf({ kind: device, multiprocessors: usualMultiprocessors, rank: 0, topology }, options);
   const unmeasured = { kind: device, model: 'a GPU that was not measured' };
