@@ -24,9 +24,9 @@ describe('a process that uses shm', () => {
   });
 
   it('keeps its endpoints where it is asked to end, and goes on', () => {
-    const { pid, stdout, stderr } = run(process.execPath, program, 'asked');
+    const { pid, status, stdout, stderr } = run(process.execPath, program, 'asked');
     // A lock of each engine, and the mailboxes of the two and of the first one's for its peer.
-    expect({ files: stdout, stderr }).toEqual({ files: '5', stderr: '' });
+    expect({ status, files: stdout, stderr }).toEqual({ status: 0, files: '5', stderr: '' });
     expect(filesOf(pid)).toEqual([]);
   });
 

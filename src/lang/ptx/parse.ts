@@ -121,8 +121,10 @@ export function parsePtx(text: string, file = 'kernel.ptx'): PtxModule {
     }
     if (elements > 1) extents.push(elements);
     const init = tokens.accept('=') ? initial(extents) : null;
-    const known = extents.reduce<number>((product, extent) => product * (extent ?? 1), 1);
-    const length = !extents.includes(null) ? known : init === null ? null : roundedUp(init.length, known);
+    const known = product(extents);
+    let length: number | null = known;
+    // The list says how long the first extent is, where the brackets do not.
+    if (extents.includes(null)) length = init && Math.ceil(init.length / known) * known;
     return { name, space, type, align, bytes: length === null ? null : length * ptxBytes[type], init, line };
   }
 
@@ -131,9 +133,8 @@ export function parsePtx(text: string, file = 'kernel.ptx'): PtxModule {
     if (tokens.accept('{')) {
       const values: (PtxInteger | PtxFloat | PtxSymbol)[] = [];
       const inner = extents.slice(1);
-      const size = inner.reduce<number>((product, extent) => product * (extent ?? 1), 1);
       while (!tokens.accept('}')) {
-        const end = tokens.next === '{' ? values.length + size : 0;
+        const end = tokens.next === '{' ? values.length + product(inner) : 0;
         values.push(...tokens.nested(() => initial(inner)));
         while (values.length < end) values.push({ kind: 'integer', value: 0n });
         tokens.accept(',');
@@ -449,6 +450,8 @@ function operandsOf(
   return { operand, register };
 }
 
-const roundedUp = (length: number, by: number): number => Math.ceil(length / by) * by;
+/** Of the extents that are known. */
+const product = (extents: readonly (number | null)[]): number =>
+  extents.reduce<number>((all, extent) => all * (extent ?? 1), 1);
 
 const view = new DataView(new ArrayBuffer(8));

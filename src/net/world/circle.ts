@@ -64,7 +64,7 @@ export interface Hearer extends Omit<Seat, 'lost' | 'renewed'> {
   ended(error: Error): void;
 }
 
-/** A rank that left, or what all calls come to where the place was a process that is no rank. */
+/** The rank that left; or, where a process that is no rank hosted the place, the error that every call then throws. */
 type Departed = Omit<Loss, 'operation'> | RendezvousError;
 
 /** A link to another process. */

@@ -45,7 +45,7 @@ export async function joinHost<T>(place: Place, welcomed: (link: FarLink) => T):
 function linkOver(channel: Channel, place: Place, rendezvous: Rendezvous | undefined): FarLink {
   let hearer!: Hearer;
   let ended = false;
-  /** Whether the host is rank 0 of the circle of these days. Others may have gone on without it, though it runs. */
+  /** Whether the host is rank 0 of the present circle. The others may have gone on without it, though it runs. */
   let hostIsRank = !place.hosted;
   channel.trust(place.ranks * MAX_PAYLOAD);
   channel.onMessage = receive;

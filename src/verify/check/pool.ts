@@ -43,9 +43,8 @@ export type WorkerReport =
 
 /** Several threads, which start when they are first needed. */
 export function threads(count: number, module: string, configurations: readonly CheckConfiguration[]): Pool {
-  const started: Worker[] = [];
-  /** Of each thread: it has loaded, or has ended before. */
-  const settled: Promise<void>[] = [];
+  /** `settled`: the thread has loaded, or has ended before. */
+  const started: { readonly thread: Worker; readonly settled: Promise<void> }[] = [];
   const start: WorkerStart = { module, names: configurations.map(({ name }) => name) };
 
   /** Gives one thread job after job, until none is left. */
@@ -83,17 +82,17 @@ export function threads(count: number, module: string, configurations: readonly 
     async run(jobs, watcher) {
       while (started.length < Math.min(count, jobs.length)) {
         const thread = startThread(new URL('./worker.js', import.meta.url), start);
-        started.push(thread);
-        settled.push(
-          new Promise((resolve) => thread.once('message', () => resolve()).once('exit', () => resolve())),
-        );
+        const settled = new Promise<void>((resolve) => {
+          thread.once('message', () => resolve()).once('exit', () => resolve());
+        });
+        started.push({ thread, settled });
       }
       const take = queueOf(jobs);
-      await Promise.all(started.map((thread) => work(thread, take, watcher)));
+      await Promise.all(started.map(({ thread }) => work(thread, take, watcher)));
     },
     async close() {
       // A thread that is terminated while it loads a native addon (koffi) aborts the process.
-      await Promise.all(started.map((thread, i) => settled[i]!.then(() => thread.terminate())));
+      await Promise.all(started.map(({ thread, settled }) => settled.then(() => thread.terminate())));
     },
   };
 }

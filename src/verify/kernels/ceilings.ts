@@ -63,7 +63,10 @@ export function flagBarrierKernel(ranks: number) {
 
 export type FlagBarrier = Awaited<ReturnType<typeof createFlagBarrier>>;
 
-/** This rank's part of a flag barrier. The kernel is made for all ranks of the world, and each of them calls this. `limit`: microseconds to wait for a peer. */
+/**
+ * This rank's part of a flag barrier. The kernel is made for all ranks of the world, and each of them calls this. `limit`: microseconds to
+ * wait for a peer.
+ */
 export async function createFlagBarrier(
   world: World,
   kernel: ReturnType<typeof flagBarrierKernel>,

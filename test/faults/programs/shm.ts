@@ -51,7 +51,7 @@ const ways: Readonly<Record<string, () => Promise<void>>> = {
     await asked;
     process.stdout.write(String(filesNow().filter((name) => name.includes(`-${process.pid}-`)).length));
     await write(to!, from!);
-    for (const engine of [from!, to!]) await engine.close();
+    process.exit(0);
   },
   async killed() {
     await use();

@@ -8,7 +8,7 @@ import { transpiled } from '../../tree.js';
 import { EtcdServer } from './etcd/server.js';
 
 describe('a process that is killed', () => {
-  /** What its ranks say, one line each, and the launcher; `all`: for who wants to know why it went wrong. */
+  /** What its ranks say, one line each, and the launcher. `all`: what a test shows when it fails. */
   const launch = async (program: string, options: object) => {
     const [stdout, stderr] = [new PassThrough(), new PassThrough()];
     const said = Promise.all([text(stdout), text(stderr)]);

@@ -1,4 +1,4 @@
-/** Subjects that fail to load in the first thread that tries, and are long in loading in the second. */
+/** Subjects that the first thread fails to load, and that the second loads slowly. */
 import { getEnvironmentData } from 'node:worker_threads';
 import type { CheckSubject } from '../../../src/verify/check/index.js';
 

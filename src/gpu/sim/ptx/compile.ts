@@ -159,7 +159,9 @@ export function fillVariable(
     let bits: bigint;
     if (value.kind === 'integer') bits = value.value;
     else if (value.kind === 'symbol') bits = BigInt(addressOf(value.name) + value.offset);
-    else bits = type === 'f32' ? singleBits(value) : type === 'f64' ? doubleBits(value) : value.bits;
+    else if (type === 'f32') bits = singleBits(value);
+    else if (type === 'f64') bits = doubleBits(value);
+    else bits = value.bits;
     for (let byte = 0; byte < bytes; byte++) to[bytes * i + byte] = Number((bits >> BigInt(8 * byte)) & 255n);
   });
 }

@@ -105,10 +105,8 @@ export function openRail({ device, info: description }: Chosen) {
     return open(domain, 'fi_cq_open', attributes.address);
   });
   const names = device.provider === 'shm' ? claimShmNames() : null;
-  const endpoint = (): Endpoint =>
-    names === null
-      ? openEndpoint(domain, queue, description, null)
-      : keepingSignals(() => openEndpoint(domain, queue, description, names.next()));
+  const openNext = (): Endpoint => openEndpoint(domain, queue, description, names?.next() ?? null);
+  const endpoint = names === null ? openNext : () => keepingSignals(openNext);
   const main = endpoint();
   const readErrorOf = method(queue, 'fi_cq_readerr');
   /** Where `readQueue` puts its entries. */
