@@ -46,12 +46,11 @@ const ways: Readonly<Record<string, () => Promise<void>>> = {
   /** Handles the signal that asks it to end, goes on, and says how many of its files are left. */
   async asked() {
     const asked = once(process, 'SIGTERM');
-    const [from, to] = await use();
+    const engines = await use();
     process.kill(process.pid, 'SIGTERM');
     await asked;
     process.stdout.write(String(filesNow().filter((name) => name.includes(`-${process.pid}-`)).length));
-    await write(to!, from!);
-    process.exit(0);
+    for (const engine of engines) await engine.close();
   },
   async killed() {
     await use();

@@ -34,6 +34,7 @@ export const word = {
   callerSleeps: 80,
   wakeAt: 81,
   coreSleeps: 82,
+  /** 0, and then what the core's thread is to do: `stopping`, `closing`. */
   stop: 83,
   stopped: 85,
   request: 84,
@@ -42,7 +43,12 @@ export const word = {
   count: 112,
 } as const;
 
-/** Where the core's thread says that it has stopped. */
+/** Looks for nothing any more, but keeps its endpoints: endpoints of a process may share memory, so all stop before the first closes. */
+export const stopping = 1;
+/** Frees everything, and ends. */
+export const closing = 2;
+
+/** Where the core's thread says that it has stopped, and that it has closed. */
 export const stoppedWord = ({ control }: Shared): Int32Array => new Int32Array(control, 4 * word.stopped, 1);
 
 /** An event: ticket, error number (0 for success), peer that it is about. */

@@ -3,7 +3,7 @@ import { HeddleError, messageOf } from '../../../base/errors.js';
 import { stepDone, yieldProcessor } from '../../../base/native/index.js';
 import { libfabric } from '../libfabric/bindings.js';
 import { type Core, type CoreOptions, createCore } from './core.js';
-import { stoppedWord, word } from './shared.js';
+import { closing, stoppedWord, stopping, word } from './shared.js';
 
 /**
  * The dedicated thread of an engine. It never returns to an event loop: one round after another, with the
@@ -90,6 +90,8 @@ function run(core: Core): void {
       }
     }
   }
+  stepDone(stoppedWord(options.shared), stopping);
+  while (Atomics.load(control, word.stop) !== closing) Atomics.wait(control, word.stop, stopping);
   core.close();
 }
 
@@ -101,5 +103,5 @@ try {
 } catch (error) {
   reply(failed(error));
 }
-stepDone(stoppedWord(options.shared), 1);
+stepDone(stoppedWord(options.shared), closing);
 port.close();

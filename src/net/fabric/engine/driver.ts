@@ -3,7 +3,7 @@ import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
 import { HeddleError } from '../../../base/errors.js';
 import { endOrderly, startThread, yieldProcessor } from '../../../base/native/index.js';
 import { type Core, type CoreOptions, createCore } from '../core/core.js';
-import { stoppedWord, word } from '../core/shared.js';
+import { closing, stoppedWord, stopping, word } from '../core/shared.js';
 import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
 
 /** The methods of a core that set things up; they are called rarely and answer before the call returns. */
@@ -62,7 +62,7 @@ export async function startWorker(options: CoreOptions, onDeath: (error: Error) 
   const data: WorkerData = { options, port: port2 };
   const worker = startThread(new URL('../core/worker.js', import.meta.url), data, [port2]);
   const control = new Int32Array(options.shared.control);
-  const steps = [() => stop(control)];
+  const steps = ([stopping, closing] as const).map((what) => () => tellCore(control, what));
   worker.once('exit', endOrderly({ steps, done: stoppedWord(options.shared) }));
   const died = new Promise<never>((_, reject) => {
     worker.once('error', reject);
@@ -144,7 +144,7 @@ export async function startWorker(options: CoreOptions, onDeath: (error: Error) 
     async close() {
       stopped = true;
       const gone = new Promise((resolve) => worker.once('exit', resolve));
-      stop(control);
+      tellCore(control, closing);
       await gone;
       port.close();
     },
@@ -158,8 +158,9 @@ function wake(control: Int32Array): void {
   }
 }
 
-function stop(control: Int32Array): void {
-  Atomics.store(control, word.stop, 1);
+function tellCore(control: Int32Array, what: typeof stopping | typeof closing): void {
+  Atomics.store(control, word.stop, what);
+  Atomics.notify(control, word.stop);
   wake(control);
 }
 
