@@ -11,6 +11,10 @@ import {
 import { type Layer, sharing } from '../../layer/index.js';
 import { placingParam } from './places.js';
 
+/** Parameters that are numbers: u32 all of them. */
+export const numbers = <const Name extends string>(...names: readonly Name[]) =>
+  Object.fromEntries(names.map((name) => [name, 'u32'])) as { readonly [N in Name]: 'u32' };
+
 /** What kernels ask a layer, by the names by which they ask. */
 export function layerConstants(layer: Layer) {
   const { replicas, turns } = sharing(layer);

@@ -2,27 +2,35 @@
  * The receive of a combine: adds up, for each token, what this node's ranks made of it and the row that comes from each other
  * node that it went to. Its first block only watches the wire.
  */
-import { kernel, peers } from '../../../lang/index.js';
-import { masking } from '../common/masks.js';
+import { kernel } from '../../../lang/index.js';
 import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
-import { patienceOf } from '../common/waits.js';
-import { type HybridShape, hybridConstants, sumsAtSource } from './shape.js';
+import type { Hybrid } from './kit.js';
+import { sumsAtSource } from './shape.js';
 import { sumAtSource } from './sum-source.js';
 import { sumToken } from './sum-token.js';
 import { receiveSums, sendSum } from './sums.js';
 import { awaitLanded, watchCombine } from './watch.js';
-import type { HybridWindow } from './window.js';
-import type { HybridWire } from './wire.js';
 
-export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+export function combineRecvKernel(h: Hybrid) {
+  const { shape, window } = h;
   const { win, limit, ...sums } = combineParams(window, shape);
   return kernel(
     {
       name: 'hybrid_combine_recv',
       maxThreads: shape.combine.threads,
-      params: { win, wire: peers(wire), ...sums, node: 'u32', limit },
-      using: using(shape, window, wire),
+      params: { win, wire: h.at.wire, ...sums, node: 'u32', limit },
+      using: {
+        ...h.u,
+        ...h.phases.combine,
+        PARTS: shape.combine.parts,
+        awaitLanded,
+        sendSum: sendSum(h),
+        sumToken: (sumsAtSource(shape) ? sumAtSource : sumToken)(h),
+        receiveSums: receiveSums(h),
+        watchCombine: watchCombine(h),
+        zeroCounts: zeroCounts(shape, window),
+      },
     },
     (g, { win, wire, topkIds, out, tokens, node, limit }, u) => {
       g.awaitPrevious();
@@ -73,19 +81,4 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
       }
     },
   );
-}
-
-function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
-  return {
-    ...hybridConstants(shape),
-    PARTS: shape.combine.parts,
-    awaitLanded,
-    sendSum: sendSum(shape, window),
-    patienceOf,
-    sumToken: (sumsAtSource(shape) ? sumAtSource : sumToken)(shape, window, wire),
-    receiveSums: receiveSums(shape, window),
-    watchCombine: watchCombine(shape, window, wire),
-    zeroCounts: zeroCounts(shape, window),
-    ...masking(shape, 'combine'),
-  };
 }

@@ -2,25 +2,32 @@
  * The send of a combine: for each token that came over this rank's rail the rows of the node's ranks are added up, and one
  * row goes home. It waits for the ranks of its own node only: for their word that the experts are done.
  */
-import { kernel, peers } from '../../../lang/index.js';
-import { masking } from '../common/masks.js';
-import { expertOwner, listOwners } from '../common/owners.js';
-import { patienceOf } from '../common/waits.js';
+import { kernel } from '../../../lang/index.js';
 import { copyHome, sumHome } from './home.js';
+import type { Hybrid } from './kit.js';
 import { meet } from './meet.js';
 import { combineMessage } from './messages.js';
-import { carrying, outOfNode } from './rails.js';
-import { type HybridShape, hybridConstants, sumsAtSource } from './shape.js';
-import type { HybridWindow } from './window.js';
-import type { HybridWire } from './wire.js';
+import { sumsAtSource } from './shape.js';
 
-export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+export function combineSendKernel(h: Hybrid) {
+  const { shape } = h;
+  const message = combineMessage(shape);
   return kernel(
     {
       name: 'hybrid_combine_send',
       maxThreads: shape.combine.threads,
-      params: { win: peers(window), wire: peers(wire), node: 'u32', limit: 'u32' },
-      using: using(shape, window),
+      params: { win: h.at.win, wire: h.at.wire, node: 'u32', limit: 'u32' },
+      using: {
+        ...h.u,
+        ...h.phases.combine,
+        PARTS: shape.combine.parts,
+        /** Of a message that is full: what warps take in turn. */
+        PIECES: shape.dispatch.chunk * shape.combine.parts,
+        ROWS: message.rows,
+        ROW: message.row,
+        meet: meet(h, 'combine'),
+        sendHome: sumsAtSource(shape) ? copyHome(h) : sumHome(h),
+      },
     },
     (g, { win, wire, node, limit }, u) => {
       g.awaitPrevious();
@@ -86,24 +93,4 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
       }
     },
   );
-}
-
-function using(shape: HybridShape, window: HybridWindow) {
-  const { rows, row } = combineMessage(shape);
-  return {
-    ...hybridConstants(shape),
-    meet: meet(shape, window, 'combine'),
-    PARTS: shape.combine.parts,
-    /** Of a message that is full: what warps take in turn. */
-    PIECES: shape.dispatch.chunk * shape.combine.parts,
-    ROWS: rows,
-    ROW: row,
-    listOwners,
-    ownerOf: expertOwner(shape),
-    sendHome: sumsAtSource(shape) ? copyHome(shape, window) : sumHome(shape, window),
-    patienceOf,
-    outOfNode: outOfNode(shape),
-    ...carrying(shape),
-    ...masking(shape, 'combine'),
-  };
 }

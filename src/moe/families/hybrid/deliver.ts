@@ -1,32 +1,29 @@
 /** Tokens on the last part of their way: into the slots of the node's ranks. Both halves of a dispatch end here. */
-import { constant, device, peers, pointer } from '../../../lang/index.js';
+import { constant, device, pointer } from '../../../lang/index.js';
+import { numbers } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
 import { roundVector } from '../common/round.js';
+import type { Hybrid } from './kit.js';
 import { inFlight } from './pack-chunk.js';
-import type { HybridShape } from './shape.js';
-import type { HybridWindow } from './window.js';
 
 /**
  * A token's ids and weights go to every rank of the node, from `first` on to every `step`-th: what is not its own reads -1
  * there. A warp's; lane k holds route k, and its owner in the node. Returns a bit for each rank that wants the row.
  */
-export function tellRoutes(shape: HybridShape, window: HybridWindow) {
+export function tellRoutes({ at: { win }, u }: Hybrid) {
   return device(
     {
       params: {
-        win: peers(window),
+        win,
         /** The ranks that are left out, a bit each: nobody stores to them. */
         out: 'u32',
-        source: 'u32',
-        token: 'u32',
+        ...numbers('source', 'token'),
         id: 'i32',
         weight: 'f32',
-        owner: 'u32',
-        first: 'u32',
-        step: 'u32',
+        ...numbers('owner', 'first', 'step'),
       },
       returns: 'u32',
-      using: { LOCAL: shape.localRanks, K: shape.topK, WEIGHTS: shape.weights },
+      using: u,
     },
     (g, { win, out, source, token, id, weight, owner, first, step }, u) => {
       for (let to = first; to < u.LOCAL; to += step) {
@@ -45,27 +42,20 @@ export function tellRoutes(shape: HybridShape, window: HybridWindow) {
   );
 }
 
-const storeParams = (window: HybridWindow) =>
-  ({
-    win: peers(window),
-    from: pointer('v16'),
-    first: 'u32',
-    stride: constant(),
-    source: 'u32',
-    tokens: pointer('u32'),
-    wants: pointer('u32'),
-    count: 'u32',
-  }) as const;
+const storeParams = ({ at: { win } }: Hybrid) => ({
+  ...{ win, from: pointer('v16'), ...numbers('first'), stride: constant(), ...numbers('source') },
+  ...{ tokens: pointer('u32'), wants: pointer('u32'), ...numbers('count') },
+});
 
 /**
  * One payload's rows go to the ranks that want them; a block. Row i of `from`, from `first` on, is that of token
  * `tokens[i]`, and goes to the ranks in `wants[i]`. `stride`: from row to row, in units of the payload.
  */
-export function storeRows(shape: HybridShape, window: HybridWindow, payload: number) {
-  const { unit, rowUnits } = partsOf(shape, payload, 1);
+export function storeRows(h: Hybrid, payload: number) {
+  const { unit, rowUnits } = partsOf(h.shape, payload, 1);
   return device(
     {
-      params: storeParams(window),
+      params: storeParams(h),
       using: { P: payload, UNIT: unit, ROW: rowUnits, IN_FLIGHT: inFlight },
     },
     (g, { win, from, first, stride, source, tokens, wants, count }, u) => {
@@ -95,15 +85,12 @@ export function storeRows(shape: HybridShape, window: HybridWindow, payload: num
 }
 
 /** Likewise of a payload of bf16, which goes rounded, and with its scales. */
-export function storeRounded(shape: HybridShape, window: HybridWindow, payload: number) {
+export function storeRounded(h: Hybrid, payload: number) {
+  const ROW = partsOf(h.shape, payload, 1).rowUnits;
   return device(
     {
-      params: storeParams(window),
-      using: {
-        P: payload,
-        ROW: partsOf(shape, payload, 1).rowUnits,
-        roundVector: roundVector(shape, payload),
-      },
+      params: storeParams(h),
+      using: { P: payload, ROW, roundVector: roundVector(h.shape, payload) },
     },
     (g, { win, from, first, stride, source, tokens, wants, count }, u) => {
       // Whole warps take part.

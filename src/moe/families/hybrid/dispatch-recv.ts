@@ -2,25 +2,29 @@
  * The receive of a dispatch: what comes over the network goes on to its owners in this node, and then the node's ranks meet:
  * when it ends, all slots are filled. Its first block only watches the wire.
  */
-import { kernel, peers } from '../../../lang/index.js';
-import { masking } from '../common/masks.js';
+import { kernel } from '../../../lang/index.js';
 import { countRoutes } from '../common/received.js';
-import { patienceOf } from '../common/waits.js';
 import { forwardChunk } from './forward-chunk.js';
+import type { Hybrid } from './kit.js';
 import { meet } from './meet.js';
-import { carrying, outOfNode } from './rails.js';
-import { type HybridShape, hybridConstants } from './shape.js';
 import { awaitLanded, watchDispatch } from './watch.js';
-import type { HybridWindow } from './window.js';
-import type { HybridWire } from './wire.js';
 
-export function dispatchRecvKernel(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+export function dispatchRecvKernel(h: Hybrid) {
+  const { shape, window } = h;
   return kernel(
     {
       name: 'hybrid_dispatch_recv',
       maxThreads: shape.dispatch.threads,
-      params: { win: peers(window), wire: peers(wire), node: 'u32', limit: 'u32' },
-      using: using(shape, window, wire),
+      params: { win: h.at.win, wire: h.at.wire, node: 'u32', limit: 'u32' },
+      using: {
+        ...h.u,
+        ...h.phases.dispatch,
+        awaitLanded,
+        countRoutes: countRoutes(shape, window),
+        forwardChunk: forwardChunk(h),
+        meet: meet(h, 'dispatch'),
+        watchDispatch: watchDispatch(h),
+      },
     },
     (g, { win, wire, node, limit }, u) => {
       g.awaitPrevious();
@@ -80,19 +84,4 @@ export function dispatchRecvKernel(shape: HybridShape, window: HybridWindow, wir
       }
     },
   );
-}
-
-function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
-  return {
-    ...hybridConstants(shape),
-    awaitLanded,
-    countRoutes: countRoutes(shape, window),
-    forwardChunk: forwardChunk(shape, window, wire),
-    meet: meet(shape, window, 'dispatch'),
-    patienceOf,
-    watchDispatch: watchDispatch(shape, window, wire),
-    outOfNode: outOfNode(shape),
-    ...carrying(shape),
-    ...masking(shape, 'dispatch'),
-  };
 }

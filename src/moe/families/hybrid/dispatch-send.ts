@@ -2,32 +2,32 @@
  * The send of a dispatch: messages for the other nodes, which the proxy takes as they become ready, then this node's own
  * ranks. It waits for nobody.
  */
-import { device, kernel, peers } from '../../../lang/index.js';
+import { device, kernel } from '../../../lang/index.js';
 import { sentPayloads } from '../../layer/index.js';
-import { masking } from '../common/masks.js';
-import { expertOwner } from '../common/owners.js';
 import { dispatchParams, inputsOf } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
 import { notePlaces } from '../common/places.js';
 import { storeRounded, storeRows, tellRoutes } from './deliver.js';
+import type { Hybrid } from './kit.js';
 import { packChunk } from './pack-chunk.js';
-import { livingPlaceAt, outOfNode } from './rails.js';
-import { type HybridShape, hybridConstants, mostPackers } from './shape.js';
-import type { HybridWindow } from './window.js';
-import type { HybridWire } from './wire.js';
+import { mostPackers } from './shape.js';
 
-export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+export function dispatchSendKernel(h: Hybrid) {
+  const { shape, window } = h;
   return kernel(
     {
       name: 'hybrid_dispatch_send',
       maxThreads: shape.dispatch.threads,
-      params: {
-        ...dispatchParams(window, shape),
-        wire: peers(wire),
-        /** This rank's. */
-        node: 'u32',
+      /** `node`: this rank's. */
+      params: { ...dispatchParams(window, shape), wire: h.at.wire, node: 'u32' },
+      using: {
+        ...h.u,
+        ...h.phases.dispatch,
+        PACKERS: mostPackers.dispatch,
+        deliverToken: deliverToken(h),
+        packChunk: packChunk(h),
+        notePlaces: notePlaces(shape),
       },
-      using: using(shape, window, wire),
     },
     (g, { win, wire, topkIds, topkWeights, rows, tokens, placing, node }, u) => {
       g.awaitPrevious();
@@ -76,41 +76,22 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
   );
 }
 
-function using(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
-  return {
-    ...hybridConstants(shape),
-    PACKERS: mostPackers.dispatch,
-    deliverToken: deliverToken(shape, window),
-    packChunk: packChunk(shape, window, wire),
-    notePlaces: notePlaces(shape),
-    outOfNode: outOfNode(shape),
-    ...masking(shape, 'dispatch'),
-  };
-}
-
 /** One token of this rank's share, whether it was brought or not, to the ranks of its own node; a block. */
-function deliverToken(shape: HybridShape, window: HybridWindow) {
+function deliverToken(h: Hybrid) {
+  const { shape } = h;
   const sent = sentPayloads(shape);
+  const isRounded = (p: number): boolean => shape.payloads[p]!.rounded !== undefined;
   return device(
     {
-      params: {
-        win: peers(window),
-        mask: 'v16',
-        /** The ranks of this node that are left out. */
-        out: 'u32',
-        inputs: inputsOf(shape),
-        node: 'u32',
-        token: 'u32',
-      },
+      /** `out`: the ranks of this node that are left out. */
+      params: { win: h.at.win, mask: 'v16', out: 'u32', inputs: inputsOf(shape), node: 'u32', token: 'u32' },
       using: {
-        ...hybridConstants(shape),
+        ...h.u,
         SENT: sent,
         // Rows that are rounded are twice as long before.
-        ROW: sent.map((p) => (shape.payloads[p]!.rounded ? 2 : 1) * partsOf(shape, p, 1).rowUnits),
-        ownerOf: expertOwner(shape),
-        storeRows: sent.map((p) => (shape.payloads[p]!.rounded ? storeRounded : storeRows)(shape, window, p)),
-        tellRoutes: tellRoutes(shape, window),
-        livingPlaceAt: livingPlaceAt(shape),
+        ROW: sent.map((p) => (isRounded(p) ? 2 : 1) * partsOf(shape, p, 1).rowUnits),
+        storeRows: sent.map((p) => (isRounded(p) ? storeRounded : storeRows)(h, p)),
+        tellRoutes: tellRoutes(h),
       },
     },
     (g, { win, mask, out, inputs, node, token }, u) => {

@@ -15,13 +15,14 @@ import { combineRecvKernel } from './combine-recv.js';
 import { combineSendKernel } from './combine-send.js';
 import { dispatchRecvKernel } from './dispatch-recv.js';
 import { dispatchSendKernel } from './dispatch-send.js';
+import { hybridKit } from './kit.js';
 import { defaultTuning, type HybridTuning, hybridKnobs } from './knobs.js';
 import { combineMessage, dispatchMessage } from './messages.js';
 import { hybridProxyModule, type PhaseData, type ProxyData } from './proxy.js';
 import { linesOf } from './rails.js';
 import { type HybridShape, mostPackers } from './shape.js';
-import { hybridWindow, roundWords } from './window.js';
-import { hybridWire, wireRoundWords } from './wire.js';
+import { roundWords } from './window.js';
+import { wireRoundWords } from './wire.js';
 
 export const hybrid: Family<HybridTuning> = {
   name: 'hybrid',
@@ -176,16 +177,15 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
 
 /** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
 const kernelsOf = remembered((shape: HybridShape) => {
-  const window = hybridWindow(shape);
-  const wire = hybridWire(shape);
+  const h = hybridKit(shape);
   return {
-    window,
-    wire,
-    dispatchSend: dispatchSendKernel(shape, window, wire),
-    dispatchRecv: dispatchRecvKernel(shape, window, wire),
-    weigh: weighLaunch('hybrid_weigh', shape, window),
-    combineSend: combineSendKernel(shape, window, wire),
-    combineRecv: combineRecvKernel(shape, window, wire),
+    window: h.window,
+    wire: h.wire,
+    dispatchSend: dispatchSendKernel(h),
+    dispatchRecv: dispatchRecvKernel(h),
+    weigh: weighLaunch('hybrid_weigh', shape, h.window),
+    combineSend: combineSendKernel(h),
+    combineRecv: combineRecvKernel(h),
   };
 });
 type HybridKernels = ReturnType<typeof kernelsOf>;

@@ -1,33 +1,35 @@
 /** A chunk that came from another node goes on to its owners in this one; a block. */
-import { device, peers } from '../../../lang/index.js';
-import { masking } from '../common/masks.js';
-import { expertOwner } from '../common/owners.js';
+import { device } from '../../../lang/index.js';
+import { numbers } from '../common/params.js';
 import { unitBytes, unitOf } from '../common/parts.js';
-import { sumUpTo } from '../common/sum.js';
 import { storeRows, tellRoutes } from './deliver.js';
+import type { Hybrid } from './kit.js';
 import { dispatchMessage, header } from './messages.js';
-import { type HybridShape, hybridConstants } from './shape.js';
-import type { HybridWindow } from './window.js';
-import type { HybridWire } from './wire.js';
 
-const params = (window: HybridWindow, wire: HybridWire) =>
-  ({
-    win: peers(window),
-    wire: peers(wire),
-    /** The ranks of this node that are left out. */
-    leftOut: 'u32',
-    node: 'u32',
-    /** The rank that it comes from, and the line. */
-    sender: 'u32',
-    line: 'u32',
-    chunk: 'u32',
-  }) as const;
-
-export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+export function forwardChunk(h: Hybrid) {
+  const { shape } = h;
+  const layout = dispatchMessage(shape);
   return device(
     {
-      params: params(window, wire),
-      using: using(shape, window),
+      params: {
+        ...{ win: h.at.win, wire: h.at.wire },
+        /** The ranks of this node that are left out. */
+        leftOut: 'u32',
+        node: 'u32',
+        /** The rank that it comes from, and the line. */
+        ...numbers('sender', 'line', 'chunk'),
+      },
+      using: {
+        ...h.u,
+        IDS: layout.ids,
+        WEIGHTS_AT: layout.weights,
+        ROWS: layout.rows,
+        MASK: header.mask,
+        PAYLOADS_AT: layout.payloads,
+        STRIDE: shape.payloads.map((_, p) => (layout.row * 16) / unitBytes[unitOf(shape, p)]),
+        storeRows: shape.payloads.map((_, p) => storeRows(h, p)),
+        tellRoutes: tellRoutes(h),
+      },
     },
     (g, { win, wire, leftOut, node, sender, line, chunk }, u) => {
       const mine = win.at(g.rank);
@@ -95,22 +97,4 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
       g.barrier(); // all have read the lists, and stored their rows
     },
   );
-}
-
-function using(shape: HybridShape, window: HybridWindow) {
-  const message = dispatchMessage(shape);
-  return {
-    ...hybridConstants(shape),
-    isOut: masking(shape, 'dispatch').isOut,
-    IDS: message.ids,
-    WEIGHTS_AT: message.weights,
-    ROWS: message.rows,
-    MASK: header.mask,
-    PAYLOADS_AT: message.payloads,
-    STRIDE: shape.payloads.map((_, p) => (message.row * 16) / unitBytes[unitOf(shape, p)]),
-    ownerOf: expertOwner(shape),
-    sumUpTo,
-    storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
-    tellRoutes: tellRoutes(shape, window),
-  };
 }

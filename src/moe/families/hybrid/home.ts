@@ -1,42 +1,33 @@
 /** Rows of a token on their way into the message that takes them home. */
-import { device, peers, pointer, registers } from '../../../lang/index.js';
+import { device, pointer, registers } from '../../../lang/index.js';
 import { formatOf, type Rounding, storeStretch, stretchesOf } from '../../layer/index.js';
+import { numbers } from '../common/params.js';
 import { sumUnit, unitsInPart } from '../common/sum.js';
+import type { Hybrid } from './kit.js';
 import { combineMessage } from './messages.js';
 import { nodeSum } from './node-sum.js';
-import type { HybridShape } from './shape.js';
-import type { HybridWindow } from './window.js';
 
 /** One part of a token's sum over this node, into the message that takes it home; a warp. */
-export function sumHome(shape: HybridShape, window: HybridWindow) {
-  const { rounding } = formatOf(shape.output);
-  return rounding === null ? sumRows(shape, window) : sumRounded(shape, window, rounding);
+export function sumHome(h: Hybrid) {
+  const { rounding } = formatOf(h.shape.output);
+  return rounding === null ? sumRows(h) : sumRounded(h, rounding);
 }
 
-/** Callback that puts a part of a token's rows into a message. `to`: where its rows begin there. */
-export const homeParams = (window: HybridWindow) =>
-  ({
-    win: peers(window),
-    to: pointer('v16'),
-    source: 'u32',
-    token: 'u32',
-    part: 'u32',
-    owners: registers('u32'),
-    count: 'u32',
-  }) as const;
+/** Parameters of a function that puts a part of a token’s rows into a message. `to`: where its rows begin there. */
+const homeParams = ({ at: { win } }: Hybrid) => ({
+  ...{ win, to: pointer('v16'), ...numbers('source', 'token', 'part') },
+  ...{ owners: registers('u32'), ...numbers('count') },
+});
 
-function sumRows(shape: HybridShape, window: HybridWindow) {
-  const { units, vectors, values } = sumUnit(shape);
+function sumRows(h: Hybrid) {
+  const { output, combine } = h.shape;
+  const { units, vectors, values } = sumUnit(h.shape);
   return device(
     {
-      params: homeParams(window),
+      params: homeParams(h),
       using: {
-        UNITS: units,
-        PART_UNITS: unitsInPart(shape, shape.combine.parts),
-        VECTORS: vectors,
-        VALUES: values,
-        DTYPE: shape.output.dtype,
-        nodeSum: nodeSum(shape, window),
+        ...{ UNITS: units, PART_UNITS: unitsInPart(h.shape, combine.parts) },
+        ...{ VECTORS: vectors, VALUES: values, DTYPE: output.dtype, nodeSum: nodeSum(h) },
       },
     },
     (g, { win, to, source, token, part, owners, count }, u) => {
@@ -52,17 +43,15 @@ function sumRows(shape: HybridShape, window: HybridWindow) {
 }
 
 /** Rounded, stretch by stretch. */
-function sumRounded(shape: HybridShape, window: HybridWindow, rounding: Rounding) {
-  const { UNITS, STRETCHES } = stretchesOf(shape.output);
+function sumRounded(h: Hybrid, rounding: Rounding) {
+  const { output, combine } = h.shape;
+  const { UNITS, STRETCHES } = stretchesOf(output);
   return device(
     {
-      params: homeParams(window),
+      params: homeParams(h),
       using: {
-        UNITS,
-        STRETCHES,
-        PART_STRETCHES: unitsInPart(shape, shape.combine.parts),
-        nodeSum: nodeSum(shape, window),
-        storeStretch: storeStretch(shape.output, rounding),
+        ...{ UNITS, STRETCHES, PART_STRETCHES: unitsInPart(h.shape, combine.parts) },
+        ...{ nodeSum: nodeSum(h), storeStretch: storeStretch(output, rounding) },
       },
     },
     (g, { win, to, source, token, part, owners, count }, u) => {
@@ -78,16 +67,15 @@ function sumRounded(shape: HybridShape, window: HybridWindow, rounding: Rounding
 }
 
 /** One part of a token's rows on this node, each owner's by itself, into the message that takes them home; a warp. */
-export function copyHome(shape: HybridShape, window: HybridWindow) {
-  const { units, vectors } = sumUnit(shape);
+export function copyHome(h: Hybrid) {
+  const { output, combine } = h.shape;
+  const { units, vectors } = sumUnit(h.shape);
   return device(
     {
-      params: homeParams(window),
+      params: homeParams(h),
       using: {
-        ROW: combineMessage(shape).row,
-        UNITS: units,
-        PART_UNITS: Math.ceil(units / shape.combine.parts),
-        UNIT: vectors ? ('v16' as const) : shape.output.dtype,
+        ...{ ROW: combineMessage(h.shape).row, UNITS: units, PART_UNITS: Math.ceil(units / combine.parts) },
+        UNIT: vectors ? ('v16' as const) : output.dtype,
       },
     },
     (g, { win, to, source, token, part, owners, count }, u) => {

@@ -1,8 +1,7 @@
 /** Block b of a launch meets block b of the other ranks of its node. */
-import { device, peers } from '../../../lang/index.js';
-import { type Operation, waiting } from '../common/waits.js';
-import type { HybridShape } from './shape.js';
-import type { HybridWindow } from './window.js';
+import { device } from '../../../lang/index.js';
+import type { Operation } from '../common/waits.js';
+import type { Hybrid } from './kit.js';
 
 const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
 
@@ -14,15 +13,11 @@ const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
  * A rank that has given up tells nobody: it may lack rows that it should have forwarded, or that its experts should have read. So the
  * others give up as well.
  */
-export function meet(shape: HybridShape, window: HybridWindow, operation: Operation) {
+export function meet({ at: { win }, u, phases }: Hybrid, operation: Operation) {
   return device(
     {
-      params: { win: peers(window), out: 'u32', node: 'u32', block: 'u32', epoch: 'u32', limit: 'u32' },
-      using: {
-        LOCAL: shape.localRanks,
-        FLAGS: flagsOf[operation],
-        ...waiting(shape, window, operation),
-      },
+      params: { win, out: 'u32', node: 'u32', block: 'u32', epoch: 'u32', limit: 'u32' },
+      using: { ...u, ...phases[operation], FLAGS: flagsOf[operation] },
     },
     (g, { win, out, node, block, epoch, limit }, u) => {
       const mine = win.at(g.rank);

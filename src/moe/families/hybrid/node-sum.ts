@@ -2,40 +2,31 @@
  * The results of a node's ranks for one token, added up in f32: the sum that goes home over the network, or that begins the
  * token's own at home.
  */
-import { device, peers, record, registers } from '../../../lang/index.js';
+import { device, record, registers } from '../../../lang/index.js';
 import { partialDtype } from '../common/received.js';
 import { gatherParams, mostHeld, rowSum, sumUnit } from '../common/sum.js';
-import { type HybridShape, mostOwners } from './shape.js';
-import type { HybridWindow } from './window.js';
+import type { Hybrid } from './kit.js';
+import { mostOwners } from './shape.js';
 
-const placeOf = (window: HybridWindow) =>
-  record({
-    win: peers(window),
-    source: 'u32',
-    token: 'u32',
-    /** The first `count` are this token's owners in the node, in the order of the sum. */
-    owners: registers('u32'),
-  });
+/** The first `count` of `owners` are this token's owners in the node, in the order of the sum. */
+const placeOf = ({ at: { win } }: Hybrid) =>
+  record({ win, source: 'u32', token: 'u32', owners: registers('u32') });
 
 /** The sum of a unit of a token's rows. */
-export function nodeSum(shape: HybridShape, window: HybridWindow) {
+export function nodeSum(h: Hybrid) {
+  const { shape } = h;
   const { vectors, lanes, loads, values } = sumUnit(shape);
   const rows = mostOwners(shape);
+  const at = placeOf(h);
+  // A row that is no whole vectors comes value by value, in the first lane.
+  const lane = vectors ? partialDtype(shape) : 'f32';
   return device(
     {
-      params: { at: placeOf(window), count: 'u32', unit: 'u32', values: registers('f32', values) },
+      params: { at, count: 'u32', unit: 'u32', values: registers('f32', values) },
       using: {
         LOADS: loads,
         LANES: lanes,
-        rowSum: rowSum({
-          rows,
-          most: mostHeld(rows),
-          // A row that is no whole vectors comes value by value, in the first lane.
-          lane: vectors ? partialDtype(shape) : 'f32',
-          lanes,
-          at: placeOf(window),
-          gather: gather(shape, window),
-        }),
+        rowSum: rowSum({ rows, most: mostHeld(rows), lane, lanes, at, gather: gather(h) }),
       },
     },
     (g, { at, count, unit, values }, u) => {
@@ -50,11 +41,11 @@ export function nodeSum(shape: HybridShape, window: HybridWindow) {
 }
 
 /** Loads from the node's ranks. */
-const gather = (shape: HybridShape, window: HybridWindow) =>
+const gather = (h: Hybrid) =>
   device(
     {
-      params: gatherParams(placeOf(window)),
-      using: { VECTORS: sumUnit(shape).vectors, DTYPE: partialDtype(shape) },
+      params: gatherParams(placeOf(h)),
+      using: { VECTORS: sumUnit(h.shape).vectors, DTYPE: partialDtype(h.shape) },
     },
     (g, { at: { win, source, token, owners }, count, i, first, rows }, u) => {
       for (const r of g.unroll(rows.length)) {

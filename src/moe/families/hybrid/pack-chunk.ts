@@ -1,36 +1,38 @@
 /** The message of dispatch that brings a chunk of tokens to one node; a block packs it. */
-import { device, peers, pointer, windowOf } from '../../../lang/index.js';
+import { device, pointer } from '../../../lang/index.js';
 import { sentPayloads } from '../../layer/index.js';
-import { expertOwner } from '../common/owners.js';
-import { inputsOf } from '../common/params.js';
+import { inputsOf, numbers } from '../common/params.js';
 import { partsOf, unitBytes } from '../common/parts.js';
 import { roundVector } from '../common/round.js';
-import { sumUpTo } from '../common/sum.js';
+import type { Hybrid } from './kit.js';
 import { dispatchMessage } from './messages.js';
-import { livingPlaceAt } from './rails.js';
-import { type HybridShape, hybridConstants } from './shape.js';
-import type { HybridWindow } from './window.js';
-import type { HybridWire } from './wire.js';
 
 /** The values that a thread loads before it stores the first. */
 export const inFlight = 4;
 
-export function packChunk(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+export function packChunk(h: Hybrid) {
+  const { shape } = h;
+  const message = dispatchMessage(shape);
+  const sent = sentPayloads(shape);
   return device(
     {
       params: {
-        mine: windowOf(window),
-        wire: peers(wire),
+        ...{ mine: h.at.mine, wire: h.at.wire },
         mask: 'v16',
         inputs: inputsOf(shape),
         /** The rank's tokens, one a turn. */
         share: 'u32',
-        node: 'u32',
-        hop: 'u32',
-        chunk: 'u32',
-        epoch: 'u32',
+        ...numbers('node', 'hop', 'chunk', 'epoch'),
       },
-      using: using(shape),
+      using: {
+        ...h.u,
+        SENT: sent,
+        IDS: message.ids,
+        WEIGHTS_AT: message.weights,
+        ROWS: message.rows,
+        PAYLOADS_AT: message.payloads,
+        packRows: sent.map((p) => (shape.payloads[p]!.rounded ? packRounded : packRows)(h, p)),
+      },
     },
     (g, { mine, wire, mask, inputs, share, node, hop, chunk, epoch }, u) => {
       const { topkIds, topkWeights, placing, rows } = inputs;
@@ -87,29 +89,19 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
   );
 }
 
-function using(shape: HybridShape) {
-  const message = dispatchMessage(shape);
-  const sent = sentPayloads(shape);
-  return {
-    ...hybridConstants(shape),
-    SENT: sent,
-    IDS: message.ids,
-    WEIGHTS_AT: message.weights,
-    ROWS: message.rows,
-    PAYLOADS_AT: message.payloads,
-    livingPlaceAt: livingPlaceAt(shape),
-    ownerOf: expertOwner(shape),
-    sumUpTo,
-    packRows: sent.map((p) => (shape.payloads[p]!.rounded ? packRounded : packRows)(shape, p)),
-  };
-}
+const packParams = {
+  from: pointer('v16'),
+  to: pointer('v16'),
+  packed: pointer('u32'),
+  count: 'u32',
+} as const;
 
 /** One payload's rows of the tokens that `packed` lists, one behind the other. */
-function packRows(shape: HybridShape, payload: number) {
+function packRows({ shape }: Hybrid, payload: number) {
   const { unit, rowUnits } = partsOf(shape, payload, 1);
   return device(
     {
-      params: { from: pointer('v16'), to: pointer('v16'), packed: pointer('u32'), count: 'u32' },
+      params: packParams,
       using: {
         UNIT: unit,
         ROW: rowUnits,
@@ -137,10 +129,10 @@ function packRows(shape: HybridShape, payload: number) {
 }
 
 /** Likewise of a payload of bf16, rounded: each row, and its scales as the payload behind it. */
-function packRounded(shape: HybridShape, payload: number) {
+function packRounded({ shape }: Hybrid, payload: number) {
   return device(
     {
-      params: { from: pointer('v16'), to: pointer('v16'), packed: pointer('u32'), count: 'u32' },
+      params: packParams,
       using: {
         ROW: partsOf(shape, payload, 1).rowUnits,
         STRIDE: dispatchMessage(shape).row,

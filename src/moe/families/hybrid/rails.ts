@@ -12,18 +12,15 @@ import { type HybridShape, hybridConstants } from './shape.js';
 /** Lines that may come from each other node. Without masks rails are as they are. */
 export const linesOf = ({ masks = false, localRanks }: HybridShape): number => (masks ? localRanks : 1);
 
-/** A bit for each rank of a node that is left out. */
-export const outOfNode = (shape: HybridShape) =>
-  device(
-    {
-      params: { mask: 'v16', node: 'u32' },
-      returns: 'u32',
-      using: {
-        ...hybridConstants(shape),
-        WORDS: Math.ceil(shape.ranks / 32),
-        ALL: 2 ** shape.localRanks - 1,
-      },
-    },
+/** What kernels ask about nodes, lines and masks. */
+export function rails(shape: HybridShape) {
+  const { maskIn, isOut, living } = masking(shape, 'dispatch');
+  /** `ALL`: a bit for each rank of a node. */
+  const u = { ...hybridConstants(shape), WORDS: Math.ceil(shape.ranks / 32), ALL: 2 ** shape.localRanks - 1 };
+
+  /** A bit for each rank of a node that is left out. */
+  const outOfNode = device(
+    { params: { mask: 'v16', node: 'u32' }, returns: 'u32', using: u },
     (g, { mask, node }, u) => {
       let out = g.u32(0);
       if (u.MASKS) {
@@ -40,14 +37,9 @@ export const outOfNode = (shape: HybridShape) =>
     },
   );
 
-/** How many ranks of each other node this rank carries: itself is one of so many that follow each other, of which the others are left out. */
-const carriedHere = (shape: HybridShape) =>
-  device(
-    {
-      params: { mask: 'v16', node: 'u32' },
-      returns: 'u32',
-      using: { MASKS: shape.masks === true, LOCAL: shape.localRanks, outOfNode: outOfNode(shape) },
-    },
+  /** How many ranks of each other node this rank carries: itself is one of so many that follow each other, of which the others are left out. */
+  const carriedHere = device(
+    { params: { mask: 'v16', node: 'u32' }, returns: 'u32', using: { ...u, outOfNode } },
     (g, { mask, node }, u) => {
       let count = g.u32(1);
       if (u.MASKS) {
@@ -58,16 +50,9 @@ const carriedHere = (shape: HybridShape) =>
     },
   );
 
-/** The rank of the world whose tokens come by a line: those of each hop's own numbers first. */
-const senderOf = (shape: HybridShape) =>
-  device(
-    {
-      params: { node: 'u32', line: 'u32' },
-      returns: 'u32',
-      using: {
-        ...hybridConstants(shape),
-      },
-    },
+  /** The rank of the world whose tokens come by a line: those of each hop's own numbers first. */
+  const senderOf = device(
+    { params: { node: 'u32', line: 'u32' }, returns: 'u32', using: u },
     (g, { node, line }, u) => {
       let hop = line;
       let number = g.rank;
@@ -79,27 +64,15 @@ const senderOf = (shape: HybridShape) =>
     },
   );
 
-/** The lines by which messages come: how many, whose each is, and whether that rank is left out. */
-export const carrying = (shape: HybridShape) => ({
-  carriedHere: carriedHere(shape),
-  senderOf: senderOf(shape),
-  isOut: masking(shape, 'dispatch').isOut,
-});
-
-/** Where route k of a token goes: a place on a rank that is not left out, or anything else for nowhere. */
-export const livingPlaceAt = (shape: HybridShape) =>
-  device(
+  /** Where route k of a token goes: a place on a rank that is not left out, or anything else for nowhere. */
+  const livingPlaceAt = device(
     {
-      params: {
-        mask: 'v16',
-        topkIds: pointer('i32'),
-        placing: placingParam(shape),
-        token: 'u32',
-        k: 'u32',
-      },
+      params: { mask: 'v16', topkIds: pointer('i32'), placing: placingParam(shape), token: 'u32', k: 'u32' },
       returns: 'i32',
-      using: { living: masking(shape, 'dispatch').living, placeAt: placeAt(shape) },
+      using: { living, placeAt: placeAt(shape) },
     },
     (_, { mask, topkIds, placing, token, k }, { living, placeAt }) =>
       living({ mask, id: placeAt({ topkIds, placing, token, k }) }),
   );
+  return { ...u, maskIn, isOut, living, outOfNode, carriedHere, senderOf, livingPlaceAt };
+}

@@ -6,29 +6,23 @@ import { device, record, registers } from '../../../lang/index.js';
 import { findOwners, mostRows } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
 import { gatherParams, rowSum, sumRow, sumUnit, travelled, unitsInPart } from '../common/sum.js';
+import type { Hybrid } from './kit.js';
 import { combineMessage } from './messages.js';
-import type { HybridShape } from './shape.js';
-import { hybridConstants } from './shape.js';
 import { sumTokenParams, tokenFields } from './sum-token.js';
-import type { HybridWindow } from './window.js';
-import type { HybridWire } from './wire.js';
 
-export function sumAtSource(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+export function sumAtSource(h: Hybrid) {
+  const { shape } = h;
+  const at = rowsOfToken(h);
+  const held = travelled(shape, mostRows(shape), sumUnit(shape).values);
+  const sum = rowSum({ ...held, at, gather: gather(h) });
   return device(
     {
-      params: sumTokenParams(shape, window, wire),
+      params: sumTokenParams(h),
       using: {
+        ...h.u,
         ROWS: mostRows(shape),
-        ...hybridConstants(shape),
         findOwners: findOwners(shape),
-        sumRow: sumRow(shape, {
-          at: rowsOfToken(window, wire),
-          sum: rowSum({
-            ...travelled(shape, mostRows(shape), sumUnit(shape).values),
-            ...{ at: rowsOfToken(window, wire), gather: gather(shape, window, wire) },
-          }),
-          part: unitsInPart(shape, shape.combine.parts),
-        }),
+        sumRow: sumRow(shape, { at, sum, part: unitsInPart(shape, shape.combine.parts) }),
       },
     },
     (g, { win, wire, out, id, token, turn, node, part }, u) => {
@@ -52,21 +46,16 @@ export function sumAtSource(shape: HybridShape, window: HybridWindow, wire: Hybr
   );
 }
 
-const rowsOfToken = (window: HybridWindow, wire: HybridWire) =>
-  record({ ...tokenFields(window, wire), places: registers('u32') });
+const rowsOfToken = (h: Hybrid) => record({ ...tokenFields(h), places: registers('u32') });
 
-function gather(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+function gather(h: Hybrid) {
+  const { shape } = h;
   const { rows, row } = combineMessage(shape);
+  const { vectors } = sumUnit(shape);
   return device(
     {
-      params: gatherParams(rowsOfToken(window, wire)),
-      using: {
-        VECTORS: sumUnit(shape).vectors,
-        DTYPE: partialDtype(shape),
-        ...hybridConstants(shape),
-        ROWS_AT: rows,
-        ROW: row,
-      },
+      params: gatherParams(rowsOfToken(h)),
+      using: { ...h.u, VECTORS: vectors, DTYPE: partialDtype(shape), ROWS_AT: rows, ROW: row },
     },
     (g, { at: { win, wire, source, token, turn, node, owners, places }, count, i, first, rows }, u) => {
       for (const r of g.unroll(rows.length)) {

@@ -1,54 +1,31 @@
 /** One part of a token's row: what its own node made of it, then the rows of the others, node after node; a warp. */
-import { device, peers, pointer, record, registers } from '../../../lang/index.js';
+import { device, pointer, record, registers } from '../../../lang/index.js';
 import { formatOf } from '../../layer/index.js';
-import { expertOwner, listOwners } from '../common/owners.js';
+import { numbers } from '../common/params.js';
 import { laneOf, negativeZeros, scaleOf, sumParams, sumRow, sumUnit, unitsInPart } from '../common/sum.js';
+import type { Hybrid } from './kit.js';
 import { combineMessage } from './messages.js';
 import { nodeSum } from './node-sum.js';
-import { type HybridShape, hopsOf, hybridConstants } from './shape.js';
-import type { HybridWindow } from './window.js';
-import type { HybridWire } from './wire.js';
+import { hopsOf } from './shape.js';
 
 /** The place that the sum of a token's rows is told. */
-export const tokenFields = (window: HybridWindow, wire: HybridWire) =>
-  ({
-    win: peers(window),
-    wire: peers(wire),
-    source: 'u32',
-    token: 'u32',
-    turn: 'u32',
-    node: 'u32',
-    owners: registers('u32'),
-  }) as const;
+export const tokenFields = ({ at: { win, wire } }: Hybrid) => ({
+  ...{ win, wire, ...numbers('source', 'token', 'turn', 'node'), owners: registers('u32') },
+});
 
-export const sumTokenParams = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
-  ({
-    win: peers(window),
-    wire: peers(wire),
-    out: pointer(shape.output.dtype),
-    /** The lane's route. */
-    id: 'i32',
-    token: 'u32',
-    /** The rank's, in which it takes the token. */
-    turn: 'u32',
-    node: 'u32',
-    part: 'u32',
-  }) as const;
+/** `id`: the lane's route. `turn`: the rank's, in which it takes the token. */
+export const sumTokenParams = ({ shape, at: { win, wire } }: Hybrid) => ({
+  ...{ win, wire, out: pointer(shape.output.dtype), id: 'i32' as const },
+  ...numbers('token', 'turn', 'node', 'part'),
+});
 
-export function sumToken(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+export function sumToken(h: Hybrid) {
+  const { shape } = h;
+  const part = unitsInPart(shape, shape.combine.parts);
   return device(
     {
-      params: sumTokenParams(shape, window, wire),
-      using: {
-        ...hybridConstants(shape),
-        listOwners,
-        ownerOf: expertOwner(shape),
-        sumRow: sumRow(shape, {
-          at: record(tokenFields(window, wire)),
-          sum: sumOfUnit(shape, window, wire),
-          part: unitsInPart(shape, shape.combine.parts),
-        }),
-      },
+      params: sumTokenParams(h),
+      using: { ...h.u, sumRow: sumRow(shape, { at: record(tokenFields(h)), sum: sumOfUnit(h), part }) },
     },
     (g, { win, wire, out, id, token, turn, node, part }, u) => {
       const owners = g.registers('u32', u.OWNERS);
@@ -64,25 +41,21 @@ export function sumToken(shape: HybridShape, window: HybridWindow, wire: HybridW
 const mostAtOnce = 4;
 
 /** What this node made of a unit, then what came from other nodes: one row after another, in ascending order of nodes. */
-function sumOfUnit(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+function sumOfUnit(h: Hybrid) {
+  const { shape } = h;
   const { vectors, values } = sumUnit(shape);
   const lane = laneOf(shape);
   const { rows, row } = combineMessage(shape);
   return device(
     {
-      params: sumParams(record(tokenFields(window, wire)), values),
+      params: sumParams(record(tokenFields(h)), values),
       using: {
-        nodeSum: nodeSum(shape, window),
-        ...hybridConstants(shape),
+        ...h.u,
+        nodeSum: nodeSum(h),
         GROUP: Math.min(hopsOf(shape), mostAtOnce),
-        ROWS: rows,
-        ROW: row,
-        SCALED: formatOf(shape.output).rounding !== null,
-        scaleOf: scaleOf(shape),
-        VECTORS: vectors,
-        DTYPE: shape.output.dtype,
-        LANE: lane,
-        VALUES: values,
+        ...{ ROWS: rows, ROW: row },
+        ...{ SCALED: formatOf(shape.output).rounding !== null, scaleOf: scaleOf(shape) },
+        ...{ VECTORS: vectors, DTYPE: shape.output.dtype, LANE: lane, VALUES: values },
         ABSENT: negativeZeros[lane],
       },
     },

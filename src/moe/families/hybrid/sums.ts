@@ -2,13 +2,11 @@
  * Sums on their way to the other ranks of a group. Each rank adds up its share of the group's tokens and stores every part
  * in the others' windows as well. So a row crosses the network once for a group. Everything here is a warp's.
  */
-import { device, peers, pointer, registers, windowOf } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
-import { mateOf } from '../common/owners.js';
+import { device, pointer, registers } from '../../../lang/index.js';
+import { numbers } from '../common/params.js';
 import { rowsOf, unitsOfPart } from '../common/received.js';
-import { recordFailure } from '../common/waits.js';
+import type { Hybrid } from './kit.js';
 import type { HybridShape } from './shape.js';
-import type { HybridWindow } from './window.js';
 
 /** How a sum is cut: as the rows that it is made of. */
 function partOf(shape: HybridShape) {
@@ -17,17 +15,11 @@ function partOf(shape: HybridShape) {
 }
 
 /** Stores a part of a sum that this warp has made in the windows of the others. */
-export const sendSum = (shape: HybridShape, window: HybridWindow) =>
+export const sendSum = ({ shape, at: { win }, u }: Hybrid) =>
   device(
     {
-      params: {
-        win: peers(window),
-        out: pointer(shape.output.dtype),
-        token: 'u32',
-        part: 'u32',
-        epoch: 'u32',
-      },
-      using: { REPLICAS: sharing(shape).replicas, row: partOf(shape), mateOf: mateOf(shape) },
+      params: { win, out: pointer(shape.output.dtype), token: 'u32', part: 'u32', epoch: 'u32' },
+      using: { ...u, row: partOf(shape) },
     },
     (g, { win, out, token, part, epoch }, u) => {
       const start = part * u.row.PART_UNITS;
@@ -47,26 +39,15 @@ export const sendSum = (shape: HybridShape, window: HybridWindow) =>
   );
 
 /** A part of the sums that the others made in a turn, on its way to the caller's tensor. */
-export const receiveSums = (shape: HybridShape, window: HybridWindow) =>
+export const receiveSums = ({ shape, at: { mine }, u, phases }: Hybrid) =>
   device(
     {
       params: {
-        mine: windowOf(window),
-        out: pointer(shape.output.dtype),
-        turn: 'u32',
-        tokens: 'u32',
-        part: 'u32',
-        node: 'u32',
-        epoch: 'u32',
+        ...{ mine, out: pointer(shape.output.dtype) },
+        ...numbers('turn', 'tokens', 'part', 'node', 'epoch'),
         patience: registers('u32', 1),
       },
-      using: {
-        REPLICAS: sharing(shape).replicas,
-        LOCAL: shape.localRanks,
-        row: partOf(shape),
-        failed: recordFailure('combine'),
-        mateOf: mateOf(shape),
-      },
+      using: { ...u, ...phases.combine, row: partOf(shape) },
     },
     (g, { mine, out, turn, tokens, part, node, epoch, patience }, u) => {
       const start = part * u.row.PART_UNITS;

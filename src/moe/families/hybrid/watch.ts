@@ -4,33 +4,28 @@
  *
  * Its warps take the messages in turn, so that one that is late holds up few others.
  */
-import { device, peers, pointer, registers, windowOf } from '../../../lang/index.js';
+import { device, pointer, registers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { type Operation, patienceOf, recordFailure, waiting } from '../common/waits.js';
+import { numbers } from '../common/params.js';
+import { type Operation, patienceOf, recordFailure } from '../common/waits.js';
+import type { Hybrid } from './kit.js';
 import { header } from './messages.js';
-import { carrying, outOfNode } from './rails.js';
-import { type HybridShape, hybridConstants } from './shape.js';
-import type { HybridWindow } from './window.js';
-import type { HybridWire } from './wire.js';
+import type { HybridShape } from './shape.js';
 
 /**
  * The watcher waits for a message; false in vain, and then it does not wait again. It notes how long it waits for chunk 0, which comes in
  * every round, and of each rank to one thread.
  */
-const awaitMessage = (shape: HybridShape, window: HybridWindow, operation: Operation) =>
+const awaitMessage = ({ shape, at: { mine }, phases }: Hybrid, operation: Operation) =>
   device(
     {
       params: {
-        mine: windowOf(window),
-        came: pointer('u32'),
-        peer: 'u32',
-        chunk: 'u32',
-        epoch: 'u32',
+        ...{ mine, came: pointer('u32'), ...numbers('peer', 'chunk', 'epoch') },
         patience: registers('u32', 1),
       },
       returns: 'bool',
       using: {
-        ...waiting(shape, window, operation),
+        ...phases[operation],
         failed: recordFailure(operation, watchersAlone(shape, operation) ? 'cta' : 'gpu'),
       },
     },
@@ -69,29 +64,15 @@ export const awaitLanded = device(
   },
 );
 
-const params = (window: HybridWindow, wire: HybridWire) =>
-  ({
-    mine: windowOf(window),
-    wire: peers(wire),
-    mask: 'v16',
-    node: 'u32',
-    epoch: 'u32',
-    limit: 'u32',
-  }) as const;
+const params = ({ at: { mine, wire } }: Hybrid) =>
+  ({ mine, wire, mask: 'v16', node: 'u32', epoch: 'u32', limit: 'u32' }) as const;
 
 /** The messages of a dispatch, in order of chunks: those of chunk 0 say how many there are. */
-export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+export function watchDispatch(h: Hybrid) {
   return device(
     {
-      params: params(window, wire),
-      using: {
-        ...hybridConstants(shape),
-        awaitLanded,
-        awaitMessage: awaitMessage(shape, window, 'dispatch'),
-        TOKENS: header.tokens,
-        patienceOf,
-        ...carrying(shape),
-      },
+      params: params(h),
+      using: { ...h.u, TOKENS: header.tokens, awaitLanded, awaitMessage: awaitMessage(h, 'dispatch') },
     },
     (g, { mine, wire, mask, node, epoch, limit }, u) => {
       if (g.laneId !== 0) return;
@@ -124,17 +105,11 @@ export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: Hy
 }
 
 /** The messages of a combine: as many from each node as this rank's tokens have chunks. */
-export function watchCombine(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+export function watchCombine(h: Hybrid) {
   return device(
     {
-      params: { ...params(window, wire), share: 'u32' },
-      using: {
-        ...hybridConstants(shape),
-        awaitMessage: awaitMessage(shape, window, 'combine'),
-        patienceOf,
-        ALL: 2 ** shape.localRanks - 1,
-        outOfNode: outOfNode(shape),
-      },
+      params: { ...params(h), share: 'u32' },
+      using: { ...h.u, awaitMessage: awaitMessage(h, 'combine') },
     },
     (g, { mine, wire, mask, node, epoch, limit, share }, u) => {
       if (g.laneId !== 0) return;
