@@ -1,10 +1,10 @@
 import type { AccessForm, IrModule } from '../../lang/index.js';
 import type { PtxKernel } from '../../lang/ptx/index.js';
-import type { Site } from './detector/detector.js';
+import type { DetectedForm, Site } from './detector/detector.js';
 import type { LaneMeeting } from './lanes.js';
 
 /** The effect of a statement on memory. There is one object for each, which generated code names by its number. */
-export interface StatementAccess extends AccessForm {
+export interface StatementAccess extends DetectedForm {
   readonly site: number;
 }
 

@@ -428,6 +428,12 @@ export function isSettled(by: Actor, epoch: number, me: Actor): boolean {
   return me.settled === null || by.block === me.block || isKnown(me.settled, by, epoch);
 }
 
+/** True if what `by` did in `epoch` was there when the launch of `me` began, or the one that it has awaited ended. */
+export function isBeforeLaunch(by: Actor, epoch: number, me: Actor): boolean {
+  if (isKnown(me.settled ?? me.block.launch!.start, by, epoch)) return true;
+  return me.awaited !== null && isKnown(me.awaited, by, epoch);
+}
+
 function isKnown(clock: Clock, by: Actor, epoch: number): boolean {
   if (by.block.step <= clock.completed(by.block.stream)) return true;
   return covers(clock.about(by.block), by, epoch);

@@ -39,6 +39,11 @@ export interface Place {
 
 export type AccessKind = AccessForm['kind'];
 
+export interface DetectedForm extends AccessForm {
+  /** A weak load by way of a cache that sees only what was there when its launch began. */
+  readonly incoherent?: boolean;
+}
+
 /** The findings of a run. A finding is data: `formatFinding` makes it text. */
 export type Finding = {
   readonly seed: string;

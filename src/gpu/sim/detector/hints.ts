@@ -6,7 +6,17 @@
  */
 
 import type { Space } from '../../../lang/index.js';
-import { bytesOf, isAtomic, isRead, kindOf, type Made, sameSize, scopeOf, siteOf } from './access.js';
+import {
+  bytesOf,
+  isAtomic,
+  isIncoherent,
+  isRead,
+  kindOf,
+  type Made,
+  sameSize,
+  scopeOf,
+  siteOf,
+} from './access.js';
 import {
   type Actor,
   covers,
@@ -44,6 +54,7 @@ interface RaceCircumstances extends Circumstances {
 export function explain(first: Side, second: Side, around: RaceCircumstances): () => string {
   const now =
     betweenAtomics(first, second) ??
+    incoherent(first, second) ??
     initialisedForCluster(first, second, around.space) ??
     copy(first) ??
     missingProxyFence(first, second, around) ??
@@ -84,6 +95,15 @@ function betweenAtomics(first: Side, second: Side): string | null {
     .map((side) => `the ${verb(side.meta)} at ${side.where} has ${scopeNames[scopeOf(side.meta)]} scope`)
     .join(' and ');
   return `Both are atomic, but ${whose} while the other thread is ${placed(first.by, second.by)}: use ${scopeNames[apart]}.`;
+}
+
+function incoherent(...sides: readonly Side[]): string | null {
+  const load = sides.find(({ meta }) => isIncoherent(meta));
+  if (load === undefined) return null;
+  return (
+    `The load at ${load.where} goes by a cache that no store of its launch's time reaches (.nc, as of __ldg), whatever ` +
+    'orders the two: load without .nc what is written while the kernel runs.'
+  );
 }
 
 /** Threads store to the shared memory of their own block only: what another reaches atomically there is an mbarrier. */

@@ -9,7 +9,7 @@
  *
  * It turns these events into clocks (who knows what) and shadow memory (who touched what).
  */
-import type { AccessForm, Scope, Space } from '../../../lang/index.js';
+import type { Scope, Space } from '../../../lang/index.js';
 import { noSite, packAccess } from './access.js';
 import {
   Actor,
@@ -29,7 +29,16 @@ import {
   theNetwork,
 } from './actors.js';
 import { Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
-import type { BufferInfo, CopyEngine, FenceKind, Finding, Place, SiteId, StaleRead } from './detector.js';
+import type {
+  BufferInfo,
+  CopyEngine,
+  DetectedForm,
+  FenceKind,
+  Finding,
+  Place,
+  SiteId,
+  StaleRead,
+} from './detector.js';
 import { Location, type Version, wordsAt } from './location.js';
 import { type DetectorOptions, RaceReports } from './report.js';
 import { type Cell, locationOf, Shadow } from './shadow.js';
@@ -71,7 +80,7 @@ export class Detector {
   readonly #actors: Actor[] = [];
   readonly #shadows: Shadow[] = [];
   /** The effects of statements, packed: each does the same whenever it runs. */
-  readonly #packed: { readonly form: AccessForm; readonly meta: number }[] = [];
+  readonly #packed: { readonly form: DetectedForm; readonly meta: number }[] = [];
   /** A ring of the latest. */
   readonly #observations: Observation[] = [];
   #observed = 0;
@@ -251,7 +260,7 @@ export class Detector {
    */
   access(
     thread: number,
-    form: AccessForm,
+    form: DetectedForm,
     site: SiteId,
     buffer: BufferInfo,
     offset: number,
@@ -262,7 +271,7 @@ export class Detector {
 
   #access(
     me: Actor,
-    form: AccessForm,
+    form: DetectedForm,
     site: SiteId,
     buffer: BufferInfo,
     offset: number,
@@ -308,8 +317,8 @@ export class Detector {
   /** An access has come behind a store of its thread that stands behind it. */
   cameLate(
     thread: number,
-    late: { readonly form: AccessForm; readonly site: SiteId },
-    passed: { readonly form: AccessForm; readonly site: SiteId },
+    late: { readonly form: DetectedForm; readonly site: SiteId },
+    passed: { readonly form: DetectedForm; readonly site: SiteId },
     buffer: BufferInfo,
     offset: number,
   ): void {
@@ -536,7 +545,7 @@ export class Detector {
   networkSignalled(
     write: number,
     behind: readonly number[],
-    form: AccessForm,
+    form: DetectedForm,
     site: SiteId,
     { buffer, offset }: Place,
   ): void {
@@ -555,7 +564,7 @@ export class Detector {
     return actor;
   }
 
-  #pack(form: AccessForm, site: SiteId): number {
+  #pack(form: DetectedForm, site: SiteId): number {
     const known = this.#packed[site];
     if (known?.form === form) return known.meta;
     const meta = packAccess(form, site);

@@ -11,8 +11,17 @@
  * An access is forgotten when a newer one stands for it: the newer happened after it, conflicts with everything
  * it conflicts with, and is no better protected by being atomic.
  */
-import { isAtomic, isRead, type Made, readsByL1, sameSize, scopeOf, strengthOf } from './access.js';
-import { type Actor, distance, happenedBefore, isSettled } from './actors.js';
+import {
+  isAtomic,
+  isIncoherent,
+  isRead,
+  type Made,
+  readsByL1,
+  sameSize,
+  scopeOf,
+  strengthOf,
+} from './access.js';
+import { type Actor, distance, happenedBefore, isBeforeLaunch, isSettled } from './actors.js';
 import type { Location } from './location.js';
 import { mutual } from './sync.js';
 
@@ -123,7 +132,8 @@ export class Shadow {
       page.fit(from, to);
       const last = ((to - 1) & (pageBytes - 1)) >> page.shift;
       for (let record = (from & (pageBytes - 1)) >> page.shift; record <= last; record++) {
-        if (reads) this.#weakRead(page, record, me, as, meta, from);
+        if (isIncoherent(meta)) this.#full(this.#cell(page, record), { me, as, meta, offset: from });
+        else if (reads) this.#weakRead(page, record, me, as, meta, from);
         else this.#weakWrite(page, record, me, as, meta, from);
       }
       from = to;
@@ -315,8 +325,12 @@ export class Shadow {
 
   #compare(cell: Cell, earlier: Made, now: Access): void {
     const { me, as, meta } = now;
-    const settled = !readsByL1(meta) || isSettled(earlier.by, earlier.epoch, as);
-    if (settled && happenedBefore(earlier.by, earlier.epoch, me)) return;
+    if (isIncoherent(meta)) {
+      if (isBeforeLaunch(earlier.by, earlier.epoch, as)) return;
+    } else {
+      const settled = !readsByL1(meta) || isSettled(earlier.by, earlier.epoch, as);
+      if (settled && isOver(earlier, me)) return;
+    }
     if (mutual(earlier.meta, meta, distance(earlier.by, me))) return;
     this.#race(earlier, now, cell.writes);
   }
@@ -339,8 +353,14 @@ export function locationOf(cells: readonly Cell[]): Location | null {
   return location;
 }
 
-function standsFor({ me, as, meta }: Access, { by, epoch, meta: earlier }: Made): boolean {
-  if (!happenedBefore(by, epoch, me)) return false;
+/** True if `made` happened before what `me` does now; of an incoherent load, all that its block does. */
+function isOver({ by, epoch, meta }: Made, me: Actor): boolean {
+  return isIncoherent(meta) ? me.knowsEndOf(by.block) : happenedBefore(by, epoch, me);
+}
+
+function standsFor({ me, as, meta }: Access, made: Made): boolean {
+  if (!isOver(made, me)) return false;
+  const { by, meta: earlier } = made;
   if (!isAtomic(meta)) return true;
   // An access that is protected from the new access by scopes must be protected from the earlier one as well.
   if (!isAtomic(earlier) || !sameSize(earlier, meta) || scopeOf(earlier) < scopeOf(meta)) return false;

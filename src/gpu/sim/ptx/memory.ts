@@ -16,7 +16,7 @@ export interface Spot {
   readonly isShared: boolean;
 }
 
-const hints = /^(L[12]::|nc$|ca$|cg$|cs$|lu$|cv$|wb$|wt$|noftz$)/;
+const hints = /^(L[12]::|ca$|cg$|cs$|lu$|cv$|wb$|wt$|noftz$)/;
 
 export type Handler = (x: Instruction) => void;
 
@@ -137,6 +137,7 @@ function load(x: Instruction): void {
   const form = ordering(x);
   const space = spaceOf(x);
   const count = width(x);
+  const incoherent = x.has('nc') || x.name === 'ldu';
   x.ignore(hints);
   const type = x.type();
   const bytes = ptxBytes[type];
@@ -163,7 +164,7 @@ function load(x: Instruction): void {
     const refused = (): void => {
       for (const register of part) clear(x, register);
     };
-    const access = { kind: 'read', ...form, bytes: bytes * step, site: x.site } as const;
+    const access = { kind: 'read', ...form, bytes: bytes * step, site: x.site, incoherent } as const;
     x.code.accesses.print(access, at, make, { refused });
   }
 }

@@ -401,6 +401,28 @@ READER:
     }
   });
 
+  describe('a load by the cache that is not coherent', () => {
+    const store = 'st.global.u32 [%out], 1;';
+    const load = 'ld.global.nc.u32 %r1, [%out];';
+
+    test.each([
+      ['of what another thread stored before a barrier', `@%p0 ${store} bar.sync 0; @!%p0 ${load}`],
+      ['of what its own thread has stored', `@%p0 ${store} @%p0 ${load}`],
+      ['of what another thread stores behind a barrier', `@!%p0 ${load} bar.sync 0; @%p0 ${store}`],
+      ['of vectors', `@%p0 ${store} bar.sync 0; ld.global.nc.v4.u32 {%r1, %r2, %r3, %r4}, [%out];`],
+    ])('%s races', async (_, body) => {
+      const text = fileOf(`mov.u32 %r0, %tid.x; setp.eq.u32 %p0, %r0, 0; ${body}`);
+      const { findings } = await run(text, { block: 2, fills: 1 });
+      expect(findings).toMatchObject([{ kind: 'race', hint: expect.stringContaining('without .nc') }]);
+      const coherent = await run(text.replace('.nc', ''), { block: 2, fills: 1 });
+      expect(coherent.findings).toEqual([]);
+    });
+
+    test('does not race with what stands before and behind its launch', async () => {
+      expect((await run(fileOf(`${load} ld.global.u32 %r2, [%out];`), { fills: 2 })).findings).toEqual([]);
+    });
+  });
+
   describe('a barrier of some lanes', () => {
     /** Lane 20 stores, and lane 0 loads behind a barrier. */
     const betweenLanes = (barriers: string) =>
