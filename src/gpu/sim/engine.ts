@@ -152,8 +152,9 @@ export class Engine implements Machine {
   }
 
   /** The actor that accesses mapped memory now, from the host of `rank`. */
-  hostThread(rank: number): number {
+  hostThread(ofRank: number): number {
     if (this.#acting !== null) return this.#acting.id;
+    const rank = this.hosts.programOf(ofRank);
     let thread = this.#hostPrograms.get(rank);
     if (thread === undefined) {
       thread = this.#newHostThread(rank, null);
@@ -175,7 +176,7 @@ export class Engine implements Machine {
 
   #newHostThread(rank: number, name: string | null): number {
     const thread = this.newThreads(1);
-    this.detector?.hostThreadStarted(thread, rank, name);
+    this.detector?.hostThreadStarted(thread, this.hosts.programOf(rank), name);
     return thread;
   }
 
@@ -196,7 +197,7 @@ export class Engine implements Machine {
     host.ended = true;
     this.#idleHosts.delete(host);
     if (host.program.hearsOutside) this.#outside--;
-    this.detector?.hostThreadEnded(host.id, host.rank);
+    this.detector?.hostThreadEnded(host.id, this.hosts.programOf(host.rank));
     this.work();
   }
 

@@ -4,7 +4,7 @@
  *
  * A host is blocked while it awaits a stream of its device, or something that another rank's host must do (tell the
  * machine with `waiting`). Ranks that announced their program with `entered` count until they leave; where nobody
- * announced any, whoever awaits a stream is taken for all there is.
+ * announced any, one program is the host of all ranks, and blocked when it awaits a stream.
  */
 import type { HeddleError } from '../../base/errors.js';
 
@@ -16,6 +16,7 @@ interface Pending {
 export class Hosts {
   readonly #programs: number[];
   readonly #waits: number[];
+  #announced = false;
   readonly #pending = new Set<Pending>();
 
   readonly #onTold: () => void;
@@ -27,11 +28,17 @@ export class Hosts {
   }
 
   entered(rank: number): void {
+    this.#announced = true;
     this.#programs[rank]!++;
   }
 
   left(rank: number): void {
     this.#programs[rank]!--;
+  }
+
+  /** The rank whose host program is that of `rank`: the first's, where one program is the host of all. */
+  programOf(rank: number): number {
+    return this.#announced ? rank : 0;
   }
 
   /** The host of `rank` waits for another rank's host, until the returned function is called. */

@@ -286,7 +286,7 @@ export class SimStream extends Agent implements Stream {
         return;
       }
       this.#work(() => {
-        this.#engine.detector?.hostSynchronized(this.#id, this.rank);
+        this.#engine.detector?.hostSynchronized(this.#id, this.#engine.hosts.programOf(this.rank));
         const error = this.#error;
         this.#error = null;
         try {
@@ -337,7 +337,8 @@ export class SimStream extends Agent implements Stream {
       this.#capture.operations.push({ stream: this, operation });
       return;
     }
-    this.#operations.push({ operation, known: this.#engine.detector?.hostKnows(this.rank) ?? null });
+    const { detector, hosts } = this.#engine;
+    this.#operations.push({ operation, known: detector?.hostKnows(hosts.programOf(this.rank)) ?? null });
     this.kick();
     this.#engine.work();
   }

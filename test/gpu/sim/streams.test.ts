@@ -310,3 +310,32 @@ it('what a stream refuses is nothing that the machine believes to be awaited', a
   for (let turn = 0; turn < 8; turn++) await new Promise(setImmediate);
   expect(machine.findings).toEqual([]);
 });
+
+describe('one host program of two GPUs', () => {
+  /** Fills memory of both, then launches on each a kernel that changes the other's. */
+  async function findings(awaits: (ranks: readonly Rank[]) => Promise<unknown>): Promise<string[]> {
+    const { machine, ranks } = machineOf({ ranks: 2, mode: 'checked' });
+    const logs = ranks.map(({ device }) => device.allocateWindow(16, 'log'));
+    for (const { stream, rank } of ranks) stream.fill(logs[rank]!.address, 16, 0);
+    await awaits(ranks);
+    for (const rank of ranks) await launch(rank, append.ir(), one, { log: logs[1 - rank.rank]!, value: 1 });
+    for (const { stream } of ranks) await stream.synchronize();
+    return machine.findings.map(({ kind }) => kind);
+  }
+
+  it.each<[string, (ranks: readonly Rank[]) => Promise<unknown>]>([
+    ['at once', (ranks) => Promise.all(ranks.map(({ stream }) => stream.synchronize()))],
+    [
+      'one after the other',
+      async (ranks) => {
+        for (const { stream } of ranks) await stream.synchronize();
+      },
+    ],
+  ])('launches behind what it has awaited of both, %s', async (_, awaits) => {
+    expect(await findings(awaits)).toEqual([]);
+  });
+
+  it('does not launch behind what it has not awaited', async () => {
+    expect(await findings(([first]) => first!.stream.synchronize())).toContain('race');
+  });
+});
