@@ -7,6 +7,7 @@ import ts from 'typescript';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { Command } from '../../src/cli/commander.js';
 import { commands } from '../../src/cli/program.js';
+import { programs } from '../gpu/sim/gallery/programs.js';
 import { transpiled } from '../tree.js';
 import { type Block, commandsOf, page, pages, root } from './markdown.js';
 
@@ -91,40 +92,66 @@ describe('commands', () => {
 });
 
 describe('figures', () => {
-  const { text } = page('README.md');
-  const measured = text.slice(text.indexOf('## Measured'), text.indexOf('## Use it'));
-  const [head, , ...rows] = measured.split('\n').filter((line) => line.startsWith('| '));
+  const results = join(root, 'docs/results');
+  const newest = '2026-11-26-4xh200-side-by-side';
+  type Group = Readonly<Record<string, readonly number[]>>;
+  interface Comparison {
+    readonly tokens: readonly number[];
+    readonly bf16: Readonly<Record<'2' | '4', Group>>;
+    readonly fp8: Readonly<Record<'2' | '4', Group>>;
+  }
+  const { tokens, bf16, fp8 } = JSON.parse(
+    readFileSync(join(results, `${newest}.json`), 'utf8'),
+  ) as Comparison;
+  const cells = (row: string): string[] => row.split(' | ').slice(1);
+  const head = `tokens a rank | ${tokens.join(' | ')}`;
 
-  test('README shows a part of what docs/benchmarks.md shows', () => {
-    expect(rows).toHaveLength(3);
-    expect([head, ...rows].filter((row) => !page('docs/benchmarks.md').text.includes(row!))).toEqual([]);
+  /** What a row must show: its figures in the JSON, with as many decimals as it has. */
+  function wanted(group: Group, row: string): string[] {
+    const figures = group[row.split(' | ')[0]!];
+    if (figures !== undefined) return cells(row).map((cell, i) => figures[i]!.toFixed(decimals(cell)));
+    return group['store ceiling']!.map(
+      (ceiling, i) => `${Math.round((100 * ceiling) / group.Heddle![i]!)} %`,
+    );
+  }
+  const decimals = (cell: string): number => cell.split('.')[1]?.length ?? 0;
+
+  test.each([
+    ['README.md', [bf16[4]]],
+    ['docs/benchmarks.md', [bf16[4], bf16[2]]],
+    [`docs/results/${newest}.md`, [bf16[4], bf16[2], fp8[4], fp8[2]]],
+  ])('%s shows what the JSON of the newest comparison has', (path, groups) => {
+    const rows = [...readFileSync(join(root, path), 'utf8').matchAll(/(?:^\|.*\|\n)+/gm)]
+      .map(([table]) =>
+        table
+          .trim()
+          .split('\n')
+          .map((line) => line.replace(/^\| | \|$/g, '')),
+      )
+      .filter(([first]) => first === head)
+      .map((lines) => lines.slice(2));
+    expect(rows).toHaveLength(groups.length);
+    rows.forEach((table, i) => {
+      expect(table.map((row) => row.split(' | ')[0])).toEqual(
+        expect.arrayContaining(['Heddle', 'FlashInfer']),
+      );
+      expect(table.map(cells)).toEqual(table.map((row) => wanted(groups[i]!, row)));
+    });
   });
 
-  interface Report {
-    readonly points: readonly {
-      readonly tokens: number;
-      readonly rows: readonly { readonly subject: string; readonly phase: string; readonly time: number }[];
-    }[];
-  }
-  const newest = readdirSync(join(root, 'docs/results'), { recursive: true, encoding: 'utf8' })
-    .filter((name) => /^[\d-]+-4xh200(-bench-deepseek_v3-|\/)bf16\.json$/.test(name))
-    .sort((a, b) => (a.slice(0, 10) < b.slice(0, 10) ? -1 : 1))
-    .at(-1)!;
-  const { points } = JSON.parse(readFileSync(join(root, 'docs/results', newest), 'utf8')) as Report;
-  const cells = (row: string): string[] =>
-    row
-      .split('|')
-      .slice(2, -1)
-      .map((cell) => cell.trim());
+  test('every page of results names the commit that was measured', () => {
+    const unnamed = readdirSync(results)
+      .filter((name) => name.endsWith('.md'))
+      .filter((name) => {
+        const text = readFileSync(join(results, name), 'utf8');
+        return !/\bcommit/i.test(text) || !/\b[0-9a-f]{7,8}\b/.test(text);
+      });
+    expect(unnamed).toEqual([]);
+  });
 
-  test.each(['Heddle', 'NCCL sparse'])('README says of %s what the newest run measured', (subject) => {
-    const shown = cells(rows.find((row) => row.startsWith(`| ${subject} |`))!);
-    const wanted = cells(head!).map((tokens, i) => {
-      const point = points.find((one) => one.tokens === Number(tokens))!;
-      const of = point.rows.find((row) => row.subject === subject.toLowerCase() && row.phase === 'both')!;
-      return of.time.toFixed(shown[i]!.split('.')[1]?.length ?? 0);
-    });
-    expect(shown).toEqual(wanted);
+  test('README counts the mistakes of the playground', () => {
+    const numbers = ['ten', 'eleven', 'twelve', 'thirteen', 'fourteen'];
+    expect(page('README.md').text).toContain(`${numbers[programs.length - 10]} mistakes`);
   });
 });
 
