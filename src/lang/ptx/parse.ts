@@ -22,9 +22,16 @@ import { Tokens } from './tokens.js';
 const spaces: ReadonlySet<string> = new Set(['.global', '.shared', '.local', '.const', '.param']);
 const linkage: ReadonlySet<string> = new Set(['.visible', '.extern', '.weak', '.common']);
 
+/** The text before the zeros with which it ends where C gave it, or a fat binary. */
+function withoutEnd(text: string): string {
+  const end = text.indexOf('\0');
+  return end < 0 || /[^\0\s]/.test(text.slice(end)) ? text : text.slice(0, end);
+}
+
 /** Reads PTX. `file` is how errors and findings call it. */
-export function parsePtx(text: string, file = 'kernel.ptx'): PtxModule {
-  const tokens = new Tokens(requireText('text', text), requireText('file', file));
+export function parsePtx(given: string, file = 'kernel.ptx'): PtxModule {
+  const text = withoutEnd(requireText('text', given));
+  const tokens = new Tokens(text, requireText('file', file));
   const sources = new Map<number, string>();
   const variables: PtxVariable[] = [];
   const functions = new Map<string, PtxFunction>();

@@ -68,6 +68,10 @@ $L__info: .b8 95,0
   expect(program.kernel('reduce').name).toBe('_Z6reducePfi');
 });
 
+test.each(['\0', '\0\0\0\n'])('zeros end a text, as in C: %j', (end) => {
+  expect(ptx(`${head}.entry k() { ret; }\n${end}`).kernels).toEqual(['k']);
+});
+
 describe('what cannot be read is refused with its line', () => {
   test.each([
     ['int main() {}', "mine.ptx:1: 'int' is nothing that a module may have"],
@@ -78,6 +82,7 @@ describe('what cannot be read is refused with its line', () => {
     ],
     [`${head}.visible .entry k() {\n  @%p bra X;\n}`, "mine.ptx:5: '%p' is no register"],
     [`${head}.visible .entry k() {\n  ret;`, "a '}' is missing"],
+    [`${head}\0.visible .entry k() { ret; }`, "mine.ptx:4: '\0' is nothing that a module may have"],
     ['.version 8.0\n.target sm_90\n.address_size 32\n', 'mine.ptx:4: addresses must have 64 bits'],
   ])('%j', (text, message) => {
     expect(() => ptx(text, 'mine.ptx')).toThrow(message);
