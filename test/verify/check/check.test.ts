@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { listSubjects, runCheck } from '../../../src/cli/check.js';
 import { explore, SimMachine } from '../../../src/gpu/sim/index.js';
 import { type IrModule, kernel, pointer } from '../../../src/lang/index.js';
@@ -58,6 +58,30 @@ describe('check', () => {
     const again = await check([wrong], { replay: `${race!.configuration}/${race!.seed}` });
     expect(again.schedules).toBe(1);
     expect(again.findings).toContainEqual(race);
+  });
+
+  it.each<[string, (machine: SimMachine) => Promise<void>]>([
+    ['waits for what nobody does', () => new Promise(() => {})],
+    [
+      'looks again and again',
+      async (machine) => {
+        const stream = machine.device(0).createStream();
+        for (;;) {
+          await stream.synchronize();
+          for (let i = 0; i < 50; i++) await new Promise((resolve) => setTimeout(resolve, 1));
+        }
+      },
+    ],
+  ])('ends the schedule of a host program that %s, by turns of the event loop', async (_, run) => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'setInterval', 'clearInterval'] });
+    try {
+      const running = runOnce({ name: 'endless', ranks: 1, run }, { seed: '1' });
+      for (let i = 0; i < 25; i++) await vi.advanceTimersByTimeAsync(1000);
+      const message = expect.stringContaining('the host programs do not end');
+      expect((await running).findings).toMatchObject([{ kind: 'failure', message }]);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   it('kills every mutant of a kernel that needs all it has', async () => {
