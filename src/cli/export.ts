@@ -73,7 +73,7 @@ async function exportFamily(
 function architecturesOf(text: string): readonly string[] {
   if (text === 'none') return [];
   return text.split(',').map((name) => {
-    if (/^sm_\d+[af]?$/.test(name)) return name;
+    if (/^sm_\d{2,}[af]?$/.test(name)) return name;
     throw new ArgumentError('--arch', text, 'architectures like sm_90a,sm_100a, or none');
   });
 }

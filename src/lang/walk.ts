@@ -3,7 +3,7 @@
 import { requireObject, requireThat } from '../base/errors.js';
 import type { Effect, Expr, ForeignSource, IrModule, Span, Stmt, Variable } from './ir.js';
 import { operations } from './operations/index.js';
-import type { Hardware } from './operations/operation.js';
+import { type Hardware, hardware } from './operations/operation.js';
 
 type EffectStmt = Stmt & { readonly kind: 'effect' };
 
@@ -35,17 +35,23 @@ export function effectsOf(module: IrModule): EffectPlace[] {
   return found;
 }
 
-/** Something that a module needs and only some GPUs have; null where all have it. `because`: the operation that needs it. */
+/** Something that a module needs and only some GPUs have; null where all have it. `because`: what needs it. */
 export function hardwareOf(module: IrModule): { readonly only: Hardware; readonly because: string } | null {
-  let found: { readonly only: Hardware; readonly because: string } | null =
-    module.cluster === 1 ? null : { only: 'hopper and later', because: 'clusters of blocks' };
+  const found = new Map<Hardware | undefined, string>();
+  const needs = (only: Hardware | undefined, because: string) => found.has(only) || found.set(only, because);
+  if (module.cluster !== 1) needs('hopper and later', 'clusters of blocks');
   walkStatements(module.entry.body, (stmt) => {
-    const only = stmt.kind === 'effect' ? operations[stmt.effect.op].only : undefined;
-    if (stmt.kind !== 'effect' || only === undefined || found?.only === 'hopper') return;
-    if (found === null || only === 'hopper') found = { only, because: `g.${stmt.effect.op}` };
+    if (stmt.kind === 'effect') needs(operations[stmt.effect.op].only, `g.${stmt.effect.op}`);
+    for (const expr of expressionsOf(stmt))
+      if (someExpression(expr, convertsE4m3)) needs('ada and later', 'conversions of e4m3');
   });
-  return found;
+  const only = hardware.find((some) => found.has(some));
+  return only === undefined ? null : { only, because: found.get(only)! };
 }
+
+const isE4m3 = ({ type }: Expr): boolean => type.kind === 'value' && type.name === 'e4m3';
+const convertsE4m3 = (expr: Expr): boolean =>
+  expr.kind === 'convert' ? isE4m3(expr) || isE4m3(expr.arg) : expr.kind === 'pack' && expr.of === 'e4m3';
 
 /** Sources that must be linked to a module: the sources of the foreign functions that it calls. */
 export function foreignSources(module: IrModule): ReadonlySet<ForeignSource> {

@@ -87,6 +87,7 @@ interface Reasons {
     | 'hardwareOf'
     | 'isLeftEarly'
     | 'operands'
+    | 'requireArchitecture'
     | 'rewriteEffects'
     | 'rewriteStatements'
     | 'sharedLayout'

@@ -7,7 +7,7 @@ import {
   UnavailableError,
 } from '../../base/errors.js';
 import { type Address, view } from '../../base/native/index.js';
-import { dynamicSharedBytes, hardwareOf, type IrModule } from '../../lang/index.js';
+import { dynamicSharedBytes, type IrModule } from '../../lang/index.js';
 import {
   type Device,
   type Fill,
@@ -26,7 +26,7 @@ import {
 import { compileKernel } from './compiler.js';
 import { Context, check } from './driver.js';
 import { CudaError } from './errors.js';
-import { architecture, countGpus, describeGpu, type Gpu } from './gpu.js';
+import { architecture, countGpus, describeGpu, type Gpu, requireCapability, requireHardware } from './gpu.js';
 import { link } from './link.js';
 import { NvshmemHeap, nvshmemState } from './nvshmem/heap.js';
 import { closeDescriptor } from './posix.js';
@@ -83,12 +83,7 @@ export class CudaDevice implements Device {
       );
     }
     const gpu = describeGpu(ordinal);
-    if (gpu.capability[0] < 7) {
-      throw new UnavailableError(
-        `GPU ${ordinal} (${gpu.name}) has compute capability ${gpu.capability.join('.')}`,
-        'Heddle’s kernels need 7.0 (Volta) or newer, whose memory model orders accesses across GPUs',
-      );
-    }
+    requireCapability(gpu.capability, `GPU ${ordinal} (${gpu.name})`);
     return new CudaDevice(gpu);
   }
 
@@ -276,7 +271,7 @@ export class CudaDevice implements Device {
   }
 
   async load(module: IrModule): Promise<CudaProgram> {
-    this.#requireHardware(module);
+    requireHardware(module, this.gpu.capability, this.gpu.name);
     const parts = printKernel(module);
     const [{ entry: kernel }] = parts;
     const sharedBytes = dynamicSharedBytes(module.shared);
@@ -308,18 +303,7 @@ export class CudaDevice implements Device {
     const entry = d.out.number();
     // Now, while nothing of ours runs: a kernel loaded at its first launch would wait for the running ones.
     if (d.cuFuncLoad !== null) check(d.cuFuncLoad(entry), 'cuFuncLoad', loading);
-    return new CudaProgram(this.#home, module, entry);
-  }
-
-  #requireHardware(module: IrModule): void {
-    const { capability, name } = this.gpu;
-    const needs = hardwareOf(module);
-    if (needs === null || capability[0] === 9 || (needs.only !== 'hopper' && capability[0] > 9)) return;
-    const which = needs.only === 'hopper' ? '9.0 (Hopper) alone' : '9.0 (Hopper) and later';
-    throw new UnavailableError(
-      `${module.name} uses ${needs.because}, which GPUs of compute capability ${which} have; ${name} has ${capability.join('.')}`,
-      'Use a kernel without it on this GPU',
-    );
+    return new CudaProgram(this.#home, module, entry, this.gpu.capability[0] >= 9);
   }
 
   /** The source of a module's NVSHMEM state; null for others. */

@@ -1,4 +1,5 @@
 import { requireInteger, UnavailableError } from '../../base/errors.js';
+import { hardwareOf, type IrModule } from '../../lang/index.js';
 import { check, driver } from './driver.js';
 
 /** The driver's facts about one GPU. Asking creates no context on it. */
@@ -144,9 +145,44 @@ export function hasPeerAtomics(from: number, to: number): boolean {
   return out.i32[0] === 1;
 }
 
+const oldest = 8;
+
+/** Requires the capability that all kernels need. @throws UnavailableError */
+export function requireCapability([major, minor]: Gpu['capability'], whose: string): void {
+  if (major >= oldest) return;
+  throw new UnavailableError(
+    `${whose} has compute capability ${major}.${minor}`,
+    `Heddle’s kernels need ${oldest}.0 (Ampere) or newer`,
+  );
+}
+
+/** Requires the capability that a kernel's operations need. @throws UnavailableError */
+export function requireHardware(module: IrModule, [major, minor]: Gpu['capability'], whose: string): void {
+  const needs = hardwareOf(module);
+  if (needs === null) return;
+  const [which, has] = {
+    hopper: ['9.0 (Hopper) alone', major === 9] as const,
+    'hopper and later': ['9.0 (Hopper) and later', major >= 9] as const,
+    'ada and later': ['8.9 (Ada) and later', major >= 9 || (major === 8 && minor >= 9)] as const,
+  }[needs.only];
+  if (has) return;
+  throw new UnavailableError(
+    `${module.name} uses ${needs.because}, which GPUs of compute capability ${which} have; ${whose} has ${major}.${minor}`,
+    'Use a kernel without it on this GPU',
+  );
+}
+
 /** The compiler's name for a GPU's instruction set; from Hopper on with the features of that chip alone (TMA). */
 export function architecture([major, minor]: Gpu['capability']): string {
   return `sm_${major}${minor}${major >= 9 ? 'a' : ''}`;
+}
+
+/** Requires that a kernel can be compiled for an architecture: 'sm_90a', 'sm_100', 'compute_90'. @throws UnavailableError */
+export function requireArchitecture(module: IrModule, name: string): void {
+  const [, major, minor] = /_(\d+)(\d)[af]?$/.exec(name)!;
+  const capability = [Number(major), Number(minor)] as const;
+  requireCapability(capability, name);
+  requireHardware(module, capability, name);
 }
 
 function text(bytes: Uint8Array): string {

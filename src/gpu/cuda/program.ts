@@ -39,9 +39,12 @@ export class CudaProgram {
   readonly #function: Address;
   readonly #block: readonly AbiParameter[];
   readonly #maxThreads: number;
+  readonly #overlaps: boolean;
 
-  constructor(home: Home, module: IrModule, loaded: Address) {
+  /** `overlaps`: the GPU can begin a launch before the one in front of it has ended. */
+  constructor(home: Home, module: IrModule, loaded: Address, overlaps: boolean) {
     this.#home = home;
+    this.#overlaps = overlaps;
     this.module = module;
     this.name = entryName(module);
     this.#function = loaded;
@@ -55,7 +58,8 @@ export class CudaProgram {
   launcher(shape: LaunchShape): CudaLauncher {
     this.#home.requireLive();
     requireInteger('block', shape.block, 1, this.#maxThreads);
-    return new CudaLauncher(this.#home, this.module, this.#function, this.#block, shape);
+    const programmatic = this.#overlaps && shape.programmatic === true;
+    return new CudaLauncher(this.#home, this.module, this.#function, this.#block, { ...shape, programmatic });
   }
 }
 
@@ -183,7 +187,7 @@ export class CudaLauncher implements Launcher {
     words.set([1, 1, 1, shape.block, 1, 1], config.gridX);
     words[config.shared] = dynamicSharedBytes(module.shared);
     this.#writeAddress(config.attributes * 4, address + attributeAt);
-    words[config.count] = shape.programmatic === true ? 1 : 0;
+    words[config.count] = shape.programmatic ? 1 : 0;
     words[attributeAt / 4] = programmaticStreamSerialization;
     words[attributeAt / 4 + 2] = 1;
     words[extraAt / 4] = bufferPointer;

@@ -91,6 +91,7 @@ export const block = {
                : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
 }`,
+      only: 'hopper and later',
       simulate: ({ to, from, bytes, barrier }, machine) =>
         machine.call('bulk.load', to, from, bytes, barrier, machine.site),
     }),
@@ -103,6 +104,7 @@ export const block = {
                : "l"(__cvta_generic_to_global(to)), "r"(shared_address(from)), "r"(bytes)
                : "memory");
 }`,
+      only: 'hopper and later',
       simulate: ({ to, from, bytes }, machine) => machine.call('bulk.post', to, from, bytes, machine.site),
     }),
     commit: operation({
@@ -159,6 +161,7 @@ export const block = {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }`,
+      only: 'hopper and later',
       simulate: ({ barrier, count }, machine) => machine.call('mbarrierInit', initialises, barrier, count),
       removable: true,
       misgiven: [misgivenBy('count', 1)],
@@ -173,6 +176,7 @@ export const block = {
                : "r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }`,
+      only: 'hopper and later',
       simulate: ({ barrier, bytes }, machine) => machine.call('mbarrierExpect', arrives, barrier, bytes),
       removable: true,
       // Bytes come in vectors.
@@ -200,6 +204,7 @@ export const block = {
         if (!endless) return call(mbarrierAwaitFor(inCluster), effect);
         return `${prelude.add(mbarrierAwait(inCluster))}(${args(barrier, parity)})`;
       },
+      only: 'hopper and later',
       simulate: ({ barrier, parity, limit }, machine) => machine.awaitPhase(barrier, parity, limit),
       removable: true,
     }),

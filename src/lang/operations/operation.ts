@@ -111,8 +111,9 @@ export interface Operation<
 
 export type Print<Effect> = { of(effect: Effect, text: Text, used: boolean): string }['of'];
 
-/** Compute capabilities: 9.0 alone, or 9.0 and later. */
-export type Hardware = 'hopper' | 'hopper and later';
+/** GPUs of some compute capabilities, fewest first: 9.0 alone, 9.0 and later, 8.9 and later. */
+export const hardware = ['hopper', 'hopper and later', 'ada and later'] as const;
+export type Hardware = (typeof hardware)[number];
 
 export type Access = 'reads' | 'writes';
 

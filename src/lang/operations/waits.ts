@@ -19,6 +19,13 @@ export interface WaitOptions {
   readonly limit: u32;
 }
 
+/** GPUs before Hopper begin a launch when those before it have ended: there is nothing to wait for, and nothing to release. */
+const ofDependentLaunch = (name: string, what: string): string => `DEVICE void ${name}() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.${what};" ::: "memory");
+#endif
+}`;
+
 export const waits = {
   /**
    * Waits until the u32 there, or the lower half of the u64, has reached `epoch` (wrap-safe); or equals it, or differs
@@ -124,13 +131,13 @@ export const waits = {
 
   /** Waits until the kernels before this one on its stream have ended, and their writes are visible. */
   awaitPrevious: operation({
-    cuda: 'DEVICE void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }',
+    cuda: ofDependentLaunch('await_previous', 'wait'),
     simulate: (_, machine) => machine.pause('previous'),
     removable: true,
   }),
   /** Lets the next kernel start early. It may not read what this one writes before its own `awaitPrevious`. */
   releaseNext: operation({
-    cuda: 'DEVICE void release_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }',
+    cuda: ofDependentLaunch('release_next', 'launch_dependents'),
     simulate: (_, machine) => machine.call('releaseNext'),
   }),
 };

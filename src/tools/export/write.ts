@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { makeFolder, writeOutput } from '../../base/files/index.js';
-import { compileKernel, findCompiler } from '../../gpu/cuda/index.js';
+import { compileKernel, findCompiler, requireArchitecture } from '../../gpu/cuda/index.js';
 import { compileOptions, entryName, type IrModule, printCuda } from '../../lang/index.js';
 import { printHeader } from './header.js';
 import type { Exported } from './launch-plan.js';
@@ -9,8 +9,8 @@ import { printSource } from './source.js';
 /**
  * Writes a launch plan, its kernels, and a host in C into a folder; names in C begin with `prefix`. `compiling` hears of each kernel
  * that is about to be compiled.
- * @throws, before anything is written, UnavailableError where architectures are asked for and there is no compiler, and CompileError
- * where it refuses one.
+ * @throws, before anything is written, UnavailableError where an architecture lacks what a kernel needs, or there is no compiler, and
+ * CompileError where it refuses a kernel.
  */
 export async function writeExport(
   { plan, kernels }: Exported,
@@ -19,6 +19,8 @@ export async function writeExport(
   architectures: readonly string[],
   compiling: (file: string) => void = () => {},
 ) {
+  for (const kernel of kernels.values())
+    for (const architecture of architectures) requireArchitecture(kernel.ir(), architecture);
   if (architectures.length > 0) await findCompiler();
   const files = new Map<string, string | Uint8Array>([['plan.json', `${JSON.stringify(plan, null, 2)}\n`]]);
   const cubins = new Map<string, Uint8Array[]>();

@@ -64,6 +64,13 @@ describe('a driver that will not do', needing('cc'), () => {
     );
   });
 
+  it('has a GPU that is too old', () => {
+    expect(with_({ FAKE_COUNT: '1', FAKE_MAJOR: '7' })).toBe(
+      'UnavailableError: GPU 0 (Stand-in) has compute capability 7.0. Heddle’s kernels need 8.0 (Ampere) or newer',
+    );
+    expect(with_({ FAKE_COUNT: '1', FAKE_MAJOR: '8' })).toBe('opened');
+  });
+
   it('has GPUs that share windows, or withholds it: then every rank is refused, and hears why', () => {
     expect(with_({ FAKE_COUNT: '2' }, 2, 'world')).toBe('opened');
     expect(with_({ FAKE_COUNT: '2', FAKE_PEERS: '0' }, 2, 'world')).toMatch(

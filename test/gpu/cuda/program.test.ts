@@ -71,11 +71,11 @@ const wide = kernel({ name: 'weave', params }, (g, { count }) => {
 });
 const window = { rank: 1, bases: [0x7f12_3456_7000, 0x7f00_0000_0000, 0x1000], bytes: 4096 };
 
-function prepare(programmatic = false, of = weave) {
+function prepare(programmatic = false, of = weave, overlaps = true) {
   const launched: Launched[] = [];
   const allowed: number[][] = [];
   const home = fakeHome(launched, allowed);
-  const program = new CudaProgram(home, of.ir(), 0x5555_0000);
+  const program = new CudaProgram(home, of.ir(), 0x5555_0000, overlaps);
   const launcher = program.launcher({ grid: 7, block: 256, rank: 3, programmatic });
   return { launched, allowed, home, program, launcher, stream: new CudaStream(home, 0x7fab_cdef_0010) };
 }
@@ -138,6 +138,13 @@ describe('a launch', () => {
     setAll(all);
     all.launcher.launch(all.stream);
     expect(all.launched[0]!.attributes).toEqual([6, 0, 1]);
+  });
+
+  it('asks for no programmatic launch on a GPU that has none', () => {
+    const all = prepare(true, weave, false);
+    setAll(all);
+    all.launcher.launch(all.stream);
+    expect(all.launched[0]!.attributes).toEqual([]);
   });
 
   it('is refused until every parameter is set', () => {

@@ -29,7 +29,7 @@ int cuDeviceTotalMem_v2(size_t *out, int gpu) { *out = 1ull << 37; return 0; }
 int cuDeviceCanAccessPeer(int *out, int gpu, int peer) { *out = from("FAKE_PEERS", 1); return 0; }
 int cuDeviceGetAttribute(int *out, int id, int gpu) {
   int sharing = id == 102 || id == 103 || id == 128; /* virtual memory, by descriptor, by fabric handle */
-  *out = id == 75 ? 9 : sharing ? from("FAKE_VIRTUAL", 0) : 0; /* compute capability 9.0 */
+  *out = id == 75 ? from("FAKE_MAJOR", 9) : sharing ? from("FAKE_VIRTUAL", 0) : 0; /* of the compute capability */
   return 0;
 }
 

@@ -13,6 +13,19 @@ test('which GPUs have what a kernel uses is known before it is compiled', () => 
     only: 'hopper and later',
     because: 'clusters of blocks',
   });
+  const barrier = kernel({ name: 'barrier', params: {} }, (g) => {
+    const arrived = g.shared('u64', 1);
+    g.mbarrier.init(arrived, 1);
+  });
+  expect(hardwareOf(barrier.ir())).toEqual({ only: 'hopper and later', because: 'g.mbarrier.init' });
+  const rounded = kernel({ name: 'rounded', params: { to: pointer('e4m3') } }, (g, { to }) => {
+    g.store(to, g.e4m3(1));
+  });
+  expect(hardwareOf(rounded.ir())).toEqual({ only: 'ada and later', because: 'conversions of e4m3' });
+  const moved = kernel({ name: 'moved', params: { to: pointer('e4m3') } }, (g, { to }) => {
+    g.store(to.at(1), g.load(to));
+  });
+  expect(hardwareOf(moved.ir())).toBeNull();
 });
 
 test('a fence and a wait hold the sums that they hand over, and none that is under way', () => {

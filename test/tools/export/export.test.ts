@@ -253,7 +253,14 @@ describe('heddle export', () => {
   });
 
   test('writes nothing where a kernel does not compile', needing('nvrtc or nvcc'), async () => {
-    const { code, said } = await write('halfway', 'one-sided', '--shape', smallText, '--arch', 'sm_90a,sm_9');
+    const { code, said } = await write(
+      'halfway',
+      'one-sided',
+      '--shape',
+      smallText,
+      '--arch',
+      'sm_90a,sm_99',
+    );
     expect(code).toBe(1);
     expect(JSON.parse(said).error.code).toBe('HEDDLE_COMPILE');
     expect(existsSync(join(folder, 'halfway'))).toBe(false);
@@ -274,6 +281,17 @@ describe('heddle export', () => {
       /^family is "hybrid"; it must be 'one-sided' on one node, where both have the same kernels; hybrid needs several nodes/,
     ],
     [['one-sided', '--sms', '0'], /--sms/],
+    [
+      [
+        'one-sided',
+        '--shape',
+        `${smallText.replace('hidden=16', 'hidden=256')},format=fp8,rounded=yes`,
+        '--arch',
+        'sm_90a,sm_80',
+      ],
+      /one_sided_dispatch uses conversions of e4m3, which GPUs of compute capability 8.9 \(Ada\) and later have; sm_80 has 8.0/,
+    ],
+    [['one-sided', '--arch', 'sm_75'], /sm_75 has compute capability 7.5. Heddle’s kernels need 8.0/],
     [['one-sided', '--arch', 'hopper'], /--arch is "hopper"; it must be architectures like sm_90a/],
   ])('%j is refused before anything is written', async (args, why) => {
     const { code, said } = await write('refused', ...args);
