@@ -1,5 +1,5 @@
 /**
- * `npm test`: what must hold before a change is done. Cheapest first, and the first that fails ends it. With the name of a
+ * `npm test`: what must hold before a change is done. Cheapest first, and the first row of steps in which one fails ends it. With the name of a
  * ring, its tests. The last line counts: every test, and one for each other step.
  */
 import { spawn } from 'node:child_process';
@@ -106,13 +106,13 @@ const started = performance.now();
 const seconds = (since: number): string => `${((performance.now() - since) / 1000).toFixed(1)} s`;
 const times: string[] = [];
 let stepsPassed = 0;
-let failure: Step | null = null;
+let failures: readonly Step[] = [];
 
 for (const row of rows) {
   const passed = await Promise.all(row.map(run));
   stepsPassed += passed.filter(Boolean).length;
-  failure = row[passed.indexOf(false)] ?? null;
-  if (failure !== null) break;
+  failures = row.filter((_, i) => !passed[i]);
+  if (failures.length > 0) break;
 }
 
 /** Whether it succeeded. */
@@ -159,12 +159,13 @@ if (skipped.length > 0) {
     for (const group of new Set(tests.map(({ group }) => group))) console.log(`    ${group}`);
   }
 }
-if (failure !== null) console.log(`\nfailed: ${failure.name}`);
+if (failures.length > 0) console.log(`\nfailed: ${failures.map(({ name }) => name).join(', ')}`);
 
 // The suite counts by its tests, not as a step.
 const passed = stepsPassed - (report?.numFailedTests === 0 ? 1 : 0) + (report?.numPassedTests ?? 0);
-const wrong = failure !== null || skipped.some(({ lack }) => lack === untold);
-const failed = Math.max(report?.numFailedTests ?? 0, wrong ? 1 : 0);
+const failedTests = report?.numFailedTests ?? 0;
+const wrong = failures.length > 0 || skipped.some(({ lack }) => lack === untold);
+const failed = Math.max(failures.length - (failedTests > 0 ? 1 : 0) + failedTests, wrong ? 1 : 0);
 console.log(`\nin ${seconds(started)}:\n${passed} passed, ${failed} failed`);
 process.exitCode = wrong ? 1 : 0;
 

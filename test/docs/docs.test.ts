@@ -166,6 +166,25 @@ describe('links', () => {
     if (anchor !== undefined) expect(anchors(readFileSync(target, 'utf8'))).toContain(anchor);
   });
 
+  test('none leads to an address that is not published', () => {
+    const manifest = readFileSync(join(root, 'package.json'), 'utf8');
+    for (const text of [manifest, ...pages.map((one) => one.text)]) {
+      expect(text).not.toMatch(/(?:github(?:usercontent)?|npmjs)\.com\/(?:package\/)?heddle/);
+    }
+  });
+
+  const paths = pages
+    .filter(({ path }) => path !== 'CHANGELOG.md')
+    .flatMap(({ path, text }) =>
+      [...text.matchAll(/`((?:src|test|docs|scripts|examples)\/[\w./-]+)`/g)].map(([, to]) => ({
+        path,
+        to: to!,
+      })),
+    );
+  test('a path that a page names is there', () => {
+    expect(paths.filter(({ to }) => !existsSync(join(root, to)))).toEqual([]);
+  });
+
   test('docs/README.md answers ten questions, each with a place on a page', () => {
     const { text } = page('docs/README.md');
     const section = text.slice(text.indexOf('## Ten questions'), text.indexOf('## Tutorial'));
