@@ -26,7 +26,8 @@ export class MicroBatch {
 
   /** Every rank of the world calls it. */
   static async create(world: World, plan: LayerPlan, options: MoeLayerOptions): Promise<MicroBatch> {
-    const { model, maxTokens, carrier, planned, gemm } = plan;
+    const { model, maxTokens, carrier, gemm } = plan;
+    const planned = plan.planned(world.ranks);
     const { router: weights, experts: mlp } = options;
     const router = await Router.create(world, model, weights, maxTokens);
     // Refused now, and not when there are windows.

@@ -15,7 +15,7 @@ export function layerMemory(
   carrier: MemoryUse,
 ): MemoryUse {
   const layer: Layer = layerOf(ranks, options);
-  const shape = expertsShapeOf(layer, rank, how);
+  const shape = expertsShapeOf(layer, rank, how(ranks));
   const planned = rowsOfPlan(shape);
   const routes = ranks * maxTokens * model.topK;
   const { hidden, inner, sharedInner } = model;

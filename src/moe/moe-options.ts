@@ -139,10 +139,13 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>) {
     ...(family === 'auto' ? {} : { family }),
     ...onlyGiven(options, 'placement', 'sms', 'waitMs', 'onLoss', 'waits'),
   };
-  const planned: ExpertsPlanOptions = {
-    form: gemm === 'cublas' ? 'masked' : 'contiguous',
-    ...onlyGiven(options, 'alignment', 'capacity'),
-  };
+  const { alignment = 1 } = options;
+  const planned = (ranks: number): ExpertsPlanOptions => ({
+    ...{ form: gemm === 'cublas' ? 'masked' : 'contiguous', alignment },
+    // The router gives a token each expert at most once.
+    ...(gemm === 'cublas' && { capacity: Math.ceil((ranks * maxTokens) / alignment) * alignment }),
+    ...onlyGiven(options, 'capacity'),
+  });
   return { model, overlap, microBatches, maxTokens, weights, gemm, carrier, planned };
 }
 export type LayerPlan = Readonly<ReturnType<typeof layerPlanOf>>;

@@ -142,13 +142,14 @@ test('a plan without overflow is a permutation: each route that is here has one 
   );
 });
 
-test('expand, then reduce with weights 1/k, gives every token back', async () => {
+test.each(expertForms)('%s: expand, then reduce with weights 1/k, gives every token back', async (form) => {
   // A power of two, so that no step rounds.
   const of = arrived({ ...small, experts: 4, topK: 4, ranks: 1, dtype: 'f32' }, 0, 5, {
     router: { kind: 'repeated' },
   });
   const weights = new Float32Array(of.received.weights.length).fill(1 / 4);
-  const { reduced } = await planOf({ ...of, received: { ...of.received, weights } });
+  // Every token names one expert four times.
+  const { reduced } = await planOf({ ...of, received: { ...of.received, weights } }, { form });
   expect(toF32('f32', reduced)).toEqual(toF32('f32', bitsOf('f32', of.received.payloads.x!)));
 });
 

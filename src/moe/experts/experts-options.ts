@@ -29,7 +29,6 @@ import {
   routesOf,
   rowsOfPlan,
   rowsSpread,
-  slotsOf,
 } from './kernels/shape.js';
 
 export interface ExpertsPlanOptions {
@@ -38,8 +37,8 @@ export interface ExpertsPlanOptions {
   /** The rows of each expert begin at a multiple of it: 1 (default), 16, 64 or 128. */
   readonly alignment?: Alignment;
   /**
-   * Rows of all experts together; of each, in the masked form. Default: what no round can exceed; masked, a row for
-   * each slot. Routes that find no room take no part, and are counted in `overflow`.
+   * Rows of all experts together; of each, in the masked form. Default: what no round can exceed, sources · maxTokens · topK; masked, sources ·
+   * maxTokens are enough where no token names an expert twice. Routes that find no room take no part, and are counted in `overflow`.
    */
   readonly capacity?: number;
 }
@@ -74,7 +73,8 @@ export function expertsShapeOf(layer: Layer, rank: number, options: ExpertsPlanO
   }
   // A rank without experts plans for one that never gets a route, so that its rows end where they begin.
   const experts = Math.max(1, count);
-  const most = form === 'masked' ? slotsOf(layer) : routes + Math.min(experts, routes) * (alignment - 1);
+  // A token may name one expert topK times.
+  const most = form === 'masked' ? routes : routes + Math.min(experts, routes) * (alignment - 1);
   const round = form === 'masked' ? Math.ceil : Math.floor;
   const capacity = wanted ?? Math.max(1, round(most / alignment)) * alignment;
   const shape: ExpertsShape = {
