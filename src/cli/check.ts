@@ -54,7 +54,7 @@ const define = (command: Command) =>
   command
     .argument(
       '[kernel...]',
-      'kernels, or families with all that they run; everything by default. Or first a module of your own: ./mine.ts',
+      'kernels, families with all that they run, or configurations; everything by default. Or first a module of your own: ./mine.ts',
     )
     .option(
       '--seeds <n>',
@@ -76,7 +76,12 @@ const define = (command: Command) =>
       "one schedule only, as a finding names it: 'configuration/random-17', or 'random-17' of all",
     )
     .option('--trace <file>', 'with --replay: write the schedule as a timeline, for ui.perfetto.dev')
-    .option('--list', 'run nothing; list the kernels, and the configurations of those that are named')
+    .addOption(
+      new Option(
+        '--list',
+        'run nothing; list the kernels, and the configurations of those that are named',
+      ).conflicts(['replay', 'trace', 'seeds', 'mutants', 'workers']),
+    )
     .option(
       '--workers <n>',
       `threads that run schedules; the report does not depend on it (default: one a core, at most ${mostWorkers})`,
@@ -97,6 +102,7 @@ Examples:
   $ heddle check
   $ heddle check one_sided_dispatch --seeds 500 --mutants
   $ heddle check portable --seeds 1
+  $ heddle check 'push, 3 ranks' --seeds 500
   $ heddle check --list router
   $ heddle check ./mine.ts --mutants
   $ heddle check ./mine.ts --list ring
@@ -253,7 +259,7 @@ function render(
   if (mutants.elsewhere.length > 0) {
     const kernels = [...new Set(mutants.elsewhere.map(({ kernel }) => kernel))].join(' ');
     lines.push(
-      `${counted(mutants.elsewhere.length, 'mutant')} of kernels that other subjects run too, not caught here: heddle check ${kernels} --mutants`,
+      `${counted(mutants.elsewhere.length, 'mutant')} of kernels that other configurations run too, not caught here: heddle check ${kernels} --mutants`,
     );
   }
   for (const { configuration, schedules, complete } of report.exhaustive) {
@@ -266,10 +272,10 @@ function render(
 
 const counted = (n: number, what: string): string => `${n} ${what}${n === 1 ? '' : 's'}`;
 
-/** A line that is rewritten on a terminal; elsewhere a line every few seconds. `null` ends it. */
+/** A line that is rewritten on a terminal; elsewhere one after two seconds, and then one every few. `null` ends it. */
 function progressOn(out: NodeJS.WriteStream): (progress: CheckProgress | null) => void {
-  const every = out.isTTY ? 100 : 5000;
-  let last = performance.now();
+  const [first, every] = out.isTTY ? [100, 100] : [2000, 5000];
+  let next = performance.now() + first;
   let shown = false;
   return (progress) => {
     if (progress === null) {
@@ -277,8 +283,8 @@ function progressOn(out: NodeJS.WriteStream): (progress: CheckProgress | null) =
       return;
     }
     const now = performance.now();
-    if (now - last < every) return;
-    last = now;
+    if (now < next) return;
+    next = now + every;
     shown = true;
     const { phase, done, total, what, findings } = progress;
     const found = findings === 0 ? '' : `, ${findings} found`;

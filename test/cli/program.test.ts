@@ -84,6 +84,10 @@ it.each([
   [['check', '--host', 'a.ts'], '--host is "a.ts"; it must be given with --ptx, the file whose'],
   [['check', './a.ts', '--ptx', 'a.ptx'], '--ptx is "a.ptx"; it must be left out where a module is named'],
   [['check', './a.ts', '--host', 'b.ts'], '--host is "b.ts"; it must be left out where a module is named'],
+  [
+    ['check', '--list', '--replay', 'NaN'],
+    "option '--list' cannot be used with option '--replay <schedule>'",
+  ],
   [['check', 'portable', '--replay', 'none'], '--replay is "none"; it must be'],
   [['run', '-n', '2', 'README.md'], 'program is "README.md"; it must be a JavaScript or TypeScript file'],
 ])('says of %j what is missing or wrong, by the name of the option', async (args, message) => {

@@ -42,15 +42,16 @@ export async function check(
   const all = subjects
     .flatMap((subject) => subject.configurations.map((configuration) => ({ subject, configuration })))
     .map((one, index): Case => ({ ...one, index }));
-  const named = subjectsNamed(subjects, options.only ?? []);
+  const wanted = new Set(subjectsNamed(subjects, options.only ?? []).flatMap((one) => one.configurations));
+  const isWanted = (configuration: CheckConfiguration): boolean => wanted.has(configuration);
   const plan = planOf(
-    all.filter(({ subject }) => named.includes(subject)),
+    all.filter(({ configuration }) => isWanted(configuration)),
     options,
   );
   const configurations = all.map(({ configuration }) => configuration);
   const pool = poolOf(configurations, options);
   try {
-    const others = subjects.filter((subject) => !named.includes(subject));
+    const others = subjects.filter(({ configurations }) => !configurations.every(isWanted));
     return await run(configurations, plan, pool, options, new Set(others.flatMap(({ kernels }) => kernels)));
   } finally {
     await pool.close();
@@ -146,7 +147,7 @@ async function run(
   { cases, jobs, total }: Plan,
   pool: Pool,
   options: CheckOptions,
-  /** Kernels that subjects run which were not asked for. */
+  /** Kernels that configurations run which were not asked for. */
   runElsewhere: ReadonlySet<string>,
 ) {
   /** Each mistake once, with the number of the first job that met it: whichever worker was faster. */
@@ -211,7 +212,7 @@ async function run(
       total: mutants.length,
       killed: mutants.length - survivors.length,
       survivors: survivors.filter(({ kernel }) => !runElsewhere.has(kernel)),
-      // Of kernels that other subjects run too, which were not asked for: those may catch them.
+      // Of kernels that other configurations run too, which were not asked for: those may catch them.
       elsewhere: survivors.filter(({ kernel }) => runElsewhere.has(kernel)),
     },
     exhaustive: outcomes.flatMap(({ schedules, complete }, i) => {

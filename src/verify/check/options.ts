@@ -2,7 +2,7 @@
 import type { Hearing } from './run.js';
 
 export interface CheckOptions {
-  /** Only subjects that run one of these kernels, or have one of these names. All by default. */
+  /** Only subjects that run one of these kernels, or have one of these names, and configurations of these names. All by default. */
   readonly only?: readonly string[];
   /** Schedules a configuration. Default: as many as make about 800 in all, at least two. */
   readonly seeds?: number;

@@ -51,18 +51,27 @@ export function requireConfiguration(argument: string, configuration: CheckConfi
   requireFunction(`${argument}.run`, run);
 }
 
-/** The subjects that have one of these names, are of a family that does, or run a kernel that does; all where nothing is named. */
+/**
+ * What has one of these names; all where nothing is named. A subject is named by its name, its family's and its kernels'. Of one that is
+ * not, the configurations that are named remain.
+ */
 export function subjectsNamed(subjects: readonly CheckSubject[], names: readonly string[]): CheckSubject[] {
   const namesOf = ({ name, family = name, kernels }: CheckSubject): string[] => [family, name, ...kernels];
-  const known = [...new Set(subjects.flatMap(namesOf))];
+  const all = subjects.flatMap(namesOf);
+  const known = [
+    ...new Set([...all, ...subjects.flatMap((one) => one.configurations.map(({ name }) => name))]),
+  ];
   const unknown = names.filter((name) => !known.includes(name));
   if (unknown[0] !== undefined)
     throw new ArgumentError('kernel', unknown.join(', '), oneOfListed(unknown[0], known));
-  const wanted = subjects.filter(
-    (subject) => names.length === 0 || namesOf(subject).some((name) => names.includes(name)),
-  );
+  const isNamed = (name: string): boolean => names.includes(name);
+  const wanted = subjects.flatMap((subject) => {
+    if (names.length === 0 || namesOf(subject).some(isNamed)) return [subject];
+    const configurations = subject.configurations.filter(({ name }) => isNamed(name));
+    return configurations.length === 0 ? [] : [{ ...subject, configurations }];
+  });
   if (wanted.some(({ configurations }) => configurations.length > 0)) return wanted;
-  throw new HeddleError('HEDDLE_CHECK', `nothing to check; there are: ${known.join(', ')}`);
+  throw new HeddleError('HEDDLE_CHECK', `nothing to check; there are: ${[...new Set(all)].join(', ')}`);
 }
 
 /** Plain data, so that it can be sent to another thread; `mutate` applies it, `mutateHosts` where it is a host's. */

@@ -103,12 +103,12 @@ describe('check', () => {
     const survivor = { kernel: 'twice', text: 'g.barrier()' };
     expect(mutants).toMatchObject({ total: 1, killed: 0, survivors: [survivor], elsewhere: [] });
     // Another subject, which was not asked for, might catch it.
-    const both = [subject, { ...subject, name: 'other' }];
+    const both = [subject, { ...subject, name: 'other', configurations: [onOneGpu(twice.ir())] }];
     const some = await check(both, { ...options, only: ['one'] });
     expect(some.mutants).toMatchObject({ total: 1, killed: 0, survivors: [], elsewhere: [survivor] });
     const { text, clean } = await runCheck(both, ['one'], { seeds: 1, mutants: true });
     expect(text).toContain(
-      '1 mutant of kernels that other subjects run too, not caught here: heddle check twice --mutants',
+      '1 mutant of kernels that other configurations run too, not caught here: heddle check twice --mutants',
     );
     expect(clean).toBe(true);
   });
@@ -323,6 +323,37 @@ describe('heddle check', () => {
       'seconds',
     ]);
     expect(report.mutants).toEqual({ total: 12, killed: 12, survivors: [], elsewhere: [] });
+  });
+
+  it('runs one configuration, by the name that --list prints', async () => {
+    const [, second] = right.configurations;
+    expect(await check([right], { only: [second!.name], seeds: 3 })).toMatchObject({
+      configurations: 1,
+      schedules: 3,
+    });
+    expect(listSubjects([right], [second!.name], false)).toContain(`of ring\n  ${second!.name}`);
+  });
+
+  it('says what it does in a file too, after two seconds', async () => {
+    let now = 0;
+    const said = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+    vi.spyOn(performance, 'now').mockImplementation(() => now);
+    const ring = right.configurations[0]!;
+    const slow: typeof ring = {
+      ...ring,
+      async run(machine) {
+        now += 1500;
+        await ring.run(machine);
+      },
+    };
+    try {
+      await runCheck([{ ...right, configurations: [slow] }], [], { seeds: 3, workers: 1 });
+      expect(said.mock.calls.map(([line]) => line)).toEqual([
+        expect.stringMatching(/^heddle check: schedules 2 of 3: ring.*\n$/),
+      ]);
+    } finally {
+      vi.restoreAllMocks();
+    }
   });
 
   it('lists what there is, by kernel, and the configurations of a kernel that is named', () => {
