@@ -27,12 +27,8 @@ const documents = [...beside, ...under('docs').filter((path) => path.endsWith('.
 /** What pages link to that is no page yet, in the order in which it was met. */
 const sources = new Set<string>();
 
-/** README shows pictures that the package leaves out, from here; the site has them itself. */
-const published = /^https:\/\/raw\.githubusercontent\.com\/heddle\/heddle\/main\//;
-
 /** A link of the repository's page `from`, as the site's page has it. */
 function siteLink(from: string, link: string): string {
-  if (published.test(link)) return siteLink('README.md', link.replace(published, ''));
   if (/^\w+:|^#/.test(link)) return link;
   const [file, hash = ''] = link.split(/(?=#)/);
   const path = posix.normalize(posix.join(posix.dirname(from), file!)).replace(/\/$/, '');
