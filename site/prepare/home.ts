@@ -92,7 +92,7 @@ function frame(kind: string, verdict: string, text: string, marked: readonly num
 const [width, height, left, bottom] = [520, 215, 44, 28];
 const classes: Readonly<Record<string, string>> = {
   Heddle: 'ours',
-  'best open kernels': 'theirs',
+  FlashInfer: 'theirs',
   'NCCL sparse': 'nccl',
 };
 
@@ -111,7 +111,8 @@ function chartOf(readme: string): string {
   const y = (value: number) => height - bottom - scale(value, 5, 1200) * (height - bottom - 26);
   const text = (at: readonly [number, number], says: string, attributes = '') =>
     `<text x="${at[0].toFixed(1)}" y="${at[1].toFixed(1)}" ${attributes}>${escaped(says)}</text>`;
-  const lines = series.map(([name, ...cells], i) => {
+  const drawn = series.filter(([name]) => classes[name!] !== undefined);
+  const lines = drawn.map(([name, ...cells], i) => {
     const points = cells.flatMap((cell, j) =>
       Number(cell) > 0 ? [[x(tokens[j]!), y(Number(cell))] as const] : [],
     );
@@ -120,7 +121,7 @@ function chartOf(readme: string): string {
     return `<g class="first-${classes[name!]}"><polyline points="${path}"/><path d="M${left + 8} ${36 + 16 * i}h14"/>${key}</g>`;
   });
   return [
-    `<svg class="first-chart" viewBox="0 0 ${width} ${height}" role="img" aria-label="Microseconds of a round: Heddle, the best open kernels, NCCL">`,
+    `<svg class="first-chart" viewBox="0 0 ${width} ${height}" role="img" aria-label="Microseconds of a round: Heddle, FlashInfer, NCCL">`,
     text([0, 12], 'A round of DeepSeek-V3’s layer on 4 × H200, µs by tokens a rank'),
     ...tokens.map((n) => text([x(n), height - 8], String(n), 'text-anchor="middle"')),
     ...[10, 100, 1000].map(
