@@ -305,13 +305,6 @@ describe('what cannot work is refused', () => {
     );
   });
 
-  it('weights that combine applies', async () => {
-    const output = { ...of.layer.output, weighting: 'combine' as const };
-    await expect(create({}, { ...of.layer, output })).rejects.toThrow(
-      `weighting is "combine"; it must be 'experts'`,
-    );
-  });
-
   it('rows of another type than the payload was declared with', async () => {
     await onGpu(of, async (receiving) => {
       const { device } = receiving.world;

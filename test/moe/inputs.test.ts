@@ -39,7 +39,7 @@ describe('a shape', () => {
     ['as many routes as experts', { ...shape, experts: 32, topK: 32 }],
     ['more ranks than experts', { ...shape, ranks: 72, experts: 5 }],
     ['the largest rows', outputBut({ dtype: 'f32', hidden: 2 ** 18 })],
-    ['weights in combine, rows as e4m3', outputBut({ weighting: 'combine', wire: 'e4m3' })],
+    ['weights in combine, rows as e4m3', outputBut({ weighting: 'plan', wire: 'e4m3' })],
     ['eight payloads', but({ payloads: [...'abcdefgh'].map((name) => payload(name, 2 ** 20)) })],
   ])('may be %s', (_, good) => {
     expect(requireShape(good)).toBe(good);
@@ -114,7 +114,7 @@ describe('a shape', () => {
     [
       'an unknown weighting',
       outputBut({ weighting: 'here' }),
-      `output.weighting is "here"; it must be one of 'experts', 'combine'`,
+      `output.weighting is "here"; it must be one of 'experts', 'plan'`,
     ],
     [
       'an unknown wire format',
@@ -326,10 +326,10 @@ describe('the inputs of dispatch', () => {
   });
 
   it('must have weights when combine applies them', () => {
-    const weighted = outputBut({ weighting: 'combine' });
+    const weighted = outputBut({ weighting: 'plan' });
     expect(requireDispatchInputs(weighted, asked, inputs())).toBe(3);
     expect(() => requireDispatchInputs(weighted, asked, inputs({ topkWeights: undefined }))).toThrow(
-      "topkWeights is undefined; it must be given, because output.weighting is 'combine'",
+      "topkWeights is undefined; it must be given, because output.weighting is 'plan'",
     );
   });
 });

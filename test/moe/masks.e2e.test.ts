@@ -52,7 +52,7 @@ const cases: Readonly<Record<string, Case>> = {
   'counts, looked at': { how: { ...tuned('push'), counts: true, inspect: true } },
   'pull, counts, looked at': { how: { ...tuned('pull'), counts: true, inspect: true }, masked: [0] },
   e4m3: { how: tuned('push'), of: { wire: 'e4m3', hidden: 16 }, masked: [1] },
-  'combine weighs': { how: tuned('push'), of: { weighting: 'combine' } },
+  'combine weighs': { how: tuned('push'), of: { weighting: 'plan' } },
   'two at once': { how: tuned('push'), masked: [0, 3] },
   'all but one': { how: tuned('pull'), masked: [0, 1, 3] },
   'two rounds in flight': { how: { ...tuned('push'), split: true, rounds: 2 } },
@@ -64,7 +64,7 @@ const cases: Readonly<Record<string, Case>> = {
   'portable, counts, looked at': { how: { ...messages(), counts: true, inspect: true }, masked: [0] },
   'portable, e4m3, two at once': { how: messages(), of: { wire: 'e4m3', hidden: 16 }, masked: [0, 3] },
   'portable, combine weighs, all but one': {
-    ...{ how: messages(), of: { weighting: 'combine' }, masked: [0, 1, 3] },
+    ...{ how: messages(), of: { weighting: 'plan' }, masked: [0, 1, 3] },
   },
   'portable, a graph of two rounds that goes on': {
     how: { ...messages(), graph: true, split: true, rounds: 2 },
@@ -78,7 +78,7 @@ const cases: Readonly<Record<string, Case>> = {
   'hybrid, all but one': { how: rails, nodes: 2, masked: [0, 1, 3] },
   'hybrid, sums at the source': { how: rails, of: { sum: 'source', dtype: 'f32' }, nodes: 2, masked: [3] },
   'hybrid, e4m3, weighed by combine': {
-    ...{ how: rails, of: { wire: 'e4m3', hidden: 16, weighting: 'combine' }, nodes: 2, masked: [1] },
+    ...{ how: rails, of: { wire: 'e4m3', hidden: 16, weighting: 'plan' }, nodes: 2, masked: [1] },
   },
   'hybrid, neighbours of a node of four': {
     ...{ how: rails, of: { ranks: 8, maxTokens: 2, extra: [] }, nodes: 2, masked: [0, 3, 6] },

@@ -42,7 +42,7 @@ describe('rounds of placed experts are those of the reference, whose experts are
           more: fc.integer({ min: 0, max: 2 }),
           topK: fc.integer({ min: 1, max: 5 }),
           maxTokens: fc.integer({ min: 1, max: 20 }),
-          weighting: fc.constantFrom('experts' as const, 'combine' as const),
+          weighting: fc.constantFrom('experts' as const, 'plan' as const),
           replicas: fc.constantFrom(1, 2),
           seed: fc.integer({ min: 0, max: 2 ** 30 }),
         }),

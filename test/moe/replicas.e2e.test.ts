@@ -31,7 +31,7 @@ describe('each rank of a group gets what the reference says', () => {
       { tokens, tuning: inParts('push') },
     ],
     'one-sided, pulled': [{ hidden: 5 }, { ...looked, tuning: inParts('pull') }],
-    'one-sided, combine weighs': [{ weighting: 'combine' }, looked],
+    'one-sided, combine weighs': [{ weighting: 'plan' }, looked],
     'one-sided, all ranks in one group': [{ replicas: 4, maxTokens: 8 }, { inspect: true }],
     'one-sided, groups of 3': [
       { ranks: 6, replicas: 3, maxTokens: 9 },

@@ -9,12 +9,14 @@ import {
   bytesOf,
   ExpertParallel,
   emptyTensor,
+  type MadeRows,
   type OwnedTensor,
   type Row,
   readBits,
   row,
   type Tensor,
   tensorFrom,
+  wrap,
 } from '../../src/moe/index.js';
 import {
   type Bits,
@@ -88,8 +90,8 @@ export interface RoundTrip {
   readonly tokens?: readonly (readonly number[])[];
   readonly payloads: Readonly<Record<string, Row>>;
   readonly output: Row & { readonly dtype: RowDtype };
-  /** Who multiplies by the router weights; with `combine`, the rows between are one a route. */
-  readonly weighting?: 'experts' | 'combine';
+  /** Who multiplies by the router weights; with `plan`, the rows between are one a route, each at its own index. */
+  readonly weighting?: 'experts' | 'plan';
   readonly wire?: RowFormatName;
   readonly routes?: RoutesOptions;
   /** Some ids are out of range, which only the device can see. */
@@ -167,7 +169,7 @@ function expectedRounds(trip: RoundTrip, shape: Shape, worldNodes: number): Expe
     const sources = sourcesOf(trip, shape, tokens, 1 + round);
     const outputs = sources.map((_, rank) => {
       if (trip.between === 'rows') {
-        const rows = sharing(shape).groups * trip.maxTokens * (trip.weighting === 'combine' ? trip.topK : 1);
+        const rows = sharing(shape).groups * trip.maxTokens * (trip.weighting === 'plan' ? trip.topK : 1);
         const elements = rows * shape.output.hidden;
         const made = randomElements(shape.output.dtype, elements, 1000 * (round + 1) + rank, 6);
         return trip.extremes ? withExtremes(made, shape.output.hidden, rank) : made;
@@ -226,6 +228,8 @@ interface Buffers {
   readonly inputs: Parameters<ExpertParallel['dispatch']>[0];
   /** Where `rows` come from. */
   readonly rows: Tensor | null;
+  /** Where combine takes them, if it weighs. */
+  readonly made: MadeRows | undefined;
   readonly snapshots: readonly { readonly name: string; readonly from: Tensor; readonly to: Tensor }[];
   readonly out: Tensor;
 }
@@ -260,6 +264,24 @@ async function run(
     return tensor;
   };
   const example = trip.between === 'example' ? await ExampleExperts.create(world, ep, stream) : null;
+  /** A row for each route that arrives here, at the route's own index. */
+  const identity = (rows: Tensor, sources: readonly Source[]): MadeRows => {
+    const { experts, weights } = reference.dispatch(shape, sources, world.rank);
+    const routes = [...ep.received.experts.shape];
+    return {
+      rows: wrap(rows.data, rows.dtype, [experts.length, output.length]),
+      scatter: own(
+        tensorFrom(
+          world.device,
+          stream,
+          experts.map((id, route) => (id < 0 ? -1 : route)),
+          'i32',
+          routes,
+        ),
+      ),
+      weights: own(tensorFrom(world.device, stream, weights, 'f32', routes)),
+    };
+  };
   const rounds = expected.map(({ sources, outputs }): Buffers => {
     const source = sources[world.rank]!;
     const place = (bits: Bits, dtype: Dtype, width: number) =>
@@ -269,6 +291,10 @@ async function run(
     const parts = Object.entries({ ...ep.received.payloads, experts: ep.received.experts });
     if (ep.received.weights) parts.push(['weights', ep.received.weights]);
     if (ep.received.counts) parts.push(['counts', ep.received.counts]);
+    const rows =
+      trip.between === 'rows'
+        ? own(tensorFrom(world.device, stream, outputs[world.rank]!, output.dtype))
+        : null;
     return {
       source,
       inputs: {
@@ -280,10 +306,8 @@ async function run(
           }),
         ),
       },
-      rows:
-        trip.between === 'rows'
-          ? own(tensorFrom(world.device, stream, outputs[world.rank]!, output.dtype))
-          : null,
+      rows,
+      made: rows && trip.weighting === 'plan' ? identity(rows, sources) : example?.made,
       snapshots: parts.map(([name, from]) => ({
         name,
         from,
@@ -295,13 +319,12 @@ async function run(
   const copy = (to: Tensor, from: Tensor) => {
     if (from.bytes > 0) stream.copy(to.data, from.data, from.bytes);
   };
-  const enqueue = ({ inputs, rows, snapshots, out }: Buffers) => {
+  const enqueue = ({ inputs, rows, made, snapshots, out }: Buffers) => {
     const received = ep.dispatch(inputs, stream);
     for (const { to, from } of snapshots) copy(to, from);
-    if (rows) copy(received.output, rows);
-    else if (example) example.run(stream);
-    else copy(received.output, received.payloads.x!);
-    ep.combine(out, stream);
+    if (example) example.run(stream);
+    else if (!made) copy(received.output, rows ?? received.payloads.x!);
+    ep.combine(out, stream, made);
   };
   const check = async (): Promise<readonly Plane[]> => {
     await ep.synchronize(stream);
@@ -536,22 +559,22 @@ export function roundTripCases(
     },
     'top-1': { topK: 1 },
     'top-32': { topK: 32, experts: 40, maxTokens: 3, counts: true },
-    'combine weighs': { weighting: 'combine', between: 'rows', routes: { router: { kind: 'repeated' } } },
+    'combine weighs': { weighting: 'plan', between: 'rows', routes: { router: { kind: 'repeated' } } },
     'combine weighs, rows of 13 f16, holes': {
-      weighting: 'combine',
+      weighting: 'plan',
       between: 'rows',
       payloads: u8(7),
       output: out('f16', 13),
       routes: { holes: 0.4 },
     },
     'combine weighs, pull, f32 in three parts': {
-      weighting: 'combine',
+      weighting: 'plan',
       between: 'rows',
       output: out('f32', 40),
       tuning: tuning('pull', [4, 96, 3]),
     },
     'combine weighs, a graph of two rounds, replayed': {
-      weighting: 'combine',
+      weighting: 'plan',
       between: 'rows',
       tokens: [full, some],
       replays,
@@ -575,12 +598,12 @@ export function roundTripCases(
     },
     'combine weighs, bf16 as e4m3': {
       ...asE4m3('bf16', 144),
-      weighting: 'combine',
+      weighting: 'plan',
       routes: { router: { kind: 'repeated' } },
     },
     'combine weighs, f32 as e4m3, one small block, holes': {
       ...asE4m3('f32', 144),
-      weighting: 'combine',
+      weighting: 'plan',
       routes: { holes: 0.4 },
       tuning: tuning('push', [1, 32, 1], 0),
     },
@@ -595,7 +618,7 @@ export function roundTripCases(
     },
     'combine weighs, f16 as mxfp8, rows in three parts, holes': {
       ...asE4m3('f16', 1040, 'mxfp8'),
-      weighting: 'combine',
+      weighting: 'plan',
       routes: { holes: 0.4 },
       tuning: tuning('push', [4, 96, 3], 2),
     },
@@ -716,7 +739,7 @@ export function largeCases(ranks: number, family: FamilyName = 'one-sided'): Rou
       ...bf16,
       name: '7168 bf16 as e4m3, weighed by combine, 32 tokens',
       maxTokens: 32,
-      weighting: 'combine',
+      weighting: 'plan',
       wire: 'e4m3',
       between: 'example',
     }),

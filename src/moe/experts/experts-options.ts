@@ -57,10 +57,6 @@ export function expertsShapeOf(layer: Layer, rank: number, options: ExpertsPlanO
   requireOneOf('form', form, expertForms);
   if (!alignments.includes(alignment))
     throw new ArgumentError('alignment', alignment, `one of ${alignments.join(', ')}`);
-  if (layer.output.weighting === 'combine') {
-    const possible = "'experts': reduce applies the weights, and leaves combine one row a slot";
-    throw new ArgumentError('weighting', 'combine', possible);
-  }
   const routes = routesOf(layer);
   if (routes >= 2 ** 31) {
     const most = Math.floor((2 ** 31 - 1) / (layer.ranks * layer.topK));

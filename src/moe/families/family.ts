@@ -239,7 +239,7 @@ type Binding = WindowPlan | WirePlan | number | 'topkIds' | ((placed: Placed) =>
 
 /** By the parameter's name. */
 export type Bindings = {
-  readonly [N in 'win' | 'wire' | 'node' | 'placing' | 'rows' | 'out' | 'made']?: Binding | undefined;
+  readonly [N in 'win' | 'wire' | 'node' | 'placing' | 'rows' | 'out']?: Binding | undefined;
 };
 
 type Setter = (...value: readonly (number | Window)[]) => void;

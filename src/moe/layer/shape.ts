@@ -37,11 +37,10 @@ export const sentPayloads = (shape: Pick<Shape, 'payloads'>): number[] =>
   shape.payloads.map((_, p) => p).filter((p) => !areScales(shape, p));
 
 /** The side that multiplies by the router weights, and where combine finds the rows if it does. */
-export const weightings = ['experts', 'combine', 'plan'] as const;
+export const weightings = ['experts', 'plan'] as const;
 
 /** Whether experts leave an unweighted row for each route, and combine makes of them the row that travels. */
-export const combineWeighs = ({ output }: Pick<Shape, 'output'>): boolean =>
-  output.weighting === 'combine' || output.weighting === 'plan';
+export const combineWeighs = ({ output }: Pick<Shape, 'output'>): boolean => output.weighting === 'plan';
 
 /** The rows that combine reads from the experts and returns to the sources. */
 export interface Output {
@@ -51,9 +50,8 @@ export interface Output {
   /**
    * The side that multiplies by the router weights.
    * - `'experts'` (default): the experts do. They leave one finished row per (token, rank): `[groups, maxTokens, hidden]`.
-   * - `'combine'`: combine does, on the experts' rank, before anything travels. The experts leave one unweighted row
-   *   per route: `[groups, maxTokens, topK, hidden]`.
-   * - `'plan'`: combine does likewise, from rows that lie where an experts' plan put their routes.
+   * - `'plan'`: combine does, on the experts' rank, before anything travels. The experts leave one unweighted row per route,
+   *   where a plan put it. For the reference that is `[groups, maxTokens, topK, hidden]`.
    */
   readonly weighting?: (typeof weightings)[number];
   /**

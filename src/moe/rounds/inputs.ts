@@ -121,8 +121,7 @@ export function requireDispatchInputs(
     requireElements('topkWeights', topkWeights, 'f32', tokens, shape.topK);
     if (!isTensor(topkWeights)) requireFinite('topkWeights', topkWeights);
   } else if (combineWeighs(shape)) {
-    const { weighting } = shape.output;
-    throw new ArgumentError('topkWeights', topkWeights, `given, because output.weighting is '${weighting}'`);
+    throw new ArgumentError('topkWeights', topkWeights, "given, because output.weighting is 'plan'");
   } else if (shape.weights) {
     const possible = 'given; create the ExpertParallel with weights: false to do without';
     throw new ArgumentError('topkWeights', topkWeights, possible);

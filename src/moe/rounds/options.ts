@@ -100,9 +100,9 @@ export interface ExpertParallelOptions<P extends string = string> {
   /** The row that comes back: one row a token, `row('bf16', 7168)`. */
   readonly output: Row & { readonly dtype: RowDtype };
   /**
-   * The side that multiplies by the router weights. Default 'experts': they leave one finished row a slot. With 'combine' they
-   * leave one unweighted row a route; combine weights and adds them up where they are, before anything travels. With 'plan' it does
-   * so too, and its third argument says where the rows are: what `made` of an ExpertsPlan gives.
+   * The side that multiplies by the router weights. Default 'experts': they leave one finished row a slot. With 'plan' they leave
+   * one unweighted row a route; combine weights and adds them up where they are, before anything travels. Its third argument says
+   * where the rows are: what `made` of an ExpertsPlan gives, or rows in any order of the caller's.
    */
   readonly weighting?: (typeof weightings)[number];
   /**
@@ -214,8 +214,8 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
   const { experts, topK, maxTokens, replicas = 1, weighting, wire, sum, adds, onLoss = 'throw' } = options;
   requireOneOf('onLoss', onLoss, ['throw', 'mask']);
   if (weighting !== undefined) requireOneOf('weighting', weighting, weightings);
-  if (weighting !== undefined && weighting !== 'experts' && options.weights === false)
-    throw new ArgumentError('weights', false, `true or left out, because weighting is '${weighting}'`);
+  if (weighting === 'plan' && options.weights === false)
+    throw new ArgumentError('weights', false, `true or left out, because weighting is 'plan'`);
   if (wire !== undefined) requireOneOf('wire', wire, rowFormatNames);
   if (sum !== undefined) requireOneOf('sum', sum, ['nodes', 'source']);
   const output: Output = {

@@ -71,7 +71,7 @@ export async function exportPlan(
   if (layer.output.weighting === 'plan')
     throw new UnavailableError(
       'combine takes rows by an experts’ plan here, whose kernels a launch plan does not hold',
-      "Export with weighting 'experts' or 'combine'",
+      "Export with weighting 'experts'",
     );
   const plan = family.plan(layer, place, tuning);
   if (plan.wire !== null || place.transport !== 'windows') {

@@ -49,12 +49,12 @@ export const ofExperts: readonly RegisteredKernel[] = [
     {
       ...layerParameters,
       threads: { knob: count('threads a block', [32, 1024], none, 32), default: 512 },
-      routes: word('a row for each route', yesNo, 'no'),
+      planned: word('a row for each route, where a plan put it', yesNo, 'no'),
     },
-    ({ ranks, replicas, tokens, topk: topK, hidden, dtype, weights, routes, threads }) =>
+    ({ ranks, replicas, tokens, topk: topK, hidden, dtype, weights, planned, threads }) =>
       exampleExpertsKernel({
         ...{ slots: (ranks / replicas) * tokens, topK, hidden, dtype, threads },
-        ...{ weights: weights === 'yes', routes: routes === 'yes' },
+        ...{ weights: weights === 'yes', planned: planned === 'yes' },
       }),
   ),
   ofPlan('experts_plan', 'sorts the routes that arrived by expert', 'plan'),

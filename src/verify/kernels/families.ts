@@ -37,7 +37,7 @@ export interface FamilyShape {
  */
 const forms: readonly { readonly says: ShapeText; readonly split: boolean }[] = [
   { says: {}, split: false },
-  { says: { weighting: 'combine' }, split: false },
+  { says: { weighting: 'plan' }, split: false },
   ...transports.slice(1).map((transport) => ({ says: { transport }, split: false })),
   { says: {}, split: true },
 ];

@@ -80,8 +80,7 @@ export class ExampleExperts {
     const { topK, output } = shape;
     const kernel = exampleExpertsKernel({
       ...{ slots: slotsOf(shape), topK, hidden: output.hidden, dtype: output.dtype },
-      ...{ weights: received.weights !== null, routes: combineWeighs(shape) },
-      planned: output.weighting === 'plan',
+      ...{ weights: received.weights !== null, planned: combineWeighs(shape) },
       threads: options.threads,
     });
     const site = await callSite(world.device, kernel, {
@@ -100,7 +99,7 @@ export class ExampleExperts {
     site.set.experts(received.experts.data);
     site.set.weights((received.weights ?? received.experts).data);
     site.set.x(x.data);
-    const planned = output.weighting === 'plan' ? await planOf(world, ep, received) : null;
+    const planned = combineWeighs(shape) ? await planOf(world, ep, received) : null;
     if (planned !== null) site.set.scatter(0, planned.plan.planned.scatter.data);
     site.set.out((planned?.rows ?? received.output).data);
     site.set.scale(scale.data);

@@ -150,7 +150,7 @@ describe('rounds between nodes give the reference’s bits', () => {
     units: fc.integer({ min: 1, max: 36 }),
     travels: fc.constantFrom({ wire: 'rows' }, { wire: 'rows', sum: 'source' }, { wire: 'e4m3' } as const),
     dtype: fc.constantFrom('bf16' as const, 'f16' as const, 'f32' as const),
-    weighting: fc.constantFrom('experts' as const, 'combine' as const),
+    weighting: fc.constantFrom('experts' as const, 'plan' as const),
     extra: fc.array(fc.integer({ min: 1, max: 50 }), { maxLength: 2 }),
     counts: fc.boolean(),
     split: fc.boolean(),

@@ -168,7 +168,7 @@ test('a parameter that no step sets is refused before any round', async () => {
 test.each([
   [{ split: true }, 'split is true'],
   [{ counts: true }, 'counts is true'],
-  [{ weighting: 'combine' }, "it must be 'experts'"],
+  [{ weighting: 'plan' }, "it must be 'experts'"],
   [{ transport: 'nvshmem' }, "it must be 'windows'"],
   [{ nodes: 3 }, 'this world has 3'],
   [{ ranks: 64, tuning: { dispatch: { threads: 32 }, combine: { threads: 64 } } }, 'at least ranks, 64'],

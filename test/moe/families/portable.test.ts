@@ -131,7 +131,7 @@ test('rounds of any shape and spread give the reference’s bits, free of races'
     maxTokens: fc.integer({ min: 1, max: 3 }),
     hidden: fc.integer({ min: 1, max: 50 }),
     dtype: fc.constantFrom('bf16', 'f16', 'f32'),
-    weighting: fc.constantFrom('experts', 'combine'),
+    weighting: fc.constantFrom('experts', 'plan'),
     extra: fc.array(fc.integer({ min: 1, max: 40 }), { maxLength: 3 }),
   });
   const options = fc.record({

@@ -106,7 +106,7 @@ describe('combine', () => {
     const at = (owner: number, row: number) =>
       toF32(dtype, outputs[owner]!.subarray(row * hidden + i, row * hidden + i + 1))[0]!;
     const partials = [...new Set(mine.map(({ owner }) => owner))].map((owner) => {
-      if (weighting !== 'combine') return at(owner, slot);
+      if (weighting !== 'plan') return at(owner, slot);
       const products = mine
         .filter((route) => route.owner === owner)
         .map(({ k, weight }) => Math.fround(at(owner, slot * shape.topK + k) * weight));
@@ -126,15 +126,15 @@ describe('combine', () => {
     { dtype: 'f32', weighting: 'experts' },
     { dtype: 'bf16', weighting: 'experts' },
     { dtype: 'f16', weighting: 'experts' },
-    { dtype: 'f32', weighting: 'combine' },
-    { dtype: 'bf16', weighting: 'combine' },
+    { dtype: 'f32', weighting: 'plan' },
+    { dtype: 'bf16', weighting: 'plan' },
   ] as const)(
     'sums over distinct ranks as a tree, and rounds once ($dtype, weights by $weighting)',
     (output) => {
       fc.assert(
         fc.property(round(output), (round) => {
           const { shape, sources, seed } = round;
-          const outputs = outputsOf(shape, seed, output.weighting === 'combine' ? shape.topK : 1);
+          const outputs = outputsOf(shape, seed, output.weighting === 'plan' ? shape.topK : 1);
           for (const [rank, source] of sources.entries()) {
             const result = reference.combine(shape, source, rank, outputs);
             expect(result).toHaveLength(source.tokens * shape.output.hidden);
@@ -238,14 +238,14 @@ describe('combine', () => {
     );
   });
 
-  it.each(['experts', 'combine'] as const)(
+  it.each(['experts', 'plan'] as const)(
     'with rows as e4m3 strays from the exact sum by at most Σ amax/17 and the rounding of f32 (weights by %s)',
     (weighting) => {
       fc.assert(
         fc.property(round({ weighting, wire: 'e4m3' }), (round) => {
           const { shape, sources, seed } = round;
           const { hidden } = shape.output;
-          const outputs = outputsOf(shape, seed, weighting === 'combine' ? shape.topK : 1);
+          const outputs = outputsOf(shape, seed, weighting === 'plan' ? shape.topK : 1);
           const exact: Shape = { ...shape, output: { ...shape.output, wire: 'rows' } };
           for (const [rank, source] of sources.entries()) {
             const low = reference.combine(shape, source, rank, outputs);
@@ -324,7 +324,7 @@ describe('combine', () => {
 it('ranks of a group bring the same weights, or all of them none', () => {
   const shape: Shape = {
     ...{ ranks: 2, experts: 2, topK: 1, maxTokens: 2, replicas: 2, payloads: [] },
-    output: { dtype: 'f32', hidden: 1, weighting: 'combine' },
+    output: { dtype: 'f32', hidden: 1, weighting: 'plan' },
   };
   const without: Source = { tokens: 1, topkIds: Int32Array.of(0), payloads: {} };
   const weighted: Source = { ...without, topkWeights: Float32Array.of(0.5) };

@@ -51,12 +51,6 @@ describe('a host that knows only the plan', () => {
       shape: { ...small, ...few, scales: 12, counts: 'yes' },
       split: false,
     },
-    {
-      name: 'combine weighs',
-      family: 'one-sided',
-      shape: { ...small, ...few, weighting: 'combine' },
-      split: false,
-    },
     { name: 'portable', family: 'portable', shape: { ...small, ...few }, split: true },
     {
       name: 'one-sided, rows as fp8',
@@ -96,7 +90,6 @@ describe('a host that knows only the plan', () => {
           ]),
         ),
         output: row(dtype, hidden),
-        weighting: layer.output.weighting!,
         family,
         split,
       });
@@ -229,7 +222,7 @@ describe('heddle export', () => {
   describe.each(compilers)('as $language', ({ need, compiler, args }) => {
     test.each([
       ['one-sided', smallText, []],
-      ['one-sided', `${smallText},weighting=combine,weights=yes`, ['--split']],
+      ['one-sided', `${smallText},weights=yes`, ['--split']],
       ['portable', `${smallText},scales=12,counts=yes`, ['--split']],
       ['one-sided', `${smallText.replace('hidden=16', 'hidden=256')},format=fp8,rounded=yes`, []],
     ])('the host of %s, %s compiles', needing(need), async (family, shape, more) => {

@@ -52,7 +52,7 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { wire: 'mxfp8' },
     { replicas: 2 },
     { replicas: 4, wire: 'e4m3', counts: 'yes' },
-    { wire: 'e4m3', weighting: 'combine', hidden: 144 },
+    { wire: 'e4m3', weighting: 'plan', hidden: 144 },
     { wire: 'e4m3', ranks: 4, tokens: 1, dtype: 'f32', 'combine.parts': 7, 'combine.threads': 128 },
     { wire: 'e4m3', ranks: 72, experts: 288, topk: 32, dtype: 'f16', counts: 'yes' },
   ],
@@ -82,8 +82,8 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   portable_dispatch_recv: [{ counts: 'yes' }, { ranks: 72, experts: 288, topk: 32 }],
   portable_combine_send: [
     { wire: 'e4m3', 'combine.parts': 3 },
-    { wire: 'mxfp8', weighting: 'combine', hidden: 144 },
-    { wire: 'e4m3', weighting: 'combine', hidden: 144 },
+    { wire: 'mxfp8', weighting: 'plan', hidden: 144 },
+    { wire: 'e4m3', weighting: 'plan', hidden: 144 },
     { hidden: 77, dtype: 'f16' },
     { transport: 'proxy' },
   ],
@@ -115,7 +115,7 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   ],
   hybrid_combine_send: [
     { wire: 'e4m3', 'combine.parts': 3 },
-    { wire: 'e4m3', weighting: 'combine', hidden: 144 },
+    { wire: 'e4m3', weighting: 'plan', hidden: 144 },
     { ranks: 64, nodes: 2, topk: 32 },
     { hidden: 77, dtype: 'f16' },
     { sum: 'source', hidden: 77 },

@@ -4,7 +4,7 @@
  *     out = Σ over its routes to experts of this rank: weight · (x · scale[expert] + bias[expert])
  *
  * in f32, in the order of the routes, every step rounded, and once more to the row's type at the end. Where combine
- * applies the weights each route has a row of its own: x · scale[expert] + bias[expert]. Not a model, but all that
+ * takes the rows of a plan each route has a row of its own: x · scale[expert] + bias[expert]. Not a model, but all that
  * dispatch and combine can get wrong shows in it: the row, its routes, their weights, their order.
  *
  * Slots without a local expert are neither read nor written, as real experts would do it.
@@ -22,9 +22,7 @@ export interface ExampleExpertsShape {
   readonly dtype: RowDtype;
   /** Router weights came along; otherwise each counts as 1. */
   readonly weights: boolean;
-  /** A row for each route instead of a slot, not weighted. */
-  readonly routes?: boolean;
-  /** These lie where a plan put them. */
+  /** A row for each route instead of a slot, not weighted, where a plan put it. */
   readonly planned?: boolean;
   /** The most threads a block is launched with. */
   readonly threads: number;
@@ -42,7 +40,7 @@ export const exampleExpertsKernel = remembered((shape: ExampleExpertsShape) => {
         experts: pointer('i32'),
         weights: pointer('f32'),
         x: pointer(dtype),
-        /** [slot][hidden], [slot][k][hidden], or [row][hidden] of a plan: where combine reads. */
+        /** [slot][hidden], or [row][hidden] of a plan: where combine reads. */
         out: pointer(dtype),
         /** [slot][k]: rows of a plan. */
         scatter: list(pointer('i32'), planned ? 1 : 0),
@@ -79,12 +77,10 @@ export const exampleExpertsKernel = remembered((shape: ExampleExpertsShape) => {
                 const by = g.load(scale.at(expert));
                 const plus = g.load(bias.at(expert));
                 let weight = g.f32(1);
-                if (u.WEIGHTS && !u.ROUTES) weight = g.load(weights.at(slot * u.K + k));
-                if (u.ROUTES) {
+                if (u.WEIGHTS && !u.PLANNED) weight = g.load(weights.at(slot * u.K + k));
+                if (u.PLANNED) {
                   for (const lane of g.unroll(u.LANES)) sums[lane] = row[lane]! * by + plus;
-                  let place = slot * u.K + k;
-                  if (u.PLANNED) place = g.u32(g.load(scatter[0]!.at(place)));
-                  const at = place * u.UNITS + i;
+                  const at = g.u32(g.load(scatter[0]!.at(slot * u.K + k))) * u.UNITS + i;
                   if (u.VECTORS) g.store(out.as('v16').at(at), g.pack(u.DTYPE, sums));
                   else g.store(out.at(at), g.convert(u.DTYPE, sums[0]!));
                 } else {
@@ -92,7 +88,7 @@ export const exampleExpertsKernel = remembered((shape: ExampleExpertsShape) => {
                 }
               }
             }
-            if (!u.ROUTES) {
+            if (!u.PLANNED) {
               if (u.VECTORS) g.store(out.as('v16').at(slot * u.UNITS + i), g.pack(u.DTYPE, sums));
               else g.store(out.at(slot * u.UNITS + i), g.convert(u.DTYPE, sums[0]!));
             }
@@ -103,22 +99,13 @@ export const exampleExpertsKernel = remembered((shape: ExampleExpertsShape) => {
   );
 });
 
-function constants({
-  slots,
-  topK,
-  hidden,
-  dtype,
-  weights,
-  routes = false,
-  planned = false,
-}: ExampleExpertsShape) {
+function constants({ slots, topK, hidden, dtype, weights, planned = false }: ExampleExpertsShape) {
   const vectors = (hidden * dtypes[dtype].size) % 16 === 0;
   const lanes = vectors ? 16 / dtypes[dtype].size : 1;
   return {
     SLOTS: slots,
     K: topK,
     WEIGHTS: weights,
-    ROUTES: routes,
     PLANNED: planned,
     DTYPE: dtype,
     VECTORS: vectors,

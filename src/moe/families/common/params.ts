@@ -63,14 +63,14 @@ export const combineParams = <S extends LayoutSpec>(window: TypedLayout<S>, { ou
   }) as const;
 
 /**
- * The rows that combine takes where it applies the weights: in a plan's order, or one behind the other, a row for each route. `given`:
- * whether the kernel takes any; `beside`: with their weights.
+ * The rows that combine takes where it applies the weights, in a plan's order. `given`: whether the kernel takes any; `beside`: with
+ * their weights.
  */
 export const routeParams = ({ output }: Layer, given: boolean, beside = true) => {
-  const [rows, planned] = [given ? 1 : 0, given && output.weighting === 'plan' ? 1 : 0];
+  const planned = given ? 1 : 0;
   return {
     /** [row][hidden] */
-    made: list(pointer(output.dtype), rows),
+    made: list(pointer(output.dtype), planned),
     /** There are so many in a plan; a larger number counts as none. */
     madeRows: list('u32', planned),
     /** [slot][k]: the route's row; −1 where it has none. */

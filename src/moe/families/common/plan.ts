@@ -1,7 +1,7 @@
 /** The plan of a layer: memory that every family describes alike, and the launches that are its own. */
 import { type LayoutSpec, section, type TypedLayout } from '../../../lang/index.js';
-import { type Dtype, expertsOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
-import type { Bindings, BufferPlan, Phase, Plan, Step, View, WindowPlan, WirePlan } from '../family.js';
+import { type Dtype, expertsOf, type Layer } from '../../layer/index.js';
+import type { Bindings, Phase, Plan, Step, View, WindowPlan, WirePlan } from '../family.js';
 import { placingAddresses, placingPlan } from './places.js';
 import { type ReceivedSections, slotShape } from './received.js';
 import { type failureField, failureWords, notedWaits } from './waits.js';
@@ -55,14 +55,12 @@ export function planOf({ layer, rank, kernelRank, memory, layout, rounds = '', .
   const { topK, output, ranks } = layer;
   const { dtype, hidden } = output;
   const slots = slotShape(layer);
-  const routes = routesBuffer(layer);
   const placing = placingPlan(layer);
   const view = (name: string, dtype: Dtype, shape: readonly number[], index?: number): View => {
     return { in: memory, offset: section<LayoutSpec>(layout, name, index).offset, dtype, shape };
   };
   const bindings: Bindings = {
     ...{ win: memory, placing: placingAddresses(placing) },
-    made: routes === null ? undefined : ({ address }) => [address(routes)],
     ...own.bindings,
   };
   const steps = (launches: readonly (Launch | null)[]): Step[] =>
@@ -72,7 +70,7 @@ export function planOf({ layer, rank, kernelRank, memory, layout, rounds = '', .
   const { dispatchSend, dispatchRecv, combineSend, combineRecv } = own.phases;
   return {
     windows: memory.kind === 'window' ? [memory] : [],
-    buffers: [routes, placing?.buffer].filter((buffer) => buffer != null),
+    buffers: placing === null ? [] : [placing.buffer],
     wire: memory.kind === 'wire' ? memory : null,
     phases: {
       ...{ dispatchSend: steps(dispatchSend), dispatchRecv: steps(dispatchRecv) },
@@ -88,10 +86,7 @@ export function planOf({ layer, rank, kernelRank, memory, layout, rounds = '', .
           view('payloads', 'u8', [...slots, rowBytes], i),
         ]),
       ),
-      output:
-        routes === null
-          ? view('output', dtype, [...slots, output.weighting === 'plan' ? 0 : hidden])
-          : { in: routes, offset: 0, dtype, shape: [...slots, topK, hidden] },
+      output: view('output', dtype, [...slots, output.weighting === 'plan' ? 0 : hidden]),
     },
     placing,
     failure: view('failure', 'u32', [failureWords]),
@@ -99,13 +94,3 @@ export function planOf({ layer, rank, kernelRank, memory, layout, rounds = '', .
     ...(layer.waits && { waits: view('waited', 'u32', [2, notedWaits, ranks, 2]) }),
   };
 }
-
-/** The experts' rows where combine weighs: one a route, in memory that is nobody else's. */
-const routesBuffer = (layer: Layer): BufferPlan | null =>
-  layer.output.weighting !== 'combine'
-    ? null
-    : {
-        kind: 'buffer',
-        purpose: 'rows of the experts',
-        bytes: sharing(layer).groups * layer.maxTokens * layer.topK * outputRowBytes(layer),
-      };

@@ -74,5 +74,5 @@ function severalNodes({ nodes, members, node, apart }: Topology): HeddleError {
 function mostElements({ payloads, output, topK }: Layer): number {
   const { units } = rowsOf({ output }, output.dtype);
   const sent = payloads.map(({ rowBytes }, p) => rowBytes / unitBytes[unitOf({ payloads }, p)]);
-  return Math.max(...sent, units * (output.weighting === 'combine' ? topK : 1), topK);
+  return Math.max(...sent, units, topK);
 }

@@ -75,7 +75,6 @@ function weighKernel(name: string, layer: Layer, weigh: Spread, window: TypedLay
         /** Vectors of sums for each vector of a row: two where rows of 16 bits become sums of 32. */
         SUM_VECTORS: Math.max(1, lanes / partialLanes),
         SUM_LANES: vectors ? partialLanes : 1,
-        PLANNED: output.weighting === 'plan',
         inOrder,
         routeSum: routeSum(layer),
       },
@@ -96,11 +95,8 @@ function weighKernel(name: string, layer: Layer, weigh: Spread, window: TypedLay
         if (g.laneId < u.K) {
           here = g.load(mine.experts.at(source, token, g.laneId)) >= 0;
           weight = g.load(mine.weights.at(source, token, g.laneId));
-          has = here;
-          if (u.PLANNED) {
-            row = g.u32(g.load(scatter[0]!.at(route)));
-            has = row < madeRows[0]!;
-          }
+          row = g.u32(g.load(scatter[0]!.at(route)));
+          has = row < madeRows[0]!;
         }
         // A token whose routes found no rows in a plan travels all the same.
         if (g.warp.any(here)) {

@@ -18,7 +18,6 @@ import {
 } from './rounds.js';
 
 const rowsBack: Readonly<Record<string, Partial<Rounds>>> = {
-  'combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
   'combine weighs rows of a plan': { weighting: 'plan', topK: 3, experts: 5 },
   e4m3: { wire: 'e4m3', hidden: 144, ranks: 3, topK: 3, counts: true },
 };

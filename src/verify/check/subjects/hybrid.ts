@@ -72,7 +72,7 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
       topK: 4,
       maxTokens: 2,
       blocks: 1,
-      weighting: 'combine',
+      weighting: 'plan',
     },
     routes: { holes: 0.3 },
     times: 2,
@@ -173,8 +173,7 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
   split: { split: true, ranks: 4 },
   // Of both rounds in flight; it runs twice.
   'split, a graph, replayed': { split: true, rounds: 2, graph: true, own: { chunk: 1 }, times: 4 },
-  'combine weighs': { ranks: 4, weighting: 'combine', topK: 3, experts: 5 },
-  'combine weighs rows of a plan': { ranks: 4, weighting: 'plan', topK: 3 },
+  'combine weighs': { ranks: 4, weighting: 'plan', topK: 3, experts: 5 },
   e4m3: { ranks: 4, wire: 'e4m3', hidden: 144, topK: 3, dtype: 'f16' },
   mxfp8: { ranks: 4, wire: 'mxfp8', hidden: 144, maxTokens: 1 },
   // A block rounds several rows of one message, and a row is longer than its warps round in one turn.
@@ -184,7 +183,7 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
     { threads: 64, blocks: 1 },
   ),
   'e4m3, weighed by combine, two stretches, in parts': {
-    ...{ wire: 'e4m3', hidden: 1040, parts: 2, weighting: 'combine', maxTokens: 1 },
+    ...{ wire: 'e4m3', hidden: 1040, parts: 2, weighting: 'plan', maxTokens: 1 },
   },
 };
 

@@ -71,14 +71,14 @@ const copied: Readonly<Record<string, Partial<Rounds>>> = {
   },
   'copied, split': { split: true, maxTokens: 3, ranks: 3 },
   'copied, split, two rounds in flight': { split: true, rounds: 2, ranks: 3, times: 5, uneven: true },
-  'copied, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
 };
 
-/** Combine applies the weights. */
+/** Combine takes the rows of a plan, and a launch before it makes those that travel. */
 const weighed = each(
-  { weighting: 'combine' },
+  { weighting: 'plan' },
   {
     'combine weighs': { topK: 3, experts: 5, counts: true },
+    'combine weighs, odd rows': { hidden: 5 },
     'combine weighs, one token': { maxTokens: 1, experts: 2, blocks: 1, times: 1 },
     'combine weighs, uneven tokens, rows in parts': {
       parts: 2,
@@ -114,7 +114,7 @@ const narrow = each(
   {
     e4m3: { counts: true },
     'e4m3, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1 },
-    'e4m3, weighed by combine': { ranks: 3, topK: 3, weighting: 'combine', routes: { holes: 0.3 } },
+    'e4m3, weighed by combine': { ranks: 3, topK: 3, weighting: 'plan', routes: { holes: 0.3 } },
     'e4m3, uneven tokens': { ranks: 3, experts: 7, uneven: true },
     'e4m3, scales of several blocks, f16': { hidden: 144, dtype: 'f16', maxTokens: 1, blocks: 1 },
     'e4m3, two warps': { hidden: 528, threads: 64, maxTokens: 1, blocks: 1 },
@@ -142,7 +142,7 @@ const apart = each(
     'split, bulk': { own: { 'dispatch.way': 'bulk' }, maxTokens: 4, blocks: 1, hidden: 24 },
     'split, groups of 2, a graph': { ranks: 4, replicas: 2, maxTokens: 4, graph: true, counts: true },
     'split, e4m3': { wire: 'e4m3', hidden: 16, ranks: 3 },
-    'split, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
+    'split, e4m3, combine weighs': { wire: 'e4m3', hidden: 16, weighting: 'plan', topK: 3, experts: 5 },
     'split, counts, arrivals looked at': { counts: true, programmatic: false, inspect: true },
   },
 );
@@ -154,7 +154,7 @@ const sendInBulk = checksOf(family, 'windows', { 'dispatch.way': 'bulk' });
 const sendInBulkAndPull = checksOf(family, 'windows', { 'dispatch.way': 'bulk', 'combine.way': 'pull' });
 
 const kernels = ['one_sided_dispatch', 'example_experts', 'other_work', 'one_sided_combine'];
-const weighing = [...kernels.slice(0, 2), 'one_sided_weigh', ...kernels.slice(2)];
+const weighing = [kernels[0]!, 'experts_plan', kernels[1]!, 'one_sided_weigh', ...kernels.slice(2)];
 const goesOn = true;
 /** Where routes are counted, several blocks of a split dispatch wait. */
 const halves = { goesOn, split: true, counts: true };
@@ -209,13 +209,7 @@ export const oneSided: readonly CheckSubject[] = [
   {
     name: 'one_sided_weigh',
     kernels: weighing,
-    configurations: [
-      ...push.rounds('push', weighed),
-      ...pull.rounds('pull', {
-        'combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
-        'combine weighs, odd rows': { weighting: 'combine', hidden: 5 },
-      }),
-    ],
+    configurations: pull.rounds('pull', weighed),
   },
   {
     name: 'one_sided_plan',

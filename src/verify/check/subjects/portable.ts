@@ -57,10 +57,9 @@ const messages: Readonly<Record<string, Partial<Rounds>>> = {
 };
 
 const weighed: Readonly<Record<string, Partial<Rounds>>> = {
-  'combine weighs': { weighting: 'combine', topK: 3, experts: 5, counts: true },
-  'combine weighs, odd rows': { weighting: 'combine', hidden: 5 },
-  'combine weighs, split': { weighting: 'combine', split: true },
-  'combine weighs rows of a plan': { weighting: 'plan', topK: 3 },
+  'combine weighs': { weighting: 'plan', topK: 3, experts: 5, counts: true },
+  'combine weighs, odd rows': { weighting: 'plan', hidden: 5 },
+  'combine weighs, split': { weighting: 'plan', split: true },
 };
 
 /** Rows are rounded on their way. */
@@ -71,7 +70,7 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = {
     wire: 'e4m3',
     hidden: 144,
     topK: 3,
-    weighting: 'combine',
+    weighting: 'plan',
     routes: { holes: 0.3 },
     split: true,
   },

@@ -34,7 +34,6 @@ function refuses(layer: Layer, place: Place, tuning?: NaiveTuning): HeddleError 
   if (counts) return new ArgumentError('counts', true, 'false: this family counts nothing');
   const { replicas } = sharing(layer);
   if (replicas > 1) return new ArgumentError('replicas', replicas, '1');
-  if (output.weighting === 'combine') return new ArgumentError('weighting', output.weighting, "'experts'");
   if (formatOf(output).rounding !== null) return new ArgumentError('wire', output.wire, "'rows'");
   for (const [phase, { threads }] of Object.entries(tuning ?? {}))
     if (threads < ranks)
