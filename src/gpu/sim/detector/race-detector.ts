@@ -4,7 +4,7 @@
  * detector answers with findings. It influences the run in two ways only: it knows which older values an atomic load may
  * still read, and which stores an atomic store may come before, and the schedule picks one.
  *
- * docs/checking.md has the edges of happens-before, and the two paths to memory. Copies happen in agents of their issuing thread; a network's
+ * docs/races.md has the edges of happens-before, and the two paths to memory. Copies happen in agents of their issuing thread; a network's
  * writes are actors of their own.
  *
  * It turns these events into clocks (who knows what) and shadow memory (who touched what).

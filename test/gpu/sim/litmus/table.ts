@@ -1,7 +1,7 @@
 /**
  * The table of litmus tests: shapes of few threads that ask what order a memory model promises. `never` must not come
  * out of `right`, which is the weakest form that excludes it, and must come out of every form under `wrong` (or a race
- * must be found there). docs/checking.md says what the machine shows.
+ * must be found there). docs/races.md says what the machine shows.
  */
 import type { Outcome, Threads } from './program.js';
 
