@@ -129,8 +129,18 @@ class Playground {
     this.#load();
   }
 
+  /** Takes away what was said of an earlier text. */
+  #clear(): void {
+    this.#findings.replaceChildren();
+    this.#cuda.replaceChildren();
+    this.#timeline.show([], []);
+    this.#schedule.hidden = true;
+    this.#cuda.hidden = true;
+  }
+
   /** Shows the program: as the visitor left it, else as it is. */
   #load(): void {
+    this.#clear();
     const text = textOf(this.#shown);
     const edited = edits.of(this.#shown.file);
     this.#original.hidden = edited === null;
@@ -166,6 +176,7 @@ class Playground {
 
   #stopped(): void {
     this.#checker.end();
+    this.#clear();
     this.#say('edited', 'Stopped: press Check to begin again.');
   }
 
@@ -176,10 +187,9 @@ class Playground {
   }
 
   #fail(message: string, line: number): void {
+    this.#clear();
     this.#say('wrong', 'This is no program yet.');
     this.#findings.replaceChildren(html('pre', {}, message));
-    this.#schedule.hidden = true;
-    this.#cuda.hidden = true;
     this.#wrong = [line];
     this.#editor.mark({ wrong: this.#wrong, step: 0 }, true);
   }

@@ -93,7 +93,8 @@ describe('the playground', needing('chromium'), () => {
     expect(await cuda.isVisible()).toBe(false);
     await page.locator('.pg-check').click();
     await page.getByText('This is no program yet.').waitFor();
-    expect(await cuda.isVisible()).toBe(false);
+    expect([await cuda.isVisible(), await cuda.textContent()]).toEqual([false, '']);
+    expect(await page.locator('.pg-findings button, .pg-mark').count()).toBe(0);
     expect(await page.locator('.pg-schedule').isVisible()).toBe(false);
   });
 
