@@ -7,6 +7,15 @@ import { spawnSync } from 'node:child_process';
 import { statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 
+if (process.argv.some((arg) => arg === '--help' || arg === '-h')) {
+  console.log(`Usage: npm run site -- [build | dev | preview] [options of VitePress]
+
+Makes the documentation site in site/dist. 'dev' shows it while it is written, 'preview' as it was made.
+
+Example: npm run site -- build --base /heddle/`);
+  process.exit();
+}
+
 const site = resolve(import.meta.dirname, '../site');
 
 /** When a file was written; 0 where there is none. */
