@@ -35,24 +35,25 @@ export interface Outcome {
   readonly kernels: readonly { readonly name: string; readonly cuda: string }[];
 }
 
-/** So many schedules are tried, in at most so many milliseconds. */
+/** So many schedules are tried, and none begins after so many milliseconds. */
 const mostSchedules = 200;
 const longest = 1500;
 /** A page shows no more of one schedule. */
 const mostSteps = 5000;
 
 export async function explore(name: string, text: string): Promise<Outcome> {
-  const begun = performance.now();
   const nothing = { schedules: 0, milliseconds: 0, findings: [], schedule: '', steps: [], kernels: [] };
   try {
     const program = programOf(name, text, eraseTypes(text));
     const kernels = await kernelsOf(program);
-    let seed = seedOf(0);
+    const begun = performance.now();
+    let seed: Seed;
     let schedules = 0;
-    while (schedules < mostSchedules && performance.now() - begun < longest) {
+    let isClean: boolean;
+    do {
       seed = seedOf(schedules++);
-      if ((await runProgram(program, seed)).findings.length > 0) break;
-    }
+      isClean = (await runProgram(program, seed)).findings.length === 0;
+    } while (isClean && schedules < mostSchedules && performance.now() - begun < longest);
     const milliseconds = performance.now() - begun;
     return { error: null, schedules, milliseconds, kernels, ...(await traced(program, seed)) };
   } catch (error) {

@@ -1,6 +1,6 @@
 /**
  * The first screen of the site: a race that the checker finds, the same kernel mended, README's figures as a chart, and
- * its two commands. Everything in it is real output: the playground's programs run here, and README is read.
+ * how to get and run it. Everything in it is real output: the playground's programs run here, and README is read.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,8 +9,9 @@ import { explore, type Outcome } from '../playground/explore.js';
 
 const shown = programs.find(({ file }) => file === 'missing-acquire.ts')!;
 
-/** What README's two commands do. */
+/** What README's two commands do, and the one before them. */
 const does = [
+  'the sources; all else that it takes is Node.js 20.19 or newer',
   'a round of a layer, on GPUs or simulated ones',
   'every test, and every kernel under the race detector',
 ];
@@ -21,7 +22,8 @@ export async function firstScreen(root: string): Promise<string> {
   const mended = shown.mend.reduce((text, { from, to }) => text.replace(from, to), wrong);
   const [found, clean] = [await explore(shown.file, wrong), await explore(shown.file, mended)];
   const readme = readFileSync(join(root, 'README.md'), 'utf8');
-  const commands = [...readme.matchAll(/^```sh\n(.*)\n```$/gm)].slice(0, 2).map(([, line]) => line!);
+  const fromReadme = [...readme.matchAll(/^```sh\n(.*)\n```$/gm)].slice(0, 2).map(([, line]) => line!);
+  const commands = ['git clone <this repository> heddle && cd heddle', ...fromReadme];
   return [
     '<div class="first" v-pre>',
     '<div class="first-race" role="img" aria-label="heddle check finds a data race; after one word has changed it finds none">',
@@ -54,14 +56,14 @@ function framesOf(wrong: string, found: Outcome, mended: string, clean: Outcome)
     ),
     frame(
       'wrong',
-      `A data race, after ${found.schedules === 1 ? 'one schedule' : `${found.schedules} schedules`}`,
+      `A data race, found in ${found.schedules === 1 ? 'the first schedule' : `schedule ${found.schedules}`}`,
       wrong,
       mistake.lines,
       mistake.text,
     ),
     frame(
       'clean',
-      `Mended: ${clean.schedules} schedules, no finding`,
+      `Mended: ${clean.schedules === 1 ? 'one schedule' : `${clean.schedules} schedules`}, no finding`,
       mended,
       changed,
       `${shown.mend[0]!.from.trim()} … }\n  became\n${shown.mend[0]!.to.trim()} … }`,

@@ -44,6 +44,7 @@ test('the first page shows a race, the kernel mended, the chart and both command
   const parts = [
     /first-wrong[\s\S]*Data race on window, data\[\d+\][\s\S]*first-clean[\s\S]*acquire/,
     /<svg class="first-chart"[\s\S]*<polyline/,
+    /first-command.*git clone .* &amp;&amp; cd heddle</,
     /first-command.*npm install &amp;&amp; npm start</,
     /first-command.*npm install &amp;&amp; npm test</,
   ];
