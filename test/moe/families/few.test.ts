@@ -73,6 +73,13 @@ test.each<[string, Layer, Partial<Place>, object]>([
   expect(() => oneSided.plan(layer, where, tuning)).not.toThrow();
 });
 
+test.each([layer, small])('dispatch takes the parameters of the next smaller power of two (%#)', (layer) => {
+  const dispatchOn = (sms: number) => oneSided.defaults(layer, { ...place, sms }).dispatch;
+  for (let sms = 8; sms < 64; sms += 1)
+    expect(dispatchOn(sms)).toEqual(dispatchOn(2 ** (31 - Math.clz32(sms))));
+  expect(dispatchOn(32).blocks).toBe(32);
+});
+
 test('a tuning that was measured pulling pushes where phases are split', () => {
   const pulling = oneSided.defaults(layer, place);
   expect(pulling.combine.way).toBe('pull');
