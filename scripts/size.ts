@@ -1,0 +1,68 @@
+/**
+ * `npm run size`: lines and files of each room beside its ceiling, and words of the documentation. It ends with 1 where
+ * something is above. Whoever needs more room raises a ceiling here, and says why in the commit.
+ */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+interface Part {
+  readonly name: string;
+  readonly files: readonly string[];
+  readonly ceiling: number;
+}
+
+const ceilings = {
+  base: 1_100,
+  lang: 10_600,
+  gpu: 19_100,
+  net: 9_700,
+  moe: 18_000,
+  verify: 6_200,
+  tools: 6_400,
+  cli: 2_400,
+};
+
+const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
+  readdirSync(folder, { recursive, encoding: 'utf8' })
+    .filter((name) => name.endsWith(ending))
+    .map((name) => join(folder, name));
+
+const parts: readonly Part[] = [
+  ...Object.entries(ceilings).map(([room, ceiling]) => ({
+    ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
+  })),
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 73_500 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 48_000 },
+];
+const pages: Part = {
+  ...{ name: 'docs and README', ceiling: 30_000 },
+  files: ['README.md', ...filesOf('docs', '.md', false)],
+};
+
+const text = (file: string): string => readFileSync(file, 'utf8');
+const linesOf = (file: string): number => text(file).split('\n').length - 1;
+const wordsOf = (file: string): number => text(file).split(/\s+/).filter(Boolean).length;
+const sum = (files: readonly string[], count: (file: string) => number): number =>
+  files.reduce((total, file) => total + count(file), 0);
+
+const rows = [
+  ...parts.map((part) => ({ ...part, unit: 'lines', size: sum(part.files, linesOf) })),
+  { ...pages, unit: 'words', size: sum(pages.files, wordsOf) },
+];
+const above = rows.filter(({ size, ceiling }) => size > ceiling);
+
+if (process.argv.includes('--json')) {
+  const sizes = rows.map(({ files, ...row }) => ({ ...row, files: files.length }));
+  console.log(JSON.stringify({ format: 'heddle-size/1', parts: sizes }, null, 2));
+} else {
+  console.log(`${'part'.padEnd(20)}${'files'.padStart(8)}${'size'.padStart(10)}${'ceiling'.padStart(10)}`);
+  for (const { name, files, unit, size, ceiling } of rows) {
+    const room = size > ceiling ? `${size - ceiling} above` : `${ceiling - size} left`;
+    console.log(
+      `${name.padEnd(20)}${String(files.length).padStart(8)}${String(size).padStart(10)}${String(ceiling).padStart(10)} ${unit}, ${room}`,
+    );
+  }
+  if (above.length > 0)
+    console.error(`\nabove its ceiling: ${above.map(({ name }) => name).join(', ')} (scripts/size.ts)`);
+}
+process.exitCode = above.length > 0 ? 1 : 0;
