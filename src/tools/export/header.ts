@@ -39,6 +39,7 @@ export function printHeader(plan: LaunchPlan, prefix: string): string {
     PAYLOADS: rows.length,
     ROW_BYTES: rows.map(({ rowBytes }) => rowBytes).join(', ') || '0',
   };
+  const [base, extra] = [Math.floor(layer.experts / ranks), layer.experts % ranks];
   // C has no arrays of nothing.
   const extent = (all: readonly unknown[]): number => Math.max(1, all.length);
   const broughtAs = ({ payload, rowBytes }: LaunchPlan['rows'][number]): string => {
@@ -54,6 +55,8 @@ export function printHeader(plan: LaunchPlan, prefix: string): string {
 ${Object.entries(constants)
   .map(([name, value]) => `#define HEDDLE_${name} ${value}`)
   .join('\n')}
+/* The id of a rank's first expert. Its ids end before that of the next rank. */
+#define HEDDLE_FIRST_EXPERT(rank) ((rank) * ${base} + ((rank) < ${extra} ? (rank) : ${extra}))
 
 #ifdef __cplusplus
 extern "C" {
@@ -79,7 +82,7 @@ struct heddle_host {
 
 /* What a rank brings to a round: addresses in memory of its GPU. Without tokens nothing is read. */
 struct heddle_round {
-  /* [tokens][TOP_K]: the expert of each route, -1 for none. Stays as it is until the round has ended. */
+  /* [tokens][TOP_K]: the expert of each route, 0 to EXPERTS - 1, -1 for none. Stays as it is until the round has ended. */
   const int32_t *topk_ids;
   /* [tokens][TOP_K]${layer.weights ? '' : '; not read: this export carries none'} */
   const float *topk_weights;
@@ -92,7 +95,10 @@ struct heddle_round {
 
 /* What dispatch leaves on this rank, by the rank that a token came from and its number there, until the next round's dispatch. */
 struct heddle_slots {
-  /* ${shapeOf('experts')}: the expert of each route, -1 where another rank owns it, and where there is no token. */
+  /*
+   * ${shapeOf('experts')}: the expert of each route as topk_ids has it, so FIRST_EXPERT(rank) is this rank's first. -1 where another
+   * rank owns it, and where there is no token.
+   */
   const int32_t *experts;
   /* The router's weight of each route, 0 where there is no expert; or NULL. */
   const float *weights;
@@ -100,7 +106,10 @@ struct heddle_slots {
   const uint32_t *counts;
   /* ${payloads.map(({ name }) => `${name}: ${shapeOf(`payloads.${name}`)}`).join('; ') || 'none'}; slots without an expert hold anything. */
   const void *payloads[${extent(payloads)}];
-  /* ${output.dtype} ${shapeOf('output')}: where the experts leave their rows, of slots that have any. */
+  /*
+   * ${output.dtype} ${shapeOf('output')}: where the experts leave, for each slot with an expert here, the sum over its routes k here of
+   * ${layer.weights ? 'weights[k] times ' : ''}what the expert of route k made of the slot's row. combine adds up these rows of all ranks, and applies no weights.
+   */
   void *output;
 };
 

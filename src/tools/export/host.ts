@@ -35,8 +35,13 @@ struct heddle_config {
   unsigned attribute_count;
 };
 
-struct heddle_ipc_handle {
+/* Of CUDA IPC, or of the fabric. */
+struct heddle_handle {
   unsigned char bytes[64];
+};
+
+struct heddle_token {
+  unsigned char bytes[16];
 };
 
 #define HEDDLE_CALLS(CALL) \
@@ -55,6 +60,7 @@ struct heddle_ipc_handle {
   CALL(cuMemAlloc, "cuMemAlloc_v2", (heddle_address *, size_t)) \
   CALL(cuMemFree, "cuMemFree_v2", (heddle_address)) \
   CALL(cuMemsetD8, "cuMemsetD8_v2", (heddle_address, unsigned char, size_t)) \
+  CALL(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (heddle_address, const void *, size_t)) \
   CALL(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void *, heddle_address, size_t, void *)) \
   CALL(cuStreamCreate, "cuStreamCreate", (void **, unsigned)) \
   CALL(cuStreamSynchronize, "cuStreamSynchronize", (void *)) \
@@ -70,8 +76,8 @@ struct heddle_ipc_handle {
   CALL(cuMemMap, "cuMemMap", (heddle_address, size_t, size_t, uint64_t, uint64_t)) \
   CALL(cuMemUnmap, "cuMemUnmap", (heddle_address, size_t)) \
   CALL(cuMemSetAccess, "cuMemSetAccess", (heddle_address, size_t, const struct heddle_access *, size_t)) \
-  CALL(cuIpcGetMemHandle, "cuIpcGetMemHandle", (struct heddle_ipc_handle *, heddle_address)) \
-  CALL(cuIpcOpenMemHandle, "cuIpcOpenMemHandle_v2", (heddle_address *, struct heddle_ipc_handle, unsigned)) \
+  CALL(cuIpcGetMemHandle, "cuIpcGetMemHandle", (struct heddle_handle *, heddle_address)) \
+  CALL(cuIpcOpenMemHandle, "cuIpcOpenMemHandle_v2", (heddle_address *, struct heddle_handle, unsigned)) \
   CALL(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", (heddle_address)) \
   CALL(cuLaunchKernelEx, "cuLaunchKernelEx", (const struct heddle_config *, void *, void **, void **))
 
@@ -84,8 +90,10 @@ struct heddle_driver {
 
 /* ---- What a rank has. */
 
-/* How a window comes to the processes of the other ranks. */
-enum heddle_way { HEDDLE_UNMAPPED, HEDDLE_BY_DESCRIPTOR, HEDDLE_BY_IPC };
+/* How a window comes to the processes of the other ranks, in the order in which ways are tried. */
+enum heddle_way { HEDDLE_UNMAPPED, HEDDLE_BY_DESCRIPTOR, HEDDLE_BY_FABRIC, HEDDLE_BY_IPC };
+static const char *const heddle_ways[] = {"auto", "descriptor", "fabric", "ipc"};
+static const char *const heddle_way_names[] = {"", "file descriptor", "fabric handle", "CUDA IPC"};
 
 /* A window, as it is mapped for this GPU. */
 struct heddle_mapping {
@@ -96,10 +104,14 @@ struct heddle_mapping {
 
 /* What ranks tell each other. */
 struct heddle_card {
-  uint64_t plan;
-  uint32_t rank, way, unfit;
+  /* Process ids and descriptors mean something within one namespace of one host. */
+  uint64_t plan, process_namespace;
+  char host[40];
+  uint32_t rank, asked, way, unfit;
   int32_t process, descriptors[HEDDLE_WINDOWS];
-  struct heddle_ipc_handle handles[HEDDLE_WINDOWS];
+  struct heddle_handle handles[HEDDLE_WINDOWS];
+  /* The last bytes of each window, by which whoever maps it knows it. */
+  struct heddle_token tokens[HEDDLE_WINDOWS];
   /* The error of this rank in words; empty where all went well. */
   char wrong[200];
 };
@@ -201,7 +213,7 @@ static const char *heddle_prepare(heddle_rank *h) {
 static size_t heddle_round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 /* Maps physical memory for this GPU. The mapping keeps it, whatever becomes of its handle. */
-static const char *heddle_map(heddle_rank *h, struct heddle_mapping *mapping, uint64_t memory) {
+static const char *heddle_map(heddle_rank *h, struct heddle_mapping *mapping, uint32_t way, uint64_t memory) {
   const struct heddle_access access = {1, h->device, 3};
   heddle_address address;
   HEDDLE_TRY(cuMemAddressReserve, (&address, mapping->bytes, 0, 0, 0));
@@ -210,24 +222,28 @@ static const char *heddle_map(heddle_rank *h, struct heddle_mapping *mapping, ui
     h->cuda.cuMemAddressFree(address, mapping->bytes);
     return heddle_refused(h, "cuMemMap", result);
   }
-  mapping->way = HEDDLE_BY_DESCRIPTOR;
+  mapping->way = (enum heddle_way)way;
   mapping->address = address;
   HEDDLE_TRY(cuMemSetAccess, (address, mapping->bytes, &access, 1));
   return NULL;
 }
 
-static const char *heddle_allocate_by_descriptor(heddle_rank *h, int w, struct heddle_card *mine) {
+/* CUDA's type of handle. */
+static int heddle_handle_type(uint32_t way) { return way == HEDDLE_BY_FABRIC ? 8 : 1; }
+
+static const char *heddle_allocate_shareable(heddle_rank *h, int w, struct heddle_card *mine) {
   struct heddle_mapping *own = &h->windows[h->host.rank][w];
-  const int descriptor = 1, recommended = 1;
-  struct heddle_allocation pinned = {1, descriptor, 1, h->device, NULL, 0, 0, 0, {0, 0, 0, 0}};
+  const int type = heddle_handle_type(mine->way), recommended = 1;
+  struct heddle_allocation pinned = {1, type, 1, h->device, NULL, 0, 0, 0, {0, 0, 0, 0}};
   size_t unit;
   uint64_t memory;
   HEDDLE_TRY(cuMemGetAllocationGranularity, (&unit, &pinned, recommended));
-  own->bytes = heddle_round_up(heddle_window_bytes[w], unit);
+  own->bytes = heddle_round_up(heddle_window_bytes[w] + sizeof *mine->tokens, unit);
   HEDDLE_TRY(cuMemCreate, (&memory, own->bytes, &pinned, 0));
-  const char *wrong = heddle_map(h, own, memory);
+  const char *wrong = heddle_map(h, own, mine->way, memory);
   if (wrong == NULL) {
-    int result = h->cuda.cuMemExportToShareableHandle(&h->descriptors[w], memory, descriptor, 0);
+    void *handle = mine->way == HEDDLE_BY_FABRIC ? (void *)&mine->handles[w] : &h->descriptors[w];
+    int result = h->cuda.cuMemExportToShareableHandle(handle, memory, type, 0);
     if (result != 0) wrong = heddle_refused(h, "cuMemExportToShareableHandle", result);
   }
   h->cuda.cuMemRelease(memory);
@@ -238,11 +254,15 @@ static const char *heddle_allocate_by_descriptor(heddle_rank *h, int w, struct h
 static const char *heddle_allocate_by_ipc(heddle_rank *h, int w, struct heddle_card *mine) {
   struct heddle_mapping *own = &h->windows[h->host.rank][w];
   /* CUDA IPC shares whole blocks of 2 MiB: nothing else is to lie in them. */
-  own->bytes = heddle_round_up(heddle_window_bytes[w], (size_t)1 << 21);
+  own->bytes = heddle_round_up(heddle_window_bytes[w] + sizeof *mine->tokens, (size_t)1 << 21);
   HEDDLE_TRY(cuMemAlloc, (&own->address, own->bytes));
   own->way = HEDDLE_BY_IPC;
   HEDDLE_TRY(cuIpcGetMemHandle, (&mine->handles[w], own->address));
   return NULL;
+}
+
+static heddle_address heddle_token_at(const struct heddle_mapping *window) {
+  return window->address + window->bytes - sizeof(struct heddle_token);
 }
 
 /* The windows of this rank, with their start values. */
@@ -250,15 +270,25 @@ static const char *heddle_allocate(heddle_rank *h, struct heddle_card *mine) {
   const struct heddle_mapping *own = h->windows[h->host.rank];
   for (int w = 0; w < HEDDLE_WINDOWS; w++) {
     const char *wrong = mine->way == HEDDLE_BY_IPC ? heddle_allocate_by_ipc(h, w, mine)
-                                                   : heddle_allocate_by_descriptor(h, w, mine);
+                                                   : heddle_allocate_shareable(h, w, mine);
     if (wrong != NULL) return wrong;
     HEDDLE_TRY(cuMemsetD8, (own[w].address, 0, heddle_window_bytes[w]));
+    if (getrandom(&mine->tokens[w], sizeof mine->tokens[w], 0) != (ssize_t)sizeof mine->tokens[w])
+      return heddle_say("no random bytes: %s", strerror(errno));
+    HEDDLE_TRY(cuMemcpyHtoD, (heddle_token_at(&own[w]), &mine->tokens[w], sizeof mine->tokens[w]));
   }
   for (int f = 0; f < HEDDLE_FILLS; f++) {
     const struct heddle_fill *fill = &heddle_fills[f];
     HEDDLE_TRY(cuMemsetD8, (own[fill->window].address + fill->offset, fill->value, fill->bytes));
   }
   HEDDLE_TRY(cuCtxSynchronize, ());
+  return NULL;
+}
+
+/* Reads memory of this GPU beside whatever runs. */
+static const char *heddle_read(heddle_rank *h, void *to, heddle_address from, size_t bytes) {
+  HEDDLE_TRY(cuMemcpyDtoHAsync, (to, from, bytes, h->stream));
+  HEDDLE_TRY(cuStreamSynchronize, (h->stream));
   return NULL;
 }
 
@@ -275,27 +305,46 @@ static const char *heddle_take(int32_t process, int32_t descriptor, int *taken) 
   return heddle_say("a descriptor of process %d cannot be taken: %s", (int)process, strerror(why));
 }
 
+static const char *heddle_import(heddle_rank *h, const struct heddle_card *card, int w, uint64_t *memory) {
+  const struct heddle_card *mine = &h->cards[h->host.rank];
+  struct heddle_handle handle = card->handles[w];
+  /* A descriptor travels in the pointer itself. */
+  void *from = &handle;
+  int taken = -1;
+  if (card->way == HEDDLE_BY_DESCRIPTOR) {
+    if (strcmp(card->host, mine->host) != 0 || card->process_namespace != mine->process_namespace)
+      return heddle_say("rank %u runs on another host, or in a container whose processes this one does not see", card->rank);
+    const char *wrong = heddle_take(card->process, card->descriptors[w], &taken);
+    if (wrong != NULL) return wrong;
+    from = (void *)(intptr_t)taken;
+  }
+  int result = h->cuda.cuMemImportFromShareableHandle(memory, from, heddle_handle_type(card->way));
+  if (taken >= 0) close(taken);
+  return result == 0 ? NULL : heddle_refused(h, "cuMemImportFromShareableHandle", result);
+}
+
 static const char *heddle_map_peer(heddle_rank *h, int r, int w) {
   const struct heddle_card *card = &h->cards[r];
   struct heddle_mapping *peer = &h->windows[r][w];
+  struct heddle_token found;
   const unsigned lazy_peer_access = 1;
-  const int descriptor = 1;
+  const char *wrong;
   peer->bytes = h->windows[h->host.rank][w].bytes;
   if (card->way == HEDDLE_BY_IPC) {
+    if (strcmp(card->host, h->cards[h->host.rank].host) != 0) return heddle_say("rank %d runs on another host", r);
     HEDDLE_TRY(cuIpcOpenMemHandle, (&peer->address, card->handles[w], lazy_peer_access));
     peer->way = HEDDLE_BY_IPC;
-    return NULL;
+  } else {
+    uint64_t memory;
+    wrong = heddle_import(h, card, w, &memory);
+    if (wrong != NULL) return wrong;
+    wrong = heddle_map(h, peer, card->way, memory);
+    h->cuda.cuMemRelease(memory);
+    if (wrong != NULL) return wrong;
   }
-  int taken;
-  const char *wrong = heddle_take(card->process, card->descriptors[w], &taken);
-  if (wrong != NULL) return wrong;
-  uint64_t memory;
-  /* The descriptor travels in the pointer itself. */
-  int result = h->cuda.cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)taken, descriptor);
-  close(taken);
-  if (result != 0) return heddle_refused(h, "cuMemImportFromShareableHandle", result);
-  wrong = heddle_map(h, peer, memory);
-  h->cuda.cuMemRelease(memory);
+  wrong = heddle_read(h, &found, heddle_token_at(peer), sizeof found);
+  if (wrong == NULL && memcmp(&found, &card->tokens[w], sizeof found) != 0)
+    wrong = heddle_say("what rank %d gave as its window is other memory", r);
   return wrong;
 }
 
@@ -311,12 +360,12 @@ static void heddle_release_windows(heddle_rank *h) {
   for (int r = 0; r < HEDDLE_RANKS; r++) {
     for (int w = 0; w < HEDDLE_WINDOWS; w++) {
       struct heddle_mapping *mapping = &h->windows[r][w];
-      if (mapping->way == HEDDLE_BY_DESCRIPTOR) {
-        h->cuda.cuMemUnmap(mapping->address, mapping->bytes);
-        h->cuda.cuMemAddressFree(mapping->address, mapping->bytes);
-      } else if (mapping->way == HEDDLE_BY_IPC) {
+      if (mapping->way == HEDDLE_BY_IPC) {
         if (r == (int)h->host.rank) h->cuda.cuMemFree(mapping->address);
         else h->cuda.cuIpcCloseMemHandle(mapping->address);
+      } else if (mapping->way != HEDDLE_UNMAPPED) {
+        h->cuda.cuMemUnmap(mapping->address, mapping->bytes);
+        h->cuda.cuMemAddressFree(mapping->address, mapping->bytes);
       }
       mapping->way = HEDDLE_UNMAPPED;
     }
@@ -332,7 +381,7 @@ static const char *heddle_meet(heddle_rank *h, struct heddle_card *mine, const c
   for (int r = 0; r < HEDDLE_RANKS; r++) {
     const struct heddle_card *card = &h->cards[r];
     if ((int)card->rank != r) return heddle_say("all_gather left rank %u's bytes in rank %d's place", card->rank, r);
-    if (card->plan != heddle_plan || card->way != mine->way)
+    if (card->plan != heddle_plan || card->asked != mine->asked)
       return heddle_say("rank %d runs another export, or has another %s in its environment", r, "HEDDLE_WINDOWS");
   }
   h->hopeless = 0;
@@ -342,20 +391,37 @@ static const char *heddle_meet(heddle_rank *h, struct heddle_card *mine, const c
   return NULL;
 }
 
-/* Windows travel as descriptors, or by CUDA IPC where any rank cannot do that. All ranks go the same way. */
+/* Says which host and which namespace of process ids this process is in. */
+static void heddle_locate(struct heddle_card *mine) {
+  struct stat of;
+  FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+  if (file != NULL) {
+    if (fgets(mine->host, sizeof mine->host, file) == NULL) mine->host[0] = 0;
+    fclose(file);
+  }
+  if (stat("/proc/self/ns/pid", &of) == 0) mine->process_namespace = of.st_ino;
+  mine->process = (int32_t)getpid();
+}
+
+/* Windows travel by the first way that all ranks can go, or by the one that the environment asks for. */
 static const char *heddle_share(heddle_rank *h, const char *unfit) {
   const char *asked = getenv("HEDDLE_WINDOWS");
-  char before[300] = "";
+  char before[400] = "";
   struct heddle_card mine;
   memset(&mine, 0, sizeof mine);
+  while (asked != NULL && mine.asked <= HEDDLE_BY_IPC && strcmp(asked, heddle_ways[mine.asked]) != 0) mine.asked++;
+  if (mine.asked > HEDDLE_BY_IPC && unfit == NULL)
+    unfit = heddle_say("%s is \"%s\"; it must be auto, descriptor, fabric or ipc", "HEDDLE_WINDOWS", asked);
   mine.plan = heddle_plan;
   mine.rank = h->host.rank;
   mine.unfit = unfit != NULL;
-  mine.process = (int32_t)getpid();
-  mine.way = asked != NULL && strcmp(asked, "ipc") == 0 ? HEDDLE_BY_IPC : HEDDLE_BY_DESCRIPTOR;
+  heddle_locate(&mine);
   /* Where Yama lets only ancestors take descriptors: ranks are siblings. */
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-  for (;;) {
+  uint32_t last = HEDDLE_BY_IPC;
+  mine.way = HEDDLE_BY_DESCRIPTOR;
+  if (mine.asked != 0) mine.way = last = mine.asked;
+  for (;; mine.way++) {
     const char *wrong = heddle_meet(h, &mine, unfit != NULL ? unfit : heddle_allocate(h, &mine));
     if (wrong == NULL) wrong = heddle_meet(h, &mine, heddle_map_peers(h));
     for (int w = 0; w < HEDDLE_WINDOWS; w++) {
@@ -364,10 +430,10 @@ static const char *heddle_share(heddle_rank *h, const char *unfit) {
     }
     if (wrong == NULL) return NULL;
     heddle_release_windows(h);
-    if (h->hopeless || mine.way == HEDDLE_BY_IPC)
-      return before[0] == 0 ? wrong : heddle_say("%s; and by CUDA IPC: %s", before, wrong);
-    snprintf(before, sizeof before, "%s", wrong);
-    mine.way = HEDDLE_BY_IPC;
+    if (h->hopeless) return wrong;
+    size_t said = strlen(before);
+    snprintf(before + said, sizeof before - said, "%sby %s: %s", said == 0 ? "" : "; ", heddle_way_names[mine.way], wrong);
+    if (mine.way == last) return heddle_say("%s", before);
   }
 }
 
@@ -497,16 +563,10 @@ HEDDLE_PHASES(combine_send, COMBINE_SEND, COMBINE_SEND)
 HEDDLE_PHASES(combine_recv, COMBINE_RECV, COMBINE_RECV)
 #endif
 
-static const char *heddle_read_failure(heddle_rank *h, uint32_t *words) {
-  HEDDLE_TRY(cuMemcpyDtoHAsync, (words, heddle_at(h, heddle_failure_words), 16, h->stream));
-  HEDDLE_TRY(cuStreamSynchronize, (h->stream));
-  return NULL;
-}
-
 const char *heddle_failure(heddle_rank *h, struct heddle_lost *lost) {
   uint32_t words[4] = {0, 0, 0, 0};
   HEDDLE_TRY(cuCtxPushCurrent, (h->context));
-  const char *wrong = heddle_read_failure(h, words);
+  const char *wrong = heddle_read(h, words, heddle_at(h, heddle_failure_words), sizeof words);
   void *popped;
   h->cuda.cuCtxPopCurrent(&popped);
   struct heddle_lost found = {words[0] == 0 ? -1 : (int32_t)words[1], words[0] == 0 ? 0 : words[2] + 1};

@@ -49,6 +49,8 @@ const opening = (prefix: string, { family, heddle }: LaunchPlan): string => `
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

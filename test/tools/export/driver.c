@@ -1,7 +1,8 @@
 /*
  * Stands for the NVIDIA driver on machines without one: memory of GPUs is the host's, shared among processes as the driver's
- * is, and kernels do not run. A launch is written into STUB_LOG, and counted in the last word of each piece of another rank's
- * memory that its parameters name: so a test sees which memory was mapped where. Calls that STUB_REFUSES names are refused.
+ * is, and kernels do not run. A launch is written into STUB_LOG, and counted near the end of each piece of another rank's memory
+ * that its parameters name: so a test sees which memory was mapped where. Calls that STUB_REFUSES names are refused. Memory has
+ * fabric handles where STUB_FABRIC names a folder; with STUB_CONFUSES a handle brings other memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -136,7 +137,8 @@ static struct piece *find(address at) {
   return NULL;
 }
 
-static uint64_t *marks(const struct piece *piece) { return (uint64_t *)(piece->at + piece->bytes) - 1; }
+/* Before the 16 bytes that hosts know memory by. */
+static uint64_t *marks(const struct piece *piece) { return (uint64_t *)(piece->at + piece->bytes) - 3; }
 
 static int holds(address at, size_t bytes) {
   pthread_mutex_lock(&lock);
@@ -203,23 +205,35 @@ int cuMemGetAllocationGranularity(size_t *bytes, const void *properties, int opt
 }
 int cuMemCreate(uint64_t *handle, size_t bytes, const int *properties, unsigned long long flags) {
   CHECK("cuMemCreate");
-  const int pinned = 1, descriptor = 1, device = 1;
-  if (properties[0] != pinned || properties[1] != descriptor || properties[2] != device || flags != 0) return INVALID_VALUE;
+  const int pinned = 1, descriptor = 1, device = 1, fabric = 8;
+  const char *folder = getenv("STUB_FABRIC");
+  char path[64];
+  if (properties[0] != pinned || properties[2] != device || flags != 0) return INVALID_VALUE;
   if (bytes % PAGE != 0 || properties[3] != (int)contexts[depth - 1] - 1) return INVALID_VALUE;
-  *handle = (uint64_t)memory(bytes);
+  if (properties[1] == descriptor) *handle = (uint64_t)memory(bytes);
+  else {
+    if (properties[1] != fabric || folder == NULL) return NOT_SUPPORTED;
+    snprintf(path, sizeof path, "%s/fabric-XXXXXX", folder);
+    *handle = (uint64_t)mkstemp(path);
+    if (ftruncate((int)*handle, (off_t)bytes) != 0) abort();
+  }
   return 0;
 }
 int cuMemRelease(uint64_t handle) { return close((int)(handle & ~imported)) == 0 ? 0 : INVALID_VALUE; }
-int cuMemExportToShareableHandle(int *descriptor, uint64_t handle, int type, unsigned long long flags) {
+int cuMemExportToShareableHandle(void *out, uint64_t handle, int type, unsigned long long flags) {
+  char link[64];
   CHECK("cuMemExportToShareableHandle");
-  *descriptor = dup((int)handle);
-  return type == 1 && flags == 0 ? 0 : INVALID_VALUE;
+  snprintf(link, sizeof link, "/proc/thread-self/fd/%d", (int)handle);
+  if (type == 1) *(int *)out = dup((int)handle);
+  else memset(out, 0, 64), type = readlink(link, (char *)out, 63) > 0 ? 8 : 0;
+  return (type == 1 || type == 8) && flags == 0 ? 0 : INVALID_VALUE;
 }
-int cuMemImportFromShareableHandle(uint64_t *handle, void *descriptor, int type) {
+int cuMemImportFromShareableHandle(uint64_t *handle, void *from, int type) {
   CHECK("cuMemImportFromShareableHandle");
-  int file = dup((int)(intptr_t)descriptor);
+  int file = type == 1 ? dup((int)(intptr_t)from) : open((const char *)from, O_RDWR);
+  if (getenv("STUB_CONFUSES") != NULL) file = memory((size_t)lseek(file, 0, SEEK_END));
   *handle = (uint64_t)file | imported;
-  return file >= 0 && type == 1 ? 0 : INVALID_VALUE;
+  return file >= 0 && (type == 1 || type == 8) ? 0 : INVALID_VALUE;
 }
 int cuMemAddressReserve(address *at, size_t bytes, size_t alignment, address wanted, unsigned long long flags) {
   if (alignment != 0 || wanted != 0 || flags != 0) return INVALID_VALUE;

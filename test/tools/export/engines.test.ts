@@ -143,6 +143,7 @@ describe('an engine in C++, a process a rank', needing('cc', 'c++'), () => {
 
   test.each([
     ['descriptors', {}],
+    ['fabric handles, asked for', { HEDDLE_WINDOWS: 'fabric', STUB_FABRIC: folder }],
     ['CUDA IPC, where descriptors are refused', { STUB_REFUSES: 'cuMemExportToShareableHandle' }],
     ['CUDA IPC, where one rank refuses them', { STUB_REFUSES: 'cuMemImport', STUB_REFUSES_DEVICE: '1' }],
     ['CUDA IPC, asked for', { HEDDLE_WINDOWS: 'ipc', STUB_REFUSES: 'cuMemCreate' }],
@@ -165,9 +166,14 @@ describe('an engine in C++, a process a rank', needing('cc', 'c++'), () => {
       /heddle_create.*rank 1: cuModuleLoadData failed with CUDA_ERROR_NOT_SUPPORTED \(801\)\n/,
     ],
     [
-      'both ways',
+      'every way',
       { STUB_REFUSES: 'cuMemCreate cuIpcGetMemHandle' },
-      /rank 0: cuMemCreate failed .*; and by CUDA IPC: rank 0: cuIpcGetMemHandle failed/,
+      /by file descriptor: rank 0: cuMemCreate failed .*; by fabric handle: rank 0: cuMemCreate failed .*; by CUDA IPC: rank 0: cuIpcGetMemHandle failed/,
+    ],
+    [
+      'a way that is none',
+      { HEDDLE_WINDOWS: 'pigeon' },
+      /rank 0: HEDDLE_WINDOWS is "pigeon"; it must be auto, descriptor, fabric or ipc\n/,
     ],
     [
       'a GPU without room for kernels',
@@ -187,6 +193,103 @@ describe('an engine in C++, a process a rank', needing('cc', 'c++'), () => {
     for (const line of lines) expect(`${line}\n`).toMatch(why);
     expect(launches.flat()).toHaveLength(0);
     expect(released).toBe(2);
+  });
+});
+
+describe('ranks that do not see each other', needing('cc', 'process ids'), () => {
+  /** Ranks that meet in memory that they share: each in a PID namespace of its own, or with a boot id of its own, too. */
+  const program = `
+    #define _GNU_SOURCE
+    #include <pthread.h>
+    #include <sched.h>
+    #include <signal.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <sys/mman.h>
+    #include <sys/mount.h>
+    #include <sys/syscall.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    #include "heddle.c"
+    static struct { pthread_barrier_t barrier; char bytes[1 << 16]; } *meeting;
+    static int gather(void *rank, const void *mine, void *all, size_t bytes) {
+      memcpy(meeting->bytes + bytes * *(int *)rank, mine, bytes);
+      pthread_barrier_wait(&meeting->barrier);
+      memcpy(all, meeting->bytes, bytes * HEDDLE_RANKS);
+      pthread_barrier_wait(&meeting->barrier);
+      return 0;
+    }
+    static int be(int rank, const char *boot_id) {
+      struct heddle_host host = {(uint32_t)rank, rank, 0, gather, &rank};
+      heddle_rank *made;
+      if (boot_id != NULL && rank == 1)
+        if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+            mount(boot_id, "/proc/sys/kernel/random/boot_id", NULL, MS_BIND, NULL) != 0) return 1;
+      const char *wrong = heddle_create(&made, &host);
+      if (wrong != NULL) return puts(wrong), fflush(stdout), 0;
+      /* Each writes into its own window, and reads the other's. */
+      *(volatile int *)made->windows[rank][0].address = 1000 + rank;
+      pthread_barrier_wait(&meeting->barrier);
+      printf("rank %d reads %d\\n", rank, *(volatile int *)made->windows[1 - rank][0].address);
+      fflush(stdout);
+      pthread_barrier_wait(&meeting->barrier);
+      heddle_destroy(made);
+      return 0;
+    }
+    int main(int count, char **words) {
+      pthread_barrierattr_t shared;
+      int status, failed = 0;
+      meeting = mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+      pthread_barrierattr_init(&shared);
+      pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+      pthread_barrier_init(&meeting->barrier, &shared, HEDDLE_RANKS);
+      for (int r = 0; r < HEDDLE_RANKS; r++)
+        if (syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | SIGCHLD, NULL, NULL, NULL, NULL) == 0)
+          exit(be(r, count > 1 ? words[1] : NULL));
+      while (wait(&status) > 0) failed |= status;
+      return failed != 0;
+    }`;
+
+  beforeAll(async () => {
+    await write('heddle', 'one-sided', shape);
+    buildStub();
+    writeFileSync(inFolder('apart.c'), program);
+    writeFileSync(inFolder('boot-id'), 'of another host\n');
+    execFileSync('cc', [
+      '-std=c11',
+      ...strict,
+      inFolder('apart.c'),
+      '-ldl',
+      '-lpthread',
+      '-o',
+      inFolder('apart'),
+    ]);
+  });
+
+  const unseen = 'runs on another host, or in a container whose processes this one does not see';
+  test.each([
+    ['by process ids', [], `by CUDA IPC: rank 0: cuIpcOpenMemHandle failed`],
+    ['by host', [inFolder('boot-id')], 'by CUDA IPC: rank 0: rank 1 runs on another host'],
+  ])('%s are refused by name, or reached by fabric handle', (_, args, ipc) => {
+    const refused = run('apart', args);
+    expect(refused.status).toBe(0);
+    const lines = refused.said.trim().split('\n');
+    expect(lines).toHaveLength(2);
+    for (const line of lines) {
+      expect(line).toContain(
+        `by file descriptor: rank 0: rank 1 ${unseen}; by fabric handle: rank 0: cuMemCreate failed`,
+      );
+      expect(line).toContain(ipc);
+    }
+    const reached = run('apart', args, { STUB_FABRIC: folder });
+    expect(reached.said.trim().split('\n').sort()).toEqual(['rank 0 reads 1001', 'rank 1 reads 1000']);
+    expect(reached.status).toBe(0);
+  });
+
+  test('memory that is not the window that a rank gave is refused', () => {
+    const { said } = run('apart', [], { STUB_FABRIC: folder, STUB_CONFUSES: '1' });
+    expect(said).toContain('by fabric handle: rank 0: what rank 1 gave as its window is other memory');
   });
 });
 
@@ -343,11 +446,13 @@ test('types of the driver are laid out as cuda.h has them', needing('cc', 'cuda.
       'CUlaunchConfig',
       { block: 'blockDimX', stream: 'hStream', attributes: 'attrs', attribute_count: 'numAttrs' },
     ],
-    ['struct heddle_ipc_handle', 'CUipcMemHandle', { bytes: 'reserved' }],
+    ['struct heddle_handle', 'CUipcMemHandle', { bytes: 'reserved' }],
+    ['struct heddle_handle', 'CUmemFabricHandle', { bytes: 'data' }],
   ] as const;
   const numbers = [
     [6, 'CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION'],
     [1, 'CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR'],
+    [8, 'CU_MEM_HANDLE_TYPE_FABRIC'],
     [1, 'CU_MEM_ALLOCATION_TYPE_PINNED'],
     [1, 'CU_MEM_LOCATION_TYPE_DEVICE'],
     [1, 'CU_MEM_ALLOC_GRANULARITY_RECOMMENDED'],

@@ -169,6 +169,18 @@ describe('heddle export', () => {
     for (const { programmatic } of plan.launches) expect(programmatic).toBe(true);
   });
 
+  test.each([
+    ['yes', 'weights[k] times what'],
+    ['no', 'what'],
+  ])('says with weights=%s what the experts leave, and what ids are', async (weights, left) => {
+    await write('meaning', 'one-sided', '--shape', `${smallText},weights=${weights}`, '--arch', 'none');
+    const header = readFileSync(join(folder, 'meaning/heddle.h'), 'utf8').replaceAll(/\n \s*\*\s/g, ' ');
+    expect(header).toContain(
+      `the sum over its routes k here of ${left} the expert of route k made of the slot's row`,
+    );
+    expect(header).toContain("as topk_ids has it, so FIRST_EXPERT(rank) is this rank's first");
+  });
+
   test('no launch takes more than --sms multiprocessors', async () => {
     const largest = (out: string): number => {
       const plan = JSON.parse(readFileSync(join(folder, out, 'plan.json'), 'utf8')) as LaunchPlan;
@@ -233,13 +245,17 @@ describe('heddle export', () => {
 
     test('plans of different prefixes fit one program, and one file', needing(need), async () => {
       await write('decode', 'one-sided', '--shape', smallText, '--prefix', 'decode', '--arch', 'none');
-      const prefill = `${smallText},counts=yes,tokens=64`.replace('tokens=5,', '');
+      const prefill = `${smallText},counts=yes,tokens=64`
+        .replace('tokens=5,', '')
+        .replace('experts=6', 'experts=7');
       await write('prefill', 'portable', '--shape', prefill, '--prefix', 'preFill', '--arch', 'none');
       const program = `
         #include "decode/decode.c"
         #include "prefill/preFill.c"
         #include "decode/decode.h"
         int tokens[DECODE_MAX_TOKENS == 5 && PRE_FILL_MAX_TOKENS == 64 ? 1 : -1];
+        int even[DECODE_FIRST_EXPERT(0) == 0 && DECODE_FIRST_EXPERT(1) == 3 && DECODE_FIRST_EXPERT(2) == 6 ? 1 : -1];
+        int odd[PRE_FILL_FIRST_EXPERT(0) == 0 && PRE_FILL_FIRST_EXPERT(1) == 4 && PRE_FILL_FIRST_EXPERT(2) == 7 ? 1 : -1];
         int main(void) { return decode_failure(NULL, NULL) != NULL && preFill_failure(NULL, NULL) != NULL; }`;
       execFileSync(compiler!, [...args, '-I', folder, '-'], { input: program });
     });
