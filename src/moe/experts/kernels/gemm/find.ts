@@ -1,26 +1,14 @@
 /** Which tiles there are, and where a thread finds what it loads of one. */
-import { device, list, pointer, record, registers } from '../../../../lang/index.js';
+import { device, pointer, record, registers } from '../../../../lang/index.js';
 import { sumUpTo } from '../../../families/common/sum.js';
-import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './shape.js';
-
-/** Parameters that say which rows there are. */
-export const plannedOf = ({ rows }: Pick<GemmShape, 'rows'>) => {
-  const all = rows === 'all' ? 1 : 0;
-  return {
-    /** [expert] of a plan: rows of each, and where they begin. */
-    counts: list(pointer('u32'), 1 - all),
-    offsets: list(pointer('u32'), 1 - all),
-    /** How many rows there are, where one expert has all. */
-    count: list('u32', all),
-  };
-};
+import type { GemmKit } from './kit.js';
 
 /** Counts tiles of rows, up to each expert. One warp. */
-export const endTiles = (shape: GemmShape, tile: GemmTile) =>
+export const endTiles = (kit: GemmKit) =>
   device(
     {
-      params: { planned: record(plannedOf(shape)), ends: pointer('u32') },
-      using: { EXPERTS: shape.experts, ROWS: tile.rows, sumUpTo },
+      params: { planned: record(kit.planned), ends: pointer('u32') },
+      using: { ...kit.u, sumUpTo },
     },
     (g, { planned: { counts, count }, ends }, u) => {
       let before = g.u32(0);
@@ -42,54 +30,38 @@ export const endTiles = (shape: GemmShape, tile: GemmTile) =>
  * How many tiles are left whole, and into how many pieces the others are cut. Where the last would keep half of the blocks or
  * fewer, each is cut for two or four.
  */
-export const cutLast = ({ cuts: most }: GemmTile) =>
+export const cutLast = ({ u }: GemmKit) =>
   device(
-    {
-      params: { tiles: 'u32' },
-      returns: record({ whole: 'u32', cuts: 'u32' }),
-      using: { MOST: most },
-    },
-    (g, { tiles }, { MOST }) => {
+    { params: { tiles: 'u32' }, returns: record({ whole: 'u32', cuts: 'u32' }), using: u },
+    (g, { tiles }, { CUTS }) => {
       const left = tiles % g.gridDim.x;
       let cuts = g.u32(1);
-      if (MOST >= 2 && 2 * left <= g.gridDim.x) cuts = 2;
-      if (MOST >= 4 && 4 * left <= g.gridDim.x) cuts = 4;
+      if (CUTS >= 2 && 2 * left <= g.gridDim.x) cuts = 2;
+      if (CUTS >= 4 && 4 * left <= g.gridDim.x) cuts = 4;
       return { whole: tiles - left, cuts };
     },
   );
 
 /** The first vector of each row that this thread loads. Behind the last row it loads the last one again. */
-export const findSources = ({ rows, topK }: GemmShape, sizes: TileSizes) =>
+export const findSources = (kit: GemmKit) =>
   device(
     {
-      params: {
-        routes: list(pointer('i32'), rows === 'gathered' ? 1 : 0),
-        ...{ row: 'u32', rows: 'u32', sources: registers('u32') },
-      },
-      using: {
-        K: topK,
-        U: sizes.rowVectors,
-        APART: sizes.rowsApart,
-        VECTORS: sizes.inputVectors,
-      },
+      params: { routes: kit.routes, row: 'u32', rows: 'u32', sources: registers('u32') },
+      using: kit.u,
     },
     (g, { routes, row, rows, sources }, u) => {
       for (const i of g.unroll(sources.length)) {
-        let from = row + g.min(g.threadIdx.x / u.U + i * u.APART, rows - 1);
+        let from = row + g.min(g.threadIdx.x / u.ROW_VECTORS + i * u.ROWS_APART, rows - 1);
         if (routes.length > 0) from = g.u32(g.load(routes[0]!.at(from))) / u.K;
-        sources[i] = from * u.VECTORS + (g.threadIdx.x % u.U);
+        sources[i] = from * u.INPUT_VECTORS + (g.threadIdx.x % u.ROW_VECTORS);
       }
     },
   );
 
 /** The first vector of the first row of weights that this thread loads. Of 16 rows in a tile 8 are gates. */
-export const findWeights = ({ outputs, gated }: GemmShape, { made, weightUnits }: TileSizes) =>
+export const findWeights = (kit: GemmKit) =>
   device(
-    {
-      params: { expert: 'u32', across: 'u32' },
-      returns: 'u32',
-      using: { GATED: gated, OUTPUTS: outputs, MADE: made, U: stageUnits, INPUT_UNITS: weightUnits },
-    },
+    { params: { expert: 'u32', across: 'u32' }, returns: 'u32', using: kit.u },
     (g, { expert, across }, u) => {
       const row = g.threadIdx.x / u.U;
       let column = expert * u.OUTPUTS + across * u.MADE + row;
@@ -97,6 +69,6 @@ export const findWeights = ({ outputs, gated }: GemmShape, { made, weightUnits }
         const plane = 2 * expert + ((row / 8) % 2);
         column = plane * u.OUTPUTS + across * u.MADE + (row / 16) * 8 + (row % 8);
       }
-      return column * u.INPUT_UNITS + (g.threadIdx.x % u.U);
+      return column * u.WEIGHT_UNITS + (g.threadIdx.x % u.U);
     },
   );

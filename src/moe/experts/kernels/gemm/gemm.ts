@@ -4,39 +4,28 @@
  * costs nothing. Blocks that run at the same time have the same weights and different rows where they can.
  */
 import { kernel } from '../../../../lang/index.js';
-import { cutLast, endTiles, plannedOf } from './find.js';
-import { type GemmShape, type GemmTile, pieceOf, tileSizes } from './shape.js';
-import { makeTile, pointersOf } from './tile.js';
+import { cutLast, endTiles } from './find.js';
+import { gemmKit } from './kit.js';
+import { type GemmShape, type GemmTile, pieceOf } from './shape.js';
+import { makeTile } from './tile.js';
 
 export function gemmKernel(shape: GemmShape, tile: GemmTile) {
-  const { experts, gated } = shape;
-  const sizes = tileSizes(shape, tile);
-  const { cuts } = tile;
+  const kit = gemmKit(shape, tile);
+  const cutInto = (into: number) => makeTile(gemmKit(shape, pieceOf(tile, into)));
   return kernel(
     {
-      name: gated ? 'experts_gate_up' : 'experts_down',
-      maxThreads: sizes.threads,
-      params: {
-        ...plannedOf(shape),
-        ...pointersOf(shape),
-      },
+      name: shape.gated ? 'experts_gate_up' : 'experts_down',
+      maxThreads: kit.threads,
+      params: { ...kit.planned, ...kit.pointers },
       using: {
-        EXPERTS: experts,
-        ROWS: tile.rows,
-        ACROSS: sizes.tilesAcross,
-        CUTS: cuts,
-        STAGES_UNITS: tile.stages * sizes.tileUnits,
-        cutLast: cutLast(tile),
-        endTiles: endTiles(shape, tile),
-        makeTile: makeTile(shape, tile),
-        makeHalf: makeTile(shape, pieceOf(tile, cuts === 4 ? 2 : cuts)),
-        makeQuarter: makeTile(shape, pieceOf(tile, cuts)),
+        ...{ ...kit.u, cutLast: cutLast(kit), endTiles: endTiles(kit), makeTile: makeTile(kit) },
+        ...{ makeHalf: cutInto(tile.cuts === 4 ? 2 : tile.cuts), makeQuarter: cutInto(tile.cuts) },
       },
     },
     (g, { counts, offsets, routes, count, from, weights, to, scales, bias }, u) => {
       g.awaitPrevious();
       g.releaseNext();
-      const stages = g.shared('v16', u.STAGES_UNITS);
+      const stages = g.shared('v16', u.STAGES * u.TILE_UNITS);
       /** [expert]: tiles of rows of it and those before. */
       const ends = g.shared('u32', u.EXPERTS);
       if (g.warpId === 0) u.endTiles({ planned: { counts, offsets, count }, ends });

@@ -1,27 +1,19 @@
 /** A tile's sums: its stages are loaded ahead, each while those before are multiplied. */
 import { device, pointer, registers } from '../../../../lang/index.js';
-import { putRows, tileInputs } from './rows.js';
-import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './shape.js';
+import type { GemmKit } from './kit.js';
+import { putRows } from './rows.js';
 import { loadParts, loadStage, multiplyParts } from './stages.js';
 
-export const multiplyTile = (shape: GemmShape, tile: GemmTile, sizes: TileSizes) =>
+export const multiplyTile = (kit: GemmKit) =>
   device(
     {
-      params: { stages: pointer('v16'), inputs: tileInputs(shape), sums: registers('v16') },
+      params: { stages: pointer('v16'), inputs: kit.inputs, sums: registers('v16') },
       using: {
-        STEPS: sizes.steps,
-        STAGES: tile.stages,
-        UNITS: sizes.tileUnits,
-        PARTS: stageUnits / 2,
-        ROW_PARTS: sizes.rowParts,
-        COLUMN_PARTS: sizes.columnParts,
-        E4M3: shape.dtype === 'e4m3',
+        ...kit.u,
         // There are no arrays of none.
-        HELD: shape.dtype === 'e4m3' ? sizes.sources : 1,
-        loadStage: loadStage(shape, tile, sizes),
-        putRows: putRows(tile, sizes),
-        loadParts: loadParts(tile, sizes),
-        multiplyParts: multiplyParts(tile, sizes),
+        HELD: kit.u.E4M3 ? kit.u.SOURCES : 1,
+        ...{ loadStage: loadStage(kit), putRows: putRows(kit) },
+        ...{ loadParts: loadParts(kit), multiplyParts: multiplyParts(kit) },
       },
     },
     (g, { stages, inputs, sums }, u) => {
@@ -30,7 +22,7 @@ export const multiplyTile = (shape: GemmShape, tile: GemmTile, sizes: TileSizes)
       const held = { vectors, scales };
       const { rows } = inputs;
       for (const step of g.unroll(u.STAGES - 1)) {
-        const stage = stages.at(step * u.UNITS);
+        const stage = stages.at(step * u.TILE_UNITS);
         if (step < u.STEPS) {
           u.loadStage({ stage, inputs, step, held });
           if (u.E4M3) u.putRows({ stage, rows, held });
@@ -44,25 +36,26 @@ export const multiplyTile = (shape: GemmShape, tile: GemmTile, sizes: TileSizes)
       g.barrier();
       u.loadParts({ stage: stages, k: 0, parts });
       for (let step = g.u32(0); step < u.STEPS; step += 1) {
-        const stage = stages.at((step % u.STAGES) * u.UNITS);
-        for (const k of g.unroll(u.PARTS)) {
-          if (k + 1 < u.PARTS) u.loadParts({ stage, k: k + 1, parts });
+        const stage = stages.at((step % u.STAGES) * u.TILE_UNITS);
+        for (const k of g.unroll(u.U / 2)) {
+          if (k + 1 < u.U / 2) u.loadParts({ stage, k: k + 1, parts });
           else {
             // This thread's loads of the next stage are there; behind the barrier those of others are too, and
             // this stage has been read.
             if (u.E4M3) {
               const later = step + u.STAGES - 1;
-              if (later < u.STEPS) u.putRows({ stage: stages.at((later % u.STAGES) * u.UNITS), rows, held });
+              if (later < u.STEPS)
+                u.putRows({ stage: stages.at((later % u.STAGES) * u.TILE_UNITS), rows, held });
             }
             g.async.wait(u.STAGES - 2);
             g.barrier();
             if (step + 1 < u.STEPS)
-              u.loadParts({ stage: stages.at(((step + 1) % u.STAGES) * u.UNITS), k: 0, parts });
+              u.loadParts({ stage: stages.at(((step + 1) % u.STAGES) * u.TILE_UNITS), k: 0, parts });
           }
           if (k === 0) {
             const later = step + u.STAGES - 1;
             if (later < u.STEPS)
-              u.loadStage({ stage: stages.at((later % u.STAGES) * u.UNITS), inputs, step: later, held });
+              u.loadStage({ stage: stages.at((later % u.STAGES) * u.TILE_UNITS), inputs, step: later, held });
             g.async.commit();
           }
           u.multiplyParts({ k, parts, sums });

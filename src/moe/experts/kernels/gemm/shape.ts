@@ -1,6 +1,5 @@
 /** The shape of a grouped GEMM: the rows of each expert times its weights, [out, in] each. */
-import { ArgumentError } from '../../../../base/errors.js';
-import { type Activation, scaleBlock } from '../../../layer/index.js';
+import type { Activation } from '../../../layer/index.js';
 
 /**
  * The rows that come in: those that dispatch left, found by the plan's routes (`gathered`); those that lie in the order of
@@ -61,39 +60,3 @@ export function pieceOf(tile: GemmTile, cuts: number): GemmTile {
   const stages = Math.floor((tile.stages * (rows + tile.columns)) / (rows + columns));
   return { ...tile, columns, warpRows: 2 * warpRows, warpColumns: warpColumns / 2, stages };
 }
-
-/** Numbers that follow, for the kernel's parts. */
-export function tileSizes({ inputs, outputs, gated, dtype }: GemmShape, tile: GemmTile) {
-  const e4m3 = dtype === 'e4m3';
-  const threads = 32 * tile.warpRows * tile.warpColumns;
-  // Vectors of a row as it comes in, in a stage. A thread loads one of them, and of the rows so many further.
-  const rowVectors = stageUnits / (e4m3 ? 2 : 1);
-  const sources = (tile.rows * rowVectors) / threads;
-  const made = tile.columns / (gated ? 2 : 1);
-  if (outputs % made !== 0)
-    throw new ArgumentError('columns', tile.columns, `a divisor of ${outputs} outputs`);
-  if (e4m3 && inputs % scaleBlock !== 0)
-    throw new ArgumentError('hidden', inputs, `a multiple of ${scaleBlock}, so many e4m3 have a scale`);
-  return {
-    threads,
-    rowVectors,
-    rowsApart: threads / rowVectors,
-    sources: Math.ceil(sources),
-    /** Only the first threads load a vector of rows. */
-    someLoad: sources < 1,
-    weightsApart: threads / stageUnits,
-    /** Elements of a row that goes out of a tile, and how many tiles make one. */
-    made,
-    tilesAcross: outputs / made,
-    /** Vectors of a row that comes in, of one of weights, and stages of either. */
-    inputVectors: inputs / (e4m3 ? 16 : 8),
-    weightUnits: inputs / 8,
-    steps: inputs / stageDepth,
-    rowUnits: tile.rows * stageUnits,
-    tileUnits: (tile.rows + tile.columns) * stageUnits,
-    /** Fragments of 16 rows, and of 16 rows of weights, of a warp. */
-    rowParts: tile.rows / tile.warpRows / 16,
-    columnParts: tile.columns / tile.warpColumns / 16,
-  };
-}
-export type TileSizes = ReturnType<typeof tileSizes>;

@@ -3,23 +3,22 @@
  * each. Vector v of row r lies at place v ^ (r % 8) of its row, so that the 8 rows of a matrix, which a warp loads at once,
  * lie in different banks.
  */
-import { constant, device, pointer, record, registers } from '../../../../lang/index.js';
-import { fetchRows, heldRows, tileInputs } from './rows.js';
-import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './shape.js';
+import { constant, device, pointer, registers } from '../../../../lang/index.js';
+import type { GemmKit } from './kit.js';
+import { fetchRows } from './rows.js';
+import { stageUnits } from './shape.js';
 
 /** Starts the loads of one stage. A thread loads vector t % 8 of every so-manieth row of weights. */
-export const loadStage = (shape: GemmShape, tile: GemmTile, sizes: TileSizes) =>
+export const loadStage = (kit: GemmKit) =>
   device(
     {
-      params: { stage: pointer('v16'), inputs: tileInputs(shape), step: 'u32', held: heldRows },
+      params: { stage: pointer('v16'), inputs: kit.inputs, step: 'u32', held: kit.held },
       using: {
-        U: stageUnits,
-        THREADS: sizes.threads,
-        ROW_UNITS: sizes.rowUnits,
-        WEIGHTS: (tile.columns * stageUnits) / sizes.threads,
+        ...kit.u,
+        WEIGHTS: (kit.tile.columns * stageUnits) / kit.threads,
         // The next row of weights lies as far apart as the tile has it, or half of it where gates lie between.
-        APART: (sizes.weightsApart / (shape.gated ? 2 : 1)) * sizes.weightUnits,
-        fetchRows: fetchRows(shape, tile, sizes),
+        APART: (kit.threads / stageUnits / (kit.shape.gated ? 2 : 1)) * kit.u.WEIGHT_UNITS,
+        fetchRows: fetchRows(kit),
       },
     },
     (g, { stage, inputs, step, held }, u) => {
@@ -33,26 +32,10 @@ export const loadStage = (shape: GemmShape, tile: GemmTile, sizes: TileSizes) =>
     },
   );
 
-/**
- * A warp's parts of 16 elements of its rows and of its rows of weights, twice: one is multiplied, the next is loaded.
- * Where tiles are for few rows, 16 rows that there are not are neither loaded nor multiplied.
- */
-export const tileParts = record({ a: registers('v16'), b: registers('v16'), rows: 'u32' });
-
 /** Loads parts k of 4 of a stage. */
-export const loadParts = (tile: GemmTile, { rowUnits, rowParts, columnParts }: TileSizes) =>
+export const loadParts = (kit: GemmKit) =>
   device(
-    {
-      params: { stage: pointer('v16'), k: constant<number>(), parts: tileParts },
-      using: {
-        FEW: tile.few,
-        U: stageUnits,
-        ROW_UNITS: rowUnits,
-        ROW_PARTS: rowParts,
-        COLUMN_PARTS: columnParts,
-        WARP_COLUMNS: tile.warpColumns,
-      },
-    },
+    { params: { stage: pointer('v16'), k: constant<number>(), parts: kit.parts }, using: kit.u },
     (g, { stage, k, parts: { a, b, rows } }, u) => {
       const lane = g.laneId;
       const first = (g.warpId / u.WARP_COLUMNS) * (16 * u.ROW_PARTS);
@@ -70,17 +53,9 @@ export const loadParts = (tile: GemmTile, { rowUnits, rowParts, columnParts }: T
   );
 
 /** Adds the product of parts k of 4 to the sums. */
-export const multiplyParts = (tile: GemmTile, { rowParts, columnParts }: TileSizes) =>
+export const multiplyParts = (kit: GemmKit) =>
   device(
-    {
-      params: { k: constant<number>(), parts: tileParts, sums: registers('v16') },
-      using: {
-        FEW: tile.few,
-        ROW_PARTS: rowParts,
-        COLUMN_PARTS: columnParts,
-        WARP_COLUMNS: tile.warpColumns,
-      },
-    },
+    { params: { k: constant<number>(), parts: kit.parts, sums: registers('v16') }, using: kit.u },
     (g, { k, parts: { a, b, rows }, sums }, u) => {
       const set = k % 2;
       const first = (g.warpId / u.WARP_COLUMNS) * (16 * u.ROW_PARTS);

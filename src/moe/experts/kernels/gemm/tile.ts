@@ -1,40 +1,21 @@
 /** One tile from its rows to its rows: where they are, their sums, and where those go. */
-import { device, list, pointer, record } from '../../../../lang/index.js';
+import { device, pointer, record } from '../../../../lang/index.js';
 import { findSources, findWeights } from './find.js';
+import type { GemmKit } from './kit.js';
 import { multiplyTile } from './multiply.js';
-import { type GemmShape, type GemmTile, tileSizes } from './shape.js';
 import { addBiases, storeTile } from './store.js';
-
-export const pointersOf = ({ rows, dtype, bias }: GemmShape) => ({
-  /** [row]: its route, where rows are gathered. */
-  routes: list(pointer('i32'), rows === 'gathered' ? 1 : 0),
-  /** Rows that come in; [expert][out][in]; rows that go out, in the order of the plan. */
-  from: pointer('v16'),
-  weights: pointer('bf16'),
-  to: pointer('bf16'),
-  /** Of rows as e4m3, one for every 128 elements. */
-  scales: list(pointer('f32'), dtype === 'e4m3' ? 1 : 0),
-  /** [expert][out] */
-  bias: list(pointer('bf16'), bias ? 1 : 0),
-});
 
 /** The expert of a tile, its first row, that many of the expert from there on, and which of those beside each other. */
 const tilePlace = record({ expert: 'u32', row: 'u32', rows: 'u32', across: 'u32' });
 
-export function makeTile(shape: GemmShape, tile: GemmTile) {
-  const sizes = tileSizes(shape, tile);
-  return device(
+export const makeTile = (kit: GemmKit) =>
+  device(
     {
-      params: { stages: pointer('v16'), pointers: record(pointersOf(shape)), place: tilePlace },
+      params: { stages: pointer('v16'), pointers: record(kit.pointers), place: tilePlace },
       using: {
-        MADE: sizes.made,
-        SOURCES: sizes.sources,
-        SUMS: 2 * sizes.rowParts * sizes.columnParts,
-        findSources: findSources(shape, sizes),
-        findWeights: findWeights(shape, sizes),
-        multiplyTile: multiplyTile(shape, tile, sizes),
-        addBiases: addBiases(shape, tile, sizes),
-        storeTile: storeTile(shape, tile, sizes),
+        ...{ ...kit.u, SUMS: 2 * kit.u.ROW_PARTS * kit.u.COLUMN_PARTS },
+        ...{ findSources: findSources(kit), findWeights: findWeights(kit), multiplyTile: multiplyTile(kit) },
+        ...{ addBiases: addBiases(kit), storeTile: storeTile(kit) },
       },
     },
     (
@@ -52,4 +33,3 @@ export function makeTile(shape: GemmShape, tile: GemmTile) {
       u.storeTile({ to, row, rows, element: across * u.MADE, sums });
     },
   );
-}

@@ -5,7 +5,7 @@
  * A block's first warp group brings what the other two multiply, through a ring of stages (shape.ts says why that is safe).
  */
 import { kernel } from '../../../../lang/index.js';
-import { plannedOf } from '../gemm/find.js';
+import { plannedOf } from '../gemm/kit.js';
 import type { GemmShape } from '../gemm/shape.js';
 import { askAhead, bring, sourcesOf } from './bring.js';
 import { multiplyUnits } from './compute.js';

@@ -4,7 +4,7 @@
  */
 import { device, kernel, list, pointer, registers } from '../../../../lang/index.js';
 import { rowFormats } from '../../../layer/index.js';
-import { plannedOf } from '../gemm/find.js';
+import { plannedOf } from '../gemm/kit.js';
 import type { GemmShape } from '../gemm/shape.js';
 import { gate } from './store.js';
 

@@ -1,7 +1,7 @@
 /** Which unit comes when: its expert, its rows, and its part of the rows that go out. */
 import { device, pointer, record } from '../../../../lang/index.js';
 import { sumUpTo } from '../../../families/common/sum.js';
-import { plannedOf } from '../gemm/find.js';
+import { plannedOf } from '../gemm/kit.js';
 import type { GemmShape } from '../gemm/shape.js';
 import type { HopperSizes, HopperTile } from './shape.js';
 
