@@ -1,41 +1,20 @@
 /** The warp group that brings: stage after stage, the rows and weights of one unit after the other. */
-import { device, list, pointer, record, registers, tensorMap } from '../../../../lang/index.js';
-import type { GemmShape } from '../gemm/shape.js';
-import { groupThreads, type HopperSizes, type HopperTile, handOn, ringOf } from './shape.js';
-import { findUnit, placeOf, work } from './units.js';
-
-/** Stages that a thread's own copies may be under way before it waits for the first of them. */
-const underWay = 2;
-
-/** Where rows and weights come from: rows in order; or those that dispatch left, [slot][vector], which [row] its route finds. */
-export const sourcesOf = ({ rows }: GemmShape, sizes: HopperSizes) => {
-  const gathered = rows === 'gathered' ? 1 : 0;
-  return record({
-    rows: list(tensorMap(sizes.rowsTile), 1 - gathered),
-    routes: list(pointer('i32'), gathered),
-    from: list(pointer('v16'), gathered),
-    /** [expert][out][in] */
-    weights: tensorMap(sizes.boxTile),
-  });
-};
+import { device, list, pointer, registers } from '../../../../lang/index.js';
+import { type HopperKit, placeOf, work } from './kit.js';
+import { findUnit } from './units.js';
 
 /** A unit, and the turn that its first stage has. */
-const unitOf = (shape: GemmShape, sizes: HopperSizes) =>
-  ({ ring: ringOf(sizes), work, sources: sourcesOf(shape, sizes), place: placeOf, turn: 'u32' }) as const;
+const unitOf = ({ at: { ring, sources } }: HopperKit) =>
+  ({ ring, work, sources, place: placeOf, turn: 'u32' }) as const;
 
 /** All units of this block. Where the copy engine brings all, one thread asks it. */
-export const bring = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) => {
-  const gathered = shape.rows === 'gathered';
-  return device(
+export const bring = (kit: HopperKit) =>
+  device(
     {
-      params: { ring: ringOf(sizes), work, sources: sourcesOf(shape, sizes) },
+      params: { ring: kit.at.ring, work, sources: kit.at.sources },
       using: {
-        GATHERED: gathered,
-        STAGES_OF_UNIT: of.passes * sizes.stepsOfPart,
-        LAG: underWay,
-        findUnit: findUnit(sizes, of),
-        bringUnit: (gathered ? gatherUnit : bringUnit)(shape, of, sizes),
-        tellOf: tellOf(shape, of, sizes),
+        ...{ ...kit.u, findUnit: findUnit(kit), tellOf: tellOf(kit) },
+        bringUnit: (kit.u.GATHERED ? gatherUnit : bringUnit)(kit),
       },
     },
     (g, { ring, work, sources }, u) => {
@@ -58,21 +37,16 @@ export const bring = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) => {
       }
     },
   );
-};
 
 /**
  * Asks for the weights of this block's first stages, which no launch writes. Each stage expects its rows too, and so is not full before
  * `bringUnit` has asked for them. One thread.
  */
-export const askAhead = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
+export const askAhead = (kit: HopperKit) =>
   device(
     {
-      params: { ring: ringOf(sizes), work, weights: tensorMap(sizes.boxTile) },
-      using: {
-        STAGES: sizes.ahead,
-        findUnit: findUnit(sizes, of),
-        beginStage: beginStage(shape, of, sizes),
-      },
+      params: { ring: kit.at.ring, work, weights: kit.at.weights },
+      using: { STAGES: kit.ahead, findUnit: findUnit(kit), beginStage: beginStage(kit) },
     },
     (g, { ring, work, weights }, u) => {
       if (g.blockIdx.x < work.units) {
@@ -84,18 +58,9 @@ export const askAhead = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =
   );
 
 /** Rows in order: the copy engine brings them and the weights. */
-const bringUnit = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
+const bringUnit = (kit: HopperKit) =>
   device(
-    {
-      params: unitOf(shape, sizes),
-      using: {
-        PASSES: of.passes,
-        STEPS: sizes.bringing.STEPS,
-        DEPTH: sizes.bringing.DEPTH,
-        AHEAD: sizes.ahead,
-        beginStage: beginStage(shape, of, sizes),
-      },
-    },
+    { params: unitOf(kit), using: { ...kit.u, AHEAD: kit.ahead, beginStage: beginStage(kit) } },
     (g, { ring, work, sources: { rows, weights }, place, turn }, u) => {
       const first = g.load(work.begins.at(place.expert)) + place.row;
       for (const pass of g.unroll(u.PASSES)) {
@@ -111,25 +76,18 @@ const bringUnit = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   );
 
 /** Waits until a stage is empty, says what it expects, and asks for its weights; returns it. One thread. */
-const beginStage = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
+const beginStage = (kit: HopperKit) =>
   device(
     {
       params: {
-        ring: ringOf(sizes),
-        weights: tensorMap(sizes.boxTile),
-        place: placeOf,
-        pass: 'u32',
-        step: 'u32',
-        turn: 'u32',
+        ...{ ring: kit.at.ring, weights: kit.at.weights, place: placeOf },
+        ...{ pass: 'u32', step: 'u32', turn: 'u32' },
       },
       returns: 'u32',
       using: {
-        WEIGHT_ROWS: sizes.bringing.WEIGHT_ROWS,
-        MADE_IN_PASS: sizes.bringing.MADE_IN_PASS,
-        DEPTH: sizes.bringing.DEPTH,
-        BYTES: sizes.rowsTile.bytes + sizes.weightsTile.bytes,
-        acquire: handOn(shape, of).acquire,
-        askForWeights: askForWeights(shape, sizes),
+        ...kit.u,
+        BYTES: kit.rowsTile.bytes + kit.weightsTile.bytes,
+        askForWeights: askForWeights(kit),
       },
     },
     (g, { ring, weights, place, pass, step, turn }, u) => {
@@ -145,23 +103,16 @@ const beginStage = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
  * Rows that dispatch left: each thread copies one vector in eight of every sixteenth row. Behind the last row it copies the last one
  * again; sixteen rows of which there is none stay as they are, and nobody uses their sums.
  */
-const gatherUnit = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
+const gatherUnit = (kit: HopperKit) =>
   device(
     {
-      params: unitOf(shape, sizes),
+      params: unitOf(kit),
       using: {
-        ...sizes.bringing,
-        PASSES: of.passes,
-        LAG: underWay,
-        WEIGHT_BYTES: sizes.weightsTile.bytes,
-        VECTOR_ELEMENTS: sizes.bringing.DEPTH / sizes.stageVectors,
-        VECTORS: sizes.stageVectors,
-        PARTS: sizes.rows / (groupThreads / sizes.stageVectors),
-        APART: groupThreads / sizes.stageVectors,
-        acquire: handOn(shape, of).acquire,
-        askForWeights: askForWeights(shape, sizes),
-        findSources: findSources(shape, sizes),
-        tellOf: tellOf(shape, of, sizes),
+        ...kit.u,
+        WEIGHT_BYTES: kit.weightsTile.bytes,
+        VECTOR_ELEMENTS: kit.u.DEPTH / kit.u.VECTORS,
+        PARTS: kit.rows / kit.u.APART,
+        ...{ askForWeights: askForWeights(kit), findSources: findSources(kit), tellOf: tellOf(kit) },
       },
     },
     (g, { ring, work, sources: { routes, from, weights }, place, turn }, u) => {
@@ -196,22 +147,15 @@ const gatherUnit = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   );
 
 /** The first vector of each row that this thread copies. */
-const findSources = ({ topK }: GemmShape, { steps, stageVectors }: HopperSizes) =>
+const findSources = ({ u: numbers, steps }: HopperKit) =>
   device(
     {
       params: {
         routes: list(pointer('i32'), 1),
-        /** Of the plan; and how many the expert has from it on. */
-        first: 'u32',
-        there: 'u32',
-        rows: registers('u32'),
+        /** The plan's first row, and how many the expert has from it on. */
+        ...{ first: 'u32', there: 'u32', rows: registers('u32') },
       },
-      using: {
-        K: topK,
-        VECTORS: stageVectors,
-        APART: groupThreads / stageVectors,
-        ROW_VECTORS: steps * stageVectors,
-      },
+      using: { ...numbers, ROW_VECTORS: steps * numbers.VECTORS },
     },
     (g, { routes, first, there, rows }, u) => {
       for (const i of g.unroll(rows.length)) {
@@ -223,18 +167,12 @@ const findSources = ({ topK }: GemmShape, { steps, stageVectors }: HopperSizes) 
   );
 
 /** Asks the copy engine for the weights of a stage: a box for each warp group, or one of gates and one of what they scale. One thread. */
-const askForWeights = ({ gated, outputs }: GemmShape, sizes: HopperSizes) =>
+const askForWeights = ({ at: { ring, weights }, u }: HopperKit) =>
   device(
     {
-      params: {
-        ring: ringOf(sizes),
-        stage: 'u32',
-        weights: tensorMap(sizes.boxTile),
-        /** Of the tensor of weights. */
-        row: 'u32',
-        element: 'u32',
-      },
-      using: { BOXES: sizes.boxes, BOX_ROWS: sizes.boxRows, GATED: gated, OUTPUTS: outputs },
+      /** `row`, `element`: of the tensor of weights. */
+      params: { ring, stage: 'u32', weights, row: 'u32', element: 'u32' },
+      using: u,
     },
     (g, { ring, stage, weights, row, element }, u) => {
       for (const box of g.unroll(u.BOXES)) {
@@ -247,14 +185,8 @@ const askForWeights = ({ gated, outputs }: GemmShape, sizes: HopperSizes) =>
   );
 
 /** This thread's rows of a stage have come. They are ordinary writes, which the tensor cores see behind the fence. */
-const tellOf = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
-  device(
-    {
-      params: { ring: ringOf(sizes), turn: 'u32' },
-      using: { commit: handOn(shape, of).commit },
-    },
-    (g, { ring, turn }, { commit }) => {
-      g.proxyFence('shared');
-      commit({ gates: ring.gates, step: turn });
-    },
-  );
+const tellOf = (kit: HopperKit) =>
+  device({ params: { ring: kit.at.ring, turn: 'u32' }, using: kit.u }, (g, { ring, turn }, { commit }) => {
+    g.proxyFence('shared');
+    commit({ gates: ring.gates, step: turn });
+  });

@@ -1,33 +1,22 @@
 /** A warp group that multiplies: unit after unit, its sums and where they go. */
 import { device, pointer } from '../../../../lang/index.js';
-import type { GemmShape } from '../gemm/shape.js';
+import { type HopperKit, placeOf, work } from './kit.js';
 import { multiplyRows, multiplyScaled, scalePlaces } from './multiply.js';
-import { groupRows, groups, groupThreads, type HopperSizes, type HopperTile, ringOf } from './shape.js';
-import { addBiases, gate, outputsOf, send, warpVectors } from './store.js';
-import { findUnit, placeOf, work } from './units.js';
+import { groupRows } from './shape.js';
+import { addBiases, gate, send, warpVectors } from './store.js';
+import { findUnit } from './units.js';
 
-/** Scales of the rows that a thread has sums of, and of weights: where those of the first stage lie. */
-const findScales = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
+/** Finds the scales of the rows that a thread has sums of, and of weights: where those of the first stage lie. */
+const findScales = (kit: HopperKit) =>
   device(
     {
       params: {
-        outputs: outputsOf(shape, of),
-        expert: 'u32',
+        ...{ outputs: kit.at.outputs, expert: 'u32' },
         /** Its first row, and the last that it has; the warp's first. All but the first count from the expert's. */
-        begin: 'u32',
-        last: 'u32',
-        first: 'u32',
-        element: 'u32',
-        step: 'u32',
+        ...{ begin: 'u32', last: 'u32', first: 'u32', element: 'u32', step: 'u32' },
       },
       returns: scalePlaces,
-      using: {
-        GATHERED: shape.rows === 'gathered',
-        K: shape.topK,
-        STEPS: sizes.steps,
-        WEIGHT_ROWS: sizes.bringing.WEIGHT_ROWS,
-        OUTPUTS: shape.outputs,
-      },
+      using: { ...kit.u, STEPS: kit.steps },
     },
     (g, { outputs: { routes }, expert, begin, last, first, element, step }, u) => {
       // Behind the last row nobody uses sums: they take its scale.
@@ -48,10 +37,8 @@ const findScales = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   );
 
 /** A warp group: what it shares with others, what its warps have to themselves, and which of the groups that multiply it is. */
-const groupOf = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) => ({
-  ring: ringOf(sizes),
-  work,
-  outputs: outputsOf(shape, of),
+const groupOf = ({ at: { ring, outputs } }: HopperKit) => ({
+  ...{ ring, work, outputs },
   /** Vectors of shared memory for each warp, and the groups' peaks. */
   passage: pointer('v16'),
   peaks: pointer('u32'),
@@ -61,15 +48,11 @@ const groupOf = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) => ({
 });
 
 /** All units of this block. */
-export const multiplyUnits = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
+export const multiplyUnits = (kit: HopperKit) =>
   device(
     {
-      params: groupOf(shape, of, sizes),
-      using: {
-        STAGES_OF_UNIT: of.passes * sizes.stepsOfPart,
-        findUnit: findUnit(sizes, of),
-        multiplyUnit: multiplyUnit(shape, of, sizes),
-      },
+      params: groupOf(kit),
+      using: { ...kit.u, findUnit: findUnit(kit), multiplyUnit: multiplyUnit(kit) },
     },
     (g, { ring, work, outputs, passage, peaks, kept, group }, u) => {
       let turn = g.u32(0);
@@ -85,29 +68,15 @@ export const multiplyUnits = (shape: GemmShape, of: HopperTile, sizes: HopperSiz
     },
   );
 
-const multiplyUnit = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
+const multiplyUnit = (kit: HopperKit) =>
   device(
     {
-      params: { ...groupOf(shape, of, sizes), place: placeOf, turn: 'u32' },
+      params: { ...groupOf(kit), place: placeOf, turn: 'u32' },
       using: {
-        BY_ROWS: of.split === 'rows',
-        GROUP_ROWS: groupRows,
-        COLUMNS: of.columns,
-        SCALED: shape.dtype === 'e4m3',
-        PASSES: of.passes,
-        SUMS: sizes.sums,
-        MADE: shape.gated ? sizes.sums / 2 : 1,
-        STEPS: sizes.stepsOfPart,
-        MADE_IN_PASS: sizes.bringing.MADE_IN_PASS,
-        BOX_ROWS: sizes.boxRows,
-        WARP_VECTORS: warpVectors,
-        THREADS: groups * groupThreads,
-        findScales: findScales(shape, of, sizes),
-        multiplyRows: multiplyRows(shape, of, sizes),
-        multiplyScaled: multiplyScaled(shape, of, sizes),
-        addBiases: addBiases(shape),
-        gate: gate(shape),
-        send: send(shape, of, sizes),
+        ...{ ...kit.u, BY_ROWS: kit.of.split === 'rows', GROUP_ROWS: groupRows, WARP_VECTORS: warpVectors },
+        ...{ SCALED: kit.shape.dtype === 'e4m3', SUMS: kit.sums, MADE: kit.u.GATED ? kit.sums / 2 : 1 },
+        ...{ findScales: findScales(kit), multiplyRows: multiplyRows(kit), gate: gate(kit) },
+        ...{ multiplyScaled: multiplyScaled(kit), addBiases: addBiases(kit), send: send(kit) },
       },
     },
     (g, { ring, work: { begins, counts }, outputs, passage, peaks, kept, group, place, turn }, u) => {

@@ -5,46 +5,35 @@
  * A block's first warp group brings what the other two multiply, through a ring of stages (shape.ts says why that is safe).
  */
 import { kernel } from '../../../../lang/index.js';
-import { plannedOf } from '../gemm/kit.js';
 import type { GemmShape } from '../gemm/shape.js';
-import { askAhead, bring, sourcesOf } from './bring.js';
+import { askAhead, bring } from './bring.js';
 import { multiplyUnits } from './compute.js';
-import { groups, groupThreads, type HopperTile, handOn, hopperSizes } from './shape.js';
-import { outputsOf, warpVectors } from './store.js';
+import { hopperKit } from './kit.js';
+import { groups, groupThreads, type HopperTile } from './shape.js';
+import { warpVectors } from './store.js';
 import { findWork } from './units.js';
 
-/** Of a thread: those that bring need few, fewest where the copy engine does it all; they leave the others theirs. */
+/** Registers of a thread: those that bring need few, fewest where the copy engine does it all; they leave the others theirs. */
 const registersOf = ({ rows }: GemmShape) =>
   rows === 'gathered' ? { bringing: 40, multiplying: 232 } : { bringing: 24, multiplying: 240 };
 
 export const hopperThreads = (1 + groups) * groupThreads;
 
 export function hopperGemmKernel(shape: GemmShape, of: HopperTile) {
-  const sizes = hopperSizes(shape, of);
+  const kit = hopperKit(shape, of);
+  const { bringing, multiplying } = registersOf(shape);
   return kernel(
     {
       name: `experts_${shape.gated ? 'gate_up' : 'down'}_${shape.dtype}`,
       maxThreads: hopperThreads,
-      params: { ...plannedOf(shape), ...sourcesOf(shape, sizes).of, ...outputsOf(shape, of).of },
+      params: { ...kit.at.planned, ...kit.at.sources.of, ...kit.at.outputs.of },
       using: {
-        GATHERED: shape.rows === 'gathered',
-        EXPERTS: shape.experts,
-        STAGES: of.stages,
-        ROWS_TILE: sizes.rowsTile,
-        WEIGHTS_TILE: sizes.weightsTile,
-        ROW_VECTORS: (of.stages * sizes.rowsTile.bytes) / 16,
-        UNITS: sizes.unitsAcross * of.parts,
-        PASSAGE: groups * 4 * warpVectors,
-        PEAKS: groups * 64,
-        KEPT: Math.max(1, sizes.kept),
-        GIVEN: registersOf(shape).bringing,
-        TAKEN: registersOf(shape).multiplying,
-        start: handOn(shape, of).start,
-        AHEAD: sizes.ahead > 0,
-        findWork: findWork(shape, sizes),
-        askAhead: askAhead(shape, of, sizes),
-        bring: bring(shape, of, sizes),
-        multiplyUnits: multiplyUnits(shape, of, sizes),
+        ...{ ...kit.u, STAGES: of.stages, ROWS_TILE: kit.rowsTile, WEIGHTS_TILE: kit.weightsTile },
+        ROW_VECTORS: (of.stages * kit.rowsTile.bytes) / 16,
+        ...{ UNITS: kit.unitsAcross * of.parts, PASSAGE: groups * 4 * warpVectors, PEAKS: groups * 64 },
+        ...{ KEPT: Math.max(1, kit.kept), GIVEN: bringing, TAKEN: multiplying, AHEAD: kit.ahead > 0 },
+        ...{ findWork: findWork(kit), askAhead: askAhead(kit), bring: bring(kit) },
+        multiplyUnits: multiplyUnits(kit),
       },
     },
     (g, p, u) => {

@@ -4,8 +4,9 @@ import { scaleBlock } from '../../../formats/index.js';
 import { gemmsOf, type MlpShape } from '../gemm/kernels.js';
 import type { GemmShape } from '../gemm/shape.js';
 import { hopperGemmKernel } from './kernel.js';
+import { hopperKit } from './kit.js';
 import { addPartsKernel } from './parts.js';
-import { groupRows, groups, type HopperTile, hopperSizes, madeBy, stageDepth } from './shape.js';
+import { groupRows, groups, type HopperTile, madeBy, stageDepth } from './shape.js';
 
 /** More rows than this keep all multiprocessors busy for longer than anything beside them takes. */
 export const mostBeside = 512;
@@ -82,7 +83,7 @@ export const hopperKernels = remembered((mlp: MlpShape) => {
   const partsOf = (shape: GemmShape, { parts }: HopperTile) =>
     parts === 1 ? null : { parts, add: addPartsKernel(shape, parts, addingThreads[mlp.kind]) };
   return {
-    rowUnit: hopperSizes(down, downTile).rows,
+    rowUnit: hopperKit(down, downTile).rows,
     gathers,
     gateUp: hopperGemmKernel({ ...gateUp, rows: gathers ? 'gathered' : gateUp.rows }, upTile),
     down: hopperGemmKernel(down, downTile),

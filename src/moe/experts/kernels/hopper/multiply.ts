@@ -1,24 +1,14 @@
 /** A warp group's sums: one stage after the other, as they come. */
 import { device, pointer, record, registers } from '../../../../lang/index.js';
-import type { GemmShape } from '../gemm/shape.js';
-import { groupRows, type HopperSizes, type HopperTile, handOn, ringOf } from './shape.js';
+import type { HopperKit } from './kit.js';
 
 /** A warp group's part of a stage, and the turn that the first stage has. */
-export const partOf = record({ row: 'u32', column: 'u32', turn: 'u32' });
+const partOf = record({ row: 'u32', column: 'u32', turn: 'u32' });
 
 /** bf16: the tensor cores add all stages up. While one is multiplied, the next is asked for: a stage is released a turn later. */
-export const multiplyRows = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
+export const multiplyRows = (kit: HopperKit) =>
   device(
-    {
-      params: { ring: ringOf(sizes), part: partOf, sums: registers('f32') },
-      using: {
-        STEPS: sizes.stepsOfPart,
-        ROWS: groupRows,
-        COLUMNS: of.columns,
-        wait: handOn(shape, of).wait,
-        release: handOn(shape, of).release,
-      },
-    },
+    { params: { ring: kit.at.ring, part: partOf, sums: registers('f32') }, using: kit.u },
     (g, { ring, part: { row, column, turn }, sums }, u) => {
       for (let step = g.u32(0); step < u.STEPS; step += 1) {
         const stage = u.wait({ gates: ring.gates, step: turn + step });
@@ -42,12 +32,9 @@ export const scalePlaces = record({ upper: 'u32', lower: 'u32', gates: 'u32', sc
 const scalesOf = record({ rows: pointer('f32'), weights: pointer('f32'), at: scalePlaces });
 
 /** Starts a stage's products, when the stage has come. */
-const startStage = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
+const startStage = (kit: HopperKit) =>
   device(
-    {
-      params: { ring: ringOf(sizes), part: partOf, turn: 'u32', products: registers('f32') },
-      using: { ROWS: groupRows, COLUMNS: of.columns, wait: handOn(shape, of).wait },
-    },
+    { params: { ring: kit.at.ring, part: partOf, turn: 'u32', products: registers('f32') }, using: kit.u },
     (g, { ring, part: { row, column }, turn, products }, u) => {
       const stage = u.wait({ gates: ring.gates, step: turn });
       const rows = ring.rows.at(stage).rows(row, u.ROWS);
@@ -59,11 +46,11 @@ const startStage = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   );
 
 /** Adds a stage's products to the sums, times the scales of the stage: of the thread's two rows, of gates (or all), of what these scale. */
-const addScaled = ({ gated }: GemmShape) =>
+const addScaled = (kit: HopperKit) =>
   device(
     {
       params: { products: registers('f32'), scales: registers('f32'), sums: registers('f32') },
-      using: { GATED: gated },
+      using: kit.u,
     },
     (g, { products, scales, sums }, u) => {
       const by = g.registers('f32', 4);
@@ -83,17 +70,13 @@ const inARow = (steps: number): number => [8, 7, 6, 5, 4, 3, 2, 1].find((some) =
  * weights. Products lie in two sets of registers: while one is scaled, the tensor cores fill the other. After some stages both
  * are done, because the compiler cannot follow registers that are under way from one turn of a loop to the next.
  */
-export const multiplyScaled = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
+export const multiplyScaled = (kit: HopperKit) =>
   device(
     {
-      params: { ring: ringOf(sizes), part: partOf, scales: scalesOf, sums: registers('f32') },
+      params: { ring: kit.at.ring, part: partOf, scales: scalesOf, sums: registers('f32') },
       using: {
-        STEPS: sizes.stepsOfPart,
-        IN_A_ROW: inARow(sizes.stepsOfPart),
-        GATED: shape.gated,
-        startStage: startStage(shape, of, sizes),
-        addScaled: addScaled(shape),
-        release: handOn(shape, of).release,
+        ...{ ...kit.u, IN_A_ROW: inARow(kit.stepsOfPart) },
+        ...{ startStage: startStage(kit), addScaled: addScaled(kit) },
       },
     },
     (g, { ring, part, scales: { rows, weights, at }, sums }, u) => {

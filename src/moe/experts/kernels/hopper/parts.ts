@@ -46,7 +46,7 @@ export function addPartsKernel(shape: GemmShape, parts: number, threads: number)
       using: {
         ...{ ALL: rows === 'all', EXPERTS: experts, OUTPUTS: outputs, PARTS: parts, GATED: gated },
         ...{ HALVES: gated ? 2 : 1, ROUNDS: rounds, WARPS: threads / 32, LANES: outputs / laneElements },
-        ...{ addBiases: addBiases(shape), gate: gate(shape), narrow: rowFormats.e4m3.rounding.narrow },
+        ...{ addBiases: addBiases(shape), gate: gate({ shape }), narrow: rowFormats.e4m3.rounding.narrow },
       },
     },
     (g, p, u) => {

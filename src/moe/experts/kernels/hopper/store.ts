@@ -2,19 +2,11 @@
  * Where a warp group's sums go. A lane has elements 2 · (lane % 4) and the next of each 8, of rows lane / 4 and 8 more; so that whole
  * lines are stored, the rows of a warp, 16, pass through shared memory that is the warp's own.
  */
-import { device, list, pointer, record, registers } from '../../../../lang/index.js';
+import { device, pointer, registers } from '../../../../lang/index.js';
 import { exponentFor } from '../../../formats/index.js';
-import type { GemmShape } from '../gemm/shape.js';
 import { clamp, silu } from '../gemm/swiglu.js';
-import {
-  addsBias,
-  groupRows,
-  groups,
-  groupThreads,
-  type HopperSizes,
-  type HopperTile,
-  roundsRows,
-} from './shape.js';
+import { type HopperKit, outPlace } from './kit.js';
+import { roundsRows } from './shape.js';
 
 /** Rows of a warp. */
 const warpRows = 16;
@@ -24,29 +16,8 @@ const rowVectors = passing + 1;
 /** Vectors of shared memory that a warp needs. */
 export const warpVectors = warpRows * rowVectors;
 
-/** Pointers of the kernel that only those use that multiply. */
-export const outputsOf = (shape: GemmShape, of: HopperTile) =>
-  record({
-    /** Of e4m3: a scale for every 128 elements of a row, and for every 128 × 128 weights. */
-    rowScales: list(pointer('f32'), shape.dtype === 'e4m3' ? 1 : 0),
-    weightScales: list(pointer('f32'), shape.dtype === 'e4m3' ? 1 : 0),
-    /** [expert][out] */
-    bias: list(pointer('bf16'), addsBias(shape, of) ? 1 : 0),
-    /** [row] of a plan, where rows are gathered. */
-    routes: list(pointer('i32'), shape.rows === 'gathered' ? 1 : 0),
-    /**
-     * Rows that go out, in the order of the plan: bf16; between two GEMMs of e4m3 they are e4m3 with scales too. Where blocks share
-     * a unit, [row][part] f32 sums.
-     */
-    to: pointer('v16'),
-    toScales: list(pointer('f32'), roundsRows(shape, of) ? 1 : 0),
-  });
-
-/** Rows that go out: those of the tensor, from a warp's first on; those of the expert that are left; the first element. */
-const outPlace = record({ row: 'u32', left: 'u32', element: 'u32' });
-
 /** The activation: gates are the first half of the sums, and what they scale the second. */
-export const gate = ({ activation }: GemmShape) =>
+export const gate = ({ shape: { activation } }: Pick<HopperKit, 'shape'>) =>
   device(
     {
       params: { sums: registers('f32'), made: registers('f32') },
@@ -61,11 +32,11 @@ export const gate = ({ activation }: GemmShape) =>
   );
 
 /** Adds the biases of an expert from an element on; where rows are gated, those of gates and of what they scale. */
-export const addBiases = ({ gated, outputs }: GemmShape) =>
+export const addBiases = (kit: HopperKit) =>
   device(
     {
       params: { bias: pointer('bf16'), expert: 'u32', element: 'u32', sums: registers('f32') },
-      using: { HALVES: gated ? 2 : 1, OUTPUTS: outputs },
+      using: kit.u,
     },
     (g, { bias, expert, element, sums }, u) => {
       const own = bias.at(expert * u.HALVES * u.OUTPUTS + element + 2 * (g.laneId % 4));
@@ -109,7 +80,7 @@ const sendRows = (vectors: number, outputs: number, type: 'bf16' | 'e4m3') =>
   );
 
 /** Rows of bf16. */
-const storeRows = ({ gated, outputs }: GemmShape, of: HopperTile) => {
+const storeRows = ({ shape: { gated, outputs }, of }: HopperKit) => {
   const octets = of.columns / (gated ? 16 : 8);
   const vectors = [passing, 4, 2, 1].find((some) => octets % some === 0)!;
   return device(
@@ -140,17 +111,15 @@ const storeRows = ({ gated, outputs }: GemmShape, of: HopperTile) => {
 };
 
 /** The bits of the largest magnitudes that a unit makes of a thread's two rows. */
-const findPeaks = ({ columnGroups }: HopperSizes) =>
+const findPeaks = (kit: HopperKit) =>
   device(
     {
       params: {
         /** [warp group][row], where groups share rows. */
-        peaks: pointer('u32'),
-        group: 'u32',
-        values: registers('f32'),
-        largest: registers('u32'),
+        ...{ peaks: pointer('u32'), group: 'u32' },
+        ...{ values: registers('f32'), largest: registers('u32') },
       },
-      using: { SHARED: columnGroups > 1, ROWS: groupRows, THREADS: groups * groupThreads },
+      using: kit.u,
     },
     (g, { peaks, group, values, largest }, u) => {
       for (const half of g.unroll(2)) {
@@ -175,32 +144,21 @@ const findPeaks = ({ columnGroups }: HopperSizes) =>
   );
 
 /** Rows as e4m3 with a scale for every 128 elements: those that a unit makes of a row. All of the unit's threads take part. */
-const storeScaled = ({ outputs }: GemmShape, of: HopperTile, sizes: HopperSizes) => {
-  const { columnGroups, boxRows } = sizes;
+const storeScaled = (kit: HopperKit) => {
+  const { boxRows, shape } = kit;
   return device(
     {
       params: {
-        own: pointer('v16'),
-        to: pointer('v16'),
-        scales: pointer('f32'),
+        ...{ own: pointer('v16'), to: pointer('v16'), scales: pointer('f32') },
         /** [warp group][row]: largest magnitudes, where groups share rows. */
-        peaks: pointer('u32'),
-        group: 'u32',
-        place: outPlace,
+        ...{ peaks: pointer('u32'), group: 'u32', place: outPlace },
         /** Of all passes, one behind the other. */
         values: registers('f32'),
       },
       using: {
-        SHARED: columnGroups > 1,
-        PASSES: of.passes,
-        OCTETS: boxRows / 8,
-        PACKS: Math.ceil(boxRows / 64),
-        APART: 8 * rowVectors,
-        IN_PASS: columnGroups * boxRows,
-        SCALES: outputs / 128,
-        exponentFor,
-        findPeaks: findPeaks(sizes),
-        sendRows: sendRows(boxRows / 16, outputs, 'e4m3'),
+        ...{ ...kit.u, OCTETS: boxRows / 8, PACKS: Math.ceil(boxRows / 64), APART: 8 * rowVectors },
+        ...{ IN_PASS: kit.u.MADE_IN_PASS, SCALES: shape.outputs / 128, exponentFor },
+        ...{ findPeaks: findPeaks(kit), sendRows: sendRows(boxRows / 16, shape.outputs, 'e4m3') },
       },
     },
     (g, { own, to, scales, peaks, group, place: { row, left, element }, values }, u) => {
@@ -240,9 +198,9 @@ const storeScaled = ({ outputs }: GemmShape, of: HopperTile, sizes: HopperSizes)
 };
 
 /** The part of a unit that a warp group has when all its sums are there. Warps without rows have nothing to send. */
-const sending = (shape: GemmShape, of: HopperTile) => ({
+const sending = ({ at: { outputs } }: HopperKit) => ({
   own: pointer('v16'),
-  outputs: outputsOf(shape, of),
+  outputs,
   peaks: pointer('u32'),
   /** This thread's: [value][thread] of what passes before made. */
   kept: pointer('f32'),
@@ -253,18 +211,14 @@ const sending = (shape: GemmShape, of: HopperTile) => ({
 });
 
 /** How a unit's sums leave. */
-export const send = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) => {
-  if (of.parts > 1) return sendSums(shape, of);
-  if (roundsRows(shape, of)) return sendScaled(shape, of, sizes);
-  return sendBf16(shape, of);
+export const send = (kit: HopperKit) => {
+  if (kit.of.parts > 1) return sendSums(kit);
+  return roundsRows(kit.shape, kit.of) ? sendScaled(kit) : sendBf16(kit);
 };
 
-const sendBf16 = (shape: GemmShape, of: HopperTile) =>
+const sendBf16 = (kit: HopperKit) =>
   device(
-    {
-      params: sending(shape, of),
-      using: { GATED: shape.gated, gate: gate(shape), storeRows: storeRows(shape, of) },
-    },
+    { params: sending(kit), using: { ...kit.u, gate: gate(kit), storeRows: storeRows(kit) } },
     (g, { own, outputs: { to }, place, sums }, u) => {
       if (place.left > 0) {
         if (u.GATED) {
@@ -276,17 +230,9 @@ const sendBf16 = (shape: GemmShape, of: HopperTile) =>
     },
   );
 
-const sendScaled = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
+const sendScaled = (kit: HopperKit) =>
   device(
-    {
-      params: sending(shape, of),
-      using: {
-        PASSES: of.passes,
-        THREADS: groups * groupThreads,
-        gate: gate(shape),
-        storeScaled: storeScaled(shape, of, sizes),
-      },
-    },
+    { params: sending(kit), using: { ...kit.u, gate: gate(kit), storeScaled: storeScaled(kit) } },
     (g, { own, outputs: { to, toScales }, peaks, kept, group, place, sums }, u) => {
       const made = g.registers('f32', sums.length / 2);
       const all = g.registers('f32', u.PASSES * made.length);
@@ -300,12 +246,9 @@ const sendScaled = (shape: GemmShape, of: HopperTile, sizes: HopperSizes) =>
   );
 
 /** Sums of a part of the inputs, as they are: [row][part][column]. Two lanes exchange halves, so that each stores four in a row. */
-const sendSums = (shape: GemmShape, of: HopperTile) =>
+const sendSums = (kit: HopperKit) =>
   device(
-    {
-      params: sending(shape, of),
-      using: { PARTS: of.parts, OUTPUTS: shape.outputs, HALVES: shape.gated ? 2 : 1 },
-    },
+    { params: sending(kit), using: { ...kit.u, PARTS: kit.of.parts } },
     (g, { outputs: { to }, part, place: { row, left, element }, sums }, u) => {
       const odd = g.laneId % 2;
       const own = g.laneId / 4 + 8 * odd;

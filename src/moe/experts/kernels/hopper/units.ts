@@ -1,32 +1,20 @@
 /** Which unit comes when: its expert, its rows, and its part of the rows that go out. */
 import { device, pointer, record } from '../../../../lang/index.js';
 import { sumUpTo } from '../../../families/common/sum.js';
-import { plannedOf } from '../gemm/kit.js';
-import type { GemmShape } from '../gemm/shape.js';
-import type { HopperSizes, HopperTile } from './shape.js';
-
-/** The list of work, in shared memory: for each expert tiles of rows up to it, its first row and how many it has. */
-export const work = record({
-  ends: pointer('u32'),
-  begins: pointer('u32'),
-  counts: pointer('u32'),
-  units: 'u32',
-});
+import { type HopperKit, placeOf } from './kit.js';
 
 /**
- * Of a plan, or of one expert that has `count` rows. One warp. Before `awaitPrevious` a plan may be read too: the launch before awaited
- * it, and let this one begin behind that. But an L1 may hold older bytes, so the loads are relaxed there.
+ * Lists the work of a plan, or of one expert that has `count` rows. One warp. Before `awaitPrevious` a plan may be read too: the launch
+ * before awaited it, and let this one begin behind that. But an L1 may hold older bytes, so the loads are relaxed there.
  */
-export const findWork = ({ rows, experts }: GemmShape, sizes: HopperSizes) =>
+export const findWork = (kit: HopperKit) =>
   device(
     {
       params: {
-        planned: record(plannedOf({ rows })),
-        ends: pointer('u32'),
-        begins: pointer('u32'),
-        counts: pointer('u32'),
+        ...{ planned: record(kit.at.planned), ends: pointer('u32') },
+        ...{ begins: pointer('u32'), counts: pointer('u32') },
       },
-      using: { EXPERTS: experts, ALL: rows === 'all', ROWS: sizes.rows, AHEAD: sizes.ahead > 0, sumUpTo },
+      using: { ...kit.u, ALL: kit.shape.rows === 'all', ROWS: kit.rows, AHEAD: kit.ahead > 0, sumUpTo },
     },
     (g, { planned, ends, begins, counts }, u) => {
       let before = g.u32(0);
@@ -55,19 +43,6 @@ export const findWork = ({ rows, experts }: GemmShape, sizes: HopperSizes) =>
     },
   );
 
-/** Where a unit lies. */
-export const placeOf = record({
-  expert: 'u32',
-  /** Tiles of rows of the experts before. */
-  before: 'u32',
-  /** Its first row, counted from the expert's first; its first element of the rows that go out. */
-  row: 'u32',
-  element: 'u32',
-  /** The first stage of its inputs, and which part of them it is. */
-  step: 'u32',
-  part: 'u32',
-});
-
 /** So many tiles of rows meet all weights before the next are begun: as many rows as the cache holds. */
 const together = 16;
 
@@ -76,14 +51,14 @@ const together = 16;
  * had. Units of the same weights and other rows follow each other, so that blocks that run at the same time share weights in the
  * cache.
  */
-export const findUnit = (sizes: HopperSizes, { parts }: HopperTile) =>
+export const findUnit = (kit: HopperKit) =>
   device(
     {
       params: { unit: 'u32', ends: pointer('u32'), expert: 'u32', before: 'u32' },
       returns: placeOf,
       using: {
-        ...{ ACROSS: sizes.unitsAcross, ROWS: sizes.rows, MADE: sizes.made, TOGETHER: together },
-        ...{ PARTS: parts, STEPS: sizes.stepsOfPart },
+        ...{ ACROSS: kit.unitsAcross, ROWS: kit.rows, MADE: kit.made, TOGETHER: together },
+        ...{ PARTS: kit.of.parts, STEPS: kit.stepsOfPart },
       },
     },
     (g, { unit: all, ends, expert: firstExpert, before: tilesBefore }, u) => {
