@@ -103,13 +103,7 @@ function constants({ slots, topK, hidden, dtype, weights, planned = false }: Exa
   const vectors = (hidden * dtypes[dtype].size) % 16 === 0;
   const lanes = vectors ? 16 / dtypes[dtype].size : 1;
   return {
-    SLOTS: slots,
-    K: topK,
-    WEIGHTS: weights,
-    PLANNED: planned,
-    DTYPE: dtype,
-    VECTORS: vectors,
-    LANES: lanes,
-    UNITS: hidden / lanes,
+    ...{ SLOTS: slots, K: topK, WEIGHTS: weights, PLANNED: planned, DTYPE: dtype },
+    ...{ VECTORS: vectors, LANES: lanes, UNITS: hidden / lanes },
   };
 }

@@ -28,10 +28,7 @@ export function expandKernel({ layer }: ExpertsShape, { threads, parts }: Spread
         rows: 'u32',
       },
       using: {
-        K: layer.topK,
-        PARTS: parts,
-        PIECES: slotsOf(layer) * parts,
-        PAYLOADS: payloads,
+        ...{ K: layer.topK, PARTS: parts, PIECES: slotsOf(layer) * parts, PAYLOADS: payloads },
         copyRow: layer.payloads.map((payload) => copyRow(payload, threads, parts)),
       },
     },
@@ -64,17 +61,10 @@ function copyRow({ rowBytes }: Payload, threads: number, parts: number) {
   return device(
     {
       params: {
-        from: pointer('v16'),
-        to: pointer('v16'),
-        slot: 'u32',
-        part: 'u32',
-        row: 'u32',
-        routes: 'u32',
+        ...{ from: pointer('v16'), to: pointer('v16'), slot: 'u32', part: 'u32', row: 'u32', routes: 'u32' },
       },
       using: {
-        UNIT: unit,
-        UNITS: units,
-        PART_UNITS: partUnits,
+        ...{ UNIT: unit, UNITS: units, PART_UNITS: partUnits },
         DEPTH: Math.min(inFlight, Math.ceil(partUnits / threads)),
       },
     },

@@ -15,60 +15,55 @@ import { type ExpertsShape, keepsWeights, routesOf, rowsOfPlan } from './shape.j
 /** Vectors of ids that a thread has in flight. */
 const inFlight = 8;
 
-/** The arguments of a launch. */
-function planOf({ layer }: ExpertsShape) {
-  const keeps = keepsWeights(layer) ? 1 : 0;
-  return record({
-    /** [slot][k]: expert ids, −1 where the route is elsewhere. */
-    ids: pointer('i32'),
-    /** The id of this rank's first expert. */
-    first: 'u32',
-    /** The numbers that describe the experts: `counts`, `offsets` and one more for their end, then `overflow`. */
-    sizes: pointer('u32'),
-    /** [row]: its route; −1 in rows that only align the next expert. */
-    routes: pointer('i32'),
-    /** [slot][k]: the route's row; −1 where it has none. */
-    scatter: pointer('i32'),
-    /** [slot][k]: the weights that arrived, and where they are kept. */
-    weights: list(pointer('f32'), keeps),
-    kept: list(pointer('f32'), keeps),
-  });
-}
+type PlanKit = ReturnType<typeof planKit>;
 
-function sizesOf({ layer, experts }: ExpertsShape, { threads, blocks }: Omit<Spread, 'parts'>) {
-  const warps = threads / 32;
-  const routes = routesOf(layer);
+function planKit(shape: ExpertsShape, { threads, blocks }: Omit<Spread, 'parts'>) {
+  const { layer, experts, alignment } = shape;
+  const [warps, routes] = [threads / 32, routesOf(layer)];
+  const keeps = keepsWeights(layer);
   /** The blocks before, each warp, the blocks behind. */
   const parts = warps + 2;
+  const vectors = routes % 4 === 0;
   return {
-    EXPERTS: experts,
-    ROUTES: routes,
-    WARPS: warps,
-    // Routes of a warp: whole steps of its lanes.
-    STEPS: Math.ceil(routes / (blocks * warps * 32)),
-    PARTS: parts,
-    // Odd, so that experts lie in different banks.
-    STRIDE: parts + 1 - (parts % 2),
+    /** The arguments of a launch. */
+    plan: record({
+      /** [slot][k]: expert ids, −1 where the route is elsewhere. */
+      ids: pointer('i32'),
+      /** The id of this rank's first expert. */
+      first: 'u32',
+      /** The numbers that describe the experts: `counts`, `offsets` and one more for their end, then `overflow`. */
+      sizes: pointer('u32'),
+      /** [row]: its route; −1 in rows that only align the next expert. */
+      routes: pointer('i32'),
+      /** [slot][k]: the route's row; −1 where it has none. */
+      scatter: pointer('i32'),
+      /** [slot][k]: the weights that arrived, and where they are kept. */
+      weights: list(pointer('f32'), keeps ? 1 : 0),
+      kept: list(pointer('f32'), keeps ? 1 : 0),
+    }),
+    u: {
+      ...{ EXPERTS: experts, ROUTES: routes, WARPS: warps, PARTS: parts, KEEPS: keeps },
+      // Routes of a warp: whole steps of its lanes.
+      STEPS: Math.ceil(routes / (blocks * warps * 32)),
+      // Odd, so that experts lie in different banks.
+      STRIDE: parts + 1 - (parts % 2),
+      ...{ VECTORS: vectors, LANES: vectors ? 4 : 1, DEPTH: inFlight },
+      ...{ ALIGNMENT: alignment, MASKED: shape.form === 'masked', CAPACITY: shape.capacity },
+      ...{ ROWS: rowsOfPlan(shape), sumUpTo },
+    },
   };
 }
-type Sizes = ReturnType<typeof sizesOf>;
 
 export function expertsPlanKernel(shape: ExpertsShape, spread: Omit<Spread, 'parts'>) {
-  const sizes = sizesOf(shape, spread);
+  const kit = planKit(shape, spread);
   return kernel(
     {
       name: 'experts_plan',
       maxThreads: spread.threads,
-      params: planOf(shape).of,
+      params: kit.plan.of,
       using: {
-        EXPERTS: sizes.EXPERTS,
-        WARPS: sizes.WARPS,
-        STRIDE: sizes.STRIDE,
-        ALIGNMENT: shape.alignment,
-        countAll: countAll(sizes),
-        beginWarps: beginWarps(sizes),
-        beginExperts: beginExperts(shape),
-        placeOwn: placeOwn(shape, sizes),
+        ...{ ...kit.u, countAll: countAll(kit), beginWarps: beginWarps(kit) },
+        ...{ beginExperts: beginExperts(kit), placeOwn: placeOwn(kit) },
       },
     },
     (g, { ids, first, sizes, routes, scatter, weights, kept }, u) => {
@@ -100,40 +95,27 @@ export function expertsPlanKernel(shape: ExpertsShape, spread: Omit<Spread, 'par
 }
 
 /** Counts every route for its expert and part: sums of which the order is all the same. */
-function countAll({ EXPERTS, ROUTES, WARPS, STEPS, STRIDE }: Sizes) {
-  const vectors = ROUTES % 4 === 0;
-  const lanes = vectors ? 4 : 1;
-  return device(
-    {
-      params: { ids: pointer('i32'), first: 'u32', counted: pointer('u32') },
-      using: {
-        ...{ EXPERTS, STRIDE, DEPTH: inFlight },
-        VECTORS: vectors,
-        LANES: lanes,
-        UNITS: ROUTES / lanes,
-        SHARE: STEPS * 32,
-        BLOCK: WARPS * STEPS * 32,
-        BEHIND: WARPS + 1,
-      },
-    },
+const countAll = ({ u: numbers }: PlanKit) =>
+  device(
+    { params: { ids: pointer('i32'), first: 'u32', counted: pointer('u32') }, using: numbers },
     (g, { ids, first, counted }, u) => {
-      const start = g.blockIdx.x * u.BLOCK;
-      for (let base = g.threadIdx.x; base < u.UNITS; base += g.blockDim.x * u.DEPTH) {
+      const start = g.blockIdx.x * (u.WARPS * u.STEPS * 32);
+      for (let base = g.threadIdx.x; base < u.ROUTES / u.LANES; base += g.blockDim.x * u.DEPTH) {
         const some = g.registers('v16', u.DEPTH);
         for (const d of g.unroll(u.DEPTH)) {
           const i = base + d * g.blockDim.x;
-          if (i < u.UNITS) {
+          if (i < u.ROUTES / u.LANES) {
             if (u.VECTORS) some[d] = g.load(ids.as('v16').at(i));
             else some[d] = g.pack('i32', [g.load(ids.at(i)), -1, -1, -1]);
           }
         }
         for (const d of g.unroll(u.DEPTH)) {
           const i = base + d * g.blockDim.x;
-          if (i < u.UNITS) {
+          if (i < u.ROUTES / u.LANES) {
             // All of a vector are one part's.
             const route = i * u.LANES;
             let part = g.u32(0);
-            if (route >= start) part = g.min(1 + (route - start) / u.SHARE, g.u32(u.BEHIND));
+            if (route >= start) part = g.min(1 + (route - start) / (u.STEPS * 32), g.u32(u.WARPS + 1));
             for (const lane of g.unroll(u.LANES)) {
               const expert = g.u32(g.lane(some[d]!, 'i32', lane)) - first; // −1 becomes a huge one
               if (expert < u.EXPERTS) {
@@ -145,15 +127,11 @@ function countAll({ EXPERTS, ROUTES, WARPS, STEPS, STRIDE }: Sizes) {
       }
     },
   );
-}
 
 /** For each expert how many routes each part finds before its own, and how many there are. A warp takes an expert. */
-const beginWarps = ({ EXPERTS, WARPS, PARTS, STRIDE }: Sizes) =>
+const beginWarps = ({ u: numbers }: PlanKit) =>
   device(
-    {
-      params: { counted: pointer('u32'), wanted: pointer('u32') },
-      using: { EXPERTS, WARPS, PARTS, STRIDE, sumUpTo },
-    },
+    { params: { counted: pointer('u32'), wanted: pointer('u32') }, using: numbers },
     (g, { counted, wanted }, u) => {
       for (let e = g.warpId; e < u.EXPERTS; e += u.WARPS) {
         const part = counted.at(e * u.STRIDE + g.laneId);
@@ -167,23 +145,13 @@ const beginWarps = ({ EXPERTS, WARPS, PARTS, STRIDE }: Sizes) =>
   );
 
 /** Where each expert's rows begin and end, for all blocks; the first tells the host and the experts. One warp. */
-const beginExperts = (shape: ExpertsShape) =>
+const beginExperts = ({ u: numbers }: PlanKit) =>
   device(
     {
       params: {
-        wanted: pointer('u32'),
-        starts: pointer('u32'),
-        ends: pointer('u32'),
-        sizes: pointer('u32'),
+        ...{ wanted: pointer('u32'), starts: pointer('u32'), ends: pointer('u32'), sizes: pointer('u32') },
       },
-      using: {
-        EXPERTS: shape.experts,
-        ALIGNMENT: shape.alignment,
-        MASKED: shape.form === 'masked',
-        CAPACITY: shape.capacity,
-        ROWS: rowsOfPlan(shape),
-        sumUpTo,
-      },
+      using: numbers,
     },
     (g, { wanted, starts, ends, sizes }, u) => {
       let before = g.u32(0);
@@ -221,16 +189,11 @@ const beginExperts = (shape: ExpertsShape) =>
   );
 
 /** Gives this warp's routes their rows, 32 at a time, and keeps their weights. */
-const placeOwn = (shape: ExpertsShape, sizes: Sizes) =>
+const placeOwn = ({ plan, u: numbers }: PlanKit) =>
   device(
     {
-      params: {
-        plan: planOf(shape),
-        counted: pointer('u32'),
-        starts: pointer('u32'),
-        ends: pointer('u32'),
-      },
-      using: { ...sizes, KEEPS: keepsWeights(shape.layer) },
+      params: { plan, counted: pointer('u32'), starts: pointer('u32'), ends: pointer('u32') },
+      using: numbers,
     },
     (g, { plan: { ids, first, routes, scatter, weights, kept }, counted, starts, ends }, u) => {
       const begin = (g.blockIdx.x * u.WARPS + g.warpId) * (u.STEPS * 32);

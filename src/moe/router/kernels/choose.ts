@@ -7,6 +7,7 @@ import { exp } from '../../families/common/exp.js';
 import type { RouterShape } from './shape.js';
 
 export function chooseKernel(shape: RouterShape, threads: number) {
+  const kit = chooseKit(shape, threads);
   return kernel(
     {
       name: 'router_choose',
@@ -22,7 +23,7 @@ export function chooseKernel(shape: RouterShape, threads: number) {
         weights: pointer('f32'),
         tokens: 'u32',
       },
-      using: using(shape, threads),
+      using: { ...kit, scoreOf: scoreOf(kit), dropGroups: dropGroups(kit) },
     },
     (g, { logits, bias, correction, ids, weights, tokens }, u) => {
       g.awaitPrevious();
@@ -83,36 +84,25 @@ export function chooseKernel(shape: RouterShape, threads: number) {
   );
 }
 
-function using(shape: RouterShape, threads: number) {
-  const { experts, topK, routing } = shape;
-  const { groups = { count: 1, top: 1 } } = routing;
-  const perLane = Math.ceil(experts / 32);
+/** What the kernel and its parts may ask for. */
+function chooseKit({ experts, topK, routing }: RouterShape, threads: number) {
+  const { groups: { count, top } = { count: 1, top: 1 }, scores, normalise, scale } = routing;
   return {
-    EXPERTS: experts,
-    PER_LANE: perLane,
-    K: topK,
-    WARPS: threads / 32,
-    SOFTMAX: routing.scores === 'softmax',
-    GROUPS: groups.top < groups.count,
-    NORMALISE: routing.normalise,
-    SCALE: routing.scale,
-    NONE: 0x7fc00000,
-    scoreOf: scoreOf(routing.scores),
-    exp,
-    LEAST: 0xff800000,
-    dropGroups: dropGroups(shape, groups, threads / 32),
-    bestOf,
-    sumOf,
+    ...{ EXPERTS: experts, PER_LANE: Math.ceil(experts / 32), K: topK, WARPS: threads / 32 },
+    ...{ SOFTMAX: scores === 'softmax', GROUPS: top < count, NORMALISE: normalise, SCALE: scale },
+    ...{ COUNT: count, SIZE: experts / count, TOP: top },
+    ...{ NONE: 0x7fc00000, LEAST: 0xff800000, exp, bestOf, sumOf },
   };
 }
+type ChooseKit = ReturnType<typeof chooseKit>;
 
-/** Of softmax: the largest logit, and 1 / the sum of what remains of the others beside it. */
-const scoreOf = (scores: 'softmax' | 'sigmoid') =>
+/** What becomes of a logit. `spread`, of softmax: the largest logit, and 1 / the sum of what remains of the others beside it. */
+const scoreOf = (kit: ChooseKit) =>
   device(
     {
       params: { logit: 'f32', spread: registers('f32', 2) },
       returns: 'f32',
-      using: { SOFTMAX: scores === 'softmax', exp },
+      using: kit,
     },
     (g, { logit, spread }, { SOFTMAX, exp }) => {
       if (SOFTMAX) return exp({ x: logit - spread[0]! }) * spread[1]!;
@@ -159,59 +149,40 @@ const bestOf = device(
  * Makes NaN of the values of all groups but the best: groups are compared by the sum of their two largest values, where
  * what is missing counts as −∞. Lane n adds up group n, from shared memory.
  */
-const dropGroups = (
-  { experts }: RouterShape,
-  { count, top }: { readonly count: number; readonly top: number },
-  warps: number,
-) =>
-  device(
-    {
-      params: { rank: registers('f32') },
-      using: {
-        EXPERTS: experts,
-        COUNT: count,
-        SIZE: experts / count,
-        TOP: top,
-        WARPS: warps,
-        NONE: 0x7fc00000,
-        LEAST: 0xff800000,
-        bestOf,
-      },
-    },
-    (g, { rank }, u) => {
-      const shared = g.shared('f32', u.WARPS * u.EXPERTS);
-      const all = shared.at(g.warpId * u.EXPERTS);
-      for (const i of g.unroll(rank.length)) {
-        const e = i * 32 + g.laneId;
-        if (e < u.EXPERTS) g.store(all.at(e), rank[i]!);
-      }
-      g.warp.barrier();
-      const sums = g.registers('f32', 1, g.bits('f32', g.u32(u.NONE)));
-      if (g.laneId < u.COUNT) {
-        let first = g.bits('f32', g.u32(u.LEAST));
-        let second = g.bits('f32', g.u32(u.LEAST));
-        for (let i = g.u32(0); i < u.SIZE; i += 1) {
-          // Lanes begin at different places, and so in different banks.
-          const value = g.load(all.at(g.laneId * u.SIZE + ((i + g.laneId) % u.SIZE)));
-          if (value > first) {
-            second = first;
-            first = value;
-          } else if (value > second) {
-            second = value;
-          }
+const dropGroups = (kit: ChooseKit) =>
+  device({ params: { rank: registers('f32') }, using: kit }, (g, { rank }, u) => {
+    const shared = g.shared('f32', u.WARPS * u.EXPERTS);
+    const all = shared.at(g.warpId * u.EXPERTS);
+    for (const i of g.unroll(rank.length)) {
+      const e = i * 32 + g.laneId;
+      if (e < u.EXPERTS) g.store(all.at(e), rank[i]!);
+    }
+    g.warp.barrier();
+    const sums = g.registers('f32', 1, g.bits('f32', g.u32(u.NONE)));
+    if (g.laneId < u.COUNT) {
+      let first = g.bits('f32', g.u32(u.LEAST));
+      let second = g.bits('f32', g.u32(u.LEAST));
+      for (let i = g.u32(0); i < u.SIZE; i += 1) {
+        // Lanes begin at different places, and so in different banks.
+        const value = g.load(all.at(g.laneId * u.SIZE + ((i + g.laneId) % u.SIZE)));
+        if (value > first) {
+          second = first;
+          first = value;
+        } else if (value > second) {
+          second = value;
         }
-        sums[0] = u.SIZE === 1 ? first : first + second;
       }
-      g.warp.barrier();
-      let kept = g.u32(0);
-      for (let n = g.u32(0); n < u.TOP; n += 1) {
-        const best = u.bestOf({ values: sums, experts: g.u32(u.COUNT) });
-        if (best < u.COUNT) kept |= 1 << best;
-        if (g.laneId === best) sums[0] = g.bits('f32', g.u32(u.NONE));
-      }
-      for (const i of g.unroll(rank.length)) {
-        const group = (i * 32 + g.laneId) / u.SIZE;
-        if (((kept >> group) & 1) === 0) rank[i] = g.bits('f32', g.u32(u.NONE));
-      }
-    },
-  );
+      sums[0] = u.SIZE === 1 ? first : first + second;
+    }
+    g.warp.barrier();
+    let kept = g.u32(0);
+    for (let n = g.u32(0); n < u.TOP; n += 1) {
+      const best = u.bestOf({ values: sums, experts: g.u32(u.COUNT) });
+      if (best < u.COUNT) kept |= 1 << best;
+      if (g.laneId === best) sums[0] = g.bits('f32', g.u32(u.NONE));
+    }
+    for (const i of g.unroll(rank.length)) {
+      const group = (i * 32 + g.laneId) / u.SIZE;
+      if (((kept >> group) & 1) === 0) rank[i] = g.bits('f32', g.u32(u.NONE));
+    }
+  });

@@ -6,36 +6,36 @@
 import { device, kernel, pointer, registers } from '../../../lang/index.js';
 import { columnsOf, type LogitsTile, type RouterShape, rowsOf, threadsOf } from './shape.js';
 
-export function logitsKernel({ hidden, experts, weights: dtype }: RouterShape, tile: LogitsTile) {
-  const { parts, groups, partWarps, octets } = tile;
-  const threads = threadsOf(tile);
+/** What the kernel and its parts may ask for. */
+function logitsKit({ hidden, experts, weights }: RouterShape, tile: LogitsTile) {
+  const { parts, groups, partWarps, octets, depth } = tile;
+  const wide = weights === 'f32';
+  return {
+    ...{ EXPERTS: experts, LAST: experts - 1, TILES: Math.ceil(experts / columnsOf(tile)) },
+    ...{ ROWS: rowsOf(tile), COLUMNS: columnsOf(tile), OCTETS: octets, SUMS: 4 * octets },
+    ...{ PARTS: parts, PART_WARPS: partWarps, GROUPS: groups, GROUP_WARPS: partWarps / groups },
+    SHARED: threadsOf(tile) * 4 * octets,
+    ...{ UNITS: hidden / 8, PIECES: Math.ceil(hidden / 32), DEPTH: depth },
+    ...{ WIDE: wide ? 2 : 1, THREE: wide, TERMS: wide ? 3 : 1 },
+  };
+}
+
+export function logitsKernel(shape: RouterShape, tile: LogitsTile) {
+  const kit = logitsKit(shape, tile);
   return kernel(
     {
       name: 'router_logits',
-      maxThreads: threads,
+      maxThreads: threadsOf(tile),
       params: {
         /** [token][element] */
         x: pointer('bf16'),
         /** [expert][element] */
-        weights: pointer(dtype),
+        weights: pointer(shape.weights),
         /** [token][expert] */
         logits: pointer('f32'),
         tokens: 'u32',
       },
-      using: {
-        EXPERTS: experts,
-        PARTS: parts / partWarps,
-        PART_WARPS: partWarps,
-        GROUPS: groups,
-        GROUP_WARPS: partWarps / groups,
-        ROWS: rowsOf(tile),
-        COLUMNS: columnsOf(tile),
-        OCTETS: octets,
-        SUMS: 4 * octets,
-        TILES: Math.ceil(experts / columnsOf(tile)),
-        SHARED: threads * 4 * octets,
-        multiplyPart: multiplyPart(hidden, experts, dtype, tile),
-      },
+      using: { ...kit, multiplyPart: multiplyPart(shape, kit) },
     },
     (g, { x, weights, logits, tokens }, u) => {
       // It waits for nothing: it is no programmatic launch (router/index.ts), so it begins when all before it has ended.
@@ -47,8 +47,8 @@ export function logitsKernel({ hidden, experts, weights: dtype }: RouterShape, t
         const expert = (at % u.TILES) * u.COLUMNS;
         const total = g.registers('f32', u.SUMS);
         if (token < tokens) {
-          for (let n = g.u32(0); n < u.PARTS; n += 1) {
-            const part = (g.warpId % u.PART_WARPS) * u.PARTS + n;
+          for (let n = g.u32(0); n < u.PARTS / u.PART_WARPS; n += 1) {
+            const part = (g.warpId % u.PART_WARPS) * (u.PARTS / u.PART_WARPS) + n;
             const sums = g.registers('v16', u.OCTETS, g.pack('u32', [0, 0, 0, 0]));
             u.multiplyPart({ x, weights, token, tokens, expert, part, sums });
             for (const i of g.unroll(u.SUMS)) total[i]! += g.lane(sums[(i - (i % 4)) / 4]!, 'f32', i % 4);
@@ -83,19 +83,14 @@ export function logitsKernel({ hidden, experts, weights: dtype }: RouterShape, t
  * 8 elements that follow each other, of two tokens and of an expert in every eight. The tensor cores want other elements in a
  * lane, but the same of both; in which order they add up elements does not matter.
  */
-const multiplyPart = (hidden: number, experts: number, dtype: RouterShape['weights'], tile: LogitsTile) =>
+const multiplyPart = ({ weights: dtype }: RouterShape, kit: ReturnType<typeof logitsKit>) =>
   device(
     {
       params: {
-        x: pointer('bf16'),
-        weights: pointer(dtype),
-        token: 'u32',
-        tokens: 'u32',
-        expert: 'u32',
-        part: 'u32',
-        sums: registers('v16'),
+        ...{ x: pointer('bf16'), weights: pointer(dtype), token: 'u32', tokens: 'u32', expert: 'u32' },
+        ...{ part: 'u32', sums: registers('v16') },
       },
-      using: partOf(hidden, experts, dtype, tile),
+      using: kit,
     },
     (g, { x, weights, token, tokens, expert, part, sums }, u) => {
       for (let first = part; first < u.PIECES; first += u.PARTS * u.DEPTH) {
@@ -156,15 +151,3 @@ const multiplyPart = (hidden: number, experts: number, dtype: RouterShape['weigh
       }
     },
   );
-
-const partOf = (hidden: number, experts: number, dtype: RouterShape['weights'], tile: LogitsTile) => ({
-  UNITS: hidden / 8,
-  PIECES: Math.ceil(hidden / 32),
-  PARTS: tile.parts,
-  DEPTH: tile.depth,
-  LAST: experts - 1,
-  OCTETS: tile.octets,
-  WIDE: dtype === 'f32' ? 2 : 1,
-  THREE: dtype === 'f32',
-  TERMS: dtype === 'f32' ? 3 : 1,
-});
