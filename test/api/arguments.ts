@@ -120,7 +120,7 @@ export const withArguments = {
   randomBytes: call(testing.randomBytes, 4, 1),
   shapeOfRounds: call(testing.shapeOfRounds, {
     ...{ ranks: 2, experts: 4, topK: 2, maxTokens: 2, replicas: 1, hidden: 8, dtype: 'bf16' },
-    ...{ weighting: 'experts', wire: 'rows', sum: 'nodes', extra: [4] },
+    ...{ weighting: 'experts', wire: 'rows', extra: [4] },
   }),
   compareBits: call(testing.compareBits, 'x', 'bf16', bits, bits, 8),
   compareClosely: call(testing.compareClosely, 'x', 'bf16', bits, bits, 8, 0.1),

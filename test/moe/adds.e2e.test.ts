@@ -39,7 +39,6 @@ describe('the sums come on top, as the reference says', () => {
     ['portable, e4m3, split', { family: 'portable', split: true }, { wire: 'e4m3' }],
     ['hybrid on two nodes', { family: 'hybrid', nodes: 2 }, twoNodes],
     ['hybrid on two nodes, e4m3', { family: 'hybrid', nodes: 2 }, { ...twoNodes, wire: 'e4m3' }],
-    ['hybrid, sums at the source', { family: 'hybrid', nodes: 2 }, { ...twoNodes, sum: 'source' }],
   ];
   test.each(cases)('%s', (_, options, change = {}) =>
     expectReference({ ...layer, ...change }, { mode: 'checked', ...options }),

@@ -76,7 +76,6 @@ const cases: Readonly<Record<string, Case>> = {
   'hybrid, one rail': { how: { ...rails, split: true }, nodes: 2, masked: [1, 3] },
   'hybrid, a node': { how: { ...rails, inspect: true }, nodes: 2, masked: [0, 1] },
   'hybrid, all but one': { how: rails, nodes: 2, masked: [0, 1, 3] },
-  'hybrid, sums at the source': { how: rails, of: { sum: 'source', dtype: 'f32' }, nodes: 2, masked: [3] },
   'hybrid, e4m3, weighed by combine': {
     ...{ how: rails, of: { wire: 'e4m3', hidden: 16, weighting: 'plan' }, nodes: 2, masked: [1] },
   },

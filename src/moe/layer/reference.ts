@@ -97,8 +97,7 @@ export function dispatch(shape: Shape, sources: readonly Source[], rank: number)
 
 /**
  * The rows that source `rank` gets back: for each of its tokens the sum, over the ranks that own its experts, of
- * their partial rows. Where rows are summed inside each of several equal nodes first, so many are `nodes`; `output.sum`
- * may ask for sums at the source all the same.
+ * their partial rows. Where rows are summed inside each of several equal nodes first, so many are `nodes`.
  *
  * `outputs[r]` is what rank r's experts wrote, stored as `output.dtype`: `[sources, maxTokens, hidden]`, or
  * `[sources, maxTokens, topK, hidden]` when combine applies the weights. Only rows of slots and routes that rank r
@@ -129,8 +128,7 @@ export function combine(
       owner,
       row: partialRow(shape, source, token, owner, outputs[owner]!, slot),
     }));
-    const atSource = nodes === 1 || output.sum === 'source';
-    const sum = atSource ? sumOfRanks(shape, partials) : sumOfNodes(shape, partials, rank, nodes);
+    const sum = nodes === 1 ? sumOfRanks(shape, partials) : sumOfNodes(shape, partials, rank, nodes);
     result.set(sum, token * output.hidden);
   }
   const sums = fromF32(output.dtype, result);

@@ -60,11 +60,6 @@ export interface Output {
    * (docs/semantics.md).
    */
   readonly wire?: RowFormatName;
-  /**
-   * Where rows are added up that come from several nodes. `'nodes'` (default): on each node first, if the family does, so
-   * that one row a node crosses the network. `'source'`: at the source alone, in the order of one node.
-   */
-  readonly sum?: 'nodes' | 'source';
   /** Combine adds each sum, once it is rounded, to what the caller's tensor holds. Default false: it overwrites that. */
   readonly adds?: boolean;
 }
@@ -241,7 +236,6 @@ function requireOutput({ output, replicas = 1 }: Shape): void {
     requireOneOf('output.weighting', output.weighting, weightings);
   }
   if (output.wire !== undefined) requireOneOf('output.wire', output.wire, rowFormatNames);
-  if (output.sum !== undefined) requireOneOf('output.sum', output.sum, ['nodes', 'source']);
   if (output.adds !== true) return;
   if ((output.hidden * dtypes[output.dtype].size) % 16 !== 0)
     throw new ArgumentError(

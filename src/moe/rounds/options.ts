@@ -112,13 +112,6 @@ export interface ExpertParallelOptions<P extends string = string> {
    */
   readonly wire?: RowFormatName;
   /**
-   * Where rows are added up in a world of several nodes. Default 'nodes': each node adds up its ranks' rows first, and one
-   * row a node crosses the network. With 'source' every rank's row crosses, and the source adds them in the order in which it
-   * would on one node: the same bits however many nodes there are, for as many times the bytes of combine as a token has
-   * ranks on a node (docs/semantics.md#nodes). Rows must travel as they are (`wire`).
-   */
-  readonly sum?: 'nodes' | 'source';
-  /**
    * Combine adds each sum, once it is rounded, to what `out` holds: such as a shared expert's rows, or a residual. Default false: it
    * overwrites `out`. A round that is repeated adds again.
    */
@@ -179,7 +172,6 @@ export const optionNames: Readonly<Record<keyof ExpertParallelOptions, true>> = 
   output: true,
   weighting: true,
   wire: true,
-  sum: true,
   adds: true,
   weights: true,
   counts: true,
@@ -211,17 +203,16 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
       options.output.rounds,
       `absent: wire: '${options.output.rounds}' rounds rows that come back`,
     );
-  const { experts, topK, maxTokens, replicas = 1, weighting, wire, sum, adds, onLoss = 'throw' } = options;
+  const { experts, topK, maxTokens, replicas = 1, weighting, wire, adds, onLoss = 'throw' } = options;
   requireOneOf('onLoss', onLoss, ['throw', 'mask']);
   if (weighting !== undefined) requireOneOf('weighting', weighting, weightings);
   if (weighting === 'plan' && options.weights === false)
     throw new ArgumentError('weights', false, `true or left out, because weighting is 'plan'`);
   if (wire !== undefined) requireOneOf('wire', wire, rowFormatNames);
-  if (sum !== undefined) requireOneOf('sum', sum, ['nodes', 'source']);
   const output: Output = {
     dtype: options.output.dtype,
     hidden: options.output.length,
-    ...onlyGiven(options, 'weighting', 'wire', 'sum'),
+    ...onlyGiven(options, 'weighting', 'wire'),
     ...(requireFlag('adds', adds ?? false) && { adds }),
   };
   const shape = requireShape({ ranks, experts, topK, maxTokens, replicas, payloads, output });

@@ -35,11 +35,10 @@ export const travelling = {
   scales: number('bytes of a second payload; 0 for none', [0, 2 ** 20], 0),
   weighting: word('who applies the router weights', weightings, 'experts'),
   wire: word('how rows come back', rowFormatNames, 'rows'),
-  sum: word('where rows of several nodes are added up', ['nodes', 'source'], 'nodes'),
 } satisfies Parameters;
 
 export function layerOf(shape: ShapeOf<typeof travelling>): Layer {
-  const { ranks, experts, replicas, dtype, hidden, weighting, format, wire, sum } = shape;
+  const { ranks, experts, replicas, dtype, hidden, weighting, format, wire } = shape;
   const rounded = { fp8: 'e4m3', mxfp8: 'mxfp8' } as const;
   const rounds = shape.rounded === 'yes';
   if (rounds && !(format in rounded && hidden % scaleBlock === 0))
@@ -62,7 +61,7 @@ export function layerOf(shape: ShapeOf<typeof travelling>): Layer {
   const layer: Layer = {
     ...{ ranks, experts, topK: shape.topk, maxTokens: shape.tokens, replicas },
     payloads: scales.rowBytes > 0 ? [...carried, scales] : carried,
-    output: { dtype, hidden, weighting, wire, sum },
+    output: { dtype, hidden, weighting, wire },
     weights: weighting !== 'experts' || shape.weights === 'yes',
     counts: shape.counts === 'yes',
   };

@@ -76,7 +76,6 @@ export interface RoundsShape {
   readonly dtype: Shape['output']['dtype'];
   readonly weighting?: NonNullable<Shape['output']['weighting']>;
   readonly wire?: NonNullable<Shape['output']['wire']>;
-  readonly sum?: NonNullable<Shape['output']['sum']>;
   /** Combine adds to `out`, which holds the rows of `x`. */
   readonly adds?: boolean;
   /** Bytes of further payloads, which travel beside `x`. */
@@ -100,7 +99,7 @@ export function shapeOfRounds(of: RoundsShape): Shape {
     ],
     output: {
       ...{ dtype, hidden },
-      ...onlyGiven(of, 'weighting', 'wire', 'sum'),
+      ...onlyGiven(of, 'weighting', 'wire'),
       ...(of.adds && { adds: true }),
     },
   });

@@ -55,19 +55,6 @@ describe('the hybrid family', () => {
     );
   });
 
-  test('adds up at the source what travels as it is', () => {
-    const asking = (output: Partial<Layer['output']>): Layer => {
-      return { ...layer, output: { ...layer.output, sum: 'source', ...output } };
-    };
-    expect(hybrid.refuses(asking({}), evenly)).toBeNull();
-    const refusal = hybrid.refuses(asking({ wire: 'e4m3' }), evenly);
-    expect(refusal!.message).toContain('sum is "source"');
-    const bytes = (of: Layer) => hybrid.plan(of, evenly, hybrid.defaults(of, evenly)).wire!.layout.bytes;
-    // Room for two rows of a token instead of one, there and here.
-    const { chunk } = hybrid.defaults(layer, evenly).dispatch;
-    expect(bytes(asking({})) - bytes(layer)).toBe(2 * Math.ceil(5 / chunk) * chunk * 32);
-  });
-
   test('on few multiprocessors leaves a block to watch the network', () => {
     const few = { ...evenly, sms: 3 };
     const { dispatch, combine } = hybrid.defaults(layer, few);
@@ -148,7 +135,7 @@ describe('rounds between nodes give the reference’s bits', () => {
     warps: fc.integer({ min: 1, max: 2 }),
     parts: fc.integer({ min: 1, max: 3 }),
     units: fc.integer({ min: 1, max: 36 }),
-    travels: fc.constantFrom({ wire: 'rows' }, { wire: 'rows', sum: 'source' }, { wire: 'e4m3' } as const),
+    travels: fc.constantFrom({ wire: 'rows' }, { wire: 'e4m3' } as const),
     dtype: fc.constantFrom('bf16' as const, 'f16' as const, 'f32' as const),
     weighting: fc.constantFrom('experts' as const, 'plan' as const),
     extra: fc.array(fc.integer({ min: 1, max: 50 }), { maxLength: 2 }),
@@ -190,21 +177,6 @@ describe('rounds between nodes give the reference’s bits', () => {
     );
   });
 
-  test('and where the source adds them up those of one node', async () => {
-    const layer = { ranks: 4, experts: 8, topK: 6, maxTokens: 5, hidden: 16, dtype: 'bf16' } as const;
-    const combined = async (nodes: number, family: string, sum: 'nodes' | 'source') => {
-      const shape = shapeOfRounds({ ...layer, sum });
-      const rounds = [makeSources(shape, layer.maxTokens, 1)];
-      const results = await World.local({ ranks: 4, nodes, device: 'sim' }, (world) =>
-        runRounds(world, shape, rounds, { family }),
-      );
-      return results.map(({ out }) => out);
-    };
-    const oneNode = await combined(1, 'one-sided', 'nodes');
-    expect(await combined(2, 'hybrid', 'source')).toEqual(oneNode);
-    expect(await combined(2, 'hybrid', 'nodes')).not.toEqual(oneNode);
-  });
-
   test('and of a token of two ranks one sends the row', async () => {
     const shape = { ranks: 4, experts: 8, topK: 4, maxTokens: 4, hidden: 64, dtype: 'bf16' } as const;
     const crossed = async (replicas: number) => {
@@ -238,13 +210,13 @@ describe('rounds between nodes give the reference’s bits', () => {
   });
 
   // Masks of a whole word, its last lane included.
-  test.each(['nodes', 'source'] as const)('and chunks of 32 tokens, the rows added up by %s', async (sum) => {
+  test('and chunks of 32 tokens', async () => {
     const tuning = {
       dispatch: { blocks: 1, threads: 64, chunk: 32 },
       combine: { blocks: 1, threads: 64, parts: 1 },
     };
     await expectReference(
-      { ranks: 2, experts: 4, topK: 2, maxTokens: 33, hidden: 8, dtype: 'bf16', sum },
+      { ranks: 2, experts: 4, topK: 2, maxTokens: 33, hidden: 8, dtype: 'bf16' },
       {
         ...{ nodes: 2, tokens: [[33, 32]], counts: true, inspect: true, mode: 'checked' },
         ...{ routes: { router: { kind: 'remote' } }, family: 'hybrid', tuning },

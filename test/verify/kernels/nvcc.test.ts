@@ -118,7 +118,6 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { wire: 'e4m3', weighting: 'plan', hidden: 144 },
     { ranks: 64, nodes: 2, topk: 32 },
     { hidden: 77, dtype: 'f16' },
-    { sum: 'source', hidden: 77 },
   ],
   hybrid_combine_recv: [
     { ranks: 64, nodes: 8, topk: 32, counts: 'yes' },
@@ -127,7 +126,6 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { wire: 'e4m3', ranks: 72, nodes: 9 },
     { wire: 'mxfp8', ranks: 72, nodes: 9 },
     { wire: 'e4m3', replicas: 4, 'combine.parts': 3 },
-    { sum: 'source', ranks: 64, nodes: 8, topk: 32 },
     { wire: 'e4m3', ranks: 32, nodes: 2, topk: 32, dtype: 'f16' },
   ],
   hybrid_weigh: [{ wire: 'e4m3', topk: 32 }],

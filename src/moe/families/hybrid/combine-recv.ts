@@ -6,8 +6,6 @@ import { kernel } from '../../../lang/index.js';
 import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import type { Hybrid } from './kit.js';
-import { sumsAtSource } from './shape.js';
-import { sumAtSource } from './sum-source.js';
 import { sumToken } from './sum-token.js';
 import { receiveSums, sendSum } from './sums.js';
 import { awaitLanded, watchCombine } from './watch.js';
@@ -26,7 +24,7 @@ export function combineRecvKernel(h: Hybrid) {
         PARTS: shape.combine.parts,
         awaitLanded,
         sendSum: sendSum(h),
-        sumToken: (sumsAtSource(shape) ? sumAtSource : sumToken)(h),
+        sumToken: sumToken(h),
         receiveSums: receiveSums(h),
         watchCombine: watchCombine(h),
         zeroCounts: zeroCounts(shape, window),

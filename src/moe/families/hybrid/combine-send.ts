@@ -3,11 +3,10 @@
  * row goes home. It waits for the ranks of its own node only: for their word that the experts are done.
  */
 import { kernel } from '../../../lang/index.js';
-import { copyHome, sumHome } from './home.js';
+import { sumHome } from './home.js';
 import type { Hybrid } from './kit.js';
 import { meet } from './meet.js';
 import { combineMessage } from './messages.js';
-import { sumsAtSource } from './shape.js';
 
 export function combineSendKernel(h: Hybrid) {
   const { shape } = h;
@@ -26,7 +25,7 @@ export function combineSendKernel(h: Hybrid) {
         ROWS: message.rows,
         ROW: message.row,
         meet: meet(h, 'combine'),
-        sendHome: sumsAtSource(shape) ? copyHome(h) : sumHome(h),
+        sumHome: sumHome(h),
       },
     },
     (g, { win, wire, node, limit }, u) => {
@@ -58,7 +57,7 @@ export function combineSendKernel(h: Hybrid) {
           const row = (piece % u.PIECES) / u.PARTS;
           const part = piece % u.PARTS;
           if (came !== 0) {
-            // A part of the sum, or of the rows, of the chunk's token: that of row `row` of those that it has here.
+            // A part of the sum of the chunk's token whose row is number `row` of those that it has here.
             let left = came;
             for (let before = g.u32(0); before < row; before += 1) left &= left - 1;
             const turn = chunk * u.CHUNK + g.ffs(left) - 1;
@@ -67,12 +66,10 @@ export function combineSendKernel(h: Hybrid) {
             const owners = g.registers('u32', u.OWNERS);
             const owner = u.ownerOf({ expert: id }) - node * u.LOCAL;
             const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
-            let at = row;
-            if (u.AT_SOURCE) at = g.load(mine.returningFrom.at(line, chunk * u.CHUNK + row));
-            const to = wire.at(0).combineOut.at(line, chunk, u.ROWS + at * u.ROW);
+            const to = wire.at(0).combineOut.at(line, chunk, u.ROWS + row * u.ROW);
             const source = sender / u.REPLICAS;
             const token = turn * u.REPLICAS + (g.rank % u.REPLICAS); // the rail's rank is the same member of its group
-            u.sendHome({ win, to, source, token, part, owners, count });
+            u.sumHome({ win, to, source, token, part, owners, count });
           }
           g.warp.barrier(); // what is added below is for the stores of all lanes
           if (g.laneId === 0) {
@@ -81,8 +78,7 @@ export function combineSendKernel(h: Hybrid) {
             // Who packs the last piece tells the proxy that the message may leave.
             if (before + 1 === pieces) {
               g.store(packed, 0);
-              let rows = g.popc(came);
-              if (u.AT_SOURCE) rows = g.load(mine.returningRows.at(line, chunk));
+              const rows = g.popc(came);
               g.store(wire.at(0).combineOut.at(line, chunk, 0), g.pack('u32', [epoch, tokens, came, rows]));
               g.store(wire.at(0).combineRows.at(line, chunk), rows);
               const ready = wire.at(0).combineReady.at(line, chunk);

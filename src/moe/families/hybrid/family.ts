@@ -4,7 +4,7 @@
 import { ArgumentError, type HeddleError, UnavailableError } from '../../../base/errors.js';
 import type { Topology } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
-import { formatOf, type Layer, sharing } from '../../layer/index.js';
+import { type Layer, sharing } from '../../layer/index.js';
 import type { Spread } from '../common/parts.js';
 import { planOf, receiveWindow, sections } from '../common/plan.js';
 import { refusesMasks, refusesRows, refusesTransport } from '../common/refusals.js';
@@ -52,7 +52,6 @@ function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError
     refusesTransport(place) ??
     refusesNodes(place.topology) ??
     refusesReplicas(layer, place.topology) ??
-    refusesSum(layer) ??
     refusesRows(layer) ??
     refusesFew(place, tuning)
   );
@@ -87,16 +86,6 @@ function refusesNodes({ members, nodes, localRanks }: Topology): HeddleError | n
   return new UnavailableError(
     `hybrid dispatch and combine between ${nodes} nodes need ${why}`,
     'Start as many ranks on every node, one node after the other, or name the nodes by HEDDLE_NODE',
-  );
-}
-
-/** On one node all rows are rounded as they travel; here those of the source's own node do not travel. */
-function refusesSum({ output }: Layer): HeddleError | null {
-  if (output.sum !== 'source' || formatOf(output).rounding === null) return null;
-  return new ArgumentError(
-    'sum',
-    'source',
-    `'nodes' or left out between nodes where wire is '${output.wire}'`,
   );
 }
 
@@ -198,14 +187,14 @@ function proxyData(shape: HybridShape, { node, localRank }: Topology, { wire }: 
   const { nodes, localRanks, dispatch } = shape;
   const phase = (
     name: 'dispatch' | 'combine',
-    { rows, row, most, vectors }: Readonly<Record<'rows' | 'row' | 'most' | 'vectors', number>>,
+    { rows, row, vectors }: Readonly<Record<'rows' | 'row' | 'vectors', number>>,
   ): PhaseData => ({
     ready: section(wire, `${name}Ready`).offset,
     counts: section(wire, `${name}Rows`).offset,
     came: section(wire, `${name}Came`).offset,
     out: section(wire, `${name}Out`).offset,
     in: section(wire, `${name}In`).offset,
-    ...{ room: vectors * 16, rows: rows * 16, row: row * 16, most },
+    ...{ room: vectors * 16, rows: rows * 16, row: row * 16 },
   });
   return {
     ...{

@@ -81,14 +81,6 @@ export function forwardChunk(h: Hybrid) {
       }
       g.barrier();
       const count = g.popc(mask);
-      if (u.AT_SOURCE && g.warpId === 0) {
-        // Where the tokens' rows will lie in the message home, if each owner's goes.
-        let rows = g.u32(0);
-        if (g.laneId < count) rows = g.popc(g.load(wants.at(g.laneId)));
-        const upTo = u.sumUpTo({ value: rows });
-        if (g.laneId < count) g.store(mine.returningFrom.at(line, start + g.laneId), upTo - rows);
-        if (g.laneId === 31) g.store(mine.returningRows.at(line, chunk), upTo);
-      }
       for (const p of g.unroll(u.PAYLOADS)) {
         const from = message.at(line, chunk, u.ROWS + u.PAYLOADS_AT[p]!);
         const stride = u.STRIDE[p]!;

@@ -4,7 +4,6 @@ import { formatOf, type Rounding, storeStretch, stretchesOf } from '../../layer/
 import { numbers } from '../common/params.js';
 import { sumUnit, unitsInPart } from '../common/sum.js';
 import type { Hybrid } from './kit.js';
-import { combineMessage } from './messages.js';
 import { nodeSum } from './node-sum.js';
 
 /** One part of a token's sum over this node, into the message that takes it home; a warp. */
@@ -61,38 +60,6 @@ function sumRounded(h: Hybrid, rounding: Rounding) {
         const values = g.registers('f32', 16);
         if (i < u.UNITS) u.nodeSum({ at: { win, source, token, owners }, count, unit: i, values });
         u.storeStretch({ to, stretch, values });
-      }
-    },
-  );
-}
-
-/** One part of a token's rows on this node, each owner's by itself, into the message that takes them home; a warp. */
-export function copyHome(h: Hybrid) {
-  const { output, combine } = h.shape;
-  const { units, vectors } = sumUnit(h.shape);
-  return device(
-    {
-      params: homeParams(h),
-      using: {
-        ...{ ROW: combineMessage(h.shape).row, UNITS: units, PART_UNITS: Math.ceil(units / combine.parts) },
-        UNIT: vectors ? ('v16' as const) : output.dtype,
-      },
-    },
-    (g, { win, to, source, token, part, owners, count }, u) => {
-      const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
-      for (let i = part * u.PART_UNITS + g.laneId; i < end; i += 32) {
-        for (const r of g.unroll(owners.length)) {
-          if (r < count) {
-            const row = win.at(owners[r]!).output.at(source, token, i);
-            g.store(
-              to
-                .at(r * u.ROW)
-                .as(u.UNIT)
-                .at(i),
-              g.load(row.as(u.UNIT)),
-            );
-          }
-        }
       }
     },
   );

@@ -2,7 +2,6 @@
 import { peers, windowOf } from '../../../lang/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner, listOwners, mateOf } from '../common/owners.js';
-import { sumUpTo } from '../common/sum.js';
 import { type Operation, patienceOf, waiting } from '../common/waits.js';
 import { rails } from './rails.js';
 import type { HybridShape } from './shape.js';
@@ -25,7 +24,7 @@ export function hybridKit(shape: HybridShape) {
     /** Numbers of the shape, and functions that ask about ranks, lines and masks. */
     u: {
       ...rails(shape),
-      ...{ ownerOf: expertOwner(shape), listOwners, mateOf: mateOf(shape), sumUpTo, patienceOf },
+      ...{ ownerOf: expertOwner(shape), listOwners, mateOf: mateOf(shape), patienceOf },
     },
     phases: { dispatch: phase('dispatch'), combine: phase('combine') },
   };

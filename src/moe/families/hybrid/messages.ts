@@ -2,14 +2,13 @@
  * Tokens travel between nodes in chunks, a message for each chunk, remote node and phase, always at the same place.
  *
  * - dispatch: header, the chunk's ids [token][k], weights likewise, then the rows of those of its tokens that go to the node
- * - combine: header, then one row for each of those tokens, summed over the node's ranks; or the rows of all its owners there,
- *   where the source adds them up
+ * - combine: header, then one row for each of those tokens, summed over the node's ranks
  *
  * Rows follow each other in the order of the tokens, so a message ends where its last row does. Chunk 0 always travels, as
  * it says how many tokens there are; the others do where they have tokens, even if none of them goes to the node.
  */
 import { formatOf, type Layer, outputRowBytes, stretchesOf } from '../../layer/index.js';
-import { type HybridShape, mostOwners, sumsAtSource } from './shape.js';
+import type { HybridShape } from './shape.js';
 
 /** The words of a header, one vector. `tokens`: the sender's share of its group's. `mask`: a bit for each token of the chunk that has rows there; `rows`: how many. */
 export const header = { epoch: 0, tokens: 1, mask: 2, rows: 3 } as const;
@@ -17,7 +16,7 @@ const headerVectors = 1;
 
 const vectorsOf = (bytes: number): number => Math.ceil(bytes / 16);
 
-/** Where things are in a message of dispatch, in vectors. `most`: rows of a token. */
+/** Where things are in a message of dispatch, in vectors. */
 export function dispatchMessage({ payloads, topK, weights, dispatch: { chunk } }: HybridShape) {
   const routes = vectorsOf(chunk * topK * 4);
   const ids = headerVectors;
@@ -29,14 +28,13 @@ export function dispatchMessage({ payloads, topK, weights, dispatch: { chunk } }
     payloadsAt.push(row);
     row += vectorsOf(rowBytes);
   }
-  return { ids, weights: weightsAt, rows, row, most: 1, payloads: payloadsAt, vectors: rows + chunk * row };
+  return { ids, weights: weightsAt, rows, row, payloads: payloadsAt, vectors: rows + chunk * row };
 }
 
-/** Likewise in a message of combine. */
+/** Where things are in a message of combine, in vectors. */
 export function combineMessage(shape: HybridShape) {
   const row = homeVectors(shape);
-  const most = sumsAtSource(shape) ? mostOwners(shape) : 1;
-  return { rows: headerVectors, row, most, vectors: headerVectors + shape.dispatch.chunk * most * row };
+  return { rows: headerVectors, row, vectors: headerVectors + shape.dispatch.chunk * row };
 }
 
 /** A row as it travels home. */

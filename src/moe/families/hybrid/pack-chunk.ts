@@ -59,11 +59,6 @@ export function packChunk(h: Hybrid) {
         const place = g.popc(going & ((g.u32(1) << g.laneId) - 1));
         g.store(packed.at(place), (first + g.laneId) * u.REPLICAS + member);
       }
-      if (u.AT_SOURCE) {
-        const rows = g.popc(owners);
-        const before = u.sumUpTo({ value: rows }) - rows;
-        if (g.warpId === 0 && goes) g.store(mine.expected.at(hop, first + g.laneId), before);
-      }
       g.barrier();
 
       const ids = out.at(hop, chunk, u.IDS).as('i32');

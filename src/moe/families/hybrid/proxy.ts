@@ -32,11 +32,10 @@ export interface PhaseData {
   readonly came: number;
   readonly out: number;
   readonly in: number;
-  /** Of a message: its room, where its rows begin, each of them, and how many of a token there may be. */
+  /** Of a message: its room, where its rows begin, and the bytes of each. */
   readonly room: number;
   readonly rows: number;
   readonly row: number;
-  readonly most: number;
 }
 
 /** A message that leaves, from where the kernels pack it to where the peer has it as `in`. Length and tag are those of the round that is posted. */
@@ -57,8 +56,6 @@ interface Incoming {
   readonly chunk: number;
   readonly came: number;
   readonly in: number;
-  /** Rows that a token may have. */
-  readonly most: number;
   /** Of the same rank and phase; itself, if it is chunk 0. */
   readonly first: Incoming | null;
   /** The epoch that came last. */
@@ -138,7 +135,7 @@ function roundOf(data: ProxyData, tag: number, message: Incoming): number {
 function requirePossible(
   data: ProxyData,
   tag: number,
-  { chunk: index, most }: Incoming,
+  { chunk: index }: Incoming,
   epoch: number,
   words: Uint32Array,
 ): void {
@@ -150,9 +147,7 @@ function requirePossible(
   const here = Math.min(tokens - index * chunk, chunk);
   const mask = words[header.mask]!;
   const rows = words[header.rows]!;
-  const least = ones(mask);
-  const counted = rows >= least && rows <= least * most;
-  if (tokens <= share && (index === 0 || here > 0) && mask < 2 ** here && counted) return;
+  if (tokens <= share && (index === 0 || here > 0) && mask < 2 ** here && rows === ones(mask)) return;
   const all = `${tokens} tokens, mask ${mask.toString(16)} and ${rows} rows`;
   throw strange(data, tag, `says ${all}, which cannot be`);
 }
@@ -227,12 +222,12 @@ function outgoing(data: ProxyData, phase: number, { node, localRank, here, there
 
 /** The messages that come by a link. */
 function incoming(data: ProxyData, phase: number, { here }: Link): Incoming[] {
-  const { came, in: into, room, most } = data.phases[phase]!;
+  const { came, in: into, room } = data.phases[phase]!;
   const made: Incoming[] = [];
   for (let chunk = 0; chunk < chunksOf(data); chunk++) {
     const at = here * chunksOf(data) + chunk;
     const first = made[0] ?? null;
-    made.push({ chunk, came: came + at * 4, in: into + at * room, most, first, seen: beforeFirst });
+    made.push({ chunk, came: came + at * 4, in: into + at * room, first, seen: beforeFirst });
   }
   return made;
 }

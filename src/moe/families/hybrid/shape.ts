@@ -19,9 +19,6 @@ export const mostOwners = ({ topK, localRanks }: HybridShape): number => Math.mi
  */
 export const mostPackers = { dispatch: 8, combine: 32 } as const;
 
-/** Every rank's row goes home, instead of one sum of each node. */
-export const sumsAtSource = ({ output }: HybridShape): boolean => output.sum === 'source';
-
 /** The other nodes, counted as hops: hop h of a node is the one h + 1 further on, around. */
 export const hopsOf = ({ nodes }: Pick<HybridShape, 'nodes'>): number => nodes - 1;
 
@@ -37,6 +34,5 @@ export const hybridConstants = (shape: HybridShape) => ({
   HOPS: hopsOf(shape),
   CHUNK: shape.dispatch.chunk,
   CHUNKS: chunksOf(shape),
-  AT_SOURCE: sumsAtSource(shape),
   OWNERS: mostOwners(shape),
 });

@@ -9,12 +9,12 @@ import { nodeSum } from './node-sum.js';
 import { hopsOf } from './shape.js';
 
 /** The place that the sum of a token's rows is told. */
-export const tokenFields = ({ at: { win, wire } }: Hybrid) => ({
+const tokenFields = ({ at: { win, wire } }: Hybrid) => ({
   ...{ win, wire, ...numbers('source', 'token', 'turn', 'node'), owners: registers('u32') },
 });
 
 /** `id`: the lane's route. `turn`: the rank's, in which it takes the token. */
-export const sumTokenParams = ({ shape, at: { win, wire } }: Hybrid) => ({
+const sumTokenParams = ({ shape, at: { win, wire } }: Hybrid) => ({
   ...{ win, wire, out: pointer(shape.output.dtype), id: 'i32' as const },
   ...numbers('token', 'turn', 'node', 'part'),
 });

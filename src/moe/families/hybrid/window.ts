@@ -9,8 +9,8 @@
  * | begun, finished | dispatchSend; combineRecv of its own rank | the launches behind it | launches of a stream follow each other |
  * | dispatched, combined | each rank of the node its words | the owner's dispatchRecv; combineSend | they only grow; waits are ≥ |
  * | dispatchLanded, combineLanded | the watcher of dispatchRecv; combineRecv | the other blocks of the launch | likewise |
- * | tokens, came, returningFrom, returningRows | dispatchRecv of its own rank: the watcher; who forwards | the launch, combineSend | launches of a stream follow each other |
- * | sent, expected | dispatchSend of its own rank | its combineRecv | likewise |
+ * | tokens, came | dispatchRecv of its own rank: the watcher; who forwards | the launch, combineSend | launches of a stream follow each other |
+ * | sent | dispatchSend of its own rank | its combineRecv | likewise |
  * | packed | combineSend of its own rank | the same | launches of a stream follow each other; who packs the last piece zeroes it |
  * | routes | dispatchRecv of its own rank | its combineSend | likewise |
  * | experts, weights, payloads | dispatchSend and dispatchRecv of every rank of the node | the owner's experts, weigh | whoever stores is behind its own combineSend, which awaited that the experts of all ranks of the node are done |
@@ -28,13 +28,12 @@ import { maskedField } from '../common/masks.js';
 import { receivedSections, rowsOf } from '../common/received.js';
 import { failureField, waitedField } from '../common/waits.js';
 import { linesOf } from './rails.js';
-import { type HybridShape, hopsOf, sumsAtSource } from './shape.js';
+import { type HybridShape, hopsOf } from './shape.js';
 import { messageRooms } from './wire.js';
 
 export function hybridWindow(shape: HybridShape) {
   const { topK, maxTokens, localRanks, dispatch, combine } = shape;
   const { turns, replicas } = sharing(shape);
-  const atSource = sumsAtSource(shape);
   const handedOn = replicas > 1 ? maxTokens : 0;
   const { unit, units } = rowsOf(shape, shape.output.dtype);
   const { own, carried } = messageRooms(shape);
@@ -57,11 +56,6 @@ export function hybridWindow(shape: HybridShape) {
     sent: field('u32', own),
     /** [line][chunk]: how many pieces of the message that goes home are packed; 0 between rounds. */
     packed: field('u32', carried),
-    /** [line][place]: the first of a token's rows in the message that goes home, which it is the place-th token of; its rows. */
-    returningFrom: field('u32', [lines, atSource ? turns : 0]),
-    returningRows: field('u32', atSource ? carried : [0, 0]),
-    /** [hop][turn]: likewise of a token of this rank, in what comes back. */
-    expected: field('u32', [hopsOf(shape), atSource ? turns : 0]),
     /** [line][turn][k]: the ids of tokens that came from there. */
     routes: field('i32', [lines, turns, topK]),
     /** [token][part]: the round whose sum its member has handed on; and the sums. */

@@ -61,36 +61,9 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
   },
   'odd rows of bf16, in parts': { hidden: 5, parts: 2 },
   // A node is one group, or several; parts of sums go to several others.
-  // Rows of several owners of a node, which parts, chunks and tokens share.
-  'sums at the source': { sum: 'source', ranks: 4, experts: 8, topK: 4, maxTokens: 4, own: { chunk: 3 } },
-  'sums at the source, 3 nodes of 2, uneven tokens, combine weighs': {
-    ...{
-      sum: 'source',
-      ranks: 6,
-      nodes: 3,
-      experts: 6,
-      topK: 4,
-      maxTokens: 2,
-      blocks: 1,
-      weighting: 'plan',
-    },
-    routes: { holes: 0.3 },
-    times: 2,
-    uneven: true,
-  },
   // Parts are so long that a warp needs several steps for one.
-  'sums at the source, groups of 2, odd rows, in parts, split': {
-    ...{
-      sum: 'source',
-      ranks: 4,
-      replicas: 2,
-      topK: 3,
-      maxTokens: 6,
-      hidden: 67,
-      parts: 2,
-      split: true,
-      threads: 64,
-    },
+  'groups of 2, odd rows, in parts, split': {
+    ...{ ranks: 4, replicas: 2, topK: 3, maxTokens: 6, hidden: 67, parts: 2, split: true, threads: 64 },
     times: 2,
     uneven: true,
   },
@@ -139,9 +112,7 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
     ...{ wires: 'gpu', ranks: 4, experts: 8, topK: 3, maxTokens: 4, own: { chunk: 1 }, counts: true },
     uneven: true,
   },
-  'messages in GPU memory, sums at the source, split': {
-    ...{ wires: 'gpu', sum: 'source', ranks: 4, experts: 8, topK: 4, own: { chunk: 1 }, split: true },
-  },
+  'messages in GPU memory, split': { wires: 'gpu', ranks: 4, experts: 8, own: { chunk: 1 }, split: true },
   // A rank of the second node takes over the rail of the other: its own line comes first, and the one behind it has chunks, too.
   'a rank left out, several chunks': {
     ...{ ranks: 4, experts: 8, topK: 3, maxTokens: 3, own: { chunk: 1 }, counts: true, inspect: true },
@@ -164,10 +135,6 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
   'waits counted, a rank left out': {
     ...{ ranks: 4, experts: 8, topK: 3, maxTokens: 3, own: { chunk: 1 }, waits: true },
     leaveOut: { before: 1, ranks: [2] },
-  },
-  'sums at the source, a rank left out': {
-    ...{ ranks: 4, sum: 'source', topK: 3, dtype: 'f32' },
-    leaveOut: { before: 1, ranks: [1] },
   },
   '2 nodes of 2 ranks, a graph': { ranks: 4, graph: true, own: { chunk: 1 }, counts: true },
   split: { split: true, ranks: 4 },

@@ -53,7 +53,7 @@ const runs: Required<Pick<RoundsOptions, Runs>> = {
 
 const plainShape: Required<RoundsShape> = {
   ...{ ranks: 2, experts: 4, topK: 2, maxTokens: 2, replicas: 1, hidden: 8, dtype: 'bf16' },
-  ...{ weighting: 'experts', wire: 'rows', sum: 'nodes', adds: false, extra: [] },
+  ...{ weighting: 'experts', wire: 'rows', adds: false, extra: [] },
 };
 
 const plain = {
