@@ -1,39 +1,39 @@
 /**
- * The cost of a phase: a floor that every phase pays, under which the first bytes hide, and then bytes over NVLink and the
- * network, which overlap in part. Seven numbers a phase, all above zero. Where the model cannot follow, a fit
- * learns from its cells (fit.ts).
+ * The time of a phase: a floor that every phase pays, under which its first bytes hide, and then bytes over NVLink and the
+ * network, which overlap in part. Seven positive numbers a phase say how long; scripts/plan fits them to measurements.
  */
 import { nodesOf, type RankPlacement } from './routing.js';
 import type { Traffic } from './traffic.js';
 
-/** What each parameter is, and its unit. */
-export const parameterUnits = {
-  /** The time of a phase that moves almost nothing: launches, rendezvous. */
-  floor: 'µs',
+/** The numbers of one phase of one system on one machine, µs. */
+export interface Parameters {
+  /** A phase that moves almost nothing: launches, rendezvous. */
+  readonly floor: number;
   /** Before the first bytes move. The floor covers it where there are few. */
-  lead: 'µs',
-  /** Over NVLink. */
-  nvlink: 'µs a MB',
-  /** Of the network's way there. */
-  latency: 'µs',
+  readonly lead: number;
+  /** A MB over NVLink. */
+  readonly nvlink: number;
+  /** The network's way there. */
+  readonly latency: number;
   /** More for each doubling of the nodes. */
-  doubling: 'µs for each doubling of nodes',
+  readonly doubling: number;
   /** To post a message; posting overlaps with bytes, the slower counts. */
-  message: 'µs a message',
-  /** Through a rank's NICs. */
-  nic: 'µs a MB',
-} as const;
+  readonly message: number;
+  /** A MB through a rank's NICs. */
+  readonly nic: number;
+}
 
-export type ParameterName = keyof typeof parameterUnits;
-export type Parameters = Readonly<Record<ParameterName, number>>;
-export const parameterNames = Object.keys(parameterUnits) as readonly ParameterName[];
+/** Parameters, and what is known of their worth. */
+export interface Fit extends Parameters {
+  /** Nine of ten measurements of the source lie within exp(±off) of what its other cells predict. */
+  readonly off: number;
+  /** The fewest and the most ranks that were measured. */
+  readonly ep: readonly [least: number, most: number];
+  /** The fewest and the most tokens a rank that were measured. */
+  readonly tokens: readonly [least: number, most: number];
+}
 
-/** How sharply bytes take over from the floor: the exponent of the norm of both. */
-const sharpness = 4;
-/** The share of the shorter of NVLink's and the network's time that is not hidden behind the longer. */
-export const serial = 0.25;
-
-/** The load of the busiest rank, of one phase or of several back to back. */
+/** The load of the busiest rank in one phase. */
 export interface Work {
   readonly ranks: number;
   readonly nodes: number;
@@ -42,91 +42,70 @@ export interface Work {
   readonly messages: number;
 }
 
-export function workOf(phases: readonly Traffic[], place: RankPlacement): Work {
-  const all = (pick: (busiest: Traffic['busiest']) => number): number =>
-    phases.reduce((sum, { busiest }) => sum + pick(busiest), 0);
-  return {
-    ranks: place.ranks,
-    nodes: nodesOf(place),
-    nvlinkBytes: all(({ nvlink }) => nvlink.bytes),
-    networkBytes: all(({ network }) => network.bytes),
-    messages: all(({ network }) => network.messages),
-  };
+export const workOf = ({ busiest: { nvlink, network } }: Traffic, place: RankPlacement): Work => ({
+  ranks: place.ranks,
+  nodes: nodesOf(place),
+  nvlinkBytes: nvlink.bytes,
+  networkBytes: network.bytes,
+  messages: network.messages,
+});
+
+/** The exponent of the norm of floor and bytes: how sharply bytes take over. */
+const sharpness = 4;
+/** The share of the shorter of NVLink's and the network's time that is not hidden behind the longer. */
+const serial = 0.25;
+
+function partsOf(of: Parameters, work: Work) {
+  const crosses = work.networkBytes > 0;
+  const nvlink = (work.nvlinkBytes / 1e6) * of.nvlink;
+  const latency = crosses ? of.latency + of.doubling * Math.log2(work.nodes) : 0;
+  const bytes = (work.networkBytes / 1e6) * of.nic;
+  const messages = work.messages * of.message;
+  const network = latency + Math.max(bytes, messages);
+  const transport = Math.max(nvlink, network) + serial * Math.min(nvlink, network);
+  return { nvlink, latency, bytes, messages, network, transport };
 }
 
-type TimeParts = ReturnType<typeof partsOf>;
-
-/** Where a phase's time goes, µs. The network takes bytes, or posting where that is slower. */
-export function partsOf(of: Parameters, work: Work) {
-  return {
-    floor: of.floor,
-    lead: of.lead,
-    nvlink: (work.nvlinkBytes / 1e6) * of.nvlink,
-    network: {
-      latency: work.networkBytes > 0 ? of.latency + of.doubling * Math.log2(work.nodes) : 0,
-      bytes: (work.networkBytes / 1e6) * of.nic,
-      messages: work.messages * of.message,
-    },
-  };
-}
-
-export const networkTime = ({ network }: TimeParts): number =>
-  network.latency + Math.max(network.bytes, network.messages);
-
-/** µs of transport: NVLink and network, overlapped. */
-function transportTime(parts: TimeParts): number {
-  const network = networkTime(parts);
-  return Math.max(parts.nvlink, network) + serial * Math.min(parts.nvlink, network);
-}
-
-/** µs of a phase whose transport takes so long. */
-export function phaseTime(parts: TimeParts, transport: number): number {
-  const busy = parts.lead + transport;
-  // Scaled, so that large powers stay finite.
-  const most = Math.max(parts.floor, busy);
-  return most * ((parts.floor / most) ** sharpness + (busy / most) ** sharpness) ** (1 / sharpness);
-}
-
+/** µs. */
 export function time(of: Parameters, work: Work): number {
-  const parts = partsOf(of, work);
-  return phaseTime(parts, transportTime(parts));
+  const busy = of.lead + partsOf(of, work).transport;
+  return (of.floor ** sharpness + busy ** sharpness) ** (1 / sharpness);
 }
 
 /** What takes most of a phase's time. */
-export function boundOf(parts: TimeParts) {
-  const { network } = parts;
-  const transport = transportTime(parts);
-  if (parts.floor > parts.lead + transport || parts.lead > transport) return 'floor';
-  if (parts.nvlink > networkTime(parts)) return 'NVLink';
-  const largest = Math.max(network.latency, network.bytes, network.messages);
-  if (largest === network.bytes) return 'NIC bytes';
-  return largest === network.messages ? 'network messages' : 'network latency';
+export function boundOf(of: Parameters, work: Work) {
+  const { nvlink, latency, bytes, messages, network, transport } = partsOf(of, work);
+  if (of.floor > of.lead + transport || of.lead > transport) return 'floor';
+  if (nvlink > network) return 'NVLink';
+  if (latency > Math.max(bytes, messages)) return 'network latency';
+  return bytes >= messages ? 'NIC bytes' : 'network messages';
 }
 
-/** Nominal figures of a machine, GB/s a GPU and direction. */
-export interface Nominal {
-  readonly nvlink: number;
-  /** 0: nothing goes beyond the node. */
-  readonly nic: number;
-  /** The rate that plain stores over NVLink were measured to reach; nominal figures say less. */
-  readonly stores?: number;
-}
+/** Half the width, as a logarithm, that a range gets one doubling beyond what was measured; it grows with the root of their number. */
+const oneBeyond = { ranks: 0.3, tokens: 0.2 };
+/** The same for another machine, kernel or harness than was measured: as much as sources differ about one system. */
+const unlike = 0.33;
 
-/**
- * The assumption before any cell is seen: a centre, and how far off it may be (a standard deviation of the logarithm).
- * NVLink's and the NIC's come from nominal figures; the times of the others are those of kernels on GPUs in general, a guess
- * that is as wide as it is bad. Few cells cannot say everything; what they leave open stays here, and its width shows in
- * the range.
- */
-export function priors(of: Nominal): Readonly<Record<ParameterName, readonly [number, number]>> {
-  const { nvlink, nic, stores } = of;
+/** µs, and the range in which nine of ten measurements are expected: of the fit's own machine, kernel and harness, or of others. */
+export function predict(fit: Fit, work: Work, tokens: number, of: 'its own' | 'others') {
+  const beyond: string[] = [];
+  const away = (what: string, value: number, [least, most]: Fit['ep']): number => {
+    const doublings = Math.max(0, Math.log2(value / most), Math.log2(least / value));
+    const span = least === most ? least : `${least} to ${most}`;
+    if (doublings > 0) beyond.push(`beyond the ${what} measured, ${span}`);
+    return Math.sqrt(doublings);
+  };
+  const half = Math.hypot(
+    fit.off,
+    oneBeyond.ranks * away('EP', work.ranks, fit.ep),
+    oneBeyond.tokens * away('tokens', tokens, fit.tokens),
+    of === 'others' ? unlike : 0,
+  );
+  const middle = time(fit, work);
   return {
-    floor: [15, 1],
-    lead: [10, 0.7],
-    nvlink: stores === undefined ? [1000 / (0.75 * nvlink), 0.5] : [1000 / stores, 0.1],
-    latency: [15, 0.8],
-    doubling: [3, 1],
-    message: [0.02, 1.5],
-    nic: [1000 / (0.92 * (nic || 50)), 0.2],
+    ...{ time: middle, low: middle * Math.exp(-half), high: middle * Math.exp(half) },
+    bound: boundOf(fit, work),
+    // What lies outside of what was measured; empty where the fit interpolates.
+    beyond,
   };
 }

@@ -2,19 +2,16 @@
 import { ArgumentError, integerIn } from '../../base/errors.js';
 import { type Family, families, type Travel } from '../../moe/families/index.js';
 import { type FormatName, type Placement, type Profile, rowBytes } from '../../moe/layer/index.js';
-import { systemOf } from './cells.js';
-import { bulkNetwork, type Calibration, heddleMeasured, type KnownMachine } from './machines.js';
-import { workOf } from './model.js';
-import { type Basis, heddleBasis, predict } from './predict.js';
+import { fabrics, type Machine } from './machines.js';
+import { type Fit, predict, workOf } from './model.js';
 import { type Hits, hits, nodesOf, type RankPlacement, type RoutingLaw } from './routing.js';
-import { simulate } from './simulate.js';
-import { between } from './sources.js';
+import { type Measured, measured, systemOf } from './systems.js';
 import { type RoundHalf, traffic } from './traffic.js';
 
 export interface Question {
   readonly model: string;
   readonly layer: Profile;
-  readonly known: KnownMachine;
+  readonly machine: Machine;
   readonly place: RankPlacement;
   /** Of a rank. */
   readonly tokens: readonly number[];
@@ -31,86 +28,88 @@ export interface Candidate {
   readonly name: string;
   readonly way: Travel;
   readonly source: string;
-  readonly heddle: boolean;
   /** Bytes of a rank, where the library's layout is known. */
   memory(question: Question, tokens: number): number | null;
-  basis(phase: RoundHalf): Basis;
+  fit(phase: RoundHalf): Fit;
+  /** Why its fits are not of the very thing, where they are not. */
+  assumes(question: Question): readonly string[];
 }
 
-export const phases: readonly RoundHalf[] = ['dispatch', 'combine'];
+const phases: readonly RoundHalf[] = ['dispatch', 'combine'];
 
 export type Answer = ReturnType<typeof answer>;
 
 /** Where the ranks go. @throws ArgumentError naming what does not fit. */
 export function placeOn(
-  { machine }: KnownMachine,
+  { name, perNode: most, fabric }: Machine,
   ranks: number,
-  nodes = Math.ceil(ranks / machine.perNode),
+  nodes = Math.ceil(ranks / most),
 ): RankPlacement {
   if (ranks % nodes !== 0) throw new ArgumentError('ep', ranks, `a multiple of nodes, ${nodes}`);
   const perNode = ranks / nodes;
-  if (perNode > machine.perNode) {
-    const mostly = `at least ${Math.ceil(ranks / machine.perNode)}: a node of ${machine.name} has ${machine.perNode} GPUs`;
+  if (perNode > most) {
+    const mostly = `at least ${Math.ceil(ranks / most)}: a node of ${name} has ${most} GPUs`;
     throw new ArgumentError('nodes', nodes, mostly);
   }
-  if (nodes > 1 && machine.nominal.nic === 0)
-    throw new ArgumentError(
-      'nodes',
-      nodes,
-      `1: ${machine.name} has no network; see --help for machines with one`,
-    );
+  if (nodes > 1 && fabric === 'none')
+    throw new ArgumentError('nodes', nodes, `1: ${name} has no network; see --help for machines with one`);
   return { ranks, perNode };
 }
 
 /**
- * All that could carry the rows of `place` on the machine: Heddle's families, then what others published. By rails only groups
- * of ranks inside nodes, whose ranks hand each other sums over NVLink.
+ * All that could carry the rows of `place` on the machine: Heddle's families, and libraries that were measured there inside a node,
+ * or beyond it, as `place` is. By rails only groups of ranks inside nodes, whose ranks hand each other sums over NVLink.
  */
-export function candidates(known: KnownMachine, place: RankPlacement, replicas = 1): Candidate[] {
-  const { machine, calibrations } = known;
+export function candidates(machine: Machine, place: RankPlacement, replicas = 1): Candidate[] {
   const crosses = nodesOf(place) > 1;
-  const whole = calibrations.filter(({ fits: { dispatch, combine } }) => dispatch && combine);
-  const own = whole.find(({ lib }) => lib === 'heddle');
-  const fits = { local: own ?? heddleMeasured(), network: bulkNetwork(known) };
-  const all = [
-    ...families
-      .filter(({ reach }) => (reach === 'world') === crosses)
-      .map((family) => ofFamily(family, machine, crosses, fits)),
-    ...whole.filter(({ lib }) => lib !== 'heddle').map((one) => published(one, known.own === true)),
-  ];
+  const known = measured.filter(({ lib, machine: on, dispatch: { ep } }) => {
+    const alike = crosses ? ep[1] > machine.perNode : ep[0] <= machine.perNode;
+    return lib !== 'heddle' && on === machine.name && alike;
+  });
+  const own = families.filter(({ reach }) => (reach === 'world') === crosses);
+  const all = [...own.map((family) => ofFamily(family, machine, crosses)), ...known.map(published)];
   return all.filter(({ way }) => way.rows !== 'rails' || place.perNode % replicas === 0);
 }
 
-function ofFamily(
-  family: Family,
-  machine: KnownMachine['machine'],
-  crosses: boolean,
-  fits: Parameters<typeof heddleBasis>[4],
-): Candidate {
+function published(one: Measured): Candidate {
+  const { way, law, memory } = systemOf(one);
   return {
-    name: family.name,
-    way: family.travel,
-    source: 'Heddle',
-    heddle: true,
-    memory: (question, tokens) => heddleMemory(question, family.travel, tokens),
-    basis: (phase) => heddleBasis(family, machine, phase, crosses, fits),
-  };
-}
-
-function published(calibration: Calibration, own: boolean): Candidate {
-  const { lib, mode, fits, src, hw } = calibration;
-  const { way, memory } = systemOf(calibration);
-  return {
-    name: `${lib}/${mode}`,
-    way,
-    source: `${src.join('; ')} (${hw})`,
-    heddle: false,
+    ...{ name: `${one.lib}/${one.mode}`, way, source: one.src },
     memory: ({ layer }, tokens) => memory?.(layer, tokens) ?? null,
-    basis: (phase) => ({ fit: fits[phase]!, assumes: [], elsewhere: own ? 0 : between(calibration) }),
+    fit: (phase) => one[phase],
+    assumes: (question) =>
+      law.kind === 'perfect' && question.law.kind !== 'perfect'
+        ? ['measured with a perfect router only']
+        : [],
   };
 }
 
-/** Those of that name. @throws ArgumentError listing the names there are. */
+/**
+ * One of Heddle's families. Inside a node it needs what one-sided was measured to need, at the machine's NVLink. Beyond it, NVLink
+ * costs that, and all else what another library that sends bulk messages through a host proxy needs, at the machine's NIC.
+ */
+function ofFamily({ name, travel }: Family, machine: Machine, crosses: boolean): Candidate {
+  const inside = measured.find(({ lib }) => lib === 'heddle')!;
+  const network = machine.fabric === 'efa' ? 'h200-efa' : 'h200-cx7';
+  const outside = measured.find(({ lib, machine: on }) => lib === 'pplx-garden' && on === network)!;
+  const assumes = [
+    ...(name === 'one-sided' ? [] : ['a prediction, no measurement of it enters the model']),
+    ...(machine.name.startsWith('h200') ? [] : ['Heddle was measured on H200 only']),
+    ...(crosses ? [`network as pplx-garden on ${network}`] : []),
+  ];
+  return {
+    ...{ name, way: travel, source: 'Heddle' },
+    memory: (question, tokens) => heddleMemory(question, travel, tokens),
+    assumes: () => assumes,
+    fit(phase) {
+      const nvlink = inside[phase].nvlink * (450 / machine.nvlink);
+      if (!crosses) return { ...inside[phase], nvlink };
+      return { ...outside[phase], nvlink, nic: outside[phase].nic * (fabrics.cx7 / fabrics[machine.fabric]) };
+    },
+  };
+}
+
+/** The candidates of that name. @throws ArgumentError listing the names there are. */
 export function named(all: readonly Candidate[], name: string | undefined): readonly Candidate[] {
   if (name === undefined) return all;
   const found = all.filter((one) => one.name === name);
@@ -123,40 +122,27 @@ export function named(all: readonly Candidate[], name: string | undefined): read
   );
 }
 
-export const isAbout =
-  (who: Candidate) =>
-  ({ candidate, source }: Answer): boolean =>
-    candidate === who.name && source === who.source;
-
-export const candidateOf = (answer: Answer, asked: readonly Candidate[]): Candidate =>
-  asked.find((one) => isAbout(one)(answer))!;
-
-/** The assumptions of all that is said of it, and beyond what it extrapolates. */
-export const assumed = (who: Candidate, answers: readonly Answer[]): string[] => [
-  ...new Set(answers.filter(isAbout(who)).flatMap(({ beyond }) => beyond)),
-];
-
-export const hitsOf = ({ layer, place, law, placement }: Question): Hits =>
-  hits(layer, place, law, placement);
-
 /** The values that every candidate needs for every number of tokens. */
 export function plan(question: Question, asked: readonly Candidate[]): Answer[] {
-  const { place } = question;
-  if (place.ranks % question.replicas !== 0)
-    throw new ArgumentError('replicas', question.replicas, `a divisor of ep, ${place.ranks}`);
-  const found = hitsOf(question);
-  return question.tokens.flatMap((tokens) => asked.map((one) => answer(question, found, one, tokens)));
+  const { layer, place, law, placement, replicas, tokens } = question;
+  if (place.ranks % replicas !== 0)
+    throw new ArgumentError('replicas', replicas, `a divisor of ep, ${place.ranks}`);
+  for (const one of tokens)
+    if (one % replicas !== 0) throw new ArgumentError('tokens', one, `a multiple of replicas, ${replicas}`);
+  const found = hits(layer, place, law, placement);
+  return tokens.flatMap((one) => asked.map((candidate) => answer(question, found, candidate, one)));
 }
 
 /** Times in µs, memory in bytes of windows and buffers; null where the library's layout is not known. */
-export function answer(question: Question, found: Hits, candidate: Candidate, tokens: number) {
+function answer(question: Question, found: Hits, candidate: Candidate, tokens: number) {
   const { layer, place, replicas } = question;
+  const assumes = candidate.assumes(question);
   const parts = phases.map((phase) => {
     const row = rowBytes(phase === 'dispatch' ? question.dtype : question.combineDtype, layer.hidden);
     const load = { hits: found, place, tokens, topK: layer.topK, rowBytes: row, replicas };
     const moved = traffic(phase, candidate.way, load);
-    const predicted = predict(candidate.basis(phase), workOf([moved], place), tokens);
-    return { phase, traffic: moved, ...predicted };
+    const of = candidate.source === 'Heddle' && assumes.length === 0 ? 'its own' : 'others';
+    return { phase, traffic: moved, ...predict(candidate.fit(phase), workOf(moved, place), tokens, of) };
   });
   const memory = candidate.memory(question, tokens);
   const sum = (of: (part: (typeof parts)[number]) => number): number =>
@@ -164,7 +150,6 @@ export function answer(question: Question, found: Hits, candidate: Candidate, to
   return {
     candidate: candidate.name,
     source: candidate.source,
-    heddle: candidate.heddle,
     tokens,
     time: sum(({ time }) => time),
     // Both phases may be off the same way, so their ranges add up.
@@ -172,9 +157,9 @@ export function answer(question: Question, found: Hits, candidate: Candidate, to
     high: sum(({ high }) => high),
     phases: parts,
     // The assumptions of the prediction, and beyond what it extrapolates.
-    beyond: [...new Set(parts.flatMap(({ beyond }) => beyond))],
+    beyond: [...new Set([...assumes, ...parts.flatMap(({ beyond }) => beyond)])],
     memory,
-    fits: memory === null || memory <= question.known.machine.memory * 1e9,
+    fits: memory === null || memory <= question.machine.memory * 1e9,
   };
 }
 
@@ -195,49 +180,21 @@ function heddleMemory(
   return window + 2 * ((beyond * tokens) / replicas) * (there + back);
 }
 
-export type SimulatedPhase = ReturnType<typeof simulateAll>[number];
-
-/** Every phase of every candidate, message by message, beside the closed form. */
-export function simulateAll(
-  question: Question,
-  asked: readonly Candidate[],
-  { seed, late }: { readonly seed: number; readonly late: number },
-) {
-  return plan(question, asked).flatMap((answer) => {
-    const { candidate: name, tokens, phases: parts } = answer;
-    const candidate = candidateOf(answer, asked);
-    return parts.map(({ phase, time: closed }) => {
-      const { layer, place, law, dtype, combineDtype, replicas } = question;
-      const row = rowBytes(phase === 'dispatch' ? dtype : combineDtype, layer.hidden);
-      const { parameters } = candidate.basis(phase).fit;
-      const round = { layer, place, way: candidate.way, phase, tokens, rowBytes: row, law, parameters };
-      return { tokens, name, phase, closed, found: simulate({ ...round, replicas, seed, late }) };
-    });
-  });
-}
-
-/** Those that fit into a GPU's memory, by the end of their range: the first is fastest where all go as badly as they may. */
-export const ranked = (answers: readonly Answer[]): Answer[] =>
-  answers.filter(({ fits }) => fits).sort((a, b) => a.high - b.high);
-
-/** From how many tokens on which candidate is fastest, among those that were asked about. */
-export function winners(answers: readonly Answer[]) {
+/**
+ * From how many tokens on which candidates may be fastest, of those that fit into a GPU's memory: one where its range ends before
+ * all others begin, else all whose ranges overlap with the range that ends first.
+ */
+export function fastest(answers: readonly Answer[]) {
   const sizes = [...new Set(answers.map(({ tokens }) => tokens))].sort((a, b) => a - b);
-  const best = sizes.flatMap((from) => {
-    const [first, ...others] = ranked(answers.filter(({ tokens }) => tokens === from));
-    if (first === undefined) return [];
-    const { candidate, source, beyond } = first;
-    // It lies beyond what was measured: then also the first of those that do not.
-    const predicted = beyond.length > 0;
-    const other = predicted ? others.find((one) => one.beyond.length === 0) : undefined;
-    const instead = other ? { candidate: other.candidate, source: other.source, time: other.time } : null;
-    // Another one's range begins below this one's end: the order may be another.
-    const close = others.some(({ low }) => low < first.high);
-    return [{ from, candidate, source, close, predicted, instead }];
+  const found = sizes.map((from) => {
+    const all = answers.filter(({ tokens, fits }) => fits && tokens === from);
+    const least = Math.min(...all.map(({ high }) => high));
+    const among = all.filter(({ low }) => low <= least).sort((a, b) => a.high - b.high);
+    return { from, among: among.map(({ candidate, source }) => ({ candidate, source })) };
   });
-  const what = ({ candidate, source, close, predicted, instead }: (typeof best)[number]): string =>
-    JSON.stringify([candidate, source, close, predicted, instead?.source]);
-  return best.filter((one, i) => i === 0 || what(one) !== what(best[i - 1]!));
+  const same = (a: (typeof found)[number], b: (typeof found)[number]): boolean =>
+    JSON.stringify(a.among) === JSON.stringify(b.among);
+  return found.filter((one, i) => one.among.length > 0 && (i === 0 || !same(one, found[i - 1]!)));
 }
 
 /** `1..4096`: powers of two; `1,8,128`: these. */

@@ -2,7 +2,7 @@
  * To whom a token goes, as exact expectations: how many of its routes name experts of a rank, and with what probability
  * at least one does, for every rank and every node.
  */
-import { ArgumentError, requireInteger } from '../../base/errors.js';
+import { ArgumentError, messageOf, requireInteger } from '../../base/errors.js';
 import {
   expertsOf,
   limits,
@@ -92,7 +92,7 @@ function weightsOf(law: RoutingLaw, { experts, topK }: Profile): Float64Array | 
   return weights;
 }
 
-export function inOrder(experts: number, ranks: number): Placement {
+function inOrder(experts: number, ranks: number): Placement {
   const each = Math.ceil(experts / ranks);
   const places = Array.from({ length: ranks }, (_, rank) => {
     const { first, count } = expertsOf({ experts, ranks }, rank);
@@ -102,7 +102,7 @@ export function inOrder(experts: number, ranks: number): Placement {
 }
 
 /** Of one token: how likely it names each expert. */
-export const chosen = (layer: Profile, law: RoutingLaw): Float64Array =>
+const chosen = (layer: Profile, law: RoutingLaw): Float64Array =>
   hits(layer, { ranks: layer.experts, perNode: layer.experts }, law).routes;
 
 /**
@@ -123,13 +123,6 @@ export function placementFor(
   return rebalance(chosen(layer, law), { ranks: place.ranks, places, nodes: nodesOf(place) });
 }
 
-/** With one more place on each rank than experts need; null where routes are even, or the ranks more than a placement may have. */
-export function placeMore(layer: Profile, place: RankPlacement, law: RoutingLaw): Placement | null {
-  const { ranks } = place;
-  if (law.kind === 'uniform' || law.kind === 'perfect' || ranks > limits.ranks) return null;
-  return placementFor(layer, place, law, ranks * (Math.ceil(layer.experts / ranks) + 1));
-}
-
 /** The routes of the busiest rank over the mean of all. */
 export const busiestOf = ({ routes }: Hits): number =>
   (Math.max(...routes) * routes.length) / routes.reduce((sum, one) => sum + one, 0);
@@ -138,7 +131,7 @@ export const busiestOf = ({ routes }: Hits): number =>
  * With more ranks than experts, every expert has as many copies as it takes to give each rank one; a copy counts as
  * an expert of its own.
  */
-export function placed(experts: number, ranks: number): number {
+function placed(experts: number, ranks: number): number {
   if (ranks <= experts) return experts;
   if (ranks % experts !== 0)
     throw new ArgumentError('ep', ranks, `at most ${experts}, the number of experts, or a multiple of it`);
@@ -228,6 +221,9 @@ function counted(
         ids[bad],
         `an expert from 0 to ${layer.experts - 1}`,
       );
+    const again = ids.findIndex((id, k) => ids.indexOf(id) < k);
+    if (again >= 0)
+      throw new ArgumentError(`loads[${token}][${again}]`, ids[again], 'an expert that the token names once');
     return ids.map((id) => {
       const mine = places[id + (token % copies) * layer.experts]!;
       return rankOfPlace(of, mine[token % mine.length]!);
@@ -385,4 +381,36 @@ function weightsFor(counts: readonly number[], experts: number, topK: number): F
     if (off < 1e-6) break;
   }
   return weights;
+}
+
+/**
+ * Measured loads of the experts, from a file: how often each was chosen, or what every token chose.
+ * A list of numbers is counts, an entry for each expert; a list of lists is routes, an entry for each token.
+ */
+export function lawFrom(name: string, text: string): RoutingLaw {
+  const wrong = (what: unknown) =>
+    new ArgumentError(
+      name,
+      what,
+      'a JSON list of counts (a number for each expert) or of routes (a list for each token)',
+    );
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new ArgumentError(name, text, `JSON (${messageOf(error)})`);
+  }
+  if (!Array.isArray(value) || value.length === 0) throw wrong(value);
+  const isCount = (one: unknown): one is number =>
+    typeof one === 'number' && one >= 0 && one <= Number.MAX_SAFE_INTEGER;
+  const counts = value.filter(isCount);
+  if (counts.length === value.length) return { kind: 'counts', counts };
+  const tokens = value.map((ids: unknown) => {
+    if (!Array.isArray(ids) || ids.length === 0) throw wrong(ids);
+    return ids.map((id: unknown) => {
+      if (!Number.isInteger(id)) throw wrong(id);
+      return id as number;
+    });
+  });
+  return { kind: 'routes', tokens };
 }
