@@ -20,7 +20,7 @@ export interface JoiningRounds {
   readonly provider: ProviderName;
 }
 
-/** Of all processes, without the one that was killed, and with it again. */
+/** The rounds of all processes, of those without the killed one, and of all with it again. */
 const rounds = [1, 2, 3] as const;
 
 export interface JoinerSays {

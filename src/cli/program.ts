@@ -21,7 +21,7 @@ const descriptions = {
   fabric: 'the network between machines: list what libfabric offers here, and measure it',
 };
 
-/** Of each its module with its options, which is loaded for this command alone. */
+/** Every command, with the module of its options, which is loaded for this command alone. */
 export const commands = Object.entries(descriptions).map(([name, description]) => ({
   ...{ name, description },
   load: (): Promise<{ register(command: Command): void }> => import(`./${name}.js`),

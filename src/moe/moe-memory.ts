@@ -20,7 +20,7 @@ export function layerMemory(
   const routes = ranks * maxTokens * model.topK;
   const { hidden, inner, sharedInner } = model;
   const takesPlans = options.weighting === 'plan';
-  /** Of a row that a GEMM multiplies. */
+  /** The bytes of a row that a GEMM multiplies. */
   const multiplied = (length: number): number =>
     weights === 'fp8' ? length + (4 * length) / scaleBlock : dtypes.bf16.size * length;
   const sorted = sortsRows({ of: 'plan', rows: evenRows(layer) });

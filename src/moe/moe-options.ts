@@ -32,7 +32,7 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
   readonly model: ProfileName | MoeModel;
   /** The most tokens that this rank, or any other, brings to a forward. */
   readonly maxTokens: number;
-  /** Of up to 512 tokens the shared expert runs beside the routed ones, on a stream of its own. Default true. */
+  /** Lets the shared expert of up to 512 tokens run beside the routed ones, on a stream of its own. Default true. */
   readonly overlap?: boolean;
   /** Into how many parts tokens are cut, each on a stream of its own: one's rows travel while the other's are computed. */
   readonly microBatches?: 1 | 2;
@@ -63,9 +63,9 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
 export interface MoeLayerOptions
   extends MoeLayerSizes,
     Pick<ExpertParallelOptions, 'sms' | 'waitMs' | 'onLoss' | 'waits'> {
-  /** Of this rank's experts, or of its places where there is a placement: [experts here, 2 · inner, hidden] and [experts here, hidden, inner], with scales where they are e4m3. */
+  /** The weights of this rank's experts, or of its places where there is a placement: [experts here, 2 · inner, hidden] and [experts here, hidden, inner], with scales where they are e4m3. */
   readonly experts: MlpWeights;
-  /** Of the expert that every token goes to, [2 · inner, hidden] and [hidden, inner], where the model has one. */
+  /** The weights of the expert that every token goes to, [2 · inner, hidden] and [hidden, inner], where the model has one. */
   readonly sharedExperts?: MlpWeights;
   readonly router: RouterWeights;
 }

@@ -209,7 +209,7 @@ export class MovingWeights {
     });
   }
 
-  /** Of one place, the first `parts` of its weights. */
+  /** The bytes of the first `parts` of one place's weights. */
   #bytesOf(parts = this.#weights.length): number {
     return this.#weights.slice(0, parts).reduce((sum, { bytes }) => sum + bytes / this.#room, 0);
   }
@@ -221,7 +221,7 @@ const isFar = (fill: Fill): boolean => fill.isFar;
 const comingTo = (rank: number, fills: readonly Fill[]): Fill[] =>
   fills.filter(({ taker, isFar }) => isFar && taker === rank);
 
-/** Of each rank one expert at a time, for whichever places want it. */
+/** Batches in which each rank gives one expert at most, to all places that want it. */
 function batchesOf(fills: readonly Fill[]): Fill[][] {
   const batches: Fill[][] = [];
   const sent = new Map<number, number[]>();

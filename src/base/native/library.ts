@@ -19,7 +19,7 @@ export interface Library {
   readonly path: string;
   /** Declares exported functions by name. Their TypeScript types follow from their C types. */
   functions<const T extends Signatures>(signatures: T): NativeFunctions<T>;
-  /** The same for functions that not every version of the library exports: null where it does not. */
+  /** Binds functions that not every version of the library exports: null where it does not. */
   optional<const T extends Signatures>(
     signatures: T,
   ): { readonly [Name in keyof T]: NativeFunction<T[Name]> | null };

@@ -18,7 +18,7 @@ export interface RowFormat {
   bytes(row: RowShape): number;
   /** The type in which a sum waits to travel. A sum that will be rounded is f32, so that it is rounded once. */
   sums(dtype: RowDtype): RowDtype;
-  /** Of a row of sums, how many neighbouring 16-byte vectors one part has together; 1 where rows may be cut anywhere. */
+  /** How many neighbouring 16-byte vectors of a row of sums stay in one part; 1 where rows may be cut anywhere. */
   together(dtype: RowDtype): number;
   /** The value of a row after it has travelled: the reference of what kernels do. */
   arrives(row: Float32Array): Float32Array;

@@ -8,7 +8,7 @@ export type { Rounding, RowFormat, RowShape, ScaledFormat } from './format.js';
 export * from './scaled.js';
 export * from './scales.js';
 
-/** Those that round, by the names that users give. Combine brings rows back in them, and dispatch makes them of rows of bf16. */
+/** Formats that round, by the names that users give. Combine brings rows back in them, and dispatch makes them of rows of bf16. */
 export const scaledFormats = { e4m3, mxfp8 } as const satisfies Readonly<Record<string, ScaledFormat>>;
 export type ScaledFormatName = keyof typeof scaledFormats;
 export const scaledFormatNames = Object.keys(scaledFormats) as readonly ScaledFormatName[];

@@ -36,7 +36,7 @@ export interface ReferencePlan {
   readonly counts: Uint32Array;
   /** Where the rows of each expert begin; the last entry is where all rows end. */
   readonly offsets: Uint32Array;
-  /** Of each expert its routes, in the order of their numbers, then −1 up to a multiple of the alignment. */
+  /** Each expert's routes, in the order of their numbers, then −1 up to a multiple of the alignment. */
   readonly routes: readonly Int32Array[];
   /** [route]: its row; −1 where it is elsewhere, or found no room. */
   readonly scatter: Int32Array;

@@ -21,7 +21,7 @@ export type Activation = (typeof activations)[number];
 /** gpt-oss's numbers: no gate is larger than the limit, and nothing that it scales is further from 0. */
 export const clampedSwiglu = { limit: 7, slope: 1.702 } as const;
 
-/** Of one expert, bf16: [2 · inner, hidden], gates first, and [hidden, inner]. */
+/** The matrices of one expert, bf16: [2 · inner, hidden], gates first, and [hidden, inner]. */
 export interface MlpMatrices {
   readonly gateUp: Bits;
   readonly down: Bits;
@@ -32,7 +32,7 @@ export interface MlpMatrices {
   readonly activation?: Activation;
 }
 
-/** Of one expert, e4m3, with a scale for every 128 × 128 elements: [2 · inner / 128, hidden / 128] and [hidden / 128, inner / 128]. */
+/** The matrices of one expert, e4m3, with a scale for every 128 × 128 elements: [2 · inner / 128, hidden / 128] and [hidden / 128, inner / 128]. */
 export interface ScaledMatrices extends MlpMatrices {
   readonly gateUpScales: Float32Array;
   readonly downScales: Float32Array;
@@ -57,7 +57,7 @@ export function mlp(rows: Bits, hidden: number, matrices: MlpMatrices): Bits {
 }
 
 /**
- * The same of e4m3 rows and weights, each times its scale. Rows between are rounded to e4m3 as well, with a power of two for every
+ * The MLP of e4m3 rows and weights, each times its scale. Rows between are rounded to e4m3 as well, with a power of two for every
  * 128 elements; rows that go out are bf16.
  */
 export function scaledMlp(rows: Bits, scales: Float32Array, hidden: number, matrices: ScaledMatrices): Bits {

@@ -29,9 +29,9 @@ export interface Routing {
 export interface MoeModel extends Profile {
   /** Rows of an expert's gate projection, and as many of its up projection. */
   readonly inner: number;
-  /** The same of the expert that every token goes to, where there is one. */
+  /** The inner size of the expert that every token goes to, where there is one. */
   readonly sharedInner?: number;
-  /** Of the routed experts. Default 'swiglu'. */
+  /** The activation of the routed experts. Default 'swiglu'. */
   readonly activation?: Activation;
   /** The routed experts have biases, of gate and up and of down. Default false. */
   readonly biases?: boolean;

@@ -6,7 +6,7 @@ import { limits } from './shape.js';
 /** The shape for which a placement is made. */
 export interface RebalanceOptions {
   readonly ranks: number;
-  /** Of all ranks together: at least as many as experts, and as many on every rank. Places beyond those hold replicas. */
+  /** The places of all ranks together: at least as many as experts, and as many on every rank. Places beyond those hold replicas. */
   readonly places: number;
   /** Equal nodes of consecutive ranks, default 1: an expert's replicas are spread over them. */
   readonly nodes?: number;

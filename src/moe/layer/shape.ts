@@ -177,7 +177,7 @@ export const limits = {
   topK: 32,
   maxTokens: 2 ** 20,
   payloads: 8,
-  /** Of one payload, and of one row of expert output. */
+  /** The bytes of one payload, and of one row of expert output. */
   rowBytes: 2 ** 20,
 } as const;
 

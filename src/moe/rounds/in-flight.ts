@@ -114,7 +114,7 @@ export class RoundInFlight<P extends string = string> {
     );
   }
 
-  /** Likewise, and what the call before returned. */
+  /** Requires that `call` may come next, and that `handle` is what the call before it returned. */
   requireWith(call: Call, handle: unknown): void {
     this.require(call);
     if (this.gave(handle)) return;

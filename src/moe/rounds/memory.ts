@@ -92,7 +92,7 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
   return memoryOf(family.plan(layer, place, tuning), options);
 }
 
-/** Of the layer's plan, carried out for each round in flight. `placement`: where its wire's messages do. */
+/** The memory of the layer's plan, once for each round in flight. `placement`: where its wire's messages lie. */
 export function memoryOf(
   { windows, wire, buffers }: Plan,
   options: ExpertParallelOptions,

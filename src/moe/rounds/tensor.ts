@@ -23,7 +23,7 @@ import {
 export interface Tensor {
   /** Device address of element [0, 0, …]. */
   readonly data: number;
-  /** Of each element. */
+  /** The type of each element. */
   readonly dtype: Dtype;
   /** Lengths of the dimensions, outermost first. */
   readonly shape: readonly number[];

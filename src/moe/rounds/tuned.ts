@@ -24,7 +24,7 @@ export interface TunedShape {
   readonly combineBytes: number;
   readonly maxTokens: number;
   readonly tuning: Tuning;
-  /** Of a round with it, when it was found. */
+  /** How long a round took with it when it was found. */
   readonly microseconds: number;
 }
 

@@ -19,7 +19,7 @@ export interface Waits {
 /** Every bit of it is set where no round has been. */
 const nothing = 2n ** 64n - 1n;
 
-/** Of a histogram: the last begins with a quarter of a second. */
+/** The buckets of a histogram: the last begins with a quarter of a second. */
 const buckets = 20;
 const bucketOf = (microseconds: number): number =>
   Math.min(buckets - 1, Math.max(0, Math.floor(Math.log2(Math.max(microseconds, 0.5))) + 1));

@@ -20,7 +20,7 @@ export const whole = (located: Located): Part => ({ ...located, from: 0, bytes: 
 interface WantedParts {
   readonly dtype: Dtype;
   readonly shape: readonly number[];
-  /** Of this type; for a tensor of f32 also BF16 and F8_E8M0. */
+  /** Stored parts of the tensor's own type; for f32 also of BF16 and F8_E8M0. */
   readonly parts: readonly Part[];
   /** Puts the bytes of each part in another order. Default: they stay as they are. */
   readonly order?: (part: Uint8Array) => Uint8Array;

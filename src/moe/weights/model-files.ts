@@ -331,7 +331,7 @@ async function wantedMxfp4(
   } satisfies Record<string, Wanted>;
 }
 
-/** Of elements of bf16 the first, the third … and then the others. */
+/** Reorders elements of bf16: the first, the third … and then the others. */
 function gatesFirst(bytes: Uint8Array): Uint8Array {
   const bits = bitsOf('bf16', bytes);
   const half = bits.length / 2;

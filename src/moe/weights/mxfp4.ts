@@ -23,10 +23,10 @@ export const mxfp4ToBf16Kernel = (threads: number) =>
         scales: pointer('u8'),
         /** [matrix][row][element] */
         to: pointer('v16'),
-        /** Of all matrices. */
+        /** Units of all matrices. */
         units: 'u32',
         rowBlocks: 'u32',
-        /** Of a matrix: its rows, and how many kinds of rows come in turns. Those of a kind go out behind each other. */
+        /** The rows of a matrix, and how many kinds of rows come in turns. Rows of a kind go out behind each other. */
         rows: 'u32',
         turns: 'u32',
       },
@@ -72,7 +72,7 @@ export interface Mxfp4Rows {
   readonly scales: number;
   readonly to: number;
   readonly matrices: number;
-  /** Of a matrix, and elements of one: a multiple of 32. */
+  /** The rows of a matrix, and the elements of a row: a multiple of 32. */
   readonly rows: number;
   readonly columns: number;
   /** Rows of so many kinds come in turns: those of a kind go out behind each other. */

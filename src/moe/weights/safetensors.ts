@@ -15,7 +15,7 @@ export interface StoredTensor {
   /** As the format writes it: 'F8_E4M3', 'BF16', 'F32' … A newer writer may have types that are not known here. */
   readonly dtype: string;
   readonly shape: readonly number[];
-  /** Of its first byte, from the beginning of the file. */
+  /** Where its first byte lies, from the beginning of the file. */
   readonly at: number;
   readonly bytes: number;
 }
