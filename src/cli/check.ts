@@ -23,9 +23,6 @@ import { integerFrom, isModule, requireOutputFile, set } from './options.js';
 
 type Options = FlagsOf<typeof define>;
 
-/** Schedules of one tiny configuration at which `--exhaustive` stops. */
-const exhaustiveLimit = 10_000;
-
 /** With more workers, each of which compiles the kernels anew, a check takes longer. */
 const mostWorkers = 8;
 
@@ -64,12 +61,6 @@ const define = (command: Command) =>
     .option(
       '--mutants',
       'also weaken or remove each synchronising operation, one at a time: each must be caught',
-    )
-    .addOption(
-      new Option(
-        '--exhaustive',
-        'instead of random schedules, every schedule of the tiny configurations',
-      ).conflicts('replay'),
     )
     .option(
       '--replay <schedule>',
@@ -178,13 +169,13 @@ export function listSubjects(
     const plain = listed.map(({ name, kernels, configurations }) => ({
       name,
       kernels,
-      configurations: configurations.map(({ name, ranks, tiny = false }) => ({ name, ranks, tiny })),
+      configurations: configurations.map(({ name, ranks }) => ({ name, ranks })),
     }));
     return `${JSON.stringify({ subjects: plain }, null, 2)}\n`;
   }
   const lines = listed.flatMap(({ name, kernels, configurations }) => [
     `${name}: ${counted(configurations.length, 'configuration')} of ${kernels.join(', ')}`,
-    ...(only.length === 0 ? [] : configurations.map((one) => `  ${one.name}${one.tiny ? ' (tiny)' : ''}`)),
+    ...(only.length === 0 ? [] : configurations.map((one) => `  ${one.name}`)),
   ]);
   return `${lines.join('\n')}\n`;
 }
@@ -206,7 +197,6 @@ export async function runCheck(
   };
   const report = await check(subjects, {
     ...{ only, progress, mutants: withMutants, ...set({ seeds, replay }) },
-    ...(options.exhaustive && { exhaustive: exhaustiveLimit }),
     ...(replay !== undefined && { print: (line: string) => void prints.push(line) }),
     ...(replay?.includes('/') && { watch }),
     ...(workers !== undefined && { workers: { count: workers, module: checkSubjectsModule } }),
@@ -219,10 +209,9 @@ export async function runCheck(
     writeOutput(options.trace, JSON.stringify(chromeTrace(scheduleTimeline(steps, report.findings))));
   if (options.json !== true)
     return { text: [...prints, render(report, options, { seconds, clean, steps })].join('\n'), clean };
-  const { kernels, configurations, schedules, findings, mutants, exhaustive } = report;
+  const { kernels, configurations, schedules, findings, mutants } = report;
   const printed = {
     ...{ kernels, configurations, schedules, findings, mutants, seconds },
-    ...(options.exhaustive && { exhaustive }),
     ...(replay !== undefined && { prints }),
   };
   return { text: `${JSON.stringify(printed, null, 2)}\n`, clean };
@@ -261,10 +250,6 @@ function render(
     lines.push(
       `${counted(mutants.elsewhere.length, 'mutant')} of kernels that other configurations run too, not caught here: heddle check ${kernels} --mutants`,
     );
-  }
-  for (const { configuration, schedules, complete } of report.exhaustive) {
-    const many = `${complete ? 'all' : 'the first'} ${schedules} schedules`;
-    lines.push(`${configuration}: ${complete && schedules === 1 ? 'the only schedule' : many}`);
   }
   lines.push(colour(clean ? 'green' : 'red', `${clean ? 'clean' : 'not clean'}, in ${seconds} s`));
   return `${lines.join('\n')}\n`;

@@ -63,7 +63,7 @@ describe('World.local refuses', () => {
     'ranks that are no number': ['ranks', { ranks: any('8') }],
     'more ranks than a machine simulates': ['ranks', { ranks: 1000 }],
     'a device that there is not': ['device', { device: any('tpu') }],
-    'a schedule that is none': ['schedule.add', { sim: { schedule: any({}) } }],
+    'a schedule that is none': ['schedule', { sim: { schedule: any({}) } }],
     'a schedule that is a number': ['schedule', { sim: { schedule: any(5) } }],
     'a seed that is no text': ['seed', { sim: { seed: any(7) } }],
     'a limit that is no number': ['stepLimit', { sim: { stepLimit: any('many') } }],

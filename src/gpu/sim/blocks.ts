@@ -208,7 +208,6 @@ class BlockStarter extends Agent {
   #resident = 0;
   #queued = false;
   override readonly startsBlocks = true;
-  readonly key: string;
   readonly #limit: number;
   readonly #schedule: Schedule;
   readonly #start: (launch: SimLaunch) => void;
@@ -223,7 +222,6 @@ class BlockStarter extends Agent {
     this.#limit = limit;
     this.#schedule = schedule;
     this.#start = start;
-    this.key = `rank ${rank} blocks`;
   }
 
   add(launch: SimLaunch): void {

@@ -382,7 +382,6 @@ abstract class SimLauncher implements PtxLauncher {
       make: (previous, on) =>
         new SimLaunch(
           engine.newNumber(),
-          engine.newOrdinal(on.rank, 'launch'),
           on,
           this.#compiled,
           rank,

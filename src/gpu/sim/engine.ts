@@ -98,7 +98,8 @@ export class Engine implements Machine {
   /** The host programs that have accessed mapped memory, as threads of the detector, by rank. */
   readonly #hostPrograms = new Map<number, number>();
   #nextNumber = 0;
-  readonly #ordinals: Readonly<Record<'launch' | 'stream', number[]>>;
+  /** Streams made so far, by rank. */
+  readonly #streams: number[];
 
   constructor(options: EngineOptions) {
     const ranks = requireInteger('ranks', options.ranks, 1, maxSimulatedRanks);
@@ -117,10 +118,13 @@ export class Engine implements Machine {
     this.#watcher = options.watch?.(site, this.seen) ?? null;
     this.detector = detector && this.#watcher ? watched(detector, this.#watcher) : detector;
     this.log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);
-    // A search gives each run a schedule, and each run continues an earlier one: it must meet the same network.
-    this.random = Random.from(typeof options.schedule === 'object' ? 'a given schedule' : seed);
+    this.random = Random.from(seed);
     const schedule = options.schedule ?? (mode === 'fast' ? 'in-order' : 'random');
-    this.schedule = scheduleOf(schedule, ranks, this.random);
+    this.schedule = scheduleOf(
+      requireOneOf('schedule', schedule, ['in-order', 'random', 'priority']),
+      ranks,
+      this.random,
+    );
     this.residentBlocks = requireInteger('residentBlocks', options.residentBlocks ?? 132, 1, 2 ** 20);
     this.#stepLimit = requireSteps(
       options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
@@ -128,7 +132,7 @@ export class Engine implements Machine {
     const zeros = () => new Array<number>(ranks).fill(0);
     this.killed = new Array(ranks).fill(false);
     this.#noticeable = zeros();
-    this.#ordinals = { launch: zeros(), stream: zeros() };
+    this.#streams = zeros();
     this.blocks = new Blocks(this, ranks);
     this.hosts = new Hosts(ranks, () => {
       this.#hostTold = true;
@@ -142,9 +146,9 @@ export class Engine implements Machine {
     return new SimBuffer(this.#nextBuffer++, purpose, rank, bytes);
   }
 
-  /** Counts the launches, or the streams, of a device. */
-  newOrdinal(rank: number, of: 'launch' | 'stream'): number {
-    return this.#ordinals[of][rank]!++;
+  /** Counts the streams of a device. */
+  newStream(rank: number): number {
+    return this.#streams[rank]!++;
   }
 
   newNumber(): number {
@@ -223,7 +227,7 @@ export class Engine implements Machine {
     // It found nothing to do: it looks again when others have moved, or a little later.
     this.#moves--;
     // Checked mode looks at more moments than those at which nobody else can run.
-    if (this.mode === 'checked' && !this.explores && this.random.below(8) !== 0) this.schedule.add(host);
+    if (this.mode === 'checked' && this.random.below(8) !== 0) this.schedule.add(host);
     else this.#idleHosts.add(host);
   }
 
@@ -440,10 +444,6 @@ export class Engine implements Machine {
     this.#waits.wake(buffer, offset, bytes);
   }
 
-  get explores(): boolean {
-    return this.schedule.ordered !== undefined;
-  }
-
   clock(): bigint {
     return BigInt(++this.#waits.now);
   }
@@ -477,7 +477,6 @@ export class Engine implements Machine {
     const { block } = thread;
     thread.end();
     this.spins.stir();
-    this.schedule.ordered?.([thread], [block.launch.stream]);
     block.live--;
     if (block.live === 0) {
       this.blocks.end(block);

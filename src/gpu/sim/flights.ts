@@ -43,7 +43,7 @@ export function fly(machine: Carrier, flight: Flight): void {
   const pieces = random === null ? [{ at: 0, bytes: flight.bytes }] : cut(flight.bytes, random);
   let left = pieces.length;
   for (const { at, bytes } of pieces) {
-    later(machine, flight.rank, `write ${flight.number} + ${at}`, () => {
+    later(machine, flight.rank, () => {
       if (flight.dropped() || !land(machine, flight, pieceOf(flight, at, bytes))) return;
       if (--left === 0) flight.landed();
     });
@@ -51,10 +51,10 @@ export function fly(machine: Carrier, flight: Flight): void {
 }
 
 /** Does something that a network does, when the schedule gives it its turn, or some turns after that. */
-export function later(machine: Carrier, rank: number, name: string, run: () => void): void {
+export function later(machine: Carrier, rank: number, run: () => void): void {
   const random = chanceOf(machine);
   const late = random === null || random.below(2) === 0 ? 0 : 2 ** random.below(latest);
-  machine.schedule.add(new Late(rank, `rank ${rank} ${name}`, late, machine.schedule, run));
+  machine.schedule.add(new Late(rank, late, machine.schedule, run));
 }
 
 /** The choices that decide how late; null where nothing is. */
@@ -86,7 +86,6 @@ class Late extends Agent {
 
   constructor(
     readonly rank: number,
-    readonly key: string,
     turns: number,
     schedule: Schedule,
     run: () => void,

@@ -14,7 +14,6 @@ export interface HostProgram {
 
 export class HostThread extends Task {
   readonly isThread = false;
-  readonly key: string;
   ended = false;
   /** How much had moved before its last turn. */
   saw = 0;
@@ -25,6 +24,5 @@ export class HostThread extends Task {
     readonly program: HostProgram,
   ) {
     super();
-    this.key = `rank ${rank} ${program.name} ${id}`;
   }
 }

@@ -140,7 +140,7 @@ export class Accesses<Item> {
     const operands = `${named.access(access)}, ${place}`;
     this.#stand(operands);
     const isAtomic = order !== 'weak';
-    if (isAtomic) emit(`t.about(${operands}); yield ${pause.preempt};`);
+    if (isAtomic) emit(`yield ${pause.preempt};`);
     if (miss) {
       const reads = order === 'acquire' || order === 'acq_rel' ? 'acquire' : 'relaxed';
       const load = named.access({ kind: 'read', order: reads, scope, bytes, site });

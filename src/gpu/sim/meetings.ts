@@ -48,8 +48,10 @@ export class Meetings {
       const blocks = cluster.filter(({ live }) => live > 0).map(({ id }) => id);
       this.#machine.detector.clusterMet(blocks, relaxed);
     }
-    for (const thread of there) thread.arrivesRelaxed = false;
-    this.#goOn(there);
+    for (const thread of there) {
+      thread.arrivesRelaxed = false;
+      this.#machine.makeReady(thread);
+    }
   }
 
   /** `thread.meeting` says whether its coming lets others go on. */
@@ -74,18 +76,11 @@ export class Meetings {
 
   #tellLanes(block: Block, open: Open, there: readonly Thread[]): void {
     const { meeting, warp, mask } = open;
-    const { detector, schedule } = this.#machine;
+    const { detector } = this.#machine;
     const lanes = block.lanesMet.lanes(warp);
     if (meeting.whole) this.#reportDivergence(ofWarp, block, there, lanes);
     if (meeting.orders && mask === allLanes) detector!.warpMet(block.firstThread + 32 * warp, lanes.length);
     else if (meeting.orders) detector!.groupMet('lanes', there);
-    schedule.ordered?.(there, there);
-  }
-
-  /** They have met: what each has done comes before what all will do. */
-  #goOn(there: readonly Thread[]): void {
-    this.#machine.schedule.ordered?.(there, there);
-    for (const thread of there) this.#machine.makeReady(thread);
   }
 
   /** A thread of the block has ended, and others may have waited for it alone. */
@@ -107,7 +102,7 @@ export class Meetings {
       this.#machine.detector.blockBarrier(block.id);
     }
     block.arrived = 0;
-    this.#goOn(there);
+    for (const thread of there) this.#machine.makeReady(thread);
   }
 
   /** Of TypeScript all must be at one statement; of PTX, whose compilers make several of one, those of a warp that are left. */
@@ -135,7 +130,7 @@ export class Meetings {
       }
       this.#machine.detector.groupMet('warps', there);
     }
-    this.#goOn(there);
+    for (const thread of there) this.#machine.makeReady(thread);
   }
 
   /** All must be there, and at the same statement. */

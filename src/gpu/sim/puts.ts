@@ -67,7 +67,7 @@ export class Puts {
     const signal = this.#send(by, to);
     const site = by.block.launch.firstSite + access.site;
     const go = () =>
-      later(machine, by.rank, `signal ${signal.number}`, () => {
+      later(machine, by.rank, () => {
         if (isFreed(machine, 'to', to)) return;
         const numbers = behind.map(({ number }) => number);
         detector.networkSignalled(signal.number, numbers, access, site, place);

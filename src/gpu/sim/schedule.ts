@@ -12,8 +12,6 @@ export abstract class Task {
   /** When it became ready, in steps of a random schedule. */
   readySince = 0;
   abstract readonly rank: number;
-  /** Its name: the same in every run of the same program. */
-  abstract readonly key: string;
   /** Threads are many, the rest few: a random schedule gives both their share. */
   abstract readonly isThread: boolean;
   readonly startsBlocks: boolean = false;
@@ -32,8 +30,6 @@ export interface Schedule {
   pickStore(count: number): number;
   /** Brings in what was held back while anything else could run; false if there was nothing. */
   bringIn(): boolean;
-  /** The machine itself orders what some tasks have done before what others will do. */
-  ordered?(before: readonly Task[], after: readonly Task[]): void;
 }
 
 /**

@@ -136,6 +136,7 @@ export class SimStream extends Agent implements Stream {
     return typeof value === 'object' && value !== null && #engine in value;
   }
 
+  /** 'rank 0 stream 1': the same in every run of the same program. */
   readonly key: string;
   readonly #id: number;
   readonly #operations: { readonly operation: Operation; readonly known: Clock | null }[] = [];
@@ -156,7 +157,7 @@ export class SimStream extends Agent implements Stream {
     this.#engine = engine;
     this.#addresses = addresses;
     this.#id = engine.newNumber();
-    this.key = `rank ${rank} stream ${engine.newOrdinal(rank, 'stream')}`;
+    this.key = `rank ${rank} stream ${engine.newStream(rank)}`;
     engine.detector?.streamCreated(this.#id, rank);
   }
 

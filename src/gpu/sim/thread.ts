@@ -35,8 +35,6 @@ const groupThreads = 128;
 
 /** The services of the machine that threads need. */
 export interface Hub extends Carrier {
-  /** Whether the schedule wants to know what a thread will access next. */
-  readonly explores: boolean;
   /** Checked mode: who looks at memory until it changes. */
   readonly spins: Spins;
   readonly puts: Puts;
@@ -51,6 +49,7 @@ export interface Hub extends Carrier {
 }
 
 interface LaunchStream extends Task {
+  readonly key: string;
   kick(): void;
   launchEnded(launch: SimLaunch): void;
 }
@@ -71,8 +70,6 @@ export class SimLaunch {
 
   constructor(
     readonly id: number,
-    /** Which launch of its device it is. */
-    readonly ordinal: number,
     readonly stream: LaunchStream,
     readonly compiled: Compiled,
     /** The rank that the kernel sees. */
@@ -190,10 +187,6 @@ export class Thread extends Task {
   #said = '';
   /** The value that an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
   readonly seen: SimBuffer;
-  /** The synchronising access it is about to make. */
-  next: AccessAt | null = null;
-  /** How often it has written weakly. */
-  writes = 0;
   readonly #copies: { [E in CopyEngine]?: Copies } = {};
   readonly #sums: Float32Array[] = [];
   #products: Products | null = null;
@@ -222,18 +215,9 @@ export class Thread extends Task {
     this.chosen = 0;
   }
 
-  get key(): string {
-    return `rank ${this.rank} launch ${this.block.launch.ordinal} block ${this.block.index} thread ${this.index}`;
-  }
-
   /** Unique in the run. */
   get id(): number {
     return this.block.firstThread + this.index;
-  }
-
-  /** Says what the thread will do when it goes on: an exhaustive schedule needs it to tell which orders matter. */
-  about(access: StatementAccess, buffer: SimBuffer, offset: number): void {
-    if (this.#hub.explores) this.next = { access, buffer, offset };
   }
 
   /** Checks an access and tells the detector. False where it must not happen. */
@@ -244,7 +228,6 @@ export class Thread extends Task {
       this.#hub.spins.glance(this, access, buffer, offset);
     } else {
       this.overwrites(access, buffer, offset, access.bytes);
-      this.writes++;
       this.#hub.spins.stir();
     }
     return true;
@@ -300,9 +283,8 @@ export class Thread extends Task {
     return false;
   }
 
-  /** It comes when others have done much meanwhile; an exhaustive schedule says when. */
+  /** It comes when others have done much meanwhile. */
   lingers(): number {
-    if (this.#hub.explores) return pause.preempt;
     this.#hub.sleep(this, 1);
     return pause.sleep;
   }

@@ -2,7 +2,6 @@
  * The check: runs subjects in many configurations under many schedules, and shows that it would have seen mistakes
  * by running mutants of their kernels until each is caught.
  */
-import { HeddleError } from '../../base/errors.js';
 import { type Finding, findingKey } from '../../gpu/sim/index.js';
 import { type Job, jobName, type Outcome } from './jobs.js';
 import type { CheckOptions, CheckProgress } from './options.js';
@@ -62,62 +61,31 @@ export async function check(
 interface Plan {
   readonly cases: readonly Case[];
   readonly jobs: readonly Job[];
-  /** Schedules, at most. */
-  readonly total: number;
 }
 
-function planOf(wanted: readonly Case[], options: CheckOptions): Plan {
-  const { replay, exhaustive, mutants: listMutants = false } = options;
-  const seeds = (cases: readonly Case[], seeds: readonly string[]): Plan => ({
-    cases,
-    // Early findings come from all configurations, and each compiles its kernels once for several seeds.
-    jobs: inRows(seeds).flatMap((row) =>
-      cases.flatMap(({ index }) =>
-        row.map((seed): Job => {
-          return {
-            kind: 'schedule',
-            configuration: index,
-            seed,
-            listMutants: listMutants && seed === seeds[0],
-          };
-        }),
-      ),
-    ),
-    total: seeds.length * cases.length,
-  });
-  const explorations = (cases: readonly Case[], first: number, limit: number): Plan => ({
-    cases,
-    jobs: cases.map(({ index }): Job => {
-      return { kind: 'exploration', configuration: index, first, limit, listMutants };
-    }),
-    total: limit * cases.length,
-  });
+function planOf(wanted: readonly Case[], { replay, seeds, mutants = false }: CheckOptions): Plan {
   if (replay !== undefined) {
-    const what = replayOf(replay, wanted);
-    if (what.kind === 'seed') return seeds(what.cases, [what.seed]);
-    return explorations(what.cases, what.nth, what.nth);
+    const { cases, seed } = replayOf(replay, wanted);
+    return { cases, jobs: jobsOf(cases, [seed], mutants) };
   }
-  if (exhaustive !== undefined) {
-    const tiny = wanted.filter(({ configuration }) => configuration.tiny);
-    if (tiny.length === 0)
-      throw new HeddleError('HEDDLE_CHECK', 'nothing to check: none of these has a tiny configuration');
-    const explored = explorations(tiny, 1, exhaustive);
-    if (!listMutants) return explored;
-    // Many operations occur in no tiny configuration, so each other configuration runs one schedule too, which lists its mutants.
-    const others = seeds(
-      wanted.filter(({ configuration }) => !configuration.tiny),
-      [seedOf(0)],
-    );
-    return {
-      cases: wanted,
-      jobs: [...explored.jobs, ...others.jobs],
-      total: explored.total + others.total,
-    };
-  }
-  const count = options.seeds ?? Math.max(fewestSeeds, Math.round(defaultSchedules / wanted.length));
-  return seeds(
-    wanted,
-    Array.from({ length: count }, (_, i) => seedOf(i)),
+  const count = seeds ?? Math.max(fewestSeeds, Math.round(defaultSchedules / wanted.length));
+  const all = Array.from({ length: count }, (_, i) => seedOf(i));
+  return { cases: wanted, jobs: jobsOf(wanted, all, mutants) };
+}
+
+/** Early findings come from all configurations, and each compiles its kernels once for several seeds. */
+function jobsOf(cases: readonly Case[], seeds: readonly string[], mutants: boolean): Job[] {
+  return inRows(seeds).flatMap((row) =>
+    cases.flatMap(({ index }) =>
+      row.map((seed): Job => {
+        return {
+          kind: 'schedule',
+          configuration: index,
+          seed,
+          listMutants: mutants && seed === seeds[0],
+        };
+      }),
+    ),
   );
 }
 
@@ -131,20 +99,9 @@ function poolOf(configurations: readonly CheckConfiguration[], options: CheckOpt
   return threads(count, workers.module, configurations);
 }
 
-/** A replay of an exhaustive search may ask for more schedules than it has. */
-function requireReached(
-  configurations: readonly CheckConfiguration[],
-  job: Job,
-  { schedules }: Outcome,
-): void {
-  if (job.kind !== 'exploration' || job.first <= schedules) return;
-  const all = schedules === 1 ? 'one schedule is all there is' : `${schedules} schedules are all there are`;
-  throw new HeddleError('HEDDLE_CHECK', `${jobName(configurations, job)}: ${all}, not ${job.first}`);
-}
-
 async function run(
   configurations: readonly CheckConfiguration[],
-  { cases, jobs, total }: Plan,
+  { cases, jobs }: Plan,
   pool: Pool,
   options: CheckOptions,
   /** Kernels that configurations run which were not asked for. */
@@ -172,19 +129,18 @@ async function run(
   await pool.run(jobs, {
     began: (job) => {
       latest = job;
-      tell('schedules', done, total, latest);
+      tell('schedules', done, jobs.length, latest);
     },
     ran: () => {
       done++;
-      tell('schedules', done, total, latest);
+      tell('schedules', done, jobs.length, latest);
     },
     ended: (index, outcome) => {
       outcomes[index] = outcome;
       add(index, outcome.findings);
     },
   });
-  for (const [i, outcome] of outcomes.entries()) requireReached(configurations, jobs[i]!, outcome);
-  tell('schedules', total, total, null);
+  tell('schedules', jobs.length, jobs.length, null);
 
   const mutants = options.mutants ? mutantJobs(jobs, outcomes, options.schedulesPerMutant ?? 400) : [];
   const killed: boolean[] = [];
@@ -206,7 +162,7 @@ async function run(
   return {
     kernels: [...new Set(cases.flatMap(({ subject }) => subject.kernels))],
     configurations: cases.length,
-    schedules: outcomes.reduce((sum, { schedules }) => sum + schedules, 0),
+    schedules: outcomes.length,
     findings: [...found.values()].sort((a, b) => a.job - b.job).map(({ finding }) => finding),
     mutants: {
       total: mutants.length,
@@ -215,12 +171,6 @@ async function run(
       // Of kernels that other configurations run too, which were not asked for: those may catch them.
       elsewhere: survivors.filter(({ kernel }) => runElsewhere.has(kernel)),
     },
-    exhaustive: outcomes.flatMap(({ schedules, complete }, i) => {
-      const job = jobs[i]!;
-      return job.kind === 'exploration'
-        ? [{ configuration: jobName(configurations, job), schedules, complete }]
-        : [];
-    }),
   };
 }
 

@@ -1,6 +1,6 @@
 /** The work of a check, as data: jobs that this thread does itself, or others do. */
 
-import { explore, type Finding, type HostSite, type KernelModule } from '../../gpu/sim/index.js';
+import type { Finding, HostSite, KernelModule } from '../../gpu/sim/index.js';
 import { hostMutantsOf, mutateHosts } from './host-mutants.js';
 import { mutantsOf, mutate } from './mutants.js';
 import { type Hearing, runOnce, scheduleOf, seedOf } from './run.js';
@@ -16,14 +16,6 @@ export type Job =
       readonly listMutants: boolean;
     }
   | {
-      /** Schedules `first` to `limit` of an exhaustive search; those before run too, as each leads to the next. */
-      readonly kind: 'exploration';
-      readonly configuration: number;
-      readonly first: number;
-      readonly limit: number;
-      readonly listMutants: boolean;
-    }
-  | {
       /** The mutant runs in these configurations in turn, until it is caught. */
       readonly kind: 'mutant';
       readonly mutant: Mutant;
@@ -34,11 +26,8 @@ export type Job =
 
 export interface Outcome {
   readonly findings: readonly Finding[];
-  readonly schedules: number;
   /** Of the last schedule. */
   readonly steps: number;
-  /** An exploration: whether it has run all schedules that can differ. */
-  readonly complete: boolean;
   /** Where they were asked for. */
   readonly mutants: readonly Mutant[];
 }
@@ -46,7 +35,7 @@ export interface Outcome {
 /** A mutant may loop for ever; nothing that works takes so long. */
 const mutantStepLimit = 2_000_000;
 
-/** Does a job; `ran` is called after each schedule. Nobody hears a mutant, nor the schedules before the one that is wanted. */
+/** Does a job; `ran` is called after each schedule. Nobody hears a mutant. */
 export function runJob(
   configurations: readonly CheckConfiguration[],
   job: Job,
@@ -56,8 +45,6 @@ export function runJob(
   switch (job.kind) {
     case 'schedule':
       return runSchedule(configurations[job.configuration]!, job, ran, hearing);
-    case 'exploration':
-      return runExploration(configurations[job.configuration]!, job, ran, hearing);
     case 'mutant':
       return runMutant(
         job.configurations.map((i) => configurations[i]!),
@@ -96,44 +83,9 @@ async function runSchedule(
   ran();
   return {
     findings,
-    schedules: 1,
     steps: machine.statistics.steps,
-    complete: false,
     mutants: listMutants ? kernels.mutants(machine.hostSites) : [],
   };
-}
-
-async function runExploration(
-  configuration: CheckConfiguration,
-  { first, limit, listMutants }: JobOf<'exploration'>,
-  ran: () => void,
-  hearing: Hearing,
-): Promise<Outcome> {
-  const kernels = new Kernels();
-  const found: Finding[] = [];
-  let sites: readonly HostSite[] = [];
-  let n = 0;
-  let steps = 0;
-  const { schedules, complete } = await explore(
-    limit,
-    async (schedule) => {
-      n++;
-      const { findings, machine } = await runOnce(configuration, {
-        seed: `exhaustive-${n}`,
-        schedule,
-        substitute: kernels.remember,
-        ...(n >= first ? hearing : {}),
-      });
-      kernels.scheduleEnded();
-      if (n >= first) found.push(...findings);
-      steps = machine.statistics.steps;
-      sites = machine.hostSites;
-      ran();
-    },
-    configuration.name,
-  );
-  const mutants = listMutants ? kernels.mutants(sites) : [];
-  return { findings: found, schedules, steps, complete, mutants };
 }
 
 async function runMutant(
@@ -164,25 +116,19 @@ async function runMutant(
     });
     ({ steps } = machine.statistics);
     ran();
-    if (findings.length > 0) return { findings, schedules: n + 1, steps, complete: false, mutants: [] };
+    if (findings.length > 0) return { findings, steps, mutants: [] };
   }
-  return { findings: [], schedules: limit, steps, complete: false, mutants: [] };
+  return { findings: [], steps, mutants: [] };
 }
 
 /** Notes the kernels that a configuration loads: several may have one name. */
 class Kernels {
   readonly #modules = new Set<KernelModule>();
-  /** Names of earlier schedules: a program that makes its kernels anew in each adds none. */
-  readonly #known = new Set<string>();
 
   readonly remember = (module: KernelModule): KernelModule => {
-    if (!this.#known.has(module.name)) this.#modules.add(module);
+    this.#modules.add(module);
     return module;
   };
-
-  scheduleEnded(): void {
-    for (const { name } of this.#modules) this.#known.add(name);
-  }
 
   /** The mutants of these modules, each once, and of the proxies and other programs that ran beside them on hosts. */
   mutants(sites: readonly HostSite[]): Mutant[] {

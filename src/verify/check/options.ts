@@ -7,8 +7,6 @@ export interface CheckOptions {
   /** Schedules a configuration. Default: as many as make about 800 in all, at least two. */
   readonly seeds?: number;
   readonly mutants?: boolean;
-  /** Instead of seeds, try every schedule of the tiny configurations, up to this many each. */
-  readonly exhaustive?: number;
   /** One schedule only, as a finding names it: 'configuration/random-17', or 'random-17' of every configuration. */
   readonly replay?: string;
   /** Gets the lines that kernels print in the schedule of `replay`. */

@@ -17,7 +17,7 @@ import { World } from '../../net/world/index.js';
 import { type CheckConfiguration, type CheckSubject, requireConfiguration } from './subject.js';
 
 /** The simulated machine that a program of one's own runs on. */
-export type OwnMachine = Pick<CheckConfiguration, 'ranks' | 'residentBlocks' | 'tiny'>;
+export type OwnMachine = Pick<CheckConfiguration, 'ranks' | 'residentBlocks'>;
 
 /**
  * A way to run kernels of one's own: `program` is that of every rank. It runs several rounds back to back, and throws

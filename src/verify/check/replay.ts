@@ -2,12 +2,6 @@
 import { ArgumentError, nearest } from '../../base/errors.js';
 import type { CheckConfiguration } from './subject.js';
 
-/** A seed of `seedOf`, or the number of a schedule of an exhaustive search. */
-type Replay<C> = { readonly cases: readonly C[] } & (
-  | { readonly kind: 'seed'; readonly seed: string }
-  | { readonly kind: 'nth'; readonly nth: number }
-);
-
 /**
  * The schedule that `text` names: 'push, 2 ranks/random-17', or 'random-17' for that schedule of every configuration. Anything else
  * is an error that shows the configurations whose names resemble it most.
@@ -15,17 +9,13 @@ type Replay<C> = { readonly cases: readonly C[] } & (
 export function replayOf<C extends { readonly configuration: CheckConfiguration }>(
   text: string,
   cases: readonly C[],
-): Replay<C> {
+): { readonly cases: readonly C[]; readonly seed: string } {
   const slash = text.lastIndexOf('/');
   const asked = slash < 0 ? null : text.slice(0, slash);
   const seed = text.slice(slash + 1);
-  const nth = /^exhaustive-([1-9]\d*)$/.exec(seed)?.[1];
-  // Only tiny configurations are searched exhaustively.
-  const known = nth === undefined ? cases : cases.filter(({ configuration }) => configuration.tiny);
-  const named = known.filter(({ configuration }) => asked === null || configuration.name === asked);
-  if (named.length > 0 && nth !== undefined) return { kind: 'nth', cases: named, nth: Number(nth) };
-  if (named.length > 0 && /^(random|priority)-\d+$/.test(seed)) return { kind: 'seed', cases: named, seed };
-  const names = known.map(({ configuration }) => configuration.name);
+  const named = cases.filter(({ configuration }) => asked === null || configuration.name === asked);
+  if (named.length > 0 && /^(random|priority)-\d+$/.test(seed)) return { cases: named, seed };
+  const names = cases.map(({ configuration }) => configuration.name);
   const shown = nearest(asked ?? text, names).map((name) => `\n  ${name}`);
   const one =
     names.length === shown.length
@@ -34,6 +24,6 @@ export function replayOf<C extends { readonly configuration: CheckConfiguration 
   throw new ArgumentError(
     'replay',
     text,
-    `'<configuration>/<seed>' as a finding names it: a seed is random-17, priority-17 or, of a tiny configuration, exhaustive-17; a configuration ${one}${shown.join('')}`,
+    `'<configuration>/<seed>' as a finding names it: a seed is random-17 or priority-17; a configuration ${one}${shown.join('')}`,
   );
 }

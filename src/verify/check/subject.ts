@@ -17,8 +17,6 @@ export interface CheckConfiguration {
   readonly ranks: number;
   /** Blocks that a GPU holds at once; fewer than a launch has shows whether its blocks depend on each other. */
   readonly residentBlocks?: number;
-  /** Small enough for every schedule to be tried. */
-  readonly tiny?: boolean;
   /**
    * Runs the host programs of all ranks, several rounds back to back, and verifies the results: throws
    * `WrongResult`, or anything else for a failure. It must not depend on anything but the machine.

@@ -3,7 +3,7 @@
  * that polls for what another thread will do ends in every schedule, and only hopeless ones are called so.
  */
 import { describe, expect, it } from 'vitest';
-import { explore, formatFinding, type MachineOptions } from '../../../src/gpu/sim/index.js';
+import { formatFinding, type MachineOptions } from '../../../src/gpu/sim/index.js';
 import { Random } from '../../../src/gpu/sim/random.js';
 import { PrioritySchedule, RandomSchedule, Task } from '../../../src/gpu/sim/schedule.js';
 import { field, type IrModule, kernel, layout, peers, pointer } from '../../../src/lang/index.js';
@@ -179,6 +179,8 @@ describe.each(['random', 'priority'] as const)('under %s schedules, where nobody
     ['a ticket lock whose waiters write', countingLock, { grid: 3, block: 1 }],
     ['a lock by compare-and-swap', casLock, { grid: 3, block: 4 }],
     ['a writer that sleeps', sleepingWriter, { block: 32 }],
+    ['a loop that looks at two places', both, { block: 1 }],
+    ['a loop that gives up', impatient, { block: 1 }, { looks: 2 }],
   ] as const)('%s ends', async (_, { ir }, shape, args: Arguments = {}) => {
     const module = ir();
     for (let seed = 0; seed < seeds; seed++) {
@@ -193,47 +195,20 @@ describe.each(['random', 'priority'] as const)('under %s schedules, where nobody
   });
 });
 
-describe('an exhaustive search of loops that poll', () => {
-  it.each([
-    ['a ticket lock of two', ticketLock, 2, [2]],
-    ['a ticket lock of three', ticketLock, 3, [3]],
-    ['a lock by compare-and-swap', casLock, 2, [2]],
-    ['a loop that looks at two places', both, 3, [2]],
-    ['a loop that gives up', impatient, 2, [1, 2], { looks: 2 }],
-  ] as const)('comes to its end: %s', async (_, { ir }, ranks, wanted, args: Arguments = {}) => {
-    const module = ir();
-    const results = new Set<number>();
-    const { complete } = await explore(2000, async (schedule) => {
-      const { findings, result } = await run(
-        module,
-        { block: 1 },
-        { ranks, schedule, stepLimit: 1000 },
-        args,
-      );
-      expect(findings).toEqual([]);
-      results.add(result);
-    });
-    expect(complete).toBe(true);
-    expect([...results].sort()).toEqual(wanted);
+it('a lock that lets two in is found', async () => {
+  const twoAtOnce = kernel({ name: 'twoAtOnce', params }, (g, { win }) => {
+    const { words } = win.at(0);
+    while (g.load(words, { order: 'acquire', scope: 'sys' }) !== 0) {}
+    g.store(words, 1, { order: 'relaxed', scope: 'sys' });
+    g.store(words.at(8), g.load(words.at(8)) + 1);
+    g.store(words, 0, { order: 'release', scope: 'sys' });
   });
-
-  it('finds the one schedule in which a lock lets two in', async () => {
-    const twoAtOnce = kernel({ name: 'twoAtOnce', params }, (g, { win }) => {
-      const { words } = win.at(0);
-      while (g.load(words, { order: 'acquire', scope: 'sys' }) !== 0) {}
-      g.store(words, 1, { order: 'relaxed', scope: 'sys' });
-      g.store(words.at(8), g.load(words.at(8)) + 1);
-      g.store(words, 0, { order: 'release', scope: 'sys' });
-    });
-    const module = twoAtOnce.ir();
-    const found = new Set<string>();
-    const { complete } = await explore(2000, async (schedule) => {
-      const { findings } = await run(module, { block: 1 }, { ranks: 2, schedule, stepLimit: 1000 });
-      for (const finding of findings) found.add(finding.split('\n')[0]!);
-    });
-    expect(complete).toBe(true);
-    expect([...found]).toEqual(['Data race on window, words[8]']);
-  });
+  const found = new Set<string>();
+  for (let seed = 0; seed < seeds; seed++) {
+    const { findings } = await run(twoAtOnce.ir(), { block: 1 }, { ranks: 2, seed: `${seed}` });
+    for (const finding of findings) found.add(finding.split('\n')[0]!);
+  }
+  expect([...found]).toEqual(['Data race on window, words[8]']);
 });
 
 it('a kernel that polls in a loop hears from a host that had found nothing to do', async () => {
@@ -266,7 +241,6 @@ it('a kernel that polls in a loop hears from a host that had found nothing to do
 describe('whoever can run waits for so many steps of each other at most', () => {
   class Busy extends Task {
     readonly isThread: boolean;
-    readonly key: string;
     ran = 0;
 
     constructor(
@@ -274,7 +248,6 @@ describe('whoever can run waits for so many steps of each other at most', () => 
       readonly rank: number,
     ) {
       super();
-      this.key = `${number}`;
       this.isThread = number % 10 !== 0;
     }
   }

@@ -1,10 +1,8 @@
 /** Accesses that come later than they stand: their own thread notices nothing, others see no more than PTX allows. */
 import { describe, expect, it } from 'vitest';
-import { explore } from '../../../src/gpu/sim/exhaustive.js';
 import { Random } from '../../../src/gpu/sim/random.js';
-import { runOnce } from '../../../src/verify/check/index.js';
 import { download, launch, machineOf, windowsOf } from './harness.js';
-import { litmusConfiguration, litmusKernel, type Threads } from './litmus/program.js';
+import { litmusKernel } from './litmus/program.js';
 import { fileOf, run } from './ptx/harness.js';
 
 const pick = <T>(random: Random, all: readonly T[]): T => all[random.below(all.length)]!;
@@ -89,24 +87,5 @@ describe('accesses that come late', () => {
       expect([...words.slice(0, 4)]).toEqual([0, 0, 1, 1]);
       expect(findings).toEqual([]);
     }
-  });
-
-  const buffering = (first: string): Threads => ({
-    threads: [
-      [`a = x ${first}`, 'y = 1 relaxed'],
-      ['b = y acquire', 'x = 1 relaxed'],
-    ],
-  });
-  it.each([
-    ['relaxed', 1],
-    ['acquire', 0],
-  ])('are a choice of an exhaustive check: a load that is %s', async (order, least) => {
-    const configuration = litmusConfiguration('load buffering', buffering(order), 'a=1 b=1');
-    let found = 0;
-    const { complete } = await explore(5000, async (schedule) => {
-      found += (await runOnce(configuration, { seed: '0', schedule })).findings.length;
-    });
-    expect(complete).toBe(true);
-    expect(Math.min(found, 1)).toBe(least);
   });
 });

@@ -1,10 +1,9 @@
 import { describe, expect, it, vi } from 'vitest';
 import { listSubjects, runCheck } from '../../../src/cli/check.js';
-import { explore, SimMachine } from '../../../src/gpu/sim/index.js';
+import type { SimMachine } from '../../../src/gpu/sim/index.js';
 import { type IrModule, kernel, pointer } from '../../../src/lang/index.js';
 import { type CheckProgress, check, mutantsOf, mutate, runOnce } from '../../../src/verify/check/index.js';
-import { hybrid } from '../../../src/verify/check/subjects/hybrid.js';
-import { download, launch } from '../../gpu/sim/harness.js';
+import { launch } from '../../gpu/sim/harness.js';
 import { ringConfiguration, ringKernel, ringSubject } from './ring.js';
 
 const right = ringSubject();
@@ -128,40 +127,6 @@ describe('check', () => {
     expect(mutants).toMatchObject({ total: 1, survivors: [{ kernel: 'made', text: 'g.barrier()' }] });
   });
 
-  it('runs mutants in all configurations, also where only the tiny ones are searched', async () => {
-    // Its second barrier matters in a second time round only, which the tiny configuration does not have.
-    const rounds = kernel(
-      { name: 'rounds', params: { out: pointer('u32'), times: 'u32' } },
-      (g, { out, times }) => {
-        const shared = g.shared('u32', 2);
-        for (let time = g.u32(0); time < times; time += 1) {
-          g.store(shared.at(g.threadIdx.x), time);
-          g.barrier();
-          g.store(out.at(g.threadIdx.x), g.load(shared.at(1 - g.threadIdx.x)));
-          g.barrier();
-        }
-      },
-    );
-    const configurations = [1, 2].map((times) => ({
-      name: `${times} times`,
-      ranks: 1,
-      tiny: times === 1,
-      async run(machine: SimMachine) {
-        const device = machine.device(0);
-        const rank = { rank: 0, device, stream: device.createStream() };
-        const out = device.allocate(8, 'out');
-        await launch(rank, rounds.ir(), { block: 2 }, { out, times });
-        await rank.stream.synchronize();
-      },
-    }));
-    const subject = { name: 'rounds', kernels: ['rounds'], configurations };
-    const report = await check([subject], { exhaustive: 100, mutants: true });
-    expect(report.mutants).toEqual({ total: 2, killed: 2, survivors: [], elsewhere: [] });
-    expect(report.exhaustive.map(({ configuration }) => configuration)).toEqual(['1 times']);
-    const searched = await check([subject], { exhaustive: 100 });
-    expect(searched.configurations).toBe(1);
-  });
-
   it('says what there is when asked for something else', async () => {
     await expect(check([right], { only: ['line'] })).rejects.toThrow(
       'kernel is "line"; it must be one of rings, ring',
@@ -203,82 +168,6 @@ describe('mutants', () => {
     for (const mutant of mutantsOf(ringKernel(3, { waitsUntilTaken: true }).ir())) {
       expect(mutate(other, mutant)).toBe(other);
     }
-  });
-});
-
-describe('exhaustive schedules', () => {
-  /** Counts how often each order of two atomic additions comes about. */
-  async function orders(adders: number, limit: number) {
-    const race = kernel(
-      { name: 'race', params: { counter: pointer('u32'), order: pointer('u32') } },
-      (g, { counter, order }) => {
-        const before = g.atomicAdd(counter, 1, { order: 'relaxed', scope: 'gpu' });
-        g.store(order.at(before), g.threadIdx.x);
-      },
-    );
-    const seen = new Set<string>();
-    const exploration = await explore(limit, async (schedule) => {
-      const machine = SimMachine.create({ ranks: 1, mode: 'checked', schedule });
-      const device = machine.device(0);
-      const rank = { rank: 0, device, stream: device.createStream() };
-      const counter = device.allocateWindow(4, 'counter');
-      const order = device.allocate(4 * adders, 'order');
-      await launch(rank, race.ir(), { block: adders }, { counter, order });
-      seen.add([...new Uint32Array(await download(rank, order))].join());
-    });
-    return { exploration, seen };
-  }
-
-  it('are as many as there are orders that matter', async () => {
-    const { exploration, seen } = await orders(3, 1000);
-    expect([...seen].sort()).toEqual(['0,1,2', '0,2,1', '1,0,2', '1,2,0', '2,0,1', '2,1,0']);
-    expect(exploration.complete).toBe(true);
-    // One is found to be a repetition only while it runs.
-    expect(exploration.schedules).toBeLessThanOrEqual(7);
-  });
-
-  it('stop at the limit and say so', async () => {
-    const { exploration } = await orders(4, 5);
-    expect(exploration).toEqual({ schedules: 5, complete: false });
-  });
-
-  it('prove a tiny configuration of a right kernel, and fail a wrong one', async () => {
-    const proof = await check([right], { exhaustive: 2000 });
-    expect(proof.findings).toEqual([]);
-    expect(proof.exhaustive).toMatchObject([{ configuration: 'ring of 2, 3 rounds', complete: true }]);
-    const refutation = await check([wrong], { exhaustive: 50 });
-    const race = refutation.findings.find((f) => f.kind === 'race')!;
-    expect(race.seed).toMatch(/^exhaustive-\d+$/);
-    const again = await check([wrong], { replay: `${race.configuration}/${race.seed}` });
-    expect(again.findings).toContainEqual(race);
-  });
-
-  it('of ranks on a network all meet the same network', async () => {
-    const tiny = hybrid.configurations.find(({ name }) => name === 'hybrid, one token')!;
-    const { findings, exhaustive } = await check([{ ...hybrid, configurations: [tiny] }], { exhaustive: 4 });
-    expect(findings).toEqual([]);
-    expect(exhaustive).toMatchObject([{ schedules: 4, complete: false }]);
-  });
-
-  it('refuse a host program that does something else in each run', async () => {
-    const step = kernel({ name: 'step', params: { word: pointer('u32') } }, (g, { word }) => {
-      g.atomicAdd(word, 1, { order: 'relaxed', scope: 'gpu' });
-    });
-    let runs = 0;
-    const fickle = {
-      name: 'fickle',
-      ...{ ranks: 1, tiny: true },
-      run: async (machine: SimMachine) => {
-        const device = machine.device(0);
-        const rank = { rank: 0, device, stream: device.createStream() };
-        const word = device.allocateWindow(4, 'word');
-        await launch(rank, step.ir(), { block: runs++ === 0 ? 2 : 1 }, { word });
-        await download(rank, word);
-      },
-    };
-    await expect(
-      check([{ name: 'fickle', kernels: [], configurations: [fickle] }], { exhaustive: 10 }),
-    ).rejects.toThrow(/^fickle cannot be searched exhaustively: it did not do the same in the same schedule/);
   });
 });
 
@@ -359,7 +248,7 @@ describe('heddle check', () => {
   it('lists what there is, by kernel, and the configurations of a kernel that is named', () => {
     expect(listSubjects([right], [], false)).toBe('rings: 2 configurations of ring\n');
     expect(listSubjects([right], ['ring'], false)).toBe(
-      'rings: 2 configurations of ring\n  ring of 2, 3 rounds (tiny)\n  ring of 3, 3 rounds\n',
+      'rings: 2 configurations of ring\n  ring of 2, 3 rounds\n  ring of 3, 3 rounds\n',
     );
     expect(() => listSubjects([right], ['rung'], false)).toThrow('it must be one of rings, ring');
     expect(JSON.parse(listSubjects([right], [], true))).toEqual({
@@ -368,8 +257,8 @@ describe('heddle check', () => {
           name: 'rings',
           kernels: ['ring'],
           configurations: [
-            { name: 'ring of 2, 3 rounds', ranks: 2, tiny: true },
-            { name: 'ring of 3, 3 rounds', ranks: 3, tiny: false },
+            { name: 'ring of 2, 3 rounds', ranks: 2 },
+            { name: 'ring of 3, 3 rounds', ranks: 3 },
           ],
         },
       ],

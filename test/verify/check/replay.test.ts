@@ -19,7 +19,7 @@ function printing(then: () => void) {
   const talks = kernel({ name: 'talks', params: { epoch: 'u32' } }, (g, { epoch }) => {
     g.print('epoch', epoch);
   });
-  const one = ownConfiguration('one block', { ranks: 1, tiny: true }, async ({ device, rank }) => {
+  const one = ownConfiguration('one block', { ranks: 1 }, async ({ device, rank }) => {
     const stream = device.createStream();
     const launcher = (await device.load(talks.ir())).launcher({ grid: 1, block: 1, rank });
     launcher.set('epoch', 7);
@@ -41,14 +41,6 @@ describe('a replay', () => {
     expect(report).toMatchObject({ configurations: 2, schedules: 2 });
   });
 
-  test('of an exhaustive search goes as far as that goes', async () => {
-    const report = await check(subjects, { replay: 'ring of 2, 3 rounds/exhaustive-1' });
-    expect(report).toMatchObject({ configurations: 1, schedules: 1 });
-    await expect(check(subjects, { replay: 'ring of 2, 3 rounds/exhaustive-2' })).rejects.toThrow(
-      'ring of 2, 3 rounds: one schedule is all there is, not 2',
-    );
-  });
-
   test('that the documentation shows exists', async () => {
     const { text, clean } = await runCheck(checkSubjects, [], { replay: 'push, 3 ranks/priority-17' });
     expect(clean).toBe(true);
@@ -57,7 +49,7 @@ describe('a replay', () => {
 
   test('shows what kernels print, as no other check does', async () => {
     const subject = printing(() => {});
-    for (const replay of ['one block/random-0', 'exhaustive-1']) {
+    for (const replay of ['one block/random-0', 'priority-1']) {
       expect((await runCheck([subject], [], { replay })).text.split('\n')[0]).toBe(printed);
       const { text } = await runCheck([subject], [], { replay, json: true });
       expect(JSON.parse(text).prints).toEqual([printed]);
@@ -69,7 +61,7 @@ describe('a replay', () => {
     const subject = printing(() => {
       throw new WrongResult('it is wrong');
     });
-    for (const replay of ['random-0', 'one block/random-0', 'exhaustive-1']) {
+    for (const replay of ['random-0', 'one block/random-0']) {
       const { text } = await runCheck([subject], [], { replay, json: true });
       expect(JSON.parse(text)).toMatchObject({ prints: [printed], findings: [{ kind: 'wrong-result' }] });
     }
@@ -82,11 +74,10 @@ describe('a replay', () => {
     ['a configuration that is not there', 'ring of 4, 3 rounds/random-1', names],
     ['a seed that is none', 'ring of 2, 3 rounds/random', names],
     ['a seed that is none, alone', 'tuesday', names],
-    ['an exhaustive search of what is not tiny', 'ring of 3, 3 rounds/exhaustive-3', [names[0]]],
   ] as const;
   test.each(wrong)('of %s says what there is, the nearest first', async (_, replay, there) => {
     await expect(check(subjects, { replay })).rejects.toThrow(
-      `replay is ${JSON.stringify(replay)}; it must be '<configuration>/<seed>' as a finding names it: a seed is random-17, priority-17 or, of a tiny configuration, exhaustive-17; a configuration is one of${there.map((name) => `\n  ${name}`).join('')}`,
+      `replay is ${JSON.stringify(replay)}; it must be '<configuration>/<seed>' as a finding names it: a seed is random-17 or priority-17; a configuration is one of${there.map((name) => `\n  ${name}`).join('')}`,
     );
   });
 });

@@ -38,16 +38,10 @@ export function ringKernel(ranks: number, { waitsUntilTaken }: RingVariant): Ker
   );
 }
 
-export function ringConfiguration(
-  kernel: Kernel,
-  ranks: number,
-  rounds: number,
-  tiny = false,
-): CheckConfiguration {
+export function ringConfiguration(kernel: Kernel, ranks: number, rounds: number): CheckConfiguration {
   return {
     name: `ring of ${ranks}, ${rounds} rounds`,
     ranks,
-    tiny,
     async run(machine: SimMachine) {
       const module = kernel.ir();
       const all = Array.from({ length: ranks }, (_, rank) => {
@@ -79,8 +73,6 @@ export function ringSubject(variant: RingVariant = { waitsUntilTaken: true }): C
   return {
     name: 'rings',
     kernels: ['ring'],
-    configurations: [2, 3].map((ranks) =>
-      ringConfiguration(ringKernel(ranks, variant), ranks, 3, ranks === 2),
-    ),
+    configurations: [2, 3].map((ranks) => ringConfiguration(ringKernel(ranks, variant), ranks, 3)),
   };
 }

@@ -5,7 +5,7 @@ const subjectOf = (name: string, waitsUntilTaken: boolean) => ({
   name,
   kernels: ['ring'],
   configurations: [2, 3].map((ranks) => {
-    const configuration = ringConfiguration(ringKernel(ranks, { waitsUntilTaken }), ranks, 3, ranks === 2);
+    const configuration = ringConfiguration(ringKernel(ranks, { waitsUntilTaken }), ranks, 3);
     return { ...configuration, name: `${name} of ${ranks}` };
   }),
 });

@@ -29,7 +29,7 @@ export const exceptKilled = (world: Promise<unknown>): Promise<unknown> =>
 export const ofOneRank = (
   name: string,
   work: (world: World) => Promise<Comparison>,
-  on: Pick<CheckConfiguration, 'residentBlocks' | 'tiny'> = {},
+  on: Pick<CheckConfiguration, 'residentBlocks'> = {},
 ): CheckConfiguration => ({
   ...on,
   name,

@@ -14,13 +14,13 @@ interface Rows {
   readonly options?: ExpertsPlanOptions;
   readonly routes?: RoutesOptions;
   readonly weights?: boolean;
-  readonly on?: Pick<CheckConfiguration, 'residentBlocks' | 'tiny'>;
+  readonly on?: Pick<CheckConfiguration, 'residentBlocks'>;
 }
 
 const plain: RoundsShape = { ranks: 2, experts: 5, topK: 3, maxTokens: 3, hidden: 8, dtype: 'bf16' };
 
 const all: Readonly<Record<string, Rows>> = {
-  'one token': { shape: { ranks: 1, experts: 2, topK: 2, maxTokens: 1 }, on: { tiny: true } },
+  'one token': { shape: { ranks: 1, experts: 2, topK: 2, maxTokens: 1 } },
   // Routes of one expert in both warps of several blocks, and in several steps of each.
   'several blocks and steps': { shape: { experts: 9, topK: 8, maxTokens: 17, hidden: 1, dtype: 'f32' } },
   // Rows of more vectors than a block has threads.

@@ -43,7 +43,7 @@ const pulled: Readonly<Record<string, Partial<Rounds>>> = {
 /** Dispatch sends rows in bulk. */
 const inBulk: Readonly<Record<string, Partial<Rounds>>> = {
   bulk: { counts: true },
-  'bulk, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1, tiny: true },
+  'bulk, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1 },
   // One warp has one stage, so every row must wait until the row before it has left the stage.
   'bulk, more rows than stages': { maxTokens: 4, blocks: 1, hidden: 24 },
   'bulk, rows in parts, three warps': { hidden: 40, maxTokens: 4, parts: 2, blocks: 1, threads: 96 },
@@ -132,7 +132,7 @@ const narrow = each(
 const apart = each(
   { split: true },
   {
-    'split, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1, tiny: true },
+    'split, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1 },
     'split, nothing comes home': { ranks: 3, topK: 2, routes: { router: { kind: 'one-rank', target: 1 } } },
     'split, waits counted': { waits: true, ranks: 3 },
     'split, waits counted beside routes': { waits: true, counts: true },

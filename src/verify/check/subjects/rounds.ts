@@ -77,7 +77,6 @@ const plain = {
   /** The experts' kernel may start before dispatch has ended. */
   programmatic: true,
   residentBlocks: 132,
-  tiny: false,
   /** Before which rounds the world leaves ranks out, and takes them in again. */
   leaveOut: undefined as RoundsOptions['leaveOut'],
   /** Where what NICs reach lies. */
@@ -101,7 +100,7 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   '2 ranks': {},
   '3 ranks': { ranks: 3 },
   '1 rank': { ranks: 1 },
-  'one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1, tiny: true },
+  'one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1 },
   'uneven tokens, experts that do not divide': { ranks: 3, experts: 7, maxTokens: 3, uneven: true },
   'empty ranks and empty rounds': {
     ranks: 3,
@@ -372,7 +371,7 @@ export function roundsOf(differences: Partial<Rounds>): Rounds {
 }
 
 function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfiguration {
-  const { ranks, nodes, residentBlocks, tiny, leaveOut, wires } = of;
+  const { ranks, nodes, residentBlocks, leaveOut, wires } = of;
   const shape = shapeFor(of);
   const how = Object.keys(runs).map((name) => [name, of[name as keyof typeof runs]]);
   const options: RoundsOptions = {
@@ -385,7 +384,7 @@ function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfigu
   const byRails = carrier.family !== undefined && familyNamed(carrier.family).travel.rows === 'rails';
   const made = once(() => makeRounds(shape, of, byRails ? nodes : 1));
   return {
-    ...{ name, ranks, residentBlocks, tiny },
+    ...{ name, ranks, residentBlocks },
     async run(sim) {
       const { rounds, placedShape, means, expected } = made();
       const results = await World.local({ ranks, nodes, device: 'sim', sim, fabric: { wires } }, (world) =>

@@ -48,5 +48,5 @@ function configuration(name: string, options: RoutedOptions): CheckConfiguration
     const { inputs, expected } = made();
     return compareRouted(options.model, await runRouter(world, inputs, 2), expected);
   };
-  return ofOneRank(name, work, { tiny: options.tokens === 1 });
+  return ofOneRank(name, work);
 }
