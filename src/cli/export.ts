@@ -1,7 +1,7 @@
 import { ArgumentError } from '../base/errors.js';
 import { families, familyNamed } from '../moe/families/index.js';
 import { tunedFor } from '../moe/index.js';
-import { exportPlan, writeExport } from '../tools/export/index.js';
+import { architectureNamed, exportPlan, writeExport } from '../tools/export/index.js';
 import { familyKeys, familyShape } from '../verify/kernels/index.js';
 import { Argument, type Command, type FlagsOf } from './commander.js';
 import { multiprocessors, parseShape, requireOutputFolder, shapeHelp } from './options.js';
@@ -15,7 +15,11 @@ const define = (command: Command) =>
     .addArgument(new Argument('<family>', 'of kernels').choices(families.map(({ name }) => name)))
     .option('--shape <key=value,…>', 'the layer, and the family’s knobs', '')
     .requiredOption('--out <folder>', 'where to write; made if it is not there')
-    .option('--arch <names>', 'architectures to compile for; none writes sources only', 'sm_90a,sm_100a')
+    .option(
+      '--arch <names>',
+      'architectures to compile for, and compute_90 for PTX; none writes sources only',
+      'sm_90a,sm_100a,sm_103a,compute_90',
+    )
     .option(
       '--prefix <name>',
       'name of the .h and .c file, and prefix of every C name in them; several plans can then share a program',
@@ -29,7 +33,7 @@ const define = (command: Command) =>
       () => `
 Writes PREFIX.h and PREFIX.c, a host with the kernels in it, in C11 and C++17 and on nothing but the driver: create,
 dispatch, combine, failure, destroy. And for hosts of one's own plan.json (memory, its start values, every launch and what
-each of its arguments is), and of each kernel its CUDA C++ and a cubin for each architecture. docs/export.md says how to
+each of its arguments is), and of each kernel its CUDA C++ and a cubin (or PTX) for each architecture. docs/export.md says how to
 call them; examples/export has an engine in C++, one in Rust, and one in Python with PyTorch.
 
 ${shapeHelp(families.map((family) => ({ name: family.name, shape: familyKeys(family) })))}
@@ -50,7 +54,7 @@ async function exportFamily(
   { shape, out, prefix, arch, split, json, sms }: FlagsOf<typeof define>,
 ): Promise<void> {
   requireOutputFolder('--out', out);
-  const architectures = architecturesOf(arch);
+  const architectures = arch === 'none' ? [] : arch.split(',').map((of) => architectureNamed('--arch', of));
   if (!/^[A-Za-z]\w*$/.test(prefix))
     throw new ArgumentError('--prefix', prefix, 'a letter, then letters, digits and underscores');
   const family = familyNamed(name);
@@ -68,12 +72,4 @@ async function exportFamily(
     for (const { file, bytes } of written)
       process.stdout.write(`${file.padEnd(width)}  ${String(bytes).padStart(8)} bytes\n`);
   }
-}
-
-function architecturesOf(text: string): readonly string[] {
-  if (text === 'none') return [];
-  return text.split(',').map((name) => {
-    if (/^sm_\d{2,}[af]?$/.test(name)) return name;
-    throw new ArgumentError('--arch', text, 'architectures like sm_90a,sm_100a, or none');
-  });
 }

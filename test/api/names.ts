@@ -87,7 +87,7 @@ interface Reasons {
     | 'hardwareOf'
     | 'isLeftEarly'
     | 'operands'
-    | 'requireArchitecture'
+    | 'requireHardware'
     | 'rewriteEffects'
     | 'rewriteStatements'
     | 'sharedLayout'

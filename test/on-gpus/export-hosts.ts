@@ -5,7 +5,7 @@
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { type Exported, writeExport } from '../../src/tools/export/index.js';
+import { architectureNamed, type Exported, writeExport } from '../../src/tools/export/index.js';
 import { architectures, cases, exported, folderOf, pages, planOf } from './export-cases.js';
 
 const examples = join(import.meta.dirname, '../../../examples/export');
@@ -20,7 +20,12 @@ const [gcc, gxx] = ['gcc', 'g++'].map(compiler);
 async function write(name: string, plan: Exported): Promise<string> {
   const folder = folderOf(name);
   mkdirSync(dirname(folder), { recursive: true });
-  await writeExport(plan, folder, 'heddle', architectures);
+  await writeExport(
+    plan,
+    folder,
+    'heddle',
+    architectures.map((of) => architectureNamed('--arch', of)),
+  );
   const source = join(folder, 'heddle.c');
   execFileSync(gcc!, ['-std=c11', '-O2', '-c', source, '-o', join(folder, 'heddle.o')]);
   execFileSync(gcc!, ['-O2', '-shared', '-fPIC', source, '-ldl', '-o', join(folder, 'heddle.so')]);

@@ -55,7 +55,7 @@ async function choose(): Promise<Compiler> {
 const inFlight = new Map<string, Promise<Uint8Array>>();
 
 /**
- * The kernel as a cubin for `architecture`, from the cache where it is there.
+ * The kernel as a cubin for `architecture`, or as PTX where it is a virtual one ('compute_90'); from the cache where it is there.
  * @throws CompileError with the TypeScript lines that the compiler complained about.
  */
 export async function compileKernel(source: KernelSource, architecture: string): Promise<Uint8Array> {
@@ -67,11 +67,12 @@ export async function compileKernel(source: KernelSource, architecture: string):
     options,
     text: source.text,
   });
-  let cubin = inFlight.get(key);
-  if (cubin === undefined) {
-    cubin = cached(cacheFolder(), key, async () => {
-      const compiled = await compiler.compile(source.text, options);
-      if (compiled.ok) return compiled.cubin;
+  let image = inFlight.get(key);
+  if (image === undefined) {
+    image = cached(cacheFolder(), key, async () => {
+      const to = architecture.startsWith('compute_') ? 'ptx' : 'cubin';
+      const compiled = await compiler.compile(source.text, options, to);
+      if (compiled.ok) return compiled.image;
       throw new CompileError(
         source.entry,
         parseDiagnostics(compiled.log),
@@ -79,9 +80,9 @@ export async function compileKernel(source: KernelSource, architecture: string):
         source.lineOf ?? (() => null),
       );
     }).then(({ bytes }) => bytes);
-    inFlight.set(key, cubin);
+    inFlight.set(key, image);
     // Kept while others may ask for it at once, not for ever: the disk has it.
-    cubin.finally(() => inFlight.delete(key)).catch(() => {});
+    image.finally(() => inFlight.delete(key)).catch(() => {});
   }
-  return cubin;
+  return image;
 }

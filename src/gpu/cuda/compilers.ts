@@ -7,12 +7,15 @@ export interface Compiler {
   /** '13.0'; NVRTC tells no more. */
   readonly version: string;
   readonly path: string;
-  /** Compiles to a cubin, or says why not. */
-  compile(text: string, options: readonly string[]): Promise<Compiled>;
+  /** Compiles for what the options name as architecture, or says why not. */
+  compile(text: string, options: readonly string[], to?: ImageKind): Promise<Compiled>;
 }
 
+/** A cubin (default) runs on some GPUs; a driver makes cubins of PTX for its own. */
+export type ImageKind = 'cubin' | 'ptx';
+
 export type Compiled =
-  | { readonly ok: true; readonly cubin: Uint8Array }
+  | { readonly ok: true; readonly image: Uint8Array }
   | { readonly ok: false; readonly log: string };
 
 /** Where a library of a toolkit may be: wherever the loader looks (LD_LIBRARY_PATH), then the toolkits' folders. */

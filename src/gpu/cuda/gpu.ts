@@ -156,8 +156,10 @@ export function requireCapability([major, minor]: Gpu['capability'], whose: stri
   );
 }
 
-/** Requires the capability that a kernel's operations need. @throws UnavailableError */
-export function requireHardware(module: IrModule, [major, minor]: Gpu['capability'], whose: string): void {
+/** Requires the capability that all kernels need, and that the operations of this one need. @throws UnavailableError */
+export function requireHardware(module: IrModule, capability: Gpu['capability'], whose: string): void {
+  requireCapability(capability, whose);
+  const [major, minor] = capability;
   const needs = hardwareOf(module);
   if (needs === null) return;
   const [which, has] = {
@@ -175,14 +177,6 @@ export function requireHardware(module: IrModule, [major, minor]: Gpu['capabilit
 /** The compiler's name for a GPU's instruction set; from Hopper on with the features of that chip alone (TMA). */
 export function architecture([major, minor]: Gpu['capability']): string {
   return `sm_${major}${minor}${major >= 9 ? 'a' : ''}`;
-}
-
-/** Requires that a kernel can be compiled for an architecture: 'sm_90a', 'sm_100', 'compute_90'. @throws UnavailableError */
-export function requireArchitecture(module: IrModule, name: string): void {
-  const [, major, minor] = /_(\d+)(\d)[af]?$/.exec(name)!;
-  const capability = [Number(major), Number(minor)] as const;
-  requireCapability(capability, name);
-  requireHardware(module, capability, name);
 }
 
 function text(bytes: Uint8Array): string {

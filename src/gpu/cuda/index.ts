@@ -23,7 +23,7 @@ export {
   gpusHere,
   hasPeerAtomics,
   listGpus,
-  requireArchitecture,
+  requireHardware,
 } from './gpu.js';
 export { type Links, nvmlCandidates, openNvml } from './nvml.js';
 export { nvrtcCandidates } from './nvrtc.js';

@@ -4,7 +4,7 @@ import { access, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { UnavailableError } from '../../base/errors.js';
-import { type Compiled, type Compiler, toolkitFolders } from './compilers.js';
+import { type Compiled, type Compiler, type ImageKind, toolkitFolders } from './compilers.js';
 
 const compileLimit = 300_000;
 const versionLimit = 20_000;
@@ -24,7 +24,7 @@ export async function findNvcc(): Promise<Compiler> {
     }
     const version = parseNvccVersion((await run(path, ['--version'], versionLimit)).output);
     if (version !== null) {
-      return { kind: 'nvcc', version, path, compile: (text, options) => compile(path, text, options) };
+      return { kind: 'nvcc', version, path, compile: (...what) => compile(path, ...what) };
     }
   }
   throw new UnavailableError('nvcc is neither on PATH nor in a CUDA toolkit', 'Set CUDA_HOME to the toolkit');
@@ -35,14 +35,19 @@ export function parseNvccVersion(output: string): string | null {
   return /\bV(\d+\.\d+\.\d+)/.exec(output)?.[1] ?? null;
 }
 
-async function compile(nvcc: string, text: string, options: readonly string[]): Promise<Compiled> {
+async function compile(
+  nvcc: string,
+  text: string,
+  options: readonly string[],
+  to: ImageKind = 'cubin',
+): Promise<Compiled> {
   const folder = await mkdtemp(join(tmpdir(), 'heddle-nvcc-'));
   try {
     const source = join(folder, 'kernel.cu');
-    const cubin = join(folder, 'kernel.cubin');
+    const image = join(folder, `kernel.${to}`);
     await writeFile(source, text);
-    const { ok, output } = await run(nvcc, ['-cubin', ...options, '-o', cubin, source], compileLimit);
-    return ok ? { ok, cubin: await readFile(cubin) } : { ok, log: output };
+    const { ok, output } = await run(nvcc, [`-${to}`, ...options, '-o', image, source], compileLimit);
+    return ok ? { ok, image: await readFile(image) } : { ok, log: output };
   } finally {
     await rm(folder, { recursive: true, force: true });
   }

@@ -1,6 +1,6 @@
 import { UnavailableError } from '../../base/errors.js';
 import { type Address, addressOf, openLibrary, readString } from '../../base/native/index.js';
-import { type Compiled, type Compiler, libraryCandidates } from './compilers.js';
+import { type Compiled, type Compiler, type ImageKind, libraryCandidates } from './compilers.js';
 import { createOut, loadedDriverVersion } from './driver.js';
 import { CudaError } from './errors.js';
 
@@ -25,6 +25,8 @@ export function openNvrtc(): Compiler {
     nvrtcCompileProgram: ['i32', 'address', 'i32', 'address'],
     nvrtcGetCUBINSize: ['i32', 'address', 'address'],
     nvrtcGetCUBIN: ['i32', 'address', 'buffer'],
+    nvrtcGetPTXSize: ['i32', 'address', 'address'],
+    nvrtcGetPTX: ['i32', 'address', 'buffer'],
     nvrtcGetProgramLogSize: ['i32', 'address', 'address'],
     nvrtcGetProgramLog: ['i32', 'address', 'buffer'],
     nvrtcDestroyProgram: ['i32', 'address'],
@@ -49,14 +51,18 @@ export function openNvrtc(): Compiler {
     );
   }
 
-  const read = (name: 'nvrtcGetCUBIN' | 'nvrtcGetProgramLog', program: Address) => {
+  const read = (name: 'nvrtcGetCUBIN' | 'nvrtcGetPTX' | 'nvrtcGetProgramLog', program: Address) => {
     check(calls[`${name}Size`](program, out.address), `${name}Size`);
     const bytes = new Uint8Array(out.number());
     check(calls[name](program, bytes), name);
     return bytes;
   };
   // Compiling holds the thread for some tens of milliseconds: kernels are compiled when they are loaded, once.
-  const compile = async (text: string, options: readonly string[]): Promise<Compiled> => {
+  const compile = async (
+    text: string,
+    options: readonly string[],
+    to: ImageKind = 'cubin',
+  ): Promise<Compiled> => {
     check(calls.nvrtcCreateProgram(out.address, text, 'kernel.cu', 0, 0, 0), 'nvrtcCreateProgram');
     const program = out.number();
     try {
@@ -67,8 +73,10 @@ export function openNvrtc(): Compiler {
         return { ok: false, log: Buffer.from(bytes).toString('utf8').replace(/\0+$/, '') };
       }
       check(result, 'nvrtcCompileProgram');
-      const made = read('nvrtcGetCUBIN', program);
-      return made.length > 0 ? { ok: true, cubin: made } : { ok: false, log: noCubin };
+      // PTX comes with the zero that ends a string of C.
+      if (to === 'ptx') return { ok: true, image: read('nvrtcGetPTX', program).slice(0, -1) };
+      const image = read('nvrtcGetCUBIN', program);
+      return image.length > 0 ? { ok: true, image } : { ok: false, log: noCubin };
     } finally {
       out.u64[0] = BigInt(program);
       calls.nvrtcDestroyProgram(out.address);

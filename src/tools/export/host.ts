@@ -48,6 +48,7 @@ struct heddle_token {
   CALL(cuInit, "cuInit", (unsigned)) \
   CALL(cuGetErrorName, "cuGetErrorName", (int, const char **)) \
   CALL(cuDeviceGet, "cuDeviceGet", (int *, int)) \
+  CALL(cuDeviceGetAttribute, "cuDeviceGetAttribute", (int *, int, int)) \
   CALL(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (void **, int)) \
   CALL(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (int)) \
   CALL(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (void *)) \
@@ -125,6 +126,8 @@ struct heddle_rank {
   /* The stream is for reading failures beside whatever runs. */
   void *context, *stream;
   void *modules[HEDDLE_KERNELS], *functions[HEDDLE_KERNELS];
+  /* The kernels can wait for the launch before them, so that it may still run when they begin. */
+  unsigned overlaps;
   heddle_address buffers[HEDDLE_BUFFERS + 1];
   struct heddle_mapping windows[HEDDLE_RANKS][HEDDLE_WINDOWS];
   /* Open until every rank has mapped the windows. */
@@ -182,23 +185,33 @@ static const char *heddle_open_driver(heddle_rank *h) {
   return NULL;
 }
 
+/* Which image of each kernel is for this GPU; or none of them. */
+static const char *heddle_choose(heddle_rank *h, int *chosen) {
+  const int attribute_major = 75, attribute_minor = 76, hopper = 90;
+  int major, minor;
+  HEDDLE_TRY(cuDeviceGetAttribute, (&major, attribute_major, h->device));
+  HEDDLE_TRY(cuDeviceGetAttribute, (&minor, attribute_minor, h->device));
+  for (int a = 0; a < HEDDLE_ARCHITECTURES; a++)
+    if (heddle_gpus[a].oldest <= 10 * major + minor && 10 * major + minor <= heddle_gpus[a].newest) {
+      h->overlaps = heddle_gpus[a].oldest >= hopper;
+      *chosen = a;
+      return NULL;
+    }
+  return heddle_say("GPU %d has compute capability %d.%d, and the kernels of this export are for %s: export for it by --arch",
+                    h->host.device, major, minor, heddle_architectures);
+}
+
 /* Kernels are loaded now: one that is loaded while another waits for a peer may wait for that one to end. */
 static const char *heddle_prepare(heddle_rank *h) {
   const unsigned non_blocking = 1;
-  const int most_dynamic_shared = 8, no_binary_for_gpu = 209;
+  const int most_dynamic_shared = 8;
+  int chosen;
+  const char *wrong = heddle_choose(h, &chosen);
+  if (wrong != NULL) return wrong;
   HEDDLE_TRY(cuStreamCreate, (&h->stream, non_blocking));
   for (int b = 0; b < HEDDLE_BUFFERS; b++) HEDDLE_TRY(cuMemAlloc, (&h->buffers[b], heddle_buffer_bytes[b]));
   for (int k = 0; k < HEDDLE_KERNELS; k++) {
-    int result = no_binary_for_gpu;
-    for (int a = 0; a < HEDDLE_ARCHITECTURES && result != 0; a++) {
-      int loaded = h->cuda.cuModuleLoadData(&h->modules[k], heddle_images[k][a]);
-      /* That the others are for other GPUs does not hide why the one for this GPU cannot be loaded. */
-      if (loaded != no_binary_for_gpu) result = loaded;
-    }
-    if (result == no_binary_for_gpu)
-      return heddle_say("GPU %d takes none of the kernels of this export, which are for %s: export for others by --arch",
-                        h->host.device, heddle_architectures);
-    if (result != 0) return heddle_refused(h, "cuModuleLoadData", result);
+    HEDDLE_TRY(cuModuleLoadData, (&h->modules[k], heddle_images[k][chosen]));
     HEDDLE_TRY(cuModuleGetFunction, (&h->functions[k], h->modules[k], heddle_entries[k]));
     if (h->cuda.cuFuncLoad != NULL) HEDDLE_TRY(cuFuncLoad, (h->functions[k]));
   }
@@ -533,7 +546,7 @@ static const char *heddle_enqueue(heddle_rank *h, int l, const struct heddle_rou
   programmatic.id = 6;
   programmatic.value.programmatic = 1;
   struct heddle_config config = {{launch->grid, 1, 1}, {launch->block, 1, 1}, launch->dynamic_shared_bytes,
-                                 stream,  &programmatic, launch->programmatic};
+                                 stream,  &programmatic, launch->programmatic & h->overlaps};
   HEDDLE_TRY(cuLaunchKernelEx, (&config, h->functions[launch->kernel], NULL, extra));
   return NULL;
 }

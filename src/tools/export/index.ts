@@ -1,3 +1,4 @@
 /** Heddle's kernels for hosts that are not Heddle: sources, compiled kernels, and the plan of their launches. */
+export { architectureNamed } from './architecture.js';
 export { type Exported, exportPlan, type LaunchPlan } from './launch-plan.js';
 export { writeExport } from './write.js';

@@ -2,15 +2,16 @@
 import { createHash } from 'node:crypto';
 import { phases, unitBytes, widestUnit } from '../../moe/families/index.js';
 import { outputRowBytes } from '../../moe/layer/index.js';
+import type { Architecture } from './architecture.js';
 import type { Source } from './binding.js';
 import { renamed, upper } from './header.js';
 import { hostSource } from './host.js';
 import type { LaunchParameter, LaunchPlan, PlacedTensor, PlannedLaunch } from './launch-plan.js';
 
-/** Of each kernel, by name, its cubins in the order of the architectures. */
+/** What each kernel, by name, was compiled to, in the order of the architectures. */
 export interface Images {
-  readonly architectures: readonly string[];
-  readonly cubins: ReadonlyMap<string, readonly Uint8Array[]>;
+  readonly architectures: readonly Architecture[];
+  readonly images: ReadonlyMap<string, readonly Uint8Array[]>;
 }
 
 /** Those before `window` are a round's own. */
@@ -83,6 +84,11 @@ struct heddle_launch {
   const struct heddle_parameter *parameters;
 };
 
+/* The GPUs that take the images of an architecture, by compute capability: 10 * major + minor. */
+struct heddle_range {
+  int oldest, newest;
+};
+
 /* What every byte of a range is before the first launch; all others are 0. */
 struct heddle_fill {
   uint32_t window;
@@ -96,20 +102,21 @@ struct heddle_place {
   uint64_t offset;
 };`;
 
-function imageTables({ architectures, cubins }: Images, kernels: readonly string[]): string[] {
-  const words = (cubin: Uint8Array): string[] => {
-    const padded = Buffer.alloc(Math.ceil(cubin.length / 8) * 8);
-    padded.set(cubin);
+function imageTables({ architectures, images }: Images, kernels: readonly string[]): string[] {
+  const words = (image: Uint8Array): string[] => {
+    // PTX ends in a zero.
+    const padded = Buffer.alloc(Math.ceil((image.length + 1) / 8) * 8);
+    padded.set(image);
     return Array.from(
       { length: padded.length / 8 },
       (_, i) => `0x${padded.readBigUInt64LE(8 * i).toString(16)}`,
     );
   };
   const perLine = 6;
-  const all = kernels.map((name) => cubins.get(name) ?? []);
+  const all = kernels.map((name) => images.get(name) ?? []);
   return [
-    ...all.flatMap((images, k) =>
-      images.map((image, a) => {
+    ...all.flatMap((made, k) =>
+      made.map((image, a) => {
         const found = words(image);
         const lines = Array.from({ length: Math.ceil(found.length / perLine) }, (_, i) =>
           found.slice(i * perLine, (i + 1) * perLine).join(', '),
@@ -118,13 +125,14 @@ function imageTables({ architectures, cubins }: Images, kernels: readonly string
       }),
     ),
     `static const void *const heddle_images[][${Math.max(1, architectures.length)}] = {\n${list(
-      all.map((images, k) => `{${images.map((_, a) => `heddle_image_${k}_${a}`).join(', ') || 'NULL'}}`),
+      all.map((made, k) => `{${made.map((_, a) => `heddle_image_${k}_${a}`).join(', ') || 'NULL'}}`),
     )}\n};`,
   ];
 }
 
-export function printSource(plan: LaunchPlan, prefix: string, images: Images): string {
+export function printSource(plan: LaunchPlan, prefix: string, compiled: Images): string {
   const { layer, windows, buffers, kernels, launches, received, failure } = plan;
+  const { architectures } = compiled;
   const at = (names: readonly { readonly name: string }[], wanted: string): number =>
     names.findIndex(({ name }) => name === wanted);
   const indexOf = (source: Source): number => {
@@ -164,7 +172,7 @@ export function printSource(plan: LaunchPlan, prefix: string, images: Images): s
     return { i, tensor, point: `POINT(${field}${index}, ${type}, heddle_place_${i})` };
   });
   const constants = {
-    ARCHITECTURES: images.architectures.length,
+    ARCHITECTURES: architectures.length,
     KERNELS: kernels.length,
     WINDOWS: windows.length,
     BUFFERS: buffers.length,
@@ -189,9 +197,15 @@ export function printSource(plan: LaunchPlan, prefix: string, images: Images): s
       .join('\n'),
     types.trim(),
     `static const uint64_t heddle_plan = 0x${digest};`,
-    `static const char heddle_architectures[] = "${images.architectures.join(', ') || 'none'}";`,
+    `static const char heddle_architectures[] = "${architectures.map(({ name }) => name).join(', ') || 'none'}";`,
+    table(
+      'struct heddle_range',
+      'gpus',
+      architectures.map(({ gpus }) => `{${gpus.join(', ')}}`),
+      '{0, 0}',
+    ),
     table('char *const', 'entries', entries, ''),
-    ...imageTables(images, names),
+    ...imageTables(compiled, names),
     numbers('uint64_t', 'window_bytes', windows.map(bytesOf)),
     numbers('uint64_t', 'buffer_bytes', buffers.map(bytesOf)),
     numbers('uint32_t', 'row_alignment', alignments),

@@ -1,7 +1,8 @@
 import { join } from 'node:path';
 import { makeFolder, writeOutput } from '../../base/files/index.js';
-import { compileKernel, findCompiler, requireArchitecture } from '../../gpu/cuda/index.js';
+import { compileKernel, findCompiler, requireHardware } from '../../gpu/cuda/index.js';
 import { compileOptions, entryName, type IrModule, printCuda } from '../../lang/index.js';
+import { type Architecture, byPreference } from './architecture.js';
 import { printHeader } from './header.js';
 import type { Exported } from './launch-plan.js';
 import { printSource } from './source.js';
@@ -16,27 +17,28 @@ export async function writeExport(
   { plan, kernels }: Exported,
   folder: string,
   prefix: string,
-  architectures: readonly string[],
+  given: readonly Architecture[],
   compiling: (file: string) => void = () => {},
 ) {
+  const architectures = given.toSorted(byPreference);
   for (const kernel of kernels.values())
-    for (const architecture of architectures) requireArchitecture(kernel.ir(), architecture);
+    for (const { capability, name } of architectures) requireHardware(kernel.ir(), capability, name);
   if (architectures.length > 0) await findCompiler();
   const files = new Map<string, string | Uint8Array>([['plan.json', `${JSON.stringify(plan, null, 2)}\n`]]);
-  const cubins = new Map<string, Uint8Array[]>();
+  const images = new Map<string, Uint8Array[]>();
   for (const [name, kernel] of kernels) {
     files.set(`${name}.cu`, printCuda(kernel.ir()));
-    const images: Uint8Array[] = [];
+    const made: Uint8Array[] = [];
     for (const architecture of architectures) {
-      const file = `${name}.${architecture}.cubin`;
+      const file = `${name}.${architecture.name}.${architecture.image}`;
       compiling(file);
-      images.push(await cubinOf(kernel.ir(), architecture));
-      files.set(file, images.at(-1)!);
+      made.push(await imageOf(kernel.ir(), architecture.name));
+      files.set(file, made.at(-1)!);
     }
-    cubins.set(name, images);
+    images.set(name, made);
   }
   files.set(`${prefix}.h`, printHeader(plan, prefix));
-  files.set(`${prefix}.c`, printSource(plan, prefix, { architectures, cubins }));
+  files.set(`${prefix}.c`, printSource(plan, prefix, { architectures, images }));
   makeFolder(folder);
   return [...files].map(([file, contents]) => {
     writeOutput(join(folder, file), contents);
@@ -44,7 +46,7 @@ export async function writeExport(
   });
 }
 
-function cubinOf(module: IrModule, architecture: string): Promise<Uint8Array> {
+function imageOf(module: IrModule, architecture: string): Promise<Uint8Array> {
   const source = { text: printCuda(module), entry: entryName(module), options: compileOptions };
   return compileKernel(source, architecture);
 }

@@ -15,7 +15,7 @@ const elf = '\x7fELF';
 describe('nvcc', needing('nvcc'), () => {
   it('compiles to a cubin', async () => {
     const compiled = await (await findNvcc()).compile(good, options('sm_90a'));
-    expect(compiled.ok && Buffer.from(compiled.cubin.subarray(0, 4)).toString('latin1')).toBe(elf);
+    expect(compiled.ok && Buffer.from(compiled.image.subarray(0, 4)).toString('latin1')).toBe(elf);
   });
 });
 
@@ -23,7 +23,7 @@ describe('NVRTC', needing('nvrtc'), () => {
   it('compiles to a cubin, and reports errors', async () => {
     const nvrtc = openNvrtc();
     const compiled = await nvrtc.compile(good, options('sm_90a'));
-    expect(compiled.ok && Buffer.from(compiled.cubin.subarray(0, 4)).toString('latin1')).toBe(elf);
+    expect(compiled.ok && Buffer.from(compiled.image.subarray(0, 4)).toString('latin1')).toBe(elf);
     const refused = await nvrtc.compile(bad, options('sm_90a'));
     expect(refused).toMatchObject({ ok: false, log: expect.stringContaining('kernels/k.ts(7): error') });
   });

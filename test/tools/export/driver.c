@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { OUT_OF_MEMORY = 2, INVALID_VALUE = 1, INVALID_CONTEXT = 201, NO_BINARY = 209, NOT_SUPPORTED = 801 };
+enum { OUT_OF_MEMORY = 2, INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_SUPPORTED = 801 };
 enum { PAGE = 1 << 16, MOST = 4096 };
 
 typedef uint64_t address;
@@ -64,6 +64,13 @@ int cuDeviceGet(int *device, int ordinal) {
   *device = ordinal;
   return 0;
 }
+/* STUB_CAPABILITY: the compute capability, 9.0 by default. */
+int cuDeviceGetAttribute(int *out, int attribute, int device) {
+  const char *capability = getenv("STUB_CAPABILITY");
+  if (capability == NULL) capability = "9.0";
+  *out = atoi(attribute == 75 ? capability : strchr(capability, '.') + 1);
+  return device < 0 || attribute < 75 || attribute > 76 ? INVALID_VALUE : 0;
+}
 int cuDevicePrimaryCtxRetain(void **context, int device) {
   *context = (void *)((uintptr_t)device + 1);
   return 0;
@@ -91,10 +98,9 @@ int cuCtxSynchronize(void) {
   return 0;
 }
 int cuModuleLoadData(void **module, const void *image) {
-  const char *architecture = getenv("STUB_ARCHITECTURE");
   CHECK("cuModuleLoadData");
-  if (strncmp((const char *)image, architecture == NULL ? "sm_90a" : architecture, 6) != 0) return NO_BINARY;
   if (refuses("memory for kernels")) return OUT_OF_MEMORY;
+  say("loaded %s\n", (const char *)image);
   *module = strdup((const char *)image);
   return 0;
 }
@@ -104,7 +110,8 @@ int cuModuleUnload(void *module) {
 }
 int cuModuleGetFunction(void **function, void *module, const char *entry) {
   /* An image is its architecture and the kernel's name. */
-  if (strncmp((const char *)module + 7, entry, strlen((const char *)module + 7)) != 0) return INVALID_VALUE;
+  const char *kernel = strchr((const char *)module, ' ') + 1;
+  if (strncmp(kernel, entry, strlen(kernel)) != 0) return INVALID_VALUE;
   *function = (void *)entry;
   return 0;
 }

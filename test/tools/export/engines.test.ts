@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { familyNamed } from '../../../src/moe/families/index.js';
 import { printHeader } from '../../../src/tools/export/header.js';
-import { exportPlan, type LaunchPlan } from '../../../src/tools/export/index.js';
+import { architectureNamed, exportPlan, type LaunchPlan } from '../../../src/tools/export/index.js';
 import { printSource } from '../../../src/tools/export/source.js';
 import { familyShape, type ShapeText } from '../../../src/verify/kernels/index.js';
 import { cudaHeaders, hostCompiler, needing } from '../../needs.js';
@@ -20,17 +20,20 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 const shape = { ranks: 2, tokens: 128, hidden: 1024, experts: 16, topk: 4 };
 const strict = ['-Wall', '-Wextra', '-Wpedantic', '-Werror'];
-const architectures = ['sm_100a', 'sm_90a'];
+const architectures = ['sm_100a', 'sm_90a', 'sm_80', 'compute_90'].map((name) => architectureNamed('', name));
 
 /** Writes the header and the source of a plan, with kernels that only the stub takes. */
 async function write(prefix: string, family: string, given: ShapeText, split = false): Promise<LaunchPlan> {
   const found = familyNamed(family);
   const { plan, kernels } = await exportPlan(found, familyShape(found, given, { split, sms: null }), '1.2.3');
-  const cubins = new Map(
-    Array.from(kernels.keys(), (name) => [name, architectures.map((at) => Buffer.from(`${at} ${name}\0`))]),
+  const images = new Map(
+    Array.from(kernels.keys(), (name) => [
+      name,
+      architectures.map((at) => Buffer.from(`${at.name} ${name}`)),
+    ]),
   );
   writeFileSync(join(folder, `${prefix}.h`), printHeader(plan, prefix));
-  writeFileSync(join(folder, `${prefix}.c`), printSource(plan, prefix, { architectures, cubins }));
+  writeFileSync(join(folder, `${prefix}.c`), printSource(plan, prefix, { architectures, images }));
   return plan;
 }
 
@@ -57,6 +60,8 @@ interface Ended {
   /** Of each piece of memory that others could map, how many of their launches named it. */
   readonly marks: readonly number[];
   readonly released: number;
+  /** The architectures of the images that were loaded, each once. */
+  readonly loaded: readonly string[];
 }
 
 let runs = 0;
@@ -85,6 +90,7 @@ function run(program: string, args: readonly string[], env: Readonly<Record<stri
     launches,
     marks: Array.from(text.matchAll(/^freed device \d marks (\d+)$/gm), ([, marks]) => Number(marks)),
     released: [...text.matchAll(/^released/gm)].length,
+    loaded: [...new Set(Array.from(text.matchAll(/^loaded (\S+)/gm), ([, name]) => name!))],
   };
 }
 
@@ -160,6 +166,19 @@ describe('an engine in C++, a process a rank', needing('cc', 'c++'), () => {
   });
 
   test.each([
+    ['8.9', 'sm_80', 0],
+    ['9.0', 'sm_90a', 1],
+    ['10.0', 'sm_100a', 1],
+    ['10.3', 'compute_90', 1],
+    ['12.0', 'compute_90', 1],
+  ])('a GPU of %s takes the kernels of %s', (capability, image, programmatic) => {
+    const { status, loaded, launches } = run('engine', [folder, '2'], { STUB_CAPABILITY: capability });
+    expect(status).toBe(0);
+    expect(loaded).toEqual([image]);
+    for (const { sizes } of launches.flat()) expect(sizes[3]).toBe(programmatic);
+  });
+
+  test.each([
     [
       'on one rank alone',
       { STUB_REFUSES: 'cuModuleLoadData', STUB_REFUSES_DEVICE: '1' },
@@ -177,13 +196,13 @@ describe('an engine in C++, a process a rank', needing('cc', 'c++'), () => {
     ],
     [
       'a GPU without room for kernels',
-      { STUB_REFUSES: 'memory for kernels', STUB_ARCHITECTURE: 'sm_100a' },
+      { STUB_REFUSES: 'memory for kernels', STUB_CAPABILITY: '10.0' },
       /rank 0: cuModuleLoadData failed with CUDA_ERROR_OF_THE_STUB \(2\)\n/,
     ],
     [
       'kernels for other GPUs',
-      { STUB_ARCHITECTURE: 'sm_120' },
-      /rank 0: GPU 0 takes none of the kernels of this export, which are for sm_100a, sm_90a: export for others by --arch/,
+      { STUB_CAPABILITY: '7.5' },
+      /rank 0: GPU 0 has compute capability 7.5, and the kernels of this export are for sm_100a, sm_90a, sm_80, compute_90: export for it by --arch/,
     ],
   ])('%s: every rank says what is wrong, and gives back what it has', (_, env, why) => {
     const { status, said, launches, released } = run('engine', [folder, '2'], env);

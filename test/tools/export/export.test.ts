@@ -261,6 +261,29 @@ describe('heddle export', () => {
     });
   });
 
+  test(
+    'compiles to cubins and PTX; a host looks first at what is made for the fewest GPUs',
+    needing('nvrtc or nvcc'),
+    async () => {
+      const { code } = await write(
+        'images',
+        'one-sided',
+        '--shape',
+        smallText,
+        '--arch',
+        'compute_90,sm_90,sm_90a',
+      );
+      expect(code).toBe(0);
+      const image = (name: string) =>
+        readFileSync(join(folder, `images/one_sided_dispatch.${name}`), 'latin1');
+      expect(image('sm_90a.cubin').slice(1, 4)).toBe('ELF');
+      expect(image('compute_90.ptx')).toMatch(/^\.target sm_90$/m);
+      const host = readFileSync(join(folder, 'images/heddle.c'), 'utf8');
+      expect(host).toContain('heddle_architectures[] = "sm_90a, sm_90, compute_90"');
+      expect(host).toMatch(/heddle_gpus\[\] = \{\s*\{90, 90\},\s*\{90, 99\},\s*\{90, 9999\},/);
+    },
+  );
+
   test('writes nothing where a kernel does not compile', needing('nvrtc or nvcc'), async () => {
     const { code, said } = await write(
       'halfway',
