@@ -24,7 +24,7 @@ await World.local({ ranks, device: 'sim', sim: machine }, (world) =>
     Array.from({ length: rounds }, (_, n) => makeSources(shape, shape.maxTokens, n + 1)),
     {
       ...{ split: true, rounds: 2, experts: { blocks: 4, threads: 64 } },
-      tuning: { dispatch: { ...spread, way: 'store' }, combine: { ...spread, way: 'push', ahead: 0 } },
+      tuning: { dispatch: { ...spread }, combine: { ...spread, way: 'push', ahead: 0 } },
     },
   ),
 );

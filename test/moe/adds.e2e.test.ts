@@ -18,19 +18,18 @@ const layer: RoundsShape = {
   ...{ ranks: 3, experts: 7, topK: 4, maxTokens: 5 },
   ...{ hidden: 144, dtype: 'bf16', adds: true },
 };
-const bothWays = (way: 'push' | 'pull' | 'bulk', threads: number): RoundsUnderTest => ({
+const bothWays = (way: 'push' | 'pull'): RoundsUnderTest => ({
   tuning: {
-    dispatch: { way: 'store', blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 },
-    combine: { way, blocks: 2, threads, parts: 1, inFlight: 4, teams: 1, ahead: 1 },
+    dispatch: { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 },
+    combine: { way, blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1, ahead: 1 },
   },
 });
 
 describe('the sums come on top, as the reference says', () => {
   const twoNodes = { ranks: 4, hidden: 1040, maxTokens: 3 };
   const cases: readonly [string, RoundsUnderTest, Partial<RoundsShape>?][] = [
-    ['one-sided, pushed', bothWays('push', 32)],
-    ['one-sided, pulled, several vectors at a time', bothWays('pull', 32), { hidden: 1040, ranks: 2 }],
-    ['one-sided, by bulk copies', bothWays('bulk', 32)],
+    ['one-sided, pushed', bothWays('push')],
+    ['one-sided, pulled, several vectors at a time', bothWays('pull'), { hidden: 1040, ranks: 2 }],
     ['one-sided, e4m3', {}, { wire: 'e4m3' }],
     ['one-sided, f32, split', { split: true }, { dtype: 'f32' }],
     ['one-sided, a graph', { graph: true }],

@@ -210,10 +210,7 @@ async function expectRounded(of: RoundsShape, way: Way, seed: number, mode?: Mac
 }
 
 const launch = { blocks: 2, threads: 64, parts: 3, inFlight: 4, teams: 1 } as const;
-const spread = (way: 'store' | 'bulk') => ({
-  dispatch: { ...launch, way },
-  combine: { ...launch, way: 'push', ahead: 1 },
-});
+const spread = { dispatch: launch, combine: { ...launch, way: 'push', ahead: 1 } };
 
 const parted = {
   dispatch: { blocks: 2, threads: 64, parts: 3 },
@@ -226,12 +223,9 @@ const ways: Readonly<Record<string, [Way, Partial<RoundsShape>?]>> = {
   'one-sided, two in flight': [{ family: 'one-sided', split: true, rounds: 2 }],
   'one-sided, groups of 2': [{ family: 'one-sided' }, { ranks: 4, replicas: 2, maxTokens: 4 }],
   'one-sided, host arrays': [{ family: 'one-sided', host: true }],
-  'one-sided, in parts': [{ family: 'one-sided', tuning: spread('store') }, { hidden: 640 }],
-  'one-sided, bulk copies of other rows': [{ family: 'one-sided', tuning: spread('bulk') }, { extra: [48] }],
-  'one-sided, mxfp8, in parts': [
-    { family: 'one-sided', format: 'mxfp8', tuning: spread('store') },
-    { hidden: 640 },
-  ],
+  'one-sided, in parts': [{ family: 'one-sided', tuning: spread }, { hidden: 640 }],
+  'one-sided, beside other rows': [{ family: 'one-sided', tuning: spread }, { extra: [48] }],
+  'one-sided, mxfp8, in parts': [{ family: 'one-sided', format: 'mxfp8', tuning: spread }, { hidden: 640 }],
   portable: [{ family: 'portable' }],
   'portable, in parts': [{ family: 'portable', tuning: parted }, { hidden: 640 }],
   'portable, mxfp8, in parts': [{ family: 'portable', format: 'mxfp8', tuning: parted }, { hidden: 640 }],

@@ -6,13 +6,12 @@ import { roundsInside } from '../../src/moe/rounds/expert-parallel.js';
 import { World } from '../../src/net/world/index.js';
 
 const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
-const byWay = (way: 'push' | 'pull' | 'bulk') => ({
-  tuning: { dispatch: { ...launch, way: 'store' }, combine: { ...launch, way, ahead: 1 } },
+const byWay = (way: 'push' | 'pull') => ({
+  tuning: { dispatch: { ...launch }, combine: { ...launch, way, ahead: 1 } },
 });
 const cases: readonly [string, Partial<ExpertParallelOptions>, number?][] = [
   ['one-sided, pushed', byWay('push')],
   ['one-sided, pulled', byWay('pull')],
-  ['one-sided, by bulk copies', byWay('bulk')],
   ['one-sided, e4m3', { wire: 'e4m3' }],
   ['one-sided, split', { split: true }],
   ['portable', { family: 'portable' }],

@@ -11,8 +11,8 @@ import type { World } from '../../src/net/world/index.js';
 import { ExampleExperts, layerOf, type shapeOfRounds } from '../../src/verify/testing/index.js';
 
 const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
-export const tuned = (way: 'push' | 'pull' | 'bulk', send: 'store' | 'bulk' = 'store') => ({
-  tuning: { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead: 1 } },
+export const tuned = (way: 'push' | 'pull') => ({
+  tuning: { dispatch: launch, combine: { ...launch, way, ahead: 1 } },
 });
 export const messages = (transport: 'windows' | 'proxy' = 'windows') => {
   const { blocks, threads, parts } = launch;

@@ -46,9 +46,8 @@ interface Case {
 const cases: Readonly<Record<string, Case>> = {
   push: { how: tuned('push') },
   pull: { how: tuned('pull') },
-  'copies, rows in bulk': { how: tuned('bulk', 'bulk') },
   split: { how: { ...tuned('push'), split: true } },
-  'split copies, counts': { how: { ...tuned('bulk'), split: true, counts: true, inspect: true } },
+  'split, counts': { how: { ...tuned('push'), split: true, counts: true, inspect: true } },
   'counts, looked at': { how: { ...tuned('push'), counts: true, inspect: true } },
   'pull, counts, looked at': { how: { ...tuned('pull'), counts: true, inspect: true }, masked: [0] },
   e4m3: { how: tuned('push'), of: { wire: 'e4m3', hidden: 16 }, masked: [1] },
@@ -205,7 +204,7 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
   const ways: Readonly<Record<string, Way>> = {
     push: tuned('push'),
     pull: tuned('pull'),
-    'split, copied': { ...tuned('bulk'), split: true },
+    split: { ...tuned('push'), split: true },
     'a graph': { ...tuned('push'), graph: true },
     'portable, a graph': { ...messages(), graph: true },
     'portable by proxy': messages('proxy'),

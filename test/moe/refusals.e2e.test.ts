@@ -22,7 +22,7 @@ const good: ExpertParallelOptions = {
   output: row('bf16', 8),
 };
 
-const spread = { way: 'store', blocks: 1, threads: 32, parts: 1, inFlight: 4, teams: 1 } as const;
+const spread = { blocks: 1, threads: 32, parts: 1, inFlight: 4, teams: 1 } as const;
 const tuning = { dispatch: spread, combine: { ...spread, way: 'push', ahead: 1 } } as const;
 
 const nothing = kernel({ name: 'nothing', params: {} }, () => {});
@@ -132,10 +132,6 @@ describe('ExpertParallel.create refuses', () => {
       { tuning: { ...tuning, combine: { ...tuning.combine, threads: 2048 } } },
     ],
     'no parts': ['tuning.combine.parts', { tuning: { ...tuning, combine: { ...tuning.combine, parts: 0 } } }],
-    'an unknown way to send': [
-      'tuning.dispatch.way',
-      { tuning: { ...tuning, dispatch: { ...spread, way: any('throw') } } },
-    ],
     'nothing in flight': [
       'tuning.dispatch.inFlight',
       { tuning: { ...tuning, dispatch: { ...spread, inFlight: 0 } } },
@@ -153,10 +149,6 @@ describe('ExpertParallel.create refuses', () => {
       { tuning: { ...tuning, combine: { ...tuning.combine, way: 'throw' } } },
     ],
     'a push of rows that cannot be pushed': ['tuning.combine.way', { output: row('bf16', 7), tuning }],
-    'copies by teams of two warps': [
-      'tuning.combine.teams',
-      { tuning: { ...tuning, combine: { ...tuning.combine, way: 'bulk', threads: 64 } } },
-    ],
     'a tuning without its halves': ['tuning.combine', { tuning: {} }],
     'weights that are no flag': ['weights', { weights: 'yes' }],
     'an option that is misspelt': ['options.splt', { splt: true } as never],

@@ -96,7 +96,7 @@ interface Case {
 const cases: Readonly<Record<string, Case>> = {
   push: { how: tuned('push'), checked: true },
   'pull, a graph': { how: tuned('pull'), graph: true, times: 2 },
-  'split copies': { how: { ...tuned('bulk'), split: true }, masked: [0] },
+  split: { how: { ...tuned('push'), split: true }, masked: [0] },
   'push, a graph, two at once': { how: tuned('push'), graph: true, masked: [1, 3] },
   'all but one': { how: tuned('push'), masked: [0, 1, 3] },
   'hybrid, on one node': { how: { family: 'hybrid' } },
@@ -221,7 +221,7 @@ describe('ranks that meet at a rendezvous', () => {
 });
 
 describe('a new process in the place of a rank', () => {
-  it.each(['push', 'pull', 'bulk'] as const)(
+  it.each(['push', 'pull'] as const)(
     'comes while another is left out, which comes later: %s',
     async (way) => {
       const sim = SimMachine.create({ ranks: 4, mode: 'checked', hostLines: false });

@@ -58,7 +58,7 @@ describe('each rank of a group gets what the reference says', () => {
 
 function inParts(way: 'push' | 'pull') {
   const launch = { blocks: 3, threads: 64, teams: 2, parts: 2, inFlight: 2 };
-  return { dispatch: { ...launch, way: 'store' }, combine: { ...launch, way, ahead: 1 } } as const;
+  return { dispatch: { ...launch }, combine: { ...launch, way, ahead: 1 } } as const;
 }
 
 /** Bytes that all ranks stored to others in a round, by launch. */

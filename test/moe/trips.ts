@@ -74,7 +74,6 @@ export function trips(ranks: fc.Arbitrary<number>, most: { readonly tokens: numb
       inspect: fc.boolean(),
       dispatch: launch,
       combine: launch,
-      send: fc.constantFrom('store' as const, 'bulk' as const),
       way: fc.constantFrom('push' as const, 'pull' as const),
       ahead: fc.integer({ min: 1, max: 3 }),
       tuned: fc.boolean(),
@@ -97,7 +96,7 @@ export function trips(ranks: fc.Arbitrary<number>, most: { readonly tokens: numb
       // Only whole vectors are pushed.
       const pushable = outputRowBytes(shape) % 16 === 0;
       const tuning = {
-        dispatch: { ...spread(of.dispatch), way: of.send },
+        dispatch: spread(of.dispatch),
         combine: { ...spread(of.combine), way: pushable ? of.way : ('pull' as const), ahead: of.ahead },
       };
       return { shape, rounds, options: { weights, counts, inspect, ...(of.tuned && { tuning }) } };

@@ -44,7 +44,7 @@ const entry = (maxTokens: number, change: Partial<TunedShape> = {}): TunedShape 
       sms: null,
       transport: 'windows',
     }),
-    dispatch: { blocks: maxTokens, threads: 256, parts: 1, way: 'bulk', inFlight: 2, teams: 1 },
+    dispatch: { blocks: maxTokens, threads: 256, parts: 1, inFlight: 2, teams: 1 },
   },
   microseconds: 10,
   ...change,

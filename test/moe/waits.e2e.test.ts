@@ -112,7 +112,7 @@ describe('a rank that is late is named by all others, and waits for nobody', () 
   function pulling() {
     const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
     return {
-      dispatch: { ...launch, way: 'store' as const },
+      dispatch: { ...launch },
       combine: { ...launch, way: 'pull' as const, ahead: 1 },
     };
   }

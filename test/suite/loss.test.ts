@@ -17,10 +17,9 @@ const options = {
   output: { dtype: 'bf16', length: 16 },
 } as const satisfies ExpertParallelOptions;
 
-const spread = { way: 'store', blocks: 4, threads: 32, parts: 1, inFlight: 4, teams: 1 } as const;
+const spread = { blocks: 4, threads: 32, parts: 1, inFlight: 4, teams: 1 } as const;
 const pull: Tuning = { dispatch: spread, combine: { ...spread, way: 'pull', ahead: 0 } };
 const push: Tuning = { dispatch: spread, combine: { ...spread, way: 'push', ahead: 1 } };
-const copies: Tuning = { dispatch: spread, combine: { ...spread, way: 'bulk', ahead: 1 } };
 const messages = { blocks: 4, threads: 32, parts: 1 } as const;
 const portable = { family: 'portable', tuning: { dispatch: messages, combine: messages } } as const;
 const rails = {
@@ -33,7 +32,6 @@ type Way = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'wire
 const ways: Record<string, Way> = {
   pull: { tuning: pull },
   push: { tuning: push },
-  copies: { tuning: copies },
   'push, as e4m3': { tuning: push, wire: 'e4m3' },
   'push, split': { tuning: push, split: true },
   messages: portable,

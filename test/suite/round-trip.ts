@@ -450,23 +450,20 @@ const asE4m3 = (dtype: RowDtype, length: number, wire: RowFormatName = 'e4m3') =
   ({ payloads: { x: row(dtype, length) }, output: out(dtype, length), wire }) as const;
 
 function tuning(
-  way: 'pull' | 'push' | 'bulk',
+  way: 'pull' | 'push',
   [blocks, threads, parts]: readonly [number, number, number],
   ahead = 1,
-  { send = 'store', inFlight = 4 }: { readonly send?: 'store' | 'bulk'; readonly inFlight?: number } = {},
+  inFlight = 4,
 ): Tuning {
   const launch = { blocks, threads, parts, inFlight, teams: 1 };
-  // Who copies is a warp each.
-  const teams = way === 'bulk' ? threads / 32 : 1;
-  return { dispatch: { ...launch, way: send }, combine: { ...launch, teams, way, ahead } };
+  return { dispatch: launch, combine: { ...launch, way, ahead } };
 }
-const bulk = { send: 'bulk' } as const;
 
 /** A tuning as the family has it; null where it asks for a way that the family has not. */
 function tuningOf(family: FamilyName, tuning: Tuning): Tuning | null {
   if (family === 'one-sided') return tuning;
   const { dispatch, combine } = tuning;
-  if (dispatch?.way !== 'store' || combine?.way !== 'push') return null;
+  if (dispatch === undefined || combine?.way !== 'push') return null;
   if (family === 'hybrid') {
     const { blocks, threads, parts } = dispatch;
     return {
@@ -649,40 +646,12 @@ export function roundTripCases(
     'a vector in flight': {
       payloads: { x: row('bf16', 1000) },
       output: out('bf16', 1000),
-      tuning: tuning('push', [2, 32, 1], 1, { inFlight: 1 }),
+      tuning: tuning('push', [2, 32, 1], 1, 1),
     },
     'eight vectors in flight, rows in two parts': {
       payloads: { x: row('bf16', 4000) },
       output: out('bf16', 4000),
-      tuning: tuning('push', [3, 32, 2], 1, { inFlight: 8 }),
-    },
-    'copies, one small block': { tuning: tuning('bulk', [1, 32, 1]), counts: true },
-    'copies, rows in three parts': { tuning: tuning('bulk', [4, 96, 3], 2), counts: true },
-    'copies, a block a piece': { tuning: tuning('bulk', [64, 256, 2]) },
-    'bulk, rows take turns in one stage': { tuning: tuning('push', [1, 32, 1], 1, bulk), counts: true },
-    'bulk, odd payloads beside, uneven and empty ranks, three parts': {
-      payloads: { x: row('bf16', 104), ...u8(17, 48, 100, 16) },
-      output: out('bf16', 104),
-      tokens: [some, none, onlyLast, full, some],
-      tuning: tuning('push', [4, 96, 3], 2, bulk),
-      counts: true,
-    },
-    'bulk, nothing but odd payloads, pull': {
-      payloads: u8(3, 20),
-      between: 'rows',
-      tuning: tuning('pull', [3, 64, 1], 1, bulk),
-    },
-    'bulk, pull, more stages than rows': { tuning: tuning('pull', [64, 256, 2], 1, bulk) },
-    'bulk, rows longer than a stage': {
-      payloads: { x: row('f32', 1500) },
-      output: out('f32', 1500),
-      between: 'copy',
-      tuning: tuning('push', [2, 1024, 1], 1, bulk),
-    },
-    'bulk, a graph of two rounds, replayed': {
-      replays,
-      tokens: [full, some],
-      tuning: tuning('push', [2, 64, 1], 1, bulk),
+      tuning: tuning('push', [3, 32, 2], 1, 8),
     },
     'a graph of two rounds, replayed': { replays, tokens: [full, some], counts: true },
     'a graph of two pulling rounds, replayed': {

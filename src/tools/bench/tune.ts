@@ -53,10 +53,7 @@ export const coordinatesOf = ({ knobs }: Pick<Family, 'knobs'>) =>
 /** Threads that a multiprocessor of a GPU for data centres holds at once: blocks wait for each other, so all should be there. */
 const residentThreads = 2048;
 
-/**
- * Whether a tuning is worth a try: all blocks at once on the GPU. (The stages of bulk copies take no more than 48 KiB a
- * block, of which a multiprocessor holds four: as many blocks as are ever tried.)
- */
+/** Whether a tuning is worth a try: all blocks at once on the GPU. */
 export function sensible(tuning: Tuning, { multiprocessors }: Pick<Place, 'multiprocessors'>): boolean {
   return Object.values(tuning).every(
     ({ blocks, threads }) => Number(blocks) * Number(threads) <= multiprocessors * residentThreads,

@@ -4,7 +4,7 @@ import { expectReference, type RoundsUnderTest } from './rounds.js';
 
 const ranks = 34;
 const round = Array<number>(ranks).fill(1);
-const spread = { way: 'store', blocks: 1, threads: 64, parts: 1, inFlight: 1, teams: 1 } as const;
+const spread = { blocks: 1, threads: 64, parts: 1, inFlight: 1, teams: 1 } as const;
 const messages = { blocks: 1, threads: 64, parts: 1 } as const;
 
 const ways: Record<string, RoundsUnderTest> = {
@@ -12,10 +12,6 @@ const ways: Record<string, RoundsUnderTest> = {
   push: {
     tuning: { dispatch: spread, combine: { ...spread, way: 'push', ahead: 0 } },
     tokens: [round, round],
-  },
-  copies: {
-    tuning: { dispatch: spread, combine: { ...spread, way: 'bulk', teams: 2, ahead: 0 } },
-    tokens: [round],
   },
   messages: { family: 'portable', tuning: { dispatch: messages, combine: messages }, tokens: [round, round] },
 };

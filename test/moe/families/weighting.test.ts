@@ -46,7 +46,7 @@ function withSpecialWeights(sources: readonly Source[]): Source[] {
 const run = (layer: Partial<RoundsShape>, options: RoundsUnderTest = {}) =>
   expectReference({ ...plain, ...layer }, options, withSpecialWeights);
 
-const launch = { way: 'store', blocks: 2, threads: 64, parts: 2, inFlight: 4, teams: 1 } as const;
+const launch = { blocks: 2, threads: 64, parts: 2, inFlight: 4, teams: 1 } as const;
 const spread = (way: 'push' | 'pull') => ({ dispatch: launch, combine: { ...launch, way, ahead: 1 } });
 
 const alone = <T>(program: (world: World) => Promise<T>): Promise<T[]> =>

@@ -59,7 +59,7 @@ async function combineOf(
   });
 }
 
-const launch = { way: 'store', blocks: 2, threads: 64, parts: 2, inFlight: 4, teams: 1 } as const;
+const launch = { blocks: 2, threads: 64, parts: 2, inFlight: 4, teams: 1 } as const;
 const spread = { dispatch: launch, combine: { ...launch, way: 'push', ahead: 1 } } as const;
 
 describe('rows as e4m3 give the bits of the reference', () => {

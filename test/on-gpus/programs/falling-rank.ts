@@ -13,7 +13,7 @@ const [point, victim, waitMs] = [process.argv[2]!, Number(process.argv[3]), Numb
 const [tokens, hidden] = [64, 512];
 const spread = { threads: 64, parts: 1, inFlight: 4, teams: 1 };
 const tuning = {
-  dispatch: { ...spread, blocks: 16, way: 'store' },
+  dispatch: { ...spread, blocks: 16 },
   combine: { ...spread, blocks: 8, way: point.endsWith('pull') ? 'pull' : 'push', ahead: 2 },
 } as const;
 const how = point.endsWith('nvshmem')

@@ -190,7 +190,7 @@ describe('one node', () => {
       counts: false,
       weigh: null,
       split: false,
-      dispatch: { ...launch, way: 'store' },
+      dispatch: { ...launch },
       combine: { ...launch, way: 'push', ahead: 0 },
     });
     expect(only!.memory! / window.bytes).toBeCloseTo(1, 2);

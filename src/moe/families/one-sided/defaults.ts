@@ -91,8 +91,8 @@ function gpuTuning(shape: Layer, multiprocessors: number): OneSidedTuning {
   };
 }
 
-/** By default rows go through registers, up to four vectors of them a thread. */
-const stored = (launch: Spread): DispatchTuning => ({ ...launch, way: 'store', teams: 1, inFlight: 4 });
+/** By default a thread has up to four vectors of a row in flight. */
+const stored = (launch: Spread): DispatchTuning => ({ ...launch, teams: 1, inFlight: 4 });
 const pushed = (launch: Spread & Pick<CombineTuning, 'ahead'>): CombineTuning => ({
   ...launch,
   way: 'push',
@@ -138,7 +138,6 @@ export function onFewMultiprocessors(
             threads: 1024,
             teams: sending,
             parts: 1,
-            way: 'store',
           },
     combine: combine.blocks < sms ? combine : { ...combine, ...launch, ...way },
   };

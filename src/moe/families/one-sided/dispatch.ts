@@ -13,7 +13,6 @@ import { dispatchParams, layerConstants } from '../common/params.js';
 import { notePlaces } from '../common/places.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
-import { bulkStages, ownStage } from './bulk.js';
 import { flags } from './flags.js';
 import { prefetchRows, routeOf, tellRoutes } from './routes.js';
 import { sendRow } from './send-row.js';
@@ -48,9 +47,6 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       let patience = g.u32(0);
       if (!u.SPLIT) patience = u.patienceOf({ failure: mine.failure, limit });
 
-      const bulk = u.ownStage();
-      const chunk = g.registers('u32', 1);
-
       // The work is TURNS · PARTS pieces of rows; block b takes every gridDim-th, its teams in turn.
       const first = u.team.index() * g.gridDim.x + g.blockIdx.x;
       for (let piece = first; piece < u.TURNS * u.PARTS; piece += g.gridDim.x * u.TEAMS) {
@@ -59,16 +55,13 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         const { id: wanted, weight } = u.routeOf({ inputs, token });
         const id = u.living({ mask, id: wanted });
         for (const n of g.unroll(u.SENT.length)) {
-          u.sendRow[n]!({ win, from: rows[u.SENT[n]!]!, token, tokens, part, id, bulk, chunk });
+          u.sendRow[n]!({ win, from: rows[u.SENT[n]!]!, token, tokens, part, id });
         }
         if (part === 0) u.tellRoutes({ win, mask, token, id, weight, epoch });
         if (u.PLACED) {
           if (part === 0 && u.team.warp() === 0)
             u.notePlaces({ topkIds, placing, turn: piece / u.PARTS, tokens });
         }
-      }
-      if (u.BULK) {
-        if (g.laneId === 0) g.bulk.wait(0); // bulk.ts says why `arrive` then vouches for what was copied
       }
 
       // All stores of this block happen before this barrier ends, and the release behind it is cumulative: what the
@@ -89,7 +82,6 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
 }
 
 function using(shape: OneSidedShape, window: OneSidedWindow) {
-  const stages = bulkStages(shape);
   const { split } = shape;
   const sent = sentPayloads(shape);
   const { arrive, awaitPeers } = flags(window, shape, 'dispatch');
@@ -102,8 +94,6 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
     SENT: sent,
     PUSH: pushes(shape),
     SPLIT: split,
-    BULK: stages.stage > 0,
-    ownStage: ownStage(stages),
     notePlaces: notePlaces(shape),
     countRoutes: countRoutes(shape, window),
     patienceOf,

@@ -8,7 +8,7 @@ import { type Family, type Place, type Plan, remembered } from '../family.js';
 import { defaultTuning, onFewMultiprocessors } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
 import { dispatchRecvKernel } from './dispatch-recv.js';
-import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
+import { type CombineTuning, type DispatchTuning, type OneSidedTuning, oneSidedKnobs } from './knobs.js';
 import { pullKernel } from './pull.js';
 import { pushKernel } from './push.js';
 import {
@@ -84,10 +84,6 @@ function refusesTuning(
       combine.way,
       "'pull' for rows that are not a multiple of 16 bytes",
     );
-  if (combine.way === 'bulk' && combine.teams * 32 !== combine.threads) {
-    const possible = `${combine.threads / 32}, a warp each, where combine pushes by bulk copies`;
-    return new ArgumentError('tuning.combine.teams', combine.teams, possible);
-  }
   return null;
 }
 
@@ -110,8 +106,7 @@ function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: Place): On
       threads,
       parts: sums && threads < combine.threads ? Math.max(2, combine.parts) : combine.parts,
       way,
-      // Each warp that copies in bulk is a team.
-      teams: way === 'bulk' ? threads / 32 : teamsOf(threads / 32, combine.teams),
+      teams: teamsOf(threads / 32, combine.teams),
     },
   };
 }
@@ -124,7 +119,7 @@ function teamsOf(warps: number, most: number): number {
 }
 
 /** A block without a piece of work would only wait. */
-const blocksOf = ({ blocks, parts, way }: OneSidedTuning['dispatch' | 'combine'], layer: Layer): number =>
+const blocksOf = ({ blocks, parts, way }: DispatchTuning & Partial<CombineTuning>, layer: Layer): number =>
   Math.min(blocks, (way === 'pull' ? layer.maxTokens : sharing(layer).turns) * parts);
 
 function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {

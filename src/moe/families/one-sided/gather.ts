@@ -35,13 +35,12 @@ export const gatherPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
       params: gatherParams(placeOf(window)),
       using: {
         look: lookPushed(shape, window),
-        SETTLES: shape.combine.way === 'push',
         settle: settlePushed(shape, window),
       },
     },
     (_, { at, count, i, first, rows }, u) => {
       u.look({ at, count, i, first, base: 0, held: rows.length, rows });
-      if (u.SETTLES) u.settle({ at, count, i, first, base: 0, held: rows.length, rows });
+      u.settle({ at, count, i, first, base: 0, held: rows.length, rows });
     },
   );
 

@@ -26,34 +26,25 @@ const spread = {
   ),
 };
 
-/** Where rows go through registers. */
-const inFlight = (through: string) =>
-  count(
-    'vectors of a row that each thread loads before it stores the first',
-    [1, mostInFlight],
-    (_, { way }) => (way === through ? [1, 2, 4, mostInFlight] : []),
-  );
+const inFlight = count(
+  'vectors of a row that each thread loads before it stores the first',
+  [1, mostInFlight],
+  (_, { way }) => (way === 'pull' ? [] : [1, 2, 4, mostInFlight]),
+);
 
 /** In the order in which a search tries them: the largest effects first. */
 export const oneSidedKnobs = {
   combine: {
-    way: choice(
-      'the experts’ rank pushes rows through registers, or the source pulls them, or they are pushed by bulk copies',
-      ['push', 'pull', 'bulk'],
-    ),
+    way: choice('the experts’ rank pushes rows, or the source pulls them', ['push', 'pull']),
     ...spread,
-    inFlight: inFlight('push'),
+    inFlight,
     ahead: count(
       'pushing: pieces that a block pushes before it adds up its first',
       [0, 1024],
       (_, { way }) => (way !== 'pull' ? [0, 1, 2, 4, 8] : []),
     ),
   },
-  dispatch: {
-    way: choice('rows go through registers, or through shared memory by bulk copies', ['store', 'bulk']),
-    ...spread,
-    inFlight: inFlight('store'),
-  },
+  dispatch: { ...spread, inFlight },
 };
 
 export type OneSidedTuning = KnobValues<typeof oneSidedKnobs>;

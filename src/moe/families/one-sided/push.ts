@@ -12,8 +12,6 @@ import { masking } from '../common/masks.js';
 import { combineParams, layerConstants, routeParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
-import { combineStages, ownStage } from './bulk.js';
-import { copyParams, copyRow, tellCopied } from './copies.js';
 import { countRound, release } from './flags.js';
 import { gatherPushed } from './gather.js';
 import { pushRow, pushSum } from './push-row.js';
@@ -69,9 +67,6 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       }
 
       // Pieces of rows, as in dispatch: block b of the expert's rank pushes what b of the source's adds up.
-      const bulk = u.ownStage();
-      const copied = g.registers('u32', 2);
-
       const pieces = u.TURNS * u.PARTS;
       const stride = u.BLOCKS * u.TEAMS;
       const lag = u.AHEAD * stride;
@@ -90,11 +85,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
           }
         }
         if (u.SENDS) {
-          if (step < pieces && sends) u.pushPiece({ win, mask, routes, piece: step, epoch, bulk, copied });
-          if (u.COPIES) {
-            // After its last piece the team tells peers of the copies itself: no next piece would.
-            if (step + stride >= pieces && sends) u.tellCopied({ win, mask, epoch, copied });
-          }
+          if (step < pieces && sends) u.pushPiece({ win, mask, routes, piece: step, epoch });
         }
         if (u.SUMS) {
           if (step >= lag && token < tokens) {
@@ -127,8 +118,6 @@ function mostThreads(shape: OneSidedShape): number {
 
 function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
   const { rounding } = formatOf(shape.output);
-  const { warps, stage } = combineStages(shape);
-  const copies = stage > 0 && half !== 'recv';
   const { releaseSlots, awaitSlots } = release(window, shape);
   return {
     ...layerConstants(shape),
@@ -137,9 +126,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     PARTS: shape.combine.parts,
     TEAMS: shape.combine.teams,
     team: team(shape.combine),
-    // With copies at least 1: a piece is told of only while the next is copied, so a sum that waited for it before that
-    // would wait for ever.
-    AHEAD: half === 'both' ? Math.max(copies ? 1 : 0, shape.combine.ahead) : 0,
+    AHEAD: half === 'both' ? shape.combine.ahead : 0,
     SENDS: half !== 'recv',
     WAITS: half !== 'recv' || shape.output.adds === true,
     SUMS: half !== 'send',
@@ -149,9 +136,6 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     patienceOf,
     ROUNDED: rounding !== null,
     pushPiece: pushPiece(shape, window),
-    COPIES: copies,
-    ownStage: ownStage({ warps, stage: copies ? stage : 0 }),
-    tellCopied: tellCopied(shape, window),
     SHARES: sharesSums(shape) && half !== 'send',
     receiveSums: receiveSums(shape, window),
     sumPiece:
@@ -172,7 +156,7 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
   return device(
     {
       params: {
-        ...{ win: peers(window), mask: 'v16', piece: 'u32', epoch: 'u32', ...copyParams },
+        ...{ win: peers(window), mask: 'v16', piece: 'u32', epoch: 'u32' },
         routes: record(routeParams(shape, sums)),
       },
       using: {
@@ -181,14 +165,11 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
         OTHERS: ownReturn(shape) ? shape.ranks : shape.ranks - 1,
         SUMS: sums,
         pushSum: pushSum(shape),
-        COPIES: shape.combine.way === 'bulk',
         pushRow: rounding === null ? pushRow(shape) : pushScaled(shape, rounding),
-        copyRow: copyRow(shape, window),
-        tellCopied: tellCopied(shape, window),
         isOut: masking(shape, 'combine').isOut,
       },
     },
-    (g, { win, mask, routes, piece, epoch, bulk, copied }, u) => {
+    (g, { win, mask, routes, piece, epoch }, u) => {
       const mine = win.at(g.rank);
       const turn = piece / u.PARTS;
       // Ranks start with different peers, so that no window is everybody's first. One source after the other: several at
@@ -204,17 +185,8 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
           const to = win.at(source).returned.at(g.rank, turn);
           const part = piece % u.PARTS;
           if (u.SUMS) u.pushSum({ routes, slot: group * u.MAX_TOKENS + token, to, part });
-          else {
-            const from = mine.output.at(group, token).as('v16');
-            if (u.COPIES) u.copyRow({ win, mask, from, to, part, epoch, bulk, copied });
-            else u.pushRow({ from, to, part });
-          }
+          else u.pushRow({ from: mine.output.at(group, token).as('v16'), to, part });
         }
-      }
-      if (u.COPIES) {
-        // Where nothing of this piece travelled, nothing has been told meanwhile.
-        u.tellCopied({ win, mask, epoch, copied });
-        copied[1] = piece + 1;
       }
     },
   );

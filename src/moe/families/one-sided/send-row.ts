@@ -1,10 +1,9 @@
-/** One part of one payload row on its way to every rank that wants it: through registers, by bulk copies, or rounded to e4m3. */
+/** One part of one payload row on its way to every rank that wants it: through registers, or rounded to e4m3. */
 import { device, peers, pointer, registers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
 import { roundVector } from '../common/round.js';
-import { bulkStage, bulkStages, fillStage } from './bulk.js';
 import { team } from './team.js';
 import { depth, type OneSidedShape, type OneSidedWindow } from './window.js';
 
@@ -18,15 +17,10 @@ const params = (window: OneSidedWindow) =>
     part: 'u32',
     /** The expert's id, in lane k that of route k. */
     id: 'i32',
-    bulk: bulkStage,
-    /** Chunks that the team has sent. */
-    chunk: registers('u32', 1),
   }) as const;
 
-export function sendRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
-  if (shape.payloads[payload]!.rounded) return roundRow(shape, window, payload);
-  return (bulkStages(shape).chunks[payload]! > 0 ? copyRow : storeRow)(shape, window, payload);
-}
+export const sendRow = (shape: OneSidedShape, window: OneSidedWindow, payload: number) =>
+  (shape.payloads[payload]!.rounded ? roundRow : storeRow)(shape, window, payload);
 
 function using(shape: OneSidedShape, payload: number) {
   const { rowUnits, partUnits } = partsOf(shape, payload, shape.dispatch.parts);
@@ -141,44 +135,6 @@ function roundRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
             if (i % 8 === 0) g.store(there[u.P + 1]!.at(g.rank / u.REPLICAS, token, i / 8), scales);
           }
         }
-      }
-    },
-  );
-}
-
-/**
- * The warps of a team take turns, each with its own stage and the mbarrier that says it is filled: the n-th chunk that a
- * team sends is the turn of its warp n % warps, and of that warp's first lane alone.
- */
-function copyRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
-  const { chunks } = bulkStages(shape);
-  return device(
-    {
-      params: params(window),
-      using: {
-        ...using(shape, payload),
-        team: team(shape.dispatch),
-        CHUNK: chunks[payload]!,
-        fillStage,
-      },
-    },
-    (g, { win, from, token, tokens, part, id, bulk: { stage, filled }, chunk }, u) => {
-      const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;
-      const warps = u.team.threads() / 32;
-      for (let base = part * u.PART_UNITS; base < end; base += u.CHUNK) {
-        const sends = chunk[0]! % warps === u.team.warp() && g.laneId === 0;
-        const bytes = 16 * g.min(end - base, g.u32(u.CHUNK));
-        if (sends) u.fillStage({ stage, from: from.at(token * u.ROW_UNITS + base), bytes, filled });
-        const owner = u.ownerOf({ expert: id });
-        const left = u.destinations({ owner });
-        if (sends) g.mbarrier.await(filled, (chunk[0]! / warps) % 2);
-        while (left[0] !== 0) {
-          const to = u.nextOf({ owner, left });
-          const there = win.at(to).payloads[u.P]!.at(g.rank / u.REPLICAS, token, base);
-          if (sends) g.bulk.store(there.as('v16'), stage, bytes);
-        }
-        if (sends) g.bulk.commit();
-        chunk[0]! += 1;
       }
     },
   );

@@ -3,7 +3,6 @@ import { device, peers, pointer, registers } from '../../../lang/index.js';
 import { findOwners, mostRows } from '../common/owners.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { type Gather, negativeZeros, rowSum, storeSum, treeSum } from '../common/sum.js';
-import { awaitCopied } from './copies.js';
 import { lookPulled, lookPushed, placeOf, settlePushed } from './gather.js';
 import { sendSum } from './sums.js';
 import { team, teamSize } from './team.js';
@@ -42,8 +41,6 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
         SHARES: sharesSums(shape),
         storeSum: storeSum(shape),
         sendSum: sendSum(shape, window),
-        COPIED: shape.combine.way === 'bulk',
-        awaitCopied: awaitCopied(shape, window),
         STRIP: stripVectors(shape),
         sumStrip: sumStrip(shape, window),
         rowSum: rowSum({
@@ -59,10 +56,6 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
     (g, { win, out, id, token, part, epoch, patience }, u) => {
       const owners = g.registers('u32', u.ROWS);
       const count = u.findOwners({ expert: id, owners });
-      // Unlike vectors that speak for themselves, what has not come may not be looked at.
-      if (u.COPIED) {
-        if (!u.awaitCopied({ mine: win.at(g.rank), id, token, part, epoch, patience })) return;
-      }
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
       let i = part * u.PART_UNITS + u.team.thread();
       const at = { win, token, owners, epoch, patience };
@@ -117,7 +110,7 @@ export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
         storeSum: storeSum(shape),
         sendSum: sendSum(shape, window),
         look: pushes(shape) ? lookPushed(shape, window) : lookPulled(shape, window),
-        SETTLES: shape.combine.way === 'push',
+        SETTLES: pushes(shape),
         settle: settlePushed(shape, window),
         treeSum,
       },

@@ -7,7 +7,7 @@
  * | section | written by | read by | free for the next round because |
  * | --- | --- | --- | --- |
  * | dispatches, combines, dispatchRecvs, combineRecvs | its own rank | its own rank | one block owns each word, and launches of a stream follow each other. A launch may read it before `awaitPrevious`: another phase lies between, which has awaited the end of the launch that wrote it |
- * | dispatched, combined, released, copied | each source its word | the owner's dispatch / combine | they only grow; waits are ≥ |
+ * | dispatched, combined, released | each source its word | the owner's dispatch / combine | they only grow; waits are ≥ |
  * | experts, weights, payloads | dispatch of every source | the owner's experts | where combine pulls, a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. Where it pushes, the source's combine, or its receive, awaited `released` |
  * | counts | the owner's dispatch, or the receive of a split one | the owner's experts | the owner's combine zeroes them between |
  * | present | dispatch of every source | the owner's pushing combine | rounds take turns with two halves: a source writes a half again behind the dispatch between, whose tail waited for the owner's, which is behind its combine |
@@ -64,8 +64,6 @@ export function oneSidedWindow(shape: OneSidedShape) {
     ...receivedSections(shape, !sumsRoutes(shape)),
     /** [expert rank][turn][row]: partial rows of this rank's share that came back, where combine pushes. */
     returned: field('v16', [pushed ? ranks : 0, turns, returnedVectors(shape)]),
-    /** [piece][expert rank]: the round whose bulk copies of it have all come. */
-    copied: field('u32', [combine.way === 'bulk' ? turns * combine.parts : 0, ranks]),
     /** [token][row]: the sums that the other ranks of the group made. */
     sums: field('v16', [sharesSums(shape) ? maxTokens : 0, Math.ceil(outputRowBytes(shape) / 16)]),
   });
@@ -74,15 +72,15 @@ export function oneSidedWindow(shape: OneSidedShape) {
 /** Words that count rounds: they begin with every bit set, so that the first round wraps them. */
 export const roundWords = [
   ...(['dispatches', 'combines', 'dispatchRecvs', 'combineRecvs'] as const),
-  ...(['dispatched', 'combined', 'released', 'copied'] as const),
+  ...(['dispatched', 'combined', 'released'] as const),
 ] as const;
 
-/** The experts' rank pushes rows, by whatever means. */
-export const pushes = ({ combine }: Pick<OneSidedShape, 'combine'>): boolean => combine.way !== 'pull';
+/** Whether the experts' rank pushes rows. */
+export const pushes = ({ combine }: Pick<OneSidedShape, 'combine'>): boolean => combine.way === 'push';
 
 /** Whether the pushing combine itself makes the rows that travel, of the rows that experts left for the routes of a plan. */
 export const sumsRoutes = (shape: Pick<OneSidedShape, 'combine' | 'output'>): boolean =>
-  shape.output.weighting === 'plan' && shape.combine.way === 'push' && travelsAsItLies(shape);
+  shape.output.weighting === 'plan' && pushes(shape) && travelsAsItLies(shape);
 
 /** Whether this rank's own rows come back as the others' do: those that combine makes on their way. */
 export const ownReturn = (shape: Pick<OneSidedShape, 'combine' | 'output'>): boolean =>

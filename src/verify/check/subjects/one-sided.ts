@@ -37,40 +37,8 @@ const pulled: Readonly<Record<string, Partial<Rounds>>> = {
   'top 32, odd rows of f32': { experts: 33, topK: 32, hidden: 3, dtype: 'f32' },
   'waits counted, a graph': { waits: true, ranks: 3, graph: true },
   'odd rows of f16, in parts': { hidden: 7, dtype: 'f16', parts: 2, blocks: 4 },
+  'two teams': { maxTokens: 3, blocks: 1, threads: 64, own: { teams: 2 }, hidden: 264 },
   'top 12 on 10 ranks': { ranks: 10, experts: 20, topK: 12, maxTokens: 1, blocks: 1, times: 2 },
-};
-
-/** Dispatch sends rows in bulk. */
-const inBulk: Readonly<Record<string, Partial<Rounds>>> = {
-  bulk: { counts: true },
-  'bulk, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1 },
-  // One warp has one stage, so every row must wait until the row before it has left the stage.
-  'bulk, more rows than stages': { maxTokens: 4, blocks: 1, hidden: 24 },
-  'bulk, rows in parts, three warps': { hidden: 40, maxTokens: 4, parts: 2, blocks: 1, threads: 96 },
-  'bulk, payloads of odd bytes': { extra: [32, 33, 48], maxTokens: 3, blocks: 1, threads: 64 },
-  'bulk, rows longer than a stage': { hidden: 8 * 2016, dtype: 'f32', maxTokens: 1, blocks: 1, times: 2 },
-  'bulk, uneven tokens': { ranks: 3, experts: 7, maxTokens: 3, uneven: true },
-  'bulk, routes to nobody, ids out of range': { topK: 3, routes: { holes: 0.5 }, stray: true },
-  'bulk, a graph, replayed': { graph: true },
-  'bulk, one resident block': { residentBlocks: 1, maxTokens: 3 },
-};
-
-/** Combine pushes by bulk copies. */
-const copied: Readonly<Record<string, Partial<Rounds>>> = {
-  ...common,
-  ...commonMasks,
-  // A stage is filled again and again, and each piece is told of while the next is copied.
-  'copied, more rows than stages': { maxTokens: 5, blocks: 1, hidden: 24, ranks: 3 },
-  'copied, pushing far ahead': { maxTokens: 4, own: { ahead: 3 }, blocks: 1 },
-  'copied, nothing ahead': { maxTokens: 4, own: { ahead: 0 }, blocks: 1 },
-  // The last stage of a row is not full, and the next row lies behind it.
-  'copied, rows longer than a stage': {
-    ...{ hidden: 8 * 1537, threads: 256, maxTokens: 2, blocks: 1 },
-    times: 2,
-    uneven: true,
-  },
-  'copied, split': { split: true, maxTokens: 3, ranks: 3 },
-  'copied, split, two rounds in flight': { split: true, rounds: 2, ranks: 3, times: 5, uneven: true },
 };
 
 /** Combine takes the rows of a plan, and a launch before it makes those that travel. */
@@ -139,7 +107,6 @@ const apart = each(
     'split, one resident block': { residentBlocks: 1, maxTokens: 3 },
     // Of two warps each, of which one has more of a row than the other.
     'split, two teams': { maxTokens: 5, threads: 128, own: { teams: 2 }, hidden: 264, counts: true },
-    'split, bulk': { own: { 'dispatch.way': 'bulk' }, maxTokens: 4, blocks: 1, hidden: 24 },
     'split, groups of 2, a graph': { ranks: 4, replicas: 2, maxTokens: 4, graph: true, counts: true },
     'split, e4m3': { wire: 'e4m3', hidden: 16, ranks: 3 },
     'split, e4m3, combine weighs': { wire: 'e4m3', hidden: 16, weighting: 'plan', topK: 3, experts: 5 },
@@ -149,9 +116,6 @@ const apart = each(
 
 const push = checksOf(family);
 const pull = checksOf(family, 'windows', { 'combine.way': 'pull' });
-const copy = checksOf(family, 'windows', { 'combine.way': 'bulk' });
-const sendInBulk = checksOf(family, 'windows', { 'dispatch.way': 'bulk' });
-const sendInBulkAndPull = checksOf(family, 'windows', { 'dispatch.way': 'bulk', 'combine.way': 'pull' });
 
 const kernels = ['one_sided_dispatch', 'example_experts', 'other_work', 'one_sided_combine'];
 const weighing = [kernels[0]!, 'experts_plan', kernels[1]!, 'one_sided_weigh', ...kernels.slice(2)];
@@ -179,31 +143,6 @@ export const oneSided: readonly CheckSubject[] = [
     configurations: [
       ...pull.rounds('pull', { ...common, ...commonMasks, ...pulled }),
       ...pull.given('pull, nothing between dispatch and combine'),
-    ],
-  },
-  {
-    name: 'one_sided_bulk',
-    kernels,
-    configurations: [
-      ...sendInBulk.rounds('push', inBulk),
-      ...sendInBulkAndPull.rounds('pull', {
-        // Each team is one warp, and a row is one vector more than it takes at a time.
-        'bulk, two teams': { maxTokens: 3, blocks: 1, threads: 64, own: { teams: 2 }, hidden: 264 },
-        'bulk, two warps': { maxTokens: 4, blocks: 1, threads: 64 },
-      }),
-      ...sendInBulk.loss('push, bulk', 'dispatch', { goesOn }),
-      ...sendInBulk.loss('push, bulk', 'combine', { goesOn }),
-    ],
-  },
-  {
-    name: 'one_sided_copied',
-    kernels,
-    configurations: [
-      ...copy.rounds('bulk', copied),
-      ...copy.given('copied, nothing between dispatch and combine'),
-      ...copy.given('bulk, rows written again behind dispatch', { reusedBehind: 'dispatch' }),
-      ...copy.loss('bulk', 'combine', { goesOn }),
-      ...copy.loss('bulk, split', 'combine', halves),
     ],
   },
   {
