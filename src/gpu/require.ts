@@ -36,6 +36,33 @@ export function requireStream(argument: string, value: Stream): void {
   }
 }
 
+const integers = { i32: [-(2 ** 31), 2 ** 31 - 1], u32: [0, 2 ** 32 - 1], bool: [0, 1] } as const;
+
+/** The value of a kernel's parameter of that type: the same on every device. */
+export function requireScalar(argument: string, type: 'u64', value: number | bigint): number | bigint;
+export function requireScalar(
+  argument: string,
+  type: 'f32' | keyof typeof integers,
+  value: number | bigint,
+): number;
+export function requireScalar(
+  argument: string,
+  type: 'u64' | 'f32' | keyof typeof integers,
+  value: number | bigint,
+): number | bigint {
+  if (type === 'f32') {
+    requireThat(typeof value === 'number', argument, value, 'a number');
+    return value;
+  }
+  if (type !== 'u64') {
+    const [min, max] = integers[type];
+    return requireInteger(argument, value, min, max);
+  }
+  if (typeof value !== 'bigint') return requireInteger(argument, value, 0, Number.MAX_SAFE_INTEGER);
+  requireThat(value >= 0n && value < 2n ** 64n, argument, value, 'an integer from 0 to 2^64 - 1');
+  return value;
+}
+
 export function requireFills(fills: readonly Fill[], windowBytes: number): void {
   requireArray('fills', fills);
   for (let i = 0; i < fills.length; i++) {

@@ -11,6 +11,7 @@ import {
   type Launcher,
   type LaunchShape,
   requireGrid,
+  requireScalar,
   requireTensor,
   type Stream,
   type Tensor,
@@ -108,7 +109,11 @@ function readFacts(context: Context, loaded: Address, asked: number): KernelFact
 
 /** The form in which a parameter is set: that of a value by its name. Told in advance, for `set` must be quick. */
 const formOf = ({ type }: AbiParameter) => (type.kind === 'value' ? type.name : type.kind);
-type Parameter = AbiParameter & { readonly form: ReturnType<typeof formOf> };
+interface Parameter extends AbiParameter {
+  readonly form: ReturnType<typeof formOf>;
+  /** Its name in an error. */
+  readonly argument: string;
+}
 
 const maxGrid = 2 ** 31 - 1;
 
@@ -168,7 +173,12 @@ export class CudaLauncher implements Launcher {
     this.#name = entryName(module);
     this.#function = loaded;
     this.#launch = home.context.driver.cuLaunchKernelEx;
-    this.#parameters = new Map(block.slice(0, -1).map((one) => [one.name, { ...one, form: formOf(one) }]));
+    this.#parameters = new Map(
+      block.slice(0, -1).map((one) => {
+        const argument = `${this.#name}.${one.name}`;
+        return [one.name, { ...one, form: formOf(one), argument }];
+      }),
+    );
     this.#unset = new Set(this.#parameters.keys());
 
     const attributeAt = configBytes;
@@ -200,33 +210,28 @@ export class CudaLauncher implements Launcher {
   }
 
   set(name: string, value: number | bigint): void {
-    const { form, offset } = this.#find(name);
+    const { argument, form, offset } = this.#find(name);
     const at = this.#base + offset;
     switch (form) {
       case 'u32':
-        if (!fits(value, 0, 2 ** 32 - 1)) throw this.#unfit(name, value, 'an integer from 0 to 4294967295');
-        this.#view.setUint32(at, value, true);
+        this.#view.setUint32(at, requireScalar(argument, form, value), true);
         break;
       case 'i32':
-        if (!fits(value, -(2 ** 31), 2 ** 31 - 1)) {
-          throw this.#unfit(name, value, 'an integer from -2147483648 to 2147483647');
-        }
-        this.#view.setInt32(at, value, true);
+        this.#view.setInt32(at, requireScalar(argument, form, value), true);
         break;
       case 'bool':
-        if (!fits(value, 0, 1)) throw this.#unfit(name, value, '0 or 1');
-        this.#view.setUint8(at, value);
+        this.#view.setUint8(at, requireScalar(argument, form, value));
         break;
       case 'f32':
-        if (typeof value !== 'number') throw this.#unfit(name, value, 'a number');
-        this.#view.setFloat32(at, value, true);
+        this.#view.setFloat32(at, requireScalar(argument, form, value), true);
         break;
       case 'u64':
-      case 'pointer':
-        if (typeof value === 'bigint') this.#view.setBigUint64(at, value, true);
-        else if (fits(value, 0, Number.MAX_SAFE_INTEGER)) this.#writeAddress(at, value);
-        else throw this.#unfit(name, value, form === 'pointer' ? 'an address' : 'an unsigned integer');
+      case 'pointer': {
+        const word = requireScalar(argument, 'u64', value);
+        if (typeof word === 'bigint') this.#view.setBigUint64(at, word, true);
+        else this.#writeAddress(at, word);
         break;
+      }
       default:
         throw this.#unfit(name, value, form === 'peers' ? 'set with setWindow' : 'set with setTensor');
     }
@@ -300,8 +305,4 @@ export class CudaLauncher implements Launcher {
   #unfit(name: string, value: unknown, mustBe: string): ArgumentError {
     return new ArgumentError(`${this.#name}.${name}`, value, mustBe);
   }
-}
-
-function fits(value: number | bigint, min: number, max: number): value is number {
-  return typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max;
 }

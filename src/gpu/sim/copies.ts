@@ -290,13 +290,18 @@ export function mayCopy(
   site: number,
   unit: 1 | 16,
 ): boolean {
+  if (bytes % unit !== 0) {
+    const message = `this copy is of ${bytes} bytes: it must be of whole pieces of ${unit}`;
+    log.misuse(message, to.buffer, to.offset, by.report(weakly('write', bytes, site)));
+    return false;
+  }
   let may = true;
   for (const [{ buffer, offset }, kind] of [
     [from, 'read'],
     [to, 'write'],
   ] as const) {
     const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
-    if (!outside && offset % unit === 0 && bytes % unit === 0) continue;
+    if (!outside && offset % unit === 0) continue;
     by.refuse(weakly(kind, outside ? bytes : unit, site), buffer, offset);
     may = false;
   }

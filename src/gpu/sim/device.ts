@@ -8,7 +8,14 @@ import {
   requireObject,
   requireText,
 } from '../../base/errors.js';
-import { byteSize, type IrModule, type IrType, type Layout, requireModule } from '../../lang/index.js';
+import {
+  byteSize,
+  type IrModule,
+  type IrType,
+  type Layout,
+  requireModule,
+  type ValueName,
+} from '../../lang/index.js';
 import { type PtxKernel, type PtxParameter, type PtxVariable, ptxBytes } from '../../lang/ptx/index.js';
 import {
   type Device,
@@ -24,6 +31,7 @@ import {
   requireFills,
   requireGrid,
   requireSameSize,
+  requireScalar,
   requireTensor,
   requireWire,
   type Stream,
@@ -585,24 +593,18 @@ class PtxKernelLauncher extends SimLauncher {
 
 const sizeOf = (extent: readonly number[]): number => extent.reduce((product, one) => product * one, 1);
 
-function scalar(name: string, type: string, value: number | bigint): unknown {
+/** A value as generated code has it. */
+function scalar(name: string, type: ValueName, value: number | bigint): unknown {
   switch (type) {
     case 'i32':
-      return requireInteger(name, value, -(2 ** 31), 2 ** 31 - 1);
     case 'u32':
-      return requireInteger(name, value, 0, 2 ** 32 - 1) | 0;
+      return requireScalar(name, type, value) | 0;
     case 'u64':
-      if (
-        typeof value === 'bigint' ? value < 0n || value >= 2n ** 64n : !Number.isInteger(value) || value < 0
-      ) {
-        throw new ArgumentError(name, value, 'an integer from 0 to 2^64 - 1');
-      }
-      return BigInt(value);
+      return BigInt(requireScalar(name, type, value));
     case 'f32':
-      if (typeof value !== 'number') throw new ArgumentError(name, value, 'a number');
-      return Math.fround(Number(value));
+      return Math.fround(requireScalar(name, type, value));
     case 'bool':
-      return value !== 0 && value !== 0n;
+      return requireScalar(name, type, value) === 1;
     default:
       throw new ArgumentError(name, value, `of a type that can be a parameter, not ${type}`);
   }

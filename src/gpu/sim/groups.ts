@@ -1,5 +1,4 @@
 /** Barriers of groups of warps: who waits at which, until as many have come as the barrier is for. */
-/** Barrier 0 is the block's own; of PTX it may be a group's as well. */
 const mostGroups = 15;
 
 interface Group<Thread> {
@@ -12,9 +11,13 @@ interface Group<Thread> {
 export class Groups<Thread> {
   readonly #waiting = new Map<number, Group<Thread>>();
 
-  /** The threads that may go on now that `thread` has come, which itself waits unless `waits` is false; nobody while some are missing. */
-  arrive(thread: Thread, id: number, wanted: number, waits = true): readonly Thread[] {
-    if (id < 0 || id > mostGroups) throw new Error(`barrier ${id} of a group: it must be 1 to ${mostGroups}`);
+  /**
+   * The threads that may go on now that `thread` has come, which itself waits unless `waits` is false; nobody while some are missing.
+   * `least`: 1 where barrier 0 is only the block's own. In PTX it may be a group's as well.
+   */
+  arrive(thread: Thread, id: number, wanted: number, waits: boolean, least: number): readonly Thread[] {
+    if (id < least || id > mostGroups)
+      throw new Error(`barrier ${id} of a group: it must be ${least} to ${mostGroups}`);
     if (wanted % 32 !== 0 || wanted < 32) {
       throw new Error(
         `barrier ${id} is for ${wanted} threads: groups are of whole warps, so a multiple of 32`,

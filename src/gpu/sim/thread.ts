@@ -405,16 +405,16 @@ export class Thread extends Task {
   }
 
   /** Comes to a barrier of a group of warps; who may go on is for the machine to say. False where it is the block's barrier. */
-  joinGroup(id: number, wanted: number, site: number): boolean {
+  joinGroup(id: number, wanted: number, site: number, least = 0): boolean {
     this.site = site;
-    if (id === 0 && wanted === this.block.launch.block) return false;
-    this.#arriveAt(id, wanted, true);
+    if (id === 0 && least === 0 && wanted === this.block.launch.block) return false;
+    this.#arriveAt(id, wanted, true, least);
     return true;
   }
 
-  #arriveAt(id: number, wanted: number, waits: boolean): void {
+  #arriveAt(id: number, wanted: number, waits: boolean, least = 0): void {
     this.block.groups ??= new Groups();
-    this.released = this.block.groups.arrive(this, id, wanted, waits);
+    this.released = this.block.groups.arrive(this, id, wanted, waits, least);
   }
 
   /** The same, and says yes or no: `yes` of those who came do. */
@@ -640,7 +640,7 @@ export class Thread extends Task {
     if (to.buffer !== from.buffer)
       throw new HeddleError(
         'HEDDLE_DISTANCE',
-        `from '${from.buffer.purpose}' to '${to.buffer.purpose}' there is no distance`,
+        `from '${from.buffer.purpose}' to '${to.buffer.purpose}' there is no distance: both addresses must lie in one allocation, or in one shared array`,
       );
     return (to.offset - from.offset) | 0;
   }

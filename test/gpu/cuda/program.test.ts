@@ -4,6 +4,7 @@ import type { Driver } from '../../../src/gpu/cuda/driver.js';
 import { printKernel } from '../../../src/gpu/cuda/print.js';
 import { CudaProgram } from '../../../src/gpu/cuda/program.js';
 import { CudaStream, type Home } from '../../../src/gpu/cuda/stream.js';
+import { SimMachine } from '../../../src/gpu/sim/index.js';
 import { field, kernel, layout, list, parameterAbi, peers, pointer } from '../../../src/lang/index.js';
 
 interface Launched {
@@ -164,20 +165,12 @@ describe('a launch', () => {
 
   it('takes only values that fit', () => {
     const { launcher, program } = prepare();
-    const wrong: [string, number | bigint][] = [
-      ['count', -1],
-      ['count', 2 ** 32],
-      ['count', 1.5],
-      ['count', 1n],
-      ['bias', 2 ** 31],
-      ['flag', 2],
-      ['scale', 1n],
+    for (const [name, value] of [
       ['rows', -8],
       ['rows', Number.NaN],
-      ['total', 2 ** 60],
+      ['rows', -1n],
       ['win', 1],
-    ];
-    for (const [name, value] of wrong)
+    ] as const)
       expect(() => launcher.set(name, value), name).toThrow(`weave_kernel.${name} is`);
     expect(() => launcher.set('cuont', 1)).toThrow(/a parameter of weave_kernel: count, scale/);
     expect(() => launcher.setWindow('count', window)).toThrow(/set with set/);
@@ -187,6 +180,24 @@ describe('a launch', () => {
     expect(() => launcher.setGrid(0)).toThrow(/grid is 0/);
     // The compiler's limit of 512 threads, not the kernel's 1024.
     expect(() => program.launcher({ grid: 1, block: 1024, rank: 0 })).toThrow(/block is 1024.*from 1 to 512/);
+  });
+});
+
+describe('a scalar, at its bounds and one beyond', () => {
+  it.each([
+    ['count', [0, 2 ** 32 - 1], [-1, 2 ** 32, 1.5, 1n, '1', true]],
+    ['bias', [-(2 ** 31), 2 ** 31 - 1], [-(2 ** 31) - 1, 2 ** 31, 0n]],
+    ['flag', [0, 1], [-1, 2, false, true, 0n, '0']],
+    ['scale', [-0, 3e38, Number.NaN], [1n, '1', null]],
+    ['total', [0, 2 ** 53 - 1, 0n, 2n ** 64n - 1n], [-1, 2 ** 53, 0.5, -1n, 2n ** 64n, '1']],
+  ] as const)('%s', async (name, good, bad) => {
+    const device = SimMachine.create({ ranks: 1 }).device(0);
+    const simulated = (await device.load(weave.ir())).launcher({ grid: 1, block: 1, rank: 0 });
+    for (const launcher of [prepare().launcher, simulated]) {
+      for (const value of good) expect(() => launcher.set(name, value)).not.toThrow();
+      for (const value of bad as readonly unknown[])
+        expect(() => launcher.set(name, value as number), `${value}`).toThrow(`${name} is`);
+    }
   });
 });
 
