@@ -70,7 +70,13 @@ export function emit(
   options: Options = {},
 ): string {
   if (options.list === true) return list(kernels, options.json === true);
-  const found = kernels.find(({ name }) => name === kernel);
+  const [found, other] = kernels.filter(({ name }) => name === kernel);
+  if (other !== undefined)
+    throw new ArgumentError(
+      'kernel',
+      kernel,
+      'the name of one kernel, but several have it: give each its own',
+    );
   if (found === undefined) {
     const names = kernels.map(({ name }) => name);
     throw new ArgumentError('kernel', kernel, oneOfListed(kernel ?? '', names));

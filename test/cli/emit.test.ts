@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { openSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { emit, type ListedKernel } from '../../src/cli/emit.js';
-import { kernel, pointer } from '../../src/lang/index.js';
+import { kernel, pointer, printCuda } from '../../src/lang/index.js';
 import { registry } from '../../src/verify/kernels/index.js';
 import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
@@ -50,6 +50,13 @@ test('--json says what a launch must know', () => {
     ],
     language: 'cuda',
   });
+});
+
+test('a name that several kernels have says so, and no translation unit has both', () => {
+  const [one] = kernels;
+  const two = { ...one!, summary: 'another' };
+  expect(() => emit([one!, two], 'fill')).toThrow(/the name of one kernel, but several have it/);
+  expect(() => printCuda([one!.build({}).ir(), two.build({}).ir()])).toThrow(/kernels with different names/);
 });
 
 test('--list names every kernel', () => {

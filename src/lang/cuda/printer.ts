@@ -2,7 +2,7 @@
  * IR → CUDA C++. A module becomes one translation unit, with no #include but those of foreign functions: prelude, offsets
  * of window fields, the kernel.
  */
-import { HeddleError, requireObject } from '../../base/errors.js';
+import { HeddleError, requireObject, requireThat } from '../../base/errors.js';
 import type { IrModule } from '../ir.js';
 import { dynamicAlignment, dynamicSharedBytes, mostShared, sharedLayout } from '../shared.js';
 import { sectionAlignment } from '../types.js';
@@ -38,6 +38,9 @@ interface Printed {
 export function printCuda(given: IrModule | readonly IrModule[], options: PrintOptions = {}): string {
   const modules = Array.isArray(given) ? (given as readonly IrModule[]) : [given as IrModule];
   for (const module of modules) requireModule('module', module);
+  const entries = modules.map(entryName);
+  const twice = entries.find((name, i) => entries.indexOf(name) !== i);
+  requireThat(twice === undefined, 'modules', twice, 'kernels with different names');
   requireObject('options', options);
   const all = modules.map(({ entry }) => prune(withoutTwins(entry.body)));
   const printed = (helperNames: ReadonlySet<string>) => {
