@@ -109,7 +109,7 @@ interface AnyView<T extends MemoryName> extends Pointer<T> {
   as<U extends MemoryName>(type: U): AnyView<U>;
 }
 
-/** The elements of a register array. */
+/** The elements of a register array. Those of `u8` and `u16` hold a u32, as a load gives it. */
 export type RegisterName = ComputeName | 'u8' | 'u16' | 'v16';
 
 /** Registers of a thread. Indices must be constants once `g.unroll` loops are unrolled. */
