@@ -2,7 +2,7 @@
 import { requireFunction, requireInteger, requireObject, requireThat, show } from '../base/errors.js';
 import { deviceDefinition, deviceFunction } from './definition.js';
 import { type Code, KernelError } from './diagnostics.js';
-import { isIdentifier, isMemoryName, registerNames } from './header.js';
+import { isIdentifier, isMemoryName, parameterNames, registerNames } from './header.js';
 import type { IrModule } from './ir.js';
 import type {
   Body,
@@ -65,7 +65,7 @@ export function kernel<P extends ParamSpecs, U extends UsingSpec = NoUsing>(
   body: Body<P, U>,
 ): Kernel<P> {
   requireObject('header', header);
-  const { site } = checkHeader(
+  const { site, fail } = checkHeader(
     kernel,
     header,
     header.name,
@@ -73,6 +73,13 @@ export function kernel<P extends ParamSpecs, U extends UsingSpec = NoUsing>(
     isKernelParam,
     `${kernelParams} or a list of these`,
   );
+  const names = Object.entries(header.params).flatMap(([name, spec]) => parameterNames(name, spec));
+  const twice = names.find((name, i) => names.indexOf(name) !== i);
+  if (twice !== undefined)
+    fail(
+      'HK203',
+      `two parameters are called ${twice}: one is an item of a list; give the other another name`,
+    );
   const maxThreads = requireInteger('maxThreads', header.maxThreads ?? mostThreads, 1, mostThreads);
   const cluster = header.cluster ?? 1;
   requireThat(clusterSizes.includes(cluster), 'cluster', cluster, `one of ${clusterSizes.join(', ')}`);

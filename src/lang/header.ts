@@ -33,6 +33,9 @@ function requireMemoryName(argument: string, type: unknown): void {
   requireThat(isMemoryName(type), argument, type, `one of ${Object.keys(byteSize).join(', ')}`);
 }
 
+/** Most elements of a field of several dimensions: its indices are multiplied as u32. */
+export const mostIndexed = 2 ** 32 - 1;
+
 type ShapeOf<S> = S extends readonly number[] ? S : readonly [number];
 
 /**
@@ -58,8 +61,7 @@ export function field(
     requireInteger(typeof shape === 'number' ? 'length' : `shape[${i}]`, extent, 0, 2 ** 40);
   }
   const length = extents.reduce((product, extent) => product * extent, 1);
-  // Where there are several, indices are multiplied as u32.
-  requireInteger('the number of elements', length, 0, extents.length > 1 ? 2 ** 32 - 1 : 2 ** 40);
+  requireInteger('the number of elements', length, 0, extents.length > 1 ? mostIndexed : 2 ** 40);
   const named = dimensions.length === 0 || dimensions.length === extents.length;
   requireThat(named, 'dimensions', dimensions, `${extents.length} names`);
   return { type, length, shape: extents, dimensions };
@@ -143,6 +145,12 @@ export function tensorMap<T extends TileName, const R extends TensorRank = 2>(
 export function list<const P extends kernel.DeviceParam>(of: P, length: number): kernel.ListParam<P> {
   return { kind: 'list', of, length: requireInteger('length', length, 0, 256) };
 }
+
+/** The names under which a host sets a parameter of a kernel. */
+export const parameterNames = (name: string, spec: kernel.ParamSpec): readonly string[] =>
+  typeof spec === 'object' && spec.kind === 'list'
+    ? Array.from({ length: spec.length }, (_, i) => `${name}_${i}`)
+    : [name];
 
 // Types that only device functions take: they are inlined, so anything can be handed to them.
 

@@ -116,6 +116,12 @@ const cases: readonly Case[] = [
   ['HK305', 'const x = g.u32(g.load(halves));', 'g.load(halves)', /g\.u32\(g\.f32\(/],
   ['HK305', 'g.warp.shuffle(w, 0);', 'w', /i32 or u32 or f32/],
   ['HK305', 'const x = out.as("double");', '"double"', /must be one of/],
+  [
+    'HK305',
+    'const s = g.shared("u32", 4); g.store(out, g.distance(s, out));',
+    'g.distance(s, out)',
+    /one address is in shared memory, the other in global/,
+  ],
   ['HK305', 'helper(u);', 'helper(u)', /one object: helper\(\{ x, win \}\)/],
   ['HK305', 'helper({ x: u, win: others });', 'others', /layout window/],
   ['HK305', 'g.mbarrier.init(w, 1);', 'w', /pointer/],
@@ -281,6 +287,11 @@ describe('headers', () => {
   test('a name that CUDA would not accept', () => {
     expect(thrown(() => kernel({ name: 'my kernel', params: {} }, body)).code).toBe('HK203');
     expect(thrown(() => kernel({ name: 'k', params: { 'a-b': 'u32' } }, body)).code).toBe('HK203');
+  });
+  test('a name that an item of a list has', () => {
+    const error = thrown(() => kernel({ name: 'k', params: { xs: list('u32', 2), xs_1: 'u32' } }, body));
+    expect(error.message).toMatch(/HK203 two parameters are called xs_1: one is an item of a list/);
+    expect(() => kernel({ name: 'k', params: { xs: list('u32', 2), xs_2: 'u32' } }, body)).not.toThrow();
   });
   test('a body that is no ordinary function', () => {
     const of = (made: unknown) => thrown(() => kernel({ name: 'k', params: {} }, made as never).ir()).code;

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { SimMachine } from '../../src/gpu/sim/index.js';
 import {
   device,
   effectsOf,
@@ -115,6 +116,38 @@ test('an effect in the condition of a loop happens on every round, also after co
   evaluate(made.ir(), { p: [5, 6, 7, 0], out });
   expect({ ...out }).toEqual({ 1: 1, 3: 3, 10: 0, 11: 1, 12: 2 });
   expect(validateIr(made.ir())).toEqual([]);
+});
+
+test('a loop that never runs leaves what its head has assigned, and what its test has done', async () => {
+  const twice = device({ params: { x: 'u32' }, returns: 'u32' }, (_g, { x }) => x * 2);
+  const made = kernel(
+    { name: 'k', params: { out: pointer('u32'), n: 'u32' }, using: { LIMIT: 0, twice } },
+    (g, { out, n }, { LIMIT, twice }) => {
+      let i = 7;
+      for (i = n; i < LIMIT; i++) g.store(out, 99);
+      g.store(out.at(0), i);
+      for (i = twice({ x: n }); i < LIMIT; ) g.store(out, 99);
+      g.store(out.at(1), i);
+      const r = g.registers('u32', 1);
+      for (r[0] = n + 1; r[0]! < LIMIT; ) g.store(out, 99);
+      g.store(out.at(2), r[0]!);
+      for (let j = g.atomicAdd(out.at(3), n, { order: 'relaxed', scope: 'gpu' }); j < LIMIT; )
+        g.store(out, j);
+      while (g.atomicAdd(out.at(4), n, { order: 'relaxed', scope: 'gpu' }) > 9 && LIMIT > 0) g.store(out, 99);
+      for (const k of g.unroll(LIMIT)) g.store(out, k);
+      for (let j = n; j < 5; j++) g.store(out, 99);
+    },
+  );
+  expect(validateIr(made.ir())).toEqual([]);
+  const gpu = SimMachine.create({ ranks: 1, mode: 'checked' }).device(0);
+  const stream = gpu.createStream();
+  const { address } = gpu.allocateWindow(32, 'out');
+  const launcher = (await gpu.load(made.ir())).launcher({ grid: 1, block: 1, rank: 0 });
+  launcher.set('out', address);
+  launcher.set('n', 5);
+  launcher.launch(stream);
+  const found = new Uint32Array((await stream.copyOut(address, 32)).slice().buffer);
+  expect([...found]).toEqual([5, 10, 6, 5, 5, 0, 0, 0]);
 });
 
 test('unrolled loops index registers, and constants in them fold', () => {

@@ -41,6 +41,45 @@ export function programKernel(program: RandomProgram): Kernel {
   return kernel({ name: `random_${program.seed}`, params: programParams }, body);
 }
 
+/** What a thread reads that is narrower than its registers, as text, and what that is. */
+const narrow: Readonly<Record<string, number>> = {
+  'g.load(bytes.at(1))': 0x81,
+  'g.load(halves.at(1))': 0x8001,
+  'g.load(sharedBytes.at(2))': 0x82,
+  'g.load(sharedBytes)': 0x80,
+  'g.load(sharedHalves.at(3))': 0x8003,
+  'small[1]': 0xff,
+  "g.lane(vector, 'u8', 3)": 0x83,
+  "g.lane(vector, 'u16', 0)": 0x8180,
+  'g.f32(g.load(floats16))': -2.5,
+  'g.f32(g.load(sharedFloats8))': -1.75,
+};
+
+/** A random program whose operands are such reads as well, as a kernel; and the arguments that it needs besides. */
+export function narrowProgram(seed: number, size: number) {
+  const program = new Generator(seed, narrow).program(size);
+  const prologue = `const sharedBytes = g.shared('u8', 4); const sharedHalves = g.shared('u16', 4); const sharedFloats8 = g.shared('e4m3', 1);
+  for (let i = g.u32(0); i < 4; i++) { g.store(sharedBytes.at(i), 0x80 + i); g.store(sharedHalves.at(i), 0x8000 + i); }
+  g.store(sharedFloats8, g.e4m3(-1.75));
+  const small = g.registers('u16', 2, 0xff); const vector = g.pack('u8', [${Array.from({ length: 16 }, (_, i) => 0x80 + i)}]);`;
+  const text = program.text
+    .replace('{ out,', '{ bytes, halves, floats16, out,')
+    .replace('=> {', `=> { ${prologue}`);
+  const body = new Function(`return ${text}`)();
+  const params = {
+    ...programParams,
+    bytes: pointer('u8'),
+    halves: pointer('u16'),
+    floats16: pointer('bf16'),
+  };
+  const memory = {
+    bytes: Uint8Array.from([0x80, 0x81, 0x82, 0x83]),
+    halves: Uint16Array.from([0x8000, 0x8001, 0x8002, 0x8003]),
+    floats16: Uint16Array.from([0xc020]),
+  };
+  return { ...program, module: kernel({ name: `narrow_${seed}`, params }, body).ir(), memory };
+}
+
 /** The same, with its scalar inputs known to the compiler: almost everything folds. */
 export function foldedKernel(program: RandomProgram): Kernel {
   const { out, floats, ...scalars } = programParams;
@@ -89,15 +128,22 @@ export function randomProgram(seed: number, size = 12): RandomProgram {
   return new Generator(seed).program(size);
 }
 
+/** Whether it loads: that never stands on one side of an operator only. */
+const reads = ({ text }: Code): boolean => text.includes('g.load');
+
 class Generator {
   #state: number;
   #names: Name[] = Object.entries(inputTypes).map(([name, type]) => ({ name, type, mutable: false }));
   #count = 0;
   readonly #seed: number;
+  readonly #reads: Readonly<Record<string, number>>;
 
-  constructor(seed: number) {
+  constructor(seed: number, reads: Readonly<Record<string, number>> = {}) {
     this.#seed = seed;
     this.#state = seed >>> 0;
+    this.#reads = reads;
+    for (const name of Object.keys(reads))
+      this.#names.push({ name, type: name.startsWith('g.f32') ? 'f32' : 'u32', mutable: false });
   }
 
   program(size: number): RandomProgram {
@@ -105,7 +151,7 @@ class Generator {
       Object.entries(inputTypes).map(([name, type]) => [name, this.#value(type)]),
     );
     const statements = Array.from({ length: size }, () => this.#statement(2));
-    const results = this.#names.filter((name) => !(name.name in inputs));
+    const results = this.#names.filter((name) => !(name.name in inputs) && !(name.name in this.#reads));
     const stores = { out: 0, floats: 0 };
     const tail = results.map(({ name, type }) => {
       if (type === 'f32') return `g.store(floats.at(${stores.floats++}), ${name});`;
@@ -116,7 +162,7 @@ class Generator {
       ...statements.map((statement) => statement.text),
       ...tail,
     ].join('\n  ')}\n}`;
-    const env: Environment = new Map(Object.entries(inputs));
+    const env: Environment = new Map(Object.entries({ ...inputs, ...this.#reads }));
     for (const statement of statements) statement.run(env);
     const out: number[] = [];
     const floats: number[] = [];
@@ -216,7 +262,7 @@ class Generator {
     const sub = (of: ScalarName): Code => this.#expression(of, depth - 1);
     if (this.#below(8) === 0) {
       const [test, then, otherwise] = [sub('bool'), sub(type), sub(type)];
-      const select = this.#below(2) === 0;
+      const select = this.#below(2) === 0 || reads(then) || reads(otherwise);
       return {
         text: select
           ? `g.select(${test.text}, ${then.text}, ${otherwise.text})`
@@ -244,15 +290,20 @@ class Generator {
 
   #boolean(depth: number): Code {
     const sub = (of: ScalarName): Code => this.#expression(of, depth - 1);
-    switch (this.#below(4)) {
+    const kind = this.#below(4);
+    switch (kind) {
       case 0: {
         const arg = sub('bool');
         return { text: `!${arg.text}`, eval: (env) => !arg.eval(env) };
       }
       case 1:
-        return this.#binary('&&', sub('bool'), sub('bool'), (a, b) => Boolean(a) && Boolean(b));
-      case 2:
-        return this.#binary('||', sub('bool'), sub('bool'), (a, b) => Boolean(a) || Boolean(b));
+      case 2: {
+        const [a, b] = [sub('bool'), sub('bool')];
+        if (reads(b)) return this.#binary('===', a, b, (x, y) => x === y);
+        return kind === 1
+          ? this.#binary('&&', a, b, (x, y) => Boolean(x) && Boolean(y))
+          : this.#binary('||', a, b, (x, y) => Boolean(x) || Boolean(y));
+      }
       default: {
         const type = this.#pick(types.filter((one) => one !== 'bool'));
         const op = this.#pick(['===', '!==', '<', '<=', '>', '>='] as const);

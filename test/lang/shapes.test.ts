@@ -99,7 +99,7 @@ describe('indices', () => {
           if (use === 'many') g.prefetch((ids.at as (...all: number[]) => Pointer<'i32'>)(1, 1, 1));
         },
       ).ir();
-    expect(() => of('far')).toThrow(/HK502 token is 8, but payloads_0 has 8 there/);
+    expect(() => of('far')).toThrow(/HK502 token of payloads_0 is 8; it must be from 0 to 7/);
     expect(validateIr(of('absent'))).toEqual([]);
     expect(validateIr(of('whole'))).toEqual([]);
     expect(() => of('many')).toThrow(/HK306 .*at\(index0, index1\?\) is called with 3 arguments/);

@@ -5,7 +5,7 @@ import * as build from '../build.js';
 import type { Expr } from '../ir.js';
 import type { IrType } from '../types.js';
 import type { Context } from './context.js';
-import { describe, type Value } from './values.js';
+import { called, describe, severalOf, type Value } from './values.js';
 
 /** A constant as a value of that type; an error where it does not fit. */
 function literal(ctx: Context, node: Node, value: Value & { kind: 'literal' }, type: IrType): Expr {
@@ -85,13 +85,13 @@ function conversion(to: IrType, text: string, from: IrType): string {
   return `g.${name}(${text})`;
 }
 
+interface Operand {
+  readonly node: Node;
+  readonly value: Value;
+}
+
 /** Both operands with one type: a constant takes the other's. */
-export function unify(
-  ctx: Context,
-  node: Node,
-  left: { readonly node: Node; readonly value: Value },
-  right: { readonly node: Node; readonly value: Value },
-): readonly [Expr, Expr] {
+export function unify(ctx: Context, node: Node, left: Operand, right: Operand): readonly [Expr, Expr] {
   if (left.value.kind === 'literal' && right.value.kind === 'literal') {
     const types = [left, right].map((side) =>
       side.value.kind === 'literal' ? ownType(side.value.value) : build.u32,
@@ -121,6 +121,28 @@ export function unify(
       second.type,
     )}${hints.length > 0 ? `; write ${hints.join(' or ')}` : ''}`,
   );
+}
+
+/** `test ? then : otherwise` */
+export function select(ctx: Context, node: Node, test: Expr, then: Operand, otherwise: Operand): Value {
+  const expr = build.select(test, ...unify(ctx, node, then, otherwise));
+  const [a, b] = [severalOf(then.value), severalOf(otherwise.value)];
+  if (a === undefined || b === undefined) return { kind: 'expr', expr };
+  requireSameShape(ctx, node, then, otherwise);
+  const names = [...new Set([a.of.field.name, b.of.field.name])];
+  return { kind: 'expr', expr, shape: names.length === 1 ? a : called(names.join(' or '), a) };
+}
+
+/** Indices of a pointer mean the same as those of another, which it stands for. */
+export function requireSameShape(ctx: Context, node: Node, one: Operand, other: Operand): void {
+  const [a, b] = [one, other].map(({ value }) => {
+    const extents = severalOf(value)?.extents;
+    return extents === undefined ? 'none' : `[${extents.join(', ')}]`;
+  });
+  if (a === b) return;
+  const advice = 'index both to elements first, or give both the same shape';
+  const texts = [one, other].map((of) => `\`${ctx.text(of.node)}\``);
+  ctx.fail(node, 'HK301', `${texts[0]} has the shape ${a} and ${texts[1]} ${b}; ${advice}`);
 }
 
 export function condition(ctx: Context, node: Node, value: Value): Expr {

@@ -222,10 +222,10 @@ export const isStable = (expr: Expr): boolean =>
 
 // Values that are looked at later: they must not change with a variable in between.
 
-export function letVariable(ctx: Context, node: Node, name: string, init: Expr, mutable: boolean): Value {
+export function letVariable(ctx: Context, node: Node, name: string, init: Expr, mutable: boolean): Expr {
   const variable = ctx.variable(name, init.type, mutable);
   ctx.emit({ kind: 'let', span: ctx.span(node), variable, init });
-  return expression(ctx.read(variable));
+  return ctx.read(variable);
 }
 
 /** The value to which a const is bound: constants stay constants, run-time values become variables. */
@@ -233,7 +233,7 @@ export function keep(ctx: Context, node: Node, name: string, value: Value): Valu
   switch (value.kind) {
     case 'expr':
       if (value.expr.kind === 'const') return value;
-      return { ...value, ...letVariable(ctx, node, name, value.expr, false) };
+      return { ...value, expr: letVariable(ctx, node, name, value.expr, false) };
     case 'window':
       return { ...value, rank: ctx.keep(node, `${name}Rank`, value.rank) };
     case 'list':

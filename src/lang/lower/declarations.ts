@@ -6,7 +6,7 @@ import { freeze, keep, letVariable } from './context.js';
 import { evaluate } from './expressions.js';
 import { named } from './members.js';
 import { propertyName, unsupported, wording } from './syntax.js';
-import { describe, type Value } from './values.js';
+import { called, describe, expression, severalOf, type Value } from './values.js';
 
 export function declaration(ctx: Context, node: VariableDeclaration): void {
   if (node.kind !== 'const' && node.kind !== 'let') {
@@ -59,7 +59,11 @@ function declare(ctx: Context, node: VariableDeclarator, mutable: boolean, whole
 
 function initial(ctx: Context, node: Node, whole: Node, name: string, value: Value, mutable: boolean): Value {
   if (!mutable) return keep(ctx, whole, name, value);
-  return letVariable(ctx, whole, name, anyValue(ctx, node, value), true);
+  const variable = letVariable(ctx, whole, name, anyValue(ctx, node, value), true);
+  const shape = severalOf(value);
+  return shape === undefined
+    ? expression(variable)
+    : { kind: 'expr', expr: variable, shape: called(name, shape) };
 }
 
 /** Binds the names of a pattern to (parts of) a value. */

@@ -5,7 +5,7 @@ import * as build from '../build.js';
 import type { Expr, Stmt } from '../ir.js';
 import { someExpression, someStatement, writtenBy } from '../walk.js';
 import { type Argument, Call } from './call.js';
-import { anyValue, condition, unify } from './coerce.js';
+import { anyValue, condition, select } from './coerce.js';
 import { type Context, freeze, type Into, Poisoned } from './context.js';
 import { callForeign } from './foreign.js';
 import { callDevice } from './inline.js';
@@ -38,8 +38,7 @@ export function evaluate(ctx: Context, node: Node, into?: Into): Value {
       if (test.kind === 'const') return evaluate(ctx, test.value ? expr.consequent : expr.alternate, into);
       const then = oneSided(ctx, expr.consequent);
       const otherwise = oneSided(ctx, expr.alternate);
-      const [a, b] = unify(ctx, expr, then, otherwise);
-      return expression(build.select(test, a, b));
+      return select(ctx, expr, test, then, otherwise);
     }
     case 'MemberExpression':
       return member(ctx, expr);

@@ -23,7 +23,7 @@ import { type PureFunction, pureFunctions, pureNames } from '../operations/pure.
 import { byteSize, type IrType, type MemoryName, type ValueName } from '../types.js';
 import { isExpr } from '../walk.js';
 import type { Argument, Call } from './call.js';
-import { anyValue, condition, constantText, unify, valueAs } from './coerce.js';
+import { anyValue, condition, constantText, select, unify, valueAs } from './coerce.js';
 import type { Declared } from './context.js';
 import { expression, shown, type Value } from './values.js';
 
@@ -151,8 +151,7 @@ const values: Readonly<Record<Exclude<Functions, typeof unroll>, Lowering>> = {
   select(call) {
     call.expect('test, then, otherwise');
     const test = condition(call.ctx, call.arg(0).node, call.arg(0).value);
-    const [then, otherwise] = unify(call.ctx, call.node, call.arg(1), call.arg(2));
-    return expression(build.select(test, then, otherwise));
+    return select(call.ctx, call.node, test, call.arg(1), call.arg(2));
   },
 
   lane(call) {

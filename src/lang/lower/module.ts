@@ -2,6 +2,7 @@
 import * as build from '../build.js';
 import { type Definition, deviceDefinition, type KernelDefinition } from '../definition.js';
 import { type Diagnostic, KernelError, Problem } from '../diagnostics.js';
+import { parameterNames } from '../header.js';
 import type { Expr, IrFunction, IrModule, Span, Stmt, Variable } from '../ir.js';
 import type { ParamSpec, Using } from '../kernel.js';
 import { operations } from '../operations/index.js';
@@ -66,9 +67,7 @@ function lowerEntry(module: ModuleContext, kernel: KernelDefinition): IrFunction
 
 function parameter(ctx: Context, params: Variable[], name: string, spec: ParamSpec): Value {
   if (typeof spec === 'object' && spec.kind === 'list') {
-    const items = Array.from({ length: spec.length }, (_, i) =>
-      parameter(ctx, params, `${name}_${i}`, spec.of),
-    );
+    const items = parameterNames(name, spec).map((item) => parameter(ctx, params, item, spec.of));
     return { kind: 'list', items, what: `the list ${name}` };
   }
   const add = (type: IrType): Variable => {
@@ -127,7 +126,8 @@ function diagnostics({ problems, sources }: ModuleContext): Diagnostic[] {
 function minified({ source, message, start, end }: Problem): Diagnostic {
   const advice =
     'statements of this body are joined to expressions, as by a minifier, which the kernel language does not have. Keep them as they are: ' +
-    '`minifySyntax: false` for esbuild and Vite, `compress: false` for terser, which Rollup and webpack use; or leave ' +
+    '`minifySyntax: false` for esbuild and Vite up to 7, `treeshake: false, output: { minify: { compress: false } }` in the ' +
+    '`build.rolldownOptions` of Vite 8, `compress: false` for terser, which Rollup and webpack use; or leave ' +
     `kernels out of the bundle (docs/language.md, Bundlers and minifiers). First: ${message}`;
   return new Problem('HK105', advice, source, start, end).diagnostic();
 }

@@ -1,5 +1,6 @@
 /** Shaped fields: `.at(source, token, unit)` does the arithmetic, and the simulator holds it against the shape. */
 import * as build from '../build.js';
+import { mostIndexed } from '../header.js';
 import type { Expr } from '../ir.js';
 import { rowsOf, showTile, swizzleOfIndex } from '../tile.js';
 import { byteSize, type Field, type Tile } from '../types.js';
@@ -8,7 +9,8 @@ import { expression, type MethodName, type Shape, type Value } from './values.js
 
 /** The element, or with fewer indices than dimensions the part of the field behind them. */
 export function indexShape(call: Call, pointer: Expr, { of, extents }: Shape): Value {
-  const names = extents.map((_, i) => of.field.dimensions[of.before + i] ?? `index${of.before + i}`);
+  const { name, dimensions, length } = of.field;
+  const names = extents.map((_, i) => dimensions[of.before + i] ?? `index${of.before + i}`);
   call.expect(names.map((name, i) => (i === 0 ? name : `${name}?`)).join(', '));
   const indices = call.args.map((_, i) => call.oneOf(i, 'u32', 'i32'));
   const indexed = extents.slice(0, indices.length);
@@ -17,14 +19,14 @@ export function indexShape(call: Call, pointer: Expr, { of, extents }: Shape): V
   for (const [i, index] of indices.entries()) {
     const extent = indexed[i]!;
     // A field of none is one that this specialisation has not: whatever mentions it does not run.
-    if (index.kind !== 'const' || of.field.length === 0) continue;
+    if (index.kind !== 'const' || length === 0) continue;
     if (Number(index.value) < 0 || Number(index.value) >= extent) {
-      const message = `${names[i]} is ${index.value}, but ${of.field.name} has ${extent} there`;
+      const message = `${names[i]} of ${name} is ${index.value}; it must be from 0 to ${extent - 1}`;
       call.fail('HK502', message, call.arg(i).node);
     }
   }
   const value = rowMajor(indices, indexed, rest);
-  const checked = known && of.field.length > 0;
+  const checked = known && length > 0;
   const index: Expr = checked
     ? value
     : { kind: 'index', type: value.type, value, indices, extents: indexed, of };
@@ -65,8 +67,13 @@ export function viewAs(call: Call, pointer: Expr, shape: Shape | undefined): Val
   if (extents.length > 1 && bytes % byteSize[to] !== 0) {
     return call.fail('HK305', `a row of ${of.field.name} has ${bytes} bytes, which are no whole ${to}`);
   }
-  const last = Math.floor(bytes / byteSize[to]);
-  return { kind: 'expr', expr, shape: { of, extents: [...extents.slice(0, -1), last] } };
+  const seen = [...extents.slice(0, -1), Math.floor(bytes / byteSize[to])];
+  const elements = seen.reduce((product, extent) => product * extent, 1);
+  if (seen.length > 1 && elements > mostIndexed) {
+    const message = `${of.field.name} has ${elements} elements of ${to}, and an index counts to ${mostIndexed}; index it to a part first`;
+    return call.fail('HK502', message);
+  }
+  return { kind: 'expr', expr, shape: { of, extents: seen } };
 }
 
 /** Tiles in shared memory: `.at(stage)`, `.element(row, column)` and `.rows(first, count)` do the arithmetic of their layout. */
@@ -78,8 +85,7 @@ export function tileMethod(call: Call, pointer: Expr, tile: Tile, name: MethodNa
   switch (name) {
     case 'at': {
       call.expect('index');
-      const index = build.convert(build.u32, call.oneOf(0, 'u32', 'i32'));
-      return expression(moved(pointer, times(index, tile.rows * tile.columns)));
+      return expression(moved(pointer, times(call.oneOf(0, 'u32', 'i32'), tile.rows * tile.columns)));
     }
     case 'element':
       return element(call, pointer, tile);
@@ -96,36 +102,35 @@ function element(call: Call, pointer: Expr, tile: Tile): Value {
   const extents = [tile.rows, tile.columns];
   for (const [i, index] of indices.entries()) {
     if (index.kind !== 'const' || (Number(index.value) >= 0 && Number(index.value) < extents[i]!)) continue;
-    const message = `${dimensions[i]} is ${index.value}, but the tile ${showTile(tile)} has ${extents[i]}`;
+    const message = `${dimensions[i]} of the tile ${showTile(tile)} is ${index.value}; it must be from 0 to ${extents[i]! - 1}`;
     call.fail('HK502', message, call.arg(i).node);
   }
   const [row, column] = indices.map((index) => build.convert(build.u32, index)) as [Expr, Expr];
   const value = swizzledIndex(build.binary('+', times(row, tile.columns), column), tile);
-  const known = indices.every((index) => index.kind === 'const');
-  const index: Expr = known
-    ? value
-    : {
-        kind: 'index',
-        type: build.u32,
-        value,
-        indices,
-        extents,
-        of: { layout: 'a tile', field: fieldOf(tile), before: 0 },
-      };
+  const index = checked(tile, value, indices, dimensions, extents);
   const elements: Expr = { kind: 'view', type: build.pointerType(tile.type, 'shared'), pointer };
   return expression({ kind: 'offset', type: elements.type, pointer: elements, index });
 }
 
 const dimensions = ['row', 'column'];
 
-const fieldOf = (tile: Tile): Field => ({
-  name: showTile(tile),
-  type: tile.type,
-  length: tile.rows * tile.columns,
-  shape: [tile.rows, tile.columns],
-  dimensions,
-  offset: 0,
-});
+/** An index of a tile's elements, whose parts checked mode compares with what they may be. */
+function checked(
+  tile: Tile,
+  value: Expr,
+  indices: readonly Expr[],
+  dimensions: readonly string[],
+  extents: readonly number[],
+): Expr {
+  if (indices.every(({ kind }) => kind === 'const')) return value;
+  const { type, rows, columns } = tile;
+  const length = rows * columns;
+  const field: Field = { name: showTile(tile), type, length, shape: [rows, columns], dimensions, offset: 0 };
+  return {
+    ...{ kind: 'index', type: value.type, value, indices, extents },
+    of: { layout: 'a tile', field, before: 0 },
+  };
+}
 
 function swizzledIndex(index: Expr, tile: Tile): Expr {
   const pattern = swizzleOfIndex(tile);
@@ -152,11 +157,17 @@ function rows(call: Call, pointer: Expr, tile: Tile): Value {
       'HK502',
       `rows ${known} to ${known + count - 1} are not all of the ${tile.rows} of the tile`,
     );
-  const there = moved(pointer, times(build.convert(build.u32, first), tile.columns));
+  const start = build.convert(build.u32, first);
+  const parts = [start, build.binary('%', start, build.constant('u32', patternRows))];
+  const names = ['first row', `first row % ${patternRows}`];
+  const index = checked(tile, times(start, tile.columns), parts, names, [tile.rows - count + 1, 1]);
+  const there = moved(pointer, index);
   return expression({ kind: 'view', type: build.tileType(rowsOf(tile, count)), pointer: there });
 }
 
-const times = (index: Expr, by: number): Expr => build.binary('*', index, build.constant('u32', by));
+/** An index that counts parts of so many elements, as one that counts elements; a negative one stays negative. */
+const times = (index: Expr, by: number): Expr =>
+  build.binary('*', index, build.convert(index.type, build.constant('u32', by)));
 
 function moved(pointer: Expr, elements: Expr): Expr {
   if (elements.kind === 'const' && elements.value === 0) return pointer;

@@ -5,7 +5,7 @@ import type { Expression, ForOfStatement, ForStatement, Node, ReturnStatement, S
 import * as build from '../build.js';
 import type { Expr, Stmt } from '../ir.js';
 import { Call } from './call.js';
-import { condition, constantInteger, valueAs } from './coerce.js';
+import { condition, constantInteger, requireSameShape, valueAs } from './coerce.js';
 import type { Context } from './context.js';
 import { declaration } from './declarations.js';
 import { evaluate, inOrder } from './expressions.js';
@@ -14,7 +14,7 @@ import { registerIndex } from './members.js';
 import { binary } from './operators.js';
 import { unsupported, wording } from './syntax.js';
 import { take } from './take.js';
-import { expression, type Value } from './values.js';
+import { severalOf, type Value } from './values.js';
 
 const mostUnrolled = 16384;
 
@@ -156,7 +156,11 @@ function loop(
   const effects = ctx.capture(() => {
     if (testNode) test = condition(ctx, testNode, evaluate(ctx, testNode));
   });
-  if (test.kind === 'const' && test.value === false && effects.length === 0) return false;
+  if (test.kind === 'const' && test.value === false && effects.length === 0) {
+    // What `init` has assigned stays.
+    emitBlock(ctx, node, init);
+    return false;
+  }
   const head: Stmt[] = [];
   if (testNode && effects.length > 0) {
     const at = ctx.span(testNode);
@@ -292,10 +296,13 @@ function assignment(ctx: Context, node: acorn.AssignmentExpression, whole: acorn
   }
   const target = assignable(ctx, left);
   if (operator === '=') {
-    assign(ctx, whole, target, right, evaluate(ctx, right));
+    const value = evaluate(ctx, right);
+    if (severalOf(target) !== undefined)
+      requireSameShape(ctx, node, { node: left, value: target }, { node: right, value });
+    assign(ctx, whole, target, right, value);
     return;
   }
-  const before = { node: left, value: expression(target) };
+  const before = { node: left, value: target };
   const [current, value] = inOrder(ctx, [right], [before]);
   assign(
     ctx,
@@ -308,12 +315,15 @@ function assignment(ctx: Context, node: acorn.AssignmentExpression, whole: acorn
 
 function update(ctx: Context, node: acorn.UpdateExpression, whole: acorn.Node): void {
   const target = assignable(ctx, node.argument);
-  const current = { node: node.argument, value: expression(target) };
+  const current = { node: node.argument, value: target };
   const one = { node, value: { kind: 'literal', value: 1 } as const };
   assign(ctx, whole, target, node, binary(ctx, node, node.operator === '++' ? '+' : '-', current, one));
 }
 
-type Target = Expr & { readonly kind: 'variable' | 'register' };
+type Target = Value & {
+  readonly kind: 'expr';
+  readonly expr: Expr & { readonly kind: 'variable' | 'register' };
+};
 
 function assignable(ctx: Context, node: acorn.Node): Target {
   const pattern = node as acorn.Pattern | acorn.Expression;
@@ -321,7 +331,7 @@ function assignable(ctx: Context, node: acorn.Node): Target {
   if (pattern.type !== 'Identifier') return unsupported(ctx, node, 'destructuring in an assignment');
   const value = evaluate(ctx, pattern);
   if (value.kind === 'expr' && value.expr.kind === 'variable' && value.expr.variable.mutable)
-    return value.expr;
+    return { ...value, expr: value.expr };
   return ctx.fail(node, 'HK403', `${pattern.name} cannot be assigned: only a variable declared with let can`);
 }
 
@@ -335,10 +345,19 @@ function register(ctx: Context, node: acorn.MemberExpression): Target {
     return ctx.fail(node, 'HK403', `\`${ctx.text(node)}\` cannot be assigned${advice}`);
   }
   const index = registerIndex(ctx, node.property, of, evaluate(ctx, node.property));
-  return { kind: 'register', type: build.valueType(of.of), array: of.variable, index };
+  return {
+    kind: 'expr',
+    expr: { kind: 'register', type: build.valueType(of.of), array: of.variable, index },
+  };
 }
 
-function assign(ctx: Context, whole: acorn.Node, target: Target, node: acorn.Node, given: Value): void {
+function assign(
+  ctx: Context,
+  whole: acorn.Node,
+  { expr: target }: Target,
+  node: acorn.Node,
+  given: Value,
+): void {
   const span = ctx.span(whole);
   const of = target.kind === 'variable' ? target.variable : target.array;
   const value = valueAs(ctx, node, given, target.type, `for ${of.name}`);

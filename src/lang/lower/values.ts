@@ -58,6 +58,18 @@ export interface Shape {
   readonly extents: readonly number[];
 }
 
+/** The shape of a value that has several dimensions. Without a shape of one dimension an element is where it is with it. */
+export const severalOf = (value: Value): Shape | undefined =>
+  value.kind === 'expr' && value.shape !== undefined && value.shape.extents.length > 1
+    ? value.shape
+    : undefined;
+
+/** The shape of what is the field, or the part of one, only by that name. */
+export function called(name: string, { of: { layout, field, before }, extents }: Shape): Shape {
+  const dimensions = field.dimensions.slice(before);
+  return { of: { layout, field: { ...field, name, dimensions }, before: 0 }, extents };
+}
+
 export const expression = (expr: Expr): Value => ({ kind: 'expr', expr });
 
 export function describe(value: Value): string {

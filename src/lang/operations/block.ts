@@ -70,7 +70,15 @@ export const block = {
       cuda: `DEVICE void group_barrier(u32 id, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }`,
-      simulate: ({ id, threads }, machine) => machine.pause('group', 'joinGroup', id, threads, machine.site),
+      refuses: ({ id, threads }) => {
+        if (id.kind === 'const' && (Number(id.value) < 1 || Number(id.value) > 15))
+          return `barrier ${id.value}; a group has one of 1 to 15`;
+        if (threads.kind === 'const' && (Number(threads.value) < 32 || Number(threads.value) % 32 !== 0))
+          return `${threads.value} threads; a group is of whole warps, so a multiple of 32`;
+        return undefined;
+      },
+      simulate: ({ id, threads }, machine) =>
+        machine.pause('group', 'joinGroup', id, threads, machine.site, 1),
       removable: true,
     }),
     /** A warp group takes more registers, `count` a thread: it waits until others of the block have given so many. */

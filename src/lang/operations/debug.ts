@@ -54,13 +54,13 @@ export const debug = {
       is<(...words: readonly (string | bool | i32 | u32 | u64 | f32 | bf16 | f16 | e4m3)[]) => void>(),
     takes: { words },
     alone: {},
-    cuda({ words }, { args }) {
+    cuda({ words }, { prelude, args }) {
       const values = words.flatMap((word) => {
         if (typeof word === 'string') return [];
         return [nameOf(word) === 'bool' ? `(${args(word)}) ? "true" : "false"` : args(word)];
       });
       const where = ['rank', 'blockIdx.x', 'threadIdx.x'];
-      return `printf("rank %u, block %u, thread %u: ${format(words)}\\n", ${[...where, ...values].join(', ')})`;
+      return `${prelude.add('printf')}("rank %u, block %u, thread %u: ${format(words)}\\n", ${[...where, ...values].join(', ')})`;
     },
     simulate: ({ words }, machine) => machine.print(words),
   }),

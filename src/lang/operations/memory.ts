@@ -57,7 +57,10 @@ export const memory = {
     named: 'loaded',
     cuda(effect, { place, call }) {
       const of = accessed(effect);
-      return of.space === 'shared' && of.order === 'weak' ? place(effect.pointer) : call(load(of), effect);
+      if (of.space !== 'shared' || of.order !== 'weak') return call(load(of), effect);
+      const text = place(effect.pointer);
+      // C++ would promote them to a signed int.
+      return of.to === 'u8' || of.to === 'u16' ? `u32(${text})` : text;
     },
     simulate: ({ pointer, order, scope }, machine) => machine.load(pointer, order, scope),
     unnoticed: ({ order }) => order === 'weak',
@@ -140,7 +143,7 @@ export const memory = {
     removable: true,
   }),
 
-  /** The bytes from one address to another of the same memory, to which `to` comes no earlier: a place in a window, say. */
+  /** The bytes from one address to another of the same memory (a window, one array), to which `to` comes no earlier. */
   distance: operation({
     signature: is<<T extends MemoryName, U extends MemoryName>(to: Pointer<T>, from: Pointer<U>) => u32>(),
     takes: { to: pointer(), from: pointer() },
@@ -150,6 +153,10 @@ export const memory = {
     cuda: `DEVICE u32 distance(const void* to, const void* from) {
   return u32(static_cast<const char*>(to) - static_cast<const char*>(from));
 }`,
+    refuses: ({ to, from }) => {
+      const [a, b] = [to.type, from.type].map((type) => (type.kind === 'pointer' ? type.space : ''));
+      return a === b ? undefined : `one address is in ${a} memory, the other in ${b} memory`;
+    },
     simulate: ({ to, from }, machine) => machine.give('distance', to, from),
     unnoticed: () => true,
   }),

@@ -1,9 +1,45 @@
-import { beforeAll, describe, expect, test } from 'vitest';
-import { entryName, kernel, pointer, printCuda } from '../../../src/lang/index.js';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { entryName, type IrModule, kernel, pointer, printCuda } from '../../../src/lang/index.js';
+import { execute } from '../../gpu/sim/execute.js';
+import { compiledBy } from '../../gpu/sim/ptx/compiled.js';
 import { needing } from '../../needs.js';
+import { held, runCells } from '../holding.js';
+import { narrowProgram } from '../random-programs.js';
 import { gallery } from './gallery.js';
+import { value } from './ir-builder.js';
 import { architectures, type CompiledCuda, compileCuda, disassemble } from './nvcc.js';
 import { randomProgram } from './random-ir.js';
+
+/** The kernel, with a parameter for every name that its own text has. */
+function namedByOwnText(module: IrModule): IrModule {
+  const text = printCuda(module, { lineDirectives: false }).replace(/\/\/.*|"[^"]*"/g, '');
+  const names = [...new Set(text.match(/[A-Za-z_]\w*/g))];
+  const { entry } = module;
+  const more = names.map((name, i) => ({ id: -1 - i, name, type: value('u32'), mutable: false }));
+  return { ...module, entry: { ...entry, params: [...more, ...entry.params] } };
+}
+
+describe('what nvcc makes of kernels, on the simulated machine', needing('nvcc'), () => {
+  const folder = mkdtempSync(join(tmpdir(), 'heddle-language-'));
+  afterAll(() => rmSync(folder, { recursive: true }));
+  const compiled = compiledBy(folder);
+
+  test('values are right in whatever holds them', async () => {
+    expect(await runCells(held, 'fast', compiled)).toEqual([]);
+  });
+
+  test.each([1, 2, 3, 4, 5, 6])(
+    'what is read narrower than a register is as wide as one (%i)',
+    async (seed) => {
+      const { module, memory, ...program } = narrowProgram(seed, 80);
+      const { text, out, floats } = program;
+      expect(await execute(program, compiled(module), 'fast', memory), text).toEqual({ out, floats });
+    },
+  );
+});
 
 describe.each(architectures)('nvcc for %s', needing('nvcc'), (architecture) => {
   let compiled: CompiledCuda;
@@ -17,6 +53,17 @@ describe.each(architectures)('nvcc for %s', needing('nvcc'), (architecture) => {
     expect(warnings).toEqual([]);
     expect(kernels.map(({ name }) => name).sort()).toEqual(gallery.map(entryName).sort());
     expect(kernels.filter(({ spillBytes, stackBytes }) => spillBytes + stackBytes !== 0)).toEqual([]);
+  });
+
+  test('whatever its text names is a name for what an author declares', async () => {
+    const talks = kernel({ name: 'talks', params: { out: pointer('u32') } }, (g, { out }) => {
+      g.assert(g.load(out) < 5);
+      g.print('word', g.load(out));
+    }).ir();
+    const modules = [...gallery, talks].map(namedByOwnText);
+    const { kernels, warnings } = await compileCuda(printCuda(modules), architecture);
+    expect(kernels.length).toBe(modules.length);
+    expect(warnings.filter((line) => !/Local memory used/.test(line))).toEqual([]);
   });
 
   test('compiles random programs without a warning', async () => {

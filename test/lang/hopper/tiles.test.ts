@@ -110,7 +110,7 @@ const Bytes = tile('e4m3', [64, 128], { swizzle: 128 });
 const Plain = tile('bf16', [64, 64], { swizzle: 0 });
 
 test.each([
-  ['wide.element(128, 0)', /row is 128, but the tile bf16 128×64, swizzle 128 has 128/],
+  ['wide.element(128, 0)', /row of the tile bf16 128×64, swizzle 128 is 128; it must be from 0 to 127/],
   ['wide.rows(4, 64)', /multiples of 8/],
   ['wide.rows(72, 64)', /rows 72 to 135 are not all of the 128/],
   ['wide.rows(u, u)', /the number of rows must be a constant/],
