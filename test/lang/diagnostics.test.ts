@@ -350,9 +350,10 @@ test('a message names the file, line and column of the TypeScript source', () =>
 
 test('docs/language.md lists exactly these codes, each with an anchor', () => {
   const page = readFileSync(new URL('../../docs/language.md', import.meta.url), 'utf8');
-  const rows = [...page.matchAll(/^\| <a id="hk(\d{3})"><\/a>(HK\1) \| (.+) \|$/gm)].map(
-    ([, , code, text]) => [code, text],
-  );
+  const rows = [...page.matchAll(/^- <a id="hk(\d{3})"><\/a>(HK\1): (.+)$/gm)].map(([, , code, text]) => [
+    code,
+    text,
+  ]);
   expect(rows).toEqual(Object.entries(codes));
 });
 
