@@ -1,7 +1,8 @@
 /** What an exhibit of the gallery is, and how both of its kernels are run. */
 
 import { type Finding, SimMachine } from '../../../../src/gpu/sim/index.js';
-import type { Kernel } from '../../../../src/lang/index.js';
+import type { IrModule, Kernel } from '../../../../src/lang/index.js';
+import { mutantsOf, mutate } from '../../../../src/verify/check/index.js';
 import { launch, type Rank, windowsOf } from '../harness.js';
 
 /** A mistake, its correction, and what the checker must say about the mistake. */
@@ -47,7 +48,23 @@ export async function findingsOf(
   return machine.findings;
 }
 
-export type Twins = { readonly wrong: Kernel; readonly right: Kernel };
+type Runnable = { ir(): IrModule };
+export type Twins = { readonly wrong: Runnable; readonly right: Runnable };
+
+/**
+ * A kernel, and its mutant as the wrong twin: of the statement that begins so, the change whose description ends so. `nth`, where several
+ * statements begin alike.
+ */
+export function less(right: Kernel, statement: string, change = 'removed', nth = 0): Twins {
+  const ir = (): IrModule => {
+    const module = right.ir();
+    const mutants = mutantsOf(module).filter(
+      ({ text, description }) => text.startsWith(statement) && description.endsWith(change),
+    );
+    return mutate(module, mutants[nth]!);
+  };
+  return { wrong: { ir }, right };
+}
 
 /** Host programs: each rank launches the kernel `rounds` times on its stream, with a window, an output and an epoch. */
 export function onWindow(
@@ -80,3 +97,13 @@ export function onDevice(twins: Twins, shape: { grid?: number; block?: number } 
     await rank!.stream.synchronize();
   };
 }
+
+/** An exhibit on one rank, where the memory is the launch's own. */
+export const onOneRank = (
+  kind: Finding['kind'],
+  name: string,
+  twins: Twins,
+  shape: { grid?: number; block?: number },
+  statements: readonly string[],
+  more: Pick<Exhibit['expect'], 'buffer' | 'location' | 'hint'> = {},
+): Exhibit => ({ name, ranks: 1, run: onDevice(twins, shape), expect: { kind, statements, ...more } });

@@ -1,6 +1,6 @@
 /** Mistakes between ranks: rank 0 puts numbers into the window of rank 1 and tells it by a flag. */
 import { device, field, kernel, layout, peers, pointer } from '../../../../src/lang/index.js';
-import { type Exhibit, onWindow } from './exhibit.js';
+import { type Exhibit, less, onWindow, type Twins } from './exhibit.js';
 
 const Post = layout('Post', { data: field('u32', 32), arrived: field('u32', 1), taken: field('u32', 1) });
 
@@ -12,28 +12,6 @@ const send = device(sending, (g, { win, epoch }) => {
   g.store(win.at(1).data.at(lane), lane);
   g.barrier();
   if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'release', scope: 'sys' });
-});
-
-const sendRelaxed = device(sending, (g, { win, epoch }) => {
-  const lane = g.threadIdx.x;
-  g.store(win.at(1).data.at(lane), lane);
-  g.barrier();
-  if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'relaxed', scope: 'sys' });
-});
-
-const sendNarrow = device(sending, (g, { win, epoch }) => {
-  const lane = g.threadIdx.x;
-  g.store(win.at(1).data.at(lane), lane);
-  g.barrier();
-  if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'release', scope: 'gpu' });
-});
-
-const sendNarrowFence = device(sending, (g, { win, epoch }) => {
-  const lane = g.threadIdx.x;
-  g.store(win.at(1).data.at(lane), lane);
-  g.barrier();
-  g.fence('gpu');
-  if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'relaxed', scope: 'sys' });
 });
 
 const sendFence = device(sending, (g, { win, epoch }) => {
@@ -48,12 +26,6 @@ const sendFlagFirst = device(sending, (g, { win, epoch }) => {
   const lane = g.threadIdx.x;
   if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'release', scope: 'sys' });
   g.store(win.at(1).data.at(lane), lane);
-});
-
-const sendUnmet = device(sending, (g, { win, epoch }) => {
-  const lane = g.threadIdx.x;
-  g.store(win.at(1).data.at(lane), lane);
-  if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'release', scope: 'sys' });
 });
 
 /** Waits until rank 1 has taken what the round before sent. */
@@ -75,19 +47,6 @@ const receive = device({ params }, (g, { win, out, epoch }) => {
   g.store(out.at(lane), g.load(win.at(1).data.at(lane)));
 });
 
-const receiveRelaxed = device({ params }, (g, { win, out, epoch }) => {
-  const lane = g.threadIdx.x;
-  if (lane === 0) g.awaitEpoch(win.at(1).arrived, epoch, { order: 'relaxed', scope: 'sys', limit: 1000 });
-  g.barrier();
-  g.store(out.at(lane), g.load(win.at(1).data.at(lane)));
-});
-
-const receiveUnmet = device({ params }, (g, { win, out, epoch }) => {
-  const lane = g.threadIdx.x;
-  if (lane === 0) g.awaitEpoch(win.at(1).arrived, epoch, { order: 'acquire', scope: 'sys', limit: 1000 });
-  g.store(out.at(lane), g.load(win.at(1).data.at(lane)));
-});
-
 /** Tells rank 0 that the numbers have been read. */
 const receiveAndSay = device({ params, using: { receive } }, (g, { win, out, epoch }, { receive }) => {
   receive({ win, out, epoch });
@@ -97,14 +56,6 @@ const receiveAndSay = device({ params, using: { receive } }, (g, { win, out, epo
 
 /** The first look is cheap, and the common case: the flag is up already. */
 const receiveGlance = device({ params }, (g, { win, out, epoch }) => {
-  const lane = g.threadIdx.x;
-  if (g.load(win.at(1).arrived, { order: 'relaxed', scope: 'sys' }) !== epoch) {
-    g.awaitEpoch(win.at(1).arrived, epoch, { order: 'acquire', scope: 'sys', limit: 1000 });
-  }
-  g.store(out.at(lane), g.load(win.at(1).data.at(lane)));
-});
-
-const receiveGlanceFence = device({ params }, (g, { win, out, epoch }) => {
   const lane = g.threadIdx.x;
   if (g.load(win.at(1).arrived, { order: 'relaxed', scope: 'sys' }) !== epoch) {
     g.awaitEpoch(win.at(1).arrived, epoch, { order: 'acquire', scope: 'sys', limit: 1000 });
@@ -150,58 +101,49 @@ const right = pass('pass', { send, receive });
 const dataWrite = 'g.store(win.at(1).data.at(lane)';
 const dataRead = 'g.store(out.at(lane), g.load(win.at(1).data';
 
-function exhibit(
-  name: string,
-  wrong: { send: typeof send; receive: typeof receive },
-  hint: RegExp,
-  corrected = right,
-): Exhibit {
-  return {
-    name,
-    ranks: 2,
-    run: onWindow({ wrong: pass(name.replaceAll(/\W/g, '_'), wrong), right: corrected }, Post.bytes),
-    expect: { kind: 'race', buffer: 'window', location: /^data\[/, statements: [dataWrite, dataRead], hint },
-  };
-}
+const exhibit = (name: string, twins: Twins, hint: RegExp): Exhibit => ({
+  ...{ name, ranks: 2, run: onWindow(twins, Post.bytes) },
+  expect: { kind: 'race', buffer: 'window', location: /^data\[/, statements: [dataWrite, dataRead], hint },
+});
+
+const flag = 'g.store(win.at(1).arrived';
 
 export const flags: readonly Exhibit[] = [
   exhibit(
     'missing acquire',
-    { send, receive: receiveRelaxed },
+    less(right, 'g.awaitEpoch', 'acquire → relaxed'),
     /no acquire.*make it acquire.*fence\('sys'\)/,
   ),
-  exhibit('missing release', { send: sendRelaxed, receive }, /releases nothing: make it a release/),
+  exhibit('missing release', less(right, flag, 'release → relaxed'), /releases nothing: make it a release/),
   exhibit(
     'release at too narrow a scope',
-    { send: sendNarrow, receive },
+    less(right, flag, 'sys → gpu'),
     /store.*gpu scope.*another rank: use sys/,
   ),
   exhibit(
     'fence at too narrow a scope',
-    { send: sendNarrowFence, receive },
+    less(pass('pass_fenced', { send: sendFence, receive }), 'g.fence', 'sys → gpu'),
     /fence before it is narrower: use g\.fence\('sys'\)/,
-    pass('pass_fenced', { send: sendFence, receive }),
   ),
   exhibit(
     'flag before data',
-    { send: sendFlagFirst, receive },
+    { wrong: pass('flag_before_data', { send: sendFlagFirst, receive }), right },
     /publish after that, and await it|a barrier must come after the store and before the publication/,
   ),
   exhibit(
     'barrier missing before the flag',
-    { send: sendUnmet, receive },
+    less(right, 'g.barrier'),
     /nothing orders.*before that: a barrier must come after the store and before the publication/,
   ),
   exhibit(
     'barrier missing after the wait',
-    { send, receive: receiveUnmet },
+    less(right, 'g.barrier', 'removed', 1),
     /nothing orders thread \d+ after that: a barrier must come after it and before the load/,
   ),
   exhibit(
     'double-checked flag without fence',
-    { send, receive: receiveGlance },
+    less(pass('glance', { send, receive: receiveGlance }), 'g.fence'),
     /no acquire comes between/,
-    pass('glance_fenced', { send, receive: receiveGlanceFence }),
   ),
   {
     name: 'reuse one round too early',

@@ -124,19 +124,19 @@ describe('a finding as text', () => {
   it('names both sides and what is missing', async () => {
     expect(await textOf('release at too narrow a scope')).toMatchInlineSnapshot(`
       "Data race on window, data[n]
-          test/gpu/sim/gallery/flags.ts:26:3  g.store(win.at(1).data.at(lane), lane)
-            write, weak, by release_at_too_narrow_a_scope on rank 0, block 0, thread n
+          test/gpu/sim/gallery/flags.ts:12:3  g.store(win.at(1).data.at(lane), lane)
+            write, weak, by pass on rank 0, block 0, thread n
         is not ordered with
-          test/gpu/sim/gallery/flags.ts:75:25  g.load(win.at(1).data.at(lane))
-            read, weak, by release_at_too_narrow_a_scope on rank 1, block 0, thread n
-        hint: The store at test/gpu/sim/gallery/flags.ts:28:19 has gpu scope, but the load at test/gpu/sim/gallery/flags.ts:73:19 that saw it ran on another rank: use sys."
+          test/gpu/sim/gallery/flags.ts:47:25  g.load(win.at(1).data.at(lane))
+            read, weak, by pass on rank 1, block 0, thread n
+        hint: The store at test/gpu/sim/gallery/flags.ts:14:19 has gpu scope, but the load at test/gpu/sim/gallery/flags.ts:45:19 that saw it ran on another rank: use sys."
     `);
   });
 
   it('says when a buffer is reused too early', async () => {
     expect(await textOf('reuse one round too early')).toMatchInlineSnapshot(`
       "Data race on window, data[n]
-          test/gpu/sim/gallery/flags.ts:75:25  g.load(win.at(1).data.at(lane))
+          test/gpu/sim/gallery/flags.ts:47:25  g.load(win.at(1).data.at(lane))
             read, weak, by pass on rank 1, block 0, thread n
         is not ordered with
           test/gpu/sim/gallery/flags.ts:12:3  g.store(win.at(1).data.at(lane), lane)
@@ -149,15 +149,15 @@ describe('a finding as text', () => {
     expect(await textOf('bulk store not awaited at the end')).toMatchInlineSnapshot(`
       "Misuse: its thread ends while this copy may still read shared memory, which is then the next block's; the copy has not been awaited: do so before the end of the kernel (g.bulk.waitReads)
           shared memory, stage[n]
-          test/gpu/sim/gallery/copies.ts:156:3  g.bulk.store(out.as('v16'), stage, 16)
-            read, weak, by sent_and_gone on rank 0, block 0, thread n"
+          test/gpu/sim/gallery/copies.ts:64:5  g.bulk.store(out.as('v16'), stage.as('v16'), 128)
+            read, weak, by sent on rank 0, block 0, thread n"
     `);
   });
 
   it('lists who takes part in a divergent operation', async () => {
     expect(await textOf('barrier under divergence')).toMatchInlineSnapshot(`
       "Divergence: not all threads take part in a barrier of the block
-          test/gpu/sim/gallery/blocks.ts:11:5 (divergent_barrier, rank 0, block 0)
+          test/gpu/sim/gallery/blocks.ts:12:17 (divergent_barrier, rank 0, block 0)
           there: threads 0–39; missing: threads 40–63"
     `);
   });

@@ -1,6 +1,6 @@
 /** Mistakes with products of tiles, with the registers of warp groups, and in clusters. */
 import { device, kernel, pointer, tile, tiles } from '../../../../src/lang/index.js';
-import { type Exhibit, onDevice, type Twins } from './exhibit.js';
+import { type Exhibit, less, onOneRank, type Twins } from './exhibit.js';
 
 const params = { input: pointer('u32'), scratch: pointer('u32'), out: pointer('f32') } as const;
 const A = tile('bf16', [64, 16], { swizzle: 32 });
@@ -79,25 +79,21 @@ const reached = (name: string, meets: boolean) =>
   });
 
 /** Block 1 of a cluster tells block 0, which need not wait for that. */
-const told = (name: string, meets: boolean) =>
-  kernel({ name, params, cluster: 2, using: { MEETS: meets } }, (g, _, { MEETS }) => {
-    const mailbox = g.shared('u64', 1);
-    g.mbarrier.init(mailbox, 1);
-    g.cluster.barrier();
-    if (g.blockIdx.x === 1) g.cluster.arrive(mailbox, 0);
-    if (MEETS) g.cluster.barrier();
-  });
+const told = kernel({ name: 'told', params, cluster: 2 }, (g) => {
+  const mailbox = g.shared('u64', 1);
+  g.mbarrier.init(mailbox, 1);
+  g.cluster.barrier();
+  if (g.blockIdx.x === 1) g.cluster.arrive(mailbox, 0);
+  g.cluster.barrier();
+});
 
 const misuse = (
   name: string,
   twins: Twins,
   shape: { grid?: number; block: number },
-  statement: string,
+  at: string,
   hint: RegExp,
-): Exhibit => ({
-  ...{ name, ranks: 1, run: onDevice(twins, shape) },
-  expect: { kind: 'misuse', statements: [statement], hint },
-});
+) => onOneRank('misuse', name, twins, shape, [at], { hint });
 const group = { block: 128 };
 
 export const products: readonly Exhibit[] = [
@@ -143,25 +139,17 @@ export const products: readonly Exhibit[] = [
     'if (g.threadIdx.x < THREADS) g.group.giveRegisters(40)',
     /not all 128 have given/,
   ),
-  {
-    name: 'mbarrier that another block reaches before the cluster has met',
-    ...{
-      ranks: 1,
-      run: onDevice(
-        { wrong: reached('block_meets', false), right: reached('cluster_meets', true) },
-        { grid: 2, block: 1 },
-      ),
-    },
-    expect: {
-      kind: 'race',
-      buffer: 'shared memory',
-      statements: ['g.mbarrier.init(mailbox', 'g.cluster.arrive(mailbox'],
-      hint: /g\.cluster\.barrier\(\) behind g\.mbarrier\.init/,
-    },
-  },
+  onOneRank(
+    'race',
+    'mbarrier that another block reaches before the cluster has met',
+    { wrong: reached('block_meets', false), right: reached('cluster_meets', true) },
+    { grid: 2, block: 1 },
+    ['g.mbarrier.init(mailbox', 'g.cluster.arrive(mailbox'],
+    { buffer: 'shared memory', hint: /g\.cluster\.barrier\(\) behind g\.mbarrier\.init/ },
+  ),
   misuse(
     'block that leaves its cluster while another reaches it',
-    { wrong: told('leaves_early', false), right: told('leaves_together', true) },
+    less(told, 'g.cluster.barrier', 'removed', 1),
     { grid: 2, block: 1 },
     'if (g.blockIdx.x === 1) g.cluster.arrive(',
     /block 0 has ended, .*g\.cluster\.barrier/,

@@ -1,8 +1,7 @@
 /** Mistakes between programmatic launches. Two streams without an event are a program that the playground shows too. */
-import { type Kernel, kernel, pointer } from '../../../../src/lang/index.js';
-import type { Rank } from '../harness.js';
-import { launch } from '../harness.js';
-import type { Exhibit } from './exhibit.js';
+import { kernel, pointer } from '../../../../src/lang/index.js';
+import { launch, type Rank } from '../harness.js';
+import { type Exhibit, less, type Twins } from './exhibit.js';
 
 const params = { from: pointer('u32'), to: pointer('u32') } as const;
 
@@ -10,28 +9,20 @@ const produce = kernel({ name: 'produce', params }, (g, { from, to }) => {
   g.releaseNext();
   g.store(to.at(g.threadIdx.x), g.load(from.at(g.threadIdx.x)));
 });
-const consumeAtOnce = kernel({ name: 'consume_at_once', params }, (g, { from, to }) => {
-  const got = g.load(from.at(g.threadIdx.x));
-  g.awaitPrevious();
-  g.store(to.at(g.threadIdx.x), got);
-});
-const consume = kernel({ name: 'consume', params }, (g, { from, to }) => {
-  g.awaitPrevious();
-  const got = g.load(from.at(g.threadIdx.x));
-  g.store(to.at(g.threadIdx.x), got);
-});
+const consume = (name: string, awaits: boolean) =>
+  kernel({ name, params, using: { AWAITS: awaits } }, (g, { from, to }, { AWAITS }) => {
+    if (AWAITS) g.awaitPrevious();
+    const got = g.load(from.at(g.threadIdx.x));
+    if (!AWAITS) g.awaitPrevious();
+    g.store(to.at(g.threadIdx.x), got);
+  });
 
 const relay = kernel({ name: 'relay', params }, (g) => {
   g.awaitPrevious();
   g.releaseNext();
 });
-/** What the launch before the last one left, read before `awaitPrevious`. */
-const readByL1 = kernel({ name: 'read_by_l1', params }, (g, { from, to }) => {
-  const got = g.load(from.at(g.threadIdx.x));
-  g.awaitPrevious();
-  g.store(to.at(g.threadIdx.x), got);
-});
-const readByL2 = kernel({ name: 'read_by_l2', params }, (g, { from, to }) => {
+/** It reads, before `awaitPrevious`, what the launch before the last one left. */
+const readEarly = kernel({ name: 'read_early', params }, (g, { from, to }) => {
   const got = g.load(from.at(g.threadIdx.x), { order: 'relaxed', scope: 'gpu' });
   g.awaitPrevious();
   g.store(to.at(g.threadIdx.x), got);
@@ -48,7 +39,7 @@ function threeBuffers({ device, stream }: Rank) {
 /** Between the kernel that writes and the one that reads lies one that awaits the first, and then releases. */
 const relayed: Exhibit['run'] = async ([rank], variant) => {
   const { input, between, out } = threeBuffers(rank!);
-  const module = (variant === 'wrong' ? readByL1 : readByL2).ir();
+  const module = less(readEarly, 'g.load', 'relaxed → weak')[variant].ir();
   await launch(rank!, produce.ir(), { programmatic: true }, { from: input, to: between });
   await launch(rank!, relay.ir(), { programmatic: true }, { from: input, to: out });
   await launch(rank!, module, { programmatic: true }, { from: between, to: out });
@@ -56,7 +47,7 @@ const relayed: Exhibit['run'] = async ([rank], variant) => {
 };
 
 const programmatic =
-  (consumers: { wrong: Kernel; right: Kernel }): Exhibit['run'] =>
+  (consumers: Twins): Exhibit['run'] =>
   async ([rank], variant) => {
     const { input, between, out } = threeBuffers(rank!);
     await launch(rank!, produce.ir(), {}, { from: input, to: between });
@@ -74,13 +65,13 @@ export const streams: readonly Exhibit[] = [
       kind: 'race',
       buffer: 'between',
       statements: ['g.store(to.at(g.threadIdx.x)', 'const got = g.load(from'],
-      hint: /read_by_l1 was launched programmatically.*L1 may still answer.*order: 'relaxed', scope: 'gpu'/,
+      hint: /read_early was launched programmatically.*L1 may still answer.*order: 'relaxed', scope: 'gpu'/,
     },
   },
   {
     name: 'read before awaitPrevious',
     ranks: 1,
-    run: programmatic({ wrong: consumeAtOnce, right: consume }),
+    run: programmatic({ wrong: consume('consume_at_once', false), right: consume('consume', true) }),
     expect: {
       kind: 'race',
       buffer: 'between',
