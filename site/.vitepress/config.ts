@@ -12,7 +12,7 @@ function documentation() {
   const known = new Set<string>();
   return index.split(/^## /m).flatMap((section) => {
     const items: { text: string; link: string }[] = [];
-    for (const [, text, to] of section.matchAll(/^\|.*\| \[([^\]]+)\]\(([^)#]+)\) \|$/gm)) {
+    for (const [, text, to] of section.matchAll(/^- .* \[([^\]]+)\]\(([^)#]+)\)$/gm)) {
       const page = sitePath(posix.join('docs', to!));
       if (page === null || known.has(page)) continue;
       known.add(page);
