@@ -9,7 +9,7 @@ import {
   requireOneOf,
   requireThat,
 } from '../base/errors.js';
-import type { Device, Fill, Stream, WireShape } from './device.js';
+import type { Device, Fill, Stream, Window, WireShape } from './device.js';
 
 /** Where simulated GPUs run in a browser, no module of Node.js can tell. */
 const isProxy: (value: object) => boolean =
@@ -62,6 +62,17 @@ export function requireScalar(
   requireThat(value >= 0n && value < 2n ** 64n, argument, value, 'an integer from 0 to 2^64 - 1');
   return value;
 }
+
+/** Requires a window whose addresses a parameter can have: of so many ranks as its kernel has room for. */
+export function requireWindow(argument: string, window: Window, most: number): void {
+  requireObject(argument, window, 'a window');
+  requireArray(`${argument}.bases`, window.bases, 'an array of addresses');
+  requireThat(window.bases.length <= most, argument, window.bases, `a window of at most ${most} ranks`);
+  for (let rank = 0; rank < window.bases.length; rank++)
+    requireInteger(`${argument}.bases[${rank}]`, window.bases[rank], 0, Number.MAX_SAFE_INTEGER);
+}
+
+export const requireRank = (rank: number): number => requireInteger('rank', rank, 0, 2 ** 16);
 
 export function requireFills(fills: readonly Fill[], windowBytes: number): void {
   requireArray('fills', fills);

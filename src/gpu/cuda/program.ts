@@ -11,8 +11,10 @@ import {
   type Launcher,
   type LaunchShape,
   requireGrid,
+  requireRank,
   requireScalar,
   requireTensor,
+  requireWindow,
   type Stream,
   type Tensor,
   type Window,
@@ -206,7 +208,7 @@ export class CudaLauncher implements Launcher {
     this.#writeAddress(extraAt + 24, address + sizeAt);
     words[sizeAt / 4] = blockBytes;
     this.setGrid(shape.grid);
-    this.#view.setUint32(this.#base + rank.offset, requireInteger('rank', shape.rank, 0, 2 ** 16), true);
+    this.#view.setUint32(this.#base + rank.offset, requireRank(shape.rank), true);
   }
 
   set(name: string, value: number | bigint): void {
@@ -241,9 +243,7 @@ export class CudaLauncher implements Launcher {
   setWindow(name: string, window: Window): void {
     const parameter = this.#find(name);
     if (parameter.kind !== 'peers') throw this.#unfit(name, 'a window', 'set with set');
-    const most = parameter.bytes / 8;
-    if (window.bases.length > most)
-      throw this.#unfit(name, window.bases, `a window of at most ${most} ranks`);
+    requireWindow(parameter.argument, window, parameter.bytes / 8);
     for (let rank = 0; rank < window.bases.length; rank++) {
       this.#writeAddress(this.#base + parameter.offset + 8 * rank, window.bases[rank]!);
     }

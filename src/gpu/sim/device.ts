@@ -13,6 +13,7 @@ import {
   type IrModule,
   type IrType,
   type Layout,
+  maxPeers,
   requireModule,
   type ValueName,
 } from '../../lang/index.js';
@@ -30,9 +31,11 @@ import {
   type Program,
   requireFills,
   requireGrid,
+  requireRank,
   requireSameSize,
   requireScalar,
   requireTensor,
+  requireWindow,
   requireWire,
   type Stream,
   type Tensor,
@@ -331,6 +334,7 @@ abstract class SimLauncher implements PtxLauncher {
     this.#grid = this.#gridOf(shape.grid);
     this.#block = this.#extentOf('block', shape.block, compiled.module.maxThreads);
     this.#programmatic = shape.programmatic ?? false;
+    requireRank(shape.rank);
     this.#firstSite = shared.engine.sites.register(compiled);
   }
 
@@ -458,6 +462,7 @@ class IrLauncher extends SimLauncher {
   setWindow(name: string, window: Window): void {
     const { type, at } = this.#placeOf(name);
     if (type.kind !== 'peers') throw new ArgumentError(name, window, 'set with set, as it is not a window');
+    requireWindow(name, window, maxPeers);
     const places = windowPlaces(this.shared, name, window, type.layout);
     this.#windows.set(at, places);
     this.#args[at + 1] = places.map(({ offset }) => offset);
@@ -494,9 +499,6 @@ function windowPlaces(
   window: Window,
   layout: Layout | null,
 ): Place[] {
-  requireObject(name, window, 'a window');
-  if (!Array.isArray(window.bases))
-    throw new ArgumentError(`${name}.bases`, window.bases, 'an array of addresses');
   return window.bases.map((base, rank) => {
     const place = addresses.find(`${name}.bases[${rank}]`, base, layout?.bytes ?? 0);
     if (layout !== null && engine.mode === 'checked') place.buffer.nameFields(layout, place.offset);
@@ -570,9 +572,8 @@ class PtxKernelLauncher extends SimLauncher {
   /** The addresses of all ranks' windows, one after the other. */
   setWindow(name: string, window: Window): void {
     const { offset, bytes } = this.#find(name);
+    requireWindow(name, window, Math.floor(bytes / 8));
     windowPlaces(this.shared, name, window, this.#kernel.layouts.get(name) ?? null);
-    if (8 * window.bases.length > bytes)
-      throw new ArgumentError(name, window, `a window of at most ${Math.floor(bytes / 8)} ranks`);
     window.bases.forEach((base, rank) => {
       this.#view.setBigUint64(offset + 8 * rank, BigInt(base), true);
     });

@@ -163,40 +163,59 @@ describe('a launch', () => {
     expect(() => all.launcher.launch(foreign)).toThrow(/stream 16 of another device/);
   });
 
-  it('takes only values that fit', () => {
+  it('names the parameters that there are, and the compiler’s limit of threads', () => {
     const { launcher, program } = prepare();
-    for (const [name, value] of [
-      ['rows', -8],
-      ['rows', Number.NaN],
-      ['rows', -1n],
-      ['win', 1],
-    ] as const)
-      expect(() => launcher.set(name, value), name).toThrow(`weave_kernel.${name} is`);
     expect(() => launcher.set('cuont', 1)).toThrow(/a parameter of weave_kernel: count, scale/);
-    expect(() => launcher.setWindow('count', window)).toThrow(/set with set/);
-    expect(() => launcher.setWindow('win', { ...window, bases: Array(73).fill(1) })).toThrow(
-      /at most 72 ranks/,
-    );
-    expect(() => launcher.setGrid(0)).toThrow(/grid is 0/);
-    // The compiler's limit of 512 threads, not the kernel's 1024.
     expect(() => program.launcher({ grid: 1, block: 1024, rank: 0 })).toThrow(/block is 1024.*from 1 to 512/);
   });
 });
 
-describe('a scalar, at its bounds and one beyond', () => {
+describe('on simulated GPUs and on GPUs, at the bounds and one beyond', () => {
+  const simulated = async () => {
+    const device = SimMachine.create({ ranks: 1 }).device(0);
+    return { device, program: await device.load(weave.ir()) };
+  };
   it.each([
     ['count', [0, 2 ** 32 - 1], [-1, 2 ** 32, 1.5, 1n, '1', true]],
     ['bias', [-(2 ** 31), 2 ** 31 - 1], [-(2 ** 31) - 1, 2 ** 31, 0n]],
     ['flag', [0, 1], [-1, 2, false, true, 0n, '0']],
     ['scale', [-0, 3e38, Number.NaN], [1n, '1', null]],
     ['total', [0, 2 ** 53 - 1, 0n, 2n ** 64n - 1n], [-1, 2 ** 53, 0.5, -1n, 2n ** 64n, '1']],
-  ] as const)('%s', async (name, good, bad) => {
-    const device = SimMachine.create({ ranks: 1 }).device(0);
-    const simulated = (await device.load(weave.ir())).launcher({ grid: 1, block: 1, rank: 0 });
-    for (const launcher of [prepare().launcher, simulated]) {
+    ['rows', [], [-4, 1.5, 2 ** 60, -1n, '8', null]],
+    ['win', [], [1]],
+  ] as const)('a parameter: %s', async (name, good, bad) => {
+    const { program } = await simulated();
+    for (const launcher of [prepare().launcher, program.launcher({ grid: 1, block: 1, rank: 0 })]) {
       for (const value of good) expect(() => launcher.set(name, value)).not.toThrow();
       for (const value of bad as readonly unknown[])
         expect(() => launcher.set(name, value as number), `${value}`).toThrow(`${name} is`);
+    }
+  });
+
+  it('a window', async () => {
+    const { device, program } = await simulated();
+    const { address } = device.allocateWindow(4096, 'window');
+    for (const launcher of [prepare().launcher, program.launcher({ grid: 1, block: 1, rank: 0 })]) {
+      const set = (bases: unknown) => () =>
+        launcher.setWindow('win', { ...window, bases: bases as number[] });
+      expect(set(Array(72).fill(address))).not.toThrow();
+      for (const bases of [Array(73).fill(address), 'x', [-1], [1.5], ['1'], [2 ** 60]])
+        expect(set(bases)).toThrow(/win\S* is/);
+      expect(() => launcher.setWindow('win', null as never)).toThrow(/win is null/);
+      expect(() => launcher.setWindow('count', window)).toThrow(/set with set/);
+    }
+  });
+
+  it.each([
+    ['grid', [1, 2 ** 31 - 1], [0, 2 ** 31, 1.5, '1']],
+    // The compiler's limit here is 512 threads, not the kernel's 1024.
+    ['block', [1, 512], [0, 1025, 1.5, '1']],
+    ['rank', [0, 2 ** 16], [-1, 2 ** 16 + 1, 0.5, '0', undefined]],
+  ] as const)('the shape of a launch: %s', async (name, good, bad) => {
+    for (const program of [prepare().program, (await simulated()).program]) {
+      const make = (value: unknown) => () => program.launcher({ grid: 1, block: 1, rank: 0, [name]: value });
+      for (const value of good) expect(make(value)).not.toThrow();
+      for (const value of bad) expect(make(value), `${value}`).toThrow(`${name} is`);
     }
   });
 });
