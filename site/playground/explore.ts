@@ -19,7 +19,7 @@ export interface FoundMistake {
   readonly text: string;
   /** The lines that it points to, from 1. */
   readonly lines: readonly number[];
-  /** Those steps of the schedule that race. */
+  /** Steps of the schedule that race. */
   readonly steps: readonly number[];
 }
 

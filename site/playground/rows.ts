@@ -24,7 +24,7 @@ export interface Chart {
   readonly columns: readonly Column[];
 }
 
-/** Of a block, at most so many threads get rows of their own. */
+/** At most so many threads of a block get rows of their own. */
 const mostThreads = 4;
 
 export function chartOf(steps: readonly Step[], shown: readonly number[]): Chart {

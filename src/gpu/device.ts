@@ -58,7 +58,7 @@ export interface Device {
 
 /** A piece of device memory. */
 export interface Memory {
-  /** Of its first byte. */
+  /** Address of its first byte. */
   readonly address: number;
   /** Its length, as it was asked for. */
   readonly bytes: number;
@@ -166,7 +166,7 @@ export interface Window {
 
 /** A tensor of which a kernel moves boxes: rows one behind the other, maybe several matrices of them. */
 export interface Tensor {
-  /** Of its first element: a multiple of 16. */
+  /** Address of its first element: a multiple of 16. */
   readonly address: number;
   /** Elements in each dimension, the outermost first: [rows, columns], or [matrices, rows, columns]. */
   readonly extents: readonly number[];

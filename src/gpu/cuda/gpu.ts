@@ -66,7 +66,7 @@ export function countGpus(): number {
   return out.i32[0]!;
 }
 
-/** Likewise; none where there is no driver. */
+/** Counts the GPUs of this machine; 0 where there is no driver. */
 export function gpusHere(): number {
   try {
     return countGpus();

@@ -26,7 +26,7 @@ export interface WindowHandle {
   readonly token: Uint8Array;
   /** CUDA's 64 bytes: the IPC handle, or the fabric handle where there is one, else zeros. */
   readonly opaque: Uint8Array;
-  /** Of virtual memory: 0 where it has a fabric handle, else the driver's result that says why not. */
+  /** 0 where virtual memory has a fabric handle, else the driver's result that says why not. */
   readonly fabric: number;
   /** For messages: 'receive window'. */
   readonly purpose: string;

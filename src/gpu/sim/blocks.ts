@@ -31,7 +31,7 @@ const traced = 50_000;
 
 export class Blocks {
   readonly trace: TraceEntry[] = [];
-  /** Those whose threads run. */
+  /** Blocks whose threads run. */
   readonly live = new Set<Block>();
   readonly #machine: Machine;
   readonly #starters: BlockStarter[];

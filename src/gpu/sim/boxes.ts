@@ -44,7 +44,7 @@ export function boxOf(tensor: SimTensor, at: readonly number[], tile: Place) {
   }
 
   return {
-    /** Those of which something lies in the tensor. */
+    /** Rows of the box of which something lies in the tensor. */
     rows: () => Array.from({ length: rowCount }, (_, i) => rowAt(i)).filter(({ bytes }) => bytes > 0),
 
     /** Moves bytes `from` to `from` + `bytes` of it, multiples of 16 as if without a swizzle: to the tile, or to the tensor. */

@@ -86,7 +86,7 @@ export class Copies {
     this.loadBoxAt(to, tensor, at, this.#issuer.mbarrier(barrier), site);
   }
 
-  /** The same. The tile may belong to this block or to another block of its cluster. */
+  /** Loads a box into a tile of this block, or of another block of its cluster. */
   loadBoxAt(to: Place, tensor: SimTensor, at: readonly number[], mbarrier: MBarrier, site: number): void {
     this.#bring(this.#boxed(tensor, at, to, true), mbarrier, site);
   }

@@ -506,7 +506,7 @@ function windowPlaces(
   });
 }
 
-/** Of kernels in PTX, whose arguments are bytes, as a GPU has them. */
+/** Launches kernels in PTX, whose arguments are bytes, as a GPU has them. */
 class PtxKernelLauncher extends SimLauncher {
   readonly #bytes: Uint8Array;
   readonly #view: DataView;

@@ -41,7 +41,7 @@ const nanosecondsPerLook = 1000;
 /** How many turns of the event loop a machine without runnable work waits before it believes its hosts blocked. */
 const patience = 2;
 
-/** Likewise, before it looks only once a millisecond for what may come from outside. */
+/** How many turns of the event loop it waits before it looks only once a millisecond for what may come from outside. */
 const outsidePatience = 1000;
 
 export class Engine implements Machine {
@@ -565,7 +565,7 @@ export class Engine implements Machine {
     this.#killWhen([rank], () => atStep <= this.steps);
   }
 
-  /** The same for several at once, when `count` more things that others may notice have been done by them. */
+  /** Kills several ranks at once, when together they have done `count` more things that others may notice. */
   killAfter(ranks: readonly number[], count: number): void {
     const done = (): number => ranks.reduce((sum, rank) => sum + this.#noticeable[rank]!, 0);
     const last = done() + count;

@@ -35,7 +35,7 @@ export class Groups<Thread> {
     return ++group.come === wanted ? this.#take(id) : [];
   }
 
-  /** Those who wait in vain, a barrier at a time: they may go on. */
+  /** Takes out threads that wait in vain, a barrier at a time, so that they go on. */
   *abandoned(): Iterable<{ readonly id: number; readonly there: readonly Thread[] }> {
     for (const id of [...this.#waiting.keys()]) {
       const there = this.#take(id);

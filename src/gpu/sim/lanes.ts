@@ -38,7 +38,7 @@ export class LaneMeetings<Thread extends Lane> {
   readonly #open: Open[][] = [];
   readonly #threads: readonly Thread[];
 
-  /** Of the threads of a block. */
+  /** `threads`: all of a block. */
   constructor(threads: readonly Thread[]) {
     this.#threads = threads;
   }
@@ -69,7 +69,7 @@ export class LaneMeetings<Thread extends Lane> {
     return waited.filter((open) => this.#oneLess(open).missing === 0);
   }
 
-  /** Those to which lanes never come that wait elsewhere, or have ended. */
+  /** Meetings that will not take place: the lanes that they lack wait elsewhere, or have ended. */
   hopeless(): Open[] {
     return this.#open.flat().filter((open) => this.absent(open).every(({ state }) => hopeless.has(state)));
   }

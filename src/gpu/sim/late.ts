@@ -8,7 +8,7 @@ import type { Named } from './text.js';
 
 /** A statement or instruction, as far as it matters here. */
 export interface Step {
-  /** Those that may come late are loads and updates that are relaxed. A stop orders, or goes elsewhere. */
+  /** What it does: 'load' and 'update' are relaxed, and may come late; 'stop' orders, or goes elsewhere. */
   readonly kind: 'load' | 'update' | 'store' | 'other' | 'stop';
   /** The names that it mentions, and those that it sets. */
   readonly uses: ReadonlySet<string>;
@@ -26,7 +26,7 @@ export interface Window {
 
 const meet = (a: ReadonlySet<string>, b: ReadonlySet<string>): boolean => [...a].some((name) => b.has(name));
 
-/** Of steps that run one after the other. */
+/** Finds the accesses that may come late, among steps that run one after the other. */
 export function windowsOf(steps: readonly Step[]): Window[] {
   return steps.flatMap((step, first) => {
     if (step.kind !== 'load' && step.kind !== 'update') return [];
@@ -90,7 +90,7 @@ interface Miss {
  * access. Switching at synchronising accesses only loses nothing: two weak accesses that a switch between them could tell apart
  * race, and the detector finds a race whatever their order in the run.
  *
- * Those that may come late are printed where they stand, for schedules in which they come there, and again where they come at the latest.
+ * Accesses that may come late are printed where they stand, for schedules in which they come there, and again where they come at the latest.
  */
 export class Accesses<Item> {
   readonly #windows = new Map<Item, Pick<Open<Item>, 'first' | 'together' | 'last'>>();
@@ -173,7 +173,7 @@ export class Accesses<Item> {
     for (const open of this.#open) this.#come(open, ' && t.block.live > 1');
   }
 
-  /** Those come now that wait until here. */
+  /** Prints the accesses that wait until here, and come now. */
   after(item: Item): void {
     const current = this.#current;
     if (current?.together === item) {

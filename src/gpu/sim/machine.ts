@@ -17,7 +17,7 @@ import type { HostSite } from './sites.js';
 export interface MachineOptions extends EngineOptions {
   /** Sees every kernel that is loaded, and says what runs in its place: how mutants come in. */
   readonly substitute?: (module: KernelModule) => KernelModule;
-  /** Likewise for threads of hosts: what they reach of mapped memory, and of the network. */
+  /** Says what threads of hosts reach in place of mapped memory, and of the network. */
   readonly substituteHost?: HostSubstitute;
 }
 
@@ -55,7 +55,7 @@ export class SimMachine {
   readonly #meetings = new Map<object, HostMeetings>();
   readonly #engine: Engine;
   readonly #addresses = new AddressSpace();
-  /** Of its network, by the memory that others reach through them. */
+  /** NICs of its network, by the memory that others reach through them. */
   readonly #nics = new Map<SimBuffer, Nic>();
   readonly #host: HostSubstitute;
 
@@ -200,8 +200,8 @@ export class SimMachine {
   }
 
   /**
-   * The same for several ranks at once, such as a node's: when together they have made so many steps more of which others could
-   * tell, which are launches that begin, writes of theirs that have come, and tags that they hear.
+   * Kills several ranks at once, such as a node's, when together they have made so many more steps of which others could tell:
+   * launches that begin, writes of theirs that have come, and tags that they hear.
    */
   killAfter(ranks: readonly number[], steps: number): void {
     this.#engine.killAfter(

@@ -11,7 +11,7 @@ const kinds = { load: 'read', store: 'write', read: 'read', write: 'write' } as 
 interface Parts {
   readonly engine: Engine;
   readonly buffer: SimBuffer;
-  /** Of the buffer, those that the host sees. */
+  /** Bytes of the buffer that the host sees. */
   readonly bytes: number;
 }
 

@@ -105,7 +105,8 @@ export class Meetings {
     for (const thread of there) this.#machine.makeReady(thread);
   }
 
-  /** Of TypeScript all must be at one statement; of PTX, whose compilers make several of one, those of a warp that are left. */
+  /** Reports threads that missed a barrier of the block. In TypeScript all must be at one statement. Compilers to PTX make several of one: there
+   * the lanes of a warp that are left must all be at some. */
   #reportMissed(block: Block, there: readonly Thread[]): void {
     const operation = 'a barrier of the block';
     if (!isPtx(block.launch.compiled.module)) {

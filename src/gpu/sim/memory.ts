@@ -35,13 +35,13 @@ export class SimBuffer implements BufferInfo {
   /** Stands for what is not mapped yet. */
   reserved = false;
   space: Space = 'global';
-  /** Of a wire, the first byte that NICs reach. */
+  /** Offset of the first byte that NICs reach, where it is a wire. */
   front = 0;
-  /** Where those bytes lie. */
+  /** Where the bytes lie that NICs reach. */
   placement: Placement = 'host';
-  /** Of each byte, 1 once it was written; null where everything counts as written. */
+  /** One byte for each: 1 once it was written. Null where everything counts as written. */
   initialised: Uint8Array | null = null;
-  /** The same, as words. */
+  /** `initialised` as words. */
   #written: Int32Array = noWords;
   /** How many parked threads wait for a location here (checked mode wakes them at the store). */
   waiters = 0;
@@ -170,9 +170,9 @@ export class AddressSpace {
   readonly #buffers = new Map<number, SimBuffer>();
   readonly #reusable: number[] = [];
   readonly #first = machines++ * apart;
-  /** The same, from the first stride on, for kernels that address memory by numbers: they look there first. */
+  /** Buffers by stride, from the first one on. Kernels that address memory by numbers look here first. */
   readonly table: SimBuffer[] = [];
-  /** Of which stride the table's first is. */
+  /** The stride of the table's first buffer. */
   readonly tableBase = 1 + (this.#first % maxBuffers);
 
   place(buffer: SimBuffer): number {

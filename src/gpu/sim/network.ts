@@ -25,7 +25,7 @@ interface Parts {
   /** The NICs of the machine, by the memory that others reach through them. */
   readonly all: Map<SimBuffer, Nic>;
   readonly rank: number;
-  /** Of all that reach each other, and which of them is this rank's. */
+  /** Memories that reach each other; `own` is the number of this rank's. */
   readonly memories: readonly SimBuffer[];
   readonly own: number;
 }

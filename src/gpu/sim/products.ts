@@ -202,7 +202,7 @@ const isSameProduct = (x: Factors, y: Factors): boolean =>
   x.site === y.site;
 
 const rowsOfWarp = 16;
-/** Of a row: what one instruction multiplies. */
+/** Bytes of a row that one instruction multiplies. */
 const stepBytes = 32;
 const mostColumns = 256;
 /** Elements of the widest row: e4m3, 128 bytes. */
@@ -260,7 +260,7 @@ interface Rows {
   readonly first: number;
   readonly rows: number;
   readonly swizzle: Tile['swizzle'];
-  /** Of each row. */
+  /** The bytes of each row that it multiplies: from where, and how many. */
   readonly from: number;
   readonly bytes: number;
   readonly isE4m3: boolean;

@@ -39,7 +39,7 @@ export interface Schedule {
 export class InOrder implements Schedule {
   #heldBack: Task[] = [];
   readonly #queue: Task[] = [];
-  /** Those before it have had their turn. */
+  /** Index of the next task: those before it have had their turn. */
   #head = 0;
 
   add(task: Task): void {

@@ -50,7 +50,7 @@ export class SiteRegistry {
     return known.id;
   }
 
-  /** Those of hosts' threads so far. */
+  /** Sites of threads of hosts so far. */
   get ofThreads(): HostSite[] {
     return [...this.#hosts.values()].map(({ site }) => site).filter(({ kernel }) => kernel !== hostProgram);
   }

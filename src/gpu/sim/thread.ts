@@ -76,7 +76,7 @@ export class SimLaunch {
     readonly rank: number,
     readonly grid: number,
     readonly block: number,
-    /** Of a block and of the grid, along x, y and z. */
+    /** Threads of a block along x, y and z, then blocks of the grid. */
     readonly extents: readonly number[],
     readonly args: readonly unknown[],
     /** The machine's number of this module's first site. */
@@ -134,7 +134,7 @@ export class Block {
 interface Wait extends StatementWait, Condition, AccessAt {
   /** Microseconds; 0 looks once. */
   readonly limit: number;
-  /** Of a phase. */
+  /** The mbarrier whose phase it waits for; null for a place in memory. */
   readonly mbarrier: MBarrier | null;
   /** The machine has decided that nobody will end it. */
   expired: boolean;
@@ -417,7 +417,7 @@ export class Thread extends Task {
     this.released = this.block.groups.arrive(this, id, wanted, waits, least);
   }
 
-  /** The same, and says yes or no: `yes` of those who came do. */
+  /** Comes to a barrier at which threads vote, with its vote. `yes` becomes the number of those who say yes. */
   voteInGroup(id: number, wanted: number, says: boolean, site: number): void {
     this.site = site;
     this.says = says;

@@ -6,7 +6,7 @@ import type { Watcher } from './watched.js';
 export interface Step {
   /** 'wait': one that nothing ended. The others are `read`s. */
   readonly kind: 'read' | 'write' | 'update' | 'fence' | 'barrier' | 'wait';
-  /** Of a read that ended a wait, the number of steps when that began. */
+  /** The step at which a wait began that this read has ended; null for other steps. */
   readonly since: number | null;
   readonly rank: number;
   readonly block: number;

@@ -87,7 +87,7 @@ export class Waits {
     if (!this.expireWithin(1000 * longestMs)) this.expireWithin(2 ** 32);
   }
 
-  /** Those end whose limits are no longer than so many microseconds. True when there was one. */
+  /** Ends waits whose limits are no longer than so many microseconds. True when there was one. */
   expireWithin(microseconds: number): boolean {
     let ended = false;
     for (const thread of this.#parked) {

@@ -91,7 +91,7 @@ export type PtxOperand =
       readonly kind: 'address';
       readonly base: PtxRegister | PtxSymbol | PtxInteger;
       readonly offset: number;
-      /** Of a tensor. */
+      /** Coordinates of a box, where it is a tensor's. */
       readonly coordinates: readonly PtxOperand[];
     }
   /** `{a, b}`, or the parameters of a call in parentheses. */

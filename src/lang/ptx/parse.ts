@@ -221,7 +221,7 @@ interface Scope {
   readonly parent: Scope | null;
   /** `%r` of `%r<12>` stands for all that begin so. */
   readonly registers: Map<string, { readonly type: PtxType | 'pred'; readonly count: number | null }>;
-  /** Of labels and variables. */
+  /** Names of labels and variables, as the function has them. */
   readonly names: Map<string, string>;
   /** Tells its names from those of other scopes. */
   readonly suffix: string;
@@ -457,7 +457,7 @@ function operandsOf(
   return { operand, register };
 }
 
-/** Of the extents that are known. */
+/** Product of the extents that are known. */
 const product = (extents: readonly (number | null)[]): number =>
   extents.reduce<number>((all, extent) => all * (extent ?? 1), 1);
 

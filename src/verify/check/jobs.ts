@@ -26,7 +26,7 @@ export type Job =
 
 export interface Outcome {
   readonly findings: readonly Finding[];
-  /** Of the last schedule. */
+  /** Steps of the last schedule. */
   readonly steps: number;
   /** Where they were asked for. */
   readonly mutants: readonly Mutant[];

@@ -126,7 +126,7 @@ function multiplied({ topk: topK, biases, ...shape }: ShapeOf<typeof multiplying
   return { ...shape, experts, topK, gateUpBias: biased, downBias: biased };
 }
 
-/** The same two on Hopper's tensor cores, of rows and weights of this type. */
+/** Gate-up and down on Hopper's tensor cores, of rows and weights of this type. */
 function onHopper(dtype: 'bf16' | 'e4m3'): RegisteredKernel[] {
   const build = (shape: ShapeOf<typeof multiplying>) => {
     if (dtype === 'e4m3') requireBlocks(shape);

@@ -19,7 +19,7 @@ export type ShapeKeys = Readonly<
   Record<string, { readonly knob: Knob; readonly default: number | string | null }>
 >;
 
-/** Those whose defaults are the same for every layer. */
+/** Parameters whose defaults are the same for every layer. */
 export type Parameters = Readonly<Record<string, { readonly knob: Knob; readonly default: number | string }>>;
 
 /** A shape whose values are known to be allowed. */

@@ -222,7 +222,7 @@ interface LeaveOut {
   readonly before: number;
   readonly until?: number;
   readonly ranks: readonly number[];
-  /** Of those that come back: a new process each takes their place, with layers, memory and a graph of its own. */
+  /** Whether ranks come back as new processes, each with layers, memory and a graph of its own. */
   readonly anew?: boolean;
 }
 
@@ -377,7 +377,7 @@ function runnerOf(
   placements: readonly Placement[] = [],
 ) {
   let combined = 0;
-  /** Of each round in flight. */
+  /** A stream for each round in flight. */
   const streams = [stream, ...ep.views.slice(1).map(() => device.createStream())];
   const on = (n: number): Stream => streams[n % streams.length]!;
 

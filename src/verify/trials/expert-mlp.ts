@@ -44,7 +44,7 @@ export function makeMlp(hidden: number, inner: number, seed: number): MlpMatrice
   return { gateUp: matrix(2 * inner, hidden, 2 * seed), down: matrix(hidden, inner, 2 * seed + 1) };
 }
 
-/** The same as e4m3: every block of 128 × 128 has a scale of its own, an f32 that is no power of two. */
+/** Makes weights in e4m3: every block of 128 × 128 has a scale of its own, an f32 that is no power of two. */
 export function makeScaledMlp(hidden: number, inner: number, seed: number): ScaledMatrices {
   const matrix = (rows: number, columns: number, own: number) => {
     const across = columns / scaleBlock;

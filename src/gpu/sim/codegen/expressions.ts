@@ -411,7 +411,7 @@ function joined(lanes: readonly string[]): string {
   return `(${lanes.map((lane, i) => (i === 0 ? lane : `${lane} << ${i * bits}`)).join(' | ')})`;
 }
 
-/** Of what a pointer points at. */
+/** Size of what a pointer points at. */
 function bytesAt(pointer: Expr): number {
   if (pointer.type.kind !== 'pointer') throw new Error(`a ${pointer.type.kind} is no pointer`);
   return byteSize[pointer.type.to];

@@ -45,7 +45,7 @@ export class Locals {
   readonly #bounds = new Map<number, Bounds>();
   #scopes: string[][] = [[]];
   #temporaries: string[] = [];
-  /** Those that nobody uses any more, while none may be used again. */
+  /** Locals that nobody uses any more, while none may be used again. */
   #kept: string[] | null = null;
 
   constructor(

@@ -224,7 +224,7 @@ export interface CopyPart {
 export interface CopyAgents {
   readonly reads: Actor;
   readonly writes: Actor;
-  /** Of the asynchronous proxy: what it may rely on stands here, not in the thread. Null for others. */
+  /** Holds what copies of the asynchronous proxy may rely on, in place of the thread. Null for other copies. */
   readonly proxy: Actor | null;
 }
 

@@ -49,7 +49,7 @@ const none: readonly Version[] = [];
 export class Location {
   /** Oldest first. */
   #versions: Version[];
-  /** Of each thread that released here, its latest release: its later stores carry it on. */
+  /** The latest release of each thread that released here: its later stores carry it on. */
   #releases: readonly ReleaseHead[] = [];
 
   constructor(

@@ -61,11 +61,11 @@ interface NetworkWrite {
   readonly epoch: number;
 }
 
-/** Of one run of the simulated machine, whose threads, blocks, launches and streams have numbers, each unique in the run. Feed it events; read `findings` at any time. */
+/** Detector of one run of the simulated machine. Threads, blocks, launches and streams have numbers, each unique in the run. Feed it events; read `findings` at any time. */
 export class Detector {
   readonly #streams = new Map<number, StreamState>();
   #streamCount = 0;
-  /** Of each rank, the one that its network's writes count as. */
+  /** Streams that stand for the networks of ranks, by rank. */
   readonly #networks = new Map<number, StreamState>();
   /** Network writes whose tags nobody has heard of. */
   readonly #networkWrites = new Map<number, NetworkWrite>();

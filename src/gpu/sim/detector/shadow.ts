@@ -50,8 +50,8 @@ interface Reads {
 export class Cell {
   writes: Made[] = [];
   /**
-   * Of a thread's reads of one strength one of its last epoch stands for all, and it is in no other entry: the last, or
-   * the first where other lanes have read with it.
+   * Reads that a write may race with. One of a thread's last epoch stands for all its reads of one strength, and it is in
+   * no other entry: the last, or the first where other lanes have read with it.
    */
   reads: Reads[] = [];
   /** When there are so many reads, those that are not needed are forgotten. */
@@ -311,7 +311,7 @@ export class Shadow {
     cell.reads.push({ warp, lanes: bit, epoch, meta });
   }
 
-  /** Those that the access stands for. */
+  /** Forgets the reads that the access stands for. */
   #forgetReads(cell: Cell, now: Access): void {
     for (const entry of cell.reads) {
       const { warp, lanes, epoch, meta } = entry;

@@ -67,7 +67,7 @@ export class StaleReads {
     });
   }
 
-  /** Those that nothing made good: whoever polls reads the same place again until it sees what it missed. */
+  /** Reports stale reads that nothing made good: whoever polls reads a place again until it sees what it missed. */
   reports(): StaleRead[] {
     const all = [...this.#records.values()];
     const lasting = all.filter(({ missing, reader, meta }) => !missing.wasSeenBy(reader, meta));

@@ -47,7 +47,7 @@ export class Code {
   /** Whether threads arrive at a cluster's barriers and release nothing. */
   readonly arrivesRelaxed: boolean;
   readonly #products: readonly PtxInstruction[];
-  /** Of temporaries, by kind: how many there are, and how many the instruction has taken. */
+  /** Counts temporaries by kind: all that there are, and those that the instruction has taken. */
   readonly #temporaries = { i: 0, f: 0, b: 0, q: 0 };
   readonly #taken = { i: 0, f: 0, b: 0, q: 0 };
   #keeps = false;
@@ -349,7 +349,7 @@ export class Instruction {
     return { register: to, kept: registers.kept(to), locals, low: locals[0]!, high: locals[1]! };
   }
 
-  /** Of at most 32 bits, extended to the register's by the sign of a type. */
+  /** Sets a register to a value of at most 32 bits, extended as its type has a sign or none. */
   setWord(to: PtxOperand, text: string, type: PtxType = 'b32', as: 'integer' | 'bits' = 'integer'): void {
     const target = this.#write(to, as);
     if (target === null) return;

@@ -2,7 +2,7 @@
 import { type PtxInstruction, registersIn } from '../../../lang/ptx/index.js';
 import type { BasicBlock } from './flow.js';
 
-/** Of a register: the products that may be adding to it, and how many groups were committed behind theirs; -1 before theirs is. */
+/** Products that may be adding to a register. `age` counts the groups committed behind theirs; -1 before theirs is. */
 interface Flight {
   readonly by: ReadonlySet<PtxInstruction>;
   readonly age: number;

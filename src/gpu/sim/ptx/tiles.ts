@@ -125,7 +125,7 @@ export function setmaxnreg(x: Instruction): void {
   if (x.checked) x.code.line(`t.keepRegisters(${x.word(x.operand(0))}, ${takes}, ${x.site});`);
 }
 
-/** The same place in the shared memory of another block of the cluster. */
+/** `mapa`: names a place of shared memory as it lies in another block of the cluster. */
 export function mapa(x: Instruction): void {
   if (!x.has('shared::cluster') || x.type() !== 'u32')
     x.refuse('of addresses in other blocks, those of shared memory (mapa.shared::cluster.u32) are simulated');

@@ -158,7 +158,7 @@ export function givenRows(
   return [{ name, ranks, run }];
 }
 
-/** Of every three slots one holds ordinary rows, one the NaN whose bits are all ones, one −0. */
+/** Rows in turn: ordinary ones, the NaN whose bits are all ones, and −0. */
 function rowsOf({ ranks, maxTokens, output }: ReturnType<typeof shapeOfRounds>, rank: number): Bits {
   const { hidden, dtype } = output;
   const rows = bitsArray(dtype, ranks * maxTokens * hidden);

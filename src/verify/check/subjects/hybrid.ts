@@ -159,7 +159,7 @@ const checks = checksOf(family, 'windows', { chunk: 2 });
 /** Warps that watch: two of them for messages of one node. */
 const alone = { nodes: 3, own: { 'combine.threads': 96 } };
 
-/** Of each rank five launches, and on the rail two messages that come and two that are heard of. */
+/** What a node does before it is stopped: five launches of each rank, and on the rail two messages that come and two that are heard of. */
 const stopping = {
   family: 'hybrid',
   tuning: { dispatch: { blocks: 1, threads: 32, chunk: 1 }, combine: { blocks: 1, threads: 32, parts: 1 } },

@@ -361,7 +361,7 @@ export function configurationsOf(
 export function roundsOf(differences: Partial<Rounds>): Rounds {
   const of = { ...plain, ...differences };
   const { maxTokens, ranks, replicas, times, uneven } = of;
-  /** Of three rounds and more the second is empty. */
+  /** So many fewer than there may be; of three rounds and more the second is empty. */
   const less = (n: number, rank: number): number =>
     n === 1 && times > 2 ? maxTokens : (Math.floor(rank / replicas) + 2 * n) % (maxTokens + 1);
   const tokens = Array.from({ length: times }, (_, n) =>
