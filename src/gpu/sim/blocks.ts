@@ -2,9 +2,9 @@
 import type { Compiled } from './compiled.js';
 import type { SimBuffer } from './memory.js';
 import { Agent, type Schedule } from './schedule.js';
-import { Block, type Hub, type SimLaunch, Thread } from './thread.js';
+import { Block, type SimLaunch, Thread, type ThreadServices } from './thread.js';
 
-export interface Machine extends Hub {
+export interface MachineServices extends ThreadServices {
   /** How many of them a GPU holds at once. */
   readonly residentBlocks: number;
   steps: number;
@@ -33,14 +33,14 @@ export class Blocks {
   readonly trace: TraceEntry[] = [];
   /** Blocks whose threads run. */
   readonly live = new Set<Block>();
-  readonly #machine: Machine;
+  readonly #machine: MachineServices;
   readonly #starters: BlockStarter[];
   /** Threads that have ended, by rank and kernel. */
   readonly #spareThreads: Map<Compiled, Thread[]>[];
   readonly #spareShared = new Map<Compiled, (readonly SimBuffer[])[]>();
   #nextBlock = 0;
 
-  constructor(machine: Machine, ranks: number) {
+  constructor(machine: MachineServices, ranks: number) {
     const { residentBlocks, schedule } = machine;
     this.#machine = machine;
     this.#spareThreads = Array.from({ length: ranks }, () => new Map());

@@ -105,7 +105,9 @@ export function describeCondition({ until, mask, wanted }: Condition): string {
 }
 
 /** A compiler that compiles each module once for each mode. */
-export function onceEach<M extends KernelModule>(compile: (module: M, isChecked: boolean) => Compiled) {
+export function onceForEachMode<M extends KernelModule>(
+  compile: (module: M, isChecked: boolean) => Compiled,
+) {
   const cache = { fast: new WeakMap<M, Compiled>(), checked: new WeakMap<M, Compiled>() };
   return (module: M, mode: Mode): Compiled => {
     const compiled = cache[mode].get(module) ?? compile(module, mode === 'checked');

@@ -5,7 +5,7 @@ import { type StatementAccess, weakly } from './compiled.js';
 import type { AccessReport, CopyEngine, SiteId } from './detector/detector.js';
 import type { Detector } from './detector/race-detector.js';
 import type { FindingLog } from './findings.js';
-import type { Carrier } from './flights.js';
+import type { NetworkServices } from './flights.js';
 import { type MBarrier, mbarrierBytes } from './mbarriers.js';
 import type { Place, SimBuffer } from './memory.js';
 import { move, type Posted, PostedCopies, type Stretch } from './posted.js';
@@ -53,7 +53,7 @@ export class Copies {
   /** Checked mode: those that use shared memory as long as they are not awaited. */
   #unawaited: Unawaited[] = [];
 
-  constructor(engine: CopyEngine, issuer: Issuer, { detector, log, random }: Carrier) {
+  constructor(engine: CopyEngine, issuer: Issuer, { detector, log, random }: NetworkServices) {
     this.#engine = engine;
     this.#issuer = issuer;
     this.#detector = detector;

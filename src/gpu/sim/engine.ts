@@ -14,7 +14,7 @@ import {
   requireText,
 } from '../../base/errors.js';
 import { maxSimulatedRanks } from '../index.js';
-import { Blocks, type Machine } from './blocks.js';
+import { Blocks, type MachineServices } from './blocks.js';
 import { type Mode, pause } from './compiled.js';
 import type { SiteId } from './detector/detector.js';
 import { Detector } from './detector/race-detector.js';
@@ -44,7 +44,7 @@ const patience = 2;
 /** How many turns of the event loop it waits before it looks only once a millisecond for what may come from outside. */
 const outsidePatience = 1000;
 
-export class Engine implements Machine {
+export class Engine implements MachineServices {
   readonly ranks: number;
   readonly mode: Mode;
   readonly seed: string;

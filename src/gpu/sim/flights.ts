@@ -15,7 +15,7 @@ import { Agent, type Schedule } from './schedule.js';
 const latest = 8;
 
 /** The services of the machine that networks need. */
-export interface Carrier {
+export interface NetworkServices {
   readonly mode: Mode;
   readonly random: Random;
   readonly schedule: Schedule;
@@ -38,7 +38,7 @@ export interface Flight extends Posted {
   landed(): void;
 }
 
-export function fly(machine: Carrier, flight: Flight): void {
+export function deliver(machine: NetworkServices, flight: Flight): void {
   const random = chanceOf(machine);
   const pieces = random === null ? [{ at: 0, bytes: flight.bytes }] : cut(flight.bytes, random);
   let left = pieces.length;
@@ -51,17 +51,18 @@ export function fly(machine: Carrier, flight: Flight): void {
 }
 
 /** Does something that a network does, when the schedule gives it its turn, or some turns after that. */
-export function later(machine: Carrier, rank: number, run: () => void): void {
+export function later(machine: NetworkServices, rank: number, run: () => void): void {
   const random = chanceOf(machine);
   const late = random === null || random.below(2) === 0 ? 0 : 2 ** random.below(latest);
   machine.schedule.add(new Late(rank, late, machine.schedule, run));
 }
 
 /** The choices that decide how late; null where nothing is. */
-export const chanceOf = ({ mode, random }: Carrier): Random | null => (mode === 'checked' ? random : null);
+export const chanceOf = ({ mode, random }: NetworkServices): Random | null =>
+  mode === 'checked' ? random : null;
 
 /** False where memory is no more: such a write never ends. */
-function land(machine: Carrier, { number, site }: Flight, piece: Posted): boolean {
+function land(machine: NetworkServices, { number, site }: Flight, piece: Posted): boolean {
   const { from, to, bytes } = piece;
   if (isFreed(machine, 'from', from.buffer) || isFreed(machine, 'to', to.buffer)) return false;
   machine.detector?.networkMoved(number, from, to, bytes, site);
@@ -71,7 +72,11 @@ function land(machine: Carrier, { number, site }: Flight, piece: Posted): boolea
 }
 
 /** Whether the memory of what is under way is no more, which is then reported. */
-export function isFreed({ log }: Carrier, which: 'from' | 'to', { freed, purpose }: SimBuffer): boolean {
+export function isFreed(
+  { log }: NetworkServices,
+  which: 'from' | 'to',
+  { freed, purpose }: SimBuffer,
+): boolean {
   if (freed) {
     const message = `a write ${which} '${purpose}' is under way, which was freed: close the network first`;
     log.add({ kind: 'failure', message });

@@ -1,14 +1,14 @@
 /** Threads that meet: at a barrier of their block, of a group of its warps, or in an operation of their warp. */
-import type { Machine } from './blocks.js';
+import type { MachineServices } from './blocks.js';
 import { isPtx } from './compiled.js';
 import type { Open } from './lanes.js';
 import { multiplyTiles } from './products.js';
 import type { Block, Thread } from './thread.js';
 
 export class Meetings {
-  readonly #machine: Machine;
+  readonly #machine: MachineServices;
 
-  constructor(machine: Machine) {
+  constructor(machine: MachineServices) {
     this.#machine = machine;
   }
 

@@ -7,7 +7,7 @@
 import { ArgumentError, requireInteger } from '../../base/errors.js';
 import { type HostView, type Network, type RemoteWrite, requireWithin } from '../index.js';
 import type { Engine } from './engine.js';
-import { chanceOf, fly } from './flights.js';
+import { chanceOf, deliver } from './flights.js';
 import type { SimHostView } from './mapped.js';
 import type { SimBuffer } from './memory.js';
 
@@ -70,7 +70,7 @@ export class Nic implements Network {
     const there = this.#of.all.get(to);
     const site = detector === null ? 0 : engine.sites.ofHost(this.write, 'post', engine.hostProgram);
     detector?.networkPosted(number, engine.hostThread(this.#of.rank));
-    fly(engine, {
+    deliver(engine, {
       ...{ number, rank: this.#of.rank, bytes, site },
       from: { buffer: from, offset: from.front + fromAt },
       to: { buffer: to, offset: to.front + toAt },

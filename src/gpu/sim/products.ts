@@ -9,7 +9,7 @@ import { swizzled, type Tile } from '../../lang/index.js';
 import { e4m3ToF32 } from '../index.js';
 import { weakly } from './compiled.js';
 import { type Issuer, requireInitialised } from './copies.js';
-import type { Carrier } from './flights.js';
+import type { NetworkServices } from './flights.js';
 import type { Place } from './memory.js';
 import type { Random } from './random.js';
 
@@ -59,7 +59,7 @@ export class WarpProducts {
 /** The products of one thread, in checked mode: what it may do with its sums meanwhile. */
 export class Products {
   readonly #thread: Multiplier;
-  readonly #machine: Carrier;
+  readonly #machine: NetworkServices;
   #group = 0;
   #committed: number[] = [];
   /** Groups up to this one are complete. */
@@ -71,7 +71,7 @@ export class Products {
   /** Where it started the last one. */
   #site: number | null = null;
 
-  constructor(thread: Multiplier, machine: Carrier) {
+  constructor(thread: Multiplier, machine: NetworkServices) {
     this.#thread = thread;
     this.#machine = machine;
   }

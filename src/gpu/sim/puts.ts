@@ -5,7 +5,7 @@
  */
 import type { StatementAccess } from './compiled.js';
 import { type Issuer, mayCopy } from './copies.js';
-import { type Carrier, fly, isFreed, later } from './flights.js';
+import { deliver, isFreed, later, type NetworkServices } from './flights.js';
 import type { Place, SimBuffer } from './memory.js';
 import { move, type Posted } from './posted.js';
 
@@ -26,9 +26,9 @@ interface Waiting {
 export class Puts {
   readonly #sent: Sent[] = [];
   #waiting: Waiting[] = [];
-  readonly #machine: Carrier;
+  readonly #machine: NetworkServices;
 
-  constructor(machine: Carrier) {
+  constructor(machine: NetworkServices) {
     this.#machine = machine;
   }
 
@@ -42,7 +42,7 @@ export class Puts {
       return;
     }
     const put = this.#send(by, copy.to.buffer);
-    fly(machine, {
+    deliver(machine, {
       ...{ ...copy, number: put.number, rank: by.rank, site: launch.firstSite + site },
       dropped: () => false,
       landed: () => this.#landed(put),

@@ -1,6 +1,6 @@
 /**
  * Launches, blocks and threads, and what a thread can do by itself. Generated code calls the methods of `Thread`;
- * everything that involves other threads goes through the `Hub`, which the machine implements.
+ * everything that involves other threads goes through the `ThreadServices`, which the machine implements.
  */
 import { HeddleError } from '../../base/errors.js';
 import { matrixWords, type Scope, type Space, type Tile } from '../../lang/index.js';
@@ -18,7 +18,7 @@ import { Copies, requireInitialised } from './copies.js';
 import type { AccessReport, CopyEngine, FenceKind, SiteId } from './detector/detector.js';
 import { wordsAt } from './detector/location.js';
 import type { Detector } from './detector/race-detector.js';
-import type { Carrier } from './flights.js';
+import type { NetworkServices } from './flights.js';
 import { Groups } from './groups.js';
 import { type LaneMeeting, LaneMeetings, type Open } from './lanes.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
@@ -34,7 +34,7 @@ import type { AccessAt, Spins } from './spins.js';
 const groupThreads = 128;
 
 /** The services of the machine that threads need. */
-export interface Hub extends Carrier {
+export interface ThreadServices extends NetworkServices {
   /** Checked mode: who looks at memory until it changes. */
   readonly spins: Spins;
   readonly puts: Puts;
@@ -192,17 +192,17 @@ export class Thread extends Task {
   #products: Products | null = null;
   /** Where its store is about to come before others, and what they left there. */
   overtaken: { buffer: SimBuffer; offset: number; bytes: number; words: readonly number[] } | null = null;
-  readonly #hub: Hub;
+  readonly #machine: ThreadServices;
 
   constructor(
     public block: Block,
     public index: number,
     readonly rank: number,
-    hub: Hub,
+    machine: ThreadServices,
   ) {
     super();
-    this.#hub = hub;
-    this.seen = hub.seen;
+    this.#machine = machine;
+    this.seen = machine.seen;
   }
 
   /** Becomes a thread of another block: objects that have ended are used again. */
@@ -225,10 +225,10 @@ export class Thread extends Task {
     if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
     if (access.kind === 'read') {
-      this.#hub.spins.glance(this, access, buffer, offset);
+      this.#machine.spins.glance(this, access, buffer, offset);
     } else {
       this.overwrites(access, buffer, offset, access.bytes);
-      this.#hub.spins.stir();
+      this.#machine.spins.stir();
     }
     return true;
   }
@@ -238,12 +238,12 @@ export class Thread extends Task {
     if (!this.mayAccess(access, buffer, offset)) return false;
     const { bytes } = access;
     const newer =
-      access.kind === 'write' ? this.#hub.detector!.newerStores(this.id, buffer, offset, bytes) : 0;
-    const behind = newer === 0 ? 0 : this.#hub.schedule.pickStore(1 + newer);
+      access.kind === 'write' ? this.#machine.detector!.newerStores(this.id, buffer, offset, bytes) : 0;
+    const behind = newer === 0 ? 0 : this.#machine.schedule.pickStore(1 + newer);
     if (behind > 0) this.overtaken = { buffer, offset, bytes, words: wordsAt(buffer.i32, offset, bytes) };
     this.#tell(access, buffer, offset, behind);
     this.overwrites(access, buffer, offset, access.bytes);
-    const { spins } = this.#hub;
+    const { spins } = this.#machine;
     if (access.kind === 'update') spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
     spins.writes(buffer, offset, access.bytes);
     return true;
@@ -253,7 +253,7 @@ export class Thread extends Task {
   giveWay(): void {
     const { buffer, offset, bytes, words } = this.overtaken!;
     this.overtaken = null;
-    this.#hub.detector!.cameBehind(wordsAt(buffer.i32, offset, bytes));
+    this.#machine.detector!.cameBehind(wordsAt(buffer.i32, offset, bytes));
     buffer.i32.set(words, offset >>> 2);
   }
 
@@ -261,18 +261,18 @@ export class Thread extends Task {
   look(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
     const { bytes } = access;
-    const older = this.#hub.detector!.olderValues(this.id, buffer, offset, bytes);
-    const choice = older.length === 0 ? 0 : this.#hub.schedule.pickStore(1 + older.length);
+    const older = this.#machine.detector!.olderValues(this.id, buffer, offset, bytes);
+    const choice = older.length === 0 ? 0 : this.#machine.schedule.pickStore(1 + older.length);
     this.#see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
     this.#tell(access, buffer, offset, choice);
     const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
-    this.#hub.spins.look(this, access, buffer, offset, value);
+    this.#machine.spins.look(this, access, buffer, offset, value);
     return true;
   }
 
   /** Whether an access comes later than it stands: the schedule's choice. Null if not. */
   defers(access: StatementAccess, buffer: SimBuffer, offset: number): Late | null {
-    return this.#hub.schedule.pickStore(2) === 0 ? null : { access, buffer, offset, passed: null };
+    return this.#machine.schedule.pickStore(2) === 0 ? null : { access, buffer, offset, passed: null };
   }
 
   /** Whether an access touches the bytes of one that has waited; if not, it comes before that. */
@@ -285,7 +285,7 @@ export class Thread extends Task {
 
   /** It comes when others have done much meanwhile. */
   lingers(): number {
-    this.#hub.sleep(this, 1);
+    this.#machine.sleep(this, 1);
     return pause.sleep;
   }
 
@@ -293,7 +293,7 @@ export class Thread extends Task {
     const { firstSite } = this.block.launch;
     if (passed === null) return;
     const behind = { form: passed, site: firstSite + passed.site };
-    this.#hub.detector!.cameLate(
+    this.#machine.detector!.cameLate(
       this.id,
       { form: access, site: firstSite + access.site },
       behind,
@@ -306,7 +306,7 @@ export class Thread extends Task {
   missed(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
-    this.#hub.spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
+    this.#machine.spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
     return true;
   }
 
@@ -322,7 +322,7 @@ export class Thread extends Task {
   #tell(access: StatementAccess, buffer: SimBuffer, offset: number, older: number): void {
     const { firstThread, launch } = this.block;
     const thread = firstThread + this.index;
-    this.#hub.detector!.access(thread, access, launch.firstSite + access.site, buffer, offset, older);
+    this.#machine.detector!.access(thread, access, launch.firstSite + access.site, buffer, offset, older);
   }
 
   mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
@@ -333,7 +333,7 @@ export class Thread extends Task {
     }
     if (buffer.initialised === null) return true;
     // A read that was reported counts as written: the same bytes are reported once.
-    if (kind === 'write' || !requireInitialised(this, this.#hub.log, access, buffer, offset))
+    if (kind === 'write' || !requireInitialised(this, this.#machine.log, access, buffer, offset))
       buffer.markInitialised(offset, bytes);
     return true;
   }
@@ -342,7 +342,7 @@ export class Thread extends Task {
     const { bytes } = access;
     if (Number.isNaN(offset)) return; // its index was outside its field, which has been said
     const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
-    this.#hub.log.add({
+    this.#machine.log.add({
       kind: outside ? 'out-of-bounds' : 'misaligned',
       buffer: buffer.purpose,
       location: buffer.freed
@@ -365,7 +365,7 @@ export class Thread extends Task {
       const shown = `${name === undefined ? '' : `${name} `}${index < 2 ** 31 ? index : index - 2 ** 32}`;
       return index < extents[i]! ? `[${shown}]` : `[${shown} of ${extents[i]}]`;
     });
-    this.#hub.log.add({
+    this.#machine.log.add({
       kind: 'out-of-bounds',
       buffer: layout,
       location: `${field}${'[…]'.repeat(before)}${parts.join('')}`,
@@ -379,7 +379,7 @@ export class Thread extends Task {
     if (Number.isNaN(within)) return within; // an index of it was outside, which has been said
     const last = within + bytes - 1;
     const kind = 'address';
-    this.#hub.log.add({
+    this.#machine.log.add({
       kind: 'out-of-bounds',
       buffer: field,
       location: `bytes ${within} to ${last} of its ${all}, by a pointer into it`,
@@ -439,20 +439,20 @@ export class Thread extends Task {
   }
 
   get #arrivals(): SimBuffer {
-    this.block.arrivals ??= this.#hub.newBuffer(this.rank, 128, 'barriers');
+    this.block.arrivals ??= this.#machine.newBuffer(this.rank, 128, 'barriers');
     return this.block.arrivals;
   }
 
   wrote(buffer: SimBuffer, offset: number, bytes: number): void {
-    if (buffer.waiters !== 0) this.#hub.wake(buffer, offset, bytes);
+    if (buffer.waiters !== 0) this.#machine.wake(buffer, offset, bytes);
   }
 
   fence(order: FenceKind, scope: Scope): void {
-    this.#hub.detector!.fence(this.id, order, scope);
+    this.#machine.detector!.fence(this.id, order, scope);
   }
 
   proxyFence(space: Space): void {
-    this.#hub.detector!.proxyFence(this.id, space);
+    this.#machine.detector!.proxyFence(this.id, space);
     if (space === 'shared') this.showMBarriers();
   }
 
@@ -466,7 +466,7 @@ export class Thread extends Task {
     offset: number,
     { mask, wanted, limit }: Pick<Wait, 'mask' | 'wanted' | 'limit'>,
   ): void {
-    const expired = this.#hub.detector !== null && !isPlace(buffer, offset, access.bytes);
+    const expired = this.#machine.detector !== null && !isPlace(buffer, offset, access.bytes);
     if (expired) this.refuse(access, buffer, offset);
     this.wait = { kind, until, access, buffer, offset, mask, wanted, limit, mbarrier: null, expired };
   }
@@ -474,7 +474,7 @@ export class Thread extends Task {
   /** Whether what it waits for has come; the wait is over if so, or if it has run out. */
   poll(): boolean {
     const wait = this.wait!;
-    const { detector } = this.#hub;
+    const { detector } = this.#machine;
     if (detector !== null && wait.kind !== 'phase') return this.#pollStores(wait, detector);
     const there =
       !wait.expired &&
@@ -508,13 +508,13 @@ export class Thread extends Task {
     if (options.length === 0 && !expired) return false;
     this.wait = null;
     const ends = expired ? [null, ...options] : options;
-    const end = ends[ends.length === 1 ? 0 : this.#hub.schedule.pickStore(ends.length)]!;
+    const end = ends[ends.length === 1 ? 0 : this.#machine.schedule.pickStore(ends.length)]!;
     this.satisfied = end !== null && stores[end]!;
     const words = end === null || end === 0 ? null : older[end - 1]!.words;
     this.#see(buffer, offset, access.bytes, words);
     if (this.satisfied && this.mayAccess(access, buffer, offset)) this.#tell(access, buffer, offset, end!);
     // Waits in a loop may never come to an end either.
-    this.#hub.spins.look(this, access, buffer, offset, words?.[0] ?? buffer.i32[offset >>> 2]!);
+    this.#machine.spins.look(this, access, buffer, offset, words?.[0] ?? buffer.i32[offset >>> 2]!);
     return true;
   }
 
@@ -529,12 +529,12 @@ export class Thread extends Task {
   }
 
   clock(): bigint {
-    return this.#hub.clock();
+    return this.#machine.clock();
   }
 
   /** The time's lower word; the upper one is left in `clockHigh`. */
   clockWords(): number {
-    const now = this.#hub.clock();
+    const now = this.#machine.clock();
     this.clockHigh = Number(BigInt.asIntN(32, now >> 32n));
     return Number(BigInt.asIntN(32, now));
   }
@@ -551,7 +551,7 @@ export class Thread extends Task {
   }
 
   say(text: string): void {
-    this.#hub.print(`${this.#name}: ${text}`);
+    this.#machine.print(`${this.#name}: ${text}`);
   }
 
   /** The kernel has given up, at a statement that says so. */
@@ -573,7 +573,7 @@ export class Thread extends Task {
 
   /** Memory that no other thread sees. */
   localMemory(bytes: number): SimBuffer {
-    this.#local ??= this.#hub.newBuffer(this.rank, bytes, 'local memory');
+    this.#local ??= this.#machine.newBuffer(this.rank, bytes, 'local memory');
     return this.#local;
   }
 
@@ -586,7 +586,7 @@ export class Thread extends Task {
     const found = (args.at(-1) as AddressSpace).at(slot);
     if (found !== undefined) return found;
     const address = `0x${(slot * 2 ** 32 + low).toString(16)}`;
-    if (this.#hub.detector === null) throw new Error(`no memory is at address ${address}`);
+    if (this.#machine.detector === null) throw new Error(`no memory is at address ${address}`);
     return new SimBuffer(-1, `address ${address}, where no memory is`, -1, 0);
   }
 
@@ -619,7 +619,7 @@ export class Thread extends Task {
     this.meeting = block.lanesMet.come(this.index, meeting, mask | (1 << (this.index & 31)));
     if ((mask >>> (this.index & 31)) & 1) return;
     const { launch } = block;
-    this.#hub.log.add({
+    this.#machine.log.add({
       kind: 'divergence',
       operation: 'an operation of the warp, whose mask leaves out a lane that executes it',
       where: launch.compiled.sites[site]!.where,
@@ -632,7 +632,7 @@ export class Thread extends Task {
   }
 
   sleep(nanoseconds: number): void {
-    this.#hub.sleep(this, nanoseconds >>> 0);
+    this.#machine.sleep(this, nanoseconds >>> 0);
   }
 
   /** Bytes from one place to another of the same buffer. */
@@ -646,17 +646,17 @@ export class Thread extends Task {
   }
 
   releaseNext(): void {
-    this.#hub.detector?.releaseNext(this.id);
-    this.#hub.blockReleased(this.block);
+    this.#machine.detector?.releaseNext(this.id);
+    this.#machine.blockReleased(this.block);
   }
 
   /** Sends bytes over a network, or a signal behind such bytes. */
   put(to: Place, from: Place, bytes: number, site: number): void {
-    if (bytes > 0) this.#hub.puts.put(this, { to, from, bytes }, site);
+    if (bytes > 0) this.#machine.puts.put(this, { to, from, bytes }, site);
   }
 
   signal(access: StatementAccess, to: Place, value: bigint): void {
-    this.#hub.puts.signal(this, access, to, value);
+    this.#machine.puts.signal(this, access, to, value);
   }
 
   get bulk(): Copies {
@@ -672,13 +672,13 @@ export class Thread extends Task {
     const copied = Math.min(bytes, given >>> 0);
     if (copied > 0) this.async.post(to, from, copied, site, bytes);
     if (copied === bytes) return;
-    this.#zeros ??= this.#hub.newBuffer(this.rank, 16, 'zeros');
+    this.#zeros ??= this.#machine.newBuffer(this.rank, 16, 'zeros');
     const rest = { buffer: to.buffer, offset: to.offset + copied };
     this.async.post(rest, { buffer: this.#zeros, offset: 0 }, bytes - copied, site, 1);
   }
 
   #copiesBy(engine: CopyEngine): Copies {
-    this.#copies[engine] ??= new Copies(engine, this, this.#hub);
+    this.#copies[engine] ??= new Copies(engine, this, this.#machine);
     return this.#copies[engine];
   }
 
@@ -714,12 +714,12 @@ export class Thread extends Task {
   }
 
   get isChecked(): boolean {
-    return this.#hub.detector !== null;
+    return this.#machine.detector !== null;
   }
 
   /** Its products, in checked mode. */
   get products(): Products {
-    this.#products ??= new Products(this, this.#hub);
+    this.#products ??= new Products(this, this.#machine);
     return this.#products;
   }
 
@@ -732,7 +732,7 @@ export class Thread extends Task {
     if (this.isChecked && block.live === 0) {
       const access = this.report({ kind: 'update', order: 'relaxed', scope: 'gpu', site });
       const message = `block ${block.index} has ended, and its shared memory may be another block's: the cluster meets (g.cluster.barrier) before the first of them ends`;
-      this.#hub.log.add({
+      this.#machine.log.add({
         kind: 'misuse',
         message,
         buffer: 'shared memory',
@@ -778,15 +778,15 @@ export class Thread extends Task {
 
   reportRegisters(message: string, site: number): void {
     const access = this.report({ kind: 'update', order: 'weak', scope: 'cta', site });
-    this.#hub.log.add({ kind: 'misuse', message, buffer: 'registers', location: 'of the block', access });
+    this.#machine.log.add({ kind: 'misuse', message, buffer: 'registers', location: 'of the block', access });
   }
 
   // Barriers of bulk copies.
 
   /** `isShown`: to the copy engine, by a fence that is part of it. */
   mbarrierInit(access: StatementAccess, barrier: Place, count: number, isShown = true): void {
-    const hub = this.#hub;
-    if (hub.detector !== null) {
+    const machine = this.#machine;
+    if (machine.detector !== null) {
       if (!this.#accessMBarrier(access, barrier)) return;
       const misuse = (message: string) => this.#misuse(access, barrier, message);
       if (this.block.mbarriers?.at(barrier) !== undefined)
@@ -797,9 +797,9 @@ export class Thread extends Task {
         misuse(`an mbarrier is for 1 to ${mostCounted} arrivals, not for ${count}`);
     }
     this.block.mbarriers ??= new MBarriers(
-      hub.detector === null ? null : hub.random,
+      machine.detector === null ? null : machine.random,
       ({ buffer, offset }) => {
-        if (buffer.waiters !== 0) hub.wake(buffer, offset, mbarrierBytes);
+        if (buffer.waiters !== 0) machine.wake(buffer, offset, mbarrierBytes);
       },
     );
     this.block.mbarriers.init(barrier, count, isShown);
@@ -807,7 +807,7 @@ export class Thread extends Task {
 
   /** `drops`: its arrivals are for this phase and all that follow. */
   mbarrierExpect(access: StatementAccess, barrier: Place, bytes: number, arrivals = 1, drops = false): void {
-    const checked = this.#hub.detector !== null;
+    const checked = this.#machine.detector !== null;
     if (checked && !this.#accessMBarrier(access, barrier)) return;
     const wrong = this.mbarrier(barrier).expect(bytes, arrivals, drops);
     if (checked && wrong !== null) this.#misuse(access, barrier, wrong);
@@ -816,17 +816,17 @@ export class Thread extends Task {
   /** Arrives at an mbarrier once its asynchronous copies are made. `extra`: its phase takes that arrival beside those that it is for. */
   arriveAfterCopies(barrier: Place, extra: boolean, site: number): void {
     const access = { kind: 'update', order: 'relaxed', scope: 'cta', bytes: mbarrierBytes, site } as const;
-    if (this.#hub.detector !== null && !this.mayAccess(access, barrier.buffer, barrier.offset)) return;
+    if (this.#machine.detector !== null && !this.mayAccess(access, barrier.buffer, barrier.offset)) return;
     if (extra) this.mbarrier(barrier).expect(0, -1);
     this.async.arriveAfterAll(barrier, site);
-    this.#hub.spins.stir();
+    this.#machine.spins.stir();
   }
 
   /** The effects of its own operations on an mbarrier. */
   #accessMBarrier(access: StatementAccess, { buffer, offset }: Place): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
-    this.#hub.spins.stir();
+    this.#machine.spins.stir();
     return true;
   }
 
@@ -838,13 +838,13 @@ export class Thread extends Task {
   }
 
   #misuse(access: StatementAccess, { buffer, offset }: Place, message: string): void {
-    this.#hub.log.misuse(message, buffer, offset, this.report(access));
+    this.#machine.log.misuse(message, buffer, offset, this.report(access));
   }
 
   waitForPhase({ kind, until, access }: StatementWait, barrier: Place, parity: number, limit: number): void {
     const mbarrier = this.mbarrier(barrier);
     const wanted = parity & 1;
-    if (this.#hub.detector !== null && wanted !== parity)
+    if (this.#machine.detector !== null && wanted !== parity)
       this.#misuse(
         access,
         barrier,

@@ -1,5 +1,5 @@
 /** Threads that are not run: they wait for a place in memory until it may have changed, or sleep. And the time that passes meanwhile. */
-import type { Machine } from './blocks.js';
+import type { MachineServices } from './blocks.js';
 import { describeCondition } from './compiled.js';
 import type { SimBuffer } from './memory.js';
 import type { Thread } from './thread.js';
@@ -20,12 +20,12 @@ export class Waits {
   /** The time that kernels see: a nanosecond a step, and more when everybody sleeps. */
   now = 0;
   #asleep: Sleeper[] = [];
-  readonly #machine: Machine;
+  readonly #machine: MachineServices;
   readonly #parked = new Set<Thread>();
   /** Checked mode: parked threads by the 16-byte line they wait for, a buffer. */
   readonly #parkedAt = new Map<SimBuffer, Map<number, Thread[]>>();
 
-  constructor(machine: Machine) {
+  constructor(machine: MachineServices) {
     this.#machine = machine;
   }
 

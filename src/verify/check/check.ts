@@ -43,7 +43,7 @@ export async function check(
     .map((one, index): Case => ({ ...one, index }));
   const wanted = new Set(subjectsNamed(subjects, options.only ?? []).flatMap((one) => one.configurations));
   const isWanted = (configuration: CheckConfiguration): boolean => wanted.has(configuration);
-  const plan = planOf(
+  const schedules = schedulesOf(
     all.filter(({ configuration }) => isWanted(configuration)),
     options,
   );
@@ -51,19 +51,25 @@ export async function check(
   const pool = poolOf(configurations, options);
   try {
     const others = subjects.filter(({ configurations }) => !configurations.every(isWanted));
-    return await run(configurations, plan, pool, options, new Set(others.flatMap(({ kernels }) => kernels)));
+    return await run(
+      configurations,
+      schedules,
+      pool,
+      options,
+      new Set(others.flatMap(({ kernels }) => kernels)),
+    );
   } finally {
     await pool.close();
   }
 }
 
 /** The schedules that are run before the mutants. */
-interface Plan {
+interface Schedules {
   readonly cases: readonly Case[];
   readonly jobs: readonly Job[];
 }
 
-function planOf(wanted: readonly Case[], { replay, seeds, mutants = false }: CheckOptions): Plan {
+function schedulesOf(wanted: readonly Case[], { replay, seeds, mutants = false }: CheckOptions): Schedules {
   if (replay !== undefined) {
     const { cases, seed } = replayOf(replay, wanted);
     return { cases, jobs: jobsOf(cases, [seed], mutants) };
@@ -101,7 +107,7 @@ function poolOf(configurations: readonly CheckConfiguration[], options: CheckOpt
 
 async function run(
   configurations: readonly CheckConfiguration[],
-  { cases, jobs }: Plan,
+  { cases, jobs }: Schedules,
   pool: Pool,
   options: CheckOptions,
   /** Kernels that configurations run which were not asked for. */

@@ -5,7 +5,7 @@
 import type { Expr, InlinedCall, IrModule, Span, Stmt, Variable } from '../../../lang/index.js';
 import { changedBy, sharedLayout, walkStatements } from '../../../lang/index.js';
 import { arithmetic } from '../arithmetic.js';
-import { type Compiled, onceEach, pause } from '../compiled.js';
+import { type Compiled, onceForEachMode, pause } from '../compiled.js';
 import type { Site } from '../detector/detector.js';
 import { Accesses } from '../late.js';
 import { SimBuffer } from '../memory.js';
@@ -16,7 +16,7 @@ import { runsOf } from './late-runs.js';
 import { Locals, localsOf } from './locals.js';
 import { isDebugged, mapComments } from './source-map.js';
 
-export const compile = onceEach(compiled);
+export const compile = onceForEachMode(compiled);
 
 /** Kernels that are the same text share their function, and so what V8 learned about it. */
 const evaluated = new Map<string, Compiled['run']>();

@@ -32,7 +32,7 @@ export type FenceKind = FenceOrder | 'acquire' | 'release';
 
 /** The agents that copy beside a thread: bulk copies, or asynchronous loads. Each counts its own groups. */
 export type CopyEngine = 'bulk' | 'async' | 'wgmma';
-export interface Place {
+export interface BufferPlace {
   readonly buffer: BufferInfo;
   readonly offset: number;
 }

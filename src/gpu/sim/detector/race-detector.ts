@@ -31,11 +31,11 @@ import {
 import { Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
 import type {
   BufferInfo,
+  BufferPlace,
   CopyEngine,
   DetectedForm,
   FenceKind,
   Finding,
-  Place,
   SiteId,
   StaleRead,
 } from './detector.js';
@@ -431,7 +431,7 @@ export class Detector {
     engine: CopyEngine,
     group: number,
     does: CopyPart['does'],
-    { buffer, offset }: Place,
+    { buffer, offset }: BufferPlace,
     bytes: number,
     site: SiteId,
   ): void {
@@ -468,7 +468,7 @@ export class Detector {
   }
 
   /** A copy that the thread issues will arrive at that mbarrier, which it therefore has to know. */
-  mbarrierNamed(thread: number, { buffer, offset }: Place, site: SiteId): void {
+  mbarrierNamed(thread: number, { buffer, offset }: BufferPlace, site: SiteId): void {
     const me = this.#threads[thread]!;
     me.touched = true;
     const shadow = this.#shadow(buffer);
@@ -482,7 +482,7 @@ export class Detector {
     thread: number,
     engine: CopyEngine,
     group: number,
-    { buffer, offset }: Place,
+    { buffer, offset }: BufferPlace,
     site: SiteId,
   ): void {
     const { agents: all, block } = this.#threads[thread]!;
@@ -523,7 +523,7 @@ export class Detector {
     return happenedBefore(poster, epoch, this.#threads[thread]!);
   }
 
-  networkMoved(write: number, source: Place, target: Place, bytes: number, site: SiteId): void {
+  networkMoved(write: number, source: BufferPlace, target: BufferPlace, bytes: number, site: SiteId): void {
     const { nic } = this.#networkWrites.get(write)!;
     nic.touched = true;
     for (const kind of ['read', 'write'] as const) {
@@ -547,7 +547,7 @@ export class Detector {
     behind: readonly number[],
     form: DetectedForm,
     site: SiteId,
-    { buffer, offset }: Place,
+    { buffer, offset }: BufferPlace,
   ): void {
     const { nic } = this.#networkWrites.get(write)!;
     for (const one of behind) nic.learn(release(this.#networkWrites.get(one)!.nic));

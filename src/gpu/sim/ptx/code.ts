@@ -22,14 +22,14 @@ import type { Flow } from './flow.js';
 import type { Registers, Use } from './registers.js';
 import { isProduct, shapeOf } from './sums.js';
 
-export type Place =
+export type VariablePlace =
   /** An offset in the block's shared memory, in the thread's local memory, or in the parameters. */
   | { readonly space: 'shared' | 'local' | 'param'; readonly offset: number }
   /** The number of a buffer that holds this variable alone. */
   | { readonly space: 'global'; readonly number: number };
 
 export interface Layout {
-  readonly places: ReadonlyMap<string, Place>;
+  readonly places: ReadonlyMap<string, VariablePlace>;
   readonly shared: SharedMemory | null;
   readonly localBytes: number;
 }

@@ -7,10 +7,10 @@ import {
   type PtxVariable,
   ptxBytes,
 } from '../../../lang/ptx/index.js';
-import { type Compiled, onceEach, pause, type SharedMemory } from '../compiled.js';
+import { type Compiled, onceForEachMode, pause, type SharedMemory } from '../compiled.js';
 import { constants } from '../text.js';
 import { ptxArithmetic } from './arithmetic.js';
-import { Code, doubleBits, Instruction, type Layout, type Place, singleBits } from './code.js';
+import { Code, doubleBits, Instruction, type Layout, singleBits, type VariablePlace } from './code.js';
 import { flowOf } from './flow.js';
 import { stepOf } from './late-steps.js';
 import { type Handler, memory } from './memory.js';
@@ -33,7 +33,7 @@ const prologue: Readonly<Record<string, string>> = {
   shared0: 't.block.shared[0]',
 };
 
-export const compilePtx = onceEach(compile);
+export const compilePtx = onceForEachMode(compile);
 
 /** Variables that have a buffer of their own on every device, in the order of their numbers. */
 export const globalsOf = ({ module, entry }: PtxKernel): PtxVariable[] =>
@@ -79,7 +79,7 @@ function compile(kernel: PtxKernel, isChecked: boolean): Compiled {
 
 function layOut(kernel: PtxKernel): Layout {
   const { module, entry, params, sharedBytes } = kernel;
-  const places = new Map<string, Place>();
+  const places = new Map<string, VariablePlace>();
   const all = [...module.variables, ...entry.variables];
   entry.params.forEach(({ name }, i) => {
     places.set(name, { space: 'param', offset: params[i]!.offset });

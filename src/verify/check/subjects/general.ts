@@ -23,8 +23,8 @@ const rowsBack: Readonly<Record<string, Partial<Rounds>>> = {
 };
 
 /** Checks of a family over a transport, with these knobs of its own. */
-export function checksOf(...carrier: Parameters<typeof carriedBy>) {
-  const carried = carriedBy(...carrier);
+export function checksOf(...how: Parameters<typeof carriedBy>) {
+  const carried = carriedBy(...how);
   return {
     rounds: (way: string, all: Readonly<Record<string, Partial<Rounds>>>) =>
       configurationsOf(way, all, carried),

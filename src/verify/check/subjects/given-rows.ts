@@ -28,7 +28,7 @@ import {
 } from '../../testing/index.js';
 import type { CheckConfiguration } from '../subject.js';
 import { once, requireSame } from './by-rank.js';
-import { type Carried, type Rounds, roundsOf } from './rounds.js';
+import { type FamilyOptionsOf, type Rounds, roundsOf } from './rounds.js';
 
 const rounds = 3;
 const givenLayer = { ranks: 2, experts: 4, topK: 2, maxTokens: 3, hidden: 16, dtype: 'bf16' } as const;
@@ -92,12 +92,12 @@ interface GivenRows extends Rounds {
 /** One configuration, or none where nobody carries them. */
 export function givenRows(
   name: string,
-  carried: Carried,
+  carried: FamilyOptionsOf,
   { routed = false, reusedBehind = null, ...differences }: Partial<GivenRows> = {},
 ): CheckConfiguration[] {
   const of = roundsOf({ ...givenLayer, ...differences });
-  const carrier = carried(of);
-  if (carrier === null) return [];
+  const family = carried(of);
+  if (family === null) return [];
   const shape = shapeOfRounds(of);
   const { ranks, topK, maxTokens, output } = shape;
   const rows = Array.from({ length: ranks }, (_, rank) => rowsOf(shape, rank));
@@ -111,7 +111,7 @@ export function givenRows(
   const run = async (machine: SimMachine): Promise<void> => {
     const { sources, expected } = made();
     const results = await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
-      const ep = await ExpertParallel.create(world, layerOf(shape, { ...carrier, split: of.split }));
+      const ep = await ExpertParallel.create(world, layerOf(shape, { ...family, split: of.split }));
       const stream = world.device.createStream();
       stream.copyIn(ep.received.output.data, bytesOf(rows[world.rank]!));
       // All inputs are there before the first launch: a copy between two launches would keep them apart.

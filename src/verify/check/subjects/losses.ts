@@ -17,7 +17,7 @@ import { World } from '../../../net/world/index.js';
 import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../testing/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
 import { exceptKilled } from './by-rank.js';
-import { type Carried, type Rounds, roundsOf } from './rounds.js';
+import { type FamilyOptionsOf, type Rounds, roundsOf } from './rounds.js';
 
 const lossLayer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
 
@@ -44,15 +44,15 @@ export const ranksOfLoss = (replicas = 1): number => (replicas === 1 ? 3 : 2 * r
 export function lossOf(
   name: string,
   operation: Operation,
-  carried: Carried,
+  carried: FamilyOptionsOf,
   { victim = 0, silent = false, afterSend = false, goesOn = false, ...differences }: Loss = {},
 ): CheckConfiguration[] {
   const of = roundsOf({ ...lossLayer, ranks: ranksOfLoss(differences.replicas), ...differences });
-  const carrier = carried(of);
-  if (carrier === null) return [];
+  const family = carried(of);
+  if (family === null) return [];
   const { ranks, nodes, replicas, split } = of;
   const shape = shapeOfRounds(of);
-  const how = { ...carrier, split, victim, silent, afterSend, goesOn };
+  const how = { ...family, split, victim, silent, afterSend, goesOn };
   const run = async (machine: SimMachine): Promise<void> => {
     const errors: unknown[] = [];
     const local = ranks / nodes;

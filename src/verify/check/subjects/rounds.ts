@@ -36,7 +36,7 @@ import {
 import type { CheckConfiguration } from '../subject.js';
 import { once, requireSame } from './by-rank.js';
 
-type Own = Readonly<Record<string, number | string>>;
+type FamilyKnobs = Readonly<Record<string, number | string>>;
 
 type Runs = 'weights' | 'counts' | 'inspect' | 'graph' | 'split' | 'rounds' | 'waits';
 
@@ -73,7 +73,7 @@ const plain = {
   threads: 32,
   parts: 1,
   /** Further knobs of the family, by their names; where both phases have one of that name, as phase.name. */
-  own: {} as Own,
+  own: {} as FamilyKnobs,
   /** The experts' kernel may start before dispatch has ended. */
   programmatic: true,
   residentBlocks: 132,
@@ -309,14 +309,14 @@ export function shapeFor(of: Rounds): Shape {
 }
 
 /** A family, and how it is tuned. */
-export type Carrier = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'counts'>;
+export type FamilyOptions = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'counts'>;
 
 /** Who carries rounds, and how; null where nobody does. */
-export type Carried = (of: Rounds) => Carrier | null;
+export type FamilyOptionsOf = (of: Rounds) => FamilyOptions | null;
 
 /** A family carries rounds: spread as they say, with these knobs and theirs, otherwise by its rules of thumb. It may refuse to, also without counts. */
 export const carriedBy =
-  (family: Family, transport: TransportName = 'windows', own: Own = {}): Carried =>
+  (family: Family, transport: TransportName = 'windows', own: FamilyKnobs = {}): FamilyOptionsOf =>
   (of) => {
     const place: Place = {
       ...{ kind: 'sim', multiprocessors: of.residentBlocks, split: of.split, sms: null, transport, rank: 0 },
@@ -333,10 +333,10 @@ export const carriedBy =
     return null;
   };
 
-const spreadAs = ({ blocks, threads, parts, own }: Rounds, shared: Own, tuning: Tuning): Tuning =>
+const spreadAs = ({ blocks, threads, parts, own }: Rounds, shared: FamilyKnobs, tuning: Tuning): Tuning =>
   Object.fromEntries(
     Object.entries(tuning).map(([phase, knobs]) => {
-      const said: Own = { blocks, threads, parts, ...shared, ...own };
+      const said: FamilyKnobs = { blocks, threads, parts, ...shared, ...own };
       const known = Object.keys(knobs).map((knob) => [
         knob,
         said[`${phase}.${knob}`] ?? said[knob] ?? knobs[knob]!,
@@ -349,12 +349,12 @@ const spreadAs = ({ blocks, threads, parts, own }: Rounds, shared: Own, tuning: 
 export function configurationsOf(
   way: string,
   all: Readonly<Record<string, Partial<Rounds>>>,
-  carried: Carried,
+  carried: FamilyOptionsOf,
 ): CheckConfiguration[] {
   return Object.entries(all).flatMap(([name, differences]) => {
     const of = roundsOf(differences);
-    const carrier = carried(of);
-    return carrier === null ? [] : [configuration(`${way}, ${name}`, of, carrier)];
+    const family = carried(of);
+    return family === null ? [] : [configuration(`${way}, ${name}`, of, family)];
   });
 }
 
@@ -370,7 +370,7 @@ export function roundsOf(differences: Partial<Rounds>): Rounds {
   return { tokens, ...of };
 }
 
-function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfiguration {
+function configuration(name: string, of: Rounds, family: FamilyOptions): CheckConfiguration {
   const { ranks, nodes, residentBlocks, leaveOut, wires } = of;
   const shape = shapeFor(of);
   const how = Object.keys(runs).map((name) => [name, of[name as keyof typeof runs]]);
@@ -378,10 +378,10 @@ function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfigu
     ...Object.fromEntries(how),
     ...(leaveOut && { leaveOut, onLoss: 'mask' }),
     ...(of.placements.length > 0 && { placements: of.placements }),
-    ...carrier,
+    ...family,
     experts: { blocks: 2, threads: 32, programmatic: of.programmatic },
   };
-  const byRails = carrier.family !== undefined && familyNamed(carrier.family).travel.rows === 'rails';
+  const byRails = family.family !== undefined && familyNamed(family.family).travel.rows === 'rails';
   const made = once(() => makeRounds(shape, of, byRails ? nodes : 1));
   return {
     ...{ name, ranks, residentBlocks },
