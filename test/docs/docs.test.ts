@@ -211,6 +211,27 @@ function flat(text: string): string {
     .trim();
 }
 
+/** What blocks may use without saying where it comes from. */
+const known = `
+import type * as heddle from 'heddle';
+declare global {
+  type DispatchInputs = heddle.DispatchInputs;
+  const ExpertsMlp: typeof heddle.ExpertsMlp;
+  const ExpertsPlan: typeof heddle.ExpertsPlan;
+  const ModelFiles: typeof heddle.ModelFiles;
+  const MoeLayer: typeof heddle.MoeLayer;
+  const world: heddle.World, ep: heddle.ExpertParallel, plan: heddle.ExpertsPlan;
+  const stream: heddle.Stream, streamA: heddle.Stream, streamB: heddle.Stream;
+  const inputs: DispatchInputs, a: DispatchInputs, b: DispatchInputs, received: heddle.Received;
+  const x: heddle.Tensor, out: heddle.Tensor, outA: heddle.Tensor, made: heddle.Tensor;
+  const gateUp: heddle.Tensor, down: heddle.Tensor, router: heddle.RouterWeights;
+  const sharedExperts: heddle.MlpWeights;
+  const experts: heddle.MlpWeights & ((received: heddle.Received, stream: heddle.Stream) => void);
+  const gemms: (x: heddle.Tensor, offsets: heddle.Tensor, counts: heddle.Tensor, made: heddle.Tensor) => void;
+  const myKernel: import('heddle/lang').Kernel;
+}
+`;
+
 /** Type-checks blocks as if each were a module at the root of the repository. */
 function typeErrors(all: readonly Block[]): string[] {
   const config = ts.readConfigFile(join(root, 'tsconfig.json'), ts.sys.readFile);
@@ -221,18 +242,20 @@ function typeErrors(all: readonly Block[]): string[] {
       { block, text: `${block.given} export {};\n${block.text}` },
     ]),
   );
+  const texts = new Map([...sources].map(([name, { text }]) => [name, text]));
+  texts.set(join(root, 'examples', 'known.ts'), known);
   const host = ts.createCompilerHost(options);
   const { fileExists, getSourceFile, readFile } = host;
-  host.fileExists = (name) => sources.has(name) || fileExists(name);
-  host.readFile = (name) => sources.get(name)?.text ?? readFile(name);
+  host.fileExists = (name) => texts.has(name) || fileExists(name);
+  host.readFile = (name) => texts.get(name) ?? readFile(name);
   host.getSourceFile = (name, language, ...rest) => {
-    const source = sources.get(name);
-    return source === undefined
+    const text = texts.get(name);
+    return text === undefined
       ? getSourceFile(name, language, ...rest)
-      : ts.createSourceFile(name, source.text, language);
+      : ts.createSourceFile(name, text, language);
   };
   const unused = { noUnusedLocals: false, noUnusedParameters: false };
-  const program = ts.createProgram([...sources.keys()], { ...options, ...unused }, host);
+  const program = ts.createProgram([...texts.keys()], { ...options, ...unused }, host);
   return [...sources].flatMap(([name, { block }]) => {
     const file = program.getSourceFile(name)!;
     return [...program.getSyntacticDiagnostics(file), ...program.getSemanticDiagnostics(file)].map(
