@@ -46,6 +46,17 @@ function runs(program: string): boolean {
 export const cudaTool = (name: 'nvcc' | 'nvdisasm'): string | null =>
   [name, ...toolkitFolders().map((folder) => join(folder, 'bin', name))].find(runs) ?? null;
 
+/** nvcc does nothing without a compiler of the host. */
+function lacksNvcc(): Lack | null {
+  const nvcc = cudaTool('nvcc');
+  if (nvcc === null) return { what: 'nvcc', remedy: toolkit };
+  const works = spawnSync(nvcc, ['-E', '-x', 'cu', '/dev/null']).status === 0;
+  return unless(works, 'a compiler of the host for nvcc', 'apt-get install g++');
+}
+
+/** The compiler of a newer TypeScript than Heddle is built with. */
+export const nextTypeScript = join(import.meta.dirname, '../node_modules/typescript-7/bin/tsc');
+
 /** Where the toolkit's headers are; null where there are none. */
 export const cudaHeaders = (): string | null =>
   toolkitFolders()
@@ -124,14 +135,16 @@ const things = {
     ),
   'type stripping': () =>
     unless('stripTypeScriptTypes' in nodeModule, 'a Node.js that strips types', 'Node.js 22.13 or newer'),
+  'TypeScript 7': () =>
+    unless(existsSync(nextTypeScript), 'TypeScript 7', 'npm install --no-save typescript-7@npm:typescript@7'),
   cc: () => unless(runs('cc'), 'a C compiler', 'apt-get install gcc'),
   'c++': () => unless(hostCompiler() !== null, 'a C++ compiler', 'apt-get install g++'),
   rustc: () => unless(runs('rustc'), 'a Rust compiler', 'apt-get install rustc'),
   'cuda.h': () => unless(cudaHeaders() !== null, 'cuda.h', toolkit),
-  nvcc: () => unless(cudaTool('nvcc') !== null, 'nvcc', toolkit),
+  nvcc: lacksNvcc,
   nvdisasm: () => unless(cudaTool('nvdisasm') !== null, 'nvdisasm', toolkit),
   nvrtc: () => unless(hasNvrtc(), 'NVRTC', nvrtc),
-  'nvrtc or nvcc': () => unless(hasNvrtc() || cudaTool('nvcc') !== null, 'NVRTC and nvcc', nvrtc),
+  'nvrtc or nvcc': () => unless(hasNvrtc() || lacksNvcc() === null, 'NVRTC and nvcc', nvrtc),
   'no driver': () => unless(!probe(driverCandidates).ok, 'a machine without an NVIDIA driver', missed),
   'no efa': () =>
     lacksLibfabric() ?? unless(!usableProviders([]).includes('efa'), 'a machine without EFA', missed),

@@ -16,6 +16,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { needing, nextTypeScript } from '../needs.js';
 
 const root = resolve(import.meta.dirname, '../..');
 const folder = mkdtempSync(join(tmpdir(), 'heddle-tarball-'));
@@ -101,28 +102,34 @@ describe('the tarball', () => {
 
 describe('an empty project', () => {
   const tsc = join(root, 'node_modules/typescript/bin/tsc');
+  const compilers = [
+    ['TypeScript 6', tsc, {}],
+    ['TypeScript 7', nextTypeScript, needing('TypeScript 7')],
+  ] as const;
   const strict = ['--strict', '--exactOptionalPropertyTypes', '--noUncheckedIndexedAccess'];
   const common = [...strict, '--target', 'es2023', '--lib', 'es2023', '--types', 'node'];
   const types = ['--typeRoots', join(root, 'node_modules/@types')];
 
-  test.each([
-    ['nodenext', 'nodenext'],
-    ['bundler', 'esnext'],
-  ])(
-    'compiles the README’s example and every door, declarations checked too, with %s',
-    { timeout: 120_000 },
-    (resolution, module) => {
-      const out = join(folder, resolution);
-      const how = ['--moduleResolution', resolution, '--module', module, '--outDir', out];
-      const imported = doors().map((door, i) => `export * as door${i} from '${door}';\n`);
-      writeFileSync(join(project, 'doors.ts'), imported.join(''));
-      run(process.execPath, [tsc, ...common, ...types, ...how, 'main.ts', 'doors.ts'], project);
-      expect(existsSync(join(out, 'main.js'))).toBe(true);
-    },
-  );
+  describe.each(compilers)('with %s', (name, compiler, options) => {
+    test.each([
+      ['nodenext', 'nodenext'],
+      ['bundler', 'esnext'],
+    ])(
+      'compiles the README’s example and every door, declarations checked too, with %s',
+      { timeout: 120_000, ...options },
+      (resolution, module) => {
+        const out = join(folder, name, resolution);
+        const how = ['--moduleResolution', resolution, '--module', module, '--outDir', out];
+        const imported = doors().map((door, i) => `export * as door${i} from '${door}';\n`);
+        writeFileSync(join(project, 'doors.ts'), imported.join(''));
+        run(process.execPath, [compiler, ...common, ...types, ...how, 'main.ts', 'doors.ts'], project);
+        expect(existsSync(join(out, 'main.js'))).toBe(true);
+      },
+    );
+  });
 
   test('runs it', () => {
-    cpSync(join(folder, 'nodenext/main.js'), join(project, 'main.js'));
+    cpSync(join(folder, 'TypeScript 6/nodenext/main.js'), join(project, 'main.js'));
     expect(run(process.execPath, ['main.js'], project)).toMatch(
       /^rank 0: its first token.*\nrank 1.*\nrank 2.*\nrank 3.*\n$/,
     );

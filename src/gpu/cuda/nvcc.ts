@@ -9,7 +9,7 @@ import { type Compiled, type Compiler, type ImageKind, toolkitFolders } from './
 const compileLimit = 300_000;
 const versionLimit = 20_000;
 
-/** Finds nvcc on PATH or in a toolkit's folder. */
+/** Finds nvcc on PATH or in a toolkit's folder. @throws UnavailableError where there is none, or none of the host's compilers for it. */
 export async function findNvcc(): Promise<Compiler> {
   const folders = [
     ...toolkitFolders().map((folder) => join(folder, 'bin')),
@@ -24,6 +24,12 @@ export async function findNvcc(): Promise<Compiler> {
     }
     const version = parseNvccVersion((await run(path, ['--version'], versionLimit)).output);
     if (version !== null) {
+      const { ok, output } = await run(path, ['-E', '-x', 'cu', '/dev/null'], versionLimit);
+      if (!ok)
+        throw new UnavailableError(
+          `${path} finds no compiler of the host: ${output.trim().split('\n')[0]}`,
+          'Install g++, or name a compiler by NVCC_CCBIN',
+        );
       return { kind: 'nvcc', version, path, compile: (...what) => compile(path, ...what) };
     }
   }

@@ -1,6 +1,5 @@
 /** Kernels of one's own: a module that exports them, and ways to run them. */
 import { statSync } from 'node:fs';
-import { register } from 'node:module';
 import { basename, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import {
@@ -99,7 +98,8 @@ function isFile(path: string): boolean {
 export async function importModule(path: string): Promise<Readonly<Record<string, unknown>>> {
   if (!isFile(path)) throw new FileError(path, 'read', new Error('there is no such file'));
   if (!loadsTypeScript && /\.m?ts$/.test(path)) {
-    register('./typescript.js', import.meta.url);
+    const { loadTypeScript } = await import('./typescript.js');
+    loadTypeScript();
     loadsTypeScript = true;
   }
   return ranBy(path, () => import(pathToFileURL(resolve(path)).href));

@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
@@ -78,6 +78,21 @@ describe('choosing a compiler', () => {
     );
     vi.doUnmock('../../../src/gpu/cuda/nvrtc.js');
     vi.unstubAllEnvs();
+  });
+
+  it('says that nvcc finds no compiler of the host', needing('linux'), async () => {
+    const toolkit = await mkdtemp(join(tmpdir(), 'heddle-toolkit-'));
+    const nvcc = join(toolkit, 'bin/nvcc');
+    await mkdir(join(toolkit, 'bin'));
+    const script =
+      '#!/bin/sh\n[ "$1" = --version ] && echo V13.0.88 && exit\necho gcc: not found >&2; exit 1\n';
+    await writeFile(nvcc, script, { mode: 0o755 });
+    vi.stubEnv('CUDA_HOME', toolkit);
+    await expect(findNvcc()).rejects.toThrow(
+      `${nvcc} finds no compiler of the host: gcc: not found. Install g++, or name a compiler by NVCC_CCBIN`,
+    );
+    vi.unstubAllEnvs();
+    await rm(toolkit, { recursive: true });
   });
 
   it('reads the version of nvcc', () => {
