@@ -198,10 +198,18 @@ export function requireOneOf<T extends string>(argument: string, value: unknown,
 export function requireKnown(argument: string, value: object, known: Readonly<Record<string, true>>): void {
   for (const [name, was] of Object.entries(value))
     if (!Object.hasOwn(known, name)) {
-      const names = Object.keys(known).join(', ');
-      throw new ArgumentError(`${argument}.${name}`, was, `left out: there are ${names}`);
+      const names = Object.keys(known);
+      const [near = ''] = nearest(name, names);
+      const guess = editDistance(name, near) < Math.min(3, name.length / 2) ? `; did you mean ${near}?` : '';
+      throw new ArgumentError(`${argument}.${name}`, was, `left out: there are ${names.join(', ')}${guess}`);
     }
 }
+
+/** Replaces the characters of another program's text that a terminal would obey. Lines and tabs stay. */
+export const printable = (text: string): string =>
+  text.replace(/[\p{Cc}\p{Bidi_Control}]/gu, (character) =>
+    '\n\t'.includes(character) ? character : `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
 
 /** The message of whatever was thrown. */
 export function messageOf(error: unknown): string {

@@ -170,6 +170,11 @@ describe('the inputs of dispatch', () => {
   const ids = 'topkIds';
   it.each<[string, unknown, string]>([
     ['nothing', undefined, 'inputs is undefined; it must be an object'],
+    [
+      'a name that it does not know',
+      inputs({ topKWeights: new Float32Array(6) }),
+      'inputs.topKWeights is Float32Array of length 6; it must be left out: there are topkIds, topkWeights, payloads; did you mean topkWeights?',
+    ],
     ['no ids', inputs({ topkIds: undefined }), `${ids} is undefined; it must be a tensor or an Int32Array`],
     [
       'ids as a plain array',

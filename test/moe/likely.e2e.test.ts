@@ -1,4 +1,5 @@
 /** Mistakes that no call can see make a kernel give up waiting for a rank that lives: the error says what is likely. */
+import { once } from 'node:events';
 import { expect, test } from 'vitest';
 import { RankLostError } from '../../src/base/errors.js';
 import type { Stream } from '../../src/gpu/index.js';
@@ -11,12 +12,20 @@ interface Trial {
   readonly tokens?: readonly number[];
   /** Enqueues what stands between the two streams, of which dispatch has the first and combine the second. */
   between?(first: Stream, second: Stream, event: ReturnType<World['device']['createEvent']>): void;
-  /** A rank that does not come. */
+  /** A rank that does not come, and one that forgets to combine. */
   readonly absent?: number;
+  readonly forgets?: number;
 }
 
 /** What each rank hears of one round. */
-function heard({ family, replicas = 1, tokens = [4, 4], between, absent }: Trial): Promise<unknown[]> {
+function heard({
+  family,
+  replicas = 1,
+  tokens = [4, 4],
+  between,
+  absent,
+  forgets,
+}: Trial): Promise<unknown[]> {
   return World.local({ ranks: 2, device: 'sim' }, async (world) => {
     const { device, rank } = world;
     const ep = await ExpertParallel.create(world, {
@@ -32,7 +41,7 @@ function heard({ family, replicas = 1, tokens = [4, 4], between, absent }: Trial
     const topkIds = new Int32Array(own).fill(2 - 2 * rank);
     ep.dispatch({ topkIds, payloads: { x: new Uint16Array(own * 8) } }, first);
     between?.(first, second, device.createEvent());
-    ep.combine(emptyTensor(device, 'bf16', [own, 8]), second);
+    if (rank !== forgets) ep.combine(emptyTensor(device, 'bf16', [own, 8]), second);
     return ep.synchronize(second).then(
       () => 'all is well',
       (error: unknown) => error,
@@ -70,6 +79,27 @@ test.each(families)('%s: ranks of a group that bring different numbers of tokens
       /^rank \d did not answer during combine \(epoch 1\); ranks 0 to 1 are a group, .* tokens to a round: rank 0 last brought 4, rank 1 last brought 2$/,
     );
   }
+});
+
+test.each(families)('%s: a rank that forgets to combine', async (family) => {
+  const [error] = await heard({ family, forgets: 1 });
+  expect(String(error)).toMatch(
+    /rank 1 did not answer during combine.*rank 1 has dispatched a round and not combined it/,
+  );
+});
+
+test('a layer that is disposed with a round that was not combined says so', async () => {
+  const warned = once(process, 'warning');
+  await World.local({ ranks: 1, device: 'sim' }, async (world) => {
+    const stream = world.device.createStream();
+    const ep = await ExpertParallel.create(world, {
+      ...{ experts: 1, topK: 1, maxTokens: 1, weights: false, payloads: {}, output: row('bf16', 8) },
+    });
+    ep.dispatch({ topkIds: new Int32Array(1), payloads: {} }, stream);
+    await ep.synchronize(stream);
+    await ep.dispose();
+  });
+  expect(await warned).toMatchObject([{ code: 'HEDDLE_ROUND_OPEN' }]);
 });
 
 test.each(families)('%s: a rank that does not come', async (family) => {

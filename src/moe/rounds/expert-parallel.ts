@@ -315,6 +315,13 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
+    if (this.#loss === null && this.#rounds.some(({ underWay }) => underWay))
+      process.emitWarning(
+        new HeddleError(
+          'HEDDLE_ROUND_OPEN',
+          'a layer is disposed with a round that was dispatched and not combined',
+        ),
+      );
     // A peer may still be writing into this window: nobody unmaps before all are here.
     if (!(await this.#allAreHere())) return;
     this.#notAtRenewal();

@@ -2,7 +2,7 @@
  * The inputs of a round. Inputs that cannot work are refused before anything is allocated or launched: every error names the argument,
  * what it was and what it must be. Mistakes that only the device can see (ids in device memory) are made harmless there instead.
  */
-import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
+import { ArgumentError, requireInteger, requireKnown, requireObject } from '../../base/errors.js';
 import type { Device, Stream } from '../../gpu/index.js';
 import { type Round, unitBytes, widestUnit } from '../families/index.js';
 import {
@@ -46,6 +46,12 @@ export interface DispatchInputs<P extends string = string> {
    */
   readonly payloads: Readonly<Record<P, Input>>;
 }
+
+const knownInputs: Readonly<Record<keyof DispatchInputs, true>> = {
+  topkIds: true,
+  topkWeights: true,
+  payloads: true,
+};
 
 /** What is staged beside payloads, by names that no payload may have. */
 const staged = { ids: 'ids of experts', weights: 'router weights' } as const;
@@ -112,6 +118,8 @@ export function requireDispatchInputs(
   inputs: DispatchInputs,
 ): number {
   requireObject('inputs', inputs);
+  for (const name in inputs)
+    if (!Object.hasOwn(knownInputs, name)) requireKnown('inputs', inputs, knownInputs);
   const { topkIds, topkWeights, payloads } = inputs;
   const tokens = requireTokens(shape, topkIds);
   requireElements('topkIds', topkIds, 'i32', tokens, shape.topK);

@@ -43,7 +43,7 @@ export async function missedInTheEnd(
   return peer;
 }
 
-type Rounds = readonly Pick<RoundInFlight, 'changedStreams' | 'brings'>[];
+type Rounds = readonly Pick<RoundInFlight, 'changedStreams' | 'brings' | 'underWay'>[];
 /** The rounds of a layer, of each rank of this process. */
 export type RoundsHere = Map<number, Rounds>;
 
@@ -85,6 +85,9 @@ export function likelyMistake(
         'this rank enqueued a round on more than one stream, and the likely cause is that nothing orders its halves there: ' +
         'record an event on the one stream and let the other wait for it (stream.record, stream.wait)',
     };
+  }
+  if (operation === 'combine' && here.get(peer)?.some(({ underWay }) => underWay)) {
+    return { likely: `rank ${peer} has dispatched a round and not combined it: every rank calls combine` };
   }
   const first = firstOf(layer, rank);
   const { replicas } = sharing(layer);

@@ -70,6 +70,16 @@ describe('a window of all ranks', () => {
 
 describe('a simulated world', () => {
   it.each([
+    ['nodess', 'options.nodess is 2; it must be left out: there are ranks,', 'did you mean nodes?'],
+    ['elsewhere', 'options.elsewhere is 2; it must be left out: there are ranks,', 'timeoutMs'],
+  ])('refuses the option %s, and guesses what was meant', async (name, complaint, end) => {
+    const made = World.local({ ranks: 1, device: 'sim', [name]: 2 }, async () => {});
+    await expect(made).rejects.toThrow(complaint);
+    await expect(made).rejects.toThrow(end);
+    await expect(World.join({ [name]: 2 })).rejects.toThrow(`options.${name} is 2`);
+  });
+
+  it.each([
     ['no schedule by that name', 'sometimes', 'schedule is "sometimes"'],
     ['a number', 5, 'schedule is 5'],
     ['an object that schedules nothing', {}, 'schedule.add is undefined'],
