@@ -92,6 +92,13 @@ export class Channel {
     });
   }
 
+  /** Says why the other side may not stay, and closes. Nothing that it still sends is read. */
+  refuse(why: string): void {
+    this.#socket.pause();
+    this.send({ type: 'refused', why });
+    this.#socket.destroySoon();
+  }
+
   /** Closes at once. */
   destroy(why: string): void {
     this.#why = why;
@@ -102,7 +109,7 @@ export class Channel {
     this.#lastHeard = performance.now();
     try {
       for (const { head, bytes } of this.#reader.read(chunk)) {
-        if (this.#socket.destroyed) return;
+        if (this.#socket.destroyed || this.#socket.isPaused()) return;
         this.onMessage(parseMessage(head), bytes);
       }
     } catch (error) {

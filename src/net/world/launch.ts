@@ -9,8 +9,10 @@ import { pathToFileURL } from 'node:url';
 import {
   ArgumentError,
   messageOf,
+  requireArray,
   requireFlag,
   requireInteger,
+  requireKnown,
   requireObject,
   requireText,
   UnavailableError,
@@ -110,14 +112,30 @@ export type Launch = Readonly<ReturnType<typeof follow>>;
 /** Starts ranks, with the rendezvous that they join. */
 export const Launch = { start };
 
+const knownOptions: Readonly<Record<keyof LaunchOptions, true>> = {
+  ...{ ranks: true, nodes: true, device: true, program: true, args: true, timeoutMs: true, graceMs: true },
+  ...{
+    keepGoing: true,
+    restarts: true,
+    rejoin: true,
+    prefix: true,
+    stdout: true,
+    stderr: true,
+    onNote: true,
+  },
+};
+
 async function start(options: LaunchOptions): Promise<Launch> {
   requireObject('options', options);
+  requireKnown('options', options, knownOptions);
   const { graceMs = 5_000, timeoutMs, args = [] } = options;
   requireInteger('ranks', options.ranks, 1, MAX_RANKS);
   const parts = partsOf(options);
   requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
   if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
   if (options.keepGoing !== undefined) requireFlag('keepGoing', options.keepGoing);
+  requireArray('args', args, 'an array of texts');
+  for (const [i, argument] of args.entries()) requireText(`args[${i}]`, argument);
   const { restarts = 0, rejoin = false, prefix = true } = options;
   requireInteger('restarts', restarts, 0, Number.MAX_SAFE_INTEGER);
   requireFlag('rejoin', rejoin);
@@ -141,7 +159,7 @@ async function start(options: LaunchOptions): Promise<Launch> {
     : await Rendezvous.listen(of);
   // A world in etcd needs no launcher, so ranks that keep going may outlive it.
   const outlive = !(rendezvous instanceof Rendezvous) && (options.keepGoing || restarts > 0);
-  const reaper = startReaper(graceMs);
+  const reaper = outlive ? null : startReaper(graceMs);
   const ranks: RankProcess[] = [];
   const stdout = outletTo(options.stdout ?? process.stdout);
   const stderr = outletTo(options.stderr ?? process.stderr);
@@ -170,7 +188,7 @@ async function start(options: LaunchOptions): Promise<Launch> {
       stderr,
       prefix ? `[${part.label}] ` : '',
     );
-    if (!outlive) reaper.started(child.pid);
+    reaper?.started(child.pid);
     return { ...child, group };
   };
   try {
@@ -178,7 +196,7 @@ async function start(options: LaunchOptions): Promise<Launch> {
     return follow(ranks, startPart, rendezvous, reaper, { ...options, graceMs });
   } catch (error) {
     for (const { pid } of ranks) signalGroup(pid, 'SIGKILL');
-    reaper.done();
+    void reaper?.done();
     await rendezvous.close();
     throw error;
   }
@@ -189,7 +207,7 @@ function follow(
   ranks: RankProcess[],
   startPart: StartPart,
   rendezvous: Rendezvous | EtcdHost,
-  reaper: ReturnType<typeof startReaper>,
+  reaper: ReturnType<typeof startReaper> | null,
   {
     timeoutMs,
     graceMs,
@@ -229,7 +247,7 @@ function follow(
     const since = ranks[0]!.since;
     const results = (await Promise.all(ranks.map((_, part) => followAll(part)))).flat();
     for (const timer of timers) clearTimeout(timer);
-    reaper.done();
+    void reaper?.done();
     await rendezvous.close();
     return {
       exitCode: exitCodeOf(results),
@@ -269,17 +287,17 @@ function follow(
     const exit = await exited;
     process.running = false;
     signalGroup(pid, 'SIGKILL'); // what the rank has started and not ended
-    reaper.ended(pid);
+    reaper?.ended(pid);
     const { rank, ranks, label } = part;
     const result: RankResult = { rank, ranks, pid, ...exit, seconds: secondsSince(since) };
     if (exit.exitCode !== 0) {
       const lack = await process.lack(exit.exitCode);
-      failed(lack === '' ? `${label} ${describe(exit)}` : `${label}: ${lack}`, result);
+      failed(lack === '' ? `${label} ${describe(exit, ranks)}` : `${label}: ${lack}`, result);
     }
     // Of no effect where its connection has told already; but it may never have joined.
     for (const rank of originsOf(process)) {
       if (exit.exitCode === 0) rendezvous.leave(rank);
-      else rendezvous.lose(rank, `its process ${describe(exit)}`);
+      else rendezvous.lose(rank, `its process ${describe(exit, 1)}`);
     }
     await drained(process);
     return result;
@@ -503,8 +521,10 @@ function signalGroup(pid: number, signal: NodeJS.Signals): void {
   }
 }
 
-function describe({ exitCode, signal }: Exit): string {
-  return signal === null ? `ended with exit code ${exitCode}` : `was ended by ${signal}`;
+/** The predicate of a sentence about so many ranks. */
+function describe({ exitCode, signal }: Exit, ranks: number): string {
+  if (signal === null) return `ended with exit code ${exitCode}`;
+  return `${ranks === 1 ? 'was' : 'were'} ended by ${signal}`;
 }
 
 function secondsSince(start: number): number {

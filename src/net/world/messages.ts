@@ -1,8 +1,8 @@
-import { HeddleError } from '../../base/errors.js';
+import { HeddleError, printable } from '../../base/errors.js';
 import { type CallKind, kinds, LONGEST_TIMEOUT_MS, MAX_NAME, MAX_PAYLOAD, MAX_RANKS } from './exchange.js';
 
 /** Changes when two builds could misunderstand each other. */
-export const PROTOCOL_VERSION = 6;
+export const PROTOCOL_VERSION = 7;
 
 /** The other side does not speak the protocol. The message completes 'it sent …'. */
 export class ProtocolError extends HeddleError {
@@ -26,6 +26,9 @@ const text =
   (max: number) =>
   (value: unknown): string =>
     typeof value === 'string' && value.length <= max ? value : fail(`a text of at most ${max} characters`);
+
+/** What somebody says happened: it will be printed. */
+const reason = (value: unknown): string => printable(text(2000)(value));
 
 const digest = (value: unknown): string =>
   typeof value === 'string' && /^[0-9a-f]{64}$/.test(value) ? value : fail('32 bytes in hexadecimal');
@@ -52,7 +55,7 @@ const flag = (value: unknown): boolean => (typeof value === 'boolean' ? value : 
 const id = integer(0, Number.MAX_SAFE_INTEGER);
 const rank = integer(0, MAX_RANKS - 1);
 const duration = integer(1, LONGEST_TIMEOUT_MS);
-const loss = { ranks: members, operation: text(MAX_NAME), why: text(2000) };
+const loss = { ranks: members, operation: text(MAX_NAME), why: reason };
 
 /** Every message and its fields. The comment says who sends it. */
 const SHAPES = {
@@ -72,7 +75,7 @@ const SHAPES = {
   /** host: the joiner is in, and here is the host's own proof. */
   welcome: { proof: digest },
   /** host: the joiner is not in, and why. */
-  refused: { why: text(2000) },
+  refused: { why: reason },
   /** joiner: it made a call; the frame's bytes are what it brings. */
   arrive: { id, kind, operation: text(MAX_NAME), timeoutMs: duration },
   /** host: a call is complete; the frame's bytes are the parts, one after the other. */
@@ -88,7 +91,7 @@ const SHAPES = {
   /** host: a renewal is complete; these go on, the receiver as `rank`, and all that follows is of their world. */
   renewed: { rank, origins: distinct(Number.MAX_SAFE_INTEGER) },
   /** joiner: it cannot go on, or not with these others. */
-  abandon: { ranks: members, why: text(2000) },
+  abandon: { ranks: members, why: reason },
   /** The joiner says that it leaves cleanly. */
   leave: {},
   /** The host says that it leaves cleanly, and the rendezvous ends with it. */

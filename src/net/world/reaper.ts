@@ -10,7 +10,7 @@ alive=' '
 while read -r word pid; do
   case $word in
     start) alive="$alive-$pid " ;;
-    ended) alive="\${alive%% -"$pid" *} \${alive#* -"$pid" }" ;;
+    ended) case $alive in *" -$pid "*) alive="\${alive%% -"$pid" *} \${alive#* -"$pid" }" ;; esac ;;
     done) exit 0 ;;
   esac
 done
@@ -40,10 +40,16 @@ export function startReaper(graceMs: number) {
   shell.on('error', () => {}); // no shell: the ranks still notice that the rendezvous is gone
   shell.stdin.on('error', () => {});
   shell.unref();
+  const exited = new Promise<void>((resolve) => {
+    shell.once('close', () => resolve());
+  });
   return {
     started: (pid: number) => shell.stdin.write(`start ${pid}\n`),
     ended: (pid: number) => shell.stdin.write(`ended ${pid}\n`),
-    /** Everything has ended; so does the shell. */
-    done: () => shell.stdin.end('done\n'),
+    /** Everything has ended. Resolves when the shell has, too. */
+    done: (): Promise<void> => {
+      shell.stdin.end('done\n');
+      return exited;
+    },
   };
 }

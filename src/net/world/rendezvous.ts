@@ -141,13 +141,8 @@ export class Rendezvous {
     channel.onMessage = (message) => {
       const why =
         message.type === 'join' ? this.#objection(message, nonce) : 'the first message must be join';
-      channel.onMessage = () => {};
-      if (why !== undefined) {
-        // Still a stranger until the connection has closed, so that refusals are bounded too.
-        channel.send({ type: 'refused', why });
-        void channel.end();
-        return;
-      }
+      // Still a stranger until the connection has closed, so that refusals are bounded too.
+      if (why !== undefined) return channel.refuse(why);
       settle();
       this.#admit(channel, message as Join, nonce);
     };

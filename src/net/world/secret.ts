@@ -20,11 +20,13 @@ const MIN_SECRET = 16;
 export function prove(
   secret: string | undefined,
   role: 'host' | 'joiner',
-  { world, rank, ranks, version, nonce }: Pick<Join, 'world' | 'rank' | 'ranks' | 'version' | 'nonce'>,
+  { version, world, rank, ranks, newcomer, lossTimeoutMs, nonce }: Omit<Join, 'type' | 'proof'>,
   hostNonce: string,
 ): string {
   // JSON keeps the fields apart: no two handshakes give the same text.
-  const text = JSON.stringify(['heddle', role, version, world, rank, ranks, hostNonce, nonce]);
+  const text = JSON.stringify([
+    ...['heddle', role, version, world, rank, ranks, newcomer, lossTimeoutMs, hostNonce, nonce],
+  ]);
   return createHmac('sha256', secret ?? '')
     .update(text)
     .digest('hex');

@@ -13,6 +13,7 @@ import {
   requireArray,
   requireFunction,
   requireInteger,
+  requireKnown,
   requireObject,
   requireText,
   UnavailableError,
@@ -89,6 +90,15 @@ export interface JoinWorldOptions extends JoinOptions {
   /** How proxies reach each other. */
   readonly fabric?: FabricOptions;
 }
+
+const knownLocally: Readonly<Record<keyof LocalWorldOptions, true>> = {
+  ...{ ranks: true, nodes: true, device: true, fabric: true, sim: true, timeoutMs: true },
+};
+const knownToJoin: Readonly<Record<keyof JoinWorldOptions, true>> = {
+  ...{ rank: true, ranks: true, localRank: true, node: true, address: true, rendezvous: true, world: true },
+  ...{ newcomer: true, rejoin: true, secret: true, hosted: true, timeoutMs: true, lossTimeoutMs: true },
+  ...{ environment: true, device: true, ranksHere: true, fabric: true },
+};
 
 /** Something that lives on when ranks are left out, such as a layer: what a mask asks of it, while no rank's device does anything. */
 export interface Maskable extends Alike {
@@ -229,6 +239,7 @@ export class World {
    */
   static async local<T>(options: LocalWorldOptions, program: (world: World) => Promise<T>): Promise<T[]> {
     requireObject('options', options);
+    requireKnown('options', options, knownLocally);
     requireFunction('program', program, 'what a rank does: async (world) => { … }');
     // No machine has more GPUs than one that is simulated.
     const ranks = requireInteger('ranks', options.ranks, 1, maxSimulatedRanks);
@@ -262,6 +273,8 @@ export class World {
     program?: (world: World) => Promise<T>,
   ): Promise<World | T[]> {
     tellLauncher();
+    requireObject('options', options);
+    requireKnown('options', options, knownToJoin);
     const place = findPlace(options);
     const device = options.device ?? place.device ?? 'cuda';
     if (device !== 'cuda' && device !== 'sim') throw new ArgumentError('device', device, "'cuda' or 'sim'");

@@ -10,6 +10,7 @@ import { ArgumentError, UnavailableError } from '../../../src/base/errors.js';
 import { Command } from '../../../src/cli/commander.js';
 import { register } from '../../../src/cli/run.js';
 import { Launch, type LaunchOptions, loaderArguments } from '../../../src/net/world/launch.js';
+import { startReaper } from '../../../src/net/world/reaper.js';
 import { launchReporting } from '../../../src/net/world/report-lines.js';
 import { root, transpiled, transpiledUrl } from '../../tree.js';
 import { freePort } from './circles.js';
@@ -216,6 +217,27 @@ describe('a launch', () => {
     const { result, stdout } = await run({ ranks: 1, program: file });
     expect(result.exitCode).toBe(0);
     process.kill(Number(stdout.lines[0]!.split('] ')[1]), 'SIGKILL');
+  });
+
+  it.each<[object, string]>([
+    [{ args: 5 }, 'args is 5; it must be an array of texts'],
+    [{ args: ['a', 5] }, 'args[1] is 5'],
+    [{ rank: 1 }, 'options.rank is 1; it must be left out: there are ranks,'],
+  ])('refuses %o', async (options, complaint) => {
+    const file = program('');
+    await expect(Launch.start({ ranks: 1, program: file, ...options })).rejects.toThrow(complaint);
+  });
+
+  it('says what became of several ranks of a process in the plural', async () => {
+    const file = program("process.kill(process.pid, 'SIGTERM'); setInterval(() => {}, 1000)");
+    const { notes } = await run({ ranks: 2, device: 'sim', program: file });
+    expect(notes.lines[0]).toBe('ranks 0-1 were ended by SIGTERM');
+  });
+
+  it('is told to its reaper, which ignores the end of what it has not heard of', async () => {
+    const reaper = startReaper(1000);
+    for (let pid = 0; pid < 64; pid++) reaper.ended(2 ** 30 + pid);
+    await reaper.done();
   });
 
   it('refuses a program that is not there, and numbers out of range', async () => {

@@ -1,3 +1,4 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { afterEach, describe, expect, it, vi } from 'vitest';
@@ -59,8 +60,8 @@ class Raw {
     ends.push(() => socket.destroy());
   }
 
-  static async to(rendezvous: Rendezvous): Promise<Raw> {
-    const socket = connect(rendezvous.address.port, '127.0.0.1');
+  static async to(rendezvous: Rendezvous, options: { readonly allowHalfOpen?: boolean } = {}): Promise<Raw> {
+    const socket = connect({ ...options, port: rendezvous.address.port, host: '127.0.0.1' });
     const raw = new Raw(socket);
     await once(socket, 'connect');
     return raw;
@@ -94,11 +95,12 @@ class Raw {
       rank,
       ranks: 2,
       newcomer: false,
+      lossTimeoutMs: 20_000,
       nonce: newNonce(),
       ...overrides,
     };
     const proof = prove(secret, 'joiner', claim, hostNonce);
-    this.send({ type: 'join', lossTimeoutMs: 20_000, proof, ...claim, ...overrides });
+    this.send({ type: 'join', proof, ...claim, ...overrides });
   }
 }
 
@@ -315,15 +317,30 @@ describe('the secret', () => {
       rank: 0,
       ranks: 2,
       newcomer: false,
+      lossTimeoutMs: 1000,
       nonce: newNonce(),
     };
     const proof = prove(SECRET, 'joiner', claim, hostNonce);
     honest.socket.destroy();
     const replay = await Raw.to(rendezvous);
     await replay.first('hello');
-    replay.send({ type: 'join', lossTimeoutMs: 1000, ...claim, proof });
+    replay.send({ type: 'join', ...claim, proof });
     expect((await replay.first('refused')).why).toMatch(/its secret is another one/);
   });
+});
+
+describe('a proof', () => {
+  it.each([{ newcomer: true }, { lossTimeoutMs: 1 }])(
+    'holds for all that a joiner says: not for %o',
+    async (other) => {
+      const raw = await Raw.to(await host());
+      const { nonce: hostNonce } = await raw.first('hello');
+      const claim = { version: PROTOCOL_VERSION, world: 'w', rank: 0, ranks: 2, nonce: newNonce() };
+      const honest = { ...claim, newcomer: false, lossTimeoutMs: 1000 };
+      raw.send({ type: 'join', ...honest, proof: prove(SECRET, 'joiner', honest, hostNonce), ...other });
+      expect((await raw.first('refused')).why).toMatch(/its secret is another one/);
+    },
+  );
 });
 
 describe('strangers', () => {
@@ -405,6 +422,22 @@ describe('what a stranger may do', () => {
   it('is not to send bytes behind a head', async () => {
     const [frame] = encodeFrame({ head: '{}', bytes: new Uint8Array(1) });
     expect(await complaint(Buffer.from(frame!))).toContain('a frame of 2 + 1 bytes');
+  });
+
+  it('is nothing any more, once it is refused', async () => {
+    const accepted: Socket[] = [];
+    const note = (message: unknown) => accepted.push((message as { readonly socket: Socket }).socket);
+    subscribe('net.server.socket', note);
+    try {
+      const raw = await Raw.to(await host(), { allowHalfOpen: true });
+      await raw.join(0, {}, 'another secret of these tests');
+      const [pong] = encodeFrame({ head: '{"type":"pong"}', bytes: new Uint8Array(0) });
+      raw.socket.write(Buffer.concat(new Array<Uint8Array>(1 << 20).fill(pong!)));
+      await raw.closed;
+      expect(accepted[0]!.bytesRead).toBeLessThan(1 << 20);
+    } finally {
+      unsubscribe('net.server.socket', note);
+    }
   });
 
   it('is to stay for ten seconds, not longer', async () => {

@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import * as http from 'node:http';
 import * as https from 'node:https';
-import { HeddleError, messageOf } from '../../../base/errors.js';
+import { HeddleError, messageOf, printable } from '../../../base/errors.js';
 import { formatAddress } from '../address.js';
 import type { EtcdAddress } from './address.js';
 
@@ -15,14 +15,7 @@ export class EtcdError extends HeddleError {
     message: string,
     readonly status: number | null,
   ) {
-    super('HEDDLE_RENDEZVOUS', message);
-  }
-}
-
-/** The revision that a watch asks for is no longer kept. */
-export class CompactedError extends EtcdError {
-  constructor() {
-    super('etcd has compacted what was to be watched', null);
+    super('HEDDLE_RENDEZVOUS', printable(message));
   }
 }
 
@@ -122,7 +115,8 @@ export class EtcdClient {
         for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
           const { result, error } = answerIn<WatchAnswer>(Buffer.concat([...line, rest.subarray(0, end)]));
           if (error) throw new EtcdError(error.message, null);
-          if (result?.compact_revision) throw new CompactedError();
+          if (result?.compact_revision)
+            throw new EtcdError('etcd has compacted what was to be watched', null);
           if (result?.events) yield result.events;
           line = [];
           rest = rest.subarray(end + 1);
@@ -204,23 +198,24 @@ const isObject = (value: unknown): value is Members =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 const isText = (value: unknown): boolean => typeof value === 'string';
 const isNumber = (value: unknown): boolean => typeof value === 'string' && /^-?\d{1,20}$/.test(value);
+const isRevision = (value: unknown): boolean =>
+  isText(value) && /^\d+$/.test(value as string) && Number.isSafeInteger(Number(value));
 const isKeyValue = (value: unknown): boolean =>
-  isObject(value) && isText(value.key) && isNumber(value.mod_revision);
+  isObject(value) && isText(value.key) && isRevision(value.mod_revision);
 const listOf = (is: (value: unknown) => boolean) => (value: unknown) =>
   Array.isArray(value) && value.every(is);
 
 /** The form of each member that is used here, wherever it stands. */
 const forms = new Map<string, (value: unknown) => boolean>([
   // Zeros are left out: a watch that is refused is told of at no revision.
-  ['header', (value) => isObject(value) && isNumber(value.revision ?? '0')],
+  ['header', (value) => isObject(value) && isRevision(value.revision ?? '0')],
   ['responses', listOf(isObject)],
   ['events', listOf((value) => isObject(value) && isKeyValue(value.kv))],
   ['kvs', listOf(isKeyValue)],
   ...['result', 'response_range'].map((name) => [name, isObject] as const),
   ...['value', 'token', 'version', 'message'].map((name) => [name, isText] as const),
-  ...['create_revision', 'compact_revision', 'lease', 'count', 'ID', 'TTL'].map(
-    (name) => [name, isNumber] as const,
-  ),
+  ...['create_revision', 'compact_revision'].map((name) => [name, isRevision] as const),
+  ...['lease', 'count', 'ID', 'TTL'].map((name) => [name, isNumber] as const),
 ]);
 
 /** An answer in etcd's JSON. Another program may listen there, or a proxy before it. @throws Error */

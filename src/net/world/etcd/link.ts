@@ -6,10 +6,11 @@ import type { Message } from '../messages.js';
 import type { EtcdAddress } from './address.js';
 import { EtcdWorld } from './world.js';
 
-/** A call of this rank that lies in etcd. */
+/** A call of this rank: when it was made, and its revision once it lies in etcd. */
 interface Written {
   readonly n: number;
-  readonly revision: number;
+  readonly at: number;
+  revision: number;
 }
 
 /** How long leaving may take. */
@@ -169,10 +170,12 @@ function linkOver(
   /** Only a call that waits needs etcd: a world that works on does without it, for as long as it is away. */
   function lookAtClock(): void {
     if (waitingSince === null) return;
-    const silentMs = performance.now() - Math.max(waitingSince, world.answeredAt);
-    if (silentMs < Math.max(timeoutMs, lossTimeoutMs)) return;
-    const silent = `${world.where} has not answered for ${Math.round(silentMs)} ms; this world cannot go on`;
-    isOver(new RendezvousError(silent));
+    const unread = written.find(({ revision }) => revision > world.applied);
+    const since = Math.max(waitingSince, unread?.at ?? world.answeredAt);
+    const ms = Math.round(performance.now() - since);
+    if (ms < Math.max(timeoutMs, lossTimeoutMs)) return;
+    const silent = unread ? "has not told of this rank's own call" : 'has not answered';
+    isOver(new RendezvousError(`${world.where} ${silent} for ${ms} ms; this world cannot go on`));
   }
 
   function isOver(error: RendezvousError): void {
@@ -205,9 +208,10 @@ function linkOver(
         written = written.filter(({ revision }) => revision > readByAll);
         const n = calls++;
         const message = newcomer ?? ({ type: 'arrive', id, kind, operation, timeoutMs } as const);
-        const kept = written[0]?.n ?? n;
-        const revision = await world.say(me, n, kept, message, own, world.applied);
-        written.push({ n, revision });
+        const mine = { n, at: performance.now(), revision: Number.POSITIVE_INFINITY };
+        written.push(mine);
+        const kept = written[0]!.n;
+        mine.revision = await world.say(me, n, kept, message, own, world.applied);
       });
     },
 

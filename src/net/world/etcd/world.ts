@@ -9,7 +9,6 @@ import { requireSecret } from '../secret.js';
 import type { EtcdAddress } from './address.js';
 import {
   type Answer,
-  CompactedError,
   EtcdClient,
   EtcdError,
   type KeyValue,
@@ -96,6 +95,8 @@ export class EtcdWorld {
   #beat: ReturnType<typeof setInterval> | undefined;
   #closed = false;
   #ranks = 0;
+  /** By rank, the number of the call that was read last. One that is there again was put back by somebody else. */
+  readonly #lastCall = new Map<number, number>();
 
   private constructor(place: WorldPlace) {
     const { etcd, world, secret, lossTimeoutMs } = place;
@@ -314,7 +315,7 @@ export class EtcdWorld {
     const message: Message = { type: 'renewed', rank: 0, origins };
     const ask = () => this.#client.call<RangeAnswer>('kv/range', { key: text64(key) });
     let [there] = (await ask()).kvs ?? [];
-    while (there === undefined) {
+    if (there === undefined) {
       if (newcomer !== undefined) throw new EtcdError('there is no world for a newcomer', null);
       // Longer than the ranks', so that it ends after them.
       const lease = await this.#grant(this.#ttl + 1);
@@ -322,6 +323,7 @@ export class EtcdWorld {
       if (!succeeded) await this.#client.call('lease/revoke', { ID: lease });
       [there] = (await ask()).kvs ?? [];
     }
+    if (there === undefined) throw new EtcdError('etcd has no world there, and takes none', null);
     const written = this.#read(there)?.message;
     if (written?.type !== 'renewed')
       throw new RendezvousError(
@@ -353,43 +355,53 @@ export class EtcdWorld {
     }
   }
 
+  /** Reads what is there, then hears what happens. What a watch does not bring (something before etcd may not stream) is read soon. */
   async #follow(): Promise<void> {
     for (let pause = PAUSE_MS; !this.#closed; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
-      try {
-        if (this.applied === 0) await this.#readAll();
-        for await (const events of this.#client.watch(this.#base, this.applied + 1)) {
-          pause = PAUSE_MS;
-          this.answeredAt = performance.now();
-          this.#tell(events);
+      const began = performance.now();
+      if (await this.#readAll())
+        try {
+          for await (const events of this.#client.watch(this.#base, this.applied + 1)) {
+            pause = PAUSE_MS;
+            this.answeredAt = performance.now();
+            this.#tell(events);
+          }
+        } catch {
+          // A watch of a world in which nothing happens is cut off for its silence. History may be compacted.
+          if (performance.now() - began > LONGEST_PAUSE_MS) pause = PAUSE_MS;
         }
-      } catch (error) {
-        if (this.#closed) return;
-        if (error instanceof CompactedError) await this.#readAll().catch(() => {});
-        else if (error instanceof EtcdError) this.failedAt = performance.now();
-        // A watch of a world in which nothing happens is silent too: signs of life tell whether etcd answers.
-        else pause = PAUSE_MS;
-      }
       await delay(pause, undefined, { ref: false });
     }
   }
 
-  /** All that lies there and was not told yet. A rank that is not alive any more is judged as if that had been heard. */
-  async #readAll(): Promise<void> {
-    const answer = await this.#client.call<Answer & RangeAnswer>('kv/range', under(this.#base));
-    const kvs = [...(answer.kvs ?? [])];
-    if (!kvs.some((kv) => kv.create_revision === this.#created)) return this.#over();
-    kvs.sort((a, b) => Number(a.mod_revision) - Number(b.mod_revision));
-    this.#tell(kvs.filter((kv) => Number(kv.mod_revision) > this.applied).map((kv) => ({ kv })));
-    const ranksAt = (what: 'alive' | 'said') => {
-      const prefix = this.#key(what, '');
-      return kvs
-        .map(keyOf)
-        .filter((key) => key.startsWith(prefix))
-        .map(rankIn);
-    };
-    this.applied = Number(answer.header.revision);
-    const alive = ranksAt('alive');
-    for (const rank of new Set(ranksAt('said'))) if (!alive.includes(rank)) void this.#fell(rank);
+  /** All that lies there and was not told yet; false where etcd does not say. A rank that is not alive any more is judged as if that had been heard. */
+  async #readAll(): Promise<boolean> {
+    const kvs: KeyValue[] = [];
+    try {
+      const answer = await this.#client.call<Answer & RangeAnswer>('kv/range', under(this.#base));
+      this.answeredAt = performance.now();
+      kvs.push(...(answer.kvs ?? []));
+      if (!kvs.some((kv) => kv.create_revision === this.#created)) {
+        this.#over();
+        return false;
+      }
+      kvs.sort((a, b) => Number(a.mod_revision) - Number(b.mod_revision));
+      this.#tell(kvs.filter((kv) => Number(kv.mod_revision) > this.applied).map((kv) => ({ kv })));
+      this.applied = Math.max(this.applied, Number(answer.header.revision));
+    } catch {
+      this.failedAt = performance.now();
+      return false;
+    }
+    const ranksAt = (...what: Kind[]) =>
+      new Set(
+        kvs
+          .map(keyOf)
+          .filter((key) => what.some((kind) => key.startsWith(this.#key(kind, ''))))
+          .map(rankIn),
+      );
+    const known = ranksAt('alive', 'left', 'lost');
+    for (const rank of ranksAt('said')) if (!known.has(rank)) void this.#fell(rank);
+    return true;
   }
 
   /** Tells the reader; what one transaction did is told together. */
@@ -401,7 +413,7 @@ export class EtcdWorld {
       let why = '';
       for (; events[i]?.kv.mod_revision === revision; i++) {
         const { type, kv } = events[i]!;
-        const [what, digits] = keyOf(kv).slice(this.#base.length).split('/');
+        const [what, digits, call] = keyOf(kv).slice(this.#base.length).split('/');
         const rank = Number(digits);
         if (!(rank >= 0)) continue;
         if (type === 'DELETE') {
@@ -413,8 +425,12 @@ export class EtcdWorld {
         if (record === null) continue; // a stranger's
         const { message, bytes, read } = record;
         if (what === 'alive') reader.came(rank);
-        else if (what === 'said') reader.said(rank, message, bytes, read);
-        else if (what === 'renewed' && message.type === 'renewed') reader.renewed(message.origins);
+        else if (what === 'said') {
+          const n = Number(call);
+          if (n <= (this.#lastCall.get(rank) ?? -1)) continue;
+          this.#lastCall.set(rank, n);
+          reader.said(rank, message, bytes, read);
+        } else if (what === 'renewed' && message.type === 'renewed') reader.renewed(message.origins);
         else if (what === 'left') reader.left(rank);
         else if (what === 'lost' && message.type === 'abandon') {
           lost.push(rank);
@@ -503,9 +519,11 @@ export class EtcdWorld {
     }
   }
 
+  /** Holds for this key of this world alone: one of the same name that came before began at another revision. */
   #proof(key: string, body: Uint8Array): Buffer {
     const hmac = createHmac('sha256', this.#place.secret ?? '');
-    return hmac.update(`heddle ${PROTOCOL_VERSION} ${key} `).update(body).digest();
+    const began = key === text64(this.#key('world', '')) ? '' : this.#created;
+    return hmac.update(`heddle ${PROTOCOL_VERSION} ${began} ${key} `).update(body).digest();
   }
 }
 

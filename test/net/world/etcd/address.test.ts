@@ -29,8 +29,17 @@ it.each([
   expect(() => parseEtcdAddress('it', value)).toThrow(ArgumentError);
 });
 
-it('no password is shown', () => {
-  expect(() => parseEtcdAddress('it', 'etcd://me:hidden:too@a:1')).toThrow(/^(?!.*hidden).*me:…@/);
+it.each([
+  'etcd://me:hidden:too@a:1',
+  'etcd://me:h@hidden@a:1/p',
+  'etcd://me:hidden/too@a:1/p',
+  'etcd://me:1/hidden@a:1/p',
+  'etcd//me:hidden@a:1/p',
+  'me:hidden@a:1/p',
+  'etcd://me:%hidden@a:1/p',
+])('no password is shown of %s', (value) => {
+  expect(() => parseEtcdAddress('it', value)).toThrow(ArgumentError);
+  expect(() => parseEtcdAddress('it', value)).toThrow(/^(?!.*hidden).*…@a:1/);
 });
 
 it('the environment names it instead of an address', () => {

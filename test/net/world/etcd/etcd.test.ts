@@ -8,14 +8,14 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { RendezvousError } from '../../../../src/base/errors.js';
 import { parseEtcdAddress } from '../../../../src/net/world/etcd/address.js';
-import { under } from '../../../../src/net/world/etcd/client.js';
+import { type RangeAnswer, text64, under } from '../../../../src/net/world/etcd/client.js';
 import { EtcdWorld } from '../../../../src/net/world/etcd/world.js';
 import { ProcessCircle } from '../../../../src/net/world/process-circle.js';
 import { examineRendezvous } from '../../../../src/tools/doctor/index.js';
 import { needing } from '../../../needs.js';
 import { transpiled } from '../../../tree.js';
 import { joinInEtcd } from '../circles.js';
-import { Detour, EtcdServer } from './server.js';
+import { Detour, EtcdServer, Gateway } from './server.js';
 
 const fixture = (name: string) => transpiled(`test/net/world/programs/${name}.ts`);
 const disposeAll = (circles: readonly ProcessCircle[]) =>
@@ -109,6 +109,61 @@ describe('in etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
     for (let call = 0; call < 20; call++) await Promise.all(circles.map((circle) => circle.barrier()));
     expect(await server.count('heddle/tests/long/said/')).toBeLessThanOrEqual(3 * 4);
     await disposeAll(circles);
+  });
+});
+
+describe('who may write to etcd, but does not know the secret,', {
+  ...needing('etcd'),
+  timeout: 60_000,
+}, () => {
+  let server: EtcdServer;
+  beforeAll(async () => {
+    server = await EtcdServer.start();
+  });
+  afterAll(() => server.end());
+  const recordOf = async (world: string, call: string) => {
+    const key = text64(`heddle/tests/${world}/said/0/${call}`);
+    const [kv] = (await server.ask<RangeAnswer>('kv/range', { key })).kvs ?? [];
+    return { key, value: kv!.value };
+  };
+
+  it('cannot put back what a rank said before', async () => {
+    const circles = await joinInEtcd(server, 2, { world: 'back', secret: 'the secret of this test' });
+    const say = (n: number) => Promise.all(circles.map((circle) => circle.allGather(Uint8Array.of(n), 'n')));
+    await say(1);
+    const old = await recordOf('back', '000000000001');
+    await say(2);
+    await server.ask('kv/put', old);
+    for (const n of [3, 4])
+      expect(await say(n)).toEqual([0, 1].map(() => [Uint8Array.of(n), Uint8Array.of(n)]));
+    await disposeAll(circles);
+  });
+
+  it('cannot let a rank say what it said in an earlier world of the same name', async () => {
+    const said: number[] = [];
+    const nothing = () => {};
+    const reader = { came: nothing, renewed: nothing, left: nothing, lost: nothing, over: nothing };
+    const open = async () => {
+      const place = { world: 'again', ranks: 1, secret: 'the secret of this test', lossTimeoutMs: longMs };
+      const etcd = parseEtcdAddress('rendezvous', server.rendezvous);
+      const world = await EtcdWorld.open({ ...place, etcd }, longMs);
+      await world.join(0, longMs);
+      world.start({ ...reader, said: (_, __, bytes) => said.push(bytes[0]!) });
+      return world;
+    };
+    const call = { type: 'arrive', id: 0, kind: 'barrier', operation: 'it', timeoutMs: longMs } as const;
+    const before = await open();
+    await before.say(0, 0, 0, call, Uint8Array.of(1), 0);
+    const old = await recordOf('again', '000000000000');
+    await before.leave(0);
+    before.close();
+    const after = await open();
+    await server.ask('kv/put', old);
+    await after.say(0, 1, 0, call, Uint8Array.of(2), 0);
+    await vi.waitFor(() => expect(said).toContain(2), longMs);
+    expect(said.slice(-1)).toEqual([2]);
+    expect(said.filter((n) => n === 1).length).toBeLessThanOrEqual(1);
+    after.close();
   });
 });
 
@@ -211,6 +266,38 @@ describe('an etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
     await expect(circle!.barrier()).rejects.toThrow(/has not answered for \d+ ms/);
     await expect(circle!.renew()).rejects.toThrow(RendezvousError);
     await disposeAll([circle!, other!]);
+  });
+
+  it('whose watches end at once, behind a proxy that does not stream, is read instead', async () => {
+    const { rendezvous } = await Gateway.to(await start(), (path, body) => (path === 'watch' ? '' : body));
+    const circles = await joinInEtcd({ rendezvous }, 2, { lossTimeoutMs: longMs });
+    expect(await meet(circles)).toEqual(allMet(2));
+    await disposeAll(circles);
+  });
+
+  it("that does not tell a rank of its own call is named, once the call's time is over", async () => {
+    let told = '';
+    let stale = false;
+    const { rendezvous } = await Gateway.to(await start(), (path, body, asked) => {
+      if (path === 'watch') return '';
+      if (path !== 'kv/range' || !asked.includes('range_end')) return body;
+      if (!stale) told = body;
+      return told;
+    });
+    const [circle, other] = await joinInEtcd({ rendezvous }, 2, { lossTimeoutMs: 1000, timeoutMs: 2000 });
+    stale = true;
+    await expect(circle!.barrier()).rejects.toThrow(/has not told of this rank's own call for \d+ ms/);
+    await disposeAll([circle!, other!]);
+  });
+
+  it('whose transactions never succeed is asked with pauses, and not for ever', async () => {
+    let asked = 0;
+    const { rendezvous } = await Gateway.to(await start(), (path, body) => {
+      asked++;
+      return path === 'kv/txn' ? '{"header":{"revision":"1"}}' : body;
+    });
+    await expect(joinInEtcd({ rendezvous }, 1, { timeoutMs: 1000 })).rejects.toThrow(RendezvousError);
+    expect(asked).toBeLessThan(100);
   });
 
   it('that has lost its data has lost the world', async () => {

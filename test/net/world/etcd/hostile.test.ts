@@ -47,6 +47,14 @@ it.each([
   expect(() => answerIn(Buffer.from(noKey))).toThrow(/its (kvs|events) is not what etcd says/);
 });
 
+it.each(['99999999999999999999', '-5', '1.5'])('a revision of %s is none', (revision) => {
+  expect(() => answerIn(Buffer.from(JSON.stringify({ header: { revision } })))).toThrow('its header is not');
+});
+
+it('what it says is printed without what a terminal would obey', () => {
+  expect(new EtcdError('\u001b[2J\u202egone\n\tagain', 5).message).toBe('\\u001b[2J\\u202egone\n\tagain');
+});
+
 it.each(['null', '[]', '{}', '<html>', '{"header":[]}', '{"result":7}'])(
   'a server that answers %s is no etcd, and the error says so',
   async (text) => {

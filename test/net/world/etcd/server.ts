@@ -2,9 +2,13 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
 import { connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import type { ReadableStream } from 'node:stream/web';
 import { EtcdClient, under } from '../../../../src/net/world/etcd/client.js';
 import { freePort } from '../circles.js';
 
@@ -152,5 +156,33 @@ export class Detour {
 
   mend(): void {
     this.#open = true;
+  }
+}
+
+/** etcd's own gateway behind one that changes what it answers. */
+export class Gateway {
+  private constructor(readonly rendezvous: string) {}
+
+  /** `answer` has the path, what etcd answers there, and what was asked. A watch whose answer it replaces ends at once. */
+  static async to(
+    { address }: EtcdServer,
+    answer: (path: string, body: string, asked: string) => string,
+  ): Promise<Gateway> {
+    const port = await freePort();
+    const server = createHttpServer(async (request, response) => {
+      const path = request.url!.slice('/v3/'.length);
+      const asked = await text(request);
+      if (path === 'watch' && answer(path, asked, asked) === '') return void response.end();
+      const real = await fetch(`http://${address}${request.url}`, { method: 'POST', body: asked }).catch(
+        () => null,
+      );
+      if (real === null) return void response.destroy();
+      if (path !== 'watch') return void response.end(answer(path, await real.text(), asked));
+      const stream = Readable.fromWeb(real.body as ReadableStream).on('error', () => {});
+      stream.pipe(response).on('close', () => stream.destroy());
+    });
+    server.unref();
+    await once(server.listen(port, '127.0.0.1'), 'listening');
+    return new Gateway(`etcd://127.0.0.1:${port}/heddle/tests`);
   }
 }
