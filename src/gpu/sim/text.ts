@@ -17,11 +17,29 @@ export type LocalKind = 'i' | 'f' | 'n' | 'b' | 'q';
 
 const initial: Readonly<Record<LocalKind, string>> = { i: '0', f: '0.5', n: '0n', b: 'false', q: 'null' };
 
-export function localsDeclared(counts: Partial<Readonly<Record<LocalKind, number>>>, prefix = ''): string {
-  const all = (Object.keys(counts) as LocalKind[]).flatMap((kind) =>
-    Array.from({ length: counts[kind]! }, (_, i) => `${prefix}${kind}${i} = ${initial[kind]}`),
-  );
-  return all.length === 0 ? '' : `let ${all.join(', ')};`;
+/** The locals of a function, taken and given back. */
+export class LocalPool {
+  readonly #all: string[] = [];
+  readonly #free: Record<LocalKind, string[]> = { i: [], f: [], n: [], b: [], q: [] };
+  readonly #counts: Record<LocalKind, number> = { i: 0, f: 0, n: 0, b: 0, q: 0 };
+
+  constructor(readonly prefix = '') {}
+
+  take(kind: LocalKind): string {
+    const free = this.#free[kind].pop();
+    if (free !== undefined) return free;
+    const name = `${this.prefix}${kind}${this.#counts[kind]++}`;
+    this.#all.push(`${name} = ${initial[kind]}`);
+    return name;
+  }
+
+  give(names: readonly string[]): void {
+    for (const name of names) this.#free[name[this.prefix.length] as LocalKind].push(name);
+  }
+
+  declaration(): string {
+    return this.#all.length === 0 ? '' : `let ${this.#all.join(', ')};`;
+  }
 }
 
 /** Builtins and parts of the thread, by the names that the code of every kernel uses for them. */

@@ -7,7 +7,7 @@
  * locals, and a machine keeps a hundred thousand generators.
  */
 import type { Field, IrType, ValueName, Variable } from '../../../lang/index.js';
-import { type LocalKind, localsDeclared } from '../text.js';
+import { type LocalKind, LocalPool } from '../text.js';
 
 export type Slot =
   | { readonly kind: 'scalar'; readonly name: string }
@@ -39,8 +39,7 @@ function localKind(name: ValueName): LocalKind {
 }
 
 export class Locals {
-  readonly #counts: Record<LocalKind, number> = { i: 0, f: 0, n: 0, b: 0, q: 0 };
-  readonly #free: Record<LocalKind, string[]> = { i: [], f: [], n: [], b: [], q: [] };
+  readonly #pool = new LocalPool();
   readonly #slots = new Map<number, Slot>();
   readonly #bounds = new Map<number, Bounds>();
   #scopes: string[][] = [[]];
@@ -59,10 +58,6 @@ export class Locals {
     return array;
   }
 
-  #take(kind: LocalKind): string {
-    return this.#free[kind].pop() ?? `${kind}${this.#counts[kind]++}`;
-  }
-
   /** Whether locals keep what they hold from now on. */
   keep(keeps: boolean): void {
     const kept = this.#kept ?? [];
@@ -72,11 +67,11 @@ export class Locals {
 
   #give(names: readonly string[]): void {
     if (this.#kept !== null) this.#kept.push(...names);
-    else for (const name of names) this.#free[name[0] as LocalKind].push(name);
+    else this.#pool.give(names);
   }
 
   #own(kind: LocalKind): string {
-    const name = this.#take(kind);
+    const name = this.#pool.take(kind);
     this.#scopes.at(-1)!.push(name);
     return name;
   }
@@ -91,7 +86,7 @@ export class Locals {
 
   /** A local until the end of the statement. */
   temporary(kind: LocalKind): string {
-    const name = this.#take(kind);
+    const name = this.#pool.take(kind);
     this.#temporaries.push(name);
     return name;
   }
@@ -156,7 +151,7 @@ export class Locals {
   }
 
   declaration(): string {
-    return localsDeclared(this.#counts);
+    return this.#pool.declaration();
   }
 }
 

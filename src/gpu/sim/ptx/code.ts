@@ -17,7 +17,7 @@ import {
 import type { SharedMemory } from '../compiled.js';
 import { bringing, type LaneMeeting } from '../lanes.js';
 import { Accesses, type Step } from '../late.js';
-import { literal, localsDeclared, Named } from '../text.js';
+import { LocalPool, literal, Named } from '../text.js';
 import type { Flow } from './flow.js';
 import type { Registers, Use } from './registers.js';
 import { isProduct, shapeOf } from './sums.js';
@@ -47,9 +47,9 @@ export class Code {
   /** Whether threads arrive at a cluster's barriers and release nothing. */
   readonly arrivesRelaxed: boolean;
   readonly #products: readonly PtxInstruction[];
-  /** Counts temporaries by kind: all that there are, and those that the instruction has taken. */
-  readonly #temporaries = { i: 0, f: 0, b: 0, q: 0 };
-  readonly #taken = { i: 0, f: 0, b: 0, q: 0 };
+  readonly #temporaries = new LocalPool('t');
+  /** The temporaries that the instruction has taken. */
+  #taken: string[] = [];
   #keeps = false;
 
   constructor(
@@ -104,17 +104,19 @@ export class Code {
   }
 
   temporary(kind: 'i' | 'f' | 'b' | 'q'): string {
-    const number = this.#taken[kind]++;
-    this.#temporaries[kind] = Math.max(this.#temporaries[kind], number + 1);
-    return `t${kind}${number}`;
+    const name = this.#temporaries.take(kind);
+    this.#taken.push(name);
+    return name;
   }
 
   endInstruction(): void {
-    if (!this.#keeps) Object.assign(this.#taken, { i: 0, f: 0, b: 0, q: 0 });
+    if (this.#keeps) return;
+    this.#temporaries.give(this.#taken.reverse());
+    this.#taken = [];
   }
 
   declaration(): string {
-    return `${localsDeclared(this.#temporaries, 't')} let cc = 0;`;
+    return `${this.#temporaries.declaration()} let cc = 0;`;
   }
 }
 

@@ -5,7 +5,7 @@
  * share a local, for a thread that pauses saves all of them.
  */
 import { type PtxRegister, ptxBytes } from '../../../lang/ptx/index.js';
-import { localsDeclared } from '../text.js';
+import { LocalPool } from '../text.js';
 import type { BasicBlock } from './flow.js';
 
 export type Kept = 'predicate' | 'word' | 'pair' | 'quad' | 'single' | 'double';
@@ -42,7 +42,7 @@ export class Registers {
   #block: Event[] = [];
   /** Null while it learns. */
   #locals: Map<string, readonly string[]> | null = null;
-  #counts: Readonly<Record<'i' | 'f' | 'b', number>> = { i: 0, f: 0, b: 0 };
+  readonly #pool = new LocalPool();
 
   /** Reads and writes from now on are of this block. */
   enter(block: number): void {
@@ -116,29 +116,20 @@ export class Registers {
   settle(blocks: readonly BasicBlock[]): void {
     const { first, last } = lives(blocks, this.#events);
     const order = [...first.keys()].sort((a, b) => first.get(a)! - first.get(b)!);
-    const free: Record<'i' | 'f' | 'b', number[]> = { i: [], f: [], b: [] };
-    const counts = { i: 0, f: 0, b: 0 };
-    const busy: { readonly until: number; readonly kind: 'i' | 'f' | 'b'; readonly number: number }[] = [];
+    const busy: { readonly until: number; readonly names: readonly string[] }[] = [];
     const locals = new Map<string, readonly string[]>();
     for (const name of order) {
       const now = first.get(name)!;
-      for (let i = busy.length - 1; i >= 0; i--) {
-        if (busy[i]!.until >= now) continue;
-        const { kind, number } = busy.splice(i, 1)[0]!;
-        free[kind].push(number);
-      }
-      const known = this.#known.get(name)!;
+      for (let i = busy.length - 1; i >= 0; i--)
+        if (busy[i]!.until < now) this.#pool.give(busy.splice(i, 1)[0]!.names);
       const kept = this.kept({ kind: 'register', name, type: 'b32' });
       const kind = kept === 'predicate' ? 'b' : kept === 'single' || kept === 'double' ? 'f' : 'i';
-      const names = Array.from({ length: kept === 'quad' ? 4 : kept === 'pair' ? 2 : 1 }, () => {
-        const number = free[kind].pop() ?? counts[kind]++;
-        busy.push({ until: last.get(name)!, kind, number });
-        return `${kind}${number}`;
-      });
-      locals.set(known.name, names);
+      const length = kept === 'quad' ? 4 : kept === 'pair' ? 2 : 1;
+      const names = Array.from({ length }, () => this.#pool.take(kind));
+      busy.push({ until: last.get(name)!, names });
+      locals.set(name, names);
     }
     this.#locals = locals;
-    this.#counts = counts;
   }
 
   /** One local, or those of a pair or a quad, the lowest first. */
@@ -153,7 +144,7 @@ export class Registers {
   }
 
   declaration(): string {
-    return localsDeclared(this.#counts);
+    return this.#pool.declaration();
   }
 }
 
