@@ -18,7 +18,6 @@ describe('what nvcc makes of kernels', needing('nvcc'), () => {
   test.each([
     'push, 2 ranks',
     'push, a rank lost in dispatch',
-    'bulk, 2 ranks',
     'hybrid, 2 ranks',
     'hybrid, groups of 2, a rank lost in combine',
     'portable by proxy, 2 ranks',
