@@ -49,7 +49,6 @@ const rings = {
   ],
   nodes: [
     'test/suite/nodes-over-*.test.ts',
-    'test/cli/demo-processes.test.ts',
     'test/net/fabric/{all-to-all,engine,signals}.test.ts',
     'test/net/world/{fabric,program-end}.test.ts',
     'test/tools/bench/flags.test.ts',

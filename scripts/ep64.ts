@@ -2,10 +2,11 @@
  * `npm run ep64`: 64 ranks on this machine, in 16 processes of 4 simulated GPUs each, with libfabric's tcp between them. One
  * round must give the reference's bits, in the time and the memory that are promised.
  */
+import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
-import { digestOf, runRank } from '../src/cli/demo-rounds.js';
+import { runRank } from '../src/cli/demo-rounds.js';
 import { launchReporting, World } from '../src/net/world/index.js';
 import { expectedRound, makeSources, shapeOfRounds } from '../src/verify/testing/index.js';
 
@@ -14,6 +15,9 @@ const most = { seconds: 120, mebibytes: 4096 };
 const ranks = nodes * ranksOfNode;
 const shape = shapeOfRounds({ ranks, experts: 256, topK: 8, maxTokens: 4, hidden: 512, dtype: 'bf16' });
 const sources = makeSources(shape, shape.maxTokens, 1);
+
+/** A digest that is the same for two outputs only if all their bits are. */
+const digestOf = (bits: NodeJS.ArrayBufferView): string => createHash('sha256').update(bits).digest('hex');
 
 interface RankSays {
   readonly rank: number;

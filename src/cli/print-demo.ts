@@ -1,68 +1,35 @@
 /** The text that `heddle demo` shows a person. */
 import { styleText } from 'node:util';
-import type { Shape, Traffic } from '../moe/layer/index.js';
-import type { Span } from '../tools/bench/index.js';
-import type { Comparison } from '../verify/testing/index.js';
+import type { DemoResult } from './demo-rounds.js';
 
-/** How the picture draws a kind of work, which is one call or several: a character, and its colour where there are colours. */
-interface Bar {
-  readonly name: string;
-  readonly calls: readonly string[];
-  readonly mark: string;
-  readonly colour: Parameters<typeof styleText>[0];
-}
+/** What the picture draws of calls that begin with a name, and in which colour. Later ones cover earlier ones. */
+const bars = [
+  { name: 'dispatch', mark: '█', colour: 'cyan' },
+  { name: 'experts', mark: '▒', colour: 'yellow' },
+  { name: 'combine', mark: '▓', colour: 'magenta' },
+] as const;
 
-/** The kinds of bars of a picture, in the order in which they are drawn: later ones cover earlier ones. */
-const bars: readonly Bar[] = [
-  { name: 'route', calls: ['router'], mark: '░', colour: 'green' },
-  { name: 'dispatch', calls: ['dispatch', 'dispatchSend', 'dispatchRecv'], mark: '█', colour: 'cyan' },
-  { name: 'experts', calls: ['plan', 'experts'], mark: '▒', colour: 'yellow' },
-  { name: 'combine', calls: ['combine', 'combineSend', 'combineRecv'], mark: '▓', colour: 'magenta' },
-  { name: 'shared', calls: ['shared'], mark: '▚', colour: 'blue' },
-];
-
-export interface DemoResult {
-  readonly shape: Shape;
-  readonly nodes: number;
-  readonly simulated: boolean;
-  /** The description of the run, a paragraph each. */
-  readonly about: readonly string[];
-  /** The subject of the verdicts. */
-  readonly says: Readonly<Record<'right' | 'repeatable' | 'notRepeatable', string>>;
-  readonly traffic: Traffic;
-  /** All ranks' results with the reference's. */
-  readonly comparison: Comparison;
-  readonly bitwiseRepeatable: boolean;
-  /** The subject of the picture. */
-  readonly picture: string;
-  /** The work that a rank's lines of the picture stand for, where it has several. */
-  readonly lines?: string;
-  readonly spans: readonly Span[];
-  readonly seconds: number;
-}
-
-export type Paint = (style: Parameters<typeof styleText>[0], text: string) => string;
+type Paint = (style: Parameters<typeof styleText>[0], text: string) => string;
 
 const plain: Paint = (_, text) => text;
 
-/** A text in colours and of the terminal's width, where standard output is a terminal. */
-export function rendered(text: (paint: Paint, columns: number) => string): string {
-  const terminal = process.stdout.isTTY === true;
-  return text(terminal ? styleText : plain, terminal ? process.stdout.columns || 80 : 80);
-}
-
-export function demoText(result: DemoResult, paint: Paint, columns: number): string {
-  const { shape, nodes, simulated, about } = result;
-  const { ranks, maxTokens, experts, topK } = shape;
+/** The text in colours and of the terminal's width, where standard output is a terminal. */
+export function demoText(
+  result: DemoResult,
+  paint: Paint = process.stdout.isTTY ? styleText : plain,
+  columns = process.stdout.columns || 80,
+): string {
+  const { shape, simulated, seconds } = result;
+  const { ranks, maxTokens, experts, topK, output } = shape;
   const gpus = `${ranks} ${simulated ? 'simulated ' : ''}GPU${ranks === 1 ? '' : 's'}`;
-  const where = nodes === 1 ? '' : ` on ${nodes} nodes`;
+  const title = `${gpus}, ${count(maxTokens, 'token')} each, top ${topK} of ${count(experts, 'expert')}`;
   const lines = [
     '',
+    ...wrap(title, columns).map((line) => paint('bold', line)),
     ...wrap(
-      `${gpus}${where}, ${count(maxTokens, 'token')} each, top ${topK} of ${count(experts, 'expert')}`,
+      `rows of ${output.hidden} ${output.dtype}; dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
       columns,
-    ).map((line) => paint('bold', line)),
-    ...about.flatMap((paragraph) => wrap(paragraph, columns)),
+    ),
     '',
     ...verdict(result, paint, columns),
     '',
@@ -74,40 +41,27 @@ export function demoText(result: DemoResult, paint: Paint, columns: number): str
   return `${lines.join('\n')}\n`;
 }
 
-function verdict(
-  { comparison, bitwiseRepeatable, says }: DemoResult,
-  paint: Paint,
-  columns: number,
-): string[] {
-  const repeatable = bitwiseRepeatable
-    ? say(paint, columns, true, `repeatable: ${says.repeatable}`)
-    : say(paint, columns, false, `not repeatable: ${says.notRepeatable}`);
-  return [...rightness(comparison, says.right, paint, columns), ...repeatable];
-}
-
-/** Whether results are right, and what is wrong with them. */
-export function rightness(
-  { compared, different, maxAbsError, first }: Comparison,
-  right: string,
-  paint: Paint,
-  columns: number,
-): string[] {
+/** Whether results are right and repeatable, and what is wrong with them. */
+function verdict({ comparison, bitwiseRepeatable }: DemoResult, paint: Paint, columns: number): string[] {
+  const { compared, different, maxAbsError, first } = comparison;
+  const say = (good: boolean, text: string): string[] => {
+    const mark = good ? paint('green', '✓') : paint('red', '✗');
+    return wrap(text, columns, '  ').map((line, i) => (i === 0 ? `${mark} ${line.trimStart()}` : line));
+  };
   const values = count(compared, 'value');
-  if (different === 0)
-    return say(paint, columns, true, `right: ${values}, ${right} (largest error ${maxAbsError})`);
   return [
-    ...say(paint, columns, false, `wrong: ${number(different)} of ${values} differ, by up to ${maxAbsError}`),
-    ...wrap(`the first: ${first}`, columns, '  '),
+    ...(different === 0
+      ? say(true, `right: ${values}, every bit as in the reference (largest error ${maxAbsError})`)
+      : say(false, `wrong: ${number(different)} of ${values} differ, by up to ${maxAbsError}`)),
+    ...(first === undefined ? [] : wrap(`the first: ${first}`, columns, '  ')),
+    ...(bitwiseRepeatable
+      ? say(true, 'repeatable: the second run gave the same bits')
+      : say(false, 'not repeatable: the second run gave other bits')),
   ];
 }
 
-export function say(paint: Paint, columns: number, good: boolean, text: string): string[] {
-  const mark = good ? paint('green', '✓') : paint('red', '✗');
-  return wrap(text, columns, '  ').map((line, i) => (i === 0 ? `${mark} ${line.trimStart()}` : line));
-}
-
-function movement({ traffic, nodes }: DemoResult, paint: Paint, columns: number): string[] {
-  const { tokens, routes, rows, dispatch, combine, withoutDedup, remote, between } = traffic;
+function movement({ traffic }: DemoResult, paint: Paint, columns: number): string[] {
+  const { tokens, routes, rows, dispatch, combine, withoutDedup, remote } = traffic;
   const all = Math.max(withoutDedup, 1);
   const width = Math.max(0, columns - 42);
   const bar = (bytes: number): string => '━'.repeat(Math.round((bytes / all) * width));
@@ -124,62 +78,43 @@ function movement({ traffic, nodes }: DemoResult, paint: Paint, columns: number)
       columns,
       '  ',
     ),
-    ...(nodes === 1
-      ? []
-      : wrap(
-          `Between nodes ${count(between.rows, 'row')} crossed the network each way, ${size(between.dispatch)} there and ${size(between.combine)} back: a token goes once to a node.`,
-          columns,
-          '  ',
-        )),
   ];
 }
 
-/** Every stream of a rank a line, from the first launch to the last end; a call's bar covers what it overlaps. */
-function timeline(
-  { spans: all, simulated, picture, lines: meaning }: DemoResult,
-  paint: Paint,
-  columns: number,
-): string[] {
-  const spans = all.filter(
-    ({ depth, name }) => depth === 0 && bars.some(({ calls }) => calls.includes(name)),
-  );
+/** Every rank a line, from the first launch to the last end; a call's bar covers what it overlaps. */
+function timeline({ spans: all, simulated }: DemoResult, paint: Paint, columns: number): string[] {
+  const spans = all.filter(({ depth, name }) => depth === 0 && bars.some((bar) => name.startsWith(bar.name)));
   if (spans.length === 0) return [];
   const [start, end] = [Math.min(...spans.map((s) => s.start)), Math.max(...spans.map((s) => s.end))];
-  const drawn = bars.filter(({ calls }) => spans.some(({ name }) => calls.includes(name)));
   const ranks = Math.max(...spans.map(({ rank }) => rank)) + 1;
-  const streams = Math.max(...spans.map(({ track }) => track)) + 1;
   const label = `rank ${ranks - 1}`.length;
   const width = Math.max(10, columns - label - 5);
   const column = (at: number): number =>
     Math.min(width - 1, Math.floor(((at - start) / (end - start)) * width));
-  const shown = Math.min(ranks, Math.max(1, Math.floor(16 / streams)));
-  const lines = Array.from({ length: shown * streams }, (_, line) => {
-    const [rank, stream] = [Math.floor(line / streams), line % streams];
+  const shown = Math.min(ranks, 16);
+  const lines = Array.from({ length: shown }, (_, rank) => {
     const cells: string[] = new Array(width).fill(' ');
-    for (const { calls, mark, colour } of drawn) {
-      for (const span of spans) {
-        if (span.rank !== rank || span.track !== stream || !calls.includes(span.name)) continue;
-        cells.fill(paint(colour, mark), column(span.start), column(span.end) + 1);
-      }
-    }
-    const said = stream === 0 ? `rank ${rank}` : '';
-    return `  ${said.padEnd(label)} │${cells.join('').trimEnd()}`;
+    for (const { name, mark, colour } of bars)
+      for (const span of spans)
+        if (span.rank === rank && span.name.startsWith(name))
+          cells.fill(paint(colour, mark), column(span.start), column(span.end) + 1);
+    return `  ${`rank ${rank}`.padEnd(label)} │${cells.join('').trimEnd()}`;
   });
   // A step of the simulated machine is a nanosecond of its clock.
   const unit = simulated
     ? `${number(Math.round(1000 * (end - start)))} steps of the machine, not time`
     : `${(end - start).toFixed(1)} µs`;
   return [
-    ...heading(picture, drawn, paint, columns),
+    ...heading(paint, columns),
     ...lines,
     ...(shown < ranks ? [`  and ${ranks - shown} more`] : []),
     ...wrap(unit, columns, '  '),
-    ...(meaning === undefined ? [] : wrap(meaning, columns, '  ')),
   ];
 }
 
 /** The picture's name and what its marks mean: beside it where there is room, else below. */
-function heading(picture: string, bars: readonly Bar[], paint: Paint, columns: number): string[] {
+function heading(paint: Paint, columns: number): string[] {
+  const picture = 'One round';
   // Spaces that do not break keep a mark with its name.
   const legend = bars.map(({ name, mark }) => `${mark}${mark}\u00a0${name}`).join('\u00a0 ');
   const painted = (line: string): string =>
@@ -192,7 +127,7 @@ function heading(picture: string, bars: readonly Bar[], paint: Paint, columns: n
   return beside ? [painted(`${name}   ${legend}`)] : [name, ...wrap(legend, columns, '  ').map(painted)];
 }
 
-export function wrap(text: string, columns: number, indent = ''): string[] {
+function wrap(text: string, columns: number, indent = ''): string[] {
   const lines: string[] = [];
   let line = '';
   for (const word of text.split(' ')) {
@@ -205,8 +140,8 @@ export function wrap(text: string, columns: number, indent = ''): string[] {
   return [...lines, indent + line];
 }
 
-export const number = (n: number): string => n.toLocaleString('en-US');
-export const count = (n: number, what: string): string => `${number(n)} ${what}${n === 1 ? '' : 's'}`;
+const number = (n: number): string => n.toLocaleString('en-US');
+const count = (n: number, what: string): string => `${number(n)} ${what}${n === 1 ? '' : 's'}`;
 const percent = (part: number, whole: number): string =>
   `${whole === 0 ? 0 : Math.round((part / whole) * 100)} %`;
 

@@ -29,6 +29,7 @@ const ofRanks = (ranks: number, line: (rank: number) => string): string[] =>
 const alone: Readonly<Record<string, readonly string[]>> = {
   'graph.ts': ofRanks(4, (rank) => `rank ${rank}: 5 replays made 32 of 1`),
   'fp8-rows.ts': ofRanks(2, (rank) => `rank ${rank}: rows came back within 3.1 % of their largest value`),
+  'placement.ts': ['the busiest rank got 1.55 × the mean, and gets 1.08 ×'],
   'split-phases.ts': ofRanks(
     4,
     (rank) => `rank ${rank}: experts and the shared one made 4 times its first token`,
