@@ -42,7 +42,7 @@ const freePort = () =>
   });
 
 const windows = { family: 'one-sided' } as const;
-const messages = { family: 'portable', transport: 'proxy' } as const;
+const messages = { family: 'hybrid' } as const;
 
 async function row(name: string, run: (took: number[]) => Promise<unknown>): Promise<void> {
   const took: number[] = [];
@@ -53,13 +53,18 @@ async function row(name: string, run: (took: number[]) => Promise<unknown>): Pro
   console.log(`| ${name} | ${at(0.5)} | ${at(0.9)} | ${at(1)} |`);
 }
 
-async function atRendezvous(how: Partial<ExpertParallelOptions>, took: number[]): Promise<void> {
+async function atRendezvous(how: Partial<ExpertParallelOptions>, took: number[], nodes = 1): Promise<void> {
   const address = `127.0.0.1:${await freePort()}`;
   const fabric = { provider: 'tcp;ofi_rxm', devices: ['lo'] } as const;
-  await World.join(
-    { rank: 0, ranks: 4, ranksHere: 4, address, fabric, device: 'sim', environment: {} },
-    (world) => comeAndGo(world, how, took),
-  );
+  const join = (node: number) =>
+    World.join(
+      {
+        ...{ rank: (node * 4) / nodes, ranks: 4, ranksHere: 4 / nodes, address, fabric, device: 'sim' },
+        environment: { HEDDLE_NODE: `${node}` },
+      },
+      (world) => comeAndGo(world, how, took),
+    );
+  await Promise.all(Array.from({ length: nodes }, (_, node) => join(node)));
 }
 
 console.log('| the ranks meet | rows travel | median | nine of ten | longest |');
@@ -68,6 +73,6 @@ await row('in the process | one-sided', (took) =>
   World.local({ ranks: 4, device: 'sim' }, (world) => comeAndGo(world, windows, took)),
 );
 await row('at a rendezvous, over sockets | one-sided', (took) => atRendezvous(windows, took));
-await row('at a rendezvous, over sockets | portable, by proxies over `tcp;ofi_rxm`', (took) =>
-  atRendezvous(messages, took),
+await row('at a rendezvous, over sockets | hybrid, 4 nodes over `tcp;ofi_rxm`', (took) =>
+  atRendezvous(messages, took, 4),
 );

@@ -9,7 +9,6 @@ export const points = ['dispatchSend', 'dispatchRecv', 'experts', 'combineSend',
 export type Point = (typeof points)[number];
 
 export interface Case {
-  readonly family: 'hybrid' | 'portable';
   readonly processes: number;
   /** Simulated GPUs of each process: a node. */
   readonly ranksHere: number;

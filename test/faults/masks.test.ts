@@ -15,8 +15,7 @@ const shapes = [
 const patience = { killed: [30_000], stopped: [6000, 12_000, 30_000] } as const;
 /** A rank's lease in etcd, whose end tells of one to which nothing was under way. */
 const leaseMs = 30_000;
-const families = ['hybrid', 'portable'] as const;
-interface Planned extends Pick<Case, 'family'> {
+interface Planned {
   readonly fault: keyof typeof patience;
   readonly point: Point;
   readonly shape: Pick<Case, 'processes' | 'ranksHere'>;
@@ -27,8 +26,8 @@ interface Planned extends Pick<Case, 'family'> {
 }
 const planned = points.flatMap((point, p): Planned[] => {
   const victim = 1 + (p % 2);
-  const killed = { family: families[p % 2]!, shape: shapes[(p >> 1) % 2]!, victim };
-  const stopped = { family: families[(p + 1) % 2]!, shape: shapes[1], victim };
+  const killed = { shape: shapes[(p >> 1) % 2]!, victim };
+  const stopped = { shape: shapes[1], victim };
   return [
     { fault: 'killed', point, ...killed },
     ...(point.endsWith('Recv') ? [{ fault: 'stopped', point, ...stopped } as const] : []),
@@ -44,15 +43,13 @@ const stormy = Array.from({ length: storms }, (_, n): Planned => {
   return {
     fault: 'killed',
     point: points[n % 5]!,
-    family: families[n % 2]!,
     shape,
     victim,
     ...(etcd && { etcd }),
   };
 });
 const inEtcd = (['alone', 'launched'] as const).map((etcd, i): Planned => {
-  const family = 'hybrid';
-  return { fault: 'killed', point: 'combineSend', family, shape: shapes[i]!, victim: 0, etcd };
+  return { fault: 'killed', point: 'combineSend', shape: shapes[i]!, victim: 0, etcd };
 });
 const cases = [...planned, ...inEtcd, ...stormy];
 
@@ -67,10 +64,10 @@ describe('processes that go on', { timeout: 120_000, ...needing('tcp;ofi_rxm') }
   let port = 30_000 + (process.pid % 100) * 20;
   const fabric = { provider: 'tcp;ofi_rxm', devices: ['lo'] } as const;
 
-  const goOn = async ({ fault, point, family, shape, victim, etcd }: Planned) => {
+  const goOn = async ({ fault, point, shape, victim, etcd }: Planned) => {
     const run = async (waitMs: number) => {
       const told = {
-        ...{ family, masks: true, waitMs, fabric, ...shape },
+        ...{ masks: true, waitMs, fabric, ...shape },
         fall: { process: victim, fault, point, cut: [], launcher: etcd === 'launched' },
       };
       const address = `127.0.0.1:${port++}`;
@@ -98,7 +95,7 @@ describe('processes that go on', { timeout: 120_000, ...needing('tcp;ofi_rxm') }
     // One that stood still and goes on is told that it is out, if the others are still there to tell it.
     if (fault === 'stopped') for (const { first } of said[victim]!) expect(first).not.toBeNull();
   };
-  const title = 'where one is $fault in $point, of $family, met in etcd: $etcd';
+  const title = 'where one is $fault in $point, met in etcd: $etcd';
   it.each(cases.filter(({ etcd }) => etcd === undefined))(title, goOn);
   it.each(cases.filter(({ etcd }) => etcd !== undefined))(title, needing('etcd'), goOn);
 });

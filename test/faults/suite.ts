@@ -1,6 +1,6 @@
 /**
  * What survivors see of a fault, for real: processes that simulate the GPUs of a node each, over libfabric, on hosts of their own
- * where network namespaces can be made. Every fault at every point of a round, and over both providers, in both families.
+ * where network namespaces can be made. Every fault at every point of a round, and over both providers.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { needing, type TestedProvider } from '../needs.js';
@@ -18,18 +18,16 @@ const shortMs = [3000, 6000, 12_000];
 /** Where all must be well, or a loss is told without a time-out: nothing that a busy machine reaches. */
 const longMs = 30_000;
 const providers: readonly TestedProvider[] = ['tcp;ofi_rxm', 'udp;ofi_rxd'];
-const families = ['hybrid', 'portable'] as const;
 const shapes = [
   { processes: 3, ranksHere: 1 },
   { processes: 2, ranksHere: 2 },
 ] as const;
 
-/** Each fault at each point over each provider; over the rows and columns families, shapes and victims take turns. */
+/** Each fault at each point over each provider; over the rows and columns shapes and victims take turns. */
 const table = providers.flatMap((provider, i) =>
   points.flatMap((point, p) =>
     faults.map((fault, f) => ({
       ...{ fault, point, provider },
-      family: families[(f + (p >> 1) + i) % 2]!,
       shape: shapes[((f >> 1) + p + i) % 2]!,
       process: (f + p) % 4 === 0 ? 0 : 1,
     })),
@@ -59,19 +57,17 @@ export function testFaults(provider: TestedProvider): void {
 
     /** Every world meets at a port of its own. */
     let port = 20_000 + (process.pid % 500) * 20;
-    const caseOf = (
-      of: Pick<Case, 'family' | 'waitMs' | 'fall'> & { shape: (typeof shapes)[number] },
-    ): Case => ({
+    const caseOf = (of: Pick<Case, 'waitMs' | 'fall'> & { shape: (typeof shapes)[number] }): Case => ({
       ...of,
       ...of.shape,
       meeting: { address: `${hosts?.address(0) ?? '127.0.0.1'}:${port++}` },
       fabric: { provider, devices: [hosts === null ? 'lo' : 'net0'] },
     });
 
-    it.each(shapes.flatMap((shape) => families.map((family) => ({ family, shape, ...shape }))))(
-      'end rounds of $family well, $processes nodes of $ranksHere',
-      async ({ family, shape }) => {
-        const said = await crew.run(caseOf({ family, shape, waitMs: longMs, fall: null }));
+    it.each(shapes.map((shape) => ({ shape, ...shape })))(
+      'end rounds well, $processes nodes of $ranksHere',
+      async ({ shape }) => {
+        const said = await crew.run(caseOf({ shape, waitMs: longMs, fall: null }));
         const reports = said.flatMap((of) => of ?? []);
         expect(reports).toHaveLength(shape.processes * shape.ranksHere);
         for (const { first, wrong } of reports) expect({ first, wrong }).toEqual({ first: null, wrong: 0 });
@@ -79,11 +75,11 @@ export function testFaults(provider: TestedProvider): void {
     );
 
     const cases = table.filter((of) => of.provider === provider);
-    const title = 'survive that one is $fault in $point, of $family, and name it';
-    const survive = async ({ fault, point, family, shape, process }: (typeof cases)[number]) => {
+    const title = 'survive that one is $fault in $point, and name it';
+    const survive = async ({ fault, point, shape, process }: (typeof cases)[number]) => {
       const fall = { process, fault, point, cut: hosts?.cutCommand(process) ?? [] };
       const run = (waitMs: number) =>
-        crew.run(caseOf({ family, shape, waitMs, fall })).finally(() => hosts?.mend(process));
+        crew.run(caseOf({ shape, waitMs, fall })).finally(() => hosts?.mend(process));
       const [said, waitMs] = await unlessEarly(run, isToldAtOnce(fault) ? [longMs] : shortMs);
       // It ends too, whatever it thinks.
       if (fault !== 'cut off') expect(said[process] === undefined).toBe(fault === 'killed');

@@ -14,11 +14,9 @@ const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
 export const tuned = (way: 'push' | 'pull') => ({
   tuning: { dispatch: launch, combine: { ...launch, way, ahead: 1 } },
 });
-export const messages = (transport: 'windows' | 'proxy' = 'windows') => {
-  const { blocks, threads, parts } = launch;
-  const each = { blocks, threads, parts };
-  return { family: 'portable', transport, tuning: { dispatch: each, combine: each } };
-};
+const { blocks, threads, parts } = launch;
+const spread = { blocks, threads, parts };
+export const messages = { family: 'portable', tuning: { dispatch: spread, combine: spread } };
 
 export async function maskableRounds(
   world: World,

@@ -59,8 +59,6 @@ describe('ExpertParallel.memory', () => {
   it.each([
     { family: 'hybrid', wires: 'host' },
     { family: 'hybrid', wires: 'gpu' },
-    { family: 'portable', wires: 'host' },
-    { family: 'portable', wires: 'gpu' },
   ] as const)(
     'says what create takes of the GPU and of the host between nodes: $family, messages in memory of the $wires',
     async ({ family, wires }) => {
@@ -120,7 +118,6 @@ describe('ExpertParallel.memory', () => {
   it.each([
     ['one-sided', {}, 0],
     ['portable', {}, 256 * (4096 + 128)],
-    ['portable', { nodes: 2 }, 0],
     ['hybrid', { nodes: 2 }, 0],
   ] as const)(
     'rows that dispatch rounds wait in a window of %s %j: %i bytes more than rounded ones that are brought',

@@ -108,7 +108,6 @@ function rounds({ nodes, ...how }: Where, mistakes: boolean): Promise<unknown> {
 describe.each([
   { family: 'one-sided', nodes: 1 },
   { family: 'portable', nodes: 1 },
-  { family: 'portable', nodes: 2 },
   { family: 'hybrid', nodes: 2 },
 ])('$family on nodes: $nodes', (where) => {
   it.each([false, true])('calls that throw leave the round where it was; split: %s', async (split) => {

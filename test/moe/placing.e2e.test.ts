@@ -28,7 +28,6 @@ const ways: Record<string, RoundsOptions & { readonly nodes?: number }> = {
   'one-sided': {},
   'one-sided, split': { split: true },
   portable: { family: 'portable' },
-  'portable, by proxy': { family: 'portable', transport: 'proxy' },
   'hybrid, 2 nodes': { family: 'hybrid', nodes: 2 },
 };
 

@@ -103,8 +103,8 @@ const cases: Readonly<Record<string, Case>> = {
   'hybrid, a graph': { how: { family: 'hybrid' }, nodes: 2, graph: true, times: 2, checked: true },
   'hybrid, one rail, split': { how: { family: 'hybrid', split: true }, nodes: 2, masked: [1, 3] },
   'hybrid, a node': { how: { family: 'hybrid' }, nodes: 2, masked: [2, 3] },
-  'portable, a graph': { how: messages('windows'), graph: true },
-  'portable by proxy, a graph': { how: messages('proxy'), graph: true, checked: true },
+  'portable, a graph': { how: messages, graph: true },
+  'hybrid, nodes of a rank, a graph': { how: { family: 'hybrid' }, nodes: 4, graph: true, checked: true },
 };
 
 describe('a process that takes the place of a rank', () => {
@@ -131,7 +131,7 @@ describe('a process that takes the place of a rank', () => {
   });
 
   it('creates its layers alone, of which no round begins', needing('libfabric'), async () => {
-    await join(messages('proxy'), async (ep) => {
+    await join({ family: 'hybrid' }, async (ep) => {
       const { world } = ep;
       expect(world.out).toBe(true);
       const inputs = { topkIds: [], topkWeights: [], payloads: {} } as never;
@@ -156,11 +156,15 @@ describe('ranks that meet at a rendezvous', () => {
 
   it('have opened their networks before they meet again', needing('tcp;ofi_rxm'), async () => {
     const opened = vi.spyOn(TransferEngine, 'open');
-    const place = { rank: 0, ranks: 3, address: `127.0.0.1:${await freePort()}`, environment: {} };
+    const address = `127.0.0.1:${await freePort()}`;
     const fabric: FabricOptions = { provider: 'tcp;ofi_rxm', devices: ['lo'] };
     const times: number[] = [];
-    await World.join({ ...place, ranksHere: 3, device: 'sim', fabric }, async (world) => {
-      const how = { ...messages('proxy'), onLoss: 'mask' } as const;
+    const join = (rank: number, program: (world: World) => Promise<void>) => {
+      const environment = { HEDDLE_NODE: `${rank}` };
+      return World.join({ rank, ranks: 3, address, fabric, device: 'sim', environment }, program);
+    };
+    const program = async (world: World) => {
+      const how = { family: 'hybrid', onLoss: 'mask' } as const;
       const ep = await ExpertParallel.create(world, layerOf({ ...shape, ranks: 3 }, how));
       await world.mask([2]).catch((error) => expect(error).toBeInstanceOf(RankMaskedError));
       if (world.out) await world.rejoin();
@@ -170,7 +174,8 @@ describe('ranks that meet at a rendezvous', () => {
         await new Promise(setImmediate);
       }
       await ep.dispose();
-    });
+    };
+    await Promise.all([0, 1, 2].map((rank) => join(rank, program)));
     // Three at first, two without the rank that is left out, and three.
     expect(opened).toHaveBeenCalledTimes(8);
     expect(times).toEqual([0, 0]);
@@ -184,11 +189,14 @@ describe('ranks that meet at a rendezvous', () => {
       rank: number,
       how: Pick<JoinWorldOptions, 'rejoin'>,
       program: (world: World) => Promise<void>,
-    ) => World.join({ rank, ranks: 3, address, fabric, device: 'sim', environment: {}, ...how }, program);
+    ) => {
+      const environment = { HEDDLE_NODE: `${rank}` };
+      return World.join({ rank, ranks: 3, address, fabric, device: 'sim', environment, ...how }, program);
+    };
     const create = (world: World, maxTokens = shape.maxTokens) =>
       ExpertParallel.create(
         world,
-        layerOf({ ...shape, ranks: 3, maxTokens }, { ...messages('proxy'), onLoss: 'mask' }),
+        layerOf({ ...shape, ranks: 3, maxTokens }, { family: 'hybrid', onLoss: 'mask' }),
       );
     const refused = (rank: number, maxTokens: number, why: RegExp) =>
       join(rank, { rejoin: 'again' }, async (world) => {
@@ -327,13 +335,11 @@ describe('a rank that was left out, and lives, rejoins', () => {
   });
 
   it('also where another layer of the world is gone, whose proxies ended with it', async () => {
-    await World.local({ ranks: 4, device: 'sim' }, async (world) => {
-      const gone = await ExpertParallel.create(
-        world,
-        layerOf(shape, { ...messages('proxy'), onLoss: 'mask' }),
-      );
+    const how = { family: 'hybrid', onLoss: 'mask' } as const;
+    await World.local({ ranks: 4, nodes: 2, device: 'sim' }, async (world) => {
+      const gone = await ExpertParallel.create(world, layerOf(shape, how));
       await gone.dispose();
-      await leaveAndRejoin(world, { how: messages('proxy') });
+      await leaveAndRejoin(world, { how, nodes: 2 });
     });
   });
 });

@@ -233,7 +233,6 @@ test.each(['one-sided', 'portable'])(
 test.each([
   ['one-sided', 1],
   ['portable', 1],
-  ['portable', 2],
   ['hybrid', 2],
 ])('%s, nodes: %i: a graph of two rounds in flight, replayed on new inputs', async (family, nodes) => {
   const ranks = 4;

@@ -85,7 +85,6 @@ describe('a rank that is late is named by all others, and waits for nobody', () 
     portable: { family: 'portable' },
     'portable, counts, split': { family: 'portable', counts: true, split: true },
     'portable over NVSHMEM': { family: 'portable', transport: 'nvshmem' },
-    'portable by proxy': { family: 'portable', nodes: 2 },
     'hybrid, a rank a node': { family: 'hybrid', nodes: 4 },
   };
   test.each(Object.entries(ways))('%s', async (_, options) => {
@@ -196,7 +195,6 @@ describe('waits', () => {
   test.each([
     ['one-sided', 1],
     ['portable', 1],
-    ['portable', 2],
     ['hybrid', 2],
   ] as const)('are nothing in kernels of a layer without them: %s, %i nodes', async (family, nodes) => {
     const texts = async (waits: boolean): Promise<string[]> => {

@@ -353,7 +353,6 @@ it('a scale that never comes is a loss, though the elements that it is for have 
 
 const sends: Record<string, Way> = {
   messages: portable,
-  'messages by proxy': { ...portable, transport: 'proxy', nodes: 3 },
   'messages over nvshmem': { ...portable, transport: 'nvshmem' },
   'rails between 3 nodes': ways['rails between 3 nodes']!,
 };
@@ -428,7 +427,7 @@ it.each(Object.keys(sends))(
 );
 
 /** Where a rank writes what it is about to send, in its own memory. */
-const messagesMade = /portable\/(stage|tell-routes)|hybrid\/pack-chunk/;
+const messagesMade = /portable\/tell-routes|hybrid\/pack-chunk/;
 
 it.each(Object.keys(sends))(
   'who has given up writes no message of its next dispatch, as the last may still be on its way: %s',

@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { Launch } from '../../src/net/world/index.js';
 import { needing, type TestedProvider } from '../needs.js';
 import { transpiled } from '../tree.js';
-import { casesAcross, familiesAcross } from './round-trip.js';
+import { casesAcross } from './round-trip.js';
 
 /** Half a minute of two processors goes into one of these, and others may want them. */
 const timeout = 240_000;
@@ -30,9 +30,7 @@ export function testNodesOver(provider: TestedProvider, nodes: number, ranksOfNo
         stdout.end();
         stderr.end();
         const [out, errors] = await said;
-        const names = familiesAcross.flatMap((how) =>
-          casesAcross(ranks, how).map(({ name }) => `${how.family}: ${name}`),
-        );
+        const names = casesAcross(ranks).map(({ name }) => name);
         const done = Array.from({ length: ranks }, (): string[] => []);
         for (const line of out.trim().split('\n')) {
           const { rank, name } = JSON.parse(line) as { rank: number; name: string };

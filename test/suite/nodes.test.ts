@@ -2,10 +2,10 @@
 import { describe, expect, it } from 'vitest';
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import { World } from '../../src/net/world/index.js';
-import { casesAcross, familiesAcross } from './round-trip.js';
+import { casesAcross } from './round-trip.js';
 
-describe.each(familiesAcross)('$family, in one machine', (how) => {
-  const cases = casesAcross(4, how);
+describe('hybrid, in one machine', () => {
+  const cases = casesAcross(4);
   it.each(cases)('2 nodes: $name', async ({ ranks, run }) => {
     await World.local({ ranks, nodes: 2, device: 'sim' }, run);
   });

@@ -68,16 +68,6 @@ export const familyNames = ['one-sided', 'portable'] as const;
 /** Those that these cases know how to tune. */
 export type FamilyName = (typeof familyNames)[number] | 'hybrid';
 
-/** A way from node to node. */
-export interface Across {
-  readonly family: FamilyName;
-  readonly transport: TransportName;
-}
-export const familiesAcross: readonly Across[] = [
-  { family: 'hybrid', transport: 'proxy' },
-  { family: 'portable', transport: 'proxy' },
-];
-
 /** What a case is made of. */
 export interface RoundTrip {
   readonly name: string;
@@ -676,8 +666,8 @@ const features =
   /^(bf16|no payloads|eight payloads|uneven and empty ranks|nobody brings a token|ids out of range|combine weighs|bf16 as e4m3|bf16 as mxfp8|groups, counts|no weights|host arrays|push, rows in three parts|a graph of two rounds, replayed)$/;
 
 /** The cases of worlds of several nodes. */
-export const casesAcross = (ranks: number, how: Across): RoundTripCase[] =>
-  roundTripCases(ranks, { ...how, replays: 3 }).filter(({ name }) => features.test(name));
+export const casesAcross = (ranks: number): RoundTripCase[] =>
+  roundTripCases(ranks, { family: 'hybrid', replays: 3 }).filter(({ name }) => features.test(name));
 
 /** A large model's layer, with whatever tuning suits it; too much for simulated GPUs. */
 export function largeCases(ranks: number, family: FamilyName = 'one-sided'): RoundTripCase[] {

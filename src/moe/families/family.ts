@@ -29,8 +29,8 @@ export interface Place {
   readonly rank: number;
 }
 
-/** Windows that ranks map of each other; NVSHMEM's symmetric heap, and its puts; a proxy beside each rank, which drives a network. */
-export const transports = ['windows', 'nvshmem', 'proxy'] as const;
+/** Windows that ranks map of each other; or NVSHMEM's symmetric heap, and its puts. */
+export const transports = ['windows', 'nvshmem'] as const;
 export type TransportName = (typeof transports)[number];
 
 /** How rows travel: what `heddle plan` counts. */
@@ -168,7 +168,7 @@ export interface BufferPlan {
 
 /** A tensor in memory that the plan asks for. */
 export interface View {
-  readonly in: WindowPlan | WirePlan | BufferPlan;
+  readonly in: WindowPlan | BufferPlan;
   readonly offset: number;
   readonly dtype: Dtype;
   readonly shape: readonly number[];
@@ -213,7 +213,7 @@ export interface Round {
 
 /** A plan's memory, where it lies on this rank. */
 export interface Placed {
-  /** This rank in its node: the kernels' `g.rank`, unless a step says otherwise. */
+  /** This rank in its node: the kernels' `g.rank`. */
   readonly rank: number;
   /** Microseconds that a kernel waits for a peer. */
   readonly limit: number;
@@ -229,8 +229,6 @@ export interface Step<P extends ParamSpecs = ParamSpecs> {
   readonly summary: string;
   readonly blocks: number;
   readonly threads: number;
-  /** The value of `g.rank` in kernels that do not count the ranks of a node. */
-  readonly rank?: number | undefined;
   readonly bindings: Bindings;
 }
 
@@ -274,7 +272,7 @@ const isEmptyList = (spec: ParamSpecs[string]): boolean =>
 
 /** Sets the parameters of a step's kernel by their names: those that are bound once, `limit` too, the others for each round. */
 export async function loadStep<P extends ParamSpecs>(
-  { kernel, blocks, threads, rank, bindings: own }: Step<P>,
+  { kernel, blocks, threads, bindings: own }: Step<P>,
   device: Pick<Device, 'load'>,
   placed: Placed,
 ) {
@@ -284,7 +282,7 @@ export async function loadStep<P extends ParamSpecs>(
     const possible = `one that its step sets: ${known.join(', ')}`;
     throw new ArgumentError(`a parameter of ${kernel.name}`, stranger, possible);
   }
-  const shape = { grid: blocks, block: threads, programmatic: true, rank: rank ?? placed.rank };
+  const shape = { grid: blocks, block: threads, programmatic: true, rank: placed.rank };
   const site = await callSite(device, kernel, shape);
   const setters: readonly [string, Setter][] = Object.entries(site.set);
   const bindings: Readonly<Record<string, Binding | undefined>> = { ...own, limit: placed.limit };

@@ -129,15 +129,8 @@ export class LoadedPlan {
     for (const window of this.#windows.values()) window.close();
   }
 
-  #address(of: WindowPlan | WirePlan | BufferPlan): number {
-    switch (of.kind) {
-      case 'window':
-        return this.#windows.get(of)!.own.address;
-      case 'wire':
-        return this.wire!.memory.address;
-      case 'buffer':
-        return this.#buffers.get(of)!.address;
-    }
+  #address(of: WindowPlan | BufferPlan): number {
+    return of.kind === 'window' ? this.#windows.get(of)!.own.address : this.#buffers.get(of)!.address;
   }
 }
 

@@ -153,9 +153,8 @@ export interface ExpertParallelOptions<P extends string = string> {
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
   readonly family?: string;
   /**
-   * The transport of rows. 'windows', the default in a world of one node: ranks map each other's memory. 'proxy', the default
-   * elsewhere: a proxy beside each rank, over a network. 'nvshmem': NVSHMEM's puts, with a process for each rank. The portable
-   * family goes by each of them.
+   * The transport of rows inside a node. 'windows', the default: ranks map each other's memory. 'nvshmem': NVSHMEM's puts, with a
+   * process for each rank; the portable family alone goes by them.
    */
   readonly transport?: TransportName;
   /** How the family's kernels are spread over the device. Default: what suits the layer. All ranks must say the same. */
@@ -254,12 +253,7 @@ export const placeOf = (
   topology,
   split: requireFlag('split', split ?? false),
   sms: sms === undefined ? null : requireInteger('sms', sms, 1, 1024),
-  transport:
-    transport === undefined
-      ? topology.nodes > 1
-        ? 'proxy'
-        : 'windows'
-      : requireOneOf('transport', transport, transports),
+  transport: requireOneOf('transport', transport ?? 'windows', transports),
 });
 
 export const rowBytes = ({ dtype, length }: Row): number => dtypes[dtype].size * length;

@@ -478,7 +478,7 @@ export class World {
     if (this.#nvshmem !== null)
       throw new UnavailableError(
         'a world whose layers used NVSHMEM cannot be renewed: its end would wait for the ranks that are gone',
-        "Start its processes anew, or use another transport: 'windows' or 'proxy'",
+        "Start its processes anew, or use transport 'windows'",
       );
     await this.#masking?.catch(() => {});
     // Kernels wait for ranks that are gone until their time is over. Nobody goes on, and frees, before that.

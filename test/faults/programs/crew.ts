@@ -96,10 +96,7 @@ function arm(what: Fall): void {
   else fall(what);
 }
 
-async function oneRank(
-  world: World,
-  { family, waitMs, masks = false, fall: planned }: Case,
-): Promise<Report> {
+async function oneRank(world: World, { waitMs, masks = false, fall: planned }: Case): Promise<Report> {
   const ep = await ExpertParallel.create(world, {
     experts: 2 * world.ranks,
     topK,
@@ -107,10 +104,10 @@ async function oneRank(
     payloads: { x: row('f32', hidden) },
     output: row('f32', hidden),
     split: true,
-    family,
+    family: 'hybrid',
     waitMs,
     onLoss: masks ? 'mask' : 'throw',
-    ...(family === 'hybrid' && { tuning }),
+    tuning,
   });
   const { device } = world;
   const stream = device.createStream();

@@ -103,7 +103,6 @@ describe.each(families)('$name, by the rules of thumb', (family) => {
   const nodes = family.name === 'hybrid' ? [0, 0, 1, 1] : [0, 0, 0, 0];
   const on = (multiprocessors: number): Place => ({
     ...{ ...place, sms: null, multiprocessors, topology: topologyOf(nodes, 0) },
-    transport: family.name === 'hybrid' ? 'proxy' : 'windows',
   });
   const blocksOn = (multiprocessors: number, maxTokens: number): number[] => {
     const tuning = family.defaults({ ...layer, maxTokens }, on(multiprocessors));

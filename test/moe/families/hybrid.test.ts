@@ -32,7 +32,7 @@ const placeOn = (nodeOf: readonly unknown[], rank = 0): Place => ({
   rank,
   split: false,
   sms: null,
-  transport: 'proxy',
+  transport: 'windows',
   topology: topologyOf(nodeOf, rank),
 });
 const evenly = placeOn([0, 0, 1, 1]);
@@ -65,7 +65,7 @@ describe('the hybrid family', () => {
   });
 
   test('on one node is one-sided, without a wire', () => {
-    const one = { ...placeOn([0, 0, 0, 0]), transport: 'windows' } as const;
+    const one = placeOn([0, 0, 0, 0]);
     const plan = hybrid.plan(layer, one, hybrid.defaults(layer, one));
     expect(plan.wire).toBeNull();
     expect(plan.windows).toEqual(oneSided.plan(layer, one, oneSided.defaults(layer, one)).windows);

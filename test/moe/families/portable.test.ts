@@ -2,11 +2,8 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { ArgumentError, UnavailableError } from '../../../src/base/errors.js';
-import { NativeView } from '../../../src/gpu/index.js';
 import { effectsOf, foreignSources } from '../../../src/lang/index.js';
 import { type Place, portable, type Step, transports } from '../../../src/moe/families/index.js';
-import type { ProxyPlan } from '../../../src/moe/families/portable/commands.js';
-import { portableProxy } from '../../../src/moe/families/portable/proxy.js';
 import type { Layer } from '../../../src/moe/layer/index.js';
 import { topologyOf } from '../../../src/net/world/index.js';
 import { runOnce } from '../../../src/verify/check/run.js';
@@ -154,7 +151,7 @@ test.each(transports)('ranks that bring no tokens meet in each round, over %s', 
   await expectReference(
     { ranks, experts: ranks, topK: 1, maxTokens: 1, hidden: 8, dtype: 'bf16' },
     {
-      ...{ family: 'portable', transport, mode: 'checked', nodes: transport === 'proxy' ? ranks : 1 },
+      ...{ family: 'portable', transport, mode: 'checked' },
       tokens: Array.from({ length: 6 }, () => [0, 0]),
     },
   );
@@ -187,52 +184,5 @@ test('so do rows as e4m3', async () => {
       ),
     ),
     { seed: 2026_11, numRuns: 6 },
-  );
-});
-
-test('a wire’s front ends behind the ring, with payloads or without', () => {
-  const apart = { ...placeOf([0, 1]), transport: 'proxy' } as const;
-  for (const payloads of [[], [{ name: 'x', rowBytes: 32 }]]) {
-    const layer: Layer = { ...deepSeek, ranks: 2, payloads };
-    const { front, layout } = portable.plan(layer, apart, portable.defaults(layer, apart)).wire!;
-    const first = layout.fields.findIndex(({ offset }) => offset === front);
-    expect(layout.fields[first]!.name).toBe(payloads.length > 0 ? 'brought_0' : 'ids');
-  }
-});
-
-test('a proxy believes no tag that names no signal, and none becomes an address', () => {
-  const layer: Layer = {
-    ...deepSeek,
-    ranks: 2,
-    experts: 4,
-    topK: 2,
-    maxTokens: 2,
-    payloads: [{ name: 'x', rowBytes: 32 }],
-  };
-  const apart = { ...placeOf([0, 1]), transport: 'proxy' } as const;
-  const { wire } = portable.plan(layer, apart, portable.defaults(layer, apart));
-  const data = wire!.program.data as ProxyPlan;
-  const { offset, stride, count } = data.signals;
-  fc.assert(
-    fc.property(fc.integer({ min: 0, max: 2 ** 31 - 1 }), (tag) => {
-      const bytes = new Uint8Array(wire!.layout.bytes);
-      const tags = [tag];
-      const network = { write: () => true, arrived: () => tags.shift() ?? -1 };
-      const proxy = portableProxy({
-        rank: 0,
-        ranks: 2,
-        out: [],
-        network,
-        placement: 'host',
-        memory: new NativeView(bytes),
-        data,
-      });
-      const names = tag >>> (data.signals.valueBits + 1) < count;
-      if (names) proxy.step();
-      else expect(() => proxy.step()).toThrow(`whose tag, ${tag}, names no signal`);
-      bytes.fill(0, offset, names ? offset + stride * count : offset);
-      expect(bytes.every((byte) => byte === 0)).toBe(true);
-    }),
-    { seed: 10, numRuns: 300 },
   );
 });

@@ -84,7 +84,6 @@ describe('rows of a plan that combine takes give the bits of the reference', () 
     'split phases': { split: true },
     'two rounds in flight': { split: true, rounds: 2 },
     portable: { family: 'portable' },
-    'portable over a proxy': { family: 'portable', transport: 'proxy' },
     'hybrid, two nodes': { family: 'hybrid', nodes: 2 },
   };
   for (const [name, form] of Object.entries(forms))

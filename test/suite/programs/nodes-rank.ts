@@ -4,7 +4,7 @@ import { setFlagsFromString } from 'node:v8';
 import type { ProviderName } from '../../../src/net/fabric/index.js';
 import { World } from '../../../src/net/world/index.js';
 import { kernelsStayBytecode } from '../../v8.js';
-import { casesAcross, familiesAcross } from '../round-trip.js';
+import { casesAcross } from '../round-trip.js';
 
 for (const flag of kernelsStayBytecode) setFlagsFromString(flag);
 const provider = process.argv[2] as ProviderName;
@@ -16,10 +16,8 @@ const wires = process.env.HEDDLE_RANK === '0' ? 'host' : 'gpu';
 await World.join({ fabric: { provider, devices, wires } }, async (world) => {
   const { placement, why } = await world.wires();
   console.log(JSON.stringify({ rank: world.rank, name: `${placement}: ${why}` }));
-  for (const how of familiesAcross) {
-    for (const { name, run } of casesAcross(world.ranks, how)) {
-      await run(world);
-      console.log(JSON.stringify({ rank: world.rank, name: `${how.family}: ${name}` }));
-    }
+  for (const { name, run } of casesAcross(world.ranks)) {
+    await run(world);
+    console.log(JSON.stringify({ rank: world.rank, name }));
   }
 });

@@ -307,7 +307,6 @@ describe('heddle export', () => {
       /--shape scales is 12; it must be 0: rows of fp8 have scales/,
     ],
     [['portable', '--shape', 'transport=nvshmem'], /rows of the family portable need NVSHMEM here/],
-    [['portable', '--shape', 'transport=proxy'], /rows of the family portable need a proxy on the host here/],
     [
       ['hybrid'],
       /^family is "hybrid"; it must be 'one-sided' on one node, where both have the same kernels; hybrid needs several nodes/,

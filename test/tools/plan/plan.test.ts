@@ -42,12 +42,10 @@ describe('EP64 on 8 × p5en', () => {
   const answers = answersOf(question('p5en', 64));
 
   it('says of what was never measured that it was not', () => {
-    for (const name of ['hybrid', 'portable']) {
-      const found = answers.filter(({ candidate }) => candidate === name);
-      expect(found).toHaveLength(3);
-      for (const { beyond } of found)
-        expect(beyond[0]).toBe('a prediction, no measurement of it enters the model');
-    }
+    const found = answers.filter(({ candidate }) => candidate === 'hybrid');
+    expect(found).toHaveLength(3);
+    for (const { beyond } of found)
+      expect(beyond[0]).toBe('a prediction, no measurement of it enters the model');
   });
 
   it('ranges hold the middle, and both phases add up', () => {
@@ -61,7 +59,7 @@ describe('EP64 on 8 × p5en', () => {
   it('predicts libraries only where they were measured as they run there, inside a node or beyond', () => {
     expect(candidatesOf(question('h200-cx7', 8)).map(({ name }) => name)).not.toContain('pplx-kernels/ibgda');
     expect(candidatesOf(question('h200-cx7', 16)).map(({ name }) => name)).toContain('pplx-kernels/ibgda');
-    expect(candidatesOf(question('gb200', 144)).map(({ name }) => name)).toEqual(['hybrid', 'portable']);
+    expect(candidatesOf(question('gb200', 144)).map(({ name }) => name)).toEqual(['hybrid']);
   });
 });
 
@@ -81,7 +79,7 @@ describe('the fastest', () => {
     expect(among(of('a', 1, 3), of('b', 2, 4), of('c', 3.1, 5))).toEqual([['a', 'b']]);
     const q = question('p5en', 64, { tokens: [128] });
     expect(planText(q, answersOf(q))).toMatch(
-      /Fastest:\n {2}from 128 tokens {2}not certain, ranges overlap: hybrid, portable, pplx-garden/,
+      /Fastest:\n {2}from 128 tokens {2}not certain, ranges overlap: hybrid, pplx-garden/,
     );
   });
 
@@ -167,9 +165,7 @@ it('the machines are those that people rent', () => {
   for (const name of ['b300', 'gb300', 'h20', 'h800']) {
     const machine = machineNamed(name);
     const place = placeOn(machine, 2 * machine.perNode);
-    expect(candidates(machine, place).map((one) => one.name)).toEqual(
-      expect.arrayContaining(['portable', 'hybrid']),
-    );
+    expect(candidates(machine, place).map((one) => one.name)).toContain('hybrid');
   }
   expect(placeOn(machineNamed('gb200'), 144)).toEqual({ ranks: 144, perNode: 72 });
 });
@@ -213,10 +209,7 @@ describe('what does not fit is refused', () => {
     [() => placeOn(p5en, 60, 8), /ep is 60; it must be a multiple of nodes, 8/],
     [() => placeOn(p5en, 64, 4), /nodes is 4; it must be at least 8: a node of h200-efa has 8 GPUs/],
     [() => placeOn(machineNamed('h200-nvlink'), 16), /nodes is 2; it must be 1: h200-nvlink has no network/],
-    [
-      () => named(candidates(p5en, placeOn(p5en, 16)), 'magic'),
-      /family is "magic".*hybrid, portable, pplx-garden/,
-    ],
+    [() => named(candidates(p5en, placeOn(p5en, 16)), 'magic'), /family is "magic".*hybrid, pplx-garden/],
     [
       () => hits({ ...layer, experts: 384 }, { ranks: 512, perNode: 8 }, { kind: 'uniform' }),
       /ep is 512.*at most 384/,

@@ -13,7 +13,7 @@ const all = checkSubjects.flatMap(({ configurations }) => configurations);
 const back = 'a rank left out and back';
 const subjects = {
   moved: all.find(({ name }) => name === `push, ${back}, experts moved meanwhile`)!,
-  graph: all.find(({ name }) => name === `portable by proxy, ${back}, a graph`)!,
+  graph: all.find(({ name }) => name === `hybrid, ${back}, a graph`)!,
   anew: all.find(({ name }) => name === 'push, a rank left out, and a new process in its place, a graph')!,
 };
 

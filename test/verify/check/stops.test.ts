@@ -7,17 +7,10 @@ const hybrid = {
   family: 'hybrid',
   tuning: { dispatch: { blocks: 1, threads: 32, chunk: 1 }, combine: single },
 } as const;
-const portable = {
-  family: 'portable',
-  transport: 'proxy',
-  tuning: { dispatch: single, combine: single },
-} as const;
-
 /** As many steps as the configurations of `heddle check` say that there are. */
 const rounds = [
   ['hybrid, 3 nodes', 13, { ...hybrid, nodes: 3, ranks: 3 }],
   ['hybrid, 2 nodes of 2', 18, { ...hybrid, nodes: 2, ranks: 4 }],
-  ['portable by proxy', 26, { ...portable, nodes: 3, ranks: 3 }],
 ] as const;
 
 describe.each(rounds)('a node that stops: %s', (name, steps, how) => {

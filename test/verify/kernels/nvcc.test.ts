@@ -60,15 +60,8 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { replicas: 2 },
     { tokens: 1, scales: 224, 'dispatch.parts': 7 },
     { ranks: 72, experts: 288, topk: 32, tokens: 5 },
-    { transport: 'proxy' },
-    { transport: 'proxy', ranks: 16, hidden: 77 },
     { format: 'fp8', rounded: 'yes' },
     { format: 'mxfp8', rounded: 'yes', ranks: 72, experts: 288, topk: 32, 'dispatch.parts': 3 },
-  ],
-  portable_stage: [
-    { scales: 225, hidden: 77 },
-    { format: 'fp8', rounded: 'yes' },
-    { format: 'mxfp8', rounded: 'yes' },
   ],
   portable_dispatch_recv: [{ counts: 'yes' }, { ranks: 72, experts: 288, topk: 32 }],
   portable_combine_send: [
@@ -76,10 +69,8 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { wire: 'mxfp8', weighting: 'plan', hidden: 144 },
     { wire: 'e4m3', weighting: 'plan', hidden: 144 },
     { hidden: 77, dtype: 'f16' },
-    { transport: 'proxy' },
   ],
   portable_combine_recv: [
-    { transport: 'proxy' },
     { replicas: 2 },
     { replicas: 4, wire: 'e4m3', 'combine.parts': 3 },
     { ranks: 72, experts: 288, topk: 32 },

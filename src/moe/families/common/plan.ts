@@ -1,7 +1,7 @@
 /** The plan of a layer: memory that every family describes alike, and the launches that are its own. */
 import { type LayoutSpec, section, type TypedLayout } from '../../../lang/index.js';
 import { type Dtype, expertsOf, type Layer } from '../../layer/index.js';
-import type { Bindings, Phase, Plan, Step, View, WindowPlan, WirePlan } from '../family.js';
+import type { Bindings, Phase, Plan, Step, View, WindowPlan } from '../family.js';
 import { placingAddresses, placingPlan } from './places.js';
 import { type ReceivedSections, slotShape } from './received.js';
 import { type failureField, failureWords, notedWaits } from './waits.js';
@@ -34,14 +34,12 @@ export const receiveWindow = <S extends SeenSections>(
 });
 
 /** A step, with those of its bindings that the others do not have. */
-export type Launch = Omit<Step, 'bindings' | 'rank'> & Partial<Pick<Step, 'bindings'>>;
+export type Launch = Omit<Step, 'bindings'> & Partial<Pick<Step, 'bindings'>>;
 
 interface Own {
   readonly layer: Layer;
   readonly rank: number;
-  /** What `g.rank` is, where kernels do not count the ranks of a node. */
-  readonly kernelRank?: number;
-  readonly memory: WindowPlan | WirePlan;
+  readonly memory: WindowPlan;
   readonly layout: TypedLayout<SeenSections>;
   /** The word that counts rounds which have come to their last launch. */
   readonly rounds?: string;
@@ -51,7 +49,7 @@ interface Own {
   readonly phases: Readonly<Record<Phase, readonly (Launch | null)[]>>;
 }
 
-export function planOf({ layer, rank, kernelRank, memory, layout, rounds = '', ...own }: Own): Plan {
+export function planOf({ layer, rank, memory, layout, rounds = '', ...own }: Own): Plan {
   const { topK, output, ranks } = layer;
   const { dtype, hidden } = output;
   const slots = slotShape(layer);
@@ -66,12 +64,12 @@ export function planOf({ layer, rank, kernelRank, memory, layout, rounds = '', .
   const steps = (launches: readonly (Launch | null)[]): Step[] =>
     launches
       .filter((launch) => launch !== null)
-      .map((launch) => ({ ...launch, rank: kernelRank, bindings: { ...bindings, ...launch.bindings } }));
+      .map((launch) => ({ ...launch, bindings: { ...bindings, ...launch.bindings } }));
   const { dispatchSend, dispatchRecv, combineSend, combineRecv } = own.phases;
   return {
-    windows: memory.kind === 'window' ? [memory] : [],
+    windows: [memory],
     buffers: placing === null ? [] : [placing.buffer],
-    wire: memory.kind === 'wire' ? memory : null,
+    wire: null,
     phases: {
       ...{ dispatchSend: steps(dispatchSend), dispatchRecv: steps(dispatchRecv) },
       ...{ combineSend: steps(combineSend), combineRecv: steps(combineRecv) },

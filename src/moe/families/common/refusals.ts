@@ -38,9 +38,8 @@ export function refusesMasks(layer: Layer): HeddleError | null {
 }
 
 /** Why nothing but mapped windows carries rows of kernels that load and store peers' memory; null where they do. */
-export function refusesTransport({ transport, topology }: Place): HeddleError | null {
-  // Between nodes there is a proxy in any case.
-  if (transport === 'windows' || (transport === 'proxy' && topology.nodes > 1)) return null;
+export function refusesTransport({ transport }: Place): HeddleError | null {
+  if (transport === 'windows') return null;
   return new ArgumentError('transport', transport, "'windows', unless family is 'portable'");
 }
 

@@ -1,21 +1,20 @@
 /** The portable family: rows travel by three primitives, which every network has. */
 import { ArgumentError, type HeddleError } from '../../../base/errors.js';
 import type { Layer } from '../../layer/index.js';
-import { refusesFew, refusesMasks, refusesOnNode, refusesRows } from '../common/refusals.js';
+import { refusesFew, refusesMasks, refusesOnNode } from '../common/refusals.js';
 import { weighSpread } from '../common/weigh.js';
 import type { Family, Place } from '../family.js';
-import { proxyPlan, ringSlots } from './commands.js';
 import { defaultTuning } from './defaults.js';
 import { type PortableTuning, portableKnobs } from './knobs.js';
-import { messagesOf, mostAdded } from './messages.js';
+import { messagesOf } from './messages.js';
 import { portablePlan } from './plan.js';
-import { type PortableShape, portableWindow } from './window.js';
+import type { PortableShape } from './window.js';
 
 /** Both forms of a phase are the same launches, back to back or with work between. */
 export const portable: Family<PortableTuning> = {
   name: 'portable',
   summary: 'messages with signals behind them, one to a rank that wants a row; no phase but its end waits',
-  reach: 'world',
+  reach: 'node',
   travel: { rows: 'rank', message: 'row', metadata: 'every rank', chunk: () => 32 },
   knobs: portableKnobs,
   can: ['masks', 'adds', 'waits', 'plans', 'rounds'],
@@ -27,10 +26,7 @@ export const portable: Family<PortableTuning> = {
 
 function refuses(layer: Layer, place: Place, tuning?: PortableTuning): HeddleError | null {
   const { topology, transport } = place;
-  const refusal =
-    (transport === 'proxy' ? refusesRows(layer) : refusesOnNode(layer, topology)) ??
-    refusesFew(place, tuning) ??
-    refusesMasks(layer);
+  const refusal = refusesOnNode(layer, topology) ?? refusesFew(place, tuning) ?? refusesMasks(layer);
   if (refusal !== null) return refusal;
   if (layer.masks && transport === 'nvshmem')
     return new ArgumentError(
@@ -44,7 +40,7 @@ function refuses(layer: Layer, place: Place, tuning?: PortableTuning): HeddleErr
     const possible = `so few that a round has less than 2^31 messages, not ${ofRound}`;
     return new ArgumentError('tuning.dispatch.parts', shape.dispatch.parts, possible);
   }
-  return transport === 'proxy' ? refusesByProxy(shape) : null;
+  return null;
 }
 
 function defaults(layer: Layer, place: Place): PortableTuning {
@@ -64,20 +60,4 @@ const shapeOf = (layer: Layer, place: Place, tuning: PortableTuning): PortableSh
   ...layer,
   ...tuning,
   weigh: weighSpread(layer, tuning.combine, place),
-  commands: place.transport === 'proxy' ? ringSlots({ ...layer, ...tuning }) : 0,
 });
-
-/** A tag has 31 bits for the signal and its value; places in the window are 32 bits. */
-function refusesByProxy(shape: PortableShape): HeddleError | null {
-  const { maxTokens } = shape;
-  const window = portableWindow(shape);
-  if (window.bytes >= 2 ** 32)
-    return new ArgumentError('maxTokens', maxTokens, 'so few that the window has less than 4 GiB');
-  const { valueBits } = proxyPlan(window).signals;
-  if (mostAdded(shape) < 2 ** valueBits) return null;
-  return new ArgumentError(
-    'tuning.dispatch.parts',
-    shape.dispatch.parts,
-    `so few that no message adds ${2 ** valueBits}`,
-  );
-}

@@ -27,6 +27,3 @@ export function messagesOf(shape: Layer & PortableTuning) {
   }, 0);
   return { ofToken, ofRound: sharing(shape).turns * ofToken + chunksOf(shape) * (weights ? 2 : 1) };
 }
-
-/** The most that one adds at once: a chunk of another's turn, none of whose tokens go. */
-export const mostAdded = (of: Layer & PortableTuning): number => 2 + chunkTokens * messagesOf(of).ofToken;

@@ -11,9 +11,7 @@ import type { Transport } from './transport.js';
 import type { PortableShape, PortableWindow } from './window.js';
 
 export function sendRows(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  // By a proxy all rows lie where they were staged.
-  const rounded =
-    shape.commands > 0 ? [] : shape.payloads.flatMap((payload, p) => (payload.rounded ? [p] : []));
+  const rounded = shape.payloads.flatMap((payload, p) => (payload.rounded ? [p] : []));
   return device(
     {
       params: {
@@ -73,7 +71,7 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
       },
       using: {
         P: payload,
-        MADE: shape.commands === 0 && isMade(shape, payload),
+        MADE: isMade(shape, payload),
         REPLICAS: sharing(shape).replicas,
         UNIT: unit,
         ROW_UNITS: rowUnits,

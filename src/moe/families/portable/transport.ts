@@ -14,7 +14,7 @@ export const signalParams = (window: PortableWindow) =>
     peer: 'u32',
     /** In the peer's window. Its lower half counts. */
     signal: pointer('u64'),
-    /** With `adds` a number of at most `mostAdded`, which is added to the word. Without, the number of a round, which replaces the word. */
+    /** With `adds` a number that is added to the word. Without, the number of a round, which replaces the word. */
     value: 'u32',
     adds: constant<boolean>(),
   }) as const;

@@ -12,9 +12,7 @@
  * | arrived | dispatchSend of each source its word | the owner's dispatchRecv | it only grows, by the same in every round; the wait is ≥ |
  * | home | combineSend of each expert rank its words | the source's combineRecv | they only grow: epochs; waits are ≥ |
  * | released | combineRecv of each rank its word | the owner's combineRecv | likewise |
- * | numbered | whoever puts, of its own rank | likewise | it only grows |
- * | posted, commands | likewise | the rank's proxy | the ring has room for a combine and the dispatch behind it; a command that came before those was carried out, since peers have told what came of it (commands.ts) |
- * | brought | stage, or dispatchSend, of its own rank | dispatchSend's puts, however late | as `ids` |
+ * | brought | dispatchSend of its own rank | dispatchSend's puts, however late | as `ids` |
  * | ids, weightsOut | dispatchSend of its own rank | its puts, however late | a dispatchSend is behind this rank's combineRecv, which awaited `released` of every peer, which that sends behind its dispatchRecv, which awaited the puts |
  * | experts, weights, payloads | dispatchSend of every source | the owner's dispatchRecv, experts, weigh, combineSend | a source's dispatchSend is behind its combineRecv, which awaited `released` of the owner, whose combineRecv sends it behind the end of all of them |
  * | counts | the owner's dispatchRecv | the owner's experts | the owner's combineRecv zeroes them between |
@@ -27,7 +25,7 @@
  * | masked | its own host | its own rank | the host writes it while no rank has a kernel |
  * | waited | its own rank | its own host | rounds take turns with many entries, each written by one thread of a receive |
  *
- * Where a wait has given up none of these reasons holds, so behind it stage and the sends write nothing. Each says so for itself, since a
+ * Where a wait has given up none of these reasons holds, so behind it the sends write nothing. Each says so for itself, since a
  * peer that has all it needs still ends its round well.
  *
  * So the sends wait for nobody; a round's one meeting of all ranks, `released`, is awaited where sums are made.
@@ -42,13 +40,10 @@ import type { Weighing } from '../common/weigh.js';
 import type { PortableTuning } from './knobs.js';
 
 /** The shape to which the kernels of one ExpertParallel are specialised. */
-export interface PortableShape extends Weighing, PortableTuning {
-  /** Commands that the proxy's ring has room for, a power of two; 0 where there is no proxy. */
-  readonly commands: number;
-}
+export interface PortableShape extends Weighing, PortableTuning {}
 
 export function portableWindow(shape: PortableShape) {
-  const { ranks, maxTokens, topK, weights, commands } = shape;
+  const { ranks, maxTokens, topK, weights } = shape;
   const { turns, replicas } = sharing(shape);
   const [groups] = slotShape(shape);
   const { parts } = returnedParts(shape);
@@ -70,18 +65,10 @@ export function portableWindow(shape: PortableShape) {
     /** The ranks that rounds leave out. */
     masked: maskedField(shape),
     waited: waitedField(shape),
-    /** How many commands there were, by whom each is numbered; [slot]: 1 + the number of the command that is there. */
-    numbered: field('u32', [commands > 0 ? 1 : 0]),
-    posted: field('u32', [commands]),
-    commands: field('v16', [commands, 2]),
-    /**
-     * The caller's rows, one section a payload, where kernels see what the network reaches and it does not reach them; and rows that
-     * dispatch has rounded, with their scales.
-     */
+    /** Rows that dispatch has rounded, and their scales, one section a payload. */
     brought: shape.payloads.map(({ rowBytes }, p) => {
       const unit = unitOf(shape, p);
-      const waits = commands > 0 || isMade(shape, p);
-      return field(unit, [waits ? maxTokens : 0, rowBytes / unitBytes[unit]]);
+      return field(unit, [isMade(shape, p) ? maxTokens : 0, rowBytes / unitBytes[unit]]);
     }),
     /** [destination][token][k]: what each peer is told of this rank's tokens. */
     ids: field('i32', [ranks, maxTokens, topK]),
@@ -97,9 +84,7 @@ export function portableWindow(shape: PortableShape) {
 }
 
 /** Words that count rounds, or what adds up to them: they begin with every bit set, so that the first round wraps them. */
-export const roundWords = [
-  ...(['begun', 'finished', 'arrived', 'home', 'handed', 'released', 'numbered', 'posted'] as const),
-] as const;
+export const roundWords = ['begun', 'finished', 'arrived', 'home', 'handed', 'released'] as const;
 
 export type PortableWindow = ReturnType<typeof portableWindow>;
 

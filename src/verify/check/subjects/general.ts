@@ -45,7 +45,7 @@ export function generalOf(family: Family): CheckSubject[] {
 
 function over(family: Family, transport: TransportName): CheckConfiguration[] {
   const { name } = family;
-  const way = { windows: name, nvshmem: `${name} over nvshmem`, proxy: `${name} by proxy` }[transport];
+  const way = { windows: name, nvshmem: `${name} over nvshmem` }[transport];
   const checks = checksOf(family, transport);
   const here = transport === 'windows' ? { ...common, ...commonSplit, ...rowsBack } : commonElsewhere;
   return [

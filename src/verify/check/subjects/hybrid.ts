@@ -6,7 +6,8 @@ import { hybrid as family } from '../../../moe/families/index.js';
 import type { CheckSubject } from '../subject.js';
 import { checksOf } from './general.js';
 import { hybridLies } from './lies.js';
-import { commonNodes, each, type Rounds, roundedRows } from './rounds.js';
+import { mailOf } from './mail.js';
+import { commonMasks, commonNodes, each, type Rounds, roundedRows } from './rounds.js';
 import { stopsOf } from './stops.js';
 
 const nodes: Readonly<Record<string, Partial<Rounds>>> = {
@@ -154,6 +155,11 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
   },
 };
 
+/** A rank comes back to a graph: its proxy begins anew, as its windows do. */
+const back: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
+  Object.entries(commonMasks).filter(([name]) => name.endsWith('a graph') && !name.startsWith('all others')),
+);
+
 /** Chunks of two tokens. */
 const checks = checksOf(family, 'windows', { chunk: 2 });
 /** Warps that watch: two of them for messages of one node. */
@@ -182,6 +188,7 @@ export const hybrid: CheckSubject = {
   configurations: [
     ...checks.rounds('hybrid', each({ nodes: 2 }, commonNodes)),
     ...checks.rounds('hybrid', each({ nodes: 2 }, nodes)),
+    ...checks.rounds('hybrid', each({ nodes: 3 }, back)),
     // Routes are counted by several blocks, and each of them must give up.
     ...checks.loss('hybrid, counts', 'dispatch', { ...alone, counts: true }),
     ...checks.loss('hybrid', 'combine', alone),
@@ -204,6 +211,7 @@ export const hybrid: CheckSubject = {
     }),
     ...checks.loss('hybrid', 'dispatch', { ...alone, nodes: 2, replicas: 2 }),
     ...hybridLies,
+    mailOf('hybrid'),
     ...stopsOf('hybrid, 3 nodes', 13, { ...stopping, nodes: 3, ranks: 3 }),
     ...stopsOf('hybrid, 2 nodes of 2, messages in GPU memory', 18, {
       ...{ ...stopping, nodes: 2, ranks: 4 },

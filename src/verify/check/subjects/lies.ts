@@ -87,7 +87,7 @@ export const hybridLies: readonly CheckConfiguration[] = Object.entries(lies).ma
 async function start(world: World) {
   const { device, rank, topology } = world;
   const place = {
-    ...({ kind: 'sim', transport: 'proxy' } as const),
+    ...({ kind: 'sim', transport: 'windows' } as const),
     ...{ multiprocessors: 1, split: false, sms: null, rank, topology },
   };
   const shape = { ...shapeOfRounds(layer), weights: true, counts: false };

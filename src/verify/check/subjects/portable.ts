@@ -1,11 +1,9 @@
 /**
- * Whole rounds of the portable family, over windows, over NVSHMEM (by the twins of its functions) and by proxies over the
- * machine's network. Each configuration is there for something that the others lack.
+ * Whole rounds of the portable family, over windows and over NVSHMEM (by the twins of its functions). Each configuration is there for something that the others lack.
  */
 import { portable as family } from '../../../moe/families/index.js';
 import type { CheckSubject } from '../subject.js';
 import { checksOf } from './general.js';
-import { mailOf } from './mail.js';
 import {
   common,
   commonElsewhere,
@@ -15,7 +13,6 @@ import {
   roundedRows,
   splitMasks,
 } from './rounds.js';
-import { stopsOf } from './stops.js';
 
 /** Routes come in chunks of 32 tokens; rows are messages of their own, which overtake each other. */
 const messages: Readonly<Record<string, Partial<Rounds>>> = {
@@ -102,46 +99,8 @@ const apart: Readonly<Record<string, Partial<Rounds>>> = {
   },
 };
 
-/** Proxies and NICs take turns with kernels, so fewer shapes show more. */
-const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
-  ...commonElsewhere,
-  '3 ranks, empty ranks and empty rounds': { ...common['empty ranks and empty rounds'], experts: 5 },
-  'one token, five rounds': { maxTokens: 1, blocks: 1, times: 5 },
-  'what NICs reach in GPU memory, as e4m3, counts': {
-    ...{ wires: 'gpu', ranks: 3, maxTokens: 3, wire: 'e4m3', hidden: 144, counts: true },
-    times: 2,
-    uneven: true,
-  },
-  // Sums are handed on by all blocks of a receive.
-  groups: { ranks: 4, replicas: 2, maxTokens: 4, blocks: 3 },
-  'one resident block': { residentBlocks: 1, maxTokens: 3 },
-  'waits counted': { waits: true, ranks: 3 },
-  ...commonMasks,
-  'split, a rank of 3 nodes left out': {
-    ...{ ranks: 3, nodes: 3, topK: 3, split: true, wires: 'gpu', leaveOut: { before: 1, ranks: [0] } },
-  },
-  // Ranks count those of the world, not those of their node.
-  '2 nodes of 2 ranks, a graph': { ranks: 4, nodes: 2, graph: true },
-  '3 nodes, two chunks, few of whose tokens go': {
-    ...{ ranks: 3, nodes: 3, maxTokens: 34, routes: { holes: 0.8 } },
-    tokens: [
-      [34, 0, 1],
-      [0, 33, 2],
-    ],
-  },
-  '3 nodes of 2 ranks, uneven and empty': { ranks: 6, nodes: 3, experts: 6, blocks: 1, uneven: true },
-  'rows rounded where they are staged': roundedRows({}, { threads: 64, maxTokens: 3 }),
-};
-
 const windows = checksOf(family);
 const nvshmem = checksOf(family, 'nvshmem');
-const proxy = checksOf(family, 'proxy');
-const single = { blocks: 1, threads: 32, parts: 1 };
-/** Six launches; of each other rank's rows, routes and words ten messages come, as many leave. */
-const stopping = {
-  ...({ family: family.name, transport: 'proxy' } as const),
-  tuning: { dispatch: single, combine: single },
-};
 
 const halves = [
   'portable_dispatch_send',
@@ -200,19 +159,6 @@ export const portable: readonly CheckSubject[] = [
       }),
       ...nvshmem.loss('portable over nvshmem, counts', 'dispatch', { counts: true }),
       ...nvshmem.loss('portable over nvshmem', 'combine'),
-    ],
-  },
-  {
-    name: 'portable_proxy',
-    kernels: ['portable_stage', ...halves],
-    configurations: [
-      ...proxy.rounds('portable by proxy', byProxy),
-      ...proxy.given('portable by proxy, nothing between dispatch and combine'),
-      ...proxy.given('portable by proxy, rows written again behind dispatch', { reusedBehind: 'dispatch' }),
-      ...proxy.loss('portable by proxy, counts', 'dispatch', { counts: true }),
-      ...proxy.loss('portable by proxy', 'combine'),
-      mailOf('portable by proxy'),
-      ...stopsOf('portable by proxy', 26, { ...stopping, nodes: 3, ranks: 3 }),
     ],
   },
 ].map((subject) => ({ ...subject, family: family.name }));

@@ -261,7 +261,7 @@ function onNodes(nodes: number, names: readonly string[]): Record<string, Partia
   return Object.fromEntries(names.map((name) => [name, { ...common[name], nodes }]));
 }
 
-/** For every transport but windows, where they differ: messages of several warps, set signals and added ones, sources that are written again. */
+/** For NVSHMEM, where it differs from windows: messages of several warps, set signals and added ones, sources that are written again. */
 export const commonElsewhere: Readonly<Record<string, Partial<Rounds>>> = {
   '2 ranks': {},
   'split, two warps, payloads of odd bytes': {

@@ -13,7 +13,7 @@ import { shapeOfRounds } from '../../testing/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
 import { oneRound } from './losses.js';
 
-type How = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split'> & {
+type How = Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split'> & {
   readonly nodes: number;
   readonly ranks: number;
   /** Where messages lie. */

@@ -20,7 +20,7 @@ describe('what nvcc makes of kernels', needing('nvcc'), () => {
     'push, a rank lost in dispatch',
     'hybrid, 2 ranks',
     'hybrid, groups of 2, a rank lost in combine',
-    'portable by proxy, 2 ranks',
+    'portable, 2 ranks',
     'ceilings, transfers between barriers',
     'mlp, one resident block',
   ])('%s', async (name) => {

@@ -6,14 +6,13 @@ import { NativeView } from '../../../../src/gpu/index.js';
 import { byteSize } from '../../../../src/lang/index.js';
 import { beforeFirst } from '../../../../src/moe/families/common/waits.js';
 import type { ProxyData } from '../../../../src/moe/families/hybrid/proxy.js';
-import { familyNamed, type Place, type WirePlan } from '../../../../src/moe/families/index.js';
-import type { ProxyPlan } from '../../../../src/moe/families/portable/commands.js';
+import { hybrid, type Place, type WirePlan } from '../../../../src/moe/families/index.js';
 import type { Layer } from '../../../../src/moe/layer/index.js';
 import { LocalCircle, topologyOf } from '../../../../src/net/world/index.js';
 import { type Connect, overFabric } from '../../../../src/net/world/proxy/network.js';
 import { type PreparedProxy, prepareProxy, proxyMaker } from '../../../../src/net/world/proxy/program.js';
 
-const [family, network, roundsText] = process.argv.slice(2) as [string, string, string];
+const [network, roundsText] = process.argv.slice(2) as [string, string];
 const rounds = Number(roundsText);
 /** What the compiler does once, it has done in one of them. */
 const spans = 3;
@@ -79,8 +78,8 @@ function turn(at: number, value: number): void {
   throw new Error(`round ${value} did not come`);
 }
 
-/** Every message of a round of hybrid, each with all its rows. */
-function hybridRound({ phases, share, chunk }: ProxyData, epoch: number): void {
+/** Every message of a round, each with all its rows. */
+function round({ phases, share, chunk }: ProxyData, epoch: number): void {
   for (const { ready, counts, came, out, room } of phases) {
     for (let c = 0; c * chunk < share; c++) {
       const tokens = Math.min(chunk, share - c * chunk);
@@ -97,25 +96,6 @@ function hybridRound({ phases, share, chunk }: ProxyData, epoch: number): void {
   }
 }
 
-/** A put, which sets the first signal. */
-function portableRound({ ring, signals }: ProxyPlan, epoch: number): void {
-  // One a round, so they have the same numbers.
-  const slot = (epoch - 1) & (ring.slots - 1);
-  const at = ring.commands + 32 * slot;
-  for (let rank = 0; rank < 2; rank++) {
-    const { memory } = ranks[rank]!;
-    memory.store(at, 1 - rank);
-    memory.store(at + 4, 0);
-    memory.store(at + 8, 0);
-    memory.store(at + 12, 0);
-    memory.store(at + 16, signals.offset);
-    memory.store(at + 20, epoch);
-    memory.store(at + 24, 0);
-    memory.store(ring.posted + 4 * slot, epoch);
-  }
-  turn(signals.offset, epoch);
-}
-
 const wireOf = (rank: number): WirePlan => {
   const topology = topologyOf([0, 1], rank);
   const place: Place = {
@@ -124,11 +104,10 @@ const wireOf = (rank: number): WirePlan => {
     rank,
     split: false,
     sms: null,
-    transport: 'proxy',
+    transport: 'windows',
     topology,
   };
-  const of = familyNamed(family);
-  return of.plan(layer, place, of.defaults(layer, place)).wire!;
+  return hybrid.plan(layer, place, hybrid.defaults(layer, place)).wire!;
 };
 
 await LocalCircle.run(2, async (circle) => {
@@ -145,20 +124,18 @@ await LocalCircle.run(2, async (circle) => {
   const proxy = await prepareProxy(circle, connect, made, wire);
   ranks[circle.rank] = { memory, raw: nics.raw, proxy };
   await circle.barrier('both are there');
-  if (circle.rank === 0) measure(program.data);
+  if (circle.rank === 0) measure(program.data as ProxyData);
   await circle.barrier('measured');
   await proxy.close();
 });
 
-function measure(data: unknown): void {
-  const round = (epoch: number): void =>
-    family === 'hybrid' ? hybridRound(data as ProxyData, epoch) : portableRound(data as ProxyPlan, epoch);
+function measure(data: ProxyData): void {
   const used = (): number => process.memoryUsage().heapUsed;
   let epoch = beforeFirst;
   const run = (): void => {
     for (let n = 0; n < rounds; n++) {
       epoch = (epoch + 1) >>> 0;
-      round(epoch);
+      round(data, epoch);
     }
   };
   run();
