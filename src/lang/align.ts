@@ -35,7 +35,7 @@ function numberKey(text: string): string {
   return digits.endsWith('n') ? `${BigInt(digits.slice(0, -1))}n` : String(Number(digits));
 }
 
-/** How far to look for the next common token: over a type annotation, or a helper call that was put in. */
+/** Distances in which the next common token is looked for: over a type annotation, or a helper call that was put in. */
 const fileLookahead = 60;
 const textLookahead = 6;
 const probeLength = 48;
@@ -87,7 +87,7 @@ function better(a: Candidate, b: Candidate, there: readonly Token[], near: numbe
   return distance(a) < distance(b);
 }
 
-/** For each wanted token the index of its counterpart, or -1. */
+/** The index of each wanted token's counterpart, or -1. */
 function match(wanted: readonly Token[], there: readonly Token[], start: number): number[] {
   const result = new Array<number>(wanted.length).fill(-1);
   let i = 0;

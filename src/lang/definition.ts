@@ -20,7 +20,7 @@ export interface DeviceDefinition extends Definition {
   /** False where the header gave no name: the name it is used by is taken. */
   readonly named: boolean;
   readonly returns: DeviceReturn;
-  /** Where the function itself is written in CUDA; the body is its twin. */
+  /** Set where the function itself is written in CUDA; the body is its twin. */
   readonly foreign?: Foreign;
 }
 

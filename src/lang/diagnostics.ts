@@ -54,7 +54,7 @@ export interface Diagnostic {
   readonly message: string;
   /** '' where the place is unknown. */
   readonly file: string;
-  /** From 1; 0 where the place is unknown. */
+  /** The line, from 1; 0 where the place is unknown. */
   readonly line: number;
   readonly column: number;
   /** The lines around it with a caret; '' where there is no text. */

@@ -58,7 +58,7 @@ interface Expressions {
     readonly extents: readonly number[];
     readonly of: Shaped;
   };
-  /** The same address seen as a pointer to another type. */
+  /** A pointer to another type at the address of a pointer. */
   view: { readonly pointer: Expr };
   /** A field of `rank`'s window: base(window, rank) + field.offset. */
   field: { readonly window: Variable; readonly rank: Expr; readonly field: Field };

@@ -20,18 +20,18 @@ export interface ForeignHeader<P extends ForeignParams, U extends UsingSpec, R e
   readonly header?: string;
   /** The source that defines it, where that is not in the header: linked to the kernel. */
   readonly source?: ForeignSource;
-  /** In the order of its CUDA parameters. */
+  /** Parameters, in the order of the CUDA function's. */
   readonly params: P;
   /** The type of the result; nothing by default. */
   readonly returns?: R;
-  /** Of its twin. */
+  /** Compile-time values of its twin. */
   readonly using?: U;
   readonly effects: {
     /** Pointers through which it reads. */
     readonly reads?: readonly PointersOf<P>[];
     /** Pointers through which it writes. */
     readonly writes?: readonly PointersOf<P>[];
-    /** How it orders other accesses: 'release.sys'. */
+    /** Orders on which others may rely: 'release.sys'. */
     readonly orders?: readonly Ordering[];
     /** All lanes of a warp call it together: its twin may do what warps do. */
     readonly warp?: boolean;

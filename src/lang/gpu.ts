@@ -43,9 +43,9 @@ export interface Gpu extends KernelFunctions {
   bf16(value: f32): bf16;
   f16(value: f32): f16;
   e4m3(value: f32): e4m3;
-  /** The same conversions, where the type is a compile-time value: `g.convert(DTYPE, x)`. */
+  /** Converts to a type that is a compile-time value: `g.convert(DTYPE, x)`. */
   convert<T extends 'f32' | 'bf16' | 'f16' | 'e4m3'>(type: T, value: number | bf16 | f16 | e4m3): ValueOf[T];
-  /** The same 32 bits as another type. */
+  /** Reads the 32 bits of a value as another type. */
   bits<T extends 'i32' | 'u32' | 'f32'>(type: T, value: i32 | u32 | f32): ValueOf[T];
 
   select<T>(test: bool, then: T, otherwise: T): T;
@@ -64,7 +64,7 @@ export interface Gpu extends KernelFunctions {
   registers<T extends RegisterName>(type: T, length: number, fill?: ValueOf[T]): Registers<T>;
   /** Memory shared by the block's threads, uninitialised. Declared by a `const`, wherever it reads best. */
   shared<T extends MemoryName>(type: T, length: number): Pointer<T>;
-  /** Likewise of tiles: one, or so many one behind the other. */
+  /** Tiles in such memory: one, or `count` one behind the other. */
   shared<T extends TileName>(of: Tile<T>, count?: number): Tiles<T>;
   /** `for (const i of g.unroll(n))`: the body once per i, which is then a compile-time constant. */
   unroll(count: number): Iterable<number>;

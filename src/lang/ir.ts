@@ -33,7 +33,7 @@ export type Effect = OperationEffect;
 
 /** Every kind of statement, and what it has besides its span. */
 interface Statements {
-  /** Without `init`: the result of an inlined call, assigned once on every way through its block. */
+  /** A declaration. Without `init` it is the result of an inlined call, assigned once on every way through its block. */
   let: { readonly variable: Variable; readonly init: Expr | null };
   /** A register array, its elements starting as `fill`. */
   registers: { readonly variable: Variable; readonly fill: Expr };
@@ -97,7 +97,7 @@ export interface SharedArray {
 
 export interface IrFunction {
   readonly name: string;
-  /** As the host passes them: a list `payloads` is payloads_0, payloads_1 … */
+  /** Parameters as the host passes them: a list `payloads` is payloads_0, payloads_1 … */
   readonly params: readonly Variable[];
   readonly body: readonly Stmt[];
   readonly span: Span;
@@ -108,7 +108,7 @@ export interface SourceText {
   readonly text: string;
   /** File as a person should see it (relative to the package where possible), or '' when unknown. */
   readonly file: string;
-  /** The same file, as a debugger opens it; '' when unknown. */
+  /** The file as a debugger opens it; '' when unknown. */
   readonly path?: string;
   /** Line and column (1-based) in that file of an offset in `text`. */
   position(offset: number): { readonly line: number; readonly column: number };
@@ -133,7 +133,7 @@ export interface IrModule {
 
 /** CUDA that defines foreign functions, each `extern "C"`: compiled by itself, linked to every kernel that calls one. */
 export interface ForeignSource {
-  /** For messages: 'NVSHMEM'. */
+  /** Its name in messages: 'NVSHMEM'. */
   readonly name: string;
   /** Called where a kernel is compiled: the text, and the folders in which its `#include`s are looked for. */
   find(): { readonly text: string; readonly folders: readonly string[] };

@@ -67,7 +67,7 @@ export interface CallableParam<P extends DeviceParams = DeviceParams, R extends 
 }
 export interface ConstantParam<T extends Constant = Constant> {
   readonly kind: 'constant';
-  /** For the editor only. */
+  /** A type for the editor; never set. */
   readonly value?: T;
 }
 export type ScalarParam = 'i32' | 'u32' | 'u64' | 'f32' | 'bool';

@@ -46,7 +46,7 @@ export interface Pointer<T extends MemoryName> {
   readonly [flavour]: T;
   /** The address `index` elements further on. */
   at(index: u32 | i32): Pointer<T>;
-  /** The same address, seen as elements of another type. Alignment is the author's promise; the simulator checks it. */
+  /** A pointer to elements of another type at this address. Alignment is the author's promise; the simulator checks it. */
   as<U extends MemoryName>(type: U): Pointer<U>;
 }
 
@@ -87,7 +87,7 @@ interface Views<T extends MemoryName> {
 interface View2<T extends MemoryName> extends Pointer<T> {
   at(row: Index): Pointer<T>;
   at(row: Index, element: Index): Pointer<T>;
-  /** The same rows, seen as rows of elements of another type. */
+  /** These rows, seen as rows of elements of another type. */
   as<U extends MemoryName>(type: U): View2<U>;
 }
 interface View3<T extends MemoryName> extends Pointer<T> {
@@ -103,7 +103,7 @@ interface View4<T extends MemoryName> extends Pointer<T> {
   at(i: Index, j: Index, row: Index, element: Index): Pointer<T>;
   as<U extends MemoryName>(type: U): View4<U>;
 }
-/** Where the editor does not know how many dimensions there are; the compiler does. */
+/** A field whose number of dimensions only the compiler knows, not the editor. */
 interface AnyView<T extends MemoryName> extends Pointer<T> {
   at(...indices: Index[]): AnyView<T>;
   as<U extends MemoryName>(type: U): AnyView<U>;

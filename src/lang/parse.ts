@@ -1,4 +1,4 @@
-/** From a function's text to its syntax tree. Offsets in the tree are offsets in the text. */
+/** Parses a function's text. Offsets in the tree are offsets in the text. */
 import * as acorn from 'acorn';
 import { type FramedSource, Problem } from './diagnostics.js';
 
@@ -11,7 +11,7 @@ export interface ParsedBody {
     | { readonly expression: acorn.Expression };
 }
 
-/** By text: a function that is made for each shape is read once. */
+/** Trees by text: a function that is made for each shape is read once. */
 const parsed = new Map<string, ParsedBody>();
 
 export function parseBody(source: FramedSource): ParsedBody {

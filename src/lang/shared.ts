@@ -22,7 +22,7 @@ export interface SharedRange {
   readonly length: number;
 }
 
-/** Where an array may begin: vectors on lines of their own, tiles where the copy engine and the tensor cores take them. */
+/** The alignment of an array: vectors have lines of their own, tiles lie as the copy engine and the tensor cores take them. */
 function sharedAlignment(type: IrType & { readonly kind: 'pointer' }): number {
   if (type.tile !== undefined) return type.tile.alignment;
   return type.to === 'v16' ? sectionAlignment : byteSize[type.to];

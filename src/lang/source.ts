@@ -1,5 +1,5 @@
 /**
- * Where a body's text stands in the TypeScript file that a person edits. The text comes from `toString()`, so it
+ * Finds a body's text in the TypeScript file that a person edits. The text comes from `toString()`, so it
  * is what the transpiler made of it; the call of `kernel()` says in which file. A tsc build has a source map
  * next to it; everywhere else the text is found by its tokens. When nothing helps, the place is unknown: never
  * an error, for a kernel must run where its sources were not shipped.
@@ -11,7 +11,7 @@ import { besideFile, scriptPath, shownPath, sourceMapOf } from './files.js';
 import { isProvided, type Place, providedSources, Text, textFile } from './textfile.js';
 
 export interface CallSite {
-  /** As the engine ran it: the file, and a position in the code it was transpiled to. */
+  /** The file as the engine ran it, and a position in the code it was transpiled to. */
   readonly file: string;
   readonly line: number;
   readonly column: number;

@@ -1,4 +1,4 @@
-/** Source files as positions need them: read once, with their line starts. */
+/** Source files, read once, with the starts of their lines. */
 import { requireText } from '../base/errors.js';
 import { type Token, tokenize } from './align.js';
 import { readText } from './files.js';

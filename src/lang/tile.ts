@@ -61,7 +61,7 @@ export function requireTile(of: Tile): void {
 export const isTile = (of: unknown): of is Tile =>
   typeof of === 'object' && of !== null && 'heddle' in of && of.heddle === 'tile';
 
-/** Where element (row, column) lies: bytes from the start of its tile. */
+/** The place of element (row, column): bytes from the start of its tile. */
 export function offsetInTile(of: Tile, row: number, column: number): number {
   requireTile(of);
   requireInteger('row', row, 0, of.rows - 1);
@@ -74,7 +74,7 @@ export function offsetInTile(of: Tile, row: number, column: number): number {
 export const swizzled = (swizzle: Swizzle, offset: number): number =>
   swizzle === 0 ? offset : offset ^ (((offset >>> 7) & (swizzle / pieceBytes - 1)) << 4);
 
-/** The same, in elements: `index ^ ((index >> lines & mask) << piece)`. Null where nothing changes places. */
+/** The pattern of a swizzle, in elements: `index ^ ((index >> lines & mask) << piece)`. Null where nothing changes places. */
 export function swizzleOfIndex({ type, swizzle }: Tile): {
   readonly lines: number;
   readonly mask: number;

@@ -32,7 +32,7 @@ export const byteSize: Readonly<Record<MemoryName, number>> = {
   v16: 16,
 };
 
-/** Where memory lies. `global` is a device's own or a peer's memory; `shared` belongs to one block. */
+/** The place of memory. `global` is a device's own or a peer's memory; `shared` belongs to one block. */
 export type Space = 'global' | 'shared';
 
 export type IrType =
@@ -57,16 +57,16 @@ export type TileName = Exclude<ValueName, 'bool' | 'v16'>;
 export type Swizzle = 0 | 32 | 64 | 128;
 export type TensorRank = 2 | 3;
 
-/** How a matrix lies in shared memory. Made by `tile()`, then used by the host, kernels and the simulator alike. */
+/** The layout of a matrix in shared memory. Made by `tile()`, then used by the host, kernels and the simulator alike. */
 export interface Tile<T extends TileName = TileName> {
   readonly heddle: 'tile';
   readonly type: T;
   readonly rows: number;
   readonly columns: number;
   readonly swizzle: Swizzle;
-  /** Of the whole: a multiple of its alignment, so tiles stand one behind the other. */
+  /** The size of the whole, a multiple of its alignment: tiles stand one behind the other. */
   readonly bytes: number;
-  /** Where in shared memory one may begin. */
+  /** The alignment of its first byte in shared memory. */
   readonly alignment: number;
 }
 

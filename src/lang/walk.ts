@@ -87,7 +87,7 @@ export function rewriteStatements(
   return replaceEach(statements, (stmt) => change(stmt).map((one) => withLists(one, inside)));
 }
 
-/** As CUDA has them: it calls what twins stand for. */
+/** Statements as CUDA has them: it calls the functions that twins stand for. */
 export const withoutTwins = (statements: readonly Stmt[]): readonly Stmt[] =>
   rewriteStatements(statements, (stmt) => [stmt.kind === 'foreign' ? { ...stmt, twin: [] } : stmt]);
 

@@ -1,4 +1,4 @@
-/** How a printed kernel takes its arguments: what the host must fill in before a launch. */
+/** The arguments of a printed kernel, as the host must fill them in before a launch. */
 import { HeddleError, requireText } from '../../base/errors.js';
 import { u32 } from '../build.js';
 import type { IrModule } from '../ir.js';
@@ -18,9 +18,9 @@ export interface AbiParameter {
    * - rank: this rank, counted as the windows are, a u32; every kernel has it as its last parameter.
    */
   readonly kind: 'scalar' | 'pointer' | 'peers' | 'tensorMap' | 'rank';
-  /** As in the IR. */
+  /** Its type in the IR. */
   readonly type: IrType;
-  /** Where it lies in the parameter buffer (CU_LAUNCH_PARAM_BUFFER_POINTER); aligned to its own size, peers to 8, maps to 64. */
+  /** Its place in the parameter buffer (CU_LAUNCH_PARAM_BUFFER_POINTER), aligned to its own size, peers to 8, maps to 64. */
   readonly offset: number;
   readonly bytes: number;
 }

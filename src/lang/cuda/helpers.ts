@@ -22,7 +22,7 @@ const pairOf = (
   return result;
 }`;
 
-/** By name. Behind a text stand names of others that come before it in that order, where its text names them in another. */
+/** Helpers by name. Behind a text stand names of others that come before it, in that order, where its text names them in another. */
 export const helpers: Readonly<Record<string, string | readonly [text: string, ...first: string[]]>> = {
   u8: 'using u8 = unsigned char;',
   u16: 'using u16 = unsigned short;',

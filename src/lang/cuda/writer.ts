@@ -6,7 +6,7 @@ export class Writer {
   readonly #sources: readonly SourceText[];
   readonly #directives: boolean;
   #depth = 0;
-  /** Where the compiler believes the next line to be. */
+  /** The place at which the compiler believes the next line to be. */
   #file = '';
   #line = 0;
 

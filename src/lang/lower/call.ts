@@ -20,7 +20,7 @@ export class Call {
   constructor(
     readonly ctx: Context,
     readonly node: Node,
-    /** As the author writes it: 'g.load'. */
+    /** The function as the author writes it: 'g.load'. */
     readonly name: string,
     readonly args: readonly Argument[],
     readonly into: Into,

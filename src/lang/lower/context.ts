@@ -45,7 +45,7 @@ export class ModuleContext {
 
 type Range = Pick<Span, 'start' | 'end'>;
 
-/** Where the result of an effect goes: into the variable being declared, nowhere, or (undefined) a fresh variable. */
+/** The place of an effect's result: the variable that is being declared, nowhere, or (undefined) a fresh variable. */
 export type Into = Declared | 'nowhere' | undefined;
 
 /** The variable that an initialiser declares; `variable` is set when the initialiser itself, one effect or memory, has done so. */
@@ -64,7 +64,7 @@ class Scope {
 
 /** The returns of a device function that is being inlined. */
 export class Exits {
-  /** By the statement that leaves. */
+  /** Results by the statement that leaves. */
   readonly values = new Map<Stmt, Value>();
 
   constructor(
@@ -85,7 +85,7 @@ export class Context {
   constructor(
     readonly module: ModuleContext,
     readonly source: FramedSource,
-    /** Of a device function; a kernel has none. */
+    /** The returns of a device function; a kernel has none. */
     readonly exits: Exits | undefined,
   ) {
     this.#sourceIndex = module.sourceIndex(source);

@@ -62,7 +62,7 @@ function runtime(value: Value): Expr {
 
 /** The twin of a foreign function, held against what the function's header says that it does. */
 
-/** Something that the twin does and the header does not say, or the other way round; then it has no place. */
+/** Something that the twin does and the header does not say; or the reverse, which has no place. */
 interface Breach {
   readonly span: Span | undefined;
   readonly message: string;
@@ -131,7 +131,7 @@ function orderOf(effect: Effect): string | undefined {
   return `${effect.order}.${effect.scope}`;
 }
 
-/** From which parameters a pointer of the twin comes. */
+/** The parameters from which a pointer of the twin comes. */
 class Origins {
   readonly #of = new Map<Variable, Set<string>>();
 

@@ -46,7 +46,7 @@ export const builtins: Readonly<Record<string, Builtin>> = {
 /** The function that stands in the head of a loop only; statements.ts lowers it there. */
 export const unroll = 'unroll';
 const mostRegisters = 256;
-/** Of an array in shared memory. The bytes of all arrays together are checked once all of them are known. */
+/** Most elements of an array in shared memory. The bytes of all arrays together are checked once all of them are known. */
 const mostElements = 2 ** 20;
 
 const conversions = ['i32', 'u32', 'u64', 'f32', 'bf16', 'f16', 'e4m3'] as const;
@@ -324,7 +324,7 @@ function typeOf(type: ValueName | ReturnType<typeof like>, kept: Kept): IrType {
   return isExpr(operand) ? heldType(operand.type) : build.voidType;
 }
 
-/** Where a box begins in a tensor: as many indices as that has dimensions, the outermost first. */
+/** The first element of a box in a tensor: an index for each of its dimensions, the outermost first. */
 function coordinates(call: Call, index: number, kept: Kept): readonly Expr[] {
   const { node, value } = call.arg(index);
   const { map } = kept;

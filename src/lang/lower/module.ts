@@ -109,7 +109,7 @@ function checkSums(module: ModuleContext, body: readonly Stmt[]): void {
   });
 }
 
-/** In the order found; an unrolled loop finds the same again and again. */
+/** Mistakes in the order found, each once: an unrolled loop finds one again and again. */
 function diagnostics({ problems, sources }: ModuleContext): Diagnostic[] {
   const [first] = problems.filter(({ source, code }) => code !== 'HK103' && isMinified(source));
   if (first !== undefined) return [minified(first)];

@@ -51,7 +51,7 @@ function rowMajor(indices: readonly Expr[], extents: readonly number[], rest: re
   );
 }
 
-/** The same place, seen as elements of another type: the last dimension has more or fewer of them. */
+/** A pointer to elements of another type. The last dimension of its shape has more or fewer of them. */
 export function viewAs(call: Call, pointer: Expr, shape: Shape | undefined): Value {
   call.expect('type');
   const to = call.memoryName(0);
@@ -78,7 +78,7 @@ export function viewAs(call: Call, pointer: Expr, shape: Shape | undefined): Val
 
 /** Tiles in shared memory: `.at(stage)`, `.element(row, column)` and `.rows(first, count)` do the arithmetic of their layout. */
 
-/** After so many rows the pattern of a swizzle repeats. */
+/** The number of rows after which the pattern of a swizzle repeats. */
 const patternRows = 8;
 
 export function tileMethod(call: Call, pointer: Expr, tile: Tile, name: MethodName): Value {

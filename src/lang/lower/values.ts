@@ -24,7 +24,7 @@ export type Value =
       readonly kind: 'record';
       readonly entries: ReadonlyMap<string, Value>;
       readonly what: string;
-      /** Where its entries were written, if they were. */
+      /** Places of its entries, if they were written. */
       readonly nodes?: ReadonlyMap<string, Node>;
     }
   | {

@@ -61,7 +61,7 @@ export const block = {
     removable: true,
   }),
 
-  /** Some warps of a block, which have a part of their own in it. */
+  /** Groups: some warps of a block, which have a part of their own in it. */
   group: {
     /** The block's barrier `id` (1 to 15; 0 is `g.barrier`) for as many threads, a multiple of 32, as come to it. */
     barrier: operation({
@@ -120,12 +120,12 @@ export const block = {
       simulate: (_, machine) => machine.call('bulk.commit'),
       removable: true,
     }),
-    /** Until at most `pending` groups of this thread are unfinished (complete and visible to it). */
+    /** Waits until at most `pending` groups of this thread are unfinished. The others are complete and visible to it. */
     wait: operation({
       ...groupWait('bulk_wait', 'cp.async.bulk.wait_group', 'bulk'),
       weaker: { op: 'bulk.waitReads', description: 'waits for reads only' },
     }),
-    /** … until their shared-memory sources may be overwritten. */
+    /** Waits until the sources of all but `pending` groups, in shared memory, may be overwritten. */
     waitReads: operation({
       ...groupWait('bulk_wait_reads', 'cp.async.bulk.wait_group.read', 'bulk', true),
     }),
@@ -151,7 +151,7 @@ export const block = {
       simulate: (_, machine) => machine.call('async.commit'),
       removable: true,
     }),
-    /** Until at most `pending` groups of this thread are unfinished. Others see what came behind a barrier. */
+    /** Waits until at most `pending` groups of this thread are unfinished. Other threads see what came behind a barrier. */
     wait: operation({
       ...groupWait('async_wait', 'cp.async.wait_group', 'async'),
       misgiven: [{ operand: 'pending', description: 'pending + 1', count: (was) => was + 1 }],
@@ -199,7 +199,7 @@ export const block = {
       simulate: ({ barrier }, machine) => machine.call('mbarrierExpect', arrives, barrier, 0),
       removable: true,
     }),
-    /** Until the phase of that parity is over; false where a limit (microseconds) ran out before. */
+    /** Waits until the phase of that parity is over; false where a limit (microseconds) ran out before. */
     await: operation({
       signature: is<(barrier: Pointer<'u64'>, parity: u32, options?: { readonly limit: u32 }) => bool>(),
       takes: { barrier, parity: value('u32') },

@@ -5,7 +5,7 @@ import type { ValueName } from '../types.js';
 import { operation, value, words } from './operation.js';
 import { is } from './parts.js';
 
-/** How printf shows a value, by its type; others become one of these first. */
+/** The directive of printf for a value, by its type; others become one of these first. */
 const directives: Partial<Record<ValueName, string>> = {
   bool: '%s',
   i32: '%d',

@@ -34,7 +34,7 @@ export interface Machine {
   /** The statement, as findings name it. */
   readonly site: number;
   call(method: string, ...args: readonly Argument[]): void;
-  /** Likewise in checked mode; in fast mode there is nothing to do. */
+  /** Calls a method in checked mode; in fast mode there is nothing to do. */
   check(method: string, ...args: readonly Argument[]): void;
   /** The result is what a method of the thread returns. */
   give(method: string, ...args: readonly Argument[]): void;
@@ -62,9 +62,9 @@ export interface Machine {
   ): void;
   fence(order: FenceOrder, scope: Scope): void;
   proxyFence(space: Space): void;
-  /** Until a word, or the last of 16 bytes, compares as `until` says; the result is whether it does, or the 16 bytes. */
+  /** Waits until a word, or the last of 16 bytes, compares as `until` says; the result is whether it does, or the 16 bytes. */
   await(pointer: Expr, how: Await): void;
-  /** Until the phase of that parity of an mbarrier is over; the result is whether it is. */
+  /** Waits until the phase of that parity of an mbarrier is over; the result is whether it is. */
   awaitPhase(barrier: Expr, parity: Expr, limit: Expr): void;
 
   /** Meets the other lanes of the warp, with values or words in JavaScript; what `together` makes of these is the result. */
@@ -75,9 +75,9 @@ export interface Machine {
 }
 
 export interface Together {
-  /** It orders the lanes' accesses. */
+  /** Orders the lanes' accesses. */
   readonly orders?: true;
-  /** They have brought their parts of a product of tiles. */
+  /** Set where the lanes have brought their parts of a product of tiles. */
   readonly multiplies?: true;
   /** Replaces what the lanes of `mask` have brought by what they get: `matrixWords` words each, from those of thread `first` on. */
   complete?(words: Int32Array, first: number, mask: number): void;

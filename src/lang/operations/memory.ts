@@ -86,7 +86,7 @@ export const memory = {
   /** Puts a value in the place of another, and returns that. */
   atomicExchange: atomically('exch', (_, value) => value),
 
-  /** The same where `expected` is there; otherwise it reads, and writes nothing. Returns the value before. */
+  /** Puts `value` where `expected` is there; otherwise it writes nothing. Returns the value before. */
   atomicCas: operation({
     signature:
       is<

@@ -24,7 +24,7 @@ export const choice = <const Word extends string>(of: readonly Word[], otherwise
 export const tiles = { kind: 'tiles' } as const;
 /** A tensor that the host has described to the copy engine. */
 export const map = { kind: 'map' } as const;
-/** Where a box begins in the tensor that is the operand `map`. */
+/** The first element of a box in the tensor that is the operand `map`. */
 export const coordinates = { kind: 'coordinates' } as const;
 /** All further arguments: texts, and values of any type that a thread computes with. */
 export const words = { kind: 'words' } as const;
@@ -59,7 +59,7 @@ export type Fields<Takes extends Operands, Options extends Operands> = {
       : never;
 };
 
-/** How an operation makes C++ of its operands. */
+/** The means by which an operation makes C++ of its operands. */
 export interface Text {
   readonly prelude: Helpers;
   /** A call of a helper, given as its text, with the operands of an effect in their order; counts are arguments of its template. */
@@ -78,7 +78,7 @@ export interface Operation<
   Options extends Operands = Operands,
   Call = unknown,
 > {
-  /** Without one it takes nothing and returns nothing. */
+  /** The type for authors; without one it takes nothing and returns nothing. */
   readonly signature: Signature<Call>;
   readonly takes: Takes;
   /** The members of the object that is the last argument. */
@@ -89,7 +89,7 @@ export interface Operation<
   /** A helper that is called with the operands in their order; or what makes the text. `used`: somebody reads the result. */
   readonly cuda: string | Print<Fields<Takes, Options>>;
   simulate(effect: Fields<Takes, Options>, machine: Machine): void;
-  /** Of a warp: what becomes of what the lanes bring, once all have come. */
+  /** Makes of what the lanes of a warp bring what they get, once all have come. */
   readonly together?: Together;
   /** The mistake in operands that are each as they must be, in words. */
   refuses?(effect: Fields<Takes, Options>): string | undefined;

@@ -1,6 +1,6 @@
 /** The common part of pure operations and effects: how authors call them, and the helpers that they become in CUDA. */
 
-/** How authors call an operation: a type, for the editor alone. */
+/** The type by which authors call an operation, for the editor alone. */
 export interface Signature<Call> {
   readonly call?: Call;
 }

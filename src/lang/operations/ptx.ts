@@ -46,7 +46,7 @@ export function pointerType(pointer: Expr): { readonly to: MemoryName; readonly 
   return pointer.type;
 }
 
-/** How one type travels: the PTX type, and its register constraint. */
+/** The PTX type in which a type travels, and its register constraint. */
 interface Access {
   readonly ptx: string;
   readonly constraint: string;

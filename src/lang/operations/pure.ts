@@ -8,7 +8,7 @@ import type { ComputeName, ValueName } from '../types.js';
 import { is, type Signature } from './parts.js';
 
 interface Form<Call = (...operands: never[]) => Constant> {
-  /** Of values as the simulator's registers hold them: u32, like i32, as bitwise operators leave it. */
+  /** Computes with values as the simulator's registers hold them: u32, like i32, as bitwise operators leave it. */
   readonly compute: Call;
   /** The JavaScript that stands in place of a call. */
   inline?(...operands: readonly string[]): string;
@@ -83,7 +83,7 @@ export const pure = {
     inline: (a) => `fround(1 / ${a})`,
     cuda: 'DEVICE f32 rcp_f32(f32 a) { return __frcp_rn(a); }',
   }),
-  /** How many bits are set. */
+  /** The number of bits that are set. */
   popc: of('u32', {
     compute(a: u32): u32 {
       let v = a - ((a >>> 1) & 0x55555555);

@@ -9,7 +9,7 @@ import type { Tile, TileName } from '../types.js';
 import { coordinates, map, operation, pointerIn, tiles, value } from './operation.js';
 import { is } from './parts.js';
 
-/** Where a box begins, the outermost dimension first. */
+/** The first element of a box, the outermost dimension first. */
 type At<R> = R extends 3
   ? readonly [matrix: u32 | i32, row: u32 | i32, column: u32 | i32]
   : readonly [row: u32 | i32, column: u32 | i32];

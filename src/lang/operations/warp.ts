@@ -17,7 +17,7 @@ function each(mask: number, run: (lane: number) => void): void {
 
 const brought = new Int32Array(32);
 
-/** By the mode of a shuffle, the lane to read from; what is beyond the limit means none. */
+/** The lane to read from, by the mode of a shuffle; one beyond the limit means none. */
 const sources = {
   idx: (_: number, by: number, limit: number): number => (by <= limit ? by : -1),
   up: (lane: number, by: number, limit: number): number => (lane - by >= limit ? lane - by : -1),

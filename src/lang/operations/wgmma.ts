@@ -91,7 +91,7 @@ function wrongProduct(sum: Expr, a: Expr, b: Expr): string | undefined {
 }
 
 export const wgmma = {
-  /** Before a first product, and wherever a thread has read or written the sums since the last: what it did comes before. */
+  /** Orders what a thread did before a product: before the first, and wherever it has read or written the sums since the last. */
   fence: operation({
     cuda(effect, { prelude, heldAt }) {
       prelude.add(hold);
@@ -137,7 +137,7 @@ DEVICE void wgmma_fence(f32 (&... sums)[n]) {
     removable: true,
   }),
 
-  /** Until at most `pending` groups of this thread's are unfinished: then their sums are its own again, and a and b are read. */
+  /** Waits until at most `pending` groups of this thread are unfinished: the sums of the others are its own again, and their a and b are read. */
   wait: operation({
     signature: is<(pending: number) => void>(),
     takes: { pending: count('the number of pending groups', 7) },

@@ -12,7 +12,7 @@ import {
 /** What a copy of a function calls its registers and symbols. */
 interface Names {
   readonly suffix: string;
-  /** What is its own, or a parameter; all else has its name from the module. */
+  /** Names of its own symbols and parameters; all others have theirs from the module. */
   readonly symbols: ReadonlyMap<string, string>;
 }
 

@@ -25,16 +25,16 @@ export interface PtxKernel {
   readonly rankParameter: string | null;
   readonly parameterBytes: number;
   readonly sharedBytes: number;
-  /** By parameter: what lies in the window that it takes, for findings. */
+  /** The layout of the window that a parameter takes, for findings. */
   readonly layouts: ReadonlyMap<string, Layout>;
   readonly maxThreads: number;
   readonly cluster: number;
-  /** By parameter: what boxes of the tensor are whose map it takes. */
+  /** The boxes of the tensor whose map a parameter takes. */
   readonly tensors: ReadonlyMap<string, TensorMapParam>;
 }
 
 export interface PtxKernelOptions {
-  /** How the host calls the parameters, in their order; without it `param_0`, `param_1` and so on. */
+  /** Names under which the host sets the parameters, in their order; by default `param_0`, `param_1` and so on. */
   readonly params?: readonly string[];
   /** The one of them that each launch sets to its own rank. */
   readonly rankParameter?: string;
@@ -44,9 +44,9 @@ export interface PtxKernelOptions {
   readonly name?: string;
   /** Blocks of a cluster, where the launch says so. Default: what the kernel says, or 1. */
   readonly cluster?: number;
-  /** By parameter that is a tensor map: what its boxes are. A launcher's `setTensor` sets it. */
+  /** The boxes of each parameter that is a tensor map. A launcher's `setTensor` sets it. */
   readonly tensors?: Readonly<Record<string, TensorMapParam>>;
-  /** By parameter that is a window: what lies in it, so that findings name fields. */
+  /** The layout of each parameter that is a window, so that findings name fields. */
   readonly layouts?: Readonly<Record<string, Layout>>;
 }
 
@@ -57,7 +57,7 @@ export interface PtxProgram {
   kernel(name: string, options?: PtxKernelOptions): PtxKernel;
 }
 
-/** As many as any GPU lets a block have. */
+/** The most threads that any GPU lets a block have. */
 const mostThreads = 1024;
 const mostCluster = 16;
 

@@ -129,9 +129,9 @@ export interface PtxInstruction {
   readonly parts: readonly string[];
   readonly guard: PtxGuard | null;
   readonly operands: readonly PtxOperand[];
-  /** In the PTX, from 1. */
+  /** The line in the PTX, from 1. */
   readonly line: number;
-  /** In the source, as `.loc` says. */
+  /** The place in the source, as `.loc` says. */
   readonly source: PtxLocation | null;
 }
 
@@ -162,11 +162,11 @@ export interface PtxFunction {
 }
 
 export interface PtxModule {
-  /** How findings call it: 'kernel.ptx'. */
+  /** Its name in findings: 'kernel.ptx'. */
   readonly file: string;
   readonly version: string;
   readonly target: string;
-  /** By their numbers. */
+  /** Files by their numbers. */
   readonly sources: ReadonlyMap<number, string>;
   readonly variables: readonly PtxVariable[];
   readonly functions: ReadonlyMap<string, PtxFunction>;

@@ -135,7 +135,7 @@ export function parsePtx(given: string, file = 'kernel.ptx'): PtxModule {
     return { name, space, type, align, bytes: length === null ? null : length * ptxBytes[type], init, line };
   }
 
-  /** As in C: what a list in braces leaves out of the array that it is for is zero. */
+  /** The values of a list in braces. As in C, elements that it leaves out are zero. */
   function initial(extents: readonly (number | null)[]): (PtxInteger | PtxFloat | PtxSymbol)[] {
     if (tokens.accept('{')) {
       const values: (PtxInteger | PtxFloat | PtxSymbol)[] = [];

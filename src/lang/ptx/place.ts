@@ -1,4 +1,4 @@
-/** Where an instruction of PTX was written. */
+/** The place where an instruction of PTX was written. */
 import type { PtxInstruction, PtxLocation, PtxModule } from './module.js';
 
 /** The line of the source and, beside the instruction, its line in the PTX; without a source that alone. */

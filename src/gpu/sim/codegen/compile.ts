@@ -34,7 +34,7 @@ function evaluate(text: string): Compiled['run'] {
   return run;
 }
 
-/** Where a window of a rank that does not exist points in checked mode: every access to it is out of bounds. */
+/** The window of a rank that does not exist, in checked mode: every access to it is out of bounds. */
 const noWindow = new SimBuffer(-1, 'the window of a rank that does not exist', -1, 0);
 
 /** Builtins that kernels in PTX read otherwise. */

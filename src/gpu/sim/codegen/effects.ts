@@ -178,7 +178,7 @@ export class Effects implements Machine {
     for (const [i, target] of targets.entries()) this.#emit(`${target} = ${values[i]};`);
   }
 
-  /** Where checked mode leaves what an atomic load reads. */
+  /** The place in which checked mode leaves what an atomic load reads. */
   #seen({ to, offset }: { to: MemoryType; offset: string }) {
     const [view, shift] = views[to];
     return { to, view: `t.seen.${view}`, index: `(${offset} & 15) >>> ${shift}` };

@@ -333,7 +333,7 @@ export class Expressions {
     }
   }
 
-  /** In checked mode, the field of a window that a pointer is of, where that is known. */
+  /** The field of a window that a pointer is of, in checked mode and where that is known. */
   boundsOf(e: Expr): Bounds | null {
     if (!this.#checked) return null;
     switch (e.kind) {

@@ -24,7 +24,7 @@ export type Slot =
 
 /** The field that a pointer is of. */
 export interface Bounds {
-  /** Where it begins, as something cheap to repeat. */
+  /** The offset at which it begins, as something cheap to repeat. */
   readonly start: string;
   readonly field: Field;
   /** Whether the pointer was moved, or widened, behind the index that was held against the field's shape. */
