@@ -1,15 +1,15 @@
 /** One micro-batch of an MoE layer: what it has to itself, and its stages in the order of the layer. */
 import type { Stream } from '../gpu/index.js';
-import type { World } from '../net/world/index.js';
-import { expertsShapeOf } from './experts/experts-options.js';
 import { ExpertsPlan } from './experts/experts-plan.js';
 import { ExpertsMlp } from './experts/mlp.js';
 import type { LayerPlan, MoeLayerOptions } from './moe-options.js';
-import { ExpertParallel } from './rounds/expert-parallel.js';
+import type { ExpertParallel } from './rounds/expert-parallel.js';
 import type { Dispatched } from './rounds/in-flight.js';
-import { layerOf } from './rounds/options.js';
 import type { Tensor } from './rounds/tensor.js';
 import { Router } from './router/index.js';
+
+/** Takes a part, so that it is disposed of with the layer; returns it. */
+export type Keep = <T extends { dispose(): unknown }>(part: T) => T;
 
 /** The parts of a layer that each of its micro-batches has. Each enqueues by itself, which benchmarks make use of. */
 export interface LayerParts {
@@ -24,19 +24,19 @@ export class MicroBatch {
 
   private constructor(readonly parts: LayerParts) {}
 
-  /** Every rank of the world calls it. */
-  static async create(world: World, plan: LayerPlan, options: MoeLayerOptions): Promise<MicroBatch> {
-    const { model, maxTokens, carrier, gemm } = plan;
-    const planned = plan.planned(world.ranks);
-    const { router: weights, experts: mlp } = options;
-    const router = await Router.create(world, model, weights, maxTokens);
-    // Refused now, and not when there are windows.
-    expertsShapeOf(layerOf(world.ranks, carrier), world.rank, planned);
-    const ep = await ExpertParallel.create(world, carrier);
-    const expertsPlan = await ExpertsPlan.create(ep, planned);
+  /** Makes what a rank has beside `ep`, for itself alone. */
+  static async create(
+    ep: ExpertParallel,
+    { model, maxTokens, planned, gemm }: LayerPlan,
+    options: MoeLayerOptions,
+    keep: Keep,
+  ): Promise<MicroBatch> {
+    const { world } = ep;
     const { activation = 'swiglu' } = model;
-    const experts = await ExpertsMlp.create(ep, expertsPlan, { ...mlp, activation, gemm });
-    return new MicroBatch({ router, ep, plan: expertsPlan, experts });
+    const router = keep(await Router.create(world, model, options.router, maxTokens));
+    const plan = keep(await ExpertsPlan.create(ep, planned(world.ranks)));
+    const experts = keep(await ExpertsMlp.create(ep, plan, { ...options.experts, activation, gemm }));
+    return new MicroBatch({ router, ep, plan, experts });
   }
 
   /** Routes the tokens and sends their rows. */
@@ -63,11 +63,5 @@ export class MicroBatch {
   finish(out: Tensor, stream: Stream): void {
     const { ep, experts } = this.parts;
     ep.combine(out, stream, experts.made ?? undefined);
-  }
-
-  async dispose(): Promise<void> {
-    const { router, ep, plan, experts } = this.parts;
-    for (const part of [router, experts, plan]) part.dispose();
-    await ep.dispose();
   }
 }

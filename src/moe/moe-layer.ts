@@ -5,10 +5,10 @@
 
 import { ArgumentError, DisposedError, HeddleError, RepeatRoundsError } from '../base/errors.js';
 import { requireStream, type Stream } from '../gpu/index.js';
-import { World } from '../net/world/index.js';
-import type { MlpWeights } from './experts/products.js';
+import { allOrNone, World } from '../net/world/index.js';
+import { expertsShapeOf } from './experts/experts-options.js';
 import { type Placement, requireSamePlaces } from './layer/index.js';
-import { MicroBatch } from './micro-batch.js';
+import { type Keep, MicroBatch } from './micro-batch.js';
 import { layerMemory } from './moe-memory.js';
 import {
   type LayerPlan,
@@ -18,11 +18,13 @@ import {
   requireLayerWeights,
 } from './moe-options.js';
 import { type MoveOptions, MovingWeights } from './moving-weights.js';
-import { countAlike, roundsInside } from './rounds/expert-parallel.js';
+import { countAlike, ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
 import { type MemoryUse, memoryFor } from './rounds/memory.js';
+import { layerOf } from './rounds/options.js';
 import type { Statistics } from './rounds/placing.js';
 import { requireVectors, type Tensor, wrap } from './rounds/tensor.js';
 import { readWaits, type Waits } from './rounds/waits.js';
+import { routerShapeOf } from './router/index.js';
 import { SharedExpert } from './shared-expert.js';
 
 /** The inside of a layer. */
@@ -30,6 +32,8 @@ interface Inside {
   readonly batches: readonly MicroBatch[];
   /** Null where the model has no shared expert. */
   readonly shared: SharedExpert | null;
+  /** Null where there is one micro-batch. */
+  readonly beside: ReturnType<typeof besideOf> | null;
 }
 
 let insideOf: (layer: MoeLayer) => Inside;
@@ -39,7 +43,7 @@ export const layerInside = (layer: MoeLayer): Inside => insideOf(layer);
 
 export class MoeLayer {
   static {
-    insideOf = (layer) => ({ batches: layer.#batches, shared: layer.#shared });
+    insideOf = (layer) => layer.#inside;
   }
 
   /** The family of kernels that carries rows, and why it was chosen. */
@@ -47,11 +51,11 @@ export class MoeLayer {
   readonly why: string;
   /** The memory of this rank that the layer allocated; its weights are the caller's. */
   readonly memory: MemoryUse;
-  readonly #plan: LayerPlan;
+  readonly #hidden: number;
   readonly #maxTokens: number;
-  readonly #batches: readonly MicroBatch[];
-  readonly #shared: SharedExpert | null;
-  readonly #beside: ReturnType<typeof besideOf> | null;
+  readonly #inside: Inside;
+  /** All that the layer has, in the order in which it was made. */
+  readonly #kept: readonly Kept[];
   /** Null where experts were not placed. */
   readonly #moving: MovingWeights | null;
   #disposed = false;
@@ -59,39 +63,56 @@ export class MoeLayer {
   private constructor(
     world: World,
     plan: LayerPlan,
-    maxTokens: number,
-    { batches, shared }: Inside,
-    memory: MemoryUse,
-    weights: MlpWeights,
+    { maxTokens, experts }: MoeLayerOptions,
+    inside: Inside,
+    kept: readonly Kept[],
   ) {
-    const { ep } = batches[0]!.parts;
+    const { ep } = inside.batches[0]!.parts;
     this.family = ep.family;
     this.why = ep.why;
-    this.memory = memory;
-    this.#plan = plan;
+    this.memory = layerMemory(plan, world, ep.memory);
+    this.#hidden = plan.model.hidden;
     this.#maxTokens = maxTokens;
-    this.#batches = batches;
-    this.#shared = shared;
-    this.#beside = batches.length === 1 ? null : besideOf(world);
-    const { gateUp, down, gateUpScales, downScales, gateUpBias, downBias } = weights;
+    this.#inside = inside;
+    this.#kept = kept;
+    const { gateUp, down, gateUpScales, downScales, gateUpBias, downBias } = experts;
     const all = [gateUp, down, gateUpScales, downScales, gateUpBias, downBias].filter(
       (tensor) => tensor !== undefined,
     );
     this.#moving = ep.placement && new MovingWeights(world, all, ep.placement);
   }
 
-  /** Creates windows, compiles kernels, checks the weights. Every rank of the world calls it with the same options. */
+  /**
+   * Creates windows, compiles kernels, checks the weights. Every rank of the world calls it with the same options. Where one rank cannot
+   * have what it needs, all throw, and nothing is left.
+   */
   static async create(world: World, options: MoeLayerOptions): Promise<MoeLayer> {
     if (!(world instanceof World))
       throw new ArgumentError('world', world, 'what World.local or World.join gives');
     const plan = layerPlanOf(options);
     requireLayerWeights(plan, options, world);
-    const batches: MicroBatch[] = [];
-    for (let n = 0; n < plan.microBatches; n++) batches.push(await MicroBatch.create(world, plan, options));
-    const { sharedExperts: weights } = options;
-    const shared = weights === undefined ? null : await SharedExpert.create(world, plan, weights);
-    const memory = layerMemory(plan, world, batches[0]!.parts.ep.memory);
-    return new MoeLayer(world, plan, options.maxTokens, { batches, shared }, memory, options.experts);
+    // Refused now, and not when there are windows.
+    routerShapeOf(plan.model, options.router);
+    expertsShapeOf(layerOf(world.ranks, plan.carrier), world.rank, plan.planned(world.ranks));
+    const kept: Kept[] = [];
+    const keep: Keep = (part) => {
+      kept.push(part);
+      return part;
+    };
+    try {
+      const eps: ExpertParallel[] = [];
+      for (let n = 0; n < plan.microBatches; n++)
+        eps.push(keep(await ExpertParallel.create(world, plan.carrier)));
+      let inside!: Inside;
+      await allOrNone(world.allGather.bind(world), 'creating an MoeLayer', async () => {
+        inside = await insideFor(world, eps, plan, options, keep);
+        return new Uint8Array(0);
+      });
+      return new MoeLayer(world, plan, options, inside, kept);
+    } catch (error) {
+      await disposeOf(kept);
+      throw error;
+    }
   }
 
   /** The memory of each rank that `create` would take, whether or not there is a GPU here. */
@@ -108,14 +129,14 @@ export class MoeLayer {
   forward(x: Tensor, out: Tensor, stream: Stream): void {
     requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this MoeLayer');
-    const { hidden } = this.#plan.model;
-    requireVectors('x', x, ['bf16'], [[0, this.#maxTokens], hidden]);
-    requireVectors('out', out, ['bf16'], [x.shape[0]!, hidden]);
+    requireVectors('x', x, ['bf16'], [[0, this.#maxTokens], this.#hidden]);
+    requireVectors('out', out, ['bf16'], [x.shape[0]!, this.#hidden]);
     // Some rows of `out` are written while others of `x` are still to be read.
     if (x.data < out.data + out.bytes && out.data < x.data + x.bytes)
       throw new ArgumentError('out.data', out.data, 'memory that does not overlap x');
-    const [first, second] = this.#batches;
-    this.#shared?.begin(x, out, stream);
+    const { batches, shared } = this.#inside;
+    const [first, second] = batches;
+    shared?.begin(x, out, stream);
     if (second === undefined) this.#one(first!, x, out, stream);
     else this.#two(first!, second, x, out, stream);
   }
@@ -139,7 +160,7 @@ export class MoeLayer {
     const { moving, now } = this.#requirePlaced('place');
     requireSamePlaces(placement, now);
     moving.requireHeld(placement);
-    for (const { parts } of this.#batches) parts.ep.place(placement, stream);
+    for (const ep of this.#eps) ep.place(placement, stream);
   }
 
   /**
@@ -157,7 +178,7 @@ export class MoeLayer {
     requireStream('stream', stream);
     this.#requirePlaced('statistics');
     const all: Statistics[] = [];
-    for (const { parts } of this.#batches) all.push(await parts.ep.statistics(stream));
+    for (const ep of this.#eps) all.push(await ep.statistics(stream));
     const sum = (of: keyof Statistics): number[] =>
       all[0]![of].map((_, expert) => all.reduce((total, one) => total + one[of][expert]!, 0));
     return { routed: sum('routed'), dropped: sum('dropped') };
@@ -167,9 +188,8 @@ export class MoeLayer {
   async waits(stream: Stream): Promise<Waits> {
     requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this MoeLayer');
-    const eps = this.#batches.map(({ parts }) => parts.ep);
-    const rounds = eps.flatMap((ep) => roundsInside(ep).map(({ loaded }) => loaded));
-    return readWaits(eps[0]!.world, rounds, stream);
+    const rounds = this.#eps.flatMap((ep) => roundsInside(ep).map(({ loaded }) => loaded));
+    return readWaits(this.#eps[0]!.world, rounds, stream);
   }
 
   /**
@@ -180,16 +200,15 @@ export class MoeLayer {
     let repeated = false;
     // Until none of them says so: while one is asked, another rank may be lost, of which those before it have still to tell.
     while (await this.#mustRepeat(stream)) repeated = true;
-    const eps = this.#batches.map(({ parts }) => parts.ep);
-    if (repeated) throw new RepeatRoundsError(eps[0]!.world.masked, countAlike(eps) + 1);
+    if (repeated) throw new RepeatRoundsError(this.#eps[0]!.world.masked, countAlike(this.#eps) + 1);
   }
 
   /** Waits for all micro-batches; whether rounds of one are to be repeated, since ranks were left out. */
   async #mustRepeat(stream: Stream): Promise<boolean> {
     let repeats = false;
-    for (const { parts } of this.#batches) {
+    for (const ep of this.#eps) {
       try {
-        await parts.ep.synchronize(stream);
+        await ep.synchronize(stream);
       } catch (error) {
         if (!(error instanceof RepeatRoundsError)) throw error;
         repeats = true;
@@ -203,15 +222,16 @@ export class MoeLayer {
     if (this.#disposed) return;
     this.#disposed = true;
     this.#moving?.end();
-    for (const batch of this.#batches) await batch.dispose();
-    this.#shared?.dispose();
-    this.#beside?.stream.dispose();
-    for (const event of Object.values(this.#beside?.event ?? {})) event.dispose();
+    await disposeOf(this.#kept);
+  }
+
+  get #eps(): ExpertParallel[] {
+    return this.#inside.batches.map(({ parts }) => parts.ep);
   }
 
   #requirePlaced(call: string): { readonly moving: MovingWeights; readonly now: Placement } {
     if (this.#disposed) throw new DisposedError('this MoeLayer');
-    const now = this.#batches[0]!.parts.ep.placement;
+    const now = this.#eps[0]!.placement;
     if (this.#moving !== null && now !== null) return { moving: this.#moving, now };
     throw new HeddleError(
       'HEDDLE_NOT_PLACED',
@@ -223,7 +243,7 @@ export class MoeLayer {
     batch.begin(x, stream);
     batch.receive(stream);
     batch.experts(stream);
-    this.#shared?.end(stream);
+    this.#inside.shared?.end(stream);
     batch.finish(out, stream);
   }
 
@@ -233,7 +253,7 @@ export class MoeLayer {
    * same order: first's dispatch, second's dispatch, first's combine, second's combine.
    */
   #two(first: MicroBatch, second: MicroBatch, x: Tensor, out: Tensor, stream: Stream): void {
-    const { stream: own, event } = this.#beside!;
+    const { stream: own, event } = this.#inside.beside!;
     const half = Math.ceil(x.shape[0]! / 2);
     const then = (before: Stream, name: keyof typeof event, behind: Stream): void => {
       before.record(event[name]);
@@ -247,7 +267,7 @@ export class MoeLayer {
     second.receive(own);
     first.experts(stream);
     then(own, 'secondReceived', stream);
-    this.#shared?.end(stream);
+    this.#inside.shared?.end(stream);
     first.finish(rowsOf(out, 0, half), stream);
     second.experts(own);
     then(stream, 'firstFinished', own);
@@ -256,11 +276,36 @@ export class MoeLayer {
   }
 }
 
-/** Resources that two micro-batches need beside the caller's stream. */
-function besideOf({ device }: World) {
-  const event = () => device.createEvent();
+interface Kept {
+  dispose(): unknown;
+}
+
+/** Disposes of parts, the last first. */
+async function disposeOf(kept: readonly Kept[]): Promise<void> {
+  for (const part of kept.toReversed()) await part.dispose();
+}
+
+/** Makes what a rank has for itself, beside what carries its rows. */
+async function insideFor(
+  world: World,
+  eps: readonly ExpertParallel[],
+  plan: LayerPlan,
+  options: MoeLayerOptions,
+  keep: Keep,
+): Promise<Inside> {
+  const batches: MicroBatch[] = [];
+  for (const ep of eps) batches.push(await MicroBatch.create(ep, plan, options, keep));
+  const { sharedExperts } = options;
+  const shared =
+    sharedExperts === undefined ? null : await SharedExpert.create(world, plan, sharedExperts, keep);
+  return { batches, shared, beside: eps.length === 1 ? null : besideOf(world, keep) };
+}
+
+/** Makes what two micro-batches need beside the caller's stream. */
+function besideOf({ device }: World, keep: Keep) {
+  const event = () => keep(device.createEvent());
   return {
-    stream: device.createStream(),
+    stream: keep(device.createStream()),
     event: {
       ...{ start: event(), firstReceived: event(), secondReceived: event() },
       ...{ firstFinished: event(), end: event() },

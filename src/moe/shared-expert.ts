@@ -4,6 +4,7 @@ import type { World } from '../net/world/index.js';
 import { mostBeside, multiprocessorsBeside } from './experts/index.js';
 import { DenseMlp } from './experts/mlp.js';
 import type { MlpWeights } from './experts/products.js';
+import type { Keep } from './micro-batch.js';
 import type { LayerPlan } from './moe-options.js';
 import type { Tensor } from './rounds/tensor.js';
 
@@ -21,13 +22,20 @@ export class SharedExpert {
     readonly beside: Beside | null,
   ) {}
 
-  static async create({ device }: World, plan: LayerPlan, weights: MlpWeights): Promise<SharedExpert> {
+  static async create(
+    { device }: World,
+    plan: LayerPlan,
+    weights: MlpWeights,
+    keep: Keep,
+  ): Promise<SharedExpert> {
     const maxTokens = plan.maxTokens * plan.microBatches;
     const besideOthers = plan.overlap && maxTokens <= mostBeside;
     const sms = besideOthers ? { sms: multiprocessorsBeside(maxTokens, device.multiprocessors) } : {};
-    const mlp = await DenseMlp.create(device, { ...weights, maxTokens, ...sms });
-    const event = () => device.createEvent();
-    const beside = besideOthers ? { stream: device.createStream(), begun: event(), done: event() } : null;
+    const mlp = keep(await DenseMlp.create(device, { ...weights, maxTokens, ...sms }));
+    const event = () => keep(device.createEvent());
+    const beside = besideOthers
+      ? { stream: keep(device.createStream()), begun: event(), done: event() }
+      : null;
     return new SharedExpert(mlp, beside);
   }
 
@@ -46,10 +54,5 @@ export class SharedExpert {
   /** What is enqueued behind this finds `out`. */
   end(stream: Stream): void {
     if (this.beside !== null) stream.wait(this.beside.done);
-  }
-
-  dispose(): void {
-    this.mlp.dispose();
-    for (const own of Object.values(this.beside ?? {})) own.dispose();
   }
 }

@@ -110,6 +110,7 @@ interface Reasons {
     | 'LocalCircle.fail'
     | 'ProcessCircle.fail'
     | 'TransferEngine.probe'
+    | 'allOrNone'
     | 'createOut'
     | 'isTile'
     | 'nvrtcCandidates'

@@ -33,6 +33,7 @@ import {
   shapeOfRounds,
 } from '../../src/verify/testing/index.js';
 import { comparePlan, placeReceived, runPlan } from '../../src/verify/trials/index.js';
+import { liveMemory, withoutRoom } from './live-memory.js';
 
 const small: RoundsShape = {
   ...{ ranks: 2, experts: 6, topK: 3, maxTokens: 5, hidden: 8 },
@@ -222,6 +223,18 @@ test('several blocks, with several steps of each warp, sort as one', async () =>
   const how = { alignment: 16 } as const;
   expect(comparePlan(of.layer, 1, of.received, how, await planOf(of, how)).different).toBe(0);
 });
+
+test('a plan whose memory is not to be had leaves nothing', () =>
+  onGpu(arrived({ ...small, weighting: 'plan' }, 0, 1), async (of) => {
+    const { device } = of.world;
+    const live = liveMemory(device);
+    for (const missing of ['sizes of experts', 'routes of rows', 'rows of routes', 'weights of routes']) {
+      const restore = withoutRoom(device, missing);
+      await expect(ExpertsPlan.create(of)).rejects.toThrow('no room');
+      expect(live()).toBe(0);
+      restore();
+    }
+  }));
 
 test('a rank without experts plans nothing', async () => {
   const { sizes } = await planOf(arrived({ ...small, ranks: 3, experts: 2, topK: 1 }, 2, 1));

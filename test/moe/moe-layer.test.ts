@@ -20,6 +20,7 @@ import {
   plainLayer,
 } from '../../src/verify/trials/index.js';
 import { deep, gptOss, plain } from './layers.js';
+import { liveMemory, withoutRoom } from './live-memory.js';
 import { runLayer } from './run-layer.js';
 
 test('memory is said before there is a layer', async () => {
@@ -122,6 +123,26 @@ test.each([{ alignment: 3 }, { capacity: 0 }, { alignment: 16, capacity: 8 }])(
       const windows = vi.spyOn(world, 'createWindow');
       await expect(MoeLayer.create(world, options)).rejects.toThrow(ArgumentError);
       expect(windows).not.toHaveBeenCalled();
+    });
+  },
+);
+
+test.each(['logits', 'routes of rows', 'rows that experts made', 'inner rows'])(
+  'a layer for which one rank has no room is refused on all, and leaves nothing: %s',
+  async (missing) => {
+    const inputs = makeLayer(deep, [2, 2], 5);
+    await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+      const { device, rank } = world;
+      const weights = placeWeights(world, device.createStream(), inputs);
+      const create = () =>
+        MoeLayer.create(world, { model: deep, maxTokens: 2, microBatches: 2, waitMs: 1000, ...weights });
+      const live = liveMemory(device);
+      const restore = rank === 1 ? withoutRoom(device, missing) : () => {};
+      await expect(create()).rejects.toThrow('no room');
+      expect(live()).toBe(0);
+      restore();
+      await (await create()).dispose();
+      expect(live()).toBe(0);
     });
   },
 );

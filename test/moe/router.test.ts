@@ -12,7 +12,7 @@ import {
   routedTolerance,
   runRouter,
 } from '../../src/verify/trials/index.js';
-import { liveMemory } from './live-memory.js';
+import { liveMemory, withoutRoom } from './live-memory.js';
 
 const softmax: Routing = { scores: 'softmax', normalise: true, scale: 1 };
 const plain: RoutedModel = { hidden: 64, experts: 12, topK: 3, routing: softmax };
@@ -211,14 +211,11 @@ test('a router whose memory is not to be had leaves nothing', () =>
     const { device } = world;
     const inputs = makeRouted({ model: plain, tokens: 2, seed: 3 });
     const weights = tensorFrom(device, device.createStream(), inputs.weights, 'bf16', [12, 64]);
-    const allocate = device.allocate.bind(device);
+    const live = liveMemory(device);
     for (const missing of ['logits', 'ids of routes', 'weights of routes']) {
-      device.allocate = (bytes, purpose) => {
-        if (purpose === missing) throw new Error('no room');
-        return allocate(bytes, purpose);
-      };
-      const live = liveMemory(device);
+      const restore = withoutRoom(device, missing);
       await expect(Router.create(world, plain, { weights }, 7)).rejects.toThrow('no room');
       expect(live()).toBe(0);
+      restore();
     }
   }));

@@ -19,7 +19,7 @@ import type { MadeRows } from '../rounds/inputs.js';
 import {
   describe,
   elements,
-  emptyTensor,
+  emptyTensors,
   isContiguous,
   isOfType,
   type OwnedTensor,
@@ -94,7 +94,7 @@ export class ExpertsPlan<P extends string = string> {
     this.#experts = expertsOf(of.shape, of.world.rank).count;
     this.#memory = memory;
     this.#sites = sites;
-    const { sizes, routes, scatter, weights } = memory;
+    const { sizes, routes, scatter, weights = null } = memory;
     const word = (first: number, length: number) => wrap(sizes.data + 4 * first, 'u32', [length]);
     const end = 2 * shape.experts;
     this.planned = {
@@ -124,18 +124,18 @@ export class ExpertsPlan<P extends string = string> {
       callSite(device, kernels.reduce.kernel, launch(kernels.reduce)),
     ]);
     const routes = [sharing(layer).groups, layer.maxTokens, layer.topK];
-    const memory = {
-      sizes: emptyTensor(device, 'u32', [2 * shape.experts + 2], 'sizes of experts'),
-      routes: emptyTensor(device, 'i32', [rowsOfPlan(shape)], 'routes of rows'),
-      scatter: emptyTensor(device, 'i32', routes, 'rows of routes'),
-      weights: keepsWeights(layer) ? emptyTensor(device, 'f32', routes, 'weights of routes') : null,
-    };
+    const memory: Buffers = emptyTensors(device, {
+      sizes: ['u32', [2 * shape.experts + 2], 'sizes of experts'],
+      routes: ['i32', [rowsOfPlan(shape)], 'routes of rows'],
+      scatter: ['i32', routes, 'rows of routes'],
+      ...(keepsWeights(layer) ? { weights: ['f32', routes, 'weights of routes'] as const } : {}),
+    });
     plan.set.ids(received.experts.data);
     plan.set.first(expertsOf(layer, rank).first);
     plan.set.sizes(memory.sizes.data);
     plan.set.routes(memory.routes.data);
     plan.set.scatter(memory.scatter.data);
-    if (memory.weights !== null) {
+    if (memory.weights !== undefined) {
       plan.set.weights(0, received.weights!.data);
       plan.set.kept(0, memory.weights.data);
     }
@@ -263,7 +263,7 @@ export class ExpertsPlan<P extends string = string> {
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
-    for (const tensor of Object.values(this.#memory)) tensor?.free();
+    for (const tensor of Object.values(this.#memory)) tensor.free();
   }
 
   #require(call: string, received: Received<P>, stream: Stream): void {
@@ -300,7 +300,8 @@ type Sites = {
 };
 
 interface Buffers extends Readonly<Record<'sizes' | 'routes' | 'scatter', OwnedTensor>> {
-  readonly weights: OwnedTensor | null;
+  /** Where combine takes the plan's rows. */
+  readonly weights?: OwnedTensor;
 }
 
 /** Requires `count` rows, or as many as there are; returns how many. */

@@ -119,6 +119,23 @@ export function emptyTensor(
   return { ...wrap(memory.address, dtype, shape), free: () => memory.free() };
 }
 
+type Wanted = readonly [dtype: Dtype, shape: readonly number[], purpose: string];
+
+/** Allocates tensors by name. Where memory for one cannot be had, none is left. */
+export function emptyTensors<W extends Readonly<Partial<Record<keyof W, Wanted>>>>(
+  device: Device,
+  wanted: W,
+): { readonly [Name in keyof W]: OwnedTensor } {
+  const made: Record<string, OwnedTensor> = {};
+  try {
+    for (const [name, one] of Object.entries(wanted as Record<string, Wanted>)) made[name] = emptyTensor(device, ...one);
+    return made as { [Name in keyof W]: OwnedTensor };
+  } catch (error) {
+    for (const tensor of Object.values(made)) tensor.free();
+    throw error;
+  }
+}
+
 /**
  * A tensor filled from the host, in order on `stream`.
  *

@@ -11,8 +11,8 @@ import {
   type Stream,
 } from '../../gpu/index.js';
 import { remembered, usualMultiprocessors } from '../families/family.js';
-import { type Dtype, limits, type MoeModel, requireRouting } from '../layer/index.js';
-import { emptyTensor, type OwnedTensor, requireVectors, type Tensor, wrap } from '../rounds/tensor.js';
+import { limits, type MoeModel, requireRouting } from '../layer/index.js';
+import { emptyTensors, type OwnedTensor, requireVectors, type Tensor, wrap } from '../rounds/tensor.js';
 import { chooseKernel } from './kernels/choose.js';
 import { logitsKernel } from './kernels/logits.js';
 import {
@@ -86,7 +86,11 @@ export class Router {
         ...{ grid: chooses.blocks, block: chooses.threads, programmatic: true, rank },
       }),
     ]);
-    const memory = allocate(device, shape, maxTokens);
+    const memory = emptyTensors(device, {
+      logits: ['f32', [maxTokens, shape.experts], 'logits'],
+      ids: ['i32', [maxTokens, shape.topK], 'ids of routes'],
+      weights: ['f32', [maxTokens, shape.topK], 'weights of routes'],
+    });
     for (const site of [logits, logitsOfMany]) {
       site?.set.weights(weights.weights.data);
       site?.set.logits(memory.logits.data);
@@ -129,26 +133,6 @@ export class Router {
   }
 }
 
-/** All of its memory; none is left where some cannot be had. */
-function allocate(device: Device, { experts, topK }: RouterShape, maxTokens: number): Buffers {
-  const owned: OwnedTensor[] = [];
-  const own = (dtype: Dtype, columns: number, purpose: string): OwnedTensor => {
-    const tensor = emptyTensor(device, dtype, [maxTokens, columns], purpose);
-    owned.push(tensor);
-    return tensor;
-  };
-  try {
-    return {
-      logits: own('f32', experts, 'logits'),
-      ids: own('i32', topK, 'ids of routes'),
-      weights: own('f32', topK, 'weights of routes'),
-    };
-  } catch (error) {
-    for (const tensor of owned) tensor.free();
-    throw error;
-  }
-}
-
 type Buffers = Readonly<Record<'logits' | 'ids' | 'weights', OwnedTensor>>;
 type Kernels = ReturnType<typeof routerKernels>;
 type Logits = CallSite<Kernels['logits']['kernel']['params']>;
@@ -187,8 +171,8 @@ export const routerKernels = remembered(
   },
 );
 
-/** Requires a model that can be routed, and weights that fit it. */
-function routerShapeOf(model: RoutedModel, given: RouterWeights): RouterShape {
+/** The shape for which a router's kernels are made. Requires a model that can be routed, and weights that fit it. */
+export function routerShapeOf(model: RoutedModel, given: RouterWeights): RouterShape {
   requireObject('model', model);
   const { hidden, experts, topK, routing } = model;
   requireInteger('hidden', hidden, 8, limits.rowBytes / 2);

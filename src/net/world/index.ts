@@ -25,7 +25,7 @@ export { proxyMaker } from './proxy/program.js';
 export { inThread as proxyInThread, type ProxyOptions, type RunningProxy } from './proxy/start.js';
 export type { Wires } from './proxy/wires.js';
 export { launchReporting } from './report-lines.js';
-export type { SharedWindow } from './windows.js';
+export { allOrNone, type SharedWindow } from './windows.js';
 export {
   type DeviceChoice,
   type JoinWorldOptions,

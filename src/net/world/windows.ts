@@ -19,9 +19,9 @@ type Gather = (bytes: Uint8Array, operation: string) => Promise<Uint8Array[]>;
 
 /**
  * Gives every rank what all ranks made in a step that each of them takes. Where one fails, all throw at once: that one
- * its own error, the others one that quotes it.
+ * its own error, the others one that quotes it. @internal
  */
-async function allOrNone(
+export async function allOrNone(
   gather: Gather,
   doing: string,
   step: () => Promise<Uint8Array>,
