@@ -272,11 +272,12 @@ export const oneOfListed = (asked: string, names: readonly string[]): string =>
     ? `one of ${names.join(', ')}`
     : `one of ${names.length} names, such as ${nearest(asked, names).join(', ')} (--list shows all)`;
 
-/** The members of an object that it has a value for, of these names: options that are handed on as they were given. */
-export function onlyGiven<T extends object, const N extends keyof T>(
+/** The members of an object that it has a value for; of these names where there are some. So options are handed on as they were given. */
+export function onlyGiven<T extends object, const N extends keyof T = keyof T>(
   of: T,
   ...names: readonly N[]
 ): { readonly [K in N]?: Exclude<T[K], undefined> } {
-  const known = names.flatMap((name) => (of[name] === undefined ? [] : [[name, of[name]] as const]));
-  return Object.fromEntries(known) as { [K in N]?: Exclude<T[K], undefined> };
+  const wanted = names.length === 0 ? (Object.keys(of) as N[]) : names;
+  const given = wanted.flatMap((name) => (of[name] === undefined ? [] : [[name, of[name]] as const]));
+  return Object.fromEntries(given) as { [K in N]?: Exclude<T[K], undefined> };
 }

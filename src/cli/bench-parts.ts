@@ -1,4 +1,5 @@
 /** The benchmarks of a part of a layer: `heddle bench experts`, `gemm`, `layer`, `overlap`. */
+import { onlyGiven } from '../base/errors.js';
 import { writeOutput } from '../base/files/index.js';
 import type { Column } from '../base/table.js';
 import { chromeTrace } from '../base/timeline.js';
@@ -39,7 +40,6 @@ import {
   profileOption,
   ranks,
   requireOutputFile,
-  set,
   times,
 } from './options.js';
 
@@ -224,7 +224,7 @@ row is read for them.`,
     .action((flags) => {
       const { profile, ep, nccl, family, dtype } = flags;
       const plan = {
-        ...{ profile, ranks: ep, expertsHere: flags.experts ?? null, nccl, ...set({ family }) },
+        ...{ profile, ranks: ep, expertsHere: flags.experts ?? null, nccl, ...onlyGiven({ family }) },
         ...{ rows: dtype === 'fp8' ? dtype : flags.rows, weights: dtype, ...settingOf(flags, 30) },
         tokens: flags.tokens ?? usual(flags, [1, 8, 32, 128, 512, 4096], [2]),
       };
@@ -258,7 +258,7 @@ const addOverlap = (bench: Command) =>
         tokens: flags.tokens ?? usual(flags, [128, 2048], [2]),
         sms: flags.sms ?? null,
         inner: flags.inner ?? usual(flags, 2048, 64),
-        ...{ gemm, ...set({ family }), ...settingOf(flags, 30) },
+        ...{ gemm, ...onlyGiven({ family }), ...settingOf(flags, 30) },
       };
       return tabulate(flags, overlapHeading(plan), overlapColumns, (on) => benchOverlap(plan, on));
     });

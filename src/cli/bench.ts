@@ -1,3 +1,4 @@
+import { onlyGiven } from '../base/errors.js';
 import { writeOutput } from '../base/files/index.js';
 import { transports } from '../moe/families/index.js';
 import {
@@ -31,7 +32,6 @@ import {
   requireOutputFile,
   routes,
   seed,
-  set,
   skewOption,
   times,
   tokens,
@@ -146,14 +146,14 @@ function planOf(flags: BenchFlags): Plan {
   return {
     workload: {
       ...{ profile, ranks: ep, replicas, dtype, combineDtype, seed },
-      ...set({ hidden, experts, topK, skew }),
+      ...onlyGiven({ hidden, experts, topK, skew }),
       router: flags.perfectRouter ? 'perfect' : skew === undefined ? 'uniform' : 'skewed',
     },
     ...{ nodes, world, device, nccl },
     tokens: flags.tokens ?? sweep(flags.begin, end, flags.factor),
     iterations: flags.iterations ?? (simulated ? 1 : 30),
-    how: set({ family, transport, split, sms }),
-    ...set({ places, late: flags.late }),
+    how: onlyGiven({ family, transport, split, sms }),
+    ...onlyGiven({ places, late: flags.late }),
     ...{ breakdown: flags.kernelBreakdown ?? false, trace: flags.trace !== undefined },
   };
 }

@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { styleText } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
-import { ArgumentError } from '../base/errors.js';
+import { ArgumentError, onlyGiven } from '../base/errors.js';
 import { writeOutput } from '../base/files/index.js';
 import { chromeTrace } from '../base/timeline.js';
 import { lastSteps, type Step, scheduleTimeline, Trace } from '../gpu/sim/index.js';
@@ -19,7 +19,7 @@ import {
   subjectsNamed,
 } from '../verify/check/index.js';
 import { type Command, type FlagsOf, Option } from './commander.js';
-import { integerFrom, isModule, requireOutputFile, set } from './options.js';
+import { integerFrom, isModule, requireOutputFile } from './options.js';
 
 type Options = FlagsOf<typeof define>;
 
@@ -196,7 +196,7 @@ export async function runCheck(
     return trace.watch(...machine);
   };
   const report = await check(subjects, {
-    ...{ only, progress, mutants: withMutants, ...set({ seeds, replay }) },
+    ...{ only, progress, mutants: withMutants, ...onlyGiven({ seeds, replay }) },
     ...(replay !== undefined && { print: (line: string) => void prints.push(line) }),
     ...(replay?.includes('/') && { watch }),
     ...(workers !== undefined && { workers: { count: workers, module: checkSubjectsModule } }),

@@ -77,12 +77,6 @@ export const deviceOption = (summary: string) => choice('--device <kind>', summa
 export const skewOption = () =>
   new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s').argParser(skew);
 
-/** The properties of `given` that are not undefined. */
-export const set = <T extends object>(given: T): { [K in keyof T]?: Exclude<T[K], undefined> } =>
-  Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as {
-    [K in keyof T]?: Exclude<T[K], undefined>;
-  };
-
 // These refuse a file or a folder that cannot be written before the work begins, which takes minutes.
 
 export const requireOutputFile = (option: string, file: string | undefined): void =>

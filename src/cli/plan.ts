@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
-import { FileError, requireInteger } from '../base/errors.js';
+import { FileError, onlyGiven, requireInteger } from '../base/errors.js';
 import { families } from '../moe/families/index.js';
 import { formatNames, limits, profile, profiles } from '../moe/layer/index.js';
 import {
@@ -20,7 +20,7 @@ import {
   tokensFrom,
 } from '../tools/plan/index.js';
 import { type Command, type FlagsOf, Option } from './commander.js';
-import { choice, dtypeOption, integerFrom, seed, set, skewOption } from './options.js';
+import { choice, dtypeOption, integerFrom, seed, skewOption } from './options.js';
 import { version } from './start.js';
 
 type PlanFlags = FlagsOf<typeof define>;
@@ -108,7 +108,7 @@ function questionOf(flags: PlanFlags): Question {
   const placement = places === undefined ? undefined : placementFor(layer, place, law, places);
   const tokens = tokensFrom(flags.tokens);
   return {
-    ...set({ placement }),
+    ...onlyGiven({ placement }),
     ...{ model, layer, machine, place, tokens, law, dtype, combineDtype, replicas },
   };
 }
@@ -118,7 +118,7 @@ function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: PlanFlags, n
   if (loads !== undefined) return lawFrom(basename(loads), read(loads));
   if (perfectRouter === true) return { kind: 'perfect' };
   if (skew !== undefined) return { kind: 'skewed', exponent: skew, seed };
-  return { kind: 'uniform', ...set({ nodesAtMost: nodesPerToken }) };
+  return { kind: 'uniform', ...onlyGiven({ nodesAtMost: nodesPerToken }) };
 }
 
 function read(path: string): string {

@@ -1,7 +1,8 @@
 import { resolve } from 'node:path';
+import { onlyGiven } from '../base/errors.js';
 import { Launch, type LaunchResult, MAX_RANKS } from '../net/world/index.js';
 import type { Command, FlagsOf } from './commander.js';
-import { choice, integerFrom, numberIn, set, times } from './options.js';
+import { choice, integerFrom, numberIn, times } from './options.js';
 
 /** Signals that end a program, passed on to its ranks. */
 const SIGNALS: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP'];
@@ -63,7 +64,7 @@ async function run(file: string, args: readonly string[], flags: FlagsOf<typeof 
   const { ranks, nodes, device, timeout, grace, keepGoing, restart: restarts, rejoin, json, prefix } = flags;
   const launch = await Launch.start({
     ...{ ranks, args, program: file, prefix },
-    ...set({ nodes, device, keepGoing, restarts, rejoin }),
+    ...onlyGiven({ nodes, device, keepGoing, restarts, rejoin }),
     graceMs: Math.round(grace * 1000),
     ...(timeout !== undefined && { timeoutMs: Math.round(timeout * 1000) }),
     ...(json && { stdout: process.stderr }),
