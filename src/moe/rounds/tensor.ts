@@ -128,7 +128,8 @@ export function emptyTensors<W extends Readonly<Partial<Record<keyof W, Wanted>>
 ): { readonly [Name in keyof W]: OwnedTensor } {
   const made: Record<string, OwnedTensor> = {};
   try {
-    for (const [name, one] of Object.entries(wanted as Record<string, Wanted>)) made[name] = emptyTensor(device, ...one);
+    for (const [name, one] of Object.entries(wanted as Record<string, Wanted>))
+      made[name] = emptyTensor(device, ...one);
     return made as { [Name in keyof W]: OwnedTensor };
   } catch (error) {
     for (const tensor of Object.values(made)) tensor.free();
