@@ -1,4 +1,5 @@
 import { PassThrough, Readable, Writable } from 'node:stream';
+import { text as readAll } from 'node:stream/consumers';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { forwardLines, outletTo } from '../../../src/net/world/output.js';
@@ -22,7 +23,7 @@ describe('forwardLines', () => {
           await forwardLines(Readable.from(chunks), outletTo(to), '> ');
           const lines = all.split('\n');
           if (lines.at(-1) === '') lines.pop();
-          expect(String(to.read() ?? '')).toBe(lines.map((line) => `> ${line}\n`).join(''));
+          expect(await readAll(to.end())).toBe(lines.map((line) => `> ${line}\n`).join(''));
         },
       ),
       { seed: 6, numRuns: 200 },
@@ -33,7 +34,7 @@ describe('forwardLines', () => {
     const chunks = Array.from({ length: 5 }, () => Buffer.alloc(40 << 10, 'x'));
     const to = new PassThrough({ highWaterMark: 1 << 20 });
     await forwardLines(Readable.from(chunks), outletTo(to), '');
-    const lines = String(to.read()).trimEnd().split('\n');
+    const lines = (await readAll(to.end())).trimEnd().split('\n');
     expect(lines.map((line) => line.length)).toEqual([80 << 10, 80 << 10, 40 << 10]);
   });
 });
