@@ -91,11 +91,13 @@ export function createInputs(rig: Rig, of: Workload, routes: readonly Routes[]) 
   const tensors = tensorsOf(rig, 1);
   const { topK, hidden, payloads, combineDtype } = of;
   const sets = routes.map(({ tokens, topkIds, topkWeights }) => ({
-    topkIds: tensors.from(topkIds, 'i32', [tokens, topK], 'inputs'),
-    topkWeights: tensors.from(topkWeights, 'f32', [tokens, topK], 'inputs'),
-    payloads: Object.fromEntries(
-      payloads.map(({ name, rowBytes }) => [name, tensors.filled('u8', [tokens, rowBytes], 'inputs')]),
-    ),
+    inputs: {
+      topkIds: tensors.from(topkIds, 'i32', [tokens, topK], 'inputs'),
+      topkWeights: tensors.from(topkWeights, 'f32', [tokens, topK], 'inputs'),
+      payloads: Object.fromEntries(
+        payloads.map(({ name, rowBytes }) => [name, tensors.filled('u8', [tokens, rowBytes], 'inputs')]),
+      ),
+    },
     // Where combine leaves the tokens' rows.
     out: tensors.empty(combineDtype, [tokens, hidden], 'outputs'),
   }));

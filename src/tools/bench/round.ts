@@ -70,7 +70,7 @@ export async function createRound(
   const both: Steps = [
     (round) => {
       const set = inputs.at(round);
-      ep.dispatch(set, stream);
+      ep.dispatch(set.inputs, stream);
       ep.combine(set.out, stream);
     },
   ];
@@ -89,7 +89,7 @@ export async function createRound(
       const shadow = await shadowOf(wire, world);
       const rounds: SentRound[] = [];
       for (const set of inputs.sets) {
-        ep.dispatch(set, timing.stream);
+        ep.dispatch(set.inputs, timing.stream);
         await timing.stream.synchronize();
         const dispatch = shadow();
         ep.combine(set.out, timing.stream);
@@ -110,7 +110,7 @@ export async function createRound(
       const { inputs: taken, brings, loaded } = roundsInside(ep)[0]!;
       return [
         (round) => {
-          taken.take(inputs.at(round), brings, stream);
+          taken.take(inputs.at(round).inputs, brings, stream);
           loaded.run(['dispatchSend', 'dispatchRecv'], brings, stream);
         },
       ];
@@ -144,7 +144,7 @@ export async function createRound(
             const [before, start, middle, end] = events.slice(4 * round) as [never, never, never, never];
             stream.record(before);
             stream.record(start);
-            ep.dispatch(set, stream);
+            ep.dispatch(set.inputs, stream);
             stream.record(middle);
             ep.combine(set.out, stream);
             stream.record(end);
@@ -186,7 +186,7 @@ export async function createRound(
       // Wiped everywhere before anybody sends.
       await stream.synchronize();
       await world.barrier('wiping');
-      ep.dispatch(set, stream);
+      ep.dispatch(set.inputs, stream);
       ep.combine(set.out, stream);
       await ep.synchronize(stream);
 

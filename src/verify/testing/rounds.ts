@@ -362,9 +362,11 @@ export function layerOf(
 }
 
 interface Buffers {
-  readonly topkIds: OwnedTensor;
-  readonly topkWeights?: OwnedTensor;
-  readonly payloads: Readonly<Record<string, OwnedTensor>>;
+  readonly inputs: {
+    readonly topkIds: OwnedTensor;
+    readonly topkWeights?: OwnedTensor;
+    readonly payloads: Readonly<Record<string, OwnedTensor>>;
+  };
   readonly out: OwnedTensor;
 }
 
@@ -460,7 +462,7 @@ function runnerOf(
    */
   function interleave(buffers: readonly Buffers[]): void {
     for (const one of streams.slice(1)) follow(one, stream);
-    const sent = [ep.dispatchSend(buffers[0]!, on(0))];
+    const sent = [ep.dispatchSend(buffers[0]!.inputs, on(0))];
     for (const [n, { out }] of buffers.entries()) {
       const next = buffers[n + 1];
       if (next !== undefined) {
@@ -470,7 +472,7 @@ function runnerOf(
           move(n + 1, on(n + 1));
           follow(on(n), on(n + 1));
         }
-        sent.push(ep.dispatchSend(next, on(n + 1)));
+        sent.push(ep.dispatchSend(next.inputs, on(n + 1)));
       }
       const received = ep.dispatchRecv(sent[n]!, on(n));
       const own = experts[n % streams.length]!;
@@ -489,20 +491,21 @@ function runnerOf(
     event.dispose();
   }
 
-  function bring(to: Buffers, { topkIds, topkWeights, payloads, out }: Buffers): void {
+  function bring({ inputs: to, ...old }: Buffers, { inputs, out }: Buffers): void {
+    const { topkIds, topkWeights, payloads } = inputs;
     copy(to.topkIds, topkIds);
-    if (ep.shape.output.adds) copy(to.out, out);
+    if (ep.shape.output.adds) copy(old.out, out);
     if (topkWeights) copy(to.topkWeights!, topkWeights);
     for (const [name, rows] of Object.entries(payloads)) copy(to.payloads[name]!, rows);
   }
 
   /** Where phases are split, other work lies between the halves and behind them. */
-  function dispatch(round: Buffers): void {
+  function dispatch({ inputs }: Buffers): void {
     if (!ep.split) {
-      ep.dispatch(round, stream);
+      ep.dispatch(inputs, stream);
       return;
     }
-    const sent = ep.dispatchSend(round, stream);
+    const sent = ep.dispatchSend(inputs, stream);
     other.between(stream);
     ep.dispatchRecv(sent, stream);
     other.behind(stream);
@@ -531,15 +534,17 @@ function runnerOf(
     const put = (bits: Bits, dtype: Dtype, columns: number, name: string): OwnedTensor =>
       tensorFrom(device, stream, bits, dtype, [tokens, columns], name);
     return {
-      topkIds: put(topkIds, 'i32', shape.topK, 'topkIds'),
-      ...(received.weights &&
-        topkWeights && { topkWeights: put(topkWeights, 'f32', shape.topK, 'topkWeights') }),
-      payloads: Object.fromEntries(
-        Object.entries(layerOf(shape).payloads!).map(([name, { dtype, length }]) => [
-          name,
-          put(bitsOf(dtype, payloads[name]!), dtype, length, name),
-        ]),
-      ),
+      inputs: {
+        topkIds: put(topkIds, 'i32', shape.topK, 'topkIds'),
+        ...(received.weights &&
+          topkWeights && { topkWeights: put(topkWeights, 'f32', shape.topK, 'topkWeights') }),
+        payloads: Object.fromEntries(
+          Object.entries(layerOf(shape).payloads!).map(([name, { dtype, length }]) => [
+            name,
+            put(bitsOf(dtype, payloads[name]!), dtype, length, name),
+          ]),
+        ),
+      },
       out: adds
         ? put(bitsOf(dtype, payloads[exampleInput]!), dtype, hidden, 'out')
         : emptyTensor(device, dtype, [tokens, hidden], 'out'),
@@ -568,7 +573,8 @@ function runnerOf(
 
   async function collect(buffers: readonly Buffers[]): Promise<Bits[]> {
     const out = await Promise.all(buffers.map((round) => readBits(round.out, stream)));
-    for (const { topkIds, topkWeights, payloads, out: result } of buffers) {
+    for (const { inputs, out: result } of buffers) {
+      const { topkIds, topkWeights, payloads } = inputs;
       for (const tensor of [topkIds, topkWeights, ...Object.values(payloads), result]) tensor?.free();
     }
     return out;
