@@ -27,7 +27,7 @@ import { type MlpWeights, type Products, type ProductsOf, requireWeights } from 
 export const gemms = ['heddle', 'cublas'] as const;
 export type Gemm = (typeof gemms)[number];
 
-/** By which instructions Heddle's kernels multiply: Hopper's, of warp groups; or those of warps, which every GPU has. */
+/** Instructions by which Heddle's kernels multiply: Hopper's, of warp groups; or those of warps, which every GPU has. */
 const instructionNames = ['wgmma', 'mma.sync'] as const;
 export type Instructions = (typeof instructionNames)[number];
 
@@ -45,7 +45,7 @@ async function heddlesProducts(of: ProductsOf, wanted: Instructions | undefined)
   return hopper ?? mmaProducts(of);
 }
 
-/** Those of a rank without experts, to which no row comes. */
+/** Products of a rank without experts, to which no row comes. */
 const noProducts: Products = {
   ...{ instructions: 'mma.sync', rowUnit: 1, sorted: null },
   take() {},
@@ -93,7 +93,7 @@ type Work = Awaited<ReturnType<typeof workOf>>;
 interface MultiplyingOptions {
   /** Default 'heddle'. */
   readonly gemm?: Gemm;
-  /** Of Heddle's kernels. Default: 'wgmma' where the GPU and the sizes allow it; simulated, only where weights are e4m3. */
+  /** Instructions of Heddle's kernels. Default: 'wgmma' where the GPU and the sizes allow it; simulated, only where weights are e4m3. */
   readonly instructions?: Instructions;
 }
 

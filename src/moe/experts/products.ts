@@ -15,9 +15,9 @@ export interface MlpWeights {
   readonly gateUp: Tensor;
   /** [experts, hidden, inner] */
   readonly down: Tensor;
-  /** Of e4m3: [experts, 2 · inner / 128, hidden / 128]. */
+  /** Scales of weights of e4m3: [experts, 2 · inner / 128, hidden / 128]. */
   readonly gateUpScales?: Tensor;
-  /** Of e4m3: [experts, hidden / 128, inner / 128]. */
+  /** Scales of weights of e4m3: [experts, hidden / 128, inner / 128]. */
   readonly downScales?: Tensor;
   /** bf16 [experts, 2 · inner], in the order of gateUp's rows, and [experts, hidden]. They are added to f32 sums. Default: none. */
   readonly gateUpBias?: Tensor;
@@ -106,7 +106,7 @@ export interface Routed {
   readonly topK: number;
   /** Rows of each expert if routes were even. */
   readonly evenRows: number;
-  /** Of rows that come in as e4m3; null where they are bf16. */
+  /** Scales of rows that come in as e4m3; null where they are bf16. */
   readonly scales: Tensor | null;
 }
 
@@ -122,7 +122,7 @@ export interface ProductsOf {
   readonly weights: MlpWeights;
   /** Null where one expert has all rows. */
   readonly routed: Routed | null;
-  /** Of a plan, where the second product leaves its rows: bf16. Until then the first may have rows sorted there. */
+  /** Memory in which the second product leaves a plan's rows, bf16. Until then the first may have rows sorted there. Null without a plan. */
   readonly made: Tensor | null;
   /** Memory for all rows of the MLP, by default of bf16. It is freed with the MLP. */
   own(columns: number, purpose: string, dtype?: Dtype): Tensor;

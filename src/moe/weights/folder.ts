@@ -11,16 +11,16 @@ import {
   TensorFile,
 } from './safetensors.js';
 
-/** From a tensor's name to that of its file. */
+/** Maps a tensor's name to that of its file. */
 export type Places = ReadonlyMap<string, string>;
 
 const index = 'model.safetensors.index.json';
 const single = 'model.safetensors';
 
-/** DeepSeek-V3's index has 9 MB. */
+/** The most bytes of an index or a config: DeepSeek-V3's index has 9 MB. */
 const mostBytes = 100_000_000;
 
-/** By the index where there is one; else from the headers of `model.safetensors`, or of all files of the format. */
+/** Finds the file of each tensor: by the index where there is one; else from the headers of `model.safetensors`, or of all files of the format. */
 export async function placesOf(folder: string): Promise<Places> {
   let names: string[];
   try {

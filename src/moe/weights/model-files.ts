@@ -25,7 +25,7 @@ import { shown } from './safetensors.js';
 export interface ModelLayer {
   /** Its number, as the files count. */
   readonly layer: number;
-  /** How many experts are routed to; null where all lie in one tensor. Of those `loadExperts` reads gpt-oss's, and says why it reads no others. */
+  /** How many experts are routed to; null where all lie in one tensor: `loadExperts` reads gpt-oss's, and says why it reads no others. */
   readonly experts: number | null;
   /** Whether the layer has a shared expert, which takes every token. */
   readonly shared: boolean;
@@ -63,7 +63,7 @@ interface Place {
  */
 export class ModelFiles {
   readonly folder: string;
-  /** In order. */
+  /** The layers that have experts, in order. */
   readonly layers: readonly ModelLayer[];
   readonly #places: Places;
   readonly #names: ReadonlyMap<number, LayerNames>;
@@ -215,7 +215,7 @@ async function wantedMlp(
       `it is [${inner}, ${hidden}], and e4m3 comes with a scale for every ${scaleBlock} × ${scaleBlock}`,
       `take a model whose matrices are multiples of ${scaleBlock}`,
     );
-  /** One behind the other: the parts of a tensor. */
+  /** The parts of a tensor, one behind the other. */
   const parts = async (
     suffix: 'weight' | 'weight_scale_inv',
     types: readonly StoredType[],

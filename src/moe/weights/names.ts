@@ -28,7 +28,7 @@ export interface RouterNames {
   readonly correction: string | null;
 }
 
-/** By the part that experts lie in: DeepSeek-V3, Kimi-K2, Qwen3-MoE and gpt-oss, then Mixtral. */
+/** Names of an expert's matrices, by the part that experts lie in: DeepSeek-V3, Kimi-K2, Qwen3-MoE and gpt-oss, then Mixtral. */
 const matrices = {
   mlp: { gate: 'gate_proj', up: 'up_proj', down: 'down_proj' },
   block_sparse_moe: { gate: 'w1', up: 'w3', down: 'w2' },

@@ -12,7 +12,7 @@ import { FileError, show, WeightsError } from '../../base/errors.js';
 /** A tensor as a file has it. */
 export interface StoredTensor {
   readonly name: string;
-  /** As the format writes it: 'F8_E4M3', 'BF16', 'F32' … A newer writer may have types that are not known here. */
+  /** Its type as the format writes it: 'F8_E4M3', 'BF16', 'F32' … A newer writer may have types that are not known here. */
   readonly dtype: string;
   readonly shape: readonly number[];
   /** Where its first byte lies, from the beginning of the file. */
@@ -20,7 +20,7 @@ export interface StoredTensor {
   readonly bytes: number;
 }
 
-/** The format allows no more. */
+/** The most bytes that the format allows a header. */
 const mostHeaderBytes = 100_000_000;
 
 /** Bits of an element. */
@@ -159,7 +159,7 @@ export function parseObject(
   return value;
 }
 
-/** Its members come from JSON, so all of them are its own. */
+/** Whether a value of JSON is an object: its members are then all its own. */
 export const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 

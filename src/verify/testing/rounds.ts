@@ -327,7 +327,7 @@ function requireOut(error: unknown): void {
   if (!(error instanceof RankMaskedError)) throw error;
 }
 
-/** Until all ranks take part. */
+/** Takes ranks in until all take part. */
 async function takeIn(world: World): Promise<void> {
   for (let tries = 0; world.masked.length > 0; tries++) {
     if (tries === 1000)

@@ -52,7 +52,7 @@ export interface GemmTile {
   readonly cuts: number;
 }
 
-/** Such a piece: it has the tile's rows and threads, and fills the same memory. */
+/** A piece of a tile that is cut: it has the tile's rows and threads, and fills the same memory. */
 export function pieceOf(tile: GemmTile, cuts: number): GemmTile {
   const { rows, warpRows, warpColumns } = tile;
   if (cuts === 1) return tile;

@@ -73,7 +73,12 @@ const multiplyUnit = (kit: HopperKit) =>
     {
       params: { ...groupOf(kit), place: placeOf, turn: 'u32' },
       using: {
-        ...{ ...kit.u, BY_ROWS: kit.of.split === 'rows', GROUP_ROWS: groupRows, WARP_VECTORS: warpVectors },
+        ...{
+          ...kit.u,
+          BY_ROWS: kit.of.groupsDivide === 'rows',
+          GROUP_ROWS: groupRows,
+          WARP_VECTORS: warpVectors,
+        },
         ...{ SCALED: kit.shape.dtype === 'e4m3', SUMS: kit.sums, MADE: kit.u.GATED ? kit.sums / 2 : 1 },
         ...{ findScales: findScales(kit), multiplyRows: multiplyRows(kit), gate: gate(kit) },
         ...{ multiplyScaled: multiplyScaled(kit), addBiases: addBiases(kit), send: send(kit) },

@@ -37,7 +37,7 @@ function tileFor(mlp: MlpShape, gemm: Pick<GemmShape, 'inputs' | 'outputs' | 'ga
     // A row that goes out rounded needs 128 elements to find their scale.
     const passes = scaled && gated ? Math.max(1, scaleBlock / madeInPass) : 1;
     const stages = kind === 'sim' ? 4 : !many ? 5 : !scaled ? 4 : gated ? 5 : 6;
-    return { split: many ? 'rows' : 'columns', columns, passes, stages, parts: 1 };
+    return { groupsDivide: many ? 'rows' : 'columns', columns, passes, stages, parts: 1 };
   };
   // Outputs are a multiple of 64, or of 128 where they are scaled: the last fits all.
   const fitting = (tile: HopperTile): boolean => outputs % madeBy(tile, gated) === 0;
@@ -55,7 +55,7 @@ function tileFor(mlp: MlpShape, gemm: Pick<GemmShape, 'inputs' | 'outputs' | 'ga
   return parts === undefined ? widths.find(fitting)! : { ...shared, parts };
 }
 
-/** Of a block that adds parts up. */
+/** Threads of a block that adds parts up. */
 export const addingThreads = { sim: 64, cuda: 256 } as const;
 
 /** Whether the first finds rows by their routes: copying them costs threads more than it costs the copy engine to bring many in order. */

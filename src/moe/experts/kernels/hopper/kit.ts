@@ -43,7 +43,7 @@ export type HopperKit = ReturnType<typeof hopperKit>;
 export function hopperKit(shape: GemmShape, of: HopperTile) {
   const { dtype, experts, inputs, outputs: made, gated, topK } = shape;
   const [gathered, scaled] = [shape.rows === 'gathered' ? 1 : 0, dtype === 'e4m3' ? 1 : 0];
-  const columnGroups = of.split === 'rows' ? 1 : groups;
+  const columnGroups = of.groupsDivide === 'rows' ? 1 : groups;
   const rows = (groups / columnGroups) * groupRows;
   const depth = stageDepth(dtype);
   /** Rows of weights that one box brings: those of a warp group, or its gates, or what these scale. */
@@ -56,7 +56,7 @@ export function hopperKit(shape: GemmShape, of: HopperTile) {
   const ring = record({ rows: tiles(rowsTile), weights: tiles(weightsTile), gates });
   const routes = list(pointer('i32'), gathered);
   const outputs = record({
-    /** Of e4m3: a scale for every 128 elements of a row, and for every 128 × 128 weights. */
+    /** Scales of e4m3: one for every 128 elements of a row, and for every 128 × 128 weights. */
     rowScales: list(pointer('f32'), scaled),
     weightScales: list(pointer('f32'), scaled),
     /** [expert][out] */

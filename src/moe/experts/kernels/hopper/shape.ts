@@ -19,10 +19,10 @@ export const groups = 2;
 
 export interface HopperTile {
   /**
-   * How the two warp groups share a unit: `rows`: each has 64 rows of 128 and all columns, for experts with many rows;
+   * What the two warp groups divide between them of a unit. `rows`: each has 64 rows of 128 and all columns, for experts with many rows;
    * `columns`: both have the same 64 rows, and each half of the columns.
    */
-  readonly split: 'rows' | 'columns';
+  readonly groupsDivide: 'rows' | 'columns';
   /** Rows of weights that a warp group multiplies at a time: a multiple of 16, at most 256. */
   readonly columns: number;
   /** How often a unit goes through all of the inputs, each time with as many other rows of weights. */
@@ -33,8 +33,8 @@ export interface HopperTile {
 }
 
 /** Elements of a row that goes out that a unit makes. */
-export const madeBy = ({ split, columns, passes }: HopperTile, gated: boolean): number =>
-  passes * (columns / (gated ? 2 : 1)) * (split === 'rows' ? 1 : groups);
+export const madeBy = ({ groupsDivide, columns, passes }: HopperTile, gated: boolean): number =>
+  passes * (columns / (gated ? 2 : 1)) * (groupsDivide === 'rows' ? 1 : groups);
 
 /** Whether rows that go out are rounded to e4m3: those between the two GEMMs, unless what goes out are sums of parts. */
 export const roundsRows = ({ dtype, gated }: GemmShape, { parts }: HopperTile): boolean =>

@@ -152,7 +152,7 @@ const storeScaled = (kit: HopperKit) => {
         ...{ own: pointer('v16'), to: pointer('v16'), scales: pointer('f32') },
         /** [warp group][row]: largest magnitudes, where groups share rows. */
         ...{ peaks: pointer('u32'), group: 'u32', place: outPlace },
-        /** Of all passes, one behind the other. */
+        /** The values of all passes, one behind the other. */
         values: registers('f32'),
       },
       using: {
@@ -202,7 +202,7 @@ const sending = ({ at: { outputs } }: HopperKit) => ({
   own: pointer('v16'),
   outputs,
   peaks: pointer('u32'),
-  /** This thread's: [value][thread] of what passes before made. */
+  /** What passes before made, [value][thread], from this thread's first on. */
   kept: pointer('f32'),
   group: 'u32' as const,
   part: 'u32' as const,

@@ -43,7 +43,7 @@ export const findWork = (kit: HopperKit) =>
     },
   );
 
-/** So many tiles of rows meet all weights before the next are begun: as many rows as the cache holds. */
+/** Tiles of rows that meet all weights before the next are begun: as many rows as the cache holds. */
 const together = 16;
 
 /**
