@@ -9,7 +9,7 @@ import { inRound, roundsAfter, senderOfTag, tagOf } from '../../../src/moe/famil
 import { hybridProxy, type ProxyData } from '../../../src/moe/families/hybrid/proxy.js';
 import { mostPackers } from '../../../src/moe/families/hybrid/shape.js';
 import { hybrid, oneSided, type Place } from '../../../src/moe/families/index.js';
-import { ExpertParallel } from '../../../src/moe/index.js';
+import { ExpertParallel, emptyTensor, readBits, row } from '../../../src/moe/index.js';
 import { type Layer, traffic } from '../../../src/moe/layer/index.js';
 import { topologyOf, World } from '../../../src/net/world/index.js';
 import { layerOf, makeSources, runRounds, shapeOfRounds } from '../../../src/verify/testing/index.js';
@@ -53,6 +53,40 @@ describe('the hybrid family', () => {
     expect(hybrid.refuses({ ...layer, maxTokens: 4, replicas: 4 }, evenly)!.message).toContain(
       'replicas is 4; it must be a number that divides the 2 ranks of a node',
     );
+  });
+
+  test('carries ids alone, without payloads or weights', async () => {
+    await World.local({ ranks: 2, nodes: 2, device: 'sim' }, async (world) => {
+      const ep = await ExpertParallel.create(world, {
+        ...{ experts: 2, topK: 1, maxTokens: 1, payloads: {}, weights: false, output: row('bf16', 8) },
+      });
+      const stream = world.device.createStream();
+      const { experts, output } = ep.dispatch(
+        { topkIds: Int32Array.of(1 - world.rank), payloads: {} },
+        stream,
+      );
+      stream.fill(output.data, output.bytes, 0);
+      ep.combine(emptyTensor(world.device, 'bf16', [1, 8]), stream);
+      await ep.synchronize(stream);
+      const arrived = [-1, -1];
+      arrived[1 - world.rank] = world.rank;
+      expect([...(await readBits(experts, stream))]).toEqual(arrived);
+      await ep.dispose();
+    });
+  });
+
+  test('refuses more tokens than its messages have room for, before anything is made', () => {
+    const refusal = (kind: 'sim' | 'cuda', maxTokens: number) =>
+      hybrid.refuses(
+        { ...layer, maxTokens, payloads: [{ name: 'x', rowBytes: 2 ** 16 }] },
+        { ...evenly, kind },
+      );
+    expect(refusal('cuda', 4096)).toBeNull();
+    expect(refusal('cuda', 9000)!.message).toMatch(
+      /^maxTokens is 9000; it must be at most about 8\d{3} between 2 nodes/,
+    );
+    expect(refusal('sim', 9000)).toBeNull();
+    expect(refusal('sim', 18_000)!.message).toContain('of 2.0 GiB');
   });
 
   test('on few multiprocessors leaves a block to watch the network', () => {

@@ -80,7 +80,7 @@ export const routeParams = ({ output }: Layer, given: boolean, beside = true) =>
   } as const;
 };
 
-/** Callback for a part of the sums that a group has made in a turn. */
+/** Parameters of a function that takes a part of the sums that a group has made in a turn. */
 export const turnParams = <S extends LayoutSpec>(window: TypedLayout<S>, { output }: Layer) =>
   ({
     win: peers(window),

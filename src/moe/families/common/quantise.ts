@@ -1,4 +1,4 @@
-/** Rows of bf16 that a dispatch rounds to e4m3 with scales, where it reads them. */
+/** Quantises rows of bf16 to e4m3 with scales, where a dispatch reads them. */
 import { device, pointer, record } from '../../../lang/index.js';
 import { type Layer, loadValues, scaledFormats } from '../../layer/index.js';
 

@@ -2,7 +2,7 @@
 import { constant, device, pointer } from '../../../lang/index.js';
 import { numbers } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
-import { roundVector } from '../common/round.js';
+import { roundVector } from '../common/quantise.js';
 import type { Hybrid } from './kit.js';
 import { inFlight } from './pack-chunk.js';
 

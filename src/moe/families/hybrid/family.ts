@@ -22,7 +22,7 @@ import { hybridProxyModule, type PhaseData, type ProxyData } from './proxy.js';
 import { linesOf } from './rails.js';
 import { type HybridShape, mostPackers } from './shape.js';
 import { roundWords } from './window.js';
-import { wireRoundWords } from './wire.js';
+import { hybridWire, wireRoundWords } from './wire.js';
 
 export const hybrid: Family<HybridTuning> = {
   name: 'hybrid',
@@ -53,8 +53,24 @@ function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError
     refusesNodes(place.topology) ??
     refusesReplicas(layer, place.topology) ??
     refusesRows(layer) ??
-    refusesFew(place, tuning)
+    refusesFew(place, tuning) ??
+    refusesWire(layer, place, tuning)
   );
+}
+
+/** Bytes of memory that networks reach, which a device allocates at once. */
+const mostWire = { cuda: 2 ** 30, sim: 2 ** 31 };
+
+/** All messages of a round have places of their own. */
+function refusesWire(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError | null {
+  const { bytes } = hybridWire(shapeOf(layer, place, tuning ?? hybrid.defaults(layer, place)));
+  const most = mostWire[place.kind];
+  if (bytes <= most) return null;
+  const { replicas } = sharing(layer);
+  const fitting = Math.floor((layer.maxTokens * most) / bytes / replicas) * replicas;
+  const [takes, may] = [bytes, most].map((n) => (n / 2 ** 30).toFixed(1));
+  const possible = `at most about ${fitting} between ${place.topology.nodes} nodes: messages would take ${takes} of ${may} GiB`;
+  return new ArgumentError('maxTokens', layer.maxTokens, possible);
 }
 
 /** On one node the plan is one-sided's, by its rules of thumb. */
@@ -111,12 +127,15 @@ function adapted({ dispatch, combine }: HybridTuning, layer: Layer, { sms }: Pla
   };
 }
 
+const shapeOf = (layer: Layer, place: Place, tuning: HybridTuning): HybridShape => {
+  const { nodes, localRanks } = place.topology;
+  return { ...layer, ...tuning, nodes, localRanks, weigh: weighSpread(layer, tuning.combine, place) };
+};
+
 /** On one node there is no network: the plan is one-sided's. */
 function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
   if (place.topology.nodes === 1) return oneSided.plan(layer, place, oneSided.defaults(layer, place));
-  const { nodes, localRanks } = place.topology;
-  const weigh = weighSpread(layer, tuning.combine, place);
-  const shape: HybridShape = { ...layer, ...tuning, nodes, localRanks, weigh };
+  const shape = shapeOf(layer, place, tuning);
   const kernels = kernelsOf(shape);
   const memory = receiveWindow(layer, kernels.window, [...roundWords, 'waited']);
   const wire: WirePlan = {

@@ -20,8 +20,9 @@ const vectorsOf = (bytes: number): number => Math.ceil(bytes / 16);
 export function dispatchMessage({ payloads, topK, weights, dispatch: { chunk } }: HybridShape) {
   const routes = vectorsOf(chunk * topK * 4);
   const ids = headerVectors;
-  const weightsAt = ids + routes;
-  const rows = weightsAt + (weights ? routes : 0);
+  // Where there are no weights nobody reads any: their place must lie in the message all the same, which may end with the ids.
+  const weightsAt = weights ? ids + routes : ids;
+  const rows = weightsAt + routes;
   const payloadsAt: number[] = [];
   let row = 0;
   for (const { rowBytes } of payloads) {

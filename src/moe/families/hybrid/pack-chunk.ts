@@ -3,7 +3,7 @@ import { device, pointer } from '../../../lang/index.js';
 import { sentPayloads } from '../../layer/index.js';
 import { inputsOf, numbers } from '../common/params.js';
 import { partsOf, unitBytes } from '../common/parts.js';
-import { roundVector } from '../common/round.js';
+import { roundVector } from '../common/quantise.js';
 import type { Hybrid } from './kit.js';
 import { dispatchMessage } from './messages.js';
 

@@ -3,7 +3,7 @@ import { device, peers, pointer, registers } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
-import { roundVector } from '../common/round.js';
+import { roundVector } from '../common/quantise.js';
 import { team } from './team.js';
 import { depth, type OneSidedShape, type OneSidedWindow } from './window.js';
 

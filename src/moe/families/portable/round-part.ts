@@ -1,7 +1,7 @@
 /** A part of a row of bf16 on its way to where puts read it, rounded; a warp. */
 import { device, pointer, windowOf } from '../../../lang/index.js';
 import { partsOf } from '../common/parts.js';
-import { roundVector } from '../common/round.js';
+import { roundVector } from '../common/quantise.js';
 import type { PortableShape, PortableWindow } from './window.js';
 
 /** Rows are cut into `parts`. What other lanes read of it is behind a barrier of the caller's. */
