@@ -10,23 +10,12 @@ import { combineMessage } from './messages.js';
 
 export function combineSendKernel(h: Hybrid) {
   const { shape } = h;
-  const message = combineMessage(shape);
   return kernel(
     {
       name: 'hybrid_combine_send',
       maxThreads: shape.combine.threads,
       params: { win: h.at.win, wire: h.at.wire, node: 'u32', limit: 'u32' },
-      using: {
-        ...h.u,
-        ...h.phases.combine,
-        PARTS: shape.combine.parts,
-        /** Of a message that is full: what warps take in turn. */
-        PIECES: shape.dispatch.chunk * shape.combine.parts,
-        ROWS: message.rows,
-        ROW: message.row,
-        meet: meet(h, 'combine'),
-        sumHome: sumHome(h),
-      },
+      using: using(h),
     },
     (g, { win, wire, node, limit }, u) => {
       g.awaitPrevious();
@@ -89,4 +78,20 @@ export function combineSendKernel(h: Hybrid) {
       }
     },
   );
+}
+
+function using(h: Hybrid) {
+  const { shape } = h;
+  const { rows, row } = combineMessage(shape);
+  return {
+    ...h.u,
+    ...h.phases.combine,
+    PARTS: shape.combine.parts,
+    /** Of a message that is full: what warps take in turn. */
+    PIECES: shape.dispatch.chunk * shape.combine.parts,
+    ROWS: rows,
+    ROW: row,
+    meet: meet(h, 'combine'),
+    sumHome: sumHome(h),
+  };
 }

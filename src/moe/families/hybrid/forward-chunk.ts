@@ -7,8 +7,6 @@ import type { Hybrid } from './kit.js';
 import { dispatchMessage, header } from './messages.js';
 
 export function forwardChunk(h: Hybrid) {
-  const { shape } = h;
-  const layout = dispatchMessage(shape);
   return device(
     {
       params: {
@@ -19,17 +17,7 @@ export function forwardChunk(h: Hybrid) {
         /** The rank that it comes from, and the line. */
         ...numbers('sender', 'line', 'chunk'),
       },
-      using: {
-        ...h.u,
-        IDS: layout.ids,
-        WEIGHTS_AT: layout.weights,
-        ROWS: layout.rows,
-        MASK: header.mask,
-        PAYLOADS_AT: layout.payloads,
-        STRIDE: shape.payloads.map((_, p) => (layout.row * 16) / unitBytes[unitOf(shape, p)]),
-        storeRows: shape.payloads.map((_, p) => storeRows(h, p)),
-        tellRoutes: tellRoutes(h),
-      },
+      using: using(h),
     },
     (g, { win, wire, leftOut, node, sender, line, chunk }, u) => {
       const mine = win.at(g.rank);
@@ -89,4 +77,20 @@ export function forwardChunk(h: Hybrid) {
       g.barrier(); // all have read the lists, and stored their rows
     },
   );
+}
+
+function using(h: Hybrid) {
+  const { shape } = h;
+  const layout = dispatchMessage(shape);
+  return {
+    ...h.u,
+    IDS: layout.ids,
+    WEIGHTS_AT: layout.weights,
+    ROWS: layout.rows,
+    MASK: header.mask,
+    PAYLOADS_AT: layout.payloads,
+    STRIDE: shape.payloads.map((_, p) => (layout.row * 16) / unitBytes[unitOf(shape, p)]),
+    storeRows: shape.payloads.map((_, p) => storeRows(h, p)),
+    tellRoutes: tellRoutes(h),
+  };
 }
