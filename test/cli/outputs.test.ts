@@ -80,7 +80,7 @@ it('heddle tune refuses what is no tuning file, before it looks for GPUs', async
 });
 
 it('a device that is full is named, without a stack', needing('/dev/full'), async () => {
-  const smallest = ['bench', '--device', 'sim', '--ep', '2', '--tokens', '1', '--hidden', '512', '--no-nccl'];
+  const smallest = ['bench', '--device', 'sim', '--ep', '2', '--tokens', '1', '--hidden', '512'];
   expect(await heddle([...smallest, '--output-file', '/dev/full'])).toBe(1);
   expect(err).toContain(
     'heddle: /dev/full cannot be written: ENOSPC: no space left on device (HEDDLE_FILE: docs/troubleshooting.md#heddle_file)\n',
