@@ -42,7 +42,7 @@ export type HopperKit = ReturnType<typeof hopperKit>;
 
 export function hopperKit(shape: GemmShape, of: HopperTile) {
   const { dtype, experts, inputs, outputs: made, gated, topK } = shape;
-  const [gathered, scaled] = [shape.rows === 'gathered' ? 1 : 0, dtype === 'e4m3' ? 1 : 0];
+  const gathered = shape.rows === 'gathered' ? 1 : 0;
   const columnGroups = of.groupsDivide === 'rows' ? 1 : groups;
   const rows = (groups / columnGroups) * groupRows;
   const depth = stageDepth(dtype);
@@ -55,21 +55,6 @@ export function hopperKit(shape: GemmShape, of: HopperTile) {
   const weights = tensorMap(tileOf(boxRows));
   const ring = record({ rows: tiles(rowsTile), weights: tiles(weightsTile), gates });
   const routes = list(pointer('i32'), gathered);
-  const outputs = record({
-    /** Scales of e4m3: one for every 128 elements of a row, and for every 128 × 128 weights. */
-    rowScales: list(pointer('f32'), scaled),
-    weightScales: list(pointer('f32'), scaled),
-    /** [expert][out] */
-    bias: list(pointer('bf16'), addsBias(shape, of) ? 1 : 0),
-    /** [row] of a plan, where rows are gathered. */
-    routes,
-    /**
-     * Rows that go out, in the order of the plan: bf16; between two GEMMs of e4m3 they are e4m3 with scales too. Where blocks share
-     * a unit, [row][part] f32 sums.
-     */
-    to: pointer('v16'),
-    toScales: list(pointer('f32'), roundsRows(shape, of) ? 1 : 0),
-  });
   return {
     ...{ shape, of, rowsTile, weightsTile, rows, columnGroups, boxRows, steps, stepsOfPart },
     /** Elements of a row that goes out that a unit makes, and how many units make one. */
@@ -85,7 +70,7 @@ export function hopperKit(shape: GemmShape, of: HopperTile) {
     kept: roundsRows(shape, of) ? (of.passes - 1) * (of.columns / 4) * groups * groupThreads : 0,
     /** Parameters, which several parts have alike. */
     at: {
-      ...{ planned: plannedOf(shape), ring, work, weights, outputs },
+      ...{ planned: plannedOf(shape), ring, work, weights, outputs: outputsOf(shape, of) },
       /** Where rows and weights come from: rows in order; or those that dispatch left, [slot][vector], which [row] its route finds. */
       sources: record({
         ...{ rows: list(tensorMap(rowsTile), 1 - gathered), routes, from: list(pointer('v16'), gathered) },
@@ -120,4 +105,24 @@ export function hopperKit(shape: GemmShape, of: HopperTile) {
       }),
     },
   };
+}
+
+/** What a tile's sums become, and what they need for it. */
+function outputsOf(shape: GemmShape, of: HopperTile) {
+  const scaled = shape.dtype === 'e4m3' ? 1 : 0;
+  return record({
+    /** Scales of e4m3: one for every 128 elements of a row, and for every 128 × 128 weights. */
+    rowScales: list(pointer('f32'), scaled),
+    weightScales: list(pointer('f32'), scaled),
+    /** [expert][out] */
+    bias: list(pointer('bf16'), addsBias(shape, of) ? 1 : 0),
+    /** [row] of a plan, where rows are gathered. */
+    routes: list(pointer('i32'), shape.rows === 'gathered' ? 1 : 0),
+    /**
+     * Rows that go out, in the order of the plan: bf16; between two GEMMs of e4m3 they are e4m3 with scales too. Where blocks share
+     * a unit, [row][part] f32 sums.
+     */
+    to: pointer('v16'),
+    toScales: list(pointer('f32'), roundsRows(shape, of) ? 1 : 0),
+  });
 }
