@@ -34,10 +34,7 @@ export const number = (
   range: readonly [number, number],
   otherwise: number,
   multipleOf?: number,
-) => ({
-  knob: count(summary, range, none, multipleOf),
-  default: otherwise,
-});
+) => ({ knob: count(summary, range, none, multipleOf), default: otherwise });
 export const word = <const C extends string>(
   summary: string,
   choices: readonly C[],

@@ -97,11 +97,7 @@ export function shapeOfRounds(of: RoundsShape): Shape {
       { name: exampleInput, rowBytes: hiddenBytes },
       ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
     ],
-    output: {
-      ...{ dtype, hidden },
-      ...onlyGiven(of, 'weighting', 'wire'),
-      ...(of.adds && { adds: true }),
-    },
+    output: { ...{ dtype, hidden }, ...onlyGiven(of, 'weighting', 'wire'), ...(of.adds && { adds: true }) },
   });
 }
 
