@@ -18,7 +18,7 @@ export type Compiled =
   | { readonly ok: true; readonly image: Uint8Array }
   | { readonly ok: false; readonly log: string };
 
-/** Where a library of a toolkit may be: wherever the loader looks (LD_LIBRARY_PATH), then the toolkits' folders. */
+/** Paths at which a toolkit's library may be: wherever the loader looks (LD_LIBRARY_PATH), then the toolkits' folders. */
 export const libraryCandidates = (sonames: readonly string[]): readonly string[] => [
   ...sonames,
   ...toolkitFolders().flatMap((folder) => sonames.map((name) => join(folder, 'lib64', name))),

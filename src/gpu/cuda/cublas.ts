@@ -92,7 +92,7 @@ export class Cublas {
     new Float32Array(this.#factors.buffer).set([1, 0]);
   }
 
-  /** Its version as a number: 130001 for 13.0.1. */
+  /** The version of cuBLAS as a number: 130001 for 13.0.1. */
   get version(): number {
     const { out, cublasGetVersion_v2 } = cublas();
     check(cublasGetVersion_v2(this.#enter(), out.address), 'cublasGetVersion');

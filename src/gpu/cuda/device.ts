@@ -42,7 +42,7 @@ import { allocateGpuWire } from './wire.js';
 /** Device memory as a file that other drivers of this machine can import. */
 export interface Dmabuf {
   readonly fd: number;
-  /** Where in it the memory begins. */
+  /** The place in the file at which the memory begins. */
   readonly offset: number;
   close(): void;
 }

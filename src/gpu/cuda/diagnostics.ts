@@ -8,7 +8,7 @@ export interface CompilerMessage {
   readonly message: string;
 }
 
-/** Where a compiler's line can be read: the text of line `line` of `file`, if known. */
+/** Returns the text of a line of a file; null where it is not known. */
 export type LineOf = (file: string, line: number) => string | null;
 
 /** The CUDA compiler refused a kernel. */

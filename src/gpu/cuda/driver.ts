@@ -102,7 +102,7 @@ type Calls = {
 export type Driver = Calls & {
   /** The CUDA version that the driver implements: 13000 for 13.0. */
   readonly version: number;
-  /** Where calls store their results: 256 bytes that the next call may overwrite. */
+  /** Memory for results of calls: 256 bytes that the next call may overwrite. */
   readonly out: Out;
 };
 

@@ -8,7 +8,7 @@ export class CudaError extends HeddleError {
   constructor(
     /** The function that failed: `cuMemCreate`. */
     readonly call: string,
-    /** Its result: 2. */
+    /** The result as a number: 2. */
     readonly result: number,
     /** The result's name: `CUDA_ERROR_OUT_OF_MEMORY`. */
     readonly resultName: string,

@@ -21,11 +21,11 @@ export interface Gpu {
   readonly sharedBytesPerBlock: number;
   /** Virtual memory management, which windows between GPUs are made of. */
   readonly virtualMemory: boolean;
-  /** … whose allocations can be handed to another process as a file descriptor. */
+  /** Allocations of virtual memory can be handed to another process as a file descriptor. */
   readonly posixHandles: boolean;
-  /** … or, so the driver says, to a process of another host: only trying tells (`probeFabric`). */
+  /** Allocations can be handed to a process of another host, so the driver says: only trying tells (`probeFabric`). */
   readonly fabricHandles: boolean;
-  /** … and be read and written by a NIC. */
+  /** Allocations can be read and written by a NIC. */
   readonly rdmaMemory: boolean;
   /**
    * `ordersNics`: a kernel that has heard of a write of a NIC sees its bytes. `flushesNics`: it does so behind a
@@ -84,7 +84,7 @@ export function describeGpu(ordinal: number): Gpu {
     check(d.cuDeviceGetAttribute(out.address, id, ordinal), 'cuDeviceGetAttribute', `GPU ${ordinal}`);
     return out.i32[0]!;
   };
-  /** One that drivers before 12.3 do not know. */
+  /** Reads an attribute that drivers before 12.3 do not know; 0 from them. */
   const getNewer = (id: number) => (d.cuDeviceGetAttribute(out.address, id, ordinal) === 0 ? out.i32[0]! : 0);
   check(d.cuDeviceGetName(out.address, 128, ordinal), 'cuDeviceGetName', `GPU ${ordinal}`);
   const name = text(out.bytes);

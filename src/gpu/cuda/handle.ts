@@ -11,11 +11,11 @@ export interface WindowHandle {
   /** See `startTime`: tells a process from a later one with the same id. */
   readonly started: number;
   readonly bootId: string;
-  /** Where `pid` means anything. */
+  /** The namespace in which `pid` means anything. */
   readonly pidNamespace: number;
   /** The descriptor's number in process `pid`; −1 where there is none. */
   readonly fd: number;
-  /** Where the window lies in the owner's process: its address for ranks of that same process. */
+  /** The window's address in the owner's process, for ranks of that same process. */
   readonly address: number;
   /** The size that the user asked for, and the size that is mapped. */
   readonly bytes: number;

@@ -8,7 +8,7 @@ export interface Links {
   /** Links that are up, and the NVLink version that they speak ('4.0' on Hopper). */
   readonly active: number;
   readonly version: string | null;
-  /** Where they lead: a switch, or how many go to each GPU by its PCI bus id. */
+  /** Links that lead to a switch, and those to each GPU by its PCI bus id. */
   readonly toSwitch: number;
   readonly toGpus: Readonly<Record<string, number>>;
 }

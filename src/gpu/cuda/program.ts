@@ -113,7 +113,7 @@ function readFacts(context: Context, loaded: Address, asked: number): KernelFact
 const formOf = ({ type }: AbiParameter) => (type.kind === 'value' ? type.name : type.kind);
 interface Parameter extends AbiParameter {
   readonly form: ReturnType<typeof formOf>;
-  /** Its name in an error. */
+  /** The parameter's name in an error. */
   readonly argument: string;
 }
 

@@ -9,7 +9,7 @@ export interface Pinned {
 }
 
 const smallest = 2 ** 12;
-/** More bytes take several buffers. */
+/** Bytes of the largest buffer. A longer copy takes several. */
 const largest = 2 ** 26;
 /** Node.js 20 cannot view more at once. */
 export const largestCopy = 2 ** 32 - 2 ** 12;

@@ -33,7 +33,7 @@ const largestPiece = 2 ** 24;
 export class CudaStream implements Stream {
   /** The CUstream, for other libraries of the process. */
   readonly handle: Address;
-  /** Its halves, ready to be stored into a launch. */
+  /** The halves of the handle, ready to be stored into a launch. */
   readonly low: number;
   readonly high: number;
   readonly home: Home;

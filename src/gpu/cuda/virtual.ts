@@ -10,7 +10,7 @@ const locationHostNode = 3;
 /** CUmemAccess_flags. */
 const readWrite = 3;
 
-/** Where physical memory lies, or who may use a mapping: a GPU, or the host's node that is nearest to one. */
+/** A GPU, or the host's node that is nearest to one: where physical memory lies, or who may use a mapping. */
 export type Location = readonly [kind: number, id: number];
 export const onGpu = ({ ordinal }: Gpu): Location => [locationDevice, ordinal];
 export const onHost = ({ hostNode }: Gpu): Location => [locationHostNode, hostNode];
@@ -18,7 +18,7 @@ export const onHost = ({ hostNode }: Gpu): Location => [locationHostNode, hostNo
 /** Steps that undo others, to be taken last first. */
 export type Undo = (() => void)[];
 
-/** What `make` makes, and `release`, which undoes its steps once; so does a failure. */
+/** Calls `make`, and adds a `release` to its result that undoes its steps once. A failure of `make` undoes them too. */
 export function undoable<T>(context: Context, make: (undo: Undo) => T): T & { release(): void } {
   const undo: Undo = [];
   const release = (): void => {

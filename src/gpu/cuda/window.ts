@@ -28,7 +28,7 @@ interface Mapped {
   release(): void;
 }
 
-/** One of another rank. */
+/** Addresses for the window of another rank. */
 interface MappedPeer extends Mapped {
   /** Maps the window of another handle there instead. */
   map(handle: Uint8Array): void;
@@ -142,7 +142,7 @@ function reservePlace(context: Context, gpu: Gpu, bytes: number, what: string, u
   return { address, map };
 }
 
-/** What a handle says, and how this process comes to its window. */
+/** Reads a handle, and finds the way by which this process comes to its window. */
 function wayFrom(context: Context, gpu: Gpu, bytes: Uint8Array) {
   const handle = decodeHandle(bytes);
   const whose = `the ${handle.purpose} of process ${handle.pid} (GPU ${handle.ordinal})`;

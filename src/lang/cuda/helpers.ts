@@ -5,7 +5,7 @@
  * `asm` without `volatile` marks what depends on its operands alone: the compiler may merge and move it.
  */
 
-/** One instruction makes something else of an f32. */
+/** A conversion of one f32 by one instruction. */
 const converted = (type: string, to: string, result: string): string => `DEVICE ${type} to_${type}(f32 a) {
   ${type} result;
   asm("cvt.${to}.f32 %0, %1;" : ${result} : "f"(a));

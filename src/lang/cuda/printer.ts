@@ -24,7 +24,7 @@ export interface PrintOptions {
 
 interface Printed {
   readonly module: IrModule;
-  /** Its statements, and which variables they need. */
+  /** The module's statements, and the variables that they need. */
   readonly pruned: Pruned;
   readonly prelude: Prelude;
   readonly options: PrintOptions;

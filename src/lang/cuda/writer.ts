@@ -32,7 +32,7 @@ export class Writer {
     return this.#lines.join('\n');
   }
 
-  /** Only where the compiler's own counting does not already arrive there. */
+  /** Writes a `#line` directive, unless the compiler's own counting arrives there anyway. */
   #locate(span: Span): void {
     const source = this.#sources[span.source];
     if (!this.#directives || source === undefined) return;

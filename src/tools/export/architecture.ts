@@ -30,7 +30,7 @@ export function architectureNamed(argument: string, name: string): Architecture 
 
 const latest = 9999;
 
-/** In the order in which a host looks for an image: what is made for fewer GPUs first, then what is newer. */
+/** Sorts architectures as a host tries them: those for fewer GPUs first, then the newer ones. */
 export const byPreference = (
   { gpus: [a, upToA] }: Architecture,
   { gpus: [b, upToB] }: Architecture,

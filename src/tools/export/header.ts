@@ -35,7 +35,7 @@ export function printHeader(plan: LaunchPlan, prefix: string): string {
     MAX_TOKENS: layer.maxTokens,
     HIDDEN: output.hidden,
     OUT_ROW_BYTES: outputRowBytes(layer),
-    // Of `rows`, and in their order.
+    // Sizes of `rows`, in their order.
     PAYLOADS: rows.length,
     ROW_BYTES: rows.map(({ rowBytes }) => rowBytes).join(', ') || '0',
   };
@@ -113,7 +113,7 @@ struct heddle_slots {
   void *output;
 };
 
-/* Whom a wait gave up on: a rank, and the round, counted from 1. Or -1, and 0. */
+/* A wait that gave up: the rank that it waited for, and the round, counted from 1. -1 and 0 where none did. */
 struct heddle_lost {
   int32_t rank;
   uint32_t round;
@@ -124,16 +124,16 @@ struct heddle_lost {
  * cudaStream_t; nothing waits for it. Rounds may be enqueued ahead, and captured as graphs.
  */
 
-/* Every rank calls it, and waits for the others in it. Where it fails on one rank it fails on all. */
+/* Makes a rank. Every rank calls it, and waits for the others in it. Where it fails on one rank it fails on all. */
 const char *heddle_create(heddle_rank **made, const struct heddle_host *);
 const struct heddle_slots *heddle_received(const heddle_rank *);
 const char *heddle_dispatch(heddle_rank *, const struct heddle_round *, void *stream);
-/* Behind the experts, with the same round. */
+/* Combines the round that was dispatched. Call it behind the experts, with the same round. */
 const char *heddle_combine(heddle_rank *, const struct heddle_round *, void *stream);
 ${phaseFunctions(plan.split)}
 /* NULL as long as no wait gave up. \`lost\` may be NULL. It does not wait for rounds; call it behind one that has ended. */
 const char *heddle_failure(heddle_rank *, struct heddle_lost *lost);
-/* Once the last round of every rank has ended: waits for what this rank has enqueued, and frees all. */
+/* Waits for what this rank has enqueued, and frees all. Call it once the last round of every rank has ended. */
 void heddle_destroy(heddle_rank *);
 
 #ifdef __cplusplus

@@ -38,9 +38,9 @@ export interface LaunchPlan {
   readonly windows: readonly ReturnType<typeof windowOf>[];
   /** Memory of a rank alone. */
   readonly buffers: readonly { readonly name: string; readonly bytes: number }[];
-  /** In the order of their first launch. */
+  /** Kernels, in the order of their first launch. */
   readonly kernels: readonly { readonly name: string; readonly entry: string; readonly maxThreads: number }[];
-  /** In the order of the stream; the experts run between the last of dispatchRecv and the first of combineSend. */
+  /** Launches in the order of the stream. The experts run between the last of dispatchRecv and the first of combineSend. */
   readonly launches: readonly PlannedLaunch[];
   /** The buffers that the experts read, and `output`, where they leave their rows. */
   readonly received: Readonly<Record<string, PlacedTensor>>;
@@ -114,7 +114,7 @@ function launchOf(phase: Phase, { blocks, threads }: Step, { module, sources, pr
     type: type.kind === 'value' ? type.name : kind,
     offset,
     bytes,
-    // What a host puts there: docs/export.md has the words.
+    // The source of the value, in the words of docs/export.md.
     value: sources.get(name)!,
   }));
   const last = parameters.at(-1)!;
@@ -126,7 +126,7 @@ function launchOf(phase: Phase, { blocks, threads }: Step, { module, sources, pr
     dynamicSharedBytes: dynamicSharedBytes(module.shared),
     // May be launched with programmatic stream serialization: it waits by itself for the launch before.
     programmatic,
-    // Of the block of memory that holds all parameters.
+    // The size of the block of memory that holds all parameters.
     parameterBytes: last.offset + last.bytes,
     parameters,
   };

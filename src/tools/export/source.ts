@@ -8,13 +8,13 @@ import { renamed, upper } from './header.js';
 import { hostSource } from './host.js';
 import type { LaunchParameter, LaunchPlan, PlacedTensor, PlannedLaunch } from './launch-plan.js';
 
-/** What each kernel, by name, was compiled to, in the order of the architectures. */
+/** Kernels by name, each as a list of images in the order of the architectures. */
 export interface Images {
   readonly architectures: readonly Architecture[];
   readonly images: ReadonlyMap<string, readonly Uint8Array[]>;
 }
 
-/** Those before `window` are a round's own. */
+/** Sources of parameters in the order of C's enum: a round's own come first, up to `window`. */
 const froms: readonly Source['from'][] = [
   ...(['rows', 'tokens', 'topkIds', 'topkWeights', 'out'] as const),
   ...(['window', 'buffer', 'limit', 'rank', 'constant'] as const),

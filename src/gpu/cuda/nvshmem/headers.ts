@@ -1,4 +1,4 @@
-/** Where NVSHMEM's headers lie, and those of CUDA that they include. */
+/** Finds NVSHMEM's headers, and those of CUDA that they include. */
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { UnavailableError } from '../../../base/errors.js';

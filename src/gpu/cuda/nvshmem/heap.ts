@@ -6,7 +6,7 @@ import { CudaError } from '../errors.js';
 import { attributes, blankUniqueId } from './attributes.js';
 import { type NvshmemLibrary, nvshmem } from './library.js';
 
-/** By a unique id, as the flags of the first call count ways to come together. */
+/** The flag of the first call by which ranks come together with a unique id. */
 const byUniqueId = 8;
 /**
  * NVSHMEM reports this state once it is initialised. Lower numbers are the states before, higher ones other ways to
@@ -14,7 +14,7 @@ const byUniqueId = 8;
  */
 const initialised = 2;
 const teamWorld = 0;
-/** In modules that call it: what `nvshmemx_cumodule_init` fills in. */
+/** The variable of modules that call NVSHMEM which `nvshmemx_cumodule_init` fills in. */
 export const nvshmemState = 'nvshmemi_device_state_d';
 
 /** The id by which this process came in, to which NVSHMEM keeps a pointer. It can come in once. */
@@ -76,20 +76,20 @@ export class NvshmemHeap {
     );
   }
 
-  /** All ranks call it, in the same order. */
+  /** Frees memory of the heap. All ranks call it, in the same order. */
   free(address: Address): void {
     this.#library.calls.nvshmem_free(address);
     forgetCurrentContext();
   }
 
-  /** Before the first launch of a kernel that calls NVSHMEM, whose accesses would fault without. */
+  /** Prepares a module whose kernel calls NVSHMEM. Without it the kernel's accesses fault. */
   enter(module: Address, kernel: string): void {
     const { nvshmemx_cumodule_init } = this.#library.calls;
     check(nvshmemx_cumodule_init(module), 'nvshmemx_cumodule_init', `loading the kernel ${kernel}`);
     forgetCurrentContext();
   }
 
-  /** Before it is unloaded. */
+  /** Takes a module out of NVSHMEM, before it is unloaded. */
   leave(module: Address): void {
     this.#library.calls.nvshmemx_cumodule_finalize(module);
     forgetCurrentContext();
@@ -103,8 +103,8 @@ export class NvshmemHeap {
   }
 
   /**
-   * Whether a rank was lost. NVSHMEM ends by calls that wait for all ranks, which would wait for that one for ever: so it is not ended. Nor may
-   * its modules and the GPU's context be freed, which it still uses. All of it goes when the process ends.
+   * Whether a rank was lost. NVSHMEM ends by calls that wait for all ranks, and would wait for the lost one for ever, so Heddle does not end it.
+   * Nor does it free the modules and the GPU's context, which NVSHMEM still uses. The end of the process frees all.
    */
   get stranded(): boolean {
     return this.#lost.aborted;
