@@ -51,7 +51,6 @@ const rings = {
     'test/suite/nodes-over-*.test.ts',
     'test/net/fabric/{all-to-all,engine,signals}.test.ts',
     'test/net/world/{fabric,program-end}.test.ts',
-    'test/tools/bench/flags.test.ts',
     'test/moe/families/steady-proxy.test.ts',
   ],
   faults: [

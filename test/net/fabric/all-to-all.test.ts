@@ -1,9 +1,8 @@
 import { expect, it } from 'vitest';
 import { needing } from '../../needs.js';
-import { transpiledUrl } from '../../tree.js';
 import { runRanks } from './ranks.js';
 
-const module = transpiledUrl('src/tools/bench/fabric/roles.ts');
+const module = new URL('./roles.ts', import.meta.url);
 
 for (const provider of ['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'] as const)
   it(`every byte of an all-to-all scatter arrives on ${provider}`, needing(provider), async () => {

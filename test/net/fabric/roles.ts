@@ -94,3 +94,60 @@ function messageOf(call: () => void): string {
     return (error as Error).message;
   }
 }
+
+/** All to all: every rank scatters a slice to every other, and checks every byte it gets. */
+export async function allToAll(rank: TestRank): Promise<{ bytesChecked: number }> {
+  const { options, slice, rounds } = rank.args as { options: EngineOptions; slice: number; rounds: number };
+  const { ranks, rank: me } = rank;
+  // Two halves take turns: a rank may send round r+1 while another still reads round r, but not r+2, because it
+  // needs everybody's r+1 first. Each half holds what goes out and what comes in.
+  const half = slice * ranks;
+  const { engine, region, group } = await meet(rank, options, 4 * half);
+  const counter = engine.counter();
+  const bytes = new Uint8Array(region.buffer);
+  const others = Array.from({ length: ranks }, (_, r) => r).filter((r) => r !== me);
+  // The halves have a tag each: with one tag, a quick rank's next round would be counted for a slow rank's this.
+  const landed = [engine.immediate(70), engine.immediate(71)] as const;
+  // The content of each place in round 0; a round only adds to it, so checking is one comparison of whole slices.
+  const expected = Buffer.alloc(slice);
+  let bytesChecked = 0;
+  for (let round = 0; round < rounds; round++) {
+    const out = (round & 1) * half;
+    const into = 2 * half + (round & 1) * half;
+    for (const to of others) fill(bytes.subarray(out + to * slice, out + (to + 1) * slice), me, to, round);
+    engine.scatter({
+      source: region,
+      group,
+      sourceOffsets: others.map((to) => out + to * slice),
+      targetOffsets: others.map(() => into + me * slice),
+      bytes: others.map(() => slice),
+      immediate: 70 + (round & 1),
+      counter,
+    });
+    await landed[(round & 1) as 0 | 1].wait(ranks - 1, { from: group.peers });
+    for (const from of others) {
+      fill(expected, from, me, round);
+      const got = bytes.subarray(into + from * slice, into + (from + 1) * slice);
+      if (expected.compare(got) !== 0) {
+        const at = expected.findIndex((byte, i) => byte !== got[i]);
+        throw new Error(`round ${round}: byte ${at} from rank ${from} is ${got[at]}, not ${expected[at]}`);
+      }
+      bytesChecked += slice;
+    }
+    await counter.wait();
+  }
+  await rank.exchange(null);
+  await engine.close();
+  return { bytesChecked };
+}
+
+/** Bytes that depend on who wrote them, to whom, in which round and where; quick, because the tests check gigabytes. */
+function fill(slice: Uint8Array, from: number, to: number, round: number): void {
+  const period = Math.min(slice.length, 1 << 16);
+  const own = from * 31 + to * 17 + round * 7;
+  for (let at = 0; at < period; at++) slice[at] = (own + at * 13 + (at >> 8)) & 0xff;
+  for (let at = period; at < slice.length; at += period)
+    slice.copyWithin(at, 0, Math.min(period, slice.length - at));
+  // Repeats must not hide a slice that landed shifted by a period.
+  for (let at = 0, n = 0; at + 4 <= slice.length; at += period, n++) slice[at] = n;
+}

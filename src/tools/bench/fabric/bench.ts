@@ -6,21 +6,8 @@ import {
   type ProviderName,
   requireShmSpace,
 } from '../../../net/fabric/index.js';
-import { type Baseline, buildBaseline } from './baseline.js';
-import {
-  allToAllRanks,
-  type FabricBenchOptions,
-  type Figure,
-  Measurements,
-  scatterPeers,
-} from './measurements.js';
-import {
-  measureAllToAll,
-  measureCalls,
-  measureFlags,
-  measureRounds,
-  measureSteadyState,
-} from './measures.js';
+import { buildBaseline } from './baseline.js';
+import { type FabricBenchOptions, type Figure, measureProvider, scatterPeers } from './measurements.js';
 
 export type FabricBenchReport = Awaited<ReturnType<typeof benchFabric>>;
 
@@ -40,43 +27,24 @@ export async function benchFabric(options: FabricBenchOptions) {
   };
   for (const provider of options.providers) {
     deviceOf(provider, options.device);
-    requireRoom(provider, options);
+    // An endpoint for each engine, and one for each peer of it.
+    if (provider === 'shm') requireShmSpace('fabric bench --provider shm', 1 + 2 * scatterPeers);
   }
   const built = await buildBaseline();
   const [baseline, lacking] = typeof built === 'string' ? [null, built] : [built, null];
   const figures: Figure[] = [];
   try {
     for (const provider of options.providers)
-      figures.push(...(await benchProvider(provider, options, baseline)));
+      figures.push(
+        ...(await measureProvider({
+          ...{ ...options, provider, baseline, device: deviceOf(provider, options.device) },
+        })),
+      );
   } finally {
     await baseline?.remove();
   }
   // `baseline` says why there is nothing from C to compare with, if so.
   return { machine, when: new Date().toISOString(), baseline: lacking, figures };
-}
-
-async function benchProvider(
-  provider: ProviderName,
-  options: FabricBenchOptions,
-  baseline: Baseline | null,
-): Promise<Figure[]> {
-  const device = deviceOf(provider, options.device);
-  const bench = new Measurements({ ...options, provider, device, baseline });
-  await measureCalls(bench, 'caller');
-  await measureCalls(bench, 'worker');
-  await measureFlags(bench);
-  await measureRounds(bench, options.ranks);
-  await measureSteadyState(bench);
-  if (options.allToAll) await measureAllToAll(bench);
-  return bench.figures;
-}
-
-/** Says what is missing before anything is measured. */
-function requireRoom(provider: ProviderName, { ranks, allToAll }: FabricBenchOptions): void {
-  if (provider !== 'shm') return;
-  // An endpoint for each engine, and one for each peer of it: the scatter's many receivers, or everybody to everybody.
-  const meshes = [ranks, ...(allToAll ? [allToAllRanks] : [])].map((n) => n * n);
-  requireShmSpace('fabric bench --provider shm', Math.max(1 + 2 * scatterPeers, ...meshes));
 }
 
 /** The device that was asked for, else the one for processes of one machine: loopback, where the provider has it. */

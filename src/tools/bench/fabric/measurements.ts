@@ -1,4 +1,4 @@
-/** The common part of the measurements of one provider: taking turns with C, keeping figures, starting the processes of a role. */
+/** One write, and one call, between two processes: by the engine, and by the same calls of libfabric in C. */
 import { extname, join } from 'node:path';
 import { type EngineOptions, type ProviderName, sweepShm } from '../../../net/fabric/index.js';
 import { launchReporting } from '../../../net/world/index.js';
@@ -8,10 +8,7 @@ import type { Sizes } from './roles.js';
 const program = join(import.meta.dirname, `rank${extname(import.meta.filename)}`);
 
 export const scatterPeers = 63;
-export const allToAllRanks = 16;
-export const mebibyte = 1 << 20;
-
-export type Thread = 'caller' | 'worker';
+const mebibyte = 1 << 20;
 
 export interface Figure {
   readonly provider: ProviderName;
@@ -26,16 +23,10 @@ export interface Figure {
   readonly how: string;
 }
 
-/** A measurement that may also be made in C, in turns. */
-interface Measured extends Pick<Figure, 'what' | 'unit' | 'how'> {
-  ours(): Promise<number>;
-  c?: ((raw: Baseline) => Promise<number>) | undefined;
-}
-
 /** A measurement between two processes, by a role and by a mode of the C program. */
-interface Compared extends Pick<Figure, 'what' | 'unit' | 'how'> {
+interface Case extends Pick<Figure, 'what' | 'unit' | 'how'> {
   readonly role: 'pingPong' | 'stream' | 'posting' | 'scatterCall';
-  readonly mode?: Parameters<Baseline['measure']>[1];
+  readonly mode: Parameters<Baseline['measure']>[1];
   readonly sizes: Sizes;
   /** Of the C program, where they are others. */
   readonly sizesOfC?: Sizes;
@@ -46,10 +37,8 @@ interface Compared extends Pick<Figure, 'what' | 'unit' | 'how'> {
 export interface FabricBenchOptions {
   readonly providers: readonly ProviderName[];
   readonly device: string | undefined;
-  readonly ranks: number;
   readonly repeat: number;
   readonly scale: number;
-  readonly allToAll: boolean;
   readonly progress: (line: string) => void;
 }
 
@@ -59,71 +48,101 @@ interface Setting extends Pick<FabricBenchOptions, 'repeat' | 'scale' | 'progres
   readonly baseline: Baseline | null;
 }
 
-export class Measurements {
-  readonly figures: Figure[] = [];
+/** Latency, rate, bandwidth, and what a call takes of its caller. */
+function casesOf({ provider, scale }: Setting, thread: 'caller' | 'worker'): readonly Case[] {
+  const times = (n: number): number => Math.max(200, Math.round(n * scale));
+  const trips = times(thread === 'caller' ? 20_000 : 2_000);
+  const messages = times(100_000);
+  // A second or so: a pause of a few milliseconds, which is not ours, then changes little.
+  const large = times(provider === 'udp;ofi_rxd' ? 1_000 : 10_000);
+  // shm takes one small write at a time from an endpoint, so only there a batch is one.
+  const batch = provider === 'shm' ? 1 : 16;
+  const posts = times(5_000);
+  const call =
+    thread === 'caller' ? "the call, which makes libfabric's" : 'the call, which hands over to the thread';
+  const scatters = times(1_000);
+  return [
+    {
+      what: `latency of an 8-byte write, ${thread} thread`,
+      unit: 'µs',
+      how: `half a round trip of writes with an immediate, p50 of ${trips}`,
+      ...{ role: 'pingPong', mode: 'latency' },
+      sizes: { bytes: 8, window: 1, count: trips },
+      sizesOfC: { bytes: 8, window: 1, count: times(20_000) },
+    },
+    {
+      what: `rate of 8-byte writes, ${thread} thread`,
+      unit: 'million/s',
+      how: `${messages} writes with an immediate, 128 under way`,
+      ...{ role: 'stream', mode: 'stream' },
+      sizes: { bytes: 8, window: 128, count: messages },
+      figure: (seconds) => messages / seconds / 1e6,
+    },
+    {
+      what: `bandwidth of 1 MiB writes, ${thread} thread`,
+      unit: 'GB/s',
+      how: `${large} writes with an immediate, 16 under way`,
+      ...{ role: 'stream', mode: 'stream' },
+      sizes: { bytes: mebibyte, window: 16, count: large },
+      figure: (seconds) => (large * mebibyte) / seconds / 1e9,
+    },
+    {
+      what: `posting an 8-byte write, ${thread} thread`,
+      unit: 'µs',
+      how: `${call}, in batches of ${batch}, p50 of ${posts}`,
+      ...{ role: 'posting', mode: 'post' },
+      sizes: { bytes: 8, window: batch, count: posts },
+    },
+    {
+      what: `posting a scatter to ${scatterPeers} peers, ${thread} thread`,
+      unit: 'µs',
+      how: `the call, 64 bytes to each of ${scatterPeers} engines in another process, p50 of ${scatters}; C: ${scatterPeers} calls of libfabric`,
+      ...{ role: 'scatterCall', mode: 'scatter' },
+      sizes: { bytes: 64, window: scatterPeers, count: scatters },
+    },
+  ];
+}
 
-  constructor(readonly of: Setting) {}
+/** Every case in the caller's own thread, then in a worker thread. */
+export async function measureProvider(setting: Setting): Promise<Figure[]> {
+  const figures: Figure[] = [];
+  for (const thread of ['caller', 'worker'] as const)
+    for (const one of casesOf(setting, thread)) figures.push(await measure(setting, thread, one));
+  return figures;
+}
 
-  progress(line: string): void {
-    this.of.progress(`${this.of.provider}: ${line}`);
+async function measure(setting: Setting, thread: 'caller' | 'worker', one: Case): Promise<Figure> {
+  const { provider, device, repeat, baseline } = setting;
+  const { what, unit, how, role, mode, sizes, sizesOfC = sizes, figure = (time) => time } = one;
+  const progress = (line: string): void => setting.progress(`${provider}: ${line}`);
+  const options: EngineOptions = { provider, devices: [device], thread, timeoutMs: 60_000 };
+  progress(`${what} …`);
+  const [mine, theirs]: [number[], number[]] = [[], []];
+  for (let i = 0; i < repeat; i++) {
+    if (baseline) theirs.push(figure(await baseline.measure(setting, mode, sizesOfC)));
+    mine.push(figure(await play(role, { options, ...sizes })));
   }
+  // The best of the repetitions counts: other programs on the machine can only make a figure worse.
+  const best = (values: readonly number[]) => (unit === 'µs' ? Math.min(...values) : Math.max(...values));
+  const heddle = best(mine);
+  const c = theirs.length > 0 ? best(theirs) : null;
+  progress(`${what}: ${heddle.toPrecision(3)} ${unit}${c === null ? '' : ` (C: ${c.toPrecision(3)})`}`);
+  return {
+    ...{ provider, what, unit, heddle, c, ratio: c === null ? null : heddle / c },
+    how: `${how}; best of ${repeat}${c === null ? '' : ", in turns with C's"}`,
+  };
+}
 
-  /** How often a measurement does its thing, where the whole bench does it `n` times. */
-  count(n: number): number {
-    return Math.max(200, Math.round(n * this.of.scale));
-  }
-
-  engine(thread: Thread): EngineOptions {
-    const { provider, device } = this.of;
-    return { provider, devices: [device], thread, timeoutMs: 60_000 };
-  }
-
-  /** Runs a function of roles.ts in so many processes; resolves with what each returned. */
-  async roles<T>(name: string, ranks: number, args: object): Promise<T[]> {
-    let results: T[] = [];
-    const launch = { ranks, program, args: [name, JSON.stringify(args)], timeoutMs: 3_600_000 };
-    try {
-      await launchReporting(`the measurement ${name}`, launch, (report) => {
-        ({ results } = report as { results: T[] });
-      });
-    } finally {
-      sweepShm(); // what processes that were ended could not clean up themselves
-    }
-    return results;
-  }
-
-  compare(thread: Thread, one: Compared): Promise<void> {
-    const { role, mode, sizes, sizesOfC = sizes, figure = (time) => time, ...rest } = one;
-    const args = { options: this.engine(thread), ...sizes };
-    return this.measure({
-      ...rest,
-      ours: async () => figure((await this.roles<number>(role, 2, args))[0]!),
-      c: mode && (async (raw) => figure(await raw.measure(this.of, mode, sizesOfC))),
+/** Runs a function of roles.ts in two processes; resolves with what rank 0's returned. */
+async function play(name: string, args: object): Promise<number> {
+  let result = Number.NaN;
+  const launch = { ranks: 2, program, args: [name, JSON.stringify(args)], timeoutMs: 3_600_000 };
+  try {
+    await launchReporting(`the measurement ${name}`, launch, (report) => {
+      ({ result } = report as { result: number });
     });
+  } finally {
+    sweepShm(); // what processes that were ended could not clean up themselves
   }
-
-  async measure({ what, unit, how, ours, c }: Measured): Promise<void> {
-    const { provider, repeat, baseline } = this.of;
-    this.progress(`${what} …`);
-    const [mine, theirs]: [number[], number[]] = [[], []];
-    for (let i = 0; i < repeat; i++) {
-      if (c && baseline) theirs.push(await c(baseline));
-      mine.push(await ours());
-    }
-    // The best of the repetitions counts: other programs on the machine can only make a figure worse.
-    const best = (values: readonly number[]) => (unit === 'µs' ? Math.min(...values) : Math.max(...values));
-    const heddle = best(mine);
-    const other = theirs.length > 0 ? best(theirs) : null;
-    const beside = other === null ? '' : ` (C: ${other.toPrecision(3)})`;
-    this.progress(`${what}: ${heddle.toPrecision(3)} ${unit}${beside}`);
-    this.figures.push({
-      ...{ provider, what, unit, heddle, c: other },
-      ratio: other === null ? null : heddle / other,
-      how: `${how}; best of ${repeat}${other === null ? '' : ", in turns with C's"}`,
-    });
-  }
-
-  fact(fact: Omit<Figure, 'provider' | 'c' | 'ratio'>): void {
-    this.figures.push({ provider: this.of.provider, c: null, ratio: null, ...fact });
-  }
+  return result;
 }

@@ -1,4 +1,4 @@
-/** A process of a measurement: started by measurements.ts with its role's name and arguments. Rank 0 reports what all returned. */
+/** A process of a measurement: started by measurements.ts with its role's name and arguments. Rank 0 reports what its role returned. */
 import { deserialize, serialize } from 'node:v8';
 import { ProcessCircle } from '../../../net/world/index.js';
 import * as roles from './roles.js';
@@ -10,6 +10,7 @@ const { rank, ranks } = circle;
 const { [name]: play } = roles;
 const exchange = async <T>(value: T): Promise<T[]> =>
   (await circle.allGather(serialize(value), 'an exchange')).map((bytes) => deserialize(bytes) as T);
-const results = await exchange(await play({ rank, ranks, args: JSON.parse(args), exchange }));
-if (rank === 0) process.stdout.write(`${JSON.stringify({ results })}\n`);
+const result = await play({ rank, ranks, args: JSON.parse(args), exchange });
+if (rank === 0) process.stdout.write(`${JSON.stringify({ result })}\n`);
+await circle.barrier('the measurement is over');
 await circle.dispose();
