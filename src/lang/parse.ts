@@ -25,10 +25,8 @@ function parse(source: FramedSource): ParsedBody {
     throw new Problem(code, message, source, start, end);
   };
   if (/\{\s*\[native code\]\s*\}\s*$/.test(source.text)) {
-    return fail(
-      'HK103',
-      'the body is a built-in or bound function, which has no text; pass the function itself',
-    );
+    const message = 'the body is a built-in or bound function, which has no text; pass the function itself';
+    return fail('HK103', message);
   }
   const tree = parseText(source);
   const deep = tooDeep(tree);

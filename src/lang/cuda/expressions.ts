@@ -13,27 +13,10 @@ import type { Scopes } from './scopes.js';
 
 /** Binding strength, as in C++; a text binds at least as tightly as its number says. */
 const strength = {
-  primary: 20,
-  unary: 15,
-  '*': 13,
-  '/': 13,
-  '%': 13,
-  '+': 12,
-  '-': 12,
-  '<<': 11,
-  '>>': 11,
-  '<': 10,
-  '<=': 10,
-  '>': 10,
-  '>=': 10,
-  '==': 9,
-  '!=': 9,
-  '&': 8,
-  '^': 7,
-  '|': 6,
-  '&&': 5,
-  '||': 4,
-  select: 3,
+  ...{ primary: 20, unary: 15 },
+  ...{ '*': 13, '/': 13, '%': 13, '+': 12, '-': 12, '<<': 11, '>>': 11 },
+  ...{ '<': 10, '<=': 10, '>': 10, '>=': 10, '==': 9, '!=': 9 },
+  ...{ '&': 8, '^': 7, '|': 6, '&&': 5, '||': 4, select: 3 },
 } as const;
 
 interface Text {

@@ -6,6 +6,7 @@ import * as build from '../build.js';
 import type { Expr, Stmt, Variable } from '../ir.js';
 import { type OperationEffect, type OperationName, operations } from '../operations/index.js';
 import {
+  bodies,
   children,
   expressionsOf,
   isLeftEarly,
@@ -165,17 +166,8 @@ function neverEnds(statement: Stmt): boolean {
   }
 }
 
-function breaks(statements: readonly Stmt[]): boolean {
-  return statements.some((statement) => {
-    switch (statement.kind) {
-      case 'break':
-        return true;
-      case 'if':
-        return breaks(statement.then) || breaks(statement.else);
-      case 'block':
-        return breaks(statement.body);
-      default:
-        return false;
-    }
-  });
-}
+const breaks = (statements: readonly Stmt[]): boolean =>
+  statements.some(
+    (stmt) =>
+      stmt.kind === 'break' || ((stmt.kind === 'if' || stmt.kind === 'block') && bodies(stmt).some(breaks)),
+  );

@@ -59,11 +59,8 @@ export class Call {
     const expr = anyValue(this.ctx, node, value);
     const name = build.valueName(expr.type);
     if (name !== undefined && names.includes(name)) return expr;
-    return this.fail(
-      'HK305',
-      `argument ${index + 1} of ${this.name} is ${build.showType(expr.type)}; it must be ${names.join(' or ')}`,
-      node,
-    );
+    const message = `argument ${index + 1} of ${this.name} is ${build.showType(expr.type)}; it must be ${names.join(' or ')}`;
+    return this.fail('HK305', message, node);
   }
 
   as(index: number, type: IrType): Expr {
@@ -81,11 +78,8 @@ export class Call {
       return this.wrong(index, `a pointer, but \`${this.ctx.text(node)}\` is a tile; ${advice}`);
     }
     if (allowed.length > 0 && !allowed.includes(type.to)) {
-      return this.fail(
-        'HK305',
-        `${this.name} works on ${allowed.join(', ')} in memory, but \`${this.ctx.text(node)}\` points to ${type.to}`,
-        node,
-      );
+      const message = `${this.name} works on ${allowed.join(', ')} in memory, but \`${this.ctx.text(node)}\` points to ${type.to}`;
+      return this.fail('HK305', message, node);
     }
     return { expr: value.expr, to: type.to, space: type.space };
   }

@@ -13,11 +13,8 @@ function literal(ctx: Context, node: Node, value: Value & { kind: 'literal' }, t
   const shown = String(value.value);
   if (name === 'f32') {
     if (typeof value.value === 'bigint') {
-      return ctx.fail(
-        node,
-        'HK301',
-        `${shown}n is an integer constant where an f32 is needed; write ${shown}`,
-      );
+      const message = `${shown}n is an integer constant where an f32 is needed; write ${shown}`;
+      return ctx.fail(node, 'HK301', message);
     }
     return build.constant('f32', Math.fround(value.value));
   }
@@ -33,11 +30,8 @@ function literal(ctx: Context, node: Node, value: Value & { kind: 'literal' }, t
   }
   const integer = BigInt(value.value);
   if (!arithmetic.inRange(name, integer) && !(value.complement === true && integer < 0n)) {
-    return ctx.fail(
-      node,
-      'HK303',
-      `${shown} does not fit ${name}; if the wrapped bits are meant, write g.${name}(${shown})`,
-    );
+    const message = `${shown} does not fit ${name}; if the wrapped bits are meant, write g.${name}(${shown})`;
+    return ctx.fail(node, 'HK303', message);
   }
   return build.constant(name, arithmetic.wrap(name, integer));
 }
@@ -62,11 +56,8 @@ export function valueAs(ctx: Context, node: Node, value: Value, type: IrType, wh
   if (build.sameType(expr.type, type)) return expr;
   const wanted = build.showType(type);
   const hint = conversion(type, ctx.text(node), expr.type);
-  return ctx.fail(
-    node,
-    'HK301',
-    `\`${ctx.text(node)}\` is ${build.showType(expr.type)}, but ${wanted} is needed ${what}${hint && `; write ${hint}`}`,
-  );
+  const message = `\`${ctx.text(node)}\` is ${build.showType(expr.type)}, but ${wanted} is needed ${what}${hint && `; write ${hint}`}`;
+  return ctx.fail(node, 'HK301', message);
 }
 
 /** The conversion to write, '' where there is none. */
@@ -147,20 +138,14 @@ export function requireSameShape(ctx: Context, node: Node, one: Operand, other: 
 
 export function condition(ctx: Context, node: Node, value: Value): Expr {
   if (value.kind === 'literal') {
-    return ctx.fail(
-      node,
-      'HK304',
-      `a condition must be a bool, but \`${ctx.text(node)}\` is a number; compare it`,
-    );
+    const message = `a condition must be a bool, but \`${ctx.text(node)}\` is a number; compare it`;
+    return ctx.fail(node, 'HK304', message);
   }
   const expr = anyValue(ctx, node, value);
   if (build.valueName(expr.type) === 'bool') return expr;
   const hint = build.valueName(expr.type) === undefined ? '' : `; write ${ctx.text(node)} !== 0`;
-  return ctx.fail(
-    node,
-    'HK304',
-    `a condition must be a bool, but \`${ctx.text(node)}\` is ${build.showType(expr.type)}${hint}`,
-  );
+  const message = `a condition must be a bool, but \`${ctx.text(node)}\` is ${build.showType(expr.type)}${hint}`;
+  return ctx.fail(node, 'HK304', message);
 }
 
 /** A non-negative integer known to the compiler, at most `max`. */
@@ -172,11 +157,8 @@ export function constantInteger(ctx: Context, node: Node, value: Value, what: st
         ? value.expr.value
         : undefined;
   if (known === undefined) {
-    return ctx.fail(
-      node,
-      'HK501',
-      `${what} must be a constant, but \`${ctx.text(node)}\` is known only at run time`,
-    );
+    const message = `${what} must be a constant, but \`${ctx.text(node)}\` is known only at run time`;
+    return ctx.fail(node, 'HK501', message);
   }
   const number = Number(known);
   if (!Number.isInteger(number) || number < 0 || number > max) {

@@ -117,11 +117,8 @@ function readsWritten(value: Value, statements: readonly Stmt[]): boolean {
 function name(ctx: Context, node: Node, of: string): Value {
   const binding = ctx.find(of);
   if (binding === undefined) {
-    return ctx.fail(
-      node,
-      'HK101',
-      `\`${of}\` is neither declared here nor a parameter. A body is closed: pass it through \`using\` (known when the kernel is made) or \`params\` (known at launch)${habit(of)}`,
-    );
+    const message = `\`${of}\` is neither declared here nor a parameter. A body is closed: pass it through \`using\` (known when the kernel is made) or \`params\` (known at launch)${habit(of)}`;
+    return ctx.fail(node, 'HK101', message);
   }
   if (binding.kind === 'poison') throw new Poisoned();
   return binding;
@@ -185,11 +182,8 @@ function oneSided(ctx: Context, node: Expression): Argument {
   const computes = emitted.every((stmt) => stmt.kind === 'let' && stmt.init !== null);
   if (computes) for (const stmt of emitted) ctx.emit(stmt);
   else {
-    ctx.fail(
-      node,
-      'HK601',
-      `\`${ctx.text(node)}\` touches memory or other threads on one side of &&, || or ?: only; use an if, or make it a const before`,
-    );
+    const message = `\`${ctx.text(node)}\` touches memory or other threads on one side of &&, || or ?: only; use an if, or make it a const before`;
+    ctx.fail(node, 'HK601', message);
   }
   return { node, value };
 }

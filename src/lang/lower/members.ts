@@ -131,11 +131,8 @@ export function registerIndex(
   key: Value,
 ): number {
   if (key.kind === 'expr' && key.expr.kind !== 'const') {
-    return ctx.fail(
-      node,
-      'HK501',
-      `registers have no addresses, so the index into ${of.variable.name} must be a constant; loop with g.unroll`,
-    );
+    const message = `registers have no addresses, so the index into ${of.variable.name} must be a constant; loop with g.unroll`;
+    return ctx.fail(node, 'HK501', message);
   }
   return constantInteger(ctx, node, key, `the index into ${of.variable.name}`, of.length - 1);
 }

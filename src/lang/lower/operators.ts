@@ -79,11 +79,8 @@ function shift(
   }
   const count = anyValue(ctx, right.node, right.value);
   if (!arithmetic.isInteger(build.valueName(count.type) ?? '')) {
-    return ctx.fail(
-      right.node,
-      'HK302',
-      `a shift count must be an integer, not ${build.showType(count.type)}`,
-    );
+    const message = `a shift count must be an integer, not ${build.showType(count.type)}`;
+    return ctx.fail(right.node, 'HK302', message);
   }
   return expression(build.binary(op, value, build.convert(build.u32, count)));
 }
@@ -103,11 +100,8 @@ function constants(
     return expression(build.boolean(holds));
   }
   if (typeof a !== typeof b) {
-    return ctx.fail(
-      node,
-      'HK301',
-      `\`${ctx.text(node)}\` mixes a number and a bigint; write both with n or both without`,
-    );
+    const message = `\`${ctx.text(node)}\` mixes a number and a bigint; write both with n or both without`;
+    return ctx.fail(node, 'HK301', message);
   }
   if (typeof a === 'bigint' || (Number.isSafeInteger(a) && Number.isSafeInteger(b))) {
     const result = ofIntegers(ctx, node, operator, op, BigInt(a), BigInt(b));

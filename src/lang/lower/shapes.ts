@@ -147,10 +147,8 @@ function rows(call: Call, pointer: Expr, tile: Tile): Value {
   const count = call.constant(1, 'the number of rows', tile.rows);
   const known = first.kind === 'const' ? Number(first.value) : 0;
   if (count === 0 || count % patternRows !== 0 || known % patternRows !== 0) {
-    return call.fail(
-      'HK502',
-      `rows of a tile are taken in multiples of ${patternRows}, after which a swizzle repeats`,
-    );
+    const message = `rows of a tile are taken in multiples of ${patternRows}, after which a swizzle repeats`;
+    return call.fail('HK502', message);
   }
   if (known < 0 || known + count > tile.rows)
     return call.fail(

@@ -64,11 +64,8 @@ function lowerStatement(ctx: Context, node: Statement): boolean {
       const kind = node.type === 'BreakStatement' ? 'break' : 'continue';
       const innermost = ctx.loops.at(-1);
       if (innermost?.kind === 'unrolled') {
-        return ctx.fail(
-          node,
-          'HK605',
-          `an unrolled loop is no loop any more, so it has no ${kind}; use an if`,
-        );
+        const message = `an unrolled loop is no loop any more, so it has no ${kind}; use an if`;
+        return ctx.fail(node, 'HK605', message);
       }
       if (kind === 'break' && innermost) innermost.broken = true;
       ctx.emit({ kind, span: ctx.span(node) });
@@ -195,11 +192,8 @@ function unroll(ctx: Context, node: ForOfStatement): boolean {
   ctx.inLoop('unrolled', () => {
     for (let i = 0; i < count && !ends; i++) {
       if (++ctx.module.unrolled > mostUnrolled) {
-        ctx.fail(
-          node,
-          'HK503',
-          `unrolled loops repeat more than ${mostUnrolled} times in all; use a plain for loop`,
-        );
+        const message = `unrolled loops repeat more than ${mostUnrolled} times in all; use a plain for loop`;
+        ctx.fail(node, 'HK503', message);
       }
       const body = ctx.collect(() => {
         ctx.declare(pattern.name, { kind: 'literal', value: i });

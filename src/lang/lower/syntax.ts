@@ -7,11 +7,8 @@ import type { Context } from './context.js';
 export const wording = (type: string): string => type.replace(/(?!^)([A-Z])/g, ' $1').toLowerCase();
 
 export function unsupported(ctx: Context, node: Node, what: string, advice?: string): never {
-  return ctx.fail(
-    node,
-    'HK102',
-    `the kernel language does not have this: ${what}${advice === undefined ? '' : `; ${advice}`}`,
-  );
+  const message = `the kernel language does not have this: ${what}${advice === undefined ? '' : `; ${advice}`}`;
+  return ctx.fail(node, 'HK102', message);
 }
 
 export function propertyName(ctx: Context, key: Node): string {

@@ -53,14 +53,12 @@ export function take(ctx: Context, node: Node, value: Value, spec: DeviceParam, 
     }
     case 'callable':
       return value.kind === 'device' ? value : wrong('a device function');
-    case 'constant':
+    case 'constant': {
       if (value.kind === 'literal' || value.kind === 'string') return value;
       if (value.kind === 'expr' && value.expr.kind === 'const') return value;
-      return ctx.fail(
-        node,
-        'HK501',
-        `${what} must be a constant, but \`${ctx.text(node)}\` is known only at run time`,
-      );
+      const message = `${what} must be a constant, but \`${ctx.text(node)}\` is known only at run time`;
+      return ctx.fail(node, 'HK501', message);
+    }
   }
 }
 
