@@ -163,43 +163,36 @@ const deviceParams = `${opaques.join(', ')}, ${kernelParams}, windowOf(…), til
 const isRecord = (value: unknown): value is { readonly [key: string]: unknown } =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-function isKernelParam(spec: unknown): boolean {
-  const isMap = (one: unknown): boolean => isRecord(one) && one.kind === 'tensorMap' && isTile(one.tile);
-  if (isRecord(spec) && spec.kind === 'list')
-    return (isPassed(spec.of) || isMap(spec.of)) && typeof spec.length === 'number';
-  return isPassed(spec) || isMap(spec) || (isRecord(spec) && spec.kind === 'peers' && isLayout(spec.layout));
-}
-
 export const isScalar = (spec: unknown): boolean => scalars.some((scalar) => scalar === spec);
+const isLayout = (of: unknown): boolean => isRecord(of) && Array.isArray(of.fields);
+const areParams = (specs: unknown): boolean => isRecord(specs) && Object.values(specs).every(isDeviceParam);
+
+/** Checks of the parts of each kind of parameter. */
+const kinds: Readonly<Record<string, (parts: Readonly<Record<string, unknown>>) => boolean>> = {
+  pointer: ({ to }) => isMemoryName(to),
+  peers: ({ layout }) => isLayout(layout),
+  window: ({ layout }) => isLayout(layout),
+  tensorMap: ({ tile }) => isTile(tile),
+  tiles: ({ tile }) => isTile(tile),
+  registers: ({ of }) => registerNames.some((name) => name === of),
+  list: ({ of, length }) => isDeviceParam(of) && typeof length === 'number',
+  record: ({ of }) => areParams(of),
+  callable: ({ params, returns }) => areParams(params) && (returns === 'void' || isDeviceParam(returns)),
+  constant: () => true,
+};
+
+/** Is this a scalar, or a parameter of one of these kinds? */
+const isParam = (spec: unknown, of: readonly string[]): boolean =>
+  isScalar(spec) ||
+  (isRecord(spec) && of.some((kind) => kind === spec.kind) && kinds[String(spec.kind)]!(spec));
 
 /** The value that a host passes as one argument. */
-export const isPassed = (spec: unknown): boolean =>
-  isScalar(spec) || (isRecord(spec) && spec.kind === 'pointer' && isMemoryName(spec.to));
-
-const isLayout = (of: unknown): boolean => isRecord(of) && Array.isArray(of.fields);
-
-function isDeviceParam(spec: unknown): boolean {
-  if (opaques.some((opaque) => opaque === spec) || isKernelParam(spec)) return true;
-  if (!isRecord(spec)) return false;
-  const { kind, of, length } = spec;
-  const all = (specs: unknown): boolean => isRecord(specs) && Object.values(specs).every(isDeviceParam);
-  switch (kind) {
-    case 'window':
-      return isLayout(spec.layout);
-    case 'tiles':
-      return isTile(spec.tile);
-    case 'registers':
-      return registerNames.some((name) => name === of);
-    case 'list':
-      return isDeviceParam(of) && typeof length === 'number';
-    case 'record':
-      return all(of);
-    case 'callable':
-      return all(spec.params) && (spec.returns === 'void' || isDeviceParam(spec.returns));
-    default:
-      return kind === 'constant';
-  }
-}
+export const isPassed = (spec: unknown): boolean => isParam(spec, ['pointer']);
+const isKernelParam = (spec: unknown): boolean =>
+  isParam(spec, ['pointer', 'peers', 'tensorMap']) ||
+  (isParam(spec, ['list']) && isRecord(spec) && isParam(spec.of, ['pointer', 'tensorMap']));
+const isDeviceParam = (spec: unknown): boolean =>
+  opaques.some((opaque) => opaque === spec) || isParam(spec, Object.keys(kinds));
 
 /** Why the compiler cannot know this value; undefined if it can. */
 function notConstant(value: unknown, path: string, above: ReadonlySet<unknown>): string | undefined {

@@ -159,6 +159,28 @@ export function operands(effect: object): readonly Expr[] {
   return kept.flat().filter(isExpr);
 }
 
+/** The variable or register array that a statement declares or assigns, and its value; null where that comes later. */
+export function assignedBy(
+  stmt: Stmt,
+): { readonly variable: Variable; readonly value: Expr | null } | undefined {
+  switch (stmt.kind) {
+    case 'let':
+      return { variable: stmt.variable, value: stmt.init };
+    case 'registers':
+      return { variable: stmt.variable, value: stmt.fill };
+    case 'assign':
+      return stmt;
+    case 'assignRegister':
+      return { variable: stmt.array, value: stmt.value };
+    default:
+      return undefined;
+  }
+}
+
+/** Does a statement itself declare a variable? */
+export const declares = (stmt: Stmt): boolean =>
+  stmt.kind === 'let' || stmt.kind === 'registers' || ('result' in stmt && stmt.result !== null);
+
 /** The variables and register arrays that a statement itself assigns or changes. */
 export function writtenBy(stmt: Stmt): readonly Variable[] {
   if (stmt.kind === 'assign') return [stmt.variable];

@@ -6,6 +6,7 @@ import * as build from '../build.js';
 import type { Expr, Stmt, Variable } from '../ir.js';
 import { type OperationEffect, type OperationName, operations } from '../operations/index.js';
 import {
+  assignedBy,
   bodies,
   children,
   expressionsOf,
@@ -52,27 +53,13 @@ function liveVariables(body: readonly Stmt[]): Set<number> {
     else sources.set(variable.id, [...(sources.get(variable.id) ?? []), value]);
   };
   walkStatements(body, (statement) => {
-    switch (statement.kind) {
-      case 'let':
-        if (statement.init !== null) write(statement.variable, statement.init);
-        break;
-      case 'registers':
-        write(statement.variable, statement.fill);
-        break;
-      case 'assign':
-        write(statement.variable, statement.value);
-        break;
-      case 'assignRegister':
-        write(statement.array, statement.value);
-        break;
-      case 'effect':
-        if (!isSilent(statement.effect)) pending.push(...operands(statement.effect));
-        else if (statement.result !== null) {
-          for (const operand of operands(statement.effect)) write(statement.result, operand);
-        }
-        break;
-      default:
-        pending.push(...expressionsOf(statement));
+    const set = assignedBy(statement);
+    if (set !== undefined) {
+      if (set.value !== null) write(set.variable, set.value);
+    } else if (statement.kind !== 'effect' || !isSilent(statement.effect)) {
+      pending.push(...expressionsOf(statement));
+    } else if (statement.result !== null) {
+      for (const operand of operands(statement.effect)) write(statement.result, operand);
     }
   });
   for (let expr = pending.pop(); expr !== undefined; expr = pending.pop()) {
@@ -99,13 +86,9 @@ function needed(statements: readonly Stmt[], live: ReadonlySet<number>): readonl
 }
 
 function neededOf(statement: Stmt, live: ReadonlySet<number>): readonly Stmt[] {
+  const set = assignedBy(statement);
+  if (set !== undefined) return live.has(set.variable.id) ? [statement] : [];
   switch (statement.kind) {
-    case 'let':
-    case 'registers':
-    case 'assign':
-      return live.has(statement.variable.id) ? [statement] : [];
-    case 'assignRegister':
-      return live.has(statement.array.id) ? [statement] : [];
     case 'effect':
       if (isRead(statement.result, live)) return [statement];
       return isSilent(statement.effect) ? [] : [withoutResult(statement)];

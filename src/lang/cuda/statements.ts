@@ -4,6 +4,7 @@ import { settled } from '../build.js';
 import type { Expr, Span, Stmt, Variable } from '../ir.js';
 import {
   children,
+  declares,
   expressionsOf,
   isLeftEarly,
   someExpression,
@@ -169,17 +170,10 @@ export class Statements {
       if (isLeftEarly(statement)) this.writer.line(`${this.#scopes.labelOf(call)}:;`);
       return;
     }
-    const declares = body.some(
-      (inner, i) =>
-        inner.kind === 'let' ||
-        inner.kind === 'registers' ||
-        (inner.kind === 'foreign' && inner.result !== null) ||
-        (inner.kind === 'effect' &&
-          inner.result !== null &&
-          !this.#isCopy(inner.result, body[i + 1]) &&
-          !this.#isInNext(inner.result, body[i + 1])),
-    );
-    if (!declares) {
+    const isDeclared = (inner: Stmt, next: Stmt | undefined): boolean =>
+      declares(inner) &&
+      !(inner.kind === 'effect' && (this.#isCopy(inner.result, next) || this.#isInNext(inner.result, next)));
+    if (!body.some((inner, i) => isDeclared(inner, body[i + 1]))) {
       this.#sequence(body);
       return;
     }

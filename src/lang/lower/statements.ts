@@ -4,6 +4,7 @@ import type * as acorn from 'acorn';
 import type { Expression, ForOfStatement, ForStatement, Node, ReturnStatement, Statement } from 'acorn';
 import * as build from '../build.js';
 import type { Expr, Stmt } from '../ir.js';
+import { declares } from '../walk.js';
 import { Call } from './call.js';
 import { condition, constantInteger, requireSameShape, valueAs } from './coerce.js';
 import type { Context } from './context.js';
@@ -111,11 +112,6 @@ function emitBlock(ctx: Context, node: Node, body: readonly Stmt[]): void {
   if (body.some(declares)) ctx.emit({ kind: 'block', span: ctx.span(node), body, call: null });
   else for (const stmt of body) ctx.emit(stmt);
 }
-
-const declares = (stmt: Stmt): boolean =>
-  stmt.kind === 'let' ||
-  stmt.kind === 'registers' ||
-  ((stmt.kind === 'effect' || stmt.kind === 'foreign') && stmt.result !== null);
 
 // Loops
 
