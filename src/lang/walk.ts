@@ -194,34 +194,16 @@ export const changedBy = (effect: Effect): readonly Variable[] =>
 export const isExpr = (part: unknown): part is Expr =>
   typeof part === 'object' && part !== null && 'kind' in part;
 
-export function children(expr: Expr): readonly Expr[] {
-  switch (expr.kind) {
-    case 'unary':
-    case 'convert':
-    case 'bits':
-      return [expr.arg];
-    case 'binary':
-      return [expr.left, expr.right];
-    case 'select':
-      return [expr.test, expr.then, expr.else];
-    case 'pure':
-      return expr.args;
-    case 'lane':
-      return [expr.vector];
-    case 'pack':
-      return expr.lanes;
-    case 'offset':
-      return [expr.pointer, expr.index];
-    case 'view':
-      return [expr.pointer];
-    case 'index':
-      return [expr.value];
-    case 'field':
-      return [expr.rank];
-    default:
-      return [];
-  }
-}
+/** The expressions inside an expression, in source order, by their names. */
+const parts: { readonly [K in Expr['kind']]?: readonly string[] } = {
+  ...{ unary: ['arg'], convert: ['arg'], bits: ['arg'], pure: ['args'] },
+  ...{ binary: ['left', 'right'], select: ['test', 'then', 'else'] },
+  ...{ lane: ['vector'], pack: ['lanes'], index: ['value'] },
+  ...{ offset: ['pointer', 'index'], view: ['pointer'], field: ['rank'] },
+};
+
+export const children = (expr: Expr): readonly Expr[] =>
+  (parts[expr.kind] ?? none).flatMap((name): readonly Expr[] => expr[name as keyof Expr] as never);
 
 export function walkExpression(expr: Expr, visit: (expr: Expr) => void): void {
   visit(expr);

@@ -7,12 +7,7 @@ import type { Effect, Expr } from '../ir.js';
 import { byteSize, type IrType, type MemoryName } from '../types.js';
 import { anyValue, constantInteger, constantText, valueAs } from './coerce.js';
 import type { Context, Into } from './context.js';
-import { shown, type Value } from './values.js';
-
-export interface Argument {
-  readonly node: Node;
-  readonly value: Value;
-}
+import { type Argument, shown, type Value } from './values.js';
 
 const memoryNames: readonly MemoryName[] = Object.keys(byteSize).filter(isMemoryName);
 
@@ -55,17 +50,15 @@ export class Call {
 
   /** A value of one of these types; a plain constant takes the first that fits it by its own type, else the first. */
   oneOf(index: number, ...names: readonly string[]): Expr {
-    const { node, value } = this.arg(index);
-    const expr = anyValue(this.ctx, node, value);
+    const expr = anyValue(this.ctx, this.arg(index));
     const name = build.valueName(expr.type);
     if (name !== undefined && names.includes(name)) return expr;
     const message = `argument ${index + 1} of ${this.name} is ${build.showType(expr.type)}; it must be ${names.join(' or ')}`;
-    return this.fail('HK305', message, node);
+    return this.fail('HK305', message, this.arg(index).node);
   }
 
   as(index: number, type: IrType): Expr {
-    const { node, value } = this.arg(index);
-    return valueAs(this.ctx, node, value, type, `as argument ${index + 1} of ${this.name}`);
+    return valueAs(this.ctx, this.arg(index), type, `as argument ${index + 1} of ${this.name}`);
   }
 
   pointer(index: number, ...allowed: readonly MemoryName[]) {
@@ -85,13 +78,11 @@ export class Call {
   }
 
   constant(index: number, what: string, max: number): number {
-    const { node, value } = this.arg(index);
-    return constantInteger(this.ctx, node, value, what, max);
+    return constantInteger(this.ctx, this.arg(index), what, max);
   }
 
   word<T extends string>(index: number, what: string, allowed: readonly T[]): T {
-    const { node, value } = this.arg(index);
-    return constantText(this.ctx, node, value, what, allowed);
+    return constantText(this.ctx, this.arg(index), what, allowed);
   }
 
   memoryName(index: number): MemoryName {

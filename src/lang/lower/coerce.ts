@@ -5,7 +5,7 @@ import * as build from '../build.js';
 import type { Expr } from '../ir.js';
 import type { IrType } from '../types.js';
 import type { Context } from './context.js';
-import { called, describe, severalOf, type Value } from './values.js';
+import { type Argument, called, describe, severalOf, type Value } from './values.js';
 
 /** A constant as a value of that type; an error where it does not fit. */
 function literal(ctx: Context, node: Node, value: Value & { kind: 'literal' }, type: IrType): Expr {
@@ -44,15 +44,16 @@ function ownType(value: number | bigint): IrType {
 }
 
 /** A run-time value; a constant takes its own type. */
-export function anyValue(ctx: Context, node: Node, value: Value): Expr {
+export function anyValue(ctx: Context, { node, value }: Argument): Expr {
   if (value.kind === 'expr') return value.expr;
   if (value.kind === 'literal') return literal(ctx, node, value, ownType(value.value));
   return ctx.fail(node, 'HK404', `${describe(value)} is used as a run-time value`);
 }
 
-export function valueAs(ctx: Context, node: Node, value: Value, type: IrType, what = 'here'): Expr {
+export function valueAs(ctx: Context, given: Argument, type: IrType, what = 'here'): Expr {
+  const { node, value } = given;
   if (value.kind === 'literal') return literal(ctx, node, value, type);
-  const expr = anyValue(ctx, node, value);
+  const expr = anyValue(ctx, given);
   if (build.sameType(expr.type, type)) return expr;
   const wanted = build.showType(type);
   const hint = conversion(type, ctx.text(node), expr.type);
@@ -76,13 +77,8 @@ function conversion(to: IrType, text: string, from: IrType): string {
   return `g.${name}(${text})`;
 }
 
-interface Operand {
-  readonly node: Node;
-  readonly value: Value;
-}
-
 /** Both operands with one type: a constant takes the other's. */
-export function unify(ctx: Context, node: Node, left: Operand, right: Operand): readonly [Expr, Expr] {
+export function unify(ctx: Context, node: Node, left: Argument, right: Argument): readonly [Expr, Expr] {
   if (left.value.kind === 'literal' && right.value.kind === 'literal') {
     const types = [left, right].map((side) =>
       side.value.kind === 'literal' ? ownType(side.value.value) : build.u32,
@@ -94,12 +90,12 @@ export function unify(ctx: Context, node: Node, left: Operand, right: Operand): 
     return [literal(ctx, left.node, left.value, type), literal(ctx, right.node, right.value, type)];
   }
   if (left.value.kind === 'literal') {
-    const other = anyValue(ctx, right.node, right.value);
+    const other = anyValue(ctx, right);
     return [literal(ctx, left.node, left.value, other.type), other];
   }
-  const first = anyValue(ctx, left.node, left.value);
+  const first = anyValue(ctx, left);
   if (right.value.kind === 'literal') return [first, literal(ctx, right.node, right.value, first.type)];
-  const second = anyValue(ctx, right.node, right.value);
+  const second = anyValue(ctx, right);
   if (build.sameType(first.type, second.type)) return [first, second];
   const hints = [
     conversion(first.type, ctx.text(right.node), second.type),
@@ -115,7 +111,7 @@ export function unify(ctx: Context, node: Node, left: Operand, right: Operand): 
 }
 
 /** `test ? then : otherwise` */
-export function select(ctx: Context, node: Node, test: Expr, then: Operand, otherwise: Operand): Value {
+export function select(ctx: Context, node: Node, test: Expr, then: Argument, otherwise: Argument): Value {
   const expr = build.select(test, ...unify(ctx, node, then, otherwise));
   const [a, b] = [severalOf(then.value), severalOf(otherwise.value)];
   if (a === undefined || b === undefined) return { kind: 'expr', expr };
@@ -125,7 +121,7 @@ export function select(ctx: Context, node: Node, test: Expr, then: Operand, othe
 }
 
 /** Indices of a pointer mean the same as those of another, which it stands for. */
-export function requireSameShape(ctx: Context, node: Node, one: Operand, other: Operand): void {
+export function requireSameShape(ctx: Context, node: Node, one: Argument, other: Argument): void {
   const [a, b] = [one, other].map(({ value }) => {
     const extents = severalOf(value)?.extents;
     return extents === undefined ? 'none' : `[${extents.join(', ')}]`;
@@ -136,12 +132,13 @@ export function requireSameShape(ctx: Context, node: Node, one: Operand, other: 
   ctx.fail(node, 'HK301', `${texts[0]} has the shape ${a} and ${texts[1]} ${b}; ${advice}`);
 }
 
-export function condition(ctx: Context, node: Node, value: Value): Expr {
+export function condition(ctx: Context, given: Argument): Expr {
+  const { node, value } = given;
   if (value.kind === 'literal') {
     const message = `a condition must be a bool, but \`${ctx.text(node)}\` is a number; compare it`;
     return ctx.fail(node, 'HK304', message);
   }
-  const expr = anyValue(ctx, node, value);
+  const expr = anyValue(ctx, given);
   if (build.valueName(expr.type) === 'bool') return expr;
   const hint = build.valueName(expr.type) === undefined ? '' : `; write ${ctx.text(node)} !== 0`;
   const message = `a condition must be a bool, but \`${ctx.text(node)}\` is ${build.showType(expr.type)}${hint}`;
@@ -149,7 +146,7 @@ export function condition(ctx: Context, node: Node, value: Value): Expr {
 }
 
 /** A non-negative integer known to the compiler, at most `max`. */
-export function constantInteger(ctx: Context, node: Node, value: Value, what: string, max: number): number {
+export function constantInteger(ctx: Context, { node, value }: Argument, what: string, max: number): number {
   const known =
     value.kind === 'literal'
       ? value.value
@@ -169,8 +166,7 @@ export function constantInteger(ctx: Context, node: Node, value: Value, what: st
 
 export function constantText<T extends string>(
   ctx: Context,
-  node: Node,
-  value: Value,
+  { node, value }: Argument,
   what: string,
   allowed: readonly T[],
 ): T {

@@ -59,7 +59,7 @@ function declare(ctx: Context, node: VariableDeclarator, mutable: boolean, whole
 
 function initial(ctx: Context, node: Node, whole: Node, name: string, value: Value, mutable: boolean): Value {
   if (!mutable) return keep(ctx, whole, name, value);
-  const variable = letVariable(ctx, whole, name, anyValue(ctx, node, value), true);
+  const variable = letVariable(ctx, whole, name, anyValue(ctx, { node, value }), true);
   const shape = severalOf(value);
   return shape === undefined
     ? expression(variable)

@@ -4,7 +4,7 @@ import { isInteger } from '../arithmetic.js';
 import * as build from '../build.js';
 import type { Expr, Stmt } from '../ir.js';
 import { someExpression, someStatement, writtenBy } from '../walk.js';
-import { type Argument, Call } from './call.js';
+import { Call } from './call.js';
 import { anyValue, condition, select } from './coerce.js';
 import { type Context, freeze, type Into, Poisoned } from './context.js';
 import { callForeign } from './foreign.js';
@@ -14,7 +14,7 @@ import { indexed, named } from './members.js';
 import { binary } from './operators.js';
 import { indexShape, tileMethod, viewAs } from './shapes.js';
 import { habit, propertyName, unsupported, wording } from './syntax.js';
-import { expression, type MethodName, shown, type Value } from './values.js';
+import { type Argument, expression, type MethodName, shown, type Value } from './values.js';
 
 /** `into`: where the result goes if the expression is one effect (see Context.effect). */
 export function evaluate(ctx: Context, node: Node, into?: Into): Value {
@@ -34,7 +34,7 @@ export function evaluate(ctx: Context, node: Node, into?: Into): Value {
     case 'LogicalExpression':
       return logical(ctx, expr, expr.operator, expr.left, expr.right);
     case 'ConditionalExpression': {
-      const test = condition(ctx, expr.test, evaluate(ctx, expr.test));
+      const test = condition(ctx, evaluated(ctx, expr.test));
       if (test.kind === 'const') return evaluate(ctx, test.value ? expr.consequent : expr.alternate, into);
       const then = oneSided(ctx, expr.consequent);
       const otherwise = oneSided(ctx, expr.alternate);
@@ -68,6 +68,8 @@ export function evaluate(ctx: Context, node: Node, into?: Into): Value {
       return unsupported(ctx, expr, wording(expr.type));
   }
 }
+
+export const evaluated = (ctx: Context, node: Node): Argument => ({ node, value: evaluate(ctx, node) });
 
 /**
  * Operands from left to right, behind those evaluated `before`. One that reads registers keeps what it read where a
@@ -148,8 +150,8 @@ function unary(ctx: Context, node: Node, op: string, argument: Expression): Valu
       };
     }
   }
-  if (op === '!') return expression(build.unary('!', condition(ctx, argument, value)));
-  const operand = anyValue(ctx, argument, value);
+  if (op === '!') return expression(build.unary('!', condition(ctx, { node: argument, value })));
+  const operand = anyValue(ctx, { node: argument, value });
   const type = build.valueName(operand.type) ?? '';
   if (op === '+' || !(isInteger(type) || (op === '-' && type === 'f32'))) {
     return ctx.fail(node, 'HK302', `${op} does not apply to ${build.showType(operand.type)}`);
@@ -159,14 +161,14 @@ function unary(ctx: Context, node: Node, op: string, argument: Expression): Valu
 
 function logical(ctx: Context, node: Node, op: string, leftNode: Expression, rightNode: Expression): Value {
   if (op !== '&&' && op !== '||') return unsupported(ctx, node, `the operator ${op}`);
-  const left = condition(ctx, leftNode, evaluate(ctx, leftNode));
+  const left = condition(ctx, evaluated(ctx, leftNode));
   if (left.kind === 'const') {
     // The other side is either dead, and not looked at, or all there is.
     if ((left.value === true) === (op === '||')) return expression(left);
-    return expression(condition(ctx, rightNode, evaluate(ctx, rightNode)));
+    return expression(condition(ctx, evaluated(ctx, rightNode)));
   }
   const right = oneSided(ctx, rightNode);
-  const test = condition(ctx, right.node, right.value);
+  const test = condition(ctx, right);
   if (test.kind === 'const') {
     return expression((test.value === true) === (op === '||') ? test : left);
   }
@@ -214,7 +216,7 @@ function member(ctx: Context, node: MemberExpression): Value {
 
 function call(ctx: Context, node: CallExpression, into: Into): Value {
   if (node.callee.type === 'Super') return unsupported(ctx, node, 'super');
-  const called = { node: node.callee, value: evaluate(ctx, node.callee) };
+  const called = evaluated(ctx, node.callee);
   if (called.value.kind === 'intrinsic' && called.value.name === unroll)
     return unsupported(ctx, node, 'g.unroll outside a loop head', 'write for (const i of g.unroll(n))');
   const [{ value: callee }, ...args] = inOrder(ctx, node.arguments, [called]) as [Argument, ...Argument[]];
@@ -241,7 +243,7 @@ function method(call: Call, of: Value, name: MethodName): Value {
     call.expect('rank');
     return { kind: 'window', variable, layout: of.variable.type.layout, rank: call.as(0, build.u32) };
   }
-  const pointer = anyValue(call.ctx, call.node, of);
+  const pointer = anyValue(call.ctx, { node: call.node, value: of });
   if (pointer.type.kind === 'pointer' && pointer.type.tile !== undefined)
     return tileMethod(call, pointer, pointer.type.tile, name);
   const shape = of.kind === 'expr' ? of.shape : undefined;

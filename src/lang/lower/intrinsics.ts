@@ -22,10 +22,10 @@ import type { like, Operand } from '../operations/operation.js';
 import { type PureFunction, pureFunctions, pureNames } from '../operations/pure.js';
 import { byteSize, type IrType, type MemoryName, type ValueName } from '../types.js';
 import { isExpr } from '../walk.js';
-import type { Argument, Call } from './call.js';
+import type { Call } from './call.js';
 import { anyValue, condition, constantText, select, unify, valueAs } from './coerce.js';
 import type { Declared } from './context.js';
-import { expression, shown, type Value } from './values.js';
+import { type Argument, expression, shown, type Value } from './values.js';
 
 type Lowering = (call: Call) => Value;
 
@@ -70,7 +70,7 @@ function convertTo(name: Conversion, index = 0): Lowering {
         return expression(build.convert(type, build.constant('u64', bits)));
       }
     }
-    const from = anyValue(call.ctx, node, value);
+    const from = anyValue(call.ctx, { node, value });
     const source = build.valueName(from.type);
     const storage = source === 'bf16' || source === 'f16' || source === 'e4m3';
     if (source === undefined || source === 'v16' || (storage && name !== 'f32')) {
@@ -129,15 +129,16 @@ function packLanes(call: Call, of: MemoryName): Expr[] {
     return call.fail('HK305', `the lanes must be an array of ${count} values, or a register array`, node);
   }
   fits(value.items.length);
-  return value.items.map((item) => valueAs(call.ctx, node, item, inRegisters, `for a lane of ${of}`));
+  return value.items.map((item) =>
+    valueAs(call.ctx, { node, value: item }, inRegisters, `for a lane of ${of}`),
+  );
 }
 
 const values: Readonly<Record<Exclude<Functions, typeof unroll>, Lowering>> = {
   ...(Object.fromEntries(conversions.map((name) => [name, convertTo(name)])) as Record<Conversion, Lowering>),
   convert(call) {
     call.expect('type, value');
-    const { node, value } = call.arg(0);
-    return convertTo(constantText(call.ctx, node, value, 'the type', conversions), 1)(call);
+    return convertTo(call.word(0, 'the type', conversions), 1)(call);
   },
   bits(call) {
     call.expect('type, value');
@@ -150,7 +151,7 @@ const values: Readonly<Record<Exclude<Functions, typeof unroll>, Lowering>> = {
 
   select(call) {
     call.expect('test, then, otherwise');
-    const test = condition(call.ctx, call.arg(0).node, call.arg(0).value);
+    const test = condition(call.ctx, call.arg(0));
     return select(call.ctx, call.node, test, call.arg(1), call.arg(2));
   },
 
@@ -180,7 +181,9 @@ const values: Readonly<Record<Exclude<Functions, typeof unroll>, Lowering>> = {
         `the lanes must be an array of ${count} f32, which make 32 bits of ${of}`,
         node,
       );
-    const lanes = value.items.map((item) => valueAs(call.ctx, node, item, build.f32, `for a lane of ${of}`));
+    const lanes = value.items.map((item) =>
+      valueAs(call.ctx, { node, value: item }, build.f32, `for a lane of ${of}`),
+    );
     return expression({ kind: 'pack', type: build.u32, of, lanes });
   },
 
@@ -298,8 +301,7 @@ function option(
   kept: Kept,
 ): Kept[string] {
   if (operand.kind === 'choice') {
-    if (given !== undefined)
-      return constantText(call.ctx, given.node, given.value, `the option ${name}`, operand.of);
+    if (given !== undefined) return constantText(call.ctx, given, `the option ${name}`, operand.of);
     // A weak access synchronises with nobody, so it needs no scope; any other must say how far it reaches.
     const otherwise = name === 'scope' && kept.order === 'weak' ? 'cta' : operand.otherwise;
     return (
@@ -308,8 +310,7 @@ function option(
   }
   if (operand.kind !== 'value') throw new HeddleError('HEDDLE_LOWER', `a ${operand.kind} is no option`);
   const type = build.valueType(operand.types[0]);
-  if (given !== undefined)
-    return valueAs(call.ctx, given.node, given.value, type, `for the option ${name} of ${call.name}`);
+  if (given !== undefined) return valueAs(call.ctx, given, type, `for the option ${name} of ${call.name}`);
   if (operand.otherwise === undefined) return call.fail('HK306', `${call.name} lacks the option ${name}`);
   return { kind: 'const', type, value: operand.otherwise };
 }
@@ -332,7 +333,7 @@ function coordinates(call: Call, index: number, kept: Kept): readonly Expr[] {
   if (value.kind !== 'list' || value.items.length !== rank)
     return call.wrong(index, `${rank} coordinates, [row, column]`);
   return value.items.map((item) => {
-    const expr = anyValue(call.ctx, node, item);
+    const expr = anyValue(call.ctx, { node, value: item });
     const name = build.valueName(expr.type);
     if (name === 'u32' || name === 'i32') return expr;
     return call.fail('HK305', `a coordinate is ${build.showType(expr.type)}; it must be u32 or i32`, node);
@@ -343,7 +344,7 @@ function coordinates(call: Call, index: number, kept: Kept): readonly Expr[] {
 function word(call: Call, index: number): string | Expr {
   const { node, value } = call.arg(index);
   if (value.kind === 'string') return value.value;
-  const expr = anyValue(call.ctx, node, value);
+  const expr = anyValue(call.ctx, { node, value });
   const name = build.valueName(expr.type) ?? '';
   if (name === 'bf16' || name === 'f16' || name === 'e4m3') return build.convert(build.f32, expr);
   if (printedTypes.includes(name)) return expr;
@@ -387,7 +388,7 @@ function argument(call: Call, index: number, name: string, operand: Operand, kep
       return call.word(index, `the ${name} of ${call.name}`, operand.of);
     case 'value': {
       const [type, ...others] = operand.types;
-      if (type === 'bool') return condition(call.ctx, call.arg(index).node, call.arg(index).value);
+      if (type === 'bool') return condition(call.ctx, call.arg(index));
       return others.length > 0 ? call.oneOf(index, ...operand.types) : call.as(index, build.valueType(type));
     }
     case 'like':

@@ -108,7 +108,12 @@ function windowField(ctx: Context, node: Node, of: Value & { kind: 'window' }, k
 /** `of[key]` with a key that is not text */
 export function indexed(ctx: Context, node: MemberExpression, of: Value, key: Value): Value {
   if (of.kind === 'list') {
-    const index = constantInteger(ctx, node.property, key, `the index into ${of.what}`, of.items.length - 1);
+    const index = constantInteger(
+      ctx,
+      { node: node.property, value: key },
+      `the index into ${of.what}`,
+      of.items.length - 1,
+    );
     return of.items[index]!;
   }
   if (of.kind === 'registers') {
@@ -134,5 +139,5 @@ export function registerIndex(
     const message = `registers have no addresses, so the index into ${of.variable.name} must be a constant; loop with g.unroll`;
     return ctx.fail(node, 'HK501', message);
   }
-  return constantInteger(ctx, node, key, `the index into ${of.variable.name}`, of.length - 1);
+  return constantInteger(ctx, { node, value: key }, `the index into ${of.variable.name}`, of.length - 1);
 }

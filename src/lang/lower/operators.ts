@@ -3,11 +3,10 @@ import type { BinaryOperator, Node } from 'acorn';
 import * as arithmetic from '../arithmetic.js';
 import * as build from '../build.js';
 import type { BinaryOp } from '../ir.js';
-import type { Argument } from './call.js';
 import { anyValue, constantInteger, unify } from './coerce.js';
 import type { Context } from './context.js';
 import { unsupported } from './syntax.js';
-import { expression, type Value } from './values.js';
+import { type Argument, expression, type Value } from './values.js';
 
 const operators: Partial<Record<BinaryOperator, BinaryOp>> = {
   ...{ '===': '==', '!==': '!=', '<': '<', '<=': '<=', '>': '>', '>=': '>=' },
@@ -64,7 +63,7 @@ function shift(
   left: Argument,
   right: Argument,
 ): Value {
-  const value = anyValue(ctx, left.node, left.value);
+  const value = anyValue(ctx, left);
   const type = build.valueName(value.type) ?? '';
   if (!arithmetic.isInteger(type) || (operator === '>>>' && type !== 'u32')) {
     const advice =
@@ -74,10 +73,10 @@ function shift(
     return ctx.fail(node, 'HK302', `${operator} does not apply to ${build.showType(value.type)}${advice}`);
   }
   if (right.value.kind === 'literal') {
-    const count = constantInteger(ctx, right.node, right.value, 'the shift count', type === 'u64' ? 63 : 31);
+    const count = constantInteger(ctx, right, 'the shift count', type === 'u64' ? 63 : 31);
     return expression(build.binary(op, value, build.constant('u32', count)));
   }
-  const count = anyValue(ctx, right.node, right.value);
+  const count = anyValue(ctx, right);
   if (!arithmetic.isInteger(build.valueName(count.type) ?? '')) {
     const message = `a shift count must be an integer, not ${build.showType(count.type)}`;
     return ctx.fail(right.node, 'HK302', message);

@@ -9,7 +9,7 @@ import { Call } from './call.js';
 import { condition, constantInteger, requireSameShape, valueAs } from './coerce.js';
 import type { Context } from './context.js';
 import { declaration } from './declarations.js';
-import { evaluate, inOrder } from './expressions.js';
+import { evaluate, evaluated, inOrder } from './expressions.js';
 import { unroll as unrollName } from './intrinsics.js';
 import { registerIndex } from './members.js';
 import { binary } from './operators.js';
@@ -41,7 +41,7 @@ function lowerStatement(ctx: Context, node: Statement): boolean {
     case 'BlockStatement':
       return branch(ctx, node);
     case 'IfStatement': {
-      const test = condition(ctx, node.test, evaluate(ctx, node.test));
+      const test = condition(ctx, evaluated(ctx, node.test));
       if (test.kind === 'const') {
         const taken = test.value ? node.consequent : node.alternate;
         return taken ? branch(ctx, taken) : false;
@@ -147,7 +147,7 @@ function loop(
   const span = ctx.span(node);
   let test: Expr = build.boolean(true);
   const effects = ctx.capture(() => {
-    if (testNode) test = condition(ctx, testNode, evaluate(ctx, testNode));
+    if (testNode) test = condition(ctx, evaluated(ctx, testNode));
   });
   if (test.kind === 'const' && test.value === false && effects.length === 0) {
     // What `init` has assigned stays.
@@ -213,11 +213,10 @@ function unrollCount(ctx: Context, node: ForOfStatement): number {
   ) {
     return unsupported(ctx, right, 'for … of over this', 'write for (const i of g.unroll(n))');
   }
-  const args = right.arguments.map((argument) => ({ node: argument, value: evaluate(ctx, argument) }));
+  const args = right.arguments.map((argument) => evaluated(ctx, argument));
   const call = new Call(ctx, right, 'g.unroll', args, undefined);
   call.expect('count');
-  const { node: at, value } = call.arg(0);
-  return constantInteger(ctx, at, value, 'the number of iterations', mostUnrolled);
+  return constantInteger(ctx, call.arg(0), 'the number of iterations', mostUnrolled);
 }
 
 // Returning
@@ -350,7 +349,7 @@ function assign(
 ): void {
   const span = ctx.span(whole);
   const of = target.kind === 'variable' ? target.variable : target.array;
-  const value = valueAs(ctx, node, given, target.type, `for ${of.name}`);
+  const value = valueAs(ctx, { node, value: given }, target.type, `for ${of.name}`);
   if (target.kind === 'variable') ctx.emit({ kind: 'assign', span, variable: of, value });
   else ctx.emit({ kind: 'assignRegister', span, array: of, index: target.index, value });
 }

@@ -12,7 +12,7 @@ export function take(ctx: Context, node: Node, value: Value, spec: DeviceParam, 
   const wrong = (wanted: string): never =>
     ctx.fail(node, 'HK305', `${what} must be ${wanted}, but it is ${shown(value)}`);
   if (typeof spec === 'string') {
-    return { kind: 'expr', expr: valueAs(ctx, node, value, build.valueType(spec), `for ${what}`) };
+    return { kind: 'expr', expr: valueAs(ctx, { node, value }, build.valueType(spec), `for ${what}`) };
   }
   switch (spec.kind) {
     case 'pointer': {
@@ -20,7 +20,7 @@ export function take(ctx: Context, node: Node, value: Value, spec: DeviceParam, 
         return wrong(`a pointer to ${spec.to}`);
       // Either memory will do: the function is lowered for each call.
       const type = build.pointerType(spec.to, value.expr.type.space);
-      return { kind: 'expr', expr: valueAs(ctx, node, value, type, `for ${what}`) };
+      return { kind: 'expr', expr: valueAs(ctx, { node, value }, type, `for ${what}`) };
     }
     case 'tiles': {
       const type = build.tileType(spec.tile);

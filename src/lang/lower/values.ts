@@ -48,6 +48,12 @@ export type Value =
   | { readonly kind: 'device'; readonly definition: DeviceDefinition; readonly name: string }
   | { readonly kind: 'void' };
 
+/** A value, and where it was written. */
+export interface Argument {
+  readonly node: Node;
+  readonly value: Value;
+}
+
 export const pointerMethods = ['at', 'as'] as const;
 export const tileMethods = ['at', 'element', 'rows', 'as'] as const;
 export type MethodName = (typeof tileMethods)[number];
