@@ -94,8 +94,9 @@ describe('a host that knows only the plan', () => {
         split,
       });
       for (const [i, source] of mine.entries()) {
-        const own = emptyTensor(device, dtype, [source.tokens, hidden]);
-        const { output, payloads } = ep.dispatch(source, stream);
+        const { tokens, ...inputs } = source;
+        const own = emptyTensor(device, dtype, [tokens, hidden]);
+        const { output, payloads } = ep.dispatch(inputs, stream);
         // Rows that are rounded are shorter than those of the output: each goes there twice.
         const { rowBytes } = layer.payloads[0]!;
         const slots = layer.ranks * layer.maxTokens;
