@@ -2,24 +2,26 @@
  * The receive of a combine: adds up each token's rows as soon as they are home. One block more than there is work for has
  * all ranks meet meanwhile, so that the next round may send at once.
  */
-import { device, kernel, peers } from '../../../lang/index.js';
-import { masking } from '../common/masks.js';
-import { findOwners, mostRows } from '../common/owners.js';
-import { combineParams, layerConstants } from '../common/params.js';
-import { zeroCounts } from '../common/received.js';
-import { patienceOf, recordFailure, waiting } from '../common/waits.js';
+import { device, kernel } from '../../../lang/index.js';
+import { mostRows } from '../common/owners.js';
+import { combineParams } from '../common/params.js';
+import type { Portable } from './kit.js';
 import { sumPart } from './sum-part.js';
 import { receiveSums, sendSum } from './sums.js';
-import type { Transport } from './transport.js';
-import { beginsEarly, ownStays, type PortableShape, type PortableWindow, returnedParts } from './window.js';
+import { returnedParts } from './window.js';
 
-export function combineRecvKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+export function combineRecvKernel(p: Portable) {
+  const { shape, window } = p;
   return kernel(
     {
       name: 'portable_combine_recv',
       maxThreads: shape.combine.threads,
       params: combineParams(window, shape),
-      using: using(shape, window, transport),
+      using: {
+        ...{ ...p.u, ...p.phases.combine, PARTS: returnedParts(shape).parts, ROWS: mostRows(shape) },
+        ...{ DTYPE: shape.output.dtype, meet: meet(p), sumPart: sumPart(p) },
+        ...{ sendSum: sendSum(p), receiveSums: receiveSums(p) },
+      },
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {
       if (!u.EARLY) g.awaitPrevious();
@@ -89,43 +91,15 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
   );
 }
 
-function using(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  return {
-    ...layerConstants(shape),
-    EARLY: beginsEarly(shape),
-    PARTS: returnedParts(shape).parts,
-    ROWS: mostRows(shape),
-    STAYS: ownStays(shape),
-    findOwners: findOwners(shape),
-    awaitSignal: transport.awaitSignal,
-    failed: recordFailure('combine'),
-    meet: meet(shape, window, transport),
-    patienceOf,
-    DTYPE: shape.output.dtype,
-    sendSum: sendSum(shape, window, transport),
-    sumPart: sumPart(shape, window),
-    receiveSums: receiveSums(shape, window, transport),
-    zeroCounts: zeroCounts(shape, window),
-    ...masking(shape, 'combine'),
-  };
-}
-
 /**
  * The round's meeting, of one block: every rank says that what dispatch brought it has been read, its send of this combine
  * included, and waits until all have said so. So its end stands for that of all launches before.
  */
-function meet(shape: PortableShape, window: PortableWindow, transport: Transport) {
+function meet(p: Portable) {
   return device(
     {
-      params: { win: peers(window), mask: 'v16', epoch: 'u32', limit: 'u32' },
-      using: {
-        RANKS: shape.ranks,
-        EARLY: beginsEarly(shape),
-        awaitSignal: transport.awaitSignal,
-        signal: transport.signal(window),
-        isOut: masking(shape, 'combine').isOut,
-        ...waiting(shape, window, 'combine'),
-      },
+      params: { win: p.at.win, mask: 'v16', epoch: 'u32', limit: 'u32' },
+      using: { ...p.u, ...p.phases.combine },
     },
     (g, { win, mask, epoch, limit }, u) => {
       if (u.EARLY) g.awaitPrevious();
@@ -133,7 +107,7 @@ function meet(shape: PortableShape, window: PortableWindow, transport: Transport
       for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
         if (!u.isOut({ mask, rank: peer })) {
           const signal = win.at(peer).released.at(g.rank);
-          u.signal({ mine, peer, signal, value: epoch, adds: false });
+          u.signalBy({ mine, peer, signal, value: epoch, adds: false });
         }
       }
       let left = limit;

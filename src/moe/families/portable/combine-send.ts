@@ -2,30 +2,23 @@
  * The send of a combine: what this rank's experts made of each token goes home to its source. Messages are warps'; nobody
  * waits.
  */
-import { kernel, peers } from '../../../lang/index.js';
+import { kernel } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { masking } from '../common/masks.js';
-import { layerConstants } from '../common/params.js';
+import type { Portable } from './kit.js';
 import { sendHome } from './send-home.js';
-import type { Transport } from './transport.js';
-import { ownStays, type PortableShape, type PortableWindow, returnedParts } from './window.js';
+import { returnedParts } from './window.js';
 
-export function combineSendKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+export function combineSendKernel(p: Portable) {
+  const { shape } = p;
   const { parts } = returnedParts(shape);
   const { turns } = sharing(shape);
   return kernel(
     {
       name: 'portable_combine_send',
       maxThreads: shape.combine.threads,
-      params: { win: peers(window) },
+      params: { win: p.at.win },
       using: {
-        ...layerConstants(shape),
-        PIECES: turns * parts,
-        PARTS: parts,
-        STAYS: ownStays(shape),
-        sendHome: sendHome(shape, window, transport),
-        settle: transport.settle(window),
-        ...masking(shape, 'combine'),
+        ...{ ...p.u, ...p.phases.combine, PIECES: turns * parts, PARTS: parts, sendHome: sendHome(p) },
       },
     },
     (g, { win }, u) => {

@@ -2,15 +2,11 @@
  * The receive of a dispatch: waits until all that this round sends here has come. It reads this rank's memory only, and
  * one block would do; counting the routes takes more.
  */
-import { kernel, peers } from '../../../lang/index.js';
-import { masking } from '../common/masks.js';
-import { layerConstants } from '../common/params.js';
+import { kernel } from '../../../lang/index.js';
 import { wholeWarps } from '../common/parts.js';
-import { countRoutes } from '../common/received.js';
-import { patienceOf, waiting } from '../common/waits.js';
+import type { Portable } from './kit.js';
 import { messagesOf } from './messages.js';
-import type { Transport } from './transport.js';
-import type { PortableShape, PortableWindow } from './window.js';
+import type { PortableShape } from './window.js';
 
 /** A thread for each source. */
 export const dispatchRecvSpread = ({ dispatch, counts, ranks }: PortableShape) => ({
@@ -18,21 +14,14 @@ export const dispatchRecvSpread = ({ dispatch, counts, ranks }: PortableShape) =
   threads: wholeWarps(ranks),
 });
 
-export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+export function dispatchRecvKernel(p: Portable) {
+  const { shape } = p;
   return kernel(
     {
       name: 'portable_dispatch_recv',
       maxThreads: dispatchRecvSpread(shape).threads,
-      params: { win: peers(window), limit: 'u32' },
-      using: {
-        ...layerConstants(shape),
-        OF_ROUND: messagesOf(shape).ofRound,
-        awaitSignal: transport.awaitSignal,
-        countRoutes: countRoutes(shape, window),
-        patienceOf,
-        ...masking(shape, 'dispatch'),
-        ...waiting(shape, window, 'dispatch'),
-      },
+      params: { win: p.at.win, limit: 'u32' },
+      using: { ...p.u, ...p.phases.dispatch, OF_ROUND: messagesOf(shape).ofRound },
     },
     (g, { win, limit }, u) => {
       // The kernel reads what others wrote only where routes are counted. Without that this may begin while this rank's own send still

@@ -3,23 +3,26 @@
  * warps' (messages.ts counts them); nobody waits.
  */
 import { kernel } from '../../../lang/index.js';
-import { masking } from '../common/masks.js';
-import { dispatchParams, layerConstants } from '../common/params.js';
+import { dispatchParams } from '../common/params.js';
 import { notePlaces } from '../common/places.js';
 import { prefetchPart } from '../common/prefetch.js';
+import type { Portable } from './kit.js';
 import { chunksOf } from './messages.js';
 import { sendRows } from './send-rows.js';
 import { tellRoutes } from './tell-routes.js';
-import type { Transport } from './transport.js';
-import type { PortableShape, PortableWindow } from './window.js';
 
-export function dispatchSendKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+export function dispatchSendKernel(p: Portable) {
+  const { shape, window } = p;
   return kernel(
     {
       name: 'portable_dispatch_send',
       maxThreads: shape.dispatch.threads,
       params: dispatchParams(window, shape),
-      using: using(shape, window, transport),
+      using: {
+        ...{ ...p.u, ...p.phases.dispatch, CHUNKS: chunksOf(shape), PARTS: shape.dispatch.parts },
+        ...{ tellRoutes: tellRoutes(p), sendRows: sendRows(p), notePlaces: notePlaces(shape) },
+        prefetchPart: prefetchPart(shape, shape.dispatch.parts),
+      },
     },
     (g, { win, topkIds, topkWeights, rows, tokens, placing }, u) => {
       const inputs = { topkIds, topkWeights, rows, tokens, placing };
@@ -77,18 +80,4 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
       }
     },
   );
-}
-
-function using(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  return {
-    ...layerConstants(shape),
-    CHUNKS: chunksOf(shape),
-    PARTS: shape.dispatch.parts,
-    prefetchPart: prefetchPart(shape, shape.dispatch.parts),
-    tellRoutes: tellRoutes(shape, window, transport),
-    settle: transport.settle(window),
-    sendRows: sendRows(shape, window, transport),
-    notePlaces: notePlaces(shape),
-    ...masking(shape, 'dispatch'),
-  };
 }

@@ -7,9 +7,10 @@ import { combineRecvKernel } from './combine-recv.js';
 import { combineSendKernel } from './combine-send.js';
 import { dispatchRecvKernel, dispatchRecvSpread } from './dispatch-recv.js';
 import { dispatchSendKernel } from './dispatch-send.js';
+import { portableKit } from './kit.js';
 import { nvshmem } from './nvshmem.js';
 import { type Transport, windows } from './transport.js';
-import { type PortableShape, portableWindow, roundWords } from './window.js';
+import { type PortableShape, roundWords } from './window.js';
 
 export function portablePlan(shape: PortableShape, { rank, transport }: Place): Plan {
   const { layout, ...kernels } = kernelsOf({ shape, transport });
@@ -54,14 +55,13 @@ const transports: Readonly<Record<TransportName, Transport>> = { windows, nvshme
 /** Made once for a shape: ranks of one process and runs of one check share them, compiled code included. */
 const kernelsOf = remembered((of: { readonly shape: PortableShape; readonly transport: TransportName }) => {
   const { shape } = of;
-  const transport = transports[of.transport];
-  const layout = portableWindow(shape);
+  const p = portableKit(shape, transports[of.transport]);
   return {
-    layout,
-    dispatchSend: dispatchSendKernel(shape, layout, transport),
-    dispatchRecv: dispatchRecvKernel(shape, layout, transport),
-    weigh: weighLaunch('portable_weigh', shape, layout),
-    combineSend: combineSendKernel(shape, layout, transport),
-    combineRecv: combineRecvKernel(shape, layout, transport),
+    layout: p.window,
+    dispatchSend: dispatchSendKernel(p),
+    dispatchRecv: dispatchRecvKernel(p),
+    weigh: weighLaunch('portable_weigh', shape, p.window),
+    combineSend: combineSendKernel(p),
+    combineRecv: combineRecvKernel(p),
   };
 });

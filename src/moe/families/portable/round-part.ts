@@ -1,15 +1,15 @@
 /** A part of a row of bf16 on its way to where puts read it, rounded; a warp. */
-import { device, pointer, windowOf } from '../../../lang/index.js';
+import { device, pointer } from '../../../lang/index.js';
 import { partsOf } from '../common/parts.js';
 import { roundVector } from '../common/quantise.js';
-import type { PortableShape, PortableWindow } from './window.js';
+import type { Portable } from './kit.js';
 
-/** Rows are cut into `parts`. What other lanes read of it is behind a barrier of the caller's. */
-export function roundPart(shape: PortableShape, window: PortableWindow, payload: number, parts: number) {
-  const { rowUnits, partUnits } = partsOf(shape, payload, parts);
+/** What other lanes read of it is behind a barrier of the caller's. */
+export function roundPart({ shape, at: { mine } }: Portable, payload: number) {
+  const { rowUnits, partUnits } = partsOf(shape, payload, shape.dispatch.parts);
   return device(
     {
-      params: { mine: windowOf(window), from: pointer('v16'), token: 'u32', part: 'u32' },
+      params: { mine, from: pointer('v16'), token: 'u32', part: 'u32' },
       using: {
         P: payload,
         ROW_UNITS: rowUnits,

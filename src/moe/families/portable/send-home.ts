@@ -1,32 +1,24 @@
 /** One part of what this rank's experts made of a token, on its way home; a warp. */
-import { device, peers, pointer, windowOf } from '../../../lang/index.js';
-import {
-  formatOf,
-  loadValues,
-  type Rounding,
-  sharing,
-  storeStretch,
-  stretchesOf,
-} from '../../layer/index.js';
+import { device, pointer } from '../../../lang/index.js';
+import { formatOf, loadValues, type Rounding, storeStretch, stretchesOf } from '../../layer/index.js';
+import { numbers } from '../common/params.js';
 import { partialDtype } from '../common/received.js';
-import type { Transport } from './transport.js';
-import { type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
+import type { Portable } from './kit.js';
+import { returnedParts, returnedRow } from './window.js';
 
 /** Puts one returned row into the window of its source. Behind it its source is told that it is there. */
-export function sendHome(shape: PortableShape, window: PortableWindow, transport: Transport) {
+export function sendHome(p: Portable) {
+  const { shape } = p;
   const { unit, units } = returnedRow(shape);
   const { partUnits } = returnedParts(shape);
   const { rounding } = formatOf(shape.output);
   return device(
     {
-      params: { win: peers(window), source: 'u32', turn: 'u32', part: 'u32', epoch: 'u32' },
+      params: { win: p.at.win, ...numbers('source', 'turn', 'part', 'epoch') },
       using: {
-        REPLICAS: sharing(shape).replicas,
-        UNITS: units,
-        PART_UNITS: partUnits,
-        put: transport.put(window, unit),
+        ...{ ...p.u, UNITS: units, PART_UNITS: partUnits, put: p.put(unit) },
         /** Where it lies: where the experts left it, or where the warp has rounded it to. */
-        whatTravels: rounding === null ? asItLies(shape, window) : rounded(shape, window, rounding),
+        whatTravels: rounding === null ? asItLies(p) : rounded(p, rounding),
       },
     },
     (g, { win, source, turn, part, epoch }, u) => {
@@ -49,22 +41,22 @@ export function sendHome(shape: PortableShape, window: PortableWindow, transport
   );
 }
 
-const partParams = (window: PortableWindow) =>
-  ({ mine: windowOf(window), group: 'u32', token: 'u32', start: 'u32', count: 'u32' }) as const;
+const partParams = ({ at: { mine } }: Portable) => ({ mine, ...numbers('group', 'token', 'start', 'count') });
 
-function asItLies(shape: PortableShape, window: PortableWindow) {
-  const { unit } = returnedRow(shape);
+function asItLies(p: Portable) {
+  const { unit } = returnedRow(p.shape);
   return device(
-    { params: partParams(window), returns: pointer(unit), using: { UNIT: unit } },
+    { params: partParams(p), returns: pointer(unit), using: { UNIT: unit } },
     (_, { mine, group, token, start }, u) => mine.output.at(group, token, 0).as(u.UNIT).at(start),
   );
 }
 
-function rounded(shape: PortableShape, window: PortableWindow, rounding: Rounding) {
+function rounded(p: Portable, rounding: Rounding) {
+  const { shape } = p;
   const { output } = shape;
   return device(
     {
-      params: partParams(window),
+      params: partParams(p),
       returns: pointer('v16'),
       using: {
         STRETCH: stretchesOf(output).STRETCH,

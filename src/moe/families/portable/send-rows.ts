@@ -1,21 +1,18 @@
 /** One part of a token's rows on its way to the owners of its routes, once to each. */
-import { device, peers, pointer } from '../../../lang/index.js';
-import { isMade, sharing } from '../../layer/index.js';
-import { masking } from '../common/masks.js';
-import { expertOwner, firstsOf } from '../common/owners.js';
-import { inputsOf, layerConstants } from '../common/params.js';
+import { device, pointer } from '../../../lang/index.js';
+import { isMade } from '../../layer/index.js';
+import { inputsOf } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
-import { placeAt } from '../common/places.js';
+import type { Portable } from './kit.js';
 import { roundPart } from './round-part.js';
-import type { Transport } from './transport.js';
-import type { PortableShape, PortableWindow } from './window.js';
 
-export function sendRows(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  const rounded = shape.payloads.flatMap((payload, p) => (payload.rounded ? [p] : []));
+export function sendRows(p: Portable) {
+  const { shape } = p;
+  const rounded = shape.payloads.flatMap((payload, i) => (payload.rounded ? [i] : []));
   return device(
     {
       params: {
-        win: peers(window),
+        win: p.at.win,
         mask: 'v16',
         inputs: inputsOf(shape),
         token: 'u32',
@@ -23,14 +20,9 @@ export function sendRows(shape: PortableShape, window: PortableWindow, transport
         told: pointer('u32'),
       },
       using: {
-        ...layerConstants(shape),
-        ownerOf: expertOwner(shape),
-        firstsOf,
-        placeAt: placeAt(shape),
-        living: masking(shape, 'dispatch').living,
-        ROUNDED: rounded,
-        roundPart: rounded.map((p) => roundPart(shape, window, p, shape.dispatch.parts)),
-        sendRow: shape.payloads.map((_, payload) => sendRow(shape, window, transport, payload)),
+        ...{ ...p.u, living: p.phases.dispatch.living, ROUNDED: rounded },
+        roundPart: rounded.map((payload) => roundPart(p, payload)),
+        sendRow: shape.payloads.map((_, payload) => sendRow(p, payload)),
       },
     },
     (g, { win, mask, inputs: { topkIds, placing, rows }, token, part, told }, u) => {
@@ -57,12 +49,13 @@ export function sendRows(shape: PortableShape, window: PortableWindow, transport
   );
 }
 
-function sendRow(shape: PortableShape, window: PortableWindow, transport: Transport, payload: number) {
+function sendRow(p: Portable, payload: number) {
+  const { shape } = p;
   const { unit, rowUnits, partUnits } = partsOf(shape, payload, shape.dispatch.parts);
   return device(
     {
       params: {
-        win: peers(window),
+        win: p.at.win,
         from: pointer('v16'),
         token: 'u32',
         peer: 'u32',
@@ -70,13 +63,8 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
         told: pointer('u32'),
       },
       using: {
-        P: payload,
-        MADE: isMade(shape, payload),
-        REPLICAS: sharing(shape).replicas,
-        UNIT: unit,
-        ROW_UNITS: rowUnits,
-        PART_UNITS: partUnits,
-        put: transport.put(window, unit),
+        ...{ ...p.u, P: payload, MADE: isMade(shape, payload), put: p.put(unit) },
+        ...{ UNIT: unit, ROW_UNITS: rowUnits, PART_UNITS: partUnits },
       },
     },
     (g, { win, from, token, peer, part, told }, u) => {

@@ -1,24 +1,25 @@
 /** Adds up a part of a token's rows that are home, and writes it to the caller's tensor; a warp. */
-import { device, record, registers, windowOf } from '../../../lang/index.js';
-import { formatOf, sharing, stretchesOf } from '../../layer/index.js';
+import { device, record, registers } from '../../../lang/index.js';
+import { formatOf, stretchesOf } from '../../layer/index.js';
 import { mostRows } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
 import { gatherParams, rowSum, scaleOf, sumRow, sumUnit, travelled } from '../common/sum.js';
-import { ownStays, type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
+import type { Portable } from './kit.js';
+import { returnedParts, returnedRow } from './window.js';
 
 /** A token's rows: the first `count` of `owners` have one, in the order of the sum. */
-const rowsOfToken = (window: PortableWindow) =>
-  record({ mine: windowOf(window), token: 'u32', owners: registers('u32') });
+const rowsOfToken = ({ at: { mine } }: Portable) => record({ mine, token: 'u32', owners: registers('u32') });
 
-export function sumPart(shape: PortableShape, window: PortableWindow) {
+export function sumPart(p: Portable) {
+  const { shape } = p;
   const { partUnits } = returnedParts(shape);
   const scaled = formatOf(shape.output).rounding !== null;
-  const at = rowsOfToken(window);
+  const at = rowsOfToken(p);
   return sumRow(shape, {
     at,
     sum: rowSum({
       ...travelled(shape, mostRows(shape), sumUnit(shape).values),
-      ...{ scaled, at, gather: gather(shape, window) },
+      ...{ scaled, at, gather: gather(p) },
     }),
     part: scaled
       ? partUnits / stretchesOf(shape.output).STRETCH
@@ -26,17 +27,14 @@ export function sumPart(shape: PortableShape, window: PortableWindow) {
   });
 }
 
-function gather(shape: PortableShape, window: PortableWindow) {
+function gather(p: Portable) {
+  const { shape } = p;
   return device(
     {
-      params: gatherParams(rowsOfToken(window)),
+      params: gatherParams(rowsOfToken(p)),
       using: {
-        VECTORS: sumUnit(shape).vectors,
-        DTYPE: partialDtype(shape),
-        SCALED: formatOf(shape.output).rounding !== null,
-        scaleOf: scaleOf(shape),
-        REPLICAS: sharing(shape).replicas,
-        STAYS: ownStays(shape),
+        ...{ ...p.u, VECTORS: sumUnit(shape).vectors, DTYPE: partialDtype(shape) },
+        ...{ SCALED: formatOf(shape.output).rounding !== null, scaleOf: scaleOf(shape) },
       },
     },
     (g, { at: { mine, token, owners }, count, i, word, first, rows, scales }, u) => {

@@ -3,14 +3,11 @@
  * and puts every part to the others, to the same place. So a row travels once to a group, and a sum once to each other
  * rank of it. Everything here is a warp's.
  */
-import { device, peers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
-import { mateOf } from '../common/owners.js';
-import { turnParams } from '../common/params.js';
+import { device } from '../../../lang/index.js';
+import { numbers, turnParams } from '../common/params.js';
 import { unitsOfPart } from '../common/received.js';
-import { recordFailure } from '../common/waits.js';
-import type { Transport } from './transport.js';
-import { type PortableShape, type PortableWindow, summedRow } from './window.js';
+import type { Portable } from './kit.js';
+import { type PortableShape, summedRow } from './window.js';
 
 /** How a sum is cut: as the rows that it is made of. */
 function partOf(shape: PortableShape) {
@@ -19,17 +16,11 @@ function partOf(shape: PortableShape) {
 }
 
 /** Puts a part of a sum that this warp has made to the others. */
-export const sendSum = (shape: PortableShape, window: PortableWindow, transport: Transport) =>
+export const sendSum = (p: Portable) =>
   device(
     {
-      params: { win: peers(window), token: 'u32', part: 'u32', epoch: 'u32' },
-      using: {
-        REPLICAS: sharing(shape).replicas,
-        row: partOf(shape),
-        mateOf: mateOf(shape),
-        put: transport.put(window, summedRow(shape).unit),
-        settle: transport.settle(window),
-      },
+      params: { win: p.at.win, ...numbers('token', 'part', 'epoch') },
+      using: { ...p.u, row: partOf(p.shape), put: p.put(summedRow(p.shape).unit) },
     },
     (g, { win, token, part, epoch }, u) => {
       const start = part * u.row.PART_UNITS;
@@ -59,18 +50,11 @@ export const sendSum = (shape: PortableShape, window: PortableWindow, transport:
   );
 
 /** A part of all sums of a turn, this rank's and those that come, on its way to the caller's tensor. */
-export const receiveSums = (shape: PortableShape, window: PortableWindow, transport: Transport) =>
+export const receiveSums = (p: Portable) =>
   device(
     {
-      params: turnParams(window, shape),
-      using: {
-        REPLICAS: sharing(shape).replicas,
-        row: partOf(shape),
-        UNIT: summedRow(shape).unit,
-        awaitSignal: transport.awaitSignal,
-        failed: recordFailure('combine'),
-        mateOf: mateOf(shape),
-      },
+      params: turnParams(p.window, p.shape),
+      using: { ...p.u, ...p.phases.combine, row: partOf(p.shape), UNIT: summedRow(p.shape).unit },
     },
     (g, { win, out, turn, tokens, part, epoch, patience }, u) => {
       const mine = win.at(g.rank);

@@ -2,28 +2,35 @@
  * A chunk of a rank's tokens on its way to one peer: their ids, and on request weights, for the routes that are its. For a peer that is
  * left out this rank writes what that one would have sent here, had it no routes: its slots read -1.
  */
-import { device, peers, pointer } from '../../../lang/index.js';
-import { masking } from '../common/masks.js';
-import { expertOwner } from '../common/owners.js';
-import { inputsOf, layerConstants } from '../common/params.js';
+import { device, pointer } from '../../../lang/index.js';
+import { inputsOf } from '../common/params.js';
 import { unitBytes, widestUnit } from '../common/parts.js';
-import { placeAt } from '../common/places.js';
+import type { Portable } from './kit.js';
 import { chunkTokens, messagesOf } from './messages.js';
-import type { Transport } from './transport.js';
-import type { PortableShape, PortableWindow } from './window.js';
 
-export function tellRoutes(shape: PortableShape, window: PortableWindow, transport: Transport) {
+export function tellRoutes(p: Portable) {
+  const { maxTokens, topK, weights } = p.shape;
+  // Chunks begin at multiples of 128 bytes behind a source's slots.
+  const unit = widestUnit(maxTokens * topK * 4);
   return device(
     {
       params: {
-        win: peers(window),
+        win: p.at.win,
         mask: 'v16',
-        inputs: inputsOf(shape),
+        inputs: inputsOf(p.shape),
         peer: 'u32',
         chunk: 'u32',
         told: pointer('u32'),
       },
-      using: using(shape, window, transport),
+      using: {
+        ...{ ...p.u, isOut: p.phases.dispatch.isOut, CHUNK: chunkTokens, OF_CHUNK: weights ? 2 : 1 },
+        ...{
+          UNIT: unit,
+          WORDS: unitBytes[unit] / 4,
+          MESSAGES: messagesOf(p.shape).ofToken,
+          put: p.put(unit),
+        },
+      },
     },
     (g, { win, mask, inputs, peer, chunk, told }, u) => {
       const { topkIds, topkWeights, placing, tokens } = inputs;
@@ -86,23 +93,4 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
       if (g.laneId === 0) g.atomicAdd(told.at(peer), value, { order: 'relaxed', scope: 'cta' });
     },
   );
-}
-
-function using(shape: PortableShape, window: PortableWindow, transport: Transport) {
-  const { maxTokens, topK } = shape;
-  // Chunks begin at multiples of 128 bytes behind a source's slots.
-  const unit = widestUnit(maxTokens * topK * 4);
-  return {
-    ...layerConstants(shape),
-    CHUNK: chunkTokens,
-    UNIT: unit,
-    WORDS: unitBytes[unit] / 4,
-    MESSAGES: messagesOf(shape).ofToken,
-    OF_CHUNK: shape.weights ? 2 : 1,
-    ownerOf: expertOwner(shape),
-    placeAt: placeAt(shape),
-    put: transport.put(window, unit),
-    signalBy: transport.signal(window),
-    isOut: masking(shape, 'dispatch').isOut,
-  };
 }
