@@ -50,7 +50,7 @@ export const cudaTool = (name: 'nvcc' | 'nvdisasm'): string | null =>
 function lacksNvcc(): Lack | null {
   const nvcc = cudaTool('nvcc');
   if (nvcc === null) return { what: 'nvcc', remedy: toolkit };
-  const works = spawnSync(nvcc, ['-E', '-x', 'cu', '/dev/null']).status === 0;
+  const works = spawnSync(nvcc, ['-E', '-x', 'cu', '/dev/null'], { stdio: 'ignore' }).status === 0;
   return unless(works, 'a compiler of the host for nvcc', 'apt-get install g++');
 }
 
