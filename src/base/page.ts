@@ -31,8 +31,6 @@ export interface Series {
   readonly dash?: readonly number[];
   readonly width: number;
   readonly values: readonly (number | null)[];
-  /** The range in which each value may lie: its lower end and its upper one. */
-  readonly band?: readonly (readonly [number, number] | null)[];
 }
 
 export interface Chart {
@@ -57,10 +55,6 @@ export const figure = (name: string, caption: string): string =>
 export const list = (items: readonly string[]): string =>
   `<ul>${items.map((item) => `<li>${text(item)}</li>`).join('')}</ul>`;
 
-/** Lines of what was asked, above the answer. */
-export const softLines = (lines: readonly string[]): string =>
-  lines.map((line) => `<p class="soft">${text(line)}</p>`).join('\n');
-
 /** JSON that may stand inside a script element. */
 export const json = (value: unknown): string => JSON.stringify(value).replaceAll('<', '\\u003c');
 
@@ -74,8 +68,7 @@ const style = `
 :root {
   --page: #ffffff; --ink: #1b1f24; --soft: #59636e; --line: #d8dee4; --panel: #f6f8fa;
   --heddle: #0b62d6; --half: #6ba3f2; --nccl: #c2560c; --dense: #d99a2b; --gather: #8f7a5b;
-  --ceiling: #59636e; --loads: #9aa4ae; --published: #8250df;
-  --teal: #0f7b6c; --rose: #bf3989; --olive: #6a7a00; --brick: #a40e26;
+  --ceiling: #59636e; --loads: #9aa4ae;
 }
 * { box-sizing: border-box; }
 body {
@@ -110,7 +103,7 @@ li { margin: .2rem 0; }
 
 /**
  * Runs in the reader's browser. Every figure with data-chart draws the chart of that name from the JSON in
- * #charts: a `Chart` of parts.ts.
+ * #charts: a `Chart` above.
  */
 const script = `
 const charts = JSON.parse(document.getElementById('charts').textContent);
@@ -130,23 +123,6 @@ const withRoom = (u, all) => {
     free = at + half;
     return v;
   });
-};
-const bands = (u, chart) => {
-  const { ctx, bbox } = u;
-  ctx.save();
-  ctx.beginPath();
-  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
-  ctx.clip();
-  ctx.globalAlpha = 0.12;
-  for (const s of chart.series) {
-    const known = chart.x.flatMap((x, i) => s.band && s.band[i] ? [[x, ...s.band[i]]] : []);
-    ctx.beginPath();
-    for (const [x, low] of known) ctx.lineTo(u.valToPos(x, 'x', true), u.valToPos(low, 'y', true));
-    for (const [x, , high] of known.reverse()) ctx.lineTo(u.valToPos(x, 'x', true), u.valToPos(high, 'y', true));
-    ctx.fillStyle = css(s.colour);
-    ctx.fill();
-  }
-  ctx.restore();
 };
 for (const figure of document.querySelectorAll('figure[data-chart]')) {
   const chart = charts[figure.dataset.chart];
@@ -176,7 +152,6 @@ for (const figure of document.querySelectorAll('figure[data-chart]')) {
       })),
     ],
     cursor: { drag: { x: false, y: false } },
-    hooks: { drawAxes: [(u) => bands(u, chart)] },
   }, [chart.x, ...chart.series.map((s) => s.values)], place);
   new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 420 })).observe(place);
 }

@@ -1,15 +1,13 @@
-/** The benchmarks of a part of a layer: `heddle bench experts`, `gemm`, `layer`, `overlap`. */
+/** The benchmarks of a part of a layer: `heddle bench experts`, `gemm`, `layer`. */
 import { onlyGiven } from '../base/errors.js';
 import { writeOutput } from '../base/files/index.js';
 import type { Column } from '../base/table.js';
 import { chromeTrace } from '../base/timeline.js';
 import { families } from '../moe/families/index.js';
-import { gemms } from '../moe/index.js';
 import {
   benchExperts,
   benchGemm,
   benchLayer,
-  benchOverlap,
   type ExpertsBenchPlan,
   expertsColumns,
   expertsHeading,
@@ -20,9 +18,6 @@ import {
   layerColumns,
   layerHeading,
   lineOf,
-  type OverlapPlan,
-  overlapColumns,
-  overlapHeading,
   type Span,
   timelineOf,
   type Unit,
@@ -32,11 +27,8 @@ import { type Command, Option } from './commander.js';
 import {
   choice,
   deviceOption,
-  dtypeOption,
-  elements,
   experts,
   listOfTokens,
-  multiprocessors,
   profileOption,
   ranks,
   requireOutputFile,
@@ -135,7 +127,6 @@ export function registerParts(bench: Command): void {
   addExperts(bench);
   addGemm(bench);
   addLayer(bench);
-  addOverlap(bench);
 }
 
 const addExperts = (bench: Command) =>
@@ -229,36 +220,4 @@ row is read for them.`,
         tokens: flags.tokens ?? usual(flags, [1, 8, 32, 128, 512, 4096], [2]),
       };
       return tabulate(flags, layerHeading(plan), layerColumns, (on) => benchLayer(plan, on));
-    });
-
-const addOverlap = (bench: Command) =>
-  addPart(bench, {
-    name: 'overlap',
-    description: 'measure a round of split phases beside an MLP of the shared expert’s size',
-    ...{ of: 'the layer of a model', needs: 'GPUs', toTry: '', iterations: 30 },
-    help: `Both run in one CUDA graph, on a stream each; the MLP takes the multiprocessors that 'sms' leaves, alone all of them. 'of longer' is their time together over that of the longer one alone;
-'exposed' is what the shorter one adds, of its own time.`,
-    examples: ['--ep 2 --tokens 128,2048 --sms 16,32', '--family portable --json'],
-  })
-    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
-    .option('--tokens <list>', 'tokens a rank (default: 128,2048, simulated 2)', listOfTokens)
-    .option(
-      '--sms <list>',
-      'multiprocessors of the phases (default: 8,16,24,32 and all, simulated 8)',
-      multiprocessors.list,
-    )
-    .option('--inner <n>', 'the MLP’s inner width (default: 2048, simulated 64)', elements)
-    .addOption(dtypeOption('fp8'))
-    .addOption(choice('--gemm <whose>', 'whose GEMMs the MLP runs', gemms, 'heddle'))
-    .addOption(familyOption())
-    .action((flags) => {
-      const { profile, ep, dtype, gemm, family } = flags;
-      const plan: OverlapPlan = {
-        workload: { profile, ranks: ep, dtype, combineDtype: 'bf16', router: 'uniform', seed: 1 },
-        tokens: flags.tokens ?? usual(flags, [128, 2048], [2]),
-        sms: flags.sms ?? null,
-        inner: flags.inner ?? usual(flags, 2048, 64),
-        ...{ gemm, ...onlyGiven({ family }), ...settingOf(flags, 30) },
-      };
-      return tabulate(flags, overlapHeading(plan), overlapColumns, (on) => benchOverlap(plan, on));
     });

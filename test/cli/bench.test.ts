@@ -3,13 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
-import type {
-  BenchReport,
-  benchExperts,
-  benchGemm,
-  benchOverlap,
-  LayerReport,
-} from '../../src/tools/bench/index.js';
+import type { BenchReport, benchExperts, benchGemm, LayerReport } from '../../src/tools/bench/index.js';
 
 let out = '';
 let err = '';
@@ -105,9 +99,9 @@ describe('heddle bench', () => {
   });
 });
 
-describe.each(['experts', 'gemm', 'layer', 'overlap'])('heddle bench %s', (what) => {
+describe.each(['experts', 'gemm', 'layer'])('heddle bench %s', (what) => {
   it('says on a machine without the GPUs what it would need, and prints no table', async () => {
-    const ep = what === 'layer' || what === 'overlap' ? ['--ep', '64'] : [];
+    const ep = what === 'layer' ? ['--ep', '64'] : [];
     expect(await heddle(['bench', what, ...ep])).toBe(2);
     expect(err).toMatch(/^heddle: Measuring .* needs .*NVIDIA GPU/);
     expect(out).toBe('');
@@ -340,34 +334,5 @@ describe('heddle bench layer', () => {
     expect(await heddle([...layer, '--trace', join(folder, 'nowhere', 'trace.json')])).toBe(2);
     expect(err).toContain('a file that can be written');
     expect(out).toBe('');
-  });
-});
-
-describe('heddle bench overlap', () => {
-  const overlap = ['bench', 'overlap', '--profile', 'mixtral', '--ep', '2', '--tokens', '1'];
-
-  it('tries the command on the simulator: each alone, then both', async () => {
-    const file = join(folder, 'overlap.json');
-    const asked = ['--device', 'sim', '--dtype', 'bf16', '--json', '--trace', file];
-    expect(await heddle([...overlap, ...asked])).toBe(0);
-    const streams = [ofRound('one_sided'), ['MLP', 'experts_gate_up', 'experts_down']];
-    expect(tracedIn(file)).toEqual({ ranks: [streams, streams], arrows: 4 });
-    const report = JSON.parse(out) as Awaited<ReturnType<typeof benchOverlap>>;
-    expect(report).toMatchObject({ format: 'heddle-bench-overlap/1', inner: 64 });
-    const { sms, round, mlp, both } = report.points[0]!;
-    expect(sms).toBe(8);
-    expect(report.unit).toBe('steps');
-    expectSteps(round.median, mlp.median, both.median);
-    expect(err).toContain(
-      'mixtral: hidden 4096, top-2 of 8 experts, ep 2, bf16 there, bf16 back; an MLP of inner width 64\n',
-    );
-    expect(err).toMatch(/round steps +MLP steps +both steps/);
-    expect(err).not.toContain('µs');
-    for (const { median } of [round, mlp]) expect(both.median).toBeGreaterThan(median);
-  });
-
-  it('refuses fewer multiprocessors than the phases need', async () => {
-    expect(await heddle([...overlap, '--device', 'sim', '--sms', '1'])).toBe(2);
-    expect(err).toContain('sms is 1');
   });
 });

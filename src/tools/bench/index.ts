@@ -6,7 +6,6 @@ export * from './gemm.js';
 export { htmlReport } from './html.js';
 export * from './layer.js';
 export { ncclCandidates, ncclVersion } from './nccl-library.js';
-export * from './overlap.js';
 export type { BenchEvent, Plan } from './program.js';
 export * from './report.js';
 export { runBenchmark } from './run.js';
