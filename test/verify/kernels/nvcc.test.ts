@@ -166,7 +166,7 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { ...gptOss, rows: 48 },
     { ...gptOss, rows: 512 },
   ],
-  example_experts: [{ dtype: 'f32', weights: 'no' }, { hidden: 77 }, { routes: 'yes' }],
+  example_experts: [{ dtype: 'f32', weights: 'no' }, { hidden: 77 }, { planned: 'yes' }],
 };
 
 const shapes = registry().flatMap(({ name, build }) =>
