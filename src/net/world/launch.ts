@@ -271,10 +271,13 @@ function follow(
   async function startAnew(index: number, { exitCode }: RankResult, starts: number): Promise<boolean> {
     const { part } = ranks[index]!;
     const useless = exitCode === 0 || exitCode === EXIT_LACKING || starts > restarts;
-    if (useless || timedOut || signals > 0 || !ranks.some(({ running }) => running)) return false;
+    // A process that waits to be taken in itself takes in nobody.
+    const takesIn = ({ running, group }: RankProcess) =>
+      running && (group === null || rendezvous.tookIn(group));
+    if (useless || timedOut || signals > 0 || !ranks.some(takesIn)) return false;
     try {
       ranks[index] = await startPart(part, `${part.label}, start ${starts + 1}`);
-      onNote(`${part.label} is started anew, and waits until the others take it in`);
+      onNote(`${part.label}: a new process is started, and waits until the others take it in`);
       return true;
     } catch (error) {
       onNote(messageOf(error));

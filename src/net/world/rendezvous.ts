@@ -107,6 +107,11 @@ export class Rendezvous {
     return this.#groups.flatMap((name, i) => (name === group ? [this.#options.ranks + i] : []));
   }
 
+  /** Whether the others have taken in processes that came as this group. */
+  tookIn(group: string): boolean {
+    return this.originsOf(group).some((origin) => this.#exchange.origins.includes(origin));
+  }
+
   /** Says farewell to the ranks that are still here, and ends. */
   async close(): Promise<void> {
     this.#exchange.close();

@@ -49,12 +49,18 @@ describe('a process that is killed', () => {
       const ranks = Array.from({ length: of.ranks }, (_, rank) => rank);
       expect(lines, all).toEqual(ranks.flatMap((rank) => [line(rank), line(rank)]));
       expect(notes).toEqual([
-        `${label} was ended by SIGKILL; the others go on`,
-        `${label} is started anew, and waits until the others take it in`,
+        `${label} ${label.startsWith('ranks') ? 'were' : 'was'} ended by SIGKILL; the others go on`,
+        `${label}: a new process is started, and waits until the others take it in`,
       ]);
       expect(exitCode).toBe(0);
       expect(results).toHaveLength(of.nodes + 1);
     });
+
+  it('is not started for nobody but others that wait to be taken in', needing('libfabric'), async () => {
+    const { results, all } = await launch('nobody', { restarts: 5, rejoin: true });
+    // Three processes, and at most one more in the place of each that fell.
+    expect(results.length, all).toBeLessThanOrEqual(5);
+  });
 
   for (const [where, of, lost, ...needs] of [
     ['of two ranks', { ranks: 4, nodes: 2 }, [0, 1], 'libfabric'],

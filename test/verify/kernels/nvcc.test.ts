@@ -50,11 +50,6 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   one_sided_dispatch_send: [{ scales: 224 }],
   one_sided_dispatch_recv: [{ counts: 'yes' }],
   one_sided_combine_recv: [{ wire: 'e4m3' }, { ranks: 72, experts: 288, topk: 32 }],
-  one_sided_weigh: [
-    { wire: 'e4m3', topk: 32 },
-    { hidden: 77, dtype: 'f16', 'combine.way': 'pull' },
-    { dtype: 'f32', tokens: 1, 'combine.parts': 7 },
-  ],
   portable_dispatch_send: [
     { ranks: 4, hidden: 77, weights: 'no' },
     { replicas: 2 },

@@ -14,6 +14,7 @@ export type EtcdHost = Awaited<ReturnType<typeof openEtcdHost>>;
 export async function openEtcdHost(place: Omit<WorldPlace, 'lossTimeoutMs'>) {
   const world = await EtcdWorld.open({ ...place, lossTimeoutMs: LEASE_MS }, PATIENCE_MS);
   const groups = new Map<number, string>();
+  let members: ReadonlySet<number> = new Set();
   let saying: Promise<unknown> = Promise.resolve();
   const say = (what: () => Promise<void>): void => {
     saying = saying.then(what).catch(() => {}); // leases tell it otherwise
@@ -25,6 +26,8 @@ export async function openEtcdHost(place: Omit<WorldPlace, 'lossTimeoutMs'>) {
     /** The numbers of the newcomers that came as this group. */
     originsOf: (group: string): number[] =>
       [...groups].flatMap(([origin, name]) => (name === group ? [origin] : [])),
+    /** Whether the others have taken in processes that came as this group. */
+    tookIn: (group: string): boolean => host.originsOf(group).some((origin) => members.has(origin)),
     async close(): Promise<void> {
       say(() => world.endIfEmpty());
       await world.closeAfter(saying, PATIENCE_MS);
@@ -33,7 +36,10 @@ export async function openEtcdHost(place: Omit<WorldPlace, 'lossTimeoutMs'>) {
   const nothing = () => {};
   world.keepAlive(false);
   world.start({
-    ...{ came: nothing, renewed: nothing, left: nothing, over: nothing },
+    ...{ came: nothing, left: nothing, over: nothing },
+    renewed: (origins) => {
+      members = new Set(origins);
+    },
     said: (rank, message) => {
       if (message.type === 'wait') groups.set(rank, message.group);
     },

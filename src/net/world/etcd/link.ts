@@ -174,7 +174,9 @@ function linkOver(
     const since = Math.max(waitingSince, unread?.at ?? world.answeredAt);
     const ms = Math.round(performance.now() - since);
     if (ms < Math.max(timeoutMs, lossTimeoutMs)) return;
-    const silent = unread ? "has not told of this rank's own call" : 'has not answered';
+    const silent = Number.isFinite(unread?.revision)
+      ? "has not told of this rank's own call"
+      : 'has not answered';
     isOver(new RendezvousError(`${world.where} ${silent} for ${ms} ms; this world cannot go on`));
   }
 

@@ -33,7 +33,7 @@ async function make(world: World, layers: boolean): Promise<void> {
   if (layers) {
     const output = row('f32', 4);
     const shape = { experts: 2 * world.ranks, topK: 1, maxTokens: 1, payloads: {}, output };
-    await ExpertParallel.create(world, { ...shape, family: 'portable' });
+    await ExpertParallel.create(world, shape);
   }
   await world.barrier('all is made');
 }

@@ -11,7 +11,7 @@ const fabric: FabricOptions = { provider, ...(provider !== 'shm' && { devices: [
 
 async function round(world: World): Promise<void> {
   const ep = await ExpertParallel.create(world, {
-    ...{ experts: 2 * world.ranks, topK: 1, maxTokens: 1, waitMs: 60_000, family: 'portable' },
+    ...{ experts: 2 * world.ranks, topK: 1, maxTokens: 1, waitMs: 60_000 },
     payloads: { x: row('f32', 4) },
     output: row('f32', 4),
   });
