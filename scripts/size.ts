@@ -12,14 +12,14 @@ interface Part {
 }
 
 const ceilings = {
-  base: 1_100,
-  lang: 10_600,
-  gpu: 19_100,
-  net: 9_700,
-  moe: 18_000,
-  verify: 6_200,
-  tools: 6_400,
-  cli: 2_400,
+  base: 1_230,
+  lang: 10_700,
+  gpu: 19_470,
+  net: 11_090,
+  moe: 18_510,
+  verify: 6_500,
+  tools: 7_010,
+  cli: 2_070,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -31,11 +31,11 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 73_500 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 48_000 },
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_620 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_040 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 30_000 },
+  ...{ name: 'docs and README', ceiling: 32_250 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
