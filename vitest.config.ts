@@ -21,6 +21,8 @@ const apart = [
   'test/net/fabric/unavailable.test.ts',
   // Adds a family to the list before anything reads it.
   'test/moe/families/own-family.test.ts',
+  // Its clock is one for the whole process, and would count the timers of others.
+  'test/net/world/siblings.test.ts',
   // What it provides stays provided.
   'test/lang/provided.test.ts',
 ];

@@ -56,7 +56,7 @@ const tests = (name: string, ...projects: readonly string[]): Step => ({
 });
 
 /**
- * Steps of one row run at once. Each of the first six keeps one processor busy; the tests wait for processes and for time, in which
+ * Steps of one row run at once. Each of the first four keeps one processor busy; the tests wait for processes and for time, in which
  * the last step runs.
  */
 const everyday: readonly (readonly Step[])[] = [
@@ -72,10 +72,7 @@ const everyday: readonly (readonly Step[])[] = [
     // The step beside it checks it.
     { name: 'build', command: ['tsc', '-p', 'tsconfig.build.json', '--noCheck'] },
   ],
-  [
-    { name: 'lines of every room (npm run size)', command: ['tsx', 'scripts/size.ts'] },
-    { name: 'what users compile against (npm run api)', command: ['tsx', 'scripts/api.ts'] },
-  ],
+  [{ name: 'lines of every room (npm run size)', command: ['tsx', 'scripts/size.ts'] }],
   [
     tests('unit and property tests (Vitest)', 'together', 'apart'),
     // One schedule of each configuration; CI runs five, and every mutant.

@@ -44,12 +44,9 @@ describe.each(families.map(({ name }) => name))('carried by %s', (family) => {
 });
 
 describe('between 2 nodes of 2 ranks', () => {
-  it.each<[string, How]>([
-    ['hybrid', { microBatches: 2 }],
-    ['portable', {}],
-  ])('%s carries a layer by the network, and it races with nothing: %j', async (family, how) => {
-    const run = await expectPlain(fourInputs, { family, ...how }, 2);
-    expect(run.layer.family).toBe(family);
+  it('hybrid carries a layer by the network, and it races with nothing', async () => {
+    const { layer } = await expectPlain(fourInputs, { family: 'hybrid', microBatches: 2 }, 2);
+    expect(layer.family).toBe('hybrid');
   });
 
   it('the layer itself chooses hybrid, and says why, and why not another', async () => {

@@ -9,9 +9,6 @@ import type { Portable } from './kit.js';
 import { chunkTokens, messagesOf } from './messages.js';
 
 export function tellRoutes(p: Portable) {
-  const { maxTokens, topK, weights } = p.shape;
-  // Chunks begin at multiples of 128 bytes behind a source's slots.
-  const unit = widestUnit(maxTokens * topK * 4);
   return device(
     {
       params: {
@@ -22,15 +19,7 @@ export function tellRoutes(p: Portable) {
         chunk: 'u32',
         told: pointer('u32'),
       },
-      using: {
-        ...{ ...p.u, isOut: p.phases.dispatch.isOut, CHUNK: chunkTokens, OF_CHUNK: weights ? 2 : 1 },
-        ...{
-          UNIT: unit,
-          WORDS: unitBytes[unit] / 4,
-          MESSAGES: messagesOf(p.shape).ofToken,
-          put: p.put(unit),
-        },
-      },
+      using: using(p),
     },
     (g, { win, mask, inputs, peer, chunk, told }, u) => {
       const { topkIds, topkWeights, placing, tokens } = inputs;
@@ -93,4 +82,19 @@ export function tellRoutes(p: Portable) {
       if (g.laneId === 0) g.atomicAdd(told.at(peer), value, { order: 'relaxed', scope: 'cta' });
     },
   );
+}
+
+function using(p: Portable) {
+  const { maxTokens, topK, weights } = p.shape;
+  // Chunks begin at multiples of 128 bytes behind a source's slots.
+  const unit = widestUnit(maxTokens * topK * 4);
+  return {
+    ...{ ...p.u, isOut: p.phases.dispatch.isOut, CHUNK: chunkTokens, OF_CHUNK: weights ? 2 : 1 },
+    ...{
+      UNIT: unit,
+      WORDS: unitBytes[unit] / 4,
+      MESSAGES: messagesOf(p.shape).ofToken,
+      put: p.put(unit),
+    },
+  };
 }
