@@ -155,7 +155,8 @@ describe('who may write to etcd, but does not know the secret,', {
     const before = await open();
     await before.say(0, 0, 0, call, Uint8Array.of(1), 0);
     const old = await recordOf('again', '000000000000');
-    await before.leave(0);
+    // The end of the world may cut off the call that ends it.
+    await before.leave(0).catch(() => {});
     before.close();
     const after = await open();
     await server.ask('kv/put', old);
