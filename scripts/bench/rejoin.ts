@@ -27,7 +27,7 @@ async function comeAndGo(world: World, how: Partial<ExpertParallelOptions>, took
     for (let came = 0; came === 0; ) {
       await new Promise(setImmediate);
       const start = performance.now();
-      came = (await world.takeIn()).length;
+      came = (await world.admit()).length;
       if (came > 0) took.push(performance.now() - start);
     }
   }

@@ -94,7 +94,8 @@ export class RankLostError extends HeddleError {
     super(
       'HEDDLE_RANK_LOST',
       `${who} did not answer during ${operation}${when}; ` +
-        (options?.likely ?? `a new world goes on without ${them} (world.renew)`),
+        (options?.likely ??
+          `layers with onLoss: 'mask' go on without ${them}; without masks start the world anew`),
       options,
     );
   }

@@ -58,7 +58,7 @@ async function leaveAndRejoin(
   };
   for (let time = 1; time <= times; time++) {
     await some([]);
-    expect(await world.takeIn()).toEqual([]);
+    expect(await world.admit()).toEqual([]);
     expect(world.out).toBe(false);
     if (masked.includes(rank)) {
       await expect(world.mask(masked)).rejects.toThrow(RankMaskedError);
@@ -71,7 +71,7 @@ async function leaveAndRejoin(
       await some(masked);
       const came: number[] = [];
       for (let tries = 0; came.length < masked.length && tries < 10_000; tries++) {
-        came.push(...(await world.takeIn()));
+        came.push(...(await world.admit()));
         await new Promise(setImmediate);
       }
       expect(came.sort()).toEqual(masked);
@@ -136,8 +136,7 @@ describe('a process that takes the place of a rank', () => {
       expect(world.out).toBe(true);
       const inputs = { topkIds: [], topkWeights: [], payloads: {} } as never;
       expect(() => ep.dispatch(inputs, world.device.createStream())).toThrow(RankMaskedError);
-      await expect(world.takeIn()).rejects.toThrow(RankMaskedError);
-      await expect(world.renew()).rejects.toThrow(RankMaskedError);
+      await expect(world.admit()).rejects.toThrow(RankMaskedError);
     });
   });
 });
@@ -170,7 +169,7 @@ describe('ranks that meet at a rendezvous', () => {
       if (world.out) await world.rejoin();
       while (world.masked.length > 0) {
         const before = opened.mock.calls.length;
-        if ((await world.takeIn()).length > 0) times.push(opened.mock.calls.length - before);
+        if ((await world.admit()).length > 0) times.push(opened.mock.calls.length - before);
         await new Promise(setImmediate);
       }
       await ep.dispose();
@@ -214,7 +213,7 @@ describe('ranks that meet at a rendezvous', () => {
         const isDone = async () =>
           (await world.allGather(Uint8Array.of(Number(done)), 'done')).some(([one]) => one === 1);
         while (!(await isDone())) {
-          expect(await world.takeIn()).toEqual([]);
+          expect(await world.admit()).toEqual([]);
           expect(world.masked).toEqual([2]);
           await new Promise(setImmediate);
         }
@@ -247,7 +246,7 @@ describe('a new process in the place of a rank', () => {
         const takeIn = async (one: number) => {
           for (let tries = 0; world.masked.includes(one); tries++) {
             if (tries === 1000) throw new Error(`rank ${one} does not come`);
-            await world.takeIn();
+            await world.admit();
             await new Promise(setImmediate);
           }
         };
@@ -315,7 +314,7 @@ describe('a new process whose windows cannot be mapped', () => {
         await world.mask([1]);
         for (let tries = 0; world.masked.length > 0; tries++) {
           if (tries === 1000) throw new Error('rank 1 does not come');
-          await world.takeIn();
+          await world.admit();
           await new Promise(setImmediate);
         }
       }
@@ -363,7 +362,7 @@ async function comeAndGo(world: World, fell: () => boolean): Promise<void> {
         n = 0;
         await world.rejoin();
       } else if (leaves) await world.mask([1]);
-      else if (waits) await world.takeIn();
+      else if (waits) await world.admit();
       else {
         const out = world.masked;
         requireRight(rank, n, out, await round(n), 1);
