@@ -60,7 +60,7 @@ async function atRendezvous(how: Partial<ExpertParallelOptions>, took: number[],
     World.join(
       {
         ...{ rank: (node * 4) / nodes, ranks: 4, ranksHere: 4 / nodes, address, fabric, device: 'sim' },
-        environment: { HEDDLE_NODE: `${node}` },
+        environment: {},
       },
       (world) => comeAndGo(world, how, took),
     );

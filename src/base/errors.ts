@@ -109,7 +109,7 @@ export class RankMaskedError extends HeddleError {
   ) {
     super(
       'HEDDLE_MASKED',
-      `rank ${rank} is left out: the others go on without it, and nothing that it sends counts; world.rejoin() waits until they take it in again`,
+      `rank ${rank} is left out: the others go on without it, and nothing that it sends counts; world.rejoin() waits until they admit it again`,
       options,
     );
   }

@@ -264,7 +264,7 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
       World.join(
         {
           ...{ rank, ranks: 4, ranksHere: 4 / nodes, address, device: 'sim', ...over },
-          environment: nodes === 1 ? {} : { HEDDLE_NODE: `${rank}` },
+          environment: {},
         },
         async (world) => {
           told[world.rank] = await persist(world, how, true, world.rank === 1 ? 2 : undefined);

@@ -158,10 +158,8 @@ describe('ranks that meet at a rendezvous', () => {
     const address = `127.0.0.1:${await freePort()}`;
     const fabric: FabricOptions = { provider: 'tcp;ofi_rxm', devices: ['lo'] };
     const times: number[] = [];
-    const join = (rank: number, program: (world: World) => Promise<void>) => {
-      const environment = { HEDDLE_NODE: `${rank}` };
-      return World.join({ rank, ranks: 3, address, fabric, device: 'sim', environment }, program);
-    };
+    const join = (rank: number, program: (world: World) => Promise<void>) =>
+      World.join({ rank, ranks: 3, address, fabric, device: 'sim', environment: {} }, program);
     const program = async (world: World) => {
       const how = { family: 'hybrid', onLoss: 'mask' } as const;
       const ep = await ExpertParallel.create(world, layerOf({ ...shape, ranks: 3 }, how));
@@ -188,10 +186,7 @@ describe('ranks that meet at a rendezvous', () => {
       rank: number,
       how: Pick<JoinWorldOptions, 'rejoin'>,
       program: (world: World) => Promise<void>,
-    ) => {
-      const environment = { HEDDLE_NODE: `${rank}` };
-      return World.join({ rank, ranks: 3, address, fabric, device: 'sim', environment, ...how }, program);
-    };
+    ) => World.join({ rank, ranks: 3, address, fabric, device: 'sim', environment: {}, ...how }, program);
     const create = (world: World, maxTokens = shape.maxTokens) =>
       ExpertParallel.create(
         world,

@@ -360,13 +360,15 @@ export class Exchange {
 
   /**
    * The ranks that are lost when a round's time is over: the missing ranks, but not those that wait elsewhere, for they
-   * are alive. When all wait, some made a call that the others did not; then the fullest round is right.
+   * are alive. When all wait, some made a call that the others did not; then the fullest round is right, and of two the one in which
+   * ranks go on.
    */
   #toBlame(round: Round): number[] {
     const rounds = [...this.#rounds];
     const silent = this.#missingFrom(round).filter((rank) => !rounds.some((r) => r.arrived.has(rank)));
     if (silent.length > 0) return silent;
-    return this.#missingFrom(rounds.reduce((best, r) => (r.arrived.size > best.arrived.size ? r : best)));
+    const weight = ({ arrived, kind }: Round) => 2 * arrived.size + Number(regroups(kind));
+    return this.#missingFrom(rounds.reduce((best, r) => (weight(r) > weight(best) ? r : best)));
   }
 
   /** Tells a rank that never came from ranks in calls of different names, the usual mistake. */

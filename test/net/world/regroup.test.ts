@@ -92,6 +92,14 @@ describeCircles(
       ]);
     });
 
+    it('goes on without a rank that waits in another call, where it alone wants that', async () => {
+      const [a, b] = await create(2);
+      const lost = expect(b!.barrier('its work is over')).rejects.toThrow(RankLostError);
+      const [next] = keep([await a!.regroup(500)]);
+      expect(placeOf(next!)).toEqual({ rank: 0, ranks: 1, origins: [0] });
+      await lost;
+    });
+
     it('goes on without one that falls while the others wait for it, and tells of it', async () => {
       const [a, b, c, d] = await create(4);
       const lost: (readonly number[])[] = [];
