@@ -2,7 +2,7 @@
 
 import { type Finding, SimMachine } from '../../../../src/gpu/sim/index.js';
 import type { IrModule, Kernel } from '../../../../src/lang/index.js';
-import { mutantsOf, mutate } from '../../../../src/verify/check/index.js';
+import { mutantsOf, mutate } from '../../../../src/verify/check/mutants.js';
 import { launch, type Rank, windowsOf } from '../harness.js';
 
 /** A mistake, its correction, and what the checker must say about the mistake. */
