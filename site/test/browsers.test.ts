@@ -29,7 +29,9 @@ const gallery = `
   import { blocks } from './blocks.js';
   import { flags } from './flags.js';
   import { streams } from './streams.js';
-  export const exhibits = [...flags, ...blocks, ...streams];
+  // A bundler's text does not show some of the statements that wrong twins lack; Node.js tries those.
+  const isThere = ({ wrong }) => { try { wrong.ir?.(); return true; } catch { return false; } };
+  export const exhibits = [...flags, ...blocks, ...streams].filter(isThere);
 `;
 
 describe('without Node.js', () => {

@@ -58,8 +58,10 @@ export type Twins = { readonly wrong: Runnable; readonly right: Runnable };
 export function less(right: Kernel, statement: string, change = 'removed', nth = 0): Twins {
   const ir = (): IrModule => {
     const module = right.ir();
+    // Bundlers write texts with other quotes.
     const mutants = mutantsOf(module).filter(
-      ({ text, description }) => text.startsWith(statement) && description.endsWith(change),
+      ({ text, description }) =>
+        text.replaceAll('"', "'").startsWith(statement) && description.endsWith(change),
     );
     return mutate(module, mutants[nth]!);
   };
