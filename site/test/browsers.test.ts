@@ -29,9 +29,7 @@ const gallery = `
   import { blocks } from './blocks.js';
   import { flags } from './flags.js';
   import { streams } from './streams.js';
-  // A bundler's text does not show some of the statements that wrong twins lack; Node.js tries those.
-  const isThere = ({ wrong }) => { try { wrong.ir?.(); return true; } catch { return false; } };
-  export const exhibits = [...flags, ...blocks, ...streams].filter(isThere);
+  export const exhibits = [...flags, ...blocks, ...streams];
 `;
 
 describe('without Node.js', () => {
@@ -62,6 +60,12 @@ describe('without Node.js', () => {
         const { exhibits, findingsOf } = (globalThis as unknown as { bundled: Bundled }).bundled;
         const results = [];
         for (const exhibit of exhibits) {
+          // A bundle's text does not show some statements that wrong twins lack; Node.js tries those.
+          const isThere = await findingsOf(exhibit, 'wrong', 0).then(
+            () => true,
+            (error: unknown) => !String(error).includes('no such mutant'),
+          );
+          if (!isThere) continue;
           let caught = false;
           let milliseconds = Number.POSITIVE_INFINITY;
           // Something else may have had the processor meanwhile: one of a few searches is to be soon.

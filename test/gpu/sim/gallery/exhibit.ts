@@ -63,7 +63,9 @@ export function less(right: Kernel, statement: string, change = 'removed', nth =
       ({ text, description }) =>
         text.replaceAll('"', "'").startsWith(statement) && description.endsWith(change),
     );
-    return mutate(module, mutants[nth]!);
+    const mutant = mutants[nth];
+    if (mutant === undefined) throw new Error(`no such mutant: ${statement}`);
+    return mutate(module, mutant);
   };
   return { wrong: { ir }, right };
 }
