@@ -76,7 +76,8 @@ function placesOf(module: IrModule): (span: Span) => string {
     if (where === undefined) {
       const source = module.sources[span.source]!;
       const { line, column } = source.position(span.start);
-      where = `${source.file}:${line}:${column}`;
+      // Where nobody knows the file (a bundle in a browser), the place in the text tells operations apart.
+      where = source.file === '' ? key : `${source.file}:${line}:${column}`;
       known.set(key, where);
     }
     return where;
