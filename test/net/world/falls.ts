@@ -53,13 +53,16 @@ export interface Falling {
   readonly layers: boolean;
 }
 
-/** Processes by their first ranks. When the first has fallen, those behind it are numbered anew. */
-const crew = [
-  { rank: 0, ranksHere: 1 },
-  { rank: 1, ranksHere: 2 },
-  { rank: 3, ranksHere: 1 },
-] as const;
 const ranks = 4;
+/**
+ * Processes by their first ranks. When the first has fallen, those behind it are numbered anew. Layers need nodes of equal size, here
+ * processes.
+ */
+const crewOf = ({ layers }: Falling) =>
+  (layers ? [0, 1, 2, 3] : [0, 1, 3]).map((rank, i, firsts) => ({
+    rank,
+    ranksHere: (firsts[i + 1] ?? ranks) - rank,
+  }));
 const first = 1;
 
 /**
@@ -135,6 +138,7 @@ async function run(falling: Falling, fall: Told['fall']): Promise<Report[]> {
   const hosted = falling.host === 'launcher';
   const rendezvous = hosted ? await Rendezvous.listen({ ranks, world }) : null;
   const address = `127.0.0.1:${rendezvous?.address.port ?? (await freePort())}`;
+  const crew = crewOf(falling);
   const members = await Promise.all(crew.map(() => idle.pop() ?? start()));
   const ended = members.map((member) => said(member));
   for (const [i, member] of members.entries()) {
